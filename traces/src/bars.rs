@@ -33,21 +33,8 @@ impl MemoryBar {
     }
 }
 
-/// Look of the bars.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BarsOptions {
-    /// Width, theme and pixels.
-    pub paper: Paper,
-    /// Height of the picture in CSS pixels.
-    pub height: u32,
-}
-
-impl Default for BarsOptions {
-    fn default() -> Self {
-        Self { paper: Paper { width: 900, ..Paper::default() }, height: 420 }
-    }
-}
-
+/// Height of the picture.
+const HEIGHT: u32 = 420;
 const MARGIN: f64 = 18.0;
 const LABEL: f64 = 10.5;
 const TICK: f64 = 10.0;
@@ -77,9 +64,8 @@ pub fn draw(
     title: &str,
     bars: &[MemoryBar],
     capacity: Option<Bytes>,
-    options: &BarsOptions,
+    paper: Paper,
 ) -> Result<Drawing, DrawError> {
-    let BarsOptions { paper, height } = *options;
     let (Paper { width, theme, .. }, mut parts) = (paper, Vec::<&str>::new());
     for part in bars.iter().flat_map(|bar| &bar.parts) {
         if !parts.contains(&part.name.as_str()) {
@@ -91,8 +77,8 @@ pub fn draw(
     let heading = Title::new(title, right - MARGIN);
     let top = MARGIN + heading.height() + ABOVE_PLOT;
     let below = BELOW_PLOT + legend.height() + MARGIN;
-    let plot = Area { left, top, width: right - left, height: f64::from(height) - top - below };
-    for (what, given, room) in [("width", width, plot.width), ("height", height, plot.height)] {
+    let plot = Area { left, top, width: right - left, height: f64::from(HEIGHT) - top - below };
+    for (what, given, room) in [("width", width, plot.width), ("height", HEIGHT, plot.height)] {
         if room < LEAST_PLOT {
             let least = (f64::from(given) - room + LEAST_PLOT).ceil() as u32;
             return Err(DrawError::TooSmall { what, given, least });
@@ -100,7 +86,7 @@ pub fn draw(
     }
     let most = bars.iter().map(MemoryBar::total).max().max(capacity).unwrap_or_default();
     let most = if most == Bytes::ZERO { 1.0 } else { most.as_gib() * ROOM };
-    let drawing = Drawing::new(title, width.into(), height.into(), paper)?;
+    let drawing = Drawing::new(title, width.into(), HEIGHT.into(), paper)?;
     let mut chart = Chart { bars, capacity, parts, plot, most, paper, drawing };
 
     heading.draw(&mut chart.drawing, MARGIN, MARGIN, theme);

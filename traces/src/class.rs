@@ -1,4 +1,4 @@
-//! What an event is shown as: its pass where it computes, its stream where it does not.
+//! Classes of events that pictures tell apart: by pass on the compute stream, by stream elsewhere.
 
 use ir::collective::Collective;
 use ir::schedule::ActionKind;
@@ -7,144 +7,101 @@ use ir::units::Bytes;
 use crate::palette::{Rgb, Theme};
 use crate::timeline::{Activity, Event, Stream, Timeline};
 
-/// A kind of event that pictures tell apart, in the order of a legend.
+/// A class of events, in the order of a legend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Class {
-    Forward,
-    Backward,
-    InputGrad,
-    WeightGrad,
-    OptimizerStep,
+    /// A pass of a micro-batch, or an optimizer step.
+    Compute(ActionKind),
+    /// The compute stream waits for an exchange.
     Waiting,
-    Tensor,
-    Context,
-    Expert,
-    Data,
-    Send,
-    Receive,
-    Host,
+    /// An exchange, a message or a copy, on a stream other than compute.
+    Exchange(Stream),
 }
 
 impl Class {
-    /// Its name in a legend.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Forward => "forward",
-            Self::Backward => "backward",
-            Self::InputGrad => "input gradient",
-            Self::WeightGrad => "weight gradient",
-            Self::OptimizerStep => "optimizer step",
-            Self::Waiting => "waiting for an exchange",
-            Self::Tensor => Stream::Tensor.name(),
-            Self::Context => Stream::Context.name(),
-            Self::Expert => Stream::Expert.name(),
-            Self::Data => Stream::Data.name(),
-            Self::Send => Stream::Send.name(),
-            Self::Receive => Stream::Receive.name(),
-            Self::Host => Stream::Host.name(),
-        }
+    /// All classes, in the order of a legend.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        let kinds = ActionKind::ALL.into_iter();
+        let computed = kinds.map(Self::of_kind).filter(|class| class.is_computed());
+        let streams = Stream::ALL.into_iter().filter(|stream| *stream != Stream::Compute);
+        computed.chain([Self::Waiting]).chain(streams.map(Self::Exchange))
     }
 
-    /// All of them, in the order of a legend.
-    pub(crate) const ALL: [Self; 13] = [
-        Self::Forward,
-        Self::Backward,
-        Self::InputGrad,
-        Self::WeightGrad,
-        Self::OptimizerStep,
-        Self::Waiting,
-        Self::Tensor,
-        Self::Context,
-        Self::Expert,
-        Self::Data,
-        Self::Send,
-        Self::Receive,
-        Self::Host,
-    ];
-
-    /// Its colour.
-    pub(crate) const fn color(self, theme: Theme) -> Rgb {
-        match self {
-            Self::Forward => theme.action(ActionKind::Forward),
-            Self::Backward => theme.action(ActionKind::Backward),
-            Self::InputGrad => theme.action(ActionKind::InputGrad),
-            Self::WeightGrad => theme.action(ActionKind::WeightGrad),
-            Self::OptimizerStep => theme.action(ActionKind::OptimizerStep),
-            Self::Waiting => theme.waiting(),
-            Self::Tensor => theme.stream(Stream::Tensor),
-            Self::Context => theme.stream(Stream::Context),
-            Self::Expert => theme.stream(Stream::Expert),
-            Self::Data => theme.stream(Stream::Data),
-            Self::Send => theme.stream(Stream::Send),
-            Self::Receive => theme.stream(Stream::Receive),
-            Self::Host => theme.stream(Stream::Host),
-        }
-    }
-
-    /// How an event is shown.
+    /// Class of an event.
     pub(crate) const fn of(event: &Event) -> Self {
-        match event.stream {
-            Stream::Compute => match event.activity {
-                Activity::Wait(_) => Self::Waiting,
-                activity => Self::of_kind(activity.action().kind),
-            },
-            Stream::Tensor => Self::Tensor,
-            Stream::Context => Self::Context,
-            Stream::Expert => Self::Expert,
-            Stream::Send => Self::Send,
-            Stream::Receive => Self::Receive,
-            Stream::Data => Self::Data,
-            Stream::Host => Self::Host,
-        }
-    }
-
-    /// Whether it is on the compute stream, as work or as waiting.
-    pub(crate) const fn is_computed(self) -> bool {
-        self.is_pass() || matches!(self, Self::OptimizerStep | Self::Waiting)
-    }
-
-    /// Whether it is a pass of a micro-batch through a stage.
-    pub(crate) const fn is_pass(self) -> bool {
-        matches!(self, Self::Forward | Self::Backward | Self::InputGrad | Self::WeightGrad)
-    }
-
-    /// The stream that it is on.
-    pub(crate) const fn stream(self) -> Stream {
-        match self {
-            Self::Tensor => Stream::Tensor,
-            Self::Context => Stream::Context,
-            Self::Expert => Stream::Expert,
-            Self::Send => Stream::Send,
-            Self::Receive => Stream::Receive,
-            Self::Data => Stream::Data,
-            Self::Host => Stream::Host,
-            _ => Stream::Compute,
-        }
-    }
-
-    /// Its name in a legend, as the lane of data parallelism is called.
-    pub(crate) const fn name_beside(self, data: DataLane) -> &'static str {
-        match self {
-            Self::Data => data.name(),
-            _ => self.name(),
+        match (event.stream, event.activity) {
+            (Stream::Compute, Activity::Wait(_)) => Self::Waiting,
+            (Stream::Compute, activity) => Self::of_kind(activity.action().kind),
+            (stream, _) => Self::Exchange(stream),
         }
     }
 
     const fn of_kind(kind: ActionKind) -> Self {
         match kind {
-            ActionKind::Forward => Self::Forward,
-            ActionKind::Backward => Self::Backward,
-            ActionKind::InputGrad => Self::InputGrad,
-            ActionKind::WeightGrad => Self::WeightGrad,
-            ActionKind::OptimizerStep => Self::OptimizerStep,
-            ActionKind::SendForward | ActionKind::SendBackward => Self::Send,
-            ActionKind::RecvForward | ActionKind::RecvBackward => Self::Receive,
-            ActionKind::Unshard | ActionKind::Reshard | ActionKind::ReduceGrad => Self::Data,
+            ActionKind::SendForward | ActionKind::SendBackward => Self::Exchange(Stream::Send),
+            ActionKind::RecvForward | ActionKind::RecvBackward => Self::Exchange(Stream::Receive),
+            ActionKind::Unshard | ActionKind::Reshard | ActionKind::ReduceGrad => {
+                Self::Exchange(Stream::Data)
+            }
+            _ => Self::Compute(kind),
         }
+    }
+
+    /// Name in a legend.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Compute(kind) => action_name(kind),
+            Self::Waiting => "waiting for an exchange",
+            Self::Exchange(stream) => stream.name(),
+        }
+    }
+
+    /// Name in a legend, with data parallelism called as its lane is.
+    pub(crate) const fn name_with(self, data: DataLane) -> &'static str {
+        match self {
+            Self::Exchange(stream) => data.of_stream(stream),
+            _ => self.name(),
+        }
+    }
+
+    pub(crate) const fn color(self, theme: Theme) -> Rgb {
+        match self {
+            Self::Compute(kind) => theme.action(kind),
+            Self::Waiting => theme.waiting(),
+            Self::Exchange(stream) => theme.stream(stream),
+        }
+    }
+
+    /// Whether it is on the compute stream, as work or as waiting.
+    pub(crate) const fn is_computed(self) -> bool {
+        !matches!(self, Self::Exchange(_))
+    }
+
+    /// Whether it is a pass of a micro-batch through a stage.
+    pub(crate) const fn is_pass(self) -> bool {
+        matches!(self, Self::Compute(kind) if kind.is_compute())
     }
 }
 
-/// What goes on among data-parallel ranks.
+/// Name of an action in words.
+pub(crate) const fn action_name(kind: ActionKind) -> &'static str {
+    match kind {
+        ActionKind::Forward => "forward",
+        ActionKind::Backward => "backward",
+        ActionKind::InputGrad => "input gradient",
+        ActionKind::WeightGrad => "weight gradient",
+        ActionKind::SendForward => "send activations",
+        ActionKind::RecvForward => "receive activations",
+        ActionKind::SendBackward => "send gradients",
+        ActionKind::RecvBackward => "receive gradients",
+        ActionKind::Unshard => "gather parameters",
+        ActionKind::Reshard => "free parameters",
+        ActionKind::ReduceGrad => "reduce gradients",
+        ActionKind::OptimizerStep => "optimizer step",
+    }
+}
+
+/// Use of the stream of data-parallel exchanges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DataLane {
     /// Gathering and reduction.
@@ -169,18 +126,11 @@ impl DataLane {
         }
     }
 
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Replicas => Stream::Data.name(),
-            Self::GradientSums => "gradient sums",
-            Self::GradientNorm => "gradient norm",
-        }
-    }
-
-    /// The name of a stream's lane.
+    /// Name of a stream's lane.
     pub(crate) const fn of_stream(self, stream: Stream) -> &'static str {
-        match stream {
-            Stream::Data => self.name(),
+        match (stream, self) {
+            (Stream::Data, Self::GradientSums) => "gradient sums",
+            (Stream::Data, Self::GradientNorm) => "gradient norm",
             _ => stream.name(),
         }
     }
@@ -189,7 +139,7 @@ impl DataLane {
 /// A number, at most in double precision.
 const NUMBER: Bytes = Bytes::new(8);
 
-/// What an update adds up, if that is what an event does.
+/// Bytes that an update adds up, if that is what an event does.
 fn sum_of_update(event: &Event) -> Option<Bytes> {
     let Activity::Collective { collective: Collective::AllReduce, action } = event.activity else {
         return None;

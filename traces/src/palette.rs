@@ -48,9 +48,10 @@ impl Rgb {
         if self.luminance() > EQUAL_CONTRAST { Self::BLACK } else { Self::WHITE }
     }
 
-    /// The colour of the `nth` of `count` things of a kind that has this one: the later, the paler; of more than two,
-    /// the first is darker.
-    pub(crate) fn shaded(self, nth: u32, count: u32) -> Self {
+    /// The colour of passes of the `nth` of `count` stages of a rank, where this one is that of the pass: the later, the
+    /// paler, as in the figures of Narayanan et al. 2021 (arXiv 2104.04473); of more than two, the first is darker, so
+    /// that all can be told apart.
+    pub fn shaded(self, nth: u32, count: u32) -> Self {
         const DARKEST: f64 = 0.3;
         // Paler ones are taken for idle.
         const PALEST: f64 = 0.55;
@@ -110,7 +111,7 @@ impl Theme {
     pub const ALL: [Self; 2] = [Self::Light, Self::Dark];
 
     /// How many colours [`series`](Self::series) has.
-    pub const NUM_SERIES: usize = 12;
+    pub const NUM_SERIES: usize = SERIES.len();
 
     const fn pick(self, light: u32, dark: u32) -> Rgb {
         Rgb::new(match self {
@@ -170,13 +171,6 @@ impl Theme {
         }
     }
 
-    /// What an action is drawn in where its rank has `count` stages, of which this is the `nth`: the
-    /// later, the paler, as in the figures of Narayanan et al. 2021 (arXiv 2104.04473). The first of two
-    /// has the colour of the action, that of more a darker one, so that all can be told apart.
-    pub fn shaded(self, kind: ActionKind, nth: u32, count: u32) -> Rgb {
-        self.action(kind).shaded(nth, count)
-    }
-
     /// What the work of a stream is drawn in, where it has a lane of its own.
     pub const fn stream(self, stream: Stream) -> Rgb {
         match stream {
@@ -194,25 +188,8 @@ impl Theme {
     /// The `index`-th of several things that have no colour of their own, such as parts of memory;
     /// from the thirteenth on they repeat.
     pub const fn series(self, index: usize) -> Rgb {
-        match index % Self::NUM_SERIES {
-            0 => self.pick(0x00_72B2, 0x0D_5DD9),
-            1 => self.pick(0xE6_9F00, 0xE6_9F00),
-            2 => self.pick(0x00_9E73, 0x1B_B388),
-            3 => self.pick(0xCC_79A7, 0xB7_71B2),
-            4 => self.pick(0x56_B4E9, 0x7C_C6EF),
-            5 => self.pick(0xAB_2F1D, 0xB3_3D25),
-            6 => self.pick(0xF0_E442, 0xF0_E442),
-            7 => self.pick(0x5A_5656, 0x6B_6D63),
-            8 => self.pick(0x72_2C71, 0xA3_2A78),
-            9 => self.pick(0x00_0FB4, 0x59_98FF),
-            10 => self.pick(0xCA_6006, 0xBB_D086),
-            _ => self.pick(0xAA_CB9F, 0xA2_E2C7),
-        }
-    }
-
-    /// Memory in use, where there is one curve.
-    pub const fn memory(self) -> Rgb {
-        self.series(0)
+        let (light, dark) = SERIES[index % Self::NUM_SERIES];
+        self.pick(light, dark)
     }
 
     /// The colour of place `index` of `count` in an order, dark to bright on light and the other way
@@ -233,3 +210,19 @@ impl Theme {
         stops[stop].mix(stops[stop + 1], at - stop as f64)
     }
 }
+
+/// Colours of [`Theme::series`], for the light and for the dark.
+const SERIES: [(u32, u32); 12] = [
+    (0x00_72B2, 0x0D_5DD9),
+    (0xE6_9F00, 0xE6_9F00),
+    (0x00_9E73, 0x1B_B388),
+    (0xCC_79A7, 0xB7_71B2),
+    (0x56_B4E9, 0x7C_C6EF),
+    (0xAB_2F1D, 0xB3_3D25),
+    (0xF0_E442, 0xF0_E442),
+    (0x5A_5656, 0x6B_6D63),
+    (0x72_2C71, 0xA3_2A78),
+    (0x00_0FB4, 0x59_98FF),
+    (0xCA_6006, 0xBB_D086),
+    (0xAA_CB9F, 0xA2_E2C7),
+];

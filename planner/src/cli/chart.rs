@@ -8,7 +8,7 @@ use ir::units::{Bytes, Nanos};
 use planner::file_kind::FileKind;
 use planner::names::{folded, or_nearest};
 use planner_core::plan::CheckedPlan;
-use traces::bars::{self, BarsOptions, MemoryBar, MemoryPart};
+use traces::bars::{self, MemoryBar, MemoryPart};
 use traces::collectives::{self, Operation, Ring};
 use traces::gantt::{self, Window};
 use traces::html::{PageOptions, Table};
@@ -190,8 +190,7 @@ fn draw_memory(checked: &CheckedPlan, args: &ChartArgs) -> anyhow::Result<Vec<u8
     let bars = memory_bars(&checked.simulated.memory_by_rank);
     let capacity = checked.problem.hardware.memory;
     kind.content(&title, &memory_table(&bars, capacity), args.look.paper(), |paper| {
-        let options = BarsOptions { paper, ..BarsOptions::default() };
-        bars::draw(&title, &bars, Some(capacity), &options)
+        bars::draw(&title, &bars, Some(capacity), paper)
     })
 }
 

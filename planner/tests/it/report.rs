@@ -74,7 +74,7 @@ fn a_search_as_a_page() {
 
     // The frame with the timelines is a page of its own.
     let reader =
-        "window.leave({ tracks: window.timeline.tracks().length, text: document.body.innerText });";
+        "window.leave({ tracks: window.timeline.tracks.length, text: document.body.innerText });";
     let frame = seen(text(&saw["firstViewer"]), reader).unwrap();
     assert!(frame["tracks"].as_u64().unwrap() >= 2);
     for plan in &plans[..2] {

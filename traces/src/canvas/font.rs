@@ -19,7 +19,7 @@ const FAMILIES: &str = "Helvetica, Arial, DejaVu Sans, sans-serif";
 pub(crate) const RISE: f64 = 0.76;
 
 /// The SVG backend divides sizes by this to get ems.
-pub(super) const SVG_SIZE_PER_EM: f64 = 1.24;
+const SVG_SIZE_PER_EM: f64 = 1.24;
 
 /// The height of a capital or a digit of the embedded font, in ems.
 const CAP_HEIGHT: f64 = 0.729;

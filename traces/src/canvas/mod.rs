@@ -16,7 +16,6 @@ use plotters_backend::{BackendColor, BackendStyle};
 
 use crate::palette::{Rgb, Theme};
 use font::ScaledText;
-use pdf::PdfBackend;
 
 pub(crate) use font::{Align, baseline_around, text_width, wrap};
 pub(crate) use legend::{Entry, Legend, Swatch};
@@ -117,7 +116,7 @@ const MOST_PIXELS: u64 = 1 << 26;
 const MOST_SIDE: u32 = 1 << 16;
 
 /// SVG and PDF are drawn on a grid of quarters of a CSS pixel, since backends take whole numbers.
-const UNITS_PER_PIXEL: u32 = 4;
+const SCALABLE: Grid = Grid { scale: 4 };
 
 /// A picture as shapes in CSS pixels from its upper left corner, the first at the back.
 #[derive(Clone, Debug)]
@@ -153,6 +152,43 @@ struct Text {
     x: f64,
     baseline: f64,
     style: TextStyle,
+}
+
+/// The whole units to which a format rounds.
+#[derive(Clone, Copy, Debug)]
+struct Grid {
+    /// Units in a CSS pixel.
+    scale: u32,
+}
+
+impl Grid {
+    fn unit(self, pixels: f64) -> i32 {
+        (pixels * f64::from(self.scale)).round() as i32
+    }
+
+    /// Points, of equal neighbours one.
+    fn points(self, points: &Points) -> Vec<(i32, i32)> {
+        let mut units: Vec<(i32, i32)> =
+            points.iter().map(|(x, y)| (self.unit(*x), self.unit(*y))).collect();
+        units.dedup();
+        units
+    }
+
+    /// Upper left and lower right corner, a unit apart at least.
+    fn corners(self, area: Area) -> ((i32, i32), (i32, i32)) {
+        let (left, top) = (self.unit(area.left), self.unit(area.top));
+        let right = self.unit(area.right()).max(left + 1);
+        ((left, top), (right, self.unit(area.bottom()).max(top + 1)))
+    }
+
+    fn thickness(self, pixels: f64) -> u32 {
+        self.unit(pixels).max(1).cast_unsigned()
+    }
+
+    /// Where the top of a line of text is.
+    fn top_of(self, text: &Text) -> (i32, i32) {
+        (self.unit(text.x), self.unit(text.baseline - font::RISE * text.style.size))
+    }
 }
 
 /// Size, place and colour of a text.
@@ -229,7 +265,10 @@ impl Drawing {
         match format {
             Format::Svg => self.svg().map(String::into_bytes),
             Format::Png => self.png(),
-            Format::Pdf => self.pdf(),
+            Format::Pdf => {
+                let title = title_and_notes(&self.title).0;
+                Ok(pdf::file(title, &self.shapes, self.units(), SCALABLE))
+            }
         }
     }
 
@@ -240,7 +279,7 @@ impl Drawing {
     /// If it cannot be written.
     pub fn svg(&self) -> Result<String, DrawError> {
         let (units, mut shapes) = (self.units(), String::new());
-        self.paint(&mut SVGBackend::with_string(&mut shapes, units), UNITS_PER_PIXEL, false)?;
+        self.paint(&mut SVGBackend::with_string(&mut shapes, units), SCALABLE, false)?;
         // Both are the defaults of SVG. Text cannot contain them, since its quotation marks are escaped.
         let shapes = shapes.replace(" opacity=\"1\"", "").replace(" stroke=\"none\"", "");
         let escape = |text: &str| {
@@ -260,13 +299,6 @@ impl Drawing {
         ))
     }
 
-    /// The drawing as a PDF file of one page.
-    fn pdf(&self) -> Result<Vec<u8>, DrawError> {
-        let mut page = PdfBackend::new(self.units(), UNITS_PER_PIXEL);
-        self.paint(&mut page, UNITS_PER_PIXEL, false)?;
-        Ok(page.finish(title_and_notes(&self.title).0))
-    }
-
     /// The drawing as a PNG file, with `pixel_ratio` pixels to a CSS pixel.
     fn png(&self) -> Result<Vec<u8>, DrawError> {
         let [width, height] =
@@ -277,7 +309,7 @@ impl Drawing {
         let (wide, high) = (width as u32, height as u32);
         let mut pixels = vec![0; wide as usize * high as usize * 3];
         let mut bitmap = BitMapBackend::with_buffer(&mut pixels, (wide, high));
-        self.paint(&mut bitmap, self.pixel_ratio, true)?;
+        self.paint(&mut bitmap, Grid { scale: self.pixel_ratio }, true)?;
         drop(bitmap);
         let mut file = Vec::new();
         let mut encoder = png::Encoder::new(&mut file, wide, high);
@@ -293,37 +325,29 @@ impl Drawing {
 
     /// Width and height on the grid of the scalable formats.
     fn units(&self) -> (u32, u32) {
-        (self.width * UNITS_PER_PIXEL, self.height * UNITS_PER_PIXEL)
+        (self.width * SCALABLE.scale, self.height * SCALABLE.scale)
     }
 
-    /// Draws all shapes, with `scale` units of the backend to a CSS pixel.
+    /// Draws all shapes on the grid of a backend.
     ///
     /// On a bitmap each part of a line is a rectangle that is a little longer: the bitmap backend fills the outline
     /// of a line by the even-odd rule, which leaves holes where its parts are close.
     fn paint(
         &self,
         backend: &mut impl DrawingBackend,
-        scale: u32,
+        grid: Grid,
         is_bitmap: bool,
     ) -> Result<(), DrawError> {
-        let scale = f64::from(scale);
-        let unit = |pixels: f64| (pixels * scale).round() as i32;
-        let units = |points: &Points| points.iter().map(|(x, y)| (unit(*x), unit(*y))).collect();
-        let corners = |area: Area| {
-            let (left, top) = (unit(area.left), unit(area.top));
-            let right = unit(area.right()).max(left + 1);
-            ((left, top), (right, unit(area.bottom()).max(top + 1)))
-        };
         for shape in &self.shapes {
             let drawn = match shape {
                 Shape::Fill(area, color) => {
-                    let (from, to) = corners(*area);
+                    let (from, to) = grid.corners(*area);
                     backend.draw_rect(from, to, &opaque(*color), true)
                 }
                 Shape::Steps { points, thickness, color } if is_bitmap => {
                     points.windows(2).try_for_each(|part| {
                         let [(x0, y0), (x1, y1)] = [part[0], part[1]];
-                        let (from, to) = corners(Area {
+                        let (from, to) = grid.corners(Area {
                             left: x0.min(x1) - thickness / 2.0,
                             top: y0.min(y1) - thickness / 2.0,
                             width: (x1 - x0).abs() + thickness,
@@ -333,19 +357,16 @@ impl Drawing {
                     })
                 }
                 Shape::Steps { points, thickness, color } => {
-                    let mut points: Vec<(i32, i32)> = units(points);
-                    points.dedup();
-                    let width = unit(*thickness).max(1).cast_unsigned();
-                    let stroke = Stroke { color: *color, width };
+                    let stroke = Stroke { color: *color, width: grid.thickness(*thickness) };
+                    let points = grid.points(points);
                     if points.len() > 1 { backend.draw_path(points, &stroke) } else { Ok(()) }
                 }
                 Shape::Polygon(points, color) => {
-                    let points: Vec<(i32, i32)> = units(points);
-                    backend.fill_polygon(points, &opaque(*color))
+                    backend.fill_polygon(grid.points(points), &opaque(*color))
                 }
                 Shape::Text(text) => {
-                    let at = (unit(text.x), unit(text.baseline - font::RISE * text.style.size));
-                    backend.draw_text(&printable(&text.content), &ScaledText { text, scale }, at)
+                    let style = ScaledText { text, scale: grid.scale.into() };
+                    backend.draw_text(&printable(&text.content), &style, grid.top_of(text))
                 }
             };
             drawn.map_err(|error| DrawError::backend(&error))?;

@@ -1,18 +1,15 @@
 //! Pictures as PDF: lines and areas as they are, text in the embedded font, to be found and copied.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 
 use flate2::{Compress, Compression, FlushCompress};
+use ir::text::printable;
 use pdf_writer::types::{CidFontType, FontFlags, SystemInfo, UnicodeCmap};
 use pdf_writer::{Content, Filter, Finish as _, Name, Pdf, Rect, Ref, Str, TextStr};
-use plotters::backend::DrawingBackend;
-use plotters_backend::text_anchor::HPos;
-use plotters_backend::{
-    BackendColor, BackendCoord, BackendStyle, BackendTextStyle, DrawingErrorKind,
-};
 
-use super::font::{self, RISE, SVG_SIZE_PER_EM, text_width};
+use super::font::{self, RISE, text_width};
+use super::{Align, Grid, Shape, Text};
+use crate::palette::Rgb;
 
 /// A point is 1/72 of an inch, a CSS pixel 1/96.
 const POINTS_PER_PIXEL: f32 = 0.75;
@@ -32,56 +29,102 @@ const FONT_FILE: Ref = Ref::new(8);
 const UNICODE: Ref = Ref::new(9);
 const INFO: Ref = Ref::new(10);
 
-/// What is drawn so far, in the units of the canvas, down from the upper left corner.
-pub(super) struct PdfBackend {
+/// The file of a page with shapes on a grid.
+pub(super) fn file(title: &str, shapes: &[Shape], size: (u32, u32), grid: Grid) -> Vec<u8> {
+    let scale = POINTS_PER_PIXEL / grid.scale as f32;
+    let (width, height) = (size.0 as f32 * scale, size.1 as f32 * scale);
+    let mut page = Page { content: Content::new(), grid, glyphs: BTreeMap::new() };
+    page.content.transform([scale, 0.0, 0.0, -scale, 0.0, height]);
+    for shape in shapes {
+        page.draw(shape);
+    }
+    let mut pdf = Pdf::new();
+    pdf.catalog(CATALOG).pages(PAGES);
+    pdf.pages(PAGES).kids([PAGE]).count(1);
+    let mut first = pdf.page(PAGE);
+    first.parent(PAGES).media_box(Rect::new(0.0, 0.0, width, height)).contents(CONTENT);
+    first.resources().fonts().pair(FONT, TYPE_0);
+    first.finish();
+    pdf.stream(CONTENT, &deflated(&page.content.finish())).filter(Filter::FlateDecode);
+    write_font(&mut pdf, &page.glyphs);
+    pdf.document_info(INFO).title(TextStr(title));
+    pdf.finish()
+}
+
+/// A page in units of a grid, down from the upper left corner.
+struct Page {
     content: Content,
-    size: (u32, u32),
-    units_per_pixel: f32,
+    grid: Grid,
     /// Glyphs that are used, and what each stands for.
     glyphs: BTreeMap<u16, char>,
 }
 
-impl PdfBackend {
-    /// An empty page of so many units.
-    pub(super) fn new(size: (u32, u32), units_per_pixel: u32) -> Self {
-        let units_per_pixel = units_per_pixel as f32;
-        let scale = POINTS_PER_PIXEL / units_per_pixel;
-        let mut content = Content::new();
-        content.transform([scale, 0.0, 0.0, -scale, 0.0, scale * size.1 as f32]);
-        Self { content, size, units_per_pixel, glyphs: BTreeMap::new() }
+impl Page {
+    fn draw(&mut self, shape: &Shape) {
+        match shape {
+            Shape::Fill(area, color) => {
+                let ((left, top), (right, bottom)) = self.grid.corners(*area);
+                let (width, height) = ((right - left) as f32, (bottom - top) as f32);
+                self.set_fill(*color);
+                self.content.rect(left as f32, top as f32, width, height).fill_nonzero();
+            }
+            Shape::Steps { points, thickness, color } => {
+                let points = self.grid.points(points);
+                let [red, green, blue] = shares(*color);
+                self.content.set_stroke_rgb(red, green, blue);
+                self.content.set_line_width(self.grid.thickness(*thickness) as f32);
+                if points.len() > 1 {
+                    self.path(points);
+                    self.content.stroke();
+                }
+            }
+            Shape::Polygon(points, color) => {
+                self.set_fill(*color);
+                self.path(self.grid.points(points));
+                self.content.fill_nonzero();
+            }
+            Shape::Text(text) => self.text(text),
+        }
     }
 
-    /// The file.
-    pub(super) fn finish(self, title: &str) -> Vec<u8> {
-        let scale = POINTS_PER_PIXEL / self.units_per_pixel;
-        let (width, height) = (self.size.0 as f32 * scale, self.size.1 as f32 * scale);
-        let mut pdf = Pdf::new();
-        pdf.catalog(CATALOG).pages(PAGES);
-        pdf.pages(PAGES).kids([PAGE]).count(1);
-        let mut page = pdf.page(PAGE);
-        page.parent(PAGES).media_box(Rect::new(0.0, 0.0, width, height)).contents(CONTENT);
-        page.resources().fonts().pair(FONT, TYPE_0);
-        page.finish();
-        pdf.stream(CONTENT, &deflated(&self.content.finish())).filter(Filter::FlateDecode);
-        write_font(&mut pdf, &self.glyphs);
-        pdf.document_info(INFO).title(TextStr(title));
-        pdf.finish()
-    }
-
-    fn fill(&mut self, BackendColor { rgb: (red, green, blue), .. }: BackendColor) {
-        let [red, green, blue] = [red, green, blue].map(share);
+    fn set_fill(&mut self, color: Rgb) {
+        let [red, green, blue] = shares(color);
         self.content.set_fill_rgb(red, green, blue);
     }
 
-    /// A path through points; false if there is none.
-    fn path(&mut self, points: impl IntoIterator<Item = BackendCoord>) -> bool {
-        let mut points = points.into_iter().map(|(x, y)| (x as f32, y as f32));
-        let Some((x, y)) = points.next() else { return false };
-        self.content.move_to(x, y);
-        for (x, y) in points {
-            self.content.line_to(x, y);
+    fn path(&mut self, points: Vec<(i32, i32)>) {
+        for (index, (x, y)) in points.into_iter().enumerate() {
+            let (x, y) = (x as f32, y as f32);
+            if index == 0 {
+                self.content.move_to(x, y);
+            } else {
+                self.content.line_to(x, y);
+            }
         }
-        true
+    }
+
+    fn text(&mut self, text: &Text) {
+        let em = text.style.size * f64::from(self.grid.scale);
+        let content = printable(&text.content);
+        let width = text_width(&content, em);
+        let left = match text.style.align {
+            Align::Left => 0.0,
+            Align::Center => width / 2.0,
+            Align::Right => width,
+        };
+        let mut glyphs = Vec::new();
+        for c in content.chars() {
+            let glyph = font::glyph(c);
+            self.glyphs.insert(glyph, c);
+            glyphs.extend(glyph.to_be_bytes());
+        }
+        self.set_fill(text.style.color);
+        let (x, y) = self.grid.top_of(text);
+        let (x, baseline) = (f64::from(x) - left, f64::from(y) + RISE * em);
+        let content = self.content.begin_text();
+        content.set_font(FONT, em as f32);
+        content.set_text_matrix([1.0, 0.0, 0.0, -1.0, x as f32, baseline as f32]);
+        content.show(Str(&glyphs)).end_text();
     }
 }
 
@@ -125,8 +168,8 @@ fn write_font(pdf: &mut Pdf, glyphs: &BTreeMap<u16, char>) {
     pdf.cmap(UNICODE, &unicode.finish());
 }
 
-fn share(part: u8) -> f32 {
-    f32::from(part) / 255.0
+fn shares(Rgb { red, green, blue }: Rgb) -> [f32; 3] {
+    [red, green, blue].map(|part| f32::from(part) / 255.0)
 }
 
 fn deflated(bytes: &[u8]) -> Vec<u8> {
@@ -137,96 +180,4 @@ fn deflated(bytes: &[u8]) -> Vec<u8> {
         .compress_vec(bytes, &mut packed, FlushCompress::Finish)
         .expect("memory takes all that is written");
     packed
-}
-
-type Drawn = Result<(), DrawingErrorKind<Infallible>>;
-
-impl DrawingBackend for PdfBackend {
-    type ErrorType = Infallible;
-
-    fn get_size(&self) -> (u32, u32) {
-        self.size
-    }
-
-    fn ensure_prepared(&mut self) -> Drawn {
-        Ok(())
-    }
-
-    fn present(&mut self) -> Drawn {
-        Ok(())
-    }
-
-    fn draw_pixel(&mut self, at: BackendCoord, color: BackendColor) -> Drawn {
-        let (x, y) = at;
-        self.fill(color);
-        self.content.rect(x as f32, y as f32, 1.0, 1.0).fill_nonzero();
-        Ok(())
-    }
-
-    fn draw_rect<S: BackendStyle>(
-        &mut self,
-        (left, top): BackendCoord,
-        (right, bottom): BackendCoord,
-        style: &S,
-        _fill: bool,
-    ) -> Drawn {
-        self.fill(style.color());
-        let (width, height) = ((right - left) as f32, (bottom - top) as f32);
-        self.content.rect(left as f32, top as f32, width, height).fill_nonzero();
-        Ok(())
-    }
-
-    fn draw_path<S: BackendStyle, I: IntoIterator<Item = BackendCoord>>(
-        &mut self,
-        path: I,
-        style: &S,
-    ) -> Drawn {
-        let (red, green, blue) = style.color().rgb;
-        self.content.set_stroke_rgb(share(red), share(green), share(blue));
-        self.content.set_line_width(style.stroke_width() as f32);
-        if self.path(path) {
-            self.content.stroke();
-        }
-        Ok(())
-    }
-
-    fn fill_polygon<S: BackendStyle, I: IntoIterator<Item = BackendCoord>>(
-        &mut self,
-        corners: I,
-        style: &S,
-    ) -> Drawn {
-        self.fill(style.color());
-        if self.path(corners) {
-            self.content.fill_nonzero();
-        }
-        Ok(())
-    }
-
-    fn draw_text<S: BackendTextStyle>(
-        &mut self,
-        text: &str,
-        style: &S,
-        (x, y): BackendCoord,
-    ) -> Drawn {
-        let em = style.size() / SVG_SIZE_PER_EM;
-        let width = text_width(text, em);
-        let left = match style.anchor().h_pos {
-            HPos::Left => 0.0,
-            HPos::Center => width / 2.0,
-            HPos::Right => width,
-        };
-        let mut glyphs = Vec::new();
-        for c in text.chars() {
-            let glyph = font::glyph(c);
-            self.glyphs.insert(glyph, c);
-            glyphs.extend(glyph.to_be_bytes());
-        }
-        self.fill(style.color());
-        let (x, baseline) = (f64::from(x) - left, f64::from(y) + RISE * em);
-        let content = self.content.begin_text();
-        content.set_font(FONT, em as f32);
-        content.set_text_matrix([1.0, 0.0, 0.0, -1.0, x as f32, baseline as f32]);
-        content.show(Str(&glyphs)).end_text();
-        Ok(())
-    }
 }

@@ -1,7 +1,7 @@
 //! From a timeline to JSON.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fmt::{self, Write};
+use std::fmt;
 
 use ir::schedule::{Action, ActionKind};
 use ir::units::Nanos;
@@ -25,78 +25,68 @@ use crate::timeline::{Activity, Event, Stream, Timeline, Track};
 /// # Ok::<(), traces::chrome::ReadError>(())
 /// ```
 pub fn write(timeline: &Timeline) -> String {
-    let mut text = String::new();
-    write_trace(&mut text, timeline).expect("a string takes all that is written");
-    text
-}
-
-fn write_trace(out: &mut String, timeline: &Timeline) -> fmt::Result {
-    out.push_str("{\"displayTimeUnit\":\"ms\",\n\"otherData\":");
-    write_other_data(out, timeline)?;
-    out.push_str(",\n\"traceEvents\":[");
     let threads: Vec<Vec<u64>> = timeline.tracks.iter().map(threads).collect();
-    let mut lines = Lines { out, is_first: true };
     // Names come before all events: Perfetto gives a name to the thread of that number that it has
     // met last.
-    for (pid, track) in timeline.tracks.iter().enumerate() {
-        write_names(&mut lines, pid, track, &threads[pid])?;
-    }
+    let tracks = timeline.tracks.iter().enumerate();
+    let mut lines: Vec<String> =
+        tracks.clone().flat_map(|(pid, track)| names(pid, track, &threads[pid])).collect();
     let mut arrivals = Arrivals::new(timeline, &threads);
-    for (pid, track) in timeline.tracks.iter().enumerate() {
+    for (pid, track) in tracks {
         for (event, tid) in track.events.iter().zip(&threads[pid]) {
-            write_event(&mut lines, pid, *tid, event)?;
+            lines.push(event_line(pid, *tid, event));
             if let Some(flow) = arrivals.of_send(event) {
-                write_flow(&mut lines, (pid, *tid), event, &flow)?;
+                lines.extend(flow_lines((pid, *tid), event, &flow));
             }
         }
-        for point in &track.memory {
+        lines.extend(track.memory.iter().map(|point| {
             let (time, bytes) = (Micros(point.time), point.bytes.get());
-            write!(
-                lines.next(),
+            format!(
                 r#"{{"ph":"C","pid":{pid},"tid":1,"ts":{time},"name":"{MEMORY}","args":{{"bytes":{bytes}}}}}"#
-            )?;
-        }
+            )
+        }));
     }
-    lines.out.push_str("\n]}\n");
-    Ok(())
+    format!(
+        "{{\"displayTimeUnit\":\"ms\",\n\"otherData\":{},\n\"traceEvents\":[{}\n]}}\n",
+        other_data(timeline),
+        on_lines(&lines)
+    )
+}
+
+/// Members of a list, each on a line of its own.
+fn on_lines(members: &[String]) -> String {
+    if members.is_empty() { String::new() } else { format!("\n{}", members.join(",\n")) }
 }
 
 /// What the events of a trace cannot say.
-fn write_other_data(out: &mut String, timeline: &Timeline) -> fmt::Result {
-    let title = Quoted(&timeline.title);
-    write!(out, r#"{{"format":"{FORMAT}","version":{VERSION},"title":{title},"#)?;
-    let Timeline { work, setting, remark, .. } = timeline;
-    for (name, text) in [("work", work), ("setting", setting), ("remark", remark)] {
-        if !text.is_empty() {
-            write!(out, r#""{name}":{},"#, Quoted(text))?;
-        }
-    }
-    out.push_str("\"tracks\":[");
-    for (index, track) in timeline.tracks.iter().enumerate() {
-        let Track { name, rank, num_ranks, .. } = track;
-        out.push_str(if index == 0 { "\n" } else { ",\n" });
-        let name = Quoted(name);
-        write!(out, r#"{{"name":{name},"rank":{rank},"num_ranks":{num_ranks}"#)?;
-        if let Some(capacity) = track.memory_capacity {
-            write!(out, r#","memory_capacity_bytes":{}"#, capacity.get())?;
-        }
-        out.push('}');
-    }
-    out.push_str("]}");
-    Ok(())
+fn other_data(timeline: &Timeline) -> String {
+    let Timeline { title, work, setting, remark, tracks } = timeline;
+    let words = [("work", work), ("setting", setting), ("remark", remark)];
+    let words = words.into_iter().filter(|(_, text)| !text.is_empty());
+    let words = words.map(|(name, text)| format!(r#""{name}":{},"#, quoted(text)));
+    let words = words.collect::<Vec<_>>().concat();
+    let track = |track: &Track| {
+        let Track { name, rank, num_ranks, memory_capacity, .. } = track;
+        let capacity =
+            memory_capacity.map(|bytes| format!(r#","memory_capacity_bytes":{}"#, bytes.get()));
+        let (name, capacity) = (quoted(name), capacity.unwrap_or_default());
+        format!(r#"{{"name":{name},"rank":{rank},"num_ranks":{num_ranks}{capacity}}}"#)
+    };
+    let (title, tracks) = (quoted(title), on_lines(&tracks.iter().map(track).collect::<Vec<_>>()));
+    format!(
+        r#"{{"format":"{FORMAT}","version":{VERSION},"title":{title},{words}"tracks":[{tracks}]}}"#
+    )
 }
 
 /// Names of a process and of the threads that it uses, and their order.
-fn write_names(lines: &mut Lines, pid: usize, track: &Track, threads: &[u64]) -> fmt::Result {
-    let name = Quoted(&track.name);
-    let mut metadata = |tid: u64, what: &str, args: fmt::Arguments| {
-        write!(
-            lines.next(),
-            r#"{{"ph":"M","pid":{pid},"tid":{tid},"name":"{what}","args":{{{args}}}}}"#
-        )
+fn names(pid: usize, track: &Track, threads: &[u64]) -> Vec<String> {
+    let line = |tid: u64, what: &str, args: &str| {
+        format!(r#"{{"ph":"M","pid":{pid},"tid":{tid},"name":"{what}","args":{{{args}}}}}"#)
     };
-    metadata(1, "process_name", format_args!(r#""name":{name}"#))?;
-    metadata(1, "process_sort_index", format_args!(r#""sort_index":{pid}"#))?;
+    let mut lines = vec![
+        line(1, "process_name", &format!(r#""name":{}"#, quoted(&track.name))),
+        line(1, "process_sort_index", &format!(r#""sort_index":{pid}"#)),
+    ];
     let compute = thread(Stream::Compute, 0);
     let used: BTreeSet<u64> = threads.iter().copied().chain([compute]).collect();
     let used = used.into_iter().filter_map(|tid| Some((stream(tid)?, tid)));
@@ -104,50 +94,46 @@ fn write_names(lines: &mut Lines, pid: usize, track: &Track, threads: &[u64]) ->
     let used: BTreeSet<(Stream, u64)> = used.collect();
     for (order, (stream, tid)) in used.into_iter().enumerate() {
         let suffix = if tid == thread(stream, 0) { "" } else { ", overlapped" };
-        metadata(tid, "thread_name", format_args!(r#""name":"{stream}{suffix}""#))?;
-        metadata(tid, "thread_sort_index", format_args!(r#""sort_index":{order}"#))?;
+        lines.push(line(tid, "thread_name", &format!(r#""name":"{stream}{suffix}""#)));
+        lines.push(line(tid, "thread_sort_index", &format!(r#""sort_index":{order}"#)));
     }
-    Ok(())
+    lines
 }
 
-fn write_event(lines: &mut Lines, pid: usize, tid: u64, event: &Event) -> fmt::Result {
+fn event_line(pid: usize, tid: u64, event: &Event) -> String {
     let Event { activity, bytes, .. } = event;
     let (start, duration) = (Micros(event.start), Micros(event.duration()));
-    let category = Class::of(event).name();
-    write!(
-        lines.next(),
-        r#"{{"ph":"X","pid":{pid},"tid":{tid},"ts":{start},"dur":{duration},"name":"{activity}","cat":"{category}","args":{{"stage":{}"#,
-        activity.action().stage
-    )?;
-    if activity.action().kind.has_micro_batch() {
-        write!(lines.out, r#","micro_batch":{}"#, activity.action().micro_batch)?;
-    }
-    write!(lines.out, r#","bytes":{}}}}}"#, bytes.get())
+    let (category, action) = (Class::of(event).name(), activity.action());
+    let micro_batch = if action.kind.has_micro_batch() {
+        format!(r#","micro_batch":{}"#, action.micro_batch)
+    } else {
+        String::new()
+    };
+    format!(
+        r#"{{"ph":"X","pid":{pid},"tid":{tid},"ts":{start},"dur":{duration},"name":"{activity}","cat":"{category}","args":{{"stage":{}{micro_batch},"bytes":{}}}}}"#,
+        action.stage,
+        bytes.get()
+    )
 }
 
 /// An arrow from a send to its receive. Both ends lie inside their slices, to which viewers bind
 /// them.
-fn write_flow(
-    lines: &mut Lines,
-    (pid, tid): (usize, u64),
-    send: &Event,
-    flow: &Flow,
-) -> fmt::Result {
+fn flow_lines((pid, tid): (usize, u64), send: &Event, flow: &Flow) -> [String; 2] {
     let name = match send.activity.action().kind {
         ActionKind::SendForward => "activation",
         _ => "gradient",
     };
     let Flow { id, arrival } = flow;
     let (leaves, arrives) = (Micros(send.start), Micros(send.start.max(arrival.start)));
-    write!(
-        lines.next(),
-        r#"{{"ph":"s","id":{id},"pid":{pid},"tid":{tid},"ts":{leaves},"name":"{name}","cat":"message"}}"#
-    )?;
-    let (pid, tid) = (arrival.pid, arrival.tid);
-    write!(
-        lines.next(),
-        r#"{{"ph":"f","bp":"e","id":{id},"pid":{pid},"tid":{tid},"ts":{arrives},"name":"{name}","cat":"message"}}"#
-    )
+    let (to_pid, to_tid) = (arrival.pid, arrival.tid);
+    [
+        format!(
+            r#"{{"ph":"s","id":{id},"pid":{pid},"tid":{tid},"ts":{leaves},"name":"{name}","cat":"message"}}"#
+        ),
+        format!(
+            r#"{{"ph":"f","bp":"e","id":{id},"pid":{to_pid},"tid":{to_tid},"ts":{arrives},"name":"{name}","cat":"message"}}"#
+        ),
+    ]
 }
 
 /// The thread of each event of a track.
@@ -215,20 +201,6 @@ impl Arrivals {
     }
 }
 
-/// The list of events, which starts a line for each.
-struct Lines<'a> {
-    out: &'a mut String,
-    is_first: bool,
-}
-
-impl Lines<'_> {
-    fn next(&mut self) -> &mut String {
-        self.out.push_str(if self.is_first { "\n" } else { ",\n" });
-        self.is_first = false;
-        self.out
-    }
-}
-
 /// Prints a time in microseconds, with as many decimals as its nanoseconds need.
 struct Micros(Nanos);
 
@@ -244,11 +216,7 @@ impl fmt::Display for Micros {
     }
 }
 
-/// Prints a text as a JSON string.
-struct Quoted<'a>(&'a str);
-
-impl fmt::Display for Quoted<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Value::from(self.0).fmt(f)
-    }
+/// A text as a JSON string.
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
 }

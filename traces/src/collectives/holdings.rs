@@ -89,19 +89,3 @@ impl Holdings {
         format!("{} of Σ{}", pieces.len(), first.chunk)
     }
 }
-
-/// A line for each slot, a column for each rank.
-impl fmt::Display for Holdings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for slot in 0..self.num_slots() {
-            let labels: Vec<String> = (0..self.num_ranks())
-                .map(|rank| match self.label(rank, slot) {
-                    empty if empty.is_empty() => "-".to_owned(),
-                    label => label,
-                })
-                .collect();
-            writeln!(f, "{}", labels.join(" | "))?;
-        }
-        Ok(())
-    }
-}

@@ -18,8 +18,6 @@ const BETWEEN_PANELS: f64 = 20.0;
 const ABOVE_LEGEND: f64 = 8.0;
 /// The least width of a plot; below it not even an axis fits.
 const LEAST_PLOT: f64 = 120.0;
-/// The thinnest boxes that can be told from each other, one rank from the next.
-const LEAST_ROW: f64 = 3.0;
 
 /// Timelines one above the other on the same time axis.
 ///
@@ -49,9 +47,8 @@ pub fn draw(timelines: &[&Timeline], options: &GanttOptions) -> Result<Drawing, 
     let legend = Legend::new(entries(&panels, options.time_axis, paper.theme), left, right);
     let between = BETWEEN_PANELS * panels.len().saturating_sub(1) as f64;
     let fixed = 2.0 * MARGIN + ABOVE_LEGEND + legend.height() + between;
-    let rows = row_heights(&panels, fixed, options.height)?;
+    let rows = RowHeights::new(panels.iter().map(|panel| panel.tracks.len()).sum());
     let height = fixed + panels.iter().map(|panel| panel.height(rows)).sum::<f64>();
-    let height = options.height.map_or(height, f64::from);
 
     let mut drawing = Drawing::new(title(&panels), paper.width.into(), height, paper)?;
     let mut top = MARGIN;
@@ -75,29 +72,6 @@ fn title(panels: &[Panel<'_>]) -> String {
         text.push_str(&panel.heading.notes.join("; "));
     }
     text
-}
-
-/// Rows of natural height, or such that the picture gets the height that is asked for.
-fn row_heights(
-    panels: &[Panel<'_>],
-    fixed: f64,
-    height: Option<u32>,
-) -> Result<RowHeights, DrawError> {
-    let num_rows: usize = panels.iter().map(|panel| panel.tracks.len()).sum();
-    let natural = RowHeights::natural(num_rows);
-    let Some(given) = height else { return Ok(natural) };
-    let without_boxes: f64 = panels
-        .iter()
-        .map(|panel| panel.fixed_height() + panel.tracks.len() as f64 * panel.lanes_height())
-        .sum();
-    let room = f64::from(given) - fixed - without_boxes;
-    let rows = RowHeights::of_pitch(room / num_rows.max(1) as f64);
-    if room < 0.0 || num_rows > 0 && rows.boxes < LEAST_ROW {
-        let least = fixed + without_boxes + (LEAST_ROW + 1.0) * num_rows as f64;
-        let least = least.ceil() as u32;
-        return Err(DrawError::TooSmall { what: "height", given, least });
-    }
-    Ok(rows)
 }
 
 /// Whether the steps can be compared.
@@ -138,17 +112,15 @@ fn entries(panels: &[Panel<'_>], axis: TimeAxis, theme: Theme) -> Vec<Entry> {
         entries.push(entry(Swatch::None, "below each rank, from top to bottom:"));
     }
     let data = DataLane::of(&panels.iter().map(|panel| panel.timeline).collect::<Vec<_>>());
-    let mut exchanged = exchanged;
-    exchanged.sort_by_key(|class| class.stream());
     let exchanged = exchanged.into_iter();
-    entries.extend(exchanged.map(|class| entry(swatch(class), class.name_beside(data))));
+    entries.extend(exchanged.map(|class| entry(swatch(class), class.name_with(data))));
 
     let with_memory = || panels.iter().filter(|panel| panel.has_memory);
     let curves = with_memory().map(|panel| memory::chosen(&panel.tracks).len()).max();
     if let Some(curves) = curves {
         let ramp = (0..curves).map(|index| theme.ordered(index, curves)).collect();
         let all = with_memory().map(|panel| panel.timeline.tracks.len()).max().unwrap_or_default();
-        let what = memory::Measure::of(axis).name();
+        let what = axis.memory_name();
         let text = match curves {
             1 => what.to_owned(),
             _ if curves < all => format!("{what}, {curves} of {all} ranks, first to last"),

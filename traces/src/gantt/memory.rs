@@ -21,42 +21,27 @@ const MOST_CURVES: u32 = 16;
 /// A capacity that is more than so many times the peak is not drawn: curves below it would be flat.
 const MOST_ABOVE_PEAK: f64 = 2.5;
 
-/// What memory is counted in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Measure {
-    /// GiB.
-    Gib,
-    /// Micro-batches that are kept, a byte for each: where time has no unit, memory has none either.
-    Kept,
-}
-
-impl Measure {
-    pub(super) const fn of(axis: TimeAxis) -> Self {
-        match axis {
-            TimeAxis::Clock => Self::Gib,
-            TimeAxis::Units(_) => Self::Kept,
+/// Memory beside a time axis: in GiB, or where time has no unit, in micro-batches that are kept, a byte for each.
+impl TimeAxis {
+    /// Name of a curve.
+    pub(super) const fn memory_name(self) -> &'static str {
+        match self {
+            Self::Clock => "memory",
+            Self::Units(_) => "in flight",
         }
     }
 
-    /// What a curve is of.
-    pub(super) const fn name(self) -> &'static str {
+    const fn memory_heading(self) -> &'static str {
         match self {
-            Self::Gib => "memory",
-            Self::Kept => "in flight",
+            Self::Clock => "memory in use (GiB)",
+            Self::Units(_) => "in flight (micro-batches \u{d7} stages)",
         }
     }
 
-    fn value(self, bytes: Bytes) -> f64 {
+    fn memory_value(self, bytes: Bytes) -> f64 {
         match self {
-            Self::Gib => bytes.as_gib(),
-            Self::Kept => bytes.as_f64(),
-        }
-    }
-
-    const fn heading(self) -> &'static str {
-        match self {
-            Self::Gib => "memory in use (GiB)",
-            Self::Kept => "in flight (micro-batches \u{d7} stages)",
+            Self::Clock => bytes.as_gib(),
+            Self::Units(_) => bytes.as_f64(),
         }
     }
 }
@@ -92,17 +77,17 @@ pub(super) fn draw(
     area: Area,
     scale: TimeScale,
     end: Nanos,
-    measure: Measure,
+    axis: TimeAxis,
     theme: Theme,
 ) {
     let capacity = drawn_capacity(tracks);
     let peak = tracks.iter().filter_map(|track| track.peak_memory()).max();
-    let most = measure.value(peak.max(capacity).unwrap_or_default());
+    let most = axis.memory_value(peak.max(capacity).unwrap_or_default());
     let most = if most > 0.0 { most * 1.06 } else { 1.0 };
-    let y = |bytes: Bytes| area.bottom() - measure.value(bytes) / most * area.height;
+    let y = |bytes: Bytes| area.bottom() - axis.memory_value(bytes) / most * area.height;
 
     let style = TextStyle { size: SMALL, align: Align::Left, color: theme.muted_text() };
-    drawing.text(measure.heading(), (area.left, area.top - 7.0), style);
+    drawing.text(axis.memory_heading(), (area.left, area.top - 7.0), style);
     for (value, label) in Ticks::new(most, 5.0).iter() {
         let at = area.bottom() - value / most * area.height;
         drawing.fill(area.line_across(at), theme.grid());

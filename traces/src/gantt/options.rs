@@ -10,9 +10,6 @@ use crate::timeline::{Activity, Timeline};
 pub struct GanttOptions {
     /// Width, theme and pixels.
     pub paper: Paper,
-    /// Height of the picture in CSS pixels; where there is none, tracks get the height that suits
-    /// their number.
-    pub height: Option<u32>,
     /// What the time axis counts.
     pub time_axis: TimeAxis,
     /// Whether streams other than compute have lanes.
@@ -30,7 +27,6 @@ impl Default for GanttOptions {
     fn default() -> Self {
         Self {
             paper: Paper::default(),
-            height: None,
             time_axis: TimeAxis::Clock,
             lanes: Visibility::Auto,
             memory: Visibility::Auto,

@@ -7,7 +7,7 @@ use ir::units::Nanos;
 
 use super::boxes::{Look, TimeScale};
 use super::evenly::evenly;
-use super::memory::{self, Measure};
+use super::memory;
 use super::options::{GanttOptions, TimeAxis, Visibility};
 use super::row::Row;
 use crate::canvas::{Title, text_width};
@@ -78,8 +78,8 @@ pub(super) struct RowHeights {
 }
 
 impl RowHeights {
-    /// What suits `num_tracks`: few are generous, many are dense.
-    pub(super) fn natural(num_tracks: usize) -> Self {
+    /// Heights that suit so many tracks: few are generous, many are dense.
+    pub(super) fn new(num_tracks: usize) -> Self {
         let boxes = match num_tracks {
             0..=4 => 30.0,
             5..=8 => 26.0,
@@ -88,11 +88,7 @@ impl RowHeights {
             33..=64 => 11.0,
             _ => 8.0,
         };
-        Self::of_pitch(boxes * 1.18)
-    }
-
-    /// Rows that take `pitch` each, their lanes left out.
-    pub(super) fn of_pitch(pitch: f64) -> Self {
+        let pitch: f64 = boxes * 1.18;
         let gap = (pitch * 0.15).clamp(1.0, 6.0);
         // Halves of a pixel, of which columns are drawn.
         let boxes = ((pitch - gap) * 2.0).floor() / 2.0;
@@ -198,9 +194,9 @@ impl<'a> Panel<'a> {
         if let Some(peak) = self.timeline.tracks.iter().filter_map(Track::peak_memory).max() {
             let capacity = memory::capacity(&self.timeline.tracks.iter().collect::<Vec<_>>());
             let of = capacity.map(|capacity| format!(" of {capacity}")).unwrap_or_default();
-            parts.push(match Measure::of(axis) {
-                Measure::Gib => format!("peak memory {peak}{of}"),
-                Measure::Kept => format!("at most {} in flight", peak.get()),
+            parts.push(match axis {
+                TimeAxis::Clock => format!("peak memory {peak}{of}"),
+                TimeAxis::Units(_) => format!("at most {} in flight", peak.get()),
             });
         }
         if !remark.is_empty() {
@@ -253,18 +249,12 @@ impl<'a> Panel<'a> {
         if self.has_named_lanes() { NAMED_LANE_PITCH } else { LANE_PITCH }
     }
 
-    /// Everything but its rows: heading, axis, memory.
-    pub(super) fn fixed_height(&self) -> f64 {
-        let memory = memory::HEADING + memory::HEIGHT + BELOW_MEMORY;
-        self.heading_height() + AXIS + if self.has_memory { memory } else { 0.0 }
-    }
-
     pub(super) fn heading_height(&self) -> f64 {
         self.heading.height() + BELOW_HEADING
     }
 
     /// What the lanes take of each row.
-    pub(super) fn lanes_height(&self) -> f64 {
+    fn lanes_height(&self) -> f64 {
         match self.lanes.len() {
             0 => 0.0,
             count => count as f64 * self.lane_pitch() + 1.0,
@@ -272,7 +262,9 @@ impl<'a> Panel<'a> {
     }
 
     pub(super) fn height(&self, rows: RowHeights) -> f64 {
-        self.fixed_height() + self.tracks.len() as f64 * self.pitch(rows)
+        let memory = memory::HEADING + memory::HEIGHT + BELOW_MEMORY;
+        let fixed = self.heading_height() + AXIS + if self.has_memory { memory } else { 0.0 };
+        fixed + self.tracks.len() as f64 * self.pitch(rows)
     }
 
     pub(super) fn pitch(&self, rows: RowHeights) -> f64 {

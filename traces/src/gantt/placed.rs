@@ -4,7 +4,7 @@ use ir::units::Nanos;
 
 use super::boxes::{DrawnBox, Look, Piece, Slot, TimeScale};
 use super::columns::Columns;
-use super::memory::{self, Measure};
+use super::memory;
 use super::options::{GanttOptions, TimeAxis};
 use super::panel::{AXIS, BETWEEN_BOXES, LANE_NAME, NAME, Panel, RowHeights, SMALLEST_NUMBER};
 use super::row::Row;
@@ -52,8 +52,8 @@ impl Placed<'_> {
             let (left, width) = (scale.left, scale.right - scale.left);
             let top = bottom + AXIS + memory::HEADING;
             let area = Area { left, top, width, height: memory::HEIGHT };
-            let (measure, theme) = (Measure::of(options.time_axis), options.paper.theme);
-            memory::draw(self.drawing, &panel.tracks, area, scale, panel.end, measure, theme);
+            let (axis, theme) = (options.time_axis, options.paper.theme);
+            memory::draw(self.drawing, &panel.tracks, area, scale, panel.end, axis, theme);
         }
     }
 

@@ -23,8 +23,9 @@ use ir::text::printable;
 use ir::units::{Bytes, Nanos};
 use serde::Serialize;
 
-use super::legend::{in_words, key};
-use crate::class::{Class, DataLane};
+use super::legend::key;
+use super::script_json;
+use crate::class::{Class, DataLane, action_name};
 use crate::gantt::TimeAxis;
 use crate::lanes::lanes;
 use crate::timeline::{Activity, Event, MemoryPoint, Stream, Timeline, Track};
@@ -49,16 +50,13 @@ pub(super) fn json(timelines: &[&Timeline], axis: TimeAxis, window: [Nanos; 2]) 
         TimeAxis::Units(unit) => Some(unit.get().max(1)),
     };
     let [view_start_nanoseconds, view_end_nanoseconds] = window.map(Nanos::get);
-    let page = PageData {
+    script_json(&PageData {
         unit_nanoseconds,
         view_start_nanoseconds,
         view_end_nanoseconds,
         kinds: kinds.list,
         timelines,
-    };
-    let json = serde_json::to_string(&page).expect("plain data is JSON");
-    // No end tag and no comment may start inside the element.
-    json.replace('<', "\\u003c")
+    })
 }
 
 #[derive(Serialize)]
@@ -106,7 +104,6 @@ struct TrackData<'a> {
     num_ranks: u32,
     capacity_bytes: Option<u64>,
     peak_bytes: Option<u64>,
-    busy_nanoseconds: u64,
     rows: Vec<RowData>,
     num_points: usize,
     memory: String,
@@ -145,9 +142,9 @@ impl Kinds {
         *self.numbers.entry((class, kind, collective)).or_insert_with(|| {
             self.list.push(KindData {
                 class: key(class),
-                class_name: class.name_beside(self.data_lane),
+                class_name: class.name_with(self.data_lane),
                 word: kind.word(),
-                action_name: in_words(kind),
+                action_name: action_name(kind),
                 has_micro_batch: kind.has_micro_batch(),
                 is_pass: class.is_pass(),
                 collective: collective.map(|collective| collective.to_string()),
@@ -175,7 +172,6 @@ fn track_data<'a>(track: &'a Track, kinds: &mut Kinds) -> TrackData<'a> {
         num_ranks: track.num_ranks,
         capacity_bytes: track.memory_capacity.map(Bytes::get),
         peak_bytes: track.peak_memory().map(Bytes::get),
-        busy_nanoseconds: track.busy().get(),
         rows: rows.collect(),
         num_points: track.memory.len(),
         memory: pack_memory(&track.memory),

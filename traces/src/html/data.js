@@ -1,25 +1,16 @@
 // From the data of the page to arrays that can be searched by time. All times are in nanoseconds.
 
-/** Reads signed integers of variable length from base64, one after the other. */
-class PackedNumbers {
-  constructor(base64) {
-    const text = atob(base64);
-    this.bytes = Uint8Array.from(text, (character) => character.charCodeAt(0));
-    this.at = 0;
-  }
-
-  next() {
-    // Sums and products instead of shifts, which would cut at 32 bits.
-    let value = 0;
-    let scale = 1;
-    let byte;
-    do {
-      byte = this.bytes[this.at];
-      this.at += 1;
-      value += (byte & 127) * scale;
-      scale *= 128;
-    } while (byte & 128);
-    return value % 2 === 0 ? value / 2 : -(value + 1) / 2;
+/** Signed integers of variable length from base64, one after the other. */
+function* unpacked(base64) {
+  // Sums and products instead of shifts, which would cut at 32 bits.
+  let [value, scale] = [0, 1];
+  for (const character of atob(base64)) {
+    const byte = character.charCodeAt(0);
+    value += (byte & 127) * scale;
+    scale *= 128;
+    if (byte & 128) continue;
+    yield value % 2 === 0 ? value / 2 : -(value + 1) / 2;
+    [value, scale] = [0, 1];
   }
 }
 
@@ -54,19 +45,17 @@ class Row {
     this.bytes = new Float64Array(length);
     /** How long the events before each took together. */
     this.busyBefore = new Float64Array(length + 1);
-    this.read(new PackedNumbers(data.events));
-  }
-
-  read(numbers) {
+    const numbers = unpacked(data.events);
+    const next = () => numbers.next().value;
     const last = this.kinds.map(() => [0, 0, 0, 0]);
     let end = 0;
     for (let i = 0; i < this.length; i += 1) {
-      const head = numbers.next();
+      const head = next();
       const kind = head >> 1;
-      const start = end + numbers.next();
+      const start = end + next();
       const values = last[kind];
       if (head & 1) values[2] += 1;
-      else for (let field = 0; field < 4; field += 1) values[field] += numbers.next();
+      else for (let field = 0; field < 4; field += 1) values[field] += next();
       end = start + values[0];
       this.kindIds[i] = kind;
       this.starts[i] = start;
@@ -102,6 +91,11 @@ class Row {
     const { class_name: className, action_name: name, collective } = this.kind(i);
     const words = [className, name, collective ?? ""];
     return words.some((word) => word.includes(wanted)) || this.action(i).toLowerCase() === wanted;
+  }
+
+  /** The events for which something holds. */
+  where(holds) {
+    return [...this.kindIds.keys()].filter(holds);
   }
 
   /** The first event that ends after `time`. */
@@ -163,31 +157,35 @@ class Track {
     this.numRanks = data.num_ranks;
     this.capacity = data.capacity_bytes;
     this.peak = data.peak_bytes;
-    this.busy = data.busy_nanoseconds;
     const rows = data.rows.map((row) => new Row(row, kinds));
     this.compute = rows.filter((row) => row.isCompute);
     this.others = rows.filter((row) => !row.isCompute);
     // What a rank waits for may be of another's stage.
-    const passed = (row) => row.stages.filter((_, i) => row.kind(i).is_pass);
-    const stages = [...new Set(this.compute.flatMap((row) => [...new Set(passed(row))]))];
+    const passed = (row) => [...new Set(row.stages.filter((_, i) => row.kind(i).is_pass))];
+    const stages = [...new Set(this.compute.flatMap(passed))].sort((a, b) => a - b);
     if (stages.length > 1) {
-      stages.sort((a, b) => a - b);
       const places = new Map(stages.map((stage, nth) => [stage, nth]));
       for (const row of this.compute) row.places = places;
     }
     this.times = new Float64Array(data.num_points);
     this.bytes = new Float64Array(data.num_points);
-    const numbers = new PackedNumbers(data.memory);
-    let time = 0;
-    let bytes = 0;
+    const numbers = unpacked(data.memory);
+    let [time, bytes] = [0, 0];
     for (let i = 0; i < data.num_points; i += 1) {
-      this.times[i] = time += numbers.next();
-      this.bytes[i] = bytes += numbers.next();
+      this.times[i] = time += numbers.next().value;
+      this.bytes[i] = bytes += numbers.next().value;
     }
   }
 
   get rows() {
     return [...this.compute, ...this.others];
+  }
+
+  /** The event of its compute at a time, or the nearest; null if there is none. */
+  nearest(time) {
+    const row = this.rows[0];
+    const index = row ? row.at(time, Infinity) : -1;
+    return index < 0 ? null : { row, index };
   }
 
   get hasMemory() {
@@ -215,18 +213,10 @@ function topOfMemory(tracks) {
 /** All timelines of the page. */
 function readTimelines(data) {
   countPlainUnits(data.unit_nanoseconds);
-  return data.timelines.map((timeline) => {
+  return data.timelines.map(({ title, work, setting, remark, ...timeline }) => {
     const tracks = timeline.tracks.map((track) => new Track(track, data.kinds));
-    return {
-      title: timeline.title,
-      work: timeline.work,
-      setting: timeline.setting,
-      remark: timeline.remark,
-      end: timeline.end_nanoseconds,
-      bubble: timeline.bubble_fraction,
-      tracks,
-      topOfMemory: topOfMemory(tracks),
-      isEmpty: tracks.every((track) => track.rows.length === 0),
-    };
+    const [end, bubble] = [timeline.end_nanoseconds, timeline.bubble_fraction];
+    const isEmpty = tracks.every((track) => track.rows.length === 0);
+    return { title, work, setting, remark, end, bubble, tracks, isEmpty, topOfMemory: topOfMemory(tracks) };
   });
 }

@@ -1,6 +1,14 @@
-// What is said of events and of parts of time.
+// Descriptions of events and of parts of time.
 
-/** What a tooltip says of an event. */
+const swatch = (name) => make("i", { style: `background:var(--${name})` });
+
+/** Names and values as a list of definitions, each in an element of its own if `isGrouped`. */
+function makeFacts(facts, isGrouped) {
+  const pairs = facts.map(([name, value]) => [make("dt", {}, name), make("dd", {}, String(value))]);
+  return make("dl", {}, ...(isGrouped ? pairs.map((pair) => make("div", {}, ...pair)) : pairs.flat()));
+}
+
+/** Facts about an event. */
 function describe({ row, index, track }) {
   const kind = row.kind(index);
   const facts = [["what", kind.class_name], ["on", track.name], ["stage", row.stages[index]]];
@@ -11,31 +19,31 @@ function describe({ row, index, track }) {
     ["duration", formatTime(row.ends[index] - row.starts[index])],
   );
   if (row.bytes[index] > 0) facts.push(["size", formatBytes(row.bytes[index])]);
-  return { heading: row.label(index), swatch: kind.class, facts };
+  return { heading: row.label(index), color: kind.class, facts };
 }
 
-/** The event of a track's compute at a time, or the nearest; null if there is none. */
-function nearestOf(track, time) {
-  const row = track.compute[0] ?? track.rows[0];
-  const index = row ? row.at(time, Infinity) : -1;
-  return index < 0 ? null : { row, index };
+/** Facts about a track's memory at a time; null before it is known. */
+function describeMemory(track, time) {
+  const bytes = track.memoryAt(time);
+  if (bytes === null) return null;
+  const facts = [["at", formatTime(Math.round(time))], ["in use", formatBytes(bytes)]];
+  facts.push(["peak", formatBytes(track.peak)]);
+  if (track.capacity !== null) facts.push(["capacity", formatBytes(track.capacity)]);
+  return { heading: `memory of ${track.name}`, color: "curve", facts };
 }
 
-/** What the time of a range goes to. */
+/** The time of each kind of event in a range. */
 function describeRange({ start, end }, tracks) {
   const span = end - start;
   const rows = totalsOf(tracks, start, end).map(({ key, name, time, count }) =>
     make("tr", {},
-      make("th", { scope: "row" }, make("i", { style: `background:var(--${key})` }), name),
+      make("th", { scope: "row" }, swatch(key), name),
       make("td", {}, formatTime(time, 4)),
       make("td", {}, formatPercent(time / span)),
       make("td", {}, String(count))));
-  const heads = ["", "mean of a rank", "of the range", "events"];
   return [
     make("h2", {}, `${formatTime(span)}, from ${formatTime(start)} to ${formatTime(end)}`),
-    make("table", {},
-      make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head)))),
-      make("tbody", {}, ...rows)),
+    makeTable(["", "mean of a rank", "of the range", "events"], rows),
   ];
 }
 
@@ -44,17 +52,10 @@ function showTooltip(content, x, y) {
   const tooltip = element("tooltip");
   tooltip.hidden = content === null;
   if (content === null) return;
-  const { heading, swatch, facts } = content;
-  tooltip.replaceChildren(
-    make("strong", {}, make("i", { style: `background:var(--${swatch})` }), heading),
-    make("dl", {}, ...facts.flatMap(([name, value]) => [
-      make("dt", {}, name),
-      make("dd", {}, String(value)),
-    ])),
-  );
+  const { heading, color, facts } = content;
+  tooltip.replaceChildren(make("strong", {}, swatch(color), heading), makeFacts(facts, false));
   const { width, height } = tooltip.getBoundingClientRect();
   const left = x + 16 + width < innerWidth ? x + 16 : Math.max(x - 16 - width, 4);
-  const top = Math.min(y + 16, innerHeight - height - 4);
   tooltip.style.left = `${left}px`;
-  tooltip.style.top = `${Math.max(top, 4)}px`;
+  tooltip.style.top = `${Math.max(Math.min(y + 16, innerHeight - height - 4), 4)}px`;
 }

@@ -10,11 +10,14 @@ const ZOOM_PER_PIXEL = 0.0022;
 /** No event of a wheel counts for more than so many pixels. */
 const MOST_WHEEL = 300;
 
-/** Wires the plot: `app` is told to zoom, pan, hover and follow. */
+/** Wires the plot: `app` is told to hover, click and select, its view to zoom and pan. */
 function listenToPlot(plot, scroller, app) {
+  const { view } = app;
   const pointers = new Map();
   let moved = 0;
   let pinch = null;
+  /** Where a range is dragged from; null while nothing or something else is. */
+  let rangeFrom = null;
 
   const position = (event) => {
     const box = plot.getBoundingClientRect();
@@ -31,15 +34,12 @@ function listenToPlot(plot, scroller, app) {
     const unit = [1, 16, plot.clientHeight][event.deltaMode];
     const sideways = event.shiftKey && event.deltaX === 0 ? event.deltaY : event.deltaX;
     if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
-      app.panPixels(sideways * unit);
+      view.pan(sideways * unit);
     } else {
-      const pixels = Math.max(-MOST_WHEEL, Math.min(MOST_WHEEL, event.deltaY * unit));
-      app.zoomAt(position(event).x, Math.exp(pixels * ZOOM_PER_PIXEL));
+      const pixels = clamped(event.deltaY * unit, -MOST_WHEEL, MOST_WHEEL);
+      view.zoom(Math.exp(pixels * ZOOM_PER_PIXEL), position(event).x);
     }
   }, { passive: false });
-
-  /** Where a range is dragged from; null while nothing or something else is. */
-  let rangeFrom = null;
 
   plot.addEventListener("pointerdown", (event) => {
     if (event.button !== 0) return;
@@ -54,106 +54,95 @@ function listenToPlot(plot, scroller, app) {
 
   // On the window, so that a drag may leave the plot.
   window.addEventListener("pointermove", (event) => {
-    if (rangeFrom !== null) {
-      app.selectRange(rangeFrom, position(event).x);
-      return;
-    }
-    const before = pointers.get(event.pointerId);
-    if (!before) {
-      if (event.target === plot) app.hover(position(event), event);
-      return;
-    }
     const now = position(event);
-    pointers.set(event.pointerId, now);
-    if (pinch && pointers.size === 2) {
-      const next = pinchOf();
-      app.panPixels(pinch.x - next.x);
-      app.zoomAt(next.x, pinch.distance / Math.max(next.distance, 1));
-      pinch = next;
-      moved = Infinity;
-      return;
+    const before = pointers.get(event.pointerId);
+    if (rangeFrom !== null) {
+      app.selectRange(rangeFrom, now.x);
+    } else if (!before) {
+      if (event.target === plot) app.hover(now, event);
+    } else {
+      pointers.set(event.pointerId, now);
+      if (pinch && pointers.size === 2) {
+        const next = pinchOf();
+        view.pan(pinch.x - next.x);
+        view.zoom(pinch.distance / Math.max(next.distance, 1), next.x);
+        pinch = next;
+        moved = Infinity;
+        return;
+      }
+      moved += Math.abs(now.x - before.x) + Math.abs(now.y - before.y);
+      if (moved < DRAG_FROM) return;
+      plot.classList.add("dragging");
+      app.unhover();
+      view.pan(before.x - now.x);
+      if (event.pointerType === "mouse") scroller.scrollTop += before.y - now.y;
     }
-    moved += Math.abs(now.x - before.x) + Math.abs(now.y - before.y);
-    if (moved < DRAG_FROM) return;
-    plot.classList.add("dragging");
-    app.unhover();
-    app.panPixels(before.x - now.x);
-    if (event.pointerType === "mouse") scroller.scrollTop += before.y - now.y;
   });
 
   const release = (event) => {
     if (rangeFrom !== null) {
       app.selectRange(rangeFrom, position(event).x);
       rangeFrom = null;
-      return;
+    } else if (pointers.delete(event.pointerId)) {
+      plot.classList.remove("dragging");
+      pinch = null;
+      if (event.type === "pointerup" && moved < DRAG_FROM) app.click(position(event));
     }
-    if (!pointers.delete(event.pointerId)) return;
-    plot.classList.remove("dragging");
-    pinch = null;
-    if (event.type === "pointerup" && moved < DRAG_FROM) app.click(position(event));
   };
   window.addEventListener("pointerup", release);
   window.addEventListener("pointercancel", release);
   plot.addEventListener("pointerleave", () => app.unhover());
   plot.addEventListener("dblclick", (event) => {
-    app.zoomAt(position(event).x, event.shiftKey ? 3 : 1 / 3);
+    view.zoom(event.shiftKey ? 3 : 1 / 3, position(event).x);
   });
 }
 
 /** Wires the axis, on which a drag moves the view to a time of the whole. */
-function listenToAxis(axis, app) {
+function listenToAxis(axis, view) {
   let isDown = false;
   const move = (event) => {
     const box = axis.getBoundingClientRect();
-    app.centreOn((event.clientX - box.left) / box.width);
+    if (isDown) view.centreOn(((event.clientX - box.left) / box.width) * view.fullEnd);
   };
   axis.addEventListener("pointerdown", (event) => {
     isDown = true;
     move(event);
   });
-  window.addEventListener("pointermove", (event) => {
-    if (isDown) move(event);
-  });
-  window.addEventListener("pointerup", () => {
-    isDown = false;
-  });
+  window.addEventListener("pointermove", move);
+  window.addEventListener("pointerup", () => { isDown = false; });
 }
 
-/** Wires the keys. */
+/** Wires the keys, and the buttons that name one of them. */
 function listenToKeys(app) {
-  const actions = {
-    "+": () => app.zoom(1 / ZOOM_STEP),
-    "=": () => app.zoom(1 / ZOOM_STEP),
-    w: () => app.zoom(1 / ZOOM_STEP),
-    "-": () => app.zoom(ZOOM_STEP),
-    s: () => app.zoom(ZOOM_STEP),
-    ArrowLeft: () => app.pan(-PAN_STEP),
-    a: () => app.pan(-PAN_STEP),
-    ArrowRight: () => app.pan(PAN_STEP),
-    d: () => app.pan(PAN_STEP),
-    ArrowUp: () => app.scroll(-60),
-    ArrowDown: () => app.scroll(60),
-    0: () => app.reset(),
-    Home: () => app.reset(),
-    f: () => app.toggleAll(),
-    m: () => app.toggleMemory(),
-    t: () => app.toggleTheme(),
-    r: () => app.selectRange(0, app.width),
-    "/": () => document.getElementById("search").focus(),
-    n: () => app.findNext(1),
-    Enter: () => app.enter(),
-    "Shift+ArrowLeft": () => app.selectNext(-1),
-    "Shift+ArrowRight": () => app.selectNext(1),
-    "Shift+ArrowUp": () => app.selectTrack(-1),
-    "Shift+ArrowDown": () => app.selectTrack(1),
-    "[": () => app.followNext(-1),
-    "]": () => app.followNext(1),
-    Escape: () => {
+  const { view } = app;
+  const scroller = element("scroller");
+  const actions = new Map([
+    ["+ = w", () => view.zoom(1 / ZOOM_STEP)],
+    ["- s", () => view.zoom(ZOOM_STEP)],
+    ["ArrowLeft a", () => view.pan(-PAN_STEP * view.width)],
+    ["ArrowRight d", () => view.pan(PAN_STEP * view.width)],
+    ["ArrowUp", () => { scroller.scrollTop -= 60; }],
+    ["ArrowDown", () => { scroller.scrollTop += 60; }],
+    ["0 Home", () => view.reset()],
+    ["f", () => app.toggleAll()],
+    ["m", () => app.toggleMemory()],
+    ["t", () => app.toggleTheme()],
+    ["r", () => app.selectRange(0, view.width)],
+    ["/", () => element("search").focus()],
+    ["n", () => app.findNext(1)],
+    ["Enter", () => app.enter()],
+    ["Shift+ArrowLeft", () => app.selectNext(-1)],
+    ["Shift+ArrowRight", () => app.selectNext(1)],
+    ["Shift+ArrowUp", () => app.selectTrack(-1)],
+    ["Shift+ArrowDown", () => app.selectTrack(1)],
+    ["[", () => app.followNext(-1)],
+    ["]", () => app.followNext(1)],
+    ["Escape", () => {
       document.activeElement.blur();
       app.clear();
-    },
-    "?": () => app.showKeys(),
-  };
+    }],
+    ["?", () => app.showKeys()],
+  ].flatMap(([keys, action]) => keys.split(" ").map((key) => [key, action])));
   window.addEventListener("keydown", (event) => {
     const isTyping = event.target instanceof HTMLInputElement && event.key !== "Escape";
     if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -162,9 +151,12 @@ function listenToKeys(app) {
     if (event.key === "Enter" && event.target !== document.body && event.target.id !== "plot") return;
     const isMove = event.shiftKey && event.key.startsWith("Arrow");
     const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
-    const action = actions[isMove ? `Shift+${key}` : key];
+    const action = actions.get(isMove ? `Shift+${key}` : key);
     if (!action) return;
     event.preventDefault();
     action();
   });
+  for (const button of document.querySelectorAll("[data-key]")) {
+    button.addEventListener("click", actions.get(button.dataset.key));
+  }
 }

@@ -1,33 +1,36 @@
-//! The kinds of event: what they are called and which colours they have.
+//! The legend of a page, and the table of its ranks.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-use ir::schedule::ActionKind;
+use ir::units::{Bytes, Nanos};
 
+use super::Table;
 use crate::class::{Class, DataLane};
-use crate::palette::Theme;
-use crate::timeline::{Timeline, Track};
+use crate::gantt::TimeAxis;
+use crate::timeline::{Event, Timeline, Track};
 
-/// The kinds of event that occur, with their colours.
+/// The classes of events that occur, with their colours.
 pub(super) struct Legend<'a>(pub(super) &'a [&'a Timeline]);
 
 impl fmt::Display for Legend<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let data = DataLane::of(self.0);
         for class in used(self.0) {
-            let (key, name) = (key(class), class.name_beside(data));
+            let (key, name) = (key(class), class.name_with(data));
             writeln!(f, "<li><i style=\"background:var(--{key})\"></i>{name}</li>")?;
         }
-        let tracks = || self.0.iter().flat_map(|timeline| &timeline.tracks);
+        let any = |holds: fn(&Track) -> bool| {
+            self.0.iter().flat_map(|timeline| &timeline.tracks).any(holds)
+        };
         writeln!(f, "<li><i class=\"idle\"></i>idle</li>")?;
-        if tracks().any(|track| !track.memory.is_empty()) {
+        if any(|track| !track.memory.is_empty()) {
             writeln!(f, "<li><i class=\"memory\"></i>memory in use, its peak dotted</li>")?;
         }
-        if tracks().any(|track| track.memory_capacity.is_some()) {
+        if any(|track| track.memory_capacity.is_some()) {
             writeln!(f, "<li><i class=\"capacity\"></i>memory capacity, where it is near</li>")?;
         }
-        if tracks().any(has_several_stages) {
+        if any(has_several_stages) {
             writeln!(f, "<li>the later a stage of its rank, the paler</li>")?;
         }
         Ok(())
@@ -41,41 +44,56 @@ fn has_several_stages(track: &Track) -> bool {
     stages.next().is_some_and(|first| stages.any(|stage| stage != first))
 }
 
-/// The kinds of event that take time.
-pub(super) fn used(timelines: &[&Timeline]) -> BTreeSet<Class> {
+/// The classes of events that take time.
+fn used(timelines: &[&Timeline]) -> BTreeSet<Class> {
     let tracks = timelines.iter().flat_map(|timeline| &timeline.tracks);
     let events = tracks.flat_map(|track| &track.events);
     events.filter(|event| event.end > event.start).map(Class::of).collect()
 }
 
-/// The colours of all kinds of event, in the light and in the dark, for the style sheet.
-pub(super) fn colors() -> String {
-    let color = |class: Class| {
-        let [light, dark] = Theme::ALL.map(|theme| class.color(theme));
-        format!("  --{}: light-dark({light}, {dark});\n", key(class))
-    };
-    format!(":root {{\n{}}}\n", Class::ALL.map(color).concat())
-}
-
-/// A class's name in the style sheet.
+/// Name of a class in the style sheet.
 pub(super) fn key(class: Class) -> String {
     class.name().replace(' ', "-")
 }
 
-/// What an action does.
-pub(super) const fn in_words(kind: ActionKind) -> &'static str {
-    match kind {
-        ActionKind::Forward => "forward",
-        ActionKind::Backward => "backward",
-        ActionKind::InputGrad => "input gradient",
-        ActionKind::WeightGrad => "weight gradient",
-        ActionKind::SendForward => "send activations",
-        ActionKind::RecvForward => "receive activations",
-        ActionKind::SendBackward => "send gradients",
-        ActionKind::RecvBackward => "receive gradients",
-        ActionKind::Unshard => "gather parameters",
-        ActionKind::Reshard => "free parameters",
-        ActionKind::ReduceGrad => "reduce gradients",
-        ActionKind::OptimizerStep => "optimizer step",
+/// A table of a timeline's ranks: where their time goes, and what memory they need.
+pub(super) fn summary(timeline: &Timeline, axis: TimeAxis) -> Table {
+    let (classes, data) = (used(&[timeline]), DataLane::of(&[timeline]));
+    let names = classes.iter().map(|class| class.name_with(data));
+    let first = ["track", "ranks", "events", "busy", "busy %"].into_iter();
+    let headings = first.chain(names).chain(["peak memory", "capacity"]);
+    let (end, bubble) = (axis.write(timeline.end()), 100.0 * timeline.bubble_fraction());
+    Table {
+        caption: format!("{}: step of {end}, {bubble:.1} % bubble", timeline.title),
+        headings: headings.map(str::to_owned).collect(),
+        rows: timeline.tracks.iter().map(|track| row(timeline, track, &classes, axis)).collect(),
     }
+}
+
+fn row(
+    timeline: &Timeline,
+    track: &Track,
+    classes: &BTreeSet<Class>,
+    axis: TimeAxis,
+) -> Vec<String> {
+    let Track { name, rank, num_ranks, events, memory_capacity, .. } = track;
+    let ranks = match num_ranks {
+        0 | 1 => rank.to_string(),
+        _ => format!("{rank} to {}", u64::from(*rank) + u64::from(*num_ranks) - 1),
+    };
+    let (busy, end) = (track.busy(), timeline.end().as_f64());
+    let share = if end == 0.0 { 0.0 } else { 100.0 * busy.as_f64() / end };
+    let first = [name.clone(), ranks, events.len().to_string(), axis.write(busy)];
+    let time_of = |class: &Class| {
+        let of_class = events.iter().filter(|event| Class::of(event) == *class);
+        axis.write(of_class.map(Event::duration).sum::<Nanos>())
+    };
+    let memory = |bytes: Option<Bytes>| match (bytes, axis) {
+        (None, _) => "unknown".to_owned(),
+        (Some(bytes), TimeAxis::Clock) => bytes.to_string(),
+        (Some(bytes), TimeAxis::Units(_)) => format!("{} in flight", bytes.get()),
+    };
+    let times = classes.iter().map(time_of);
+    let memory = [track.peak_memory(), *memory_capacity].map(memory);
+    first.into_iter().chain([format!("{share:.1}")]).chain(times).chain(memory).collect()
 }

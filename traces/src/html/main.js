@@ -1,15 +1,5 @@
 // The page: what it shows, and what it does when asked.
 
-const element = (id) => document.getElementById(id);
-
-/** Makes an element with attributes and children; texts are texts, never markup. */
-function make(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children);
-  return made;
-}
-
 /** Up to this many tracks, memory is shown from the start. */
 const FEW_TRACKS = 8;
 
@@ -17,7 +7,11 @@ class App {
   constructor(timelines) {
     this.timelines = timelines;
     this.tracks = timelines.flatMap((timeline) => timeline.tracks);
-    this.view = new View(Math.max(0, ...timelines.map((timeline) => timeline.end)));
+    /** All rows, each with its track and its timeline. */
+    this.rows = timelines.flatMap((timeline) => timeline.tracks.flatMap((track) =>
+      track.rows.map((row) => ({ row, track, timeline }))));
+    const ends = timelines.map((timeline) => timeline.end);
+    this.view = new View(Math.max(0, ...ends), () => this.paintSoon());
     this.unfolded = new Set();
     this.showMemory =
       this.tracks.length <= FEW_TRACKS && this.tracks.some((track) => track.hasMemory);
@@ -30,9 +24,7 @@ class App {
     this.range = null;
     /** What is searched for, and which of the events that are called so is selected. */
     this.found = { wanted: "", matches: [], at: -1 };
-    this.palette = new Palette();
-    this.painter = new Painter(this.palette);
-    this.isDue = false;
+    this.painter = new Painter(new Palette());
 
     this.writeTitles();
     this.writeDetails();
@@ -42,16 +34,8 @@ class App {
 
   listen() {
     listenToPlot(element("plot"), element("scroller"), this);
-    listenToAxis(element("axis"), this);
+    listenToAxis(element("axis"), this.view);
     listenToKeys(this);
-    const on = (id, action) => element(id).addEventListener("click", action);
-    on("zoom-in", () => this.zoom(1 / ZOOM_STEP));
-    on("zoom-out", () => this.zoom(ZOOM_STEP));
-    on("reset", () => this.reset());
-    on("fold", () => this.toggleAll());
-    on("memory", () => this.toggleMemory());
-    on("theme", () => this.toggleTheme());
-    on("help", () => this.showKeys());
     element("keys").addEventListener("close", () => {
       element("help").setAttribute("aria-expanded", "false");
     });
@@ -62,10 +46,7 @@ class App {
     element("search").addEventListener("keydown", (event) => {
       if (event.key === "Enter") this.findNext(event.shiftKey ? -1 : 1);
     });
-    element("scroller").addEventListener("scroll", () => {
-      this.unhover();
-      this.paintSoon();
-    });
+    element("scroller").addEventListener("scroll", () => this.unhover());
     new ResizeObserver(() => this.arrange()).observe(element("stage"));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour());
   }
@@ -77,12 +58,15 @@ class App {
     element("titles").replaceChildren(...this.timelines.map((timeline) => {
       const step = make("b", {}, formatTime(timeline.end, 4));
       const bubble = make("b", {}, formatPercent(timeline.bubble));
+      const notes = [
+        [this.settingOf(timeline)],
+        ["step ", step, this.comparison(first, timeline)],
+        ["bubble ", bubble],
+        [timeline.remark],
+      ].filter(([text]) => text);
       return make("li", {},
         make("h1", {}, timeline.title || "untitled"),
-        ...[this.settingOf(timeline)].filter(Boolean).map((text) => make("span", {}, text)),
-        make("span", {}, "step ", step, this.comparison(first, timeline)),
-        make("span", {}, "bubble ", bubble),
-        ...[timeline.remark].filter(Boolean).map((text) => make("span", {}, text)));
+        ...notes.map((parts) => make("span", {}, ...parts)));
     }));
   }
 
@@ -109,6 +93,7 @@ class App {
   /** Puts all items in their places, and their names beside them. */
   arrange() {
     this.room = element("scroller").clientHeight;
+    this.view.width = Math.max(element("plot").clientWidth, 1);
     this.layout = layOut(this.timelines, this);
     element("content").style.height = `${this.layout.height}px`;
     const names = this.layout.items.map((item) => this.nameOf(item)).filter(Boolean);
@@ -117,8 +102,7 @@ class App {
     element("fold").hidden = this.tracks.length === 0;
     element("memory").setAttribute("aria-pressed", String(this.showMemory));
     element("memory").hidden = !this.tracks.some((track) => track.hasMemory);
-    const rows = this.tracks.flatMap((track) => track.rows);
-    const numEvents = rows.reduce((sum, row) => sum + row.length, 0);
+    const numEvents = this.rows.reduce((sum, { row }) => sum + row.length, 0);
     element("plot").setAttribute(
       "aria-label",
       `Timeline of ${this.tracks.length} tracks with ${numEvents} events; a table follows`,
@@ -133,24 +117,25 @@ class App {
   nameOf(item) {
     const { type, track, timeline, y, height } = item;
     const style = `top:${y}px;height:${height}px`;
+    const named = (text, attributes = {}) =>
+      make("div", { class: type, style, ...attributes }, make("span", {}, text));
     switch (type) {
       case "heading":
-        return make("div", { class: "heading", style }, make("span", {}, timeline.title || "untitled"));
+        return named(timeline.title || "untitled");
       case "track": {
-        const title = track.numRanks > 1
-          ? `${track.name}: ranks ${track.rank} to ${track.rank + track.numRanks - 1}`
-          : `${track.name}: rank ${track.rank}`;
-        const button = make("button", { style, title, "aria-expanded": String(!item.isFolded) },
-          make("span", {}, track.name || `rank ${track.rank}`));
+        const { name, rank, numRanks } = track;
+        const ranks = numRanks > 1 ? `ranks ${rank} to ${rank + numRanks - 1}` : `rank ${rank}`;
+        const attributes = { style, title: `${name}: ${ranks}`, "aria-expanded": String(!item.isFolded) };
+        const button = make("button", attributes, make("span", {}, name || `rank ${rank}`));
         button.addEventListener("click", () => this.toggle(track));
         return button;
       }
       case "row":
-        return make("div", { class: "row", style }, make("span", {}, item.row.name));
+        return named(item.row.name);
       case "memory": {
         const of = track.capacity === null ? "" : ` of ${formatBytes(track.capacity)}`;
-        const text = `peak ${formatBytes(track.peak)}${of}`;
-        return make("div", { class: "memory", style, title: text }, make("span", {}, text));
+        const title = `peak ${formatBytes(track.peak)}${of}`;
+        return named(title, { title });
       }
       default:
         return null;
@@ -158,11 +143,6 @@ class App {
   }
 
   // Painting.
-
-  /** The width of the plot, never zero. */
-  get width() {
-    return Math.max(element("plot").clientWidth, 1);
-  }
 
   paintSoon() {
     if (this.isDue) return;
@@ -176,9 +156,9 @@ class App {
   paint() {
     const [plot, axis, scroller] = ["plot", "axis", "scroller"].map(element);
     plot.style.height = `${scroller.clientHeight}px`;
-    const { width } = this;
-    this.painter.paint(plot, width, scroller.clientHeight, scroller.scrollTop, this);
-    this.painter.paintAxis(axis, width, axis.clientHeight, this);
+    this.view.width = Math.max(plot.clientWidth, 1);
+    this.painter.paint(plot, scroller.clientHeight, scroller.scrollTop, this);
+    this.painter.paintAxis(axis, axis.clientHeight, this);
     const { start, end, span, fullEnd, isWhole } = this.view;
     const whole = formatTime(fullEnd);
     element("range").textContent = isWhole
@@ -187,46 +167,11 @@ class App {
   }
 
   recolour() {
-    this.palette.refresh();
+    this.painter.palette.refresh();
     this.paintSoon();
   }
 
   // What a reader asks for.
-
-  zoomAt(x, factor) {
-    this.view.zoom(factor, this.view.timeAt(x, this.width));
-    this.paintSoon();
-  }
-
-  zoom(factor) {
-    this.zoomAt(this.width / 2, factor);
-  }
-
-  pan(share) {
-    this.view.pan(share);
-    this.paintSoon();
-  }
-
-  panPixels(pixels) {
-    this.pan(pixels / this.width);
-  }
-
-  /** Moves the view so that a share of the whole is in its middle. */
-  centreOn(share) {
-    const { span, fullEnd } = this.view;
-    const start = share * fullEnd - span / 2;
-    this.view.show(start, start + span);
-    this.paintSoon();
-  }
-
-  scroll(pixels) {
-    element("scroller").scrollTop += pixels;
-  }
-
-  reset() {
-    this.view.reset();
-    this.paintSoon();
-  }
 
   toggle(track) {
     if (!this.unfolded.delete(track)) this.unfolded.add(track);
@@ -263,12 +208,9 @@ class App {
   /** Brings a micro-batch to the front on all ranks, or none. */
   follow(microBatch) {
     const events = new Map();
-    if (microBatch !== null) {
-      for (const row of this.tracks.flatMap((track) => track.rows)) {
-        const found = [];
-        for (let i = 0; i < row.length; i += 1) if (row.isOf(i, microBatch)) found.push(i);
-        if (found.length > 0) events.set(row, found);
-      }
+    for (const { row } of microBatch === null ? [] : this.rows) {
+      const found = row.where((i) => row.isOf(i, microBatch));
+      if (found.length > 0) events.set(row, found);
     }
     // One that does not exist hides nothing.
     this.followed = { microBatch: events.size > 0 ? microBatch : null, events };
@@ -282,15 +224,19 @@ class App {
     this.follow(microBatch === null ? 0 : Math.max(microBatch + step, 0));
   }
 
-  /** The event at a place of the plot, and where it is drawn; null if there is none. */
-  eventAt({ x, y }) {
+  /** The item at a place of the plot, or none, and how far below the top of all items the place is. */
+  itemAt({ y }) {
     const below = y + element("scroller").scrollTop;
-    const item = itemAt(this.layout.items, below);
-    if (!item || (item.type !== "track" && item.type !== "row")) return null;
-    const time = this.view.timeAt(x, this.width);
-    const reach = (2 / this.width) * this.view.span;
+    return { below, item: itemAt(this.layout.items, below) };
+  }
+
+  /** The event at a place of the plot, and where it is drawn; null if there is none. */
+  eventAt(place) {
+    const { below, item } = this.itemAt(place);
+    const time = this.view.timeAt(place.x);
+    const reach = (2 / this.view.width) * this.view.span;
     // The uppermost was drawn last.
-    for (const band of bands(item).reverse()) {
+    for (const band of item ? bands(item).reverse() : []) {
       const isHit = below >= band.y && below < band.y + band.height;
       const index = isHit ? band.row.at(time, reach) : -1;
       if (index >= 0) return { ...band, index, track: item.track, timeline: item.timeline };
@@ -310,12 +256,10 @@ class App {
 
   /** Selects the time between two places of the plot, and says what it goes to. */
   selectRange(from, to) {
-    const times = [from, to].map((x) => this.view.timeAt(x, this.width));
-    const [start, end] = times.sort((a, b) => a - b).map((time) => Math.max(Math.round(time), 0));
+    const times = [from, to].map((x) => Math.max(Math.round(this.view.timeAt(x)), 0));
+    const [start, end] = times.sort((a, b) => a - b);
     this.range = end > start ? { start, end: Math.min(end, this.view.fullEnd) } : null;
-    this.selected = null;
-    this.writeDetails();
-    this.paintSoon();
+    this.select(null);
   }
 
   /** Selects, follows and measures nothing. */
@@ -333,15 +277,10 @@ class App {
       return;
     }
     const time = (this.view.start + this.view.end) / 2;
-    for (const timeline of this.timelines) {
-      for (const track of timeline.tracks) {
-        const event = nearestOf(track, time);
-        if (event) {
-          this.select({ ...event, track, timeline });
-          return;
-        }
-      }
-    }
+    const places = this.timelines.flatMap((timeline) => timeline.tracks.map((track) => (
+      { ...track.nearest(time), track, timeline })));
+    const event = places.find(({ row }) => row);
+    if (event) this.select(event);
   }
 
   selectNext(step) {
@@ -350,8 +289,7 @@ class App {
       return;
     }
     const { row, index } = this.selected;
-    const next = Math.min(Math.max(index + step, 0), row.length - 1);
-    this.goTo({ ...this.selected, index: next });
+    this.goTo({ ...this.selected, index: clamped(index + step, 0, row.length - 1) });
   }
 
   /** Selects what the rank above or below does at the time of what is selected. */
@@ -362,7 +300,7 @@ class App {
     }
     const { row, index, track, timeline } = this.selected;
     const other = timeline.tracks[timeline.tracks.indexOf(track) + step];
-    const event = other && nearestOf(other, (row.starts[index] + row.ends[index]) / 2);
+    const event = other?.nearest((row.starts[index] + row.ends[index]) / 2);
     if (event) this.goTo({ ...event, track: other, timeline });
   }
 
@@ -370,10 +308,10 @@ class App {
   goTo(event) {
     const { row, index, track } = event;
     const [start, end] = [row.starts[index], row.ends[index]];
-    const { view, width } = this;
-    const pixels = ((end - start) / view.span) * width;
-    if (pixels < 8 || start < view.start || end > view.end) {
-      const span = pixels < 8 ? Math.max((end - start) * (width / 60), 1) : view.span;
+    const { view } = this;
+    const isNarrow = ((end - start) / view.span) * view.width < 8;
+    if (isNarrow || start < view.start || end > view.end) {
+      const span = isNarrow ? Math.max((end - start) * (view.width / 60), 1) : view.span;
       const middle = (start + end) / 2;
       view.show(middle - span / 2, middle + span / 2);
     }
@@ -388,19 +326,9 @@ class App {
   /** Finds the events that are called so. */
   find(text) {
     const wanted = text.trim().toLowerCase();
-    const matches = [];
-    if (wanted !== "") {
-      for (const timeline of this.timelines) {
-        for (const track of timeline.tracks) {
-          for (const row of track.rows) {
-            for (let index = 0; index < row.length; index += 1) {
-              if (row.isCalled(index, wanted)) matches.push({ row, index, track, timeline });
-            }
-          }
-        }
-      }
-      matches.sort((a, b) => a.row.starts[a.index] - b.row.starts[b.index]);
-    }
+    const matches = wanted === "" ? [] : this.rows.flatMap((place) =>
+      place.row.where((i) => place.row.isCalled(i, wanted)).map((index) => ({ ...place, index })));
+    matches.sort((a, b) => a.row.starts[a.index] - b.row.starts[b.index]);
     this.found = { wanted, matches, at: -1 };
     this.writeMatches();
   }
@@ -425,9 +353,7 @@ class App {
     const details = element("details");
     if (this.selected) {
       const { heading, facts } = describe(this.selected);
-      details.replaceChildren(make("h2", {}, heading), make("dl", {}, ...facts.map(
-        ([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, String(value))),
-      )));
+      details.replaceChildren(make("h2", {}, heading), makeFacts(facts, true));
     } else if (this.range) {
       details.replaceChildren(...describeRange(this.range, this.tracks));
     } else {
@@ -446,9 +372,10 @@ class App {
 
   hover(place, { clientX, clientY }) {
     this.hovered = this.eventAt(place);
-    this.cursor = this.view.timeAt(place.x, this.width);
-    const content = this.hovered ? describe(this.hovered, this.view) : this.describeMemory(place);
-    showTooltip(content, clientX, clientY);
+    this.cursor = this.view.timeAt(place.x);
+    const { item } = this.itemAt(place);
+    const memory = item?.type === "memory" ? describeMemory(item.track, this.cursor) : null;
+    showTooltip(this.hovered ? describe(this.hovered) : memory, clientX, clientY);
     this.paintSoon();
   }
 
@@ -458,18 +385,6 @@ class App {
     showTooltip(null);
     this.paintSoon();
   }
-
-  describeMemory({ x, y }) {
-    const item = itemAt(this.layout.items, y + element("scroller").scrollTop);
-    if (item?.type !== "memory") return null;
-    const time = this.view.timeAt(x, this.width);
-    const bytes = item.track.memoryAt(time);
-    if (bytes === null) return null;
-    const facts = [["at", formatTime(Math.round(time))], ["in use", formatBytes(bytes)]];
-    facts.push(["peak", formatBytes(item.track.peak)]);
-    if (item.track.capacity !== null) facts.push(["capacity", formatBytes(item.track.capacity)]);
-    return { heading: `memory of ${item.track.name}`, swatch: "curve", facts };
-  }
 }
 
 const data = JSON.parse(element("data").textContent);
@@ -477,39 +392,5 @@ const app = new App(readTimelines(data));
 if (data.view_end_nanoseconds > data.view_start_nanoseconds) {
   app.view.show(data.view_start_nanoseconds, data.view_end_nanoseconds);
 }
-
-/** For tests and the console: what is shown, in coordinates of the window. */
-window.timeline = {
-  view: () => ({ start: app.view.start, end: app.view.end, fullEnd: app.view.fullEnd }),
-  tracks: () => {
-    const box = element("plot").getBoundingClientRect();
-    const shift = box.top - element("scroller").scrollTop;
-    const { items } = app.layout;
-    return items.filter((item) => item.type === "track").map((item) => ({
-      name: item.track.name,
-      isFolded: item.isFolded,
-      streams: item.track.rows.map((row) => row.stream),
-      left: box.left,
-      right: box.right,
-      top: item.y + shift,
-      bottom: item.y + item.height + shift,
-    }));
-  },
-  followed: () => app.followed.microBatch,
-  selected: () => app.selected && app.selected.row.label(app.selected.index),
-  range: () => app.range,
-  eventAt: (x, y) => {
-    const box = element("plot").getBoundingClientRect();
-    const found = app.eventAt({ x: x - box.left, y: y - box.top });
-    return found && {
-      label: found.row.label(found.index),
-      stream: found.row.stream,
-      track: found.track.name,
-      stage: found.row.stages[found.index],
-      microBatch: found.row.microBatches[found.index],
-      start: found.row.starts[found.index],
-      end: found.row.ends[found.index],
-      bytes: found.row.bytes[found.index],
-    };
-  },
-};
+// For tests and the console.
+window.timeline = app;

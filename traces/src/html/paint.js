@@ -8,6 +8,8 @@ const LABEL_CHARACTER = 6.4;
 const DIMMED = 0.2;
 /** How many passes in view are asked whether their names have room. */
 const MOST_ASKED = 500;
+/** The least strength of a pixel in which something happens, however short. */
+const LEAST_SEEN = 0.35;
 /** Of events that share a pixel, how many are asked for the longest, whose colour it gets. */
 const LOOKED_AT = 16;
 
@@ -87,94 +89,87 @@ class Painter {
     this.palette = palette;
   }
 
+  x(time) {
+    return this.view.xOf(time);
+  }
+
+  fill(color, x, y, width, height, alpha = 1) {
+    this.context.globalAlpha = alpha;
+    this.context.fillStyle = color;
+    this.context.fillRect(x, y, width, height);
+  }
+
+  write(text, x, y, color, size, align = "center") {
+    const { context } = this;
+    context.globalAlpha = 1;
+    context.font = `${size}px system-ui, sans-serif`;
+    context.textAlign = align;
+    context.textBaseline = "middle";
+    context.fillStyle = color;
+    context.fillText(text, x, y);
+  }
+
   /** `state`: the view, the layout, the followed micro-batch or null, the event under the pointer. */
-  paint(canvas, width, height, scrolled, state) {
-    this.context = prepare(canvas, width, height);
-    this.width = width;
-    this.view = state.view;
+  paint(canvas, height, scrolled, state) {
+    const { palette } = this;
+    const { view, layout: { items }, followed } = state;
+    this.context = prepare(canvas, view.width, height);
+    this.view = view;
     this.context.translate(0, -scrolled);
-    this.paintGrid(scrolled, height);
-    const seen = state.layout.items.filter(
-      (item) => item.y + item.height > scrolled && item.y < scrolled + height,
-    );
-    const isFollowing = state.followed.microBatch !== null;
-    for (const item of seen) this.paintItem(item, isFollowing);
-    if (isFollowing) this.paintFollowed(state.layout.items, state.followed);
-    this.paintRange(state.range, scrolled, height);
-    if (state.selected) this.paintSelected(state.layout.items, state.selected);
+    for (const { time } of ticks(view.start, view.end, view.width / 110)) {
+      this.fill(palette.get("line"), Math.round(this.x(time)), scrolled, 1, height, 0.6);
+    }
+    const isFollowing = followed.microBatch !== null;
+    for (const item of items) {
+      const isSeen = item.y + item.height > scrolled && item.y < scrolled + height;
+      if (isSeen) this.paintItem(item, isFollowing ? DIMMED : 1);
+    }
+    if (isFollowing) this.paintFollowed(items, followed);
+    if (state.range) {
+      const [left, right] = [state.range.start, state.range.end].map((time) => this.x(time));
+      const accent = palette.get("accent");
+      this.fill(accent, left, scrolled, right - left, height, 0.14);
+      for (const x of [left, right]) this.fill(accent, Math.round(x), scrolled, 1, height);
+    }
+    if (state.selected) {
+      // Wherever its row is drawn.
+      const { row, index } = state.selected;
+      for (const band of items.flatMap(bands)) {
+        if (band.row === row) this.paintOutline({ ...band, index }, 2.5);
+      }
+    }
     if (state.hovered) this.paintOutline(state.hovered, 1.5);
     if (state.cursor !== null) {
-      this.context.fillStyle = this.palette.get("faint");
-      this.context.fillRect(Math.round(this.x(state.cursor)), scrolled, 1, height);
+      this.fill(palette.get("faint"), Math.round(this.x(state.cursor)), scrolled, 1, height);
     }
   }
 
-  /** The selected part of time. */
-  paintRange(range, top, height) {
-    if (!range) return;
-    const { context, palette } = this;
-    const [left, right] = [this.x(range.start), this.x(range.end)];
-    context.fillStyle = palette.get("accent");
-    context.globalAlpha = 0.14;
-    context.fillRect(left, top, right - left, height);
-    context.globalAlpha = 1;
-    for (const x of [left, right]) context.fillRect(Math.round(x), top, 1, height);
-  }
-
-  /** The frame of the selected event, wherever its row is drawn. */
-  paintSelected(items, { row, index }) {
-    for (const item of items) {
-      if (item.type !== "track" && item.type !== "row") continue;
-      const band = bands(item).find((other) => other.row === row);
-      if (band) this.paintOutline({ ...band, index }, 2.5);
-    }
-  }
-
-  x(time) {
-    return this.view.xOf(time, this.width);
-  }
-
-  paintGrid(top, height) {
-    this.context.fillStyle = this.palette.get("line");
-    this.context.globalAlpha = 0.6;
-    for (const { time } of ticks(this.view.start, this.view.end, this.width / 110)) {
-      this.context.fillRect(Math.round(this.x(time)), top, 1, height);
-    }
-    this.context.globalAlpha = 1;
-  }
-
-  paintItem(item, isFollowing) {
-    const { context, palette } = this;
+  paintItem(item, alpha) {
+    const { palette, view } = this;
     if (item.type === "memory") {
       this.paintMemory(item);
     } else if (item.type === "nothing") {
-      context.fillStyle = palette.get("faint");
-      context.font = "14px system-ui, sans-serif";
-      context.textAlign = "center";
-      context.textBaseline = "middle";
-      context.fillText("nothing happens", this.width / 2, item.y + item.height / 2);
+      const middle = item.y + item.height / 2;
+      this.write("nothing happens", view.width / 2, middle, palette.get("faint"), 14);
     } else if (item.type !== "heading") {
-      context.fillStyle = palette.get("idle");
-      const [from, to] = [Math.max(this.x(0), 0), Math.min(this.x(item.timeline.end), this.width)];
-      context.fillRect(from, item.y, Math.max(to - from, 0), item.height);
-      for (const band of bands(item)) this.paintBand(band, isFollowing);
+      const [from, to] = [Math.max(this.x(0), 0), Math.min(this.x(item.timeline.end), view.width)];
+      this.fill(palette.get("idle"), from, item.y, Math.max(to - from, 0), item.height);
+      for (const band of bands(item)) this.paintBand(band, alpha);
     }
   }
 
   /** Draws the events of a band that are in view; those that share a pixel, as one. */
-  paintBand(band, isDimmed) {
+  paintBand(band, alpha) {
     const { row, y, height } = band;
-    const { context, palette, view, width } = this;
-    const scale = width / view.span;
-    const strength = isDimmed ? DIMMED : 1;
+    const { palette, view } = this;
+    const scale = view.width / view.span;
     this.hasNames = this.hasRoomForNames(row);
     let i = row.firstEndingAfter(view.start);
     while (i < row.length && row.starts[i] < view.end) {
       const left = (row.starts[i] - view.start) * scale;
       const right = (row.ends[i] - view.start) * scale;
       if (right - left >= 1) {
-        context.globalAlpha = strength;
-        this.paintEvent(band, i, left, right, !isDimmed);
+        this.paintEvent(band, i, left, right, alpha);
         i += 1;
         continue;
       }
@@ -183,19 +178,16 @@ class Painter {
       const to = view.start + (pixel + 1) / scale;
       const next = Math.max(row.firstEndingAfter(to), i + 1);
       const share = (row.busyUntil(to) - row.busyUntil(from)) * scale;
-      // Something that happens is seen, however short.
-      context.globalAlpha = strength * Math.min(Math.max(share, 0.35), 1);
-      context.fillStyle = palette.ofEvent(row, this.longest(row, i, next));
-      context.fillRect(pixel, y, 1, height);
+      const color = palette.ofEvent(row, this.longest(row, i, next));
+      this.fill(color, pixel, y, 1, height, alpha * clamped(share, LEAST_SEEN, 1));
       i = next;
     }
-    context.globalAlpha = 1;
   }
 
   /** Whether the passes in view that have room for a number have it for their whole name: a row says one or the other. */
   hasRoomForNames(row) {
-    const { view, width } = this;
-    const scale = width / view.span / LABEL_CHARACTER;
+    const { view } = this;
+    const scale = view.width / view.span / LABEL_CHARACTER;
     let asked = 0;
     for (let i = row.firstEndingAfter(view.start); i < row.length && row.starts[i] < view.end; i += 1) {
       const room = (row.ends[i] - row.starts[i]) * scale - 5 / LABEL_CHARACTER;
@@ -215,62 +207,51 @@ class Painter {
     return best;
   }
 
-  paintEvent(band, i, left, right, hasLabel) {
-    const { context, palette, width } = this;
+  /** Draws an event, with its name where it is not dimmed. */
+  paintEvent(band, i, left, right, alpha = 1) {
+    const { context, palette, view } = this;
     const { row, y } = band;
     const height = heightOf(band, i);
     const color = palette.ofEvent(row, i);
     const gap = right - left > 4 ? 1 : 0;
-    const from = Math.max(left, -2);
-    const to = Math.min(right - gap, width + 2);
-    context.fillStyle = color;
+    const [from, to] = [Math.max(left, -2), Math.min(right - gap, view.width + 2)];
     if (to - from > 6 && height > 8) {
+      context.globalAlpha = alpha;
+      context.fillStyle = color;
       context.beginPath();
       context.roundRect(from, y, to - from, height, 2);
       context.fill();
     } else {
-      context.fillRect(from, y, Math.max(to - from, 1), height);
+      this.fill(color, from, y, Math.max(to - from, 1), height, alpha);
     }
-    if (hasLabel && height >= 10) this.paintLabel(row, i, from, to, y, height, color);
+    if (alpha === 1 && height >= 10) this.paintLabel(row, i, from, to, y + height / 2, color);
   }
 
   /** Writes the longest of an event's names that fits, in the part of it that is in view. */
-  paintLabel(row, i, left, right, y, height, color) {
-    const { width } = this;
-    const [from, to] = [Math.max(left, 0), Math.min(right, width)];
+  paintLabel(row, i, left, right, middle, color) {
+    const [from, to] = [Math.max(left, 0), Math.min(right, this.view.width)];
     const room = (to - from - 4) / LABEL_CHARACTER;
     if (room < 1) return;
-    const kind = row.kind(i);
-    const names = [row.label(i), row.action(i)];
-    const number = kind.has_micro_batch ? [String(row.microBatches[i])] : [];
-    const text = (kind.is_pass && !this.hasNames ? number : [...names, ...number]).find((name) => name.length <= room);
-    if (!text) {
-      const isNumber = kind.is_pass && number.length > 0;
+    const { is_pass: isPass, has_micro_batch: hasMicroBatch } = row.kind(i);
+    const number = hasMicroBatch ? [String(row.microBatches[i])] : [];
+    const names = isPass && !this.hasNames ? number : [row.label(i), row.action(i), ...number];
+    let text = names.find((name) => name.length <= room);
+    let size = LABEL_SIZE;
+    if (!text && isPass) {
       const smallRoom = ((to - from - 1) * LABEL_SIZE) / SMALL_LABEL_SIZE / LABEL_CHARACTER;
-      if (isNumber && number[0].length <= smallRoom) {
-        this.writeLabel(number[0], SMALL_LABEL_SIZE, (from + to) / 2, y + height / 2, color);
-      }
-      return;
+      text = number.find((name) => name.length <= smallRoom);
+      size = SMALL_LABEL_SIZE;
     }
-    this.writeLabel(text, LABEL_SIZE, (from + to) / 2, y + height / 2, color);
-  }
-
-  writeLabel(text, size, x, y, color) {
-    const { context, palette } = this;
-    context.font = `${size}px system-ui, sans-serif`;
-    context.textAlign = "center";
-    context.textBaseline = "middle";
-    context.fillStyle = palette.textOn(color);
-    context.fillText(text, x, y + 0.5);
+    if (text) this.write(text, (from + to) / 2, middle + 0.5, this.palette.textOn(color), size);
   }
 
   /** Memory in use, with its peak dotted and the capacity dashed where it is in the picture. */
   paintMemory({ track, timeline, y, height }) {
-    const { context, palette, view, width } = this;
+    const { context, palette, view } = this;
     const bottom = y + height;
     const heightOf = (bytes) => ((height - 3) * bytes) / timeline.topOfMemory;
     const isOver = track.capacity !== null && track.peak > track.capacity;
-    const end = Math.min(this.x(timeline.end), width);
+    const end = Math.min(this.x(timeline.end), view.width);
     context.fillStyle = palette.get(isOver ? "alarm" : "curve");
     context.beginPath();
     let i = Math.max(partitionPoint(track.times.length, (n) => track.times[n] > view.start) - 1, 0);
@@ -314,22 +295,19 @@ class Painter {
   /** Draws the followed micro-batch over all others, and its way from rank to rank. */
   paintFollowed(items, { microBatch, events }) {
     const { context, palette, view } = this;
-    for (const item of items) {
-      if (item.type !== "track" && item.type !== "row") continue;
-      for (const band of bands(item)) {
-        const { row } = band;
-        const seen = (events.get(row) ?? []).filter(
-          (i) => row.ends[i] >= view.start && row.starts[i] <= view.end,
-        );
-        this.hasNames = this.hasRoomForNames(row);
-        if (row.isCompute) {
-          for (const i of seen) {
-            const left = this.x(row.starts[i]);
-            this.paintEvent(band, i, left, Math.max(this.x(row.ends[i]), left + 2), true);
-          }
-        } else {
-          this.paintShares(band, seen);
+    for (const band of items.flatMap(bands)) {
+      const { row } = band;
+      const seen = (events.get(row) ?? []).filter(
+        (i) => row.ends[i] >= view.start && row.starts[i] <= view.end,
+      );
+      this.hasNames = this.hasRoomForNames(row);
+      if (row.isCompute) {
+        for (const i of seen) {
+          const left = this.x(row.starts[i]);
+          this.paintEvent(band, i, left, Math.max(this.x(row.ends[i]), left + 2));
         }
+      } else {
+        this.paintShares(band, seen);
       }
     }
     context.strokeStyle = palette.get("ink");
@@ -343,101 +321,82 @@ class Painter {
       }
       context.stroke();
     }
-    context.globalAlpha = 1;
   }
 
   /** Draws exchanges, those that share a pixel as dark as they fill it. */
   paintShares(band, indices) {
-    const { context, palette } = this;
     const { row, y, height } = band;
     const pixels = new Map();
     for (const i of indices) {
       const [left, right] = [this.x(row.starts[i]), this.x(row.ends[i])];
       if (right - left >= 1) {
-        this.paintEvent(band, i, left, right, true);
+        this.paintEvent(band, i, left, right);
         continue;
       }
       const pixel = Math.floor(left);
       const share = (pixels.get(pixel)?.share ?? 0) + right - left;
-      pixels.set(pixel, { share, color: palette.ofEvent(row, i) });
+      pixels.set(pixel, { share, color: this.palette.ofEvent(row, i) });
     }
     for (const [pixel, { share, color }] of pixels) {
-      context.globalAlpha = Math.min(Math.max(share, 0.35), 1);
-      context.fillStyle = color;
-      context.fillRect(pixel, y, 1, height);
+      this.fill(color, pixel, y, 1, height, clamped(share, LEAST_SEEN, 1));
     }
-    context.globalAlpha = 1;
   }
 
   /** The outline of a band's event. */
   paintOutline(band, lineWidth) {
-    const { context } = this;
+    const { context, view } = this;
     const { row, index, y } = band;
     const left = Math.max(this.x(row.starts[index]), -3);
-    const right = Math.min(this.x(row.ends[index]), this.width + 3);
+    const right = Math.min(this.x(row.ends[index]), view.width + 3);
+    context.globalAlpha = 1;
     context.strokeStyle = this.palette.get("ink");
     context.lineWidth = lineWidth;
     context.strokeRect(left, y, Math.max(right - left, 2), heightOf(band, index));
   }
 
-  /** The axis, with a bar that says which part of the whole is shown. */
-  paintAxis(canvas, width, height, { view, cursor, range }) {
-    const context = prepare(canvas, width, height);
-    const { palette } = this;
-    context.font = "11px system-ui, sans-serif";
-    context.textBaseline = "middle";
+  /** The axis, with a bar that says which part of the whole is shown, and where the pointer is in time. */
+  paintAxis(canvas, height, { view, cursor, range }) {
+    const { width } = view;
+    this.context = prepare(canvas, width, height);
+    const [faint, line, accent, ink, paper] =
+      ["faint", "line", "accent", "ink", "paper"].map((name) => this.palette.get(name));
     for (const { time, text } of ticks(view.start, view.end, width / 110)) {
-      const x = view.xOf(time, width);
-      context.fillStyle = palette.get("faint");
-      context.fillRect(Math.round(x), height - 6, 1, 6);
-      context.textAlign = x < 24 ? "left" : x > width - 30 ? "right" : "center";
-      context.fillText(text, Math.min(Math.max(x, 2), width - 4), height - 15);
+      const x = view.xOf(time);
+      this.fill(faint, Math.round(x), height - 6, 1, 6);
+      const align = x < 24 ? "left" : x > width - 30 ? "right" : "center";
+      this.write(text, clamped(x, 2, width - 4), height - 15, faint, 11, align);
     }
-    context.fillStyle = palette.get("line");
-    context.fillRect(0, 2, width, 4);
-    context.fillStyle = palette.get("accent");
+    this.fill(line, 0, 2, width, 4);
     const [from, to] = [view.start, view.end].map((time) => (time / view.fullEnd) * width);
-    context.fillRect(from, 2, Math.max(to - from, 3), 4);
-    context.fillStyle = palette.get("line");
-    context.fillRect(0, height - 1, width, 1);
+    this.fill(accent, from, 2, Math.max(to - from, 3), 4);
+    this.fill(line, 0, height - 1, width, 1);
     if (range) {
-      const [left, right] = [range.start, range.end].map((time) => view.xOf(time, width));
-      context.fillStyle = palette.get("accent");
-      context.fillRect(left, height - 4, Math.max(right - left, 1), 4);
+      const [left, right] = [range.start, range.end].map((time) => view.xOf(time));
+      this.fill(accent, left, height - 4, Math.max(right - left, 1), 4);
     }
-    if (cursor !== null) this.paintCursor(context, view.xOf(cursor, width), height, width, cursor);
-  }
-
-  /** Where the pointer is, in time. */
-  paintCursor(context, x, height, width, time) {
-    const { palette } = this;
-    const text = formatTime(Math.max(Math.round(time), 0));
-    const room = context.measureText(text).width + 10;
-    const left = Math.min(Math.max(x - room / 2, 0), width - room);
-    context.fillStyle = palette.get("ink");
-    context.fillRect(Math.round(x), height - 6, 1, 6);
-    context.fillRect(left, height - 24, room, 18);
-    context.fillStyle = palette.get("paper");
-    context.textAlign = "center";
-    context.fillText(text, left + room / 2, height - 14.5);
+    if (cursor !== null) {
+      const x = view.xOf(cursor);
+      const text = formatTime(Math.max(Math.round(cursor), 0));
+      const room = this.context.measureText(text).width + 10;
+      const left = clamped(x - room / 2, 0, width - room);
+      this.fill(ink, Math.round(x), height - 6, 1, 6);
+      this.fill(ink, left, height - 24, room, 18);
+      this.write(text, left + room / 2, height - 14.5, paper, 11);
+    }
   }
 }
 
 /** The way of a micro-batch through each timeline: its passes by time, and where they are drawn. */
 function waysOf(items, events, microBatch) {
   const ways = new Map();
-  for (const item of items) {
-    if (item.type !== "track") continue;
-    for (const band of bands(item)) {
+  for (const item of items.filter(({ type }) => type === "track")) {
+    for (const band of bands(item).filter(({ row }) => row.isCompute)) {
       const { row, y } = band;
-      if (!row.isCompute) continue;
-      for (const i of events.get(row) ?? []) {
-        // A weight gradient goes nowhere.
-        if (row.kind(i).word === "W" || !row.isOf(i, microBatch)) continue;
-        const way = ways.get(item.timeline) ?? [];
-        way.push({ start: row.starts[i], end: row.ends[i], y: y + heightOf(band, i) / 2 });
-        ways.set(item.timeline, way);
-      }
+      // A weight gradient goes nowhere.
+      const isOnWay = (i) => row.kind(i).word !== "W" && row.isOf(i, microBatch);
+      const passes = (events.get(row) ?? []).filter(isOnWay).map((i) => (
+        { start: row.starts[i], end: row.ends[i], y: y + heightOf(band, i) / 2 }));
+      ways.set(item.timeline, [...(ways.get(item.timeline) ?? []), ...passes]);
     }
   }
   return [...ways.values()].map((way) => way.sort((a, b) => a.start - b.start));

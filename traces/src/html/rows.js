@@ -76,7 +76,7 @@ function place(timelines, { unfolded, showMemory }, { track: height, memory }) {
 }
 
 /**
- * The bands of an item: which row is drawn from where to where, in the order of drawing.
+ * The bands of a track or a row, none of other items: which row is drawn from where to where, in the order of drawing.
  *
  * Lanes of compute beyond the first are what overlaps it. They take the lower part of its height, and
  * events of the first lane that share their time with one of them the upper part: `beside` holds
@@ -84,6 +84,7 @@ function place(timelines, { unfolded, showMemory }, { track: height, memory }) {
  */
 function bands({ type, track, row, isFolded, y, height }) {
   if (type === "row") return [{ row, y, height, beside: [] }];
+  if (type !== "track") return [];
   const strip = isFolded && track.others.length > 0 ? stripHeight(height) : 0;
   const full = height - strip;
   const [first, ...overlapping] = track.compute;

@@ -1,11 +1,16 @@
-// What part of the time is shown.
+// The part of the time that is shown, on a plot of so many pixels.
 
 /** No view is shorter than this many nanoseconds. */
 const SHORTEST_VIEW = 20;
 
+const clamped = (value, least, most) => Math.min(Math.max(value, least), most);
+
 class View {
-  constructor(end) {
+  /** `changed` is called after each move. */
+  constructor(end, changed) {
     this.fullEnd = Math.max(end, SHORTEST_VIEW);
+    this.changed = changed;
+    this.width = 1;
     this.reset();
   }
 
@@ -23,31 +28,35 @@ class View {
 
   /** Shows from `start` to `end`, or as much of it as there is. */
   show(start, end) {
-    const span = Math.min(Math.max(end - start, SHORTEST_VIEW), this.fullEnd);
-    this.start = Math.min(Math.max(start, 0), this.fullEnd - span);
+    const span = clamped(end - start, SHORTEST_VIEW, this.fullEnd);
+    this.start = clamped(start, 0, this.fullEnd - span);
     this.end = this.start + span;
+    this.changed();
   }
 
-  /** Makes the span `factor` times as long; `time` stays where it is. */
-  zoom(factor, time) {
-    const span = Math.min(Math.max(this.span * factor, SHORTEST_VIEW), this.fullEnd);
-    const start = time - ((time - this.start) / this.span) * span;
+  /** Makes the span `factor` times as long; the time at `x` stays where it is. */
+  zoom(factor, x = this.width / 2) {
+    const span = clamped(this.span * factor, SHORTEST_VIEW, this.fullEnd);
+    const start = this.timeAt(x) - (x / this.width) * span;
     this.show(start, start + span);
   }
 
-  /** Moves by a share of the span, to later times if positive. */
-  pan(share) {
-    const shift = share * this.span;
+  /** Moves by so many pixels, to later times if positive. */
+  pan(pixels) {
+    const shift = (pixels / this.width) * this.span;
     this.show(this.start + shift, this.end + shift);
   }
 
-  /** The time at `x` on a plot of so many pixels. */
-  timeAt(x, width) {
-    return this.start + (x / width) * this.span;
+  /** Moves so that a time is in the middle. */
+  centreOn(time) {
+    this.show(time - this.span / 2, time + this.span / 2);
   }
 
-  /** Where a time is on a plot of so many pixels. */
-  xOf(time, width) {
-    return ((time - this.start) / this.span) * width;
+  timeAt(x) {
+    return this.start + (x / this.width) * this.span;
+  }
+
+  xOf(time) {
+    return ((time - this.start) / this.span) * this.width;
   }
 }

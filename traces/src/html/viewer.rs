@@ -2,13 +2,12 @@
 
 use std::cell::Cell;
 
+use ir::units::Nanos;
 use serde_json::json;
 
-use super::columns;
-use super::with_data;
+use super::{columns, script_json, with_data};
 use crate::gantt::TimeAxis;
 use crate::timeline::Timeline;
-use ir::units::Nanos;
 
 /// JSON that may stand in a `script` element: `before` and `after`, the page but for its data, and `data`, the
 /// data of all timelines.
@@ -19,8 +18,7 @@ pub fn viewer(timelines: &[&Timeline]) -> String {
     let place = Cell::new(0);
     let page = with_data(timelines, TimeAxis::Clock, |page| place.set(page.len()));
     let (before, after) = page.split_at(place.get());
-    let parts = json!({ "before": before, "after": after }).to_string();
+    let parts = script_json(&json!({ "before": before, "after": after }));
     let data = columns::json(timelines, TimeAxis::Clock, [Nanos::ZERO; 2]);
-    let parts = parts.trim_end_matches('}').replace('<', "\\u003c");
-    format!("{parts},\"data\":{data}}}")
+    format!("{},\"data\":{data}}}", parts.trim_end_matches('}'))
 }

@@ -6,6 +6,42 @@
   const element = (id) => document.getElementById(id);
   const saw = {};
 
+  /** What the page shows, in coordinates of the window. */
+  const app = window.timeline;
+  const timeline = {
+    view: () => ({ start: app.view.start, end: app.view.end, fullEnd: app.view.fullEnd }),
+    tracks: () => {
+      const box = element("plot").getBoundingClientRect();
+      const shift = box.top - element("scroller").scrollTop;
+      return app.layout.items.filter((item) => item.type === "track").map((item) => ({
+        name: item.track.name,
+        isFolded: item.isFolded,
+        streams: item.track.rows.map((row) => row.stream),
+        left: box.left,
+        right: box.right,
+        top: item.y + shift,
+        bottom: item.y + item.height + shift,
+      }));
+    },
+    followed: () => app.followed.microBatch,
+    selected: () => app.selected && app.selected.row.label(app.selected.index),
+    range: () => app.range,
+    eventAt: (x, y) => {
+      const box = element("plot").getBoundingClientRect();
+      const found = app.eventAt({ x: x - box.left, y: y - box.top });
+      return found && {
+        label: found.row.label(found.index),
+        stream: found.row.stream,
+        track: found.track.name,
+        stage: found.row.stages[found.index],
+        microBatch: found.row.microBatches[found.index],
+        start: found.row.starts[found.index],
+        end: found.row.ends[found.index],
+        bytes: found.row.bytes[found.index],
+      };
+    },
+  };
+
   /** Waits until what was asked for is drawn. */
   const drawn = () =>
     new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
@@ -44,7 +80,6 @@
 
   const use = async () => {
     await drawn();
-    const { timeline } = window;
     saw.tracks = timeline.tracks();
     saw.colors = countColors();
     saw.titles = element("titles").textContent;

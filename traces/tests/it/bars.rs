@@ -2,7 +2,7 @@
 
 use ir::units::Bytes;
 use proptest::prelude::*;
-use traces::bars::{BarsOptions, MemoryBar, MemoryPart, draw};
+use traces::bars::{MemoryBar, MemoryPart, draw};
 use traces::palette::Theme;
 use traces::{DrawError, Format, Paper};
 
@@ -18,23 +18,22 @@ fn bar(name: &str, gib: [u64; 4]) -> MemoryBar {
     MemoryBar { name: name.to_owned(), parts: parts.collect() }
 }
 
-const OPTIONS: BarsOptions =
-    BarsOptions { paper: Paper { width: 800, theme: Theme::Light, pixel_ratio: 1 }, height: 400 };
+const PAPER: Paper = Paper { width: 800, theme: Theme::Light, pixel_ratio: 1 };
 
 fn svg(
     title: &str,
     bars: &[MemoryBar],
     capacity: Option<Bytes>,
-    options: &BarsOptions,
+    paper: Paper,
 ) -> Result<String, DrawError> {
-    draw(title, bars, capacity, options)?.svg()
+    draw(title, bars, capacity, paper)?.svg()
 }
 
 #[test]
 fn the_picture_says_what_is_in_it() {
     let bars = [bar("rank 0", [8, 8, 24, 20]), bar("rank 1", [8, 8, 24, 10])];
     let capacity = Some(Bytes::new(80 << 30));
-    let drawing = Drawing::parse(&svg("Memory of a plan", &bars, capacity, &OPTIONS).unwrap());
+    let drawing = Drawing::parse(&svg("Memory of a plan", &bars, capacity, PAPER).unwrap());
     for text in ["Memory of a plan", "memory (GiB)", "rank 0", "rank 1", "60.0", "50.0"] {
         drawing.says(text);
     }
@@ -47,8 +46,7 @@ fn the_picture_says_what_is_in_it() {
 /// Parts say how large they are where they have room, and no number lies on the line of the capacity.
 #[test]
 fn numbers_are_in_parts_and_beside_the_line() {
-    let full =
-        svg("", &[bar("a", [16, 14, 30, 19])], Some(Bytes::new(80 << 30)), &OPTIONS).unwrap();
+    let full = svg("", &[bar("a", [16, 14, 30, 19])], Some(Bytes::new(80 << 30)), PAPER).unwrap();
     let drawing = Drawing::parse(&full);
     for text in ["16.0", "14.0", "30.0", "19.0", "79.0"] {
         drawing.says(text);
@@ -62,7 +60,7 @@ fn numbers_are_in_parts_and_beside_the_line() {
 #[test]
 fn heights_are_proportional_to_bytes() {
     let bars = [bar("a", [10, 20, 40, 0]), bar("b", [30, 0, 5, 60])];
-    let drawing = Drawing::parse(&svg("", &bars, None, &OPTIONS).unwrap());
+    let drawing = Drawing::parse(&svg("", &bars, None, PAPER).unwrap());
     // The legend has the last rectangle of each colour. A line of 0.75 pixels is between parts.
     let height =
         |part: usize, nth: usize| drawing.of_color(Theme::Light.series(part))[nth].height + 0.75;
@@ -78,12 +76,11 @@ fn a_bitmap_has_the_size_and_the_colours_asked_for() {
     let bars = [bar("a", [10, 20, 40, 8])];
     for theme in Theme::ALL {
         let paper = Paper { width: 500, theme, pixel_ratio: 2 };
-        let options = BarsOptions { paper, height: 300 };
-        let picture = draw("t", &bars, None, &options).unwrap();
+        let picture = draw("t", &bars, None, paper).unwrap();
         let bitmap = Bitmap::decode(&picture.file(Format::Png).unwrap());
-        assert_eq!((bitmap.width, bitmap.height), (1000, 600));
+        assert_eq!((bitmap.width, bitmap.height), (1000, 840));
         assert_eq!(bitmap.at(0, 0), theme.background());
-        let drawing = Drawing::parse(&svg("t", &bars, None, &options).unwrap());
+        let drawing = Drawing::parse(&svg("t", &bars, None, paper).unwrap());
         for part in 0..4 {
             let rect = drawing.of_color(theme.series(part))[0];
             // Beside the number in its middle.
@@ -95,11 +92,9 @@ fn a_bitmap_has_the_size_and_the_colours_asked_for() {
 
 #[test]
 fn too_small_a_picture_is_an_error_that_says_what_would_do() {
-    for (width, height) in [(50, 400), (800, 60)] {
-        let options = BarsOptions { paper: Paper { width, ..OPTIONS.paper }, height };
-        let error = svg("", &[bar("a", [1; 4])], None, &options).unwrap_err();
-        assert!(matches!(error, DrawError::TooSmall { least, .. } if least < 300), "{error}");
-    }
+    let narrow = Paper { width: 50, ..PAPER };
+    let error = svg("", &[bar("a", [1; 4])], None, narrow).unwrap_err();
+    assert!(matches!(error, DrawError::TooSmall { least, .. } if least < 300), "{error}");
 }
 
 proptest! {
@@ -119,8 +114,8 @@ proptest! {
             }).collect(),
         }).collect();
         let capacity = capacity.map(Bytes::new);
-        let document = svg("bars", &bars, capacity, &OPTIONS).unwrap();
-        prop_assert_eq!(&document, &svg("bars", &bars, capacity, &OPTIONS).unwrap());
+        let document = svg("bars", &bars, capacity, PAPER).unwrap();
+        prop_assert_eq!(&document, &svg("bars", &bars, capacity, PAPER).unwrap());
         let drawing = Drawing::parse(&document);
         for rect in &drawing.rects {
             prop_assert!(rect.left >= 0.0 && rect.left + rect.width <= drawing.width, "{rect:?}");

@@ -1,7 +1,7 @@
 //! Collectives: rings come to what the definitions say, at the textbook's cost.
 
 use ir::collective::Collective;
-use traces::collectives::{Operation, Ring, draw, draw_ring};
+use traces::collectives::{Holdings, Operation, Ring, draw, draw_ring};
 use traces::palette::Theme;
 use traces::{DrawError, Format, Paper};
 
@@ -48,9 +48,22 @@ fn every_rank_sends_what_the_textbook_says() {
     }
 }
 
+/// A line for each slot, a column for each rank.
+fn text(holdings: &Holdings) -> String {
+    let label = |rank, slot| match holdings.label(rank, slot) {
+        empty if empty.is_empty() => "-".to_owned(),
+        label => label,
+    };
+    let line = |slot| {
+        let labels = (0..holdings.num_ranks()).map(|rank| label(rank, slot));
+        labels.collect::<Vec<_>>().join(" | ") + "\n"
+    };
+    (0..holdings.num_slots()).map(line).collect()
+}
+
 #[track_caller]
 fn check(operation: Operation, expected: &str) {
-    let text = format!("{}to\n{}", operation.before(3), operation.after(3));
+    let text = format!("{}to\n{}", text(&operation.before(3)), text(&operation.after(3)));
     assert_eq!(text, expected.trim_start(), "{operation}");
 }
 
@@ -148,7 +161,7 @@ to
 #[test]
 fn sums_grow_round_the_ring() {
     let states: Vec<String> =
-        Ring::ReduceScatter.steps(3).iter().map(|step| step.holdings.to_string()).collect();
+        Ring::ReduceScatter.steps(3).iter().map(|step| text(&step.holdings)).collect();
     assert_eq!(
         states,
         [

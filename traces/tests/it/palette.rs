@@ -21,7 +21,7 @@ fn text_can_be_read() {
         }
         for kind in PASSES {
             for (nth, count) in [(0, 1), (0, 2), (1, 2), (0, 8), (3, 8), (7, 8)] {
-                let color = theme.shaded(kind, nth, count);
+                let color = theme.action(kind).shaded(nth, count);
                 assert!(color.ink().contrast(color) >= 4.5, "{theme:?} {kind:?} {color}");
             }
         }
@@ -49,7 +49,7 @@ fn no_two_things_of_a_chart_look_alike() {
         for kind in PASSES {
             named.push((format!("{kind:?}"), theme.action(kind)));
             if kind != ActionKind::OptimizerStep {
-                named.push((format!("pale {kind:?}"), theme.shaded(kind, 1, 2)));
+                named.push((format!("pale {kind:?}"), theme.action(kind).shaded(1, 2)));
             }
         }
         named.push(("waiting".to_owned(), theme.waiting()));
@@ -90,12 +90,13 @@ fn every_stream_and_series_has_its_own_colour() {
 fn shades_of_stages_are_apart_from_each_other_and_from_idle() {
     for theme in Theme::ALL {
         for kind in PASSES {
-            let mut shades: Vec<Rgb> = (0..8).map(|nth| theme.shaded(kind, nth, 8)).collect();
+            let mut shades: Vec<Rgb> =
+                (0..8).map(|nth| theme.action(kind).shaded(nth, 8)).collect();
             assert_apart(&shades, everyone, 10.0);
             shades.push(theme.idle());
             assert_apart(&[shades[7], shades[8]], everyone, 45.0);
         }
-        let of_one = theme.shaded(ActionKind::Forward, 0, 1);
+        let of_one = theme.action(ActionKind::Forward).shaded(0, 1);
         assert_eq!(of_one, theme.action(ActionKind::Forward));
     }
 }

@@ -7,6 +7,7 @@ use ir::schedule::ScheduleKind;
 use traces::gantt::{self, GanttOptions};
 use traces::{Format, Paper};
 
+use crate::drawing::Drawing;
 use crate::example::timeline;
 
 /// What stands between two marks.
@@ -20,12 +21,14 @@ fn between<'a>(bytes: &'a [u8], start: &[u8], end: &[u8]) -> Option<&'a [u8]> {
 fn a_page_has_the_size_of_the_picture_and_what_is_in_it() {
     let timeline = timeline(ScheduleKind::OneFOneB, 2, 2, 1, 1000);
     let paper = Paper { width: 800, ..Paper::default() };
-    let options = GanttOptions { paper, height: Some(400), ..GanttOptions::default() };
-    let file = gantt::draw(&[&timeline], &options).unwrap().file(Format::Pdf).unwrap();
+    let options = GanttOptions { paper, ..GanttOptions::default() };
+    let drawing = gantt::draw(&[&timeline], &options).unwrap();
+    let file = drawing.file(Format::Pdf).unwrap();
     assert!(file.starts_with(b"%PDF-") && file.trim_ascii_end().ends_with(b"%%EOF"));
     // Three quarters of a point a pixel.
     let size = between(&file, b"/MediaBox [", b"]").unwrap();
-    assert_eq!(size, b"0 0 600 300");
+    let height = Drawing::parse(&drawing.svg().unwrap()).height * 0.75;
+    assert_eq!(size, format!("0 0 600 {height}").as_bytes());
     let packed = between(&file, b"/FlateDecode\n>>\nstream\n", b"\nendstream").unwrap();
     let mut content = String::new();
     ZlibDecoder::new(packed).read_to_string(&mut content).unwrap();

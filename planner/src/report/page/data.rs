@@ -2,6 +2,7 @@
 
 use ir::units::Bytes;
 use serde::Serialize;
+use traces::html::script_json;
 
 use super::plan::{PagePlan, name};
 use planner_core::answers::depends_on;
@@ -16,9 +17,7 @@ pub(super) fn json(problem: &Problem, plans: &[PagePlan], others: &[Found]) -> S
         plans: plans.iter().enumerate().map(|(index, it)| plan(problem, index, it)).collect(),
         others: others.iter().filter(is_shown).map(point).collect(),
     };
-    let json = serde_json::to_string(&data).unwrap_or_default();
-    // No end tag and no comment may start inside the element.
-    json.replace('<', "\\u003c")
+    script_json(&data)
 }
 
 #[derive(Serialize)]

@@ -10,7 +10,7 @@ mod plan;
 use std::fmt::Write as _;
 
 use ir::units::Seconds;
-use traces::html::{Escaped, filled, viewer};
+use traces::html::{BASE_SCRIPT, Escaped, Table, base_style, color_style, filled, viewer};
 use traces::palette::Theme;
 use traces::timeline::Timeline;
 
@@ -45,8 +45,9 @@ pub fn page(heading: &Heading, problem: &Problem, plans: &[PagePlan], others: &[
     filled(PAGE, |place, page| match place {
         "title" => page.push_str(&Escaped(&heading.title).to_string()),
         "style" => {
-            page.push_str(STYLE);
-            page.push_str(&colors());
+            let part = |theme: Theme| move |index| (format!("part-{index}"), theme.series(index));
+            let colors = color_style(|theme| (0..Theme::NUM_SERIES).map(part(theme)).collect());
+            page.push_str(&(base_style() + &colors + STYLE));
         }
         "facts" => page.push_str(&facts(heading)),
         "command" => page.push_str(&Escaped(&heading.command).to_string()),
@@ -56,19 +57,9 @@ pub fn page(heading: &Heading, problem: &Problem, plans: &[PagePlan], others: &[
         "losses" => page.push_str(&losses(problem, plans)),
         "data" => page.push_str(&data::json(problem, plans, others)),
         "viewer" => page.push_str(&viewer(&timelines)),
-        "script" => page.push_str(SCRIPT),
+        "script" => page.push_str(&[BASE_SCRIPT, SCRIPT].concat()),
         other => unreachable!("the page has no place `{other}`"),
     })
-}
-
-/// The colours of parts, in the order in which they are met, light and dark.
-fn colors() -> String {
-    let mut style = String::from(":root {\n");
-    for index in 0..Theme::NUM_SERIES {
-        let [light, dark] = Theme::ALL.map(|theme| theme.series(index));
-        let _ = writeln!(style, "  --part-{index}: light-dark({light}, {dark});");
-    }
-    style + "}\n"
 }
 
 fn facts(heading: &Heading) -> String {
@@ -80,24 +71,12 @@ fn facts(heading: &Heading) -> String {
 }
 
 /// A row of a table, its first cell naming it.
-fn row(name: &str, cells: &[String]) -> String {
-    let mut row = format!("<tr><th scope=\"row\">{}</th>", Escaped(name));
-    for cell in cells {
-        let _ = write!(row, "<td>{}</td>", Escaped(cell));
-    }
-    row + "</tr>\n"
+fn row(name: &str, cells: impl IntoIterator<Item = String>) -> Vec<String> {
+    std::iter::once(name.to_owned()).chain(cells).collect()
 }
 
-/// A table of columns that are named.
-fn table(caption: &str, headings: &[String], rows: &str) -> String {
-    let mut heads = String::new();
-    for heading in headings {
-        let _ = write!(heads, "<th scope=\"col\">{}</th>", Escaped(heading));
-    }
-    format!(
-        "<table><caption>{}</caption>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}</tbody></table>\n",
-        Escaped(caption)
-    )
+fn table(caption: &str, headings: Vec<String>, rows: Vec<Vec<String>>) -> String {
+    Table { caption: caption.to_owned(), headings, rows }.to_string()
 }
 
 /// The plans in their order. Where they are all that is known of their search, they are judged among themselves, and
@@ -136,7 +115,7 @@ fn ranking(problem: &Problem, plans: &[PagePlan], is_all: bool) -> String {
             let likelihood = plan.likelihood.map(|it| format!("{:.0} %", it * 100.0));
             cells.push(likelihood.unwrap_or_default());
         }
-        row(&name(index, plan), &cells)
+        row(&name(index, plan), cells)
     });
     let caption = match (is_all, plans) {
         (_, [] | [_]) => "the plan",
@@ -148,8 +127,8 @@ fn ranking(problem: &Problem, plans: &[PagePlan], is_all: bool) -> String {
             "the plan to take first; \u{201c}fastest\u{201d} is how likely it is that none of another kind is faster"
         }
     };
-    let headings: Vec<String> = headings.into_iter().map(str::to_owned).collect();
-    table(caption, &headings, &rows.collect::<String>())
+    let headings = headings.into_iter().map(str::to_owned).collect();
+    table(caption, headings, rows.collect())
 }
 
 fn plan_headings(first: &str, plans: &[PagePlan]) -> Vec<String> {
@@ -160,33 +139,31 @@ fn plan_headings(first: &str, plans: &[PagePlan]) -> Vec<String> {
 fn time(plans: &[PagePlan]) -> String {
     let columns: Vec<_> =
         plans.iter().map(|plan| plan.found.evaluation.breakdown.parts()).collect();
-    let mut rows = String::new();
+    let mut rows = Vec::new();
     for part in 0..columns.first().map_or(0, |parts| parts.len()) {
         if columns.iter().any(|parts| parts[part].1 != 0.0) {
-            let cells: Vec<String> =
-                columns.iter().map(|parts| format!("{:.1}", parts[part].1 * 1e3)).collect();
-            rows.push_str(&row(columns[0][part].0, &cells));
+            let cells = columns.iter().map(|parts| format!("{:.1}", parts[part].1 * 1e3));
+            rows.push(row(columns[0][part].0, cells));
         }
     }
     let step = |plan: &PagePlan| format!("{:.1}", plan.found.evaluation.step_time.get() * 1e3);
-    rows.push_str(&row("step", &plans.iter().map(step).collect::<Vec<_>>()));
-    table("milliseconds, in the mean over all GPUs", &plan_headings("", plans), &rows)
+    rows.push(row("step", plans.iter().map(step)));
+    table("milliseconds, in the mean over all GPUs", plan_headings("", plans), rows)
 }
 
 fn memory(problem: &Problem, plans: &[PagePlan]) -> String {
     let columns: Vec<_> = plans.iter().map(|plan| plan.found.evaluation.memory.lines()).collect();
-    let mut rows = String::new();
+    let mut rows = Vec::new();
     for line in 0..columns.first().map_or(0, |lines| lines.len()) {
         if columns.iter().any(|lines| lines[line].1.get() > 0) {
-            let cells: Vec<String> =
-                columns.iter().map(|lines| format!("{:.2}", lines[line].1.as_gib())).collect();
-            rows.push_str(&row(columns[0][line].0, &cells));
+            let cells = columns.iter().map(|lines| format!("{:.2}", lines[line].1.as_gib()));
+            rows.push(row(columns[0][line].0, cells));
         }
     }
     let total = |plan: &PagePlan| format!("{:.2}", plan.found.evaluation.memory.total().as_gib());
-    rows.push_str(&row("all", &plans.iter().map(total).collect::<Vec<_>>()));
+    rows.push(row("all", plans.iter().map(total)));
     let caption = format!("GiB of the GPU that needs most; it has {}", problem.hardware.memory);
-    table(&caption, &plan_headings("", plans), &rows)
+    table(&caption, plan_headings("", plans), rows)
 }
 
 /// What each plan loses against the first.

@@ -1,23 +1,11 @@
 // Draws what the tables say, and puts two plans side by side.
 
-const element = (id) => document.getElementById(id);
 const { capacity_bytes: capacity, plans, others } = JSON.parse(element("data").textContent);
 const viewer = JSON.parse(element("viewer").textContent);
 
-/** Makes an element with attributes and children; texts are texts, never markup. */
-function make(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children);
-  return made;
-}
-
-/** The same in a drawing. */
+/** Makes an element of a drawing with attributes and children. */
 function draw(tag, attributes = {}, ...children) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children);
-  return made;
+  return filled(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 }
 
 const GIB = 2 ** 30;
@@ -124,7 +112,7 @@ function stacks(title, partsOf, totalOf, words, most) {
   });
   const key = names.map((name, part) => isUsed[part]
     && make("li", {}, make("i", { style: `background:${color(part)}` }), name)).filter(Boolean);
-  box.append(make("ul", { class: "key" }, ...key));
+  box.append(make("ul", { class: "legend" }, ...key));
   return box;
 }
 
@@ -182,11 +170,8 @@ function drawPair() {
     ...sizes.map((size) => make("td", {}, words(size))),
     make("td", {}, signed(sizes[1] - sizes[0], words)),
     make("td", { class: "because" }, because));
-  const heads = ["", "A", "B", "B beyond A", "by"];
-  element("pair").replaceChildren(make("table", {},
-    make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head)))),
-    make("tbody", {}, ...time.map(row)),
-    make("tbody", {}, ...memory.map(row))));
+  const headings = ["", "A", "B", "B beyond A", "by"];
+  element("pair").replaceChildren(makeTable(headings, time.map(row), memory.map(row)));
 }
 
 /** The page of the timelines of A and B, in a frame of its own. */

@@ -20,9 +20,9 @@ pub struct MemoryBar {
 /// name is met first, parts of nothing among them. What is nothing in all bars is not in the legend.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryPart {
-    /// What it is, such as `gradients`.
+    /// Name, such as `gradients`.
     pub name: String,
-    /// How much.
+    /// Size.
     pub bytes: Bytes,
 }
 
@@ -47,7 +47,7 @@ const ABOVE_PLOT: f64 = 34.0;
 /// Names of bars, and the gap before the legend.
 const BELOW_PLOT: f64 = 32.0;
 const LEFT_OF_PLOT: f64 = 44.0;
-/// What the axis reaches, over the most that is shown: the tick above it often has room, too.
+/// End of the axis, over the most that is shown: the tick above it often has room, too.
 const ROOM: f64 = 1.02;
 const WIDEST_BAR: f64 = 64.0;
 const LEAST_PLOT: f64 = 60.0;
@@ -114,7 +114,7 @@ pub fn draw(
     Ok(chart.drawing)
 }
 
-/// What the colours of parts mean, those left out that are nothing in all bars, and the line at the capacity.
+/// Legend of parts, those left out that are nothing in all bars, and the line at the capacity.
 fn entries(
     parts: &[&str],
     bars: &[MemoryBar],
@@ -144,7 +144,7 @@ struct Chart<'a> {
     /// Names of parts, in the order of their colours.
     parts: Vec<&'a str>,
     plot: Area,
-    /// What the height of the plot stands for, in GiB.
+    /// Height of the plot, in GiB.
     most: f64,
     paper: Paper,
     drawing: Drawing,

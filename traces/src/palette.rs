@@ -66,7 +66,7 @@ impl Rgb {
         self.mix(towards, shade.abs())
     }
 
-    /// How many times as bright the brighter of the two looks: 1 to 21.
+    /// Contrast ratio of the two, 1 to 21: how many times as bright the brighter one looks.
     ///
     /// # Source
     ///
@@ -110,7 +110,7 @@ impl Theme {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Light, Self::Dark];
 
-    /// How many colours [`series`](Self::series) has.
+    /// Number of colours of [`series`](Self::series).
     pub const NUM_SERIES: usize = SERIES.len();
 
     const fn pick(self, light: u32, dark: u32) -> Rgb {
@@ -155,7 +155,7 @@ impl Theme {
         self.pick(0xC4_4E00, 0xFF_8A3C)
     }
 
-    /// What a kind of action is drawn in.
+    /// Colour of a kind of action.
     pub const fn action(self, kind: ActionKind) -> Rgb {
         match kind {
             ActionKind::Forward => self.pick(0x56_B4E9, 0x56_B4E9),
@@ -171,7 +171,7 @@ impl Theme {
         }
     }
 
-    /// What the work of a stream is drawn in, where it has a lane of its own.
+    /// Colour of a stream, where it has a lane of its own.
     pub const fn stream(self, stream: Stream) -> Rgb {
         match stream {
             Stream::Compute => self.action(ActionKind::Forward),

@@ -141,7 +141,7 @@ fn draw_panel(
     drawing.text(&panel.name, (plot.left, plot.top - 9.0), style);
 }
 
-/// How many points a panel has, of whom, and how near they come.
+/// Numbers of points and sources of a panel, and the share of points within the band.
 fn counts(panel: &Panel, band: f64) -> [String; 2] {
     let points = panel.series.iter().flat_map(|series| &series.points);
     let points: Vec<&[f64; 2]> = points.filter(|point| has_place(point)).collect();
@@ -157,12 +157,12 @@ fn counts(panel: &Panel, band: f64) -> [String; 2] {
     ]
 }
 
-/// What is predicted of what was measured: 1 where they agree.
+/// Ratio of predicted to measured: 1 where they agree.
 fn ratio(point: &[f64; 2]) -> f64 {
     point[1] / point[0]
 }
 
-/// How many points of a series have their place in a panel.
+/// Number of points of a series that have their place in a panel.
 fn num_points(panels: &[Panel], name: &str) -> usize {
     let series = panels.iter().flat_map(|panel| &panel.series).filter(|it| it.name == name);
     series.flat_map(|series| &series.points).filter(|point| has_place(point)).count()
@@ -212,7 +212,7 @@ impl Axis {
         Self { least: most.recip(), most }
     }
 
-    /// How far along a value lies.
+    /// Position of a value, from 0 to 1.
     fn share(&self, value: f64) -> f64 {
         (value / self.least).ln() / (self.most / self.least).ln()
     }

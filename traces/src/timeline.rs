@@ -1,4 +1,4 @@
-//! What every rank does at every moment of a step.
+//! Timelines: the events of every rank in a step, and its memory.
 
 use std::fmt;
 
@@ -9,15 +9,15 @@ use ir::units::{Bytes, Nanos};
 /// The ranks of a step side by side, from time zero on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timeline {
-    /// What is shown, in words: model, GPUs, layout, schedule.
+    /// Title: model, GPUs, layout, schedule.
     pub title: String,
-    /// What a step does, such as a model's name and the batch; empty where that is not known. Times of
+    /// Work of the step, such as a model's name and the batch; empty where that is not known. Times of
     /// steps are compared where it is the same.
     pub work: String,
-    /// What else tells the step from others of the same title, in words: batch, precision, recompute; empty
+    /// Other choices that tell the step from those of the same title: batch, precision, recompute; empty
     /// where the title says all.
     pub setting: String,
-    /// What of the step's time its events do not tell apart, in words; empty where there is none.
+    /// Remark on time that the events do not tell apart; empty where there is none.
     pub remark: String,
     /// A track for each rank, or one for several that do the same at the same time; in the order of
     /// ranks.
@@ -32,23 +32,23 @@ pub fn training_step(model: &str, sequences: u64, tokens: u64) -> String {
 /// A rank, or several that are alike.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Track {
-    /// What it is called, such as `pipeline rank 3`.
+    /// Name, such as `pipeline rank 3`.
     pub name: String,
     /// The first of its ranks.
     pub rank: u32,
-    /// How many ranks it stands for.
+    /// Number of ranks that it stands for.
     pub num_ranks: u32,
-    /// What they do, by start. On one stream nothing overlaps, but for the two actions of a
+    /// Events of these ranks, by start. On one stream nothing overlaps, but for the two actions of a
     /// [`Step::Overlapped`](ir::schedule::Step::Overlapped) on [`Stream::Compute`], and messages that
     /// are a mere delay.
     pub events: Vec<Event>,
     /// Memory in use from a moment on, to the next; by time, empty where it is not known.
     pub memory: Vec<MemoryPoint>,
-    /// How much memory there is.
+    /// Capacity of memory.
     pub memory_capacity: Option<Bytes>,
 }
 
-/// Something that takes time on a rank.
+/// Event of a rank: something that takes time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// When it starts.
@@ -57,15 +57,15 @@ pub struct Event {
     pub end: Nanos,
     /// Where it runs.
     pub stream: Stream,
-    /// What it is.
+    /// Action, collective, copy or wait.
     pub activity: Activity,
-    /// What it moves, if it moves anything: of a message, its size; of a collective, the whole buffer
+    /// Bytes that it moves: of a message, its size; of a collective, the whole buffer
     /// as [`Collective`] has it.
     pub bytes: Bytes,
 }
 
 impl Event {
-    /// How long it takes.
+    /// Time from its start to its end.
     pub fn duration(&self) -> Nanos {
         self.end - self.start
     }
@@ -135,7 +135,7 @@ impl fmt::Display for Stream {
     }
 }
 
-/// What an event does.
+/// Activity of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Activity {
     /// An action of the schedule. On [`Stream::Compute`] it lasts from its first kernel to its last,
@@ -160,7 +160,7 @@ pub enum Activity {
     Wait(Action),
 }
 
-/// One of the two between which is copied.
+/// End of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Side {
     /// The device.
@@ -236,7 +236,7 @@ impl Timeline {
 }
 
 impl Track {
-    /// How long at least one event is on its compute stream.
+    /// Time in which at least one event is on its compute stream.
     pub fn busy(&self) -> Nanos {
         let mut busy = Nanos::ZERO;
         let mut until = Nanos::ZERO;

@@ -11,7 +11,7 @@ use super::{Text, opaque};
 /// Letters, digits and a few signs of DejaVu Sans; its licence lies beside it.
 pub(super) const FILE: &[u8] = include_bytes!("../../assets/DejaVuSans-subset.ttf");
 
-/// What SVG asks for. None is wider than the embedded font, by which pictures are laid out.
+/// Fonts that SVG asks for. None is wider than the embedded font, by which pictures are laid out.
 const FAMILIES: &str = "Helvetica, Arial, DejaVu Sans, sans-serif";
 
 /// From the top of a line to its baseline, in ems. The SVG backend places text that hangs from its
@@ -71,7 +71,7 @@ pub(super) fn glyph(letter: char) -> u16 {
     FONT.glyph_id(letter).0
 }
 
-/// How far a glyph takes the pen, in thousandths of an em.
+/// Advance of a glyph, in thousandths of an em.
 pub(super) fn advance(glyph: u16) -> f32 {
     FONT.h_advance_unscaled(GlyphId(glyph)) * 1000.0 / units_per_em() as f32
 }

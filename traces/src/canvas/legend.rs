@@ -1,4 +1,4 @@
-//! What the colours mean, in a line below a picture, or in as many as it takes.
+//! Legend below a picture, in as many lines as it takes.
 
 use super::{Align, Area, Drawing, TextStyle, baseline_around, text_width, wrap};
 use crate::palette::{Rgb, Theme};
@@ -69,7 +69,7 @@ impl Legend {
         Self { places, num_lines }
     }
 
-    /// How high it is, in CSS pixels.
+    /// Its height, in CSS pixels.
     pub(crate) fn height(&self) -> f64 {
         f64::from(self.num_lines) * LINE
     }

@@ -29,7 +29,7 @@ pub struct Paper {
     pub width: u32,
     /// Dark on light, or light on dark.
     pub theme: Theme,
-    /// How many pixels of a bitmap make a CSS pixel: 2 for sharp text on most screens. SVG does not
+    /// Pixels of a bitmap to a CSS pixel: 2 for sharp text on most screens. SVG does not
     /// need it.
     pub pixel_ratio: u32,
 }
@@ -60,9 +60,9 @@ pub enum DrawError {
     TooSmall {
         /// Width or height.
         what: &'static str,
-        /// How much there is.
+        /// Its size.
         given: u32,
-        /// How much would do.
+        /// Size that would do.
         least: u32,
     },
     /// It is wider or higher than any picture may be.
@@ -70,7 +70,7 @@ pub enum DrawError {
     TooLong {
         /// Width or height.
         what: &'static str,
-        /// How much there is.
+        /// Its size.
         given: u32,
         /// The most that is drawn.
         most: u32,
@@ -98,7 +98,7 @@ pub enum DrawError {
     /// Drawing or encoding failed.
     #[error("cannot draw: {message}")]
     Backend {
-        /// What the backend says.
+        /// Message of the backend.
         message: String,
     },
 }

@@ -14,7 +14,7 @@ use crate::palette::Rgb;
 /// A point is 1/72 of an inch, a CSS pixel 1/96.
 const POINTS_PER_PIXEL: f32 = 0.75;
 
-/// What content calls the font, and what the file does.
+/// Names of the font, in content and in the file.
 const FONT: Name = Name(b"F");
 const FONT_NAME: Name = Name(b"AAAAAA+DejaVuSans");
 

@@ -9,7 +9,7 @@ pub(crate) struct Ticks {
 }
 
 impl Ticks {
-    /// Those from 0 to `most`, at most about `count` of them: 1, 2 or 5 times a power of ten apart.
+    /// Numbers from 0 to `most`, at most about `count` of them: 1, 2 or 5 times a power of ten apart.
     pub(crate) fn new(most: f64, count: f64) -> Self {
         Self::between([0.0, if most > 0.0 { most } else { 1.0 }], count)
     }

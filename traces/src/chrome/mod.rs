@@ -26,7 +26,7 @@ pub use write::write;
 
 use crate::timeline::Stream;
 
-/// What `otherData.format` says in our files.
+/// Value of `otherData.format` in our files.
 const FORMAT: &str = "planner timeline";
 
 /// The version that is written, and the only one that is read.

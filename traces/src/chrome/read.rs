@@ -24,7 +24,7 @@ pub enum ReadError {
         "not a timeline of this program: `otherData.format` is {found}, not \"{FORMAT}\"; only traces that this program wrote can be read"
     )]
     Foreign {
-        /// What is there instead.
+        /// Value that is there instead.
         found: String,
     },
     /// A file of another time.
@@ -38,12 +38,12 @@ pub enum ReadError {
     Event {
         /// Its place in the list, from 0.
         index: usize,
-        /// What is wrong with it.
+        /// Defect.
         defect: EventDefect,
     },
 }
 
-/// What is wrong with an event.
+/// Defect of an event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventDefect {
@@ -80,7 +80,7 @@ pub enum EventDefect {
     Time {
         /// The field.
         field: &'static str,
-        /// What it holds.
+        /// Its text.
         text: String,
     },
     /// A time that is too far.
@@ -88,7 +88,7 @@ pub enum EventDefect {
     TooLate {
         /// The field.
         field: &'static str,
-        /// What it holds.
+        /// Its text.
         text: String,
     },
     /// Something earlier than what stands before it on its track.
@@ -176,7 +176,7 @@ struct RawArgs {
     bytes: Option<u64>,
 }
 
-/// What a file says beside its events, once it is known to be ours.
+/// Words and tracks of a file, once it is known to be ours.
 fn other_data(text: &str) -> Result<OtherData, ReadError> {
     let foreign = |found: &str| ReadError::Foreign { found: shortened(found) };
     // Chrome's other form, a bare list of events, has no place for what a timeline needs.

@@ -58,7 +58,7 @@ fn on_lines(members: &[String]) -> String {
     if members.is_empty() { String::new() } else { format!("\n{}", members.join(",\n")) }
 }
 
-/// What the events of a trace cannot say.
+/// Words and tracks of a timeline, for which events have no place.
 fn other_data(timeline: &Timeline) -> String {
     let Timeline { title, work, setting, remark, tracks } = timeline;
     let words = [("work", work), ("setting", setting), ("remark", remark)];

@@ -159,7 +159,7 @@ fn draw_states(
     Ok(drawing)
 }
 
-/// What letters, frames and shades mean, a line each.
+/// Explanations of letters, frames and shades, a line each.
 fn remarks(has_sums: bool, has_arrows: bool) -> Vec<&'static str> {
     let mut remarks = vec!["a0 is chunk 0 of rank 0"];
     if has_sums {

@@ -1,4 +1,4 @@
-//! Who holds what: sums of contributions, in the slots of a buffer.
+//! Buffers of ranks: sums of contributions in their slots.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -27,7 +27,7 @@ fn letters(rank: u32) -> String {
     }
 }
 
-/// What the slots of each rank's buffer hold: each the sum of the pieces in its set, and nothing
+/// Contents of each rank's buffer: in each slot the sum of the pieces in its set, and nothing
 /// where there are none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holdings {
@@ -70,7 +70,7 @@ impl Holdings {
         &mut self.ranks[rank as usize][slot as usize]
     }
 
-    /// What is written into a slot: the piece, the sum of a few, `Σ2` for the sum of all ranks'
+    /// Label of a slot: the piece, the sum of a few, `Σ2` for the sum of all ranks'
     /// chunks 2, and `3 of Σ2` for the sum of three of them.
     pub fn label(&self, rank: u32, slot: u32) -> String {
         const MOST_TERMS: usize = 2;

@@ -1,4 +1,4 @@
-//! Collective operations as pictures: who holds what before, between and after.
+//! Collective operations as pictures: the buffers of all ranks before, between and after.
 //!
 //! A picture is as wide as it needs to be, at most as its paper.
 //!

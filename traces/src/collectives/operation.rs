@@ -1,4 +1,4 @@
-//! Operations: who holds what before and after.
+//! Operations: the buffers of all ranks before and after.
 
 use std::collections::BTreeSet;
 use std::fmt;

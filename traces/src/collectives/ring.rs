@@ -22,7 +22,7 @@ impl Ring {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::AllGather, Self::ReduceScatter, Self::AllReduce];
 
-    /// What it computes.
+    /// Operation that it computes.
     pub const fn operation(self) -> Operation {
         Operation::Collective(match self {
             Self::AllGather => Collective::AllGather,
@@ -59,23 +59,23 @@ impl fmt::Display for Ring {
 /// A chunk on its way to the next rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Send {
-    /// Who sends it.
+    /// Sender.
     pub from: u32,
-    /// Who receives it.
+    /// Receiver.
     pub to: u32,
     /// Which slot's sum, at both.
     pub slot: u32,
 }
 
-/// What happens at the same time on all ranks.
+/// Step of a ring: a chunk from each rank to the next, all at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The operation that it is part of: an all-reduce has steps of a reduce-scatter and of an
     /// all-gather.
     pub part: Collective,
-    /// What is sent, by sender.
+    /// Chunks that are sent, by sender.
     pub sends: Vec<Send>,
-    /// Who holds what after it.
+    /// Buffers after it.
     pub holdings: Holdings,
 }
 

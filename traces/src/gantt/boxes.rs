@@ -32,7 +32,7 @@ impl TimeScale {
     }
 }
 
-/// What a box is filled with: what it shows and, of passes, of which of its rank's stages.
+/// Fill of a box: the class that it shows and, of passes, which of its rank's stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Look {
     pub(super) class: Class,
@@ -68,7 +68,7 @@ pub(super) struct Column {
     pub(super) shares: BTreeMap<Look, f64>,
 }
 
-/// What is drawn of a row or a lane, from left to right.
+/// Piece of a row or a lane, from left to right.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Piece {
     /// An event.
@@ -97,31 +97,31 @@ pub(super) fn pieces(
     look: impl Fn(&Event) -> (Look, Option<u32>),
     is_upper: impl Fn(&Event) -> bool,
 ) -> Vec<Piece> {
-    let mut row = Row::new(scale, far_apart);
+    let mut builder = PieceBuilder::new(scale, far_apart);
     for cluster in clusters(events) {
         if !cluster.iter().any(|event| scale.shows(event)) {
             continue;
         }
         let total: f64 = cluster.iter().map(|event| event.duration().as_f64()).sum();
         if total * scale.pixels_per_nano() < NARROWEST * cluster.len() as f64 {
-            row.add(cluster, scale, |event| look(event).0);
+            builder.add(cluster, scale, |event| look(event).0);
             continue;
         }
-        row.flush();
+        builder.flush();
         let place = |event: &Event| (scale.x(event.start), scale.x(event.end));
         if cluster.len() > 1 {
             let right = cluster.iter().map(|event| place(event).1).fold(0.0, f64::max);
-            row.pieces.push(Piece::Overlap(place(cluster[0]).0, right));
+            builder.pieces.push(Piece::Overlap(place(cluster[0]).0, right));
         }
         for (event, slot) in cluster.iter().zip(slots(cluster, &is_upper)) {
             let ((left, right), (look, label)) = (place(event), look(event));
             if right > left {
-                row.pieces.push(Piece::Box(DrawnBox { left, right, slot, look, label }));
+                builder.pieces.push(Piece::Box(DrawnBox { left, right, slot, look, label }));
             }
         }
     }
-    row.flush();
-    row.pieces
+    builder.flush();
+    builder.pieces
 }
 
 /// The events cut into those that overlap, each with another of its own.
@@ -156,7 +156,7 @@ fn slots(cluster: &[&Event], is_upper: impl Fn(&Event) -> bool) -> Vec<Slot> {
 }
 
 /// Pieces so far, and narrow events that are not among them yet.
-struct Row {
+struct PieceBuilder {
     pieces: Vec<Piece>,
     /// Where columns are counted from, and where the last one ends.
     origin: f64,
@@ -164,11 +164,11 @@ struct Row {
     far_apart: f64,
     /// From where to where the narrow events reach.
     reach: Option<(f64, f64)>,
-    /// How many pixels of each column each look has.
+    /// Pixels of each column by look.
     pixels: BTreeMap<u32, BTreeMap<Look, f64>>,
 }
 
-impl Row {
+impl PieceBuilder {
     const fn new(scale: TimeScale, far_apart: f64) -> Self {
         let TimeScale { left: origin, right: end, .. } = scale;
         Self { pieces: Vec::new(), origin, end, far_apart, reach: None, pixels: BTreeMap::new() }

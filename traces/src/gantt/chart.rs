@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::boxes::{Look, TimeScale};
 use super::memory;
 use super::options::{GanttOptions, TimeAxis};
-use super::panel::{Others, Panel, RowHeights};
-use super::placed::{BESIDE_NAMES, Placed, axis_heading_width};
+use super::panel::{Comparison, Panel, RowHeights};
+use super::placed::{BESIDE_NAMES, PanelPainter, axis_heading_width};
 use super::row::Row;
 use crate::canvas::{DrawError, Drawing, Entry, Legend, Swatch};
 use crate::class::{Class, DataLane};
@@ -39,10 +39,10 @@ pub fn draw(timelines: &[&Timeline], options: &GanttOptions) -> Result<Drawing, 
     }
     let scale = TimeScale { left, right, from, to };
 
-    let others = others(timelines);
+    let comparison = comparison(timelines);
     for panel in &mut panels {
         panel.set_rows(scale);
-        panel.set_heading(right - MARGIN, options.time_axis, scale, others);
+        panel.set_heading(right - MARGIN, options.time_axis, scale, comparison);
     }
     let legend = Legend::new(entries(&panels, options.time_axis, paper.theme), left, right);
     let between = BETWEEN_PANELS * panels.len().saturating_sub(1) as f64;
@@ -53,7 +53,7 @@ pub fn draw(timelines: &[&Timeline], options: &GanttOptions) -> Result<Drawing, 
     let mut drawing = Drawing::new(title(&panels), paper.width.into(), height, paper)?;
     let mut top = MARGIN;
     for panel in &panels {
-        Placed { panel, rows, scale, options, drawing: &mut drawing }.draw(MARGIN, top);
+        PanelPainter { panel, rows, scale, options, drawing: &mut drawing }.draw(MARGIN, top);
         top += panel.height(rows) + BETWEEN_PANELS;
     }
     legend.draw(&mut drawing, top - 2.0 - BETWEEN_PANELS + ABOVE_LEGEND, paper.theme);
@@ -75,17 +75,17 @@ fn title(panels: &[Panel<'_>]) -> String {
 }
 
 /// Whether the steps can be compared.
-fn others(timelines: &[&Timeline]) -> Others {
+fn comparison(timelines: &[&Timeline]) -> Comparison {
     let Some((first, rest)) = timelines.split_first().filter(|(_, rest)| !rest.is_empty()) else {
-        return Others::None;
+        return Comparison::None;
     };
     if first.work.is_empty() || rest.iter().any(|other| other.work != first.work) {
-        return Others::OfOtherWork;
+        return Comparison::OtherWork;
     }
-    Others::OfTheSameWork { first: first.end() }
+    Comparison::SameWork { first: first.end() }
 }
 
-/// What is drawn in these panels, and in which colours.
+/// Legend of the panels.
 fn entries(panels: &[Panel<'_>], axis: TimeAxis, theme: Theme) -> Vec<Entry> {
     let entry = |swatch, text: &str| Entry { swatch, text: text.to_owned() };
     let looks: BTreeSet<Look> = panels.iter().flat_map(Panel::looks).collect();

@@ -11,7 +11,7 @@ use crate::canvas::Area;
 pub(super) struct Columns {
     area: Area,
     grain: f64,
-    /// What is owed to each look, in grains.
+    /// Height that rounding owes to each look, in grains.
     owed: BTreeMap<Look, f64>,
     /// The same of idle time.
     owed_idle: f64,
@@ -60,12 +60,12 @@ impl Columns {
         self.last = heights;
     }
 
-    /// What is to be filled, with what it looks like.
+    /// Bars to be filled, with their looks.
     pub(super) fn finish(self) -> Vec<(Area, Look)> {
         self.bars
     }
 
-    /// How many grains each look has, those with none left out.
+    /// Grains of each look, those with none left out.
     fn heights(&mut self, column: &Column, is_seen: bool) -> Vec<(Look, u32)> {
         /// To idle time, for what was drawn though it rounds to nothing.
         const MOST_OWED: f64 = 1.0;

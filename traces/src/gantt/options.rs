@@ -1,16 +1,16 @@
-//! What of a timeline is drawn, and how.
+//! Options of a Gantt chart.
 
 use ir::units::Nanos;
 
 use crate::canvas::{DrawError, Paper};
 use crate::timeline::{Activity, Timeline};
 
-/// How a timeline is drawn.
+/// Options of a Gantt chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GanttOptions {
     /// Width, theme and pixels.
     pub paper: Paper,
-    /// What the time axis counts.
+    /// Unit of the time axis.
     pub time_axis: TimeAxis,
     /// Whether streams other than compute have lanes.
     pub lanes: Visibility,
@@ -36,7 +36,7 @@ impl Default for GanttOptions {
     }
 }
 
-/// What a time axis counts.
+/// Unit of a time axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TimeAxis {
     /// Seconds, or the thousandths of them that suit the step.

@@ -30,7 +30,7 @@ pub(super) const BETWEEN_BOXES: f64 = 0.5;
 /// The smallest number in a box that can be read, and the largest that looks well.
 pub(super) const SMALLEST_NUMBER: f64 = 5.5;
 pub(super) const LARGEST_NUMBER: f64 = 12.0;
-/// What a box leaves free on both sides of its number together.
+/// Pixels that a box leaves free beside its number, on both sides together.
 pub(super) const BESIDE_NUMBER: f64 = 1.0;
 /// The most tracks that have lanes without being asked, and the most whose lanes have names.
 const MOST_TRACKS_WITH_LANES: usize = 32;
@@ -40,7 +40,7 @@ const MOST_TRACKS_WITH_NAMED_LANES: usize = 8;
 pub(super) struct Panel<'a> {
     pub(super) timeline: &'a Timeline,
     pub(super) end: Nanos,
-    /// Those that are drawn.
+    /// Tracks that are drawn.
     pub(super) tracks: Vec<&'a Track>,
     pub(super) data_lane: DataLane,
     /// The streams with lanes, on every track the same.
@@ -48,7 +48,7 @@ pub(super) struct Panel<'a> {
     /// Whether there would be more lanes, but for the number of tracks.
     has_too_many_lanes: bool,
     pub(super) has_memory: bool,
-    /// What of each track is drawn.
+    /// Row of each track.
     pub(super) rows: Vec<Row>,
     /// The size of the numbers in boxes: the largest at which those that find room do.
     pub(super) number_size: f64,
@@ -57,15 +57,15 @@ pub(super) struct Panel<'a> {
     pub(super) heading: Title,
 }
 
-/// What else is in the picture.
+/// Other steps in the picture, which a step is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Others {
+pub(super) enum Comparison {
     /// Nothing.
     None,
     /// Steps that do the same, of which the first ends here; this one may be it.
-    OfTheSameWork { first: Nanos },
+    SameWork { first: Nanos },
     /// Steps of which that is not known, or that do something else: times do not compare.
-    OfOtherWork,
+    OtherWork,
 }
 
 /// The heights that all rows of a chart share.
@@ -97,7 +97,7 @@ impl RowHeights {
 }
 
 impl<'a> Panel<'a> {
-    /// What of `timeline` is drawn from one time to another.
+    /// Panel of `timeline` from one time to another.
     pub(super) fn new(
         timeline: &'a Timeline,
         [from, to]: [Nanos; 2],
@@ -168,26 +168,26 @@ impl<'a> Panel<'a> {
         width: f64,
         axis: TimeAxis,
         scale: TimeScale,
-        others: Others,
+        comparison: Comparison,
     ) {
         let Timeline { title, setting, .. } = self.timeline;
-        let summary = self.summary(axis, scale, others);
+        let summary = self.summary(axis, scale, comparison);
         self.heading = Title::with_notes(title, [setting.as_str(), &summary], width);
     }
 
-    /// What the step does, its time, bubble, peak memory, and what of it is shown, in words.
-    fn summary(&self, axis: TimeAxis, scale: TimeScale, others: Others) -> String {
+    /// Subtitle: the step's work, time, bubble and peak memory, and the part of it that is shown.
+    fn summary(&self, axis: TimeAxis, scale: TimeScale, comparison: Comparison) -> String {
         if self.end == Nanos::ZERO {
             return "no events".to_owned();
         }
         let Timeline { work, setting, remark, .. } = self.timeline;
         let mut parts = Vec::new();
-        if others == Others::OfOtherWork && setting.is_empty() && !work.is_empty() {
+        if comparison == Comparison::OtherWork && setting.is_empty() && !work.is_empty() {
             parts.push(work.clone());
         }
-        let compared = match others {
-            Others::OfTheSameWork { first } => compared(first, self.end),
-            Others::None | Others::OfOtherWork => String::new(),
+        let compared = match comparison {
+            Comparison::SameWork { first } => compared(first, self.end),
+            Comparison::None | Comparison::OtherWork => String::new(),
         };
         parts.push(format!("step {}{compared}", axis.write(self.end)));
         parts.push(format!("bubble {:.1} %", 100.0 * self.timeline.bubble_fraction()));
@@ -221,7 +221,7 @@ impl<'a> Panel<'a> {
         parts.join("  ·  ")
     }
 
-    /// How wide the names of its tracks and lanes are.
+    /// Width of the names of its tracks and lanes.
     pub(super) fn name_width(&self) -> f64 {
         let tracks = self.tracks.iter().map(|track| text_width(&track.name, NAME));
         let lanes = self.named_lanes().iter();
@@ -229,7 +229,7 @@ impl<'a> Panel<'a> {
         tracks.chain(lanes).fold(0.0, f64::max)
     }
 
-    /// What a stream's lane is called.
+    /// Name of a stream's lane.
     pub(super) const fn lane_name(&self, stream: Stream) -> &'static str {
         self.data_lane.of_stream(stream)
     }
@@ -253,7 +253,7 @@ impl<'a> Panel<'a> {
         self.heading.height() + BELOW_HEADING
     }
 
-    /// What the lanes take of each row.
+    /// Height of all lanes of a row.
     fn lanes_height(&self) -> f64 {
         match self.lanes.len() {
             0 => 0.0,
@@ -271,12 +271,12 @@ impl<'a> Panel<'a> {
         rows.boxes + rows.gap + self.lanes_height()
     }
 
-    /// What its boxes look like.
+    /// Looks of its pieces.
     pub(super) fn looks(&self) -> BTreeSet<Look> {
         self.rows.iter().flat_map(Row::looks).collect()
     }
 
-    /// How many stages its tracks have, at most.
+    /// Largest number of stages of its tracks.
     pub(super) fn num_stages(&self) -> u32 {
         self.rows.iter().map(|row| row.num_stages).max().unwrap_or_default()
     }
@@ -296,7 +296,7 @@ impl<'a> Panel<'a> {
     }
 }
 
-/// How a step compares with the first one.
+/// Difference of a step from the first one, in words.
 fn compared(first: Nanos, end: Nanos) -> String {
     let share = 100.0 * (end.as_f64() / first.as_f64().max(1.0) - 1.0);
     let words = if share < 0.0 { "shorter" } else { "longer" };

@@ -23,11 +23,11 @@ const ABOVE_LANES: f64 = 1.5;
 const BETWEEN_HALVES: f64 = 0.75;
 /// A box at least this wide has a line between it and the next that looks alike.
 const WIDE: f64 = 4.0;
-/// How much darker that line is.
+/// Share of black in that line.
 const LINE_SHADE: f64 = 0.35;
 
-/// A panel where it is drawn.
-pub(super) struct Placed<'a> {
+/// Drawing of a panel.
+pub(super) struct PanelPainter<'a> {
     pub(super) panel: &'a Panel<'a>,
     pub(super) rows: RowHeights,
     pub(super) scale: TimeScale,
@@ -35,7 +35,7 @@ pub(super) struct Placed<'a> {
     pub(super) drawing: &'a mut Drawing,
 }
 
-impl Placed<'_> {
+impl PanelPainter<'_> {
     /// Draws the panel from `top` on, its heading from `margin` on.
     pub(super) fn draw(&mut self, margin: f64, top: f64) {
         let Self { panel, scale, options, .. } = *self;
@@ -198,7 +198,7 @@ pub(super) fn axis_heading_width() -> f64 {
     text_width("time (units)", TICK) + AXIS_HEADING_GAP
 }
 
-/// What an axis counts.
+/// Unit of an axis.
 struct Unit {
     nanos: f64,
     heading: &'static str,

@@ -10,14 +10,14 @@ use super::boxes::{Column, DrawnBox, FAR_APART, Look, Piece, Slot, TimeScale, pi
 use crate::class::Class;
 use crate::timeline::{Activity, Event, Stream, Track};
 
-/// What is drawn of a track.
+/// Pieces of a track.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
     /// Compute.
     pub(super) compute: Vec<Piece>,
     /// The other streams, in the order of the panel's lanes.
     pub(super) lanes: Vec<Vec<Piece>>,
-    /// How many stages the track has.
+    /// Number of stages of the track.
     pub(super) num_stages: u32,
     /// Whether there is idle time in what is shown of it.
     pub(super) is_idle: bool,
@@ -55,7 +55,7 @@ impl Row {
         })
     }
 
-    /// What its pieces look like.
+    /// Looks of its pieces.
     pub(super) fn looks(&self) -> BTreeSet<Look> {
         let mut looks = BTreeSet::new();
         for piece in self.compute.iter().chain(self.lanes.iter().flatten()) {

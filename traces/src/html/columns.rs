@@ -61,7 +61,7 @@ pub(super) fn json(timelines: &[&Timeline], axis: TimeAxis, window: [Nanos; 2]) 
 
 #[derive(Serialize)]
 struct PageData<'a> {
-    /// How long a unit of time without a name is; none where time is in seconds.
+    /// Nanoseconds of a unit of time without a name; none where time is in seconds.
     unit_nanoseconds: Option<u64>,
     view_start_nanoseconds: u64,
     view_end_nanoseconds: u64,
@@ -69,15 +69,15 @@ struct PageData<'a> {
     timelines: Vec<TimelineData<'a>>,
 }
 
-/// What events of a kind have in common.
+/// Properties that events of a kind have in common.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 struct KindData {
     /// Its colour in the style sheet.
     class: String,
     class_name: &'static str,
-    /// What stands between stage and micro-batch.
+    /// Letters between stage and micro-batch.
     word: &'static str,
-    /// What its action does.
+    /// Name of its action in words.
     action_name: &'static str,
     has_micro_batch: bool,
     /// Whether it is a pass of a micro-batch through a stage of its rank.
@@ -178,7 +178,7 @@ fn track_data<'a>(track: &'a Track, kinds: &mut Kinds) -> TrackData<'a> {
     }
 }
 
-/// What changes of duration, stage, micro-batch and bytes from a micro-batch to the next.
+/// Changes of duration, stage, micro-batch and bytes from a micro-batch to the next.
 const NEXT_MICRO_BATCH: [i128; 4] = [0, 0, 1, 0];
 
 fn pack_events(events: &[&Event], kinds: &mut Kinds) -> String {

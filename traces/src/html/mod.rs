@@ -36,7 +36,7 @@ const SCRIPTS: [&str; 9] = [
     include_str!("main.js"),
 ];
 
-/// How a page shows timelines.
+/// Options of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PageOptions {
     /// Unit of time.

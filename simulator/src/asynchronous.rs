@@ -32,9 +32,9 @@ pub struct SharedUpdate {
     pub age: u64,
 }
 
-/// What replicas come to that share weights.
+/// Steady state of replicas that share weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settled {
+pub struct SteadyState {
     /// In what time there are as many updates as replicas, in the mean.
     pub step_time: Nanos,
     /// How old gradients are, in the mean.
@@ -66,8 +66,8 @@ impl SharedWeights {
         alone.max(served * replicas).max(Nanos::new(bounded))
     }
 
-    /// What the replicas settle to, played through.
-    pub fn settled(&self) -> Settled {
+    /// Steady state of the replicas, played through.
+    pub fn steady_state(&self) -> SteadyState {
         let slowest = (0..self.compute.len()).max_by_key(|replica| self.compute[*replica]);
         let mut seen = 0;
         let mut updates: Vec<SharedUpdate> = Vec::new();
@@ -91,7 +91,7 @@ impl SharedWeights {
         let after = settled.last().map_or(before, |update| update.end);
         let count = settled.len().max(1) as f64;
         let steps = count / self.compute.len() as f64;
-        Settled {
+        SteadyState {
             step_time: Nanos::new(((after - before).as_f64() / steps).round() as u64),
             mean_age: settled.iter().map(|update| update.age as f64).sum::<f64>() / count,
             most_age: updates.iter().map(|update| update.age).max().unwrap_or_default(),

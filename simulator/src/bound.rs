@@ -5,9 +5,9 @@ use ir::units::Nanos;
 
 use crate::work::{Part, StageWork, Work};
 
-/// What the passes of a stage take at least.
+/// Lower bounds on the times of a stage's passes and messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Least {
+pub struct MinPassTimes {
     /// From input to output.
     pub forward: Nanos,
     /// Until the gradient of its input is there.
@@ -18,9 +18,9 @@ pub struct Least {
     pub sends: [Nanos; 2],
 }
 
-/// What a step waits for at least beside its passes.
+/// Lower bounds on what a step takes after its passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ending {
+pub struct StepTail {
     /// On the rank that ends last, from its last pass until all ranks meet for the norm of all gradients.
     pub until_all_meet: Nanos,
     /// All transfers of the rank that has most of them, which follow each other on its link and are over
@@ -41,12 +41,12 @@ pub struct Ending {
 /// - with all forwards first, those of the slowest rank, then the gradients of the slowest rank;
 /// - where micro-batches follow each other, all of them.
 ///
-/// [`Ending::after`] says when the step is over at least.
+/// [`StepTail::after`] says when the step is over at least.
 pub fn lower_bound(
     kind: ScheduleKind,
     num_ranks: u32,
     num_micro_batches: u32,
-    stages: &[Least],
+    stages: &[MinPassTimes],
 ) -> Nanos {
     let placement = kind.placement();
     // Up to each stage: the first micro-batch's forward arrives, the last one's gradient is at the end.
@@ -58,7 +58,7 @@ pub fn lower_bound(
         drain.push(after + stage.sends[1] + stage.input_grad);
     }
     let num_stages = stages.len();
-    let mut ranks = vec![OfRank::default(); num_ranks as usize];
+    let mut ranks = vec![RankTotals::default(); num_ranks as usize];
     for (index, stage) in stages.iter().enumerate() {
         for rank in placement.ranks(num_ranks, index as u32) {
             ranks[rank as usize].add(index, stage);
@@ -69,7 +69,7 @@ pub fn lower_bound(
     let through = arrival[num_stages] + drain[num_stages];
     let mut end = through;
     for (of, rank) in ranks.iter().zip(0..) {
-        let OfRank { forward, backward, slowest_forward, first, last, num_stages: v } = *of;
+        let RankTotals { forward, backward, slowest_forward, first, last, num_stages: v } = *of;
         let (forwards, backwards) = (forward * each, backward * each);
         // None of a rank's stages is reached before its first.
         let leaves = drain[first] + stages[first].sends[1];
@@ -88,16 +88,17 @@ pub fn lower_bound(
         end = end.max(through * m);
     }
     if kind == ScheduleKind::GPipe {
-        let slowest = |pass: fn(&Least) -> Nanos| stages.iter().map(pass).max().unwrap_or_default();
+        let slowest =
+            |pass: fn(&MinPassTimes) -> Nanos| stages.iter().map(pass).max().unwrap_or_default();
         let others = slowest(|it| it.forward) + slowest(|it| it.backward);
         end = end.max(through + others * (m - 1));
     }
     end
 }
 
-/// What a rank does for a micro-batch, of all its stages.
+/// Pass times of a rank for a micro-batch, over all its stages.
 #[derive(Clone, Copy, Default)]
-struct OfRank {
+struct RankTotals {
     forward: Nanos,
     backward: Nanos,
     slowest_forward: Nanos,
@@ -106,8 +107,8 @@ struct OfRank {
     num_stages: u32,
 }
 
-impl OfRank {
-    fn add(&mut self, index: usize, stage: &Least) {
+impl RankTotals {
+    fn add(&mut self, index: usize, stage: &MinPassTimes) {
         self.first = if self.num_stages == 0 { index } else { self.first };
         self.last = index;
         self.forward += stage.forward;
@@ -117,8 +118,8 @@ impl OfRank {
     }
 }
 
-impl Least {
-    /// Of a schedule's stage whose passes take so long; `apart` are the two gradients one by one.
+impl MinPassTimes {
+    /// Bounds of a stage whose passes take `forward` and `whole`; `apart` are the two gradients one by one.
     pub fn new(
         kind: ScheduleKind,
         [forward, whole]: [Nanos; 2],
@@ -134,14 +135,15 @@ impl Least {
         }
     }
 
-    /// Those of all stages of some work.
+    /// Bounds of all stages of some work.
     pub fn of(kind: ScheduleKind, num_ranks: u32, work: &Work) -> Vec<Self> {
         let placement = kind.placement();
         let rank = |stage: usize| placement.rank(num_ranks, stage as u32, 0);
         let stages = work.stages.iter().enumerate();
         stages
             .map(|(stage, of)| {
-                let time = |kind: ActionKind| least(of.parts(kind, false, false), overlaps(work));
+                let time =
+                    |kind: ActionKind| min_pass_time(of.parts(kind, false, false), overlaps(work));
                 let send = |other: usize, time: Nanos| {
                     let crosses = other < work.stages.len() && rank(stage) != rank(other);
                     if crosses { time } else { Nanos::ZERO }
@@ -162,9 +164,9 @@ fn overlaps(work: &Work) -> bool {
     !work.pairs.is_empty()
 }
 
-/// What a pass takes at least: its runs, and what it waits for at once. Beside another pass, an exchange may
+/// Lower bound on the time of a pass: its runs, and the transfers that it waits for at once. Beside another pass, an exchange may
 /// take no time at all; kernels always do.
-fn least(parts: &[Part], overlaps: bool) -> Nanos {
+fn min_pass_time(parts: &[Part], overlaps: bool) -> Nanos {
     let of_part = |part: &Part| match part {
         Part::Run(run) if overlaps => run.kernels,
         part => part.time(),
@@ -189,20 +191,20 @@ fn warm_up(kind: ScheduleKind, p: u32, rank: u32, m: u32, v: u32) -> Option<u32>
     }
 }
 
-impl Ending {
+impl StepTail {
     /// A time before which a step is never over whose passes are not over before `passes`.
     pub fn after(&self, passes: Nanos) -> Nanos {
         self.transfers.max(passes + self.until_all_meet) + self.update
     }
 
-    /// That of some work.
+    /// Tail of a step that does some work.
     pub fn of(kind: ScheduleKind, num_ranks: u32, num_micro_batches: u32, work: &Work) -> Self {
         let placement = kind.placement();
         let num_stages = work.stages.len() as u32;
         let all = |group: u32| work.groups[group as usize].len() == num_ranks as usize;
         let mut meets = kind.updates() == Updates::AfterFlush;
         let until_all_meet = Nanos::new(u64::MAX);
-        let mut ending = Self { until_all_meet, ..Self::default() };
+        let mut tail = Self { until_all_meet, ..Self::default() };
         let micro_batches = u64::from(num_micro_batches / placement.num_copies());
         for rank in 0..num_ranks {
             let own = || placement.stages(num_ranks, num_stages, rank);
@@ -213,11 +215,13 @@ impl Ending {
             let (mut meets_here, mut waits) = (false, false);
             for part in own().flat_map(|it| &stage(it).update) {
                 match part {
-                    Part::Meet(meeting) if all(meeting.group) && !meeting.is_reduction => {
+                    Part::Collective(collective)
+                        if all(collective.group) && !collective.is_reduction =>
+                    {
                         meets_here = true;
-                        after += meeting.transfer.time;
+                        after += collective.transfer.time;
                     }
-                    Part::Meet(meeting) => before += meeting.transfer.time,
+                    Part::Collective(collective) => before += collective.transfer.time,
                     Part::Run(run) => after += run.time,
                     Part::Wait => waits |= !meets_here,
                     _ => {}
@@ -227,20 +231,20 @@ impl Ending {
             if waits {
                 let of_stages = own().map(|it| transfers(kind, stage(it)) * micro_batches);
                 let once = own().flat_map(|it| &stage(it).reduce).map(|it| it.time);
-                let first = work.ranks[rank as usize].first.iter().map(|(_, it)| it.time);
+                let first = work.ranks[rank as usize].prefetch.iter().map(|(_, it)| it.time);
                 let all = of_stages.chain(once).chain(first).sum();
-                ending.transfers = ending.transfers.max(all);
+                tail.transfers = tail.transfers.max(all);
             }
-            ending.until_all_meet = ending.until_all_meet.min(before);
-            ending.update = ending.update.max(after);
+            tail.until_all_meet = tail.until_all_meet.min(before);
+            tail.update = tail.update.max(after);
         }
         // Where ranks do not meet, the one that works longest may be another than the one that updates
         // longest.
-        if meets { ending } else { Self::default() }
+        if meets { tail } else { Self::default() }
     }
 }
 
-/// What a stage transfers for each micro-batch at least.
+/// Lower bound on the transfer time of a stage for a micro-batch.
 fn transfers(kind: ScheduleKind, stage: &StageWork) -> Nanos {
     let time = |part: &Part| match part {
         Part::Start(transfer) => transfer.time,

@@ -16,8 +16,8 @@ use ir::units::Nanos;
 
 use crate::error::SimulationError;
 use crate::order::{NONE, Op, Order, Pair, paired, steps_of_family};
-use crate::play::{Beside, Played, Watch, play, played};
-use crate::transfers::Left;
+use crate::play::{Background, Observer, Played, play, played};
+use crate::transfers::RemainingWork;
 use crate::work::Work;
 
 /// A schedule of few micro-batches, and where a cycle can be put in as often as there are more.
@@ -30,7 +30,7 @@ pub struct Cycle {
     depth: usize,
 }
 
-/// Where on a rank cycles can be put in, and how many actions each has.
+/// Place in a rank's order where cycles can be put in, and the number of actions of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cut {
     at: usize,
@@ -163,9 +163,9 @@ fn depth(order: &Order, cuts: &[Cut]) -> Option<usize> {
     Some(depth.cast_unsigned())
 }
 
-/// What goes on beside a rank's actions: what is left of its transfers and copies and since when that is known, and when
+/// Background of a rank's actions: what is left of its transfers and copies and since when that is known, and when
 /// its last messages left and came, all from when its last action was over.
-type State = (Vec<Left>, [i128; 3]);
+type State = (Vec<RemainingWork>, [i128; 3]);
 
 /// Looks whether cycles follow each other at equal distances.
 struct Cycles<'a> {
@@ -208,8 +208,8 @@ impl Cycle {
     }
 }
 
-impl Watch for Cycles<'_> {
-    fn passed(&mut self, rank: usize, count: usize, time: Nanos, beside: Beside<'_>) {
+impl Observer for Cycles<'_> {
+    fn passed(&mut self, rank: usize, count: usize, time: Nanos, background: Background<'_>) {
         let cut = self.cycle.cuts[rank];
         let from = cut.at - self.cycle.kept() * cut.length;
         if count <= from || count > cut.at {
@@ -221,9 +221,9 @@ impl Watch for Cycles<'_> {
         if before.is_multiple_of(cut.length)
             && let Some(state) = self.beside[rank].get_mut(before / cut.length)
         {
-            let (left, since) = beside.transfers.state(time);
+            let (left, since) = background.transfers.state(time);
             let since_message = |message: Nanos| i128::from(message.get()) - i128::from(time.get());
-            let [sent, received] = beside.messages.map(since_message);
+            let [sent, received] = background.messages.map(since_message);
             *state = (left, [since, sent, received]);
         }
     }

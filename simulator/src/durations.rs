@@ -1,9 +1,9 @@
-//! How long actions take.
+//! Durations of actions.
 
 use ir::schedule::{Action, ActionKind};
 use ir::units::Nanos;
 
-/// How long the passes of a stage take for one micro-batch. The unit is what the caller likes, as long
+/// Durations of a stage's passes for one micro-batch. The unit is what the caller likes, as long
 /// as it is the same everywhere; times come out in it too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PassTimes {
@@ -38,7 +38,7 @@ impl PassTimes {
     }
 }
 
-/// How long everything takes whose length does not depend on what happens at the same time.
+/// Durations that do not depend on what happens at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Durations {
     /// The passes of each stage.

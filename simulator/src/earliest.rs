@@ -1,13 +1,13 @@
-//! When everything happens if actions only compute and messages are delays.
+//! Schedules on a timeline if actions only compute and messages are delays.
 
 use ir::schedule::Schedule;
 use ir::units::Nanos;
 
 use crate::order::{Op, Order};
-use crate::play::{Played, RankTimes, Watch, play};
+use crate::play::{Observer, Played, RankTimes, play};
 use crate::{Durations, Work};
 
-/// When everything happens at the earliest.
+/// Earliest times of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Earliest {
     /// From time zero to the end of the last action.
@@ -51,16 +51,16 @@ pub fn earliest(schedule: &Schedule, durations: &Durations) -> Earliest {
     assert!(durations.stages.len() >= num_stages, "every stage has durations");
     let order = Order::new(schedule);
     let work = Work::plain(durations, schedule.num_ranks());
-    let mut ends = Ends(order.ranks.iter().map(|ops| Vec::with_capacity(ops.len())).collect());
+    let mut ends = PassEnds(order.ranks.iter().map(|ops| Vec::with_capacity(ops.len())).collect());
     let played = play(&order, &work, &mut ends);
     let Played { end, ranks } = played.expect("a checked schedule without collectives ends");
     Earliest { makespan: end, ranks, ends: ends.0 }
 }
 
 /// Notes when passes end.
-struct Ends(Vec<Vec<Nanos>>);
+struct PassEnds(Vec<Vec<Nanos>>);
 
-impl Watch for Ends {
+impl Observer for PassEnds {
     fn ends(&mut self, rank: usize, op: &Op, now: Nanos) {
         if op.kind.is_compute() {
             self.0[rank].push(now);

@@ -1,9 +1,9 @@
-//! Why a step cannot be simulated.
+//! Reasons why a step cannot be simulated.
 
 use ir::schedule::Step;
 use ir::units::Nanos;
 
-/// Why a step cannot be simulated.
+/// Reason why a step cannot be simulated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimulationError {

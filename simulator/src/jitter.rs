@@ -8,10 +8,10 @@ use rayon::prelude::*;
 
 use crate::error::SimulationError;
 use crate::order::{Op, Order};
-use crate::play::{Watch, play};
+use crate::play::{Observer, play};
 use crate::work::{Run, Work};
 
-/// What goes slower than planned.
+/// Random slowdown of passes and GPUs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Jitter {
     /// Standard deviation of the time of a pass on a GPU, as a share of it; normally distributed, each
@@ -21,11 +21,11 @@ pub struct Jitter {
     pub straggler_share: f64,
     /// By what share of its time a slow GPU takes longer.
     pub straggler_excess: f64,
-    /// Where the random numbers start.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
-/// How many GPUs wait for each other, and how often there is a whole pipeline.
+/// Numbers of GPUs that wait for each other, and of whole pipelines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replicas {
     /// GPUs of a pipeline rank that exchange data within each pass, so that the slowest of them sets
@@ -122,7 +122,7 @@ struct Straggling {
     factor: f64,
 }
 
-impl Watch for Straggling {
+impl Observer for Straggling {
     fn pace(&mut self, rank: usize, op: &Op, run: Run) -> Run {
         if rank == self.pipeline_rank && op.kind.is_compute() {
             longer(run, self.factor)
@@ -138,7 +138,7 @@ fn longer(run: Run, factor: f64) -> Run {
     Run { time: longer(run.time), kernels: longer(run.kernels), ..run }
 }
 
-/// How fast each rank goes, and each of its actions.
+/// Slowdown of each rank, and of each of its actions.
 struct Pace<'a> {
     jitter: &'a Jitter,
     gpus_per_rank: f64,
@@ -161,7 +161,7 @@ impl<'a> Pace<'a> {
     }
 }
 
-impl Watch for Pace<'_> {
+impl Observer for Pace<'_> {
     fn begins(&mut self, rank: usize, _op: &Op, _now: Nanos, _waited_for: Option<u32>) {
         let slowest = normal_quantile(uniform(&mut self.rng).powf(1.0 / self.gpus_per_rank));
         let deviation = (1.0 + self.jitter.deviation * slowest).max(0.0);

@@ -1,4 +1,4 @@
-//! From a schedule and the work of its actions to when everything happens.
+//! Simulation of a step: from a schedule and the work of its actions to a timeline.
 //!
 //! [`simulate`] runs a schedule with its messages, transfers and memory, and leaves a timeline.
 //! [`Order`] is the same schedule looked up once, for a search that plays many steps: [`step_time`] gives
@@ -20,8 +20,8 @@ mod simulation;
 mod transfers;
 mod work;
 
-pub use asynchronous::{Settled, SharedUpdate, SharedWeights};
-pub use bound::{Ending, Least, lower_bound};
+pub use asynchronous::{SharedUpdate, SharedWeights, SteadyState};
+pub use bound::{MinPassTimes, StepTail, lower_bound};
 pub use cycle::{Cycle, step_time};
 pub use durations::{Durations, PassTimes};
 pub use earliest::{Earliest, earliest};
@@ -32,5 +32,6 @@ pub use order::{Op, Order};
 pub use play::{Played, RankTimes, played};
 pub use simulation::{CriticalStep, Exchange, RunId, Simulation, simulate, simulate_in_detail};
 pub use work::{
-    Copied, Kept, Meeting, Message, Messages, Part, Pass, RankWork, Run, StageWork, Transfer, Work,
+    ActivationBytes, GroupCollective, HostCopy, Message, Messages, Part, Pass, RankWork, Run,
+    StageWork, Transfer, Work,
 };

@@ -4,16 +4,16 @@ use ir::schedule::{Action, ActionKind, GenerateError, ScheduleKind, Step, genera
 use ir::units::Bytes;
 
 use crate::order::{Order, Pair};
-use crate::work::Kept;
+use crate::work::ActivationBytes;
 
 /// The most that each rank keeps for backward at any time, with what its passes hold meanwhile.
 ///
 /// An action takes what it takes when it begins and frees when it ends; so the order of a rank's actions
 /// says what is held together, whatever takes how long.
-pub fn peak_memory(order: &Order, stages: &[Kept]) -> Vec<Bytes> {
+pub fn peak_memory(order: &Order, stages: &[ActivationBytes]) -> Vec<Bytes> {
     let changes = changes(stages);
     let peak = |ops: &Vec<crate::order::Op>| {
-        let mut held = Held::default();
+        let mut held = LiveMemory::default();
         for op in ops {
             held.pass(&changes, op.stage, op.kind, op.pair == Pair::First);
         }
@@ -39,7 +39,7 @@ struct Repeated {
 const MOST_TOGETHER: usize = 3;
 
 impl PassOrder {
-    /// That of a family.
+    /// Order of a family.
     ///
     /// # Errors
     ///
@@ -50,10 +50,10 @@ impl PassOrder {
     }
 
     /// As [`peak_memory`].
-    pub fn peak_memory(&self, stages: &[Kept]) -> Vec<Bytes> {
+    pub fn peak_memory(&self, stages: &[ActivationBytes]) -> Vec<Bytes> {
         let changes = changes(stages);
         let peak = |runs: &Vec<Repeated>| {
-            let mut held = Held::default();
+            let mut held = LiveMemory::default();
             for Repeated { steps, times } in runs {
                 let before = held.now;
                 held.steps(&changes, steps);
@@ -96,27 +96,27 @@ fn repeated(mut steps: Vec<Step>) -> Vec<Repeated> {
     runs
 }
 
-/// What passes of a stage take when they begin and free when they end.
+/// Bytes that passes of a stage allocate when they begin and free when they end.
 type Changes = [[u64; 2]; 4];
 
 /// The kinds of actions that take and free memory, in the order of their numbers.
 const PASSES: [ActionKind; 4] =
     [ActionKind::Forward, ActionKind::Backward, ActionKind::InputGrad, ActionKind::WeightGrad];
 
-fn changes(stages: &[Kept]) -> Vec<Changes> {
+fn changes(stages: &[ActivationBytes]) -> Vec<Changes> {
     stages.iter().map(|kept| PASSES.map(|it| change(it, kept))).collect()
 }
 
-/// What a rank holds at a time.
+/// Memory of a rank at a time.
 #[derive(Default)]
-struct Held {
+struct LiveMemory {
     now: i128,
     most: i128,
-    /// What the first of a pair frees when the second ends.
+    /// Bytes that the first of a pair frees when the second ends.
     freed_later: u64,
 }
 
-impl Held {
+impl LiveMemory {
     fn steps(&mut self, changes: &[Changes], steps: &[Step]) {
         for step in steps {
             let is_pair = matches!(step, Step::Overlapped(..));
@@ -143,8 +143,8 @@ impl Held {
     }
 }
 
-/// What an action takes when it begins, and what it frees when it ends; in bytes.
-pub(crate) fn change(kind: ActionKind, stage: &Kept) -> [u64; 2] {
+/// Bytes that an action allocates when it begins, and that it frees when it ends.
+pub(crate) fn change(kind: ActionKind, stage: &ActivationBytes) -> [u64; 2] {
     let [activations, kept, workspace] =
         [stage.activations, stage.for_weight_grad, stage.workspace].map(Bytes::get);
     let kept = kept.min(activations);

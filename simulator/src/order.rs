@@ -17,7 +17,7 @@ pub struct Order {
     pub(crate) num_micro_batches: u32,
 }
 
-/// What a rank does next.
+/// Operation in a rank's order: an action, with what it needs and makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Op {
     pub(crate) kind: ActionKind,
@@ -84,7 +84,7 @@ impl Op {
 }
 
 impl Order {
-    /// That of a schedule.
+    /// Order of a schedule.
     pub fn new(schedule: &Schedule) -> Self {
         let numbers = (schedule.num_stages(), schedule.num_micro_batches());
         Self::of_ranks(
@@ -95,7 +95,7 @@ impl Order {
         )
     }
 
-    /// That of a family's schedule with its reductions and updates, as
+    /// Order of a family's schedule with its reductions and updates, as
     /// [`add_reduction`](ir::schedule::add_reduction) and
     /// [`add_optimizer_steps`](ir::schedule::add_optimizer_steps) put them; without the checks of a
     /// [`Schedule`], which what a family generates passes.
@@ -156,7 +156,7 @@ impl Order {
         self.ranks.iter().map(Vec::len).sum()
     }
 
-    /// What each rank does, in order: passes, messages that it sends, reductions, updates.
+    /// Operations of each rank, in order: passes, messages that it sends, reductions, updates.
     pub fn ranks(&self) -> &[Vec<Op>] {
         &self.ranks
     }
@@ -172,7 +172,7 @@ impl Order {
     }
 }
 
-/// What each rank does in a step of a family that updates at its end: passes, reductions, updates.
+/// Steps of each rank in a schedule of a family that updates at its end: passes, reductions, updates.
 pub(crate) fn steps_of_family(
     kind: ScheduleKind,
     p: u32,
@@ -203,7 +203,7 @@ const fn is_played(kind: ActionKind) -> bool {
         || matches!(kind, ActionKind::ReduceGrad | ActionKind::OptimizerStep)
 }
 
-/// What sends the result of a pass.
+/// Kind of message that sends the result of a pass.
 pub(crate) const fn send_of(kind: ActionKind) -> Option<ActionKind> {
     match kind {
         ActionKind::Forward => Some(ActionKind::SendForward),

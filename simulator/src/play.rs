@@ -1,4 +1,4 @@
-//! The step played through: each rank goes on as soon as its order and its data allow.
+//! Simulation of a step: each rank goes on as soon as its order and its data allow.
 //!
 //! A rank works through its list; what it needs of another rank is there once the message has come, and
 //! what it sends leaves one message after the other. Transfers over replicas go on beside passes. Which
@@ -10,19 +10,19 @@ use ir::units::Nanos;
 
 use crate::error::SimulationError;
 use crate::order::{NONE, Op, Order, Pair, send_of};
-use crate::transfers::{Over, Transfers, Waited};
-use crate::work::{Meeting, Messages, Part, Run, StageWork, Transfer, Work};
+use crate::transfers::{FinishedTransfer, Transfers, Waited};
+use crate::work::{GroupCollective, Messages, Part, Run, StageWork, Transfer, Work};
 
-/// How a rank spends a step. What is left of it is waiting for other ranks.
+/// Breakdown of a rank's step. The rest of it is waiting for other ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RankTimes {
-    /// When its first pass starts.
+    /// Start of its first pass.
     pub start: Nanos,
-    /// When its last action ends.
+    /// End of its last action.
     pub end: Nanos,
     /// Runs of passes, as long as they take alone.
     pub passes: Nanos,
-    /// By how much longer they took beside transfers.
+    /// Time by which they took longer because transfers ran at the same time.
     pub slowed: Nanos,
     /// Runs of updates.
     pub update: Nanos,
@@ -31,7 +31,7 @@ pub struct RankTimes {
     /// Waiting for copies between device and host, with no transfer under way.
     pub copies: Nanos,
     /// Collectives with other pipeline ranks, from when all have come to them.
-    pub meetings: Nanos,
+    pub group_collectives: Nanos,
     /// Waiting while a message that it needs is on its way.
     pub messages: Nanos,
 }
@@ -39,7 +39,7 @@ pub struct RankTimes {
 impl RankTimes {
     /// All that is no waiting for other pipeline ranks.
     pub fn spent(&self) -> Nanos {
-        let waiting = self.transfers + self.copies + self.meetings + self.messages;
+        let waiting = self.transfers + self.copies + self.group_collectives + self.messages;
         self.passes + self.slowed + self.update + waiting
     }
 
@@ -58,8 +58,8 @@ pub struct Played {
     pub ranks: Vec<RankTimes>,
 }
 
-/// Looks on while a step is played, and may change how long things take.
-pub(crate) trait Watch {
+/// Observer of a simulated step, which may change how long runs take.
+pub(crate) trait Observer {
     /// An action begins; `slot` is the result that it waited for longest, if it waited.
     fn begins(&mut self, _rank: usize, _op: &Op, _now: Nanos, _waited_for: Option<u32>) {}
     /// How long a run of an action takes.
@@ -71,7 +71,7 @@ pub(crate) trait Watch {
     /// An action is over.
     fn ends(&mut self, _rank: usize, _op: &Op, _now: Nanos) {}
     /// So many of a rank's actions are over, and the last of them at `time`.
-    fn passed(&mut self, _rank: usize, _count: usize, _time: Nanos, _beside: Beside<'_>) {}
+    fn passed(&mut self, _rank: usize, _count: usize, _time: Nanos, _background: Background<'_>) {}
     /// A message is sent.
     fn sends(&mut self, _rank: usize, _op: &Op, _start: Nanos, _end: Nanos) {}
     /// A message is received, for the action that needs it.
@@ -86,22 +86,29 @@ pub(crate) trait Watch {
     ) {
     }
     /// A transfer is over.
-    fn transferred(&mut self, _rank: usize, _over: Over) {}
+    fn transferred(&mut self, _rank: usize, _over: FinishedTransfer) {}
     /// A rank waits for its transfers, or in vain for a message.
     fn waits(&mut self, _rank: usize, _op: &Op, _what: Waiting, _start: Nanos, _end: Nanos) {}
-    /// Ranks meet.
-    fn meets(&mut self, _members: &[u32], _op: &Op, _meeting: &Meeting, _span: [Nanos; 2]) {}
+    /// A collective of pipeline ranks runs.
+    fn collective(
+        &mut self,
+        _members: &[u32],
+        _op: &Op,
+        _collective: &GroupCollective,
+        _span: [Nanos; 2],
+    ) {
+    }
 }
 
-/// What goes on beside a rank's actions.
+/// Transfers and messages of a rank that overlap its actions.
 #[derive(Clone, Copy)]
-pub(crate) struct Beside<'a> {
+pub(crate) struct Background<'a> {
     pub(crate) transfers: &'a Transfers,
     /// When the last of its messages has left, and when the last has come.
     pub(crate) messages: [Nanos; 2],
 }
 
-/// What a rank waits for.
+/// Reason why a rank waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiting {
     /// A message that is on its way.
@@ -110,18 +117,18 @@ pub(crate) enum Waiting {
     Transfers,
 }
 
-/// Nobody looks on.
-pub(crate) struct Unwatched;
+/// Observer that does nothing.
+pub(crate) struct Unobserved;
 
-impl Watch for Unwatched {}
+impl Observer for Unobserved {}
 
-/// When a step ends, and how each rank spends it.
+/// End of a step, and the breakdown of each rank's.
 ///
 /// # Errors
 ///
 /// As [`simulate`](crate::simulate).
 pub fn played(order: &Order, work: &Work) -> Result<Played, SimulationError> {
-    play(order, work, &mut Unwatched)
+    play(order, work, &mut Unobserved)
 }
 
 /// Plays a step through.
@@ -132,13 +139,13 @@ pub fn played(order: &Order, work: &Work) -> Result<Played, SimulationError> {
 pub(crate) fn play(
     order: &Order,
     work: &Work,
-    watch: &mut impl Watch,
+    observer: &mut impl Observer,
 ) -> Result<Played, SimulationError> {
-    let mut game = Game::new(order, work, watch);
-    while let Some(rank) = game.queue.pop() {
-        game.advance(rank as usize);
+    let mut engine = Engine::new(order, work, observer);
+    while let Some(rank) = engine.queue.pop() {
+        engine.advance(rank as usize);
     }
-    game.finish()
+    engine.finish()
 }
 
 /// The end of what has not been done.
@@ -147,23 +154,23 @@ const NEVER: Nanos = Nanos::new(u64::MAX);
 /// The end of what was done at last.
 const LAST: Nanos = Nanos::new(u64::MAX - 1);
 
-struct Game<'a, W> {
+struct Engine<'a, O> {
     order: &'a Order,
     work: &'a Work,
-    watch: &'a mut W,
-    ranks: Vec<Rank>,
+    observer: &'a mut O,
+    ranks: Vec<RankState>,
     /// When each result is made, or where another rank needs it, begins to be sent.
     there: Vec<Nanos>,
     /// When each result that is sent has left its rank.
     left: Vec<Nanos>,
     /// By group: who has come, and when the last did.
-    meetings: Vec<(Vec<u32>, Nanos)>,
+    group_collectives: Vec<(Vec<u32>, Nanos)>,
     /// Ranks that can go on.
     queue: Vec<u32>,
 }
 
 #[derive(Default)]
-struct Rank {
+struct RankState {
     /// The next of its actions, and of that action's parts.
     next: usize,
     part: usize,
@@ -173,8 +180,8 @@ struct Rank {
     has_computed: bool,
     /// Which result it waits for.
     waits_for: u32,
-    /// When the meeting that it waited for was over.
-    met: Option<Nanos>,
+    /// When the group collective that it waited for was over.
+    collective_end: Option<Nanos>,
     /// When the last of its messages has left.
     sent: Nanos,
     /// When the last of the messages to it has come.
@@ -185,14 +192,14 @@ struct Rank {
     times: RankTimes,
 }
 
-/// When two passes side by side begin and end, from when the first begins.
-struct Pairing {
+/// Begin and end of two overlapped passes, from the begin of the first on.
+struct OverlappedPair {
     first_ends: Nanos,
     second_begins: Nanos,
     both_end: Nanos,
 }
 
-impl Pairing {
+impl OverlappedPair {
     /// Of passes that take `alone` each and `together` if they begin together, the second begins `late`.
     /// What is left of the first then shares the device with the second in equal parts, and they save as
     /// large a share of what they save together.
@@ -217,22 +224,22 @@ fn is_result(send: &Op, action: Action) -> bool {
     (send.stage, send.micro_batch) == (action.stage, action.micro_batch)
 }
 
-/// What became of an action.
+/// Outcome of an attempt at an action.
 enum Progress {
     Done,
     Blocked,
 }
 
-impl<'a, W: Watch> Game<'a, W> {
-    fn new(order: &'a Order, work: &'a Work, watch: &'a mut W) -> Self {
+impl<'a, O: Observer> Engine<'a, O> {
+    fn new(order: &'a Order, work: &'a Work, observer: &'a mut O) -> Self {
         let mut ranks = Vec::with_capacity(work.ranks.len());
         for (rank, of_rank) in work.ranks.iter().enumerate() {
-            let mut state = Rank { waits_for: NONE, ..Rank::default() };
-            for (stage, transfer) in &of_rank.first {
+            let mut state = RankState { waits_for: NONE, ..RankState::default() };
+            for (stage, transfer) in &of_rank.prefetch {
                 let kind = ActionKind::Unshard;
                 let action = Action { stage: *stage, kind, micro_batch: 0 };
                 let from_host = state.transfers.begin(transfer, Nanos::ZERO);
-                watch.begins_transfer(rank, action, transfer, from_host);
+                observer.begins_transfer(rank, action, transfer, from_host);
             }
             ranks.push(state);
         }
@@ -242,9 +249,9 @@ impl<'a, W: Watch> Game<'a, W> {
             ranks,
             there: vec![NEVER; order.num_results()],
             left: vec![Nanos::ZERO; order.num_results()],
-            meetings: vec![Default::default(); work.groups.len()],
+            group_collectives: vec![Default::default(); work.groups.len()],
             queue: (0..order.ranks.len() as u32).rev().collect(),
-            watch,
+            observer,
         }
     }
 
@@ -266,10 +273,10 @@ impl<'a, W: Watch> Game<'a, W> {
                     let state = &mut self.ranks[rank];
                     for transfer in &stage.reduce {
                         state.transfers.go_on(state.now, &mut |over| {
-                            self.watch.transferred(rank, over);
+                            self.observer.transferred(rank, over);
                         });
                         let from_host = state.transfers.begin(transfer, state.now);
-                        self.watch.begins_transfer(rank, op.action(), transfer, from_host);
+                        self.observer.begins_transfer(rank, op.action(), transfer, from_host);
                     }
                     1
                 }
@@ -288,8 +295,8 @@ impl<'a, W: Watch> Game<'a, W> {
             let state = &mut self.ranks[rank];
             state.next += taken;
             let messages = [state.sent, state.received];
-            let beside = Beside { transfers: &state.transfers, messages };
-            self.watch.passed(rank, state.next, time.unwrap_or(state.now), beside);
+            let background = Background { transfers: &state.transfers, messages };
+            self.observer.passed(rank, state.next, time.unwrap_or(state.now), background);
         }
     }
 
@@ -312,11 +319,11 @@ impl<'a, W: Watch> Game<'a, W> {
         };
         let mut end = start + message.time;
         if self.work.messages == Messages::Queue && !state.transfers.is_empty() {
-            let over = &mut |over| self.watch.transferred(rank, over);
+            let over = &mut |over| self.observer.transferred(rank, over);
             end += state.transfers.share_with(message.time, state.now, over);
         }
         state.sent = end;
-        self.watch.sends(rank, op, start, end);
+        self.observer.sends(rank, op, start, end);
         self.left[op.result as usize] = end;
         self.note(op, start);
         end
@@ -358,18 +365,18 @@ impl<'a, W: Watch> Game<'a, W> {
         let state = &mut self.ranks[rank];
         if self.work.messages == Messages::Delay {
             let end = made + time;
-            self.watch.receives(rank, op, made, end);
+            self.observer.receives(rank, op, made, end);
             return end;
         }
         let start = made.max(state.received);
         let mut end = start + time;
         if !state.transfers.is_empty() && end > state.now {
-            let over = &mut |over| self.watch.transferred(rank, over);
+            let over = &mut |over| self.observer.transferred(rank, over);
             end += state.transfers.share_with(time, state.now, over);
         }
         let end = end.max(self.left[op.need as usize]);
         state.received = end;
-        self.watch.receives(rank, op, start, end);
+        self.observer.receives(rank, op, start, end);
         end
     }
 
@@ -389,7 +396,7 @@ impl<'a, W: Watch> Game<'a, W> {
             if self.work.messages == Messages::Queue {
                 let waited = self.message_to(op).min(ready - self.ranks[rank].now);
                 self.ranks[rank].times.messages += waited;
-                self.watch.waits(rank, op, Waiting::Message, ready - waited, ready);
+                self.observer.waits(rank, op, Waiting::Message, ready - waited, ready);
             }
             self.ranks[rank].now = ready;
         }
@@ -407,13 +414,13 @@ impl<'a, W: Watch> Game<'a, W> {
             let ready = self.receive(rank, op, made);
             let waited_for = self.begin(rank, op, ready);
             self.ranks[rank].has_begun = true;
-            self.watch.begins(rank, op, self.ranks[rank].now, waited_for);
+            self.observer.begins(rank, op, self.ranks[rank].now, waited_for);
         }
         let parts = stage.parts(op.kind, op.is_first, op.is_last);
         while let Some(part) = parts.get(self.ranks[rank].part) {
             match *part {
                 Part::Run(run) => self.run(rank, op, run),
-                Part::Meet(meeting) => match self.meet(rank, op, meeting) {
+                Part::Collective(collective) => match self.join(rank, op, collective) {
                     Progress::Done => {}
                     Progress::Blocked => return Progress::Blocked,
                 },
@@ -432,7 +439,7 @@ impl<'a, W: Watch> Game<'a, W> {
         state.part = 0;
         state.has_begun = false;
         state.times.end = now;
-        self.watch.ends(rank, op, now);
+        self.observer.ends(rank, op, now);
     }
 
     /// Two passes at the same time, once the data of both is known to come. Where the work says how long
@@ -460,10 +467,10 @@ impl<'a, W: Watch> Game<'a, W> {
         let parts =
             |op: &Op| work.stages[op.stage as usize].parts(op.kind, op.is_first, op.is_last).iter();
         let time = |op: &Op| parts(op).map(Part::time).sum::<Nanos>();
-        let Pairing { first_ends, second_begins, both_end } =
-            Pairing::new([time(first), time(second)], *together, late);
-        self.watch.begins(rank, first, start, waited_for);
-        self.watch.begins(rank, second, start + second_begins, None);
+        let OverlappedPair { first_ends, second_begins, both_end } =
+            OverlappedPair::new([time(first), time(second)], *together, late);
+        self.observer.begins(rank, first, start, waited_for);
+        self.observer.begins(rank, second, start + second_begins, None);
         let apart = time(first) + time(second);
         // Where the second comes after the first has ended, the rank waits in between.
         let idle = second_begins.saturating_sub(time(first));
@@ -499,14 +506,14 @@ impl<'a, W: Watch> Game<'a, W> {
     }
 
     fn run(&mut self, rank: usize, op: &Op, run: Run) {
-        let run = self.watch.pace(rank, op, run);
+        let run = self.observer.pace(rank, op, run);
         let state = &mut self.ranks[rank];
         let start = state.now;
         state.now = if state.transfers.is_empty() {
             start + run.time
         } else {
             let slowdown = self.work.slowdown_per_mille;
-            let over = &mut |over| self.watch.transferred(rank, over);
+            let over = &mut |over| self.observer.transferred(rank, over);
             state.transfers.run_beside(run, start, slowdown, over)
         };
         if op.kind == ActionKind::OptimizerStep {
@@ -516,58 +523,58 @@ impl<'a, W: Watch> Game<'a, W> {
         }
         // Not so much as it ran, where time ends first.
         state.times.slowed += (state.now - start).saturating_sub(run.time);
-        self.watch.ran(rank, op, start, state.now);
+        self.observer.ran(rank, op, start, state.now);
     }
 
     /// A part that begins a transfer or waits for some.
     fn transfer(&mut self, rank: usize, op: &Op, part: Part) {
         let state = &mut self.ranks[rank];
-        let over = &mut |over| self.watch.transferred(rank, over);
+        let over = &mut |over| self.observer.transferred(rank, over);
         let start = state.now;
         let Waited { end, for_copies } = match part {
             Part::Start(transfer) => {
                 state.transfers.go_on(start, over);
                 let from_host = state.transfers.begin(&transfer, start);
-                self.watch.begins_transfer(rank, op.action(), &transfer, from_host);
+                self.observer.begins_transfer(rank, op.action(), &transfer, from_host);
                 return;
             }
             Part::WaitFor(count) => state.transfers.wait_for(count, start, over),
             Part::Wait => state.transfers.wait_for(state.transfers.num_begun(), start, over),
             Part::WaitForHost => state.transfers.wait_for_all(start, over),
-            Part::Run(_) | Part::Meet(_) => return,
+            Part::Run(_) | Part::Collective(_) => return,
         };
         state.now = end;
         if end > start {
             state.times.transfers += (end - start).saturating_sub(for_copies);
             state.times.copies += for_copies.min(end - start);
-            self.watch.waits(rank, op, Waiting::Transfers, start, state.now);
+            self.observer.waits(rank, op, Waiting::Transfers, start, state.now);
         }
     }
 
     /// Comes to a collective with other ranks, which begins when all have.
-    fn meet(&mut self, rank: usize, op: &Op, meeting: Meeting) -> Progress {
-        if let Some(end) = self.ranks[rank].met.take() {
+    fn join(&mut self, rank: usize, op: &Op, collective: GroupCollective) -> Progress {
+        if let Some(end) = self.ranks[rank].collective_end.take() {
             self.ranks[rank].now = end;
-            self.ranks[rank].times.meetings += meeting.transfer.time;
+            self.ranks[rank].times.group_collectives += collective.transfer.time;
             return Progress::Done;
         }
-        let members = &self.work.groups[meeting.group as usize];
-        let (come, last) = &mut self.meetings[meeting.group as usize];
+        let members = &self.work.groups[collective.group as usize];
+        let (come, last) = &mut self.group_collectives[collective.group as usize];
         come.push(rank as u32);
         *last = (*last).max(self.ranks[rank].now);
         if come.len() < members.len() {
             return Progress::Blocked;
         }
-        let (come, start) = std::mem::take(&mut self.meetings[meeting.group as usize]);
-        let end = start + meeting.transfer.time;
-        self.watch.meets(members, op, &meeting, [start, end]);
+        let (come, start) = std::mem::take(&mut self.group_collectives[collective.group as usize]);
+        let end = start + collective.transfer.time;
+        self.observer.collective(members, op, &collective, [start, end]);
         for member in come {
-            self.ranks[member as usize].met = Some(end);
+            self.ranks[member as usize].collective_end = Some(end);
             if member as usize != rank {
                 self.queue.push(member);
             }
         }
-        self.meet(rank, op, meeting)
+        self.join(rank, op, collective)
     }
 
     fn finish(mut self) -> Result<Played, SimulationError> {
@@ -578,7 +585,7 @@ impl<'a, W: Watch> Game<'a, W> {
                 let step = Some(Step::One(op.action()));
                 return Err(SimulationError::Stuck { rank, step, time: state.now });
             }
-            let over = &mut |over| self.watch.transferred(rank, over);
+            let over = &mut |over| self.observer.transferred(rank, over);
             end = end.max(state.transfers.wait_for_all(state.now, over).end);
         }
         Ok(Played { end, ranks: self.ranks.into_iter().map(|rank| rank.times).collect() })

@@ -1,4 +1,4 @@
-//! What happened in a step, as a timeline needs it.
+//! Recording of a step, as a timeline needs it.
 
 use ir::schedule::{Action, ActionKind};
 use ir::units::{Bytes, Nanos};
@@ -6,27 +6,27 @@ use traces::timeline::{Activity, Event, Side, Stream};
 
 use crate::memory::change;
 use crate::order::{Op, Order, send_of};
-use crate::play::{Waiting, Watch};
-use crate::transfers::Over;
-use crate::work::{Meeting, Transfer, Work};
+use crate::play::{Observer, Waiting};
+use crate::transfers::FinishedTransfer;
+use crate::work::{GroupCollective, Transfer, Work};
 
 /// An action: its rank, and which of those that the rank began it is.
 pub(crate) type ActionId = (u32, u32);
 
-/// What something waited for.
+/// Dependency that an action or an exchange waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// Nothing.
     Start,
     /// An action.
     Action(ActionId),
-    /// A message, a transfer over replicas, or a meeting of ranks.
+    /// A message, a transfer over replicas, or a collective of pipeline ranks.
     Flow(u32),
 }
 
 /// An action that is over.
 #[derive(Clone, Debug)]
-pub(crate) struct Done {
+pub(crate) struct FinishedAction {
     pub(crate) action: Action,
     pub(crate) is_first: bool,
     pub(crate) is_last: bool,
@@ -38,35 +38,35 @@ pub(crate) struct Done {
     pub(crate) runs: Vec<[Nanos; 2]>,
 }
 
-/// What ranks exchange.
+/// Exchange of ranks: a message, a transfer, a copy or a collective.
 #[derive(Clone, Debug)]
 pub(crate) struct Flow {
     pub(crate) activity: Activity,
     pub(crate) bytes: Bytes,
-    pub(crate) ends: Ends,
+    pub(crate) ends: Endpoints,
     pub(crate) start: Nanos,
     pub(crate) end: Nanos,
     pub(crate) cause: Cause,
 }
 
-/// Who takes part.
+/// Ranks that take part in an exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Ends {
+pub(crate) enum Endpoints {
     /// A rank, with its replicas.
     Rank(u32),
     /// A rank, with its host.
     Host(u32),
     /// A rank that sends a message, which has left it at a time.
     Message { from: u32, left: Nanos },
-    /// Pipeline ranks that meet.
+    /// Pipeline ranks of a collective.
     Group(Vec<u32>),
 }
 
-/// Notes everything that happens.
-pub(crate) struct Record<'a> {
+/// Observer that records everything that happens.
+pub(crate) struct Recorder<'a> {
     work: &'a Work,
     /// By rank.
-    pub(crate) actions: Vec<Vec<Done>>,
+    pub(crate) actions: Vec<Vec<FinishedAction>>,
     pub(crate) flows: Vec<Flow>,
     /// By rank: waiting that is drawn.
     pub(crate) waits: Vec<Vec<Event>>,
@@ -86,7 +86,7 @@ pub(crate) struct Record<'a> {
     last: Vec<Cause>,
 }
 
-impl<'a> Record<'a> {
+impl<'a> Recorder<'a> {
     pub(crate) fn new(order: &Order, work: &'a Work) -> Self {
         let num_ranks = order.ranks.len();
         Self {
@@ -140,7 +140,7 @@ impl<'a> Record<'a> {
         let before = before.filter(|_| start > self.time_of(cause));
         let before = before.take(2).find(|flow| self.flows[*flow as usize].end == start);
         let cause = before.map_or(cause, Cause::Flow);
-        let ends = Ends::Host(rank as u32);
+        let ends = Endpoints::Host(rank as u32);
         let flow = self.add(Flow { activity, bytes, ends, start, end, cause });
         self.copies[rank].push(flow);
     }
@@ -155,12 +155,12 @@ impl<'a> Record<'a> {
 /// Copies from the host that are under way together, at most, where one is looked for.
 const MOST_COPIES: usize = 8;
 
-impl Watch for Record<'_> {
+impl Observer for Recorder<'_> {
     fn begins(&mut self, rank: usize, op: &Op, now: Nanos, waited_for: Option<u32>) {
         if let Some(flow) = waited_for.and_then(|slot| self.makers[slot as usize]) {
             self.last[rank] = Cause::Flow(flow);
         }
-        self.actions[rank].push(Done {
+        self.actions[rank].push(FinishedAction {
             action: op.action(),
             is_first: op.is_first,
             is_last: op.is_last,
@@ -205,7 +205,7 @@ impl Watch for Record<'_> {
             _ => stage.send_backward,
         };
         let begun = self.actions[rank].iter().enumerate().rev().take(2);
-        let is_maker = |done: &Done| {
+        let is_maker = |done: &FinishedAction| {
             let Action { stage, kind, micro_batch } = done.action;
             send_of(kind) == Some(op.kind) && (stage, micro_batch) == (op.stage, op.micro_batch)
         };
@@ -213,7 +213,7 @@ impl Watch for Record<'_> {
         let made = maker.map_or(self.last[rank], |index| Cause::Action((rank as u32, index)));
         let waited = self.last_message[rank].filter(|flow| {
             let left = match self.flows[*flow as usize].ends {
-                Ends::Message { left, .. } => left,
+                Endpoints::Message { left, .. } => left,
                 _ => Nanos::ZERO,
             };
             left == start && left > self.time_of(made)
@@ -221,7 +221,7 @@ impl Watch for Record<'_> {
         let flow = self.add(Flow {
             activity: Activity::Action(op.action()),
             bytes: message.bytes,
-            ends: Ends::Message { from: rank as u32, left: end },
+            ends: Endpoints::Message { from: rank as u32, left: end },
             start,
             end,
             cause: waited.map_or(made, Cause::Flow),
@@ -259,13 +259,13 @@ impl Watch for Record<'_> {
         let before = Activity::Copy { to: Side::Device, action };
         self.copy(rank, before, from_host, transfer.from_host.bytes, cause);
         let (start, end) = (Nanos::ZERO, Nanos::ZERO);
-        let ends = Ends::Rank(rank as u32);
+        let ends = Endpoints::Rank(rank as u32);
         let flow = self.add(Flow { activity, bytes: transfer.bytes, ends, start, end, cause });
         self.transfers[rank].push((flow, transfer.to_host.bytes));
     }
 
-    fn transferred(&mut self, rank: usize, over: Over) {
-        let Over { id, start, end, to_host } = over;
+    fn transferred(&mut self, rank: usize, over: FinishedTransfer) {
+        let FinishedTransfer { id, start, end, to_host } = over;
         let (id, copied) = self.transfers[rank][id as usize];
         let before = id.checked_sub(1).and_then(|_| {
             let earlier = self.transfers[rank].iter().rev().map(|(flow, _)| *flow);
@@ -303,18 +303,24 @@ impl Watch for Record<'_> {
         self.waits[rank].push(Event { start, end, stream, activity, bytes: Bytes::ZERO });
     }
 
-    fn meets(&mut self, members: &[u32], op: &Op, meeting: &Meeting, span: [Nanos; 2]) {
+    fn collective(
+        &mut self,
+        members: &[u32],
+        op: &Op,
+        group_collective: &GroupCollective,
+        span: [Nanos; 2],
+    ) {
         let [start, end] = span;
-        let Transfer { collective, bytes, .. } = meeting.transfer;
+        let Transfer { collective, bytes, .. } = group_collective.transfer;
         let reduction = Action { kind: ActionKind::ReduceGrad, ..op.action() };
         let latest = members.iter().map(|rank| self.last[*rank as usize]);
         let cause = latest.max_by_key(|cause| self.time_of(*cause)).unwrap_or(Cause::Start);
-        let activity = if meeting.is_reduction {
+        let activity = if group_collective.is_reduction {
             Activity::Action(reduction)
         } else {
             Activity::Collective { collective, action: op.action() }
         };
-        let ends = Ends::Group(members.to_vec());
+        let ends = Endpoints::Group(members.to_vec());
         let flow = self.add(Flow { activity, bytes, ends, start, end, cause });
         for rank in members {
             self.last[*rank as usize] = Cause::Flow(flow);

@@ -8,18 +8,18 @@ use traces::timeline::{Activity, Event, MemoryPoint, Stream, Timeline, Track};
 use crate::error::SimulationError;
 use crate::order::Order;
 use crate::play::{Played, RankTimes, play};
-use crate::record::{Cause, Done, Ends, Flow, Record};
+use crate::record::{Cause, Endpoints, FinishedAction, Flow, Recorder};
 use crate::work::{Part, Work};
 
 /// A step, simulated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Simulation {
-    /// What every rank does when. It has no title.
+    /// Events of every rank. It has no title.
     pub timeline: Timeline,
-    /// What the end of the step waited for, from the start on: each begins when the one before ends,
+    /// Chain of dependencies to the end of the step, from the start on: each begins when the one before ends,
     /// or when it could not begin earlier for no other reason.
     pub critical_path: Vec<CriticalStep>,
-    /// How each pipeline rank spends the step.
+    /// Breakdown of each pipeline rank's step.
     pub ranks: Vec<RankTimes>,
 }
 
@@ -96,7 +96,7 @@ pub fn simulate_in_detail(
         }
     }
     let order = Order::new(schedule);
-    let mut record = Record::new(&order, work);
+    let mut record = Recorder::new(&order, work);
     let Played { ranks, .. } = play(&order, work, &mut record)?;
     let critical_path = critical_path(&record);
     let timeline = timeline(work, record, exchanges);
@@ -105,10 +105,10 @@ pub fn simulate_in_detail(
 
 fn timeline(
     work: &Work,
-    record: Record<'_>,
+    record: Recorder<'_>,
     exchanges: &dyn Fn(RunId) -> Vec<Exchange>,
 ) -> Timeline {
-    let Record { actions, flows, waits, received, memory, .. } = record;
+    let Recorder { actions, flows, waits, received, memory, .. } = record;
     let mut events: Vec<Vec<Event>> = waits;
     for (events, received) in events.iter_mut().zip(received) {
         events.extend(received);
@@ -136,7 +136,7 @@ fn timeline(
         Track {
             name,
             rank: work.first_rank,
-            num_ranks: work.num_alike,
+            num_ranks: work.multiplicity,
             events,
             memory: curve(work.memory, changes),
             memory_capacity: work.memory_capacity,
@@ -148,11 +148,11 @@ fn timeline(
 /// Adds the exchanges of an action's runs; where a run took longer than alone, stretched as it was.
 fn add_exchanges(
     work: &Work,
-    done: &Done,
+    done: &FinishedAction,
     exchanges: &dyn Fn(RunId) -> Vec<Exchange>,
     events: &mut Vec<Event>,
 ) {
-    let Done { action, is_first, is_last, ref runs, .. } = *done;
+    let FinishedAction { action, is_first, is_last, ref runs, .. } = *done;
     let parts = work.stages[action.stage as usize].parts(action.kind, is_first, is_last);
     let alone = parts.iter().filter_map(|part| match part {
         Part::Run(run) => Some(run.time),
@@ -176,10 +176,10 @@ fn add_exchanges(
     }
 }
 
-/// Adds a message that is sent, a transfer or a meeting as each of its ranks sees it.
+/// Adds a message that is sent, a transfer or a collective of ranks as each of its ranks sees it.
 fn add_events(flow: &Flow, events: &mut [Vec<Event>]) {
     let Flow { start, end, activity, bytes, .. } = *flow;
-    if matches!(flow.ends, Ends::Rank(_)) && end == start && bytes == Bytes::ZERO {
+    if matches!(flow.ends, Endpoints::Rank(_)) && end == start && bytes == Bytes::ZERO {
         // Nothing but the copies before and after it.
         return;
     }
@@ -187,10 +187,10 @@ fn add_events(flow: &Flow, events: &mut [Vec<Event>]) {
         events[rank as usize].push(Event { start, end, stream, activity, bytes });
     };
     match &flow.ends {
-        Ends::Rank(rank) => add(*rank, Stream::Data, end),
-        Ends::Host(rank) => add(*rank, Stream::Host, end),
-        Ends::Group(members) => members.iter().for_each(|rank| add(*rank, Stream::Data, end)),
-        Ends::Message { from, left } => add(*from, Stream::Send, *left),
+        Endpoints::Rank(rank) => add(*rank, Stream::Data, end),
+        Endpoints::Host(rank) => add(*rank, Stream::Host, end),
+        Endpoints::Group(members) => members.iter().for_each(|rank| add(*rank, Stream::Data, end)),
+        Endpoints::Message { from, left } => add(*from, Stream::Send, *left),
     }
 }
 
@@ -217,7 +217,7 @@ fn curve(base: Bytes, mut changes: Vec<(Nanos, i128)>) -> Vec<MemoryPoint> {
 }
 
 /// From what ended last, back to the start.
-fn critical_path(record: &Record<'_>) -> Vec<CriticalStep> {
+fn critical_path(record: &Recorder<'_>) -> Vec<CriticalStep> {
     let last_action = record.actions.iter().enumerate().flat_map(|(rank, actions)| {
         actions
             .iter()
@@ -234,17 +234,19 @@ fn critical_path(record: &Record<'_>) -> Vec<CriticalStep> {
             Cause::Start => break,
             Cause::Action((rank, index)) => {
                 let done = &record.actions[rank as usize][index as usize];
-                let Done { action, start, end, cause, .. } = *done;
+                let FinishedAction { action, start, end, cause, .. } = *done;
                 let activity = Activity::Action(action);
                 (CriticalStep { rank, stream: Stream::Compute, activity, start, end }, cause)
             }
             Cause::Flow(id) => {
                 let Flow { activity, start, end, cause, ref ends, .. } = record.flows[id as usize];
                 let (rank, stream) = match ends {
-                    Ends::Rank(rank) => (*rank, Stream::Data),
-                    Ends::Host(rank) => (*rank, Stream::Host),
-                    Ends::Message { from, .. } => (*from, Stream::Send),
-                    Ends::Group(members) => (members.first().copied().unwrap_or(0), Stream::Data),
+                    Endpoints::Rank(rank) => (*rank, Stream::Data),
+                    Endpoints::Host(rank) => (*rank, Stream::Host),
+                    Endpoints::Message { from, .. } => (*from, Stream::Send),
+                    Endpoints::Group(members) => {
+                        (members.first().copied().unwrap_or(0), Stream::Data)
+                    }
                 };
                 (CriticalStep { rank, stream, activity, start, end }, cause)
             }

@@ -14,7 +14,7 @@ use crate::work::{Run, Transfer};
 /// are known when they begin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Transfers {
-    queue: VecDeque<Pending>,
+    queue: VecDeque<QueuedTransfer>,
     until: Nanos,
     num_begun: u32,
     /// When the last copy from the host is over.
@@ -25,7 +25,7 @@ pub(crate) struct Transfers {
 
 /// A transfer that is not over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Pending {
+struct QueuedTransfer {
     /// What is left of it, as time alone on its link.
     left: Nanos,
     /// Which of the rank's transfers it is.
@@ -40,7 +40,7 @@ struct Pending {
 
 /// A transfer that is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Over {
+pub(crate) struct FinishedTransfer {
     pub(crate) id: u32,
     pub(crate) start: Nanos,
     pub(crate) end: Nanos,
@@ -48,16 +48,16 @@ pub(crate) struct Over {
     pub(crate) to_host: [Nanos; 2],
 }
 
-/// When a rank has waited for transfers, and for how long of that nothing but copies was under way.
+/// End of a rank's waiting for transfers, and how long of it nothing but copies was under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waited {
     pub(crate) end: Nanos,
     pub(crate) for_copies: Nanos,
 }
 
-/// What is left of a transfer and of copies that belong to it, at some moment.
+/// Remaining time of a transfer and of copies that belong to it, at some moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Left {
+pub(crate) struct RemainingWork {
     transfer: Nanos,
     from_host: Nanos,
     to_host: Nanos,
@@ -79,19 +79,19 @@ impl Transfers {
     }
 
     /// What is left of each and of copies, and since when that is known, from `origin` on.
-    pub(crate) fn state(&self, origin: Nanos) -> (Vec<Left>, i128) {
+    pub(crate) fn state(&self, origin: Nanos) -> (Vec<RemainingWork>, i128) {
         let since = i128::from(self.until.get()) - i128::from(origin.get());
-        let left = self.queue.iter().map(|pending| Left {
+        let left = self.queue.iter().map(|pending| RemainingWork {
             transfer: pending.left,
             from_host: pending.ready.saturating_sub(origin),
             to_host: pending.to_host,
         });
-        let mut left: Vec<Left> = left.collect();
+        let mut left: Vec<RemainingWork> = left.collect();
         let since = if left.is_empty() { 0 } else { since };
         let [from_host, to_host] =
             [self.from_host, self.to_host].map(|time| time.saturating_sub(origin));
         if from_host > Nanos::ZERO || to_host > Nanos::ZERO {
-            left.push(Left { transfer: Nanos::ZERO, from_host, to_host });
+            left.push(RemainingWork { transfer: Nanos::ZERO, from_host, to_host });
         }
         (left, since)
     }
@@ -108,7 +108,7 @@ impl Transfers {
         } else {
             now
         };
-        self.queue.push_back(Pending {
+        self.queue.push_back(QueuedTransfer {
             left: transfer.time,
             id: self.num_begun,
             start: None,
@@ -120,7 +120,7 @@ impl Transfers {
     }
 
     /// Ends the first in line at `end`.
-    fn end_first(&mut self, start: Nanos, end: Nanos, over: &mut impl FnMut(Over)) {
+    fn end_first(&mut self, start: Nanos, end: Nanos, over: &mut impl FnMut(FinishedTransfer)) {
         let Some(first) = self.queue.pop_front() else { return };
         self.until = end;
         let begins = self.to_host.max(end);
@@ -128,11 +128,11 @@ impl Transfers {
         if first.to_host > Nanos::ZERO {
             self.to_host = to_host[1];
         }
-        over(Over { id: first.id, start, end, to_host });
+        over(FinishedTransfer { id: first.id, start, end, to_host });
     }
 
     /// Lets transfers go on while the rank computes nothing, up to `now`.
-    pub(crate) fn go_on(&mut self, now: Nanos, over: &mut impl FnMut(Over)) {
+    pub(crate) fn go_on(&mut self, now: Nanos, over: &mut impl FnMut(FinishedTransfer)) {
         while let Some(first) = self.queue.front_mut() {
             let from = self.until.max(first.ready);
             if from > now {
@@ -156,7 +156,7 @@ impl Transfers {
         &mut self,
         time: Nanos,
         now: Nanos,
-        over: &mut impl FnMut(Over),
+        over: &mut impl FnMut(FinishedTransfer),
     ) -> Nanos {
         self.go_on(now, over);
         let mut longer = Nanos::ZERO;
@@ -179,7 +179,7 @@ impl Transfers {
         &mut self,
         count: u32,
         now: Nanos,
-        over: &mut impl FnMut(Over),
+        over: &mut impl FnMut(FinishedTransfer),
     ) -> Waited {
         let missing = count.saturating_sub(self.num_over()) as usize;
         let (mut end, mut for_copies) = (self.until, Nanos::ZERO);
@@ -193,7 +193,11 @@ impl Transfers {
     }
 
     /// Waits from `now` until all are over, and all copies.
-    pub(crate) fn wait_for_all(&mut self, now: Nanos, over: &mut impl FnMut(Over)) -> Waited {
+    pub(crate) fn wait_for_all(
+        &mut self,
+        now: Nanos,
+        over: &mut impl FnMut(FinishedTransfer),
+    ) -> Waited {
         let Waited { end, for_copies } = self.wait_for(self.num_begun, now, over);
         let copied = end.max(self.from_host).max(self.to_host);
         Waited { end: copied, for_copies: for_copies + (copied - end) }
@@ -207,7 +211,7 @@ impl Transfers {
         run: Run,
         now: Nanos,
         slowdown_per_mille: u32,
-        over: &mut impl FnMut(Over),
+        over: &mut impl FnMut(FinishedTransfer),
     ) -> Nanos {
         self.go_on(now, over);
         if self.queue.is_empty() || run.time == Nanos::ZERO {

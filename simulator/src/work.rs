@@ -1,4 +1,4 @@
-//! What the actions of a step consist of: passes, transfers, memory. Where the numbers come from is
+//! Work of a step: the passes, transfers and memory of its actions. Where the numbers come from is
 //! the caller's business.
 
 use std::collections::BTreeMap;
@@ -11,16 +11,16 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::{Durations, PassTimes};
 
-/// What every stage and every rank does and holds.
+/// Work of every stage and every rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Work {
     /// By stage.
     pub stages: Vec<StageWork>,
     /// By pipeline rank.
     pub ranks: Vec<RankWork>,
-    /// Pipeline ranks that meet in a collective; see [`Meeting::group`].
+    /// Pipeline ranks that meet in a collective; see [`GroupCollective::group`].
     pub groups: Vec<Vec<u32>>,
-    /// What messages between stages wait for.
+    /// Order of messages between stages.
     pub messages: Messages,
     /// By how much kernels run slower while a transfer of their rank is under way, in thousandths of
     /// their rate.
@@ -30,7 +30,7 @@ pub struct Work {
     pub pairs: BTreeMap<(u32, u32), Nanos>,
 }
 
-/// What messages between stages wait for.
+/// Order of messages between stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Messages {
     /// Those before them: a rank sends one after the other, in the order in which it makes them, and
@@ -42,7 +42,7 @@ pub enum Messages {
     Delay,
 }
 
-/// What a stage does for one micro-batch, and once a step.
+/// Work of a stage for one micro-batch, and once a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StageWork {
     /// From input to output.
@@ -59,7 +59,7 @@ pub struct StageWork {
     pub last_backward: Option<Pass>,
     /// The gradient of parameters of the last micro-batch, if it differs.
     pub last_weight_grad: Option<Pass>,
-    /// What reduces its gradients once they are all there.
+    /// Transfers that reduce its gradients once they are all there.
     pub reduce: Vec<Transfer>,
     /// Its update.
     pub update: Pass,
@@ -67,22 +67,22 @@ pub struct StageWork {
     pub send_forward: Message,
     /// The message to the stage before.
     pub send_backward: Message,
-    /// What its passes keep and hold.
-    pub kept: Kept,
+    /// Memory of its passes.
+    pub kept: ActivationBytes,
 }
 
-/// What the passes of a stage keep and hold for a micro-batch.
+/// Memory of a stage's passes for a micro-batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
-    /// Kept from forward to backward.
+pub struct ActivationBytes {
+    /// ActivationBytes from forward to backward.
     pub activations: Bytes,
-    /// What of it is kept from the input gradient to the weight gradient.
+    /// Part of it that is kept from the input gradient to the weight gradient.
     pub for_weight_grad: Bytes,
     /// Held during backward, or during the input gradient where the two are apart.
     pub workspace: Bytes,
 }
 
-/// What a pipeline rank is.
+/// Work and memory of a pipeline rank that belong to none of its stages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RankWork {
     /// Held from the beginning to the end.
@@ -91,10 +91,10 @@ pub struct RankWork {
     pub memory_capacity: Option<Bytes>,
     /// The first of the ranks that it stands for.
     pub first_rank: u32,
-    /// How many ranks do the same at the same time, itself included.
-    pub num_alike: u32,
-    /// What begins with the step, one after the other; each for a stage.
-    pub first: Vec<(u32, Transfer)>,
+    /// Number of ranks that do the same at the same time, itself included.
+    pub multiplicity: u32,
+    /// Transfers that begin with the step, one after the other; each for a stage.
+    pub prefetch: Vec<(u32, Transfer)>,
 }
 
 /// The parts of a pass or of an update, one after the other; most have one.
@@ -113,8 +113,8 @@ pub enum Part {
     WaitForHost,
     /// Nothing, until so many of the rank's transfers are over, counting from the start of the step.
     WaitFor(u32),
-    /// A collective with other pipeline ranks, which begins when all have come to it.
-    Meet(Meeting),
+    /// A collective with other pipeline ranks, which begins when all have joined it.
+    Collective(GroupCollective),
 }
 
 /// Kernels with exchanges of their own, which were played through before: nothing but the transfers of
@@ -170,7 +170,7 @@ impl Mul<u64> for Run {
     }
 }
 
-/// Something that a rank exchanges over its replicas, one after the other.
+/// Collective of a rank with its replicas; a rank's transfers run one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
     /// What it does.
@@ -180,15 +180,15 @@ pub struct Transfer {
     /// What it moves, as [`Collective`] has it.
     pub bytes: Bytes,
     /// What comes from the host before it can begin.
-    pub from_host: Copied,
+    pub from_host: HostCopy,
     /// What goes to the host once it is over, which later transfers do not wait for.
-    pub to_host: Copied,
+    pub to_host: HostCopy,
 }
 
 impl Transfer {
     /// One without copies.
     pub const fn new(collective: Collective, time: Nanos, bytes: Bytes) -> Self {
-        let none = Copied { time: Nanos::ZERO, bytes: Bytes::ZERO };
+        let none = HostCopy { time: Nanos::ZERO, bytes: Bytes::ZERO };
         Self { collective, time, bytes, from_host: none, to_host: none }
     }
 }
@@ -196,7 +196,7 @@ impl Transfer {
 /// A copy between a device and its host. Those in one direction come one after the other, and neither kernels nor
 /// transfers take longer beside them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Copied {
+pub struct HostCopy {
     /// From beginning to end.
     pub time: Nanos,
     /// What it moves.
@@ -205,7 +205,7 @@ pub struct Copied {
 
 /// A collective of pipeline ranks, which none of them goes on without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Meeting {
+pub struct GroupCollective {
     /// Who takes part: an index of [`Work::groups`].
     pub group: u32,
     /// What is done, and how long that takes once all are there.
@@ -214,7 +214,7 @@ pub struct Meeting {
     pub is_reduction: bool,
 }
 
-/// What a rank sends to another.
+/// Message from a rank to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Message {
     /// From the sender to the receiver.
@@ -235,7 +235,7 @@ impl StageWork {
             weight_grad: compute(ActionKind::WeightGrad),
             send_forward: message,
             send_backward: message,
-            kept: Kept {
+            kept: ActivationBytes {
                 activations: Bytes::new(1),
                 for_weight_grad: Bytes::new(1),
                 workspace: Bytes::ZERO,
@@ -263,11 +263,6 @@ impl StageWork {
             _ => &[],
         }
     }
-
-    /// How long a pass takes at least: its kernels and exchanges without what it waits for.
-    pub fn least(&self, kind: ActionKind) -> Nanos {
-        self.parts(kind, false, false).iter().map(Part::time).sum()
-    }
 }
 
 impl Part {
@@ -284,7 +279,7 @@ impl Work {
     /// Work of stages that only compute, each rank alone, with messages that are nothing but a delay.
     pub fn plain(durations: &Durations, num_ranks: u32) -> Self {
         let stage = |passes: &PassTimes| StageWork::plain(*passes, durations.send);
-        let rank = |first_rank| RankWork { first_rank, num_alike: 1, ..RankWork::default() };
+        let rank = |first_rank| RankWork { first_rank, multiplicity: 1, ..RankWork::default() };
         Self {
             stages: durations.stages.iter().map(stage).collect(),
             ranks: (0..num_ranks).map(rank).collect(),

@@ -8,7 +8,7 @@ use ir::schedule::ActionKind;
 use ir::units::{Nanos, Seconds};
 use serde::Serialize;
 use simulator::{
-    CriticalStep, Distribution, Jitter, RankWork, Replicas, Settled, Simulation, sample_steps,
+    CriticalStep, Distribution, Jitter, RankWork, Replicas, Simulation, SteadyState, sample_steps,
     straggling_step,
 };
 use traces::timeline::{Activity, Track};
@@ -203,12 +203,12 @@ pub fn straggling(
             // Each replica is one rank.
             let compute = &mut shared.compute[rank as usize];
             *compute = Nanos::new((compute.as_f64() * factor).round() as u64);
-            let Settled { step_time, mean_age, most_age } = shared.settled();
+            let SteadyState { step_time, mean_age, most_age } = shared.steady_state();
             (step_time, Some((mean_age, most_age)))
         } else {
             let ranks = &step.work.ranks;
             let is_of = |work: &RankWork| {
-                (work.first_rank..).take(work.num_alike as usize).any(|it| it == rank)
+                (work.first_rank..).take(work.multiplicity as usize).any(|it| it == rank)
             };
             let pipeline_rank = ranks.iter().position(is_of).expect("every rank is of a stage");
             (straggling_step(&step.schedule()?, &step.work, pipeline_rank, factor)?, None)

@@ -38,7 +38,7 @@ fn updates_follow_each_other() {
 fn a_straggler_holds_up_only_those_that_wait_for_it() {
     let c = 1_000_000;
     let relative = |staleness| {
-        let settles = shared(&[c, 4 * c], 0, 0, staleness).settled();
+        let settles = shared(&[c, 4 * c], 0, 0, staleness).steady_state();
         assert!(settles.most_age <= u64::from(staleness));
         // Of two updates in the time of a step in which both wait for the slower.
         4.0 * c as f64 / settles.step_time.as_f64()
@@ -85,7 +85,7 @@ proptest! {
         let rounds = 12 * parts;
         let time = settled.last().unwrap().end - settled[0].end;
         prop_assert_eq!(time, shared.step_time_of_equals() * rounds);
-        let settles = shared.settled();
+        let settles = shared.steady_state();
         let off = settles.step_time.as_f64() - shared.step_time_of_equals().as_f64();
         prop_assert!(off.abs() <= 1.0 + 0.025 * shared.step_time_of_equals().as_f64(), "{settles:?}");
     }

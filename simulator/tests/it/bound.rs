@@ -6,8 +6,8 @@ use ir::schedule::{ScheduleKind, add_optimizer_steps, add_reduction, generate};
 use ir::units::{Bytes, Nanos};
 use proptest::prelude::*;
 use simulator::{
-    Durations, Ending, Least, Meeting, Order, Part, PassTimes, RankWork, Run, StageWork, Transfer,
-    Work, lower_bound, step_time,
+    Durations, GroupCollective, MinPassTimes, Order, Part, PassTimes, RankWork, Run, StageWork,
+    StepTail, Transfer, Work, lower_bound, step_time,
 };
 
 use super::laws::{fitting, passes};
@@ -22,7 +22,7 @@ fn both(
     let schedule = generate(kind, p, m, v).unwrap();
     let stages = passes.iter().cycle().take((p * v) as usize).copied().collect();
     let work = Work::plain(&Durations { stages, send: Nanos::new(send) }, p);
-    let bound = lower_bound(kind, p, m, &Least::of(kind, p, &work));
+    let bound = lower_bound(kind, p, m, &MinPassTimes::of(kind, p, &work));
     (bound, step_time(&Order::new(&schedule), &work).unwrap())
 }
 
@@ -122,27 +122,29 @@ const fn run(time: u64) -> Part {
 #[test]
 fn an_ending_by_hand() {
     let (kind, m) = (ScheduleKind::GPipe, 3);
-    let meeting = |time, is_reduction| {
-        Part::Meet(Meeting { group: 0, transfer: transfer(time), is_reduction })
+    let collective = |time, is_reduction| {
+        Part::Collective(GroupCollective { group: 0, transfer: transfer(time), is_reduction })
     };
     let stage = StageWork {
         forward: [Part::Start(transfer(7)), Part::Wait, run(10)].into_iter().collect(),
         backward: [run(20)].into_iter().collect(),
         last_backward: Some([run(20), Part::Start(transfer(100))].into_iter().collect()),
         reduce: vec![transfer(30), transfer(31)],
-        update: [Part::Wait, meeting(40, true), meeting(3, false), run(5)].into_iter().collect(),
+        update: [Part::Wait, collective(40, true), collective(3, false), run(5)]
+            .into_iter()
+            .collect(),
         ..StageWork::default()
     };
     let mut work = Work::plain(&Durations { stages: Vec::new(), send: Nanos::ZERO }, 1);
     work.groups = vec![vec![0]];
     work.stages.push(stage);
 
-    let least = Least::of(kind, 1, &work);
+    let least = MinPassTimes::of(kind, 1, &work);
     assert_eq!(least[0].forward, Nanos::new(17), "a forward waits for what it gathers");
     let passes = lower_bound(kind, 1, m, &least);
     assert_eq!(passes, Nanos::new(3 * (17 + 20)));
-    let ending = Ending::of(kind, 1, m, &work);
-    let expected = Ending {
+    let ending = StepTail::of(kind, 1, m, &work);
+    let expected = StepTail {
         until_all_meet: Nanos::new(100 + 30 + 31 + 40),
         transfers: Nanos::new(3 * 7 + 30 + 31),
         update: Nanos::new(3 + 5),
@@ -164,20 +166,20 @@ fn transfers_follow_each_other() {
         update: [Part::Wait, run(5)].into_iter().collect(),
         ..StageWork::default()
     };
-    let ranks = vec![RankWork { first: vec![(0, transfer(1000))], ..RankWork::default() }];
+    let ranks = vec![RankWork { prefetch: vec![(0, transfer(1000))], ..RankWork::default() }];
     let mut work = Work::plain(&Durations { stages: Vec::new(), send: Nanos::ZERO }, 1);
     work.ranks = ranks;
     work.groups = vec![vec![0]];
     work.stages.push(stage);
-    assert_eq!(Ending::of(kind, 1, 4, &work), Ending::default(), "nobody meets");
-    let meeting = Meeting { group: 0, transfer: transfer(3), is_reduction: false };
-    work.stages[0].update.insert(1, Part::Meet(meeting));
-    let ending = Ending::of(kind, 1, 4, &work);
+    assert_eq!(StepTail::of(kind, 1, 4, &work), StepTail::default(), "nobody meets");
+    let collective = GroupCollective { group: 0, transfer: transfer(3), is_reduction: false };
+    work.stages[0].update.insert(1, Part::Collective(collective));
+    let ending = StepTail::of(kind, 1, 4, &work);
     assert_eq!(ending.transfers, Nanos::new(1000 + 4 * (50 + 90) + 11));
     assert_eq!(ending.update, Nanos::new(3 + 5));
     let schedule = add_optimizer_steps(&add_reduction(&generate(kind, 1, 4, 1).unwrap()));
     let time = step_time(&Order::new(&schedule), &work).unwrap();
-    let bound = ending.after(lower_bound(kind, 1, 4, &Least::of(kind, 1, &work)));
+    let bound = ending.after(lower_bound(kind, 1, 4, &MinPassTimes::of(kind, 1, &work)));
     // A gather is queued before the backward that the next reduction comes from: for so long the link idles.
     assert_eq!(bound + Nanos::new(4 * 2), time);
 }

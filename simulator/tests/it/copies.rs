@@ -4,13 +4,13 @@ use ir::collective::Collective;
 use ir::schedule::{ScheduleKind, add_optimizer_steps, generate};
 use ir::units::{Bytes, Nanos};
 use simulator::{
-    Copied, Durations, Part, Pass, PassTimes, RankWork, Run, Simulation, StageWork, Transfer, Work,
-    simulate,
+    Durations, HostCopy, Part, Pass, PassTimes, RankWork, Run, Simulation, StageWork, Transfer,
+    Work, simulate,
 };
 use traces::timeline::{Activity, Side, Stream};
 
-fn copied(time: u64) -> Copied {
-    Copied { time: Nanos::new(time), bytes: Bytes::new(time) }
+fn copied(time: u64) -> HostCopy {
+    HostCopy { time: Nanos::new(time), bytes: Bytes::new(time) }
 }
 
 /// A transfer of `time`, with a copy before it and one after.
@@ -28,7 +28,7 @@ fn compute(time: u64) -> Part {
 fn forward(parts: impl IntoIterator<Item = Part>) -> Simulation {
     let schedule = generate(ScheduleKind::OneFOneB, 1, 1, 1).unwrap();
     let stage = StageWork { forward: parts.into_iter().collect::<Pass>(), ..StageWork::default() };
-    let ranks = vec![RankWork { num_alike: 1, ..RankWork::default() }];
+    let ranks = vec![RankWork { multiplicity: 1, ..RankWork::default() }];
     let plain = Work::plain(&Durations::equal(PassTimes::default(), 1, Nanos::ZERO), 1);
     let work = Work { stages: vec![stage], ranks, slowdown_per_mille: 250, ..plain };
     simulate(&schedule, &work).unwrap()

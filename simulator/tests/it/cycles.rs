@@ -5,8 +5,9 @@ use ir::schedule::{Schedule, ScheduleKind, add_optimizer_steps, add_reduction, g
 use ir::units::{Bytes, Nanos};
 use proptest::prelude::*;
 use simulator::{
-    Cycle, Durations, Ending, Kept, Least, Meeting, Messages, Order, Part, PassOrder, PassTimes,
-    Run, Transfer, Work, lower_bound, peak_memory, simulate, step_time,
+    ActivationBytes, Cycle, Durations, GroupCollective, Messages, MinPassTimes, Order, Part,
+    PassOrder, PassTimes, Run, StepTail, Transfer, Work, lower_bound, peak_memory, simulate,
+    step_time,
 };
 
 use super::laws::{fitting, passes};
@@ -72,7 +73,11 @@ fn work(schedule: &Schedule, passes: &[PassTimes], extras: &Extras) -> Work {
         if !is_async {
             stage.update.insert(
                 1,
-                Part::Meet(Meeting { group: 0, transfer: transfer(3), is_reduction: false }),
+                Part::Collective(GroupCollective {
+                    group: 0,
+                    transfer: transfer(3),
+                    is_reduction: false,
+                }),
             );
         }
         stage.kept.activations = Bytes::new(run.time.get());
@@ -120,12 +125,12 @@ proptest! {
         let schedule = whole(kind, p, m, v);
         let work = work(&schedule, &passes, &extras);
         let time = step_time(&Order::new(&schedule), &work).unwrap();
-        let passes = lower_bound(kind, p, m, &Least::of(kind, p, &work));
-        let bound = Ending::of(kind, p, m, &work).after(passes);
+        let passes = lower_bound(kind, p, m, &MinPassTimes::of(kind, p, &work));
+        let bound = StepTail::of(kind, p, m, &work).after(passes);
         prop_assert!(bound <= time, "{}: {} > {}", kind, bound.get(), time.get());
         let full = simulate(&schedule, &work).unwrap();
         prop_assert_eq!(full.timeline.end(), time);
-        let kept: Vec<Kept> = work.stages.iter().map(|stage| stage.kept).collect();
+        let kept: Vec<ActivationBytes> = work.stages.iter().map(|stage| stage.kept).collect();
         let peaks = peak_memory(&Order::new(&schedule), &kept);
         for (track, peak) in full.timeline.tracks.iter().zip(peaks) {
             prop_assert_eq!(track.peak_memory(), Some(peak));
@@ -147,9 +152,9 @@ proptest! {
         let order = Order::of_family(kind, p, m, v).unwrap();
         let stages = kept[..(p * v) as usize].iter().map(|bytes| {
             let activations = Bytes::new(*bytes);
-            Kept { activations, for_weight_grad: activations, workspace: Bytes::ZERO }
+            ActivationBytes { activations, for_weight_grad: activations, workspace: Bytes::ZERO }
         });
-        let stages: Vec<Kept> = stages.collect();
+        let stages: Vec<ActivationBytes> = stages.collect();
         let peaks = peak_memory(&order, &stages);
         for (rank, peak) in (0..p).zip(peaks) {
             let own: Vec<u32> = kind.placement().stages(p, p * v, rank).collect();
@@ -177,10 +182,10 @@ proptest! {
         let kind = ScheduleKind::ALL[kind];
         let (p, m, v) = fitting(kind, p, m, v);
         let m = if kind.is_interleaved() { m.next_multiple_of(p) } else { m };
-        let stages: Vec<Kept> = kept[..(p * v) as usize].iter().map(|(all, later, held)| {
+        let stages: Vec<ActivationBytes> = kept[..(p * v) as usize].iter().map(|(all, later, held)| {
             let [activations, for_weight_grad, workspace] =
                 [*all, *later.min(all), *held].map(Bytes::new);
-            Kept { activations, for_weight_grad, workspace }
+            ActivationBytes { activations, for_weight_grad, workspace }
         }).collect();
         let few = PassOrder::of_family(kind, p, kind.fill_up(p, m), v).unwrap();
         let whole = Order::of_family(kind, p, m, v).unwrap();

@@ -7,8 +7,8 @@ use ir::schedule::{
 use ir::units::{Bytes, Nanos};
 use proptest::prelude::*;
 use simulator::{
-    Durations, Meeting, Messages, Part, Pass, PassTimes, RankWork, Run, SimulationError, StageWork,
-    Transfer, Work, earliest, simulate,
+    Durations, GroupCollective, Messages, Part, Pass, PassTimes, RankWork, Run, SimulationError,
+    StageWork, Transfer, Work, earliest, simulate,
 };
 use traces::timeline::{Stream, Timeline};
 
@@ -119,9 +119,9 @@ proptest! {
             stage.backward.push(Part::Start(transfer(30)));
             stage.reduce = vec![transfer(30)];
             stage.update = [Part::Wait, compute(5)].into_iter().collect();
-            let meeting = Meeting { group: 0, transfer: transfer(3), is_reduction: false };
+            let collective = GroupCollective { group: 0, transfer: transfer(3), is_reduction: false };
             if !is_async {
-                stage.update.insert(1, Part::Meet(meeting));
+                stage.update.insert(1, Part::Collective(collective));
             }
         }
         let full = simulate(&schedule, &work).unwrap();
@@ -163,7 +163,7 @@ fn compute(time: u64) -> Part {
 fn forward(parts: impl IntoIterator<Item = Part>, slowdown_per_mille: u32) -> Timeline {
     let schedule = generate(ScheduleKind::OneFOneB, 1, 1, 1).unwrap();
     let stage = StageWork { forward: parts.into_iter().collect::<Pass>(), ..StageWork::default() };
-    let ranks = vec![RankWork { num_alike: 1, ..RankWork::default() }];
+    let ranks = vec![RankWork { multiplicity: 1, ..RankWork::default() }];
     let plain = Work::plain(&Durations::equal(PassTimes::default(), 1, Nanos::ZERO), 1);
     let work = Work { stages: vec![stage], ranks, slowdown_per_mille, ..plain };
     simulate(&schedule, &work).unwrap().timeline
@@ -223,7 +223,7 @@ fn a_collective_waits_for_all_of_its_ranks() {
     let mut work = Work::plain(&Durations::equal(passes, 2, Nanos::ZERO), 2);
     work.groups = vec![vec![0, 1]];
     for stage in &mut work.stages {
-        stage.update.push(Part::Meet(Meeting {
+        stage.update.push(Part::Collective(GroupCollective {
             group: 0,
             transfer: transfer(10),
             is_reduction: false,

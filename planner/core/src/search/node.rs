@@ -8,7 +8,7 @@ use ir::layout::Layout;
 use ir::schedule::ScheduleKind;
 use ir::units::{Bytes, Nanos};
 use rayon::prelude::*;
-use simulator::Kept;
+use simulator::ActivationBytes;
 
 use super::family::{Family, ZeroSharding};
 use super::found::Found;
@@ -299,7 +299,8 @@ impl<'a> Searcher<'a> {
             return assignment.kept_at_least(layout);
         }
         let stages = 0..assignment.stages.len();
-        let stages: Vec<Kept> = stages.map(|stage| assignment.kept(layout, stage)).collect();
+        let stages: Vec<ActivationBytes> =
+            stages.map(|stage| assignment.kept(layout, stage)).collect();
         self.orders.peaks(layout, &stages)
     }
 
@@ -419,7 +420,8 @@ impl<'a> Searcher<'a> {
             return (0..p).map(|rank| at_first(rank).into()).collect();
         }
         let one = Bytes::new(1);
-        let stage = Kept { activations: one, for_weight_grad: one, workspace: Bytes::ZERO };
+        let stage =
+            ActivationBytes { activations: one, for_weight_grad: one, workspace: Bytes::ZERO };
         let peaks = self.orders.peaks(layout, &vec![stage; p as usize]);
         peaks.into_iter().map(Bytes::get).collect()
     }

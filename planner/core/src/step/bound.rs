@@ -4,7 +4,7 @@ use ir::framework::WhenReduced;
 use ir::layout::{Layout, ZeroStage};
 use ir::schedule::ActionKind;
 use ir::units::Nanos;
-use simulator::{Ending, Least, Transfer, lower_bound};
+use simulator::{MinPassTimes, StepTail, Transfer, lower_bound};
 
 use super::assignment::Assignment;
 use super::work::Builder;
@@ -25,18 +25,18 @@ impl Assignment<'_> {
     pub fn lower_bound_after(&self, layout: &Layout, of_all: Nanos) -> Nanos {
         let builder = Builder::new(self, layout);
         let passes = if builder.gathers { builder.lower_bound_of_passes(true) } else { of_all };
-        builder.ending().after(passes)
+        builder.step_tail().after(passes)
     }
 }
 
 impl Builder<'_> {
     fn lower_bound_of_passes(&self, gathers: bool) -> Nanos {
         let (p, m) = (self.layout.pipeline_parallel, self.layout.num_micro_batches);
-        lower_bound(self.layout.schedule, p, m, &self.least(gathers))
+        lower_bound(self.layout.schedule, p, m, &self.min_pass_times(gathers))
     }
 
     /// What each stage takes at least for a micro-batch, with gathered parameters or without.
-    fn least(&self, gathers: bool) -> Vec<Least> {
+    fn min_pass_times(&self, gathers: bool) -> Vec<MinPassTimes> {
         let schedule = self.layout.schedule;
         let overlaps = schedule.overlaps_passes();
         self.assignment.of_stages(|index| {
@@ -53,14 +53,14 @@ impl Builder<'_> {
             let sends = self.sends(stage).map(|message| message.time);
             let whole = [ActionKind::Forward, ActionKind::Backward].map(time);
             let apart = [ActionKind::InputGrad, ActionKind::WeightGrad].map(time);
-            Least::new(schedule, whole, apart, sends)
+            MinPassTimes::new(schedule, whole, apart, sends)
         })
     }
 
     /// What follows the last pass at least.
-    fn ending(&self) -> Ending {
+    fn step_tail(&self) -> StepTail {
         if self.replicas.updates_each() || self.replicas.is_asynchronous() {
-            return Ending::default();
+            return StepTail::default();
         }
         let reductions = self.assignment.of_stages(|stage| self.last_reduction(stage));
         let Assignment { held, ranks, stages, .. } = self.assignment;
@@ -68,7 +68,7 @@ impl Builder<'_> {
         let of_rank =
             |rank| ranks.stages(rank, stages.len()).map(|it| transfers[it]).sum::<Nanos>();
         let update = held.iter().map(|held| Nanos::from(self.replicas.update(held))).max();
-        Ending {
+        StepTail {
             until_all_meet: reductions.into_iter().min().unwrap_or_default(),
             transfers: (0..held.len()).map(of_rank).max().unwrap_or_default(),
             update: self.replicas.norm().time + update.unwrap_or_default(),

@@ -82,7 +82,9 @@ impl Spent {
             expert_parallel_seconds: seconds(self.waits[Axis::Expert as usize]),
             pipeline_messages_seconds: seconds(self.messages + times.messages),
             pipeline_bubble_seconds: seconds(end.saturating_sub(times.spent())),
-            data_parallel_seconds: seconds(times.slowed + times.transfers + times.meetings),
+            data_parallel_seconds: seconds(
+                times.slowed + times.transfers + times.group_collectives,
+            ),
             offload_seconds: seconds(times.copies),
             optimizer_seconds: seconds(times.update),
         }

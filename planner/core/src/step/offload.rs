@@ -3,7 +3,7 @@
 use cost_models::HostShare;
 use ir::collective::Collective;
 use ir::units::{Bytes, Nanos};
-use simulator::{Copied, Transfer};
+use simulator::{HostCopy, Transfer};
 
 use super::holdings::Holdings;
 use super::replicas::Replicas;
@@ -78,8 +78,8 @@ impl Replicas<'_> {
         on_host
     }
 
-    fn copied(&self, bytes: Bytes) -> Copied {
-        Copied { time: self.host().copy(bytes).into(), bytes }
+    fn copied(&self, bytes: Bytes) -> HostCopy {
+        HostCopy { time: self.host().copy(bytes).into(), bytes }
     }
 }
 

@@ -7,7 +7,7 @@ use ir::schedule::{
     GenerateError, Schedule, ScheduleKind, add_optimizer_steps, add_reduction, generate,
 };
 use ir::units::{Bytes, Nanos};
-use simulator::{Cycle, Kept, Order, PassOrder, SimulationError, Work, step_time};
+use simulator::{ActivationBytes, Cycle, Order, PassOrder, SimulationError, Work, step_time};
 
 use super::known::Known;
 
@@ -64,7 +64,7 @@ impl Orders {
     }
 
     /// The most that each rank keeps for backward at any time.
-    pub fn peaks(&self, layout: &Layout, stages: &[Kept]) -> Vec<Bytes> {
+    pub fn peaks(&self, layout: &Layout, stages: &[ActivationBytes]) -> Vec<Bytes> {
         let (kind, p, m, v) = numbers(layout);
         let m = kind.fill_up(p, m);
         let order = self.passes.get((kind, p, m, v), || {

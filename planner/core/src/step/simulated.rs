@@ -7,8 +7,8 @@ use ir::plan::{Breakdown, MemoryUse};
 use ir::schedule::{ActionKind, GenerateError, Schedule};
 use ir::units::{Nanos, Seconds};
 use simulator::{
-    Exchange, Kept, Order, Played, RankTimes, RunId, Simulation, SimulationError, peak_memory,
-    played, simulate_in_detail,
+    ActivationBytes, Exchange, Order, Played, RankTimes, RunId, Simulation, SimulationError,
+    peak_memory, played, simulate_in_detail,
 };
 use traces::timeline::{Stream, Timeline};
 
@@ -152,7 +152,8 @@ impl Step<'_> {
         ranks: &[RankTimes],
         end: Nanos,
     ) -> (Evaluation, Vec<Breakdown>, Vec<MemoryUse>) {
-        let stages: Vec<Kept> = self.work.stages.iter().map(|stage| stage.kept).collect();
+        let stages: Vec<ActivationBytes> =
+            self.work.stages.iter().map(|stage| stage.kept).collect();
         let kept = peak_memory(order, &stages);
         let memory_by_rank = self.assignment.memory(&self.layout, &kept);
         let (memory, fullest_rank) = fullest(&memory_by_rank);

@@ -11,8 +11,8 @@ use ir::plan::MemoryUse;
 use ir::schedule::{ActionKind, Updates};
 use ir::units::{Bytes, Nanos};
 use simulator::{
-    Kept, Meeting, Message, Messages, Part, Pass, RankWork, Run, SharedWeights, StageWork,
-    Transfer, Work,
+    ActivationBytes, GroupCollective, Message, Messages, Part, Pass, RankWork, Run, SharedWeights,
+    StageWork, Transfer, Work,
 };
 
 use super::assignment::{Assignment, Stage};
@@ -59,10 +59,10 @@ impl<'a> Step<'a> {
 
 impl Assignment<'_> {
     /// What a stage keeps for backward.
-    pub fn kept(&self, layout: &Layout, stage: usize) -> Kept {
+    pub fn kept(&self, layout: &Layout, stage: usize) -> ActivationBytes {
         let holdings = &self.stages[stage].holdings;
         let rank = self.ranks.first_with(stage);
-        Kept {
+        ActivationBytes {
             activations: holdings.kept(layout.offload),
             // What the last block keeps is done with once the loss's gradient is.
             for_weight_grad: holdings.kept_before_last(layout.offload),
@@ -306,15 +306,15 @@ impl<'a> Builder<'a> {
         pairs
     }
 
-    fn rank(&self, rank: usize, first: Vec<(u32, Transfer)>) -> RankWork {
+    fn rank(&self, rank: usize, prefetch: Vec<(u32, Transfer)>) -> RankWork {
         let stride = self.assignment.ranks.group.stride;
         let Assignment { problem, held, .. } = self.assignment;
         RankWork {
             memory: memory::throughout(problem, self.layout, &held[rank], rank).total(),
             memory_capacity: Some(problem.hardware.memory),
             first_rank: stride * rank as u32,
-            num_alike: stride,
-            first,
+            multiplicity: stride,
+            prefetch,
         }
     }
 
@@ -535,7 +535,7 @@ impl<'a> Builder<'a> {
         let held = &held[rank];
         let meet = |group: u32, transfer: Transfer| {
             let is_reduction = group != ALL_RANKS;
-            Part::Meet(Meeting { group, transfer, is_reduction })
+            Part::Collective(GroupCollective { group, transfer, is_reduction })
         };
         let mut update = Pass::new();
         update.extend(self.replicas.partial_reductions(held).map(|(_, it)| Part::Start(it)));

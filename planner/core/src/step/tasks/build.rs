@@ -9,7 +9,7 @@ use ir::collective::Collective;
 use ir::graph::Axis;
 use ir::schedule::{Action, ActionKind};
 use ir::units::{Bytes, Flops, Nanos};
-use simulator::{Copied, Meeting, Op, Order, Part, Run, RunId, Transfer};
+use simulator::{GroupCollective, HostCopy, Op, Order, Part, Run, RunId, Transfer};
 use traces::timeline::Side;
 
 use super::task::{Members, Peer, Task, TaskId, TaskKind};
@@ -82,7 +82,7 @@ impl<'a> RankTasks<'a> {
             last: Vec::new(),
             last_exchange: None,
             num_gathered: 0,
-            transfers: vec![Vec::new(); step.work.ranks[rank].first.len()],
+            transfers: vec![Vec::new(); step.work.ranks[rank].prefetch.len()],
             num_waited: 0,
             copies: Vec::new(),
             ends: BTreeMap::new(),
@@ -119,7 +119,7 @@ impl<'a> RankTasks<'a> {
     /// rank follow each other here, those of passes would wait for all of it.
     fn gather_first(&mut self, count: usize) {
         let step = self.step;
-        let gathers = &step.work.ranks[self.rank].first;
+        let gathers = &step.work.ranks[self.rank].prefetch;
         for (stage, transfer) in gathers.iter().take(count).skip(self.num_gathered) {
             let action = Action { stage: *stage, kind: ActionKind::Unshard, micro_batch: 0 };
             let exchanges = self.builder.of_stage(*stage as usize, transfer);
@@ -250,7 +250,7 @@ impl<'a> RankTasks<'a> {
                 self.gather_first(*count as usize + 1);
                 place.wait(self.transfers[*count as usize - 1].clone());
             }
-            Piece::Part(Part::Meet(meeting)) => self.meet(place, meeting),
+            Piece::Part(Part::Collective(meeting)) => self.meet(place, meeting),
         }
     }
 
@@ -377,16 +377,16 @@ impl<'a> RankTasks<'a> {
         ends
     }
 
-    fn copy(&mut self, place: &Place, copied: Copied, to: Side) -> Vec<TaskId> {
-        let Copied { time, bytes } = copied;
+    fn copy(&mut self, place: &Place, copied: HostCopy, to: Side) -> Vec<TaskId> {
+        let HostCopy { time, bytes } = copied;
         let is_any = bytes > Bytes::ZERO;
         let kind = TaskKind::Copy { to, bytes };
         is_any.then(|| self.add_exchange(place, kind, time)).into_iter().collect()
     }
 
     /// A collective with other pipeline ranks, which is waited for.
-    fn meet(&mut self, place: &mut Place, meeting: &Meeting) {
-        let Meeting { group, transfer, .. } = *meeting;
+    fn meet(&mut self, place: &mut Place, meeting: &GroupCollective) {
+        let GroupCollective { group, transfer, .. } = *meeting;
         let members = if group == ALL_RANKS {
             Members::Along(Group::contiguous(self.step.layout.num_gpus()))
         } else {

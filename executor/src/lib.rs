@@ -1,5 +1,6 @@
 //! Runs plans: each rank interprets its own list of the schedule's actions on tensors of a burn backend.
 
+mod alone;
 pub mod array;
 pub mod base;
 pub mod batches;
@@ -20,6 +21,7 @@ mod gradient;
 mod host;
 mod lock;
 mod mapped;
+mod measure;
 pub mod merge;
 pub mod mesh;
 mod offloaded;
@@ -36,7 +38,6 @@ mod scaler;
 pub(crate) mod server;
 pub mod settings;
 mod states;
-mod statistics;
 pub mod streams;
 pub mod training;
 mod unit;

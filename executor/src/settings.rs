@@ -1,5 +1,6 @@
 //! How a model is trained, as the one who starts it decides.
 
+use ir::cluster::Precision;
 use ir::plan::Optimizer;
 use ir::replication::{Replication, Straggler};
 
@@ -35,6 +36,38 @@ pub struct Settings {
     pub straggler: Option<Straggler>,
     /// Which random numbers.
     pub seed: u64,
+}
+
+/// The elements that a plan of this precision computes in.
+pub const fn compute_element(precision: Precision) -> Element {
+    match precision {
+        Precision::Fp32 => Element::F32,
+        Precision::Fp16 => Element::F16,
+        Precision::Bf16 | Precision::Fp8 | Precision::Fp4 => Element::BF16,
+    }
+}
+
+impl Settings {
+    /// The usual settings of an optimizer, with gradients in the elements that are computed in and states in fp32 at
+    /// least; the learning rate is left to be chosen.
+    pub fn usual(optimizer: Optimizer, compute: Element) -> Self {
+        let master = if compute == Element::F64 { Element::F64 } else { Element::F32 };
+        Self {
+            optimizer: OptimizerSettings::usual(optimizer),
+            max_gradient_norm: Some(1.0),
+            schedule: LearningRate::constant(0.0),
+            compute,
+            gradients: compute,
+            master,
+            moments: master,
+            loss_scaling: None,
+            bucket_bytes: 25 << 20,
+            expert_capacity_factor: None,
+            replication: Replication::default(),
+            straggler: None,
+            seed: 0,
+        }
+    }
 }
 
 /// What updates parameters from gradients.

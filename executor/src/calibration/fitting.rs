@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use ir::cluster::{KernelTimes, MemoryTime, PassTimes, Times};
 use ir::graph::Pass;
+use traces::statistics::{Sample, fit};
 
 use super::samples::{Samples, Step, Work};
-use crate::statistics::{Sample, fit};
 
 /// The costs that fit all samples.
 pub(super) fn times(samples: &Samples) -> KernelTimes {
@@ -17,7 +17,7 @@ pub(super) fn times(samples: &Samples) -> KernelTimes {
     }
     // What is none of these moves data as a sum of two tensors does.
     let sums = samples.operators.get(&("add", Pass::Forward));
-    let all: Vec<Sample> = samples.operators.values().flatten().cloned().collect();
+    let all: Vec<Sample<2>> = samples.operators.values().flatten().cloned().collect();
     let update = fit(&samples.update).costs;
     let mut times = KernelTimes {
         products: passes(&samples.products),
@@ -35,7 +35,7 @@ pub(super) fn times(samples: &Samples) -> KernelTimes {
 }
 
 fn passes<T: Times<N> + Clone, const N: usize>(
-    samples: &BTreeMap<Pass, Vec<Sample>>,
+    samples: &BTreeMap<Pass, Vec<Sample<N>>>,
 ) -> PassTimes<T> {
     let mut passes = PassTimes::NONE;
     for (pass, of_pass) in samples {
@@ -52,9 +52,8 @@ fn slot<T>(passes: &mut PassTimes<T>, pass: Pass) -> &mut Option<T> {
     }
 }
 
-fn fitted<T: Times<N>, const N: usize>(samples: &[Sample]) -> T {
-    let costs = fit(samples).costs;
-    T::from_costs(std::array::from_fn(|index| costs.get(index).copied().unwrap_or(0.0)))
+fn fitted<T: Times<N>, const N: usize>(samples: &[Sample<N>]) -> T {
+    T::from_costs(fit(samples).costs)
 }
 
 /// What these times say of a step.

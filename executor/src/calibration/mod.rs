@@ -18,16 +18,16 @@ use ir::collective::Collective;
 use ir::units::Bytes;
 use serde::{Deserialize, Serialize};
 use traces::collectives::Operation;
+use traces::statistics::middle_mean;
 use traces::timeline::Stream;
 
 use crate::array::{Array, Element};
 use crate::clock::now;
-use crate::collectives::{Call, CollectiveError, synchronize};
-use crate::communicator::{Communicator, Group, Reduction, local};
+use crate::collectives::{Call, gather};
+use crate::communicator::{Communicator, Group, Reduction};
+use crate::measure::{Repeats, synchronize, together};
 use crate::ops::Kernels;
-use crate::statistics::{LOWER_QUARTILE, middle_mean, quantile};
 use crate::streams::on_one_stream;
-use crate::training::gather_text;
 
 pub use error::CalibrationError;
 pub use machine::{Machine, machine};
@@ -42,10 +42,12 @@ pub struct Rates {
     pub bytes_per_second: f64,
 }
 
-/// What one rank tells of a model: for each step, the times of all laps, of gradients and of the rest.
+/// Times of a step on one rank: of all laps, of gradients and of the rest.
 #[derive(Debug, Serialize, Deserialize)]
-struct Told {
-    steps: Vec<(Vec<f64>, f64, f64)>,
+struct StepTimes {
+    laps: Vec<f64>,
+    gradients: f64,
+    rest: f64,
 }
 
 /// What kernels take in a precision. Rank 0 alone is told; `observe` is told each model before its turn.
@@ -64,45 +66,29 @@ pub fn kernel_times<B: Kernels>(
     let world = Group::new((0..communicator.num_ranks()).collect::<Vec<_>>());
     for (nth, model) in models::all(effort).iter().enumerate() {
         observe(nth, model);
-        let alone = local::communicators::<B>(1, std::slice::from_ref(device)).swap_remove(0);
-        let mut rank = model.rank::<B>(alone, device.clone(), precision)?;
-        let mut told = Told { steps: Vec::new() };
-        let mut laps = Vec::new();
+        let mut rank = model.rank::<B>(device, precision)?;
+        let (mut steps, mut laps) = (Vec::new(), Vec::new());
         for step in 0..effort.warm_ups() + effort.steps() {
             communicator.barrier(&world, Stream::Host)?;
             let start = now();
             let (_, found) = rank.probed_step()?;
             let whole = start.elapsed().as_secs_f64();
             if step >= effort.warm_ups() {
-                let times: Vec<f64> = found.operators.iter().map(|lap| lap.time).collect();
-                let rest = whole - found.gradients - times.iter().sum::<f64>();
-                told.steps.push((times, found.gradients, rest.max(0.0)));
+                let laps: Vec<f64> = found.operators.iter().map(|lap| lap.time).collect();
+                let rest = (whole - found.gradients - laps.iter().sum::<f64>()).max(0.0);
+                steps.push(StepTimes { laps, gradients: found.gradients, rest });
             }
             laps = found.operators;
         }
-        let texts = gather_text(
-            communicator.as_ref(),
-            &serde_json::to_string(&told).expect("numbers print as JSON"),
-            device,
-        )?;
-        let Some(texts) = texts else { continue };
-        let ranks: Vec<Told> = texts
-            .iter()
-            .enumerate()
-            .map(|(rank, text)| {
-                serde_json::from_str(text)
-                    .map_err(|error| CollectiveError::Garbled { rank, message: error.to_string() })
-            })
-            .collect::<Result<_, _>>()?;
-        let steps = || ranks.iter().flat_map(|rank| &rank.steps);
+        let Some(ranks) = gather(communicator.as_ref(), &steps, device)? else { continue };
+        let steps = || ranks.iter().flatten();
         for (index, lap) in laps.iter_mut().enumerate() {
-            let times: Vec<f64> = steps().filter_map(|step| step.0.get(index)).copied().collect();
+            let times: Vec<f64> =
+                steps().filter_map(|step| step.laps.get(index)).copied().collect();
             lap.time = middle_mean(&times);
         }
-        let of = |part: fn(&(Vec<f64>, f64, f64)) -> f64| {
-            middle_mean(&steps().map(part).collect::<Vec<_>>())
-        };
-        all.add(model, rank.program(), &laps, [of(|step| step.1), of(|step| step.2)]);
+        let of = |part: fn(&StepTimes) -> f64| middle_mean(&steps().map(part).collect::<Vec<_>>());
+        all.add(model, rank.program(), &laps, [of(|step| step.gradients), of(|step| step.rest)]);
     }
     Ok((communicator.rank() == 0).then(|| fitting::times(&all)))
 }
@@ -113,8 +99,8 @@ const LARGE_PRODUCT: usize = 1024;
 /// Elements of the arrays whose sum memory is measured with: more than caches hold.
 const LARGE_SUM: usize = 8 << 20;
 
-/// How often each is done; the fastest counts, as a peak is what is reached at best.
-const REPEATS: usize = 6;
+/// How often each is done.
+const REPEATS: Repeats = Repeats { warm_ups: 0, times: 6, in_a_row: 1 };
 
 /// What each rank reaches at best while all ranks do the same. Rank 0 alone is told, of the slowest rank.
 ///
@@ -126,35 +112,27 @@ pub fn rates<B: Kernels>(
     device: &B::Device,
     element: Element,
 ) -> Result<Option<Rates>, CalibrationError> {
-    let world = Group::new((0..communicator.num_ranks()).collect::<Vec<_>>());
     let filled = |shape: &[usize]| -> Array<B> {
         let values = vec![1.0f32; shape.iter().product()];
         Array::from_data(TensorData::new(values, shape), device).cast(element)
     };
+    // A peak is what is reached at best.
     let least = |run: &dyn Fn() -> Array<B>| -> Result<f64, CalibrationError> {
-        let mut times = Vec::new();
-        for _ in 0..REPEATS {
-            communicator.barrier(&world, Stream::Host)?;
-            let start = now();
-            let result = run();
-            synchronize::<B>(device);
-            times.push(start.elapsed().as_secs_f64());
-            drop(result);
-        }
-        Ok(quantile(&times, 0.0))
+        let run = || Ok::<_, CalibrationError>(run());
+        Ok(together(communicator.as_ref(), device, REPEATS, run)?.times.least())
     };
     let (left, right) =
         (filled(&[LARGE_PRODUCT, LARGE_PRODUCT]), filled(&[LARGE_PRODUCT, LARGE_PRODUCT]));
     let product = least(&|| B::matmul(left.clone(), right.clone()))?;
     let (one, other) = (filled(&[LARGE_SUM]), filled(&[LARGE_SUM]));
     let sum = least(&|| one.clone() + other.clone())?;
-    let told = Array::from_f64(vec![product * 1e6, sum * 1e6], &[2], Element::F32, device);
-    let slowest = communicator.all_reduce(&world, Stream::Host, told, Reduction::Max)?.to_f64();
-    let operations = 2.0 * (LARGE_PRODUCT as f64).powi(3);
-    let bytes = 3.0 * one.num_bytes() as f64;
-    Ok((communicator.rank() == 0).then(|| Rates {
-        flops_per_second: operations / (slowest[0] * 1e-6),
-        bytes_per_second: bytes / (slowest[1] * 1e-6),
+    let ranks = gather(communicator.as_ref(), &[product, sum], device)?;
+    Ok(ranks.map(|ranks| {
+        let slowest = |which: usize| ranks.iter().map(|it| it[which]).fold(0.0, f64::max);
+        Rates {
+            flops_per_second: 2.0 * (LARGE_PRODUCT as f64).powi(3) / slowest(0),
+            bytes_per_second: 3.0 * one.num_bytes() as f64 / slowest(1),
+        }
     }))
 }
 
@@ -180,6 +158,7 @@ pub fn slowdown<B: Kernels>(
             drop(B::matmul(matrix.clone(), matrix.clone()));
             synchronize::<B>(device);
         }
+        Ok(())
     };
     let exchange = || -> Result<(), CalibrationError> {
         let operation = Operation::Collective(Collective::AllReduce);
@@ -190,31 +169,19 @@ pub fn slowdown<B: Kernels>(
         synchronize::<B>(device);
         Ok(())
     };
-    let timed = |run: &mut dyn FnMut() -> Result<(), CalibrationError>| {
-        let mut times = Vec::new();
-        for _ in 0..REPEATS {
-            communicator.barrier(&world, Stream::Host)?;
-            let start = now();
-            run()?;
-            times.push(start.elapsed().as_secs_f64());
-        }
-        Ok::<f64, CalibrationError>(quantile(&times, LOWER_QUARTILE))
+    let timed = |run: &dyn Fn() -> Result<(), CalibrationError>| {
+        let times = together(communicator.as_ref(), device, REPEATS, run)?.times;
+        Ok::<_, CalibrationError>(times.lower_quartile())
     };
-    let alone = timed(&mut || exchange())?;
-    let one = timed(&mut || {
-        products(1);
-        Ok(())
-    })?;
+    let alone = timed(&exchange)?;
+    let one = timed(&|| products(1))?;
     // Three times as long as the exchange, which so lies within.
     let count = told_by_first(communicator, device, (3.0 * alone / one).ceil().max(1.0))? as usize;
-    let computed = timed(&mut || {
-        products(count);
-        Ok(())
-    })?;
-    let both = timed(&mut || {
+    let computed = timed(&|| products(count))?;
+    let both = timed(&|| {
         std::thread::scope(|scope| {
             let exchanging = scope.spawn(|| on_one_stream(exchange));
-            products(count);
+            products(count)?;
             exchanging.join().expect("an exchange does not panic")
         })
     })?;

@@ -1,24 +1,12 @@
 //! The models whose steps are measured.
 
-use std::sync::Arc;
-
 use ir::cluster::Precision;
-use ir::layout::LayoutSpec;
-use ir::model::GraphOptions;
-use ir::plan::Optimizer;
-use ir::replication::Replication;
-use ir::schedule::{ScheduleKind, generate};
 
 use super::error::CalibrationError;
-use crate::array::Element;
-use crate::batches::Source;
-use crate::communicator::Communicator;
-use crate::data::{Samples, Sampling, Tokens};
+use crate::alone;
 use crate::ops::Kernels;
-use crate::parameters::LocalParameter;
-use crate::program::{Parts, Program};
-use crate::rank::{Rank, RunError};
-use crate::settings::{LearningRate, OptimizerSettings, Settings};
+use crate::rank::Rank;
+use crate::settings::compute_element;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +47,7 @@ pub struct TrainedModel {
     vocab_size: u64,
 }
 
-/// Two blocks of each: the second begins as the first has ended, as most blocks of a model do.
+/// Layers of each: the second begins as the first has ended, as most blocks of a model do.
 const NUM_LAYERS: u64 = 2;
 
 /// Features of a head.
@@ -127,63 +115,12 @@ impl TrainedModel {
     /// The rank that trains it alone.
     pub(super) fn rank<B: Kernels>(
         &self,
-        alone: Arc<dyn Communicator<B>>,
-        device: B::Device,
+        device: &B::Device,
         precision: Precision,
     ) -> Result<Rank<B>, CalibrationError> {
-        let schedule =
-            generate(ScheduleKind::OneFOneB, 1, 1, 1).expect("one rank, one micro-batch");
-        let description = self.description();
-        // Table, blocks, head.
-        let num_blocks = NUM_LAYERS as usize + 2;
-        let program = Program::new(Parts {
-            adapters: None,
-            description,
-            options: GraphOptions::default(),
-            model_name: self.name(),
-            layout: self.layout(),
-            schedule,
-            stage_sizes: vec![num_blocks],
-            sequence_length: self.sequence_length,
-            global_batch_size: self.batch,
-            settings: settings(precision),
-        })?;
-        let sampling = Sampling {
-            sequence_length: self.sequence_length,
-            vocab_size: self.vocab_size,
-            seed: 0,
-        };
-        let samples = Samples::new(Tokens::built_in(), sampling).map_err(RunError::from)?;
-        let values = |parameter: &LocalParameter| Ok::<_, RunError>(parameter.initial_values(0));
-        let (program, source) = (Arc::new(program), Arc::new(Source::Tokens(samples)));
-        Ok(Rank::new(program, source, alone, device, values)?)
-    }
-
-    fn layout(&self) -> LayoutSpec {
-        LayoutSpec { micro_batch_size: self.batch as u32, ..LayoutSpec::ONE_RANK }
-    }
-}
-
-/// The settings of `executor run` in a precision.
-fn settings(precision: Precision) -> Settings {
-    let compute = match precision {
-        Precision::Fp32 => Element::F32,
-        Precision::Fp16 => Element::F16,
-        Precision::Bf16 | Precision::Fp8 | Precision::Fp4 => Element::BF16,
-    };
-    Settings {
-        replication: Replication::default(),
-        straggler: None,
-        optimizer: OptimizerSettings::usual(Optimizer::AdamW),
-        max_gradient_norm: Some(1.0),
-        schedule: LearningRate::constant(1e-4),
-        compute,
-        gradients: compute,
-        master: Element::F32,
-        moments: Element::F32,
-        loss_scaling: None,
-        bucket_bytes: 25 << 20,
-        expert_capacity_factor: None,
-        seed: 0,
+        let sizes = [self.batch, self.sequence_length];
+        let compute = compute_element(precision);
+        let program = alone::program(self.description(), &self.name(), sizes, compute, 1e-4)?;
+        Ok(alone::rank(program, device, |parameter| parameter.initial_values(0))?)
     }
 }

@@ -7,22 +7,22 @@ use ir::graph::{
     AttentionMask, EmbeddingTable, Kernel, KernelWork, OpId, Pass, Setting, Sharding, Sizes,
     Switches,
 };
+use traces::statistics::Sample;
 
 use super::models::TrainedModel;
 use crate::probe::Lap;
 use crate::program::Program;
-use crate::statistics::Sample;
 
 /// All samples, by what they are fitted together with.
 #[derive(Debug, Default)]
 pub(super) struct Samples {
-    pub(super) products: BTreeMap<Pass, Vec<Sample>>,
-    pub(super) attention: BTreeMap<Pass, Vec<Sample>>,
-    pub(super) operators: BTreeMap<(&'static str, Pass), Vec<Sample>>,
+    pub(super) products: BTreeMap<Pass, Vec<Sample<5>>>,
+    pub(super) attention: BTreeMap<Pass, Vec<Sample<5>>>,
+    pub(super) operators: BTreeMap<(&'static str, Pass), Vec<Sample<2>>>,
     /// Seconds for putting gradients together, by their number.
-    pub(super) gradients: Vec<Sample>,
+    pub(super) gradients: Vec<Sample<1>>,
     /// Seconds for the end of the step, by the number of parameters.
-    pub(super) update: Vec<Sample>,
+    pub(super) update: Vec<Sample<2>>,
     /// What whole steps took, beside what all their kernels have to do.
     pub(super) steps: Vec<Step>,
 }
@@ -87,25 +87,28 @@ impl Samples {
             }
         }
         let num_parameters = program.graph.parameter_counts().total as f64;
-        self.gradients.push(Sample { quantities: vec![num_parameters], time: gradients });
-        self.update.push(Sample { quantities: vec![1.0, num_parameters], time: rest });
+        self.gradients.push(sample([num_parameters], gradients));
+        self.update.push(sample([1.0, num_parameters], rest));
         self.steps.push(Step { time: whole, num_parameters, work });
     }
 
     fn sample(&mut self, work: &Work, time: f64) {
-        let sample = |quantities: &[f64]| Sample { quantities: quantities.to_vec(), time };
         match work {
             Work::Product(pass, quantities) => {
-                self.products.entry(*pass).or_default().push(sample(quantities));
+                self.products.entry(*pass).or_default().push(sample(*quantities, time));
             }
             Work::Attention(pass, quantities) => {
-                self.attention.entry(*pass).or_default().push(sample(quantities));
+                self.attention.entry(*pass).or_default().push(sample(*quantities, time));
             }
             Work::Memory(family, pass, quantities) => {
-                self.operators.entry((family, *pass)).or_default().push(sample(quantities));
+                self.operators.entry((family, *pass)).or_default().push(sample(*quantities, time));
             }
         }
     }
+}
+
+const fn sample<const N: usize>(quantities: [f64; N], time: f64) -> Sample<N> {
+    Sample { quantities, known: 0.0, time }
 }
 
 /// The time of each operator and pass that the graph has kernels for. What a rank does for others counts

@@ -1,17 +1,17 @@
 //! Small models, and layouts in few words.
 
-use ir::graph::{AdapterError, Adapters, ContextParallelKind, Recompute, Switches, WeightFormat};
+use ir::graph::{Adapters, ContextParallelKind, Recompute, Switches, WeightFormat};
 use ir::layout::{LayoutSpec, Offload, ZeroStage};
-use ir::model::{GraphOptions, Model};
+use ir::model::GraphOptions;
 use ir::plan::Optimizer;
 use ir::replication::{DataParallelMethod, Replication};
-use ir::schedule::{ScheduleKind, generate};
+use ir::schedule::ScheduleKind;
 
 use crate::array::Element;
 use crate::batches::Source;
 use crate::data::{DataError, Distribution, Samples, Sampling, SyntheticSamples, Tokens};
 use crate::program::{Parts, Program, ProgramError};
-use crate::settings::{LearningRate, OptimizerSettings, Settings};
+use crate::settings::{LearningRate, Settings};
 
 /// Tokens in a sequence.
 pub const SEQUENCE_LENGTH: u64 = 16;
@@ -139,63 +139,35 @@ impl Case {
     }
 }
 
-fn settings(bucket_bytes: u64, compute: Element) -> Settings {
-    let master = if compute == Element::F64 { Element::F64 } else { Element::F32 };
-    Settings {
-        optimizer: OptimizerSettings::usual(Optimizer::AdamW),
-        max_gradient_norm: Some(1.0),
-        schedule: LearningRate { peak: 1e-2, warmup_steps: 2, decay_steps: Some(10), least: 1e-3 },
-        compute,
-        gradients: master,
-        master,
-        moments: master,
-        loss_scaling: None,
-        bucket_bytes,
-        expert_capacity_factor: None,
-        replication: Replication::default(),
-        straggler: None,
-        seed: 7,
-    }
-}
-
 /// A model in a layout, with stages as even as can be, the first ones larger.
 ///
 /// # Errors
 ///
 /// [`ProgramError`] where the model cannot be read, or the schedule not be made.
 pub fn parts(model: &str, case: Case, compute: Element) -> Result<Parts, ProgramError> {
-    let layout = case.layout();
-    let schedule =
-        generate(case.schedule, case.pipeline, layout.num_micro_batches, case.virtual_stages)?;
-    let stages = schedule.num_stages() as usize;
+    let master = if compute == Element::F64 { Element::F64 } else { Element::F32 };
+    let settings = Settings {
+        schedule: LearningRate { peak: 1e-2, warmup_steps: 2, decay_steps: Some(10), least: 1e-3 },
+        gradients: master,
+        bucket_bytes: case.bucket_bytes,
+        replication: case.replication,
+        seed: 7,
+        ..Settings::usual(Optimizer::AdamW, compute)
+    };
     let options = GraphOptions {
         dropout: case.dropout,
         multi_token_prediction: true,
         ..GraphOptions::default()
     };
-    let graph = Model::from_json(model, "test")?.graph(options).map_err(AdapterError::from)?;
-    let blocks = graph.num_blocks();
-    let size = |stage| blocks / stages + usize::from(stage < blocks % stages);
-    Ok(Parts {
-        adapters: case.adapters.map(|(rank, target, base_weights)| Adapters {
-            rank,
-            alpha: 2 * rank,
-            targets: vec![target.to_owned()],
-            base_weights,
-        }),
-        description: model.to_owned(),
-        options,
-        model_name: "test".to_owned(),
-        layout,
-        schedule,
-        stage_sizes: (0..stages).map(size).collect(),
-        sequence_length: if graph.has_sequence() { SEQUENCE_LENGTH } else { 1 },
-        global_batch_size: GLOBAL_BATCH_SIZE,
-        settings: Settings {
-            replication: case.replication,
-            ..settings(case.bucket_bytes, compute)
-        },
-    })
+    let sizes = [GLOBAL_BATCH_SIZE, SEQUENCE_LENGTH];
+    let parts = Parts::even(model.to_owned(), "test", options, case.layout(), sizes, settings)?;
+    let adapters = case.adapters.map(|(rank, target, base_weights)| Adapters {
+        rank,
+        alpha: 2 * rank,
+        targets: vec![target.to_owned()],
+        base_weights,
+    });
+    Ok(Parts { adapters, ..parts })
 }
 
 /// What such a program is trained on: the book that comes with it, or made-up samples.

@@ -1,29 +1,20 @@
 //! How fast a model trains on one device, and what share of the device's peak that is.
 
-use std::sync::Arc;
-
 use ir::cluster::Precision;
-use ir::graph::AdapterError;
-use ir::layout::LayoutSpec;
-use ir::model::{GraphOptions, Model};
-use ir::plan::Optimizer;
-use ir::replication::Replication;
-use ir::schedule::{ScheduleKind, generate};
 use ir::units::{Bytes, Seconds};
+use traces::statistics::{MEDIAN, quantile};
 
 use super::finding::{Deadline, Finding, caught, first_line};
+use super::products::REPEATS;
 use super::speeds::least;
+use crate::alone;
 use crate::array::{Array, Element};
-use crate::batches::Source;
 use crate::clock::now;
-use crate::communicator::local;
-use crate::data::{Samples, Sampling, Tokens};
 use crate::ops::Kernels;
 use crate::parameters::LocalParameter;
-use crate::program::{Parts, Program, ProgramError};
-use crate::rank::{Rank, RunError};
-use crate::settings::{LearningRate, OptimizerSettings, Settings};
-use crate::statistics::{MEDIAN, quantile};
+use crate::program::{Program, ProgramError};
+use crate::rank::RunError;
+use crate::settings::compute_element;
 
 /// A Llama, and the sequence that it is trained on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,37 +102,8 @@ impl CheckedModel {
         Bytes::new(parameters * 16 + kept + self.sequence_length * self.vocab_size * 8)
     }
 
-    fn parts(&self, compute: Element) -> Result<Parts, ProgramError> {
-        let description = self.description();
-        let options = GraphOptions::default();
-        let graph = Model::from_json(&description, self.name)?;
-        let graph = graph.graph(options).map_err(AdapterError::from)?;
-        Ok(Parts {
-            description,
-            options,
-            adapters: None,
-            model_name: self.name.to_owned(),
-            layout: LayoutSpec::ONE_RANK,
-            schedule: generate(ScheduleKind::OneFOneB, 1, 1, 1)?,
-            stage_sizes: vec![graph.num_blocks()],
-            sequence_length: self.sequence_length,
-            global_batch_size: 1,
-            settings: Settings {
-                replication: Replication::default(),
-                straggler: None,
-                optimizer: OptimizerSettings::usual(Optimizer::AdamW),
-                max_gradient_norm: Some(1.0),
-                schedule: LearningRate::constant(1e-5),
-                compute,
-                gradients: compute,
-                master: Element::F32,
-                moments: Element::F32,
-                loss_scaling: None,
-                bucket_bytes: 25 << 20,
-                expert_capacity_factor: None,
-                seed: 0,
-            },
-        })
+    fn program(&self, compute: Element) -> Result<Program, ProgramError> {
+        alone::program(self.description(), self.name, [1, self.sequence_length], compute, 1e-5)
     }
 }
 
@@ -155,15 +117,15 @@ pub fn model<B: Kernels>(
     deadline: Deadline,
     found: &mut dyn FnMut(Finding),
 ) {
-    let compute = if precision == Precision::Bf16 { Element::BF16 } else { Element::F32 };
+    let compute = compute_element(precision);
     let one = Array::<B>::ones(&[LARGE_PRODUCT, LARGE_PRODUCT], compute, device);
-    let time = least::<B, _>(device, 2, 3, || one.clone().matmul(one.clone()));
+    let time = least::<B, _>(device, REPEATS, || one.clone().matmul(one.clone()));
     let rate = 2.0 * (LARGE_PRODUCT as f64).powi(3) / time;
     // As many steps as are done, and as much again for what comes before the first.
     let longest = (deadline.left().as_secs_f64() / (2 * (1 + STEPS)) as f64).min(LONGEST_STEP);
     for (place, model) in MODELS.iter().enumerate() {
         let is_last = place + 1 == MODELS.len();
-        let program = match model.parts(compute).and_then(Program::new) {
+        let program = match model.program(compute) {
             Ok(program) => program,
             Err(error) => {
                 let hint = "this is a bug: report it";
@@ -181,7 +143,7 @@ pub fn model<B: Kernels>(
             return found(Finding::out_of_time(name));
         }
         let operations = program.operations_per_step().get();
-        let outcome = caught(|| steps::<B>(model, program, device, deadline));
+        let outcome = caught(|| steps::<B>(program, device, deadline));
         return found(match outcome {
             Ok(Ok(outcome)) => told(model, name, &outcome, operations, peak),
             Ok(Err(error)) => failed(name, &error.to_string()),
@@ -203,18 +165,11 @@ struct Trained {
 }
 
 fn steps<B: Kernels>(
-    model: &CheckedModel,
     program: Program,
     device: &B::Device,
     deadline: Deadline,
 ) -> Result<Trained, RunError> {
-    let CheckedModel { sequence_length, vocab_size, .. } = *model;
-    let sampling = Sampling { sequence_length, vocab_size, seed: 0 };
-    let source = Source::Tokens(Samples::new(Tokens::built_in(), sampling)?);
-    let alone = local::communicators::<B>(1, std::slice::from_ref(device)).swap_remove(0);
-    let values = |parameter: &LocalParameter| Ok::<_, RunError>(quick_values(parameter));
-    let (program, source) = (Arc::new(program), Arc::new(source));
-    let mut rank = Rank::new(program, source, alone, device.clone(), values)?;
+    let mut rank = alone::rank::<B>(program, device, quick_values)?;
     let (mut times, mut losses) = (Vec::new(), Vec::new());
     for step in 0..=STEPS {
         let start = now();

@@ -9,7 +9,9 @@ use super::finding::{Deadline, Finding, caught};
 use super::sheet::share;
 use super::speeds::least;
 use crate::array::{Array, Element};
+use crate::measure::Repeats;
 use crate::ops::Kernels;
+use crate::settings::compute_element;
 
 /// Rows, columns and the length of sums: squares, and a Llama of a billion parameters on 4,096 tokens (its queries, its
 /// feed-forward in and out, a quarter of its head). Lengths are powers of two, whose sums of ones are exact.
@@ -26,18 +28,14 @@ const SHAPES: [[usize; 3]; 10] = [
     [4096, 32_064, 2048],
 ];
 
-/// The precisions that are tried, with their elements.
-const PRECISIONS: [(Precision, Element); 3] = [
-    (Precision::Fp32, Element::F32),
-    (Precision::Fp16, Element::F16),
-    (Precision::Bf16, Element::BF16),
-];
+/// The precisions that are tried.
+const PRECISIONS: [Precision; 3] = [Precision::Fp32, Precision::Fp16, Precision::Bf16];
 
 /// Products that would take longer are left out: seconds.
 const LONG: f64 = 0.25;
 
 /// How often each is measured; the fastest counts.
-const REPEATS: usize = 3;
+pub(super) const REPEATS: Repeats = Repeats { warm_ups: 1, times: 3, in_a_row: 2 };
 
 /// What the fastest product reaches at least of the peak on a data sheet, unless its kernel is not made for the device.
 const LEAST_SHARE_OF_PEAK: f64 = 0.3;
@@ -52,7 +50,7 @@ pub fn products<B: Kernels>(
 ) {
     let mut precisions: Vec<_> = PRECISIONS
         .into_iter()
-        .filter(|(_, element)| B::supports_dtype(device, DType::from(*element)))
+        .filter(|it| B::supports_dtype(device, DType::from(compute_element(*it))))
         .collect();
     let mut fastest: BTreeMap<Precision, f64> = BTreeMap::new();
     // Small products are slower than large ones, so that their rate tells at most how long those take.
@@ -61,13 +59,13 @@ pub fn products<B: Kernels>(
     for shape in SHAPES {
         let operations = 2.0 * shape.iter().map(|size| *size as f64).product::<f64>();
         let mut rates = Vec::new();
-        precisions.retain(|(precision, element)| {
+        precisions.retain(|precision| {
             let expected = last.get(precision).map_or(0.0, |rate| operations / rate);
             if expected > LONG || deadline.is_over() {
                 left_out += 1;
                 return true;
             }
-            let said = match caught(|| rate::<B>(shape, *element, device)) {
+            let said = match caught(|| rate::<B>(shape, compute_element(*precision), device)) {
                 Ok(Some(rate)) => {
                     last.insert(*precision, rate);
                     let best = fastest.entry(*precision).or_default();
@@ -114,7 +112,7 @@ fn rate<B: Kernels>([m, n, k]: [usize; 3], element: Element, device: &B::Device)
     if corner.iter().any(|value| value.total_cmp(&(k as f64)).is_ne()) {
         return None;
     }
-    let time = least::<B, _>(device, 2, REPEATS, || left.clone().matmul(right.clone()));
+    let time = least::<B, _>(device, REPEATS, || left.clone().matmul(right.clone()));
     Some(2.0 * m as f64 * n as f64 * k as f64 / time)
 }
 

@@ -1,5 +1,7 @@
 //! What a device does with memory, with kernels that have nothing to do, and with its host.
 
+use std::cell::Cell;
+use std::convert::Infallible;
 use std::time::Duration;
 
 use burn::tensor::TensorData;
@@ -9,8 +11,7 @@ use ir::units::{Bytes, Seconds};
 use super::finding::{Deadline, Finding};
 use super::sheet::share;
 use crate::array::{Array, Element};
-use crate::clock::now;
-use crate::collectives::synchronize;
+use crate::measure::{Measured, Repeats, alone, measure};
 use crate::ops::Kernels;
 
 /// Arrays of fp32 that are measured with, smallest and largest, in elements: the largest is more than caches hold.
@@ -20,14 +21,11 @@ const LARGEST: usize = 64 << 20;
 /// Arrays do not grow further once an operation takes so long.
 const LONG: Duration = Duration::from_millis(20);
 
-/// Operations between two waits, so that a wait counts little.
-const IN_A_ROW: usize = 4;
-
-/// How often each is measured; the fastest counts.
-const REPEATS: usize = 5;
+/// How often each is measured, of which the fastest counts; operations in a row, so that a wait counts little.
+const REPEATS: Repeats = Repeats { warm_ups: 1, times: 5, in_a_row: 4 };
 
 /// Kernels that are launched without a wait between.
-const LAUNCHES: usize = 300;
+const LAUNCHES: u32 = 300;
 
 /// What a device reaches at least of the bandwidth on its data sheet, unless something is wrong.
 const LEAST_SHARE_OF_MEMORY: f64 = 0.6;
@@ -55,25 +53,13 @@ pub fn speeds<B: Kernels>(
     }
 }
 
-/// The least time of an operation among several that follow each other, in seconds.
+/// The least time of an operation, in seconds.
 pub(super) fn least<B: Kernels, T>(
     device: &B::Device,
-    in_a_row: usize,
-    repeats: usize,
-    mut run: impl FnMut() -> T,
+    repeats: Repeats,
+    run: impl FnMut() -> T,
 ) -> f64 {
-    drop(run());
-    synchronize::<B>(device);
-    let mut least = f64::INFINITY;
-    for _ in 0..repeats {
-        let start = now();
-        for _ in 0..in_a_row {
-            drop(run());
-        }
-        synchronize::<B>(device);
-        least = least.min(start.elapsed().as_secs_f64() / in_a_row as f64);
-    }
-    least
+    alone::<B, _>(device, repeats, run).times.least()
 }
 
 fn memory<B: Kernels>(
@@ -86,8 +72,8 @@ fn memory<B: Kernels>(
     let (bytes, copy, sum) = loop {
         let [one, other] = [(); 2].map(|()| Array::<B>::ones(&[length], Element::F32, device));
         let bytes = one.num_bytes();
-        let copy = least::<B, _>(device, IN_A_ROW, REPEATS, || one.clone().scale(1.5));
-        let sum = least::<B, _>(device, IN_A_ROW, REPEATS, || one.clone() + other.clone());
+        let copy = least::<B, _>(device, REPEATS, || one.clone().scale(1.5));
+        let sum = least::<B, _>(device, REPEATS, || one.clone() + other.clone());
         if copy.max(sum) > LONG.as_secs_f64() || length >= LARGEST || deadline.is_over() {
             break (bytes, copy, sum);
         }
@@ -111,8 +97,10 @@ fn memory<B: Kernels>(
 
 fn launches<B: Kernels>(device: &B::Device, is_gpu: bool, found: &mut dyn FnMut(Finding)) {
     let one = Array::<B>::ones(&[1], Element::F32, device);
-    let launch = least::<B, _>(device, LAUNCHES, REPEATS, || one.clone() + one.clone());
-    let wait = least::<B, _>(device, 1, REPEATS, || one.clone() + one.clone());
+    let [launch, wait] = [LAUNCHES, 1].map(|in_a_row| {
+        let repeats = Repeats { in_a_row, ..REPEATS };
+        least::<B, _>(device, repeats, || one.clone() + one.clone())
+    });
     let said = format!("{} each, {} with a wait", Seconds::new(launch), Seconds::new(wait));
     let finding = if is_gpu && launch > LONGEST_LAUNCH {
         let hint = "the host is slow: is its processor shared, or its clock held down?";
@@ -129,31 +117,22 @@ const SENT: usize = 16 << 20;
 fn host<B: Kernels>(device: &B::Device, sheet: Option<&Cluster>, found: &mut dyn FnMut(Finding)) {
     let data = TensorData::new(vec![1.0f32; SENT], [SENT]);
     let bytes = (SENT * size_of::<f32>()) as f64;
-    let mut to_device = f64::INFINITY;
-    let mut there = None;
-    for _ in 0..REPEATS {
-        let own = data.clone();
-        synchronize::<B>(device);
-        let start = now();
-        let array = Array::<B>::from_data(own, device);
-        synchronize::<B>(device);
-        to_device = to_device.min(start.elapsed().as_secs_f64());
-        there = Some(array);
-    }
-    let there = there.expect("it was sent at least once");
-    let mut to_host = f64::INFINITY;
-    let mut came_back = None;
-    for _ in 0..REPEATS {
-        let start = now();
-        let data = there.clone().into_data();
-        to_host = to_host.min(start.elapsed().as_secs_f64());
-        came_back = Some(data);
-    }
-    let is_same = came_back.is_some_and(|it| it.as_bytes() == data.as_bytes());
+    let repeats = Repeats { warm_ups: 0, in_a_row: 1, ..REPEATS };
+    let own = Cell::new(None);
+    let ready = || {
+        own.set(Some(data.clone()));
+        Ok::<(), Infallible>(())
+    };
+    let send = || Ok(Array::<B>::from_data(own.take().expect("each run has data"), device));
+    let Ok(Measured { times: to_device, last: there }) =
+        measure::<B, _, _>(device, repeats, ready, send);
+    let Measured { times: to_host, last: came_back } =
+        alone::<B, _>(device, repeats, || there.clone().into_data());
+    let is_same = came_back.as_bytes() == data.as_bytes();
     let sheet = sheet.map(|it| it.host_link_bandwidth.get());
     let size = Bytes::new(bytes as u64);
     for (name, time) in [("from the host", to_device), ("to the host", to_host)] {
-        let rate = bytes / time;
+        let rate = bytes / time.least();
         let said = format!("{:.1} GB/s{}", rate / 1e9, share(rate, sheet));
         let name = format!("{size} {name}");
         let finding = if is_same {

@@ -254,11 +254,6 @@ impl Report<'_> {
 
     /// The reduction and the root as nccl-tests has them.
     fn words_of(&self, operation: Operation) -> (&'static str, i32) {
-        let is_reduction = matches!(
-            operation,
-            Operation::Reduce
-                | Operation::Collective(Collective::AllReduce | Collective::ReduceScatter)
-        );
         let is_rooted = matches!(
             operation,
             Operation::Reduce
@@ -266,7 +261,8 @@ impl Report<'_> {
                 | Operation::Scatter
                 | Operation::Collective(Collective::Broadcast)
         );
-        let reduction = if is_reduction { self.args.reduction.nccl_name() } else { "none" };
+        let reduction =
+            if operation.is_reduction() { self.args.reduction.nccl_name() } else { "none" };
         (reduction, if is_rooted { 0 } else { -1 })
     }
 

@@ -86,6 +86,21 @@ impl<B: Backend> Call<'_, B> {
     }
 }
 
+/// What the bandwidth of an operation, its bytes over its time, is multiplied by so that it can be held
+/// against the bandwidth of the links, whatever the number of ranks.
+///
+/// # Source
+///
+/// NVIDIA, nccl-tests, `doc/PERFORMANCE.md`, and the functions `..GetBw` of `src/`, which have gather and
+/// scatter too.
+pub fn bus_factor(operation: Operation, num_ranks: u32) -> f64 {
+    match operation {
+        Operation::Collective(collective) => collective.volume_factor(num_ranks),
+        Operation::Gather | Operation::Scatter => Collective::AllGather.volume_factor(num_ranks),
+        Operation::Reduce => 1.0,
+    }
+}
+
 /// What the rank at `position` of `num_ranks` sends in an operation on a buffer of `bytes`, by the
 /// algorithms that [`Communicator`] states. The root is at position 0; `bytes` divide by the ranks.
 pub fn planned_bytes(operation: Operation, position: u32, num_ranks: u32, bytes: Bytes) -> Bytes {

@@ -6,9 +6,9 @@ use ir::cluster::{MeasuredCollective, NetworkLevel};
 use ir::collective::Collective;
 use ir::units::{BytesPerSecond, Seconds};
 use traces::collectives::Operation;
+use traces::statistics::{Fit, Sample, fit};
 
 use super::timing::Row;
-use crate::statistics::{Fit, Sample, fit};
 
 /// A level that fits rows, and how well.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,13 +45,13 @@ const FASTEST: f64 = 1e30;
 /// measured collective what was measured. Each collective has its own three numbers; those of the level are
 /// fitted to all of them together.
 pub fn fit_level(name: &str, ranks: Option<u32>, rows: &[Row]) -> Option<FittedLevel> {
-    let mut by_kind: BTreeMap<Collective, Vec<Sample>> = BTreeMap::new();
+    let mut by_kind: BTreeMap<Collective, Vec<Sample<3>>> = BTreeMap::new();
     for row in rows {
         if let Operation::Collective(kind) = row.operation {
             by_kind.entry(kind).or_default().push(sample(kind, row));
         }
     }
-    let all: Vec<Sample> = by_kind.values().flatten().cloned().collect();
+    let all: Vec<Sample<3>> = by_kind.values().flatten().cloned().collect();
     if all.is_empty() {
         return None;
     }
@@ -86,13 +86,17 @@ pub fn fit_level(name: &str, ranks: Option<u32>, rows: &[Row]) -> Option<FittedL
     Some(FittedLevel { level, errors })
 }
 
-fn sample(kind: Collective, row: &Row) -> Sample {
+fn sample(kind: Collective, row: &Row) -> Sample<3> {
     let (steps, volume) = (kind.steps(row.num_ranks), kind.volume_factor(row.num_ranks));
-    Sample { quantities: vec![1.0, steps, volume * row.bytes.as_f64()], time: row.quartile.get() }
+    Sample {
+        quantities: [1.0, steps, volume * row.bytes.as_f64()],
+        known: 0.0,
+        time: row.quartile.get(),
+    }
 }
 
 /// Start and latency in seconds, and bandwidth in bytes per second where bytes cost anything.
-fn numbers(fit: &Fit) -> (f64, f64, Option<f64>) {
-    let bandwidth = Some(fit.costs[2]).filter(|cost| *cost > 0.0);
-    (fit.costs[0], fit.costs[1], bandwidth.map(|cost| (1.0 / cost).clamp(SLOWEST, FASTEST)))
+fn numbers(fit: &Fit<3>) -> (f64, f64, Option<f64>) {
+    let [start, latency, each] = fit.costs;
+    (start, latency, (each > 0.0).then(|| (1.0 / each).clamp(SLOWEST, FASTEST)))
 }

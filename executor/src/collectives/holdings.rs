@@ -57,18 +57,15 @@ pub fn show<B: Backend>(
     let [had, has] =
         [had, has].map(|ranks| ranks.iter().map(Array::to_f64).collect::<Vec<Vec<f64>>>());
     check(&contents, &has)?;
-    let is_reduction = matches!(
-        operation,
-        Operation::Reduce
-            | Operation::Collective(
-                ir::collective::Collective::AllReduce | ir::collective::Collective::ReduceScatter
-            )
-    );
     let named = |ranks: &[Vec<f64>], sums: bool| {
         let rank = |slots: &Vec<f64>| slots.iter().map(|it| name(&contents, *it, sums)).collect();
         ranks.iter().map(rank).collect()
     };
-    Ok(Some(Shown { operation, before: named(&had, false), after: named(&has, is_reduction) }))
+    Ok(Some(Shown {
+        operation,
+        before: named(&had, false),
+        after: named(&has, operation.is_reduction()),
+    }))
 }
 
 /// What a rank has in each slot, where its array has the slots that are filled; no number in the others.

@@ -5,7 +5,6 @@
 //! the slots of each rank's buffer. Ranks are given the pieces' numbers, and what they end with is held
 //! against the numbers of the pieces that they must have.
 
-mod bandwidth;
 mod call;
 mod contents;
 mod error;
@@ -13,11 +12,10 @@ mod fitting;
 mod holdings;
 mod timing;
 
-pub use bandwidth::bus_factor;
-pub use call::{Call, planned_bytes};
+pub use call::{Call, bus_factor, planned_bytes};
 pub use contents::{Contents, Numbers};
 pub use error::CollectiveError;
 pub use fitting::{FittedLevel, KindError, fit_level};
 pub use holdings::{Shown, show};
-pub(crate) use timing::synchronize;
+pub(crate) use timing::gather;
 pub use timing::{Plan, Row, Sizes, groups, time};

@@ -1,19 +1,21 @@
 //! How long collectives take.
 
+use std::cell::Cell;
+
 use burn::tensor::backend::Backend;
+use ir::collective::Collective;
 use ir::units::{Bytes, Seconds};
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use traces::collectives::Operation;
 use traces::timeline::Stream;
 
-use super::call::{Call, planned_bytes};
+use super::call::{Call, bus_factor, planned_bytes};
 use super::contents::{Contents, Numbers};
 use super::error::CollectiveError;
 use crate::array::{Element, ElementExt};
-use crate::clock::now;
-use crate::communicator::{Communicator, Group, Reduction};
-use crate::failure::unless_failed;
-use crate::statistics::{LOWER_QUARTILE, MEDIAN, quantile};
+use crate::communicator::{CommunicationError, Communicator, Group, Reduction, Traffic};
+use crate::measure::{Measured, Repeats, Times, measure};
 use crate::training::gather_text;
 
 /// What is timed, and how often.
@@ -50,40 +52,57 @@ impl Sizes {
     }
 }
 
-/// An operation on a buffer of one size, as it was measured.
-#[derive(Clone, Debug, PartialEq)]
+/// An operation on a buffer of one size, as it was measured, and as it stands in the JSON of `executor collectives`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The operation.
+    #[serde(serialize_with = "as_text", deserialize_with = "from_text")]
     pub operation: Operation,
     /// Ranks of a group.
     pub num_ranks: u32,
     /// Groups that acted at once.
     pub num_groups: u32,
     /// The whole buffer, as [`ir::collective::Collective`] counts it.
+    #[serde(rename = "size_bytes")]
     pub bytes: Bytes,
     /// Elements that nccl-tests would name: those of the buffer, or of a slot of it where ranks have slots.
     pub count: u64,
     /// The median over the calls of the time on the slowest rank.
+    #[serde(rename = "time_seconds")]
     pub median: Seconds,
     /// The lower quartile: what it takes while the machine does little else.
+    #[serde(rename = "lower_quartile_seconds")]
     pub quartile: Seconds,
     /// The least.
+    #[serde(rename = "least_seconds")]
     pub least: Seconds,
     /// Elements with another number than they must have, over all ranks.
     pub num_wrong: u64,
     /// What each rank sent in a call.
+    #[serde(rename = "sent_bytes_by_rank")]
     pub sent: Vec<Bytes>,
     /// What each rank was to send.
+    #[serde(rename = "planned_bytes_by_rank")]
     pub planned: Vec<Bytes>,
 }
 
-/// What a rank tells of a measurement.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands fields over so")]
+fn as_text<S: Serializer>(operation: &Operation, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(operation)
+}
+
+fn from_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Operation, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    Operation::named(&text).ok_or_else(|| D::Error::custom(format!("no operation `{text}`")))
+}
+
+/// What a rank found.
 #[derive(Debug, Serialize, Deserialize)]
-struct Told {
-    seconds: Vec<f64>,
+struct RankReport {
+    times: Times,
     num_wrong: u64,
-    sent: u64,
-    planned: u64,
+    sent: Bytes,
+    planned: Bytes,
 }
 
 /// All ranks in groups of `size`, whose members lie `stride` apart. `size stride` divides `num_ranks`.
@@ -117,52 +136,34 @@ pub fn time<B: Backend>(
     let num_slots = u64::from(contents.num_slots());
     let length = (bytes.get() / num_slots / plan.element.num_bytes()).max(1);
     let bytes = Bytes::new(length * num_slots * plan.element.num_bytes());
-    let told = {
-        let world = Group::new((0..communicator.num_ranks()).collect::<Vec<_>>());
-        let length = length as usize;
-        let given = contents.given::<B>(position, length, plan.element, device);
-        let (operation, reduction) = (plan.operation, plan.reduction);
-        let call = Call { communicator, group, operation, reduction };
-        let mut seconds = Vec::new();
-        let (mut sent, mut num_wrong) = (0, 0);
-        for nth in 0..plan.warm_ups + plan.iterations {
-            let given = given.clone();
-            communicator.barrier(&world, Stream::Host)?;
-            let before = communicator.traffic();
-            let start = now();
-            let result = call.run(given)?;
-            synchronize::<B>(device);
-            let time = start.elapsed();
-            sent = communicator.traffic().since(&before).total().get();
-            if nth >= plan.warm_ups {
-                seconds.push(time.as_secs_f64());
-            }
-            if nth + 1 == plan.warm_ups + plan.iterations {
-                num_wrong = contents.num_wrong(position, length, result.as_ref());
-            }
-        }
-        let planned = planned_bytes(operation, position, num_ranks, bytes).get();
-        Told { seconds, num_wrong, sent, planned }
+    let world = Group::new((0..communicator.num_ranks()).collect::<Vec<_>>());
+    let (operation, reduction) = (plan.operation, plan.reduction);
+    let given = contents.given::<B>(position, length as usize, plan.element, device);
+    let call = Call { communicator, group, operation, reduction };
+    let before = Cell::new(Traffic::default());
+    let ready = || {
+        communicator.barrier(&world, Stream::Host)?;
+        before.set(communicator.traffic());
+        Ok::<_, CommunicationError>(())
     };
-    let text = serde_json::to_string(&told).expect("numbers print as JSON");
-    let Some(texts) = gather_text(communicator, &text, device)? else { return Ok(None) };
-    let ranks = texts.iter().enumerate().map(|(rank, text)| {
-        serde_json::from_str(text)
-            .map_err(|error| CollectiveError::Garbled { rank, message: error.to_string() })
-    });
-    let ranks: Vec<Told> = ranks.collect::<Result<_, _>>()?;
-    let slowest = |nth: usize| {
-        ranks.iter().filter_map(|rank| rank.seconds.get(nth)).copied().fold(0.0, f64::max)
+    let repeats = Repeats { warm_ups: plan.warm_ups, times: plan.iterations, in_a_row: 1 };
+    let Measured { times, last } =
+        measure::<B, _, _>(device, repeats, ready, || call.run(given.clone()))?;
+    let report = RankReport {
+        times,
+        num_wrong: contents.num_wrong(position, length as usize, last.as_ref()),
+        sent: communicator.traffic().since(&before.take()).total(),
+        planned: planned_bytes(operation, position, num_ranks, bytes),
     };
-    let times: Vec<f64> = (0..plan.iterations as usize).map(slowest).collect();
+    let Some(ranks) = gather(communicator, &report, device)? else { return Ok(None) };
+    let times: Vec<Times> = ranks.iter().map(|rank| rank.times.clone()).collect();
+    let times = Times::slowest(&times);
     let has_slots = matches!(
         plan.operation,
         Operation::Gather
             | Operation::Scatter
             | Operation::Collective(
-                ir::collective::Collective::AllGather
-                    | ir::collective::Collective::ReduceScatter
-                    | ir::collective::Collective::AllToAll
+                Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll
             )
     );
     Ok(Some(Row {
@@ -171,18 +172,28 @@ pub fn time<B: Backend>(
         num_groups: groups.len() as u32,
         bytes,
         count: if has_slots { length } else { length * num_slots },
-        median: Seconds::new(quantile(&times, MEDIAN)),
-        quartile: Seconds::new(quantile(&times, LOWER_QUARTILE)),
-        least: Seconds::new(quantile(&times, 0.0)),
+        median: Seconds::new(times.median()),
+        quartile: Seconds::new(times.lower_quartile()),
+        least: Seconds::new(times.least()),
         num_wrong: ranks.iter().map(|rank| rank.num_wrong).sum(),
-        sent: ranks.iter().map(|rank| Bytes::new(rank.sent)).collect(),
-        planned: ranks.iter().map(|rank| Bytes::new(rank.planned)).collect(),
+        sent: ranks.iter().map(|rank| rank.sent).collect(),
+        planned: ranks.iter().map(|rank| rank.planned).collect(),
     }))
 }
 
-/// Waits until the device has done all that it was given.
-pub(crate) fn synchronize<B: Backend>(device: &B::Device) {
-    unless_failed(B::sync(device));
+/// The reports of all ranks, on rank 0.
+pub(crate) fn gather<B: Backend, T: Serialize + DeserializeOwned>(
+    communicator: &dyn Communicator<B>,
+    report: &T,
+    device: &B::Device,
+) -> Result<Option<Vec<T>>, CollectiveError> {
+    let text = serde_json::to_string(report).expect("numbers print as JSON");
+    let Some(texts) = gather_text(communicator, &text, device)? else { return Ok(None) };
+    let ranks = texts.iter().enumerate().map(|(rank, text)| {
+        serde_json::from_str(text)
+            .map_err(|error| CollectiveError::Garbled { rank, message: error.to_string() })
+    });
+    ranks.collect::<Result<_, _>>().map(Some)
 }
 
 impl Row {
@@ -191,9 +202,9 @@ impl Row {
         self.bytes.as_f64() / self.median.get()
     }
 
-    /// The same as [`bus_factor`](super::bus_factor) has it.
+    /// The same as [`bus_factor`] has it.
     pub fn bus_bandwidth(&self) -> f64 {
-        self.algorithm_bandwidth() * super::bandwidth::bus_factor(self.operation, self.num_ranks)
+        self.algorithm_bandwidth() * bus_factor(self.operation, self.num_ranks)
     }
 }
 

@@ -94,6 +94,42 @@ pub struct Parts {
     pub settings: Settings,
 }
 
+impl Parts {
+    /// A model under a layout, with stages as even as can be, the first ones larger. Adapters and the like are left to
+    /// be added.
+    ///
+    /// # Errors
+    ///
+    /// [`ProgramError`] where the model cannot be read, or the schedule not be made.
+    pub fn even(
+        description: String,
+        model_name: &str,
+        options: GraphOptions,
+        layout: LayoutSpec,
+        [global_batch_size, sequence_length]: [u64; 2],
+        settings: Settings,
+    ) -> Result<Self, ProgramError> {
+        let [p, m, v] = [layout.pipeline_parallel, layout.num_micro_batches, layout.virtual_stages];
+        let schedule = generate(layout.schedule, p, m, v)?;
+        let graph = Model::from_json(&description, model_name)?;
+        let graph = graph.graph(options).map_err(AdapterError::from)?;
+        let (stages, blocks) = (schedule.num_stages() as usize, graph.num_blocks());
+        let size = |stage| blocks / stages + usize::from(stage < blocks % stages);
+        Ok(Self {
+            description,
+            options,
+            adapters: None,
+            model_name: model_name.to_owned(),
+            layout,
+            schedule,
+            stage_sizes: (0..stages).map(size).collect(),
+            sequence_length: if graph.has_sequence() { sequence_length } else { 1 },
+            global_batch_size,
+            settings,
+        })
+    }
+}
+
 impl Program {
     /// The program of a plan.
     ///

@@ -36,6 +36,16 @@ impl Operation {
         Self::Collective(SendReceive),
     ];
 
+    /// The operation with a name, as it is printed.
+    pub fn named(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.to_string() == text)
+    }
+
+    /// Whether buffers of several ranks are combined.
+    pub const fn is_reduction(self) -> bool {
+        matches!(self, Self::Reduce | Self::Collective(AllReduce | ReduceScatter))
+    }
+
     /// Buffers of `num_ranks` ranks before it.
     pub fn before(self, num_ranks: u32) -> Holdings {
         Holdings::new(num_ranks, self.num_slots(num_ranks), |rank, slot| {

@@ -10,6 +10,7 @@ use cost_models::residuals::PAIRED_REST;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use simulator::normal_deviates;
+use traces::statistics::quantile;
 
 use super::found::{Found, with_step};
 use crate::problem::{Problem, stacks};
@@ -81,11 +82,9 @@ impl Ensemble {
     /// above, and holds `share` of all.
     pub(super) fn saving(&self, share: f64) -> [f64; 2] {
         let [first, second, ..] = self.logs.as_slice() else { return [0.0; 2] };
-        let mut saved: Vec<f64> =
+        let saved: Vec<f64> =
             first.iter().zip(second).map(|(one, other)| -(other - one).exp_m1()).collect();
-        saved.sort_by(f64::total_cmp);
-        let at = |share: f64| saved[((saved.len() - 1) as f64 * share).round() as usize];
-        [at((1.0 - share) / 2.0), at(f64::midpoint(1.0, share))]
+        [(1.0 - share) / 2.0, f64::midpoint(1.0, share)].map(|share| quantile(&saved, share))
     }
 
     fn least(&self, draw: usize) -> f64 {

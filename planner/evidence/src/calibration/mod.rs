@@ -6,7 +6,6 @@
 //! least squares, again about the new constants. One step moves the constants that it depends on most; those that none
 //! of the steps depends on stay.
 
-mod line;
 pub mod network;
 pub mod profile;
 mod solve;

@@ -18,8 +18,8 @@ use cost_models::{Group, Network};
 use ir::cluster::{Cluster, MeasuredCollective, MeasuredTime};
 use ir::collective::Collective;
 use ir::units::{Bytes, BytesPerSecond, Seconds};
+use traces::statistics::{Fit, Sample, fit};
 
-use super::line::{Fit, Sample, fit};
 use crate::measured::nccl_tests::{NcclRow, NcclRun};
 
 /// A cluster whose network was refitted.
@@ -240,8 +240,8 @@ fn fitted(cluster: &Cluster, placed: &[Placed]) -> Cluster {
 const ROUNDS: usize = 6;
 
 /// What each row's time grows with, by the model: once, by its steps, and by what a rank sends.
-fn samples(tables: &[&Placed]) -> Vec<Sample> {
-    let of_table = |table: &&Placed| -> Vec<Sample> {
+fn samples(tables: &[&Placed]) -> Vec<Sample<3>> {
+    let of_table = |table: &&Placed| -> Vec<Sample<3>> {
         let Placed { collective, group, .. } = **table;
         let (steps, volume) = (collective.steps(group.size), collective.volume_factor(group.size));
         let sample = |row: &NcclRow| Sample {
@@ -255,7 +255,7 @@ fn samples(tables: &[&Placed]) -> Vec<Sample> {
 }
 
 /// The line of tables of one size of group, by which start and steps cannot be told apart: with the start that is known.
-fn with_start(start: Seconds, tables: &[&Placed]) -> Fit {
+fn with_start(start: Seconds, tables: &[&Placed]) -> Fit<3> {
     let mut samples = samples(tables);
     for sample in &mut samples {
         (sample.quantities[0], sample.known) = (0.0, start.get().min(sample.time));
@@ -270,8 +270,8 @@ fn samples_over_nodes(
     network: &Network,
     bandwidth: BytesPerSecond,
     tables: &[&Placed],
-) -> Vec<Sample> {
-    let of_table = |table: &&Placed| -> Vec<Sample> {
+) -> Vec<Sample<3>> {
+    let of_table = |table: &&Placed| -> Vec<Sample<3>> {
         let Placed { collective, group, crossed: Crossed { below, members, .. }, .. } = **table;
         let steps = collective.steps(members.div_ceil(below));
         let [n, inside, all] = [group.size, below, members].map(f64::from);
@@ -295,7 +295,7 @@ fn samples_over_nodes(
 }
 
 /// Start and latency, and bandwidth where bytes cost anything.
-fn numbers(line: &Fit) -> (Seconds, Seconds, Option<BytesPerSecond>) {
+fn numbers(line: &Fit<3>) -> (Seconds, Seconds, Option<BytesPerSecond>) {
     let [start, latency, each] = line.costs;
     let bandwidth = (each > 0.0).then(|| (1.0 / each).clamp(SLOWEST, FASTEST));
     let seconds = |time| Seconds::new(rounded(time));

@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 
 use ir::collective::Collective;
 use ir::units::{Bytes, Seconds};
+use traces::statistics::{MEDIAN, quantile};
 
 /// A table: one test on one set of ranks.
 #[derive(Clone, Debug, PartialEq)]
@@ -324,9 +325,8 @@ impl Table {
             let other = || NcclError::OtherTest { line, test: test.to_owned() };
             return known.map(|(_, collective)| *collective).ok_or_else(other);
         }
-        let mut factors = self.factors.clone();
-        factors.sort_by(f64::total_cmp);
-        let factor = factors.get(factors.len() / 2).copied();
+        let has_factors = !self.factors.is_empty();
+        let factor = has_factors.then(|| quantile(&self.factors, MEDIAN));
         let num_ranks = self.head.by_rank.len() as u32;
         let fits = |kind: Collective| {
             let is_reduced = matches!(kind, Collective::AllReduce | Collective::ReduceScatter);

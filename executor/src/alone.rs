@@ -1,0 +1,52 @@
+//! One rank that trains a model on the text that comes with the program: what measurements of training run.
+
+use std::sync::Arc;
+
+use ir::layout::LayoutSpec;
+use ir::model::GraphOptions;
+use ir::plan::Optimizer;
+
+use crate::array::Element;
+use crate::batches::Source;
+use crate::communicator::local;
+use crate::data::{Samples, Sampling, Tokens};
+use crate::ops::Kernels;
+use crate::parameters::LocalParameter;
+use crate::program::{Parts, Program, ProgramError};
+use crate::rank::{Rank, RunError};
+use crate::settings::{LearningRate, Settings};
+
+/// A program of one rank, whose steps are `batch` sequences.
+pub(crate) fn program(
+    description: String,
+    name: &str,
+    [batch, sequence_length]: [u64; 2],
+    compute: Element,
+    learning_rate: f64,
+) -> Result<Program, ProgramError> {
+    let layout = LayoutSpec { micro_batch_size: batch as u32, ..LayoutSpec::ONE_RANK };
+    let settings = Settings {
+        schedule: LearningRate::constant(learning_rate),
+        ..Settings::usual(Optimizer::AdamW, compute)
+    };
+    let sizes = [batch, sequence_length];
+    let options = GraphOptions::default();
+    Program::new(Parts::even(description, name, options, layout, sizes, settings)?)
+}
+
+/// The rank that trains it, beginning with these values.
+pub(crate) fn rank<B: Kernels>(
+    program: Program,
+    device: &B::Device,
+    values: impl Fn(&LocalParameter) -> Vec<f64>,
+) -> Result<Rank<B>, RunError> {
+    let sampling = Sampling {
+        sequence_length: program.sequence_length,
+        vocab_size: program.vocab_size().expect("the models of measurements take tokens"),
+        seed: 0,
+    };
+    let source = Source::Tokens(Samples::new(Tokens::built_in(), sampling)?);
+    let communicator = local::communicators::<B>(1, std::slice::from_ref(device)).swap_remove(0);
+    let values = |parameter: &LocalParameter| Ok::<_, RunError>(values(parameter));
+    Rank::new(Arc::new(program), Arc::new(source), communicator, device.clone(), values)
+}

@@ -79,13 +79,14 @@ impl<B: Kernels> Compressor<B> {
 
         let mut sum = vec![0.0; len];
         if self.is_reducible() {
-            let numbers = communicator.all_reduce(group, Stream::Data, numbers, Reduction::Sum)?;
+            let numbers =
+                communicator.on(group, Stream::Data).all_reduce(numbers, Reduction::Sum)?;
             let all = Code { numbers: numbers.to_f64(), bytes: Vec::new() };
             sum = decode(self.compression, &all, len, key);
         } else {
             let bytes = Array::from_bytes(own.bytes.clone(), &[own.bytes.len()], &device);
-            let numbers = communicator.all_gather(group, Stream::Data, numbers)?;
-            let bytes = communicator.all_gather(group, Stream::Data, bytes)?;
+            let numbers = communicator.on(group, Stream::Data).all_gather(numbers, None)?;
+            let bytes = communicator.on(group, Stream::Data).all_gather(bytes, None)?;
             for (numbers, bytes) in numbers.into_iter().zip(bytes) {
                 let bytes = bytes.into_data().to_vec().expect("bytes are bytes");
                 let code = Code { numbers: numbers.to_f64(), bytes };

@@ -8,7 +8,7 @@ use ir::schedule::{Action, ActionKind};
 use traces::timeline::{Activity, Side, Stream};
 
 use crate::array::Array;
-use crate::communicator::{CommunicationError, Pending, Queue};
+use crate::communicator::{CommunicationError, JobHandle, Queue};
 use crate::lock::lock;
 use crate::ops::Kernels;
 use crate::recorder::Recorder;
@@ -43,7 +43,7 @@ pub(crate) struct Host<B: Kernels> {
     inward: Queue,
     gradients: Arc<Mutex<BTreeMap<usize, HostArray>>>,
     /// Gradients on their way.
-    copying: Mutex<Vec<Pending<()>>>,
+    copying: Mutex<Vec<JobHandle<()>>>,
 }
 
 impl<B: Kernels> Host<B> {
@@ -59,13 +59,13 @@ impl<B: Kernels> Host<B> {
     }
 
     /// Starts to copy an array to the host.
-    pub(crate) fn to_host(&self, array: Array<B>, action: Action) -> Pending<HostArray> {
+    pub(crate) fn to_host(&self, array: Array<B>, action: Action) -> JobHandle<HostArray> {
         let recorder = Arc::clone(&self.recorder);
         self.outward.start(move || Ok(copied_to_host(&recorder, array, action)))
     }
 
     /// Starts to copy an array to the device.
-    pub(crate) fn to_device(&self, array: HostArray, kind: ActionKind) -> Pending<Array<B>> {
+    pub(crate) fn to_device(&self, array: HostArray, kind: ActionKind) -> JobHandle<Array<B>> {
         let (recorder, device) = (Arc::clone(&self.recorder), self.device.clone());
         let action = of_no_micro_batch(kind);
         self.inward.start(move || Ok(copied_to_device(&recorder, array, &device, action)))
@@ -74,12 +74,12 @@ impl<B: Kernels> Host<B> {
     /// Starts to copy arrays back to the device, once they have come to the host.
     pub(crate) fn bring_back(
         &self,
-        arrays: Vec<Pending<HostArray>>,
+        arrays: Vec<JobHandle<HostArray>>,
         action: Action,
-    ) -> Pending<Vec<Array<B>>> {
+    ) -> JobHandle<Vec<Array<B>>> {
         let (recorder, device) = (Arc::clone(&self.recorder), self.device.clone());
         self.inward.start(move || {
-            let back = |it: Pending<HostArray>| {
+            let back = |it: JobHandle<HostArray>| {
                 Ok(copied_to_device(&recorder, it.wait()?, &device, action))
             };
             arrays.into_iter().map(back).collect()

@@ -8,7 +8,7 @@ use traces::statistics::{LOWER_QUARTILE, MEDIAN, quantile};
 use traces::timeline::Stream;
 
 use crate::clock::now;
-use crate::communicator::{CommunicationError, Communicator, Group};
+use crate::communicator::{CommunicationError, Communicator};
 use crate::failure::unless_failed;
 
 /// How often something is done.
@@ -110,7 +110,7 @@ pub(crate) fn together<B: Backend, T, E: From<CommunicationError>>(
     repeats: Repeats,
     run: impl FnMut() -> Result<T, E>,
 ) -> Result<Measured<T>, E> {
-    let world = Group::new((0..communicator.num_ranks()).collect::<Vec<_>>());
-    let ready = || Ok(communicator.barrier(&world, Stream::Host)?);
+    let world = communicator.world();
+    let ready = || Ok(communicator.on(&world, Stream::Host).barrier()?);
     measure::<B, _, E>(device, repeats, ready, run)
 }

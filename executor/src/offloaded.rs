@@ -4,7 +4,7 @@ use ir::schedule::Action;
 
 use crate::array::Array;
 use crate::block::Value;
-use crate::communicator::{CommunicationError, Pending};
+use crate::communicator::{CommunicationError, JobHandle};
 use crate::host::{Host, HostArray};
 use crate::ops::Kernels;
 
@@ -18,8 +18,8 @@ pub(crate) struct OffloadedInputs<B: Kernels> {
 }
 
 enum Copies<B: Kernels> {
-    ToHost(Vec<Pending<HostArray>>),
-    Back(Pending<Vec<Array<B>>>),
+    ToHost(Vec<JobHandle<HostArray>>),
+    Back(JobHandle<Vec<Array<B>>>),
 }
 
 impl<B: Kernels> OffloadedInputs<B> {
@@ -42,7 +42,7 @@ impl<B: Kernels> OffloadedInputs<B> {
     /// Waits until they are on the host.
     pub(crate) fn settle(&self) {
         if let Copies::ToHost(copies) = &self.copies {
-            copies.iter().for_each(Pending::settle);
+            copies.iter().for_each(JobHandle::settle);
         }
     }
 
@@ -73,7 +73,7 @@ impl<B: Kernels> OffloadedInputs<B> {
     /// Bytes on the device, and on the host.
     pub(crate) fn num_bytes(&self) -> [u64; 2] {
         match &self.copies {
-            Copies::ToHost(copies) if copies.iter().all(Pending::is_done) => [0, self.num_bytes],
+            Copies::ToHost(copies) if copies.iter().all(JobHandle::is_done) => [0, self.num_bytes],
             _ => [self.num_bytes, self.num_bytes],
         }
     }

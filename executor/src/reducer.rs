@@ -10,7 +10,7 @@ use traces::timeline::{Activity, Stream};
 
 use crate::array::Array;
 use crate::communicator::{
-    Arriving, CommunicationError, Communicator, Group, Pending, Queue, Reduction,
+    CollectiveCall, CommunicationError, Communicator, Group, InFlight, JobHandle, Queue, Reduction,
 };
 use crate::compression::Compressor;
 use crate::host::{Host, Placed};
@@ -25,16 +25,13 @@ struct InBucket<B: Kernels> {
     gradient: Array<B>,
 }
 
-/// A reduction that has been started: its units, and their sums.
-type Started<B> = (Vec<usize>, Pending<Sums<B>>);
-
 /// Weights that are gathered: those of each array of a unit.
-pub(crate) type Gathering<B> = Pending<Arriving<Vec<Array<B>>>>;
+pub(crate) type Gathering<B> = JobHandle<InFlight<Vec<Array<B>>>>;
 
 /// Sums of gradients.
 enum Sums<B: Kernels> {
     /// One after the other, of these lengths.
-    Together(Arriving<Array<B>>, Vec<usize>),
+    Together(InFlight<Array<B>>, Vec<usize>),
     /// One by one, where they come to this rank.
     Each(Vec<Option<Array<B>>>),
 }
@@ -82,7 +79,8 @@ pub(crate) struct Reducer<B: Kernels> {
     exchange: Arc<Exchange<B>>,
     bucket: Vec<InBucket<B>>,
     bucket_replicas: Option<Replicas>,
-    started: VecDeque<Started<B>>,
+    /// Reductions in flight: their units, and the sums.
+    in_flight: VecDeque<(Vec<usize>, JobHandle<Sums<B>>)>,
     /// Where sums go that are not kept on the device.
     host: Option<Arc<Host<B>>>,
 }
@@ -106,7 +104,7 @@ impl<B: Kernels> Reducer<B> {
             exchange: Arc::new(Exchange::new(settings.replication, settings.seed)),
             bucket: Vec::new(),
             bucket_replicas: None,
-            started: VecDeque::new(),
+            in_flight: VecDeque::new(),
             host,
         }
     }
@@ -165,17 +163,17 @@ impl<B: Kernels> Reducer<B> {
                 }
             }
         });
-        self.started.push_back((units, pending));
+        self.in_flight.push_back((units, pending));
     }
 
     /// Does a job after all that were started before, beside what this thread goes on to do.
     fn start<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> Result<T, CommunicationError> + Send + 'static,
-    ) -> Pending<T> {
+    ) -> JobHandle<T> {
         match &self.queue {
             Some(queue) => queue.start(job),
-            None => Pending::done(job),
+            None => JobHandle::done(job()),
         }
     }
 
@@ -191,7 +189,7 @@ impl<B: Kernels> Reducer<B> {
     pub(crate) fn finish(&mut self) -> Result<Vec<(usize, Array<B>)>, CommunicationError> {
         self.flush();
         let mut sums = Vec::new();
-        while let Some((units, pending)) = self.started.pop_front() {
+        while let Some((units, pending)) = self.in_flight.pop_front() {
             let here = units.into_iter().zip(pending.wait()?.wait()?);
             sums.extend(here.filter_map(|(unit, sum)| Some((unit, sum?))));
         }
@@ -213,12 +211,15 @@ impl<B: Kernels> Reducer<B> {
             };
             let shards: Vec<Array<B>> = shards.into_iter().map(on_device).collect();
             if group.len() == 1 {
-                return Ok(Arriving::here(shards));
+                return Ok(InFlight::done(shards));
             }
             let bytes = shards.iter().map(Array::num_bytes).sum::<u64>() * group.len() as u64;
             recorder.record(Stream::Data, gathering(), bytes, || {
-                let whole = |shard| communicator.start_all_gather(&group, Stream::Data, shard);
-                Ok(Arriving::all(shards.into_iter().map(whole).collect::<Result<_, _>>()?))
+                let whole = |array| {
+                    let call = CollectiveCall::AllGather { array, dim: 0 };
+                    communicator.on(&group, Stream::Data).start(call)
+                };
+                Ok(InFlight::all(shards.into_iter().map(whole).collect::<Result<_, _>>()?))
             })
         })
     }
@@ -246,17 +247,20 @@ fn reduced<B: Kernels>(
             Array::concat((0..shards).flat_map(of_shard).collect(), 0)
         };
         recorder.record(Stream::Data, reducing(Collective::ReduceScatter), bytes, || {
-            let (group, reduction) = (&replicas.shard, Reduction::Sum);
-            communicator.start_reduce_scatter(group, Stream::Data, whole, reduction)
+            let (sizes, reduction) = (vec![whole.num_elements() / shards; shards], Reduction::Sum);
+            let call = CollectiveCall::ReduceScatter { array: whole, dim: 0, sizes, reduction };
+            communicator.on(&replicas.shard, Stream::Data).start(call)
         })?
     } else {
-        Arriving::here(Array::concat(gradients, 0))
+        InFlight::done(Array::concat(gradients, 0))
     };
     if replicas.replicate.len() > 1 {
         let bytes = bytes / shards as u64;
         sum = recorder.record(Stream::Data, reducing(Collective::AllReduce), bytes, || {
-            let group = &replicas.replicate;
-            sum.then(|sum| communicator.start_all_reduce(group, Stream::Data, sum, Reduction::Sum))
+            sum.then(|array| {
+                let call = CollectiveCall::AllReduce { array, reduction: Reduction::Sum };
+                communicator.on(&replicas.replicate, Stream::Data).start(call)
+            })
         })?;
     }
     Ok(Sums::Together(sum, lens))
@@ -289,7 +293,7 @@ fn gathered<B: Kernels>(
     let bytes = gradient.num_bytes();
     let root = group.ranks()[0];
     recorder.record(Stream::Data, reducing(Collective::SendReceive), bytes, || {
-        let all = communicator.gather(group, Stream::Data, root, gradient)?;
+        let all = communicator.on(group, Stream::Data).gather(root, gradient)?;
         Ok(all.and_then(|all| all.into_iter().reduce(|sum, next| sum + next)))
     })
 }

@@ -9,7 +9,7 @@ use traces::timeline::{Stream, Timeline};
 
 use crate::array::{Array, Element};
 use crate::clock::now;
-use crate::communicator::{CommunicationError, Communicator, Group};
+use crate::communicator::{CommunicationError, Communicator};
 use crate::ops::Kernels;
 use crate::rank::{Rank, RunError, StepResult};
 pub use crate::server::Staleness;
@@ -109,10 +109,10 @@ pub(crate) fn gather_text<B: Backend>(
     text: &str,
     device: &B::Device,
 ) -> Result<Option<Vec<String>>, CommunicationError> {
-    let world = Group::new((0..communicator.num_ranks()).collect::<Vec<_>>());
+    let world = communicator.world();
     let values: Vec<f64> = text.bytes().map(f64::from).collect();
     let array = Array::from_f64(values, &[text.len()], Element::F32, device);
-    let parts = communicator.gather(&world, Stream::Host, 0, array)?;
+    let parts = communicator.on(&world, Stream::Host).gather(0, array)?;
     let text = |part: Array<B>| {
         let bytes = part.to_f64().into_iter().map(|byte| byte as u8).collect();
         String::from_utf8(bytes).expect("a text arrives as it was sent")

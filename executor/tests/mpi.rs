@@ -68,7 +68,7 @@ fn succeed(rank: &Rank) -> Result<(), CommunicationError> {
     let queue = Queue::new("data parallel");
     let own = Arc::clone(rank);
     // Left to itself, the job still ends before its process does.
-    let _pending = queue.start(move || own.barrier(&all, Stream::Data));
+    let _pending = queue.start(move || own.on(&all, Stream::Data).barrier());
     if rank.rank() == 0 {
         println!("collectives are right on {} ranks", rank.num_ranks());
     }
@@ -94,13 +94,13 @@ fn large(rank: &Rank, all: &Group) -> Result<(), CommunicationError> {
         let largest = array.max_dim(0).to_f64();
         assert_eq!(largest, [f64::from(from + 1)]);
     }
-    rank.barrier(all, Stream::Context)
+    rank.on(all, Stream::Context).barrier()
 }
 
 fn fail(rank: &Rank, mode: &str) -> Result<(), CommunicationError> {
     let all = world(rank);
     let one = Array::ones(&[1], Element::F32, &FlexDevice);
-    rank.barrier(&all, Stream::Data)?;
+    rank.on(&all, Stream::Data).barrier()?;
     if rank.rank() + 1 == rank.num_ranks() {
         assert!(mode != "panic", "as it was told");
         if mode == "error" {
@@ -109,7 +109,7 @@ fn fail(rank: &Rank, mode: &str) -> Result<(), CommunicationError> {
         }
         return Ok(());
     }
-    rank.all_reduce(&all, Stream::Data, one, Reduction::Sum).map(drop)
+    rank.on(&all, Stream::Data).all_reduce(one, Reduction::Sum).map(drop)
 }
 
 /// Whether a rank sees the failure of the last rank; one that ends early does not fail itself, but

@@ -12,7 +12,7 @@ use super::parts::{repeated, summed};
 use super::value::{Extra, Value};
 use super::{BlockRun, Gradients, Kept, Result};
 use crate::array::Array;
-use crate::communicator::Arriving;
+use crate::communicator::InFlight;
 use crate::gradient::Gradient;
 use crate::ops::Kernels;
 use crate::ops::{activation, conv, embedding, linear, pool};
@@ -34,13 +34,13 @@ impl<B: Kernels> Default for Uses<B> {
 /// The gradient of a tensor on its way to where the tensor lies.
 struct Settling<B: Kernels> {
     settled: Option<Value<B>>,
-    moving: Vec<Arriving<Value<B>>>,
+    moving: Vec<InFlight<Value<B>>>,
 }
 
 impl<B: Kernels> Settling<B> {
     /// Whether nothing is on its way.
-    fn is_here(&self) -> bool {
-        self.moving.iter().all(Arriving::is_here)
+    fn is_done(&self) -> bool {
+        self.moving.iter().all(InFlight::is_done)
     }
 
     /// The whole gradient, if there is one.
@@ -83,7 +83,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         let nodes: Vec<OpId> = program.block.nodes().map(|node| node.id).collect();
         for id in nodes.into_iter().rev() {
             let settling = self.start_settling(id, std::mem::take(&mut uses[id.index()]))?;
-            if !settling.is_here()
+            if !settling.is_done()
                 && let Some(gradients) = &mut gradients
             {
                 self.run_deferred(&mut deferred, kept, &mut **gradients)?;

@@ -15,7 +15,7 @@ use super::routed::{Exchanged, Order, Routed, Sent};
 use super::value::{Extra, Value};
 use super::{BlockRun, Env, Gradients, Kept, Result};
 use crate::array::{Array, Element, Indices};
-use crate::communicator::Reduction;
+use crate::communicator::{CollectiveCall, Reduction};
 use crate::gradient::Gradient;
 use crate::mesh::part;
 use crate::ops::Kernels;
@@ -102,7 +102,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         for (group, stream) in [(&env.context, Stream::Context), (&env.tensor, Stream::Tensor)] {
             let shares_tokens = stream == Stream::Context || env.layout.sequence_parallel;
             if shares_tokens && group.len() > 1 {
-                counts = env.communicator.all_reduce(group, stream, counts, Reduction::Sum)?;
+                counts = env.communicator.on(group, stream).all_reduce(counts, Reduction::Sum)?;
             }
         }
         let tokens = (env.micro_batch_size * env.sequence_length) as f64;
@@ -342,7 +342,8 @@ impl<B: Kernels> Env<B> {
         for (group, stream) in [(&self.tensor, Stream::Tensor), (&self.context, Stream::Context)] {
             let shares_tokens = stream == Stream::Context || self.layout.sequence_parallel;
             if shares_tokens && group.len() > 1 {
-                all = self.communicator.start_all_gather(group, stream, all)?.wait()?;
+                let call = CollectiveCall::AllGather { array: all, dim: 0 };
+                all = self.communicator.on(group, stream).start(call)?.wait()?;
             }
         }
         let all = counts_of(&all);
@@ -384,8 +385,8 @@ impl<B: Kernels> Env<B> {
         let local = sorted.counts.num_experts() / ranks;
         let own = sorted.counts.numbers();
         let parts = own.split(0, &vec![local; ranks]);
-        let (group, shapes) = (&self.expert, vec![vec![local]; ranks]);
-        let came = self.communicator.all_to_all_shaped(group, Stream::Expert, parts, &shapes)?;
+        let (group, stream, shapes) = (&self.expert, Stream::Expert, vec![vec![local]; ranks]);
+        let came = self.communicator.on(group, stream).all_to_all(parts, Some(&shapes))?;
         let known = counts_of(&Array::concat([vec![own], came].concat(), 0));
         let (own, came) = known.split_at(local * ranks);
         let counts: Vec<usize> = own.chunks(local).map(|of_rank| of_rank.iter().sum()).collect();
@@ -401,7 +402,7 @@ impl<B: Kernels> Env<B> {
         self.recorded(Stream::Expert, Collective::AllToAll, rows.num_bytes(), || {
             let (group, stream, parts) = (&self.expert, Stream::Expert, rows.split(0, go));
             let shapes = shapes_of_rows(rows, come);
-            let came = self.communicator.all_to_all_shaped(group, stream, parts, &shapes)?;
+            let came = self.communicator.on(group, stream).all_to_all(parts, Some(&shapes))?;
             Ok(Array::concat(came, 0))
         })
     }
@@ -421,15 +422,16 @@ impl<B: Kernels> Env<B> {
         let group = &self.expert_tensor;
         let bytes = routed.rows.num_bytes() * group.len() as u64;
         let (order, parts) = self.recorded(Stream::Tensor, Collective::AllGather, bytes, || {
-            let (stream, counts) = (Stream::Tensor, routed.counts.numbers());
-            let counts = self.communicator.start_all_gather(group, stream, counts)?.wait()?;
+            let stream = Stream::Tensor;
+            let call = CollectiveCall::AllGather { array: routed.counts.numbers(), dim: 0 };
+            let counts = self.communicator.on(group, stream).start(call)?.wait()?;
             let num_experts = routed.counts.num_experts();
             let counts = counts_of(&counts);
             let counts = counts.chunks(num_experts).map(<[usize]>::to_vec).collect();
             let order = Order { counts };
             let shapes = shapes_of_rows(&routed.rows, &order.source_sizes());
             let rows = routed.rows.clone();
-            let rows = self.communicator.all_gather_shaped(group, stream, rows, &shapes)?;
+            let rows = self.communicator.on(group, stream).all_gather(rows, Some(&shapes))?;
             Ok((order, rows))
         })?;
         let rows = reordered(Array::concat(parts, 0), &order.by_expert());
@@ -443,13 +445,9 @@ impl<B: Kernels> Env<B> {
         let rows = reordered(routed.rows, &order.by_source());
         let rows =
             self.recorded(Stream::Tensor, Collective::ReduceScatter, rows.num_bytes(), || {
-                let parts = rows.split(0, &order.source_sizes());
-                self.communicator.reduce_scatter(
-                    &self.expert_tensor,
-                    Stream::Tensor,
-                    parts,
-                    Reduction::Sum,
-                )
+                let (sizes, reduction) = (order.source_sizes(), Reduction::Sum);
+                let call = CollectiveCall::ReduceScatter { array: rows, dim: 0, sizes, reduction };
+                self.communicator.on(&self.expert_tensor, Stream::Tensor).start(call)?.wait()
             })?;
         let counts = routed.sent.counts.clone();
         Ok(Routed { rows, counts, sent: routed.sent, joined: None })

@@ -89,8 +89,8 @@ impl<B: Kernels> BlockRun<'_, B> {
         if let Some(value) = kept.values.get(&key) {
             return Ok(value.clone());
         }
-        if let Some(arriving) = kept.arriving.remove(&key) {
-            let value = Value::Array(arriving.wait()?);
+        if let Some(moving) = kept.in_flight.remove(&key) {
+            let value = Value::Array(moving.wait()?);
             kept.values.insert(key, value.clone());
             return Ok(value);
         }
@@ -121,13 +121,13 @@ impl<B: Kernels> BlockRun<'_, B> {
         let source = self.program.inputs[id.index()][slot];
         let (from, to) = (self.program.placements.outputs[source.index()], self.wanted(id, slot));
         let key = (source, to);
-        if kept.values.contains_key(&key) || kept.arriving.contains_key(&key) {
+        if kept.values.contains_key(&key) || kept.in_flight.contains_key(&key) {
             return Ok(());
         }
         if let Some(Value::Array(array)) = kept.values.get(&(source, from)) {
             let tensor = &self.program.op(source).output;
-            if let Some(arriving) = self.started(array, from, to, tensor)? {
-                kept.arriving.insert(key, arriving);
+            if let Some(moving) = self.started(array, from, to, tensor)? {
+                kept.in_flight.insert(key, moving);
             }
         }
         Ok(())

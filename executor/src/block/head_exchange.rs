@@ -110,7 +110,7 @@ impl<B: Kernels> Env<B> {
                 // Heads and positions divide over the ranks: all parts are alike.
                 let shapes = vec![parts[0].shape(); count];
                 let (group, stream) = (&self.context, Stream::Context);
-                let came = self.communicator.all_to_all_shaped(group, stream, parts, &shapes)?;
+                let came = self.communicator.on(group, stream).all_to_all(parts, Some(&shapes))?;
                 Ok(Array::concat(came, joined))
             };
             arrays.into_iter().map(exchange).collect::<Result<Vec<_>>>()

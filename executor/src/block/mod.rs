@@ -29,7 +29,7 @@ use ir::schedule::Action;
 use traces::timeline::Activity;
 
 use crate::array::{Array, Element};
-use crate::communicator::{Arriving, CommunicationError, Communicator, Group};
+use crate::communicator::{CommunicationError, Communicator, Group, InFlight};
 use crate::frozen::Weight;
 use crate::gradient::Gradient;
 use crate::mesh::Place;
@@ -122,7 +122,7 @@ impl<B: Kernels> Env<B> {
 pub(crate) struct Kept<B: Kernels> {
     values: BTreeMap<Key, Value<B>>,
     /// Tensors on their way to where they are wanted.
-    arriving: BTreeMap<Key, Arriving<Array<B>>>,
+    in_flight: BTreeMap<Key, InFlight<Array<B>>>,
     extras: BTreeMap<OpId, Extra<B>>,
     /// Gradients of the outputs of operators whose weight gradients are still to be computed.
     pending: Vec<(OpId, Value<B>)>,
@@ -144,7 +144,7 @@ impl<B: Kernels> Kept<B> {
     fn new(micro_batch: SharedMicroBatch<B>) -> Self {
         Self {
             values: BTreeMap::new(),
-            arriving: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             extras: BTreeMap::new(),
             pending: Vec::new(),
             of_parameters: BTreeMap::new(),

@@ -1,6 +1,8 @@
 //! Moving tensors and gradients between the places where they lie and are wanted along the
 //! tensor-parallel axis.
 
+use std::ops::Range;
+
 use ir::collective::Collective;
 use ir::graph::{DimName, Placement, Tensor};
 use traces::timeline::{Activity, Stream};
@@ -9,7 +11,7 @@ use super::routed::Routed;
 use super::value::Value;
 use super::{BlockRun, Env, Result};
 use crate::array::Array;
-use crate::communicator::{Arriving, Group, Reduction};
+use crate::communicator::{CollectiveCall, Group, InFlight, Reduction};
 use crate::mesh::part;
 use crate::ops::Kernels;
 
@@ -63,7 +65,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         from: Placement,
         to: Placement,
         tensor: &Tensor,
-    ) -> Result<Option<Arriving<Array<B>>>> {
+    ) -> Result<Option<InFlight<Array<B>>>> {
         let env = self.env;
         let is_gather = from != to && from.moved_to(to) == Some(Collective::AllGather);
         if env.tensor.len() == 1 || !is_gather {
@@ -93,10 +95,10 @@ impl<B: Kernels> BlockRun<'_, B> {
         to: Placement,
         is_partial: bool,
         tensor: &Tensor,
-    ) -> Result<Arriving<Value<B>>> {
+    ) -> Result<InFlight<Value<B>>> {
         let env = self.env;
         if env.tensor.len() == 1 {
-            return Ok(Arriving::here(gradient));
+            return Ok(InFlight::done(gradient));
         }
         match (gradient, from.gradient_moved_back(to, is_partial)) {
             (Value::Array(array), Some(Collective::AllReduce)) => {
@@ -110,17 +112,17 @@ impl<B: Kernels> BlockRun<'_, B> {
             }
             (Value::Array(array), Some(Collective::AllToAll)) => {
                 let moved = env.all_to_all(&array, dim(tensor, to), dim(tensor, from))?;
-                Ok(Arriving::here(Value::Array(moved)))
+                Ok(InFlight::done(Value::Array(moved)))
             }
             // A shard that was gathered for use by all alike: each has the gradient of its own part.
             (Value::Array(array), _) if matches!(from, Placement::Shard(_)) && from != to => {
                 let own = env.own_part(&array, dim(tensor, from));
-                Ok(Arriving::here(Value::Array(own)))
+                Ok(InFlight::done(Value::Array(own)))
             }
             (Value::Routed(routed), collective) => {
-                self.routed_back(routed, collective).map(Arriving::here)
+                self.routed_back(routed, collective).map(InFlight::done)
             }
-            (value, _) => Ok(Arriving::here(value)),
+            (value, _) => Ok(InFlight::done(value)),
         }
     }
 
@@ -179,14 +181,14 @@ impl<B: Kernels> Env<B> {
 
     fn reduced(&self, group: &Group, array: Array<B>, reduction: Reduction) -> Result<Array<B>> {
         self.recorded(Stream::Tensor, Collective::AllReduce, array.num_bytes(), || {
-            self.communicator.all_reduce(group, Stream::Tensor, array, reduction)
+            self.communicator.on(group, Stream::Tensor).all_reduce(array, reduction)
         })
     }
 
-    fn start_all_reduce(&self, array: Array<B>) -> Result<Arriving<Array<B>>> {
+    fn start_all_reduce(&self, array: Array<B>) -> Result<InFlight<Array<B>>> {
         self.recorded(Stream::Tensor, Collective::AllReduce, array.num_bytes(), || {
-            let (group, reduction) = (&self.tensor, Reduction::Sum);
-            self.communicator.start_all_reduce(group, Stream::Tensor, array, reduction)
+            let call = CollectiveCall::AllReduce { array, reduction: Reduction::Sum };
+            self.communicator.on(&self.tensor, Stream::Tensor).start(call)
         })
     }
 
@@ -194,17 +196,12 @@ impl<B: Kernels> Env<B> {
         self.start_reduce_scatter(array, dim)?.wait()
     }
 
-    fn start_reduce_scatter(&self, array: Array<B>, dim: usize) -> Result<Arriving<Array<B>>> {
+    fn start_reduce_scatter(&self, array: Array<B>, dim: usize) -> Result<InFlight<Array<B>>> {
         self.recorded(Stream::Tensor, Collective::ReduceScatter, array.num_bytes(), || {
-            let (group, stream, reduction) = (&self.tensor, Stream::Tensor, Reduction::Sum);
-            if array.size(dim).is_multiple_of(group.len()) {
-                return self
-                    .communicator
-                    .start_reduce_scatter_along(group, stream, array, dim, reduction);
-            }
-            let parts = self.parts(&array, dim);
-            let part = self.communicator.reduce_scatter(group, stream, parts, reduction)?;
-            Ok(Arriving::here(part))
+            let sizes = self.parts(array.size(dim)).map(|part| part.len()).collect();
+            let call =
+                CollectiveCall::ReduceScatter { array, dim, sizes, reduction: Reduction::Sum };
+            self.communicator.on(&self.tensor, Stream::Tensor).start(call)
         })
     }
 
@@ -218,24 +215,26 @@ impl<B: Kernels> Env<B> {
         array: Array<B>,
         from: Placement,
         tensor: &Tensor,
-    ) -> Result<Arriving<Array<B>>> {
+    ) -> Result<InFlight<Array<B>>> {
         let bytes = array.num_bytes() * self.tensor.len() as u64;
         let dim = dim(tensor, from);
         self.recorded(Stream::Tensor, Collective::AllGather, bytes, || {
             let (group, stream) = (&self.tensor, Stream::Tensor);
             // Of all that is sharded, ranks may have different numbers of words alone.
             if from != Placement::Shard(DimName::Vocabulary) {
-                return self.communicator.start_all_gather_along(group, stream, array, dim);
+                let call = CollectiveCall::AllGather { array, dim };
+                return self.communicator.on(group, stream).start(call);
             }
-            let parts = self.communicator.all_gather(group, stream, array)?;
-            Ok(Arriving::here(Array::concat(parts, dim)))
+            let parts = self.communicator.on(group, stream).all_gather(array, None)?;
+            Ok(InFlight::done(Array::concat(parts, dim)))
         })
     }
 
     fn all_to_all(&self, array: &Array<B>, from: usize, to: usize) -> Result<Array<B>> {
         self.recorded(Stream::Tensor, Collective::AllToAll, array.num_bytes(), || {
-            let parts = self.parts(array, to);
-            let parts = self.communicator.all_to_all(&self.tensor, Stream::Tensor, parts)?;
+            let parts = self.parts(array.size(to)).map(|part| array.narrow(to, part)).collect();
+            let (group, stream) = (&self.tensor, Stream::Tensor);
+            let parts = self.communicator.on(group, stream).all_to_all(parts, None)?;
             Ok(Array::concat(parts, from))
         })
     }
@@ -246,9 +245,9 @@ impl<B: Kernels> Env<B> {
         array.narrow(dim, own)
     }
 
-    /// The parts of all tensor-parallel ranks along dimension `dim`.
-    fn parts(&self, array: &Array<B>, dim: usize) -> Vec<Array<B>> {
+    /// The parts of all tensor-parallel ranks along a dimension of a size.
+    fn parts(&self, size: usize) -> impl Iterator<Item = Range<usize>> + use<B> {
         let count = self.tensor.len();
-        (0..count).map(|index| array.narrow(dim, part(array.size(dim), count, index))).collect()
+        (0..count).map(move |index| part(size, count, index))
     }
 }

@@ -24,7 +24,7 @@ use traces::timeline::Stream;
 use crate::array::{Array, Element};
 use crate::clock::now;
 use crate::collectives::{Call, gather};
-use crate::communicator::{Communicator, Group, Reduction};
+use crate::communicator::{Communicator, Reduction};
 use crate::measure::{Repeats, synchronize, together};
 use crate::ops::Kernels;
 use crate::streams::on_one_stream;
@@ -63,13 +63,13 @@ pub fn kernel_times<B: Kernels>(
     mut observe: impl FnMut(usize, &TrainedModel),
 ) -> Result<Option<KernelTimes>, CalibrationError> {
     let mut all = samples::Samples::default();
-    let world = Group::new((0..communicator.num_ranks()).collect::<Vec<_>>());
+    let world = communicator.world();
     for (nth, model) in models::all(effort).iter().enumerate() {
         observe(nth, model);
         let mut rank = model.rank::<B>(device, precision)?;
         let (mut steps, mut laps) = (Vec::new(), Vec::new());
         for step in 0..effort.warm_ups() + effort.steps() {
-            communicator.barrier(&world, Stream::Host)?;
+            communicator.on(&world, Stream::Host).barrier()?;
             let start = now();
             let (_, found) = rank.probed_step()?;
             let whole = start.elapsed().as_secs_f64();
@@ -149,7 +149,7 @@ pub fn slowdown<B: Kernels>(
     communicator: &Arc<dyn Communicator<B>>,
     device: &B::Device,
 ) -> Result<f64, CalibrationError> {
-    let world = Group::new((0..communicator.num_ranks()).collect::<Vec<_>>());
+    let world = communicator.world();
     let size = LARGE_PRODUCT / 2;
     let matrix = Array::<B>::ones(&[size, size], Element::F32, device);
     let buffer = Array::<B>::ones(&[REDUCED.get() as usize / 4], Element::F32, device);
@@ -198,8 +198,8 @@ fn told_by_first<B: Kernels>(
     device: &B::Device,
     value: f64,
 ) -> Result<f64, CalibrationError> {
-    let world = Group::new((0..communicator.num_ranks()).collect::<Vec<_>>());
+    let world = communicator.world();
     let own = Array::from_f64(vec![value], &[1], Element::F32, device);
     let own = (communicator.rank() == 0).then_some(own);
-    Ok(communicator.broadcast(&world, Stream::Host, 0, own)?.item())
+    Ok(communicator.on(&world, Stream::Host).broadcast(0, own)?.item())
 }

@@ -10,7 +10,7 @@ use burn_cuda::CudaDevice;
 use executor::communicator::Communicator;
 use executor::communicator::nccl::cuda::NcclEngine;
 use executor::communicator::nccl::{self, Checks, Engine};
-use executor::communicator::rendezvous::{Launch, Line};
+use executor::communicator::rendezvous::{Connection, Launch};
 use executor::cuda::{Cuda, devices, free_memory, settle};
 use executor::failure::DeviceFailure;
 
@@ -154,21 +154,21 @@ fn run_nccl(
         // Nobody waits: what GPUs lack is told before what launchers say.
         Err(error) => return devices().map_err(Into::into).and(Err(error.into())),
     };
-    let line = Line::join(&launch, MEETING_TIME)?;
-    // Letters cost little beside what they protect, but not in a build that is made to be fast.
+    let connection = Connection::join(&launch, MEETING_TIME)?;
+    // Control messages cost little beside what they protect, but not in a build that is made to be fast.
     let checks = if cfg!(debug_assertions) { Checks::Reductions } else { Checks::None };
     let mut used = Vec::new();
-    let engine = |line: &Line| {
+    let engine = |connection: &Connection| {
         let devices = find_devices()?;
         let device = &devices[launch.local_rank as usize % devices.len()];
         fits(device)?;
         let nccl = NcclEngine::open(device.clone(), limit)?;
         used.push(device.clone());
-        nccl::check_versions(line, nccl.version()?)?;
-        nccl::check_devices(line, &nccl.device_id()?)?;
+        nccl::check_versions(connection, nccl.version()?)?;
+        nccl::check_devices(connection, &nccl.device_id()?)?;
         Ok((Arc::new(nccl) as Arc<dyn Engine<Cuda>>, device.clone()))
     };
-    let outcome = nccl::run(line, engine, checks, program);
+    let outcome = nccl::run(connection, engine, checks, program);
     settle(&used);
     match outcome {
         Err(failure) if failure.rank != launch.rank => Err(told_once(launch.rank, failure)),

@@ -7,7 +7,9 @@ use traces::collectives::Operation;
 use traces::timeline::Stream;
 
 use crate::array::Array;
-use crate::communicator::{CommunicationError, Communicator, Group, Reduction, Tag};
+use crate::communicator::{
+    CollectiveCall, CommunicationError, Communicator, Group, Reduction, Tag,
+};
 
 /// The stream of all calls but send-receive.
 const STREAM: Stream = Stream::Tensor;
@@ -38,41 +40,45 @@ impl<B: Backend> Call<'_, B> {
     /// If the rank has nothing where the operation takes something.
     pub fn run(&self, given: Option<Array<B>>) -> Result<Option<Array<B>>, CommunicationError> {
         let Self { communicator, group, reduction, .. } = *self;
-        let root = group.ranks()[0];
+        let (all, root) = (communicator.on(group, STREAM), group.ranks()[0]);
         let joined = |parts| Array::concat(parts, 0);
         let have = |given: Option<Array<B>>| given.expect("the rank has something to give");
         let in_parts = |given: Option<Array<B>>| self.in_parts(&have(given));
         Ok(match self.operation {
             Operation::Collective(Collective::AllReduce) => {
-                Some(communicator.all_reduce(group, STREAM, have(given), reduction)?)
+                Some(all.all_reduce(have(given), reduction)?)
             }
             Operation::Collective(Collective::AllGather) => {
-                Some(joined(communicator.all_gather(group, STREAM, have(given))?))
+                let call = CollectiveCall::AllGather { array: have(given), dim: 0 };
+                Some(all.start(call)?.wait()?)
             }
             Operation::Collective(Collective::ReduceScatter) => {
-                Some(communicator.reduce_scatter(group, STREAM, in_parts(given), reduction)?)
+                let array = have(given);
+                let sizes = self.sizes(&array);
+                let call = CollectiveCall::ReduceScatter { array, dim: 0, sizes, reduction };
+                Some(all.start(call)?.wait()?)
             }
             Operation::Collective(Collective::AllToAll) => {
-                Some(joined(communicator.all_to_all(group, STREAM, in_parts(given))?))
+                Some(joined(all.all_to_all(in_parts(given), None)?))
             }
-            Operation::Collective(Collective::Broadcast) => {
-                Some(communicator.broadcast(group, STREAM, root, given)?)
-            }
+            Operation::Collective(Collective::Broadcast) => Some(all.broadcast(root, given)?),
             Operation::Collective(Collective::SendReceive) => Some(self.pass_on(have(given))?),
-            Operation::Reduce => {
-                communicator.reduce(group, STREAM, root, have(given), reduction)?
-            }
-            Operation::Gather => communicator.gather(group, STREAM, root, have(given))?.map(joined),
+            Operation::Reduce => all.reduce(root, have(given), reduction)?,
+            Operation::Gather => all.gather(root, have(given))?.map(joined),
             Operation::Scatter => {
                 let parts = given.map(|given| self.in_parts(&given));
-                Some(communicator.scatter(group, STREAM, root, parts)?)
+                Some(all.scatter(root, parts)?)
             }
         })
     }
 
     fn in_parts(&self, array: &Array<B>) -> Vec<Array<B>> {
-        let n = self.group.len();
-        array.split(0, &vec![array.num_elements() / n; n])
+        array.split(0, &self.sizes(array))
+    }
+
+    /// Sizes of the equal parts of an array, one for each rank.
+    fn sizes(&self, array: &Array<B>) -> Vec<usize> {
+        vec![array.num_elements() / self.group.len(); self.group.len()]
     }
 
     /// Sends to the next rank of the group, and receives from the one before.

@@ -10,7 +10,7 @@ use super::call::Call;
 use super::contents::{Contents, Numbers};
 use super::error::CollectiveError;
 use crate::array::{Array, Element};
-use crate::communicator::{Communicator, Group, Reduction};
+use crate::communicator::{Communicator, Reduction};
 
 /// Two numbers closer than this, relatively, are taken for the same: results come in fp32, and pieces lie
 /// at least 1e-3 apart.
@@ -41,7 +41,7 @@ pub fn show<B: Backend>(
     reduction: Reduction,
     device: &B::Device,
 ) -> Result<Option<Shown>, CollectiveError> {
-    let world = Group::new((0..communicator.num_ranks()).collect::<Vec<_>>());
+    let world = communicator.world();
     let position = communicator.rank();
     let contents = Contents::new(operation, communicator.num_ranks(), reduction, Numbers::Telling);
     let given = contents.given::<B>(position, 1, Element::F32, device);
@@ -51,7 +51,7 @@ pub fn show<B: Backend>(
     let has = slots(&contents.after, position, result.as_ref());
     let tell = |slots: Vec<f64>| {
         let array = Array::from_f64(slots, &[contents.num_slots() as usize], Element::F32, device);
-        communicator.gather(&world, Stream::Host, 0, array)
+        communicator.on(&world, Stream::Host).gather(0, array)
     };
     let (Some(had), Some(has)) = (tell(had)?, tell(has)?) else { return Ok(None) };
     let [had, has] =

@@ -136,13 +136,13 @@ pub fn time<B: Backend>(
     let num_slots = u64::from(contents.num_slots());
     let length = (bytes.get() / num_slots / plan.element.num_bytes()).max(1);
     let bytes = Bytes::new(length * num_slots * plan.element.num_bytes());
-    let world = Group::new((0..communicator.num_ranks()).collect::<Vec<_>>());
+    let world = communicator.world();
     let (operation, reduction) = (plan.operation, plan.reduction);
     let given = contents.given::<B>(position, length as usize, plan.element, device);
     let call = Call { communicator, group, operation, reduction };
     let before = Cell::new(Traffic::default());
     let ready = || {
-        communicator.barrier(&world, Stream::Host)?;
+        communicator.on(&world, Stream::Host).barrier()?;
         before.set(communicator.traffic());
         Ok::<_, CommunicationError>(())
     };

@@ -1,14 +1,16 @@
-//! What goes wrong between ranks.
+//! Errors of communication, and failures of ranks.
 
 use std::any::Any;
 use std::fmt;
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
 
-use burn::tensor::DType;
-
+use super::collective::ArraySpec;
 use super::tag::Tag;
 use crate::failure::DeviceFailure;
+
+/// A result of communication, where no other error is named.
+pub(super) type Result<T, E = CommunicationError> = std::result::Result<T, E>;
 
 /// Why a rank did not get what it waited for.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -17,52 +19,49 @@ pub enum CommunicationError {
     /// A rank has told all to stop; the rest is a consequence.
     #[error("rank {rank} stopped the run: {cause}")]
     Stopped {
-        /// Which.
+        /// The rank.
         rank: u32,
-        /// What it said.
+        /// Its message.
         cause: String,
     },
     /// A rank's process has gone without a word: it was killed, or cannot be reached any more.
-    #[error("{}", lost(*rank))]
+    #[error("rank {rank} is lost: {}", LOST)]
     Lost {
-        /// Which.
+        /// The rank.
         rank: u32,
     },
     /// A rank has ended before its part was done.
     #[error("rank {rank} has ended, but rank {waiting} still needs it for {tag}")]
     Gone {
-        /// Which.
+        /// The rank.
         rank: u32,
         /// The rank that says so.
         waiting: u32,
-        /// What it was needed for.
+        /// The message for which it was needed.
         tag: Tag,
     },
     /// Ranks reduce arrays that are not alike.
     #[error(
-        "rank {rank} has an array of {element:?} and shape {shape:?} to reduce, but rank {other} has one \
-         of {other_element:?} and shape {other_shape:?}"
+        "rank {rank} has an array of {:?} and shape {:?} to reduce, but rank {other} has one of {:?} and \
+         shape {:?}",
+        spec.element, spec.shape, other_spec.element, other_spec.shape
     )]
     Mismatch {
         /// The rank that says so.
         rank: u32,
-        /// Its element type.
-        element: DType,
-        /// Its shape.
-        shape: Vec<usize>,
+        /// Its array.
+        spec: ArraySpec,
         /// The other rank.
         other: u32,
-        /// The other's element type.
-        other_element: DType,
-        /// The other's shape.
-        other_shape: Vec<usize>,
+        /// The other's array.
+        other_spec: ArraySpec,
     },
     /// A job of a queue panicked.
     #[error("a job of queue `{queue}` panicked: {message}")]
     Panicked {
         /// The queue.
         queue: String,
-        /// What it said.
+        /// Its message.
         message: String,
     },
     /// Ranks do not call the same.
@@ -72,7 +71,7 @@ pub enum CommunicationError {
     Confused {
         /// The rank that says so.
         rank: u32,
-        /// What it waited for.
+        /// The messages for which it waited.
         tag: Tag,
         /// The kind of message that was next in its order.
         expected: &'static str,
@@ -86,19 +85,19 @@ pub enum CommunicationError {
     Library {
         /// The function.
         call: &'static str,
-        /// What the library says.
+        /// The library's message.
         message: String,
     },
     /// A call to the library does not end.
     #[error(
-        "`{call}` of {clique} has not ended after {seconds} s: a rank does not come, or its links stall\nhint: the \
+        "`{call}` of {communicator} has not ended after {seconds} s: a rank does not come, or its links stall\nhint: the \
          log of the rank that is missing says why; `--communication-timeout` sets the limit"
     )]
     Stalled {
         /// The function.
         call: &'static str,
         /// Whose call it is.
-        clique: String,
+        communicator: String,
         /// The limit.
         seconds: f64,
     },
@@ -130,10 +129,6 @@ pub enum CommunicationError {
 
 const LOST: &str = "its process was killed, or its connection to the others was cut";
 
-fn lost(rank: u32) -> String {
-    format!("rank {rank} is lost: {LOST}")
-}
-
 impl CommunicationError {
     /// The rank that ended the run, if that is the error.
     pub(super) fn ended_by(&self) -> Option<u32> {
@@ -149,7 +144,7 @@ impl CommunicationError {
 pub struct RankFailure<E> {
     /// The rank.
     pub rank: u32,
-    /// What happened there.
+    /// The reason of its failure.
     pub cause: Cause<E>,
 }
 
@@ -160,7 +155,7 @@ pub enum Cause<E> {
     Error(E),
     /// Its program panicked, with this message.
     Panic(String),
-    /// What it computes on has failed.
+    /// Its device has failed.
     Device(DeviceFailure),
     /// It told all ranks to stop, for this reason.
     Stopped(String),
@@ -202,7 +197,7 @@ impl<E: fmt::Display> fmt::Display for Cause<E> {
 
 impl<E: fmt::Debug + fmt::Display> std::error::Error for RankFailure<E> {}
 
-/// What the run of a process came to, whose rank `own` has this outcome; `ended` says who ended it for all.
+/// Outcome of a process's run, from that of its own rank and the error of the rank that ended the run for all.
 pub(super) fn conclude<T, E>(
     own: u32,
     ended: Option<CommunicationError>,
@@ -217,7 +212,7 @@ pub(super) fn conclude<T, E>(
     Err(RankFailure { rank, cause: own_cause.unwrap_or(heard) })
 }
 
-/// What a rank's program returns, or why it failed.
+/// Result of a rank's program, or the cause of its failure.
 pub(super) fn attempt<T, E>(program: impl FnOnce() -> Result<T, E>) -> Result<T, Cause<E>> {
     // What a panic has left half done is seen by nobody: all ranks end.
     match panic::catch_unwind(AssertUnwindSafe(program)) {
@@ -229,7 +224,7 @@ pub(super) fn attempt<T, E>(program: impl FnOnce() -> Result<T, E>) -> Result<T,
     }
 }
 
-/// What a panic said.
+/// Message of a panic.
 pub(super) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())

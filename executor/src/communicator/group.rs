@@ -1,4 +1,4 @@
-//! Ranks that act together.
+//! Groups of ranks.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -22,12 +22,12 @@ impl Group {
         &self.0
     }
 
-    /// How many ranks it has.
+    /// Number of ranks.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether it has no ranks.
+    /// True if it has no ranks.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -38,13 +38,30 @@ impl Group {
     ///
     /// If the rank does not belong to the group.
     pub fn neighbours(&self, rank: u32) -> Vec<u32> {
-        let (position, len) = (self.position(rank).expect("a rank of the group"), self.len());
+        let (position, len) = (self.position_of(rank), self.len());
         let mut places = vec![(position + len - 1) % len, (position + 1) % len];
         places.dedup();
         places.into_iter().filter(|place| *place != position).map(|place| self.0[place]).collect()
     }
 
-    /// Where `rank` stands in it, if it belongs to it.
+    /// Position of a rank that belongs to the group.
+    ///
+    /// # Panics
+    ///
+    /// If the rank does not belong to the group: ranks call collectives of their own groups.
+    pub fn position_of(&self, rank: u32) -> usize {
+        let Some(position) = self.position(rank) else {
+            panic!("ranks and roots of a collective belong to its group: {rank} is not in {self}")
+        };
+        position
+    }
+
+    /// All its ranks but one, in order.
+    pub fn others(&self, rank: u32) -> Vec<u32> {
+        self.0.iter().copied().filter(|other| *other != rank).collect()
+    }
+
+    /// Position of a rank, if it belongs to the group.
     pub fn position(&self, rank: u32) -> Option<usize> {
         self.0.iter().position(|member| *member == rank)
     }

@@ -10,78 +10,60 @@ use std::sync::Arc;
 use std::thread::{Builder, ScopedJoinHandle};
 
 use burn::tensor::backend::Backend;
+use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 
-use super::error::{Cause, CommunicationError, RankFailure, attempt};
+use super::error::{Cause, CommunicationError, RankFailure, Result, attempt};
 use super::mailbox::Mailbox;
 use super::tag::Tag;
-use super::traffic::{Counters, Traffic};
 use super::transport::{Message, Transport};
-use super::{Collectives, Communicator};
+use super::{Communicator, MessagePassing};
 use crate::streams::on_one_stream;
 
 /// Stack of a rank's thread, in bytes: a deep model's graph is walked by recursion in places. Only
 /// what is used of it takes memory.
 const STACK_BYTES: usize = 64 << 20;
 
-/// One rank among the threads of a process. When it is dropped, the rank has ended for the others.
-pub struct LocalCommunicator<B: Backend> {
+/// The transport of one rank among the threads of a process. When it is dropped, the rank has ended for the others.
+pub struct LocalTransport<B: Backend> {
     rank: u32,
     device: B::Device,
     mailboxes: Mailboxes<B>,
-    sent: Counters,
 }
 
-type Mailboxes<B> = Arc<[Mailbox<Message<B>>]>;
+type Mailboxes<B> = Arc<[Mailbox<Tag, Message<B>>]>;
 
 /// The communicators of `num_ranks` ranks that reach each other; rank `r` is on device `r`, and
 /// they begin anew where there are fewer devices than ranks.
 pub fn communicators<B: Backend>(
     num_ranks: u32,
     devices: &[B::Device],
-) -> Vec<Arc<Collectives<LocalCommunicator<B>>>> {
+) -> Vec<Arc<MessagePassing<LocalTransport<B>>>> {
     assert!(!devices.is_empty(), "ranks need a device");
     let mailboxes: Mailboxes<B> = (0..num_ranks).map(|_| Mailbox::default()).collect();
     (0..num_ranks)
         .zip(devices.iter().cycle())
         .map(|(rank, device)| {
-            Arc::new(Collectives(LocalCommunicator {
-                rank,
-                device: device.clone(),
-                mailboxes: Arc::clone(&mailboxes),
-                sent: Counters::default(),
-            }))
+            let (device, mailboxes) = (device.clone(), Arc::clone(&mailboxes));
+            let transport = LocalTransport { rank, device, mailboxes };
+            Arc::new(MessagePassing::new(rank, num_ranks, transport))
         })
         .collect()
 }
 
-impl<B: Backend> Transport<B> for LocalCommunicator<B> {
-    fn rank(&self) -> u32 {
-        self.rank
-    }
-
-    fn num_ranks(&self) -> u32 {
-        self.mailboxes.len() as u32
-    }
-
-    fn deliver(&self, to: u32, tag: Tag, message: Message<B>) -> Result<(), CommunicationError> {
+impl<B: Backend> Transport<B> for LocalTransport<B> {
+    fn deliver(&self, to: u32, tag: Tag, message: Message<B>) -> Result<()> {
         self.mailboxes[self.rank as usize].check(self.rank, to, tag)?;
-        if to != self.rank {
-            self.sent.add(tag.stream(), message.num_bytes());
-        }
-        self.mailboxes[to as usize].put(self.rank, tag, message);
+        self.mailboxes[to as usize].put(self.rank, tag.of_sender(), message);
         Ok(())
     }
 
-    fn wait(&self, from: u32, tag: Tag) -> Result<Message<B>, CommunicationError> {
-        let message = self.mailboxes[self.rank as usize].take(self.rank, from, tag)?;
+    fn wait(&self, from: u32, tag: Tag) -> Result<Message<B>> {
+        let mailbox = &self.mailboxes[self.rank as usize];
+        let message = mailbox.take(self.rank, from, tag.of_sender(), tag)?;
         Ok(match message {
             Message::Array(array) => Message::Array(array.to_device(&self.device)),
             Message::Signal => Message::Signal,
         })
-    }
-
-    fn traffic(&self) -> Traffic {
-        self.sent.read()
     }
 
     fn stop(&self, cause: &str) {
@@ -96,7 +78,7 @@ impl<B: Backend> Transport<B> for LocalCommunicator<B> {
     }
 }
 
-impl<B: Backend> Drop for LocalCommunicator<B> {
+impl<B: Backend> Drop for LocalTransport<B> {
     fn drop(&mut self) {
         for mailbox in &*self.mailboxes {
             mailbox.set_gone(self.rank);
@@ -104,7 +86,7 @@ impl<B: Backend> Drop for LocalCommunicator<B> {
     }
 }
 
-/// What `program` returns on each of `num_ranks` ranks, run as threads.
+/// Results of `program` on `num_ranks` ranks, run as threads.
 ///
 /// Devices are those of [`communicators`]. A rank has ended once its program and all jobs that it
 /// left in queues have, so what a program returns must not hold its communicator.
@@ -135,20 +117,17 @@ pub fn run_on<B: Backend, T: Send, E: fmt::Display + Send>(
 ) -> Result<Vec<T>, RankFailure<E>> {
     let communicators = communicators::<B>(num_ranks, devices);
     let Some(first) = communicators.first() else { return Ok(Vec::new()) };
-    let mailboxes = Arc::clone(&first.0.mailboxes);
+    let mailboxes = Arc::clone(&first.transport.mailboxes);
     let program = &program;
     let mut outcomes: Vec<_> = std::thread::scope(|scope| {
-        let start = |communicator: Arc<Collectives<LocalCommunicator<B>>>| {
+        let start = |communicator: Arc<MessagePassing<LocalTransport<B>>>| {
             let thread = Builder::new()
-                .name(format!("rank {}", communicator.0.rank))
+                .name(format!("rank {}", communicator.transport.rank))
                 .stack_size(STACK_BYTES);
             let own = Arc::clone(&communicator);
-            let started = thread.spawn_scoped(scope, move || match threads {
-                None => run_rank(&own, program),
-                Some(threads) => run_with_own_threads(&own, threads, program),
-            });
+            let started = thread.spawn_scoped(scope, move || run_rank(&own, threads, program));
             if let Err(error) = &started {
-                Transport::stop(&communicator.0, &error.to_string());
+                communicator.stop(&error.to_string());
             }
             started
         };
@@ -166,37 +145,32 @@ pub fn run_on<B: Backend, T: Send, E: fmt::Display + Send>(
     Ok(outcomes.into_iter().map(value).collect())
 }
 
-/// [`run_rank`] among threads of the rank's own, one of which it is.
-fn run_with_own_threads<B: Backend, T: Send, E: fmt::Display + Send>(
-    communicator: &Arc<Collectives<LocalCommunicator<B>>>,
-    threads: NonZeroUsize,
+/// Result of `program` on the rank of `communicator`, among threads of its own if so many are said. If it fails, all
+/// ranks are told, before they could see that this one has ended.
+fn run_rank<B: Backend, T: Send, E: fmt::Display + Send>(
+    communicator: &Arc<MessagePassing<LocalTransport<B>>>,
+    threads: Option<NonZeroUsize>,
     program: impl Fn(Arc<dyn Communicator<B>>) -> Result<T, E> + Sync,
 ) -> Result<T, Cause<E>> {
-    let rank = communicator.0.rank;
-    let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(threads.get())
-        .thread_name(move |nth| format!("rank {rank}, thread {nth}"))
-        .stack_size(STACK_BYTES);
-    match pool.build() {
-        Ok(pool) => pool.install(|| run_rank(communicator, &program)),
-        Err(error) => {
-            let error = io::Error::other(error);
-            Transport::stop(&communicator.0, &error.to_string());
-            Err(Cause::Start(error))
-        }
-    }
-}
-
-/// What `program` returns on the rank of `communicator`. If it fails, all ranks are told, before
-/// they could see that this one has ended.
-fn run_rank<B: Backend, T, E: fmt::Display>(
-    communicator: &Arc<Collectives<LocalCommunicator<B>>>,
-    program: impl Fn(Arc<dyn Communicator<B>>) -> Result<T, E>,
-) -> Result<T, Cause<E>> {
-    let own: Arc<dyn Communicator<B>> = Arc::clone(communicator) as _;
-    let outcome = on_one_stream(|| attempt(|| program(own)));
+    let given: Arc<dyn Communicator<B>> = Arc::clone(communicator) as _;
+    let run = || on_one_stream(|| attempt(|| program(given)));
+    let outcome = match threads {
+        None => run(),
+        Some(threads) => pool(communicator.transport.rank, threads)
+            .map_err(|error| Cause::Start(io::Error::other(error)))
+            .and_then(|pool| pool.install(run)),
+    };
     if let Err(cause) = &outcome {
-        Transport::stop(&communicator.0, &cause.to_string());
+        communicator.stop(&cause.to_string());
     }
     outcome
+}
+
+/// Threads for the kernels of a rank.
+fn pool(rank: u32, threads: NonZeroUsize) -> Result<ThreadPool, ThreadPoolBuildError> {
+    ThreadPoolBuilder::new()
+        .num_threads(threads.get())
+        .thread_name(move |nth| format!("rank {rank}, thread {nth}"))
+        .stack_size(STACK_BYTES)
+        .build()
 }

@@ -1,44 +1,44 @@
-//! Where a rank's messages wait for it.
+//! Messages that wait for a rank.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::error::CommunicationError;
+use super::error::{CommunicationError, Result};
 use super::tag::Tag;
 use crate::lock::lock;
 
-/// Messages of type `M` that have come to one rank, first in, first out by sender and tag.
+/// Messages of type `M` that have come to one rank, first in, first out by sender and a key, such as their tag.
 #[derive(Debug)]
-pub(super) struct Mailbox<M> {
-    state: Mutex<State<M>>,
+pub(super) struct Mailbox<K, M> {
+    state: Mutex<State<K, M>>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct State<M> {
-    messages: BTreeMap<(u32, Tag), VecDeque<M>>,
+struct State<K, M> {
+    messages: BTreeMap<(u32, K), VecDeque<M>>,
     /// Ranks that will send nothing more.
     gone: BTreeSet<u32>,
     stopped: Option<CommunicationError>,
 }
 
-impl<M> Default for Mailbox<M> {
+impl<K, M> Default for Mailbox<K, M> {
     fn default() -> Self {
         let state = State { messages: BTreeMap::new(), gone: BTreeSet::new(), stopped: None };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 }
 
-impl<M> Mailbox<M> {
+impl<K: Copy + Ord, M> Mailbox<K, M> {
     /// Puts a message in.
-    pub(super) fn put(&self, from: u32, tag: Tag, message: M) {
-        self.lock().messages.entry((from, tag.of_sender())).or_default().push_back(message);
+    pub(super) fn put(&self, from: u32, key: K, message: M) {
+        self.lock().messages.entry((from, key)).or_default().push_back(message);
         self.changed.notify_all();
     }
 
-    /// Takes the next message of a sender with a tag. Waits for it.
-    pub(super) fn take(&self, owner: u32, from: u32, tag: Tag) -> Result<M, CommunicationError> {
-        let key = (from, tag.of_sender());
+    /// Takes the next message of a sender with a key. Waits for it; where it cannot come, the error names `tag`.
+    pub(super) fn take(&self, owner: u32, from: u32, key: K, tag: Tag) -> Result<M> {
+        let key = (from, key);
         let mut state = self.lock();
         loop {
             if let Some(error) = &state.stopped {
@@ -89,12 +89,12 @@ impl<M> Mailbox<M> {
         self.changed.notify_all();
     }
 
-    /// Whether a message may still be sent to `to` by the mailbox's owner.
+    /// Checks that the mailbox's owner may still send a message to `to`.
     ///
     /// # Errors
     ///
     /// It was stopped, or `to` has ended.
-    pub(super) fn check(&self, owner: u32, to: u32, tag: Tag) -> Result<(), CommunicationError> {
+    pub(super) fn check(&self, owner: u32, to: u32, tag: Tag) -> Result<()> {
         let state = self.lock();
         if let Some(error) = &state.stopped {
             return Err(error.clone());
@@ -105,12 +105,12 @@ impl<M> Mailbox<M> {
         Ok(())
     }
 
-    /// Who stopped it, and why.
+    /// The error of the rank that stopped it.
     pub(super) fn stopped(&self) -> Option<CommunicationError> {
         self.lock().stopped.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<M>> {
+    fn lock(&self) -> MutexGuard<'_, State<K, M>> {
         lock(&self.state)
     }
 }

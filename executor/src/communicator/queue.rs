@@ -1,13 +1,12 @@
-//! Communication beside computation.
+//! Threads that do the jobs of a rank's streams while the rank computes.
 
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{Builder, JoinHandle};
-use std::time::Instant;
 
-use super::error::{CommunicationError, panic_message};
+use super::error::{CommunicationError, Result, panic_message};
 use crate::lock::lock;
 use crate::streams::on_one_stream;
 
@@ -44,23 +43,21 @@ impl Queue {
     /// Does `job` after all that were started before.
     pub fn start<T: Send + 'static>(
         &self,
-        job: impl FnOnce() -> Result<T, CommunicationError> + Send + 'static,
-    ) -> Pending<T> {
-        let outcome = Arc::new(Outcome { timed: Mutex::new(None), done: Condvar::new() });
+        job: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> JobHandle<T> {
+        let outcome = Arc::new(OnceLock::new());
         let (name, destination) = (Arc::clone(&self.name), Arc::clone(&outcome));
         let job = move || {
-            let started = now();
             // The job took what it uses with it, so a panic leaves nothing half done.
-            let value = panic::catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(|panic| {
+            let result = panic::catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(|panic| {
                 let message = panic_message(&*panic);
                 Err(CommunicationError::Panicked { queue: name.to_string(), message })
             });
-            let timed = Timed { value, started, ended: now() };
-            *lock(&destination.timed) = Some(timed);
-            destination.done.notify_all();
+            let is_first = destination.set(Mutex::new(Some(result))).is_ok();
+            assert!(is_first, "a job runs once");
         };
         self.jobs.send(Box::new(job)).expect("the thread lives as long as its queue");
-        Pending(outcome)
+        JobHandle(outcome)
     }
 
     /// Waits until all jobs are done.
@@ -76,71 +73,34 @@ impl fmt::Debug for Queue {
     }
 }
 
-/// What a job of a queue will give.
+/// The result that a job of a queue will have.
 #[derive(Debug)]
-pub struct Pending<T>(Arc<Outcome<T>>);
+pub struct JobHandle<T>(Arc<Outcome<T>>);
 
-#[derive(Debug)]
-struct Outcome<T> {
-    timed: Mutex<Option<Timed<Result<T, CommunicationError>>>>,
-    done: Condvar,
-}
+type Outcome<T> = OnceLock<Mutex<Option<Result<T>>>>;
 
-impl<T> Pending<T> {
-    /// What a job gives that is done here and now.
-    pub fn done(job: impl FnOnce() -> Result<T, CommunicationError>) -> Self {
-        let started = now();
-        let value = job();
-        let timed = Timed { value, started, ended: now() };
-        Self(Arc::new(Outcome { timed: Mutex::new(Some(timed)), done: Condvar::new() }))
+impl<T> JobHandle<T> {
+    /// The result of a job that has run outside a queue.
+    pub fn done(result: Result<T>) -> Self {
+        Self(Arc::new(Mutex::new(Some(result)).into()))
     }
 
     /// Whether the job is done, well or not.
     pub fn is_done(&self) -> bool {
-        lock(&self.0.timed).is_some()
+        self.0.get().is_some()
     }
 
     /// Waits until the job is done, well or not.
     pub fn settle(&self) {
-        let mut timed = lock(&self.0.timed);
-        while timed.is_none() {
-            timed = self.0.done.wait(timed).unwrap_or_else(PoisonError::into_inner);
-        }
+        self.0.wait();
     }
 
-    /// What the job gave. Waits for it.
+    /// The result of the job. Waits for it.
     ///
     /// # Errors
     ///
-    /// Those of the job; [`CommunicationError::Panicked`] if it panicked.
-    pub fn wait(self) -> Result<T, CommunicationError> {
-        self.wait_timed().value
+    /// The job's own; [`CommunicationError::Panicked`] if it panicked.
+    pub fn wait(self) -> Result<T> {
+        lock(self.0.wait()).take().expect("a handle is waited for once")
     }
-
-    /// What the job gave, and when it ran. Waits for it.
-    pub fn wait_timed(self) -> Timed<Result<T, CommunicationError>> {
-        let mut timed = lock(&self.0.timed);
-        loop {
-            match timed.take() {
-                Some(timed) => return timed,
-                None => timed = self.0.done.wait(timed).unwrap_or_else(PoisonError::into_inner),
-            }
-        }
-    }
-}
-
-/// Something, and when it was made.
-#[derive(Clone, Copy, Debug)]
-pub struct Timed<T> {
-    /// The thing.
-    pub value: T,
-    /// When its making started: when the queue came to the job.
-    pub started: Instant,
-    /// When it had ended.
-    pub ended: Instant,
-}
-
-#[expect(clippy::disallowed_methods, reason = "the executor measures what it runs")]
-fn now() -> Instant {
-    Instant::now()
 }

@@ -1,17 +1,19 @@
-//! What tells messages apart.
+//! Tags, by which messages between two ranks are told apart.
 
 use std::fmt;
 
-use ir::schedule::Action;
+use ir::schedule::{Action, ParseActionError};
+use serde::{Deserialize, Serialize};
 use traces::timeline::Stream;
 
-/// What tells messages between two ranks apart. Messages with the same tag arrive in the order in
+/// The order to which a message between two ranks belongs. Messages with the same tag arrive in the order in
 /// which they were sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub enum Tag {
     /// The next message on a stream, as all those of collectives are.
     Stream(Stream),
-    /// What an action sends; the receive that pairs with it may be named instead.
+    /// The arrays that an action sends; the receive that pairs with it may be named instead.
     Message(Action),
 }
 
@@ -40,6 +42,27 @@ impl fmt::Display for Tag {
         match self {
             Self::Stream(stream) => write!(f, "the {stream} stream"),
             Self::Message(action) => action.fmt(f),
+        }
+    }
+}
+
+/// The name of its stream, or its action as in `0SEND_F0`: between processes, tags go as text.
+impl From<Tag> for String {
+    fn from(tag: Tag) -> Self {
+        match tag {
+            Tag::Stream(stream) => stream.name().to_owned(),
+            Tag::Message(action) => action.to_string(),
+        }
+    }
+}
+
+impl TryFrom<String> for Tag {
+    type Error = ParseActionError;
+
+    fn try_from(text: String) -> Result<Self, ParseActionError> {
+        match Stream::ALL.into_iter().find(|stream| stream.name() == text) {
+            Some(stream) => Ok(Self::Stream(stream)),
+            None => text.parse().map(Self::Message),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How much was sent.
+//! Metering of what a rank sends.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,7 +20,7 @@ impl Traffic {
         Bytes::new(self.0.iter().sum())
     }
 
-    /// What was sent since the traffic was `earlier`.
+    /// Bytes sent since the traffic was `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         let mut sent = *self;
         for (bytes, before) in sent.0.iter_mut().zip(earlier.0) {

@@ -21,7 +21,7 @@ use crate::batches::Source;
 use crate::block::{Env, Kept, SharedMicroBatch, Value};
 use crate::checkpoint::CheckpointError;
 use crate::clock::now;
-use crate::communicator::{CommunicationError, Communicator, Group, Tag};
+use crate::communicator::{CommunicationError, Communicator, Tag};
 use crate::data::DataError;
 use crate::frozen::{FrozenUnit, Weight};
 use crate::host::Host;
@@ -272,8 +272,8 @@ impl<B: Kernels> Rank<B> {
     ///
     /// [`RunError`] where another rank stopped.
     pub fn synchronize(&self) -> Result<(), RunError> {
-        let world = Group::new((0..self.env.communicator.num_ranks()).collect::<Vec<_>>());
-        Ok(self.env.communicator.barrier(&world, Stream::Host)?)
+        let world = self.env.communicator.world();
+        Ok(self.env.communicator.on(&world, Stream::Host).barrier()?)
     }
 
     /// The most bytes that what is offloaded took so far in the host's memory.

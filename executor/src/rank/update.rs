@@ -9,7 +9,7 @@ use traces::timeline::Stream;
 
 use super::{Rank, RunError, StepResult, trained_units_of};
 use crate::array::{Array, Element};
-use crate::communicator::{CommunicationError, Group, Pending, Reduction, Tag};
+use crate::communicator::{CommunicationError, JobHandle, Reduction, Tag};
 use crate::ops::Kernels;
 use crate::reducer::Gathering;
 use crate::states::Held;
@@ -45,18 +45,18 @@ impl<B: Kernels> Rank<B> {
         squares += of_gradients.iter().sum::<f64>();
         let mut loss: f64 = if is_first { losses.iter().sum() } else { 0.0 };
         loss += auxiliary.iter().sum::<f64>();
-        let world = Group::new((0..self.env.communicator.num_ranks()).collect::<Vec<_>>());
+        let communicator = &self.env.communicator;
+        let world = communicator.world();
         let sums = Array::from_f64(vec![loss, squares], &[2], Element::F64, &self.env.device);
-        let sums =
-            self.env.communicator.all_reduce(&world, Stream::Data, sums, Reduction::Sum)?.to_f64();
+        let sums = communicator.on(&world, Stream::Data).all_reduce(sums, Reduction::Sum)?;
+        let sums = sums.to_f64();
         let num_norms = self.program.num_means();
         let gradient_norm = (sums[1] / num_norms).sqrt() / self.loss_scale;
         self.own_norm = gradient_norm;
         if num_norms > 1.0 {
             let group = self.env.place.replica_group(&self.program.layout);
             let own = Array::from_f64(vec![squares], &[1], Element::F64, &self.env.device);
-            let own =
-                self.env.communicator.all_reduce(&group, Stream::Data, own, Reduction::Sum)?;
+            let own = communicator.on(&group, Stream::Data).all_reduce(own, Reduction::Sum)?;
             self.own_norm = own.item().sqrt() / self.loss_scale;
         }
         let is_skipped = self.scaler.observe(gradient_norm);
@@ -90,7 +90,7 @@ impl<B: Kernels> Rank<B> {
         for unit in tied {
             let Some(group) = &unit.tied else { continue };
             let communicator = &self.env.communicator;
-            let sum = |own| communicator.all_reduce(group, Stream::Data, own, Reduction::Sum);
+            let sum = |own| communicator.on(group, Stream::Data).all_reduce(own, Reduction::Sum);
             match (&mut unit.states, &self.host) {
                 (Held::Device(states), _) => {
                     states.reduced = states.reduced.take().map(sum).transpose()?;
@@ -175,7 +175,7 @@ impl<B: Kernels> Rank<B> {
         let bytes = unit.shard_on_device().num_bytes();
         let activity = self.env.of_replicas(Collective::Broadcast);
         let weights = self.env.recorder.record(Stream::Data, activity, bytes, || {
-            self.env.communicator.broadcast(group, Stream::Data, root, own)
+            self.env.communicator.on(group, Stream::Data).broadcast(root, own)
         })?;
         if unit.role == Role::Served {
             unit.set_served(weights);
@@ -227,16 +227,17 @@ impl<B: Kernels> Rank<B> {
         for unit in &self.units {
             let group = &unit.replicas.replicate;
             let own = unit.states.on_device().master.clone();
-            let sum = communicator.all_reduce(group, Stream::Data, own.clone(), Reduction::Sum)?;
+            let sum =
+                communicator.on(group, Stream::Data).all_reduce(own.clone(), Reduction::Sum)?;
             let away = own - sum.scale(1.0 / group.len() as f64);
             for range in unit.ranges_in_norm() {
                 let part = away.narrow(0, range).widened();
                 squares += part.square().sum().item();
             }
         }
-        let world = Group::new((0..communicator.num_ranks()).collect::<Vec<_>>());
+        let world = communicator.world();
         let squares = Array::from_f64(vec![squares], &[1], Element::F64, &self.env.device);
-        let squares = communicator.all_reduce(&world, Stream::Data, squares, Reduction::Sum)?;
+        let squares = communicator.on(&world, Stream::Data).all_reduce(squares, Reduction::Sum)?;
         Ok(Some((squares.item() / f64::from(self.program.layout.data_parallel)).sqrt()))
     }
 }
@@ -246,7 +247,7 @@ enum Renewing<B: Kernels> {
     /// All weights.
     Whole(Gathering<B>),
     /// This rank's shard.
-    Shard(Pending<Array<B>>),
+    Shard(JobHandle<Array<B>>),
 }
 
 /// Keeps the norm from dividing by zero, as in PyTorch's `clip_grad_norm_`.

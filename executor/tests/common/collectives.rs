@@ -5,7 +5,7 @@
 
 use burn_flex::{Flex, FlexDevice};
 use executor::array::{Array, Element};
-use executor::communicator::{Arriving, Communicator, Group, Reduction};
+use executor::communicator::{CollectiveCall, CommunicationError, Communicator, Group, Reduction};
 use ir::units::Bytes;
 use traces::timeline::Stream;
 
@@ -101,7 +101,7 @@ pub(crate) fn check_group(
     check.all_to_all();
     check.reduce_scatter();
     check.even_ones();
-    check.sent(0, || rank.barrier(group, stream).unwrap());
+    check.sent(0, || rank.on(group, stream).barrier().unwrap());
 }
 
 struct Check<'a> {
@@ -137,6 +137,11 @@ impl Check<'_> {
         result
     }
 
+    /// What a collective that leaves one array leaves.
+    fn start(&self, call: CollectiveCall<Flex>) -> Result<Array<Flex>, CommunicationError> {
+        self.rank.on(self.group, self.stream).start(call)?.wait()
+    }
+
     fn own_width(&self) -> u64 {
         array(0, 0, 1, self.element).num_bytes()
     }
@@ -158,14 +163,14 @@ impl Check<'_> {
             let children = (0..8).map(|bit| 1 << bit).filter(|r| *r > place && place + r < n);
             let num_sent = children.count() * size;
             let found = self.sent(num_sent, || {
-                rank.broadcast(group, stream, root, is_root.then(|| self.own()))
+                rank.on(group, stream).broadcast(root, is_root.then(|| self.own()))
             });
             self.is(&found.unwrap(), &array(root, 0, size, self.element), "broadcast");
 
             let parts = is_root.then(|| (0..n).map(|part| self.part(root, part)).collect());
             let all: usize = (0..n).map(|part| self.part_size(part)).sum();
             let num_sent = if is_root { all - self.part_size(position) } else { 0 };
-            let part = self.sent(num_sent, || rank.scatter(group, stream, root, parts));
+            let part = self.sent(num_sent, || rank.on(group, stream).scatter(root, parts));
             self.is(&part.unwrap(), &self.part(root, self.me), "scatter");
         }
     }
@@ -181,13 +186,13 @@ impl Check<'_> {
             let expected = Array::from_f64(values, &[size], self.element, &FlexDevice);
             // Each rank sends all but its part to be combined, then its part to each other.
             let found = self.sent((size - cut) + (n - 1) * cut, || {
-                rank.all_reduce(group, stream, self.own(), reduction)
+                rank.on(group, stream).all_reduce(self.own(), reduction)
             });
             self.is(&found.unwrap(), &expected, "all-reduce");
             let root = group.ranks()[n / 2];
             let num_sent = if rank.rank() == root { size - cut } else { size };
             let found =
-                self.sent(num_sent, || rank.reduce(group, stream, root, self.own(), reduction));
+                self.sent(num_sent, || rank.on(group, stream).reduce(root, self.own(), reduction));
             match found.unwrap() {
                 Some(found) => self.is(&found, &expected, "reduce"),
                 None => assert_ne!(rank.rank(), root),
@@ -196,12 +201,15 @@ impl Check<'_> {
     }
 
     fn reduce_scatter(&self) {
-        let Self { rank, group, stream, me, .. } = *self;
-        let parts: Vec<_> = (0..group.len()).map(|part| self.part(rank.rank(), part)).collect();
+        let Self { rank, group, me, .. } = *self;
+        let parts = (0..group.len()).map(|part| self.part(rank.rank(), part)).collect();
+        let sizes = (0..group.len()).map(|part| self.part_size(part)).collect();
         let others = (0..group.len()).filter(|part| *part != me);
         let num_sent = others.map(|part| self.part_size(part)).sum();
-        let found =
-            self.sent(num_sent, || rank.reduce_scatter(group, stream, parts, Reduction::Sum));
+        let array = Array::concat(parts, 0);
+        let call =
+            CollectiveCall::ReduceScatter { array, dim: 0, sizes, reduction: Reduction::Sum };
+        let found = self.sent(num_sent, || self.start(call));
         let place = |place| group.ranks().iter().map(|r| value(*r, me, place)).sum();
         let values = (0..self.part_size(me)).map(place).collect();
         let expected = Array::from_f64(values, &[self.part_size(me)], self.element, &FlexDevice);
@@ -218,14 +226,16 @@ impl Check<'_> {
             }
         };
         let num_sent = (group.len() - 1) * self.part_size(me);
-        check(self.sent(num_sent, || rank.all_gather(group, stream, own.clone())).unwrap());
+        check(
+            self.sent(num_sent, || rank.on(group, stream).all_gather(own.clone(), None)).unwrap(),
+        );
         let shapes: Vec<_> = (0..group.len()).map(|part| vec![self.part_size(part)]).collect();
         let found =
-            self.sent(num_sent, || rank.all_gather_shaped(group, stream, own.clone(), &shapes));
+            self.sent(num_sent, || rank.on(group, stream).all_gather(own.clone(), Some(&shapes)));
         check(found.unwrap());
         let root = group.ranks()[group.len() - 1];
         let num_sent = if rank.rank() == root { 0 } else { self.part_size(me) };
-        match self.sent(num_sent, || rank.gather(group, stream, root, own)).unwrap() {
+        match self.sent(num_sent, || rank.on(group, stream).gather(root, own)).unwrap() {
             Some(arrays) => check(arrays),
             None => assert_ne!(rank.rank(), root),
         }
@@ -233,22 +243,20 @@ impl Check<'_> {
 
     /// Those whose arrays are alike: along each dimension, and those that start and arrive.
     fn even_ones(&self) {
-        let Self { rank, group, stream, size, element, me, .. } = *self;
+        let Self { rank, group, size, element, me, .. } = *self;
         let n = group.len();
         let of = |rank: u32| array(rank, 0, 2 * size * 3, element).reshape(&[2, size, 3]);
         let all: Vec<_> = group.ranks().iter().map(|rank| of(*rank)).collect();
         let num_elements = 6 * size;
         for dim in 0..3 {
-            let found = self.sent((n - 1) * num_elements, || {
-                rank.start_all_gather_along(group, stream, of(rank.rank()), dim)?.wait()
-            });
+            let call = CollectiveCall::AllGather { array: of(rank.rank()), dim };
+            let found = self.sent((n - 1) * num_elements, || self.start(call));
             self.is(&found.unwrap(), &Array::concat(all.clone(), dim), "all-gather along");
         }
-        let found = self.sent((n - 1) * num_elements, || {
-            rank.start_all_gather(group, stream, of(rank.rank())).and_then(Arriving::wait)
-        });
+        let call = CollectiveCall::AllGather { array: of(rank.rank()).flatten(), dim: 0 };
+        let found = self.sent((n - 1) * num_elements, || self.start(call));
         let flat = all.iter().map(|array| array.clone().flatten()).collect();
-        self.is(&found.unwrap(), &Array::concat(flat, 0), "started all-gather");
+        self.is(&found.unwrap(), &Array::concat(flat, 0), "flat all-gather");
 
         // A part for each rank along one dimension; numbers differ by part and place.
         let whole = |rank: u32, dim: usize| {
@@ -258,24 +266,24 @@ impl Check<'_> {
         let place = |place| group.ranks().iter().map(|r| value(*r, me, place)).sum();
         let values = (0..num_elements).map(place).collect();
         let expected = Array::from_f64(values, &[2, size, 3], element, &FlexDevice);
+        let reduction = Reduction::Sum;
         for dim in 0..3 {
-            let own = whole(rank.rank(), dim);
-            let found = self.sent((n - 1) * num_elements, || {
-                rank.start_reduce_scatter_along(group, stream, own, dim, Reduction::Sum)?.wait()
-            });
+            let array = whole(rank.rank(), dim);
+            let sizes = vec![array.size(dim) / n; n];
+            let call = CollectiveCall::ReduceScatter { array, dim, sizes, reduction };
+            let found = self.sent((n - 1) * num_elements, || self.start(call));
             self.is(&found.unwrap(), &expected, "reduce-scatter along");
         }
-        let own = whole(rank.rank(), 0);
-        let found = self.sent((n - 1) * num_elements, || {
-            let started = rank.start_reduce_scatter(group, stream, own, Reduction::Sum);
-            started.and_then(Arriving::wait)
-        });
-        self.is(&found.unwrap(), &expected.flatten(), "started reduce-scatter");
+        let array = whole(rank.rank(), 0).flatten();
+        let sizes = vec![num_elements; n];
+        let call = CollectiveCall::ReduceScatter { array, dim: 0, sizes, reduction };
+        let found = self.sent((n - 1) * num_elements, || self.start(call));
+        self.is(&found.unwrap(), &expected.flatten(), "flat reduce-scatter");
 
         let sum = |place| group.ranks().iter().map(|r| value(*r, 0, place)).sum();
         let expected = Array::from_f64((0..size).map(sum).collect(), &[size], element, &FlexDevice);
-        let found = rank.start_all_reduce(group, stream, self.own(), Reduction::Sum);
-        self.is(&found.and_then(Arriving::wait).unwrap(), &expected, "started all-reduce");
+        let found = self.start(CollectiveCall::AllReduce { array: self.own(), reduction });
+        self.is(&found.unwrap(), &expected, "started all-reduce");
     }
 
     fn all_to_all(&self) {
@@ -290,9 +298,10 @@ impl Check<'_> {
         let num_sent = others.map(|(_, part)| part.num_elements()).sum();
         let shapes: Vec<_> = (0..group.len()).map(|from| part(from, me).shape()).collect();
         let same = parts.clone();
-        let arrays = self.sent(num_sent, || rank.all_to_all(group, stream, parts)).unwrap();
+        let arrays =
+            self.sent(num_sent, || rank.on(group, stream).all_to_all(parts, None)).unwrap();
         let shaped =
-            self.sent(num_sent, || rank.all_to_all_shaped(group, stream, same, &shapes)).unwrap();
+            self.sent(num_sent, || rank.on(group, stream).all_to_all(same, Some(&shapes))).unwrap();
         for arrays in [arrays, shaped] {
             assert_eq!(arrays.len(), group.len());
             for (from, array) in arrays.iter().enumerate() {

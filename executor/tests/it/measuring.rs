@@ -9,8 +9,8 @@ use executor::collectives::{
     CollectiveError, Plan, Row, Sizes, bus_factor, fit_level, groups, show, time,
 };
 use executor::communicator::{
-    Collectives, CommunicationError, Communicator, Group, Message, Reduction, Tag, Traffic,
-    Transport, local,
+    CommunicationError, Communicator, Group, Message, MessagePassing, Reduction, Tag, Transport,
+    local,
 };
 use ir::collective::Collective;
 use ir::units::{Bytes, Seconds};
@@ -89,14 +89,6 @@ fn what_is_timed_is_right_and_sends_what_was_planned() {
 struct Doubling<T>(T);
 
 impl<T: Transport<Flex>> Transport<Flex> for Doubling<T> {
-    fn rank(&self) -> u32 {
-        self.0.rank()
-    }
-
-    fn num_ranks(&self) -> u32 {
-        self.0.num_ranks()
-    }
-
     fn deliver(&self, to: u32, tag: Tag, message: Message<Flex>) -> Result<(), CommunicationError> {
         let message = match message {
             // What ranks tell each other about the measurement goes another way.
@@ -112,10 +104,6 @@ impl<T: Transport<Flex>> Transport<Flex> for Doubling<T> {
         self.0.wait(from, tag)
     }
 
-    fn traffic(&self) -> Traffic {
-        self.0.traffic()
-    }
-
     fn stop(&self, cause: &str) {
         self.0.stop(cause);
     }
@@ -126,10 +114,14 @@ fn what_is_wrong_is_found() {
     for operation in Operation::ALL {
         let ranks = local::communicators::<Flex>(3, &[FlexDevice]);
         let told: Vec<_> = std::thread::scope(|scope| {
-            let start = |rank: Arc<Collectives<local::LocalCommunicator<Flex>>>| {
+            let start = |rank: Arc<MessagePassing<local::LocalTransport<Flex>>>| {
                 scope.spawn(move || {
                     let rank = Arc::into_inner(rank).expect("nobody else has it");
-                    let rank = Collectives(Doubling(rank.0));
+                    let rank = MessagePassing::new(
+                        rank.rank(),
+                        rank.num_ranks(),
+                        Doubling(rank.transport),
+                    );
                     let shown = show(&rank, operation, Reduction::Sum, &FlexDevice);
                     let plan = plan(operation, Reduction::Sum, Element::F32);
                     let all = [Group::new([0, 1, 2])];

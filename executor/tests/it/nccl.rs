@@ -11,11 +11,13 @@ use std::time::Duration;
 use burn_flex::{Flex, FlexDevice};
 use executor::array::{Array, Element};
 use executor::communicator::nccl::{
-    self, Call, Checks, Clique, Engine, Membership, NcclCommunicator, Watch,
+    self, Checks, Engine, Function, LibraryCall, LibraryCommunicator, Membership, NcclCommunicator,
+    RunState,
 };
-use executor::communicator::rendezvous::{Ending, Launch, Line};
+use executor::communicator::rendezvous::{Connection, Launch, Shutdown};
 use executor::communicator::{
-    Arriving, Cause, CommunicationError, Communicator, Group, RankFailure, Reduction, Tag, local,
+    Cause, CollectiveCall, CommunicationError, Communicator, Group, InFlight, RankFailure,
+    Reduction, Tag, local,
 };
 use ir::schedule::{Action, ActionKind};
 use traces::timeline::Stream;
@@ -28,38 +30,38 @@ type Rank = Arc<dyn Communicator<Flex>>;
 /// A library for the ranks of one run.
 #[derive(Default)]
 struct Threads {
-    cliques: Mutex<BTreeMap<u64, Vec<Option<Rank>>>>,
-    num_cliques: Mutex<u64>,
+    communicators: Mutex<BTreeMap<u64, Vec<Option<Rank>>>>,
+    num_communicators: Mutex<u64>,
 }
 
 struct Member {
     rank: Rank,
     all: Group,
-    watch: Arc<dyn Watch>,
+    run: Arc<dyn RunState>,
 }
 
 impl Engine<Flex> for Threads {
-    fn new_clique(&self) -> Result<Vec<u8>, CommunicationError> {
-        let mut num_cliques = self.num_cliques.lock().unwrap();
-        *num_cliques += 1;
-        Ok(num_cliques.to_le_bytes().to_vec())
+    fn new_id(&self) -> Result<Vec<u8>, CommunicationError> {
+        let mut num_communicators = self.num_communicators.lock().unwrap();
+        *num_communicators += 1;
+        Ok(num_communicators.to_le_bytes().to_vec())
     }
 
     fn join(
         &self,
         id: &[u8],
         membership: Membership,
-        watch: Arc<dyn Watch>,
-    ) -> Result<Box<dyn Clique<Flex>>, CommunicationError> {
+        run: Arc<dyn RunState>,
+    ) -> Result<Box<dyn LibraryCommunicator<Flex>>, CommunicationError> {
         let id = u64::from_le_bytes(id.try_into().unwrap());
         let (position, len) = (membership.position, membership.ranks.len());
         let new = || {
             let ranks = local::communicators(len as u32, &[FlexDevice]);
             ranks.into_iter().map(|rank| Some(rank as Rank)).collect()
         };
-        let mut cliques = self.cliques.lock().unwrap();
-        let rank = cliques.entry(id).or_insert_with(new)[position].take().unwrap();
-        let (weak, asked): (Weak<_>, _) = (Arc::downgrade(&rank), Arc::clone(&watch));
+        let mut communicators = self.communicators.lock().unwrap();
+        let rank = communicators.entry(id).or_insert_with(new)[position].take().unwrap();
+        let (weak, asked): (Weak<_>, _) = (Arc::downgrade(&rank), Arc::clone(&run));
         thread::spawn(move || {
             while let Some(rank) = weak.upgrade() {
                 if asked.check().is_err() {
@@ -70,67 +72,62 @@ impl Engine<Flex> for Threads {
             }
         });
         let all = Group::new((0..len as u32).collect::<Vec<_>>());
-        Ok(Box::new(Member { rank, all, watch }))
+        Ok(Box::new(Member { rank, all, run }))
     }
 }
 
-impl Clique<Flex> for Member {
-    fn call(
+impl LibraryCommunicator<Flex> for Member {
+    fn start(
         &mut self,
-        calls: Vec<Call<Flex>>,
-    ) -> Result<Arriving<Vec<Option<Array<Flex>>>>, CommunicationError> {
+        calls: Vec<LibraryCall<Flex>>,
+    ) -> Result<InFlight<Vec<Array<Flex>>>, CommunicationError> {
         // Sends and receives of one call are made at once, in no order.
         for call in &calls {
-            if let Call::Send { to, array, .. } = call {
-                self.rank.send(*to as u32, Tag::Stream(Stream::Send), array.clone()).unwrap();
+            if let (Function::Send { to }, Some(array)) = (call.function, &call.array) {
+                self.rank.send(to as u32, Tag::Stream(Stream::Send), array.clone()).unwrap();
             }
         }
-        let left = calls.into_iter().map(|call| self.one(call)).collect::<Result<_, _>>();
-        self.watch.check()?;
-        left.map(Arriving::here)
+        let left = calls.into_iter().filter_map(|call| self.one(call).transpose());
+        let left = left.collect::<Result<_, _>>();
+        self.run.check()?;
+        left.map(InFlight::done)
     }
 }
 
 impl Member {
-    fn one(&self, call: Call<Flex>) -> Result<Option<Array<Flex>>, CommunicationError> {
+    fn one(&self, call: LibraryCall<Flex>) -> Result<Option<Array<Flex>>, CommunicationError> {
         let Self { rank, all, .. } = self;
         let stream = Stream::Compute;
-        Ok(match call {
-            Call::AllReduce { array, reduction } => {
-                Some(rank.all_reduce(all, stream, filled(array), reduction)?)
+        let LibraryCall { function, array, result, pieces, .. } = call;
+        let array = array.map(filled);
+        let given = || array.clone().expect("the function reads an array");
+        let of_pieces = |of: &dyn Fn(Array<Flex>) -> CollectiveCall<Flex>| {
+            let pieces = in_pieces(&given().flatten(), pieces).into_iter();
+            let left = pieces.map(|piece| rank.on(all, stream).start(of(piece))?.wait());
+            Ok(Array::concat(left.collect::<Result<_, CommunicationError>>()?, 0))
+        };
+        let left = match function {
+            Function::AllReduce(reduction) => {
+                rank.on(all, stream).all_reduce(given(), reduction)?
             }
-            Call::Reduce { root, array, reduction } => {
-                rank.reduce(all, stream, root as u32, filled(array), reduction)?
+            Function::Reduce { root, reduction } => {
+                match rank.on(all, stream).reduce(root as u32, given(), reduction)? {
+                    Some(array) => array,
+                    None => return Ok(None),
+                }
             }
-            Call::ReduceScatter { array, pieces, reduction } => {
-                assert_eq!(array.rank(), 1, "the parts are flat");
-                let sizes = vec![array.num_elements() / pieces / all.len(); all.len()];
-                let own = |piece: Array<Flex>| {
-                    rank.reduce_scatter(all, stream, piece.split(0, &sizes), reduction)
-                };
-                let own = in_pieces(&filled(array), pieces).into_iter().map(own);
-                Some(Array::concat(own.collect::<Result<_, _>>()?, 0))
-            }
-            Call::AllGather { array, pieces } => {
-                let all_of = |piece| Ok(Array::concat(rank.all_gather(all, stream, piece)?, 0));
-                let whole = in_pieces(&filled(array).flatten(), pieces).into_iter().map(all_of);
-                Some(Array::concat(whole.collect::<Result<_, CommunicationError>>()?, 0))
-            }
-            Call::Broadcast { root, form, array } => {
-                let array = rank.broadcast(all, stream, root as u32, array.map(filled))?;
-                assert_eq!((form.element, form.shape), (array.dtype(), array.shape()));
-                Some(array)
-            }
-            Call::Send { array, .. } => {
-                filled(array);
-                None
-            }
-            Call::Receive { from, form } => {
-                let array = rank.receive(from as u32, Tag::Stream(Stream::Send))?;
-                assert_eq!((form.element, form.shape), (array.dtype(), array.shape()));
-                Some(filled(array))
-            }
-        })
+            Function::ReduceScatter(reduction) => of_pieces(&|array| {
+                let sizes = vec![array.num_elements() / all.len(); all.len()];
+                CollectiveCall::ReduceScatter { array, dim: 0, sizes, reduction }
+            })?,
+            Function::AllGather => of_pieces(&|array| CollectiveCall::AllGather { array, dim: 0 })?,
+            Function::Broadcast { root } => rank.on(all, stream).broadcast(root as u32, array)?,
+            Function::Send { .. } => return Ok(None),
+            Function::Receive { from } => rank.receive(from as u32, Tag::Stream(Stream::Send))?,
+        };
+        let spec = result.expect("a function that leaves an array says of what spec");
+        assert_eq!((left.dtype(), left.num_elements()), (spec.element, spec.num_elements()));
+        Ok(Some(filled(left).reshape(&spec.shape)))
     }
 }
 
@@ -150,24 +147,24 @@ pub(crate) fn outcomes<T: Send, E: fmt::Display + Send>(
     num_ranks: u32,
     program: impl Fn(Rank) -> Result<T, E> + Sync,
 ) -> Vec<Result<T, RankFailure<E>>> {
-    connected(num_ranks, |line, engine| {
-        let opened = |_: &Line| Ok((engine, FlexDevice));
-        nccl::run(line, opened, Checks::Reductions, |rank, _| program(rank))
+    connected(num_ranks, |connection, engine| {
+        let opened = |_: &Connection| Ok((engine, FlexDevice));
+        nccl::run(connection, opened, Checks::Reductions, |rank, _| program(rank))
     })
 }
 
-/// What `program` returns on each of `num_ranks` ranks, whose communicator reduces unchecked and sends its letters on
-/// the line that is given too.
-pub(crate) fn with_lines<T: Send>(
+/// What `program` returns on each of `num_ranks` ranks, whose communicator reduces unchecked and sends its control
+/// messages on the connection that is given too.
+pub(crate) fn with_connections<T: Send>(
     num_ranks: u32,
-    program: impl Fn(Rank, &Line) -> T + Sync,
+    program: impl Fn(Rank, &Connection) -> T + Sync,
 ) -> Vec<T> {
-    connected(num_ranks, |(line, ending), engine| {
-        let line = Arc::new(line);
-        let rank = NcclCommunicator::new(Arc::clone(&line), engine, FlexDevice, Checks::None);
-        let value = program(Arc::new(rank), &line);
-        drop(line);
-        ending.wait();
+    connected(num_ranks, |(connection, shutdown), engine| {
+        let connection = Arc::new(connection);
+        let rank = NcclCommunicator::new(Arc::clone(&connection), engine, FlexDevice, Checks::None);
+        let value = program(Arc::new(rank), &connection);
+        drop(connection);
+        shutdown.wait();
         value
     })
 }
@@ -175,14 +172,14 @@ pub(crate) fn with_lines<T: Send>(
 /// What `run` returns on threads that have met over a socket.
 fn connected<T: Send>(
     num_ranks: u32,
-    run: impl Fn((Line, Ending), Arc<dyn Engine<Flex>>) -> T + Sync,
+    run: impl Fn((Connection, Shutdown), Arc<dyn Engine<Flex>>) -> T + Sync,
 ) -> Vec<T> {
     let (port, threads) = (free_port(), Arc::new(Threads::default()));
     let run = |rank| {
         let launch =
             Launch { rank, num_ranks, local_rank: rank, host: "127.0.0.1".to_owned(), port };
-        let line = Line::join(&launch, LIMIT).unwrap();
-        run(line, Arc::clone(&threads) as Arc<dyn Engine<Flex>>)
+        let connection = Connection::join(&launch, LIMIT).unwrap();
+        run(connection, Arc::clone(&threads) as Arc<dyn Engine<Flex>>)
     };
     let run = &run;
     thread::scope(|scope| {
@@ -282,7 +279,7 @@ fn streams_of_a_group_do_not_disturb_each_other() {
                 let (rank, all) = (Arc::clone(&rank), &all);
                 scope.spawn(move || {
                     for _ in 0..20 {
-                        let sum = rank.all_reduce(all, stream, array(1.0, 3), Reduction::Sum);
+                        let sum = rank.on(all, stream).all_reduce(array(1.0, 3), Reduction::Sum);
                         assert_eq!(sum.unwrap().to_f64(), [2.0; 3]);
                     }
                 });
@@ -296,7 +293,7 @@ fn arrays_that_differ_are_not_reduced() {
     let failures = outcomes(3, |rank| {
         let all = Group::new(vec![0, 1, 2]);
         let size = if rank.rank() == 1 { 4 } else { 3 };
-        rank.all_reduce(&all, Stream::Data, array(1.0, size), Reduction::Sum)
+        rank.on(&all, Stream::Data).all_reduce(array(1.0, size), Reduction::Sum)
     });
     let failure = failures.into_iter().next().unwrap().unwrap_err();
     assert!(
@@ -310,12 +307,12 @@ fn arrays_that_differ_are_not_reduced() {
 fn a_rank_that_fails_stops_those_that_wait_for_it() {
     let program = |rank: Rank| -> Result<(), CommunicationError> {
         let all = Group::new(vec![0, 1, 2]);
-        rank.all_reduce(&all, Stream::Data, array(1.0, 3), Reduction::Sum)?;
+        rank.on(&all, Stream::Data).all_reduce(array(1.0, 3), Reduction::Sum)?;
         match rank.rank() {
             0 => rank.receive(1, message(0)).map(drop),
             1 => panic!("out of numbers"),
             _ => {
-                let sum = rank.all_reduce(&all, Stream::Data, array(1.0, 3), Reduction::Sum);
+                let sum = rank.on(&all, Stream::Data).all_reduce(array(1.0, 3), Reduction::Sum);
                 sum.map(drop)
             }
         }
@@ -344,11 +341,11 @@ fn ranks_on_one_device_are_found() {
     let run = |rank| {
         let launch =
             Launch { rank, num_ranks: 3, local_rank: rank, host: "127.0.0.1".to_owned(), port };
-        let (line, ending) = Line::join(&launch, LIMIT).unwrap();
+        let (connection, shutdown) = Connection::join(&launch, LIMIT).unwrap();
         let device = if rank == 1 { b"gpu 1" } else { b"gpu 0" };
-        let found = nccl::check_devices(&line, device).unwrap_err().to_string();
-        drop(line);
-        ending.wait();
+        let found = nccl::check_devices(&connection, device).unwrap_err().to_string();
+        drop(connection);
+        shutdown.wait();
         found
     };
     let texts: Vec<String> = thread::scope(|scope| {

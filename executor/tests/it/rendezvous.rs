@@ -8,13 +8,13 @@ use std::thread;
 use std::time::Duration;
 
 use executor::communicator::CommunicationError;
-use executor::communicator::rendezvous::{Ending, Lane, Launch, Line, RendezvousError};
+use executor::communicator::rendezvous::{Channel, Connection, Launch, RendezvousError, Shutdown};
 use traces::timeline::Stream;
 
 /// Long enough for threads that do come.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
 
-const LANE: Lane = Lane::Calls(Stream::Host);
+const CHANNEL: Channel = Channel::Calls(Stream::Host);
 
 /// A port of this host that nobody listens on.
 pub(crate) fn free_port() -> u16 {
@@ -94,16 +94,20 @@ fn launchers_say_who_a_process_is() {
     }
 }
 
-/// What each of these ranks comes to, with its line if they meet.
+/// What each of these ranks comes to, with its connection if they meet.
 fn meet<T: Send>(
     launches: &[Launch],
     limit: Duration,
-    then: impl Fn(Line, Ending) -> T + Sync,
+    then: impl Fn(Connection, Shutdown) -> T + Sync,
 ) -> Vec<Result<T, RendezvousError>> {
     let (then, mut outcomes) = (&then, Vec::new());
     thread::scope(|scope| {
-        let join =
-            |launch| move || Line::join(launch, limit).map(|(line, ending)| then(line, ending));
+        let join = |launch| {
+            move || {
+                Connection::join(launch, limit)
+                    .map(|(connection, shutdown)| then(connection, shutdown))
+            }
+        };
         let threads: Vec<_> = launches.iter().map(|launch| scope.spawn(join(launch))).collect();
         outcomes.extend(threads.into_iter().map(|thread| thread.join().unwrap()));
     });
@@ -111,28 +115,30 @@ fn meet<T: Send>(
 }
 
 #[test]
-fn letters_arrive_in_order_by_lane() {
+fn control_messages_arrive_in_order_by_channel() {
     let port = free_port();
     let launches: Vec<Launch> = (0..5).map(|rank| launch(rank, 5, port)).collect();
-    let outcomes = meet(&launches, LIMIT, |line, ending| {
+    let outcomes = meet(&launches, LIMIT, |connection, shutdown| {
         let ranks: Vec<u32> = (0..5).collect();
-        let own = line.rank() as u8;
+        let own = connection.rank() as u8;
         // Longer than one packet.
         let long = vec![own; 100_000];
         assert_eq!(
-            line.all_gather(&ranks, LANE, &long).unwrap(),
+            connection.all_gather(&ranks, CHANNEL, &long).unwrap(),
             (0..5).map(|rank| vec![rank; 100_000]).collect::<Vec<_>>()
         );
         for number in 0..10 {
-            line.send((line.rank() + 1) % 5, Lane::Arrays, vec![own, number]).unwrap();
+            connection
+                .send((connection.rank() + 1) % 5, Channel::Arrays, vec![own, number])
+                .unwrap();
         }
-        line.all_gather(&ranks, LANE, &[]).unwrap();
-        let from = (line.rank() + 4) % 5;
+        connection.all_gather(&ranks, CHANNEL, &[]).unwrap();
+        let from = (connection.rank() + 4) % 5;
         for number in 0..10 {
-            assert_eq!(line.receive(from, Lane::Arrays).unwrap(), [from as u8, number]);
+            assert_eq!(connection.receive(from, Channel::Arrays).unwrap(), [from as u8, number]);
         }
-        drop(line);
-        ending.wait()
+        drop(connection);
+        shutdown.wait()
     });
     for outcome in outcomes {
         assert_eq!(outcome.unwrap(), None);
@@ -143,22 +149,22 @@ fn letters_arrive_in_order_by_lane() {
 fn a_rank_that_stops_or_ends_is_heard_of() {
     let port = free_port();
     let launches: Vec<Launch> = (0..3).map(|rank| launch(rank, 3, port)).collect();
-    let outcomes = meet(&launches, LIMIT, |line, ending| {
-        let error = match line.rank() {
-            0 => line.receive(2, LANE).unwrap_err(),
+    let outcomes = meet(&launches, LIMIT, |connection, shutdown| {
+        let error = match connection.rank() {
+            0 => connection.receive(2, CHANNEL).unwrap_err(),
             1 => {
-                let gone = line.receive(2, Lane::Arrays).unwrap_err();
+                let gone = connection.receive(2, Channel::Arrays).unwrap_err();
                 assert!(matches!(gone, CommunicationError::Gone { rank: 2, waiting: 1, .. }));
-                line.stop("it misses rank 2");
-                line.check().unwrap_err()
+                connection.stop("it misses rank 2");
+                connection.check().unwrap_err()
             }
             _ => {
-                drop(line);
-                return ending.wait().unwrap();
+                drop(connection);
+                return shutdown.wait().unwrap();
             }
         };
-        drop(line);
-        assert!(ending.wait().is_some(), "{error}");
+        drop(connection);
+        assert!(shutdown.wait().is_some(), "{error}");
         error
     });
     let stopped = CommunicationError::Stopped { rank: 1, cause: "it misses rank 2".to_owned() };
@@ -213,7 +219,7 @@ fn ranks_that_do_not_meet_say_why() {
 fn strangers_do_not_disturb_a_meeting() {
     let port = free_port();
     thread::scope(|scope| {
-        let first = scope.spawn(move || Line::join(&launch(0, 2, port), LIMIT).map(drop));
+        let first = scope.spawn(move || Connection::join(&launch(0, 2, port), LIMIT).map(drop));
         let mut stranger = loop {
             match TcpStream::connect(("127.0.0.1", port)) {
                 Ok(stream) => break stream,
@@ -224,7 +230,7 @@ fn strangers_do_not_disturb_a_meeting() {
         let mut answer = Vec::new();
         let _ = stranger.read_to_end(&mut answer);
         assert!(answer.is_empty(), "strangers are told nothing");
-        Line::join(&launch(1, 2, port), LIMIT).map(drop).unwrap();
+        Connection::join(&launch(1, 2, port), LIMIT).map(drop).unwrap();
         first.join().unwrap().unwrap();
     });
 }
@@ -239,22 +245,22 @@ fn process() {
         return;
     }
     let launch = Launch::from_variables(|name| std::env::var(name).ok()).unwrap();
-    let (line, ending) = Line::join(&launch, LIMIT).unwrap();
+    let (connection, shutdown) = Connection::join(&launch, LIMIT).unwrap();
     let ranks: Vec<u32> = (0..launch.num_ranks).collect();
-    let letters = line.all_gather(&ranks, LANE, &[line.rank() as u8]).unwrap();
+    let messages = connection.all_gather(&ranks, CHANNEL, &[connection.rank() as u8]).unwrap();
     let mut stdout = std::io::stdout();
-    writeln!(stdout, "\nmet {}", letters.concat().len()).unwrap();
+    writeln!(stdout, "\nmet {}", messages.concat().len()).unwrap();
     // Whoever has all of these knows that all have met, and may be killed.
-    let error = match line.all_gather(&ranks, LANE, &[]) {
+    let error = match connection.all_gather(&ranks, CHANNEL, &[]) {
         Ok(_) => {
             writeln!(stdout, "\nready").unwrap();
             // Nobody sends this: it ends with the process that is killed.
-            line.receive(2, LANE).unwrap_err()
+            connection.receive(2, CHANNEL).unwrap_err()
         }
         Err(error) => error,
     };
-    drop(line);
-    ending.wait();
+    drop(connection);
+    shutdown.wait();
     writeln!(stdout, "\n{error}").unwrap();
 }
 

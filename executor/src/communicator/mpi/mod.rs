@@ -12,31 +12,28 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::thread::JoinHandle;
 
 use burn::tensor::backend::Backend;
 
-use super::error::{Cause, CommunicationError, RankFailure, attempt, conclude};
+use super::error::{Cause, RankFailure, Result, attempt, conclude};
 use super::mailbox::Mailbox;
 use super::tag::Tag;
-use super::traffic::{Counters, Traffic};
 use super::transport::{Message, Transport};
-use super::{Collectives, Communicator};
+use super::{Communicator, MessagePassing};
 use crate::array::Array;
-use parcel::{Content, Letter, Parcel};
+use parcel::{Header, HostMessage, Parcel};
 
-/// One rank among processes. When it is dropped, the rank has ended for the others.
-pub struct MpiCommunicator<B: Backend> {
+/// The transport of one rank among processes. When it is dropped, the rank has ended for the others.
+pub struct MpiTransport<B: Backend> {
     rank: u32,
     num_ranks: u32,
     device: B::Device,
-    mailbox: Arc<Mailbox<Letter>>,
+    mailbox: Arc<Mailbox<Tag, HostMessage>>,
     /// To the thread that alone speaks with MPI: rank and what it gets.
     outgoing: Sender<(u32, Parcel)>,
-    sent: Counters,
 }
 
-/// What `program` returns on this process's rank, whose arrays are on the device that `device`
+/// Result of `program` on this process's rank, whose arrays are on the device that `device`
 /// gives for it.
 ///
 /// All processes of the job call this once, and return together when all programs have ended. A
@@ -54,9 +51,12 @@ pub fn run<B: Backend, T, E: fmt::Display>(
     device: impl FnOnce(u32) -> B::Device,
     program: impl FnOnce(Arc<dyn Communicator<B>>) -> Result<T, E>,
 ) -> Result<T, RankFailure<E>> {
-    let (communicator, service, has_threads) = connect(device);
-    let own = communicator.0.rank;
-    let mailbox = Arc::clone(&communicator.0.mailbox);
+    let mailbox = Arc::new(Mailbox::default());
+    let (place, outgoing, service) = service::start(Arc::clone(&mailbox));
+    let service::Place { rank, num_ranks, has_threads } = place;
+    let (device, incoming) = (device(rank), Arc::clone(&mailbox));
+    let transport = MpiTransport { rank, num_ranks, device, mailbox: incoming, outgoing };
+    let communicator = Arc::new(MessagePassing::new(rank, num_ranks, transport));
     let given: Arc<dyn Communicator<B>> = Arc::clone(&communicator) as _;
     let outcome = if has_threads {
         attempt(|| program(given))
@@ -64,88 +64,56 @@ pub fn run<B: Backend, T, E: fmt::Display>(
         Err(Cause::Start(io::Error::other("the MPI library allows a process one thread alone")))
     };
     if let Err(cause) = &outcome {
-        Transport::stop(&communicator.0, &cause.to_string());
+        communicator.stop(&cause.to_string());
     }
     drop(communicator);
     service.join().expect("the thread that speaks with MPI ends the process if it fails");
-    conclude(own, mailbox.stopped(), outcome)
+    conclude(rank, mailbox.stopped(), outcome)
 }
 
-/// The communicator of this process; the thread that carries its messages, which ends when all
-/// ranks have dropped theirs; whether the MPI library allows that there are two threads.
-fn connect<B: Backend>(
-    device: impl FnOnce(u32) -> B::Device,
-) -> (Arc<Collectives<MpiCommunicator<B>>>, JoinHandle<()>, bool) {
-    let mailbox = Arc::new(Mailbox::default());
-    let (place, outgoing, service) = service::start(Arc::clone(&mailbox));
-    let communicator = MpiCommunicator {
-        rank: place.rank,
-        num_ranks: place.num_ranks,
-        device: device(place.rank),
-        mailbox,
-        outgoing,
-        sent: Counters::default(),
-    };
-    (Arc::new(Collectives(communicator)), service, place.has_threads)
-}
-
-impl<B: Backend> MpiCommunicator<B> {
+impl<B: Backend> MpiTransport<B> {
     fn hand_over(&self, to: u32, parcel: Parcel) {
         self.outgoing.send((to, parcel)).expect("the service outlives its communicator");
     }
 
-    fn tell_all(&self, parcel: impl Fn() -> Parcel) {
+    fn tell_all(&self, header: &Header) {
         for to in (0..self.num_ranks).filter(|to| *to != self.rank) {
-            self.hand_over(to, parcel());
+            self.hand_over(to, Parcel::new(header));
         }
     }
 }
 
-impl<B: Backend> Transport<B> for MpiCommunicator<B> {
-    fn rank(&self) -> u32 {
-        self.rank
-    }
-
-    fn num_ranks(&self) -> u32 {
-        self.num_ranks
-    }
-
-    fn deliver(&self, to: u32, tag: Tag, message: Message<B>) -> Result<(), CommunicationError> {
+impl<B: Backend> Transport<B> for MpiTransport<B> {
+    fn deliver(&self, to: u32, tag: Tag, message: Message<B>) -> Result<()> {
         self.mailbox.check(self.rank, to, tag)?;
-        let num_bytes = message.num_bytes();
-        let letter = match message {
-            Message::Array(array) => Letter::Array(array.into_data()),
-            Message::Signal => Letter::Signal,
+        let message = match message {
+            Message::Array(array) => HostMessage::Array(array.into_data()),
+            Message::Signal => HostMessage::Signal,
         };
         if to == self.rank {
-            self.mailbox.put(to, tag, letter);
+            self.mailbox.put(to, tag.of_sender(), message);
         } else {
-            self.sent.add(tag.stream(), num_bytes);
-            self.hand_over(to, Parcel::new(Content::Letter { tag, letter }));
+            self.hand_over(to, Parcel::of_message(tag, message));
         }
         Ok(())
     }
 
-    fn wait(&self, from: u32, tag: Tag) -> Result<Message<B>, CommunicationError> {
-        Ok(match self.mailbox.take(self.rank, from, tag)? {
-            Letter::Array(data) => Message::Array(Array::from_data(data, &self.device)),
-            Letter::Signal => Message::Signal,
+    fn wait(&self, from: u32, tag: Tag) -> Result<Message<B>> {
+        Ok(match self.mailbox.take(self.rank, from, tag.of_sender(), tag)? {
+            HostMessage::Array(data) => Message::Array(Array::from_data(data, &self.device)),
+            HostMessage::Signal => Message::Signal,
         })
-    }
-
-    fn traffic(&self) -> Traffic {
-        self.sent.read()
     }
 
     fn stop(&self, cause: &str) {
         if self.mailbox.stop(self.rank, cause) {
-            self.tell_all(|| Parcel::new(Content::Stop { cause: cause.to_owned() }));
+            self.tell_all(&Header::Stop { cause: cause.to_owned() });
         }
     }
 }
 
-impl<B: Backend> Drop for MpiCommunicator<B> {
+impl<B: Backend> Drop for MpiTransport<B> {
     fn drop(&mut self) {
-        self.tell_all(|| Parcel::new(Content::End));
+        self.tell_all(&Header::End);
     }
 }

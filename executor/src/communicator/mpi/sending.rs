@@ -43,7 +43,7 @@ impl Sending {
         Self { requests, parcel }
     }
 
-    /// Whether MPI has no more use for the parcel.
+    /// True once MPI has no more use for the parcel.
     pub(super) fn is_done(&mut self) -> bool {
         let requests = mem::take(&mut self.requests).into_iter();
         self.requests = requests.filter_map(|request| request.test().err()).collect();

@@ -10,35 +10,35 @@ use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::{self, Builder, JoinHandle};
 use std::time::Duration;
 
-use burn::tensor::Bytes;
+use burn::tensor::{Bytes, Shape, TensorData};
 use mpi::Threading;
 use mpi::datatype::Equivalence;
 use mpi::point_to_point::{Source, Status};
 use mpi::topology::{Communicator, SimpleCommunicator};
 
-use super::parcel::{Content, Letter, Parcel};
+use super::parcel::{Header, HostMessage, Parcel};
 use super::sending::{HEADER, PAYLOAD, PIECE_BYTES, Sending};
-use crate::communicator::error::CommunicationError;
 use crate::communicator::mailbox::Mailbox;
+use crate::communicator::{ArraySpec, CommunicationError, Tag};
 
-/// How often the service looks for messages in vain, giving way to other threads, before it sleeps.
+/// Number of looks for messages in vain, giving way to other threads, before the service sleeps.
 const NUM_LOOKS: u32 = 200;
 
-/// How long it then sleeps between looks: an eighth of the time that it has slept, within these. So
+/// Sleep between later looks: an eighth of the time that it has slept, within these. So
 /// ranks that share a core leave it to each other, and a message comes late by no more than an
 /// eighth of the wait for it, or by the shortest sleep. What is handed to the service wakes it at
 /// once.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(20);
 const LONGEST_SLEEP: Duration = Duration::from_millis(1);
 
-/// What the whole job ends with if this thread fails.
+/// Exit code of the whole job if this thread fails.
 const EXIT_CODE: i32 = 2;
 
-/// Where a process stands in its job.
+/// A process's place in its job.
 pub(super) struct Place {
     pub(super) rank: u32,
     pub(super) num_ranks: u32,
-    /// Whether the MPI library lets a process have other threads that do not call it.
+    /// True if the MPI library lets a process have other threads, which do not call it.
     pub(super) has_threads: bool,
 }
 
@@ -47,7 +47,9 @@ type Outgoing = (u32, Parcel);
 
 /// Starts MPI on a thread of its own, which puts what comes into `mailbox` and sends what it is
 /// handed, until all ranks have said that they have ended.
-pub(super) fn start(mailbox: Arc<Mailbox<Letter>>) -> (Place, Sender<Outgoing>, JoinHandle<()>) {
+pub(super) fn start(
+    mailbox: Arc<Mailbox<Tag, HostMessage>>,
+) -> (Place, Sender<Outgoing>, JoinHandle<()>) {
     let (outgoing, handed) = mpsc::channel();
     let (found, place) = mpsc::channel();
     let thread = Builder::new().name("mpi".to_owned()).spawn(move || {
@@ -77,9 +79,9 @@ pub(super) fn start(mailbox: Arc<Mailbox<Letter>>) -> (Place, Sender<Outgoing>, 
 
 struct Service {
     world: SimpleCommunicator,
-    mailbox: Arc<Mailbox<Letter>>,
+    mailbox: Arc<Mailbox<Tag, HostMessage>>,
     sendings: Vec<Sending>,
-    /// How many other ranks have not said that they have ended.
+    /// Number of other ranks that have not said that they have ended.
     num_running: u32,
 }
 
@@ -134,17 +136,23 @@ impl Service {
         let sender = self.world.process_at_rank(from);
         let mut header = vec![0_u8; status.count(u8::equivalent_datatype()) as usize];
         sender.receive_into_with_tag(&mut header[..], HEADER);
-        let mut payload = vec![0_u8; Parcel::payload_bytes(&header)];
+        let header = Header::read(&header);
+        let mut payload = vec![0_u8; header.payload_bytes() as usize];
         for piece in payload.chunks_mut(PIECE_BYTES) {
             sender.receive_into_with_tag(piece, PAYLOAD);
         }
         let from = from.cast_unsigned();
-        match (Parcel { header, payload: Bytes::from_bytes_vec(payload) }).open() {
-            Content::Letter { tag, letter } => self.mailbox.put(from, tag, letter),
-            Content::Stop { cause } => {
+        match header {
+            Header::Array { tag, spec: ArraySpec { element, shape } } => {
+                let payload = Bytes::from_bytes_vec(payload);
+                let data = TensorData::from_bytes(payload, Shape::from(shape), element);
+                self.mailbox.put(from, tag.of_sender(), HostMessage::Array(data));
+            }
+            Header::Signal { tag } => self.mailbox.put(from, tag.of_sender(), HostMessage::Signal),
+            Header::Stop { cause } => {
                 self.mailbox.hear_stop(CommunicationError::Stopped { rank: from, cause });
             }
-            Content::End => {
+            Header::End => {
                 self.mailbox.set_gone(from);
                 self.num_running -= 1;
             }

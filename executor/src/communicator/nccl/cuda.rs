@@ -1,7 +1,7 @@
 //! The engine that calls NCCL with the arrays of burn's CUDA backend.
 //!
 //! NCCL has streams of its own: one for each stream of the timeline, and one for each direction between two ranks.
-//! What it reads and writes is ordered with what burn computes by events, on the device: a call waits for what was
+//! Memory that it reads and writes is ordered with what burn computes by events, on the device: a call waits for what was
 //! computed before it, and computation for a call whose result it reads. No thread of the host waits for the device
 //! here. Memory that a call uses is held until computation has been told to wait for its end, or it has ended.
 //!
@@ -15,14 +15,14 @@ use burn_cuda::CudaDevice;
 use cudarc::driver::{CudaContext, CudaStream};
 use traces::timeline::Stream;
 
-use super::clique::{NcclClique, marked};
-use super::engine::{Clique, Engine, Membership, Watch};
+use super::communicator::{CudaCommunicator, marked};
+use super::engine::{Engine, LibraryCommunicator, Membership, RunState};
 use super::guard::Guard;
 pub use super::library::EngineError;
 use super::library::{Library, of_driver};
 use crate::array::Array;
 use crate::clock::Point;
-use crate::communicator::CommunicationError;
+use crate::communicator::error::Result;
 use crate::cuda::Cuda;
 use crate::cuda::compute_stream::ComputeStream;
 use crate::lock::lock;
@@ -33,7 +33,7 @@ pub struct NcclEngine {
     context: Arc<CudaContext>,
     compute: Arc<ComputeStream>,
     device: CudaDevice,
-    /// Those of the timeline.
+    /// NCCL's streams for those of the timeline.
     streams: Mutex<BTreeMap<Stream, Arc<CudaStream>>>,
     /// All that were joined, which outlive those who call them: what they hold is given back at the end.
     guards: Mutex<Vec<Arc<Guard>>>,
@@ -64,12 +64,12 @@ impl NcclEngine {
         })
     }
 
-    /// What tells the GPU from all others of the cluster.
+    /// Identifier of the GPU among all of the cluster.
     ///
     /// # Errors
     ///
     /// The driver does not know.
-    pub fn device_id(&self) -> Result<Vec<u8>, CommunicationError> {
+    pub fn device_id(&self) -> Result<Vec<u8>> {
         let id = self.context.uuid().map_err(of_driver("cuDeviceGetUuid"))?;
         Ok(id.bytes.iter().map(|byte| byte.cast_unsigned()).collect())
     }
@@ -79,12 +79,12 @@ impl NcclEngine {
     /// # Errors
     ///
     /// NCCL does not say.
-    pub fn version(&self) -> Result<u32, CommunicationError> {
+    pub fn version(&self) -> Result<u32> {
         self.library.version()
     }
 
     /// NCCL's stream for one of the timeline, or a new one.
-    fn stream(&self, stream: Option<Stream>) -> Result<Arc<CudaStream>, CommunicationError> {
+    fn stream(&self, stream: Option<Stream>) -> Result<Arc<CudaStream>> {
         let new = || self.context.new_stream().map_err(of_driver("cuStreamCreate"));
         let Some(stream) = stream else { return new() };
         let mut streams = lock(&self.streams);
@@ -98,7 +98,7 @@ impl NcclEngine {
 }
 
 impl Engine<Cuda> for NcclEngine {
-    fn new_clique(&self) -> Result<Vec<u8>, CommunicationError> {
+    fn new_id(&self) -> Result<Vec<u8>> {
         self.library.new_id()
     }
 
@@ -106,20 +106,19 @@ impl Engine<Cuda> for NcclEngine {
         &self,
         id: &[u8],
         membership: Membership,
-        watch: Arc<dyn Watch>,
-    ) -> Result<Box<dyn Clique<Cuda>>, CommunicationError> {
+        run: Arc<dyn RunState>,
+    ) -> Result<Box<dyn LibraryCommunicator<Cuda>>> {
         self.context.bind_to_thread().map_err(of_driver("cuCtxSetCurrent"))?;
         let stream = self.stream(membership.stream)?;
         let raw = self.library.join(id, membership.position, membership.ranks.len())?;
-        let guard = Arc::new(Guard::new(raw, &membership, &watch, self.limit));
+        let guard = Arc::new(Guard::new(raw, &membership, &run, self.limit));
         Guard::start(&guard)?;
         lock(&self.guards).push(Arc::clone(&guard));
         guard.wait_for_members()?;
-        Ok(Box::new(NcclClique {
+        Ok(Box::new(CudaCommunicator {
             guard,
             stream,
             compute: Arc::clone(&self.compute),
-            membership,
             device: self.device.clone(),
         }))
     }
@@ -128,15 +127,12 @@ impl Engine<Cuda> for NcclEngine {
         true
     }
 
-    fn marked(
-        &self,
-        array: Array<Cuda>,
-    ) -> Result<(Array<Cuda>, Option<Point>), CommunicationError> {
+    fn marked(&self, array: Array<Cuda>) -> Result<(Array<Cuda>, Option<Point>)> {
         let (array, mark) = marked(array, &self.compute)?;
         Ok((array, Some(mark)))
     }
 
-    fn finish(&self) -> Result<(), CommunicationError> {
+    fn finish(&self) -> Result<()> {
         lock(&self.guards).iter().try_for_each(|guard| guard.wait_for_calls())
     }
 

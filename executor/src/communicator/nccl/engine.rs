@@ -1,31 +1,31 @@
-//! What the library that moves arrays is asked to do.
+//! The library that moves arrays, as the communicator sees it.
 
 use std::sync::Arc;
 
-use burn::tensor::DType;
 use burn::tensor::backend::Backend;
 use traces::timeline::Stream;
 
 use crate::array::Array;
 use crate::clock::Point;
-use crate::communicator::rendezvous::Line;
-use crate::communicator::{Arriving, CommunicationError, Reduction};
+use crate::communicator::error::Result;
+use crate::communicator::rendezvous::Connection;
+use crate::communicator::{ArraySpec, InFlight, Reduction};
 
-/// What a library is told of the run that it works for, and may tell.
-pub trait Watch: Send + Sync {
-    /// Fails once a rank has stopped the run. Asked by those who wait for others.
+/// The state of the run, which a library asks for while it waits for others, and may end.
+pub trait RunState: Send + Sync {
+    /// Fails once a rank has stopped the run.
     ///
     /// # Errors
     ///
-    /// What stopped it.
-    fn check(&self) -> Result<(), CommunicationError>;
+    /// The error of the rank that stopped it.
+    fn check(&self) -> Result<()>;
 
     /// Tells all ranks to stop. The first cause stays.
     fn stop(&self, cause: &str);
 }
 
-impl Watch for Line {
-    fn check(&self) -> Result<(), CommunicationError> {
+impl RunState for Connection {
+    fn check(&self) -> Result<()> {
         Self::check(self)
     }
 
@@ -34,10 +34,10 @@ impl Watch for Line {
     }
 }
 
-/// Members of a clique, as its errors name it.
+/// The members of a communicator of the library, as its errors name them.
 #[derive(Clone, Debug)]
 pub struct Membership {
-    /// Which of them this is.
+    /// Position of this rank among them.
     pub position: usize,
     /// Their ranks.
     pub ranks: Vec<u32>,
@@ -47,24 +47,25 @@ pub struct Membership {
 
 /// A library of collectives, such as NCCL.
 pub trait Engine<B: Backend>: Send + Sync {
-    /// What a new clique is known by, which its first member tells the others.
+    /// The identifier of a new communicator, which its first member tells the others.
     ///
     /// # Errors
     ///
-    /// Those of the library.
-    fn new_clique(&self) -> Result<Vec<u8>, CommunicationError>;
+    /// Failures of the library.
+    fn new_id(&self) -> Result<Vec<u8>>;
 
-    /// Joins a clique. Waits for all of its members. What cliques of one stream start goes on one after the other.
+    /// Joins a communicator. Waits for all of its members. What communicators of one stream start runs one after the
+    /// other.
     ///
     /// # Errors
     ///
-    /// Those of the library, and what `watch` fails with.
+    /// Failures of the library and of `run`.
     fn join(
         &self,
         id: &[u8],
         membership: Membership,
-        watch: Arc<dyn Watch>,
-    ) -> Result<Box<dyn Clique<B>>, CommunicationError>;
+        run: Arc<dyn RunState>,
+    ) -> Result<Box<dyn LibraryCommunicator<B>>>;
 
     /// [`Communicator::is_asynchronous`](crate::communicator::Communicator::is_asynchronous).
     fn is_asynchronous(&self) -> bool {
@@ -76,8 +77,8 @@ pub trait Engine<B: Backend>: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Those of the device.
-    fn marked(&self, array: Array<B>) -> Result<(Array<B>, Option<Point>), CommunicationError> {
+    /// Failures of the device.
+    fn marked(&self, array: Array<B>) -> Result<(Array<B>, Option<Point>)> {
         Ok((array, None))
     }
 
@@ -85,114 +86,91 @@ pub trait Engine<B: Backend>: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Those of the library, and what a watch fails with.
-    fn finish(&self) -> Result<(), CommunicationError> {
+    /// Failures of the library and of the run.
+    fn finish(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Gives back what cliques hold, once all ranks have finished or the run was stopped: nobody is waited for.
+    /// Gives back what communicators hold, once all ranks have finished or the run was stopped: nobody is waited for.
     fn close(&self) {}
 }
 
-/// A member of a group of ranks that call the library together. Members are named by their
-/// positions.
-pub trait Clique<B: Backend>: Send {
-    /// Starts calls at once, as all members do. Each that leaves something here gives it.
+/// A communicator of the library: ranks that call it together. Members are named by their positions.
+pub trait LibraryCommunicator<B: Backend>: Send {
+    /// Starts calls at once, as all members do: the results of those that have one on this member.
     ///
     /// # Errors
     ///
-    /// Those of the library, and what the member's watch fails with.
-    fn call(
-        &mut self,
-        calls: Vec<Call<B>>,
-    ) -> Result<Arriving<Vec<Option<Array<B>>>>, CommunicationError>;
+    /// Failures of the library and of the run.
+    fn start(&mut self, calls: Vec<LibraryCall<B>>) -> Result<InFlight<Vec<Array<B>>>>;
 }
 
-/// A call to the library. Arrays are not empty.
+/// A call of the library. Arrays are not empty.
 #[derive(Clone, Debug)]
-pub enum Call<B: Backend> {
+pub struct LibraryCall<B: Backend> {
+    /// The function.
+    pub function: Function,
+    /// The array of this member; none where it only receives.
+    pub array: Option<Array<B>>,
+    /// The array that is left on this member; none where it only sends.
+    pub result: Option<ArraySpec>,
+    /// Equal pieces of array and result, one after the other, each of which is a call by itself.
+    pub pieces: usize,
+    /// Point that the device's computation has to pass before the array is read; if none, the time of the call.
+    pub after: Option<Point>,
+}
+
+impl<B: Backend> LibraryCall<B> {
+    /// A call in one piece.
+    pub fn new(function: Function, array: Option<Array<B>>, result: Option<ArraySpec>) -> Self {
+        Self { function, array, result, pieces: 1, after: None }
+    }
+}
+
+/// A function of the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Function {
     /// Leaves all arrays as one on each member.
-    AllReduce {
-        /// The member's.
-        array: Array<B>,
-        /// How they become one.
-        reduction: Reduction,
-    },
-    /// Leaves all arrays as one on one member.
+    AllReduce(Reduction),
+    /// Leaves all arrays as one on the member `root`.
     Reduce {
-        /// That member.
+        /// The member's position.
         root: usize,
-        /// The member's.
-        array: Array<B>,
-        /// How they become one.
+        /// The way in which arrays become one.
         reduction: Reduction,
     },
-    /// Leaves the member's own part, flat, of all arrays as one.
-    ReduceScatter {
-        /// As many equal parts as there are members, flat.
-        array: Array<B>,
-        /// Equal pieces of the array, one after the other, that are scattered each by itself; so are those of the
-        /// result.
-        pieces: usize,
-        /// How they become one.
-        reduction: Reduction,
-    },
-    /// Leaves all arrays, flat, one after the other.
-    AllGather {
-        /// The member's, as large as all others.
-        array: Array<B>,
-        /// Equal pieces of the array, one after the other, that are gathered each by itself; so are those of the result.
-        pieces: usize,
-    },
-    /// Leaves the array of one member on each.
+    /// Leaves each member one of as many equal parts of all arrays as one.
+    ReduceScatter(Reduction),
+    /// Leaves all arrays, one after the other, on each member.
+    AllGather,
+    /// Leaves the array of the member `root` on each.
     Broadcast {
-        /// That member.
+        /// The member's position.
         root: usize,
-        /// What it gives.
-        form: Form,
-        /// On the root, what it gives.
-        array: Option<Array<B>>,
     },
-    /// Gives an array to another member, and leaves nothing.
+    /// Gives an array to another member.
     Send {
-        /// That member.
+        /// The member's position.
         to: usize,
-        /// The array.
-        array: Array<B>,
-        /// How far the device has to compute before it is read; what is computed by the call if none.
-        after: Option<Point>,
     },
     /// Leaves what another member sends.
     Receive {
-        /// That member.
+        /// The member's position.
         from: usize,
-        /// What it sends.
-        form: Form,
     },
 }
 
-/// What must be known of an array before it comes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Form {
-    /// What its elements are.
-    pub element: DType,
-    /// Sizes of its dimensions.
-    pub shape: Vec<usize>,
-}
-
-impl Form {
-    /// That of an array.
-    pub fn of<B: Backend>(array: &Array<B>) -> Self {
-        Self { element: array.dtype(), shape: array.shape() }
-    }
-
-    /// How many elements it has.
-    pub fn num_elements(&self) -> usize {
-        self.shape.iter().product()
-    }
-
-    /// How many bytes its elements take.
-    pub fn num_bytes(&self) -> u64 {
-        (self.num_elements() * self.element.size()) as u64
+impl Function {
+    /// Its name in NCCL.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce(_) => "ncclAllReduce",
+            Self::Reduce { .. } => "ncclReduce",
+            Self::ReduceScatter(_) => "ncclReduceScatter",
+            Self::AllGather => "ncclAllGather",
+            Self::Broadcast { .. } => "ncclBroadcast",
+            Self::Send { .. } => "ncclSend",
+            Self::Receive { .. } => "ncclRecv",
+        }
     }
 }

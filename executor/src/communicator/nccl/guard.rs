@@ -1,4 +1,4 @@
-//! Looks after the calls of a clique: those that fail, those that take too long, those of a run that was stopped.
+//! A guard of a communicator's calls: it ends those that fail, take too long, or are of a run that was stopped.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, Weak};
@@ -7,32 +7,31 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::CudaEvent;
 
-use super::engine::{Membership, Watch};
-use super::library::{RawClique, of_driver};
+use super::engine::{Membership, RunState};
+use super::library::{RawCommunicator, of_driver};
 use crate::communicator::CommunicationError;
+use crate::communicator::error::Result;
 use crate::lock::lock;
 
-type Result<T> = std::result::Result<T, CommunicationError>;
-
-/// How often calls are looked at by the thread that does nothing else.
+/// Period with which the thread of a guard looks at calls.
 const ROUND: Duration = Duration::from_millis(200);
 
-/// How often somebody looks who waits for NCCL to go on by itself: connecting members takes milliseconds.
+/// Period with which a thread looks that waits for NCCL to go on by itself: connecting members takes milliseconds.
 const NAP: Duration = Duration::from_micros(50);
 
-/// A clique, with the calls that it was given and that have not ended.
+/// A communicator, with the calls that it was given and that have not ended.
 pub(super) struct Guard {
-    raw: RawClique,
-    /// Which clique, as in `ranks [0, 1] on the tensor stream`.
+    raw: RawCommunicator,
+    /// Its name in errors, as in `ranks [0, 1] on the tensor stream`.
     name: String,
     /// Not held: a rank has ended for the others when nothing of its program holds this any more.
-    watch: Weak<dyn Watch>,
+    run: Weak<dyn RunState>,
     limit: Duration,
-    calls: Mutex<VecDeque<Started>>,
+    calls: Mutex<VecDeque<RunningCall>>,
 }
 
 /// A call that was started.
-struct Started {
+struct RunningCall {
     /// The function.
     call: &'static str,
     since: Instant,
@@ -41,9 +40,9 @@ struct Started {
 
 impl Guard {
     pub(super) fn new(
-        raw: RawClique,
+        raw: RawCommunicator,
         membership: &Membership,
-        watch: &Arc<dyn Watch>,
+        run: &Arc<dyn RunState>,
         limit: Duration,
     ) -> Self {
         let Membership { ranks, stream, .. } = membership;
@@ -51,7 +50,7 @@ impl Guard {
             Some(stream) => format!("ranks {ranks:?} on the {stream} stream"),
             None => format!("what rank {} sends to {}", ranks[0], ranks[1]),
         };
-        Self { raw, name, watch: Arc::downgrade(watch), limit, calls: Mutex::default() }
+        Self { raw, name, run: Arc::downgrade(run), limit, calls: Mutex::default() }
     }
 
     /// Starts the thread that looks after calls: whoever needs their results waits for the device, and cannot be told
@@ -61,8 +60,8 @@ impl Guard {
         let look = move || {
             while let Some(guard) = watched.upgrade() {
                 if let Err(error) = guard.look() {
-                    if let Some(watch) = guard.watch.upgrade() {
-                        watch.stop(&error.to_string());
+                    if let Some(run) = guard.run.upgrade() {
+                        run.stop(&error.to_string());
                     }
                     guard.raw.abort();
                     return;
@@ -82,14 +81,14 @@ impl Guard {
     pub(super) fn call(
         &self,
         call: &'static str,
-        start: impl FnOnce(&RawClique) -> Result<()>,
+        start: impl FnOnce(&RawCommunicator) -> Result<()>,
         end: impl FnOnce() -> Result<Arc<CudaEvent>>,
     ) -> Result<Arc<CudaEvent>> {
         self.check_run()?;
         let started = start(&self.raw).and_then(|()| self.wait_for_progress(call));
         let over = started.and_then(|()| end()).inspect_err(|_| self.raw.abort())?;
         let since = now();
-        lock(&self.calls).push_back(Started { call, since, over: Arc::clone(&over) });
+        lock(&self.calls).push_back(RunningCall { call, since, over: Arc::clone(&over) });
         Ok(over)
     }
 
@@ -106,7 +105,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Ends all calls, and gives back what the clique holds.
+    /// Ends all calls, and gives back what the communicator holds.
     pub(super) fn abort(&self) {
         self.raw.abort();
     }
@@ -122,7 +121,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Whether all calls have ended. Fails if one has failed or takes too long, or the run was stopped.
+    /// True once all calls have ended. Fails if one has failed or takes too long, or the run was stopped.
     fn look(&self) -> Result<bool> {
         self.check_run()?;
         self.raw.is_in_progress()?;
@@ -139,7 +138,7 @@ impl Guard {
 
     /// Fails if a rank has stopped the run.
     fn check_run(&self) -> Result<()> {
-        self.watch.upgrade().map_or(Ok(()), |watch| watch.check())
+        self.run.upgrade().map_or(Ok(()), |run| run.check())
     }
 
     fn check_time(&self, call: &'static str, since: Instant) -> Result<()> {
@@ -148,7 +147,7 @@ impl Guard {
         }
         Err(CommunicationError::Stalled {
             call,
-            clique: self.name.clone(),
+            communicator: self.name.clone(),
             seconds: self.limit.as_secs_f64(),
         })
     }

@@ -4,6 +4,8 @@
 //! developers have, and panic where it is missing. Types and numbers are those of NCCL's `nccl.h`,
 //! the same in all versions from 2.14 on, which was the first whose calls need not block.
 
+#![expect(unsafe_code, reason = "NCCL is written in C, and its functions are found by name")]
+
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::ManuallyDrop;
 use std::ptr;
@@ -13,6 +15,8 @@ use burn::tensor::DType;
 use cudarc::driver::DriverError;
 use libloading::Library as SharedObject;
 
+use super::engine::Function;
+use crate::communicator::error::Result;
 use crate::communicator::{CommunicationError, Reduction};
 use crate::lock::lock;
 
@@ -22,7 +26,7 @@ const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 /// `ncclInProgress`: the call goes on after it has returned.
 const IN_PROGRESS: c_int = 7;
 
-/// How many bytes a clique is known by.
+/// Bytes of a communicator's identifier.
 const ID_BYTES: usize = 128;
 
 type Comm = *mut c_void;
@@ -42,7 +46,7 @@ struct Config {
 }
 
 impl Config {
-    /// That of communicators whose calls return before they are done.
+    /// The configuration of communicators whose calls return before they are done.
     const NON_BLOCKING: Self =
         Self { size: size_of::<Self>(), magic: 0xcafe_beef, version: 21_400, blocking: 0 };
 }
@@ -53,12 +57,11 @@ macro_rules! functions {
         #[expect(non_snake_case, reason = "the names are NCCL's")]
         struct Functions {
             $($name: unsafe extern "C" fn($($argument),*) -> c_int,)*
-            /// What a result's number means.
+            /// The text of a result's number.
             ncclGetErrorString: unsafe extern "C" fn(c_int) -> *const c_char,
         }
 
         impl Functions {
-            #[expect(unsafe_code, reason = "functions are found by name")]
             fn load(object: &SharedObject) -> Result<Self, libloading::Error> {
                 // SAFETY: the types are those of the functions of these names in NCCL's header, and
                 // what is loaded is kept as long as the pointers.
@@ -101,21 +104,21 @@ pub enum EngineError {
         NAMES.map(|name| format!("`{name}`")).join(" or ")
     )]
     NoLibrary {
-        /// What the system says.
+        /// The system's message.
         message: String,
     },
     /// The library lacks a function.
     #[error("this version of NCCL is too old: {message}")]
     OldLibrary {
-        /// What the system says.
+        /// The system's message.
         message: String,
     },
     /// The driver does not let the GPU be used.
     #[error("GPU {index} cannot be used: {message}")]
     Device {
-        /// Which, as the driver counts those that are visible.
+        /// Its number among the GPUs that the driver sees.
         index: usize,
-        /// What the driver says.
+        /// The driver's message.
         message: String,
     },
 }
@@ -130,7 +133,7 @@ pub(super) struct Library {
 /// A call with the device addresses of what it reads and writes. What it does not need is not
 /// looked at.
 pub(super) struct RawCall {
-    pub(super) kind: RawKind,
+    pub(super) function: Function,
     pub(super) source: u64,
     pub(super) destination: u64,
     /// As NCCL counts them: of the part for a reduce-scatter, of the member's array for an
@@ -139,20 +142,8 @@ pub(super) struct RawCall {
     pub(super) element: DType,
 }
 
-#[derive(Clone, Copy)]
-pub(super) enum RawKind {
-    AllReduce(Reduction),
-    Reduce(usize, Reduction),
-    ReduceScatter(Reduction),
-    AllGather,
-    Broadcast(usize),
-    Send(usize),
-    Receive(usize),
-}
-
 impl Library {
     /// Loads NCCL.
-    #[expect(unsafe_code, reason = "loading a library runs its initialisers")]
     pub(super) fn load() -> Result<Arc<Self>, EngineError> {
         let mut causes = Vec::new();
         for name in NAMES {
@@ -171,9 +162,8 @@ impl Library {
         Err(EngineError::NoLibrary { message: causes.join("; ") })
     }
 
-    /// What a new clique is known by.
-    #[expect(unsafe_code, reason = "NCCL is written in C")]
-    pub(super) fn new_id(&self) -> Result<Vec<u8>, CommunicationError> {
+    /// The identifier of a new communicator.
+    pub(super) fn new_id(&self) -> Result<Vec<u8>> {
         let mut id = UniqueId([0; ID_BYTES]);
         // SAFETY: the pointer is to an identifier, which NCCL fills.
         self.check("ncclGetUniqueId", unsafe { (self.functions.ncclGetUniqueId)(&raw mut id) })?;
@@ -181,41 +171,38 @@ impl Library {
     }
 
     /// Its version, as in 22705 for 2.27.5.
-    #[expect(unsafe_code, reason = "NCCL is written in C")]
-    pub(super) fn version(&self) -> Result<u32, CommunicationError> {
+    pub(super) fn version(&self) -> Result<u32> {
         let mut version = 0;
         // SAFETY: the pointer is to a number.
         self.check("ncclGetVersion", unsafe { (self.functions.ncclGetVersion)(&raw mut version) })?;
         Ok(version.cast_unsigned())
     }
 
-    /// Begins to become the member at `position` of the clique of `len` members with this identifier, on the
-    /// device that is current on this thread: [`RawClique::progress`] says when the others have come.
-    #[expect(unsafe_code, reason = "NCCL is written in C")]
+    /// Begins to become the member at `position` of the communicator of `len` members with this identifier, on the
+    /// device that is current on this thread: [`RawCommunicator::is_in_progress`] says when the others have come.
     pub(super) fn join(
         self: &Arc<Self>,
         id: &[u8],
         position: usize,
         len: usize,
-    ) -> Result<RawClique, CommunicationError> {
+    ) -> Result<RawCommunicator> {
         let mut unique = UniqueId([0; ID_BYTES]);
         assert_eq!(id.len(), ID_BYTES, "an identifier of NCCL has {ID_BYTES} bytes");
         unique.0.iter_mut().zip(id).for_each(|(to, byte)| *to = byte.cast_signed());
         let mut comm = ptr::null_mut();
         let mut config = Config::NON_BLOCKING;
         // SAFETY: the pointers are to a place for a communicator, which is there when the call returns, and to a
-        // configuration; identifier and place were made for this clique, in which each member has a position of its
-        // own.
+        // configuration; identifier and place were made for this communicator, in which each member has a position of
+        // its own.
         let result = unsafe {
             let init = self.functions.ncclCommInitRankConfig;
             init(&raw mut comm, count(len), unique, count(position), &raw mut config)
         };
         self.check("ncclCommInitRankConfig", result)?;
-        Ok(RawClique { library: Arc::clone(self), comm: Mutex::new(Pointer(comm)) })
+        Ok(RawCommunicator { library: Arc::clone(self), comm: Mutex::new(Pointer(comm)) })
     }
 
-    #[expect(unsafe_code, reason = "NCCL is written in C")]
-    fn check(&self, call: &'static str, result: c_int) -> Result<(), CommunicationError> {
+    fn check(&self, call: &'static str, result: c_int) -> Result<()> {
         if result == 0 || result == IN_PROGRESS {
             return Ok(());
         }
@@ -233,9 +220,9 @@ impl Library {
     }
 }
 
-/// A member of a clique. What it holds is given back by [`Self::abort`], or when it is dropped: by the call that
+/// A member of a communicator. What it holds is given back by [`Self::abort`], or when it is dropped: by the call that
 /// waits for no other member, which all versions allow once what was started has ended.
-pub(super) struct RawClique {
+pub(super) struct RawCommunicator {
     library: Arc<Library>,
     /// Null once it was aborted. Locked by whoever calls with it, so that it is not given back meanwhile; no call
     /// blocks.
@@ -245,24 +232,18 @@ pub(super) struct RawClique {
 /// A communicator of NCCL's.
 struct Pointer(Comm);
 
-#[expect(unsafe_code, reason = "the pointer is NCCL's")]
 // SAFETY: NCCL lets a communicator be used by one thread after the other; its lock sees to that.
 unsafe impl Send for Pointer {}
 
-impl RawClique {
+impl RawCommunicator {
     /// Starts calls on a stream, all at once.
     ///
     /// # Safety
     ///
-    /// The addresses are on the device of the clique, each call's are of as many elements as it
+    /// The addresses are on the device of the communicator, each call's are of as many elements as it
     /// reads or writes, and nothing else writes there, or reads what is written, until the stream
     /// has come to the end of the calls.
-    #[expect(unsafe_code, reason = "NCCL is written in C")]
-    pub(super) unsafe fn start(
-        &self,
-        calls: &[RawCall],
-        stream: *mut c_void,
-    ) -> Result<(), CommunicationError> {
+    pub(super) unsafe fn start(&self, calls: &[RawCall], stream: *mut c_void) -> Result<()> {
         let comm = lock(&self.comm);
         check_lives(&comm)?;
         let functions = &self.library.functions;
@@ -281,67 +262,48 @@ impl RawClique {
 
     /// # Safety
     ///
-    /// That of [`Self::start`].
-    #[expect(unsafe_code, reason = "NCCL is written in C")]
-    unsafe fn start_one(
-        &self,
-        comm: Comm,
-        call: &RawCall,
-        stream: *mut c_void,
-    ) -> Result<(), CommunicationError> {
+    /// As [`Self::start`].
+    unsafe fn start_one(&self, comm: Comm, call: &RawCall, stream: *mut c_void) -> Result<()> {
         let nccl = &self.library.functions;
         let (from, to) = (call.source as *const c_void, call.destination as *mut c_void);
         let (length, element) = (call.num_elements, element_number(call.element));
         // SAFETY: the communicator lives, and the caller vouches for the addresses and the number
         // of elements.
-        let (name, result) = unsafe {
-            match call.kind {
-                RawKind::AllReduce(reduction) => {
-                    let reduction = reduction_number(reduction);
-                    let all_reduce = nccl.ncclAllReduce;
-                    (
-                        "ncclAllReduce",
-                        all_reduce(from, to, length, element, reduction, comm, stream),
-                    )
+        let result = unsafe {
+            match call.function {
+                Function::AllReduce(by) => {
+                    (nccl.ncclAllReduce)(from, to, length, element, operator(by), comm, stream)
                 }
-                RawKind::Reduce(root, reduction) => {
-                    let (root, reduction) = (count(root), reduction_number(reduction));
-                    let reduce = nccl.ncclReduce;
-                    ("ncclReduce", reduce(from, to, length, element, reduction, root, comm, stream))
+                Function::Reduce { root, reduction } => {
+                    let (by, root) = (operator(reduction), count(root));
+                    (nccl.ncclReduce)(from, to, length, element, by, root, comm, stream)
                 }
-                RawKind::ReduceScatter(reduction) => {
-                    let reduction = reduction_number(reduction);
-                    let scatter = nccl.ncclReduceScatter;
-                    (
-                        "ncclReduceScatter",
-                        scatter(from, to, length, element, reduction, comm, stream),
-                    )
+                Function::ReduceScatter(by) => {
+                    (nccl.ncclReduceScatter)(from, to, length, element, operator(by), comm, stream)
                 }
-                RawKind::AllGather => {
-                    ("ncclAllGather", (nccl.ncclAllGather)(from, to, length, element, comm, stream))
+                Function::AllGather => {
+                    (nccl.ncclAllGather)(from, to, length, element, comm, stream)
                 }
-                RawKind::Broadcast(root) => {
-                    let (root, broadcast) = (count(root), nccl.ncclBroadcast);
-                    ("ncclBroadcast", broadcast(from, to, length, element, root, comm, stream))
+                Function::Broadcast { root } => {
+                    (nccl.ncclBroadcast)(from, to, length, element, count(root), comm, stream)
                 }
-                RawKind::Send(peer) => {
-                    ("ncclSend", (nccl.ncclSend)(from, length, element, count(peer), comm, stream))
+                Function::Send { to: peer } => {
+                    (nccl.ncclSend)(from, length, element, count(peer), comm, stream)
                 }
-                RawKind::Receive(peer) => {
-                    ("ncclRecv", (nccl.ncclRecv)(to, length, element, count(peer), comm, stream))
+                Function::Receive { from: peer } => {
+                    (nccl.ncclRecv)(to, length, element, count(peer), comm, stream)
                 }
             }
         };
-        self.library.check(name, result)
+        self.library.check(call.function.name(), result)
     }
 
-    /// Whether what was called goes on by itself, so that nothing may be called or waited for yet.
+    /// True while calls go on by themselves, so that nothing may be called or waited for yet.
     ///
     /// # Errors
     ///
     /// A call that was started has failed.
-    #[expect(unsafe_code, reason = "NCCL is written in C")]
-    pub(super) fn is_in_progress(&self) -> Result<bool, CommunicationError> {
+    pub(super) fn is_in_progress(&self) -> Result<bool> {
         let comm = lock(&self.comm);
         check_lives(&comm)?;
         let mut result = 0;
@@ -354,7 +316,6 @@ impl RawClique {
     }
 
     /// Ends calls that wait for members that will not come, from any thread. Nothing can be called after this.
-    #[expect(unsafe_code, reason = "NCCL is written in C")]
     pub(super) fn abort(&self) {
         let mut comm = lock(&self.comm);
         let comm = std::mem::replace(&mut comm.0, ptr::null_mut());
@@ -367,7 +328,7 @@ impl RawClique {
 }
 
 /// Fails if a communicator was aborted.
-fn check_lives(comm: &Pointer) -> Result<(), CommunicationError> {
+fn check_lives(comm: &Pointer) -> Result<()> {
     if comm.0.is_null() {
         let message = "an earlier call was given up".to_owned();
         return Err(CommunicationError::Library { call: "NCCL", message });
@@ -375,7 +336,7 @@ fn check_lives(comm: &Pointer) -> Result<(), CommunicationError> {
     Ok(())
 }
 
-impl Drop for RawClique {
+impl Drop for RawCommunicator {
     fn drop(&mut self) {
         self.abort();
     }
@@ -404,7 +365,7 @@ fn element_number(element: DType) -> c_int {
 }
 
 /// `ncclRedOp_t`.
-fn reduction_number(reduction: Reduction) -> c_int {
+fn operator(reduction: Reduction) -> c_int {
     match reduction {
         Reduction::Sum => 0,
         Reduction::Product => 1,

@@ -1,28 +1,27 @@
 //! Collectives by NCCL, on ranks that are processes with a GPU each.
 //!
-//! Each group has a clique of NCCL's for each stream on which it communicates, and each two ranks
+//! Each group has a communicator of NCCL's for each stream on which it communicates, and each two ranks
 //! one for each direction in which they send arrays, and one more for those that each step sends alike, all made when
-//! they are first used. What NCCL does not carry goes over the [`Line`] of the rendezvous: what cliques are known by,
-//! and shapes where the receiver does not know them.
+//! they are first used. What NCCL does not carry goes over the [`Connection`] of the rendezvous: identifiers of its
+//! communicators, and shapes where the receiver does not know them.
 //!
-//! What is here orders the calls, for any [`Engine`]; `cuda`, with the feature of that name, is the
+//! This module orders the calls, for any [`Engine`]; `cuda`, with the feature of that name, is the
 //! one that makes them. Results are those of [`Communicator`], but for the order in which NCCL
 //! sums, which is its own: the same for equal calls on the same GPUs, not the same for another cut.
 //! Traffic is counted as the trait says; NCCL may choose another way.
 
-mod arrivals;
-#[cfg(feature = "cuda")]
-mod clique;
 mod collectives;
-mod course;
+#[cfg(feature = "cuda")]
+mod communicator;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod engine;
 #[cfg(feature = "cuda")]
 mod guard;
-mod letters;
 #[cfg(feature = "cuda")]
 mod library;
+mod point_to_point;
+mod recorded_step;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,57 +31,81 @@ use std::sync::{Arc, Mutex};
 use burn::tensor::backend::Backend;
 use traces::timeline::Stream;
 
-use super::error::{Cause, CommunicationError, RankFailure, attempt, conclude};
-use super::rendezvous::{Ending, Lane, Line};
+use super::error::{Cause, CommunicationError, RankFailure, Result, attempt, conclude};
+use super::rendezvous::{Channel, Connection, Shutdown};
 use super::traffic::Counters;
-use super::{Communicator, Group, Queue, Tag};
+use super::{ArraySpec, Communicator, Group, Tag};
 use crate::array::Array;
-use crate::clock::Spans;
 use crate::lock::lock;
-use arrivals::{Arrivals, Sender};
-use course::Course;
-use letters::Letter;
+use point_to_point::{Incoming, Outgoing};
 
-pub use engine::{Call, Clique, Engine, Form, Membership, Watch};
+pub use engine::{Engine, Function, LibraryCall, LibraryCommunicator, Membership, RunState};
 
 /// One rank among processes, whose arrays an [`Engine`] moves. When it and what it has started is
 /// done, the rank has ended for the others.
 pub struct NcclCommunicator<B: Backend> {
-    line: Arc<Line>,
-    engine: Arc<dyn Engine<B>>,
-    device: B::Device,
+    context: Arc<Context<B>>,
     checks: Checks,
-    cliques: Mutex<Cliques<B>>,
-    /// By receiver. Sending does not wait, so what is sent waits here.
-    outgoing: Mutex<BTreeMap<(u32, Lane), Outgoing<B>>>,
+    communicators: Mutex<BTreeMap<(Group, Stream), SharedCommunicator<B>>>,
+    /// By receiver.
+    outgoing: Mutex<BTreeMap<(u32, Channel), Outgoing<B>>>,
     /// By sender.
-    incoming: Mutex<Incoming<B>>,
-    /// How many steps have begun.
+    incoming: Mutex<BTreeMap<(u32, Channel), SharedIncoming<B>>>,
+    /// Number of steps that have begun.
     num_steps: AtomicU64,
     sent: Counters,
 }
 
-type Incoming<B> = BTreeMap<(u32, Lane), Arc<Arrivals<B>>>;
-type SharedClique<B> = Arc<Mutex<Box<dyn Clique<B>>>>;
-type Cliques<B> = BTreeMap<(Group, Stream), SharedClique<B>>;
+type SharedIncoming<B> = Arc<Incoming<B>>;
+type SharedCommunicator<B> = Arc<Mutex<Box<dyn LibraryCommunicator<B>>>>;
 
-/// What is compared before arrays are reduced.
+/// The means of a rank to reach others.
+struct Context<B: Backend> {
+    connection: Arc<Connection>,
+    engine: Arc<dyn Engine<B>>,
+    device: B::Device,
+}
+
+impl<B: Backend> Context<B> {
+    /// Joins the communicator of `ranks` on the library, which the first of them names to the others on a channel.
+    fn join(
+        &self,
+        ranks: &[u32],
+        channel: Channel,
+        stream: Option<Stream>,
+    ) -> Result<Box<dyn LibraryCommunicator<B>>> {
+        let position = ranks.iter().position(|rank| *rank == self.connection.rank());
+        let position = position.expect("a rank joins communicators of its own");
+        let id = if position == 0 {
+            let id = self.engine.new_id()?;
+            for other in &ranks[1..] {
+                self.connection.send(*other, channel, id.clone())?;
+            }
+            id
+        } else {
+            self.connection.receive(ranks[0], channel)?
+        };
+        let membership = Membership { position, ranks: ranks.to_vec(), stream };
+        let run = Arc::clone(&self.connection) as Arc<dyn RunState>;
+        self.engine.join(&id, membership, run)
+    }
+
+    /// An array without elements.
+    fn empty(&self, spec: &ArraySpec) -> Array<B> {
+        Array::zeros_of(&spec.shape, spec.element, &self.device)
+    }
+}
+
+/// Comparison of ranks' arrays before they are reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checks {
     /// Nothing: the ranks must give equal shapes, or the library reads beyond them or hangs.
     None,
-    /// That they give equal shapes, which costs a letter from each rank to each other.
+    /// All ranks' shapes, which costs a control message from each rank to each other.
     Reductions,
 }
 
-/// What is on its way to one rank.
-struct Outgoing<B: Backend> {
-    queue: Queue,
-    sender: Arc<Mutex<Sender<B>>>,
-    course: Course,
-}
-
-/// What `program` returns on this process's rank, whose line is given, with what `engine` opens.
+/// Result of `program` on this process's rank, whose connection is given, with what `engine` opens.
 ///
 /// All processes of the job call this once, and return together when all programs have ended.
 ///
@@ -90,18 +113,19 @@ struct Outgoing<B: Backend> {
 ///
 /// The failure of this rank, or that of the rank that stopped the run first, as this one was told.
 pub fn run<B: Backend, T, E: fmt::Display>(
-    (line, ending): (Line, Ending),
-    engine: impl FnOnce(&Line) -> Result<(Arc<dyn Engine<B>>, B::Device), E>,
+    (connection, shutdown): (Connection, Shutdown),
+    engine: impl FnOnce(&Connection) -> Result<(Arc<dyn Engine<B>>, B::Device), E>,
     checks: Checks,
     program: impl FnOnce(Arc<dyn Communicator<B>>, B::Device) -> Result<T, E>,
 ) -> Result<T, RankFailure<E>> {
-    let own = line.rank();
-    let line = Arc::new(line);
+    let own = connection.rank();
+    let connection = Arc::new(connection);
     let mut opened = None;
     let outcome = attempt(|| {
-        let (engine, device) = engine(&line)?;
+        let (engine, device) = engine(&connection)?;
         let engine = Arc::clone(opened.insert(engine));
-        let communicator = NcclCommunicator::new(Arc::clone(&line), engine, device.clone(), checks);
+        let connection = Arc::clone(&connection);
+        let communicator = NcclCommunicator::new(connection, engine, device.clone(), checks);
         program(Arc::new(communicator), device)
     });
     // What was sent last may still be on its way to ranks that go on.
@@ -110,11 +134,11 @@ pub fn run<B: Backend, T, E: fmt::Display>(
         Some(Ok(())) | None => Ok(value),
     });
     if let Err(cause) = &outcome {
-        line.stop(&cause.to_string());
+        connection.stop(&cause.to_string());
     }
-    // Jobs that are left in queues hold the line too: the rank has ended with the last of them.
-    drop(line);
-    let ended = ending.wait();
+    // Jobs that are left in queues hold the connection too: the rank has ended with the last of them.
+    drop(connection);
+    let ended = shutdown.wait();
     if let Some(engine) = opened {
         engine.close();
     }
@@ -127,13 +151,12 @@ pub fn run<B: Backend, T, E: fmt::Display>(
 /// # Errors
 ///
 /// [`CommunicationError::SharedDevice`].
-pub fn check_devices(line: &Line, device: &[u8]) -> Result<(), CommunicationError> {
-    let ranks: Vec<u32> = (0..line.num_ranks()).collect();
-    let devices = line.all_gather(&ranks, Lane::Calls(Stream::Host), device)?;
-    let mut seen: BTreeMap<&[u8], u32> = BTreeMap::new();
-    for (device, rank) in devices.iter().zip(ranks) {
-        if let Some(first) = seen.insert(device, rank) {
-            return Err(CommunicationError::SharedDevice { first, second: rank });
+pub fn check_devices(connection: &Connection, device: &[u8]) -> Result<()> {
+    let devices = of_all_ranks(connection, device)?;
+    for (second, device) in devices.iter().enumerate() {
+        if let Some(first) = devices[..second].iter().position(|other| other == device) {
+            let (first, second) = (first as u32, second as u32);
+            return Err(CommunicationError::SharedDevice { first, second });
         }
     }
     Ok(())
@@ -144,45 +167,41 @@ pub fn check_devices(line: &Line, device: &[u8]) -> Result<(), CommunicationErro
 /// # Errors
 ///
 /// [`CommunicationError::Versions`].
-pub fn check_versions(line: &Line, version: u32) -> Result<(), CommunicationError> {
-    let ranks: Vec<u32> = (0..line.num_ranks()).collect();
-    let lane = Lane::Calls(Stream::Host);
-    let versions = line.all_gather(&ranks, lane, &version.to_le_bytes())?;
-    let versions = versions.iter().map(|bytes| {
-        let bytes = bytes.as_slice().try_into();
-        u32::from_le_bytes(bytes.expect("ranks run the same program: a version has four bytes"))
-    });
-    let versions: Vec<u32> = versions.collect();
-    let first = versions.first().copied().unwrap_or(version);
-    match versions.iter().position(|other| *other != first) {
+pub fn check_versions(connection: &Connection, version: u32) -> Result<()> {
+    let versions = of_all_ranks(connection, version_text(version).as_bytes())?;
+    match versions.iter().position(|other| *other != versions[0]) {
         None => Ok(()),
         Some(rank) => Err(CommunicationError::Versions {
-            first: in_words(first),
+            first: String::from_utf8_lossy(&versions[0]).into_owned(),
             rank: rank as u32,
-            other: in_words(versions[rank]),
+            other: String::from_utf8_lossy(&versions[rank]).into_owned(),
         }),
     }
 }
 
+/// The bytes that each rank, which all call this, gives.
+fn of_all_ranks(connection: &Connection, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+    let ranks: Vec<u32> = (0..connection.num_ranks()).collect();
+    connection.all_gather(&ranks, Channel::Calls(Stream::Host), bytes)
+}
+
 /// NCCL's number of a version as people write it.
-fn in_words(version: u32) -> String {
+fn version_text(version: u32) -> String {
     format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100)
 }
 
 impl<B: Backend> NcclCommunicator<B> {
-    /// The communicator of the rank whose line is given.
+    /// The communicator of the rank whose connection is given.
     pub fn new(
-        line: Arc<Line>,
+        connection: Arc<Connection>,
         engine: Arc<dyn Engine<B>>,
         device: B::Device,
         checks: Checks,
     ) -> Self {
         Self {
-            line,
-            engine,
-            device,
+            context: Arc::new(Context { connection, engine, device }),
             checks,
-            cliques: Mutex::default(),
+            communicators: Mutex::default(),
             outgoing: Mutex::default(),
             incoming: Mutex::default(),
             num_steps: AtomicU64::new(0),
@@ -190,88 +209,44 @@ impl<B: Backend> NcclCommunicator<B> {
         }
     }
 
-    fn watch(&self) -> Arc<dyn Watch> {
-        Arc::clone(&self.line) as Arc<dyn Watch>
-    }
-
-    /// The clique of a group on a stream, made if this is the first call.
-    fn clique(&self, group: &Group, stream: Stream) -> Result<SharedClique<B>, CommunicationError> {
+    /// The library's communicator of a group on a stream, made if this is the first call.
+    fn communicator(&self, group: &Group, stream: Stream) -> Result<SharedCommunicator<B>> {
         let key = (group.clone(), stream);
-        if let Some(clique) = lock(&self.cliques).get(&key) {
-            return Ok(Arc::clone(clique));
+        if let Some(communicator) = lock(&self.communicators).get(&key) {
+            return Ok(Arc::clone(communicator));
         }
         // The others of the group are waited for here, so calls on other streams must not be held
         // up.
-        let position = group.position(self.line.rank()).expect("a rank calls its own groups");
-        let (lane, first) = (Lane::Calls(stream), group.ranks()[0]);
-        let id = if position == 0 {
-            let id = self.engine.new_clique()?;
-            for other in &group.ranks()[1..] {
-                self.line.send(*other, lane, id.clone())?;
-            }
-            id
-        } else {
-            self.line.receive(first, lane)?
-        };
-        let ranks = group.ranks().to_vec();
-        let membership = Membership { position, ranks, stream: Some(stream) };
-        let clique = self.engine.join(&id, membership, self.watch())?;
-        let clique = Arc::new(Mutex::new(clique));
-        lock(&self.cliques).insert(key, Arc::clone(&clique));
-        Ok(clique)
+        let joined = self.context.join(group.ranks(), Channel::Calls(stream), Some(stream))?;
+        let communicator = Arc::new(Mutex::new(joined));
+        lock(&self.communicators).insert(key, Arc::clone(&communicator));
+        Ok(communicator)
     }
 
     /// Starts to send an array to another rank.
-    fn start_sending(&self, to: u32, tag: Tag, array: Array<B>) -> Result<(), CommunicationError> {
-        let form = Form::of(&array);
-        let marked = if array.is_empty() { (array, None) } else { self.engine.marked(array)? };
-        let lane = Lane::of(tag);
+    fn start_sending(&self, to: u32, tag: Tag, array: Array<B>) -> Result<()> {
+        let (array, after) =
+            if array.is_empty() { (array, None) } else { self.context.engine.marked(array)? };
+        let channel = Channel::of(tag);
         let mut outgoing = lock(&self.outgoing);
-        let Outgoing { queue, sender, course } =
-            outgoing.entry((to, lane)).or_insert_with(|| Outgoing {
-                queue: Queue::new(format!("from rank {} to {to}", self.line.rank())),
-                sender: Arc::default(),
-                course: Course::default(),
-            });
-        let letter = if let Some(known) = course.next(self.step(lane)) {
-            assert_eq!(known, (tag.of_sender(), form), "steps send the same");
-            None
-        } else {
-            course.learn(tag, &form);
-            Some(Letter::new(Some(tag), &[&form]))
-        };
-        let (line, engine) = (Arc::clone(&self.line), Arc::clone(&self.engine));
-        let (sender, noted) = (Arc::clone(sender), Spans::current());
-        // Dropped unwaited: who needs the array waits for it, and is told if it does not come.
-        drop(queue.start(move || {
-            let send = || lock(&sender).send(&line, &*engine, (to, lane), letter, marked);
-            let sent = match noted {
-                Some(spans) => spans.note(send),
-                None => send(),
-            };
-            if let Err(error) = &sent {
-                line.stop(&error.to_string());
-            }
-            sent
-        }));
+        let new = || Outgoing::new(&self.context, to, channel);
+        let outgoing = outgoing.entry((to, channel)).or_insert_with(new);
+        outgoing.start(tag, self.step(channel), array, after);
         Ok(())
     }
 
-    /// The next array that another rank sends with a tag.
-    fn next_arrival(&self, from: u32, tag: Tag) -> Result<Array<B>, CommunicationError> {
-        let wanted = (tag, self.step(Lane::of(tag)));
-        self.arrivals(from, tag).take(&self.line, &*self.engine, &self.device, from, wanted)
+    /// Arrays that come from a rank on the channel of a tag.
+    fn incoming(&self, from: u32, tag: Tag) -> SharedIncoming<B> {
+        let channel = Channel::of(tag);
+        let new = || Arc::new(Incoming::new(&self.context, from, channel));
+        Arc::clone(lock(&self.incoming).entry((from, channel)).or_insert_with(new))
     }
 
-    fn arrivals(&self, from: u32, tag: Tag) -> Arc<Arrivals<B>> {
-        Arc::clone(lock(&self.incoming).entry((from, Lane::of(tag))).or_default())
-    }
-
-    /// The step whose arrays go on a lane; zero where steps do not repeat each other.
-    fn step(&self, lane: Lane) -> u64 {
-        match lane {
-            Lane::Repeated => self.num_steps.load(Ordering::Relaxed),
-            Lane::Calls(_) | Lane::Arrays => 0,
+    /// The step whose arrays go on a channel; zero where steps do not repeat each other.
+    fn step(&self, channel: Channel) -> u64 {
+        match channel {
+            Channel::Repeated => self.num_steps.load(Ordering::Relaxed),
+            Channel::Calls(_) | Channel::Arrays => 0,
         }
     }
 }

@@ -1,27 +1,26 @@
-//! What goes over the connections of a rendezvous.
+//! Frames: what goes over the connections of a rendezvous.
 
 use std::io::{self, Read, Write};
 
+use serde::{Deserialize, Serialize};
+
 /// Said first, so that strangers and other versions are noticed.
-const GREETING: &[u8] = b"executor 1";
+pub(super) const GREETING: &str = "executor 2";
 
-/// Letters are headers and identifiers; a frame that claims to be longer comes from a stranger.
-const MOST_BYTES: usize = 1 << 20;
+/// Control messages are specs and identifiers; a frame that claims to be longer comes from a stranger.
+const MOST_BYTES: usize = 1 << 22;
 
-/// Bytes of a frame before its payload: length of the payload, kind, two numbers.
-const FIXED_BYTES: usize = 13;
-
-/// What a rank and the hub tell each other.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A message between a rank and the hub: the length of its JSON, and its JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Frame {
-    /// Who connects.
-    Hello { rank: u32, num_ranks: u32 },
+    /// A rank connects.
+    Hello { greeting: String, rank: u32, num_ranks: u32 },
     /// All ranks are there.
     Ready,
-    /// They will not be.
+    /// There will be no run.
     Refused { reason: String },
-    /// A letter: to the hub with its receiver, from the hub with its sender.
-    Letter { peer: u32, lane: u32, bytes: Vec<u8> },
+    /// A control message: to the hub with its receiver, from the hub with its sender.
+    Message { peer: u32, channel: usize, bytes: Vec<u8> },
     /// A rank stops the run.
     Stop { rank: u32, cause: String },
     /// A rank's connection has ended without a word.
@@ -32,54 +31,25 @@ pub(super) enum Frame {
 
 impl Frame {
     pub(super) fn write(&self, stream: &mut impl Write) -> io::Result<()> {
-        let (kind, first, second, payload): (u8, u32, u32, &[u8]) = match self {
-            Self::Hello { rank, num_ranks } => (0, *rank, *num_ranks, GREETING),
-            Self::Ready => (1, 0, 0, &[]),
-            Self::Refused { reason } => (2, 0, 0, reason.as_bytes()),
-            Self::Letter { peer, lane, bytes } => (3, *peer, *lane, bytes),
-            Self::Stop { rank, cause } => (4, *rank, 0, cause.as_bytes()),
-            Self::End { rank } => (5, *rank, 0, &[]),
-            Self::Lost { rank } => (6, *rank, 0, &[]),
-        };
-        let payload = &payload[..payload.len().min(MOST_BYTES)];
-        let mut bytes = Vec::with_capacity(FIXED_BYTES + payload.len());
-        bytes.extend((payload.len() as u32).to_le_bytes());
-        bytes.push(kind);
-        bytes.extend(first.to_le_bytes());
-        bytes.extend(second.to_le_bytes());
-        bytes.extend(payload);
+        let mut bytes = vec![0; size_of::<u32>()];
+        serde_json::to_writer(&mut bytes, self)?;
+        let length = (bytes.len() - size_of::<u32>()) as u32;
+        bytes[..size_of::<u32>()].copy_from_slice(&length.to_le_bytes());
         // In one piece, so that it is not cut into packets.
         stream.write_all(&bytes)
     }
 
     pub(super) fn read(stream: &mut impl Read) -> io::Result<Self> {
-        let mut fixed = [0; FIXED_BYTES];
-        stream.read_exact(&mut fixed)?;
-        let word = |at: usize| {
-            let bytes = fixed[at..at + 4].try_into().expect("a word has four bytes");
-            u32::from_le_bytes(bytes)
-        };
-        let length = word(0) as usize;
+        let mut length = [0; size_of::<u32>()];
+        stream.read_exact(&mut length)?;
+        let length = u32::from_le_bytes(length) as usize;
         if length > MOST_BYTES {
-            return Err(invalid("a frame is too long"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a frame is too long"));
         }
-        let mut payload = vec![0; length];
-        stream.read_exact(&mut payload)?;
-        let (first, second) = (word(5), word(9));
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Ok(match fixed[4] {
-            0 if payload == GREETING => Self::Hello { rank: first, num_ranks: second },
-            1 => Self::Ready,
-            2 => Self::Refused { reason: text(&payload) },
-            3 => Self::Letter { peer: first, lane: second, bytes: payload },
-            4 => Self::Stop { rank: first, cause: text(&payload) },
-            5 => Self::End { rank: first },
-            6 => Self::Lost { rank: first },
-            _ => return Err(invalid("another program, or another version of this one, speaks")),
-        })
+        let mut bytes = vec![0; length];
+        stream.read_exact(&mut bytes)?;
+        let other = "another program, or another version of this one, speaks";
+        serde_json::from_slice(&bytes)
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, other))
     }
-}
-
-fn invalid(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what)
 }

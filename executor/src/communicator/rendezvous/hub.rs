@@ -1,33 +1,31 @@
-//! Rank 0's side of a rendezvous: all ranks connect to it, and it hands their letters on.
+//! Rank 0's side of a rendezvous: all ranks connect to it, and it hands their control messages on.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::Builder;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, Builder};
 use std::time::Duration;
 
-use super::frame::Frame;
+use super::frame::{Frame, GREETING};
 use super::{Deadline, POLL};
 use crate::lock::lock;
 
 /// A stranger that connects and says nothing is not waited for longer.
 const GREETING_TIME: Duration = Duration::from_secs(10);
 
-/// Letters are short and ranks always read, so one that takes nothing for so long hangs.
+/// Control messages are short and ranks always read, so one that takes nothing for so long hangs.
 const WRITE_TIME: Duration = Duration::from_mins(1);
 
 struct Hub {
     num_ranks: u32,
     state: Mutex<State>,
-    changed: Condvar,
 }
 
 struct State {
     /// The connection to each rank, to write to.
     seats: Vec<Option<Arc<Mutex<TcpStream>>>>,
-    /// Ranks that say nothing more.
-    ended: BTreeSet<u32>,
+    /// Number of ranks that say nothing more.
+    num_ended: usize,
     phase: Phase,
 }
 
@@ -41,12 +39,9 @@ enum Phase {
 /// Lets ranks connect through `listener`, in threads of its own, which end with the ranks.
 pub(super) fn start(listener: TcpListener, num_ranks: u32, limit: Duration) -> io::Result<()> {
     listener.set_nonblocking(true)?;
-    let state = State {
-        seats: (0..num_ranks).map(|_| None).collect(),
-        ended: BTreeSet::new(),
-        phase: Phase::Gathering,
-    };
-    let hub = Arc::new(Hub { num_ranks, state: Mutex::new(state), changed: Condvar::new() });
+    let seats = vec![None; num_ranks as usize];
+    let state = Mutex::new(State { seats, num_ended: 0, phase: Phase::Gathering });
+    let hub = Arc::new(Hub { num_ranks, state });
     let accept = move || hub.accept(&listener, limit);
     Builder::new().name("rendezvous".to_owned()).spawn(accept).map(drop)
 }
@@ -61,8 +56,7 @@ impl Hub {
                 return self.refuse(&self.missing(limit));
             }
             let Ok((stream, _)) = listener.accept() else {
-                let state = self.lock();
-                drop(self.changed.wait_timeout(state, POLL));
+                thread::sleep(POLL);
                 continue;
             };
             let hub = Arc::clone(self);
@@ -78,16 +72,14 @@ impl Hub {
 
     fn missing(&self, limit: Duration) -> String {
         let state = self.lock();
-        let missing: Vec<String> = (0..self.num_ranks)
-            .filter(|rank| state.seats[*rank as usize].is_none())
-            .map(|rank| rank.to_string())
-            .collect();
+        let seats = (0..self.num_ranks).zip(&state.seats);
+        let missing = seats.filter(|(_, seat)| seat.is_none()).map(|(rank, _)| rank.to_string());
+        let missing: Vec<String> = missing.collect();
         let (is, have) = if missing.len() == 1 { ("rank", "has") } else { ("ranks", "have") };
-        let named = if missing.len() > 8 { &missing[..8] } else { &missing };
         let more = if missing.len() > 8 { ", .." } else { "" };
         format!(
             "{is} {}{more} of {} {have} not come within {} s",
-            named.join(", "),
+            missing[..missing.len().min(8)].join(", "),
             self.num_ranks,
             limit.as_secs_f64()
         )
@@ -99,7 +91,10 @@ impl Hub {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(GREETING_TIME))?;
         stream.set_write_timeout(Some(WRITE_TIME))?;
-        let Frame::Hello { rank, num_ranks } = Frame::read(&mut stream)? else { return Ok(()) };
+        let (rank, num_ranks) = match Frame::read(&mut stream)? {
+            Frame::Hello { greeting, rank, num_ranks } if greeting == GREETING => (rank, num_ranks),
+            _ => return Ok(()),
+        };
         stream.set_read_timeout(None)?;
         let writer = Arc::new(Mutex::new(stream.try_clone()?));
         if let Err(reason) = self.seat(rank, num_ranks, &writer) {
@@ -108,20 +103,22 @@ impl Hub {
         }
         loop {
             match Frame::read(&mut stream) {
-                Ok(Frame::Letter { peer, lane, bytes }) => {
-                    self.tell(peer, &Frame::Letter { peer: rank, lane, bytes });
+                Ok(Frame::Message { peer, channel, bytes }) => {
+                    self.tell(peer, &Frame::Message { peer: rank, channel, bytes });
                 }
-                Ok(Frame::Stop { cause, .. }) => self.tell_others(&Frame::Stop { rank, cause }),
+                Ok(Frame::Stop { cause, .. }) => {
+                    self.tell_others(rank, &Frame::Stop { rank, cause });
+                }
                 Ok(Frame::End { .. }) => break,
                 Ok(_) | Err(_) => {
                     self.refuse(&format!("rank {rank} went away before all had come"));
-                    self.tell_others(&Frame::Lost { rank });
+                    self.tell_others(rank, &Frame::Lost { rank });
                     break;
                 }
             }
         }
-        self.tell_others(&Frame::End { rank });
-        self.end(rank);
+        self.tell_others(rank, &Frame::End { rank });
+        self.end();
         Ok(())
     }
 
@@ -156,7 +153,6 @@ impl Hub {
                 let _ = Frame::Ready.write(&mut *lock(seat));
             }
             state.phase = Phase::Running;
-            self.changed.notify_all();
         }
         Ok(())
     }
@@ -171,7 +167,6 @@ impl Hub {
         for seat in state.seats.iter().flatten() {
             let _ = Frame::Refused { reason: reason.to_owned() }.write(&mut *lock(seat));
         }
-        self.changed.notify_all();
     }
 
     fn tell(&self, rank: u32, frame: &Frame) {
@@ -182,23 +177,16 @@ impl Hub {
         }
     }
 
-    fn tell_others(&self, frame: &Frame) {
-        let (Frame::Stop { rank: own, .. } | Frame::Lost { rank: own } | Frame::End { rank: own }) =
-            frame
-        else {
-            return;
-        };
-        for rank in (0..self.num_ranks).filter(|rank| rank != own) {
-            self.tell(rank, frame);
-        }
+    fn tell_others(&self, own: u32, frame: &Frame) {
+        (0..self.num_ranks).filter(|rank| *rank != own).for_each(|rank| self.tell(rank, frame));
     }
 
-    /// When all have ended, the connections are closed, all at once: none is cut while a letter is
+    /// When all have ended, the connections are closed, all at once: none is cut while a frame is
     /// on its way.
-    fn end(&self, rank: u32) {
+    fn end(&self) {
         let mut state = self.lock();
-        state.ended.insert(rank);
-        if state.ended.len() == state.seats.len() {
+        state.num_ended += 1;
+        if state.num_ended == state.seats.len() {
             for seat in state.seats.iter().flatten() {
                 // It may be closed already.
                 let _ = lock(seat).shutdown(Shutdown::Both);

@@ -1,4 +1,4 @@
-//! What a launcher tells a process about its place in the job.
+//! A process's place in its job, from the variables of its launcher.
 
 /// The port on which ranks meet if the launcher names none, as PyTorch has it.
 const USUAL_PORT: u16 = 29_500;
@@ -10,11 +10,11 @@ const SLURM_PORTS: (u16, u16) = (20_000, 10_000);
 /// A process's place in a job, and where its ranks meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// Which rank the process is.
+    /// The process's rank.
     pub rank: u32,
-    /// How many ranks there are.
+    /// Number of ranks.
     pub num_ranks: u32,
-    /// Which of the ranks on its node it is.
+    /// Its position among the ranks on its node.
     pub local_rank: u32,
     /// The host of rank 0.
     pub host: String,
@@ -22,7 +22,7 @@ pub struct Launch {
     pub port: u16,
 }
 
-/// Why a process does not know its place.
+/// Failure to find a process's place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
@@ -36,9 +36,9 @@ pub enum LaunchError {
     /// A variable is missing beside those that are set.
     #[error("`{given}` is set, but `{missing}` is not{}", hint(missing))]
     Missing {
-        /// What is set.
+        /// The variable that is set.
         given: &'static str,
-        /// What is not.
+        /// The variable that is not.
         missing: &'static str,
     },
     /// A variable holds something else than it should.
@@ -46,9 +46,9 @@ pub enum LaunchError {
     Invalid {
         /// The variable.
         name: &'static str,
-        /// What it holds.
+        /// Its value.
         value: String,
-        /// What it should.
+        /// The kind of value that it should have.
         expected: &'static str,
     },
     /// The rank is not below the number of ranks.
@@ -56,9 +56,9 @@ pub enum LaunchError {
     RankTooLarge {
         /// The variable.
         name: &'static str,
-        /// What it holds.
+        /// Its value.
         rank: u32,
-        /// How many ranks there are.
+        /// Number of ranks.
         num_ranks: u32,
     },
 }
@@ -90,6 +90,11 @@ const VARIABLES: [Variables; 3] = [
 ];
 
 impl Launch {
+    /// Where ranks meet, as in `host:29500`.
+    pub(super) fn address(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+
     /// The place that `torchrun`, `mpirun` or `srun` gives by variables, which `variable` looks up.
     ///
     /// Ranks meet at `MASTER_ADDR` and `MASTER_PORT`. Slurm needs neither: its first node is the

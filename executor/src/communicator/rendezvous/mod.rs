@@ -1,24 +1,24 @@
-//! How processes that a launcher started find each other, and a line of words between them.
+//! Rendezvous: how processes that a launcher started find each other, and control messages between them.
 //!
 //! Rank 0 listens, all ranks connect to it, and it hands on what they tell each other: identifiers,
 //! shapes, that a rank has failed. Arrays do not go this way. As with PyTorch's store, whoever
 //! reaches the port is believed, so it belongs on a network of one's own.
 
+mod connection;
 mod frame;
 mod hub;
 mod launch;
-mod line;
 
 use std::io;
 use std::time::{Duration, Instant};
 
+pub use connection::{Channel, Connection, Shutdown};
 pub use launch::{Launch, LaunchError};
-pub use line::{Ending, Lane, Line};
 
-/// How long to wait before looking again whether something has changed.
+/// Time between two looks whether something has changed.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Why ranks did not meet.
+/// Failure of a rendezvous.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RendezvousError {
@@ -27,7 +27,7 @@ pub enum RendezvousError {
     Host {
         /// The host.
         host: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// Rank 0 cannot listen.
@@ -37,43 +37,39 @@ pub enum RendezvousError {
     Listen {
         /// The port.
         port: u16,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// Rank 0 cannot be reached.
     #[error(
-        "rank {rank} cannot reach rank 0 at {host}:{port}, after {} s: {source}\nhint: rank 0 runs \
+        "rank {rank} cannot reach rank 0 at {address}, after {} s: {source}\nhint: rank 0 runs \
          on the host that `MASTER_ADDR` names, and listens on the port that `MASTER_PORT` names",
         limit.as_secs_f64()
     )]
     Unreachable {
-        /// Who says so.
+        /// The rank that says so.
         rank: u32,
-        /// The host.
-        host: String,
-        /// The port.
-        port: u16,
-        /// How long it was tried.
+        /// Host and port.
+        address: String,
+        /// Time for which it was tried.
         limit: Duration,
-        /// What the system said last.
+        /// The system's last error.
         source: io::Error,
     },
     /// Rank 0 says that there will be no run.
-    #[error("the ranks did not meet at {host}:{port}: {reason}")]
+    #[error("the ranks did not meet at {address}: {reason}")]
     Refused {
-        /// The host.
-        host: String,
-        /// The port.
-        port: u16,
-        /// Why.
+        /// Host and port.
+        address: String,
+        /// The reason.
         reason: String,
     },
     /// The system has no thread or socket to spare.
     #[error("rank {rank} cannot be connected: {source}")]
     System {
-        /// Who says so.
+        /// The rank that says so.
         rank: u32,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -91,7 +87,7 @@ impl Deadline {
         now() >= self.0
     }
 
-    /// What is left, and a moment at least.
+    /// Time that is left, and a moment at least.
     fn left(self) -> Duration {
         self.0.saturating_duration_since(now()).max(POLL)
     }

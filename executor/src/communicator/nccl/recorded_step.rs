@@ -1,29 +1,28 @@
-//! What one rank sends another in each step.
+//! The sequence of arrays that one rank sends another in each step.
 //!
-//! A program sends the same in every step, in the same order. The first step learns it from letters; the later ones
-//! need none, and no rank waits for another before it asks the library for what comes.
+//! A program sends the same in every step, in the same order. The first step learns it from control messages; the later
+//! ones need none, and no rank waits for another before it asks the library for what comes.
 
-use super::engine::Form;
-use crate::communicator::Tag;
+use crate::communicator::{ArraySpec, Tag};
 
 /// The arrays of a step between two ranks, in the order in which they are sent.
 #[derive(Debug, Default)]
-pub(super) struct Course {
+pub(super) struct RecordedStep {
     /// The step that was reached; zero before the first.
     step: u64,
-    arrays: Vec<(Tag, Form)>,
-    /// How many of the arrays have gone in a step that is known.
+    arrays: Vec<(Tag, ArraySpec)>,
+    /// Number of the arrays that have gone in a step that is known.
     gone: Option<usize>,
 }
 
-impl Course {
+impl RecordedStep {
     /// The next array of a step, if a step before has shown it. Both ranks ask it for each array, and for those that
-    /// are not known call [`Self::learn`].
+    /// are not known call [`Self::record`].
     ///
     /// # Panics
     ///
     /// If the step before had no more.
-    pub(super) fn next(&mut self, step: u64) -> Option<(Tag, Form)> {
+    pub(super) fn next(&mut self, step: u64) -> Option<(Tag, ArraySpec)> {
         if step != self.step {
             assert!(
                 self.gone.is_none_or(|gone| gone == self.arrays.len()),
@@ -42,10 +41,10 @@ impl Course {
         Some(next.clone())
     }
 
-    /// Notes the next array of a step that is not known. What is sent before the first step is of none.
-    pub(super) fn learn(&mut self, tag: Tag, form: &Form) {
+    /// Records the next array of a step that is not known. What is sent before the first step is of none.
+    pub(super) fn record(&mut self, tag: Tag, spec: &ArraySpec) {
         if self.step > 0 {
-            self.arrays.push((tag.of_sender(), form.clone()));
+            self.arrays.push((tag.of_sender(), spec.clone()));
         }
     }
 }
@@ -55,27 +54,27 @@ mod tests {
     use burn::tensor::DType;
     use traces::timeline::Stream;
 
-    use super::{Course, Form, Tag};
+    use super::{ArraySpec, RecordedStep, Tag};
 
     const TAG: Tag = Tag::Stream(Stream::Context);
 
-    fn form(size: usize) -> Form {
-        Form { element: DType::F32, shape: vec![size] }
+    fn spec(size: usize) -> ArraySpec {
+        ArraySpec { element: DType::F32, shape: vec![size] }
     }
 
     #[test]
     fn a_step_is_known_from_the_first_on() {
-        let mut course = Course::default();
-        assert_eq!(course.next(0), None);
-        course.learn(TAG, &form(9));
+        let mut steps = RecordedStep::default();
+        assert_eq!(steps.next(0), None);
+        steps.record(TAG, &spec(9));
         for size in [2, 3] {
-            assert_eq!(course.next(1), None);
-            course.learn(TAG, &form(size));
+            assert_eq!(steps.next(1), None);
+            steps.record(TAG, &spec(size));
         }
         for step in [2, 3, 7] {
             assert_eq!(
-                [course.next(step), course.next(step)],
-                [2, 3].map(|size| Some((TAG, form(size))))
+                [steps.next(step), steps.next(step)],
+                [2, 3].map(|size| Some((TAG, spec(size))))
             );
         }
     }
@@ -83,22 +82,22 @@ mod tests {
     #[test]
     #[should_panic(expected = "step 2 goes on after all of")]
     fn a_step_that_sends_more_is_a_bug() {
-        let mut course = Course::default();
-        assert_eq!(course.next(1), None);
-        course.learn(TAG, &form(1));
-        course.next(2);
-        course.next(2);
+        let mut steps = RecordedStep::default();
+        assert_eq!(steps.next(1), None);
+        steps.record(TAG, &spec(1));
+        steps.next(2);
+        steps.next(2);
     }
 
     #[test]
     #[should_panic(expected = "step 2 ended before")]
     fn a_step_that_sends_less_is_a_bug() {
-        let mut course = Course::default();
+        let mut steps = RecordedStep::default();
         for size in [2, 3] {
-            assert_eq!(course.next(1), None);
-            course.learn(TAG, &form(size));
+            assert_eq!(steps.next(1), None);
+            steps.record(TAG, &spec(size));
         }
-        course.next(2);
-        course.next(3);
+        steps.next(2);
+        steps.next(3);
     }
 }

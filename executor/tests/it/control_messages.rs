@@ -8,22 +8,22 @@ use ir::graph::ContextParallelKind;
 use ir::layout::ZeroStage;
 use ir::schedule::ScheduleKind as K;
 
-use super::nccl::with_lines;
+use super::nccl::with_connections;
 use super::training::{Case, GPT, LLAMA, MIXTRAL, ONE, program, rank};
 
-/// How many letters all ranks together send in each of three steps.
-fn letters(model: &str, case: Case) -> Vec<u64> {
+/// How many messages all ranks together send in each of three steps.
+fn messages(model: &str, case: Case) -> Vec<u64> {
     let program = Arc::new(program(model, case, Element::F64));
-    let of_ranks = with_lines(program.num_ranks(), |communicator, line| {
+    let of_ranks = with_connections(program.num_ranks(), |communicator, connection| {
         let mut rank = rank(&program, communicator).unwrap();
         let step = |_| {
-            let before = line.num_letters();
+            let before = connection.num_messages();
             rank.step().unwrap();
-            line.num_letters() - before
+            connection.num_messages() - before
         };
         (0..3).map(step).collect::<Vec<u64>>()
     });
-    let of_step = |step: usize| of_ranks.iter().map(|letters| letters[step]).sum();
+    let of_step = |step: usize| of_ranks.iter().map(|messages| messages[step]).sum();
     (0..3).map(of_step).collect()
 }
 
@@ -44,8 +44,8 @@ fn only_the_first_step_needs_them() {
         (MIXTRAL, Case { expert: 2, data: 2, tensor: 2, sequence: true, ..ONE }),
     ];
     for (model, case) in cases {
-        let letters = letters(model, case);
-        assert!(letters[0] > 0, "ranks meet by letters: {case:?}");
-        assert_eq!(letters[1..], [0, 0], "{case:?}");
+        let messages = messages(model, case);
+        assert!(messages[0] > 0, "ranks meet by messages: {case:?}");
+        assert_eq!(messages[1..], [0, 0], "{case:?}");
     }
 }

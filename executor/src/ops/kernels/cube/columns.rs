@@ -7,7 +7,7 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::launch::{addresses, beside, vector_size};
+use super::launch::{Grid, empty, launch, rows_and_width, vector_size};
 use super::rows::Measured;
 
 /// Vectors of neighbouring columns of a cube: what one plane of units reads at a time.
@@ -27,31 +27,27 @@ pub(super) fn norm_weight_grad<R: CubeRuntime>(
     x: CubeTensor<R>,
     measured: Measured<R>,
     grad: CubeTensor<R>,
-) -> (CubeTensor<R>, CubeTensor<R>) {
+) -> [CubeTensor<R>; 2] {
     let (x, grad) = (into_contiguous(x), into_contiguous(grad));
-    let (client, element) = (x.client.clone(), x.dtype);
-    let (rows, width) = (x.meta.shape()[0], x.meta.shape()[1]);
-    let gradient = || beside(&x, &[width], element);
-    let (scale, shift) = (gradient(), gradient());
+    let ([rows, width], element) = (rows_and_width(&x), x.dtype);
+    let [scale, shift] = [(); 2].map(|()| empty(&x, &[width], element));
     if width == 0 {
-        return (scale, shift);
+        return [scale, shift];
     }
     let has_mean = measured.mean.is_some();
     let inverse_deviation = into_contiguous(measured.inverse_deviation);
     let mean = measured.mean.map_or_else(|| inverse_deviation.clone(), into_contiguous);
     let rows_of_part = rows.div_ceil(PARTS).max(LEAST_ROWS);
     let parts = rows.div_ceil(rows_of_part);
-    let sums = || beside(&x, &[parts, width], DType::F32);
+    let sums = || empty(&x, &[parts, width], DType::F32);
     let (scales, shifts) = (sums(), sums());
     let dim = CubeDim::new_2d(COLUMNS as u32, ROWS as u32);
     if parts > 0 {
         let size = vector_size(&[&x, &grad, &scales]);
-        let columns = (width / size).div_ceil(COLUMNS) as u32;
-        parts_kernel::launch(
-            &client,
-            CubeCount::Static(columns, parts as u32, 1),
-            dim,
-            addresses(&[&x, &grad]),
+        let columns = (width / size).div_ceil(COLUMNS);
+        launch!(
+            parts_kernel,
+            Grid::new(&[&x, &grad], [columns, parts, 1], dim),
             size,
             x.into_array_arg(),
             grad.into_array_arg(),
@@ -66,11 +62,9 @@ pub(super) fn norm_weight_grad<R: CubeRuntime>(
             element.into(),
         );
     }
-    sum_kernel::launch(
-        &client,
-        CubeCount::Static(width.div_ceil(COLUMNS) as u32, 1, 1),
-        dim,
-        addresses(&[&scales]),
+    launch!(
+        sum_kernel,
+        Grid::new(&[&scales], [width.div_ceil(COLUMNS), 1, 1], dim),
         scales.into_array_arg(),
         shifts.into_array_arg(),
         scale.clone().into_array_arg(),
@@ -79,12 +73,11 @@ pub(super) fn norm_weight_grad<R: CubeRuntime>(
         width,
         element.into(),
     );
-    (scale, shift)
+    [scale, shift]
 }
 
 /// The sums over the rows of a part.
 #[cube(launch, address_type = "dynamic")]
-#[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
 fn parts_kernel<F: Float, N: Size>(
     x: &Array<Vector<F, N>>,
     grad: &Array<Vector<F, N>>,

@@ -6,26 +6,28 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 use cubecl::std::tensor::layout::linear::LinearView;
 
-use super::launch::{addresses, by_element, len, like, owned, shared_vector_size, vector_size};
+use super::launch::{
+    Grid, launch, len, like, owned, rows_and_width, shared_vector_size, vector_size,
+};
 use crate::ops::composed::activation::{Function, GELU_CUBE, QUICK_GELU, SQRT_2_OVER_PI};
 use crate::ops::composed::adamw::AdamW;
 
-pub(super) fn activation<R: CubeRuntime>(function: Function, x: CubeTensor<R>) -> CubeTensor<R> {
-    let (client, dtype, y) = (x.client.clone(), x.dtype, like(&x));
+/// `f(x)`, or `f(x) value` where there is a value.
+pub(super) fn activation<R: CubeRuntime>(
+    function: Function,
+    x: CubeTensor<R>,
+    value: Option<CubeTensor<R>>,
+) -> CubeTensor<R> {
+    let y = like(&x);
     if len(&y) > 0 {
-        let size = vector_size(&[&x]);
-        let (count, dim) = by_element(&client, len(&y) / size);
-        activation_kernel::launch(
-            &client,
-            count,
-            dim,
-            addresses(&[&x, &y]),
-            size,
-            x.into_linear_view(),
-            y.clone().into_array_arg(),
-            function,
-            dtype.into(),
-        );
+        let has_value = value.is_some();
+        // What is absent is not read: anything will do.
+        let value = value.unwrap_or_else(|| x.clone());
+        let (size, dtype) = (vector_size(&[&x, &value]), x.dtype.into());
+        let grid = Grid::of_units(&[&x, &value, &y], len(&y) / size);
+        let [x, value] = [x, value].map(CubeTensor::into_linear_view);
+        let out = y.clone().into_array_arg();
+        launch!(activation_kernel, grid, size, x, value, out, function, has_value, dtype);
     }
     y
 }
@@ -36,50 +38,15 @@ pub(super) fn activation_grad<R: CubeRuntime>(
     kept: CubeTensor<R>,
     grad: CubeTensor<R>,
 ) -> CubeTensor<R> {
-    let (client, dtype, input_grad) = (kept.client.clone(), kept.dtype, like(&kept));
+    let input_grad = like(&kept);
     if len(&input_grad) > 0 {
-        let size = vector_size(&[&kept, &grad]);
-        let (count, dim) = by_element(&client, len(&input_grad) / size);
-        activation_grad_kernel::launch(
-            &client,
-            count,
-            dim,
-            addresses(&[&kept, &grad]),
-            size,
-            kept.into_linear_view(),
-            grad.into_linear_view(),
-            input_grad.clone().into_array_arg(),
-            function,
-            dtype.into(),
-        );
+        let (size, dtype) = (vector_size(&[&kept, &grad]), kept.dtype.into());
+        let grid = Grid::of_units(&[&kept, &grad], len(&input_grad) / size);
+        let [kept, grad] = [kept, grad].map(CubeTensor::into_linear_view);
+        let out = input_grad.clone().into_array_arg();
+        launch!(activation_grad_kernel, grid, size, kept, grad, out, function, dtype);
     }
     input_grad
-}
-
-/// `f(gate) value`.
-pub(super) fn gated<R: CubeRuntime>(
-    function: Function,
-    gate: CubeTensor<R>,
-    value: CubeTensor<R>,
-) -> CubeTensor<R> {
-    let (client, dtype, y) = (gate.client.clone(), gate.dtype, like(&gate));
-    if len(&y) > 0 {
-        let size = vector_size(&[&gate, &value]);
-        let (count, dim) = by_element(&client, len(&y) / size);
-        gated_kernel::launch(
-            &client,
-            count,
-            dim,
-            addresses(&[&gate, &value, &y]),
-            size,
-            gate.into_linear_view(),
-            value.into_linear_view(),
-            y.clone().into_array_arg(),
-            function,
-            dtype.into(),
-        );
-    }
-    y
 }
 
 /// The gradients of gate and value.
@@ -88,28 +55,27 @@ pub(super) fn gated_grad<R: CubeRuntime>(
     gate: CubeTensor<R>,
     value: CubeTensor<R>,
     grad: CubeTensor<R>,
-) -> (CubeTensor<R>, CubeTensor<R>) {
-    let (client, dtype) = (gate.client.clone(), gate.dtype);
-    let (gate_grad, value_grad) = (like(&gate), like(&gate));
+) -> [CubeTensor<R>; 2] {
+    let grads = [like(&gate), like(&gate)];
     if len(&gate) > 0 {
-        let size = vector_size(&[&gate, &value, &grad]);
-        let (count, dim) = by_element(&client, len(&gate) / size);
-        gated_grad_kernel::launch(
-            &client,
-            count,
-            dim,
-            addresses(&[&gate, &value, &grad]),
+        let (size, dtype) = (vector_size(&[&gate, &value, &grad]), gate.dtype.into());
+        let grid = Grid::of_units(&[&gate, &value, &grad], len(&gate) / size);
+        let [gate, value, grad] = [gate, value, grad].map(CubeTensor::into_linear_view);
+        let [of_gate, of_value] = grads.clone().map(CubeTensor::into_array_arg);
+        launch!(
+            gated_grad_kernel,
+            grid,
             size,
-            gate.into_linear_view(),
-            value.into_linear_view(),
-            grad.into_linear_view(),
-            gate_grad.clone().into_array_arg(),
-            value_grad.clone().into_array_arg(),
+            gate,
+            value,
+            grad,
+            of_gate,
+            of_value,
             function,
-            dtype.into(),
+            dtype
         );
     }
-    (gate_grad, value_grad)
+    grads
 }
 
 /// Features `i` and `i + n` of `[b, s, .., d]` turned by the angle of the position, `[s, n]`.
@@ -118,21 +84,18 @@ pub(super) fn rotate<R: CubeRuntime>(
     cos: CubeTensor<R>,
     sin: CubeTensor<R>,
 ) -> CubeTensor<R> {
-    let (client, y) = (x.client.clone(), like(&x));
-    let (element, table_element) = (x.dtype, cos.dtype);
+    let y = like(&x);
     if len(&y) > 0 {
+        let (element, table_element) = (x.dtype.into(), cos.dtype.into());
         let shape = x.meta.shape();
         let width = shape[shape.len() - 1];
         let rows_of_position = shape[2..shape.len() - 1].iter().product::<usize>();
         // The features that are turned together lie as far apart as there are angles.
         let pairs = cos.meta.shape()[1];
         let size = shared_vector_size(&[&x], &[pairs]);
-        let (count, dim) = by_element(&client, len(&y) / size);
-        rotate_kernel::launch(
-            &client,
-            count,
-            dim,
-            addresses(&[&x, &y]),
+        launch!(
+            rotate_kernel,
+            Grid::of_units(&[&x, &y], len(&y) / size),
             size,
             x.into_linear_view(),
             into_contiguous(cos).into_tensor_arg(),
@@ -140,8 +103,8 @@ pub(super) fn rotate<R: CubeRuntime>(
             y.clone().into_array_arg(),
             width,
             rows_of_position,
-            element.into(),
-            table_element.into(),
+            element,
+            table_element,
         );
     }
     y
@@ -156,14 +119,11 @@ pub(super) fn adamw<R: CubeRuntime>(
 ) -> (CubeTensor<R>, [CubeTensor<R>; 2]) {
     let (weights, [first, second]) = (owned(weights), moments.map(owned));
     if len(&weights) > 0 {
-        let (client, element) = (weights.client.clone(), gradient.dtype);
+        let element = gradient.dtype.into();
         let size = vector_size(&[&weights, &first, &second, &gradient]);
-        let (count, dim) = by_element(&client, len(&weights) / size);
-        adamw_kernel::launch(
-            &client,
-            count,
-            dim,
-            addresses(&[&weights, &gradient]),
+        launch!(
+            adamw_kernel,
+            Grid::of_units(&[&weights, &gradient], len(&weights) / size),
             size,
             weights.clone().into_array_arg(),
             first.clone().into_array_arg(),
@@ -178,58 +138,31 @@ pub(super) fn adamw<R: CubeRuntime>(
             rates.step as f32,
             rates.root_scale as f32,
             rates.epsilon as f32,
-            element.into(),
+            element,
         );
     }
     (weights, [first, second])
 }
 
-/// `scale (e / sum - onehot)` of rows `e`, in their own memory where nobody else holds it; `classes` has the column
-/// of each row's target, or one that is none.
+/// `scale (p - onehot)` in the type of `rows` and in their own memory where nobody else holds it, where `p` is the
+/// softmax: of logits `e^(logit - max) / sum`, where there are maxima, or else of exponentials `e / sum`. `classes` has
+/// the column of each row's target, or one that is none.
 pub(super) fn cross_entropy_grad<R: CubeRuntime>(
-    exponentials: CubeTensor<R>,
+    rows: CubeTensor<R>,
+    max: Option<CubeTensor<R>>,
     sum: CubeTensor<R>,
     classes: CubeTensor<R>,
     scale: f32,
 ) -> CubeTensor<R> {
-    let grad = owned(exponentials);
+    let grad = owned(rows);
     if len(&grad) > 0 {
-        let (client, width) = (grad.client.clone(), grad.meta.shape()[1]);
-        let size = vector_size(&[&grad]);
-        let (count, dim) = by_element(&client, len(&grad) / size);
-        cross_entropy_grad_kernel::launch(
-            &client,
-            count,
-            dim,
-            addresses(&[&grad]),
-            size,
-            grad.clone().into_array_arg(),
-            into_contiguous(sum).into_array_arg(),
-            into_contiguous(classes).into_array_arg(),
-            width,
-            scale,
-        );
-    }
-    grad
-}
-
-/// `scale (e^(logit - max) / sum - onehot)` in the logits' type, with `classes` as for [`cross_entropy_grad`].
-pub(super) fn cross_entropy_grad_of_logits<R: CubeRuntime>(
-    logits: CubeTensor<R>,
-    [max, sum]: [CubeTensor<R>; 2],
-    classes: CubeTensor<R>,
-    scale: f32,
-) -> CubeTensor<R> {
-    let (dtype, grad) = (logits.dtype, owned(logits));
-    if len(&grad) > 0 {
-        let (client, width) = (grad.client.clone(), grad.meta.shape()[1]);
-        let size = vector_size(&[&grad]);
-        let (count, dim) = by_element(&client, len(&grad) / size);
-        cross_entropy_grad_of_logits_kernel::launch(
-            &client,
-            count,
-            dim,
-            addresses(&[&grad]),
+        let (size, [_, width]) = (vector_size(&[&grad]), rows_and_width(&grad));
+        let are_logits = max.is_some();
+        // What is absent is not read: anything will do.
+        let max = max.unwrap_or_else(|| sum.clone());
+        launch!(
+            cross_entropy_grad_kernel,
+            Grid::of_units(&[&grad], len(&grad) / size),
             size,
             grad.clone().into_array_arg(),
             into_contiguous(max).into_array_arg(),
@@ -237,7 +170,8 @@ pub(super) fn cross_entropy_grad_of_logits<R: CubeRuntime>(
             into_contiguous(classes).into_array_arg(),
             width,
             scale,
-            dtype.into(),
+            are_logits,
+            grad.dtype.into(),
         );
     }
     grad
@@ -246,8 +180,10 @@ pub(super) fn cross_entropy_grad_of_logits<R: CubeRuntime>(
 #[cube(launch, address_type = "dynamic")]
 fn activation_kernel<F: Float, N: Size>(
     x: &LinearView<Vector<F, N>>,
+    value: &LinearView<Vector<F, N>>,
     y: &mut Array<Vector<F, N>>,
     #[comptime] function: Function,
+    #[comptime] has_value: bool,
     #[define(F)] _element: StorageType,
 ) {
     let place = ABSOLUTE_POS;
@@ -256,6 +192,9 @@ fn activation_kernel<F: Float, N: Size>(
         #[unroll]
         for i in 0..values.vector_size() {
             values[i] = value_at(values[i], function);
+        }
+        if has_value {
+            values *= Vector::<f32, N>::cast_from(value[place]);
         }
         y[place] = Vector::<F, N>::cast_from(values);
     }
@@ -278,26 +217,6 @@ fn activation_grad_kernel<F: Float, N: Size>(
         }
         let grad = Vector::<f32, N>::cast_from(grad[place]);
         input_grad[place] = Vector::<F, N>::cast_from(slopes * grad);
-    }
-}
-
-#[cube(launch, address_type = "dynamic")]
-fn gated_kernel<F: Float, N: Size>(
-    gate: &LinearView<Vector<F, N>>,
-    value: &LinearView<Vector<F, N>>,
-    y: &mut Array<Vector<F, N>>,
-    #[comptime] function: Function,
-    #[define(F)] _element: StorageType,
-) {
-    let place = ABSOLUTE_POS;
-    if place < y.len() {
-        let mut opened = Vector::<f32, N>::cast_from(gate[place]);
-        #[unroll]
-        for i in 0..opened.vector_size() {
-            opened[i] = value_at(opened[i], function);
-        }
-        let value = Vector::<f32, N>::cast_from(value[place]);
-        y[place] = Vector::<F, N>::cast_from(opened * value);
     }
 }
 
@@ -400,7 +319,6 @@ fn gelu_argument(x: f32) -> f32 {
 }
 
 #[cube(launch, address_type = "dynamic")]
-#[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
 fn rotate_kernel<F: Float, T: Float, N: Size>(
     x: &LinearView<Vector<F, N>>,
     cos: &Tensor<T>,
@@ -440,7 +358,6 @@ fn rotate_kernel<F: Float, T: Float, N: Size>(
 }
 
 #[cube(launch, address_type = "dynamic")]
-#[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
 fn adamw_kernel<F: Float, N: Size>(
     weights: &mut Array<Vector<f32, N>>,
     first: &mut Array<Vector<f32, N>>,
@@ -478,37 +395,14 @@ fn adamw_kernel<F: Float, N: Size>(
 }
 
 #[cube(launch, address_type = "dynamic")]
-fn cross_entropy_grad_kernel<N: Size>(
-    grad: &mut Array<Vector<f32, N>>,
-    sum: &Array<f32>,
-    classes: &Array<i32>,
-    width: usize,
-    scale: f32,
-) {
-    let place = ABSOLUTE_POS;
-    if place < grad.len() {
-        let vectors = width / N::value();
-        let row = place / vectors;
-        let first = place % vectors * N::value();
-        let mut values = grad[place];
-        #[unroll]
-        for i in 0..values.vector_size() {
-            let is_target = i32::cast_from(first + i) == classes[row];
-            let hit = select(is_target, f32::new(1.0), f32::new(0.0));
-            values[i] = (values[i] / sum[row] - hit) * scale;
-        }
-        grad[place] = values;
-    }
-}
-
-#[cube(launch, address_type = "dynamic")]
-fn cross_entropy_grad_of_logits_kernel<F: Float, N: Size>(
+fn cross_entropy_grad_kernel<F: Float, N: Size>(
     grad: &mut Array<Vector<F, N>>,
     max: &Array<f32>,
     sum: &Array<f32>,
     classes: &Array<i32>,
     width: usize,
     scale: f32,
+    #[comptime] are_logits: bool,
     #[define(F)] _element: StorageType,
 ) {
     let place = ABSOLUTE_POS;
@@ -521,8 +415,11 @@ fn cross_entropy_grad_of_logits_kernel<F: Float, N: Size>(
         for i in 0..values.vector_size() {
             let is_target = i32::cast_from(first + i) == classes[row];
             let hit = select(is_target, f32::new(1.0), f32::new(0.0));
-            let probability = f32::exp(values[i] - max[row]) / sum[row];
-            values[i] = (probability - hit) * scale;
+            let mut exponential = values[i];
+            if are_logits {
+                exponential = f32::exp(exponential - max[row]);
+            }
+            values[i] = (exponential / sum[row] - hit) * scale;
         }
         grad[place] = Vector::<F, N>::cast_from(values);
     }

@@ -16,27 +16,61 @@ use cubecl::tensor_vector_size_parallel;
 /// Units of a cube where nothing else decides.
 pub(super) const UNITS: usize = 256;
 
-/// Whether all of these are of a type that kernels read: fp32 or 16 bits.
-pub(super) fn are_covered<'a, R: CubeRuntime>(
-    tensors: impl IntoIterator<Item = &'a CubeTensor<R>>,
-) -> bool {
-    let covered = |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
-    tensors.into_iter().all(|tensor| covered(tensor.dtype))
+/// Where a kernel is launched: on which device, in how many cubes of how many units.
+pub(super) struct Grid<R: CubeRuntime> {
+    pub(super) client: ComputeClient<R>,
+    pub(super) count: CubeCount,
+    pub(super) dim: CubeDim,
+    pub(super) addresses: AddressType,
 }
 
-/// Whether all of these are of one type that kernels read.
-pub(super) fn are_alike<R: CubeRuntime>(tensors: &[&CubeTensor<R>]) -> bool {
-    are_covered(tensors.iter().copied())
-        && tensors.windows(2).all(|pair| pair[0].dtype == pair[1].dtype)
+impl<R: CubeRuntime> Grid<R> {
+    /// Cubes in three dimensions; `tensors` are the largest of those that the kernel reads or writes.
+    pub(super) fn new(tensors: &[&CubeTensor<R>], cubes: [usize; 3], dim: CubeDim) -> Self {
+        let [x, y, z] = cubes.map(|count| count as u32);
+        let types = tensors.iter().map(|tensor| tensor.required_address_type());
+        Self {
+            client: tensors[0].client.clone(),
+            count: CubeCount::Static(x, y, z),
+            dim,
+            addresses: types.max().unwrap_or_default(),
+        }
+    }
+
+    /// At least so many cubes of so many units each, in as many dimensions as that takes.
+    pub(super) fn of_cubes(tensors: &[&CubeTensor<R>], count: usize, units: usize) -> Self {
+        let (most, ..) = tensors[0].client.properties().hardware.max_cube_count;
+        let columns = count.min(most as usize);
+        let cubes = [columns, count.div_ceil(columns), 1];
+        Self::new(tensors, cubes, CubeDim::new_1d(units as u32))
+    }
+
+    /// Cubes of [`UNITS`] units, one unit for each of so many elements.
+    pub(super) fn of_units(tensors: &[&CubeTensor<R>], count: usize) -> Self {
+        Self::of_cubes(tensors, count.div_ceil(UNITS), UNITS)
+    }
 }
 
-/// Whether all of these are in fp32.
-pub(super) fn are_fp32<R: CubeRuntime>(tensors: &[&CubeTensor<R>]) -> bool {
-    tensors.iter().all(|tensor| tensor.dtype == DType::F32)
+/// Launches a kernel on a [`Grid`] with its arguments, of which the first is the size of its vectors, if it has any; by
+/// another function than its `launch` where that is named.
+macro_rules! launch {
+    ($kernel:ident, $grid:expr, $($argument:expr),+ $(,)?) => {
+        launch!($kernel::launch, $grid, $($argument),+)
+    };
+    ($launch:path, $grid:expr, $($argument:expr),+ $(,)?) => {{
+        let Grid { client, count, dim, addresses } = $grid;
+        $launch(&client, count, dim, addresses, $($argument),+);
+    }};
+}
+pub(super) use launch;
+
+/// The sizes of the dimensions of a matrix.
+pub(super) fn rows_and_width<R: CubeRuntime>(x: &CubeTensor<R>) -> [usize; 2] {
+    [x.meta.shape()[0], x.meta.shape()[1]]
 }
 
-/// Memory of another shape and type beside a tensor, with whatever was in it before, in row-major order.
-pub(super) fn beside<R: CubeRuntime>(
+/// Memory of this shape and type on the device of a tensor, with whatever was in it before, in row-major order.
+pub(super) fn empty<R: CubeRuntime>(
     tensor: &CubeTensor<R>,
     shape: &[usize],
     dtype: DType,
@@ -47,7 +81,7 @@ pub(super) fn beside<R: CubeRuntime>(
 
 /// Memory for what becomes of a tensor, in row-major order.
 pub(super) fn like<R: CubeRuntime>(tensor: &CubeTensor<R>) -> CubeTensor<R> {
-    beside(tensor, tensor.meta.shape(), tensor.dtype)
+    empty(tensor, tensor.meta.shape(), tensor.dtype)
 }
 
 /// The same elements in row-major order, to be changed: the tensor's own memory if nobody else holds it, otherwise
@@ -60,12 +94,6 @@ pub(super) fn owned<R: CubeRuntime>(tensor: CubeTensor<R>) -> CubeTensor<R> {
 /// How many elements a tensor has.
 pub(super) fn len<R: CubeRuntime>(tensor: &CubeTensor<R>) -> usize {
     tensor.meta.num_elements()
-}
-
-/// What the elements of these tensors are counted in.
-pub(super) fn addresses<R: CubeRuntime>(tensors: &[&CubeTensor<R>]) -> AddressType {
-    let types = tensors.iter().map(|tensor| tensor.required_address_type());
-    types.max().unwrap_or_default()
 }
 
 /// Elements that units read and write at once of tensors of equal shape: as many as a device takes best (16 bytes on
@@ -91,21 +119,6 @@ pub(super) fn shared_vector_size<R: CubeRuntime>(
     others.iter().fold(of_tensors, |size, other| size.min(1 << other.trailing_zeros().min(8)))
 }
 
-/// Cubes of [`UNITS`] units, one unit for each of so many elements.
-pub(super) fn by_element<R: CubeRuntime>(
-    client: &ComputeClient<R>,
-    count: usize,
-) -> (CubeCount, CubeDim) {
-    (cubes(client, count.div_ceil(UNITS)), CubeDim::new_1d(UNITS as u32))
-}
-
-/// At least so many cubes, in as many dimensions as that takes.
-pub(super) fn cubes<R: CubeRuntime>(client: &ComputeClient<R>, count: usize) -> CubeCount {
-    let (most, ..) = client.properties().hardware.max_cube_count;
-    let columns = count.min(most as usize);
-    CubeCount::Static(columns as u32, count.div_ceil(columns) as u32, 1)
-}
-
 /// Whether units of a device can add up their numbers without shared memory.
 pub(super) fn has_planes<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
     client.properties().features.plane.contains(Plane::Ops)
@@ -127,22 +140,50 @@ pub(super) fn sum_of<N: Size>(vector: Vector<f32, N>) -> f32 {
     sum
 }
 
+/// How the numbers of units are combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Combination {
+    Sum,
+    Greatest,
+}
+
 /// The greatest of a number of each of `units` units of a cube, as [`cube_sum`].
 #[cube]
 pub(super) fn cube_max(value: f32, #[comptime] units: usize, #[comptime] planes: bool) -> f32 {
+    of_cube(value, units, planes, Combination::Greatest)
+}
+
+/// The sum of a number of each of `units` units of a cube, which every one of them gets.
+///
+/// `units` is a power of two, no less than a plane has, and `planes` says whether the device adds up within planes by itself.
+#[cube]
+pub(super) fn cube_sum(value: f32, #[comptime] units: usize, #[comptime] planes: bool) -> f32 {
+    of_cube(value, units, planes, Combination::Sum)
+}
+
+#[cube]
+fn of_cube(
+    value: f32,
+    #[comptime] units: usize,
+    #[comptime] planes: bool,
+    #[comptime] combination: Combination,
+) -> f32 {
     let unit = UNIT_POS as usize;
     let mut parts = SharedMemory::<f32>::new(units);
     if planes {
-        let part = plane_max(value);
+        let part = match combination {
+            Combination::Sum => plane_sum(value),
+            Combination::Greatest => plane_max(value),
+        };
         if UNIT_POS_PLANE == 0 {
             parts[(UNIT_POS / PLANE_DIM) as usize] = part;
         }
         sync_cube();
-        let mut greatest = parts[0];
+        let mut all = parts[0];
         for plane in 1..units as u32 / PLANE_DIM {
-            greatest = max(greatest, parts[plane as usize]);
+            all = of_two(all, parts[plane as usize], combination);
         }
-        greatest
+        all
     } else {
         parts[unit] = value;
         sync_cube();
@@ -150,7 +191,7 @@ pub(super) fn cube_max(value: f32, #[comptime] units: usize, #[comptime] planes:
         while step > 0 {
             if unit < step {
                 let other = parts[unit + step];
-                parts[unit] = max(parts[unit], other);
+                parts[unit] = of_two(parts[unit], other, combination);
             }
             sync_cube();
             step /= 2;
@@ -159,36 +200,10 @@ pub(super) fn cube_max(value: f32, #[comptime] units: usize, #[comptime] planes:
     }
 }
 
-/// The sum of a number of each of `units` units of a cube, which every one of them gets.
-///
-/// `units` is a power of two, no less than a plane has, and `planes` says whether the device adds up within planes by itself.
 #[cube]
-pub(super) fn cube_sum(value: f32, #[comptime] units: usize, #[comptime] planes: bool) -> f32 {
-    let unit = UNIT_POS as usize;
-    let mut parts = SharedMemory::<f32>::new(units);
-    if planes {
-        let part = plane_sum(value);
-        if UNIT_POS_PLANE == 0 {
-            parts[(UNIT_POS / PLANE_DIM) as usize] = part;
-        }
-        sync_cube();
-        let mut total = f32::new(0.0);
-        for plane in 0..units as u32 / PLANE_DIM {
-            total += parts[plane as usize];
-        }
-        total
-    } else {
-        parts[unit] = value;
-        sync_cube();
-        let mut step = (units / 2).runtime();
-        while step > 0 {
-            if unit < step {
-                let other = parts[unit + step];
-                parts[unit] += other;
-            }
-            sync_cube();
-            step /= 2;
-        }
-        parts[0]
+fn of_two(one: f32, other: f32, #[comptime] combination: Combination) -> f32 {
+    match combination {
+        Combination::Sum => one + other,
+        Combination::Greatest => max(one, other),
     }
 }

@@ -7,6 +7,7 @@
 
 #![expect(
     clippy::fn_params_excessive_bools,
+    clippy::too_many_arguments,
     clippy::trivially_copy_pass_by_ref,
     clippy::used_underscore_binding,
     reason = "what kernels take is for the compiler of kernels, which generates one for each choice"
@@ -25,13 +26,14 @@ mod vendor;
 
 use std::sync::Arc;
 
+use burn::tensor::DType;
+use burn::tensor::backend::Backend;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
-use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime};
+use burn_cubecl::{BoolElement, CubeBackend};
 use ir::graph::NormKind;
 
 use self::attention::Problem;
-use self::launch::{are_alike, are_covered, are_fp32};
 use self::rows::Measured;
 use self::vendor::Vendor;
 use super::BasicKernels;
@@ -62,9 +64,7 @@ impl<R: Vendor, T: BoolElement> Kernels for Cube<R, T> {
             attention::forward(&problem, [&q, &k, &v])
         });
         match fused {
-            Some([out, log_sum_exp]) => {
-                (Array::from_primitive(out), Array::from_primitive(log_sum_exp))
-            }
+            Some(outputs) => outputs.map(wrapped).into(),
             None => blocks::forward(q, k, v, scoring, visibility),
         }
     }
@@ -87,7 +87,7 @@ impl<R: Vendor, T: BoolElement> Kernels for Cube<R, T> {
             let [q, k, v] = [&q, &k, &v].map(|x| x.clone().primitive());
             attention::input_grad(&problem, [&q, &k, &v], &given)
         });
-        match fused.map(|grads| grads.map(Array::from_primitive)) {
+        match fused.map(|grads| grads.map(wrapped)) {
             Some([query, key, value]) => Grads { query, key, value, table: None },
             None => blocks::input_grad(q, k, v, out, log_sum_exp, grad, scoring, visibility),
         }
@@ -146,26 +146,25 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
     }
 
     fn select_rows(x: &Array<Self>, indices: &Indices<Self>) -> Array<Self> {
-        let tensor = x.clone().primitive();
-        if x.is_empty() || !table::is_table(&tensor) {
+        if x.is_empty() || x.rank() != 2 || !are_alike(&[x]) {
             return x.select(0, indices);
         }
-        Array::from_primitive(table::select(tensor, indices.clone().primitive()))
+        wrapped(table::select(x.clone().primitive(), indices.clone().primitive()))
     }
 
     fn sum_rows(rows: Array<Self>, targets: &[u32], num_rows: usize) -> Array<Self> {
         let (width, device) = (rows.size(1), rows.device());
         let sums = Array::zeros(&[num_rows, width], Element::F32, &device);
-        let (lists, rows) = (table::Lists::new(targets), rows.primitive());
-        if !table::is_table(&rows) {
+        if rows.rank() != 2 || !are_alike(&[&rows]) {
             let indices = Indices::new(targets, &[targets.len()], &device);
-            return sums.select_add(0, &indices, Array::from_primitive(rows).widened());
+            return sums.select_add(0, &indices, rows.widened());
         }
+        let lists = table::Lists::new(targets);
         let flat = lists.flat();
         let sent = Indices::<Self>::new(&flat, &[flat.len()], &device).primitive();
         let sums = sums.primitive();
-        table::sum_into(&sums, rows, sent, lists.num_targets());
-        Array::from_primitive(sums)
+        table::sum_into(&sums, rows.primitive(), sent, lists.num_targets());
+        wrapped(sums)
     }
 
     fn choose_experts(
@@ -173,18 +172,15 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
         correction: Option<&Array<Self>>,
         rule: &Rule,
     ) -> Choices<Self> {
+        let correction = correction.map(|correction| correction.clone().widened());
         let tensor = probabilities.clone().primitive();
-        let correction = correction.map(|correction| correction.clone().widened().primitive());
-        let is_covered = are_fp32(&[&tensor])
-            && correction.iter().all(|it| are_fp32(&[it]))
-            && probabilities.size(1) <= experts::most_experts(&tensor.client);
-        if !is_covered {
-            let correction = correction.map(Array::from_primitive);
+        let all = [probabilities].into_iter().chain(&correction);
+        if !are_fp32(all) || probabilities.size(1) > experts::most_experts(&tensor.client) {
             return composed::experts::choose(probabilities, correction.as_ref(), rule);
         }
+        let correction = correction.map(Array::primitive);
         let [experts, weights] = experts::choose(tensor, correction, rule);
-        let experts = Indices::from_primitive(experts);
-        Choices { experts, weights: Array::from_primitive(weights) }
+        Choices { experts: Indices::from_primitive(experts), weights: wrapped(weights) }
     }
 
     fn count_choices(choices: &Indices<Self>, num_experts: usize) -> Indices<Self> {
@@ -206,15 +202,11 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
         places: &Indices<Self>,
         weights: Option<&Array<Self>>,
     ) -> Array<Self> {
-        let tensor = sent.clone().primitive();
-        let of_weights = weights.map(|weights| weights.clone().primitive());
-        if !are_covered([&tensor])
-            || sent.is_empty()
-            || !of_weights.iter().all(|it| are_fp32(&[it]))
-        {
+        if sent.is_empty() || !are_alike(&[&sent]) || !are_fp32(weights) {
             return composed::experts::gather(sent, places, weights);
         }
-        Array::from_primitive(experts::gather(tensor, places.clone().primitive(), of_weights))
+        let weights = weights.map(|weights| weights.clone().primitive());
+        wrapped(experts::gather(sent.primitive(), places.clone().primitive(), weights))
     }
 
     fn choice_products(
@@ -222,12 +214,11 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
         places: &Indices<Self>,
         grad: Array<Self>,
     ) -> Array<Self> {
-        let [tensor, of_grad] = [&sent, &grad].map(|array| array.clone().primitive());
-        if sent.is_empty() || !are_alike(&[&tensor, &of_grad]) {
+        if sent.is_empty() || !are_alike(&[&sent, &grad]) {
             return composed::experts::products(sent, places, grad);
         }
         let places = places.clone().primitive();
-        Array::from_primitive(experts::choice_products(tensor, places, of_grad))
+        wrapped(experts::choice_products(sent.primitive(), places, grad.primitive()))
     }
 
     fn probability_grad(
@@ -236,16 +227,12 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
         weight_grad: Array<Self>,
         rule: &Rule,
     ) -> Array<Self> {
-        let tensor = probabilities.clone().primitive();
-        let [weights, of_weights] = [choices.weights.clone(), weight_grad].map(Array::primitive);
-        if !are_fp32(&[&tensor, &weights, &of_weights]) {
-            let of_weights = Array::from_primitive(of_weights);
-            return composed::experts::probability_grad(probabilities, choices, of_weights, rule);
+        if !are_fp32([probabilities, &choices.weights, &weight_grad]) {
+            return composed::experts::probability_grad(probabilities, choices, weight_grad, rule);
         }
-        let given = [choices.experts.clone().primitive(), weights, of_weights];
-        let (scaling, is_normalised) = (rule.scaling as f32, rule.normalise);
-        let grad = experts::probability_grad(tensor, given, scaling, is_normalised);
-        Array::from_primitive(grad)
+        let [tensor, weights] = [probabilities, &choices.weights].map(|it| it.clone().primitive());
+        let given = [choices.experts.clone().primitive(), weights, weight_grad.primitive()];
+        wrapped(experts::probability_grad(tensor, given, rule.scaling as f32, rule.normalise))
     }
 
     fn grouped_matmul(
@@ -253,11 +240,9 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
         counts: &Counts<Self>,
         weight: &Array<Self>,
     ) -> Option<Array<Self>> {
-        let width = weight.size(2);
-        grouped::<R, T>(x, weight, counts, width).then(|| {
+        grouped(x, weight, counts, weight.size(2)).then(|| {
             let [x, weight] = [x, weight].map(|array| array.clone().primitive());
-            let counts = counts.on_device().clone().primitive();
-            Array::from_primitive(experts::matmul(x, counts, weight))
+            wrapped(experts::matmul(x, counts.on_device().clone().primitive(), weight))
         })
     }
 
@@ -266,48 +251,41 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
         counts: &Counts<Self>,
         grad: &Array<Self>,
     ) -> Option<Array<Self>> {
-        (!x.is_empty() && grouped::<R, T>(x, grad, counts, grad.size(1))).then(|| {
+        (!x.is_empty() && grouped(x, grad, counts, grad.size(1))).then(|| {
             let [x, grad] = [x, grad].map(|array| array.clone().primitive());
-            let counts = counts.on_device().clone().primitive();
-            Array::from_primitive(experts::outer(x, counts, grad))
+            wrapped(experts::outer(x, counts.on_device().clone().primitive(), grad))
         })
     }
 
     fn row_products(a: Array<Self>, b: Array<Self>) -> Array<Self> {
-        let [a, b] = [a, b].map(Array::primitive);
         if are_alike(&[&a, &b]) {
-            Array::from_primitive(rows::row_products(a, b))
+            wrapped(rows::row_products(a.primitive(), b.primitive()))
         } else {
-            let [a, b] = [a, b].map(Array::from_primitive);
             composed::attention::row_products(a, b)
         }
     }
 
     fn activation(function: Function, x: Array<Self>) -> Array<Self> {
-        let x = x.primitive();
-        if are_covered([&x]) {
-            Array::from_primitive(elementwise::activation(function, x))
+        if are_alike(&[&x]) {
+            wrapped(elementwise::activation(function, x.primitive(), None))
         } else {
-            composed::activation::forward(function, Array::from_primitive(x))
+            composed::activation::forward(function, x)
         }
     }
 
     fn activation_grad(function: Function, kept: Array<Self>, grad: Array<Self>) -> Array<Self> {
-        let [kept, grad] = [kept, grad].map(Array::primitive);
         if are_alike(&[&kept, &grad]) {
-            Array::from_primitive(elementwise::activation_grad(function, kept, grad))
+            wrapped(elementwise::activation_grad(function, kept.primitive(), grad.primitive()))
         } else {
-            let [kept, grad] = [kept, grad].map(Array::from_primitive);
             composed::activation::input_grad(function, kept, grad)
         }
     }
 
     fn gated(function: Function, gate: Array<Self>, value: Array<Self>) -> Array<Self> {
-        let [gate, value] = [gate, value].map(Array::primitive);
         if are_alike(&[&gate, &value]) {
-            Array::from_primitive(elementwise::gated(function, gate, value))
+            let value = Some(value.primitive());
+            wrapped(elementwise::activation(function, gate.primitive(), value))
         } else {
-            let [gate, value] = [gate, value].map(Array::from_primitive);
             composed::activation::gated_forward(function, gate, value)
         }
     }
@@ -318,12 +296,10 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
         value: Array<Self>,
         grad: Array<Self>,
     ) -> (Array<Self>, Array<Self>) {
-        let [gate, value, grad] = [gate, value, grad].map(Array::primitive);
         if are_alike(&[&gate, &value, &grad]) {
-            let (gate, value) = elementwise::gated_grad(function, gate, value, grad);
-            (Array::from_primitive(gate), Array::from_primitive(value))
+            let [gate, value, grad] = [gate, value, grad].map(Array::primitive);
+            elementwise::gated_grad(function, gate, value, grad).map(wrapped).into()
         } else {
-            let [gate, value, grad] = [gate, value, grad].map(Array::from_primitive);
             composed::activation::gated_input_grad(function, gate, value, grad)
         }
     }
@@ -335,16 +311,16 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
         bias: Option<Array<Self>>,
         epsilon: f64,
     ) -> (Array<Self>, Statistics<Self>) {
-        let x = x.primitive();
-        let [weight, bias] = [weight, bias].map(|parameter| parameter.map(Array::primitive));
         let all: Vec<_> = [&x].into_iter().chain(&weight).chain(&bias).collect();
         if are_alike(&all) {
-            let (y, measured) = rows::norm(x, weight, bias, epsilon as f32, has_mean(kind));
-            (Array::from_primitive(y), measured.into())
+            let [weight, bias] = [weight, bias].map(|parameter| parameter.map(Array::primitive));
+            let (epsilon, has_mean) = (epsilon as f32, has_mean(kind));
+            let (y, Measured { mean, inverse_deviation }) =
+                rows::norm(x.primitive(), weight, bias, epsilon, has_mean);
+            let (mean, inverse_deviation) = (mean.map(wrapped), wrapped(inverse_deviation));
+            (wrapped(y), Statistics { mean, inverse_deviation })
         } else {
-            let [weight, bias] =
-                [weight, bias].map(|parameter| parameter.map(Array::from_primitive));
-            composed::norm::forward(kind, Array::from_primitive(x), weight, bias, epsilon)
+            composed::norm::forward(kind, x, weight, bias, epsilon)
         }
     }
 
@@ -354,13 +330,13 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
         weight: Option<Array<Self>>,
         grad: Array<Self>,
     ) -> Array<Self> {
-        let ([x, grad], weight) = ([x, grad].map(Array::primitive), weight.map(Array::primitive));
         let all: Vec<_> = [&x, &grad].into_iter().chain(&weight).collect();
         if are_alike(&all) {
-            Array::from_primitive(rows::norm_input_grad(x, statistics.into(), weight, grad))
+            let ([x, grad], weight) =
+                ([x, grad].map(Array::primitive), weight.map(Array::primitive));
+            wrapped(rows::norm_input_grad(x, measured(statistics), weight, grad))
         } else {
-            let [x, grad] = [x, grad].map(Array::from_primitive);
-            composed::norm::input_grad(x, statistics, weight.map(Array::from_primitive), grad)
+            composed::norm::input_grad(x, statistics, weight, grad)
         }
     }
 
@@ -369,69 +345,55 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
         statistics: &Statistics<Self>,
         grad: Array<Self>,
     ) -> (Array<Self>, Array<Self>) {
-        let [x, grad] = [x, grad].map(Array::primitive);
         if are_alike(&[&x, &grad]) {
-            let (scale, shift) = columns::norm_weight_grad(x, statistics.into(), grad);
-            (Array::from_primitive(scale), Array::from_primitive(shift))
+            let (x, grad) = (x.primitive(), grad.primitive());
+            columns::norm_weight_grad(x, measured(statistics), grad).map(wrapped).into()
         } else {
-            let [x, grad] = [x, grad].map(Array::from_primitive);
             composed::norm::weight_grad(x, statistics, grad)
         }
     }
 
     fn rotate(x: Array<Self>, cos: &Array<Self>, sin: &Array<Self>) -> Array<Self> {
-        let [x, cos, sin] = [x, cos.clone(), sin.clone()].map(Array::primitive);
-        if are_covered([&x]) && are_alike(&[&cos, &sin]) {
-            Array::from_primitive(elementwise::rotate(x, cos, sin))
+        if are_alike(&[&x]) && are_alike(&[cos, sin]) {
+            let [cos, sin] = [cos, sin].map(|table| table.clone().primitive());
+            wrapped(elementwise::rotate(x.primitive(), cos, sin))
         } else {
-            let [x, cos, sin] = [x, cos, sin].map(Array::from_primitive);
-            composed::rotary::rotate(x, &cos, &sin)
+            composed::rotary::rotate(x, cos, sin)
         }
     }
 
     fn exponentials(logits: Array<Self>, max: Array<Self>) -> (Array<Self>, Array<Self>) {
-        let [logits, max] = [logits, max].map(Array::primitive);
-        if are_covered([&logits]) && are_fp32(&[&max]) {
-            let (exponentials, sum) = rows::exponentials(logits, max);
-            (Array::from_primitive(exponentials), Array::from_primitive(sum))
+        if are_alike(&[&logits]) && are_fp32([&max]) {
+            rows::exponentials(logits.primitive(), max.primitive()).map(wrapped).into()
         } else {
-            let [logits, max] = [logits, max].map(Array::from_primitive);
             composed::loss::exponentials(logits, max)
         }
     }
 
     fn row_measures(logits: &Array<Self>) -> Option<[Array<Self>; 2]> {
-        let logits = logits.clone().primitive();
         // Of fp32 the exponentials take no more memory than the logits.
-        let is_covered = are_covered([&logits]) && !are_fp32(&[&logits]);
-        is_covered.then(|| rows::measures(logits).map(Array::from_primitive))
+        let is_covered = are_alike(&[logits]) && !are_fp32([logits]);
+        is_covered.then(|| rows::measures(logits.clone().primitive()).map(wrapped))
     }
 
     fn sum_of_squares(x: Array<Self>) -> Array<Self> {
-        let x = x.primitive();
-        if are_covered([&x]) && x.meta.num_elements() > 0 {
-            Array::from_primitive(sums::of_squares(x))
+        if are_alike(&[&x]) && !x.is_empty() {
+            wrapped(sums::of_squares(x.primitive()))
         } else {
-            Array::<Self>::from_primitive(x).widened().square().sum()
+            x.widened().square().sum()
         }
     }
 
     fn cross_entropy_grad_of_logits(
         logits: Array<Self>,
-        statistics: [Array<Self>; 2],
+        [max, sum]: [Array<Self>; 2],
         targets: &[u32],
         first_class: usize,
         scale: f64,
     ) -> Array<Self> {
-        let columns = columns_of(targets, first_class, &logits);
-        let (logits, [max, sum]) = (logits.primitive(), statistics.map(Array::primitive));
-        let grad = elementwise::cross_entropy_grad_of_logits(
-            logits,
-            [max, sum],
-            columns.primitive(),
-            scale as f32,
-        );
-        Array::from_primitive(grad)
+        let columns = columns_of(targets, first_class, &logits).primitive();
+        let [logits, max, sum] = [logits, max, sum].map(Array::primitive);
+        wrapped(elementwise::cross_entropy_grad(logits, Some(max), sum, columns, scale as f32))
     }
 
     fn adamw(
@@ -440,14 +402,12 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
         moments: [Array<Self>; 2],
         gradient: Array<Self>,
     ) -> (Array<Self>, [Array<Self>; 2]) {
-        let [weights, gradient] = [weights, gradient].map(Array::primitive);
-        let moments = moments.map(Array::primitive);
-        if are_fp32(&[&weights, &moments[0], &moments[1]]) && are_covered([&gradient]) {
-            let (weights, moments) = elementwise::adamw(rates, weights, moments, gradient);
-            (Array::from_primitive(weights), moments.map(Array::from_primitive))
+        if are_fp32([&weights, &moments[0], &moments[1]]) && are_alike(&[&gradient]) {
+            let (weights, moments) = (weights.primitive(), moments.map(Array::primitive));
+            let updated = elementwise::adamw(rates, weights, moments, gradient.primitive());
+            (wrapped(updated.0), updated.1.map(wrapped))
         } else {
-            let [weights, gradient] = [weights, gradient].map(Array::from_primitive);
-            composed::adamw::adamw(rates, weights, moments.map(Array::from_primitive), gradient)
+            composed::adamw::adamw(rates, weights, moments, gradient)
         }
     }
 
@@ -458,17 +418,32 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
         first_class: usize,
         scale: f64,
     ) -> Array<Self> {
-        let columns = columns_of(targets, first_class, &exponentials).primitive();
-        let [exponentials, sum] = [exponentials, sum].map(Array::primitive);
-        if are_fp32(&[&exponentials, &sum]) {
+        if are_fp32([&exponentials, &sum]) {
+            let columns = columns_of(targets, first_class, &exponentials).primitive();
+            let [exponentials, sum] = [exponentials, sum].map(Array::primitive);
             let scale = scale as f32;
-            let grad = elementwise::cross_entropy_grad(exponentials, sum, columns, scale);
-            Array::from_primitive(grad)
+            wrapped(elementwise::cross_entropy_grad(exponentials, None, sum, columns, scale))
         } else {
-            let [exponentials, sum] = [exponentials, sum].map(Array::from_primitive);
             composed::loss::input_grad(exponentials, sum, targets, first_class, scale)
         }
     }
+}
+
+/// The array of a tensor.
+fn wrapped<R: Vendor, T: BoolElement>(tensor: CubeTensor<R>) -> Array<Cube<R, T>> {
+    Array::from_primitive(tensor)
+}
+
+/// Whether all of these are of one type that kernels read: fp32 or 16 bits.
+fn are_alike<B: Backend>(arrays: &[&Array<B>]) -> bool {
+    let first = arrays[0].dtype();
+    matches!(first, DType::F32 | DType::F16 | DType::BF16)
+        && arrays.iter().all(|array| array.dtype() == first)
+}
+
+/// Whether all of these are in fp32.
+fn are_fp32<'a, B: Backend>(arrays: impl IntoIterator<Item = &'a Array<B>>) -> bool {
+    arrays.into_iter().all(|array| array.dtype() == DType::F32)
 }
 
 /// Operations of an expert's product from which on the library of the GPU's maker gains more by its product than it costs
@@ -482,10 +457,9 @@ fn grouped<R: Vendor, T: BoolElement>(
     counts: &Counts<Cube<R, T>>,
     width: usize,
 ) -> bool {
-    let [left, right] = [x, other].map(|array| array.clone().primitive());
     let rows_of_expert = x.size(0) / counts.num_experts();
     let is_large = 2 * rows_of_expert * x.size(1) * width >= LARGE;
-    are_alike(&[&left, &right]) && !(is_large && R::adds_products())
+    are_alike(&[x, other]) && !(is_large && R::adds_products())
 }
 
 /// The column of each row's target in a shard of classes, or one that is none where it is in another.
@@ -516,34 +490,21 @@ fn problem<R: Vendor, T: BoolElement>(
         Bias::Slopes(slopes) => Some(slopes.clone().widened().primitive()),
         Bias::Rounded { .. } | Bias::Table(..) => return None,
     };
-    let dims = Dims::new(q, k, v);
-    let [q, k, v] = [q, k, v].map(|x| x.clone().primitive());
-    let is_covered = scoring.dropout.is_none() && are_alike(&[&q, &k, &v]);
+    let is_covered = scoring.dropout.is_none() && are_alike(&[q, k, v]);
     let problem = Problem {
-        dims,
+        dims: Dims::new(q, k, v),
         scale: scoring.scale,
         soft_cap: scoring.soft_cap,
         slopes: slopes.map(into_contiguous),
         visibility,
     };
-    (is_covered && problem.is_countable(&q.client)).then_some(problem)
+    (is_covered && problem.is_countable(&q.clone().primitive().client)).then_some(problem)
 }
 
-impl<R: CubeRuntime, T: BoolElement> From<Measured<R>> for Statistics<Cube<R, T>> {
-    fn from(measured: Measured<R>) -> Self {
-        Self {
-            mean: measured.mean.map(Array::from_primitive),
-            inverse_deviation: Array::from_primitive(measured.inverse_deviation),
-        }
-    }
-}
-
-impl<R: CubeRuntime, T: BoolElement> From<&Statistics<Cube<R, T>>> for Measured<R> {
-    fn from(statistics: &Statistics<Cube<R, T>>) -> Self {
-        let primitive = |array: &Array<Cube<R, T>>| -> CubeTensor<R> { array.clone().primitive() };
-        Self {
-            mean: statistics.mean.as_ref().map(primitive),
-            inverse_deviation: primitive(&statistics.inverse_deviation),
-        }
+/// What a norm measured, in tensors.
+fn measured<R: Vendor, T: BoolElement>(statistics: &Statistics<Cube<R, T>>) -> Measured<R> {
+    Measured {
+        mean: statistics.mean.clone().map(Array::primitive),
+        inverse_deviation: statistics.inverse_deviation.clone().primitive(),
     }
 }

@@ -9,7 +9,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::launch::{
-    UNITS, addresses, beside, cube_max, cube_sum, cubes, has_planes, len, like, sum_of,
+    Grid, UNITS, cube_max, cube_sum, empty, has_planes, launch, len, like, rows_and_width, sum_of,
     units_of_row, vector_size,
 };
 
@@ -29,9 +29,8 @@ pub(super) fn norm<R: CubeRuntime>(
     has_mean: bool,
 ) -> (CubeTensor<R>, Measured<R>) {
     let x = into_contiguous(x);
-    let (client, element, y) = (x.client.clone(), x.dtype, like(&x));
-    let (rows, width) = (x.meta.shape()[0], x.meta.shape()[1]);
-    let statistic = || beside(&x, &[rows, 1], DType::F32);
+    let ([rows, width], y) = (rows_and_width(&x), like(&x));
+    let statistic = || empty(&x, &[rows, 1], DType::F32);
     let measured = Measured { mean: has_mean.then(statistic), inverse_deviation: statistic() };
     if rows > 0 {
         let (has_weight, has_bias) = (weight.is_some(), bias.is_some());
@@ -39,12 +38,11 @@ pub(super) fn norm<R: CubeRuntime>(
         let weight = into_contiguous(weight.unwrap_or_else(|| x.clone()));
         let bias = into_contiguous(bias.unwrap_or_else(|| x.clone()));
         let size = vector_size(&[&x, &weight, &bias]);
-        let units = units_of_row(width / size);
-        norm_kernel::launch(
-            &client,
-            cubes(&client, rows),
-            CubeDim::new_1d(units as u32),
-            addresses(&[&x, &y]),
+        let (units, planes) = (units_of_row(width / size), has_planes(&x.client));
+        let element = x.dtype.into();
+        launch!(
+            norm_kernel,
+            Grid::of_cubes(&[&x, &y], rows, units),
             size,
             x.into_array_arg(),
             weight.into_array_arg(),
@@ -59,8 +57,8 @@ pub(super) fn norm<R: CubeRuntime>(
             has_weight,
             has_bias,
             units,
-            has_planes(&client),
-            element.into(),
+            planes,
+            element,
         );
     }
     (y, measured)
@@ -74,20 +72,18 @@ pub(super) fn norm_input_grad<R: CubeRuntime>(
     grad: CubeTensor<R>,
 ) -> CubeTensor<R> {
     let (x, grad) = (into_contiguous(x), into_contiguous(grad));
-    let (client, element, input_grad) = (x.client.clone(), x.dtype, like(&x));
-    let (rows, width) = (x.meta.shape()[0], x.meta.shape()[1]);
+    let ([rows, width], input_grad) = (rows_and_width(&x), like(&x));
     if rows > 0 {
         let (has_mean, has_weight) = (measured.mean.is_some(), weight.is_some());
         let inverse_deviation = into_contiguous(measured.inverse_deviation);
         let mean = measured.mean.map_or_else(|| inverse_deviation.clone(), into_contiguous);
         let weight = into_contiguous(weight.unwrap_or_else(|| x.clone()));
         let size = vector_size(&[&x, &grad, &weight]);
-        let units = units_of_row(width / size);
-        norm_input_grad_kernel::launch(
-            &client,
-            cubes(&client, rows),
-            CubeDim::new_1d(units as u32),
-            addresses(&[&x, &grad]),
+        let (units, planes) = (units_of_row(width / size), has_planes(&x.client));
+        let element = x.dtype.into();
+        launch!(
+            norm_input_grad_kernel,
+            Grid::of_cubes(&[&x, &grad], rows, units),
             size,
             x.into_array_arg(),
             weight.into_array_arg(),
@@ -100,8 +96,8 @@ pub(super) fn norm_input_grad<R: CubeRuntime>(
             has_mean,
             has_weight,
             units,
-            has_planes(&client),
-            element.into(),
+            planes,
+            element,
         );
     }
     input_grad
@@ -111,60 +107,54 @@ pub(super) fn norm_input_grad<R: CubeRuntime>(
 pub(super) fn exponentials<R: CubeRuntime>(
     logits: CubeTensor<R>,
     max: CubeTensor<R>,
-) -> (CubeTensor<R>, CubeTensor<R>) {
+) -> [CubeTensor<R>; 2] {
     let logits = into_contiguous(logits);
-    let (client, element) = (logits.client.clone(), logits.dtype);
-    let (rows, width) = (logits.meta.shape()[0], logits.meta.shape()[1]);
-    let exponentials = beside(&logits, &[rows, width], DType::F32);
-    let sum = beside(&logits, &[rows, 1], DType::F32);
+    let [rows, width] = rows_and_width(&logits);
+    let exponentials = empty(&logits, &[rows, width], DType::F32);
+    let sum = empty(&logits, &[rows, 1], DType::F32);
     if len(&exponentials) > 0 {
-        let size = vector_size(&[&logits, &exponentials]);
-        exponentials_kernel::launch(
-            &client,
-            cubes(&client, rows),
-            CubeDim::new_1d(UNITS as u32),
-            addresses(&[&exponentials]),
-            size,
+        let (planes, element) = (has_planes(&logits.client), logits.dtype.into());
+        launch!(
+            exponentials_kernel,
+            Grid::of_cubes(&[&exponentials], rows, UNITS),
+            vector_size(&[&logits, &exponentials]),
             logits.into_array_arg(),
             into_contiguous(max).into_array_arg(),
             exponentials.clone().into_array_arg(),
             sum.clone().into_array_arg(),
             rows,
             width,
-            has_planes(&client),
-            element.into(),
+            planes,
+            element,
         );
     }
-    (exponentials, sum)
+    [exponentials, sum]
 }
 
 /// The greatest logit of each row, and the sum of `e^(logit - greatest)` over it, `[rows, 1]` in fp32.
 pub(super) fn measures<R: CubeRuntime>(logits: CubeTensor<R>) -> [CubeTensor<R>; 2] {
     let logits = into_contiguous(logits);
-    let (rows, width) = (logits.meta.shape()[0], logits.meta.shape()[1]);
-    let (client, element) = (logits.client.clone(), logits.dtype);
-    let [greatest, sums] = [(); 2].map(|()| beside(&logits, &[rows, 1], DType::F32));
+    let [rows, width] = rows_and_width(&logits);
+    let [greatest, sums] = [(); 2].map(|()| empty(&logits, &[rows, 1], DType::F32));
     if rows > 0 {
-        measures_kernel::launch(
-            &client,
-            cubes(&client, rows),
-            CubeDim::new_1d(UNITS as u32),
-            addresses(&[&logits]),
+        let (planes, element) = (has_planes(&logits.client), logits.dtype.into());
+        launch!(
+            measures_kernel,
+            Grid::of_cubes(&[&logits], rows, UNITS),
             vector_size(&[&logits]),
             logits.into_array_arg(),
             greatest.clone().into_array_arg(),
             sums.clone().into_array_arg(),
             rows,
             width,
-            has_planes(&client),
-            element.into(),
+            planes,
+            element,
         );
     }
     [greatest, sums]
 }
 
 #[cube(launch, address_type = "dynamic")]
-#[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
 fn norm_kernel<F: Float, N: Size>(
     x: &Array<Vector<F, N>>,
     weight: &Array<Vector<F, N>>,
@@ -224,7 +214,6 @@ fn norm_kernel<F: Float, N: Size>(
 }
 
 #[cube(launch, address_type = "dynamic")]
-#[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
 fn norm_input_grad_kernel<F: Float, N: Size>(
     x: &Array<Vector<F, N>>,
     weight: &Array<Vector<F, N>>,
@@ -322,7 +311,6 @@ fn measures_kernel<F: Float, N: Size>(
 }
 
 #[cube(launch, address_type = "dynamic")]
-#[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
 fn exponentials_kernel<F: Float, N: Size>(
     logits: &Array<Vector<F, N>>,
     max: &Array<f32>,
@@ -364,15 +352,13 @@ pub(super) fn row_products<R: CubeRuntime>(a: CubeTensor<R>, b: CubeTensor<R>) -
     let (a, b) = (into_contiguous(a), into_contiguous(b));
     let shape = a.meta.shape();
     let (length, heads, width) = (shape[1], shape[2], shape[3]);
-    let sums = beside(&a, &[shape[0], heads, length], DType::F32);
+    let sums = empty(&a, &[shape[0], heads, length], DType::F32);
     let rows = len(&sums);
     if rows > 0 {
-        let (client, element) = (a.client.clone(), a.dtype);
-        row_products_kernel::launch(
-            &client,
-            cubes(&client, rows.div_ceil(UNITS / LANES)),
-            CubeDim::new_1d(UNITS as u32),
-            addresses(&[&a, &b]),
+        let element = a.dtype.into();
+        launch!(
+            row_products_kernel,
+            Grid::of_cubes(&[&a, &b], rows.div_ceil(UNITS / LANES), UNITS),
             vector_size(&[&a, &b]),
             a.into_array_arg(),
             b.into_array_arg(),
@@ -380,7 +366,7 @@ pub(super) fn row_products<R: CubeRuntime>(a: CubeTensor<R>, b: CubeTensor<R>) -
             length,
             heads,
             width,
-            element.into(),
+            element,
         );
     }
     sums

@@ -6,7 +6,7 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::launch::{UNITS, addresses, beside, cube_sum, has_planes, len, sum_of, vector_size};
+use super::launch::{Grid, UNITS, cube_sum, empty, has_planes, launch, len, sum_of, vector_size};
 
 /// The most parts that elements are cut into: some cubes for each multiprocessor of any device.
 const PARTS: usize = 1024;
@@ -14,35 +14,17 @@ const PARTS: usize = 1024;
 /// The sum of the squares of the elements of a flat tensor, in one element of fp32.
 pub(super) fn of_squares<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
     let x = into_contiguous(x);
-    let (client, element) = (x.client.clone(), x.dtype);
+    let (planes, element) = (has_planes(&x.client), x.dtype.into());
     let size = vector_size(&[&x]);
     let vectors = len(&x) / size;
     let parts = vectors.div_ceil(UNITS).clamp(1, PARTS);
-    let [sums, sum] = [parts, 1].map(|count| beside(&x, &[count], DType::F32));
-    let dim = CubeDim::new_1d(UNITS as u32);
-    squares_kernel::launch(
-        &client,
-        CubeCount::Static(parts as u32, 1, 1),
-        dim,
-        addresses(&[&x]),
-        size,
-        x.into_array_arg(),
-        sums.clone().into_array_arg(),
-        vectors,
-        parts * UNITS,
-        has_planes(&client),
-        element.into(),
-    );
-    parts_kernel::launch(
-        &client,
-        CubeCount::Static(1, 1, 1),
-        dim,
-        addresses(&[&sums]),
-        sums.into_array_arg(),
-        sum.clone().into_array_arg(),
-        parts,
-        has_planes(&client),
-    );
+    let [sums, sum] = [parts, 1].map(|count| empty(&x, &[count], DType::F32));
+    let grid = Grid::of_cubes(&[&x], parts, UNITS);
+    let (x, of_parts) = (x.into_array_arg(), sums.clone().into_array_arg());
+    launch!(squares_kernel, grid, size, x, of_parts, vectors, parts * UNITS, planes, element);
+    let grid = Grid::of_cubes(&[&sums], 1, UNITS);
+    let (sums, total) = (sums.into_array_arg(), sum.clone().into_array_arg());
+    launch!(parts_kernel, grid, sums, total, parts, planes);
     sum
 }
 

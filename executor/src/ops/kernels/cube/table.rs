@@ -3,31 +3,21 @@
 //! burn 0.21's `select` reads the list of numbers at the number of each feature too, which is past its end where there
 //! are more features than rows; its `select_add` gives each feature to one unit, which goes through all rows.
 
-use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::launch::{UNITS, addresses, beside, by_element, cubes, len};
+use super::launch::{Grid, UNITS, empty, launch, len, rows_and_width};
 
 /// The rows of `[n, width]` that `indices` names, in its order.
 pub(super) fn select<R: CubeRuntime>(x: CubeTensor<R>, indices: CubeTensor<R>) -> CubeTensor<R> {
-    let (width, count) = (x.meta.shape()[1], len(&indices));
-    let (client, dtype, y) = (x.client.clone(), x.dtype, beside(&x, &[count, width], x.dtype));
+    let ([_, width], dtype) = (rows_and_width(&x), x.dtype);
+    let y = empty(&x, &[len(&indices), width], dtype);
     if len(&y) > 0 {
-        let (count, dim) = by_element(&client, len(&y));
-        select_kernel::launch(
-            &client,
-            count,
-            dim,
-            addresses(&[&x, &y]),
-            x.into_tensor_arg(),
-            indices.into_array_arg(),
-            y.clone().into_array_arg(),
-            width,
-            dtype.into(),
-        );
+        let grid = Grid::of_units(&[&x, &y], len(&y));
+        let (x, indices) = (x.into_tensor_arg(), indices.into_array_arg());
+        launch!(select_kernel, grid, x, indices, y.clone().into_array_arg(), width, dtype.into());
     }
     y
 }
@@ -75,26 +65,12 @@ pub(super) fn sum_into<R: CubeRuntime>(
     num_targets: usize,
 ) {
     let (rows, lists) = (into_contiguous(rows), into_contiguous(lists));
-    let (client, dtype, width) = (rows.client.clone(), rows.dtype, rows.meta.shape()[1]);
+    let ([_, width], dtype) = (rows_and_width(&rows), rows.dtype.into());
     if num_targets * width > 0 {
-        sum_kernel::launch(
-            &client,
-            cubes(&client, num_targets),
-            CubeDim::new_1d(UNITS as u32),
-            addresses(&[table, &rows]),
-            table.clone().into_array_arg(),
-            rows.into_array_arg(),
-            lists.into_array_arg(),
-            num_targets,
-            width,
-            dtype.into(),
-        );
+        let grid = Grid::of_cubes(&[table, &rows], num_targets, UNITS);
+        let [table, rows, lists] = [table.clone(), rows, lists].map(CubeTensor::into_array_arg);
+        launch!(sum_kernel, grid, table, rows, lists, num_targets, width, dtype);
     }
-}
-
-/// Whether these kernels read an array.
-pub(super) fn is_table<R: CubeRuntime>(x: &CubeTensor<R>) -> bool {
-    x.meta.shape().len() == 2 && matches!(x.dtype, DType::F32 | DType::F16 | DType::BF16)
 }
 
 #[cube(launch, address_type = "dynamic")]

@@ -6,11 +6,11 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::super::launch::{addresses, like};
+use super::super::launch::{Grid, launch, like};
 use super::problem::{Problem, of_query};
 use super::scores::{
     Numbers, Terms, bias, capped, end_of_keys, end_of_queries, first_key, first_query, score_grad,
-    sees,
+    sees, slope_of,
 };
 use super::tiles::{
     LANES, ROWS, Tiling, accumulate, features, first_row, lane, load, pitch, products, store, zeros,
@@ -32,15 +32,13 @@ pub(super) fn input_grad<R: CubeRuntime>(
     })?;
     let [q_grad, k_grad, v_grad] = [q, k, v].map(like);
     let slopes = problem.slopes.as_ref().unwrap_or(delta);
-    query_kernel::launch(
-        client,
-        CubeCount::Static(
-            dims.queries.div_ceil(of_queries.own) as u32,
-            dims.heads as u32,
-            dims.batch as u32,
-        ),
-        CubeDim::new_1d(of_queries.units() as u32),
-        addresses(&[q, k, v]),
+    let grid = |rows: usize, heads: usize, tiling: Tiling| {
+        let cubes = [rows.div_ceil(tiling.own), heads, dims.batch];
+        Grid::new(&[q, k, v], cubes, CubeDim::new_1d(tiling.units() as u32))
+    };
+    launch!(
+        query_kernel,
+        grid(dims.queries, dims.heads, of_queries),
         q.clone().into_tensor_arg(),
         k.clone().into_tensor_arg(),
         v.clone().into_tensor_arg(),
@@ -55,15 +53,9 @@ pub(super) fn input_grad<R: CubeRuntime>(
         problem.terms(),
         q.dtype.into(),
     );
-    key_kernel::launch(
-        client,
-        CubeCount::Static(
-            dims.keys.div_ceil(of_keys.own) as u32,
-            dims.kv_heads as u32,
-            dims.batch as u32,
-        ),
-        CubeDim::new_1d(of_keys.units() as u32),
-        addresses(&[q, k, v]),
+    launch!(
+        key_kernel,
+        grid(dims.keys, dims.kv_heads, of_keys),
         q.clone().into_tensor_arg(),
         k.clone().into_tensor_arg(),
         v.clone().into_tensor_arg(),
@@ -84,7 +76,6 @@ pub(super) fn input_grad<R: CubeRuntime>(
 
 /// `dQ = scale dS K`.
 #[cube(launch, address_type = "dynamic")]
-#[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
 fn query_kernel<F: Float>(
     q: &Tensor<F>,
     k: &Tensor<F>,
@@ -113,10 +104,7 @@ fn query_kernel<F: Float>(
     let mut score_grads = SharedMemory::<f32>::new(comptime!(own * tiling.pitch()));
     load::<F>(&mut q_tile, q, head, first, own, width, tiling);
     load::<F>(&mut grad_tile, grad, head, first, own, value_width, tiling);
-    let mut slope = f32::new(0.0);
-    if terms.has_slopes {
-        slope = slopes[head];
-    }
+    let slope = slope_of(slopes, head, terms);
     let (mut log_sum_exps, mut deltas) = (zeros(ROWS), zeros(ROWS));
     #[unroll]
     for row in 0..ROWS {
@@ -170,7 +158,6 @@ fn query_kernel<F: Float>(
 
 /// `dV = P^T dO` and `dK = scale dS^T Q`, over all query heads that share the key-value head.
 #[cube(launch, address_type = "dynamic")]
-#[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
 fn key_kernel<F: Float>(
     q: &Tensor<F>,
     k: &Tensor<F>,
@@ -210,10 +197,7 @@ fn key_kernel<F: Float>(
     let end = end_of_queries(last, queries, &numbers, terms).div_ceil(other);
     for member in 0..group {
         let head = kv_head * group + member;
-        let mut slope = f32::new(0.0);
-        if terms.has_slopes {
-            slope = slopes[head];
-        }
+        let slope = slope_of(slopes, head, terms);
         for tile in start..end {
             let first_of_tile = tile * other;
             sync_cube();

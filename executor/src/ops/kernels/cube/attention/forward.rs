@@ -5,10 +5,11 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::super::launch::{addresses, beside};
+use super::super::launch::{Grid, empty, launch};
 use super::problem::Problem;
 use super::scores::{
     LOW, LOWEST, Numbers, NumbersLaunch, Terms, bias, capped, end_of_keys, first_key, sees,
+    slope_of,
 };
 use super::tiles::{
     LANES, ROWS, Tiling, accumulate, features, first_row, lane, load, pitch, products, store, zeros,
@@ -19,19 +20,17 @@ pub(super) fn forward<R: CubeRuntime>(
     problem: &Problem<R>,
     [q, k, v]: [&CubeTensor<R>; 3],
 ) -> Option<[CubeTensor<R>; 2]> {
-    let (client, dims) = (&q.client, &problem.dims);
+    let dims = &problem.dims;
     let (width, value_width) = (dims.features, dims.value_features);
-    let tiling = Tiling::fitting(client, |Tiling { own, other }| {
+    let tiling = Tiling::fitting(&q.client, |Tiling { own, other }| {
         (own + other) * pitch(width) + other * pitch(value_width) + own * (other + 1)
     })?;
-    let out = beside(q, &[dims.batch, dims.queries, dims.heads, value_width], q.dtype);
-    let log_sum_exp = beside(q, &[dims.batch, dims.heads, dims.queries], DType::F32);
-    let tiles = dims.queries.div_ceil(tiling.own);
-    forward_kernel::launch(
-        client,
-        CubeCount::Static(tiles as u32, dims.heads as u32, dims.batch as u32),
-        CubeDim::new_1d(tiling.units() as u32),
-        addresses(&[q, k, v, &out]),
+    let out = empty(q, &[dims.batch, dims.queries, dims.heads, value_width], q.dtype);
+    let log_sum_exp = empty(q, &[dims.batch, dims.heads, dims.queries], DType::F32);
+    let cubes = [dims.queries.div_ceil(tiling.own), dims.heads, dims.batch];
+    launch!(
+        forward_kernel,
+        Grid::new(&[q, k, v, &out], cubes, CubeDim::new_1d(tiling.units() as u32)),
         q.clone().into_tensor_arg(),
         k.clone().into_tensor_arg(),
         v.clone().into_tensor_arg(),
@@ -56,7 +55,6 @@ impl<R: CubeRuntime> Problem<R> {
 }
 
 #[cube(launch, address_type = "dynamic")]
-#[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
 fn forward_kernel<F: Float>(
     q: &Tensor<F>,
     k: &Tensor<F>,
@@ -81,10 +79,7 @@ fn forward_kernel<F: Float>(
     let mut v_tile = SharedMemory::<f32>::new(comptime!(other * pitch(value_width)));
     let mut weights = SharedMemory::<f32>::new(comptime!(own * tiling.pitch()));
     load::<F>(&mut q_tile, q, head, first, own, width, tiling);
-    let mut slope = f32::new(0.0);
-    if terms.has_slopes {
-        slope = slopes[head];
-    }
+    let slope = slope_of(slopes, head, terms);
     let mut sums = zeros(comptime!(ROWS * features(value_width)));
     let mut total = zeros(ROWS);
     let mut top = Array::<f32>::new(ROWS);

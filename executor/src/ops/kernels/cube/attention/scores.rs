@@ -145,6 +145,12 @@ pub(super) fn capped(product: f32, numbers: &Numbers, #[comptime] terms: Terms) 
     if terms.is_capped { numbers.cap * f32::tanh(scaled / numbers.cap) } else { scaled }
 }
 
+/// The slope of a head; none is zero.
+#[cube]
+pub(super) fn slope_of(slopes: &Array<f32>, head: usize, #[comptime] terms: Terms) -> f32 {
+    if terms.has_slopes { slopes[head] } else { f32::new(0.0) }
+}
+
 /// What the position of a key adds to the score of a query.
 #[cube]
 pub(super) fn bias(

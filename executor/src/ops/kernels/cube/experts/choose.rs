@@ -7,8 +7,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 use ir::graph::ExpertGroups;
 
-use super::super::launch::{UNITS, addresses, beside, cubes};
-use super::rows_and_width;
+use super::super::launch::{Grid, UNITS, empty, launch, rows_and_width};
 use crate::ops::experts::Rule;
 
 /// What stands for less than any score.
@@ -50,19 +49,16 @@ pub(in super::super) fn choose<R: CubeRuntime>(
     let probabilities = into_contiguous(probabilities);
     let [rows, num_experts] = rows_and_width(&probabilities);
     let shape = [rows, rule.top_k];
-    let experts = beside(&probabilities, &shape, DType::I32);
-    let weights = beside(&probabilities, &shape, DType::F32);
-    let client = probabilities.client.clone();
+    let experts = empty(&probabilities, &shape, DType::I32);
+    let weights = empty(&probabilities, &shape, DType::F32);
     if rows > 0 {
         let is_corrected = correction.is_some();
         // What is absent is not read: anything will do.
         let correction = into_contiguous(correction.unwrap_or_else(|| probabilities.clone()));
         let units = num_experts.next_power_of_two().clamp(32, UNITS);
-        choose_kernel::launch(
-            &client,
-            cubes(&client, rows),
-            CubeDim::new_1d(units as u32),
-            addresses(&[&probabilities, &weights]),
+        launch!(
+            choose_kernel,
+            Grid::of_cubes(&[&probabilities, &weights], rows, units),
             probabilities.into_array_arg(),
             correction.into_array_arg(),
             experts.clone().into_array_arg(),
@@ -81,7 +77,6 @@ pub(in super::super) fn choose<R: CubeRuntime>(
 }
 
 #[cube(launch, address_type = "dynamic")]
-#[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
 fn choose_kernel(
     probabilities: &Array<f32>,
     correction: &Array<f32>,

@@ -12,8 +12,7 @@ use super::super::fragments::{
     left, left_of_columns, multiply as add_product, one_of_two, pitch, plane, right_of_columns,
     right_of_rows, row_of_unit, zeros,
 };
-use super::super::launch::{addresses, are_alike};
-use super::rows_and_width;
+use super::super::launch::{Grid, launch, rows_and_width};
 use super::tiles::{place_of, start_of, tiles};
 
 /// Rows and columns of a cube's tile.
@@ -60,8 +59,7 @@ impl Side {
 
 /// Whether a device has what [`matmul`] needs, and arrays lie in whole chunks.
 pub(super) fn multiply<R: CubeRuntime>(x: &CubeTensor<R>, weight: &CubeTensor<R>) -> bool {
-    are_alike(&[x, weight])
-        && are_multiplied(&x.client, x.dtype)
+    are_multiplied(&x.client, x.dtype)
         && lie_in_chunks(x)
         && side_of(weight).is_some()
         && lie_in_chunks(weight)
@@ -70,10 +68,7 @@ pub(super) fn multiply<R: CubeRuntime>(x: &CubeTensor<R>, weight: &CubeTensor<R>
 
 /// Whether a device has what [`outer`] needs.
 pub(super) fn multiply_outer<R: CubeRuntime>(x: &CubeTensor<R>, grad: &CubeTensor<R>) -> bool {
-    are_alike(&[x, grad])
-        && are_multiplied(&x.client, x.dtype)
-        && lie_in_chunks(x)
-        && lie_in_chunks(grad)
+    are_multiplied(&x.client, x.dtype) && lie_in_chunks(x) && lie_in_chunks(grad)
 }
 
 /// Whether all rows of a tensor begin where memory gives whole chunks, and consist of them.
@@ -105,14 +100,11 @@ pub(super) fn matmul<R: CubeRuntime>(
     let side = side_of(&weight).expect("the weight was looked at before");
     let [rows, depth] = rows_and_width(&x);
     let [num_experts, width] = [0, 2].map(|dim| weight.meta.shape()[dim]);
-    let client = x.client.clone();
-    let element = x.dtype;
-    let cubes = [tiles(rows, num_experts, TILE), width.div_ceil(TILE)].map(|count| count as u32);
-    matmul_kernel::launch(
-        &client,
-        CubeCount::Static(cubes[0], cubes[1], 1),
-        CubeDim::new_1d(UNITS as u32),
-        addresses(&[&x, &weight, y]),
+    let (element, cubes) =
+        (x.dtype.into(), [tiles(rows, num_experts, TILE), width.div_ceil(TILE), 1]);
+    launch!(
+        matmul_kernel,
+        Grid::new(&[&x, &weight, y], cubes, CubeDim::new_1d(UNITS as u32)),
         x.into_tensor_arg(),
         counts.into_array_arg(),
         weight.into_tensor_arg(),
@@ -121,7 +113,7 @@ pub(super) fn matmul<R: CubeRuntime>(
         depth,
         width,
         side,
-        element.into(),
+        element,
     );
 }
 
@@ -134,21 +126,18 @@ pub(super) fn outer<R: CubeRuntime>(
 ) {
     let [[_, inputs], [_, outputs]] = [&x, &grad].map(rows_and_width);
     let num_experts = counts.meta.shape()[0];
-    let client = x.client.clone();
-    let element = x.dtype;
-    let cubes = [inputs, outputs].map(|size| size.div_ceil(TILE) as u32);
-    outer_kernel::launch(
-        &client,
-        CubeCount::Static(cubes[0], cubes[1], num_experts as u32),
-        CubeDim::new_1d(UNITS as u32),
-        addresses(&[&x, &grad, y]),
+    let (element, cubes) =
+        (x.dtype.into(), [inputs.div_ceil(TILE), outputs.div_ceil(TILE), num_experts]);
+    launch!(
+        outer_kernel,
+        Grid::new(&[&x, &grad, y], cubes, CubeDim::new_1d(UNITS as u32)),
         x.into_tensor_arg(),
         counts.into_array_arg(),
         grad.into_tensor_arg(),
         y.clone().into_tensor_arg(),
         inputs,
         outputs,
-        element.into(),
+        element,
     );
 }
 
@@ -164,7 +153,6 @@ struct Factor {
 }
 
 #[cube(launch, address_type = "dynamic")]
-#[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
 fn matmul_kernel<F: Float>(
     x: &Tensor<Chunk<F>>,
     counts: &Array<i32>,
@@ -224,7 +212,6 @@ fn outer_kernel<F: Float>(
 
 /// Writes a tile of a product, whose first element is at `start` of `y` and whose rows are `width` apart.
 #[cube]
-#[expect(clippy::too_many_arguments, reason = "a product has two factors and a place")]
 fn product<F: Float>(
     a: &Tensor<Chunk<F>>,
     b: &Tensor<Chunk<F>>,

@@ -8,15 +8,7 @@ mod rows;
 mod sort;
 mod tiles;
 
-use burn_cubecl::CubeRuntime;
-use burn_cubecl::tensor::CubeTensor;
-
 pub(super) use self::choose::{choose, most_experts};
 pub(super) use self::products::{matmul, outer};
 pub(super) use self::rows::{gather, probability_grad, products as choice_products};
 pub(super) use self::sort::{count, sort};
-
-/// The sizes of the dimensions of a matrix.
-fn rows_and_width<R: CubeRuntime>(x: &CubeTensor<R>) -> [usize; 2] {
-    [x.meta.shape()[0], x.meta.shape()[1]]
-}

@@ -6,9 +6,9 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::super::launch::{addresses, beside};
+use super::super::launch::{Grid, empty, launch, rows_and_width};
+use super::cores;
 use super::tiles::{place_of, start_of, tiles};
-use super::{cores, rows_and_width};
 
 /// Rows and columns of a tile.
 const TILE: usize = 64;
@@ -37,7 +37,7 @@ pub(in super::super) fn matmul<R: CubeRuntime>(
     let x = into_contiguous(x);
     let [rows, depth] = rows_and_width(&x);
     let [num_experts, width] = [0, 2].map(|dim| weight.meta.shape()[dim]);
-    let y = beside(&x, &[rows, width], x.dtype);
+    let y = empty(&x, &[rows, width], x.dtype);
     if rows * width == 0 {
         return y;
     }
@@ -45,20 +45,18 @@ pub(in super::super) fn matmul<R: CubeRuntime>(
         cores::matmul(x, counts, weight, &y);
         return y;
     }
-    let client = x.client.clone();
-    let element = x.dtype;
-    matmul_kernel::launch(
-        &client,
-        CubeCount::Static(tiles(rows, num_experts, TILE) as u32, width.div_ceil(TILE) as u32, 1),
-        CubeDim::new_1d(UNITS as u32),
-        addresses(&[&x, &weight, &y]),
+    let (element, cubes) =
+        (x.dtype.into(), [tiles(rows, num_experts, TILE), width.div_ceil(TILE), 1]);
+    launch!(
+        matmul_kernel,
+        Grid::new(&[&x, &weight, &y], cubes, CubeDim::new_1d(UNITS as u32)),
         x.into_tensor_arg(),
         counts.into_array_arg(),
         weight.into_tensor_arg(),
         y.clone().into_tensor_arg(),
         num_experts,
         depth,
-        element.into(),
+        element,
     );
     y
 }
@@ -72,7 +70,7 @@ pub(in super::super) fn outer<R: CubeRuntime>(
     let [x, grad, counts] = [x, grad, counts].map(into_contiguous);
     let [[_, inputs], [_, outputs]] = [&x, &grad].map(rows_and_width);
     let num_experts = counts.meta.shape()[0];
-    let y = beside(&x, &[num_experts, inputs, outputs], x.dtype);
+    let y = empty(&x, &[num_experts, inputs, outputs], x.dtype);
     if num_experts * inputs * outputs == 0 {
         return y;
     }
@@ -80,23 +78,11 @@ pub(in super::super) fn outer<R: CubeRuntime>(
         cores::outer(x, counts, grad, &y);
         return y;
     }
-    let client = x.client.clone();
-    let element = x.dtype;
-    outer_kernel::launch(
-        &client,
-        CubeCount::Static(
-            inputs.div_ceil(TILE) as u32,
-            outputs.div_ceil(TILE) as u32,
-            num_experts as u32,
-        ),
-        CubeDim::new_1d(UNITS as u32),
-        addresses(&[&x, &grad, &y]),
-        x.into_tensor_arg(),
-        counts.into_array_arg(),
-        grad.into_tensor_arg(),
-        y.clone().into_tensor_arg(),
-        element.into(),
-    );
+    let (element, cubes) =
+        (x.dtype.into(), [inputs.div_ceil(TILE), outputs.div_ceil(TILE), num_experts]);
+    let grid = Grid::new(&[&x, &grad, &y], cubes, CubeDim::new_1d(UNITS as u32));
+    let (counts, out) = (counts.into_array_arg(), y.clone().into_tensor_arg());
+    launch!(outer_kernel, grid, x.into_tensor_arg(), counts, grad.into_tensor_arg(), out, element);
     y
 }
 

@@ -7,10 +7,9 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::super::launch::{
-    addresses, beside, by_element, cube_sum, cubes, has_planes, len, sum_of, units_of_row,
+    Grid, cube_sum, empty, has_planes, launch, len, rows_and_width, sum_of, units_of_row,
     vector_size,
 };
-use super::rows_and_width;
 
 /// The sum of what each row sent, by weights in fp32 if there are some: `[rows, width]`.
 pub(in super::super) fn gather<R: CubeRuntime>(
@@ -21,19 +20,16 @@ pub(in super::super) fn gather<R: CubeRuntime>(
     let (sent, places) = (into_contiguous(sent), into_contiguous(places));
     let [rows, top_k] = rows_and_width(&places);
     let [_, width] = rows_and_width(&sent);
-    let (client, element) = (sent.client.clone(), sent.dtype);
-    let y = beside(&sent, &[rows, width], element);
+    let element = sent.dtype;
+    let y = empty(&sent, &[rows, width], element);
     if len(&y) > 0 {
         let is_weighted = weights.is_some();
         // What is absent is not read: anything of its type will do.
-        let weights = weights.map_or_else(|| beside(&y, &[1], DType::F32), into_contiguous);
+        let weights = weights.map_or_else(|| empty(&y, &[1], DType::F32), into_contiguous);
         let size = vector_size(&[&sent, &y]);
-        let (count, dim) = by_element(&client, len(&y) / size);
-        gather_kernel::launch(
-            &client,
-            count,
-            dim,
-            addresses(&[&sent, &y]),
+        launch!(
+            gather_kernel,
+            Grid::of_units(&[&sent, &y], len(&y) / size),
             size,
             sent.into_array_arg(),
             places.into_array_arg(),
@@ -57,17 +53,15 @@ pub(in super::super) fn products<R: CubeRuntime>(
     let [sent, places, grad] = [sent, places, grad].map(into_contiguous);
     let [_, top_k] = rows_and_width(&places);
     let [_, width] = rows_and_width(&sent);
-    let (client, element) = (sent.client.clone(), sent.dtype);
-    let sums = beside(&places, places.meta.shape(), DType::F32);
+    let sums = empty(&places, places.meta.shape(), DType::F32);
     let num_choices = len(&sums);
     if num_choices > 0 {
         let size = vector_size(&[&sent, &grad]);
-        let units = units_of_row(width / size);
-        products_kernel::launch(
-            &client,
-            cubes(&client, num_choices),
-            CubeDim::new_1d(units as u32),
-            addresses(&[&sent, &grad]),
+        let (units, planes) = (units_of_row(width / size), has_planes(&sent.client));
+        let element = sent.dtype.into();
+        launch!(
+            products_kernel,
+            Grid::of_cubes(&[&sent, &grad], num_choices, units),
             size,
             sent.into_array_arg(),
             places.into_array_arg(),
@@ -77,8 +71,8 @@ pub(in super::super) fn products<R: CubeRuntime>(
             width / size,
             top_k,
             units,
-            has_planes(&client),
-            element.into(),
+            planes,
+            element,
         );
     }
     sums
@@ -95,15 +89,11 @@ pub(in super::super) fn probability_grad<R: CubeRuntime>(
     let [experts, weights, weight_grad] = [experts, weights, weight_grad].map(into_contiguous);
     let [_, num_experts] = rows_and_width(&probabilities);
     let [_, top_k] = rows_and_width(&experts);
-    let grad = beside(&probabilities, probabilities.meta.shape(), DType::F32);
-    let client = probabilities.client.clone();
+    let grad = empty(&probabilities, probabilities.meta.shape(), DType::F32);
     if len(&grad) > 0 {
-        let (count, dim) = by_element(&client, len(&grad));
-        probability_kernel::launch(
-            &client,
-            count,
-            dim,
-            addresses(&[&probabilities]),
+        launch!(
+            probability_kernel,
+            Grid::of_units(&[&probabilities], len(&grad)),
             probabilities.into_array_arg(),
             experts.into_array_arg(),
             weights.into_array_arg(),
@@ -149,7 +139,6 @@ fn gather_kernel<F: Float, N: Size>(
 }
 
 #[cube(launch, address_type = "dynamic")]
-#[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
 fn products_kernel<F: Float, N: Size>(
     sent: &Array<Vector<F, N>>,
     places: &Array<i32>,
@@ -181,7 +170,6 @@ fn products_kernel<F: Float, N: Size>(
 }
 
 #[cube(launch, address_type = "dynamic")]
-#[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
 fn probability_kernel(
     probabilities: &Array<f32>,
     experts: &Array<i32>,

@@ -7,8 +7,7 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::super::launch::{UNITS, addresses, beside, cube_sum, cubes, has_planes, len};
-use super::rows_and_width;
+use super::super::launch::{Grid, UNITS, cube_sum, empty, has_planes, launch, len, rows_and_width};
 
 /// How many of the choices are each expert, `[experts]`.
 pub(in super::super) fn count<R: CubeRuntime>(
@@ -16,18 +15,11 @@ pub(in super::super) fn count<R: CubeRuntime>(
     num_experts: usize,
 ) -> CubeTensor<R> {
     let experts = into_contiguous(experts);
-    let counts = beside(&experts, &[num_experts], DType::I32);
-    let client = experts.client.clone();
-    count_kernel::launch(
-        &client,
-        cubes(&client, num_experts),
-        CubeDim::new_1d(UNITS as u32),
-        addresses(&[&experts]),
-        experts.into_array_arg(),
-        counts.clone().into_array_arg(),
-        num_experts,
-        has_planes(&client),
-    );
+    let counts = empty(&experts, &[num_experts], DType::I32);
+    let planes = has_planes(&experts.client);
+    let grid = Grid::of_cubes(&[&experts], num_experts, UNITS);
+    let (experts, out) = (experts.into_array_arg(), counts.clone().into_array_arg());
+    launch!(count_kernel, grid, experts, out, num_experts, planes);
     counts
 }
 
@@ -40,15 +32,12 @@ pub(in super::super) fn sort<R: CubeRuntime>(
     let experts = into_contiguous(experts);
     let [_, top_k] = rows_and_width(&experts);
     let (num_choices, num_experts) = (len(&experts), len(&counts));
-    let sent = || beside(&experts, &[num_choices], DType::I32);
+    let sent = || empty(&experts, &[num_choices], DType::I32);
     let (choices, rows) = (sent(), sent());
-    let places = beside(&experts, experts.meta.shape(), DType::I32);
-    let client = experts.client.clone();
-    sort_kernel::launch(
-        &client,
-        cubes(&client, num_experts),
-        CubeDim::new_1d(UNITS as u32),
-        addresses(&[&experts]),
+    let places = empty(&experts, experts.meta.shape(), DType::I32);
+    launch!(
+        sort_kernel,
+        Grid::of_cubes(&[&experts], num_experts, UNITS),
         experts.into_array_arg(),
         counts.into_array_arg(),
         choices.clone().into_array_arg(),

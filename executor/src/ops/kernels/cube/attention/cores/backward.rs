@@ -10,16 +10,15 @@ use cubecl::prelude::*;
 
 use super::super::super::fragments::{
     CHUNK, COLUMNS, Chunk, DEPTH, PLANES, Pair, Registers, STRIP, UNITS, column_of_unit, left,
-    left_of_sums, multiply, one_of_two, pitch, plane, right_of_columns, right_of_rows, row_of_unit,
-    zeros,
+    pitch, plane, row_of_unit, zeros,
 };
-use super::super::super::launch::{addresses, like};
+use super::super::super::launch::{Grid, launch, like};
 use super::super::problem::{Problem, of_query};
 use super::super::scores::{
     Numbers, Terms, bias, capped, end_of_keys, end_of_queries, first_key, first_query, is_whole,
-    score_grad, sees,
+    score_grad, sees, slope_of,
 };
-use super::rows::{left_of_memory, load, store};
+use super::rows::{accumulate, left_of_memory, load, products, store};
 
 /// Rows of a cube's own tile.
 const OWN: usize = PLANES * STRIP;
@@ -42,21 +41,20 @@ pub(super) fn input_grad<R: CubeRuntime>(
     [q, k, v]: [&CubeTensor<R>; 3],
     [log_sum_exp, delta, grad]: [&CubeTensor<R>; 3],
 ) -> [CubeTensor<R>; 3] {
-    let (client, dims) = (&q.client, &problem.dims);
+    let dims = &problem.dims;
     let widths = [dims.features, dims.value_features];
     let [q_grad, k_grad, v_grad] = [q, k, v].map(like);
     let slopes = problem.slopes.as_ref().unwrap_or(delta);
-    let count = |rows: usize, heads: usize| {
-        CubeCount::Static(rows.div_ceil(OWN) as u32, heads as u32, dims.batch as u32)
+    let grid = |rows: usize, heads: usize| {
+        let cubes = [rows.div_ceil(OWN), heads, dims.batch];
+        Grid::new(&[q, k, v], cubes, CubeDim::new_1d(UNITS as u32))
     };
     #[expect(unsafe_code, reason = "bounds that hold are not checked for each element")]
     // SAFETY: rows are cut off at the last, and features and heads are those of the arrays' shapes.
     unsafe {
-        query_kernel::launch_unchecked(
-            client,
-            count(dims.queries, dims.heads),
-            CubeDim::new_1d(UNITS as u32),
-            addresses(&[q, k, v]),
+        launch!(
+            query_kernel::launch_unchecked,
+            grid(dims.queries, dims.heads),
             q.clone().into_tensor_arg(),
             k.clone().into_tensor_arg(),
             v.clone().into_tensor_arg(),
@@ -70,15 +68,9 @@ pub(super) fn input_grad<R: CubeRuntime>(
             problem.terms(),
             q.dtype.into(),
         );
-    }
-    #[expect(unsafe_code, reason = "bounds that hold are not checked for each element")]
-    // SAFETY: rows are cut off at the last, and features and heads are those of the arrays' shapes.
-    unsafe {
-        key_kernel::launch_unchecked(
-            client,
-            count(dims.keys, dims.kv_heads),
-            CubeDim::new_1d(UNITS as u32),
-            addresses(&[q, k, v]),
+        launch!(
+            key_kernel::launch_unchecked,
+            grid(dims.keys, dims.kv_heads),
             q.clone().into_tensor_arg(),
             k.clone().into_tensor_arg(),
             v.clone().into_tensor_arg(),
@@ -99,7 +91,6 @@ pub(super) fn input_grad<R: CubeRuntime>(
 
 /// `dQ = scale dS K`.
 #[cube(launch_unchecked, address_type = "dynamic", fast_math = FastMath::all())]
-#[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
 fn query_kernel<F: Float>(
     q: &Tensor<Pair<F>>,
     k: &Tensor<Chunk<F>>,
@@ -126,10 +117,7 @@ fn query_kernel<F: Float>(
         SharedMemory::<Chunk<F>>::new_aligned(comptime!(other * pitch(width)), 16usize);
     let mut v_tile =
         SharedMemory::<Chunk<F>>::new_aligned(comptime!(other * pitch(value_width)), 16usize);
-    let mut slope = f32::new(0.0);
-    if terms.has_slopes {
-        slope = slopes[head];
-    }
+    let slope = slope_of(slopes, head, terms);
     let mut q_parts = Sequence::<Registers<F>>::new();
     let mut grad_parts = Sequence::<Registers<F>>::new();
     #[unroll]
@@ -164,8 +152,8 @@ fn query_kernel<F: Float>(
         sync_cube();
         let mut scores = zeros(blocks);
         let mut grads = zeros(blocks);
-        products::<F>(&q_parts, &k_tile, &mut scores, width, other);
-        products::<F>(&grad_parts, &v_tile, &mut grads, value_width, other);
+        products::<F>(&q_parts, &k_tile, &mut scores, width, other, 1usize);
+        products::<F>(&grad_parts, &v_tile, &mut grads, value_width, other, 1usize);
         let is_whole = is_whole(first, last, first_of_tile, other, keys, &numbers, terms);
         #[unroll]
         for block in 0..blocks {
@@ -201,7 +189,7 @@ fn query_kernel<F: Float>(
                 of_scores[half] = pair;
             }
         }
-        accumulate::<F>(&scores, &k_tile, &mut sums, width, other);
+        accumulate::<F>(&scores, &k_tile, &mut sums, width, other, 1usize);
     }
     let mut factors = Array::<f32>::new(2usize);
     factors[0] = numbers.scale;
@@ -211,7 +199,6 @@ fn query_kernel<F: Float>(
 
 /// `dV = P^T dO` and `dK = scale dS^T Q`, over all query heads that share the key-value head.
 #[cube(launch_unchecked, address_type = "dynamic", fast_math = FastMath::all())]
-#[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
 #[expect(clippy::too_many_lines, reason = "what registers hold cannot be passed on piece by piece")]
 fn key_kernel<F: Float>(
     q: &Tensor<Chunk<F>>,
@@ -255,10 +242,7 @@ fn key_kernel<F: Float>(
     let end = end_of_queries(last, queries, &numbers, terms).div_ceil(other);
     for member in 0..group {
         let head = kv_head * group + member;
-        let mut slope = f32::new(0.0);
-        if terms.has_slopes {
-            slope = slopes[head];
-        }
+        let slope = slope_of(slopes, head, terms);
         for tile in start..end {
             let first_of_tile = tile * other;
             sync_cube();
@@ -284,7 +268,7 @@ fn key_kernel<F: Float>(
                 k_parts.push(left::<F>(&k_tile, row_of_plane, chunk, comptime!(pitch(width))));
             }
             let mut scores = zeros(blocks);
-            products::<F>(&k_parts, &q_tile, &mut scores, width, other);
+            products::<F>(&k_parts, &q_tile, &mut scores, width, other, 1usize);
             let mut v_parts = Sequence::<Registers<F>>::new();
             #[unroll]
             for step in 0..comptime!(value_width / DEPTH) {
@@ -293,7 +277,7 @@ fn key_kernel<F: Float>(
                 v_parts.push(left::<F>(&v_tile, row_of_plane, chunk, pitch));
             }
             let mut grads = zeros(blocks);
-            products::<F>(&v_parts, &grad_tile, &mut grads, value_width, other);
+            products::<F>(&v_parts, &grad_tile, &mut grads, value_width, other, 1usize);
             let last_query = min(first_of_tile + other, queries) - 1;
             let is_whole = last_query + 1 == first_of_tile + other
                 && is_whole(first_of_tile, last_query, first, OWN, keys, &numbers, terms);
@@ -333,8 +317,8 @@ fn key_kernel<F: Float>(
                     of_grads[half] = pair;
                 }
             }
-            accumulate::<F>(&scores, &grad_tile, &mut v_sums, value_width, other);
-            accumulate::<F>(&grads, &q_tile, &mut k_sums, width, other);
+            accumulate::<F>(&scores, &grad_tile, &mut v_sums, value_width, other, 1usize);
+            accumulate::<F>(&grads, &q_tile, &mut k_sums, width, other, 1usize);
         }
     }
     let mut factors = Array::<f32>::new(2usize);
@@ -344,65 +328,4 @@ fn key_kernel<F: Float>(
     factors[0] = f32::new(1.0);
     factors[1] = f32::new(1.0);
     store::<F>(&v_sums, v_grad, kv_head, first_of_plane, &factors, 0usize, value_width);
-}
-
-/// Adds the products of a strip with the rows of a tile, `[16, rows]`.
-#[cube]
-fn products<F: Float>(
-    parts: &Sequence<Registers<F>>,
-    tile: &SharedMemory<Chunk<F>>,
-    sums: &mut Sequence<Registers<f32>>,
-    #[comptime] width: usize,
-    #[comptime] rows: usize,
-) {
-    #[unroll]
-    for step in 0..comptime!(width / DEPTH) {
-        #[unroll]
-        for pair in 0..comptime!(rows / 16) {
-            let both = right_of_rows::<F>(
-                tile,
-                pair * 16,
-                comptime!(step * DEPTH / CHUNK),
-                comptime!(pitch(width)),
-            );
-            #[unroll]
-            for which in 0..2usize {
-                let right = one_of_two::<F>(&both, which);
-                let block = comptime!(2 * pair + which);
-                multiply::<F>(parts.index(step), &right, sums.index_mut(block));
-            }
-        }
-    }
-}
-
-/// Adds the product of weights, `[16, rows]`, with the rows of a tile.
-#[cube]
-fn accumulate<F: Float>(
-    weights: &Sequence<Registers<f32>>,
-    tile: &SharedMemory<Chunk<F>>,
-    sums: &mut Sequence<Registers<f32>>,
-    #[comptime] width: usize,
-    #[comptime] rows: usize,
-) {
-    #[unroll]
-    for step in 0..comptime!(rows / DEPTH) {
-        let left = left_of_sums::<F>(
-            weights.index(comptime!(2 * step)),
-            weights.index(comptime!(2 * step + 1)),
-        );
-        #[unroll]
-        for pair in 0..comptime!(width / 16) {
-            let both = right_of_columns::<F>(
-                tile,
-                step * DEPTH,
-                comptime!(2 * pair),
-                comptime!(pitch(width)),
-            );
-            #[unroll]
-            for which in 0..2usize {
-                let right = one_of_two::<F>(&both, which);
-                multiply::<F>(&left, &right, sums.index_mut(comptime!(2 * pair + which)));
-            }
-        }
-    }
 }

@@ -8,16 +8,15 @@ use cubecl::ir::FastMath;
 use cubecl::prelude::*;
 
 use super::super::super::fragments::{
-    CHUNK, COLUMNS, Chunk, DEPTH, PLANES, Pair, Registers, STRIP, UNITS, column_of_unit,
-    left_of_sums, multiply, one_of_two, pitch, plane, right_of_columns, right_of_rows, row_of_unit,
-    zeros,
+    COLUMNS, Chunk, DEPTH, PLANES, Pair, Registers, STRIP, UNITS, column_of_unit, pitch, plane,
+    row_of_unit, zeros,
 };
-use super::super::super::launch::{addresses, beside};
+use super::super::super::launch::{Grid, empty, launch};
 use super::super::problem::Problem;
 use super::super::scores::{
-    LOWEST, Numbers, Terms, bias, capped, end_of_keys, first_key, is_whole, sees,
+    LOWEST, Numbers, Terms, bias, capped, end_of_keys, first_key, is_whole, sees, slope_of,
 };
-use super::rows::{left_of_memory, load, max_of_row, store, sum_of_row};
+use super::rows::{accumulate, left_of_memory, load, max_of_row, products, store, sum_of_row};
 
 /// Keys of a tile.
 const KEYS: usize = 64;
@@ -33,20 +32,19 @@ pub(super) fn forward<R: CubeRuntime>(
     problem: &Problem<R>,
     [q, k, v]: [&CubeTensor<R>; 3],
 ) -> [CubeTensor<R>; 2] {
-    let (client, dims) = (&q.client, &problem.dims);
+    let dims = &problem.dims;
     let widths = [dims.features, dims.value_features];
     let strips = if widths[0].max(widths[1]) <= SHORT { STRIPS } else { 1 };
-    let out = beside(q, &[dims.batch, dims.queries, dims.heads, widths[1]], q.dtype);
-    let log_sum_exp = beside(q, &[dims.batch, dims.heads, dims.queries], DType::F32);
+    let out = empty(q, &[dims.batch, dims.queries, dims.heads, widths[1]], q.dtype);
+    let log_sum_exp = empty(q, &[dims.batch, dims.heads, dims.queries], DType::F32);
     let tiles = dims.queries.div_ceil(PLANES * strips * STRIP);
+    let cubes = [tiles, dims.heads, dims.batch];
     #[expect(unsafe_code, reason = "bounds that hold are not checked for each element")]
     // SAFETY: rows are cut off at the last, and features and heads are those of the arrays' shapes.
     unsafe {
-        forward_kernel::launch_unchecked(
-            client,
-            CubeCount::Static(tiles as u32, dims.heads as u32, dims.batch as u32),
-            CubeDim::new_1d(UNITS as u32),
-            addresses(&[q, k, v, &out]),
+        launch!(
+            forward_kernel::launch_unchecked,
+            Grid::new(&[q, k, v, &out], cubes, CubeDim::new_1d(UNITS as u32)),
             q.clone().into_tensor_arg(),
             k.clone().into_tensor_arg(),
             v.clone().into_tensor_arg(),
@@ -64,7 +62,6 @@ pub(super) fn forward<R: CubeRuntime>(
 }
 
 #[cube(launch_unchecked, address_type = "dynamic", fast_math = FastMath::all())]
-#[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
 fn forward_kernel<F: Float>(
     q: &Tensor<Pair<F>>,
     k: &Tensor<Chunk<F>>,
@@ -92,10 +89,7 @@ fn forward_kernel<F: Float>(
     let mut k_tile = SharedMemory::<Chunk<F>>::new_aligned(comptime!(KEYS * pitch(width)), 16usize);
     let mut v_tile =
         SharedMemory::<Chunk<F>>::new_aligned(comptime!(KEYS * pitch(value_width)), 16usize);
-    let mut slope = f32::new(0.0);
-    if terms.has_slopes {
-        slope = slopes[head];
-    }
+    let slope = slope_of(slopes, head, terms);
     let mut q_parts = Sequence::<Registers<F>>::new();
     #[unroll]
     for strip in 0..strips {
@@ -129,7 +123,7 @@ fn forward_kernel<F: Float>(
         load::<F>(&mut v_tile, v, kv_head, first_of_tile, KEYS, value_width);
         sync_cube();
         let mut scores = zeros(comptime!(strips * key_blocks));
-        products_of_strips::<F>(&q_parts, &k_tile, &mut scores, width, strips);
+        products::<F>(&q_parts, &k_tile, &mut scores, width, KEYS, strips);
         let is_whole = is_whole(first, last, first_of_tile, KEYS, keys, &numbers, terms);
         #[unroll]
         for strip in 0..strips {
@@ -151,7 +145,7 @@ fn forward_kernel<F: Float>(
                 }
             }
         }
-        accumulate_strips::<F>(&scores, &v_tile, &mut sums, value_width, strips);
+        accumulate::<F>(&scores, &v_tile, &mut sums, value_width, KEYS, strips);
     }
     #[unroll]
     for strip in 0..strips {
@@ -180,45 +174,6 @@ fn forward_kernel<F: Float>(
             comptime!(strip * value_blocks),
             value_width,
         );
-    }
-}
-
-/// Adds the products of strips of queries with the keys of a tile, for each strip a block of [`COLUMNS`] keys after the
-/// other.
-#[cube]
-fn products_of_strips<F: Float>(
-    q_parts: &Sequence<Registers<F>>,
-    k_tile: &SharedMemory<Chunk<F>>,
-    scores: &mut Sequence<Registers<f32>>,
-    #[comptime] width: usize,
-    #[comptime] strips: usize,
-) {
-    let steps = comptime!(width / DEPTH);
-    let key_blocks = comptime!(KEYS / COLUMNS);
-    #[unroll]
-    for step in 0..steps {
-        #[unroll]
-        for pair in 0..comptime!(KEYS / 16) {
-            let right = right_of_rows::<F>(
-                k_tile,
-                pair * 16,
-                comptime!(step * DEPTH / CHUNK),
-                comptime!(pitch(width)),
-            );
-            #[unroll]
-            for which in 0..2usize {
-                let right = one_of_two::<F>(&right, which);
-                #[unroll]
-                for strip in 0..strips {
-                    let block = comptime!(strip * key_blocks + 2 * pair + which);
-                    multiply::<F>(
-                        q_parts.index(comptime!(strip * steps + step)),
-                        &right,
-                        scores.index_mut(block),
-                    );
-                }
-            }
-        }
     }
 }
 
@@ -307,45 +262,4 @@ fn weigh(
     }
     totals[row] = total;
     shrink
-}
-
-/// Adds the products of strips of weights with the values of a tile.
-#[cube]
-fn accumulate_strips<F: Float>(
-    scores: &Sequence<Registers<f32>>,
-    v_tile: &SharedMemory<Chunk<F>>,
-    sums: &mut Sequence<Registers<f32>>,
-    #[comptime] value_width: usize,
-    #[comptime] strips: usize,
-) {
-    let key_blocks = comptime!(KEYS / COLUMNS);
-    let value_blocks = comptime!(value_width / COLUMNS);
-    #[unroll]
-    for step in 0..comptime!(KEYS / DEPTH) {
-        let mut weights = Sequence::<Registers<F>>::new();
-        #[unroll]
-        for strip in 0..strips {
-            let block = comptime!(strip * key_blocks + 2 * step);
-            let (first, second) = (scores.index(block), scores.index(comptime!(block + 1)));
-            weights.push(left_of_sums::<F>(first, second));
-        }
-        #[unroll]
-        for pair in 0..comptime!(value_width / 16) {
-            let right = right_of_columns::<F>(
-                v_tile,
-                step * DEPTH,
-                comptime!(2 * pair),
-                comptime!(pitch(value_width)),
-            );
-            #[unroll]
-            for which in 0..2usize {
-                let right = one_of_two::<F>(&right, which);
-                #[unroll]
-                for strip in 0..strips {
-                    let block = comptime!(strip * value_blocks + 2 * pair + which);
-                    multiply::<F>(weights.index(strip), &right, sums.index_mut(block));
-                }
-            }
-        }
-    }
 }

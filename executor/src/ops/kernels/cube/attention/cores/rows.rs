@@ -1,9 +1,11 @@
-//! What planes read and write of arrays `[b, rows, heads, width]`, and numbers of rows that four units share.
+//! Rows of arrays `[b, rows, heads, width]` as planes read, multiply and write them, and numbers of rows that four units
+//! share.
 
 use cubecl::prelude::*;
 
 use super::super::super::fragments::{
-    CHUNK, COLUMNS, Chunk, Pair, Registers, UNITS, column_of_unit, pitch, row_of_unit,
+    CHUNK, COLUMNS, Chunk, DEPTH, Pair, Registers, UNITS, column_of_unit, left_of_sums, multiply,
+    one_of_two, pitch, right_of_columns, right_of_rows, row_of_unit,
 };
 
 /// Rows `first..` of `[b, rows, heads, width]` as a tile of `count` rows; behind the last, the last again.
@@ -87,4 +89,86 @@ pub(super) fn max_of_row(value: f32) -> f32 {
 pub(super) fn sum_of_row(value: f32) -> f32 {
     let pair = value + plane_shuffle_xor(value, 1);
     pair + plane_shuffle_xor(pair, 2)
+}
+
+/// Adds the products of strips with the rows of a tile, for each strip a block of [`COLUMNS`] rows after the other.
+#[cube]
+pub(super) fn products<F: Float>(
+    parts: &Sequence<Registers<F>>,
+    tile: &SharedMemory<Chunk<F>>,
+    sums: &mut Sequence<Registers<f32>>,
+    #[comptime] width: usize,
+    #[comptime] rows: usize,
+    #[comptime] strips: usize,
+) {
+    let steps = comptime!(width / DEPTH);
+    let blocks = comptime!(rows / COLUMNS);
+    #[unroll]
+    for step in 0..steps {
+        #[unroll]
+        for pair in 0..comptime!(rows / 16) {
+            let both = right_of_rows::<F>(
+                tile,
+                pair * 16,
+                comptime!(step * DEPTH / CHUNK),
+                comptime!(pitch(width)),
+            );
+            #[unroll]
+            for which in 0..2usize {
+                let right = one_of_two::<F>(&both, which);
+                #[unroll]
+                for strip in 0..strips {
+                    multiply::<F>(
+                        parts.index(comptime!(strip * steps + step)),
+                        &right,
+                        sums.index_mut(comptime!(strip * blocks + 2 * pair + which)),
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Adds the products of strips of weights, `[16, rows]` each, with the rows of a tile.
+#[cube]
+pub(super) fn accumulate<F: Float>(
+    weights: &Sequence<Registers<f32>>,
+    tile: &SharedMemory<Chunk<F>>,
+    sums: &mut Sequence<Registers<f32>>,
+    #[comptime] width: usize,
+    #[comptime] rows: usize,
+    #[comptime] strips: usize,
+) {
+    let blocks = comptime!(width / COLUMNS);
+    #[unroll]
+    for step in 0..comptime!(rows / DEPTH) {
+        let mut left = Sequence::<Registers<F>>::new();
+        #[unroll]
+        for strip in 0..strips {
+            let block = comptime!(strip * (rows / COLUMNS) + 2 * step);
+            let (first, second) = (weights.index(block), weights.index(comptime!(block + 1)));
+            left.push(left_of_sums::<F>(first, second));
+        }
+        #[unroll]
+        for pair in 0..comptime!(width / 16) {
+            let both = right_of_columns::<F>(
+                tile,
+                step * DEPTH,
+                comptime!(2 * pair),
+                comptime!(pitch(width)),
+            );
+            #[unroll]
+            for which in 0..2usize {
+                let right = one_of_two::<F>(&both, which);
+                #[unroll]
+                for strip in 0..strips {
+                    multiply::<F>(
+                        left.index(strip),
+                        &right,
+                        sums.index_mut(comptime!(strip * blocks + 2 * pair + which)),
+                    );
+                }
+            }
+        }
+    }
 }

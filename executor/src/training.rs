@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use burn::tensor::backend::Backend;
 use ir::units::Bytes;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use traces::chrome;
 use traces::timeline::{Stream, Timeline};
 
@@ -77,23 +79,18 @@ pub fn train<B: Kernels, E: From<RunError>>(
     rank.settle()?;
     let consensus_distance = rank.consensus_distance()?;
     let timeline = track.map(|track| Timeline { tracks: vec![track], ..Timeline::default() });
-    let text = timeline.as_ref().map_or_else(String::new, chrome::write);
-    let [on_device, on_host] = [rank.peak_memory(), rank.peak_host_memory()].map(Bytes::get);
-    let memory = format!("{on_device} {on_host}");
-    let communicator = rank.communicator();
-    let gather = |text: &str| gather_text(communicator, text, rank.device());
-    let memory = gather(&memory).map_err(RunError::from)?;
-    let texts = gather(&text).map_err(RunError::from)?;
-    let (Some(memory), Some(texts)) = (memory, texts) else { return Ok(None) };
-    let number = |text: Option<&str>| text.and_then(|text| text.parse().ok()).unwrap_or_default();
-    let numbers = memory.iter().map(|text| {
-        let mut words = text.split(' ');
-        [Bytes::new(number(words.next())), Bytes::new(number(words.next()))].into()
-    });
-    let (peak_memory, peak_host_memory) = numbers.unzip();
-    let mut timelines = texts
+    let own = RankReport {
+        peak_memory: rank.peak_memory(),
+        peak_host_memory: rank.peak_host_memory(),
+        timeline: timeline.as_ref().map(chrome::write),
+    };
+    let ranks = gather(rank.communicator(), &own, rank.device()).map_err(RunError::from)?;
+    let Some(ranks) = ranks else { return Ok(None) };
+    let peak_memory = ranks.iter().map(|it| it.peak_memory).collect();
+    let peak_host_memory = ranks.iter().map(|it| it.peak_host_memory).collect();
+    let mut timelines = ranks
         .iter()
-        .filter(|text| !text.is_empty())
+        .filter_map(|it| it.timeline.as_ref())
         .map(|text| chrome::read(text).expect("a timeline reads as it was written"));
     let timeline = timelines.next().map(|first| {
         let rest = timelines.flat_map(|timeline| timeline.tracks);
@@ -103,19 +100,29 @@ pub fn train<B: Kernels, E: From<RunError>>(
     Ok(Some(Report { peak_memory, peak_host_memory, timeline, staleness, consensus_distance }))
 }
 
-/// The texts of all ranks, on rank 0. They travel as numbers, a byte each.
-pub(crate) fn gather_text<B: Backend>(
+/// What a rank has of its own of a [`Report`].
+#[derive(Serialize, Deserialize)]
+struct RankReport {
+    peak_memory: Bytes,
+    peak_host_memory: Bytes,
+    /// The recorded step as a Chrome trace, if one was recorded.
+    timeline: Option<String>,
+}
+
+/// The reports of all ranks, on rank 0. They travel as JSON, each byte as a number.
+pub(crate) fn gather<B: Backend, T: Serialize + DeserializeOwned>(
     communicator: &dyn Communicator<B>,
-    text: &str,
+    report: &T,
     device: &B::Device,
-) -> Result<Option<Vec<String>>, CommunicationError> {
+) -> Result<Option<Vec<T>>, CommunicationError> {
     let world = communicator.world();
-    let values: Vec<f64> = text.bytes().map(f64::from).collect();
-    let array = Array::from_f64(values, &[text.len()], Element::F32, device);
+    let bytes = serde_json::to_vec(report).expect("a report prints as JSON");
+    let values: Vec<f64> = bytes.iter().copied().map(f64::from).collect();
+    let array = Array::from_f64(values, &[bytes.len()], Element::F32, device);
     let parts = communicator.on(&world, Stream::Host).gather(0, array)?;
-    let text = |part: Array<B>| {
-        let bytes = part.to_f64().into_iter().map(|byte| byte as u8).collect();
-        String::from_utf8(bytes).expect("a text arrives as it was sent")
+    let read = |part: Array<B>| {
+        let bytes: Vec<u8> = part.to_f64().into_iter().map(|byte| byte as u8).collect();
+        serde_json::from_slice(&bytes).expect("a report arrives as it was sent")
     };
-    Ok(parts.map(|parts| parts.into_iter().map(text).collect()))
+    Ok(parts.map(|parts| parts.into_iter().map(read).collect()))
 }

@@ -1,6 +1,5 @@
 //! What goes wrong with a calibration.
 
-use crate::collectives::CollectiveError;
 use crate::communicator::CommunicationError;
 use crate::program::ProgramError;
 use crate::rank::RunError;
@@ -12,9 +11,6 @@ pub enum CalibrationError {
     /// A rank could not train.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// A rank could not be heard.
-    #[error(transparent)]
-    Collective(#[from] CollectiveError),
     /// A model that comes with the program is not run.
     #[error("a model to calibrate with cannot be run")]
     Model(#[from] ProgramError),

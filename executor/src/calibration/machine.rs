@@ -11,6 +11,8 @@ pub struct Machine {
     pub cores: u32,
     /// Its memory; none where the system does not tell.
     pub memory: Option<Bytes>,
+    /// Its swap space.
+    pub swap: Bytes,
 }
 
 /// The machine that this process runs on.
@@ -19,12 +21,15 @@ pub fn machine() -> Machine {
     let (processors, memory) = (read("/proc/cpuinfo"), read("/proc/meminfo"));
     let named = processors.lines().find_map(|line| line.strip_prefix("model name"));
     let named = named.map(|rest| rest.trim_start_matches([' ', '\t', ':']).trim().to_owned());
-    let kibibytes = memory.lines().find_map(|line| {
-        line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
-    });
+    let bytes = |name: &str| {
+        let line = memory.lines().find_map(|line| line.strip_prefix(name))?;
+        let kibibytes = line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?;
+        Some(Bytes::new(kibibytes.saturating_mul(1024)))
+    };
     Machine {
         processor: named.filter(|name| !name.is_empty()).unwrap_or_else(|| "processor".to_owned()),
         cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
-        memory: kibibytes.map(|count| Bytes::new(count.saturating_mul(1024))),
+        memory: bytes("MemTotal:"),
+        swap: bytes("SwapTotal:").unwrap_or_default(),
     }
 }

@@ -23,11 +23,12 @@ use traces::timeline::Stream;
 
 use crate::array::{Array, Element};
 use crate::clock::now;
-use crate::collectives::{Call, gather};
+use crate::collectives::Call;
 use crate::communicator::{Communicator, Reduction};
 use crate::measure::{Repeats, synchronize, together};
 use crate::ops::Kernels;
 use crate::streams::on_one_stream;
+use crate::training::gather;
 
 pub use error::CalibrationError;
 pub use machine::{Machine, machine};

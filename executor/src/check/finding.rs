@@ -51,6 +51,16 @@ impl Finding {
         Self::new(Verdict::Fail, name.into(), said.into(), Some(hint.into()))
     }
 
+    /// Something that either is as it should be, or is not, and then what to do.
+    pub fn judged(
+        name: impl Into<String>,
+        said: impl Into<String>,
+        is_right: bool,
+        hint: impl Into<String>,
+    ) -> Self {
+        if is_right { Self::pass(name, said) } else { Self::fail(name, said, hint) }
+    }
+
     /// Something that was left out, and why.
     pub fn skip(name: impl Into<String>, said: impl Into<String>) -> Self {
         Self::new(Verdict::Skip, name.into(), said.into(), None)

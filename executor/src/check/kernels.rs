@@ -190,8 +190,7 @@ impl<B: Kernels> Check<'_, B> {
             }
         }
         let said = said.join(", ");
-        let finding =
-            if is_right { Finding::pass(name, said) } else { Finding::fail(name, said, self.hint) };
+        let finding = Finding::judged(name, said, is_right, self.hint);
         let numbers = numbers.into_iter();
         (self.found)(numbers.fold(finding, |finding, (key, error)| finding.with(key, error)));
     }

@@ -222,14 +222,11 @@ fn told(
         Seconds::new(time)
     );
     let expected = (model.vocab_size as f64).ln();
-    let finding =
-        if (first - expected).abs() < FIRST_LOSS_OFF && losses.iter().all(|it| it.is_finite()) {
-            Finding::pass(name, said)
-        } else {
-            let said = format!("{said}, but random weights give about {expected:.3}");
-            Finding::fail(name, said, "see which kernels are wrong above")
-        };
-    let finding = finding
+    let is_right =
+        (first - expected).abs() < FIRST_LOSS_OFF && losses.iter().all(|it| it.is_finite());
+    let wrong = format!(", but random weights give about {expected:.3}");
+    let said = if is_right { said } else { said + &wrong };
+    let finding = Finding::judged(name, said, is_right, "see which kernels are wrong above")
         .with("tokens_per_second", tokens)
         .with("step_time_seconds", time)
         .with("flops_per_second", rate)

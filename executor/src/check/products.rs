@@ -93,12 +93,9 @@ pub fn products<B: Kernels>(
         let peak = peak(sheet, precision);
         let said = format!("{}{}", in_words(rate), share(rate, peak));
         let name = format!("fastest in {precision}");
-        let finding = if peak.is_some_and(|peak| rate < LEAST_SHARE_OF_PEAK * peak) {
-            let hint = "this executor's products are not made for this device, or its clock is held down: `nvidia-smi -q -d CLOCK`";
-            Finding::fail(name, said, hint)
-        } else {
-            Finding::pass(name, said)
-        };
+        let is_right = peak.is_none_or(|peak| rate >= LEAST_SHARE_OF_PEAK * peak);
+        let hint = "this executor's products are not made for this device, or its clock is held down: `nvidia-smi -q -d CLOCK`";
+        let finding = Finding::judged(name, said, is_right, hint);
         found(finding.with("flops_per_second", rate));
     }
 }

@@ -84,13 +84,10 @@ fn memory<B: Kernels>(
         let rate = arrays * bytes as f64 / time;
         let said = format!("{:.1} GB/s{}", rate / 1e9, share(rate, sheet));
         let name = format!("{name} of {size}");
-        let finding = if sheet.is_some_and(|sheet| rate < LEAST_SHARE_OF_MEMORY * sheet) {
-            let hint = "see with `nvidia-smi` whether something else uses the GPU, and whether its power or \
-                        clock is held down";
-            Finding::fail(name, said, hint)
-        } else {
-            Finding::pass(name, said)
-        };
+        let is_right = sheet.is_none_or(|sheet| rate >= LEAST_SHARE_OF_MEMORY * sheet);
+        let hint = "see with `nvidia-smi` whether something else uses the GPU, and whether its power or \
+                    clock is held down";
+        let finding = Finding::judged(name, said, is_right, hint);
         found(finding.with("bandwidth_bytes_per_second", rate).with("size_bytes", bytes as f64));
     }
 }
@@ -102,12 +99,9 @@ fn launches<B: Kernels>(device: &B::Device, is_gpu: bool, found: &mut dyn FnMut(
         least::<B, _>(device, repeats, || one.clone() + one.clone())
     });
     let said = format!("{} each, {} with a wait", Seconds::new(launch), Seconds::new(wait));
-    let finding = if is_gpu && launch > LONGEST_LAUNCH {
-        let hint = "the host is slow: is its processor shared, or its clock held down?";
-        Finding::fail("launches in a row", said, hint)
-    } else {
-        Finding::pass("launches in a row", said)
-    };
+    let is_right = !is_gpu || launch <= LONGEST_LAUNCH;
+    let hint = "the host is slow: is its processor shared, or its clock held down?";
+    let finding = Finding::judged("launches in a row", said, is_right, hint);
     found(finding.with("launch_seconds", launch).with("launch_and_wait_seconds", wait));
 }
 
@@ -133,18 +127,10 @@ fn host<B: Kernels>(device: &B::Device, sheet: Option<&Cluster>, found: &mut dyn
     let size = Bytes::new(bytes as u64);
     for (name, time) in [("from the host", to_device), ("to the host", to_host)] {
         let rate = bytes / time.least();
-        let said = format!("{:.1} GB/s{}", rate / 1e9, share(rate, sheet));
-        let name = format!("{size} {name}");
-        let finding = if is_same {
-            Finding::pass(name, said)
-        } else {
-            let said = format!("{said}, but what came back is not what was sent");
-            Finding::fail(
-                name,
-                said,
-                "nothing else can be trusted: look at the device's own errors first",
-            )
-        };
+        let wrong = if is_same { "" } else { ", but what came back is not what was sent" };
+        let said = format!("{:.1} GB/s{}{wrong}", rate / 1e9, share(rate, sheet));
+        let hint = "nothing else can be trusted: look at the device's own errors first";
+        let finding = Finding::judged(format!("{size} {name}"), said, is_same, hint);
         found(finding.with("bandwidth_bytes_per_second", rate).with("size_bytes", bytes));
     }
 }

@@ -96,10 +96,9 @@ impl Contents {
         device: &B::Device,
     ) -> Option<Array<B>> {
         let slots = self.filled(&self.before, position);
-        let periods: Vec<[f32; PERIOD]> = slots.into_iter().map(|(_, period)| period).collect();
-        let values = periods.iter().flat_map(|period| period.iter().cycle().take(length).copied());
+        let values = slots.iter().flat_map(|period| period.iter().cycle().take(length).copied());
         let values: Vec<f32> = values.collect();
-        if periods.is_empty() {
+        if slots.is_empty() {
             return None;
         }
         let count = values.len();
@@ -122,7 +121,7 @@ impl Contents {
         };
         let data = found.clone().cast(Element::F32).into_data();
         let found: &[f32] = data.as_slice().expect("the data was converted to fp32");
-        let expected = slots.iter().flat_map(|(_, period)| period.iter().cycle().take(length));
+        let expected = slots.iter().flat_map(|period| period.iter().cycle().take(length));
         let wrong = found
             .iter()
             .zip(expected)
@@ -130,15 +129,13 @@ impl Contents {
         wrong.count() as u64 + found.len().abs_diff(slots.len() * length) as u64
     }
 
-    /// The slots of a rank that are filled, with what comes again and again in each.
-    fn filled(&self, holdings: &Holdings, position: u32) -> Vec<(u32, [f32; PERIOD])> {
-        let filled = (0..self.num_slots())
-            .filter(|slot| !holdings.slot(position, *slot).is_empty())
-            .map(|slot| {
-                let pieces = holdings.slot(position, slot);
-                let number = |place| self.number(pieces, place).unwrap_or(f64::NAN) as f32;
-                (slot, std::array::from_fn(number))
-            });
+    /// The numbers that come again and again in each of a rank's slots that are filled.
+    fn filled(&self, holdings: &Holdings, position: u32) -> Vec<[f32; PERIOD]> {
+        let slots = (0..self.num_slots()).map(|slot| holdings.slot(position, slot));
+        let filled = slots.filter(|pieces| !pieces.is_empty()).map(|pieces| {
+            let number = |place| self.number(pieces, place).unwrap_or(f64::NAN) as f32;
+            std::array::from_fn(number)
+        });
         filled.collect()
     }
 }

@@ -34,12 +34,4 @@ pub enum CollectiveError {
         /// What must be there.
         expected: String,
     },
-    /// A rank told what is no measurement.
-    #[error("rank {rank} told what is no measurement: {message}")]
-    Garbled {
-        /// Which.
-        rank: usize,
-        /// What is wrong with it.
-        message: String,
-    },
 }

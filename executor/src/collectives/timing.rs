@@ -5,7 +5,7 @@ use std::cell::Cell;
 use burn::tensor::backend::Backend;
 use ir::collective::Collective;
 use ir::units::{Bytes, Seconds};
-use serde::de::{DeserializeOwned, Error as _};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use traces::collectives::Operation;
 use traces::timeline::Stream;
@@ -16,7 +16,7 @@ use super::error::CollectiveError;
 use crate::array::{Element, ElementExt};
 use crate::communicator::{CommunicationError, Communicator, Group, Reduction, Traffic};
 use crate::measure::{Measured, Repeats, Times, measure};
-use crate::training::gather_text;
+use crate::training::gather;
 
 /// What is timed, and how often.
 #[derive(Clone, Copy, Debug)]
@@ -179,21 +179,6 @@ pub fn time<B: Backend>(
         sent: ranks.iter().map(|rank| rank.sent).collect(),
         planned: ranks.iter().map(|rank| rank.planned).collect(),
     }))
-}
-
-/// The reports of all ranks, on rank 0.
-pub(crate) fn gather<B: Backend, T: Serialize + DeserializeOwned>(
-    communicator: &dyn Communicator<B>,
-    report: &T,
-    device: &B::Device,
-) -> Result<Option<Vec<T>>, CollectiveError> {
-    let text = serde_json::to_string(report).expect("numbers print as JSON");
-    let Some(texts) = gather_text(communicator, &text, device)? else { return Ok(None) };
-    let ranks = texts.iter().enumerate().map(|(rank, text)| {
-        serde_json::from_str(text)
-            .map_err(|error| CollectiveError::Garbled { rank, message: error.to_string() })
-    });
-    ranks.collect::<Result<_, _>>().map(Some)
 }
 
 impl Row {

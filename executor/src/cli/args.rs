@@ -10,7 +10,7 @@ use command_line::numbers::whole;
 use ir::replication::Straggler;
 
 use super::check::{CheckArgs, PartArgs};
-use super::choices::{parse_threads, parse_timeout};
+use super::choices::{parse_threads, parse_timeout, whole_within};
 use super::measuring::{CalibrateArgs, CollectivesArgs};
 
 pub(crate) use super::choices::{Backend, CommunicatorKind, PrecisionArg};
@@ -260,6 +260,5 @@ fn parse_factor(text: &str) -> Result<f64, String> {
 const LARGEST_BUCKET: u64 = 1 << 20;
 
 fn parse_bucket(text: &str) -> Result<u64, String> {
-    let size = text.parse().ok().filter(|size| (1..=LARGEST_BUCKET).contains(size));
-    size.ok_or_else(|| format!("must be a whole number from 1 to {LARGEST_BUCKET}"))
+    whole_within(text, 1..=LARGEST_BUCKET)
 }

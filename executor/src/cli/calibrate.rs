@@ -7,18 +7,19 @@ use anyhow::{bail, ensure};
 use command_line::destination::check_output;
 use command_line::said::tell;
 use executor::calibration::{self, Effort, Machine, Rates};
-use executor::collectives::{Plan, Row, time};
+use executor::collectives::Row;
 use executor::communicator::{Communicator, Reduction};
 use executor::ops::Kernels;
-use ir::cluster::{Architecture, Cluster, Gpu, Host, KernelTimes, MeasuredKernels, Precision};
+use executor::settings::compute_element;
+use ir::cluster::{Architecture, Cluster, Host, KernelTimes, MeasuredKernels, Precision};
 use ir::collective::Collective;
 use ir::units::{Bytes, BytesPerSecond, FlopsPerSecond};
 use traces::collectives::Operation;
 
-use super::args::{Backend, CommunicatorKind};
+use super::args::{Backend, CommunicatorKind, PrecisionArg};
 use super::cluster::{self, Topology};
-use super::collectives::{check_ranks, element, sizes};
-use super::measuring::{CalibrateArgs, TimingArgs};
+use super::collectives::{Timing, check_ranks, sizes};
+use super::measuring::CalibrateArgs;
 use super::start;
 use super::words;
 use super::work::Work;
@@ -36,7 +37,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<()> {
         );
     }
     for precision in &args.precision {
-        args.ranks.backend.check((*precision).into())?;
+        args.ranks.backend.check(PrecisionArg::of(precision.precision()))?;
     }
     let inputs: Vec<_> = args.base.iter().map(std::path::PathBuf::as_path).collect();
     check_output(&args.output, &inputs)?;
@@ -92,7 +93,7 @@ impl Work for Job<'_> {
         for argument in &self.args.precision {
             let precision = argument.precision();
             say(&format!("{precision}: what {} reach at once", words::ranks(num_ranks)));
-            let found = calibration::rates(&communicator, &device, element((*argument).into()))?;
+            let found = calibration::rates(&communicator, &device, compute_element(precision))?;
             rates.extend(found.map(|found| (precision, found)));
             let observe = |nth: usize, model: &calibration::TrainedModel| {
                 // Who cannot read it misses nothing else.
@@ -121,24 +122,20 @@ impl Job<'_> {
         topology: Topology,
         device: &B::Device,
     ) -> anyhow::Result<Vec<Vec<Row>>> {
-        let TimingArgs { iterations, warm_up, .. } = self.args.timing;
-        let element = self.args.precision.first().map(|it| element((*it).into()));
+        let first = self.args.precision.first().expect("a precision is always given");
+        let timing = Timing {
+            args: &self.args.timing,
+            reduction: Reduction::Sum,
+            element: compute_element(first.precision()),
+        };
         let mut levels = Vec::new();
         for ways in topology.levels() {
             let mut rows = Vec::new();
             for groups in &ways {
                 for collective in Collective::ALL {
-                    let plan = Plan {
-                        operation: Operation::Collective(collective),
-                        reduction: Reduction::Sum,
-                        element: element.expect("a precision is always given"),
-                        warm_ups: warm_up,
-                        iterations,
-                    };
-                    let contents = plan.contents(groups[0].len() as u32);
-                    for bytes in sizes(&self.args.timing)?.all() {
-                        rows.extend(time(communicator, groups, &contents, &plan, bytes, device)?);
-                    }
+                    let operation = Operation::Collective(collective);
+                    let observe = |_: &Row| Ok(());
+                    rows.extend(timing.rows(communicator, device, groups, operation, observe)?);
                 }
             }
             levels.push(rows);
@@ -204,18 +201,10 @@ impl Job<'_> {
         let bandwidth = BytesPerSecond::new(bandwidth);
         let peak = found.rates.iter();
         let peak = peak.map(|(precision, rates)| (*precision, found.peak(*precision, rates)));
-        let gpu = Gpu {
-            name: format!("{} of {} cores of {}", threads, machine.cores, machine.processor),
-            architecture: Architecture::Cpu,
-            memory: Bytes::new(memory.get() / ranks),
-            memory_bandwidth: bandwidth,
-            peak: peak.collect(),
-            sustained: BTreeMap::new(),
-            num_multiprocessors: None,
-            power_watts: None,
-            kernel_rates: None,
-            measured: None,
-        };
+        let name = format!("{} of {} cores of {}", threads, machine.cores, machine.processor);
+        let of_rank = Bytes::new(memory.get() / ranks);
+        let (cpu, peak) = (Architecture::Cpu, peak.collect());
+        let mut made = cluster::unlisted(name, cpu, of_rank, bandwidth, peak, bandwidth);
         let sources = [
             ("gpu.memory_bytes", "what the system has, shared by the ranks"),
             ("gpu.memory_bandwidth_bytes_per_second", "sums of 32 Mi of fp32 on all ranks at once"),
@@ -227,24 +216,12 @@ impl Job<'_> {
             ("host", "what the system has, and what the bandwidths of its ranks add up to"),
         ];
         let sources = sources.map(|(field, text)| (field.to_owned(), text.to_owned()));
-        Ok(Cluster {
-            name: "this-machine".to_owned(),
-            description: format!(
-                "{} of {threads} threads each on {}",
-                words::ranks(topology.num_ranks),
-                machine.processor
-            ),
-            gpu,
-            gpus_per_node: topology.ranks_per_node,
-            levels: Vec::new(),
-            host_link_bandwidth: bandwidth,
-            host: Some(Host {
-                memory,
-                memory_bandwidth: bandwidth * f64::from(topology.ranks_per_node),
-            }),
-            communication_slowdown: None,
-            sources: sources.into(),
-        })
+        made.sources = sources.into();
+        let (ranks, processor) = (words::ranks(topology.num_ranks), &machine.processor);
+        made.description = format!("{ranks} of {threads} threads each on {processor}");
+        let memory_bandwidth = bandwidth * f64::from(topology.ranks_per_node);
+        made.host = Some(Host { memory, memory_bandwidth });
+        Ok(made)
     }
 
     /// What came of it.

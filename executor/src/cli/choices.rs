@@ -1,11 +1,15 @@
 //! What several commands let choose: where ranks are, and what they compute in.
 
+use std::fmt::Display;
 use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::bail;
 use clap::ValueEnum;
 use command_line::numbers::seconds;
+use executor::array::Element;
 use ir::cluster::Precision;
 
 /// Where tensors are computed.
@@ -80,11 +84,53 @@ impl PrecisionArg {
             Precision::Bf16 | Precision::Fp8 | Precision::Fp4 => Self::Bf16,
         }
     }
+
+    /// The elements that are computed in.
+    pub(crate) const fn element(self) -> Element {
+        match self {
+            Self::Fp64 => Element::F64,
+            Self::Fp32 => Element::F32,
+            Self::Fp16 => Element::F16,
+            Self::Bf16 => Element::BF16,
+        }
+    }
 }
 
+/// The word of the command line for a choice.
+pub(crate) fn word(choice: &impl ValueEnum) -> String {
+    let value = choice.to_possible_value().expect("no choice is left out");
+    value.get_name().to_owned()
+}
+
+/// Ranks and devices in words.
+pub(crate) const fn ranks_and_devices(
+    backend: Backend,
+    communicator: CommunicatorKind,
+) -> &'static str {
+    match (backend, communicator) {
+        (Backend::Cpu, CommunicatorKind::Local) => "threads, CPU",
+        (Backend::Cpu, _) => "processes, CPU",
+        (Backend::Cuda, CommunicatorKind::Local) => "threads, CUDA",
+        (Backend::Cuda, _) => "processes, CUDA",
+        (Backend::Wgpu, _) => "threads, wgpu",
+    }
+}
+
+/// A whole number within limits.
+pub(crate) fn whole_within<T: FromStr + PartialOrd + Display>(
+    text: &str,
+    limits: RangeInclusive<T>,
+) -> Result<T, String> {
+    let number = text.parse().ok().filter(|number| limits.contains(number));
+    let (least, most) = limits.into_inner();
+    number.ok_or_else(|| format!("must be a whole number from {least} to {most}"))
+}
+
+/// More threads than any machine has cores.
+const MOST_THREADS: NonZeroUsize = NonZeroUsize::new(4096).expect("it is not zero");
+
 pub(crate) fn parse_threads(text: &str) -> Result<NonZeroUsize, String> {
-    let threads = text.parse().ok().filter(|threads: &NonZeroUsize| threads.get() <= 4096);
-    threads.ok_or_else(|| "must be a whole number from 1 to 4096".to_owned())
+    whole_within(text, NonZeroUsize::MIN..=MOST_THREADS)
 }
 
 /// The longest that anyone waits: a day.
@@ -103,7 +149,6 @@ pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
 /// Refuses a precision that kernels are not compiled for, or that the device lacks.
 #[cfg(feature = "wgpu")]
 fn check_wgpu(precision: PrecisionArg) -> anyhow::Result<()> {
-    use executor::array::Element;
     use executor::wgpu::{check_element, device};
 
     let name = match precision {

@@ -1,13 +1,14 @@
 //! Cluster files: reading the one that another builds on, and putting measured networks into it.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, anyhow, ensure};
 use command_line::destination::write_output;
 use executor::collectives::{FittedLevel, Row, fit_level, groups};
 use executor::communicator::Group;
-use ir::cluster::Cluster;
-use ir::units::Seconds;
+use ir::cluster::{Architecture, Cluster, Gpu, Precision};
+use ir::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
 
 use super::args::CommunicatorKind;
 use super::files;
@@ -45,6 +46,39 @@ pub(super) fn write(path: &Path, cluster: &Cluster) -> anyhow::Result<()> {
     text.push('\n');
     Cluster::from_json(&text).context("the measurements make no cluster")?;
     write_output(path, text.as_bytes())
+}
+
+/// This machine, by a device of which no data sheet is known; what lies between its devices is left to be added.
+pub(super) fn unlisted(
+    gpu_name: String,
+    architecture: Architecture,
+    memory: Bytes,
+    memory_bandwidth: BytesPerSecond,
+    peak: BTreeMap<Precision, FlopsPerSecond>,
+    host_link_bandwidth: BytesPerSecond,
+) -> Cluster {
+    Cluster {
+        name: "this-machine".to_owned(),
+        description: String::new(),
+        gpu: Gpu {
+            name: gpu_name,
+            architecture,
+            memory,
+            memory_bandwidth,
+            peak,
+            sustained: BTreeMap::new(),
+            num_multiprocessors: None,
+            power_watts: None,
+            kernel_rates: None,
+            measured: None,
+        },
+        gpus_per_node: 1,
+        levels: Vec::new(),
+        host_link_bandwidth,
+        host: None,
+        communication_slowdown: None,
+        sources: BTreeMap::new(),
+    }
 }
 
 /// Where the ranks of a job lie.

@@ -7,17 +7,17 @@ use command_line::destination::check_output;
 use command_line::said::{print_bytes, print_json_text, tell};
 use executor::array::Element;
 use executor::collectives::{Plan, Row, Shown, Sizes, bus_factor, show, time};
-use executor::communicator::{Communicator, Group};
+use executor::communicator::{Communicator, Group, Reduction};
 use executor::ops::Kernels;
 use ir::cluster::Cluster;
 use ir::collective::Collective;
-use ir::units::Bytes;
 use serde_json::{Value, json};
 use traces::collectives::Operation;
 
-use super::args::{Backend, CommunicatorKind, PrecisionArg};
+use super::args::{CommunicatorKind, PrecisionArg};
+use super::choices::ranks_and_devices;
 use super::cluster::{self, Topology, microseconds};
-use super::measuring::{CollectivesArgs, ReportFormat, TimingArgs};
+use super::measuring::{CollectivesArgs, RanksArgs, ReportFormat, TimingArgs};
 use super::start;
 use super::words;
 use super::work::Work;
@@ -69,13 +69,42 @@ pub(super) fn check_ranks(num_ranks: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The element type of a precision.
-pub(super) const fn element(precision: PrecisionArg) -> Element {
-    match precision {
-        PrecisionArg::Fp64 => Element::F64,
-        PrecisionArg::Fp32 => Element::F32,
-        PrecisionArg::Fp16 => Element::F16,
-        PrecisionArg::Bf16 => Element::BF16,
+/// How collectives are timed, size by size.
+pub(super) struct Timing<'a> {
+    pub(super) args: &'a TimingArgs,
+    pub(super) reduction: Reduction,
+    pub(super) element: Element,
+}
+
+impl Timing<'_> {
+    /// Times an operation in all groups at once, each size once. Rank 0 alone has rows, and `observe`s each as it comes.
+    pub(super) fn rows<B: Kernels>(
+        &self,
+        communicator: &dyn Communicator<B>,
+        device: &B::Device,
+        groups: &[Group],
+        operation: Operation,
+        mut observe: impl FnMut(&Row) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Vec<Row>> {
+        let plan = Plan {
+            operation,
+            reduction: self.reduction,
+            element: self.element,
+            warm_ups: self.args.warm_up,
+            iterations: self.args.iterations,
+        };
+        let contents = plan.contents(groups[0].len() as u32);
+        let mut rows: Vec<Row> = Vec::new();
+        for bytes in sizes(self.args)?.all() {
+            let row = time(communicator, groups, &contents, &plan, bytes, device)?;
+            // Small sizes may come to the same: an element for each rank.
+            let is_new = |row: &Row| rows.last().is_none_or(|last| last.bytes != row.bytes);
+            if let Some(row) = row.filter(is_new) {
+                observe(&row)?;
+                rows.push(row);
+            }
+        }
+        Ok(rows)
     }
 }
 
@@ -120,8 +149,7 @@ impl Work for Job<'_> {
             let mut of_level = Vec::new();
             for groups in ways {
                 for operation in &operations {
-                    let plan = self.plan(*operation);
-                    of_level.extend(report.times(&*communicator, groups, &plan, &device)?);
+                    of_level.extend(report.times(&*communicator, &device, groups, *operation)?);
                 }
             }
             rows.push(of_level);
@@ -135,17 +163,6 @@ impl Work for Job<'_> {
 }
 
 impl Job<'_> {
-    fn plan(&self, operation: Operation) -> Plan {
-        let TimingArgs { iterations, warm_up, .. } = self.args.timing;
-        Plan {
-            operation,
-            reduction: self.args.reduction.reduction(),
-            element: element(self.args.precision),
-            warm_ups: warm_up,
-            iterations,
-        }
-    }
-
     /// The base with the levels that fit the rows.
     fn cluster(&self, base: &Cluster, topology: Topology, rows: &[Vec<Row>]) -> Measured {
         let levels = cluster::fit_levels(topology, self.args.ranks.communicator, rows);
@@ -187,13 +204,8 @@ impl Report<'_> {
     }
 
     fn start(&self) -> anyhow::Result<()> {
-        let kind = match (self.args.ranks.backend, self.args.ranks.communicator) {
-            (Backend::Cpu, CommunicatorKind::Local) => "threads, CPU",
-            (Backend::Cpu, _) => "processes, CPU",
-            (Backend::Cuda, CommunicatorKind::Local) => "threads, CUDA",
-            (Backend::Cuda, _) => "processes, CUDA",
-            (Backend::Wgpu, _) => "threads, wgpu",
-        };
+        let RanksArgs { backend, communicator, .. } = self.args.ranks;
+        let kind = ranks_and_devices(backend, communicator);
         self.print(&format!("# {} ({kind})", words::ranks(self.num_ranks)))
     }
 
@@ -205,31 +217,26 @@ impl Report<'_> {
     fn times<B: Kernels>(
         &self,
         communicator: &dyn Communicator<B>,
-        groups: &[Group],
-        plan: &Plan,
         device: &B::Device,
+        groups: &[Group],
+        operation: Operation,
     ) -> anyhow::Result<Vec<Row>> {
         let size = groups[0].len() as u32;
-        let contents = plan.contents(size);
-        let mut rows: Vec<Row> = Vec::new();
         let stride = groups[0].ranks()[1] - groups[0].ranks()[0];
         let apart = if stride > 1 { format!(", {stride} apart") } else { String::new() };
         let who = match groups.len() {
             1 => words::ranks(size),
             count => format!("{count} groups at once, each of {size} ranks{apart}"),
         };
-        self.print(&format!("#\n# {}, {who}", plan.operation))?;
+        self.print(&format!("#\n# {operation}, {who}"))?;
         self.print(HEADING)?;
-        for bytes in sizes(&self.args.timing)?.all() {
-            let row = time(communicator, groups, &contents, plan, bytes, device)?;
-            let Some(row) = row else { continue };
-            // Small sizes may come to the same: an element for each rank.
-            if rows.last().is_some_and(|last| last.bytes == row.bytes) {
-                continue;
-            }
-            self.print(&self.line(&row))?;
-            rows.push(row);
-        }
+        let timing = Timing {
+            args: &self.args.timing,
+            reduction: self.args.reduction.reduction(),
+            element: self.args.precision.element(),
+        };
+        let print = |row: &Row| self.print(&self.line(row));
+        let rows = timing.rows(communicator, device, groups, operation, print)?;
         let mean = rows.iter().map(Row::bus_bandwidth).sum::<f64>() / rows.len().max(1) as f64;
         self.print(&format!("# Avg bus bandwidth    : {:.4} GB/s", mean / 1e9))?;
         Ok(rows)
@@ -330,28 +337,17 @@ impl Report<'_> {
         Ok(())
     }
 
+    /// The row with what the table has too.
     fn row_json(&self, row: &Row) -> Value {
         let (reduction, root) = self.words_of(row.operation);
-        let bytes = |all: &[Bytes]| all.iter().map(|bytes| bytes.get()).collect::<Vec<_>>();
-        json!({
-            "operation": row.operation.to_string(),
-            "num_ranks": row.num_ranks,
-            "num_groups": row.num_groups,
-            "size_bytes": row.bytes.get(),
-            "count": row.count,
-            "type": self.type_name(),
-            "redop": reduction,
-            "root": root,
-            "time_seconds": row.median.get(),
-            "lower_quartile_seconds": row.quartile.get(),
-            "least_seconds": row.least.get(),
-            "algbw_bytes_per_second": row.algorithm_bandwidth(),
-            "busbw_bytes_per_second": row.bus_bandwidth(),
-            "bus_factor": bus_factor(row.operation, row.num_ranks),
-            "num_wrong": row.num_wrong,
-            "sent_bytes_by_rank": bytes(&row.sent),
-            "planned_bytes_by_rank": bytes(&row.planned),
-        })
+        let mut json = json!(row);
+        json["type"] = self.type_name().into();
+        json["redop"] = reduction.into();
+        json["root"] = root.into();
+        json["algbw_bytes_per_second"] = row.algorithm_bandwidth().into();
+        json["busbw_bytes_per_second"] = row.bus_bandwidth().into();
+        json["bus_factor"] = bus_factor(row.operation, row.num_ranks).into();
+        json
     }
 }
 

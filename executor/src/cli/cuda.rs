@@ -5,67 +5,21 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{anyhow, bail, ensure};
+use anyhow::anyhow;
 use burn_cuda::CudaDevice;
 use executor::communicator::Communicator;
 use executor::communicator::nccl::cuda::NcclEngine;
 use executor::communicator::nccl::{self, Checks, Engine};
 use executor::communicator::rendezvous::{Connection, Launch};
-use executor::cuda::{Cuda, devices, free_memory, settle};
+use executor::cuda::{Cuda, devices, settle};
 use executor::failure::DeviceFailure;
 
-use super::args::{Backend, CommunicatorKind, RunArgs};
-use super::files;
-use super::job::{run_process, run_threads, told_once};
+use super::args::CommunicatorKind;
 use super::measuring::RanksArgs;
-use super::words::expected_tensors;
-use super::work::{OnDevices, Work, check_started, run_threads as run_threads_of};
+use super::work::{OnDevices, Work, check_started, reported_once, run_threads};
 
 /// How long ranks wait for each other: those of a large job start minutes apart.
 const MEETING_TIME: Duration = Duration::from_mins(5);
-
-/// Runs all ranks, or the one that is this process.
-pub(super) fn run(args: &RunArgs) -> anyhow::Result<()> {
-    check(args.backend, args.communicator)?;
-    if let Some(precision) = args.training.precision {
-        args.backend.check(precision)?;
-    }
-    if args.communicator == CommunicatorKind::Nccl {
-        let fits = |device: &CudaDevice| check_memory(args, device, 1);
-        return run_nccl(args.communication_timeout, fits, |communicator, device| {
-            run_process(args, communicator, device)
-        });
-    }
-    let mut devices = find_devices()?;
-    let mut used = Vec::new();
-    let outcome = run_threads::<Cuda>(args, |num_ranks| {
-        devices.truncate(num_ranks as usize);
-        for (nth, device) in devices.iter().enumerate() {
-            check_memory(args, device, (nth as u32..num_ranks).step_by(devices.len()).len())?;
-        }
-        used.clone_from(&devices);
-        Ok(devices)
-    });
-    settle(&used);
-    with_cause(outcome)
-}
-
-/// Fails if ranks on a GPU need more for their tensors alone than it has free, where they run as the plan says.
-fn check_memory(args: &RunArgs, device: &CudaDevice, num_ranks: usize) -> anyhow::Result<()> {
-    if args.training.precision.is_some() {
-        return Ok(());
-    }
-    let each = expected_tensors(&files::read(&args.plan)?.prediction.memory);
-    let (needed, free) = (each * num_ranks as u64, free_memory(device)?);
-    ensure!(
-        needed <= free,
-        "GPU {} has {free} free, but the tensors of its {} need {needed} at least\nhint: plan for more GPUs, or with \
-         recompute or a higher ZeRO stage",
-        device.index,
-        if num_ranks == 1 { "rank".to_owned() } else { format!("{num_ranks} ranks") },
-    );
-    Ok(())
-}
 
 /// How burn calls such threads.
 const SERVER: &str = "DSD";
@@ -97,19 +51,6 @@ fn first_words(error: &anyhow::Error) -> String {
     error.to_string().split(": ").next().unwrap_or_default().to_owned()
 }
 
-/// Fails if the arguments ask for what there is not on any machine.
-fn check(backend: Backend, communicator: CommunicatorKind) -> anyhow::Result<()> {
-    if backend == Backend::Cpu {
-        bail!("NCCL moves arrays between GPUs alone\nhint: add `--backend cuda`");
-    }
-    if communicator == CommunicatorKind::Mpi {
-        bail!(
-            "MPI connects ranks on CPUs\nhint: `--backend cuda --communicator nccl` starts from `mpirun` too"
-        );
-    }
-    Ok(())
-}
-
 /// The GPUs, whose failures are heard from then on.
 fn find_devices() -> anyhow::Result<Vec<CudaDevice>> {
     let devices = devices()?;
@@ -118,18 +59,17 @@ fn find_devices() -> anyhow::Result<Vec<CudaDevice>> {
 }
 
 /// Does some work on all ranks, or on the one that is this process.
-pub(super) fn run_work(work: &impl Work, args: &RanksArgs) -> anyhow::Result<()> {
-    check(args.backend, args.communicator)?;
+pub(super) fn run(work: &impl Work, args: &RanksArgs) -> anyhow::Result<()> {
     if args.communicator == CommunicatorKind::Nccl {
-        let fits = |_: &CudaDevice| Ok(());
-        return run_nccl(args.communication_timeout, fits, |communicator, device| {
-            check_started(args, communicator.num_ranks())?;
-            work.run(communicator, device)
-        });
+        return run_nccl(work, args);
     }
     let mut devices = find_devices()?;
-    devices.truncate(args.num_ranks() as usize);
-    let outcome = run_threads_of::<Cuda>(work, args, &devices);
+    let num_ranks = args.num_ranks() as usize;
+    devices.truncate(num_ranks);
+    for (nth, device) in devices.iter().enumerate() {
+        work.check_memory(device, (nth..num_ranks).step_by(devices.len()).len())?;
+    }
+    let outcome = run_threads::<Cuda>(work, args, &devices);
     settle(&devices);
     with_cause(outcome)
 }
@@ -142,13 +82,9 @@ pub(super) fn run_on_devices(job: &impl OnDevices) -> anyhow::Result<()> {
     with_cause(Ok(()))
 }
 
-/// Runs a program on the rank that this process is, on a GPU that it `fits`. Ranks meet before anything else, so that all
-/// hear at once if one of them cannot begin.
-fn run_nccl(
-    limit: Duration,
-    fits: impl FnOnce(&CudaDevice) -> anyhow::Result<()>,
-    program: impl FnOnce(Arc<dyn Communicator<Cuda>>, CudaDevice) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
+/// Does the work of the rank that this process is. Ranks meet before anything else, so that all hear at once if one of
+/// them cannot begin.
+fn run_nccl(work: &impl Work, args: &RanksArgs) -> anyhow::Result<()> {
     let launch = match Launch::from_variables(|name| std::env::var(name).ok()) {
         Ok(launch) => launch,
         // Nobody waits: what GPUs lack is told before what launchers say.
@@ -161,17 +97,21 @@ fn run_nccl(
     let engine = |connection: &Connection| {
         let devices = find_devices()?;
         let device = &devices[launch.local_rank as usize % devices.len()];
-        fits(device)?;
-        let nccl = NcclEngine::open(device.clone(), limit)?;
+        work.check_memory(device, 1)?;
+        let nccl = NcclEngine::open(device.clone(), args.communication_timeout)?;
         used.push(device.clone());
         nccl::check_versions(connection, nccl.version()?)?;
         nccl::check_devices(connection, &nccl.device_id()?)?;
         Ok((Arc::new(nccl) as Arc<dyn Engine<Cuda>>, device.clone()))
     };
+    let program = |communicator: Arc<dyn Communicator<Cuda>>, device| {
+        check_started(args, communicator.num_ranks())?;
+        work.run(communicator, device)
+    };
     let outcome = nccl::run(connection, engine, checks, program);
     settle(&used);
     match outcome {
-        Err(failure) if failure.rank != launch.rank => Err(told_once(launch.rank, failure)),
-        outcome => with_cause(outcome.map_err(|failure| told_once(launch.rank, failure))),
+        Err(failure) if failure.rank != launch.rank => Err(reported_once(launch.rank, failure)),
+        outcome => with_cause(outcome.map_err(|failure| reported_once(launch.rank, failure))),
     }
 }

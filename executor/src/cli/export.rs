@@ -13,16 +13,19 @@ use executor::checkpoint::{
 };
 use executor::merge::merged;
 use executor::program::Program;
+use executor::settings::Settings;
 use ir::graph::Learning;
 
 use super::args::ExportArgs;
 use super::files;
-use super::settings::usual_settings;
 
 pub(crate) fn export(args: &ExportArgs) -> anyhow::Result<()> {
     let plan = files::read(&args.plan)?;
+    // No plan that is not run asks for others.
+    let usual = Settings::usual(plan.training.optimizer, Element::F32);
+    let settings = Settings { max_gradient_norm: None, ..usual };
     let named = || format!("`{}`", args.plan.display());
-    let program = Program::from_plan(&plan, usual_settings(&plan)).with_context(named)?;
+    let program = Program::from_plan(&plan, settings).with_context(named)?;
     let state = open(args)?;
     state.check_model(&program.identity(), &program.trained_parameters())?;
     state.verify()?;

@@ -1,15 +1,18 @@
 //! A run: what all ranks share, and what one does.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, bail, ensure};
+#[cfg(feature = "cuda")]
+use burn_cuda::CudaDevice;
 use command_line::destination::{check_folder, check_output, write_output};
 use command_line::said::tell;
 use executor::base::Base;
 use executor::batches::Source;
 use executor::checkpoint::{CheckpointError, State, Training, Weights};
-use executor::communicator::{Cause, Communicator, RankFailure, local};
+use executor::communicator::Communicator;
 use executor::ops::Kernels;
 use executor::parameters::LocalParameter;
 use executor::program::Program;
@@ -23,71 +26,65 @@ use traces::timeline::training_step;
 
 use super::args::RunArgs;
 use super::choices::Backend;
+use super::measuring::RanksArgs;
 use super::settings::{leaves_out_gradient_norm, settings};
 use super::show::Show;
+use super::work::Work;
 use super::{files, limits, words};
 
-/// A failure that another rank tells.
-#[derive(Debug, thiserror::Error)]
-#[error("another rank failed")]
-pub(super) struct Told;
+/// A run on whatever ranks there are. Where this process is all of them, the job is ready before they start.
+pub(super) struct Run<'a> {
+    pub(super) args: &'a RunArgs,
+    pub(super) job: Option<Job<'a>>,
+}
 
-/// All ranks, as threads; rank `r` is on device `r`, and they begin anew where there are fewer.
-pub(super) fn run_threads<B: Kernels>(
-    args: &RunArgs,
-    devices: impl FnOnce(u32) -> anyhow::Result<Vec<B::Device>>,
-) -> anyhow::Result<()> {
-    let plan = files::read(&args.plan)?;
-    let Some(job) = prepare(args, &plan, None)? else { return Ok(()) };
-    let devices = devices(job.program.num_ranks())?;
-    let run = |communicator: Arc<dyn Communicator<B>>| {
-        let device = &devices[communicator.rank() as usize % devices.len()];
-        job.run_rank(communicator, device.clone())
-    };
-    let threads = args.threads_per_rank;
-    match local::run_on(job.program.num_ranks(), &devices, threads, run) {
-        Ok(_) => Ok(()),
-        Err(failure) => Err(failed(failure)),
+impl Work for Run<'_> {
+    fn run<B: Kernels>(
+        &self,
+        communicator: Arc<dyn Communicator<B>>,
+        device: B::Device,
+    ) -> anyhow::Result<()> {
+        if let Some(job) = &self.job {
+            return job.run_rank(communicator, device);
+        }
+        let place = Place { rank: communicator.rank(), num_ranks: communicator.num_ranks() };
+        let plan = files::read(&self.args.plan)?;
+        let Some(job) = prepare(self.args, &plan, Some(place))? else { return Ok(()) };
+        job.run_rank(communicator, device)
+    }
+
+    fn threads(&self, ranks: &RanksArgs, _num_ranks: u32) -> Option<NonZeroUsize> {
+        ranks.threads_per_rank
+    }
+
+    /// Fails if ranks on a GPU need more for their tensors alone than it has free, where they run as the plan says.
+    #[cfg(feature = "cuda")]
+    fn check_memory(&self, gpu: &CudaDevice, num_ranks: usize) -> anyhow::Result<()> {
+        if self.args.training.precision.is_some() {
+            return Ok(());
+        }
+        let each = words::expected_tensors(&files::read(&self.args.plan)?.prediction.memory);
+        let (needed, free) = (each * num_ranks as u64, executor::cuda::free_memory(gpu)?);
+        ensure!(
+            needed <= free,
+            "GPU {} has {free} free, but the tensors of its {} need {needed} at least\nhint: plan for more GPUs, or with \
+             recompute or a higher ZeRO stage",
+            gpu.index,
+            if num_ranks == 1 { "rank".to_owned() } else { format!("{num_ranks} ranks") },
+        );
+        Ok(())
     }
 }
 
-/// This process's rank, of a job of processes.
-#[cfg(any(feature = "mpi", feature = "cuda"))]
-pub(super) fn run_process<B: Kernels>(
-    args: &RunArgs,
-    communicator: Arc<dyn Communicator<B>>,
-    device: B::Device,
-) -> anyhow::Result<()> {
-    let place = Place { rank: communicator.rank(), num_ranks: communicator.num_ranks() };
-    let plan = files::read(&args.plan)?;
-    let Some(job) = prepare(args, &plan, Some(place))? else { return Ok(()) };
-    job.run_rank(communicator, device)
-}
-
-/// The failure of a job of processes, if this one, which is rank `own`, is to tell.
-#[cfg(any(feature = "mpi", feature = "cuda"))]
-pub(super) fn told_once(own: u32, failure: RankFailure<anyhow::Error>) -> anyhow::Error {
-    if failure.teller() == own { failed(failure) } else { Told.into() }
-}
-
-/// A failure with its causes.
-pub(super) fn failed(RankFailure { rank, cause }: RankFailure<anyhow::Error>) -> anyhow::Error {
-    let error = match cause {
-        Cause::Error(error) => error,
-        cause => anyhow!("{cause}"),
-    };
-    error.context(format!("rank {rank} failed"))
-}
-
 /// Which process of how many this is.
-struct Place {
+pub(super) struct Place {
     rank: u32,
     num_ranks: u32,
 }
 
 /// All that can be found wrong before training starts; none if nothing is left to do. `place` is that of a
 /// process that is one rank, none where this process is all of them.
-fn prepare<'a>(
+pub(super) fn prepare<'a>(
     args: &'a RunArgs,
     plan: &'a Plan,
     place: Option<Place>,
@@ -299,10 +296,10 @@ fn check_training(args: &RunArgs, program: &Program, before: &Training) -> anyho
 }
 
 /// A run, ready to be started on ranks.
-struct Job<'a> {
+pub(super) struct Job<'a> {
     args: &'a RunArgs,
     plan: &'a Plan,
-    program: Arc<Program>,
+    pub(super) program: Arc<Program>,
     source: Arc<Source>,
     start: Start,
 }

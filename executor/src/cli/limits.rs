@@ -107,7 +107,8 @@ pub(super) fn check_memory(plan: &Plan, program: &Program) -> anyhow::Result<()>
         Updates::AfterEachMicroBatch => 0,
     };
     let needed = Bytes::new(trained.saturating_mul(per_parameter + gradient)) + frozen;
-    match memory() {
+    let machine = machine();
+    match machine.memory.map(|memory| memory + machine.swap) {
         Some(there) if needed > there => bail!(
             "weights, gradients and optimizer state of `{}` take {needed} for its {} parameters, but this machine \
              has {there} of memory\nhint: run a smaller model here, or this one on machines that have it",
@@ -116,15 +117,4 @@ pub(super) fn check_memory(plan: &Plan, program: &Program) -> anyhow::Result<()>
         ),
         _ => Ok(()),
     }
-}
-
-/// This machine's memory with its swap space, where the system tells.
-fn memory() -> Option<Bytes> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let kibibytes = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
-    };
-    let total = kibibytes("MemTotal:")?.saturating_add(kibibytes("SwapTotal:").unwrap_or(0));
-    Some(Bytes::new(total.saturating_mul(1024)))
 }

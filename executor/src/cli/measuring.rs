@@ -11,7 +11,9 @@ use ir::cluster::Precision;
 use ir::units::Bytes;
 use traces::collectives::Operation;
 
-use super::choices::{Backend, CommunicatorKind, PrecisionArg, parse_threads, parse_timeout};
+use super::choices::{
+    Backend, CommunicatorKind, PrecisionArg, parse_threads, parse_timeout, whole_within,
+};
 
 /// Ranks, and what they run on.
 #[derive(Debug, Args)]
@@ -154,13 +156,11 @@ pub(crate) enum ReportFormat {
 const MOST_RANKS: u32 = 256;
 
 fn parse_ranks(text: &str) -> Result<u32, String> {
-    let ranks = text.parse().ok().filter(|ranks| (1..=MOST_RANKS).contains(ranks));
-    ranks.ok_or_else(|| format!("must be a whole number from 1 to {MOST_RANKS}"))
+    whole_within(text, 1..=MOST_RANKS)
 }
 
 fn parse_iterations(text: &str) -> Result<u32, String> {
-    let count = text.parse().ok().filter(|count| (1..=1_000_000).contains(count));
-    count.ok_or_else(|| "must be a whole number from 1 to 1000000".to_owned())
+    whole_within(text, 1..=1_000_000)
 }
 
 fn parse_sizes_factor(text: &str) -> Result<u64, String> {
@@ -193,8 +193,7 @@ fn parse_bytes(text: &str) -> Result<Bytes, String> {
 }
 
 fn parse_operation(text: &str) -> Result<Operation, String> {
-    let known = Operation::ALL.into_iter().find(|known| known.to_string() == text);
-    known.ok_or_else(|| {
+    Operation::named(text).ok_or_else(|| {
         let names = Operation::ALL.map(|known| known.to_string()).join(", ");
         format!("no such collective; {names} are")
     })
@@ -242,11 +241,5 @@ impl CalibratedPrecision {
             Self::Fp16 => Precision::Fp16,
             Self::Bf16 => Precision::Bf16,
         }
-    }
-}
-
-impl From<CalibratedPrecision> for PrecisionArg {
-    fn from(precision: CalibratedPrecision) -> Self {
-        Self::of(precision.precision())
     }
 }

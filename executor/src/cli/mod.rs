@@ -20,8 +20,6 @@ mod settings;
 mod show;
 mod start;
 mod usage;
-#[cfg(feature = "wgpu")]
-mod wgpu;
 mod words;
 mod work;
 
@@ -35,7 +33,7 @@ use executor::streams::on_one_stream;
 use ir::model::ModelError;
 
 use args::{Cli, Command};
-use job::Told;
+use work::ReportedElsewhere;
 
 /// Runs the command: exit code 0 where it did its work, 1 where a check found something wrong, 2 on errors.
 pub(crate) fn main() -> ExitCode {
@@ -56,7 +54,7 @@ pub(crate) fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) if error.is::<Told>() => ExitCode::from(2),
+        Err(error) if error.is::<ReportedElsewhere>() => ExitCode::from(2),
         Err(error) => {
             tell(&format!("error: {}", message(&error)));
             ExitCode::from(2)

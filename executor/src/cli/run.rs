@@ -1,39 +1,29 @@
 //! `executor run`.
 
-#[cfg(not(all(feature = "mpi", feature = "cuda", feature = "wgpu")))]
-use anyhow::anyhow;
-use burn_flex::{Flex, FlexDevice};
-
-use super::args::{Backend, CommunicatorKind, RunArgs};
-use super::job::run_threads;
+use super::args::{CommunicatorKind, RunArgs};
+use super::job::{Run, prepare};
+use super::measuring::RanksArgs;
+use super::settings::precision;
+use super::{files, start};
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
-    match (args.backend, args.communicator) {
-        (Backend::Cpu, CommunicatorKind::Local) => {
-            run_threads::<Flex>(args, |_| Ok(vec![FlexDevice]))
+    start::check(args.backend, args.communicator)?;
+    let ranks = |ranks| RanksArgs {
+        ranks,
+        backend: args.backend,
+        communicator: args.communicator,
+        communication_timeout: args.communication_timeout,
+        threads_per_rank: args.threads_per_rank,
+    };
+    if args.communicator != CommunicatorKind::Local {
+        if let Some(precision) = args.training.precision {
+            args.backend.check(precision)?;
         }
-        #[cfg(feature = "mpi")]
-        (Backend::Cpu, CommunicatorKind::Mpi) => super::mpi::run(args),
-        #[cfg(not(feature = "mpi"))]
-        (Backend::Cpu, CommunicatorKind::Mpi) => Err(without("MPI", "mpi")),
-        #[cfg(feature = "wgpu")]
-        (Backend::Wgpu, _) => super::wgpu::run(args),
-        #[cfg(not(feature = "wgpu"))]
-        (Backend::Wgpu, _) => Err(without("wgpu", "wgpu")),
-        #[cfg(feature = "cuda")]
-        _ => super::cuda::run(args),
-        #[cfg(not(feature = "cuda"))]
-        (_, CommunicatorKind::Nccl) => Err(without("NCCL", "cuda")),
-        #[cfg(not(feature = "cuda"))]
-        _ => Err(without("CUDA", "cuda")),
+        return start::run(&Run { args, job: None }, &ranks(None));
     }
-}
-
-#[cfg(not(all(feature = "mpi", feature = "cuda", feature = "wgpu")))]
-pub(super) fn without(what: &str, feature: &str) -> anyhow::Error {
-    anyhow!(
-        "this `executor` was built without {what}\nhint: build it with `cargo build --release -p executor \
-         --features {feature}`, or leave `--backend` and `--communicator` out to run ranks as threads on \
-         the CPU"
-    )
+    let plan = files::read(&args.plan)?;
+    args.backend.check(precision(args, &plan))?;
+    let Some(job) = prepare(args, &plan, None)? else { return Ok(()) };
+    let num_ranks = job.program.num_ranks();
+    start::run(&Run { args, job: Some(job) }, &ranks(Some(num_ranks)))
 }

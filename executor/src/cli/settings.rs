@@ -3,7 +3,6 @@
 use executor::array::Element;
 use executor::settings::{LearningRate, LossScaling, OptimizerSettings, Settings};
 use ir::plan::Plan;
-use ir::replication::Replication;
 use ir::schedule::Updates;
 
 use super::args::{PrecisionArg, RunArgs};
@@ -22,19 +21,14 @@ pub(super) fn precision(args: &RunArgs, plan: &Plan) -> PrecisionArg {
 /// The settings that the arguments ask for.
 pub(super) fn settings(args: &RunArgs, plan: &Plan) -> Settings {
     let precision = precision(args, plan);
-    let (compute, master) = match precision {
-        PrecisionArg::Fp64 => (Element::F64, Element::F64),
-        PrecisionArg::Fp32 => (Element::F32, Element::F32),
-        PrecisionArg::Fp16 => (Element::F16, Element::F32),
-        PrecisionArg::Bf16 => (Element::BF16, Element::F32),
-    };
+    let usual = Settings::usual(plan.training.optimizer, precision.element());
+    let Settings { optimizer, compute, master, .. } = usual;
     // Who asks for 64 bits wants nothing rounded.
     let has_bf16_moments = plan.training.bf16_moments && master == Element::F32;
-    let usual = OptimizerSettings::usual(plan.training.optimizer);
     Settings {
         optimizer: OptimizerSettings {
-            weight_decay: args.training.weight_decay.unwrap_or(usual.weight_decay),
-            ..usual
+            weight_decay: args.training.weight_decay.unwrap_or(optimizer.weight_decay),
+            ..optimizer
         },
         max_gradient_norm: max_gradient_norm(args, plan),
         schedule: LearningRate {
@@ -43,9 +37,7 @@ pub(super) fn settings(args: &RunArgs, plan: &Plan) -> Settings {
             decay_steps: args.training.decay_steps,
             least: args.training.learning_rate * LEAST_SHARE,
         },
-        compute,
         gradients: if plan.training.fp32_gradients { master } else { compute },
-        master,
         moments: if has_bf16_moments { Element::BF16 } else { master },
         loss_scaling: (precision == PrecisionArg::Fp16).then(LossScaling::default),
         bucket_bytes: args.training.bucket_size << 20,
@@ -53,6 +45,7 @@ pub(super) fn settings(args: &RunArgs, plan: &Plan) -> Settings {
         replication: plan.training.replication(),
         straggler: args.training.straggler,
         seed: args.seed,
+        ..usual
     }
 }
 
@@ -67,23 +60,4 @@ pub(super) fn leaves_out_gradient_norm(args: &RunArgs, plan: &Plan) -> bool {
 fn max_gradient_norm(args: &RunArgs, plan: &Plan) -> Option<f64> {
     let usual = if leaves_out_gradient_norm(args, plan) { 0.0 } else { USUAL_GRADIENT_NORM };
     Some(args.training.max_gradient_norm.unwrap_or(usual)).filter(|norm| *norm > 0.0)
-}
-
-/// The settings of a plan that is not run.
-pub(super) fn usual_settings(plan: &Plan) -> Settings {
-    Settings {
-        optimizer: OptimizerSettings::usual(plan.training.optimizer),
-        max_gradient_norm: None,
-        schedule: LearningRate::constant(0.0),
-        compute: Element::F32,
-        gradients: Element::F32,
-        master: Element::F32,
-        moments: Element::F32,
-        loss_scaling: None,
-        bucket_bytes: 0,
-        expert_capacity_factor: None,
-        replication: Replication::default(),
-        straggler: None,
-        seed: 0,
-    }
 }

@@ -12,8 +12,10 @@ use ir::cluster::Architecture;
 use ir::plan::Plan;
 use ir::units::Seconds;
 use serde_json::{Value, json};
+use traces::statistics::{MEDIAN, quantile};
 
-use super::args::{Backend, CommunicatorKind, Format, PrecisionArg, RunArgs};
+use super::args::{Backend, Format, PrecisionArg, RunArgs};
+use super::choices::ranks_and_devices;
 use super::words;
 
 /// Steps that warm caches up and do not count in the median, if more follow.
@@ -60,7 +62,7 @@ impl<'a> Show<'a> {
             "{} ({} parameters) on {ranks} ({}): {}; {}{memory}",
             self.program.model_name,
             words::count(self.plan.model.num_parameters),
-            self.devices(),
+            ranks_and_devices(self.args.backend, self.args.communicator),
             words::layout(&self.program.layout),
             words::step(self.plan, self.has_tokens()),
         ));
@@ -232,20 +234,8 @@ impl<'a> Show<'a> {
     /// The time of a step in the median, its first steps left out.
     fn median(&self) -> Seconds {
         let skipped = WARM_UP_STEPS.min(self.times.len().saturating_sub(1));
-        let mut times = self.times[skipped..].to_vec();
-        times.sort_unstable();
-        Seconds::new(times.get(times.len() / 2).map_or(0.0, Duration::as_secs_f64))
-    }
-
-    /// What ranks are and run on.
-    fn devices(&self) -> &'static str {
-        match (self.args.backend, self.args.communicator) {
-            (Backend::Cpu, CommunicatorKind::Local) => "threads, CPU",
-            (Backend::Cpu, _) => "processes, CPU",
-            (Backend::Cuda, CommunicatorKind::Local) => "threads, CUDA",
-            (Backend::Cuda, _) => "processes, CUDA",
-            (Backend::Wgpu, _) => "threads, wgpu",
-        }
+        let times: Vec<f64> = self.times[skipped..].iter().map(Duration::as_secs_f64).collect();
+        Seconds::new(quantile(&times, MEDIAN))
     }
 
     /// Whether tensors are as wide as the plan says.

@@ -1,30 +1,72 @@
 //! Starts work on whatever ranks it is asked for.
 
+use anyhow::{bail, ensure};
 use burn_flex::{Flex, FlexDevice};
 
 use super::args::{Backend, CommunicatorKind};
 use super::measuring::RanksArgs;
-#[cfg(not(all(feature = "mpi", feature = "cuda", feature = "wgpu")))]
-use super::run::without;
-use super::work::{Work, run_threads};
+use super::work::{OnDevices, Work, run_threads};
+
+/// Refuses what this build, or any machine, does not have.
+pub(super) fn check(backend: Backend, communicator: CommunicatorKind) -> anyhow::Result<()> {
+    let (what, feature, is_there) = match (backend, communicator) {
+        (Backend::Cpu, CommunicatorKind::Local) => return Ok(()),
+        (Backend::Cpu, CommunicatorKind::Mpi) => ("MPI", "mpi", cfg!(feature = "mpi")),
+        (Backend::Wgpu, _) => ("wgpu", "wgpu", cfg!(feature = "wgpu")),
+        (_, CommunicatorKind::Nccl) => ("NCCL", "cuda", cfg!(feature = "cuda")),
+        _ => ("CUDA", "cuda", cfg!(feature = "cuda")),
+    };
+    ensure!(
+        is_there,
+        "this `executor` was built without {what}\nhint: build it with `cargo build --release -p executor \
+         --features {feature}`, or leave `--backend` and `--communicator` out to run ranks as threads on \
+         the CPU"
+    );
+    match (backend, communicator) {
+        (Backend::Cpu, CommunicatorKind::Nccl) => {
+            bail!("NCCL moves arrays between GPUs alone\nhint: add `--backend cuda`")
+        }
+        (Backend::Cuda, CommunicatorKind::Mpi) => bail!(
+            "MPI connects ranks on CPUs\nhint: `--backend cuda --communicator nccl` starts from `mpirun` too"
+        ),
+        (Backend::Wgpu, CommunicatorKind::Mpi | CommunicatorKind::Nccl) => bail!(
+            "ranks on the wgpu backend are threads of one process\nhint: leave `--communicator` out"
+        ),
+        _ => Ok(()),
+    }
+}
 
 /// Does the work on all ranks, or on the one that is this process.
 pub(super) fn run(work: &impl Work, args: &RanksArgs) -> anyhow::Result<()> {
-    match (args.backend, args.communicator) {
-        (Backend::Cpu, CommunicatorKind::Local) => run_threads::<Flex>(work, args, &[FlexDevice]),
+    check(args.backend, args.communicator)?;
+    match args.backend {
+        Backend::Cpu if args.communicator == CommunicatorKind::Local => {
+            run_threads::<Flex>(work, args, &[FlexDevice])
+        }
         #[cfg(feature = "mpi")]
-        (Backend::Cpu, CommunicatorKind::Mpi) => super::mpi::run_work(work, args),
-        #[cfg(not(feature = "mpi"))]
-        (Backend::Cpu, CommunicatorKind::Mpi) => Err(without("MPI", "mpi")),
+        Backend::Cpu => super::mpi::run(work, args),
         #[cfg(feature = "wgpu")]
-        (Backend::Wgpu, _) => super::wgpu::run_work(work, args),
-        #[cfg(not(feature = "wgpu"))]
-        (Backend::Wgpu, _) => Err(without("wgpu", "wgpu")),
+        Backend::Wgpu => {
+            run_threads::<executor::wgpu::Wgpu>(work, args, &[executor::wgpu::device()?])
+        }
         #[cfg(feature = "cuda")]
-        _ => super::cuda::run_work(work, args),
-        #[cfg(not(feature = "cuda"))]
-        (_, CommunicatorKind::Nccl) => Err(without("NCCL", "cuda")),
-        #[cfg(not(feature = "cuda"))]
-        _ => Err(without("CUDA", "cuda")),
+        Backend::Cuda => super::cuda::run(work, args),
+        #[cfg(not(all(feature = "mpi", feature = "cuda", feature = "wgpu")))]
+        _ => unreachable!("a build without it was refused"),
     }
+}
+
+/// Does something with all devices of a backend.
+pub(super) fn run_on_devices(job: &impl OnDevices, backend: Backend) -> anyhow::Result<()> {
+    check(backend, CommunicatorKind::Local)?;
+    match backend {
+        Backend::Cpu => job.run::<Flex>(&[FlexDevice]),
+        #[cfg(feature = "wgpu")]
+        Backend::Wgpu => job.run::<executor::wgpu::Wgpu>(&[executor::wgpu::device()?]),
+        #[cfg(feature = "cuda")]
+        Backend::Cuda => super::cuda::run_on_devices(job)?,
+        #[cfg(not(all(feature = "cuda", feature = "wgpu")))]
+        _ => unreachable!("a build without it was refused"),
+    }
+    Ok(())
 }

@@ -1,13 +1,17 @@
-//! What ranks do that run no plan, on whatever they are asked to run.
+//! What ranks do, on whatever they are asked to run.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use anyhow::anyhow;
+#[cfg(any(feature = "mpi", feature = "cuda"))]
 use anyhow::ensure;
-use executor::communicator::{Communicator, local};
+#[cfg(feature = "cuda")]
+use burn_cuda::CudaDevice;
+use executor::communicator::{Cause, Communicator, RankFailure, local};
 use executor::ops::Kernels;
 
 use super::args::Backend;
-use super::job::failed;
 use super::measuring::RanksArgs;
 
 /// What each rank does.
@@ -18,6 +22,17 @@ pub(super) trait Work: Sync {
         communicator: Arc<dyn Communicator<B>>,
         device: B::Device,
     ) -> anyhow::Result<()>;
+
+    /// Threads for the kernels of each of so many ranks; none where they share those of the process.
+    fn threads(&self, ranks: &RanksArgs, num_ranks: u32) -> Option<NonZeroUsize> {
+        (ranks.backend == Backend::Cpu).then(|| ranks.threads(num_ranks))
+    }
+
+    /// Refuses a GPU whose free memory so many ranks exceed.
+    #[cfg(feature = "cuda")]
+    fn check_memory(&self, _gpu: &CudaDevice, _num_ranks: usize) -> anyhow::Result<()> {
+        Ok(())
+    }
 }
 
 /// What is done with all devices of a backend.
@@ -33,19 +48,16 @@ pub(super) fn run_threads<B: Kernels>(
     devices: &[B::Device],
 ) -> anyhow::Result<()> {
     let num_ranks = args.num_ranks();
-    let threads = (args.backend == Backend::Cpu).then(|| args.threads(num_ranks));
     let program = |communicator: Arc<dyn Communicator<B>>| {
         let device = &devices[communicator.rank() as usize % devices.len()];
         work.run(communicator, device.clone())
     };
+    let threads = work.threads(args, num_ranks);
     local::run_on(num_ranks, devices, threads, program).map(|_| ()).map_err(failed)
 }
 
 /// Refuses a job of processes that is not as large as was said.
-#[cfg_attr(
-    not(any(feature = "mpi", feature = "cuda")),
-    expect(dead_code, reason = "ranks are threads in this build")
-)]
+#[cfg(any(feature = "mpi", feature = "cuda"))]
 pub(super) fn check_started(args: &RanksArgs, started: u32) -> anyhow::Result<()> {
     ensure!(
         args.ranks.is_none_or(|ranks| ranks == started),
@@ -53,4 +65,24 @@ pub(super) fn check_started(args: &RanksArgs, started: u32) -> anyhow::Result<()
         args.num_ranks()
     );
     Ok(())
+}
+
+/// A failure that another rank reports.
+#[derive(Debug, thiserror::Error)]
+#[error("another rank failed")]
+pub(super) struct ReportedElsewhere;
+
+/// The failure of a job of processes, if this one, which is rank `own`, is to report it.
+#[cfg(any(feature = "mpi", feature = "cuda"))]
+pub(super) fn reported_once(own: u32, failure: RankFailure<anyhow::Error>) -> anyhow::Error {
+    if failure.teller() == own { failed(failure) } else { ReportedElsewhere.into() }
+}
+
+/// A failure with its causes.
+fn failed(RankFailure { rank, cause }: RankFailure<anyhow::Error>) -> anyhow::Error {
+    let error = match cause {
+        Cause::Error(error) => error,
+        cause => anyhow!("{cause}"),
+    };
+    error.context(format!("rank {rank} failed"))
 }

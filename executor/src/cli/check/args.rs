@@ -37,6 +37,13 @@ pub(crate) struct CheckArgs {
     pub(crate) cluster_name: Option<String>,
 }
 
+impl CheckArgs {
+    /// Whether a part is checked: the device always is.
+    pub(super) fn includes(&self, part: Part) -> bool {
+        part == Part::Device || self.only.is_empty() || self.only.contains(&part)
+    }
+}
+
 /// A part of a check, in the order in which they are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Part {
@@ -59,20 +66,6 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// What it is called.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Device => "device",
-            Self::Speeds => "speeds",
-            Self::Products => "products",
-            Self::Collectives => "collectives",
-            Self::Kernels => "kernels",
-            Self::Layouts => "layouts",
-            Self::Nccl => "nccl",
-            Self::Training => "training",
-        }
-    }
-
     /// What it takes of the time, over what all that come after it take too.
     pub(crate) const fn weight(self) -> f64 {
         match self {

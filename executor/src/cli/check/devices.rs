@@ -4,9 +4,8 @@ use executor::calibration;
 use executor::check::Finding;
 use ir::units::Bytes;
 
-use crate::cli::choices::Backend;
-#[cfg(not(all(feature = "cuda", feature = "wgpu")))]
-use crate::cli::run::without;
+use crate::cli::choices::{Backend, CommunicatorKind};
+use crate::cli::start;
 
 /// Tells the devices of a backend, and what is needed to use them.
 ///
@@ -14,20 +13,15 @@ use crate::cli::run::without;
 ///
 /// There is none, or something that is needed is missing.
 pub(super) fn devices(backend: Backend, tell: &mut dyn FnMut(Finding)) -> anyhow::Result<()> {
+    start::check(backend, CommunicatorKind::Local)?;
     match backend {
-        Backend::Cpu => {
-            cpu(tell);
-            Ok(())
-        }
         #[cfg(feature = "wgpu")]
-        Backend::Wgpu => wgpu(tell),
-        #[cfg(not(feature = "wgpu"))]
-        Backend::Wgpu => Err(without("wgpu", "wgpu")),
+        Backend::Wgpu => return wgpu(tell),
         #[cfg(feature = "cuda")]
-        Backend::Cuda => cuda(tell),
-        #[cfg(not(feature = "cuda"))]
-        Backend::Cuda => Err(without("CUDA", "cuda")),
+        Backend::Cuda => return cuda(tell),
+        _ => cpu(tell),
     }
+    Ok(())
 }
 
 fn cpu(tell: &mut dyn FnMut(Finding)) {
@@ -72,11 +66,9 @@ fn cuda(tell: &mut dyn FnMut(Finding)) -> anyhow::Result<()> {
             gpu.name, gpu.num_multiprocessors, gpu.free, gpu.total
         );
         let name = format!("GPU {}", device.index);
-        let finding = if gpu.free.as_f64() < LEAST_FREE * gpu.total.as_f64() {
-            Finding::fail(name, said, "something else uses it: `nvidia-smi` says what")
-        } else {
-            Finding::pass(name, said)
-        };
+        let is_free = gpu.free.as_f64() >= LEAST_FREE * gpu.total.as_f64();
+        let hint = "something else uses it: `nvidia-smi` says what";
+        let finding = Finding::judged(name, said, is_free, hint);
         tell(
             finding
                 .with("compute_capability", f64::from(major) + f64::from(minor) / 10.0)

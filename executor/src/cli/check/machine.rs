@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use executor::calibration::{self, Machine};
 use executor::check::Finding;
 use ir::cluster::{
-    Architecture, Cluster, Gpu, Host, KernelTimes, MeasuredKernels, NetworkLevel, Precision,
+    Architecture, Cluster, Host, KernelTimes, MeasuredKernels, NetworkLevel, Precision,
 };
 use ir::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
 
@@ -13,6 +13,7 @@ use super::args::Part;
 use super::network::Network;
 use super::report::Section;
 use crate::cli::choices::Backend;
+use crate::cli::cluster;
 
 /// What is said of each number.
 const HOW: &str = "`executor check`";
@@ -21,8 +22,8 @@ const HOW: &str = "`executor check`";
 /// its kernel.
 const LEAST_SHARE: f64 = 0.5;
 
-/// What a check learnt of a machine.
-pub(super) struct Learnt<'a> {
+/// All that a check measured of a machine.
+pub(super) struct Measurements<'a> {
     pub(super) backend: Backend,
     pub(super) sections: &'a [Section],
     pub(super) sheet: Option<&'a Cluster>,
@@ -32,7 +33,7 @@ pub(super) struct Learnt<'a> {
     pub(super) num_devices: usize,
 }
 
-impl Learnt<'_> {
+impl Measurements<'_> {
     fn findings(&self, part: Part) -> impl Iterator<Item = &Finding> {
         let of_part = self.sections.iter().filter(move |section| section.part == part);
         of_part.flat_map(|section| &section.findings)
@@ -64,7 +65,7 @@ impl Learnt<'_> {
     /// The cluster file; none where too little is known for one, which is then said.
     pub(super) fn cluster(&self) -> Result<Cluster, String> {
         match (self.sheet, self.backend) {
-            (Some(sheet), _) => Ok(self.beside(sheet)),
+            (Some(sheet), _) => Ok(self.with_sheet(sheet)),
             (None, Backend::Cpu) => self.of_cpu(&calibration::machine()),
             (None, Backend::Cuda) => self.of_gpu(),
             (None, Backend::Wgpu) => {
@@ -74,7 +75,7 @@ impl Learnt<'_> {
     }
 
     /// A data sheet with what was measured put into it.
-    fn beside(&self, sheet: &Cluster) -> Cluster {
+    fn with_sheet(&self, sheet: &Cluster) -> Cluster {
         let mut made = sheet.clone();
         self.describe(&mut made);
         if let Some(link) = self.host_link() {
@@ -125,24 +126,19 @@ impl Learnt<'_> {
         let bandwidth = self.memory_bandwidth()?;
         let network = self.network.and_then(|it| it.level.as_ref());
         let level = network.ok_or("no collectives were timed")?;
-        let gpu = Gpu {
-            name: format!("{} cores of {}", machine.cores, machine.processor),
-            architecture: Architecture::Cpu,
-            memory,
-            memory_bandwidth: bandwidth,
-            peak: self.known_rates()?,
-            sustained: BTreeMap::new(),
-            num_multiprocessors: None,
-            power_watts: None,
-            kernel_rates: None,
-            measured: self.kernels.clone().map(|times| MeasuredKernels {
-                ranks: 1,
-                threads_per_rank: Some(machine.cores),
-                by_precision: [(Precision::Fp32, times)].into(),
-            }),
-        };
-        let host = Host { memory, memory_bandwidth: bandwidth };
-        Ok(self.made(gpu, level.level.clone(), bandwidth, Some(host)))
+        let name = format!("{} cores of {}", machine.cores, machine.processor);
+        let (cpu, peak) = (Architecture::Cpu, self.known_rates()?);
+        let mut made = cluster::unlisted(name, cpu, memory, bandwidth, peak, bandwidth);
+        made.gpu.measured = self.kernels.clone().map(|times| MeasuredKernels {
+            ranks: 1,
+            threads_per_rank: Some(machine.cores),
+            by_precision: [(Precision::Fp32, times)].into(),
+        });
+        made.host = Some(Host { memory, memory_bandwidth: bandwidth });
+        made.levels = vec![level.level.clone()];
+        self.describe_unlisted(&mut made);
+        made.gpus_per_node = self.network.map_or(1, |it| it.num_ranks as u32);
+        Ok(made)
     }
 
     /// A GPU that no data sheet is known of.
@@ -152,18 +148,11 @@ impl Learnt<'_> {
         let capability = number("compute_capability").ok_or(missing)?;
         let memory = number("memory_bytes").ok_or(missing)?;
         let link = self.host_link().ok_or("the way to the host was not measured")?;
-        let gpu = Gpu {
-            name: self.name().ok_or(missing)?,
-            architecture: architecture(capability),
-            memory: Bytes::from_f64(memory),
-            memory_bandwidth: self.memory_bandwidth()?,
-            peak: self.known_rates()?,
-            sustained: BTreeMap::new(),
-            num_multiprocessors: number("num_multiprocessors").map(|count| count as u32),
-            power_watts: None,
-            kernel_rates: None,
-            measured: None,
-        };
+        let (name, bandwidth) = (self.name().ok_or(missing)?, self.memory_bandwidth()?);
+        let (architecture, peak) = (architecture(capability), self.known_rates()?);
+        let memory = Bytes::from_f64(memory);
+        let mut made = cluster::unlisted(name, architecture, memory, bandwidth, peak, link);
+        made.gpu.num_multiprocessors = number("num_multiprocessors").map(|count| count as u32);
         let through_the_host = NetworkLevel {
             name: "through the host".to_owned(),
             ranks: None,
@@ -174,7 +163,9 @@ impl Learnt<'_> {
             collective_rates: None,
             measured: BTreeMap::new(),
         };
-        Ok(self.made(gpu, self.level().unwrap_or(through_the_host), link, None))
+        made.levels = vec![self.level().unwrap_or(through_the_host)];
+        self.describe_unlisted(&mut made);
+        Ok(made)
     }
 
     /// What the driver calls the first GPU.
@@ -196,35 +187,15 @@ impl Learnt<'_> {
         if rates.is_empty() { Err("no product was measured".to_owned()) } else { Ok(rates) }
     }
 
-    fn made(
-        &self,
-        gpu: Gpu,
-        level: NetworkLevel,
-        host_link_bandwidth: BytesPerSecond,
-        host: Option<Host>,
-    ) -> Cluster {
-        let mut made = Cluster {
-            name: String::new(),
-            description: String::new(),
-            gpu,
-            gpus_per_node: 1,
-            levels: vec![level],
-            host_link_bandwidth,
-            host,
-            communication_slowdown: None,
-            sources: BTreeMap::new(),
-        };
-        self.describe(&mut made);
-        if self.backend == Backend::Cpu {
-            made.gpus_per_node = self.network.map_or(1, |it| it.num_ranks as u32);
-        }
+    /// What files without a data sheet have in common.
+    fn describe_unlisted(&self, made: &mut Cluster) {
+        self.describe(made);
         for (field, text) in [
             ("gpu.memory_bandwidth_bytes_per_second", "the faster of a copy and a sum"),
             ("gpu.peak_flops_per_second", "the fastest of its products, for want of a data sheet"),
         ] {
             made.sources.insert(field.to_owned(), format!("{HOW}: {text}"));
         }
-        made
     }
 }
 

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use burn_flex::{Flex, FlexDevice};
+use clap::ValueEnum;
 use command_line::destination::{check_output, write_output};
 use command_line::said::{print_bytes, print_json_text, tell};
 use executor::calibration::{self, Effort};
@@ -26,13 +27,13 @@ use ir::cluster::{Cluster, KernelTimes, Precision};
 use ir::units::{Bytes, Seconds};
 
 use self::args::Part;
-use self::machine::Learnt;
+use self::machine::Measurements;
 use self::network::Network;
 use self::part::training_precision;
 use self::planner::{Planner, framework};
 use self::process::Failure;
 use self::report::{Section, counts, json, summary};
-use super::choices::Backend;
+use super::choices::{Backend, word};
 use super::cluster;
 use super::measuring::ReportFormat;
 
@@ -44,18 +45,6 @@ const GRACE: Duration = Duration::from_secs(45);
 
 /// With this much time left the CPU's kernels are measured with many models for a cluster file, and else with two.
 const LONG: Duration = Duration::from_mins(5);
-
-/// The order of the parts.
-const PARTS: [Part; 8] = [
-    Part::Device,
-    Part::Speeds,
-    Part::Products,
-    Part::Collectives,
-    Part::Kernels,
-    Part::Layouts,
-    Part::Nccl,
-    Part::Training,
-];
 
 /// Checks this machine: exit code 0 where nothing failed, else 1.
 pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
@@ -75,10 +64,8 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         sections: Vec::new(),
         kernels: OnceCell::new(),
     };
-    for part in PARTS {
-        if part == Part::Device || args.only.is_empty() || args.only.contains(&part) {
-            check.part(part)?;
-        }
+    for part in Part::value_variants().iter().filter(|part| args.includes(**part)) {
+        check.part(*part)?;
     }
     check.finish()
 }
@@ -107,7 +94,7 @@ impl Check<'_> {
     /// Checks one part, and tells it.
     fn part(&mut self, part: Part) -> anyhow::Result<()> {
         if part != Part::Device && self.args.format == ReportFormat::Table {
-            tell(&format!("checking {} ..", part.name()));
+            tell(&format!("checking {} ..", word(&part)));
         }
         let start = now();
         let limit = self.limit(part);
@@ -131,9 +118,8 @@ impl Check<'_> {
     /// A part's share of the time that is left.
     fn limit(&self, part: Part) -> Duration {
         let left = self.args.minutes.saturating_sub(self.start.elapsed());
-        let only = &self.args.only;
-        let is_asked = |it: &&Part| only.is_empty() || only.contains(it) || **it == Part::Device;
-        let to_come = PARTS.iter().filter(|it| **it >= part).filter(is_asked);
+        let all = Part::value_variants().iter();
+        let to_come = all.filter(|it| **it >= part && self.args.includes(**it));
         left.mul_f64(part.weight() / to_come.map(|it| it.weight()).sum::<f64>())
     }
 
@@ -147,8 +133,8 @@ impl Check<'_> {
     fn arguments(&self, command: &mut Command, part: Part, limit: Duration) -> anyhow::Result<()> {
         // What takes less time than a process takes to start is skipped there.
         let seconds = limit.as_secs_f64().max(0.1).to_string();
-        command.args(["check-part", part.name(), "--seconds", &seconds]);
-        command.args(["--backend", network::name(self.args.backend)]);
+        command.args(["check-part", &word(&part), "--seconds", &seconds]);
+        command.args(["--backend", &word(&self.args.backend)]);
         if let Some(sheet) = &self.sheet {
             let path = self.folder.path().join("sheet.json");
             cluster::write(&path, sheet)?;
@@ -245,7 +231,7 @@ impl Check<'_> {
     /// What a model takes, beside what the planner says of it.
     fn training(&mut self, limit: Duration) -> anyhow::Result<Vec<Finding>> {
         let precision = training_precision(self.args.backend);
-        let peak = self.learnt(None).rates().get(&precision).map(|rate| rate.get());
+        let peak = self.measurements(None).rates().get(&precision).map(|rate| rate.get());
         let mut findings = self.alone(Part::Training, limit, peak)?;
         let trained = findings.iter().find(|it| it.numbers.contains_key("step_time_seconds"));
         if let Some(trained) = trained {
@@ -290,8 +276,8 @@ impl Check<'_> {
         }
     }
 
-    fn learnt(&self, kernels: Option<KernelTimes>) -> Learnt<'_> {
-        Learnt {
+    fn measurements(&self, kernels: Option<KernelTimes>) -> Measurements<'_> {
+        Measurements {
             backend: self.args.backend,
             sections: &self.sections,
             sheet: self.sheet.as_ref(),
@@ -307,7 +293,7 @@ impl Check<'_> {
             (Backend::Cpu, None) => Some(self.kernels.get_or_init(|| self.kernel_times()).clone()?),
             _ => None,
         };
-        let mut made = self.learnt(kernels).cluster()?;
+        let mut made = self.measurements(kernels).cluster()?;
         if let Some(name) = &self.args.cluster_name {
             made.name.clone_from(name);
         }
@@ -331,7 +317,7 @@ impl Check<'_> {
     fn finish(&self) -> anyhow::Result<ExitCode> {
         let elapsed = self.start.elapsed();
         let counts = counts(&self.sections);
-        let report = json(network::name(self.args.backend), &self.sections, elapsed);
+        let report = json(&word(&self.args.backend), &self.sections, elapsed);
         match self.args.format {
             ReportFormat::Table => {
                 print_bytes(summary(counts, elapsed).as_bytes())?;
@@ -378,9 +364,9 @@ fn concluded(part: Part, mut findings: Vec<Finding>, failure: Option<Failure>) -
             Failure::TooLong => "it hangs, or more `--minutes` are needed",
             Failure::Ended { .. } => "what it was at came after the line above: report it",
         };
-        findings.push(Finding::fail(part.name(), said, hint));
+        findings.push(Finding::fail(word(&part), said, hint));
     } else if findings.is_empty() {
-        findings.push(Finding::out_of_time(part.name()));
+        findings.push(Finding::out_of_time(word(&part)));
     }
     findings
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 use executor::check::{Finding, first_line};
 use executor::collectives::{FittedLevel, Row, fit_level};
 use ir::collective::Collective;
-use ir::units::{Bytes, Seconds};
+use serde::Deserialize;
 use serde_json::Value;
 use traces::collectives::Operation;
 
 use super::args::Part;
 use super::process::{self, Ended};
-use crate::cli::choices::Backend;
+use crate::cli::choices::{Backend, word};
 
 /// Ranks that share a device, where there is one.
 const RANKS_OF_ONE_DEVICE: usize = 2;
@@ -72,7 +72,7 @@ pub(super) fn collectives(
     let seconds = limit.as_secs_f64().max(1.0).to_string();
     let arguments = |command: &mut Command| {
         command.arg("collectives").args(Collective::ALL.map(|kind| kind.to_string()));
-        command.args(["--backend", name(backend), "--format", "json", "--min-bytes", "1K"]);
+        command.args(["--backend", &word(&backend), "--format", "json", "--min-bytes", "1K"]);
         command.args(["--iterations", "5", "--warm-up", "2"]).args(sizes);
         if over_nccl {
             command.args(["--communicator", "nccl", "--communication-timeout", &seconds]);
@@ -96,47 +96,19 @@ pub(super) fn collectives(
     Ok(told(&ended, &how, num_ranks))
 }
 
-/// The word of the command line.
-pub(super) const fn name(backend: Backend) -> &'static str {
-    match backend {
-        Backend::Cpu => "cpu",
-        Backend::Cuda => "cuda",
-        Backend::Wgpu => "wgpu",
-    }
-}
-
 fn told(ended: &Ended, how: &str, num_ranks: usize) -> Network {
     let answers = ended.lines.iter().rev().filter_map(|line| serde_json::from_str(line).ok());
     let answer: Value = answers.into_iter().next().unwrap_or_default();
-    let rows: Vec<Row> = answer["rows"].as_array().into_iter().flatten().filter_map(row).collect();
+    let rows: Vec<Row> = Vec::deserialize(&answer["rows"]).unwrap_or_default();
     let mut findings: Vec<Finding> =
         TOLD.iter().filter_map(|kind| bandwidths(*kind, &rows, how)).collect();
     if let Some(failure) = &ended.failure {
         let said = format!("{how}: {}", first_line(&failure.message()));
         let hint = format!("`executor collectives` with `--ranks {num_ranks}` says more");
-        findings.push(Finding::fail(Part::Collectives.name(), said, hint));
+        findings.push(Finding::fail(word(&Part::Collectives), said, hint));
     }
     let level = fit_level("as measured", None, &rows).filter(|_| ended.failure.is_none());
     Network { findings, level, num_ranks }
-}
-
-/// A row of `executor collectives`, with what a fit needs.
-fn row(value: &Value) -> Option<Row> {
-    let seconds = |key: &str| value[key].as_f64().map(Seconds::new);
-    let operation = value["operation"].as_str()?;
-    Some(Row {
-        operation: Operation::ALL.into_iter().find(|known| known.to_string() == operation)?,
-        num_ranks: u32::try_from(value["num_ranks"].as_u64()?).ok()?,
-        num_groups: 1,
-        bytes: Bytes::new(value["size_bytes"].as_u64()?),
-        count: value["count"].as_u64()?,
-        median: seconds("time_seconds")?,
-        quartile: seconds("lower_quartile_seconds")?,
-        least: seconds("least_seconds")?,
-        num_wrong: value["num_wrong"].as_u64()?,
-        sent: Vec::new(),
-        planned: Vec::new(),
-    })
 }
 
 /// The smallest and the largest of a collective.
@@ -153,16 +125,14 @@ fn bandwidths(kind: Collective, rows: &[Row], how: &str) -> Option<Finding> {
         bandwidth / 1e9
     );
     let num_wrong = of_kind.iter().map(|row| row.num_wrong).sum::<u64>();
-    let finding = if num_wrong == 0 {
-        Finding::pass(kind.to_string(), said)
-    } else {
-        let hint = "report it with the whole of what `executor collectives` prints";
-        Finding::fail(kind.to_string(), format!("{said}, {num_wrong} elements wrong"), hint)
+    let wrong = match num_wrong {
+        0 => String::new(),
+        _ => format!(", {num_wrong} elements wrong"),
     };
-    Some(
-        finding
-            .with("busbw_bytes_per_second", bandwidth)
-            .with("size_bytes", last.bytes.as_f64())
-            .with("smallest_time_seconds", first.median.get()),
-    )
+    let hint = "report it with the whole of what `executor collectives` prints";
+    let finding = Finding::judged(kind.to_string(), format!("{said}{wrong}"), num_wrong == 0, hint)
+        .with("busbw_bytes_per_second", bandwidth)
+        .with("size_bytes", last.bytes.as_f64())
+        .with("smallest_time_seconds", first.median.get());
+    Some(finding)
 }

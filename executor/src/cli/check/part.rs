@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use burn_flex::{Flex, FlexDevice};
 use command_line::said::print_bytes;
 use executor::calibration;
 use executor::check::{self, Deadline, Finding};
@@ -15,8 +14,6 @@ use super::args::{Part, PartArgs};
 use super::devices;
 use crate::cli::choices::{Backend, CommunicatorKind};
 use crate::cli::cluster;
-#[cfg(not(all(feature = "cuda", feature = "wgpu")))]
-use crate::cli::run::without;
 use crate::cli::start;
 use crate::cli::work::{OnDevices, Work};
 
@@ -26,7 +23,7 @@ pub(crate) fn part(args: &PartArgs) -> anyhow::Result<()> {
     match (args.part, args.communicator) {
         (Part::Device, _) => devices::devices(args.backend, &mut tell),
         (Part::Nccl, CommunicatorKind::Nccl) => start::run(&OfRanks, &args.ranks()),
-        _ => on_devices(&Job { args, sheet, deadline }, args.backend),
+        _ => start::run_on_devices(&Job { args, sheet, deadline }, args.backend),
     }
 }
 
@@ -36,22 +33,6 @@ fn tell(finding: Finding) {
     let line = serde_json::to_string(&finding).expect("findings print as JSON");
     // Where nobody listens any more, nobody misses it.
     let _ = print_bytes(format!("{line}\n").as_bytes());
-}
-
-/// Does something with all devices of a backend.
-fn on_devices(job: &impl OnDevices, backend: Backend) -> anyhow::Result<()> {
-    match backend {
-        Backend::Cpu => job.run::<Flex>(&[FlexDevice]),
-        #[cfg(feature = "wgpu")]
-        Backend::Wgpu => job.run::<executor::wgpu::Wgpu>(&[executor::wgpu::device()?]),
-        #[cfg(not(feature = "wgpu"))]
-        Backend::Wgpu => return Err(without("wgpu", "wgpu")),
-        #[cfg(feature = "cuda")]
-        Backend::Cuda => crate::cli::cuda::run_on_devices(job)?,
-        #[cfg(not(feature = "cuda"))]
-        Backend::Cuda => return Err(without("CUDA", "cuda")),
-    }
-    Ok(())
 }
 
 struct Job<'a> {

@@ -8,6 +8,7 @@ use ir::units::Seconds;
 use serde_json::{Value, json};
 
 use super::args::Part;
+use crate::cli::choices::word;
 
 /// What a part came to.
 pub(super) struct Section {
@@ -31,7 +32,7 @@ impl Section {
     /// The part's lines, after its name and time.
     pub(super) fn text(&self) -> String {
         let mut text =
-            format!("{} ({})\n", self.part.name(), Seconds::new(self.elapsed.as_secs_f64()));
+            format!("{} ({})\n", word(&self.part), Seconds::new(self.elapsed.as_secs_f64()));
         let widest = self.findings.iter().map(|it| it.name.chars().count()).max().unwrap_or(0);
         let width = widest.min(WIDEST_NAME);
         for (index, Finding { name, verdict, said, hint, .. }) in self.findings.iter().enumerate() {
@@ -53,7 +54,7 @@ impl Section {
 
     fn json(&self) -> Value {
         json!({
-            "name": self.part.name(),
+            "name": word(&self.part),
             "elapsed_seconds": self.elapsed.as_secs_f64(),
             "findings": self.findings,
         })

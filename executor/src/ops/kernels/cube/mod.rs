@@ -7,7 +7,6 @@
 
 #![expect(
     clippy::fn_params_excessive_bools,
-    clippy::too_many_arguments,
     clippy::trivially_copy_pass_by_ref,
     clippy::used_underscore_binding,
     reason = "what kernels take is for the compiler of kernels, which generates one for each choice"

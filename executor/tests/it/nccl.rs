@@ -11,8 +11,8 @@ use std::time::Duration;
 use burn_flex::{Flex, FlexDevice};
 use executor::array::{Array, Element};
 use executor::communicator::nccl::{
-    self, Checks, Engine, Function, LibraryCall, LibraryCommunicator, Membership, NcclCommunicator,
-    RunState,
+    self, Checks, Engine, LibraryCall, LibraryCommunicator, LibraryFunction, Membership,
+    NcclCommunicator, RunState,
 };
 use executor::communicator::rendezvous::{Connection, Launch, Shutdown};
 use executor::communicator::{
@@ -65,7 +65,7 @@ impl Engine<Flex> for Threads {
         thread::spawn(move || {
             while let Some(rank) = weak.upgrade() {
                 if asked.check().is_err() {
-                    rank.stop("the watch says so");
+                    rank.stop("the run has stopped");
                 }
                 drop(rank);
                 thread::sleep(Duration::from_millis(2));
@@ -83,7 +83,7 @@ impl LibraryCommunicator<Flex> for Member {
     ) -> Result<InFlight<Vec<Array<Flex>>>, CommunicationError> {
         // Sends and receives of one call are made at once, in no order.
         for call in &calls {
-            if let (Function::Send { to }, Some(array)) = (call.function, &call.array) {
+            if let (LibraryFunction::Send { to }, Some(array)) = (call.function, &call.array) {
                 self.rank.send(to as u32, Tag::Stream(Stream::Send), array.clone()).unwrap();
             }
         }
@@ -107,23 +107,29 @@ impl Member {
             Ok(Array::concat(left.collect::<Result<_, CommunicationError>>()?, 0))
         };
         let left = match function {
-            Function::AllReduce(reduction) => {
+            LibraryFunction::AllReduce(reduction) => {
                 rank.on(all, stream).all_reduce(given(), reduction)?
             }
-            Function::Reduce { root, reduction } => {
+            LibraryFunction::Reduce { root, reduction } => {
                 match rank.on(all, stream).reduce(root as u32, given(), reduction)? {
                     Some(array) => array,
                     None => return Ok(None),
                 }
             }
-            Function::ReduceScatter(reduction) => of_pieces(&|array| {
+            LibraryFunction::ReduceScatter(reduction) => of_pieces(&|array| {
                 let sizes = vec![array.num_elements() / all.len(); all.len()];
                 CollectiveCall::ReduceScatter { array, dim: 0, sizes, reduction }
             })?,
-            Function::AllGather => of_pieces(&|array| CollectiveCall::AllGather { array, dim: 0 })?,
-            Function::Broadcast { root } => rank.on(all, stream).broadcast(root as u32, array)?,
-            Function::Send { .. } => return Ok(None),
-            Function::Receive { from } => rank.receive(from as u32, Tag::Stream(Stream::Send))?,
+            LibraryFunction::AllGather => {
+                of_pieces(&|array| CollectiveCall::AllGather { array, dim: 0 })?
+            }
+            LibraryFunction::Broadcast { root } => {
+                rank.on(all, stream).broadcast(root as u32, array)?
+            }
+            LibraryFunction::Send { .. } => return Ok(None),
+            LibraryFunction::Receive { from } => {
+                rank.receive(from as u32, Tag::Stream(Stream::Send))?
+            }
         };
         let spec = result.expect("a function that leaves an array says of what spec");
         assert_eq!((left.dtype(), left.num_elements()), (spec.element, spec.num_elements()));

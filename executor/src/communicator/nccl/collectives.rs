@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use burn::tensor::backend::Backend;
 use traces::timeline::Stream;
 
-use super::engine::{Function, LibraryCall};
+use super::engine::{LibraryCall, LibraryFunction};
 use super::{Checks, NcclCommunicator};
 use crate::array::Array;
 use crate::communicator::collective::{broadcast_tree, even_sizes};
@@ -58,7 +58,7 @@ impl<B: Backend> Communicator<B> for NcclCommunicator<B> {
     ) -> Result<InFlight<Vec<Array<B>>>> {
         let position = group.position_of(self.context.connection.rank());
         self.context.connection.check()?;
-        Member { own: self, group, stream, position }.start(call)
+        NcclMember { own: self, group, stream, position }.start(call)
     }
 
     fn traffic(&self) -> Traffic {
@@ -71,14 +71,14 @@ impl<B: Backend> Communicator<B> for NcclCommunicator<B> {
 }
 
 /// A rank in a group on a stream.
-struct Member<'a, B: Backend> {
+struct NcclMember<'a, B: Backend> {
     own: &'a NcclCommunicator<B>,
     group: &'a Group,
     stream: Stream,
     position: usize,
 }
 
-impl<B: Backend> Member<'_, B> {
+impl<B: Backend> NcclMember<'_, B> {
     fn start(&self, call: CollectiveCall<B>) -> Result<InFlight<Vec<Array<B>>>> {
         let (position, len) = (self.position, self.group.len());
         match call {
@@ -99,7 +99,7 @@ impl<B: Backend> Member<'_, B> {
                 };
                 let (_, children) = broadcast_tree(position, root_position, len);
                 self.count(children.len() as u64 * spec.num_bytes());
-                let function = Function::Broadcast { root: root_position };
+                let function = LibraryFunction::Broadcast { root: root_position };
                 self.call(LibraryCall::new(function, array, Some(spec)))
             }
             CollectiveCall::Reduce { root, array, reduction } => {
@@ -110,7 +110,7 @@ impl<B: Backend> Member<'_, B> {
                 // As much as a reduce-scatter, after which the parts go to the root.
                 let kept = if position == root { self.part_bytes(&spec) } else { 0 };
                 self.count(spec.num_bytes() - kept);
-                let function = Function::Reduce { root, reduction };
+                let function = LibraryFunction::Reduce { root, reduction };
                 self.call(LibraryCall::new(function, Some(array), result))
             }
             CollectiveCall::AllReduce { array, reduction } => {
@@ -119,7 +119,11 @@ impl<B: Backend> Member<'_, B> {
                 // All but the own part goes to be combined, then the own part to all others.
                 let part = self.part_bytes(&spec);
                 self.count(spec.num_bytes() - part + (len as u64 - 1) * part);
-                self.call(LibraryCall::new(Function::AllReduce(reduction), Some(array), Some(spec)))
+                self.call(LibraryCall::new(
+                    LibraryFunction::AllReduce(reduction),
+                    Some(array),
+                    Some(spec),
+                ))
             }
             CollectiveCall::AllGather { array, dim } => {
                 let spec = ArraySpec::of(&array);
@@ -128,7 +132,7 @@ impl<B: Backend> Member<'_, B> {
                 // What is joined lies together for each place of the dimensions before: nothing is copied.
                 let pieces = spec.shape[..dim].iter().product();
                 let whole = spec.resized(dim, spec.shape[dim] * len);
-                let call = LibraryCall::new(Function::AllGather, Some(array), Some(whole));
+                let call = LibraryCall::new(LibraryFunction::AllGather, Some(array), Some(whole));
                 self.call(LibraryCall { pieces, ..call })
             }
             CollectiveCall::ReduceScatter { array, dim, sizes, reduction } => {
@@ -140,14 +144,18 @@ impl<B: Backend> Member<'_, B> {
                 self.count(whole.num_bytes() - part.num_bytes());
                 if parts.iter().all(|other| *other == part) {
                     let pieces = whole.shape[..dim].iter().product();
-                    let function = Function::ReduceScatter(reduction);
+                    let function = LibraryFunction::ReduceScatter(reduction);
                     let call = LibraryCall::new(function, Some(array), Some(part));
                     return self.call(LibraryCall { pieces, ..call });
                 }
                 // The library scatters equal parts alone.
                 let reduce = |(root, array)| {
                     let result = (root == position).then(|| part.clone());
-                    LibraryCall::new(Function::Reduce { root, reduction }, Some(array), result)
+                    LibraryCall::new(
+                        LibraryFunction::Reduce { root, reduction },
+                        Some(array),
+                        result,
+                    )
                 };
                 let arrays = array.split(dim, &sizes).into_iter().enumerate();
                 let arrays = arrays.filter(|(_, array)| !array.is_empty());
@@ -186,13 +194,13 @@ impl<B: Backend> Member<'_, B> {
         let mut calls = Vec::new();
         for (to, array) in sends {
             if !array.is_empty() {
-                let function = Function::Send { to: self.group.position_of(to) };
+                let function = LibraryFunction::Send { to: self.group.position_of(to) };
                 calls.push(LibraryCall::new(function, Some(array), None));
             }
         }
         for (from, spec) in receives.iter().zip(&specs) {
             if spec.num_elements() > 0 {
-                let function = Function::Receive { from: self.group.position_of(*from) };
+                let function = LibraryFunction::Receive { from: self.group.position_of(*from) };
                 calls.push(LibraryCall::new(function, None, Some(spec.clone())));
             }
         }

@@ -8,7 +8,7 @@ use burn_cubecl::tensor::CubeTensor;
 use burn_cuda::CudaDevice;
 use cudarc::driver::{CudaEvent, CudaStream, DriverError};
 
-use super::engine::{Function, LibraryCall, LibraryCommunicator};
+use super::engine::{LibraryCall, LibraryCommunicator, LibraryFunction};
 use super::guard::Guard;
 use super::library::{RawCall, of_driver};
 use crate::array::Array;
@@ -122,7 +122,7 @@ impl Drop for InUse {
 
 /// A call, and what holds its memory.
 struct Prepared {
-    function: Function,
+    function: LibraryFunction,
     source: Option<Held>,
     destination: Option<(Held, ArraySpec)>,
     /// Parts of both, one after the other, of which each is a call.

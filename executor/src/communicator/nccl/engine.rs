@@ -109,7 +109,7 @@ pub trait LibraryCommunicator<B: Backend>: Send {
 #[derive(Clone, Debug)]
 pub struct LibraryCall<B: Backend> {
     /// The function.
-    pub function: Function,
+    pub function: LibraryFunction,
     /// The array of this member; none where it only receives.
     pub array: Option<Array<B>>,
     /// The array that is left on this member; none where it only sends.
@@ -122,14 +122,18 @@ pub struct LibraryCall<B: Backend> {
 
 impl<B: Backend> LibraryCall<B> {
     /// A call in one piece.
-    pub fn new(function: Function, array: Option<Array<B>>, result: Option<ArraySpec>) -> Self {
+    pub fn new(
+        function: LibraryFunction,
+        array: Option<Array<B>>,
+        result: Option<ArraySpec>,
+    ) -> Self {
         Self { function, array, result, pieces: 1, after: None }
     }
 }
 
 /// A function of the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Function {
+pub enum LibraryFunction {
     /// Leaves all arrays as one on each member.
     AllReduce(Reduction),
     /// Leaves all arrays as one on the member `root`.
@@ -160,7 +164,7 @@ pub enum Function {
     },
 }
 
-impl Function {
+impl LibraryFunction {
     /// Its name in NCCL.
     pub const fn name(self) -> &'static str {
         match self {

@@ -9,6 +9,7 @@ use cudarc::driver::CudaEvent;
 
 use super::engine::{Membership, RunState};
 use super::library::{RawCommunicator, of_driver};
+use crate::clock::now;
 use crate::communicator::CommunicationError;
 use crate::communicator::error::Result;
 use crate::lock::lock;
@@ -151,9 +152,4 @@ impl Guard {
             seconds: self.limit.as_secs_f64(),
         })
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a call that takes too long is told by the time")]
-fn now() -> Instant {
-    Instant::now()
 }

@@ -15,7 +15,7 @@ use burn::tensor::DType;
 use cudarc::driver::DriverError;
 use libloading::Library as SharedObject;
 
-use super::engine::Function;
+use super::engine::LibraryFunction;
 use crate::communicator::error::Result;
 use crate::communicator::{CommunicationError, Reduction};
 use crate::lock::lock;
@@ -133,7 +133,7 @@ pub(super) struct Library {
 /// A call with the device addresses of what it reads and writes. What it does not need is not
 /// looked at.
 pub(super) struct RawCall {
-    pub(super) function: Function,
+    pub(super) function: LibraryFunction,
     pub(super) source: u64,
     pub(super) destination: u64,
     /// As NCCL counts them: of the part for a reduce-scatter, of the member's array for an
@@ -271,26 +271,26 @@ impl RawCommunicator {
         // of elements.
         let result = unsafe {
             match call.function {
-                Function::AllReduce(by) => {
+                LibraryFunction::AllReduce(by) => {
                     (nccl.ncclAllReduce)(from, to, length, element, operator(by), comm, stream)
                 }
-                Function::Reduce { root, reduction } => {
+                LibraryFunction::Reduce { root, reduction } => {
                     let (by, root) = (operator(reduction), count(root));
                     (nccl.ncclReduce)(from, to, length, element, by, root, comm, stream)
                 }
-                Function::ReduceScatter(by) => {
+                LibraryFunction::ReduceScatter(by) => {
                     (nccl.ncclReduceScatter)(from, to, length, element, operator(by), comm, stream)
                 }
-                Function::AllGather => {
+                LibraryFunction::AllGather => {
                     (nccl.ncclAllGather)(from, to, length, element, comm, stream)
                 }
-                Function::Broadcast { root } => {
+                LibraryFunction::Broadcast { root } => {
                     (nccl.ncclBroadcast)(from, to, length, element, count(root), comm, stream)
                 }
-                Function::Send { to: peer } => {
+                LibraryFunction::Send { to: peer } => {
                     (nccl.ncclSend)(from, length, element, count(peer), comm, stream)
                 }
-                Function::Receive { from: peer } => {
+                LibraryFunction::Receive { from: peer } => {
                     (nccl.ncclRecv)(to, length, element, count(peer), comm, stream)
                 }
             }

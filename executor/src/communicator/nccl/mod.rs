@@ -39,7 +39,7 @@ use crate::array::Array;
 use crate::lock::lock;
 use point_to_point::{Incoming, Outgoing};
 
-pub use engine::{Engine, Function, LibraryCall, LibraryCommunicator, Membership, RunState};
+pub use engine::{Engine, LibraryCall, LibraryCommunicator, LibraryFunction, Membership, RunState};
 
 /// One rank among processes, whose arrays an [`Engine`] moves. When it and what it has started is
 /// done, the rank has ended for the others.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use burn::tensor::backend::Backend;
 
 use super::Context;
-use super::engine::{Function, LibraryCall, LibraryCommunicator};
+use super::engine::{LibraryCall, LibraryCommunicator, LibraryFunction};
 use super::recorded_step::RecordedStep;
 use crate::array::Array;
 use crate::clock::{Point, Spans};
@@ -108,7 +108,7 @@ impl<B: Backend> Sender<B> {
         }
         while self.in_flight.pop_front_if(|first| first.is_over()).is_some() {}
         if !array.is_empty() {
-            let call = LibraryCall::new(Function::Send { to: 1 }, Some(array), None);
+            let call = LibraryCall::new(LibraryFunction::Send { to: 1 }, Some(array), None);
             let sent = self.pair.start(LibraryCall { after, ..call })?;
             self.in_flight.extend(sent.into_work());
         }
@@ -207,7 +207,7 @@ impl<B: Backend> Source<B> {
         if spec.num_elements() == 0 {
             return Ok((tag, self.pair.context.empty(&spec)));
         }
-        let call = LibraryCall::new(Function::Receive { from: 0 }, None, Some(spec));
+        let call = LibraryCall::new(LibraryFunction::Receive { from: 0 }, None, Some(spec));
         let array = self.pair.start(call)?.wait()?.pop().expect("a receive leaves an array");
         Ok((tag, array))
     }

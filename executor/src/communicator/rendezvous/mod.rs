@@ -12,6 +12,8 @@ mod launch;
 use std::io;
 use std::time::{Duration, Instant};
 
+use crate::clock::now;
+
 pub use connection::{Channel, Connection, Shutdown};
 pub use launch::{Launch, LaunchError};
 
@@ -91,9 +93,4 @@ impl Deadline {
     fn left(self) -> Duration {
         self.0.saturating_duration_since(now()).max(POLL)
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "other processes are waited for by the clock")]
-fn now() -> Instant {
-    Instant::now()
 }

@@ -2,6 +2,7 @@
 //! scales.
 
 use ordered_float::OrderedFloat;
+use serde::Deserialize;
 
 /// A number of an operator. Unlike a plain one it can be compared and hashed, as blocks are.
 pub type Real = OrderedFloat<f64>;
@@ -32,7 +33,8 @@ impl Rotation {
 }
 
 /// Which features are rotated together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum RotaryPairs {
     /// `i` and `i + d / 2` (GPT-NeoX, Llama in Hugging Face).
     #[default]
@@ -131,7 +133,8 @@ pub enum PositionBias {
 }
 
 /// Which slope each of `n` heads has. Where `n` is a power of two all have `2^(-8 i / n)`, `i` from 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum AlibiSlopes {
     /// Those of the power of two below, and every other one of that above, from the first (BLOOM).
     PowerBelow,
@@ -165,7 +168,8 @@ impl Routing {
 }
 
 /// What a router makes of its scores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum RouterScores {
     /// Their softmax over the experts.
     Softmax,

@@ -87,9 +87,12 @@ impl<'a> Fields<'a> {
     /// The fields within the object called `name`, if there is one.
     pub(super) fn within(&self, name: &str) -> Option<Self> {
         self.note(name);
-        let object = self.object.get(name)?.as_object()?;
-        // What lies within has names of its own.
-        Some(Self { object, asked: None, ..*self })
+        Some(self.of(self.object.get(name)?.as_object()?))
+    }
+
+    /// The fields of an object of its own, with names of its own.
+    pub(super) fn of(&self, object: &'a Map<String, Value>) -> Self {
+        Self { object, asked: None, ..*self }
     }
 
     /// The same of a field that holds an object or null where it is there.

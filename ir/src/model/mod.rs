@@ -17,6 +17,7 @@ mod warning;
 use serde_json::{Map, Value};
 
 pub use error::ModelError;
+pub use hf::{Join, TensorForm, TensorModule, TensorNames, tensor_names};
 pub use lower::{AttentionKernel, GraphOptions};
 pub use numerics::Numerics;
 pub use transformer::Transformer;
@@ -141,7 +142,7 @@ pub struct KnownArchitecture {
     /// The `model_type` of a Hugging Face configuration.
     pub model_type: &'static str,
     /// The classes of that type whose head is built.
-    pub classes: &'static [&'static str],
+    pub classes: &'static [String],
 }
 
 /// The architectures that are read.

@@ -1,5 +1,7 @@
 //! How a configuration states the rotation of queries and keys.
 
+use serde_json::{Map, Value};
+
 use crate::graph::{Real, RotaryPairs, RotaryScaling, Rotation};
 
 use super::error::ModelError;
@@ -8,20 +10,22 @@ use super::fields::Fields;
 /// The base of rotation where a configuration states none.
 pub(super) const THETA: f64 = 10_000.0;
 
-/// What a family has where its configuration states nothing.
+/// The rotation of a family where its configuration states nothing.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RotaryDefaults {
+pub(super) struct RotaryDefaults<'a> {
     /// The base.
     pub(super) theta: f64,
     /// The share of a head's features that is rotated.
     pub(super) share: f64,
     /// Which features are rotated together.
     pub(super) pairs: RotaryPairs,
+    /// `rope_scaling`.
+    pub(super) scaling: Option<&'a Map<String, Value>>,
 }
 
-impl Default for RotaryDefaults {
+impl Default for RotaryDefaults<'_> {
     fn default() -> Self {
-        Self { theta: THETA, share: 1.0, pairs: RotaryPairs::Halves }
+        Self { theta: THETA, share: 1.0, pairs: RotaryPairs::Halves, scaling: None }
     }
 }
 
@@ -30,7 +34,7 @@ impl Default for RotaryDefaults {
 pub(super) fn rotation(
     fields: Fields<'_>,
     head_dim: u64,
-    defaults: RotaryDefaults,
+    defaults: RotaryDefaults<'_>,
 ) -> Result<Rotation, ModelError> {
     of_kind(fields, None, head_dim, defaults)
 }
@@ -40,7 +44,7 @@ pub(super) fn of_kind(
     fields: Fields<'_>,
     layer_type: Option<&str>,
     head_dim: u64,
-    RotaryDefaults { theta, share, pairs }: RotaryDefaults,
+    RotaryDefaults { theta, share, pairs, scaling }: RotaryDefaults<'_>,
 ) -> Result<Rotation, ModelError> {
     let parameters = fields.object("rope_parameters")?;
     let of_kind = layer_type.and_then(|kind| parameters?.within(kind));
@@ -55,7 +59,8 @@ pub(super) fn of_kind(
         return Err(fields.unsupported(what));
     }
     // Later configurations have the newer field alone; what they state there is what counts.
-    let scaling = match fields.object("rope_scaling")?.or(parameters) {
+    let stated = fields.object("rope_scaling")?.or(parameters);
+    let scaling = match stated.or(scaling.map(|object| fields.of(object))) {
         Some(scaling) => self::scaling(fields, scaling)?,
         None => RotaryScaling::None,
     };

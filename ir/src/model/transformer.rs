@@ -4,6 +4,7 @@
 //! Names follow Hugging Face where it has one. Sizes are those of the whole model.
 
 use ordered_float::OrderedFloat;
+use serde::Deserialize;
 
 use crate::graph::{Activation, AttentionMask, Real, Rotation, Routing, Scores};
 
@@ -178,7 +179,8 @@ impl Norm {
 }
 
 /// The two norms of transformers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum NormType {
     /// Mean and variance.
     LayerNorm,
@@ -202,7 +204,8 @@ pub struct Layer {
 }
 
 /// Where the norms of a layer stand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum NormPlacement {
     /// Before attention and before feed-forward (GPT-2, Llama).
     Pre,

@@ -1,10 +1,11 @@
 //! The models that ship, and others that are well known, with their parameter counts.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
 use ir::graph::{Activation, OpKind, RotaryScaling, Rotation};
-use ir::model::{GraphOptions, Model};
+use ir::model::{GraphOptions, Model, known_architectures};
 
 /// Total and active parameters of each file in `models/`: Hugging Face's from the hub's own metadata or the
 /// transformers library, the GPTs' by `12 l h^2 + 13 l h + (V + s) h + 2 h` (Narayanan et al. 2021,
@@ -50,6 +51,18 @@ fn shipped_models_have_their_parameters() {
         let counts = model.graph(GraphOptions::default()).unwrap().parameter_counts();
         assert_eq!((counts.total, counts.active), (*total, *active), "{file}");
     }
+}
+
+/// Every file of `ir/families/` is read, under its own name.
+#[test]
+fn families_are_those_of_their_files() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("families");
+    let stem = |entry: fs::DirEntry| entry.path().file_stem().unwrap().to_owned();
+    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|it| stem(it.unwrap())).collect();
+    files.sort();
+    let known = known_architectures();
+    let known: Vec<_> = known.iter().map(|it| OsString::from(it.model_type)).collect();
+    assert_eq!(known, files);
 }
 
 /// Variants that the shipped models have not, from the hub's metadata.

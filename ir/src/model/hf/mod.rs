@@ -1,112 +1,144 @@
-//! Readers of Hugging Face `config.json`, a file for each family.
+//! The reader of Hugging Face `config.json`, by a file of data for each family (`ir/families/`).
 //!
-//! Each builds what the transformers library, version 4.57, builds: the same defaults for absent
-//! fields, the same biases and norms.
+//! It builds what the transformers library, version 4.57, builds: the same defaults for absent fields, the same biases
+//! and norms. What the data cannot say of a family, a function of its own does afterwards.
 
 mod bert;
-mod bloom;
-mod cohere;
-mod deepseek;
-mod dots1;
+mod decoder;
+mod experts;
 mod falcon;
-mod gemma;
-mod glm;
-mod gpt2;
-mod gpt_neox;
-mod gpt_oss;
-mod granite;
-mod llama;
-mod minimax;
-mod mistral;
+mod family;
+mod gpt;
+mod latent;
 mod mpt;
-mod olmo;
 mod opt;
 pub(super) mod parts;
-mod phi;
-mod qwen;
-mod smollm3;
-mod starcoder2;
+mod stated;
 mod t5;
+mod tensors;
 mod vit;
 
+use std::mem;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use self::family::Family;
+use self::parts::Shape;
+pub use self::tensors::{Join, TensorForm, TensorModule, TensorNames};
 use super::error::ModelError;
 use super::fields::Fields;
 use super::transformer::Transformer;
 use super::warning::{Asked, ModelWarning};
 
-type Reader = fn(Fields<'_>) -> Result<Transformer, ModelError>;
-
-/// A `model_type`: its name, the classes whose head is built, the first by default, and its reader.
-struct Family {
-    model_type: &'static str,
-    classes: &'static [&'static str],
-    read: Reader,
+/// Each `model_type` with its file.
+macro_rules! files {
+    ($($model_type:literal,)*) => {
+        &[$(($model_type, include_str!(concat!("../../../families/", $model_type, ".json")))),*]
+    };
 }
 
-const fn family(
-    model_type: &'static str,
-    classes: &'static [&'static str],
-    read: Reader,
-) -> Family {
-    Family { model_type, classes, read }
+const FILES: &[(&str, &str)] = files![
+    "bert",
+    "bloom",
+    "cohere",
+    "cohere2",
+    "deepseek_v2",
+    "deepseek_v3",
+    "dots1",
+    "ernie4_5",
+    "falcon",
+    "gemma",
+    "gemma2",
+    "gemma3",
+    "gemma3_text",
+    "glm4",
+    "glm4_moe",
+    "gpt2",
+    "gpt_bigcode",
+    "gpt_neox",
+    "gpt_oss",
+    "gptj",
+    "granite",
+    "granitemoe",
+    "granitemoeshared",
+    "kimi_k2",
+    "llama",
+    "minimax_m2",
+    "mistral",
+    "mixtral",
+    "mpt",
+    "olmo",
+    "olmo2",
+    "olmo3",
+    "olmoe",
+    "opt",
+    "phi",
+    "phi3",
+    "qwen2",
+    "qwen2_moe",
+    "qwen3",
+    "qwen3_moe",
+    "roberta",
+    "seed_oss",
+    "smollm3",
+    "starcoder2",
+    "t5",
+    "vit",
+    "xlm-roberta",
+];
+
+static FAMILIES: LazyLock<Vec<Family>> = LazyLock::new(|| {
+    let family =
+        |(model_type, _): &(&str, _)| Family::deserialize(Value::Object(with_its_like(model_type)));
+    FILES.iter().map(|file| family(file).expect("families are valid; a test reads all")).collect()
+});
+
+/// The file of a family as JSON: of one that is `like` another, each field of each section that it does not state is the
+/// other's. A section may be like that of yet another.
+fn with_its_like(model_type: &str) -> Map<String, Value> {
+    let file = FILES.iter().find(|(name, _)| *name == model_type);
+    let (_, text) = file.expect("families are like others that there are");
+    let mut own: Map<String, Value> = serde_json::from_str(text).expect("families are objects");
+    for (name, section) in &mut own {
+        let Value::Object(section) = section else { continue };
+        let Some(Value::String(other)) = section.remove("like") else { continue };
+        if let Some(Value::Object(all)) = with_its_like(&other).remove(name) {
+            *section = all.into_iter().chain(mem::take(section)).collect();
+        }
+    }
+    let Some(Value::String(other)) = own.remove("like") else { return own };
+    let mut family = with_its_like(&other);
+    for (name, own) in own {
+        match (family.get_mut(&name), own) {
+            (Some(Value::Object(section)), Value::Object(own)) => section.extend(own),
+            (_, own) => drop(family.insert(name, own)),
+        }
+    }
+    family
 }
 
-const FAMILIES: &[Family] = &[
-    family("bert", &["BertForMaskedLM", "BertLMHeadModel"], bert::bert),
-    family("bloom", &["BloomForCausalLM"], bloom::bloom),
-    family("cohere", &["CohereForCausalLM"], cohere::cohere),
-    family("cohere2", &["Cohere2ForCausalLM"], cohere::cohere2),
-    family("deepseek_v2", &["DeepseekV2ForCausalLM"], deepseek::deepseek_v2),
-    family("deepseek_v3", &["DeepseekV3ForCausalLM"], deepseek::deepseek_v3),
-    family("dots1", &["Dots1ForCausalLM"], dots1::dots1),
-    family("ernie4_5", &["Ernie4_5ForCausalLM"], llama::ernie4_5),
-    family("falcon", &["FalconForCausalLM", "RWForCausalLM"], falcon::falcon),
-    family("gemma", &["GemmaForCausalLM"], gemma::gemma),
-    family("gemma2", &["Gemma2ForCausalLM"], gemma::gemma2),
-    // Of the multimodal class, the language model.
-    family("gemma3", &["Gemma3ForConditionalGeneration", "Gemma3ForCausalLM"], gemma::gemma3),
-    family("gemma3_text", &["Gemma3ForCausalLM"], gemma::gemma3_text),
-    family("glm4", &["Glm4ForCausalLM"], glm::glm4),
-    family("glm4_moe", &["Glm4MoeForCausalLM"], glm::glm4_moe),
-    family("gpt2", &["GPT2LMHeadModel"], gpt2::gpt2),
-    family("gpt_bigcode", &["GPTBigCodeForCausalLM"], gpt2::gpt_bigcode),
-    family("gpt_neox", &["GPTNeoXForCausalLM"], gpt_neox::gpt_neox),
-    family("gpt_oss", &["GptOssForCausalLM"], gpt_oss::gpt_oss),
-    family("gptj", &["GPTJForCausalLM"], gpt_neox::gptj),
-    family("granite", &["GraniteForCausalLM"], granite::granite),
-    family("granitemoe", &["GraniteMoeForCausalLM"], granite::granitemoe),
-    family("granitemoeshared", &["GraniteMoeSharedForCausalLM"], granite::granitemoeshared),
-    family("kimi_k2", &["DeepseekV3ForCausalLM"], deepseek::deepseek_v3),
-    family("llama", &["LlamaForCausalLM", "LLaMAForCausalLM"], llama::llama),
-    family("minimax_m2", &["MiniMaxM2ForCausalLM"], minimax::minimax_m2),
-    family("mistral", &["MistralForCausalLM"], mistral::mistral),
-    family("mixtral", &["MixtralForCausalLM"], mistral::mixtral),
-    family("mpt", &["MptForCausalLM", "MPTForCausalLM"], mpt::mpt),
-    family("olmo", &["OlmoForCausalLM"], olmo::olmo),
-    family("olmo2", &["Olmo2ForCausalLM"], olmo::olmo2),
-    family("olmo3", &["Olmo3ForCausalLM"], olmo::olmo3),
-    family("olmoe", &["OlmoeForCausalLM"], olmo::olmoe),
-    family("opt", &["OPTForCausalLM"], opt::opt),
-    family("phi", &["PhiForCausalLM"], phi::phi),
-    family("phi3", &["Phi3ForCausalLM"], phi::phi3),
-    family("qwen2", &["Qwen2ForCausalLM"], qwen::qwen2),
-    family("qwen2_moe", &["Qwen2MoeForCausalLM"], qwen::qwen2_moe),
-    family("qwen3", &["Qwen3ForCausalLM"], qwen::qwen3),
-    family("qwen3_moe", &["Qwen3MoeForCausalLM"], qwen::qwen3_moe),
-    family("roberta", &["RobertaForMaskedLM", "RobertaForCausalLM"], bert::roberta),
-    family("seed_oss", &["SeedOssForCausalLM"], llama::seed_oss),
-    family("smollm3", &["SmolLM3ForCausalLM"], smollm3::smollm3),
-    family("starcoder2", &["Starcoder2ForCausalLM"], starcoder2::starcoder2),
-    family("t5", &["T5ForConditionalGeneration", "T5WithLMHeadModel"], t5::t5),
-    family("vit", &["ViTForImageClassification"], vit::vit),
-    family("xlm-roberta", &["XLMRobertaForMaskedLM", "XLMRobertaForCausalLM"], bert::xlm_roberta),
+/// What of a family its data cannot say, on top of what it says.
+type Finish = fn(Fields<'_>, &Shape, Transformer) -> Result<Transformer, ModelError>;
+
+const FINISHED: &[(&str, Finish)] = &[
+    ("bert", bert::bert),
+    ("falcon", falcon::falcon),
+    ("gpt2", gpt::gpt2),
+    ("gpt_bigcode", gpt::gpt2),
+    ("gptj", gpt::gptj),
+    ("mpt", mpt::mpt),
+    ("opt", opt::opt),
+    ("roberta", bert::roberta),
+    ("t5", t5::t5),
+    ("vit", vit::vit),
+    ("xlm-roberta", bert::roberta),
 ];
 
 /// Every class that is read, by family.
-pub(super) fn classes() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
-    FAMILIES.iter().map(|family| (family.model_type, family.classes))
+pub(super) fn classes() -> impl Iterator<Item = (&'static str, &'static [String])> {
+    FAMILIES.iter().map(|family| (family.model_type.as_str(), family.classes.as_slice()))
 }
 
 /// The class that `object` names, or its family's first, and the transformer that it is.
@@ -123,15 +155,20 @@ pub(super) fn read(
     let asked = Asked::default();
     let fields = Fields::new(model_type, object).noting(&asked);
     let named = fields.texts("architectures")?.and_then(|classes| classes.first().copied());
-    let class = named.unwrap_or(family.classes[0]);
-    if !family.classes.contains(&class) {
+    let class = named.unwrap_or(&family.classes[0]);
+    if !family.classes.iter().any(|known| known == class) {
         return Err(ModelError::UnsupportedClass {
             architecture: model_type.to_owned(),
             class: class.to_owned(),
-            supported: list(family.classes.iter().copied()),
+            supported: list(family.classes.iter().map(String::as_str)),
         });
     }
-    let transformer = (family.read)(fields)?;
+    let within = family.within.as_ref().and_then(|name| fields.within(name)).unwrap_or(fields);
+    let (shape, transformer) = family.read(within)?;
+    let transformer = match FINISHED.iter().find(|(name, _)| *name == model_type) {
+        Some((_, finish)) => finish(within, &shape, transformer)?,
+        None => transformer,
+    };
     Ok((class.to_owned(), transformer, asked.warnings(model_type, object)))
 }
 
@@ -139,12 +176,28 @@ pub(super) fn read(
 pub(super) fn named_by_class(object: &Map<String, Value>) -> Option<(&'static str, &'static str)> {
     let named = object.get("architectures")?.get(0)?.as_str()?;
     let all = classes()
-        .flat_map(|(model_type, classes)| classes.iter().map(move |class| (*class, model_type)));
+        .flat_map(|(model_type, classes)| classes.iter().map(move |class| (&**class, model_type)));
     all.into_iter().find(|(class, _)| *class == named)
 }
 
 fn family_of(model_type: &str) -> Option<&'static Family> {
     FAMILIES.iter().find(|family| family.model_type == model_type)
+}
+
+/// The names of tensors in files of an architecture: a class, a `model_type` or a word of the short form. Of several the
+/// first is meant that has one for each parameter of a model.
+pub fn tensor_names(architecture: &str) -> Vec<TensorNames> {
+    let architecture = if architecture == "gpt" { "gpt2" } else { architecture };
+    // A class that several families have is that of the one that builds it by default.
+    let by_default = FAMILIES.iter().find(|family| family.classes[0] == architecture);
+    let has_class = |family: &&Family| family.classes.iter().any(|class| class == architecture);
+    let family =
+        by_default.or_else(|| family_of(architecture)).or_else(|| FAMILIES.iter().find(has_class));
+    let names = |family: &'static Family| {
+        let names = |modules| TensorNames::new(&family.classes[0], modules);
+        [names(vec![&family.tensors]), names(vec![&family.gated_tensors, &family.tensors])]
+    };
+    family.into_iter().flat_map(names).collect()
 }
 
 /// The families that language models are of which have names of their own where they read images too. Their rotation
@@ -168,7 +221,8 @@ fn language_model(
     let mut inner = text.unwrap_or(object).clone();
     let own = inner.get("model_type").and_then(Value::as_str).unwrap_or_default();
     let renamed = LANGUAGE_MODELS.iter().find(|(name, _)| *name == own).map(|(_, family)| *family);
-    let found = renamed.or_else(|| text.and(family_of(own)).map(|family| family.model_type));
+    let found =
+        renamed.or_else(|| text.and(family_of(own)).map(|family| family.model_type.as_str()));
     let Some(family) = found else {
         // Without a type of its own, nothing says what the text is read by.
         if text.is_some() && own.is_empty() {
@@ -181,7 +235,7 @@ fn language_model(
         let architecture = if text.is_some() { own } else { model_type };
         return Err(ModelError::UnknownArchitecture {
             architecture: architecture.to_owned(),
-            known: list(FAMILIES.iter().map(|family| family.model_type)),
+            known: list(FAMILIES.iter().map(|family| family.model_type.as_str())),
         });
     };
     if own == "qwen3_vl_moe_text" {

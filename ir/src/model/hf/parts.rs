@@ -1,31 +1,28 @@
-//! What the families have in common.
+//! Sizes, and the parts that families have in common.
 
 use ordered_float::OrderedFloat;
+use serde::Deserialize;
 
 use crate::graph::{Activation, AttentionMask, Real, Rotation, Routing, Scores};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
-use crate::model::rotary::{self, RotaryDefaults};
+use crate::model::rotary;
 use crate::model::transformer::{
     Attention, DropoutRates, Embedding, FeedForward, Head, Layer, Layers, Mixture, Mlp, Norm,
     NormPlacement, Positions, Scales, Transformer,
 };
 
-/// Layer norm with a scale only.
-pub(in crate::model) const fn layer_norm_without_bias(epsilon: f64) -> Norm {
-    Norm { bias: false, ..Norm::layer(epsilon) }
-}
-
-/// What a family's configuration class has where a field is absent.
-#[derive(Clone, Copy)]
+/// The sizes that a family's configuration class has where a field is absent.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(in crate::model) struct Defaults {
     pub(in crate::model) vocab_size: u64,
     pub(in crate::model) num_attention_heads: u64,
-    /// `None`: as many as query heads.
+    /// As many as query heads if there is none.
     pub(in crate::model) num_key_value_heads: Option<u64>,
-    /// `None`: hidden size over heads.
+    /// The hidden size over the heads if there is none.
     pub(in crate::model) head_dim: Option<u64>,
-    /// `None`: four times the hidden size.
+    /// Four times the hidden size if there is none.
     pub(in crate::model) intermediate_size: Option<u64>,
     pub(in crate::model) max_position_embeddings: u64,
     pub(in crate::model) tie_word_embeddings: bool,
@@ -86,25 +83,6 @@ impl Shape {
         let rows = self.max_position_embeddings;
         let rows = rows.ok_or_else(|| fields.missing("max_position_embeddings"))?;
         Ok(Positions { rows, first: 0 })
-    }
-
-    /// How heads are rotated, for a family that rotates all of their features by the usual base.
-    pub(in crate::model) fn rotation(&self, fields: Fields<'_>) -> Result<Rotation, ModelError> {
-        rotary::rotation(fields, self.head_dim, RotaryDefaults::default())
-    }
-
-    /// The shape with head dimensions that follow from the hidden size, whatever the field says.
-    pub(in crate::model) fn with_derived_head_dim(
-        self,
-        fields: Fields<'_>,
-    ) -> Result<Self, ModelError> {
-        Ok(Self { head_dim: head_dim(fields, self.hidden_size, self.num_attention_heads)?, ..self })
-    }
-
-    /// The shape, where the library takes no hidden size that heads do not divide, whatever the size of a head.
-    pub(in crate::model) fn of_whole_heads(self, fields: Fields<'_>) -> Result<Self, ModelError> {
-        head_dim(fields, self.hidden_size, self.num_attention_heads)?;
-        Ok(self)
     }
 
     /// Causal attention without biases, rotated in the plainest way.
@@ -185,13 +163,25 @@ impl Shape {
         vec![Layers { count: self.num_hidden_layers as u32, layer }]
     }
 
-    /// A layer for each index, equal neighbours together.
-    pub(in crate::model) fn layers(&self, layer: impl Fn(u64) -> Layer) -> Vec<Layers> {
+    /// A layer for each index, equal neighbours together; layers of one key are equal.
+    pub(in crate::model) fn layers_by<K: Copy + PartialEq>(
+        &self,
+        key: impl Fn(u64) -> K,
+        layer: impl Fn(K) -> Layer,
+    ) -> Vec<Layers> {
         let mut layers: Vec<Layers> = Vec::new();
-        for layer in (0..self.num_hidden_layers).map(layer) {
+        let mut last_key = None;
+        for key in (0..self.num_hidden_layers).map(key) {
+            let is_repeated = last_key.replace(key) == Some(key);
             match layers.last_mut() {
-                Some(last) if last.layer == layer => last.count += 1,
-                _ => layers.push(Layers { count: 1, layer }),
+                Some(last) if is_repeated => last.count += 1,
+                last => {
+                    let layer = layer(key);
+                    match last {
+                        Some(last) if last.layer == layer => last.count += 1,
+                        _ => layers.push(Layers { count: 1, layer }),
+                    }
+                }
             }
         }
         layers
@@ -250,32 +240,6 @@ pub(in crate::model) fn mixture(num_experts: u64, top_k: u64, expert: Mlp) -> Mi
     }
 }
 
-/// Rates of dropout by the names that a family has for them: after the embedding, after both sublayers, of
-/// attention probabilities; each with its default, and a rate of zero where it has no name.
-pub(in crate::model) fn dropout(
-    fields: Fields<'_>,
-    names: [Option<(&str, f64)>; 3],
-) -> Result<DropoutRates, ModelError> {
-    let rate = |named: Option<(&str, f64)>| match named {
-        Some((name, default)) => fields.rate_or(name, default),
-        None => Ok(OrderedFloat(0.0)),
-    };
-    let [embedding, hidden, attention] = names;
-    let hidden = rate(hidden)?;
-    Ok(DropoutRates {
-        embedding: rate(embedding)?,
-        attention: rate(attention)?,
-        attention_output: hidden,
-        feed_forward_output: hidden,
-        ..DropoutRates::default()
-    })
-}
-
-/// Dropout of attention probabilities alone, by the usual name.
-pub(in crate::model) fn attention_dropout(fields: Fields<'_>) -> Result<DropoutRates, ModelError> {
-    dropout(fields, [None, None, Some(("attention_dropout", 0.0))])
-}
-
 /// A layer of self-attention and feed-forward.
 pub(in crate::model) fn layer(
     attention: Attention,
@@ -291,7 +255,12 @@ pub(in crate::model) fn mask(window: Option<u64>) -> AttentionMask {
     window.map_or(AttentionMask::Causal, |window| AttentionMask::SlidingWindow { window })
 }
 
-fn head_dim(fields: Fields<'_>, hidden_size: u64, num_heads: u64) -> Result<u64, ModelError> {
+/// The hidden size over the heads, which must divide it.
+pub(super) fn head_dim(
+    fields: Fields<'_>,
+    hidden_size: u64,
+    num_heads: u64,
+) -> Result<u64, ModelError> {
     if hidden_size.is_multiple_of(num_heads) {
         return Ok(hidden_size / num_heads);
     }
@@ -302,4 +271,11 @@ fn head_dim(fields: Fields<'_>, hidden_size: u64, num_heads: u64) -> Result<u64,
         divisor_field: "num_attention_heads",
         divisor: num_heads,
     })
+}
+
+impl Transformer {
+    /// Changes the attention of every layer.
+    pub(super) fn each_attention(&mut self, change: impl FnMut(&mut Attention)) {
+        self.layers.iter_mut().map(|layers| &mut layers.layer.attention).for_each(change);
+    }
 }

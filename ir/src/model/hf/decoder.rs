@@ -1,0 +1,442 @@
+//! The one reader of plain transformers: what a family and a configuration make together.
+
+use serde_json::Value;
+
+use super::experts::FeedForwards;
+use super::family::{
+    AttentionRule, DropoutRule, EmbeddingScale, Family, FeedForwardRule, Gating, HeadDim,
+    KeyValueHeads, LogitScale, NormRule, NormedHeads, PlacementRule, RotaryRule, RotatedLayers,
+    ScalesRule, ScoreScale, SoftCap, WindowLayers, WindowRule,
+};
+use super::latent;
+use super::parts::{self, Shape};
+use super::stated::Field;
+use crate::graph::{Activation, PositionBias, Real, RotaryScaling, Rotation, Scores};
+use crate::model::error::ModelError;
+use crate::model::fields::Fields;
+use crate::model::rotary::{self, RotaryDefaults};
+use crate::model::transformer::{
+    Attention, DropoutRates, Embedding, Head, Layer, Mlp, Norm, NormPlacement, NormType, Positions,
+    QkNorm, Scales, Transformer,
+};
+
+/// Each module for multi-token prediction hands on the outputs of all before it; no model has more than one.
+const MOST_MODULES: u64 = 16;
+
+/// Layers with a window, in `layer_types` and `rope_parameters`.
+const SLIDING: &str = "sliding_attention";
+
+impl Family {
+    /// The sizes of the model, and the transformer of them.
+    pub(super) fn read(
+        &'static self,
+        fields: Fields<'_>,
+    ) -> Result<(Shape, Transformer), ModelError> {
+        self.check_only(fields)?;
+        let shape = self.shape(fields)?;
+        let norm = self.norm.read(fields)?;
+        let mlp = self.feed_forward.read(fields, &shape)?;
+        let feed_forwards = match &self.experts {
+            Some(experts) => experts.read(fields, &shape, mlp)?,
+            None => FeedForwards::dense(mlp),
+        };
+        let attentions = self.attention.read(fields, &shape, norm)?;
+        let placement = self.norm_placement.read(fields)?;
+        let key = |index: u64| (attentions.key(index), feed_forwards.is_sparse(index));
+        let layer = |(attention, is_sparse)| -> Layer {
+            let attention = attentions.of(attention);
+            parts::layer(attention, feed_forwards.of(is_sparse), norm, placement)
+        };
+        let modules = self.num_prediction_modules(fields)?;
+        // Modules are counted on from the layers.
+        let modules = (0..modules).map(|module| layer(key(shape.num_hidden_layers + module)));
+        let decoder = shape.decoder(shape.layers_by(key, layer), norm);
+        let transformer = Transformer {
+            embedding: self.embedding(fields, &shape, norm)?,
+            prediction_modules: modules.collect(),
+            final_norm: decoder.final_norm.filter(|_| self.final_norm),
+            head: Head { bias: self.head_bias, ..decoder.head },
+            scales: self.scales.read(fields, &shape)?,
+            dropout: self.dropout.read(fields)?,
+            max_position_embeddings: match &self.max_length {
+                Some(field) => fields.optional_size(field)?,
+                None => shape.max_position_embeddings,
+            },
+            ..decoder
+        };
+        Ok((shape, transformer))
+    }
+
+    fn check_only(&self, fields: Fields<'_>) -> Result<(), ModelError> {
+        for (name, expected) in &self.only {
+            let other = match expected {
+                Value::String(expected) => {
+                    let stated = fields.text_or(name, expected)?;
+                    (stated != expected).then(|| format!("`{name}` `{stated}`"))
+                }
+                Value::Number(expected) => {
+                    let expected = expected.as_u64().unwrap_or_default();
+                    let stated = fields.size_or(name, expected)?;
+                    (stated != expected).then(|| format!("`{name}` {stated}"))
+                }
+                expected => {
+                    let expected = expected.as_bool().unwrap_or_default();
+                    (fields.flag_or(name, expected)? != expected).then(|| format!("`{name}`"))
+                }
+            };
+            if let Some(other) = other {
+                return Err(fields.unsupported(other));
+            }
+        }
+        Ok(())
+    }
+
+    fn shape(&self, fields: Fields<'_>) -> Result<Shape, ModelError> {
+        let shape = Shape::read(fields, self.defaults)?;
+        let whole = || parts::head_dim(fields, shape.hidden_size, shape.num_attention_heads);
+        let head_dim = match self.head_dim {
+            HeadDim::Stated => shape.head_dim,
+            HeadDim::StatedAndWhole => whole().map(|_| shape.head_dim)?,
+            HeadDim::Derived => whole()?,
+        };
+        let expanded = self.expansion.map(|times| times * shape.hidden_size);
+        Ok(Shape {
+            head_dim,
+            intermediate_size: expanded.unwrap_or(shape.intermediate_size),
+            ..shape
+        })
+    }
+
+    fn embedding(
+        &self,
+        fields: Fields<'_>,
+        shape: &Shape,
+        norm: Norm,
+    ) -> Result<Embedding, ModelError> {
+        let positions = optional(self.positions.as_ref(), |learned| {
+            let rows = shape.positions(fields)?.rows + learned.offset;
+            Ok(Positions { rows, first: learned.offset })
+        })?;
+        Ok(Embedding::Tokens {
+            vocab_size: shape.vocab_size,
+            projected_from: None,
+            positions,
+            token_types: None,
+            norm: self.embedding_norm.then_some(norm),
+        })
+    }
+
+    fn num_prediction_modules(&self, fields: Fields<'_>) -> Result<u64, ModelError> {
+        const FIELD: &str = "num_nextn_predict_layers";
+        if !self.prediction_modules {
+            return Ok(0);
+        }
+        match fields.count_or(FIELD, 0)? {
+            modules if modules > MOST_MODULES => {
+                Err(fields.unsupported(format!("`{FIELD}` {modules}")))
+            }
+            modules => Ok(modules),
+        }
+    }
+}
+
+/// The attention of a model's layers.
+struct Attentions {
+    attention: Attention,
+    window: Option<u64>,
+    /// Whether each layer has the window.
+    sliding: Vec<bool>,
+    /// Whether each layer rotates.
+    rotates: Vec<bool>,
+    sliding_rotary: Option<Rotation>,
+}
+
+/// What tells the attention of one layer from that of another.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct AttentionKey {
+    slides: bool,
+    rotates: bool,
+}
+
+impl Attentions {
+    /// The key of a layer; layers of modules after the last have no window.
+    fn key(&self, layer: u64) -> AttentionKey {
+        let of = |all: &[bool], further: bool| all.get(layer as usize).copied().unwrap_or(further);
+        AttentionKey { slides: of(&self.sliding, false), rotates: of(&self.rotates, true) }
+    }
+
+    fn of(&self, AttentionKey { slides, rotates }: AttentionKey) -> Attention {
+        let own = self.sliding_rotary.as_ref().filter(|_| slides);
+        let rotary = own.or(self.attention.rotary.as_ref()).filter(|_| rotates).cloned();
+        let mask = parts::mask(self.window.filter(|_| slides));
+        Attention { rotary, mask, ..self.attention.clone() }
+    }
+}
+
+impl AttentionRule {
+    fn read(
+        &self,
+        fields: Fields<'_>,
+        shape: &Shape,
+        norm: Norm,
+    ) -> Result<Attentions, ModelError> {
+        let bias = self.bias.read(fields)?;
+        let output_bias = optional(self.output_bias.as_ref(), |it| it.read(fields))?;
+        let num_heads = shape.num_attention_heads;
+        let attention = Attention {
+            output_bias: output_bias.unwrap_or(bias),
+            num_kv_heads: match &self.key_value_heads {
+                KeyValueHeads::Stated => shape.num_key_value_heads,
+                KeyValueHeads::OneIf(flag) if flag.read(fields)? => 1,
+                KeyValueHeads::AsQueries | KeyValueHeads::OneIf(_) => num_heads,
+            },
+            qk_norm: self.qk_norm(fields, norm)?,
+            clamp: optional(self.clip.as_ref(), |field| fields.optional_real(field))?.flatten(),
+            sinks: self.sinks,
+            rotary: optional(self.rotary.as_ref(), |it| it.read(fields, shape, None, None))?,
+            scores: self.scores(fields)?,
+            ..parts::with_biases(shape.attention(), bias)
+        };
+        let attention = if self.latent { latent::read(fields, &attention)? } else { attention };
+        let sliding_rotary = match &self.rotary {
+            Some(rotary) => rotary.of_sliding(fields, shape, attention.rotary.as_ref())?,
+            None => None,
+        };
+        let window = optional(self.window.as_ref(), |window| window.read(fields))?.flatten();
+        let mut rotates = match self.rotary.as_ref().map(|rotary| &rotary.layers) {
+            Some(RotatedLayers::AllButEvery(interval)) => rotated(fields, shape, interval)?,
+            _ => Vec::new(),
+        };
+        let sliding = match &self.window {
+            Some(rule) => rule.layers(fields, shape, window, &rotates)?,
+            None => Vec::new(),
+        };
+        if let Some(RotatedLayers::Sliding) = self.rotary.as_ref().map(|rotary| &rotary.layers) {
+            rotates = sliding.iter().map(|slides| *slides && window.is_some()).collect();
+        }
+        Ok(Attentions { attention, window, sliding, rotates, sliding_rotary })
+    }
+
+    fn qk_norm(&self, fields: Fields<'_>, norm: Norm) -> Result<Option<QkNorm>, ModelError> {
+        let Some(rule) = &self.qk_norm else { return Ok(None) };
+        Ok(rule.used.read(fields)?.then_some(match rule.over {
+            NormedHeads::PerHead => QkNorm::PerHead(norm),
+            NormedHeads::AllHeads => QkNorm::AllHeads(norm),
+            NormedHeads::EachHead => QkNorm::EachHead(norm),
+        }))
+    }
+
+    fn scores(&self, fields: Fields<'_>) -> Result<Scores, ModelError> {
+        let scale = optional(self.scale.as_ref(), |scale| match scale {
+            ScoreScale::Value(field) => field.read(fields),
+            ScoreScale::InverseRoot(field) => Ok(field.read(fields)?.powf(-0.5)),
+        })?;
+        Ok(Scores {
+            scale: scale.map(Real::from),
+            soft_cap: cap(fields, self.soft_cap.as_ref())?,
+            bias: self.alibi.map_or(PositionBias::None, PositionBias::Alibi),
+        })
+    }
+}
+
+/// Whether each layer rotates: by a 1 in `no_rope_layers`, or else all but every so many.
+fn rotated(
+    fields: Fields<'_>,
+    shape: &Shape,
+    interval: &Field<u64>,
+) -> Result<Vec<bool>, ModelError> {
+    let interval = interval.read(fields)?;
+    match fields.indices("no_rope_layers")? {
+        Some(flags) if flags.len() as u64 >= shape.num_hidden_layers => {
+            Ok(flags.iter().map(|flag| *flag != 0).collect())
+        }
+        Some(flags) => {
+            let (given, layers) = (flags.len(), shape.num_hidden_layers);
+            Err(fields.unsupported(format!("{given} `no_rope_layers` for {layers} layers")))
+        }
+        None => Ok((1..=shape.num_hidden_layers).map(|number| number % interval != 0).collect()),
+    }
+}
+
+impl RotaryRule {
+    /// The rotation of layers of one kind, where `theta` may go before the base of all.
+    fn read(
+        &self,
+        fields: Fields<'_>,
+        shape: &Shape,
+        layer_type: Option<&str>,
+        theta: Option<f64>,
+    ) -> Result<Rotation, ModelError> {
+        // Where layers differ, the others have full attention.
+        let layer_type = layer_type.or(self.sliding.as_ref().map(|_| "full_attention"));
+        let features = optional(self.features.as_ref(), |field| fields.optional_size(field))?;
+        let share = match features.flatten() {
+            Some(features) => features as f64 / shape.head_dim as f64,
+            None => self.share.read(fields)?,
+        };
+        let defaults = RotaryDefaults {
+            theta: theta.map_or_else(|| self.theta.read(fields), Ok)?,
+            share,
+            pairs: self.pairs,
+            scaling: self.scaling.as_ref(),
+        };
+        rotary::of_kind(fields, layer_type, shape.head_dim, defaults)
+    }
+
+    /// The rotation of layers with a window, where it is not that of the others.
+    fn of_sliding(
+        &self,
+        fields: Fields<'_>,
+        shape: &Shape,
+        full: Option<&Rotation>,
+    ) -> Result<Option<Rotation>, ModelError> {
+        let (Some(rule), Some(full)) = (&self.sliding, full) else { return Ok(None) };
+        let theta = optional(rule.theta.as_ref(), |theta| theta.read(fields))?;
+        let parameters = fields.within("rope_parameters");
+        Ok(Some(match theta {
+            theta if parameters.is_some_and(|it| it.within(SLIDING).is_some()) => {
+                self.read(fields, shape, Some(SLIDING), theta)?
+            }
+            Some(theta) => Rotation::plain(theta),
+            None => Rotation { scaling: RotaryScaling::None, ..full.clone() },
+        }))
+    }
+}
+
+impl WindowRule {
+    fn read(&self, fields: Fields<'_>) -> Result<Option<u64>, ModelError> {
+        let is_used = self.used.read(fields)?;
+        Ok(fields.nullable_size_or("sliding_window", self.default)?.filter(|_| is_used))
+    }
+
+    fn layers(
+        &self,
+        fields: Fields<'_>,
+        shape: &Shape,
+        window: Option<u64>,
+        rotates: &[bool],
+    ) -> Result<Vec<bool>, ModelError> {
+        let has_window = window.is_some();
+        let layers = match &self.layers {
+            WindowLayers::All => return Ok(vec![true; shape.num_hidden_layers as usize]),
+            WindowLayers::AllButEvery(pattern) => {
+                let pattern = pattern.read(fields)?;
+                shape.sliding_layers(fields, |index| (index + 1) % pattern != 0)
+            }
+            WindowLayers::From(first) => {
+                let first = first.count(fields)?;
+                shape.sliding_layers(fields, |index| has_window && index >= first)
+            }
+            WindowLayers::EvenBefore(end) => {
+                let end = end.count(fields)?;
+                shape.sliding_layers(fields, |index| has_window && index % 2 == 0 && index < end)
+            }
+            WindowLayers::Unrotated => {
+                shape.sliding_layers(fields, |index| has_window && !rotates[index as usize])
+            }
+        }?;
+        if !self.supported && layers.contains(&true) {
+            return Err(fields.unsupported(format!("`{SLIDING}` in some layers")));
+        }
+        Ok(layers)
+    }
+}
+
+impl NormRule {
+    pub(super) fn read(&self, fields: Fields<'_>) -> Result<Norm, ModelError> {
+        let bias = optional(self.bias.as_ref(), |bias| bias.read(fields))?;
+        Ok(Norm {
+            kind: self.kind,
+            weight: self.weight.read(fields)?,
+            bias: bias.unwrap_or(self.kind == NormType::LayerNorm),
+            epsilon: self.epsilon.read(fields)?.into(),
+            unit_offset: self.unit_offset,
+        })
+    }
+}
+
+impl PlacementRule {
+    fn read(&self, fields: Fields<'_>) -> Result<NormPlacement, ModelError> {
+        match self {
+            Self::Fixed(placement) => Ok(*placement),
+            Self::Either { flag, then, otherwise } => {
+                Ok(if flag.read(fields)? { *then } else { *otherwise })
+            }
+        }
+    }
+}
+
+impl FeedForwardRule {
+    fn read(&'static self, fields: Fields<'_>, shape: &Shape) -> Result<Mlp, ModelError> {
+        let (field, word) = self.activation.word(fields)?;
+        let stripped = word.strip_prefix("gated-").filter(|_| self.gated == Gating::ByPrefix);
+        let activation = match fields.activation(field, stripped.unwrap_or(word))? {
+            // Of a gated block, too, `gelu` stands for the approximation.
+            Activation::Gelu if self.gelu_is_approximate || stripped == Some("gelu") => {
+                Activation::GeluTanh
+            }
+            activation => activation,
+        };
+        let bias = self.bias.read(fields)?;
+        let is_gated = self.gated == Gating::Always || stripped.is_some();
+        let mlp = if is_gated {
+            parts::with_mlp_biases(shape.gated_mlp(activation), bias)
+        } else {
+            shape.plain_mlp(activation, bias)
+        };
+        let clamp = optional(self.clamp.as_ref(), |clamp| clamp.read(fields))?;
+        Ok(Mlp { clamp: clamp.map(Real::from), ..mlp })
+    }
+}
+
+impl ScalesRule {
+    fn read(&self, fields: Fields<'_>, shape: &Shape) -> Result<Scales, ModelError> {
+        let embedding = optional(self.embedding.as_ref(), |scale| match scale {
+            EmbeddingScale::RootOfWidth => Ok(Some((shape.hidden_size as f64).sqrt().into())),
+            EmbeddingScale::Field(field) => fields.scale(field),
+        })?;
+        let logits = optional(self.logits.as_ref(), |scale| match scale {
+            LogitScale::Multiply(scale) => {
+                Ok(Some(scale.read(fields)?.into()).filter(|it: &Real| *it != 1.0))
+            }
+            LogitScale::Divide(field) => {
+                Ok(fields.scale(field)?.map(|divisor| (1.0 / divisor.0).into()))
+            }
+        })?;
+        Ok(Scales {
+            embedding: embedding.flatten(),
+            residual: optional(self.residual.as_ref(), |field| fields.scale(field))?.flatten(),
+            logits: logits.flatten(),
+            logit_soft_cap: cap(fields, self.logit_soft_cap.as_ref())?,
+        })
+    }
+}
+
+impl DropoutRule {
+    fn read(&self, fields: Fields<'_>) -> Result<DropoutRates, ModelError> {
+        let rate = |named: &Option<Field<f64>>| match named {
+            Some(Field { field, default }) => fields.rate_or(field, *default),
+            None => Ok(Real::default()),
+        };
+        let hidden = rate(&self.hidden)?;
+        Ok(DropoutRates {
+            embedding: rate(&self.embedding)?,
+            attention: rate(&self.attention)?,
+            attention_output: hidden,
+            feed_forward_output: hidden,
+            ..DropoutRates::default()
+        })
+    }
+}
+
+fn cap(fields: Fields<'_>, cap: Option<&SoftCap>) -> Result<Option<Real>, ModelError> {
+    Ok(optional(cap, |cap| cap.read(fields))?.flatten().map(Real::from))
+}
+
+/// The value of a rule, where a family has one.
+fn optional<'r, R, T>(
+    rule: Option<&'r R>,
+    read: impl FnOnce(&'r R) -> Result<T, ModelError>,
+) -> Result<Option<T>, ModelError> {
+    rule.map(read).transpose()
+}

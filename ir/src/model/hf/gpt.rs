@@ -1,0 +1,54 @@
+//! GPT-2 and GPT-BigCode, which scale scores in several ways, and GPT-J, which says how many features it rotates.
+
+use ordered_float::OrderedFloat;
+
+use super::parts::Shape;
+use crate::graph::{RotaryPairs, Rotation};
+use crate::model::error::ModelError;
+use crate::model::fields::Fields;
+use crate::model::rotary;
+use crate::model::transformer::{Layer, Transformer};
+
+pub(super) fn gpt2(
+    fields: Fields<'_>,
+    shape: &Shape,
+    mut transformer: Transformer,
+) -> Result<Transformer, ModelError> {
+    let scaled = fields.flag_or("scale_attn_weights", true)?;
+    let by_layer = fields.flag_or("scale_attn_by_inverse_layer_idx", false)?;
+    if !scaled {
+        transformer.each_attention(|attention| attention.scores.scale = Some(OrderedFloat(1.0)));
+    }
+    if by_layer {
+        let Some(first) = transformer.layers.first().map(|layers| layers.layer.clone()) else {
+            return Ok(transformer);
+        };
+        // The layer's number, from 1, divides its scores.
+        let scale = first.attention.scores.scale.unwrap_or_else(|| shape.attention_scale());
+        transformer.layers = shape.layers_by(
+            |index| index,
+            |index| {
+                let mut layer = Layer::clone(&first);
+                layer.attention.scores.scale = Some(scale / (index + 1) as f64);
+                layer
+            },
+        );
+    }
+    Ok(transformer)
+}
+
+pub(super) fn gptj(
+    fields: Fields<'_>,
+    shape: &Shape,
+    mut transformer: Transformer,
+) -> Result<Transformer, ModelError> {
+    let rotated = fields.nullable_size_or("rotary_dim", Some(64))?;
+    transformer.each_attention(|attention| {
+        attention.rotary = Some(Rotation {
+            features: rotated.filter(|features| *features < shape.head_dim),
+            pairs: RotaryPairs::Neighbours,
+            ..Rotation::plain(rotary::THETA)
+        });
+    });
+    Ok(transformer)
+}

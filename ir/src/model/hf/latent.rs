@@ -1,0 +1,48 @@
+//! Multi-head latent attention, DeepSeek's.
+
+use crate::graph::{RotaryPairs, RotaryScaling, Scores};
+use crate::model::error::ModelError;
+use crate::model::fields::Fields;
+use crate::model::rotary::{self, RotaryDefaults, yarn_scale};
+use crate::model::transformer::{Attention, Latent, Norm};
+
+/// The norms of what is compressed have an epsilon of their own.
+const LATENT_NORM: Norm = Norm::rms(1e-6);
+
+/// `attention` with queries, keys and values through compressed representations.
+pub(super) fn read(fields: Fields<'_>, attention: &Attention) -> Result<Attention, ModelError> {
+    let latent = Latent {
+        q_lora_rank: fields.nullable_size_or("q_lora_rank", Some(1536))?,
+        kv_lora_rank: fields.size_or("kv_lora_rank", 512)?,
+        qk_nope_head_dim: fields.size_or("qk_nope_head_dim", 128)?,
+        qk_rope_head_dim: fields.size_or("qk_rope_head_dim", 64)?,
+        down_bias: attention.output_bias,
+        norm: LATENT_NORM,
+    };
+    let pairs = if fields.flag_or("rope_interleave", true)? {
+        RotaryPairs::Neighbours
+    } else {
+        RotaryPairs::Halves
+    };
+    let defaults = RotaryDefaults { pairs, ..RotaryDefaults::default() };
+    let rotary = rotary::rotation(fields, latent.qk_rope_head_dim, defaults)?;
+    let scaling = ["rope_scaling", "rope_parameters"].iter().find_map(|it| fields.within(it));
+    let weight = scaling.map_or(Ok(0.0), |it| it.real_or("mscale_all_dim", 0.0))?;
+    let head_dim = latent.qk_nope_head_dim + latent.qk_rope_head_dim;
+    // Longer sequences have larger scores, beside what rotation multiplies them by.
+    let scale = match &rotary.scaling {
+        RotaryScaling::Yarn { factor, .. } if weight > 0.0 => {
+            let longer = yarn_scale(factor.0, weight);
+            Some((longer * longer / (head_dim as f64).sqrt()).into())
+        }
+        _ => None,
+    };
+    Ok(Attention {
+        rotary: Some(rotary),
+        scores: Scores { scale, ..Scores::default() },
+        head_dim,
+        value_head_dim: fields.size_or("v_head_dim", 128)?,
+        latent: Some(latent),
+        ..attention.clone()
+    })
+}

@@ -1,0 +1,132 @@
+//! Values of a family that are fixed, or that its configurations state under a name.
+
+use serde::Deserialize;
+
+use crate::model::error::ModelError;
+use crate::model::fields::Fields;
+
+/// A field of the configuration, with the library's default.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Field<T> {
+    pub(super) field: String,
+    pub(super) default: T,
+}
+
+/// A value that all models of a family have, or that each configuration states.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Stated<T> {
+    Fixed(T),
+    Field(Field<T>),
+}
+
+impl<T: Default> Default for Stated<T> {
+    fn default() -> Self {
+        Self::Fixed(T::default())
+    }
+}
+
+pub(super) const fn always() -> Stated<bool> {
+    Stated::Fixed(true)
+}
+
+pub(super) const fn one() -> Stated<f64> {
+    Stated::Fixed(1.0)
+}
+
+/// A value with one way to read it.
+pub(super) trait Readable: Copy {
+    fn read(fields: Fields<'_>, name: &str, default: Self) -> Result<Self, ModelError>;
+}
+
+impl Readable for bool {
+    fn read(fields: Fields<'_>, name: &str, default: Self) -> Result<Self, ModelError> {
+        fields.flag_or(name, default)
+    }
+}
+
+impl Readable for f64 {
+    fn read(fields: Fields<'_>, name: &str, default: Self) -> Result<Self, ModelError> {
+        fields.real_or(name, default)
+    }
+}
+
+/// A size from 1.
+impl Readable for u64 {
+    fn read(fields: Fields<'_>, name: &str, default: Self) -> Result<Self, ModelError> {
+        fields.size_or(name, default)
+    }
+}
+
+impl<T: Readable> Field<T> {
+    pub(super) fn read(&self, fields: Fields<'_>) -> Result<T, ModelError> {
+        T::read(fields, &self.field, self.default)
+    }
+}
+
+/// A number that may be none, which is what null says.
+impl Readable for Option<f64> {
+    fn read(fields: Fields<'_>, name: &str, default: Self) -> Result<Self, ModelError> {
+        match fields.find(name) {
+            None => Ok(default),
+            Some(_) => Ok(fields.optional_real(name)?.map(|real| real.0)),
+        }
+    }
+}
+
+impl Field<u64> {
+    /// A count from 0.
+    pub(super) fn count(&self, fields: Fields<'_>) -> Result<u64, ModelError> {
+        fields.count_or(&self.field, self.default)
+    }
+}
+
+impl<T: Readable> Stated<T> {
+    pub(super) fn read(&self, fields: Fields<'_>) -> Result<T, ModelError> {
+        match self {
+            Self::Fixed(value) => Ok(*value),
+            Self::Field(field) => field.read(fields),
+        }
+    }
+}
+
+impl Stated<String> {
+    /// The text, and the field that states it.
+    pub(super) fn word<'a>(
+        &'static self,
+        fields: Fields<'a>,
+    ) -> Result<(&'static str, &'a str), ModelError> {
+        match self {
+            Self::Fixed(word) => Ok(("", word)),
+            Self::Field(Field { field, default }) => Ok((field, fields.text_or(field, default)?)),
+        }
+    }
+}
+
+/// A number of experts or groups that a configuration states.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Number {
+    field: String,
+    /// The library's default; without one the field must be there.
+    default: Option<u64>,
+    /// Whether it may be null.
+    #[serde(default)]
+    or_null: bool,
+    /// Whether it may be zero.
+    #[serde(default)]
+    or_zero: bool,
+}
+
+impl Number {
+    pub(super) fn read(&self, fields: Fields<'_>) -> Result<Option<u64>, ModelError> {
+        let name = &self.field;
+        match self.default {
+            default if self.or_null => fields.nullable_size_or(name, default),
+            Some(default) if self.or_zero => fields.count_or(name, default).map(Some),
+            Some(default) => fields.size_or(name, default).map(Some),
+            None => fields.size(name).map(Some),
+        }
+    }
+}

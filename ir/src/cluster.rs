@@ -16,7 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::collective::Collective;
 use crate::text::json;
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
-use error::{Unit, check_count, check_latency, check_quantity, check_seconds, written};
+use error::{Bounds, written};
 
 pub use error::ClusterError;
 pub use measured::{
@@ -266,12 +266,12 @@ impl Cluster {
     ///
     /// As for [`Self::from_json`].
     pub fn check(&self) -> Result<(), ClusterError> {
-        check_count("gpus_per_node", self.gpus_per_node)?;
+        Bounds::COUNT.check("gpus_per_node", self.gpus_per_node.into())?;
         let field = "host_link_bandwidth_bytes_per_second";
-        check_quantity(field, self.host_link_bandwidth.get(), Unit::BytesPerSecond)?;
+        Bounds::BYTES_PER_SECOND.check(field, self.host_link_bandwidth.get())?;
         if let Some(host) = &self.host {
             let field = "host.memory_bandwidth_bytes_per_second";
-            check_quantity(field, host.memory_bandwidth.get(), Unit::BytesPerSecond)?;
+            Bounds::BYTES_PER_SECOND.check(field, host.memory_bandwidth.get())?;
         }
         let slowdown = self.communication_slowdown.unwrap_or(0.0);
         if !(0.0..1.0).contains(&slowdown) {
@@ -301,14 +301,14 @@ impl Gpu {
     }
 
     fn check(&self) -> Result<(), ClusterError> {
-        check_quantity("gpu.memory_bytes", self.memory.as_f64(), Unit::Bytes)?;
+        Bounds::BYTES.check("gpu.memory_bytes", self.memory.as_f64())?;
         let field = "gpu.memory_bandwidth_bytes_per_second";
-        check_quantity(field, self.memory_bandwidth.get(), Unit::BytesPerSecond)?;
+        Bounds::BYTES_PER_SECOND.check(field, self.memory_bandwidth.get())?;
         if let Some(watts) = self.power_watts {
-            check_quantity("gpu.power_watts", watts, Unit::Watts)?;
+            Bounds::WATTS.check("gpu.power_watts", watts)?;
         }
         if let Some(count) = self.num_multiprocessors {
-            check_count("gpu.num_multiprocessors", count)?;
+            Bounds::COUNT.check("gpu.num_multiprocessors", count.into())?;
         }
         if let Some(measured) = &self.measured {
             measured.check("gpu.measured")?;
@@ -322,11 +322,11 @@ impl Gpu {
         }
         self.sustained.iter().try_for_each(|(precision, rate)| {
             let field = format!("gpu.sustained_flops_per_second.{precision}");
-            check_quantity(&field, rate.get(), Unit::FlopsPerSecond)
+            Bounds::FLOPS_PER_SECOND.check(&field, rate.get())
         })?;
         self.peak.iter().try_for_each(|(precision, rate)| {
             let field = format!("gpu.peak_flops_per_second.{precision}");
-            check_quantity(&field, rate.get(), Unit::FlopsPerSecond)
+            Bounds::FLOPS_PER_SECOND.check(&field, rate.get())
         })
     }
 }
@@ -342,10 +342,10 @@ fn check_levels(levels: &[NetworkLevel]) -> Result<(), ClusterError> {
     let mut inner = 0;
     for (index, level) in levels.iter().enumerate() {
         let field = format!("levels[{index}].bandwidth_bytes_per_second");
-        check_quantity(&field, level.bandwidth.get(), Unit::BytesPerSecond)?;
-        check_latency(&format!("levels[{index}].latency_seconds"), level.latency)?;
+        Bounds::BYTES_PER_SECOND.check(&field, level.bandwidth.get())?;
+        Bounds::LATENCY.check(&format!("levels[{index}].latency_seconds"), level.latency.get())?;
         if let Some(start) = level.start {
-            check_seconds(&format!("levels[{index}].start_seconds"), start)?;
+            Bounds::SECONDS.check(&format!("levels[{index}].start_seconds"), start.get())?;
         }
         for (collective, measured) in &level.measured {
             measured.check(&format!("levels[{index}].measured.{}", collective.name()))?;
@@ -361,7 +361,7 @@ fn check_levels(levels: &[NetworkLevel]) -> Result<(), ClusterError> {
         }
         match level.ranks {
             Some(ranks) => {
-                check_count(&format!("levels[{index}].ranks"), ranks)?;
+                Bounds::COUNT.check(&format!("levels[{index}].ranks"), ranks.into())?;
                 if ranks <= inner {
                     return Err(ClusterError::LevelsNotIncreasing { index, ranks, inner });
                 }

@@ -1,7 +1,6 @@
-//! Why a cluster cannot be used, and the checks that find out.
+//! Why a cluster cannot be used, and the ranges of its numbers.
 
 use super::precision::Precision;
-use crate::units::Seconds;
 
 /// Why a description of a cluster cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -74,52 +73,55 @@ pub enum ClusterError {
     },
 }
 
-pub(super) const POSITIVE: &str = "from 1 to 1e30, such as 4.5e11";
-pub(super) const NOT_NEGATIVE: &str = "from 0 to 3600 seconds, such as 5e-6";
-pub(super) const COUNT: &str = "at least 1, such as 8";
-
-/// What a quantity is counted in, and from which size on it can be meant: what is below was counted in something larger.
+/// The values that a field may have, and what works in its place. Rates and sizes have a least one that can be meant:
+/// what is below was counted in something larger.
 #[derive(Clone, Copy)]
-pub(super) enum Unit {
-    Bytes,
-    BytesPerSecond,
-    FlopsPerSecond,
-    Watts,
+pub(super) struct Bounds {
+    least: f64,
+    most: f64,
+    works: &'static str,
 }
 
-impl Unit {
-    const fn least(self) -> (f64, &'static str) {
-        match self {
-            Self::Bytes => (
-                1e6,
-                "a positive number of bytes, from 1e6 to 1e30, such as 85899345920, which are 80 GiB",
-            ),
-            Self::BytesPerSecond => (
-                1e5,
-                "bytes a second, from 1e5 to 1e30, such as 4.5e11, which are 450 GB/s; 400 Gb/s are 5e10",
-            ),
-            Self::FlopsPerSecond => (
-                1e6,
-                "operations a second, from 1e6 to 1e30, such as 9.89e14, which are 989 TFLOP/s",
-            ),
-            Self::Watts => (1.0, "watts, from 1 to 1e30, such as 700"),
+impl Bounds {
+    pub(super) const BYTES: Self = Self {
+        least: 1e6,
+        most: 1e30,
+        works: "a positive number of bytes, from 1e6 to 1e30, such as 85899345920, which are 80 GiB",
+    };
+    pub(super) const BYTES_PER_SECOND: Self = Self {
+        least: 1e5,
+        most: 1e30,
+        works: "bytes a second, from 1e5 to 1e30, such as 4.5e11, which are 450 GB/s; 400 Gb/s are 5e10",
+    };
+    pub(super) const FLOPS_PER_SECOND: Self = Self {
+        least: 1e6,
+        most: 1e30,
+        works: "operations a second, from 1e6 to 1e30, such as 9.89e14, which are 989 TFLOP/s",
+    };
+    pub(super) const WATTS: Self =
+        Self { least: 1.0, most: 1e30, works: "watts, from 1 to 1e30, such as 700" };
+    pub(super) const POSITIVE: Self =
+        Self { least: 1.0, most: 1e30, works: "from 1 to 1e30, such as 4.5e11" };
+    pub(super) const NOT_NEGATIVE: Self =
+        Self { least: 0.0, most: 1e30, works: "from 0 to 1e30, such as 1.5" };
+    pub(super) const COUNT: Self =
+        Self { least: 1.0, most: f64::MAX, works: "at least 1, such as 8" };
+    pub(super) const SECONDS: Self =
+        Self { least: 0.0, most: 3600.0, works: "from 0 to 3600 seconds, such as 5e-6" };
+    /// The time that a message takes at least: satellites are nearer than half a second.
+    pub(super) const LATENCY: Self = Self {
+        least: 0.0,
+        most: 0.5,
+        works: "seconds, from 0 to 0.5, such as 5e-6, which are 5 us",
+    };
+
+    pub(super) fn check(self, field: &str, value: f64) -> Result<(), ClusterError> {
+        let Self { least, most, works } = self;
+        if (least..=most).contains(&value) {
+            return Ok(());
         }
+        Err(ClusterError::Unusable { field: field.to_owned(), value: written(value), works })
     }
-}
-
-pub(super) fn check_quantity(field: &str, value: f64, unit: Unit) -> Result<(), ClusterError> {
-    let (least, works) = unit.least();
-    if (least..=1e30).contains(&value) {
-        return Ok(());
-    }
-    Err(ClusterError::Unusable { field: field.to_owned(), value: written(value), works })
-}
-
-pub(super) fn check_positive(field: &str, value: f64) -> Result<(), ClusterError> {
-    if (1.0..=1e30).contains(&value) {
-        return Ok(());
-    }
-    Err(ClusterError::Unusable { field: field.to_owned(), value: written(value), works: POSITIVE })
 }
 
 /// A number as a person would write it: 1e300 without its zeros.
@@ -129,41 +131,4 @@ pub(super) fn written(value: f64) -> String {
     } else {
         format!("{value:e}")
     }
-}
-
-pub(super) fn check_count(field: &str, value: u32) -> Result<(), ClusterError> {
-    if value > 0 {
-        return Ok(());
-    }
-    Err(ClusterError::Unusable { field: field.to_owned(), value: value.to_string(), works: COUNT })
-}
-
-/// A time from nothing to an hour.
-pub(super) fn check_seconds(field: &str, time: Seconds) -> Result<(), ClusterError> {
-    if (0.0..=3600.0).contains(&time.get()) {
-        return Ok(());
-    }
-    Err(ClusterError::Unusable {
-        field: field.to_owned(),
-        value: written(time.get()),
-        works: NOT_NEGATIVE,
-    })
-}
-
-/// The time that a message takes at least, at most half a second: satellites are nearer.
-pub(super) fn check_latency(field: &str, time: Seconds) -> Result<(), ClusterError> {
-    if (0.0..=0.5).contains(&time.get()) {
-        return Ok(());
-    }
-    let works = "seconds, from 0 to 0.5, such as 5e-6, which are 5 us";
-    Err(ClusterError::Unusable { field: field.to_owned(), value: written(time.get()), works })
-}
-
-/// A number that is not negative.
-pub(super) fn check_number(field: &str, value: f64) -> Result<(), ClusterError> {
-    if (0.0..=1e30).contains(&value) {
-        return Ok(());
-    }
-    let works = "from 0 to 1e30, such as 1.5";
-    Err(ClusterError::Unusable { field: field.to_owned(), value: written(value), works })
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::error::{ClusterError, check_count, check_number, check_positive, check_seconds};
+use super::error::{Bounds, ClusterError};
 use super::precision::Precision;
 use crate::units::{Bytes, BytesPerSecond, Seconds};
 
@@ -78,12 +78,13 @@ impl MeasuredCollective {
     }
 
     pub(super) fn check(&self, field: &str) -> Result<(), ClusterError> {
-        check_seconds(&format!("{field}.start_seconds"), self.start)?;
-        check_seconds(&format!("{field}.latency_seconds"), self.latency)?;
+        Bounds::SECONDS.check(&format!("{field}.start_seconds"), self.start.get())?;
+        Bounds::SECONDS.check(&format!("{field}.latency_seconds"), self.latency.get())?;
         if let Some(bandwidth) = self.bandwidth {
-            check_positive(&format!("{field}.bandwidth_bytes_per_second"), bandwidth.get())?;
+            Bounds::POSITIVE
+                .check(&format!("{field}.bandwidth_bytes_per_second"), bandwidth.get())?;
         }
-        check_number(&format!("{field}.mean_error"), self.mean_error)?;
+        Bounds::NOT_NEGATIVE.check(&format!("{field}.mean_error"), self.mean_error)?;
         for (ranks, times) in &self.times {
             check_times(&format!("{field}.times.{ranks}"), *ranks, times)?;
         }
@@ -94,8 +95,8 @@ impl MeasuredCollective {
 /// Sizes rise, and a larger one takes no less.
 fn check_times(field: &str, ranks: u32, times: &[MeasuredTime]) -> Result<(), ClusterError> {
     for time in times {
-        check_positive(&format!("{field}.bytes"), time.bytes.as_f64())?;
-        check_seconds(&format!("{field}.seconds"), time.seconds)?;
+        Bounds::POSITIVE.check(&format!("{field}.bytes"), time.bytes.as_f64())?;
+        Bounds::SECONDS.check(&format!("{field}.seconds"), time.seconds.get())?;
     }
     let rises = |pair: &[MeasuredTime]| {
         pair[0].bytes < pair[1].bytes && pair[0].seconds.get() <= pair[1].seconds.get()
@@ -269,7 +270,7 @@ impl AttentionTime {
 
 impl MeasuredKernels {
     pub(super) fn check(&self, field: &str) -> Result<(), ClusterError> {
-        check_count(&format!("{field}.ranks"), self.ranks)?;
+        Bounds::COUNT.check(&format!("{field}.ranks"), self.ranks.into())?;
         for (precision, times) in &self.by_precision {
             times.check(&format!("{field}.by_precision.{precision}"))?;
         }
@@ -291,7 +292,7 @@ impl KernelTimes {
             ("seconds_per_update", self.seconds_per_update),
             ("mean_error", self.mean_error),
         ] {
-            check_number(&format!("{field}.{name}"), value)?;
+            Bounds::NOT_NEGATIVE.check(&format!("{field}.{name}"), value)?;
         }
         Ok(())
     }
@@ -320,5 +321,5 @@ impl<T> PassTimes<T> {
 
 /// Nothing takes less than no time, or an hour.
 fn check_costs<const N: usize>(field: &str, times: &impl Times<N>) -> Result<(), ClusterError> {
-    times.costs().iter().try_for_each(|cost| check_seconds(field, Seconds::new(*cost)))
+    times.costs().iter().try_for_each(|cost| Bounds::SECONDS.check(field, *cost))
 }

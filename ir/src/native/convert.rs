@@ -95,31 +95,15 @@ pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
         Kind::Flatten {} => OpKind::Flatten,
         Kind::BatchNorm { weight, bias, epsilon } => {
             present(x, DimName::Channels)?;
-            OpKind::Norm {
-                kind: NormKind::BatchNorm,
-                over: vec![DimName::Batch, DimName::Height, DimName::Width],
-                weight: *weight,
-                bias: *bias,
-                epsilon: not_negative("epsilon", *epsilon)?,
-                unit_offset: false,
-            }
+            let over = vec![DimName::Batch, DimName::Height, DimName::Width];
+            norm(NormKind::BatchNorm, over, *weight, *bias, *epsilon)?
         }
-        Kind::LayerNorm { over, weight, bias, epsilon } => OpKind::Norm {
-            kind: NormKind::LayerNorm,
-            over: reduced(over.as_deref(), x)?,
-            weight: *weight,
-            bias: *bias,
-            epsilon: not_negative("epsilon", *epsilon)?,
-            unit_offset: false,
-        },
-        Kind::RmsNorm { over, weight, epsilon } => OpKind::Norm {
-            kind: NormKind::RmsNorm,
-            over: reduced(over.as_deref(), x)?,
-            weight: *weight,
-            bias: false,
-            epsilon: not_negative("epsilon", *epsilon)?,
-            unit_offset: false,
-        },
+        Kind::LayerNorm { over, weight, bias, epsilon } => {
+            norm(NormKind::LayerNorm, reduced(over.as_deref(), x)?, *weight, *bias, *epsilon)?
+        }
+        Kind::RmsNorm { over, weight, epsilon } => {
+            norm(NormKind::RmsNorm, reduced(over.as_deref(), x)?, *weight, false, *epsilon)?
+        }
         Kind::Gelu {} => OpKind::Activation(Activation::Gelu),
         Kind::GeluTanh {} => OpKind::Activation(Activation::GeluTanh),
         Kind::Relu {} => OpKind::Activation(Activation::Relu),
@@ -202,6 +186,17 @@ pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
         }
         Kind::MeanSquaredError {} => OpKind::MeanSquaredError,
     })
+}
+
+fn norm(
+    kind: NormKind,
+    over: DimNames,
+    weight: bool,
+    bias: bool,
+    epsilon: f64,
+) -> Result<OpKind, String> {
+    let epsilon = not_negative("epsilon", epsilon)?;
+    Ok(OpKind::Norm { kind, over, weight, bias, epsilon, unit_offset: false })
 }
 
 fn size(attribute: &str, Size(size): Size) -> Result<u64, String> {

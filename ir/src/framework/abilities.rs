@@ -134,7 +134,8 @@ pub enum ExpertTensor {
     /// Over none.
     None,
     /// Over all where every rank has all experts, over none where these are on several ranks.
-    AllUnlessSpread,
+    #[serde(rename = "all-unless-spread")]
+    AllUnlessExpertParallel,
 }
 
 /// When exchanges of experts can run beside another micro-batch's passes.
@@ -250,8 +251,10 @@ impl Abilities {
             ExpertTensor::All => expert_tensor_parallel == tensor_parallel,
             ExpertTensor::Any => true,
             ExpertTensor::None => expert_tensor_parallel == 1,
-            ExpertTensor::AllUnlessSpread if expert_parallel > 1 => expert_tensor_parallel == 1,
-            ExpertTensor::AllUnlessSpread => expert_tensor_parallel == tensor_parallel,
+            ExpertTensor::AllUnlessExpertParallel if expert_parallel > 1 => {
+                expert_tensor_parallel == 1
+            }
+            ExpertTensor::AllUnlessExpertParallel => expert_tensor_parallel == tensor_parallel,
         };
         is_cut_so && (expert_parallel == 1 || !experts.dispatchers.is_empty())
     }

@@ -156,7 +156,7 @@ impl Abilities {
                 ExpertTensor::Any => true,
                 ExpertTensor::All => named.tensor_parallel.is_none_or(|tensor| tensor == cut),
                 ExpertTensor::None => cut == 1,
-                ExpertTensor::AllUnlessSpread => match named.expert_parallel {
+                ExpertTensor::AllUnlessExpertParallel => match named.expert_parallel {
                     Some(2..) => cut == 1,
                     _ => named.tensor_parallel.is_none_or(|tensor| tensor == cut),
                 },

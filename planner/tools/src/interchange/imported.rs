@@ -227,7 +227,7 @@ impl Imported {
         let is_spread = layout.expert_parallel > 1;
         let expert_tensor_parallel = match ability {
             Some(ExpertTensor::None) if has_experts => 1,
-            Some(ExpertTensor::AllUnlessSpread) if has_experts && is_spread => 1,
+            Some(ExpertTensor::AllUnlessExpertParallel) if has_experts && is_spread => 1,
             Some(ExpertTensor::Any) => layout.expert_tensor_parallel,
             _ => layout.tensor_parallel,
         };

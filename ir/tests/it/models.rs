@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use ir::graph::{Activation, OpKind, RotaryScaling, Rotation};
-use ir::model::{GraphOptions, Model, known_architectures};
+use ir::model::{GraphOptions, Model, TensorNames, known_architectures, tensor_names};
 
 /// Total and active parameters of each file in `models/`: Hugging Face's from the hub's own metadata or the
 /// transformers library, the GPTs' by `12 l h^2 + 13 l h + (V + s) h + 2 h` (Narayanan et al. 2021,
@@ -63,6 +63,43 @@ fn families_are_those_of_their_files() {
     let known = known_architectures();
     let known: Vec<_> = known.iter().map(|it| OsString::from(it.model_type)).collect();
     assert_eq!(known, files);
+}
+
+/// What files call a parameter of an operator, in a stack of layers or in none, by each of the names of a class.
+fn tensors(architecture: &str, stack: Option<&str>, op: &str) -> Vec<Option<String>> {
+    let name = |names: &TensorNames| {
+        let module = names.module(stack, op, "weight")?;
+        let prefix = stack.map_or(Some(""), |stack| names.prefix(stack))?;
+        Some(format!("{prefix}{}", module.name))
+    };
+    tensor_names(architecture).iter().map(name).collect()
+}
+
+/// A family's own names go before those that it has from another; so do those of one stack of layers, and of gated blocks.
+#[test]
+fn families_name_their_tensors() {
+    let check = |architecture: &str, stack: Option<&str>, op: &str, expected: [Option<&str>; 2]| {
+        let found = tensors(architecture, stack, op);
+        let found: Vec<Option<&str>> = found.iter().map(Option::as_deref).collect();
+        assert_eq!(found, expected, "{architecture} {op}");
+    };
+    let alike = |name: &'static str| [Some(name); 2];
+    let layer = Some("layer");
+    check("llama", layer, "attention.query", alike("model.layers.#.self_attn.q_proj"));
+    check("Qwen3MoeForCausalLM", layer, "mlp.router", alike("model.layers.#.mlp.gate"));
+    check("MixtralForCausalLM", layer, "mlp.router", alike("model.layers.#.block_sparse_moe.gate"));
+    check("kimi_k2", Some("mtp"), "mtp.projection", alike("model.layers.#.eh_proj"));
+    check("gpt", None, "embedding.positions", alike("transformer.wpe"));
+    check("Gemma3ForCausalLM", None, "head.norm", alike("model.norm"));
+    check("gemma3", None, "head.norm", alike("language_model.model.norm"));
+    let wi = |stack: &str, layer: u32| {
+        ["wi", "wi_1"].map(|wi| format!("{stack}.block.#.layer.{layer}.DenseReluDense.{wi}"))
+    };
+    for (stack, names) in [("encoder", wi("encoder", 1)), ("layer", wi("decoder", 2))] {
+        check("t5", Some(stack), "mlp.up", names.each_ref().map(|name| Some(name.as_str())));
+    }
+    check("t5", layer, "mlp.gate", [None, Some("decoder.block.#.layer.2.DenseReluDense.wi_0")]);
+    assert!(tensor_names("native graph").is_empty());
 }
 
 /// Variants that the shipped models have not, from the hub's metadata.

@@ -1,49 +1,31 @@
-//! The names that Hugging Face's families have for what operators have here.
+//! The module of a parameter, by the names of its family.
+
+use ir::model::{TensorModule, TensorNames};
 
 use super::super::parameter::{ModelParameter, ParameterId};
-use super::module::{Module, Orientation};
 
-/// Operators here, or a parameter of one after a colon, and modules there.
-pub(super) type Modules = &'static [(&'static str, Module)];
-
-/// Models whose files have the same names.
-#[derive(Debug)]
-pub(super) struct Family {
-    /// Classes and `model_type`s, and words of the short form.
-    pub(super) classes: &'static [&'static str],
-    /// What is in no layer.
-    pub(super) ends: Modules,
-    /// Stacks of layers: what the blocks are called, what names begin with, `#` for the layer, and what is in one.
-    pub(super) layers: &'static [(&'static str, &'static str, &'static [Modules])],
+/// Where a parameter lies: what the name of its tensor begins with, and its module, in a model of so many layers.
+pub(super) fn find(
+    names: &TensorNames,
+    parameter: &ModelParameter,
+    num_layers: u32,
+) -> Option<(String, &'static TensorModule)> {
+    let further = further_norm(parameter);
+    let parameter = further.as_ref().unwrap_or(parameter);
+    let ParameterId { op, name, .. } = &parameter.id;
+    let Some(layer) = parameter.layer else {
+        return Some((String::new(), names.module(None, op, name)?));
+    };
+    let stack = parameter.block_name.as_str();
+    let module = names.module(Some(stack), op, name)?;
+    // Those that predict further tokens are counted on from the layers.
+    let first = if stack == FURTHER { num_layers } else { 0 };
+    Some((names.prefix(stack)?.replace('#', &(first + layer).to_string()), module))
 }
 
-impl Family {
-    /// What the name of a parameter begins with, and its module, in a model of so many layers.
-    pub(super) fn find(
-        &self,
-        parameter: &ModelParameter,
-        num_layers: u32,
-    ) -> Option<(String, &'static Module)> {
-        let further = further_norm(parameter);
-        let parameter = further.as_ref().unwrap_or(parameter);
-        let Some(layer) = parameter.layer else {
-            return Some((String::new(), find(self.ends, parameter)?));
-        };
-        let (_, prefix, modules) =
-            self.layers.iter().find(|(block, ..)| *block == parameter.block_name)?;
-        let module = modules.iter().find_map(|modules| find(modules, parameter))?;
-        // Those that predict further tokens are counted on from the layers.
-        let first = if parameter.block_name == FURTHER { num_layers } else { 0 };
-        Some((prefix.replace('#', &(first + layer).to_string()), module))
-    }
-
-    /// Whether its layers are `Conv1D`.
-    pub(super) fn has_conv1d(&self) -> bool {
-        let modules = self.layers.iter().flat_map(|(_, _, modules)| modules.iter().copied());
-        modules.flatten().any(|(op, module)| {
-            *op == "attention.output" && module.orientation == Orientation::InputsFirst
-        })
-    }
+/// Whether the layers of a family are `Conv1D`.
+pub(super) fn has_conv1d(names: &TensorNames) -> bool {
+    names.modules().any(|(op, module)| op == "attention.output" && module.inputs_first)
 }
 
 /// What the blocks are called that predict further tokens.
@@ -56,14 +38,6 @@ fn further_norm(parameter: &ModelParameter) -> Option<ModelParameter> {
     let id = ParameterId { op: format!("{FURTHER}.head.{op}"), ..parameter.id.clone() };
     let (layer, block_name) = (number.checked_sub(1), FURTHER.to_owned());
     Some(ModelParameter { id, layer, block_name, ..parameter.clone() })
-}
-
-fn find(modules: Modules, parameter: &ModelParameter) -> Option<&'static Module> {
-    let (op, name) = (parameter.id.op.as_str(), parameter.id.name.as_str());
-    let by_parameter = modules.iter().find(|(ours, _)| ours.split_once(':') == Some((op, name)));
-    let is_usual = matches!(name, "weight" | "bias");
-    let by_op = || modules.iter().find(|(ours, _)| is_usual && *ours == op);
-    by_parameter.or_else(by_op).map(|(_, module)| module)
 }
 
 /// Parts of names of tensors that files may have beside the parameters: buffers of angles and masks, copies of a table

@@ -1,25 +1,23 @@
 //! What files call parameters, and how they hold them.
 
-mod encoders;
 mod family;
-mod gpt;
-mod llama;
 mod module;
 
 use std::collections::BTreeMap;
 
 use ir::graph::AdapterPart;
+use ir::model::{Join, TensorForm, TensorModule, TensorNames, tensor_names};
 
-use self::family::{Family, LEFT_OUT};
+use self::family::LEFT_OUT;
 pub use self::module::Orientation;
-use self::module::{Join, Lies, Module, Splits};
+use self::module::{Splits, joined};
 use super::parameter::{Form, ModelParameter, ParameterId};
 
 /// Whose names files use: Hugging Face's for a family, or our own, `block.operator.parameter`, with the dimensions
 /// that the model has here.
 #[derive(Clone, Debug)]
 pub struct Naming {
-    family: Option<&'static Family>,
+    family: Option<TensorNames>,
     /// What each linear layer puts out, by block and operator.
     outputs: BTreeMap<(u32, String), Outputs>,
     /// Layers of the model.
@@ -83,10 +81,8 @@ impl Naming {
         let outputs: BTreeMap<_, _> = outputs.collect();
         let layers = parameters.iter().filter(|it| it.block_name == "layer");
         let num_layers = layers.filter_map(|it| it.layer).max().map_or(0, |last| last + 1);
-        let known = [llama::FAMILIES, gpt::FAMILIES, encoders::FAMILIES].into_iter().flatten();
         // The first of a class that has a name for each parameter is meant.
-        let families = known.filter(|family| family.classes.contains(&architecture));
-        let mut namings = families.map(|family| Self {
+        let mut namings = tensor_names(architecture).into_iter().map(|family| Self {
             family: Some(family),
             outputs: outputs.clone(),
             num_layers,
@@ -101,20 +97,20 @@ impl Naming {
 
     /// The first of the classes whose names these are; none if they are our own.
     pub fn class(&self) -> Option<&'static str> {
-        self.family.map(|family| family.classes[0])
+        self.family.as_ref().map(TensorNames::class)
     }
 
     /// Whether the layers of the family are `Conv1D`, whose weights lie as they do here.
     pub fn has_conv1d(&self) -> bool {
-        self.family.is_some_and(Family::has_conv1d)
+        self.family.as_ref().is_some_and(family::has_conv1d)
     }
 
     /// How files hold a parameter; none if these names have no word for it.
     pub fn stored(&self, parameter: &ModelParameter) -> Option<Stored> {
-        let Some(family) = self.family else { return Some(native(parameter)) };
-        let (prefix, module) = family.find(parameter, self.num_layers)?;
+        let Some(family) = &self.family else { return Some(native(parameter)) };
+        let (prefix, module) = family::find(family, parameter, self.num_layers)?;
         let outputs = self.outputs.get(&(parameter.id.block, parameter.id.op.clone()));
-        let fused = match (module.join, outputs) {
+        let fused = match (module.joins, outputs) {
             (Some(join), Some(outputs)) => Some(self.fused(parameter, join, *outputs)?),
             _ => None,
         };
@@ -133,11 +129,12 @@ impl Naming {
     }
 
     /// Where `parameter`, one of those of `join`, lies among them.
-    fn fused(&self, parameter: &ModelParameter, join: &Join, own: Outputs) -> Option<Fused> {
+    fn fused(&self, parameter: &ModelParameter, join: Join, own: Outputs) -> Option<Fused> {
+        let (ops, splits) = joined(join);
         let of = |op: &&str| self.outputs.get(&(parameter.id.block, (*op).to_owned())).copied();
-        let all: Vec<Outputs> = join.ops.iter().map(of).collect::<Option<_>>()?;
-        let index = join.ops.iter().position(|op| *op == parameter.id.op)?;
-        let groups = match join.splits {
+        let all: Vec<Outputs> = ops.iter().map(of).collect::<Option<_>>()?;
+        let index = ops.iter().position(|op| *op == parameter.id.op)?;
+        let groups = match splits {
             Splits::Evenly if all.iter().any(|it| it.all != own.all) => return None,
             Splits::Not | Splits::Evenly => 1,
             // Keys have the fewest heads.
@@ -202,14 +199,16 @@ impl Naming {
 fn by_module(
     parameter: &ModelParameter,
     prefix: &str,
-    module: &Module,
+    module: &TensorModule,
     fused: Option<Fused>,
 ) -> Stored {
-    let name = match module.lies {
-        Lies::Bare | Lies::Within(_) => format!("{prefix}{}", module.name),
-        Lies::Named => format!("{prefix}{}.{}", module.name, parameter.id.name),
+    let name = match module.form {
+        TensorForm::Bare | TensorForm::Within(_) => format!("{prefix}{}", module.name),
+        TensorForm::Named => format!("{prefix}{}.{}", module.name, parameter.id.name),
     };
-    let (shape, orientation) = (&parameter.shape, module.orientation);
+    let shape = &parameter.shape;
+    let orientation =
+        if module.inputs_first { Orientation::InputsFirst } else { Orientation::OutputsFirst };
     let matrix = |inputs: &[usize], outputs: &[usize]| {
         let inputs: Option<usize> = (!inputs.is_empty()).then(|| inputs.iter().product());
         let own = outputs.iter().product();
@@ -221,7 +220,7 @@ fn by_module(
         sides.into_iter().flatten().collect::<Vec<usize>>()
     };
     let (tensors, shape) = match parameter.form {
-        _ if let Lies::Within(leading) = module.lies => {
+        _ if let TensorForm::Within(leading) = module.form => {
             (vec![name], [&vec![1; leading][..], shape].concat())
         }
         Form::Linear { contracted } => {

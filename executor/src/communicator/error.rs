@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
 
-use super::collective::ArraySpec;
+use super::array_spec::ArraySpec;
 use super::tag::Tag;
 use crate::failure::DeviceFailure;
 

@@ -10,10 +10,12 @@
 //! same order, one call after the other; different streams do not disturb each other, so that a
 //! [`Queue`] for each of them communicates while its rank computes.
 
+mod array_spec;
 mod collective;
 mod control;
 mod error;
 mod group;
+mod group_communicator;
 mod in_flight;
 pub mod local;
 mod mailbox;
@@ -33,9 +35,11 @@ use traces::timeline::Stream;
 use crate::array::Array;
 use error::Result;
 
-pub use collective::{ArraySpec, CollectiveCall, GroupCommunicator, Reduction};
+pub use array_spec::ArraySpec;
+pub use collective::{CollectiveCall, Reduction};
 pub use error::{Cause, CommunicationError, RankFailure};
 pub use group::Group;
+pub use group_communicator::GroupCommunicator;
 pub use in_flight::{DeviceWork, InFlight};
 pub use message_passing::MessagePassing;
 pub use queue::{JobHandle, Queue};

@@ -6,7 +6,7 @@ use ab_glyph::{Font as _, FontRef, GlyphId, Point, ScaleFont as _};
 use plotters_backend::text_anchor::{HPos, Pos, VPos};
 use plotters_backend::{BackendColor, BackendTextStyle, FontFamily};
 
-use super::{Text, opaque};
+use super::text::{Align, Text, opaque};
 
 /// Letters, digits and a few signs of DejaVu Sans; its licence lies beside it.
 pub(super) const FILE: &[u8] = include_bytes!("../../assets/DejaVuSans-subset.ttf");
@@ -23,14 +23,6 @@ const SVG_SIZE_PER_EM: f64 = 1.24;
 
 /// The height of a capital or a digit of the embedded font, in ems.
 const CAP_HEIGHT: f64 = 0.729;
-
-/// Which part of a text is at its x.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Align {
-    Left,
-    Center,
-    Right,
-}
 
 /// The baseline of text whose capitals and digits have their middle at `y`.
 pub(crate) fn baseline_around(y: f64, size: f64) -> f64 {

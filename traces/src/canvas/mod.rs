@@ -6,6 +6,8 @@
 mod font;
 mod legend;
 mod pdf;
+mod shape;
+mod text;
 mod ticks;
 mod title;
 
@@ -16,9 +18,13 @@ use plotters_backend::{BackendColor, BackendStyle};
 
 use crate::palette::{Rgb, Theme};
 use font::ScaledText;
+use shape::{Grid, Points, Shape};
+use text::{Text, opaque};
 
-pub(crate) use font::{Align, baseline_around, text_width, wrap};
+pub(crate) use font::{baseline_around, text_width, wrap};
 pub(crate) use legend::{Entry, Legend, Swatch};
+pub(crate) use shape::Area;
+pub(crate) use text::{Align, TextStyle};
 pub(crate) use ticks::Ticks;
 pub(crate) use title::Title;
 
@@ -127,112 +133,6 @@ pub struct Drawing {
     height: u32,
     pixel_ratio: u32,
     shapes: Vec<Shape>,
-}
-
-/// Points of a line or of a polygon.
-type Points = Vec<(f64, f64)>;
-
-/// A part of a drawing.
-#[derive(Clone, Debug)]
-enum Shape {
-    /// A filled rectangle; one that is thinner than a format can draw gets its thinnest line.
-    Fill(Area, Rgb),
-    /// A line through points, each straight above, below or beside the one before.
-    Steps { points: Points, thickness: f64, color: Rgb },
-    /// A filled polygon.
-    Polygon(Points, Rgb),
-    /// A line of text.
-    Text(Text),
-}
-
-/// A line of text and where it goes.
-#[derive(Clone, Debug)]
-struct Text {
-    content: String,
-    x: f64,
-    baseline: f64,
-    style: TextStyle,
-}
-
-/// The whole units to which a format rounds.
-#[derive(Clone, Copy, Debug)]
-struct Grid {
-    /// Units in a CSS pixel.
-    scale: u32,
-}
-
-impl Grid {
-    fn unit(self, pixels: f64) -> i32 {
-        (pixels * f64::from(self.scale)).round() as i32
-    }
-
-    /// Points, of equal neighbours one.
-    fn points(self, points: &Points) -> Vec<(i32, i32)> {
-        let mut units: Vec<(i32, i32)> =
-            points.iter().map(|(x, y)| (self.unit(*x), self.unit(*y))).collect();
-        units.dedup();
-        units
-    }
-
-    /// Upper left and lower right corner, a unit apart at least.
-    fn corners(self, area: Area) -> ((i32, i32), (i32, i32)) {
-        let (left, top) = (self.unit(area.left), self.unit(area.top));
-        let right = self.unit(area.right()).max(left + 1);
-        ((left, top), (right, self.unit(area.bottom()).max(top + 1)))
-    }
-
-    fn thickness(self, pixels: f64) -> u32 {
-        self.unit(pixels).max(1).cast_unsigned()
-    }
-
-    /// Where the top of a line of text is.
-    fn top_of(self, text: &Text) -> (i32, i32) {
-        (self.unit(text.x), self.unit(text.baseline - font::RISE * text.style.size))
-    }
-}
-
-/// Size, place and colour of a text.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct TextStyle {
-    /// The em, in CSS pixels.
-    pub(crate) size: f64,
-    /// Which part of the text is at its x.
-    pub(crate) align: Align,
-    pub(crate) color: Rgb,
-}
-
-/// A rectangle, in CSS pixels from the upper left corner of the picture.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Area {
-    pub(crate) left: f64,
-    pub(crate) top: f64,
-    pub(crate) width: f64,
-    pub(crate) height: f64,
-}
-
-impl Area {
-    pub(crate) fn right(self) -> f64 {
-        self.left + self.width
-    }
-
-    pub(crate) fn bottom(self) -> f64 {
-        self.top + self.height
-    }
-
-    /// The horizontal line across the area whose middle is at `y`.
-    pub(crate) fn line_across(self, y: f64) -> Self {
-        Self { top: y - 0.5, height: 1.0, ..self }
-    }
-
-    /// The vertical line through the area whose middle is at `x`.
-    pub(crate) fn line_down(self, x: f64) -> Self {
-        Self { left: x - 0.5, width: 1.0, ..self }
-    }
-
-    /// The middle of the area, for text of a size: its x and its baseline.
-    pub(crate) fn middle(self, size: f64) -> (f64, f64) {
-        (self.left + self.width / 2.0, baseline_around(self.top + self.height / 2.0, size))
-    }
 }
 
 impl Drawing {
@@ -419,11 +319,6 @@ impl Drawing {
 /// A title's first line and the notes below it.
 fn title_and_notes(text: &str) -> (&str, &str) {
     text.split_once('\n').unwrap_or((text, ""))
-}
-
-/// A colour that covers what is below it.
-fn opaque(color: Rgb) -> BackendColor {
-    BackendColor { alpha: 1.0, rgb: (color.red, color.green, color.blue) }
 }
 
 /// A line of a colour.

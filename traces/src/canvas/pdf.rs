@@ -8,7 +8,8 @@ use pdf_writer::types::{CidFontType, FontFlags, SystemInfo, UnicodeCmap};
 use pdf_writer::{Content, Filter, Finish as _, Name, Pdf, Rect, Ref, Str, TextStr};
 
 use super::font::{self, RISE, text_width};
-use super::{Align, Grid, Shape, Text};
+use super::shape::{Grid, Shape};
+use super::text::{Align, Text};
 use crate::palette::Rgb;
 
 /// A point is 1/72 of an inch, a CSS pixel 1/96.

@@ -13,6 +13,7 @@
 mod collectives;
 #[cfg(feature = "cuda")]
 mod communicator;
+mod context;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod engine;
@@ -34,9 +35,10 @@ use traces::timeline::Stream;
 use super::error::{Cause, CommunicationError, RankFailure, Result, attempt, conclude};
 use super::rendezvous::{Channel, Connection, Shutdown};
 use super::traffic::Counters;
-use super::{ArraySpec, Communicator, Group, Tag};
+use super::{Communicator, Group, Tag};
 use crate::array::Array;
 use crate::lock::lock;
+use context::Context;
 use point_to_point::{Incoming, Outgoing};
 
 pub use engine::{Engine, LibraryCall, LibraryCommunicator, LibraryFunction, Membership, RunState};
@@ -58,43 +60,6 @@ pub struct NcclCommunicator<B: Backend> {
 
 type SharedIncoming<B> = Arc<Incoming<B>>;
 type SharedCommunicator<B> = Arc<Mutex<Box<dyn LibraryCommunicator<B>>>>;
-
-/// The means of a rank to reach others.
-struct Context<B: Backend> {
-    connection: Arc<Connection>,
-    engine: Arc<dyn Engine<B>>,
-    device: B::Device,
-}
-
-impl<B: Backend> Context<B> {
-    /// Joins the communicator of `ranks` on the library, which the first of them names to the others on a channel.
-    fn join(
-        &self,
-        ranks: &[u32],
-        channel: Channel,
-        stream: Option<Stream>,
-    ) -> Result<Box<dyn LibraryCommunicator<B>>> {
-        let position = ranks.iter().position(|rank| *rank == self.connection.rank());
-        let position = position.expect("a rank joins communicators of its own");
-        let id = if position == 0 {
-            let id = self.engine.new_id()?;
-            for other in &ranks[1..] {
-                self.connection.send(*other, channel, id.clone())?;
-            }
-            id
-        } else {
-            self.connection.receive(ranks[0], channel)?
-        };
-        let membership = Membership { position, ranks: ranks.to_vec(), stream };
-        let run = Arc::clone(&self.connection) as Arc<dyn RunState>;
-        self.engine.join(&id, membership, run)
-    }
-
-    /// An array without elements.
-    fn empty(&self, spec: &ArraySpec) -> Array<B> {
-        Array::zeros_of(&spec.shape, spec.element, &self.device)
-    }
-}
 
 /// Comparison of ranks' arrays before they are reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

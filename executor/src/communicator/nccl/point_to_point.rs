@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use burn::tensor::backend::Backend;
 
-use super::Context;
+use super::context::Context;
 use super::engine::{LibraryCall, LibraryCommunicator, LibraryFunction};
 use super::recorded_step::RecordedStep;
 use crate::array::Array;

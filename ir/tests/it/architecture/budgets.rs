@@ -1,0 +1,165 @@
+//! The size of the house. Budgets shrink freely; one grows only by a commit of its own, which says what capability the
+//! lines buy.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use super::{assert_none, code, members, mentions, read, root, sources, without_tests};
+
+/// Lines of source of each crate, without tests; scripts and styles of its pages count.
+const LINES: &[(&str, usize)] = &[
+    ("command-line", 833),
+    ("cost-models", 4_155),
+    ("executor", 36_852),
+    ("executor/stand-in", 9_347),
+    ("ir", 21_655),
+    ("models", 96),
+    ("planner", 12_763),
+    ("planner/core", 10_375),
+    ("planner/evidence", 5_206),
+    ("planner/tools", 14_634),
+    ("simulator", 3_328),
+    ("traces", 7_477),
+];
+
+/// How far lines may fall below a budget before it is to be lowered.
+const SLACK: usize = 200;
+
+/// Files of source that name a field of a layout or of the training.
+const FILES_THAT_NAME: &[(&str, usize)] = &[
+    ("expert_tensor_parallel", 40),
+    ("sequence_length", 64),
+    ("token_dispatcher", 24),
+    ("zero_shard", 33),
+];
+
+/// Names of public types that stand for several things, with the number of types that each names.
+const AMBIGUOUS: &[(&str, usize)] = &[
+    ("Action", 2),
+    ("AttentionShape", 2),
+    ("CalibrationError", 2),
+    ("Call", 2),
+    ("Choices", 2),
+    ("Comparison", 2),
+    ("Counts", 3),
+    ("Description", 2),
+    ("DeviceError", 2),
+    ("Distribution", 2),
+    ("Element", 4),
+    ("Exchange", 4),
+    ("Finding", 3),
+    ("Format", 2),
+    ("Given", 2),
+    ("Group", 2),
+    ("Holdings", 2),
+    ("Kernel", 3),
+    ("Kernels", 2),
+    ("Kind", 2),
+    ("Launch", 2),
+    ("Layout", 2),
+    ("Limits", 2),
+    ("Message", 2),
+    ("Op", 2),
+    ("Order", 2),
+    ("Part", 3),
+    ("Pass", 2),
+    ("PassTimes", 2),
+    ("Piece", 2),
+    ("Place", 2),
+    ("Plan", 2),
+    ("Precision", 2),
+    ("Predicted", 2),
+    ("Product", 2),
+    ("Program", 2),
+    ("RankReport", 2),
+    ("Reduction", 2),
+    ("Refusal", 2),
+    ("Replicas", 2),
+    ("Report", 3),
+    ("Request", 2),
+    ("Row", 2),
+    ("Run", 2),
+    ("Sample", 2),
+    ("Setting", 2),
+    ("Side", 2),
+    ("Sizes", 2),
+    ("Step", 3),
+    ("Training", 2),
+    ("Trial", 2),
+    ("Visibility", 2),
+    ("Work", 2),
+];
+
+#[test]
+fn crates_keep_within_their_budgets() {
+    let mut broken = Vec::new();
+    for member in members() {
+        let folder = format!("{member}/src");
+        let scripts = scripts(&folder).into_iter().map(|file| read(&file).lines().count());
+        let of_rust = |file: &String| without_tests(&read(file)).lines().count();
+        let lines = sources(&folder).iter().map(of_rust).chain(scripts).sum::<usize>();
+        let budget = LINES.iter().find(|(name, _)| *name == member).map_or(0, |(_, lines)| *lines);
+        if lines > budget {
+            broken.push(format!("{folder}: {lines} lines, but its budget is {budget}"));
+        } else if lines + SLACK < budget {
+            broken.push(format!("{folder}: {lines} lines: lower its budget of {budget}"));
+        }
+    }
+    assert_none(&broken);
+}
+
+#[test]
+fn fields_are_named_in_few_files() {
+    let files: Vec<String> =
+        members().iter().flat_map(|it| sources(&format!("{it}/src"))).collect();
+    let texts: Vec<String> = files.iter().map(|file| read(file)).collect();
+    let mut broken = Vec::new();
+    for (field, budget) in FILES_THAT_NAME {
+        let names = |text: &&String| code(text).iter().any(|(_, line)| mentions(line, field));
+        let count = texts.iter().filter(names).count();
+        if count > *budget {
+            broken.push(format!("`{field}` is named in {count} files, but its budget is {budget}"));
+        }
+    }
+    assert_none(&broken);
+}
+
+#[test]
+fn names_of_public_types_are_unambiguous() {
+    let mut types: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for file in members().iter().flat_map(|it| sources(&format!("{it}/src"))) {
+        for (line, text) in code(&read(&file)) {
+            let declared = ["pub struct ", "pub enum ", "pub trait ", "pub type "];
+            let Some(rest) = declared.iter().find_map(|it| text.strip_prefix(it)) else { continue };
+            let name = rest.split(|c: char| !c.is_alphanumeric()).next().unwrap_or(rest);
+            types.entry(name.to_owned()).or_default().push(format!("{file}:{line}"));
+        }
+    }
+    let mut broken = Vec::new();
+    for (name, places) in &types {
+        let allowed = AMBIGUOUS.iter().find(|(it, _)| it == name).map_or(1, |(_, count)| *count);
+        if places.len() > allowed {
+            broken.push(format!("`{name}` is {}", places.join(" and ")));
+        }
+    }
+    for (name, count) in AMBIGUOUS {
+        let now = types.get(*name).map_or(0, Vec::len);
+        if now < *count {
+            broken.push(format!("`{name}` is {now} types now: lower its count of {count}"));
+        }
+    }
+    assert_none(&broken);
+}
+
+/// Scripts, styles and templates of pages below `folder`.
+fn scripts(folder: &str) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(root().join(folder)) else { return Vec::new() };
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let paths = names.map(|name| format!("{folder}/{name}"));
+    let is_of_page = |path: &str| {
+        let extension = Path::new(path).extension().and_then(|it| it.to_str());
+        extension.is_some_and(|it| ["css", "html", "js"].contains(&it))
+    };
+    paths.flat_map(|path| if is_of_page(&path) { vec![path] } else { scripts(&path) }).collect()
+}

@@ -9,7 +9,7 @@ use ir::units::{Bytes, Seconds};
 use planner::names;
 use planner_core::answers::Difference;
 use planner_core::problem::Problem;
-use planner_core::search::{Found, Go, Request, evaluate};
+use planner_core::search::{EvaluatedPlan, Go, Request, evaluate};
 use serde::Serialize;
 
 use super::answer::Answer;
@@ -26,7 +26,7 @@ use command_line::said::{print, print_json};
 /// One of two that are compared.
 struct Side {
     problem: Problem,
-    found: Found,
+    found: EvaluatedPlan,
     /// What the framework cannot run of it.
     lacks: Vec<String>,
     model: String,
@@ -170,7 +170,11 @@ fn posed(args: &CompareArgs, text: &str) -> anyhow::Result<Side> {
 }
 
 /// The best of what a layout leaves open; where nothing fits, what misses by least.
-fn evaluated(text: &str, problem: &Problem, fixed: &PartialLayout) -> anyhow::Result<Found> {
+fn evaluated(
+    text: &str,
+    problem: &Problem,
+    fixed: &PartialLayout,
+) -> anyhow::Result<EvaluatedPlan> {
     let request = Request { fixed: *fixed, ..Request::default() };
     let (outcome, _) = evaluate(problem, &request, &mut |_| Go::On);
     let invalid = outcome.invalid;

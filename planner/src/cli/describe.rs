@@ -11,7 +11,7 @@ use planner::report::{Answered, Expectation};
 use planner_core::problem::Problem;
 use planner_core::search::space::Rejection;
 use planner_core::search::{
-    Chosen, Found, Outcome, RESOLUTION, StopReason, WithLessHeadroom, largest_headroom,
+    Chosen, EvaluatedPlan, Outcome, RESOLUTION, StopReason, WithLessHeadroom, largest_headroom,
     model_flops_utilization, utilization_with_every_pair,
 };
 
@@ -186,7 +186,7 @@ pub(crate) fn describe_adapters(adapters: &Adapters, trained: u64) -> String {
 
 /// A row of a table of plans.
 struct Row<'a> {
-    found: &'a Found,
+    found: &'a EvaluatedPlan,
     /// How likely it is the fastest, where it stands among others.
     likelihood: Option<f64>,
     /// Whether it stands apart from those that are ranked.
@@ -198,12 +198,12 @@ impl<'a> Row<'a> {
         Self { found: &chosen.found, likelihood: Some(chosen.likelihood), is_apart: false }
     }
 
-    const fn named(found: &'a Found) -> Self {
+    const fn named(found: &'a EvaluatedPlan) -> Self {
         Self { found, likelihood: None, is_apart: false }
     }
 
     /// A plan that fits with less headroom alone.
-    const fn apart(found: &'a Found) -> Self {
+    const fn apart(found: &'a EvaluatedPlan) -> Self {
         Self { found, likelihood: None, is_apart: true }
     }
 }
@@ -371,7 +371,7 @@ fn describe_gap(outcome: &Outcome) -> String {
 /// Where the best plan's time goes, in a line.
 fn describe_best(
     problem: &Problem,
-    best: &Found,
+    best: &EvaluatedPlan,
     headroom: Bytes,
     less: Option<&WithLessHeadroom>,
 ) -> String {
@@ -401,7 +401,7 @@ fn describe_best(
 /// What stays free of a GPU's memory, and what less of it would gain.
 fn describe_headroom(
     problem: &Problem,
-    best: &Found,
+    best: &EvaluatedPlan,
     headroom: Bytes,
     less: Option<&WithLessHeadroom>,
 ) -> String {
@@ -426,7 +426,7 @@ fn describe_headroom(
 }
 
 /// What MFU counts, where a mask leaves something to say.
-fn describe_utilization(problem: &Problem, found: &Found) -> String {
+fn describe_utilization(problem: &Problem, found: &EvaluatedPlan) -> String {
     let time = found.evaluation.step_time;
     let with_every_pair = utilization_with_every_pair(problem, time);
     if with_every_pair <= model_flops_utilization(problem, time) {
@@ -441,7 +441,7 @@ fn describe_utilization(problem: &Problem, found: &Found) -> String {
 }
 
 /// What of a plan lies on hosts, on a line of its own.
-fn describe_host(problem: &Problem, found: &Found) -> String {
+fn describe_host(problem: &Problem, found: &EvaluatedPlan) -> String {
     let Some(host) = problem.hardware.host.filter(|_| found.layout.offload.is_some()) else {
         return String::new();
     };
@@ -454,7 +454,12 @@ fn describe_host(problem: &Problem, found: &Found) -> String {
 
 /// What a named layout loses against the best that leaves the headroom in force, and on what; without one where the named
 /// layout leaves less.
-fn describe_loss(best: &Found, by: &str, named: &Found, headroom: Option<Bytes>) -> String {
+fn describe_loss(
+    best: &EvaluatedPlan,
+    by: &str,
+    named: &EvaluatedPlan,
+    headroom: Option<Bytes>,
+) -> String {
     let (best_time, time) = (best.evaluation.step_time, named.evaluation.step_time);
     if time <= best_time {
         let that = if headroom.is_some() { "" } else { " that leaves as much free" };

@@ -7,7 +7,7 @@ use indicatif::HumanCount;
 use planner::report::Answered;
 use planner::report::page::{Heading, Names, PagePlan, page};
 use planner_core::problem::Problem;
-use planner_core::search::{Chosen, Found, WithLessHeadroom, chosen};
+use planner_core::search::{Chosen, EvaluatedPlan, WithLessHeadroom, chosen};
 
 use super::answer::Answer;
 use super::files::read_plan;
@@ -43,9 +43,9 @@ pub(crate) fn report(args: &ReportArgs) -> anyhow::Result<Answer> {
     let checked = read_plan(&args.plan)?;
     let (plan, problem) = (&checked.plan, &checked.problem);
     let best = std::iter::once(checked.found.clone());
-    let all: Vec<Found> = best.chain(checked.runners_up.iter().cloned()).collect();
+    let all: Vec<EvaluatedPlan> = best.chain(checked.runners_up.iter().cloned()).collect();
     let judged = chosen(problem, &all, all.len());
-    let likelihood = |found: &Found| {
+    let likelihood = |found: &EvaluatedPlan| {
         let judged = judged.iter().find(|it| it.found.layout == found.layout)?;
         Some(judged.likelihood).filter(|_| all.len() > 1)
     };

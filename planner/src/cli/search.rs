@@ -14,7 +14,7 @@ use planner_core::answers::{cheapest_number_of_gpus, least_memory};
 use planner_core::plan::{self, sha256};
 use planner_core::problem::{Choices, Problem};
 use planner_core::search::{
-    Found, LOOKED_AT, Outcome, Progress, RESOLUTION, Request, StopReason, chosen,
+    EvaluatedPlan, LOOKED_AT, Outcome, Progress, RESOLUTION, Request, StopReason, chosen,
     evaluate as evaluate_layouts, least_gpus, search as search_layouts, tokens_per_second_per_gpu,
 };
 use serde::Serialize;
@@ -147,7 +147,7 @@ fn answer(
     let page = args.output.as_ref().filter(|path| report::is_page(path));
     let plan = args.output.as_ref().filter(|_| page.is_none());
     if let [best, runners_up @ ..] = shown.as_slice() {
-        let runners_up: Vec<Found> = runners_up.iter().map(|it| it.found.clone()).collect();
+        let runners_up: Vec<EvaluatedPlan> = runners_up.iter().map(|it| it.found.clone()).collect();
         let made = make_plan(&input, args, &best.found, &runners_up);
         if !args.quiet {
             warn_of_tools(&input, &made);
@@ -197,7 +197,7 @@ fn more_gpus(input: &Input, request: &Request, limit: &Limit) -> anyhow::Result<
 fn tell_of_better_batch(
     input: &Input,
     request: &Request,
-    best: &Found,
+    best: &EvaluatedPlan,
     limit: &Limit,
 ) -> anyhow::Result<()> {
     let Input { problem, choices, .. } = input;
@@ -206,7 +206,7 @@ fn tell_of_better_batch(
     if choices.global_batch_size.is_none() || batch < gpus || batch.is_multiple_of(gpus) {
         return Ok(());
     }
-    let rate = |problem: &Problem, found: &Found| {
+    let rate = |problem: &Problem, found: &EvaluatedPlan| {
         tokens_per_second_per_gpu(problem, found.evaluation.step_time)
     };
     let own = rate(problem, best);
@@ -292,7 +292,7 @@ fn narrow(
 }
 
 /// The best plan where nothing is decided, to hold a named layout against.
-fn best_of_all(problem: &Problem, limit: &Limit) -> Option<Found> {
+fn best_of_all(problem: &Problem, limit: &Limit) -> Option<EvaluatedPlan> {
     let request = Request { closest: false, ..Request::default() };
     search_layouts(problem, &request, &mut |_| limit.go()).plans.into_iter().next()
 }
@@ -342,7 +342,12 @@ fn observed_search(
 }
 
 /// What goes into a plan file.
-fn make_plan(input: &Input, args: &ProblemArgs, best: &Found, runners_up: &[Found]) -> Plan {
+fn make_plan(
+    input: &Input,
+    args: &ProblemArgs,
+    best: &EvaluatedPlan,
+    runners_up: &[EvaluatedPlan],
+) -> Plan {
     let description = serde_json::from_str(&input.file.text).unwrap_or_default();
     let model = PlannedModel {
         name: input.file.model.name.clone(),

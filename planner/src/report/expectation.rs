@@ -7,7 +7,7 @@ use ir::units::{Bytes, Seconds};
 use serde::Serialize;
 
 use planner_core::problem::Problem;
-use planner_core::search::Found;
+use planner_core::search::EvaluatedPlan;
 use planner_core::step::ShapeKey;
 
 /// What measured steps say of a predicted one.
@@ -52,7 +52,7 @@ pub struct ExpectedMemory {
 }
 
 impl ExpectedMemory {
-    fn of(problem: &Problem, found: &Found) -> Self {
+    fn of(problem: &Problem, found: &EvaluatedPlan) -> Self {
         let (evidence, Spread { sources, rows, low, high, .. }) =
             Spread::shipped(SpreadOf::PeakMemoryBytes, &problem.hardware);
         let peak = found.evaluation.memory.total().as_f64();
@@ -68,7 +68,7 @@ impl ExpectedMemory {
 
 impl Expectation {
     /// That of a plan.
-    pub fn of(problem: &Problem, found: &Found) -> Self {
+    pub fn of(problem: &Problem, found: &EvaluatedPlan) -> Self {
         let (evidence, Spread { sources, rows, low, high, .. }) =
             Spread::shipped(SpreadOf::StepTimeSeconds, &problem.hardware);
         let step = found.evaluation.step_time.get();
@@ -127,7 +127,7 @@ const fn known(evidence: Evidence) -> &'static str {
 }
 
 /// Shares of the time of all blocks by what it rests on, in the order of [`Basis::ALL`].
-fn bases(problem: &Problem, found: &Found) -> [f64; 3] {
+fn bases(problem: &Problem, found: &EvaluatedPlan) -> [f64; 3] {
     let key = ShapeKey::of(&found.layout);
     let counts = problem.graph.class_counts();
     let mut times = [0.0; 3];

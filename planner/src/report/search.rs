@@ -12,7 +12,9 @@ use serde::Serialize;
 use super::expectation::Expectation;
 use planner_core::problem::Problem;
 use planner_core::search::space::Rejection;
-use planner_core::search::{Chosen, Found, Outcome, StopReason, utilization_with_every_pair};
+use planner_core::search::{
+    Chosen, EvaluatedPlan, Outcome, StopReason, utilization_with_every_pair,
+};
 
 /// What came of a search or an evaluation.
 #[derive(Debug)]
@@ -28,7 +30,7 @@ pub struct Answered {
     /// Whether the user named the layout.
     pub named: bool,
     /// For a named layout, the best one.
-    pub best: Option<Found>,
+    pub best: Option<EvaluatedPlan>,
     /// What of a named layout the framework cannot run.
     pub lacks: Vec<String>,
     /// What of a GPU's memory is to stay free.
@@ -138,7 +140,7 @@ impl SearchReport {
     pub fn new(problem: &Problem, model: &Model, cluster: &str, answer: &Answered) -> Self {
         let Answered { outcome, shown, elapsed, least_gpus, named, best, lacks, headroom } = answer;
         let memory = problem.room;
-        let report = |found: &Found| PlanReport::new(problem, found, *headroom);
+        let report = |found: &EvaluatedPlan| PlanReport::new(problem, found, *headroom);
         let mut plans: Vec<PlanReport> =
             shown.iter().map(|chosen| PlanReport::chosen(problem, chosen, *headroom)).collect();
         if *named && plans.is_empty() {
@@ -200,7 +202,7 @@ impl PlanReport {
         }
     }
 
-    fn new(problem: &Problem, found: &Found, headroom: Bytes) -> Self {
+    fn new(problem: &Problem, found: &EvaluatedPlan, headroom: Bytes) -> Self {
         let prediction = found.prediction(problem);
         let left = problem.clone().with_headroom(headroom);
         Self {

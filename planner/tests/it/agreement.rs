@@ -6,7 +6,9 @@ use ir::graph::ContextParallelKind;
 use ir::layout::{Layout, LayoutSpec, Offload, PartialLayout, ZeroStage};
 use ir::schedule::ScheduleKind;
 use planner_core::problem::{Problem, StageRule};
-use planner_core::search::{Found, Go, LOOKED_AT, RESOLUTION, Request, chosen, evaluate, search};
+use planner_core::search::{
+    EvaluatedPlan, Go, LOOKED_AT, RESOLUTION, Request, chosen, evaluate, search,
+};
 use planner_tools::interchange::named;
 use proptest::prelude::*;
 use serde_json::Value;
@@ -22,7 +24,7 @@ fn posed(setup: &Setup) -> Problem {
     problem.with_headroom(headroom)
 }
 
-fn best(problem: &Problem) -> Option<Found> {
+fn best(problem: &Problem) -> Option<EvaluatedPlan> {
     let request = Request { closest: false, ..Request::default() };
     search(problem, &request, &mut |_| Go::On).plans.into_iter().next()
 }

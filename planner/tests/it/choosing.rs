@@ -4,7 +4,7 @@ use cost_models::frameworks;
 use ir::framework::{Features, Framework, JobFacts};
 use ir::layout::{Layout, LayoutSpec, MeshAxis, PartialLayout, ZeroStage};
 use ir::model::GraphOptions;
-use planner_core::search::{Found, Go, RESOLUTION, Request, chosen, search};
+use planner_core::search::{EvaluatedPlan, Go, RESOLUTION, Request, chosen, search};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -43,7 +43,7 @@ pub(crate) fn named(layout: &Layout) -> PartialLayout {
     }
 }
 
-fn plans(setup: &Setup, request: &Request) -> Vec<Found> {
+fn plans(setup: &Setup, request: &Request) -> Vec<EvaluatedPlan> {
     search(&setup.problem(), request, &mut |_| Go::On).plans
 }
 
@@ -140,7 +140,7 @@ proptest! {
                 each.extend(plans(&setup, &request(fixed)));
             }
         }
-        let time = |found: &Found| found.evaluation.step_time;
+        let time = |found: &EvaluatedPlan| found.evaluation.step_time;
         let least = each.iter().map(time).min_by(|a, b| a.get().total_cmp(&b.get()));
         prop_assert_eq!(best.as_ref().map(time), least);
     }

@@ -15,7 +15,7 @@ use ir::units::{Bytes, Nanos};
 use planner::report::SimulationReport;
 use planner_core::plan::{self, CheckedPlan, sha256};
 use planner_core::problem::Problem;
-use planner_core::search::{Found, Go, Request, search, simulated};
+use planner_core::search::{EvaluatedPlan, Go, Request, search, simulated};
 use planner_core::step::Simulated;
 use serde_json::{Value, json};
 use traces::timeline::{Activity, Event};
@@ -65,7 +65,7 @@ fn fixed(schedule: ScheduleKind, zero_stage: ZeroStage) -> PartialLayout {
     }
 }
 
-fn best(problem: &Problem, fixed: &PartialLayout) -> Found {
+fn best(problem: &Problem, fixed: &PartialLayout) -> EvaluatedPlan {
     let request = Request { fixed: *fixed, ..Request::default() };
     let outcome = search(problem, &request, &mut |_| Go::On);
     let best = outcome.plans.into_iter().next();
@@ -73,7 +73,7 @@ fn best(problem: &Problem, fixed: &PartialLayout) -> Found {
 }
 
 /// The plan's text, as a search would write it.
-fn written(setup: &Setup, problem: &Problem, found: &Found) -> Value {
+fn written(setup: &Setup, problem: &Problem, found: &EvaluatedPlan) -> Value {
     let model = PlannedModel {
         name: "model".to_owned(),
         description: setup.model.clone(),

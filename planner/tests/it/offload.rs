@@ -2,7 +2,7 @@
 
 use ir::layout::{Offload, PartialLayout, ZeroStage};
 use planner_core::problem::Problem;
-use planner_core::search::{Found, Go, Request, search, simulated};
+use planner_core::search::{EvaluatedPlan, Go, Request, search, simulated};
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::Value;
@@ -13,7 +13,7 @@ use crate::checks::{check_found, check_timeline};
 use crate::cli::planner;
 use crate::random::{Setup, drawn, named_schedules, requests, setups};
 
-fn plans(problem: &Problem, request: &Request) -> Vec<Found> {
+fn plans(problem: &Problem, request: &Request) -> Vec<EvaluatedPlan> {
     search(problem, request, &mut |_| Go::On).plans
 }
 

@@ -5,7 +5,7 @@ use planner_core::answers::{
     Difference, TermDifference, WhyNot, front, least_memory, sensitivities, why_not,
 };
 use planner_core::problem::Problem;
-use planner_core::search::{Found, Go, Request, search, simulated};
+use planner_core::search::{EvaluatedPlan, Go, Request, search, simulated};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ use crate::random::{drawn, requests, setups};
 
 const SMALL: [&str; 4] = ["models/llama-3.1-8b", "--gpus", "8", "--quiet"];
 
-fn best(problem: &Problem, request: &Request) -> Option<Found> {
+fn best(problem: &Problem, request: &Request) -> Option<EvaluatedPlan> {
     let request = Request { top: 1, closest: false, ..*request };
     search(problem, &request, &mut |_| Go::On).plans.into_iter().next()
 }

@@ -4,7 +4,7 @@ use ir::graph::Recompute;
 use ir::layout::{Layout, LayoutSpec, PartialLayout};
 use ir::units::Bytes;
 use planner_core::problem::Problem;
-use planner_core::search::{Found, Go, Request, search, simulated};
+use planner_core::search::{EvaluatedPlan, Go, Request, search, simulated};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -13,12 +13,12 @@ use crate::checks::{check_found, check_timeline};
 use crate::cli::planner;
 use crate::random::{Setup, drawn, named_schedules, requests, setups};
 
-fn plans(problem: &Problem, request: &Request) -> Vec<Found> {
+fn plans(problem: &Problem, request: &Request) -> Vec<EvaluatedPlan> {
     search(problem, request, &mut |_| Go::On).plans
 }
 
 /// The same layout and stages under another policy.
-fn under(problem: &Problem, found: &Found, recompute: Recompute) -> Found {
+fn under(problem: &Problem, found: &EvaluatedPlan, recompute: Recompute) -> EvaluatedPlan {
     let spec = LayoutSpec { recompute, ..*found.layout };
     let layout = Layout::new(spec, &problem.limits).unwrap();
     simulated(problem, layout, &found.stage_ends).0
@@ -37,7 +37,7 @@ fn recomputing(setup: &Setup, recompute: Recompute) -> Problem {
     Problem::new(graph, setup.training, &setup.cluster, framework, setup.num_gpus).unwrap()
 }
 
-fn check(problem: &Problem, request: &Request) -> Result<Vec<Found>, TestCaseError> {
+fn check(problem: &Problem, request: &Request) -> Result<Vec<EvaluatedPlan>, TestCaseError> {
     let pruned = plans(problem, request);
     let all = plans(problem, &Request { exhaustive: true, ..*request });
     prop_assert_eq!(&pruned, &all);
@@ -51,7 +51,7 @@ fn check(problem: &Problem, request: &Request) -> Result<Vec<Found>, TestCaseErr
 /// Whether one takes no longer than another that does more: but for three hundredths, as where messages and transfers
 /// wait for each other, passes that take longer may let them meet less (Graham 1969, *Bounds on Multiprocessing
 /// Timing Anomalies*).
-fn is_no_longer(one: &Found, other: &Found) -> bool {
+fn is_no_longer(one: &EvaluatedPlan, other: &EvaluatedPlan) -> bool {
     one.evaluation.step_time.get() <= 1.03 * other.evaluation.step_time.get()
 }
 
@@ -98,7 +98,7 @@ proptest! {
         for found in plans(&problem, &with_recompute(&request, Recompute::None)) {
             let most = problem.graph.num_blocks() as u32;
             let counts = (1..=most).map(Recompute::FirstLayers);
-            let all: Vec<Found> = std::iter::once(Recompute::None)
+            let all: Vec<EvaluatedPlan> = std::iter::once(Recompute::None)
                 .chain(counts)
                 .map(|policy| under(&problem, &found, policy))
                 .collect();

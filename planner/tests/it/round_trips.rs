@@ -12,7 +12,7 @@ use ir::plan::{Plan, PlannedModel, Provenance};
 use ir::replication::DataParallelMethod;
 use planner_core::plan::{self, CheckedPlan};
 use planner_core::problem::{Choices, Problem, with_usual_modules};
-use planner_core::search::{Found, Go, LOOKED_AT, Request, chosen, search};
+use planner_core::search::{EvaluatedPlan, Go, LOOKED_AT, Request, chosen, search};
 use planner_tools::interchange::{
     Export, ExportError, Import, Job, Launcher, Stated, Target, Wanted, export, import, job,
     named_files,
@@ -30,7 +30,7 @@ fn checked(
     cluster: &Cluster,
     model: &Model,
     text: &str,
-    found: &Found,
+    found: &EvaluatedPlan,
 ) -> CheckedPlan {
     let planned = PlannedModel {
         name: model.name.clone(),

@@ -1,4 +1,4 @@
-//! What one plan takes longer than another, term by term, and what of the layouts that comes from.
+//! The difference of two plans in time and memory, term by term, and the parts of the layouts that cause it.
 
 use ir::graph::ExpertOverlap;
 use ir::layout::LayoutSpec;
@@ -7,20 +7,20 @@ use ir::units::Bytes;
 use serde::Serialize;
 
 use crate::problem::Problem;
-use crate::search::{Found, is_tie, likelihood_first_is_faster};
+use crate::search::{EvaluatedPlan, is_tie, likelihood_first_is_faster};
 
-/// What a second plan takes beyond a first.
+/// Difference in time and memory of a second plan from a first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
     /// Seconds of a step beyond the first's; below zero where it is faster.
     pub step_time_seconds: f64,
-    /// The same as a share of the first's.
+    /// That difference as a share of the first's time.
     pub share: f64,
-    /// How likely it is that the first is faster, in draws of what the stack may be.
+    /// Probability that the first is faster, by the ensemble.
     pub likelihood_first_is_faster: f64,
-    /// Where that comes from, the largest difference first.
+    /// Terms of the step time, the largest difference first.
     pub terms: Vec<TermDifference>,
-    /// What each needs on its fullest rank; of lines that one of them has.
+    /// Memory of the fullest ranks, by line that either has.
     pub memory: Vec<MemoryDifference>,
 }
 
@@ -29,14 +29,14 @@ pub struct Difference {
 pub struct TermDifference {
     /// Which.
     pub term: &'static str,
-    /// What each spends on it.
+    /// Seconds that each spends on it.
     pub seconds: [f64; 2],
-    /// What of each layout it depends on, in words.
+    /// Parts of each layout that it depends on, in words.
     pub because: [String; 2],
 }
 
 impl TermDifference {
-    /// What the second spends beyond the first.
+    /// Seconds that the second spends beyond the first.
     pub fn more(&self) -> f64 {
         self.seconds[1] - self.seconds[0]
     }
@@ -47,13 +47,13 @@ impl TermDifference {
 pub struct MemoryDifference {
     /// Which.
     pub line: &'static str,
-    /// What each has of it.
+    /// Bytes that each has of it.
     pub bytes: [Bytes; 2],
 }
 
 impl Difference {
     /// The second of two plans beside the first; each with its problem, which need not be the same.
-    pub fn of(first: (&Problem, &Found), second: (&Problem, &Found)) -> Self {
+    pub fn of(first: (&Problem, &EvaluatedPlan), second: (&Problem, &EvaluatedPlan)) -> Self {
         let both = [first, second];
         let times = both.map(|(_, found)| found.evaluation.step_time);
         let [one, other] = both.map(|(_, found)| found.evaluation.breakdown.parts());
@@ -83,7 +83,7 @@ impl Difference {
         }
     }
 
-    /// Whether the model cannot tell the two apart.
+    /// True if the model cannot tell the two apart.
     pub fn is_tie(&self) -> bool {
         is_tie(self.share, self.likelihood_first_is_faster)
     }
@@ -100,7 +100,7 @@ impl Difference {
     }
 }
 
-/// What of a layout a term of its step depends on.
+/// Parts of a layout that a term of its step depends on.
 pub fn depends_on(term: &str, problem: &Problem, layout: &LayoutSpec) -> String {
     let LayoutSpec { tensor_parallel, context_parallel, pipeline_parallel, .. } = *layout;
     let LayoutSpec { data_parallel, expert_parallel, .. } = *layout;

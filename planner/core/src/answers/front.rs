@@ -5,7 +5,7 @@ use ir::units::Bytes;
 use serde::Serialize;
 
 use crate::problem::{Problem, ProblemError};
-use crate::search::{Found, Go, Request, StopReason, search};
+use crate::search::{EvaluatedPlan, Go, Request, StopReason, search};
 
 /// A plan than which none is better in time, in memory and in GPUs at once.
 #[derive(Clone, Debug, Serialize)]
@@ -20,14 +20,14 @@ pub struct FrontPoint {
     pub gpu_seconds: f64,
     /// The plan.
     #[serde(skip)]
-    pub found: Found,
-    /// What it is a plan for.
+    pub found: EvaluatedPlan,
+    /// The problem that it is a plan for.
     #[serde(skip)]
     pub problem: Problem,
 }
 
 impl FrontPoint {
-    fn new(problem: Problem, found: Found) -> Self {
+    fn new(problem: Problem, found: EvaluatedPlan) -> Self {
         let (num_gpus, time) = (problem.limits.num_gpus, found.evaluation.step_time.get());
         Self {
             num_gpus,
@@ -43,10 +43,10 @@ impl FrontPoint {
 /// Plans than which less memory is tried, from one to the next: so much less of it.
 const LESS: f64 = 0.9;
 
-/// How often the number of GPUs is halved at most.
+/// The most halvings of the number of GPUs.
 const HALVINGS: u32 = 6;
 
-/// So many GPUs, half of them and so on, as long as there is a half.
+/// A number of GPUs, half of it and so on, as long as there is a half.
 fn halves(num_gpus: u32) -> impl Iterator<Item = u32> {
     (0..=HALVINGS.min(num_gpus.trailing_zeros())).map(move |halving| num_gpus >> halving)
 }

@@ -1,18 +1,18 @@
-//! How long a sequence may be, and how large a batch should be.
+//! The longest sequence that fits, and the batch above which little is gained.
 
 use ir::plan::Training;
 use serde::Serialize;
 
 use crate::problem::{LARGEST_BATCH, LONGEST_SEQUENCE, Problem, ProblemError};
-use crate::search::{Found, Go, Request, StopReason, search, tokens_per_second_per_gpu};
+use crate::search::{EvaluatedPlan, Go, Request, StopReason, search, tokens_per_second_per_gpu};
 
-/// What stands between two lengths that are told apart: an eighth of the shorter.
+/// Resolution of lengths: an eighth of the shorter.
 const PARTS_OF_A_DOUBLING: u64 = 8;
 
 /// The shortest sequence that is tried.
 const SHORTEST_SEQUENCE: u64 = 256;
 
-/// How many doublings of the batch are tried.
+/// Number of doublings of the batch that are tried.
 const DOUBLINGS: u32 = 14;
 
 /// The problem with the longest sequence for which a plan is found to fit, to an eighth; a step has as many tokens as
@@ -60,7 +60,7 @@ pub fn longest_sequence(
     Ok(Some(best))
 }
 
-/// Whether some plan fits.
+/// True if any plan fits.
 fn fits(problem: &Problem, request: &Request, go: &mut (dyn FnMut() -> Go + Send)) -> bool {
     let request = Request { top: 1, closest: false, ..*request };
     let outcome = search(problem, &request, &mut |progress| match progress.best {
@@ -70,7 +70,7 @@ fn fits(problem: &Problem, request: &Request, go: &mut (dyn FnMut() -> Go + Send
     !outcome.plans.is_empty()
 }
 
-/// What the best plan of a batch reaches.
+/// The best plan of a batch, and its speed.
 #[derive(Clone, Debug, Serialize)]
 pub struct BatchPoint {
     /// Sequences of a step.
@@ -81,7 +81,7 @@ pub struct BatchPoint {
     pub tokens_per_second_per_gpu: f64,
     /// The plan.
     #[serde(skip)]
-    pub found: Found,
+    pub found: EvaluatedPlan,
 }
 
 /// The best plans of ever larger batches, each twice the one before, until twice as many sequences gain nothing that
@@ -129,5 +129,5 @@ pub fn batches(
     Ok(points)
 }
 
-/// What twice the batch must gain, so that twice as much again is tried.
+/// Gain of a doubled batch below which no larger one is tried.
 const LITTLE: f64 = 0.005;

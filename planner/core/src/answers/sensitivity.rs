@@ -1,34 +1,34 @@
-//! Which constant of the model, off by how much, would change the choice.
+//! Sensitivity of the choice to the constants of the model.
 
 use cost_models::Hardware;
 use ir::layout::LayoutSpec;
 use serde::Serialize;
 
 use crate::problem::Problem;
-use crate::search::{Found, Go, RESOLUTION, Request, StopReason, search, simulated};
+use crate::search::{EvaluatedPlan, Go, RESOLUTION, Request, StopReason, search, simulated};
 
-/// What a plan would lose if a constant were off.
+/// Loss of a plan if a constant were off.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sensitivity {
-    /// What takes another time, or room, than the model says.
+    /// The constant: a time or a size that is other than the model says.
     pub constant: &'static str,
-    /// So many times as much.
+    /// The factor by which it is off.
     pub factor: f64,
     /// By what share the plan would be slower than the best; at that factor, the smallest of those tried at which
     /// that can be told, or the largest.
     pub loses: f64,
-    /// Whether it can be told.
+    /// True if the loss can be told from none.
     pub changes: bool,
-    /// Whether the plan would not fit.
+    /// True if the plan would not fit.
     pub is_too_large: bool,
-    /// What would be best.
+    /// The layout that would be best.
     pub best: LayoutSpec,
 }
 
-/// What a constant is, and how it is made so many times as large.
+/// A constant in words, and the function that scales it.
 type Constant = (&'static str, fn(&mut Hardware, f64));
 
-/// What the choice may turn on.
+/// Constants that the choice may depend on.
 const CONSTANTS: [Constant; 7] = [
     ("time of matrix products", |it, factor| {
         it.device.training.matmul /= factor;
@@ -52,14 +52,14 @@ const CONSTANTS: [Constant; 7] = [
     ("memory of activations", |it, factor| it.framework.memory.saved *= factor),
 ];
 
-/// How far off a constant may be, each way, the nearest first.
+/// Factors by which a constant is varied each way, the nearest first.
 const FACTORS: [f64; 4] = [1.1, 1.25, 1.5, 2.0];
 
-/// What `plan` would lose if each constant were larger, and if it were smaller.
+/// Losses of `plan` if each constant were larger, and if it were smaller.
 pub fn sensitivities(
     problem: &Problem,
     request: &Request,
-    plan: &Found,
+    plan: &EvaluatedPlan,
     go: &mut (dyn FnMut() -> Go + Send),
 ) -> Vec<Sensitivity> {
     let mut all = Vec::new();

@@ -1,8 +1,8 @@
-//! What training on so many tokens takes: days, money, energy, and what failures cost of them.
+//! Training on a number of tokens: days, money, energy, and the cost of failures.
 
 use serde::Serialize;
 
-/// What goes wrong, and what is done about it.
+/// Failures, and checkpoints against them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Failures {
     /// Hours that a GPU and its share of the rest run until they interrupt the training, in the mean.
@@ -36,7 +36,7 @@ impl Failures {
     pub const NODE_WRITES: f64 = 1e9;
 }
 
-/// What a GPU costs.
+/// The price of a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Prices {
     /// For an hour of a GPU, in whatever currency.
@@ -45,7 +45,7 @@ pub struct Prices {
     pub watts: Option<f64>,
 }
 
-/// What a run of training takes.
+/// Time, money and energy of a run of training.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TrainingRun {
     /// Tokens, or samples.
@@ -64,10 +64,10 @@ pub struct TrainingRun {
     pub hours_between_failures: f64,
     /// Hours of GPUs.
     pub gpu_hours: f64,
-    /// What these cost, where a price was given.
+    /// Their price, if one was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<f64>,
-    /// What GPUs draw at most, in megawatt hours, where their power is known.
+    /// The most energy that GPUs draw, in megawatt hours, if their power is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub megawatt_hours: Option<f64>,
 }

@@ -5,24 +5,24 @@ use ir::units::Bytes;
 
 use super::difference::Difference;
 use crate::problem::Problem;
-use crate::search::{Found, Go, Request, StopReason, WithLessHeadroom, evaluate};
+use crate::search::{EvaluatedPlan, Go, Request, StopReason, WithLessHeadroom, evaluate};
 
 /// Why a plan does without what was asked about.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WhyNot {
-    /// It does not: the plan has it.
+    /// Nothing: the plan has it.
     Chosen,
     /// The framework cannot run it, for lack of these.
     Lacking(Vec<String>),
     /// No layout of so many GPUs has it.
     Impossible(String),
     /// Every layout that has it needs too much memory: the one that needs least, and how much that is too much.
-    TooLarge(Box<Found>, Bytes),
+    TooLarge(Box<EvaluatedPlan>, Bytes),
     /// The best that has it is slower, or is to be told apart from the plan by nothing.
-    Slower(Box<Found>, Box<Difference>),
+    Slower(Box<EvaluatedPlan>, Box<Difference>),
     /// The best that has it leaves less of a GPU's memory free than is in force, and is not slower by more than the best that
     /// leaves as much, if any does.
-    LessHeadroom(Box<WithLessHeadroom>, Box<Difference>, Option<Box<Found>>),
+    LessHeadroom(Box<WithLessHeadroom>, Box<Difference>, Option<Box<EvaluatedPlan>>),
     /// The time was over before an answer was found.
     Unknown,
 }
@@ -31,7 +31,7 @@ pub enum WhyNot {
 pub fn why_not(
     problem: &Problem,
     request: &Request,
-    plan: &Found,
+    plan: &EvaluatedPlan,
     asked: &PartialLayout,
     go: &mut (dyn FnMut() -> Go + Send),
 ) -> WhyNot {

@@ -2,15 +2,15 @@
 
 mod even;
 mod filled;
-mod folded;
+mod mirrored;
 
 use ir::units::Nanos;
 
 pub use even::evened;
 pub use filled::filled;
-pub use folded::folded;
+pub use mirrored::mirrored;
 
-/// Where each of `num_stages` stages ends, so that the slowest is as fast as can be, of stages `s` of
+/// Ends of `num_stages` stages, so that the slowest is as fast as can be, of stages `s` of
 /// which `fits(s, start, end)` says that they can hold blocks `start` to `end`.
 ///
 /// The time that the slowest need not exceed is found by bisection, in whole nanoseconds: within a limit
@@ -83,7 +83,7 @@ fn fastest(
     Some(best)
 }
 
-/// As [`partition`] where every stage can hold everything.
+/// [`partition`] for stages that can each hold everything.
 pub fn balanced(prefix: &[Nanos], num_stages: usize) -> Option<Vec<usize>> {
     partition(prefix, num_stages, |_, _, _| true)
 }
@@ -128,7 +128,7 @@ fn within(
     if start == num_blocks { Ok(ends) } else { Err(next) }
 }
 
-/// How far stages reach at most, each of which takes no longer than `limit`.
+/// The furthest ends of stages, each of which takes no longer than `limit`.
 fn furthest(
     prefix: &[Nanos],
     num_stages: usize,

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use ir::units::Nanos;
 
-use super::{balanced, evened, folded, partition, slowest};
+use super::{balanced, evened, mirrored, partition, slowest};
 
 fn prefix_sums(times: &[u32]) -> Vec<Nanos> {
     let sums = times.iter().scan(Nanos::ZERO, |sum, time| {
@@ -152,16 +152,16 @@ fn best_of_pairs(prefix: &[Nanos], num_stages: usize) -> Option<(Nanos, Nanos)> 
 proptest! {
     /// Any blocks: a whole assignment, between the best and the one that looks at stages alone.
     #[test]
-    fn folded_chains_are_cut_well(
+    fn mirrored_chains_are_cut_well(
         times in prop::collection::vec(0u32..30, 1..12), num_pairs in 1usize..4,
     ) {
         let num_stages = 2 * num_pairs;
         let prefix = prefix_sums(&times);
         let Some((least, _)) = best_of_pairs(&prefix, num_stages) else {
-            prop_assert_eq!(folded(&prefix, num_stages), None);
+            prop_assert_eq!(mirrored(&prefix, num_stages), None);
             return Ok(());
         };
-        let ends = folded(&prefix, num_stages).unwrap();
+        let ends = mirrored(&prefix, num_stages).unwrap();
         prop_assert_eq!(ends.len(), num_stages);
         prop_assert!(ends.is_sorted_by(|a, b| a < b) && ends[0] > 0, "{ends:?}");
         prop_assert_eq!(ends[num_stages - 1], times.len());
@@ -173,14 +173,14 @@ proptest! {
 
 /// Equal layers between an embedding and a head, as models are: all that there are of small ones.
 #[test]
-fn folded_chains_are_cut_best() {
+fn mirrored_chains_are_cut_best() {
     for (num_pairs, num_layers) in
         (1..4).flat_map(|pairs| (0..11).map(move |layers| (pairs, layers)))
     {
         for (first, last) in (0..7).flat_map(|first| (0..15).map(move |last| (first, last))) {
             let layers = vec![3; num_layers];
             let prefix = prefix_sums(&[&[first], &layers[..], &[last]].concat());
-            let found = folded(&prefix, 2 * num_pairs);
+            let found = mirrored(&prefix, 2 * num_pairs);
             let found =
                 found.map(|ends| (slowest_of_pairs(&prefix, &ends), slowest(&prefix, &ends)));
             let best = best_of_pairs(&prefix, 2 * num_pairs);

@@ -5,7 +5,7 @@ use ir::plan::{PLAN_VERSION, Plan, PlannedModel, PlannedStage, Provenance, Runne
 use sha2::{Digest, Sha256};
 
 use crate::problem::Problem;
-use crate::search::Found;
+use crate::search::EvaluatedPlan;
 use crate::step::PipelineRanks;
 
 /// A plan with all that it depends on.
@@ -13,8 +13,8 @@ pub fn make(
     problem: &Problem,
     cluster: &Cluster,
     model: PlannedModel,
-    best: &Found,
-    runners_up: &[Found],
+    best: &EvaluatedPlan,
+    runners_up: &[EvaluatedPlan],
     provenance: Provenance,
 ) -> Plan {
     let ranks = PipelineRanks::of(&best.layout);

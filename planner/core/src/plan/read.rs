@@ -12,7 +12,7 @@ use traces::timeline::training_step;
 use super::make::sha256;
 use crate::problem::{Problem, ProblemError};
 use crate::search::{
-    Found, RESOLUTION, model_flops_utilization, simulated, tokens_per_second_per_gpu,
+    EvaluatedPlan, RESOLUTION, model_flops_utilization, simulated, tokens_per_second_per_gpu,
 };
 use crate::step::{PipelineRanks, Simulated};
 
@@ -27,7 +27,7 @@ pub enum PlanError {
         line: usize,
         /// The column, from 1.
         column: usize,
-        /// What is wrong.
+        /// The fault.
         problem: String,
     },
     /// A timeline, where a plan was expected.
@@ -83,9 +83,9 @@ pub struct CheckedPlan {
     /// The problem, posed again from what the plan holds.
     pub problem: Problem,
     /// The plan's layout and stages, evaluated again.
-    pub found: Found,
+    pub found: EvaluatedPlan,
     /// Its runners-up, evaluated again.
-    pub runners_up: Vec<Found>,
+    pub runners_up: Vec<EvaluatedPlan>,
     /// Its step on a timeline.
     pub simulated: Simulated,
 }
@@ -162,7 +162,7 @@ pub fn name_timeline(
     timeline.setting = setting(problem, layout);
 }
 
-/// What of a plan its title does not say, in few words; what is as usual is left out, but for ZeRO and recompute, which
+/// Parts of a plan that its title does not say, in few words; what is as usual is left out, but for ZeRO and recompute, which
 /// plans of one layout differ in.
 fn setting(problem: &Problem, layout: &LayoutSpec) -> String {
     let Training { global_batch_size, sequence_length, precision, .. } = problem.training;
@@ -190,7 +190,7 @@ fn setting(problem: &Problem, layout: &LayoutSpec) -> String {
     parts.join(", ")
 }
 
-/// Where the stages end, if they cover the chain in order and lie on the right ranks.
+/// Ends of the stages, if they cover the chain in order and lie on the right ranks.
 fn check_stages(plan: &Plan, layout: &Layout, problem: &Problem) -> Result<Vec<usize>, PlanError> {
     let contradiction = |text: String| Err(PlanError::Contradiction(text));
     let num_stages = layout.num_stages();
@@ -225,7 +225,7 @@ fn check_stages(plan: &Plan, layout: &Layout, problem: &Problem) -> Result<Vec<u
 }
 
 /// Runners-up are layouts of the same problem, and none is faster than the plan by more than can be told apart.
-fn runners_up(plan: &Plan, problem: &Problem) -> Result<Vec<Found>, PlanError> {
+fn runners_up(plan: &Plan, problem: &Problem) -> Result<Vec<EvaluatedPlan>, PlanError> {
     let mut all = Vec::with_capacity(plan.runners_up.len());
     for (index, runner_up) in plan.runners_up.iter().enumerate() {
         let layout = Layout::new(runner_up.layout, &problem.limits)?;

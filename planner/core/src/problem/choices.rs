@@ -1,4 +1,4 @@
-//! What a user may leave open, and what is chosen then.
+//! Settings that a user may leave open, and their defaults.
 
 use ir::cluster::{Gpu, Precision};
 use ir::framework::Framework;
@@ -6,7 +6,7 @@ use ir::model::Model;
 use ir::plan::{Optimizer, Training};
 use ir::replication::{DataParallelMethod, GradientCompression};
 
-/// What a user may leave open.
+/// Settings that a user may leave open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Choices {
     /// Tokens in a sequence.
@@ -15,17 +15,17 @@ pub struct Choices {
     pub global_batch_size: Option<u64>,
     /// Precision of linear layers.
     pub precision: Option<Precision>,
-    /// What updates the parameters.
+    /// The optimizer.
     pub optimizer: Option<Optimizer>,
-    /// Whether gradients are accumulated in fp32.
+    /// True if gradients are accumulated in fp32.
     pub fp32_gradients: bool,
-    /// Whether moments are kept in bf16.
+    /// True if moments are kept in bf16.
     pub bf16_moments: bool,
-    /// Whether 16-bit weights are updated without a copy in fp32.
+    /// True if 16-bit weights are updated without a copy in fp32.
     pub no_master_weights: bool,
-    /// How replicas come to have weights in common.
+    /// The way in which replicas come to have weights in common.
     pub data_parallel_method: DataParallelMethod,
-    /// What replicas send in the place of their gradients.
+    /// The compression in which replicas send their gradients.
     pub gradient_compression: Option<GradientCompression>,
 }
 
@@ -47,7 +47,7 @@ const LEAST_TOKENS_PER_GPU: u64 = 1 << 10;
 const SAMPLES_PER_GPU: u64 = 32;
 
 impl Choices {
-    /// What is chosen, with what was left open filled in. A model without a sequence has one token,
+    /// The training, with defaults for what was left open. A model without a sequence has one token,
     /// the sample.
     pub fn resolve(&self, model: &Model, has_sequence: bool, gpu: &Gpu, num_gpus: u32) -> Training {
         let sequence_length =
@@ -68,7 +68,7 @@ impl Choices {
     }
 }
 
-/// What the model was made for, but seldom used whole in pretraining: at most 8192.
+/// The longest sequence that the model was made for, which pretraining seldom uses whole: at most 8192.
 pub fn default_sequence_length(model: &Model, has_sequence: bool) -> u64 {
     let longest = model.max_position_embeddings().unwrap_or(DEFAULT_SEQUENCE_LENGTH);
     if has_sequence { longest.min(DEFAULT_SEQUENCE_LENGTH) } else { 1 }
@@ -79,7 +79,7 @@ fn usual_precision(gpu: &Gpu) -> Precision {
     usual(|precision| gpu.peak.contains_key(&precision)).unwrap_or(Precision::Bf16)
 }
 
-/// The same with a framework, if both have one in common.
+/// The precision of products with a framework, if cluster and framework have one in common.
 pub fn usual_precision_with(gpu: &Gpu, framework: &Framework) -> Option<Precision> {
     let able = &framework.abilities.precisions;
     usual(|precision| gpu.peak.contains_key(&precision) && able.contains(&precision))

@@ -1,4 +1,4 @@
-//! Which framework a step is predicted with where none is named, and what of a layout it cannot run.
+//! The framework by which a step is predicted if none is named, and the layouts that it cannot run.
 
 use cost_models::frameworks;
 use ir::cluster::Architecture;
@@ -80,7 +80,7 @@ pub fn default_framework(
 }
 
 impl Problem {
-    /// What the framework does not run of what is named of a layout, trained so, in words.
+    /// Reasons why the framework does not run the named options of a layout with a training.
     pub fn unsupported(&self, named: &PartialLayout) -> Vec<String> {
         let abilities = &self.hardware.framework.abilities;
         let mut unsupported = abilities.lacks(named, self.facts);

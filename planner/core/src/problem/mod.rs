@@ -1,4 +1,4 @@
-//! What is to be laid out: a model, a batch, and the GPUs.
+//! The problem of a search: a model, its training, and GPUs.
 
 mod choices;
 mod frameworks;
@@ -26,20 +26,20 @@ pub use stages::{GivenStages, StagesError};
 pub struct Problem {
     /// The model's graph.
     pub graph: Graph,
-    /// How it is trained.
+    /// The training: sequence, batch, precision, optimizer.
     pub training: Training,
-    /// What a layout must respect.
+    /// Limits that a layout must respect.
     pub limits: Limits,
-    /// What of model and training decides which layouts a framework runs.
+    /// Facts of model and training that decide which layouts a framework runs.
     pub facts: JobFacts,
     /// GPUs and links.
     pub hardware: Hardware,
     /// Operations of the model itself in one step: forward, and backward as twice that; of frozen weights, as
     /// once. Of a causal mask the pairs that it hides are left out.
     pub model_flops: Flops,
-    /// The same with every query-key pair of a causal mask counted, as Megatron-LM and PaLM do.
+    /// FLOPs of a step with every query-key pair of a causal mask counted, as Megatron-LM and PaLM do.
     pub model_flops_with_every_pair: Flops,
-    /// Whether the first and the last block of the graph are each rank's part of a vocabulary that all
+    /// True if the first and the last block of the graph are each rank's part of a vocabulary that all
     /// pipeline ranks share, and so every rank has them.
     ///
     /// # Source
@@ -48,7 +48,7 @@ pub struct Problem {
     pub vocabulary_parallel: bool,
     /// The stages of every layout, where they are given by hand.
     pub stages: Option<GivenStages>,
-    /// What plans may be predicted to need of a GPU's memory; the rest is headroom.
+    /// Memory of a GPU that plans may be predicted to need; the rest is headroom.
     pub room: Bytes,
 }
 
@@ -61,9 +61,9 @@ pub enum ProblemError {
     Precision {
         /// The GPU.
         gpu: String,
-        /// What was asked for.
+        /// The precision that was asked for.
         precision: Precision,
-        /// What there is.
+        /// The precisions that there are.
         known: String,
     },
     /// A count of zero or beyond what can be planned.
@@ -82,9 +82,9 @@ pub enum ProblemError {
          hint: leave out one of `--gradient-compression` and `--data-parallel-method`"
     )]
     NothingToCompress {
-        /// How replicas come to their weights.
+        /// The way in which replicas come to their weights.
         method: DataParallelMethod,
-        /// What was to stand for gradients.
+        /// The compression of gradients.
         compression: GradientCompression,
     },
     /// Tensors larger than can be counted.
@@ -111,7 +111,7 @@ pub enum ProblemError {
         years: f64,
         /// GPUs.
         num_gpus: u32,
-        /// What each reaches at most.
+        /// Their peak rate, each.
         peak: FlopsPerSecond,
         /// The most years.
         most: f64,
@@ -119,7 +119,7 @@ pub enum ProblemError {
     /// More blocks than the search can partition.
     #[error("the model has {blocks} blocks in its chain; at most {most} can be partitioned")]
     TooManyBlocks {
-        /// How many.
+        /// Blocks of the chain.
         blocks: usize,
         /// The most.
         most: usize,
@@ -220,12 +220,12 @@ impl Problem {
         Self { vocabulary_parallel, ..self }
     }
 
-    /// The same with stages that are given by hand, or not.
+    /// The problem with stages that are given by hand, or not.
     pub fn with_stages(self, stages: Option<GivenStages>) -> Self {
         Self { stages, ..self }
     }
 
-    /// The same of another graph.
+    /// The problem with another graph.
     ///
     /// # Errors
     ///
@@ -243,7 +243,7 @@ impl Problem {
         self.posed(training, self.limits.num_gpus)
     }
 
-    /// The same on fewer GPUs, or as many.
+    /// The problem on fewer GPUs, or as many.
     ///
     /// # Errors
     ///
@@ -258,14 +258,14 @@ impl Problem {
         Ok(Self { vocabulary_parallel, stages, room, ..problem })
     }
 
-    /// The same where so much of a GPU's memory stays free.
+    /// The problem with a headroom that stays free of a GPU's memory.
     #[must_use]
     pub fn with_headroom(self, headroom: Bytes) -> Self {
         let room = self.hardware.memory.saturating_sub(headroom);
         Self { room, ..self }
     }
 
-    /// What of a GPU's memory stays free.
+    /// Memory of a GPU that stays free.
     pub fn headroom(&self) -> Bytes {
         self.hardware.memory.saturating_sub(self.room)
     }
@@ -279,12 +279,12 @@ impl Problem {
         memory.saturating_sub(Bytes::from_f64(memory.as_f64() / ninth_decile.max(1.0)))
     }
 
-    /// Whether a GPU and its part of the host have room for so much, headroom left.
+    /// True if a use of memory fits a GPU and its part of the host with the headroom left free.
     pub fn has_room(&self, memory: &MemoryUse) -> bool {
         memory.total() <= self.room && self.fits_host(memory)
     }
 
-    /// Whether it fits with no headroom left.
+    /// True if a use of memory fits with no headroom.
     pub fn fits(&self, memory: &MemoryUse) -> bool {
         memory.total() <= self.hardware.memory && self.fits_host(memory)
     }
@@ -314,7 +314,7 @@ fn of_gpus(hardware: &Hardware) -> Features {
     ])
 }
 
-/// What a cluster does in training with a framework.
+/// Hardware of a cluster in training with a framework.
 ///
 /// # Errors
 ///
@@ -336,7 +336,7 @@ pub fn hardware(
     Ok(hardware)
 }
 
-/// Whether every tensor of a step can be counted. In floating point, which does not overflow.
+/// Checks that a step takes no longer than [`LONGEST_STEP_YEARS`] at peak rate.
 fn check_time(flops: Flops, peak: FlopsPerSecond, num_gpus: u32) -> Result<(), ProblemError> {
     const SECONDS_OF_A_YEAR: f64 = 365.25 * 24.0 * 3600.0;
     let most = LONGEST_STEP_YEARS;
@@ -347,6 +347,7 @@ fn check_time(flops: Flops, peak: FlopsPerSecond, num_gpus: u32) -> Result<(), P
     Ok(())
 }
 
+/// Checks that the elements of every tensor of a step can be counted. In floating point, which does not overflow.
 fn check_tensors(graph: &Graph, training: &Training) -> Result<(), ProblemError> {
     for node in graph.classes().flat_map(|(_, block)| block.nodes()) {
         let extents = node.op.output.dims.iter().map(|dim| match dim.extent {

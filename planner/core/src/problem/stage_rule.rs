@@ -9,10 +9,10 @@ use ir::layout::PartialLayout;
 use super::{GivenStages, Problem};
 use crate::partition::filled;
 
-/// How the chain of blocks comes to a number of stages.
+/// The rule by which the chain of blocks is cut into stages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StageRule {
-    /// As is fastest.
+    /// Wherever is fastest.
     Free,
     /// Each stage ends here: by hand, or as the framework cuts.
     Fixed(Arc<[usize]>),
@@ -32,7 +32,7 @@ impl Problem {
         }
     }
 
-    /// The same where no stages are given by hand.
+    /// The rule for stages that are not given by hand.
     pub fn stage_rule_of_framework(&self, ranks: u32, virtual_stages: u32) -> StageRule {
         let (num_blocks, num_stages) = (self.graph.num_blocks() as u32, ranks * virtual_stages);
         let blocks = match self.hardware.framework.abilities.stage_layers {
@@ -53,7 +53,7 @@ impl Problem {
 }
 
 impl Problem {
-    /// What of the stages that are given, or of their number as it is named, the framework does not run.
+    /// Reasons why the framework does not run the stages that are given, or the number of them that is named.
     pub(super) fn unsupported_stages(&self, named: &PartialLayout) -> Option<String> {
         let ranks = named.pipeline_parallel.filter(|ranks| *ranks > 1)?;
         let layers = self.limits.num_blocks.saturating_sub(2);
@@ -84,7 +84,7 @@ impl Problem {
     }
 }
 
-/// Where layers come to that do not divide over the pipeline ranks.
+/// Pipeline ranks that take the layers that do not divide over all of them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Remainder {
     Refused,
@@ -117,7 +117,7 @@ fn even(num_blocks: u32, ranks: u32, rounds: u32, remainder: Remainder) -> Optio
     blocks.iter().all(|count| *count > 0).then_some(blocks)
 }
 
-/// What blocks cost by nanotron's count: the weights of their products, with as many key-value heads as there are
+/// Costs of blocks by nanotron's count: the weights of their products, with as many key-value heads as there are
 /// heads; nothing for an embedding.
 ///
 /// # Source

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use ir::graph::Graph;
 use ir::model::{Description, Model};
 
-/// Where each stage of the pipeline ends, as the user gave it.
+/// Stages of the pipeline as the user gave them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GivenStages {
     ends: Arc<[usize]>,
     counts: Counts,
 }
 
-/// What the user counted.
+/// The numbers that the user gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Counts {
     of_stages: Vec<u32>,
-    /// Whether the first and the last block of the chain are left out: embedding and head of a transformer.
+    /// True if the first and the last block of the chain are not counted: embedding and head of a transformer.
     leaves_out_ends: bool,
 }
 
@@ -29,13 +29,13 @@ pub enum StagesError {
         "the stages given have {given} {counted} together, but the model has {has}\nhint: {works} fits"
     )]
     Sum {
-        /// What is counted.
+        /// The unit of the numbers.
         counted: &'static str,
         /// In all stages.
         given: u64,
         /// In the model.
         has: u64,
-        /// As even as can be.
+        /// Numbers that are as even as possible.
         works: String,
     },
     /// One would be empty.
@@ -46,13 +46,13 @@ pub enum StagesError {
     Empty {
         /// Which, counting from 1.
         stage: usize,
-        /// How many.
+        /// Number of stages.
         stages: usize,
-        /// What is counted.
+        /// The unit of the numbers.
         counted: &'static str,
-        /// Whether the first and the last stage have a block that is not counted.
+        /// True if the first and the last stage have a block that is not counted.
         has_ends: bool,
-        /// As even as can be.
+        /// Numbers that are as even as possible.
         works: String,
     },
     /// There are more of them than blocks.
@@ -60,7 +60,7 @@ pub enum StagesError {
         "{stages} stages are given, but the model has only {blocks} blocks to put on them\nhint: {blocks} stages at most"
     )]
     TooMany {
-        /// How many are given.
+        /// Number of stages that are given.
         stages: usize,
         /// Blocks of the chain.
         blocks: usize,
@@ -130,30 +130,30 @@ impl GivenStages {
         Self { ends: ends.collect(), counts }
     }
 
-    /// What each stage has, and what is counted: layers, or blocks.
+    /// Size of each stage, and its unit: layers, or blocks.
     pub fn counts(&self) -> (&[u32], &'static str) {
         (&self.counts.of_stages, self.counts.counted())
     }
 
-    /// Where each stage ends, in blocks of the chain.
+    /// End of each stage, in blocks of the chain.
     pub fn ends(&self) -> &Arc<[usize]> {
         &self.ends
     }
 
-    /// As many stages as is asked for, with layers spread evenly over them: `8,8,8,8`.
+    /// Example for a number of stages, with layers spread evenly over them: `8,8,8,8`.
     pub fn evenly(&self, num_stages: u32) -> String {
         let blocks = self.ends.last().copied().unwrap_or_default();
         self.counts.evenly(blocks, num_stages as usize)
     }
 
-    /// How many stages there are on all ranks together.
+    /// Number of stages of all ranks together.
     pub fn num_stages(&self) -> u32 {
         self.ends.len() as u32
     }
 }
 
 impl std::fmt::Display for GivenStages {
-    /// As they were given: `10,11,11,10 layers`.
+    /// Stages as they were given: `10,11,11,10 layers`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let counts = self.counts.of_stages.iter().map(u32::to_string);
         write!(f, "{} {}", counts.collect::<Vec<_>>().join(","), self.counts.counted())
@@ -175,12 +175,12 @@ impl Counts {
         if self.leaves_out_ends { ends } else { 0 }
     }
 
-    /// How much of a chain of blocks is counted.
+    /// Number of blocks of a chain that are counted.
     const fn all(&self, blocks: usize) -> usize {
         if self.leaves_out_ends { blocks.saturating_sub(2) } else { blocks }
     }
 
-    /// How many stages are meant by those that do not fit: as many as there are, if they divide over the ranks; of a single
+    /// Number of stages that is meant by those that do not fit: as many as there are, if they divide over the ranks; of a single
     /// number, those that have so many each.
     fn number_meant(&self, blocks: usize, num_ranks: Option<u32>) -> usize {
         let (given, all) = (self.of_stages.len(), self.all(blocks));
@@ -194,7 +194,7 @@ impl Counts {
         [of_each, given].into_iter().find(|stages| divides(*stages)).unwrap_or(ranks)
     }
 
-    /// So many stages with what a model has spread evenly over them: what is counted, where that comes out, or else all
+    /// Stages of a number, with what a model has spread evenly over them: what is counted, if that comes out, or else all
     /// blocks.
     fn evenly(&self, blocks: usize, stages: usize) -> String {
         let (stages, all) = (stages.max(1), self.all(blocks));

@@ -18,22 +18,22 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// How good it is, if it fits.
+    /// Quality of a schedule that fits.
     pub(super) fn score(&self, request: &Request<'_>) -> Option<Score> {
         score(&self.times, self.peak, request)
     }
 }
 
-/// How good times are, if what is kept fits.
+/// Quality by times, if memory fits.
 pub(super) fn score(times: &Earliest, peak: u64, request: &Request<'_>) -> Option<Score> {
     let span = times.ranks.iter().map(RankTimes::span).max()?;
     (peak <= request.limit).then_some((times.makespan, span, peak))
 }
 
-/// What has not happened.
+/// The time of what has not happened.
 const NEVER: u64 = u64::MAX;
 
-/// What a rank does next.
+/// The next action of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Choice {
     /// A pass of a stage.
@@ -65,7 +65,7 @@ pub(super) struct List<'a> {
     stages_of: Vec<Vec<usize>>,
     /// When forwards and input gradients end, by stage and micro-batch.
     ends: [Vec<u64>; 2],
-    /// How many forwards, input gradients and weight gradients of each stage have begun.
+    /// Numbers of forwards, input gradients and weight gradients of each stage that have begun.
     begun: [Vec<usize>; 3],
     ranks: Vec<State>,
     now: u64,
@@ -113,7 +113,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// What a policy makes; none if it comes to a standstill for lack of memory.
+    /// The schedule that a policy makes; none if it comes to a standstill for lack of memory.
     pub(super) fn greedy(self, policy: &Policy) -> Option<Outcome> {
         self.run(|list, rank| list.choose(rank, policy))
     }
@@ -252,7 +252,7 @@ impl<'a> List<'a> {
         (oldest.map(|(_, stage)| stage), waiting)
     }
 
-    /// Whether a forward of a stage fits, and leaves room for those of the same micro-batches on the
+    /// True if a forward of a stage fits, and leaves room for those of the same micro-batches on the
     /// rank's later stages, without which nothing is ever freed.
     fn has_room(&self, rank: usize, stage: usize) -> bool {
         let later = self.stages_of[rank].iter().filter(|later| **later > stage);

@@ -63,7 +63,7 @@ pub(super) fn improve(
     }
 }
 
-/// Whether two neighbours are of different kinds or stages: micro-batches keep their order.
+/// True if two neighbours are of different kinds or stages: micro-batches keep their order.
 fn may_swap(first: Action, second: Action) -> bool {
     let is_forward = |action: Action| action.kind == ActionKind::Forward;
     let same_micro_batch = (first.stage, first.micro_batch) == (second.stage, second.micro_batch);

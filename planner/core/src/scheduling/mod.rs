@@ -153,7 +153,7 @@ fn works(request: &Request<'_>, schedule: &Schedule) -> Vec<Nanos> {
     works
 }
 
-/// Where a greedy policy may put the `v` stages a rank.
+/// Placements of the `v` stages a rank that a greedy policy may use.
 fn placements(v: u32) -> Vec<StagePlacement> {
     match v {
         1 => vec![StagePlacement::Loop],

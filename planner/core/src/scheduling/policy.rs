@@ -1,10 +1,10 @@
-//! What a rank begins when several things are ready.
+//! Policies: the action that a rank begins when several are ready.
 
 /// For how long a rank waits for what it knows to come before it begins a weight gradient instead, as
 /// shares of the weight gradient: none, or as long as a gap that it would not fill.
 pub(super) const PATIENCE: [f64; 6] = [0.0, 0.25, 0.5, 0.75, 1.0, 1.5];
 
-/// Which pass goes first where a forward and an input gradient are both ready.
+/// Preference between a forward and an input gradient that are both ready.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Preference {
     /// The input gradient, so that memory is free early and the stages before go on.
@@ -23,7 +23,7 @@ pub(super) enum Preference {
     },
 }
 
-/// How a rank chooses.
+/// The rule by which a rank chooses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Policy {
     /// Between a forward and an input gradient.

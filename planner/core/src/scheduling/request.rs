@@ -1,9 +1,9 @@
-//! What is to be scheduled, and what cannot be.
+//! The request for a schedule.
 
 use ir::units::Nanos;
 use simulator::Durations;
 
-/// What is to be scheduled.
+/// The request for a schedule.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
     /// The passes of each stage, and messages. With two stages a rank, also V-shaped placements are
@@ -13,13 +13,13 @@ pub struct Request<'a> {
     pub num_ranks: u32,
     /// Micro-batches.
     pub num_micro_batches: u32,
-    /// What a stage keeps of a micro-batch.
+    /// Memory that a stage keeps of a micro-batch.
     pub kept: Kept,
     /// The most that a rank may keep, in the unit of `kept`.
     pub limit: u64,
 }
 
-/// What a stage keeps of a micro-batch, in any unit.
+/// Memory that a stage keeps of a micro-batch, in any unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// From its forward on.
@@ -59,7 +59,7 @@ pub enum SchedulingError {
     Memory {
         /// The limit.
         limit: u64,
-        /// What one micro-batch keeps.
+        /// Memory that one micro-batch keeps.
         needed: u64,
     },
     /// More actions than a search can go through.
@@ -72,7 +72,7 @@ pub enum SchedulingError {
     },
 }
 
-/// As many as the largest schedules of the families have, three for each forward; those alone take some seconds.
+/// The most actions: those of the families' largest schedules, three for each forward, which take some seconds.
 const MOST_ACTIONS: u64 = 3 << 19;
 
 impl Request<'_> {

@@ -4,7 +4,7 @@ use ir::units::{Nanos, Seconds};
 use rayon::prelude::*;
 
 use super::family::Family;
-use super::node::{Grown, Searcher};
+use super::node::{Expansion, Searcher};
 use super::outcome::{Best, Counts};
 use super::queue::{Node, Queue};
 use super::request::{Go, Observe, Progress, StopReason};
@@ -12,11 +12,11 @@ use super::request::{Go, Observe, Progress, StopReason};
 /// Layouts that are played between two looks at whether to go on, where each takes long.
 const AT_ONCE: usize = 16;
 
-/// What a branch and bound came to.
+/// The result of a branch and bound.
 pub(super) struct Branched {
     /// The best plans.
     pub best: Best,
-    /// What became of the candidates.
+    /// Numbers of candidates by what became of them.
     pub counts: Counts,
     /// Why it ended.
     pub stop_reason: StopReason,
@@ -59,7 +59,7 @@ pub(super) fn branch_and_bound(
         let mut batch = queue.batch(limit);
         // What is found does not depend on how many are looked at between two looks at the clock.
         let at_once = if batch.iter().any(Node::is_long) { AT_ONCE } else { batch.len() };
-        let mut all_grown: Vec<Grown> = Vec::with_capacity(batch.len());
+        let mut all_grown: Vec<Expansion> = Vec::with_capacity(batch.len());
         while !batch.is_empty() && stop_reason == StopReason::Exhausted {
             if !all_grown.is_empty()
                 && let Go::Stop(reason) = observe(progress)
@@ -68,17 +68,18 @@ pub(super) fn branch_and_bound(
                 break;
             }
             let next: Vec<Node> = batch.drain(..at_once.min(batch.len())).collect();
-            let grown = next.into_par_iter().with_max_len(1).map(|node| searcher.grow(node, limit));
-            all_grown.par_extend(grown);
+            let expansion =
+                next.into_par_iter().with_max_len(1).map(|node| searcher.expand(node, limit));
+            all_grown.par_extend(expansion);
         }
         for node in batch {
             queue.push(node);
         }
-        for grown in all_grown {
-            counts.add(&grown.counts);
-            misfits.extend(grown.misfit);
-            grown.nodes.into_iter().for_each(|node| queue.push(node));
-            grown.plans.into_iter().for_each(|plan| best.offer(plan));
+        for expansion in all_grown {
+            counts.add(&expansion.counts);
+            misfits.extend(expansion.misfit);
+            expansion.nodes.into_iter().for_each(|node| queue.push(node));
+            expansion.plans.into_iter().for_each(|plan| best.offer(plan));
         }
         if stop_reason != StopReason::Exhausted {
             least_left = queue.peek().map(|node| node.bound.into());

@@ -1,4 +1,4 @@
-//! Which of the plans that a search found stand first: what the model cannot tell apart it does not rank.
+//! The order in which plans are shown: what the model cannot tell apart it does not rank.
 
 use std::collections::BTreeSet;
 
@@ -6,29 +6,29 @@ use ir::graph::{ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute};
 use ir::layout::{Layout, ZeroStage};
 
 use super::ensemble::Ensemble;
-use super::found::Found;
+use super::evaluated_plan::EvaluatedPlan;
 use crate::problem::Problem;
 
 /// Plans whose times differ by a smaller share are not ranked by them: at the error of measured pairs of layouts, 7.0 %,
 /// two that differ by so much are in the right order two times of three.
 pub const RESOLUTION: f64 = 0.03;
 
-/// How many of the fastest plans are looked at for the simplest, where fewer are shown.
+/// Number of the fastest plans among which the simplest is looked for, if fewer are shown.
 pub const LOOKED_AT: usize = 32;
 
 /// A plan, and how it stands among those of other kinds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chosen {
     /// The plan.
-    pub found: Found,
+    pub found: EvaluatedPlan,
     /// In what share of the draws of what the stack may be it is the fastest: of the plans that are shown, and of the fastest
     /// of each other kind.
     pub likelihood: f64,
-    /// Whether the model has it as the fastest of all.
+    /// True for the plan that is predicted to be the fastest of all.
     pub is_fastest: bool,
 }
 
-/// What plans differ in that are of different kinds: the rest is tuning within a kind.
+/// Kind of a plan: the choices in which kinds differ. The rest is tuning within a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Kind {
     tensor: u32,
@@ -53,10 +53,10 @@ impl Kind {
 /// The longest sequence at which context parallelism is unusual: recipes have it from there on.
 const SHORT_SEQUENCE: u64 = 8192;
 
-/// What makes a plan simpler than another: nothing that people do only where they must, fewer kinds of parallelism, less
+/// Complexity of a plan, the simplest least: nothing that people do only where they must, fewer kinds of parallelism, less
 /// that is computed again and switched on, less that is sharded (DDP before ZeRO before FSDP), even stages, smaller degrees,
 /// then more room.
-fn simplicity(problem: &Problem, found: &Found) -> impl Ord + use<> {
+fn simplicity(problem: &Problem, found: &EvaluatedPlan) -> impl Ord + use<> {
     let layout = &found.layout;
     let domain = problem.hardware.domain;
     let replicas = layout.context_parallel * layout.data_parallel;
@@ -106,7 +106,7 @@ fn simplicity(problem: &Problem, found: &Found) -> impl Ord + use<> {
     )
 }
 
-/// How many plans decide which stands first, however few `--top` shows: its default.
+/// Number of plans that decide which stands first, however few `--top` shows: its default.
 const USUAL_TOP: usize = 5;
 
 /// A plan whose odds are a smaller share than this of those of the likeliest does not stand first.
@@ -122,15 +122,16 @@ const LEAST_ODDS: f64 = 1.0 / 3.0;
 ///
 /// What is best takes least time; where the framework stands for others, it loses least in the mean of what the stack
 /// may be.
-pub fn chosen(problem: &Problem, plans: &[Found], top: usize) -> Vec<Chosen> {
+pub fn chosen(problem: &Problem, plans: &[EvaluatedPlan], top: usize) -> Vec<Chosen> {
     let Some(fastest) = plans.first() else { return Vec::new() };
     let mut sample = Sample::new(problem);
     let kinds = Kinds::of(&mut sample, plans);
-    let mut ranked: Vec<(f64, &Found)> = plans.iter().map(|it| (kinds.cost(it), it)).collect();
+    let mut ranked: Vec<(f64, &EvaluatedPlan)> =
+        plans.iter().map(|it| (kinds.cost(it), it)).collect();
     ranked.sort_by(|(one, _), (other, _)| one.total_cmp(other));
     let least = ranked.first().map_or(0.0, |(cost, _)| *cost);
     let near = ranked.iter().filter(|(cost, _)| *cost <= least * (1.0 + RESOLUTION));
-    let mut contenders: Vec<&Found> = near.map(|(_, found)| *found).collect();
+    let mut contenders: Vec<&EvaluatedPlan> = near.map(|(_, found)| *found).collect();
     contenders.sort_by_cached_key(|found| simplicity(problem, found));
     let mut likeliest = fastest;
     // Which stands first does not depend on how many are shown.
@@ -163,14 +164,15 @@ impl<'a> Sample<'a> {
         Self { problem, drawn: Vec::new() }
     }
 
-    /// That of some plans.
-    fn of(&mut self, plans: &[&Found]) -> Ensemble {
-        let place = |drawn: &[(Layout, Vec<usize>, Vec<f64>)], found: &Found| {
+    /// A sample of some plans.
+    fn of(&mut self, plans: &[&EvaluatedPlan]) -> Ensemble {
+        let place = |drawn: &[(Layout, Vec<usize>, Vec<f64>)], found: &EvaluatedPlan| {
             drawn.iter().position(|it| it.0 == found.layout && it.1 == found.stage_ends)
         };
-        let missing: Vec<&Found> =
+        let missing: Vec<&EvaluatedPlan> =
             plans.iter().copied().filter(|it| place(&self.drawn, it).is_none()).collect();
-        let posed: Vec<(&Problem, &Found)> = missing.iter().map(|it| (self.problem, *it)).collect();
+        let posed: Vec<(&Problem, &EvaluatedPlan)> =
+            missing.iter().map(|it| (self.problem, *it)).collect();
         let logs = Ensemble::of(&posed).into_logs();
         let made =
             missing.iter().zip(logs).map(|(it, logs)| (it.layout, it.stage_ends.clone(), logs));
@@ -181,30 +183,30 @@ impl<'a> Sample<'a> {
     }
 
     /// The share of draws in which each of some plans is the fastest of them.
-    fn odds(&mut self, plans: &[&Found]) -> Vec<f64> {
+    fn odds(&mut self, plans: &[&EvaluatedPlan]) -> Vec<f64> {
         if plans.len() < 2 { vec![1.0; plans.len()] } else { self.of(plans).fastest() }
     }
 }
 
 /// The kinds of plans that were found, each by its fastest.
 struct Kinds<'a> {
-    fastest: Vec<&'a Found>,
-    /// What each loses, where that is asked for.
+    fastest: Vec<&'a EvaluatedPlan>,
+    /// Regret of each plan, if that is asked for.
     losses: Option<Vec<f64>>,
 }
 
 impl<'a> Kinds<'a> {
-    fn of(sample: &mut Sample<'_>, plans: &'a [Found]) -> Self {
+    fn of(sample: &mut Sample<'_>, plans: &'a [EvaluatedPlan]) -> Self {
         let mut seen = BTreeSet::new();
-        let fastest: Vec<&Found> =
+        let fastest: Vec<&EvaluatedPlan> =
             plans.iter().filter(|it| seen.insert(Kind::of(&it.layout))).collect();
         let stands_for_others = !sample.problem.hardware.framework.stands_for.is_empty();
         let losses = (stands_for_others && fastest.len() > 1).then(|| sample.of(&fastest).losses());
         Self { fastest, losses }
     }
 
-    /// What plans are ranked by: time, or what is lost beyond that of the fastest.
-    fn cost(&self, found: &Found) -> f64 {
+    /// Key by which plans are ranked: time, or the regret.
+    fn cost(&self, found: &EvaluatedPlan) -> f64 {
         let time = found.evaluation.step_time;
         let Some(losses) = &self.losses else { return time.get() };
         let kind = Kind::of(&found.layout);
@@ -217,11 +219,11 @@ impl<'a> Kinds<'a> {
     fn shown(
         &self,
         problem: &Problem,
-        ranked: &[(f64, &'a Found)],
-        first: &'a Found,
-        fastest: &'a Found,
+        ranked: &[(f64, &'a EvaluatedPlan)],
+        first: &'a EvaluatedPlan,
+        fastest: &'a EvaluatedPlan,
         top: usize,
-    ) -> Vec<&'a Found> {
+    ) -> Vec<&'a EvaluatedPlan> {
         let mut shown = vec![first];
         if first != fastest && top > 1 {
             shown.push(fastest);
@@ -242,7 +244,7 @@ impl<'a> Kinds<'a> {
     }
 
     /// Some plans, and the fastest of each kind that none of them is of.
-    fn with_others<'b>(&self, shown: &[&'b Found]) -> Vec<&'b Found>
+    fn with_others<'b>(&self, shown: &[&'b EvaluatedPlan]) -> Vec<&'b EvaluatedPlan>
     where
         'a: 'b,
     {
@@ -252,20 +254,27 @@ impl<'a> Kinds<'a> {
     }
 }
 
-/// Whether two plans cannot be told apart: they differ by little, and the slower is the faster in at least a third as many
+/// True if two plans cannot be told apart: they differ by little, and the slower is the faster in at least a third as many
 /// draws as the other.
 pub fn is_tie(share: f64, likelihood_first_is_faster: f64) -> bool {
     let less = likelihood_first_is_faster.min(1.0 - likelihood_first_is_faster);
     share.abs() < RESOLUTION && less >= (1.0 - less) * LEAST_ODDS
 }
 
-/// How likely it is that the first of two plans is faster, each with its problem.
-pub fn likelihood_first_is_faster(first: (&Problem, &Found), second: (&Problem, &Found)) -> f64 {
+/// Probability that the first of two plans is the faster, each with its problem.
+pub fn likelihood_first_is_faster(
+    first: (&Problem, &EvaluatedPlan),
+    second: (&Problem, &EvaluatedPlan),
+) -> f64 {
     Ensemble::of(&[first, second]).fastest()[0]
 }
 
 /// The share of the first plan's time that the second saves, each with its problem: the interval that holds `share` of
 /// the draws of what the stack may be.
-pub fn saving(first: (&Problem, &Found), second: (&Problem, &Found), share: f64) -> [f64; 2] {
+pub fn saving(
+    first: (&Problem, &EvaluatedPlan),
+    second: (&Problem, &EvaluatedPlan),
+    share: f64,
+) -> [f64; 2] {
     Ensemble::of(&[first, second]).saving(share)
 }

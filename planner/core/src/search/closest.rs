@@ -1,4 +1,4 @@
-//! Where nothing fits: the layout that misses by least.
+//! The layout that exceeds the memory by least, if none fits.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,15 +8,15 @@ use ir::layout::Layout;
 use ir::units::Bytes;
 use rayon::prelude::*;
 
+use super::evaluated_plan::EvaluatedPlan;
 use super::family::Family;
-use super::found::Found;
 use super::node::{Searcher, of_last};
 use super::queue::Subfamily;
 
 /// Candidates that go through between two looks at the closest so far.
 const BATCH: usize = 8;
 
-/// What is in line: a family's layouts, or those of them with the same stages.
+/// Layouts that are still to be looked at: a family's, or those of them with the same stages.
 struct Candidates<'a> {
     family: &'a Family,
     subfamily: Option<Subfamily>,
@@ -31,7 +31,7 @@ struct Misfit {
 /// The layout whose fullest rank exceeds a GPU by least, of equals the smallest; `None` if there are no
 /// layouts at all. Candidates are looked at in the order of what their fullest rank holds at least, until
 /// that is more than the least that was found.
-pub(super) fn closest(searcher: &Searcher<'_>, families: &[Family]) -> Option<Found> {
+pub(super) fn closest(searcher: &Searcher<'_>, families: &[Family]) -> Option<EvaluatedPlan> {
     let mut all: Vec<Candidates<'_>> =
         families.iter().map(|family| Candidates { family, subfamily: None }).collect();
     let parameters = searcher.all_parameters(families);
@@ -64,7 +64,7 @@ pub(super) fn closest(searcher: &Searcher<'_>, families: &[Family]) -> Option<Fo
     best.map(|best| searcher.found(best.key.1, &best.ends))
 }
 
-/// What became of candidates.
+/// Numbers of candidates by what became of them.
 #[derive(Default)]
 struct Looked<'a> {
     /// A family's subfamilies, with what each holds at least.

@@ -1,4 +1,4 @@
-//! What of that which a user asked for leaves nothing to search.
+//! Options of the user that together leave nothing to search.
 
 use ir::framework::Abilities;
 use ir::layout::PartialLayout;
@@ -46,7 +46,7 @@ pub fn conflicting(
     if options.is_empty() || !leaves(&[]) || leaves(&all) {
         return None;
     }
-    let conflict = fewest(&all, leaves);
+    let conflict = smallest_subset(&all, leaves);
     let is_able = has_layouts(&ideal(posed(&conflict)), &layout(&conflict));
     Some(Conflict {
         options: conflict.into_iter().map(|place| options[place].clone()).collect(),
@@ -54,8 +54,8 @@ pub fn conflicting(
     })
 }
 
-/// The fewest of `all` that leave nothing: one or two, else some of which none can be spared.
-fn fewest(all: &[usize], leaves: impl Fn(&[usize]) -> bool) -> Vec<usize> {
+/// A small subset of `all` that leaves nothing: one or two, else some of which none can be spared.
+fn smallest_subset(all: &[usize], leaves: impl Fn(&[usize]) -> bool) -> Vec<usize> {
     let one = all.iter().map(|place| vec![*place]);
     let pairs =
         all.iter().flat_map(|one| all.iter().skip(*one + 1).map(move |other| vec![*one, *other]));
@@ -72,7 +72,7 @@ fn fewest(all: &[usize], leaves: impl Fn(&[usize]) -> bool) -> Vec<usize> {
     kept
 }
 
-/// Whether there is any layout of what is fixed, even one that does not fit.
+/// True if there is any layout with the options that are fixed, even one that does not fit.
 pub(super) fn has_layouts(problem: &Problem, fixed: &PartialLayout) -> bool {
     Space::new(problem, fixed).has_layouts(problem, fixed)
 }

@@ -12,10 +12,10 @@ use sha2::{Digest, Sha256};
 use simulator::normal_deviates;
 use traces::statistics::quantile;
 
-use super::found::{Found, with_step};
+use super::evaluated_plan::{EvaluatedPlan, with_step};
 use crate::problem::{Problem, stacks};
 
-/// How many members are drawn: shares of them are off by 1.6 % of all at most (one standard deviation).
+/// Number of members that are drawn: shares of them are off by 1.6 % of all at most (one standard deviation).
 const DRAWS: usize = 1024;
 
 /// By how much a constant is moved to see what depends on it: wide, as whole spreads are drawn.
@@ -36,12 +36,12 @@ struct Linear {
 }
 
 impl Ensemble {
-    /// That of plans, each with its problem.
-    pub(super) fn of(plans: &[(&Problem, &Found)]) -> Self {
+    /// An ensemble of plans, each with its problem.
+    pub(super) fn of(plans: &[(&Problem, &EvaluatedPlan)]) -> Self {
         Self { logs: plans.par_iter().map(|(problem, found)| drawn(problem, found)).collect() }
     }
 
-    /// That of plans whose draws were made before.
+    /// An ensemble of plans whose draws were made before.
     pub(super) const fn from_logs(logs: Vec<Vec<f64>>) -> Self {
         Self { logs }
     }
@@ -66,7 +66,7 @@ impl Ensemble {
         shares
     }
 
-    /// What each plan loses in the mean of the draws, as a share of the time of the plan that is fastest there.
+    /// Regret of each plan: the mean over the draws of the time by which it is slower than the fastest, as a share of that one's.
     pub(super) fn losses(&self) -> Vec<f64> {
         let mut sums = vec![0.0; self.logs.len()];
         for draw in 0..DRAWS {
@@ -93,7 +93,7 @@ impl Ensemble {
 }
 
 /// A plan's time in every draw.
-fn drawn(problem: &Problem, found: &Found) -> Vec<f64> {
+fn drawn(problem: &Problem, found: &EvaluatedPlan) -> Vec<f64> {
     // All that tells plans apart: what a layout is called leaves out ZeRO, recompute and micro-batches.
     let plan = format!("{:?} {:?}", *found.layout, found.stage_ends);
     let own = PAIRED_REST / std::f64::consts::SQRT_2;
@@ -120,7 +120,7 @@ fn deviates(name: &str) -> impl Iterator<Item = f64> {
 }
 
 impl Linear {
-    fn of(problem: &Problem, found: &Found) -> Self {
+    fn of(problem: &Problem, found: &EvaluatedPlan) -> Self {
         let log =
             log_of_time(problem, found).unwrap_or_else(|| found.evaluation.step_time.get().ln());
         let slopes = CONSTANTS.iter().filter_map(|constant| {
@@ -146,7 +146,7 @@ fn spread(constant: &Constant, problem: &Problem) -> f64 {
         .unwrap_or(constant.spread)
 }
 
-fn log_of_time(problem: &Problem, found: &Found) -> Option<f64> {
+fn log_of_time(problem: &Problem, found: &EvaluatedPlan) -> Option<f64> {
     let evaluate = |step: &crate::step::Step<'_>| step.evaluate();
     let evaluation = with_step(problem, found.layout, &found.stage_ends, evaluate).ok()?;
     Some(evaluation.step_time.get().ln())

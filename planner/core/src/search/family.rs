@@ -9,7 +9,7 @@ use ir::layout::{
 use ir::schedule::ScheduleKind;
 use smallvec::SmallVec;
 
-use super::able::abilities;
+use super::feasible::abilities;
 use crate::problem::{GivenStages, Problem, StageRule};
 use crate::step::ShapeKey;
 
@@ -26,19 +26,19 @@ pub struct Family {
     pub num_micro_batches: u32,
 }
 
-/// How a family's model states are sharded, and what lies on the host.
+/// Sharding of a family's model states over replicas, and their offload to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ZeroSharding {
-    /// What is sharded.
+    /// Model states that are sharded.
     pub zero_stage: ZeroStage,
     /// Over how many ranks.
     pub zero_shard: u32,
-    /// What lies on the host.
+    /// Model states and activations on the host.
     pub offload: Offload,
 }
 
 impl ZeroSharding {
-    /// That of a layout.
+    /// The family of a layout.
     pub fn of(layout: &Layout) -> Self {
         let LayoutSpec { zero_stage, zero_shard, offload, .. } = **layout;
         Self { zero_stage, zero_shard, offload }
@@ -59,20 +59,20 @@ impl Family {
             .and(Features::of_ranks(self.pipeline_parallel, micro_batches, self.data_parallel))
     }
 
-    /// Which further features of schedule, recompute and model states the framework does not run with those of the family:
+    /// Further features of schedule, recompute and model states that the framework does not run with those of the family:
     /// sets of which none may be whole.
     fn refused(&self, problem: &Problem) -> SmallVec<[Features; 8]> {
         let refused = abilities(problem).refused_with(self.features(problem));
         refused.filter(|set| Features::OF_SUBFAMILIES.contain(*set)).collect()
     }
 
-    /// How far apart the ranks of its groups lie.
+    /// The mesh on which the ranks of its groups lie.
     pub fn mesh(&self) -> Mesh {
         Mesh { sharding: self.shape.sharding, data_parallel: self.data_parallel }
     }
 
-    /// Whether they differ in their micro-batch and in what is switched on alone.
-    pub fn is_beside(&self, other: &Self) -> bool {
+    /// True if two families differ in their micro-batch and switches alone.
+    pub fn same_shape_family(&self, other: &Self) -> bool {
         let key = |it: &Self| (it.shape.sharding, it.pipeline_parallel, it.data_parallel);
         key(self) == key(other)
     }
@@ -222,7 +222,7 @@ impl Family {
         shardings
     }
 
-    /// Whether each group of expert-parallel ranks falls whole into one group of shards.
+    /// True if each group of expert-parallel ranks falls whole into one group of shards.
     fn shards_experts(&self, shards: u32) -> bool {
         self.check_expert_shards(shards).is_ok()
     }
@@ -231,13 +231,13 @@ impl Family {
         check_expert_shards(shards, &self.mesh())
     }
 
-    /// How many subfamilies it has: schedules with their stages a rank, and policies of recompute.
+    /// Number of its subfamilies: schedules with their stages a rank, and policies of recompute.
     pub fn num_subfamilies(&self, problem: &Problem, fixed: &PartialLayout) -> u64 {
         let schedules = self.schedules(problem, fixed).len();
         (schedules * self.recomputes(problem, fixed).count()) as u64
     }
 
-    /// Those of its `shardings` that the framework runs together with a schedule and a policy of recompute.
+    /// The `shardings` that the framework runs together with a schedule and a policy of recompute.
     pub fn combined<'a>(
         &self,
         problem: &Problem,
@@ -257,7 +257,7 @@ impl Family {
         })
     }
 
-    /// How many layouts it has.
+    /// Number of its layouts.
     pub fn num_layouts(
         &self,
         problem: &Problem,
@@ -349,7 +349,7 @@ impl Family {
         all.filter(move |recompute| self.takes_overlap(problem, u32::MAX, *recompute))
     }
 
-    /// Whether exchanges of experts overlap another micro-batch, if they are to.
+    /// True unless exchanges of experts are to overlap another micro-batch and cannot.
     fn takes_overlap(&self, problem: &Problem, virtual_stages: u32, recompute: Recompute) -> bool {
         let overlap = self.shape.switches.expert_overlap;
         let pipeline = [self.pipeline_parallel, virtual_stages];
@@ -357,7 +357,7 @@ impl Family {
     }
 }
 
-/// Whether none of some sets that are refused is whole in a set of features.
+/// True if a set of features contains none of the sets that are refused.
 fn runs(refused: &[Features], features: Features) -> bool {
     !refused.iter().any(|set| features.contain(*set))
 }

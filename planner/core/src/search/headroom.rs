@@ -4,8 +4,8 @@ use ir::units::{Bytes, Nanos};
 
 use super::branch_and_bound::branch_and_bound;
 use super::choice::RESOLUTION;
+use super::evaluated_plan::{EvaluatedPlan, simulated};
 use super::family::Family;
-use super::found::{Found, simulated};
 use super::node::Searcher;
 use super::outcome::{Best, WithLessHeadroom};
 use super::request::Observe;
@@ -15,7 +15,7 @@ use crate::problem::Problem;
 pub(super) fn with_less_headroom(
     searcher: Searcher<'_>,
     families: &[Family],
-    best: Option<&Found>,
+    best: Option<&EvaluatedPlan>,
     observe: &mut Observe<'_>,
 ) -> Option<WithLessHeadroom> {
     let problem = searcher.problem;
@@ -30,7 +30,7 @@ pub(super) fn with_less_headroom(
 }
 
 /// A plan with the largest headroom with which it fits.
-fn at_largest_headroom(problem: &Problem, found: &Found) -> WithLessHeadroom {
+fn at_largest_headroom(problem: &Problem, found: &EvaluatedPlan) -> WithLessHeadroom {
     let headroom = largest_headroom(problem, found);
     let problem = problem.clone().with_headroom(headroom);
     WithLessHeadroom { found: simulated(&problem, found.layout, &found.stage_ends).0, headroom }
@@ -38,7 +38,7 @@ fn at_largest_headroom(problem: &Problem, found: &Found) -> WithLessHeadroom {
 
 /// The largest headroom with which a plan fits, in whole GiB, or in tenths below one. What the allocator keeps and would
 /// free counts as free.
-pub fn largest_headroom(problem: &Problem, found: &Found) -> Bytes {
+pub fn largest_headroom(problem: &Problem, found: &EvaluatedPlan) -> Bytes {
     let memory = problem.hardware.memory;
     let full = problem.clone().with_headroom(memory);
     let needed = simulated(&full, found.layout, &found.stage_ends).0.evaluation.memory.total();

@@ -1,4 +1,4 @@
-//! How many GPUs a model needs.
+//! The least number of GPUs that a model needs.
 
 use cost_models::states::StateBytes;
 use ir::cluster::Cluster;

@@ -1,4 +1,4 @@
-//! What layouts hold at least, known before their blocks are cut into stages.
+//! Lower bounds on memory, known before blocks are cut into stages.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ struct Class {
 /// Parameters of all blocks on a rank that has them all, by how they are sharded.
 pub(super) type Parameters = BTreeMap<ShapeKey, LocalParameters>;
 
-/// What tells apart how many parameters a rank has: neither the sequence nor the batch.
+/// Cache key of the parameters of a rank. Sequence and batch do not matter to them, so they are cleared.
 fn parameters_key(family: &Family) -> ShapeKey {
     ShapeKey {
         switches: Switches::USUAL,
@@ -45,7 +45,7 @@ fn parameters_key(family: &Family) -> ShapeKey {
 }
 
 impl Searcher<'_> {
-    /// Which families have room for their model states at least, and for a block with all that its backward needs,
+    /// Families that have room for their model states at least, and for a block with all that its backward needs,
     /// which a rank has at one time or other under every policy.
     pub(super) fn may_fit(&self, families: &[Family]) -> Vec<bool> {
         if self.request.exhaustive {
@@ -60,10 +60,10 @@ impl Searcher<'_> {
             let alike = beside.chunk_by(|a, b| a.shape.switches == b.shape.switches);
             alike.flat_map(|families| self.have_room(families, &shardings)).collect()
         };
-        families.par_chunk_by(Family::is_beside).flat_map_iter(may_fit).collect()
+        families.par_chunk_by(Family::same_shape_family).flat_map_iter(may_fit).collect()
     }
 
-    /// Whether a rank has room for any block with all that its backward needs: families that differ in their
+    /// True if a rank has room for any block with all that its backward needs: families that differ in their
     /// micro-batch alone. A block keeps as much for each sequence as for one.
     fn have_room(&self, families: &[Family], shardings: &[ZeroSharding]) -> Vec<bool> {
         let first = &families[0];
@@ -85,7 +85,7 @@ impl Searcher<'_> {
     /// The parameters of all blocks on a rank that has them all, for every way in which families shard them.
     pub(super) fn all_parameters(&self, families: &[Family]) -> Parameters {
         let mut all = Parameters::new();
-        for beside in families.chunk_by(Family::is_beside) {
+        for beside in families.chunk_by(Family::same_shape_family) {
             let key = parameters_key(&beside[0]);
             all.entry(key).or_insert_with(|| self.parameters(&key));
         }
@@ -107,7 +107,7 @@ impl Searcher<'_> {
         with_slack(self.states(family, &part, &shardings))
     }
 
-    /// What the fullest rank holds at least, however blocks are cut into stages. Blocks of class `c` have `s_c`
+    /// Bytes that the fullest rank holds at least, however blocks are cut into stages. Blocks of class `c` have `s_c`
     /// bytes of states and keep `a_c` for each of the `f_r` micro-batches that rank `r` has in flight; however
     /// ranks are weighted, the fullest holds as much as their weighted mean, and in that each block counts as
     /// where it counts least:

@@ -10,18 +10,18 @@
 //! is fastest and whose ranks are even, and where that does not fit, the fastest that does; unless stages are
 //! given by hand.
 
-mod able;
 mod branch_and_bound;
 mod choice;
 mod closest;
 mod conflict;
 mod ensemble;
+mod evaluated_plan;
 mod family;
-mod fewest;
-mod found;
+mod feasible;
 mod headroom;
 mod least_gpus;
 mod memory;
+mod min_recompute;
 mod node;
 mod outcome;
 mod queue;
@@ -40,11 +40,11 @@ pub use choice::{
 };
 use closest::closest;
 pub use conflict::{Conflict, conflicting};
-use family::Family;
-pub use found::{
-    Found, model_flops_utilization, simulated, tokens_per_second_per_gpu,
+pub use evaluated_plan::{
+    EvaluatedPlan, model_flops_utilization, simulated, tokens_per_second_per_gpu,
     utilization_with_every_pair, with_step,
 };
+use family::Family;
 pub use headroom::largest_headroom;
 use headroom::with_less_headroom;
 pub use least_gpus::least_gpus;
@@ -82,7 +82,7 @@ fn search_here(problem: &Problem, request: &Request, observe: &mut Observe<'_>) 
     let closest = is_asked.then(|| closest(&searcher, &space.families)).flatten();
     let plans =
         best.plans.par_iter().with_max_len(1).map(|plan| searcher.found(plan.layout, &plan.ends));
-    let plans: Vec<Found> = plans.collect();
+    let plans: Vec<EvaluatedPlan> = plans.collect();
     // A single rank follows no schedule: what is wrong with a pipeline says more.
     let schedule_error = || {
         let error = |family: &Family| family.schedule_error(problem, &request.fixed);

@@ -1,4 +1,4 @@
-//! What becomes of the search's nodes: families grow subfamilies, subfamilies layouts, and layouts are played.
+//! Expansion of the search's nodes: families to subfamilies, subfamilies to layouts, and layouts are simulated.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use ir::units::{Bytes, Nanos};
 use rayon::prelude::*;
 use simulator::ActivationBytes;
 
+use super::evaluated_plan::EvaluatedPlan;
 use super::family::{Family, ZeroSharding};
-use super::found::Found;
 use super::outcome::{Candidate, Counts};
-use super::queue::{Node, Queue, Subfamily, What};
+use super::queue::{Branch, Node, Queue, Subfamily};
 use super::request::{Go, Observe, Progress, Request, StopReason};
 use crate::partition::{evened, partition};
 use crate::problem::{Problem, StageRule};
 use crate::step::{
-    Assignment, BlockMemories, Blocks, ChainIndex, Holdings, Known, Orders, PipelineRanks, Shape,
+    Assignment, BlockMemories, Blocks, ChainIndex, Holdings, Memo, Orders, PipelineRanks, Shape,
     ShapeKey, Stage, Step, fullest, in_flight,
 };
 
@@ -31,20 +31,20 @@ pub(super) struct Balanced {
     pub(super) ends: Arc<[usize]>,
 }
 
-/// What became of a node.
+/// The expansion of a node: further nodes, or a plan.
 #[derive(Default)]
-pub(super) struct Grown {
+pub(super) struct Expansion {
     pub(super) nodes: Vec<Node>,
     pub(super) plans: Vec<Candidate>,
     pub(super) counts: Counts,
-    /// The family, where memory leaves out some of its layouts that time does not.
+    /// The family, if memory leaves out some of its layouts that time does not.
     pub(super) misfit: Option<Family>,
 }
 
-/// Shapes that are costed between two looks at whether the search goes on.
+/// Number of shapes that are costed between two checks for an interrupt.
 const SHAPES: usize = 256;
 
-/// What a search knows throughout.
+/// The state that all threads of a search share.
 pub(super) struct Searcher<'a> {
     pub(super) problem: &'a Problem,
     pub(super) chain: &'a ChainIndex,
@@ -52,9 +52,9 @@ pub(super) struct Searcher<'a> {
     orders: Orders,
     blocks: Blocks,
     memories: BlockMemories,
-    shapes: Known<ShapeKey, Arc<Shape>>,
-    /// What shapes take at least, however experts are spread over ranks.
-    least: Known<ShapeKey, Arc<Shape>>,
+    shapes: Memo<ShapeKey, Arc<Shape>>,
+    /// Lower bounds of shapes, however experts are spread over ranks.
+    least: Memo<ShapeKey, Arc<Shape>>,
     /// The graphs that spare the host most, of those that families have.
     graphs: CudaGraphs,
 }
@@ -72,7 +72,7 @@ impl<'a> Searcher<'a> {
         Self { problem, chain, request, orders, blocks, memories, shapes, least, graphs }
     }
 
-    /// The same with what is known of shapes and blocks, of a problem that differs in its headroom alone.
+    /// A searcher for a problem that differs in its headroom alone, with the shapes and blocks that are memoised already.
     pub(super) fn with_problem<'b>(self, problem: &'b Problem) -> Searcher<'b>
     where
         'a: 'b,
@@ -94,7 +94,7 @@ impl<'a> Searcher<'a> {
         observe: &mut Observe<'_>,
     ) -> Result<Queue, StopReason> {
         let fixed = &self.request.fixed;
-        let beside = families.par_chunk_by(Family::is_beside);
+        let beside = families.par_chunk_by(Family::same_shape_family);
         let sizes = beside.flat_map_iter(|families| {
             let shardings = families[0].shardings(self.problem, fixed);
             let sizes = families.iter().map(|it| it.num_layouts(self.problem, fixed, &shardings));
@@ -117,8 +117,10 @@ impl<'a> Searcher<'a> {
             .filter(|((_, size), fits)| *fits && *size > 0)
             .map(|((family, size), _)| (*family, size))
             .collect();
-        let mut keys: Vec<ShapeKey> =
-            left.par_iter().map(|(family, _)| self.least_key(family.shape, self.graphs)).collect();
+        let mut keys: Vec<ShapeKey> = left
+            .par_iter()
+            .map(|(family, _)| self.lower_bound_key(family.shape, self.graphs))
+            .collect();
         keys.par_sort_unstable();
         keys.dedup();
         for keys in keys.chunks(SHAPES) {
@@ -128,14 +130,15 @@ impl<'a> Searcher<'a> {
                 return Err(reason);
             }
             keys.par_iter().for_each(|key| {
-                self.least_shape(*key, self.graphs);
+                self.lower_bound_shape(*key, self.graphs);
             });
         }
         let nodes = left.into_par_iter().map(|(family, size)| {
             let order = (family_order(&family), None);
             let is_own = family.shape.switches.cuda_graphs == self.graphs;
-            let what = if is_own { What::Family(family) } else { What::Unhindered(family) };
-            Node { bound: self.family_bound(&family, self.graphs), size, order, what }
+            let branch =
+                if is_own { Branch::Family(family) } else { Branch::BestGraphsOfFamily(family) };
+            Node { bound: self.family_bound(&family, self.graphs), size, order, branch }
         });
         Ok(Queue::of_families(nodes.collect()))
     }
@@ -150,8 +153,9 @@ impl<'a> Searcher<'a> {
         self.memories.of(self.problem, self.chain, key)
     }
 
-    /// What tells apart what shapes take at least: nothing that is switched on for experts' exchanges.
-    fn least_key(&self, key: ShapeKey, cuda_graphs: CudaGraphs) -> ShapeKey {
+    /// Cache key of the lower bound. Dispatcher, overlap and the number of expert-parallel ranks do not matter to it, so they are
+    /// cleared.
+    fn lower_bound_key(&self, key: ShapeKey, cuda_graphs: CudaGraphs) -> ShapeKey {
         if self.problem.limits.experts.is_empty() {
             return key;
         }
@@ -159,11 +163,11 @@ impl<'a> Searcher<'a> {
         ShapeKey { switches, ..key.with_experts_over(1) }
     }
 
-    fn least_shape(&self, key: ShapeKey, cuda_graphs: CudaGraphs) -> Arc<Shape> {
+    fn lower_bound_shape(&self, key: ShapeKey, cuda_graphs: CudaGraphs) -> Arc<Shape> {
         if self.problem.limits.experts.is_empty() {
             return self.shape(key);
         }
-        let key = self.least_key(key, cuda_graphs);
+        let key = self.lower_bound_key(key, cuda_graphs);
         let make = || Arc::new(Shape::least(self.problem, self.chain, key, &self.blocks));
         self.least.get(key, make)
     }
@@ -171,37 +175,37 @@ impl<'a> Searcher<'a> {
     /// The slowest rank has as much to do as the mean at least, for every micro-batch, however experts are
     /// spread over ranks; with such graphs, which are no slower than fewer.
     fn family_bound(&self, family: &Family, graphs: CudaGraphs) -> Nanos {
-        let policy = self.least_again(self.request.fixed.recompute.unwrap_or(Recompute::None));
-        let shape = self.least_shape(family.shape, graphs);
+        let policy = self.least_recompute(self.request.fixed.recompute.unwrap_or(Recompute::None));
+        let shape = self.lower_bound_shape(family.shape, graphs);
         let overlaps = self.request.fixed.schedule.is_some_and(ScheduleKind::overlaps_passes);
         let all = least_of_blocks(&shape, self.chain, policy, overlaps);
         busiest(all, family)
     }
 
-    /// What is computed again at least of every block.
-    fn least_again(&self, recompute: Recompute) -> BlockRecompute {
+    /// The least recompute of every block.
+    fn least_recompute(&self, recompute: Recompute) -> BlockRecompute {
         if self.request.fewest_layers { BlockRecompute::None } else { recompute.of_other_layers() }
     }
 
-    /// Takes a node apart, or plays it through.
-    pub(super) fn grow(&self, node: Node, limit: Nanos) -> Grown {
-        match node.what {
-            What::Unhindered(family) => {
+    /// Expands a node to smaller ones, or simulates its one layout.
+    pub(super) fn expand(&self, node: Node, limit: Nanos) -> Expansion {
+        match node.branch {
+            Branch::BestGraphsOfFamily(family) => {
                 let bound = self.family_bound(&family, family.shape.switches.cuda_graphs);
-                let what = What::Family(family);
-                Grown { nodes: vec![Node { bound, what, ..node }], ..Grown::default() }
+                let branch = Branch::Family(family);
+                Expansion { nodes: vec![Node { bound, branch, ..node }], ..Expansion::default() }
             }
-            What::Family(family) => self.grow_family(&family, limit),
-            What::Subfamily(family, subfamily) => {
-                let grown = if self.request.fewest_layers {
-                    self.grow_fewest(&family, subfamily, limit)
+            Branch::Family(family) => self.expand_family(&family, limit),
+            Branch::Subfamily(family, subfamily) => {
+                let expansion = if self.request.fewest_layers {
+                    self.expand_min_recompute(&family, subfamily, limit)
                 } else {
-                    self.grow_subfamily(&family, subfamily, limit)
+                    self.expand_subfamily(&family, subfamily, limit)
                 };
-                let misfits = grown.counts.too_large + grown.counts.pruned_by_memory;
-                Grown { misfit: (misfits > 0).then_some(family), ..grown }
+                let misfits = expansion.counts.too_large + expansion.counts.pruned_by_memory;
+                Expansion { misfit: (misfits > 0).then_some(family), ..expansion }
             }
-            What::Layout(layout, ends) => self.play(layout, ends),
+            Branch::Layout(layout, ends) => self.play(layout, ends),
         }
     }
 
@@ -217,16 +221,16 @@ impl<'a> Searcher<'a> {
         family.recomputes(self.problem, fixed).flat_map(of_policy).collect()
     }
 
-    fn grow_family(&self, family: &Family, limit: Nanos) -> Grown {
+    fn expand_family(&self, family: &Family, limit: Nanos) -> Expansion {
         let shape = self.shape(family.shape);
         let shardings = family.shardings(self.problem, &self.request.fixed);
-        let mut grown = Grown::default();
+        let mut expansion = Expansion::default();
         let capacity = self.problem.room;
         let least_memory = self.least_memory(family, &shardings);
         // Neither bound looks at how many stages a rank has.
         let mut bounds = of_last(|(recompute, schedule): (Recompute, ScheduleKind)| {
             let overlaps = schedule.overlaps_passes();
-            let policy = self.least_again(recompute);
+            let policy = self.least_recompute(recompute);
             let all = least_of_blocks(&shape, self.chain, policy, overlaps);
             let may_fit = self.request.exhaustive || least_memory(recompute, schedule) <= capacity;
             (any_partition(schedule, all, family), may_fit)
@@ -241,21 +245,21 @@ impl<'a> Searcher<'a> {
                 continue;
             }
             if !may_fit {
-                grown.counts.pruned_by_memory += size;
-                grown.misfit = grown.misfit.or((bound <= limit).then_some(*family));
+                expansion.counts.pruned_by_memory += size;
+                expansion.misfit = expansion.misfit.or((bound <= limit).then_some(*family));
             } else if bound > limit {
-                grown.counts.pruned_by_time += size;
+                expansion.counts.pruned_by_time += size;
             } else {
                 let order = (family_order(family), None);
-                grown.nodes.push(Node {
+                expansion.nodes.push(Node {
                     bound,
                     size,
                     order,
-                    what: What::Subfamily(*family, subfamily),
+                    branch: Branch::Subfamily(*family, subfamily),
                 });
             }
         }
-        grown
+        expansion
     }
 
     /// A subfamily's layouts, and the assignment whose slowest stage is fastest, or that is given by hand; none if
@@ -293,7 +297,7 @@ impl<'a> Searcher<'a> {
         Assignment::new(self.problem, self.chain, shape, recompute, ranks.clone(), ends)
     }
 
-    /// What each rank of an assignment keeps for backward at its peak.
+    /// Bytes that each rank of an assignment saves for backward at its peak.
     pub(super) fn peaks(&self, assignment: &Assignment<'_>, layout: &Layout) -> Vec<Bytes> {
         if layout.schedule.keeps_most_at_first_backward() {
             return assignment.kept_at_least(layout);
@@ -325,14 +329,14 @@ impl<'a> Searcher<'a> {
         near.map(of).collect()
     }
 
-    pub(super) fn grow_subfamily(
+    pub(super) fn expand_subfamily(
         &self,
         family: &Family,
         subfamily: Subfamily,
         limit: Nanos,
-    ) -> Grown {
-        let mut grown = Grown::default();
-        let Some(balanced) = self.balanced(family, subfamily) else { return grown };
+    ) -> Expansion {
+        let mut expansion = Expansion::default();
+        let Some(balanced) = self.balanced(family, subfamily) else { return expansion };
         let Balanced { layouts, ends, .. } = &balanced;
         let capacity = self.problem.room;
         let fastest = self.assign(&balanced, Arc::clone(ends));
@@ -344,8 +348,8 @@ impl<'a> Searcher<'a> {
             of_all
         };
         if bound > limit {
-            grown.counts.pruned_by_time += layouts.len() as u64;
-            return grown;
+            expansion.counts.pruned_by_time += layouts.len() as u64;
+            return expansion;
         }
         let kept_at_least = fastest.kept_at_least(&layouts[0]);
         let mut kept = None;
@@ -355,12 +359,12 @@ impl<'a> Searcher<'a> {
                 let kept = kept.get_or_insert_with(|| self.peaks(&fastest, layout));
                 if fastest.fits(layout, kept) {
                     let bound = fastest.lower_bound_after(layout, of_all);
-                    grown.add(layout, ends, bound, limit);
+                    expansion.add(layout, ends, bound, limit);
                     continue;
                 }
             }
             if !self.cuts_within_memory(layout) {
-                grown.counts.add_misfit(may_fit);
+                expansion.counts.add_misfit(may_fit);
                 continue;
             }
             let shardings = [ZeroSharding::of(layout)];
@@ -368,7 +372,7 @@ impl<'a> Searcher<'a> {
             if !self.request.exhaustive
                 && least_memory(subfamily.recompute, subfamily.schedule) > capacity
             {
-                grown.counts.add_misfit(false);
+                expansion.counts.add_misfit(false);
                 continue;
             }
             let within = self.within_memory(layout, &fastest).map(Arc::from);
@@ -376,12 +380,12 @@ impl<'a> Searcher<'a> {
             let other = within.map(|ends| self.assign(&balanced, ends));
             match other.filter(|other| other.fits(layout, &self.peaks(other, layout))) {
                 Some(other) => {
-                    grown.add(layout, &other.ends, other.lower_bound(layout), limit);
+                    expansion.add(layout, &other.ends, other.lower_bound(layout), limit);
                 }
-                None => grown.counts.add_misfit(true),
+                None => expansion.counts.add_misfit(true),
             }
         }
-        grown
+        expansion
     }
 
     /// Whether another assignment is tried where the fastest overfills a rank. Only with one stage a rank:
@@ -393,7 +397,7 @@ impl<'a> Searcher<'a> {
             && layout.pipeline_parallel > 1
     }
 
-    /// Where the fastest assignment overfills a rank, the fastest that does not.
+    /// The fastest assignment that overfills no rank, if the fastest of all does.
     pub(super) fn within_memory(
         &self,
         layout: &Layout,
@@ -412,7 +416,7 @@ impl<'a> Searcher<'a> {
         Some(evened(&prefix, ends, num_ranks, fits))
     }
 
-    /// How many micro-batches each rank of a layout with one stage a rank has in flight at most.
+    /// The most micro-batches that each rank has in flight, of a layout with one stage a rank.
     fn in_flight(&self, layout: &Layout) -> Vec<u64> {
         let (p, m) = (layout.pipeline_parallel, layout.num_micro_batches);
         if layout.schedule.keeps_most_at_first_backward() {
@@ -426,23 +430,23 @@ impl<'a> Searcher<'a> {
         peaks.into_iter().map(Bytes::get).collect()
     }
 
-    fn play(&self, layout: Layout, ends: Arc<[usize]>) -> Grown {
+    fn play(&self, layout: Layout, ends: Arc<[usize]>) -> Expansion {
         let time =
             self.with_step(layout, &ends, |step| self.orders.step_time(&step.layout, &step.work));
         let time = time.unwrap_or_else(|error| panic!("a checked layout plays: {error}"));
         let counts = Counts { played: 1, ..Counts::default() };
-        Grown { plans: vec![Candidate { time, layout, ends }], counts, ..Grown::default() }
+        Expansion { plans: vec![Candidate { time, layout, ends }], counts, ..Expansion::default() }
     }
 
     /// A layout whose stages end at `ends`, with where its time and memory go.
-    pub(super) fn found(&self, layout: Layout, ends: &Arc<[usize]>) -> Found {
+    pub(super) fn found(&self, layout: Layout, ends: &Arc<[usize]>) -> EvaluatedPlan {
         let evaluation = self.with_step(layout, ends, |step: &Step<'_>| step.evaluate());
         let evaluation =
             evaluation.unwrap_or_else(|error| panic!("a checked layout plays: {error}"));
-        Found { layout, stage_ends: ends.to_vec(), evaluation }
+        EvaluatedPlan { layout, stage_ends: ends.to_vec(), evaluation }
     }
 
-    /// What `of` makes of a layout's step.
+    /// The result of `of` on a layout's step.
     fn with_step<T>(
         &self,
         layout: Layout,
@@ -458,15 +462,15 @@ impl<'a> Searcher<'a> {
     }
 }
 
-impl Grown {
+impl Expansion {
     /// Adds a layout that fits, unless it cannot be among the best.
     pub(super) fn add(&mut self, layout: &Layout, ends: &Arc<[usize]>, bound: Nanos, limit: Nanos) {
         if bound > limit {
             self.counts.pruned_by_time += 1;
             return;
         }
-        let what = What::Layout(*layout, Arc::clone(ends));
-        self.nodes.push(Node { bound, size: 1, order: (0, Some(*layout)), what });
+        let branch = Branch::Layout(*layout, Arc::clone(ends));
+        self.nodes.push(Node { bound, size: 1, order: (0, Some(*layout)), branch });
     }
 }
 

@@ -1,4 +1,4 @@
-//! What came of a search.
+//! The outcome of a search.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,21 +6,21 @@ use std::sync::Arc;
 use ir::layout::{Layout, LayoutError};
 use ir::units::{Bytes, Nanos, Seconds};
 
-use super::found::Found;
+use super::evaluated_plan::EvaluatedPlan;
 use super::request::StopReason;
 use super::space::Rejection;
 
-/// What a search found.
+/// The plans that a search found, and what it did to find them.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The best plans, fastest first.
-    pub plans: Vec<Found>,
-    /// How many candidates were dealt with in which way.
+    pub plans: Vec<EvaluatedPlan>,
+    /// Numbers of candidates by what became of them.
     pub counts: Counts,
     /// Candidates, or combinations of degrees, left out for a reason.
     pub rejected: BTreeMap<Rejection, u64>,
-    /// Where nothing fits, the layout that misses by least.
-    pub closest: Option<Found>,
+    /// The layout that exceeds the memory by least, if none fits.
+    pub closest: Option<EvaluatedPlan>,
     /// The fastest plan that fits with less headroom alone, where that gains more than can be told apart.
     pub with_less_headroom: Option<WithLessHeadroom>,
     /// Why a layout that was asked for is not possible.
@@ -35,7 +35,7 @@ pub struct Outcome {
 #[derive(Clone, Debug, PartialEq)]
 pub struct WithLessHeadroom {
     /// The plan, with the memory that it has with that headroom.
-    pub found: Found,
+    pub found: EvaluatedPlan,
     /// The headroom.
     pub headroom: Bytes,
 }
@@ -56,20 +56,20 @@ impl Outcome {
     }
 }
 
-/// How many candidates were dealt with in which way.
+/// Numbers of candidates by what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counts {
     /// Layouts that the model, the batch and the GPUs allow.
     pub candidates: u64,
-    /// Those that were played through.
+    /// Candidates that were simulated.
     pub played: u64,
-    /// Those that a bound on time leaves out.
+    /// Candidates that a bound on time leaves out.
     pub pruned_by_time: u64,
-    /// Those of which memory was counted and is too much.
+    /// Candidates whose memory was counted and is too much.
     pub too_large: u64,
-    /// Those that a bound on memory leaves out.
+    /// Candidates that a bound on memory leaves out.
     pub pruned_by_memory: u64,
-    /// Those that were not looked at before the search was told to stop.
+    /// Candidates that the search had not looked at when it was told to stop.
     pub open: u64,
 }
 
@@ -92,17 +92,17 @@ impl Counts {
         }
     }
 
-    /// Those that were dealt with.
+    /// Number of candidates that are done.
     pub(super) fn done(&self) -> u64 {
         self.evaluated() + self.pruned()
     }
 
-    /// Those whose time or memory was computed.
+    /// Number of candidates whose time or memory was computed.
     pub fn evaluated(&self) -> u64 {
         self.played + self.too_large
     }
 
-    /// Those that a bound leaves out.
+    /// Number of candidates that a bound leaves out.
     pub fn pruned(&self) -> u64 {
         self.pruned_by_time + self.pruned_by_memory
     }
@@ -119,7 +119,7 @@ pub(super) struct Candidate {
 /// The best plans so far.
 pub(super) struct Best {
     top: usize,
-    /// What takes longer is of no interest.
+    /// Time above which a layout cannot be among the best.
     most: Nanos,
     pub(super) plans: Vec<Candidate>,
 }
@@ -129,7 +129,7 @@ impl Best {
         Self::below(top, Nanos::new(u64::MAX))
     }
 
-    /// Those that take no longer than `most`.
+    /// Plans that take no longer than `most`.
     pub(super) const fn below(top: usize, most: Nanos) -> Self {
         Self { top, most, plans: Vec::new() }
     }

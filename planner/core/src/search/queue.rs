@@ -1,4 +1,4 @@
-//! Nodes of the search, in line: families, subfamilies that share an assignment, layouts.
+//! The queue of a best-first search. Its nodes are families of layouts, subfamilies that share an assignment, and layouts.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -11,28 +11,30 @@ use ir::units::Nanos;
 
 use super::family::Family;
 
-/// Some layouts, and a time that none of them is below.
+/// A node of the search: layouts, and a lower bound on their step times.
 pub(super) struct Node {
     pub(super) bound: Nanos,
-    /// How many layouts.
+    /// Number of layouts.
     pub(super) size: u64,
-    /// Which of the nodes with the same bound comes first.
+    /// Tie-break between nodes with the same bound.
     pub(super) order: (u64, Option<Layout>),
-    pub(super) what: What,
+    pub(super) branch: Branch,
 }
 
-pub(super) enum What {
-    /// All layouts of a family, bounded as if the graphs that spare the host most were switched on.
-    Unhindered(Family),
+/// The layouts of a node.
+pub(super) enum Branch {
+    /// All layouts of a family. Their bound is a looser one, with the CUDA graphs that spare the host most, so that shapes
+    /// are costed only for families that the search comes to.
+    BestGraphsOfFamily(Family),
     /// All layouts of a family.
     Family(Family),
-    /// Those with the same stages.
+    /// The layouts of a family with the same stages.
     Subfamily(Family, Subfamily),
-    /// One, with where its stages end.
+    /// One layout, with the ends of its stages.
     Layout(Layout, Arc<[usize]>),
 }
 
-/// What layouts with the same stages have in common.
+/// Choices that layouts with the same stages have in common.
 #[derive(Clone, Copy)]
 pub(super) struct Subfamily {
     pub(super) recompute: Recompute,
@@ -40,13 +42,13 @@ pub(super) struct Subfamily {
     pub(super) virtual_stages: u32,
 }
 
-/// Passes beyond which playing a layout through takes some hundredths of a second.
+/// Number of passes beyond which the simulation of a layout takes some hundredths of a second.
 const MANY_PASSES: u64 = 1 << 16;
 
 impl Node {
-    /// Whether it may take long to go through.
+    /// True if its simulation may take long.
     pub(super) fn is_long(&self) -> bool {
-        let What::Layout(layout, _) = &self.what else { return false };
+        let Branch::Layout(layout, _) = &self.branch else { return false };
         let stages = u64::from(layout.pipeline_parallel) * u64::from(layout.virtual_stages);
         stages * u64::from(layout.num_micro_batches) > MANY_PASSES
     }
@@ -73,15 +75,15 @@ impl Ord for Node {
     }
 }
 
-/// Nodes in line, the least bound first.
+/// Nodes by their bound, the least first.
 ///
-/// Layouts have a line of their own: one of them is played with every batch, whatever its bound, so that
-/// there is a good plan early, should the search end before it is done.
+/// Layouts have a queue of their own: one of them is simulated with every batch, whatever its bound, so that there is a good
+/// plan early, should the search end before it is done.
 #[derive(Default)]
 pub(super) struct Queue {
     open: BinaryHeap<Node>,
     layouts: BinaryHeap<Node>,
-    /// How many went through.
+    /// Number of nodes that were expanded.
     gone: usize,
 }
 
@@ -96,9 +98,11 @@ impl Queue {
     }
 
     pub(super) fn push(&mut self, node: Node) {
-        match node.what {
-            What::Layout(..) => self.layouts.push(node),
-            What::Unhindered(_) | What::Family(_) | What::Subfamily(..) => self.open.push(node),
+        match node.branch {
+            Branch::Layout(..) => self.layouts.push(node),
+            Branch::BestGraphsOfFamily(_) | Branch::Family(_) | Branch::Subfamily(..) => {
+                self.open.push(node);
+            }
         }
     }
 

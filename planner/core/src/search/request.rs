@@ -1,23 +1,23 @@
-//! What to look for, and for how long.
+//! The request to a search, and its progress.
 
 use ir::layout::PartialLayout;
 use ir::units::Seconds;
 
-/// What to look for.
+/// Request to a search.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is asked by itself")]
 pub struct Request {
-    /// What the user has decided.
+    /// Options that the user has fixed.
     pub fixed: PartialLayout,
-    /// How many plans to keep.
+    /// Number of plans to keep.
     pub top: usize,
-    /// Whether to play what the bounds would leave out, as tests do.
+    /// True to simulate what the bounds would leave out as well, as tests do.
     pub exhaustive: bool,
-    /// Whether full recompute is of as few layers of each stage as fit, rather than of all.
+    /// True if full recompute is of as few layers of each stage as memory allows, rather than of all.
     pub fewest_layers: bool,
-    /// Whether to look for what misses by least where nothing fits.
+    /// True to look for the layout that exceeds the memory by least, if nothing fits.
     pub closest: bool,
-    /// Whether to look for what is faster with less headroom.
+    /// True to look for plans that are faster with less headroom.
     pub less_headroom: bool,
 }
 
@@ -44,13 +44,13 @@ pub enum StopReason {
     Exhausted,
     /// A plan that fits was found, and no better one was asked for.
     FirstFit,
-    /// It was interrupted: the plans are the best so far.
+    /// Interrupted: the plans are the best so far.
     Interrupted,
-    /// It took as long as it was given: the plans are the best so far.
+    /// The time limit: the plans are the best so far.
     TimeLimit,
 }
 
-/// How far a search is.
+/// Progress of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// Candidates that were dealt with, and all.
@@ -61,12 +61,12 @@ pub struct Progress {
     pub best: Option<Seconds>,
 }
 
-/// Whether a search goes on.
+/// Answer to a search that asks whether to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Go {
-    /// It does.
+    /// Go on.
     On,
-    /// It stops for a reason, with the best so far.
+    /// Stop for a reason, with the best so far.
     Stop(StopReason),
 }
 

@@ -1,4 +1,4 @@
-//! Which requirement leaves no layout: the one without which there would be some.
+//! The requirement that leaves no layout: the one without which there would be some.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ use crate::problem::Problem;
 /// A requirement without which there would be a layout, and what would meet it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
-    /// What fails; empty where another batch would do though this one divides.
+    /// The requirement in words; empty where another batch would do though this one divides.
     pub fails: String,
-    /// What works instead, as it was tried.
+    /// A choice that works instead, as it was tried.
     pub works: Option<String>,
 }
 
@@ -75,7 +75,7 @@ fn stages(problem: &Problem, fixed: &PartialLayout) -> Option<Requirement> {
     })
 }
 
-/// What else the framework does not run.
+/// Other features that the framework does not run.
 fn framework(problem: &Problem, fixed: &PartialLayout) -> Option<Requirement> {
     let ideal = with_abilities(problem, Abilities::all());
     let space = Space::new(&ideal, fixed);

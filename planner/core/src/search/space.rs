@@ -7,8 +7,8 @@ use ir::graph::{ContextParallelKind, Sharding};
 use ir::layout::{Degrees, LayoutError, Mesh, MeshAxis, PartialLayout, largest_divisor};
 use serde::Serialize;
 
-use super::able::{abilities, check_framework, check_named, context_kinds, switches};
 use super::family::{Family, divisors};
+use super::feasible::{abilities, check_framework, check_named, context_kinds, switches};
 use crate::problem::Problem;
 use crate::step::ShapeKey;
 
@@ -52,7 +52,7 @@ impl fmt::Display for Rejection {
 /// All families of a problem that agree with `fixed`, and how many degrees fell out for which reason.
 #[derive(Clone, Debug, Default)]
 pub struct Space {
-    /// Those that are beside each other one after the other.
+    /// Families of one shape family are next to each other.
     pub families: Vec<Family>,
     /// Combinations of degrees that were left out.
     pub rejected: BTreeMap<Rejection, u64>,
@@ -176,7 +176,7 @@ impl Space {
         }
     }
 
-    /// Whether the stages that are given, if any are, divide over so many pipeline ranks.
+    /// True if the stages that are given, if any are, divide over this number of pipeline ranks.
     fn takes_given_stages(
         &mut self,
         problem: &Problem,
@@ -288,7 +288,7 @@ impl Space {
         shardings
     }
 
-    /// Whether it has any layout.
+    /// True if it has any layout.
     pub fn has_layouts(&self, problem: &Problem, fixed: &PartialLayout) -> bool {
         self.families.iter().any(|family| {
             let shardings = family.shardings(problem, fixed);

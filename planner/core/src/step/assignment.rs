@@ -18,24 +18,24 @@ use super::ranks::PipelineRanks;
 use super::shape::Shape;
 use crate::problem::Problem;
 
-/// Which blocks are on which pipeline rank, with what that takes and holds.
+/// Assignment of blocks to stages and pipeline ranks, with the time and the memory of each.
 #[derive(Clone, Debug)]
 pub struct Assignment<'a> {
-    /// What is assigned.
+    /// The problem.
     pub problem: &'a Problem,
     /// Its blocks.
     pub chain: &'a ChainIndex,
-    /// What each costs.
+    /// Costs of the blocks.
     pub shape: &'a Shape,
-    /// What of them is computed again.
+    /// Recompute policy.
     pub recompute: Recompute,
-    /// Where stages are.
+    /// Pipeline ranks of the stages.
     pub ranks: PipelineRanks,
-    /// Where each stage ends: stage `s` has the blocks before `ends[s]`.
+    /// Ends of the stages: stage `s` has the blocks before `ends[s]`.
     pub ends: Arc<[usize]>,
     /// By stage; those that are alike stand once.
     pub stages: Vec<Arc<Stage>>,
-    /// What each pipeline rank holds.
+    /// Holdings of each pipeline rank.
     pub held: Vec<Holdings>,
 }
 
@@ -50,17 +50,17 @@ pub struct Stage {
     pub input_grad: PassTime,
     /// Gradients of parameters alone.
     pub weight_grad: PassTime,
-    /// What is computed again before the gradients.
+    /// Time of recompute before the gradients.
     pub recompute: PassTime,
     /// To the next stage, where that is on another rank.
     pub send_forward: Message,
     /// To the stage before.
     pub send_backward: Message,
-    /// What it holds.
+    /// Its holdings.
     pub holdings: Holdings,
 }
 
-/// What two stages have in common that do the same: how many blocks of each class, and of those that are
+/// Key of stages that do the same work: numbers of blocks of each class, and of those that are
 /// computed again as others are not, of which the last is the chain's or one of a class, and where they send.
 #[derive(PartialEq)]
 struct Alike {
@@ -197,7 +197,7 @@ impl<'a> Assignment<'a> {
         sum
     }
 
-    /// What stands for the gradients of a block where they are compressed.
+    /// Elements that stand for the gradients of a block, if they are compressed.
     fn compressed(&self, parameters: &LocalParameters) -> Bytes {
         let training = &self.problem.training;
         let Some(compression) = training.gradient_compression else { return Bytes::ZERO };
@@ -218,7 +218,7 @@ impl<'a> Assignment<'a> {
         Message { time: time.into(), bytes }
     }
 
-    /// How long the message takes that leaves a block, where it is sent in parts and gathered on the other side; none
+    /// Time of the message that leaves a block, where it is sent in parts and gathered on the other side; none
     /// where each rank sends all of its own.
     pub(super) fn gathered_message(&self, block: usize) -> Option<Seconds> {
         let Sharding { sequence_parallel, tensor_parallel, .. } = self.shape.key.sharding;
@@ -235,7 +235,7 @@ impl<'a> Assignment<'a> {
         (gathered < self.to_neighbour(bytes)).then_some(gathered)
     }
 
-    /// What a block hands on.
+    /// Output of a block, in bytes.
     fn output(&self, block: usize) -> Bytes {
         self.shape.blocks[self.chain.class_at(block)].output
     }
@@ -244,7 +244,7 @@ impl<'a> Assignment<'a> {
         self.problem.hardware.to_neighbour(self.ranks.group, bytes)
     }
 
-    /// What all ranks exchange in forward and in backward of a micro-batch for a vocabulary that they share:
+    /// Exchanges of all ranks in forward and in backward of a micro-batch for a vocabulary that they share:
     /// with `X` the hidden states in 16 bits,
     ///
     /// ```text

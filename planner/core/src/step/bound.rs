@@ -21,7 +21,7 @@ impl Assignment<'_> {
         Builder::new(self, layout).lower_bound_of_passes(false)
     }
 
-    /// As [`Self::lower_bound`], where it is known that of all.
+    /// [`Self::lower_bound`], given the bound of all layouts of the assignment.
     pub fn lower_bound_after(&self, layout: &Layout, of_all: Nanos) -> Nanos {
         let builder = Builder::new(self, layout);
         let passes = if builder.gathers { builder.lower_bound_of_passes(true) } else { of_all };
@@ -35,7 +35,7 @@ impl Builder<'_> {
         lower_bound(self.layout.schedule, p, m, &self.min_pass_times(gathers))
     }
 
-    /// What each stage takes at least for a micro-batch, with gathered parameters or without.
+    /// Minimum time of each stage for a micro-batch, with gathered parameters or without.
     fn min_pass_times(&self, gathers: bool) -> Vec<MinPassTimes> {
         let schedule = self.layout.schedule;
         let overlaps = schedule.overlaps_passes();
@@ -57,7 +57,7 @@ impl Builder<'_> {
         })
     }
 
-    /// What follows the last pass at least.
+    /// Minimum time after the last pass.
     fn step_tail(&self) -> StepTail {
         if self.replicas.updates_each() || self.replicas.is_asynchronous() {
             return StepTail::default();

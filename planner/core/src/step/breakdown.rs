@@ -1,4 +1,4 @@
-//! Where the time of a step goes.
+//! Breakdown of the time of a step.
 
 use cost_models::block::ByAxis;
 use ir::graph::Axis;
@@ -9,7 +9,7 @@ use simulator::{Order, RankTimes};
 
 use super::work::Step;
 
-/// Where the time of each rank goes: what its passes are spent on, what it waits for, and what is left,
+/// Breakdown of the time of each rank: its passes, its waits, and what is left,
 /// which is waiting for other ranks.
 pub(super) fn breakdown(
     step: &Step<'_>,
@@ -30,7 +30,7 @@ pub(super) fn breakdown(
         .collect()
 }
 
-/// What the passes of a rank are spent on.
+/// Time of the passes of a rank, by term.
 #[derive(Default)]
 struct Spent {
     compute: Nanos,

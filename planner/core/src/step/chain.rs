@@ -12,11 +12,11 @@ pub struct ChainIndex {
     classes: Vec<usize>,
     /// For each class, how many of its blocks are among the first `i`.
     counts: Vec<Vec<u32>>,
-    /// How many of the first `i` blocks are layers: those that may be recomputed.
+    /// Number of layers, which may be recomputed, among the first `i` blocks.
     layers: Vec<u32>,
-    /// Whether blocks of a class have experts.
+    /// Classes whose blocks have experts.
     has_experts: Vec<bool>,
-    /// Whether they have attention.
+    /// Classes whose blocks have attention.
     has_attention: Vec<bool>,
     /// Blocks whose parameters are tied, with the block that they are tied to.
     pub(super) ties: Vec<(usize, usize)>,
@@ -87,14 +87,14 @@ impl ChainIndex {
         self.classes[self.classes.len() - 1]
     }
 
-    /// Whether blocks of a class stand first or last. Those are never recomputed, as frameworks
+    /// Classes whose blocks stand first or last. Those are never recomputed, as frameworks
     /// recompute layers only: the embedding keeps nothing but tokens, and the backward of head and
     /// loss follows their forward at once.
     pub fn is_end(&self, class: usize) -> bool {
         class == self.classes[0] || class == self.last_class()
     }
 
-    /// Whether blocks of a class have experts.
+    /// True if blocks of a class have experts.
     pub(super) fn has_experts(&self, class: usize) -> bool {
         self.has_experts[class]
     }
@@ -118,17 +118,17 @@ impl ChainIndex {
         [first, rest].into_iter().filter(|(_, range)| !range.is_empty())
     }
 
-    /// Whether blocks of a class have attention.
+    /// True if blocks of a class have attention.
     pub(super) fn has_attention(&self, class: usize) -> bool {
         self.has_attention[class]
     }
 
-    /// How many layers there are in a range.
+    /// Number of layers in a range.
     pub fn num_layers(&self, range: &Range<usize>) -> u32 {
         self.layers[range.end] - self.layers[range.start]
     }
 
-    /// How many blocks of a class there are in a range.
+    /// Number of blocks of a class in a range.
     pub fn count(&self, class: usize, range: &Range<usize>) -> u32 {
         self.counts[class][range.end] - self.counts[class][range.start]
     }

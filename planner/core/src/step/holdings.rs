@@ -1,4 +1,4 @@
-//! What ranks hold for their blocks.
+//! Memory that ranks hold for their blocks.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use ir::units::Bytes;
 use super::chain::ChainIndex;
 use super::shape::Shape;
 
-/// What a stage holds for its blocks, or a pipeline rank for its stages.
+/// Parameters and activations that a stage holds for its blocks, or a pipeline rank for its stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Holdings {
     /// Parameters that every data-parallel rank has, tied copies included.
@@ -22,7 +22,7 @@ pub struct Holdings {
     pub partial_gradients: u64,
     /// Parameters of key-value heads that neighbouring tensor-parallel ranks have copies of.
     pub copied: u64,
-    /// How many neighbours have copies of one.
+    /// Number of neighbours that have copies of a parameter.
     pub num_copies: u32,
     /// Among `expert`, those whose gradients are summands over the ranks that share each expert.
     pub expert_partial_gradients: u64,
@@ -32,7 +32,7 @@ pub struct Holdings {
     pub largest_block: u64,
     /// Frozen parameters of the block that has most of them.
     pub largest_frozen_block: Bytes,
-    /// What stands for the gradients of all blocks where they are compressed.
+    /// Elements that stand for the gradients of all blocks, if they are compressed.
     pub compressed: Bytes,
     /// The largest weight that is made from a quantised one for a product.
     pub dequantised: Bytes,
@@ -42,7 +42,7 @@ pub struct Holdings {
     pub saved_by_last: Bytes,
     /// Among `saved`, what can lie on the host: all but what the ends of the chain keep.
     pub offloadable: Bytes,
-    /// How many blocks keep that.
+    /// Number of blocks that keep it.
     pub num_offloadable: u32,
     /// In how many stages they are.
     pub num_stages: u32,
@@ -66,7 +66,7 @@ impl Holdings {
         self.kept_before_last(offload) + self.saved_by_last
     }
 
-    /// As [`Self::kept`], the chain's last block left out.
+    /// [`Self::kept`] without the chain's last block.
     pub fn kept_before_last(&self, offload: Offload) -> Bytes {
         self.saved - self.offloaded(offload)
     }
@@ -137,7 +137,7 @@ impl Holdings {
         }
     }
 
-    /// Whether it has parameters that are tied to a block of another rank.
+    /// True if it has parameters that are tied to a block of another rank.
     pub fn has_tied(&self) -> bool {
         self.tied > 0 || self.frozen.tied > Bytes::ZERO
     }
@@ -153,7 +153,7 @@ impl Holdings {
         }
     }
 
-    /// What a rank holds that has several stages.
+    /// Holdings of a rank with several stages.
     pub fn add(&mut self, other: &Self) {
         self.dense += other.dense;
         self.expert += other.expert;

@@ -1,4 +1,4 @@
-//! What fills the memory of a rank.
+//! Memory of a rank.
 
 use cost_models::states::{ModelStates, StateBytes};
 use ir::framework::{Framework, GradientCopies, LossGradient, StageParameters};
@@ -12,14 +12,14 @@ use super::replicas::Replicas;
 use super::states::{frozen_states, on_device};
 use crate::problem::Problem;
 
-/// What CUDA, its libraries and NCCL hold on a GPU beside the allocator: 1113 MiB.
+/// Memory of a GPU that CUDA, its libraries and NCCL hold outside the allocator: 1113 MiB.
 ///
 /// # Source
 ///
 /// BigScience's notes on their V100 and A100 runs, which subtract this from nvidia-smi's figure.
 pub const CONTEXT: Bytes = Bytes::new(1113 << 20);
 
-/// What the caching allocator reserves beyond what is allocated, in per cent.
+/// Memory that the caching allocator reserves beyond what is allocated, in per cent.
 ///
 /// # Source
 ///
@@ -119,7 +119,7 @@ pub(super) fn at_peak(
     memory
 }
 
-/// What the update has at its fullest, and what it freed before.
+/// Buffers of the update at its peak, and memory that was freed before.
 fn update_buffers(problem: &Problem, layout: &Layout, held: &Holdings) -> [Bytes; 2] {
     let buffers = problem.hardware.framework.memory.update_buffers;
     let bytes = StateBytes::new(&problem.training);
@@ -145,17 +145,17 @@ pub fn in_flight(
     at_peak(problem, layout, throughout(problem, layout, held, rank), held, kept)
 }
 
-/// What a rank needs that uses so much beside CUDA and its libraries, the allocator's slack included.
+/// Memory of a rank with the allocator's slack, without CUDA and its libraries.
 pub fn with_slack(used: Bytes) -> Bytes {
     used + CONTEXT + slack(used + CONTEXT, CONTEXT)
 }
 
-/// What the allocator reserves beyond what is in use at most.
+/// The allocator's slack: the most that it reserves beyond what is in use.
 pub(super) fn slack(peak: Bytes, context: Bytes) -> Bytes {
     Bytes::new(peak.saturating_sub(context).get() / 100 * ALLOCATOR_SLACK_PERCENT)
 }
 
-/// What a rank holds of gradients beside the part that it updates parameters with.
+/// Gradients that a rank holds in addition to those with which it updates parameters.
 fn whole_gradients(replicas: &Replicas<'_>, held: &Holdings, states: &ModelStates) -> Bytes {
     if !replicas.sums_whole_gradients() {
         return Bytes::ZERO;
@@ -182,7 +182,7 @@ fn gradient_copies(
     (states.gradients * bytes.parameter).shard(bytes.gradient)
 }
 
-/// What the update keeps beside its state.
+/// Memory of the update in addition to its state.
 fn update_copies(framework: &Framework, bytes: StateBytes, states: &ModelStates) -> Bytes {
     let each = framework.memory.update_bytes / bytes.optimizer.max(1) as f64;
     Bytes::new((states.optimizer.get() as f64 * each) as u64)
@@ -199,14 +199,14 @@ fn beside_host(held: &Holdings, offload: Offload) -> u64 {
     }
 }
 
-/// How many micro-batches of its stages a rank has in flight at most.
+/// The most micro-batches of its stages that a rank has in flight.
 fn in_flight_at_peak(layout: &Layout, rank: usize) -> u64 {
     let numbers = [layout.pipeline_parallel, layout.virtual_stages, layout.num_micro_batches];
     let [p, v, m] = numbers.map(u64::from);
     layout.schedule.peak_in_flight(rank as u64, p, v, m)
 }
 
-/// How many versions of its weights a rank keeps: one, or where they are updated after each
+/// Number of versions of its weights that a rank keeps: one, or where they are updated after each
 /// micro-batch, one for each micro-batch in flight, as each backward needs the weights that its forward
 /// used.
 ///

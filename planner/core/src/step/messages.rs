@@ -8,7 +8,7 @@ use simulator::Message;
 use super::assignment::{Assignment, Stage};
 
 impl Assignment<'_> {
-    /// Whether ranks compute nothing while they exchange messages. Zero-bubble schedules never wait, or
+    /// True if ranks compute nothing while they exchange messages. Zero-bubble schedules never wait, or
     /// there were bubbles.
     pub(super) fn waits_for_messages(&self, schedule: ScheduleKind) -> bool {
         self.problem.hardware.framework.pipeline_parallel.messages == MessageOverlap::Awaited

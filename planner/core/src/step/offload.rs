@@ -1,4 +1,4 @@
-//! What lies on the host: how much, and the copies between it and the device.
+//! Offload to the host: its bytes, and the copies between host and device.
 
 use cost_models::HostShare;
 use ir::collective::Collective;
@@ -58,7 +58,7 @@ impl Replicas<'_> {
         Some(Transfer { to_host, ..transfer.unwrap_or(NO_TRANSFER) })
     }
 
-    /// What a rank's host holds, activations included of so many micro-batches that are in flight at once.
+    /// Bytes on a rank's host, with the activations of all micro-batches that are in flight at once.
     pub(super) fn on_host(&self, held: &Holdings, num_micro_batches: impl Fn() -> u64) -> Bytes {
         let Self { layout, bytes, .. } = *self;
         let mut on_host = Bytes::ZERO;

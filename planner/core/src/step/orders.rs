@@ -9,7 +9,7 @@ use ir::schedule::{
 use ir::units::{Bytes, Nanos};
 use simulator::{ActivationBytes, Cycle, Order, PassOrder, SimulationError, Work, step_time};
 
-use super::known::Known;
+use super::memo::Memo;
 
 /// A family's schedule with its reductions and updates.
 ///
@@ -31,10 +31,10 @@ type Numbers = (ScheduleKind, u32, u32, u32);
 /// The orders that a search has met.
 #[derive(Debug, Default)]
 pub struct Orders {
-    whole: Known<Numbers, Arc<Order>>,
-    passes: Known<Numbers, Arc<PassOrder>>,
+    whole: Memo<Numbers, Arc<Order>>,
+    passes: Memo<Numbers, Arc<PassOrder>>,
     /// Orders into which cycles can be put, where they are cyclic.
-    cycles: Known<Numbers, Option<Arc<Cycle>>>,
+    cycles: Memo<Numbers, Option<Arc<Cycle>>>,
 }
 
 /// Micro-batches beyond which a step is tried as one of few and many cycles, by ranks; and how many times
@@ -46,7 +46,7 @@ impl Orders {
     ///
     /// # Errors
     ///
-    /// As the simulation has them; for a checked layout none.
+    /// Errors of the simulation; none for a checked layout.
     pub fn step_time(&self, layout: &Layout, work: &Work) -> Result<Nanos, SimulationError> {
         for few in FEW {
             if let Some((cycle, repeats)) = self.cycle(layout, few)
@@ -95,7 +95,7 @@ impl Orders {
     }
 }
 
-/// What a layout's order depends on.
+/// Key of an order: the parts of a layout that it depends on.
 fn numbers(layout: &Layout) -> Numbers {
     let (p, v) = (layout.pipeline_parallel, layout.virtual_stages);
     (layout.schedule, p, layout.num_micro_batches, v)

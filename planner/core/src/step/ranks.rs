@@ -1,4 +1,4 @@
-//! Which pipeline rank has which stage.
+//! Pipeline ranks and their stages.
 
 use cost_models::Group;
 use ir::layout::{Layout, MeshAxis};
@@ -9,12 +9,12 @@ use ir::schedule::StagePlacement;
 pub struct PipelineRanks {
     /// The ranks.
     pub group: Group,
-    /// Which has what.
+    /// Placement of stages on ranks.
     pub placement: StagePlacement,
 }
 
 impl PipelineRanks {
-    /// Those of a layout.
+    /// The pipeline ranks of a layout.
     pub fn of(layout: &Layout) -> Self {
         let stride = layout.mesh().stride(MeshAxis::Pipeline);
         let group = Group { size: layout.pipeline_parallel, stride };
@@ -37,12 +37,12 @@ impl PipelineRanks {
         stages.map(|stage| stage as usize)
     }
 
-    /// Whether no rank that has the stage has one before it.
+    /// True if no rank that has the stage has one before it.
     pub fn is_first(&self, stage: usize) -> bool {
         self.stages(self.first_with(stage), stage + 1).next() == Some(stage)
     }
 
-    /// Whether data goes from one rank to another between a stage and the next.
+    /// True if data goes from one rank to another between a stage and the next.
     pub(super) fn is_crossed(&self, stage: usize) -> bool {
         self.first_with(stage) != self.first_with(stage + 1)
     }

@@ -1,4 +1,4 @@
-//! What replicas of a stage exchange, and what each of them updates.
+//! Exchanges between the replicas of a stage, and their updates.
 
 use cost_models::states::{StateBytes, optimizer_step, touched_by_host_update};
 use cost_models::{Group, Hardware};
@@ -74,17 +74,17 @@ impl<'a> Replicas<'a> {
         Group { size: mesh.replicas(), stride: mesh.stride(MeshAxis::ContextData) }
     }
 
-    /// Whether no norm of all gradients is taken, as no two replicas are at the same step.
+    /// True if no norm of all gradients is taken, as no two replicas are at the same step.
     pub(super) fn is_asynchronous(&self) -> bool {
         matches!(self.method, DataParallelMethod::Asynchronous { .. })
     }
 
-    /// Whether parameters are updated after each micro-batch, and gradients reduced before that.
+    /// True if parameters are updated after each micro-batch, and gradients reduced before that.
     pub(super) fn updates_each(&self) -> bool {
         self.layout.schedule.updates() == Updates::AfterEachMicroBatch
     }
 
-    /// Whether a rank holds the sum of all gradients of its stages until the last micro-batch, and reduces it then,
+    /// True if a rank holds the sum of all gradients of its stages until the last micro-batch, and reduces it then,
     /// though it updates a part of them.
     pub(super) fn sums_whole_gradients(&self) -> bool {
         self.layout.zero_stage >= ZeroStage::Gradients
@@ -93,13 +93,13 @@ impl<'a> Replicas<'a> {
             && !self.layout.offload.optimizer
     }
 
-    /// Whether gradients are reduced with each micro-batch.
+    /// True if gradients are reduced with each micro-batch.
     pub(super) fn reduces_each(&self) -> bool {
         let is_sharded = self.layout.zero_stage >= ZeroStage::Gradients;
         is_sharded && !self.sums_whole_gradients() || self.updates_each()
     }
 
-    /// What reduces gradients over the replicas, where these are sent as they are.
+    /// Collective that reduces gradients over the replicas, if they are not compressed.
     fn reduction(&self) -> Collective {
         match self.layout.zero_stage {
             ZeroStage::None => Collective::AllReduce,
@@ -126,7 +126,7 @@ impl<'a> Replicas<'a> {
         buckets.min(num_blocks as u64).max(1)
     }
 
-    /// Whether replicas bring their gradients together before they update.
+    /// True if replicas reduce their gradients before they update.
     fn brings_gradients_together(&self) -> bool {
         matches!(self.method, DataParallelMethod::AllReduce | DataParallelMethod::ParameterServer)
     }
@@ -180,7 +180,7 @@ impl<'a> Replicas<'a> {
         self.hardware.device.training_memory_bound(self.precision, touched)
     }
 
-    /// What of a replica's gradients was left out and is kept for the next step.
+    /// Gradients of a replica that compression left out and that are kept for the next step.
     pub(super) fn left_out(&self, held: &Holdings) -> Bytes {
         let elements = self.compression.map_or(0, |_| held.dense + held.expert);
         Bytes::new(LEFT_OUT_BYTES * elements)
@@ -202,7 +202,7 @@ impl<'a> Replicas<'a> {
         (group.size > 1).then_some(Transfer::new(Collective::SendReceive, time, bytes))
     }
 
-    /// What follows an update before replicas go on: the weights of the one that updated, or of both neighbours.
+    /// Exchange that follows an update before replicas go on: the weights of the one that updated, or of both neighbours.
     pub(super) fn after_update(&self, held: &Holdings) -> Option<(Transfer, Seconds)> {
         let group = self.group();
         if group.size == 1 {
@@ -241,7 +241,7 @@ impl<'a> Replicas<'a> {
         }
     }
 
-    /// What a replica sends that updates the shared weights by itself, and how long it waits for its turn.
+    /// Message of a replica that updates the shared weights by itself, and how long it waits for its turn.
     pub(super) fn push(&self, held: &Holdings, compute: Nanos) -> Option<Transfer> {
         let shared = self.shared_weights(held, compute)?;
         let gradients = self.gradients(held);
@@ -293,7 +293,7 @@ impl<'a> Replicas<'a> {
         (time > Nanos::ZERO).then_some(Transfer::new(collective, time, bytes))
     }
 
-    /// What such a bucket's transfer consists of, for dense parameters and for experts.
+    /// Bytes of a bucket's transfer, of dense parameters and of experts.
     pub(super) fn group_exchanges(
         &self,
         collective: Collective,

@@ -11,20 +11,20 @@ use ir::schedule::StagePlacement;
 use ir::units::Nanos;
 
 use super::chain::ChainIndex;
-use super::known::Known;
+use super::memo::Memo;
 use super::ranks::PipelineRanks;
-use crate::partition::{balanced, evened, folded};
+use crate::partition::{balanced, evened, mirrored};
 use crate::problem::Problem;
 
-/// How operators are sharded, and how much each takes at a time: all that the cost of a block depends
+/// Sharding of the operators, and the micro-batch: all that the cost of a block depends
 /// on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShapeKey {
-    /// How operators are sharded over the ranks of a stage.
+    /// Sharding of operators over the ranks of a stage.
     pub sharding: Sharding,
     /// Sequences in a micro-batch.
     pub micro_batch_size: u32,
-    /// What is switched on.
+    /// Switches.
     pub switches: Switches,
 }
 
@@ -38,12 +38,12 @@ impl ShapeKey {
         }
     }
 
-    /// The same with experts spread over so many ranks.
+    /// The key with experts spread over a number of ranks.
     pub fn with_experts_over(self, expert_parallel: u32) -> Self {
         Self { sharding: Sharding { expert_parallel, ..self.sharding }, ..self }
     }
 
-    /// What tells apart blocks that have no experts, with attention or without.
+    /// Key of blocks that have no experts, with attention or without.
     fn without_experts(self, has_attention: bool) -> Self {
         let Sharding { tensor_parallel, context_parallel_kind, .. } = self.sharding;
         let kind = Some(context_parallel_kind).filter(|_| has_attention);
@@ -84,30 +84,30 @@ impl ShapeKey {
         }
     }
 
-    /// Where the groups lie.
+    /// Groups of ranks on the mesh.
     pub fn groups(&self) -> Groups {
         Self::groups_of(&self.sharding)
     }
 
-    /// Where the groups of a sharding lie.
+    /// Groups of a sharding on the mesh.
     pub fn groups_of(sharding: &Sharding) -> Groups {
         Groups::of(&Mesh { sharding: *sharding, data_parallel: 1 })
     }
 }
 
-/// Where stages end, by policy, number of stages and of ranks, and where they lie; none if there are fewer
+/// Ends of stages, by policy, number of stages and of ranks, and placement; none if there are fewer
 /// blocks.
-type Balanced = Known<(Recompute, usize, u32, StagePlacement), Option<Arc<[usize]>>>;
+type Balanced = Memo<(Recompute, usize, u32, StagePlacement), Option<Arc<[usize]>>>;
 
 /// Classes of blocks that have no experts, which are alike however experts are spread over ranks; those without
 /// attention, however its heads are too.
-pub type Blocks = Known<(usize, ShapeKey), Arc<BlockPasses>>;
+pub type Blocks = Memo<(usize, ShapeKey), Arc<BlockPasses>>;
 
 /// Memory of the blocks of each class on a rank, known once by shape, and once for the classes that several shapes share.
 #[derive(Debug, Default)]
 pub struct BlockMemories {
-    shapes: Known<ShapeKey, Arc<[Arc<BlockMemory>]>>,
-    blocks: Known<(usize, ShapeKey), Arc<BlockMemory>>,
+    shapes: Memo<ShapeKey, Arc<[Arc<BlockMemory>]>>,
+    blocks: Memo<(usize, ShapeKey), Arc<BlockMemory>>,
 }
 
 impl BlockMemories {
@@ -134,7 +134,7 @@ impl BlockMemories {
 /// The costs of all block classes for one shard shape, and what follows for the chain.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// What it is.
+    /// The key.
     pub key: ShapeKey,
     /// Passes of each class.
     pub blocks: Vec<Arc<BlockPasses>>,
@@ -148,12 +148,12 @@ impl Shape {
         Self::known(problem, chain, key, &Blocks::default())
     }
 
-    /// As [`Self::new`], with the classes that other shapes have alike costed once.
+    /// [`Self::new`] that costs classes once that other shapes have alike.
     pub fn known(problem: &Problem, chain: &ChainIndex, key: ShapeKey, known: &Blocks) -> Self {
         Self::with(problem, chain, key, known, BlockPasses::new)
     }
 
-    /// What every class takes at least, however experts are spread over ranks.
+    /// Lower bounds of every class, however experts are spread over ranks.
     pub fn least(problem: &Problem, chain: &ChainIndex, key: ShapeKey, known: &Blocks) -> Self {
         let key = key.with_experts_over(1);
         Self::with(problem, chain, key, known, BlockPasses::least)
@@ -198,7 +198,7 @@ impl Shape {
         std::iter::once(Nanos::ZERO).chain(ends).collect()
     }
 
-    /// Where stages end so that the slowest is as fast as can be, and ranks as even as can be; or, where the
+    /// Ends of stages so that the slowest is as fast as can be, and ranks as even as can be; or, where the
     /// first shares its rank with the last and so on inwards, the slowest rank. None if there are fewer blocks.
     pub fn balanced(
         &self,
@@ -212,7 +212,7 @@ impl Shape {
         self.balanced.get((policy, num_stages, group.size, placement.clone()), || {
             let prefix = self.prefix(chain, policy);
             let ends = match placement {
-                StagePlacement::V | StagePlacement::Bidirectional => folded(&prefix, num_stages),
+                StagePlacement::V | StagePlacement::Bidirectional => mirrored(&prefix, num_stages),
                 StagePlacement::Loop | StagePlacement::Table(_) => balanced(&prefix, num_stages)
                     .map(|ends| evened(&prefix, ends, num_ranks, |_, _, _| true)),
             };

@@ -21,11 +21,11 @@ use super::work::{PassedBlock, Step, bucket_start};
 pub struct Evaluation {
     /// Time of a step.
     pub step_time: Seconds,
-    /// Where it goes, in the mean over all pipeline ranks.
+    /// Breakdown of the time, in the mean over all pipeline ranks.
     pub breakdown: Breakdown,
     /// Memory of the rank that needs most.
     pub memory: MemoryUse,
-    /// That rank's place in the pipeline.
+    /// The fullest rank's place in the pipeline.
     pub fullest_rank: usize,
 }
 
@@ -49,11 +49,11 @@ const MOST_EXCHANGES: u64 = 1 << 21;
 pub struct Simulated {
     /// Time and memory.
     pub evaluation: Evaluation,
-    /// What every pipeline rank does when, and what it holds.
+    /// The simulation: actions and memory of every pipeline rank over time.
     pub simulation: Simulation,
-    /// Where the time of each pipeline rank goes.
+    /// Breakdown of the time of each pipeline rank.
     pub breakdown_by_rank: Vec<Breakdown>,
-    /// What fills the memory of each pipeline rank at its peak.
+    /// Memory of each pipeline rank at its peak.
     pub memory_by_rank: Vec<MemoryUse>,
 }
 
@@ -119,7 +119,7 @@ impl Step<'_> {
         passed[start(run.nth)..start(run.nth + 1)].to_vec()
     }
 
-    /// How many exchanges all passes of the step have, at most.
+    /// The most exchanges that all passes of the step have.
     fn num_exchanges(&self, exchanges: &dyn Fn(RunId) -> Vec<Exchange>) -> u64 {
         let of_stage = |stage: u32| {
             let of = |kind| exchanges(RunId { stage, kind, nth: 0, of: 1 }).len() as u64;
@@ -181,7 +181,7 @@ fn title(num_gpus: u32, layout: &Layout) -> String {
     format!("{num_gpus} {gpus}, {layout}, {}, {m} micro-batch{plural}", layout.schedule)
 }
 
-/// What passes spend time on that a timeline does not tell apart, as shares of the step, and what it lacks.
+/// Terms of the passes that a timeline does not tell apart, as shares of the step, and terms that it lacks.
 fn remark(breakdown: &Breakdown, has_exchanges: bool) -> String {
     /// Shares below it, in percent, are not worth a word.
     const LEAST: f64 = 0.5;

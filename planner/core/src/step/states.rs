@@ -7,7 +7,7 @@ use ir::units::Bytes;
 
 use super::holdings::Holdings;
 
-/// Those of its trained parameters, wherever they are.
+/// Model states of a rank's trained parameters, wherever they are.
 pub(super) fn states(layout: &Layout, held: &Holdings, bytes: StateBytes) -> ModelStates {
     let zero = layout.zero_stage;
     let expert_shards = layout.mesh().expert_shards(layout.zero_shard);
@@ -23,7 +23,7 @@ pub(super) fn frozen_states(layout: &Layout, held: &Holdings) -> ModelStates {
         + ModelStates::of_frozen(expert, layout.zero_stage, expert_shards.into())
 }
 
-/// What a rank's device holds of model states. Sharded gradients leave it as they are reduced: one block's is on its
+/// Model states on a rank's device. Sharded gradients leave it as they are reduced: one block's is on its
 /// way while the next is made.
 pub(super) fn on_device(layout: &Layout, held: &Holdings, bytes: StateBytes) -> ModelStates {
     let mut on_device = states(layout, held, bytes).on_device(layout.zero_stage, layout.offload);

@@ -20,11 +20,11 @@ use super::holdings::Holdings;
 use super::memory;
 use super::replicas::Replicas;
 
-/// What every rank of a layout does and holds in a step.
+/// The step of a layout: the work and the memory of every rank.
 pub struct Step<'a> {
-    /// Which blocks are where.
+    /// Assignment of blocks to stages and ranks.
     pub assignment: &'a Assignment<'a>,
-    /// How the step is spread over GPUs.
+    /// The layout over GPUs.
     pub layout: Layout,
     /// Durations, transfers and memory of the schedule's actions; the allocator's slack left out.
     pub work: Work,
@@ -58,7 +58,7 @@ impl<'a> Step<'a> {
 }
 
 impl Assignment<'_> {
-    /// What a stage keeps for backward.
+    /// Activations that a stage keeps for backward.
     pub fn kept(&self, layout: &Layout, stage: usize) -> ActivationBytes {
         let holdings = &self.stages[stage].holdings;
         let rank = self.ranks.first_with(stage);
@@ -70,7 +70,7 @@ impl Assignment<'_> {
         }
     }
 
-    /// What each rank keeps at its peak at least: what it does when its first backward begins, and what that
+    /// Activations that each rank keeps at its peak at least: what it does when its first backward begins, and what that
     /// computes again.
     pub fn kept_at_least(&self, layout: &Layout) -> Vec<Bytes> {
         let (p, v, m) = (layout.pipeline_parallel, layout.virtual_stages, layout.num_micro_batches);
@@ -86,17 +86,17 @@ impl Assignment<'_> {
         (0..p).map(kept).collect()
     }
 
-    /// Whether no rank holds more than `most` with what it keeps at least.
+    /// True if no rank holds more than `most` with the activations that it keeps at least.
     pub fn may_hold(&self, layout: &Layout, kept_at_least: &[Bytes], most: Bytes) -> bool {
         self.at_peaks(layout, kept_at_least).all(|memory| memory.total() <= most)
     }
 
-    /// Whether all ranks have room for what they hold, where they keep so much for backward.
+    /// True if all ranks fit, with the activations that they keep for backward.
     pub fn fits(&self, layout: &Layout, kept: &[Bytes]) -> bool {
         self.at_peaks(layout, kept).all(|memory| self.problem.has_room(&memory))
     }
 
-    /// What fills each pipeline rank at its peak under a layout, where it keeps so much for backward.
+    /// Memory of each pipeline rank at its peak under a layout, with the activations that it keeps for backward.
     pub fn memory(&self, layout: &Layout, kept: &[Bytes]) -> Vec<MemoryUse> {
         self.at_peaks(layout, kept).collect()
     }
@@ -199,7 +199,7 @@ pub(super) struct Builder<'a> {
     pub(super) replicas: Replicas<'a>,
     /// Axes whose exchanges use the links of the exchanges over replicas.
     shares_link: ByAxis<bool>,
-    /// Whether each pass gathers its parameters.
+    /// True if each pass gathers its parameters.
     pub(super) gathers: bool,
 }
 
@@ -235,13 +235,13 @@ impl<'a> Builder<'a> {
             .before_copy(reduce, self.replicas.offloaded_gradients(holdings).shard(buckets))
     }
 
-    /// What a bucket of a stage's blocks keeps on the host for a micro-batch.
+    /// Activations that a bucket of a stage's blocks keeps on the host for a micro-batch.
     fn offloaded_activations(&self, stage: usize) -> Bytes {
         let holdings = &self.assignment.stages[stage].holdings;
         holdings.offloaded(self.layout.offload).shard(self.buckets(stage))
     }
 
-    /// What a stage sends forward and backward that its passes do not wait for.
+    /// Messages forward and backward of a stage that its passes do not wait for.
     pub(super) fn sends(&self, stage: &Stage) -> [Message; 2] {
         if self.waits_for_messages() {
             Default::default()
@@ -276,7 +276,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// How long overlapped pairs take: any two stages of a rank, the forward of one beside the backward of
+    /// Times of overlapped pairs: any two stages of a rank, the forward of one beside the backward of
     /// the other.
     fn pairs(&self) -> BTreeMap<(u32, u32), Nanos> {
         let mut pairs = BTreeMap::new();
@@ -424,7 +424,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// Where ranks wait for what they send, and for what they exchange for a shared vocabulary, the last
+    /// Waits of ranks for their messages, and for the exchanges of a shared vocabulary, the last
     /// run of a pass takes so much longer.
     fn add_messages(&self, stage: usize, kind: ActionKind, pass: &mut Pass) {
         let time = self.assignment.waited_messages(self.layout.schedule, stage, kind);
@@ -459,7 +459,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// Whether what an update gathers is waited for at once.
+    /// True if the parameters that an update gathers are waited for at once.
     pub(super) fn gathers_after_update(&self) -> bool {
         self.replicas.updates_each()
             || self.framework().parameters.gathered == UpdatedParameters::BeforeForward

@@ -2,12 +2,12 @@
 
 use ir::layout::Layout;
 use planner_core::problem::Problem;
-use planner_core::search::{Found, simulated, with_step};
+use planner_core::search::{EvaluatedPlan, simulated, with_step};
 use planner_core::step::Simulated;
 use proptest::prelude::*;
 use traces::timeline::Track;
 
-pub(crate) fn check_found(problem: &Problem, found: &Found) -> Result<(), TestCaseError> {
+pub(crate) fn check_found(problem: &Problem, found: &EvaluatedPlan) -> Result<(), TestCaseError> {
     let layout = &found.layout;
     prop_assert_eq!(Layout::new(**layout, &problem.limits), Ok(*layout));
     prop_assert_eq!(layout.num_gpus(), problem.limits.num_gpus);
@@ -36,7 +36,10 @@ pub(crate) fn check_found(problem: &Problem, found: &Found) -> Result<(), TestCa
 
 /// A layout played through: every rank's time adds up, the timeline shows the same step, bubble and memory,
 /// and no bound is above it.
-pub(crate) fn check_timeline(problem: &Problem, found: &Found) -> Result<(), TestCaseError> {
+pub(crate) fn check_timeline(
+    problem: &Problem,
+    found: &EvaluatedPlan,
+) -> Result<(), TestCaseError> {
     let (again, simulated) = simulated(problem, found.layout, &found.stage_ends);
     prop_assert_eq!(&again, found);
     let Simulated { evaluation, simulation, breakdown_by_rank, .. } = simulated;

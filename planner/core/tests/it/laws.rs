@@ -7,7 +7,7 @@ use ir::schedule::StagePlacement;
 use ir::units::{BytesPerSecond, Seconds};
 use planner_core::problem::{Choices, Problem};
 use planner_core::search::least_gpus;
-use planner_core::search::{Found, Go, Request, search, simulated};
+use planner_core::search::{EvaluatedPlan, Go, Request, search, simulated};
 use planner_core::step::{Assignment, ChainIndex, Holdings, PipelineRanks, Shape, ShapeKey};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -25,7 +25,7 @@ fn drawn_alike(cases: u32, seed: u64) -> ProptestConfig {
     if times_cases().is_some() { drawn(cases) } else { alike }
 }
 
-fn plans(problem: &Problem, request: &Request) -> Vec<Found> {
+fn plans(problem: &Problem, request: &Request) -> Vec<EvaluatedPlan> {
     search(problem, request, &mut |_| Go::On).plans
 }
 

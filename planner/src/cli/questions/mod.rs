@@ -13,7 +13,7 @@ use planner_core::answers::{
     batches, front, longest_sequence, sensitivities, why_not,
 };
 use planner_core::problem::Problem;
-use planner_core::search::{Chosen, Found, Request};
+use planner_core::search::{Chosen, EvaluatedPlan, Request};
 use serde::Serialize;
 
 use super::input::Input;
@@ -144,10 +144,10 @@ struct WhyNotReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     headroom_bytes: Option<Bytes>,
     #[serde(skip)]
-    found: Option<Found>,
+    found: Option<EvaluatedPlan>,
     /// Where it takes less headroom: the best that has it with what is in force.
     #[serde(skip)]
-    roomy: Option<Found>,
+    roomy: Option<EvaluatedPlan>,
 }
 
 impl WhyNotReport {
@@ -245,7 +245,11 @@ impl QuestionArgs {
         Ok(answers)
     }
 
-    fn training_run(&self, input: &Input, plan: &Found) -> anyhow::Result<Option<TrainingRun>> {
+    fn training_run(
+        &self,
+        input: &Input,
+        plan: &EvaluatedPlan,
+    ) -> anyhow::Result<Option<TrainingRun>> {
         let Some(tokens) = self.tokens else { return Ok(None) };
         let problem = &input.problem;
         let gpus = problem.limits.num_gpus;

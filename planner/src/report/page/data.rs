@@ -7,11 +7,12 @@ use traces::html::script_json;
 use super::plan::{PagePlan, name};
 use planner_core::answers::depends_on;
 use planner_core::problem::Problem;
-use planner_core::search::Found;
+use planner_core::search::EvaluatedPlan;
 
 /// What the scripts draw, as JSON that may stand in a `script` element.
-pub(super) fn json(problem: &Problem, plans: &[PagePlan], others: &[Found]) -> String {
-    let is_shown = |found: &&Found| !plans.iter().any(|plan| plan.found.layout == found.layout);
+pub(super) fn json(problem: &Problem, plans: &[PagePlan], others: &[EvaluatedPlan]) -> String {
+    let is_shown =
+        |found: &&EvaluatedPlan| !plans.iter().any(|plan| plan.found.layout == found.layout);
     let data = Data {
         capacity_bytes: problem.hardware.memory,
         plans: plans.iter().enumerate().map(|(index, it)| plan(problem, index, it)).collect(),
@@ -58,7 +59,7 @@ struct Line {
     bytes: Bytes,
 }
 
-fn point(found: &Found) -> Point {
+fn point(found: &EvaluatedPlan) -> Point {
     Point {
         layout: format!("{}, {}", *found.layout, found.layout.schedule),
         step_time_seconds: found.evaluation.step_time.get(),

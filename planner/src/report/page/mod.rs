@@ -18,7 +18,7 @@ use plan::name;
 pub use plan::{Names, PagePlan};
 use planner_core::answers::Difference;
 use planner_core::problem::Problem;
-use planner_core::search::Found;
+use planner_core::search::EvaluatedPlan;
 
 /// The page and its places, each named in a comment.
 const PAGE: &str = include_str!("page.html");
@@ -39,7 +39,12 @@ pub struct Heading {
 }
 
 /// The page of `plans`, the one to take first, and of `others`, which are but points among them.
-pub fn page(heading: &Heading, problem: &Problem, plans: &[PagePlan], others: &[Found]) -> String {
+pub fn page(
+    heading: &Heading,
+    problem: &Problem,
+    plans: &[PagePlan],
+    others: &[EvaluatedPlan],
+) -> String {
     let timelines: Vec<&Timeline> =
         plans.iter().map(|plan| &plan.simulated.simulation.timeline).collect();
     filled(PAGE, |place, page| match place {

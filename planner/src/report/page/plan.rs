@@ -2,14 +2,14 @@
 
 use planner_core::plan::name_timeline;
 use planner_core::problem::Problem;
-use planner_core::search::{Found, simulated};
+use planner_core::search::{EvaluatedPlan, simulated};
 use planner_core::step::Simulated;
 
 /// A plan on the page.
 #[derive(Clone, Debug)]
 pub struct PagePlan {
     /// The plan.
-    pub found: Found,
+    pub found: EvaluatedPlan,
     /// Its step, played through.
     pub simulated: Simulated,
     /// How likely it is that no plan of another kind is faster, where that is known.
@@ -20,7 +20,7 @@ impl PagePlan {
     /// A plan that was found, played through.
     pub fn new(
         problem: &Problem,
-        found: &Found,
+        found: &EvaluatedPlan,
         likelihood: Option<f64>,
         names: Names<'_>,
     ) -> Self {

@@ -12,7 +12,7 @@ use super::lacks::named;
 use super::target::Target;
 use planner_core::plan::{self, CheckedPlan};
 use planner_core::problem::{Problem, with_usual_modules};
-use planner_core::search::{Found, Go, LOOKED_AT, Request, search, simulated};
+use planner_core::search::{EvaluatedPlan, Go, LOOKED_AT, Request, search, simulated};
 
 /// A plan in the place of another.
 #[derive(Clone, Debug)]
@@ -175,13 +175,13 @@ fn nearest_training(
     training
 }
 
-fn made(checked: &CheckedPlan, problem: &Problem, found: &Found) -> Plan {
+fn made(checked: &CheckedPlan, problem: &Problem, found: &EvaluatedPlan) -> Plan {
     let Plan { cluster, model, provenance, .. } = &checked.plan;
     plan::make(problem, cluster, model.clone(), found, &[], provenance.clone())
 }
 
 /// What differs between two plans in words, and what that costs.
-fn changes(old: &Plan, new: &Plan, before: Option<f64>, found: &Found) -> Vec<String> {
+fn changes(old: &Plan, new: &Plan, before: Option<f64>, found: &EvaluatedPlan) -> Vec<String> {
     let (from, to) = (&old.layout, &new.layout);
     let mut changed = Vec::new();
     let mut differ = |name: &str, from: String, to: String| {

@@ -10,7 +10,7 @@ use super::finding::Cost;
 use crate::interchange::{ImportError, Imported, Posed, StatedStages, named};
 use cost_models::residuals::SHARE;
 use planner_core::problem::Problem;
-use planner_core::search::{Found, RESOLUTION, saving, with_step};
+use planner_core::search::{EvaluatedPlan, RESOLUTION, saving, with_step};
 use planner_core::step::Step;
 
 /// What settings are evaluated with.
@@ -34,7 +34,7 @@ pub(super) struct Case {
     /// The problem that they pose.
     pub(super) problem: Problem,
     /// Their layout, time and memory.
-    pub(super) found: Found,
+    pub(super) found: EvaluatedPlan,
 }
 
 /// Other settings, beside those at hand.
@@ -98,7 +98,7 @@ impl Ground<'_> {
                 needs: error.to_string(),
             })
         })?;
-        let found = Found { layout, stage_ends, evaluation };
+        let found = EvaluatedPlan { layout, stage_ends, evaluation };
         Ok(Case { imported: imported.clone(), problem, found })
     }
 

@@ -24,27 +24,27 @@ pub(super) struct RankTasks<'a> {
     order: &'a Order,
     rank: usize,
     tasks: Vec<Task>,
-    /// What the next action follows.
+    /// Tasks that the next action follows.
     last: Vec<TaskId>,
     /// The exchange that the next one follows.
     last_exchange: Option<TaskId>,
-    /// How many of the gathers with which the step begins are among the tasks.
+    /// Number of the gathers with which the step begins that are among the tasks.
     num_gathered: usize,
-    /// What each of the rank's transfers ends with, in the order in which they begin.
+    /// Last task of each of the rank's transfers, in the order in which they begin.
     transfers: Vec<Vec<TaskId>>,
-    /// How many of these something has waited for.
+    /// Number of transfers that something has waited for.
     num_waited: usize,
     /// Copies to the host.
     copies: Vec<TaskId>,
-    /// What each pass ends with.
+    /// Last task of each pass.
     ends: BTreeMap<Made, Vec<TaskId>>,
-    /// What the last gradients of parameters of each stage end with.
+    /// Last task of the last parameter gradients of each stage.
     gradients: BTreeMap<u32, Vec<TaskId>>,
     /// Tags of rings: as many as it has taken part in.
     num_rings: u32,
 }
 
-/// What a pass makes: whether gradients, of which stage, for which micro-batch.
+/// Key of a pass: true for gradients, its stage and micro-batch.
 type Made = (bool, u32, u32);
 
 /// A place within an action: what whatever comes next needs and follows.
@@ -54,7 +54,7 @@ struct Place {
     follows: Vec<TaskId>,
     /// Exchanges that began and were not waited for: of tensor parallelism, of context, of experts.
     begun: [Vec<TaskId>; 3],
-    /// How many transfers of gathering, and of other kinds, it has begun.
+    /// Numbers of transfers that gather, and of others, that it has begun.
     num_begun: [usize; 2],
 }
 
@@ -458,7 +458,7 @@ impl<'a> RankTasks<'a> {
         PipelineOf { size: ranks.group.size, placement: &ranks.placement }
     }
 
-    /// What one rank sends of what a stage hands on, and how long that takes.
+    /// Bytes that one rank sends of a stage's output, and how long that takes.
     fn message(&self, stage: u32) -> (Bytes, Nanos) {
         let whole = self.step.assignment.stages[stage as usize].send_forward;
         let Some((members, ..)) = self.gathered(stage) else { return (whole.bytes, whole.time) };

@@ -1,4 +1,4 @@
-//! Which collectives a transfer over replicas consists of.
+//! Collectives of a transfer over replicas.
 
 use ir::collective::Collective;
 use ir::replication::DataParallelMethod;
@@ -11,7 +11,7 @@ use crate::step::replicas::{GroupExchange, GroupExchanges, Replicas};
 use crate::step::work::Builder;
 
 impl Replicas<'_> {
-    /// What replicas exchange that is a time in all, in words.
+    /// Exchanges of replicas that are one time, in words.
     pub(super) fn opaque(&self) -> Option<String> {
         if self.group().size == 1 {
             return None;
@@ -25,7 +25,7 @@ impl Replicas<'_> {
 }
 
 impl Builder<'_> {
-    /// What the `nth` transfer of an action begins, counting those of its collective in the action: collectives for
+    /// Collectives that the `nth` transfer of an action begins, counting those of its collective in the action: collectives for
     /// dense parameters and for experts, those of each one after the other. None where there is nothing but copies.
     pub(super) fn exchanges_of(
         &self,
@@ -55,7 +55,7 @@ impl Builder<'_> {
         })
     }
 
-    /// What a transfer of a bucket of a stage consists of.
+    /// Collectives of a transfer of a bucket of a stage.
     pub(super) fn of_stage(&self, stage: usize, transfer: &Transfer) -> [GroupExchanges; 2] {
         let holdings = &self.assignment.stages[stage].holdings;
         let Transfer { collective, bytes, .. } = *transfer;

@@ -14,7 +14,7 @@ use build::RankTasks;
 pub use task::{Members, Peer, Task, TaskId, TaskKind, TasksError};
 
 impl Step<'_> {
-    /// What each pipeline rank does, task by task, in an order in which it could do them one after the other.
+    /// Tasks of each pipeline rank, in an order in which it could do them one after the other.
     ///
     /// Exchanges of a rank follow each other, so that no two ranks begin two exchanges in different orders. Kernels
     /// take as long as with nothing beside them; so does an exchange of which pieces run beside a kernel's, which is

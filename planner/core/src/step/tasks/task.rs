@@ -1,4 +1,4 @@
-//! What ranks do, task by task.
+//! Tasks of ranks.
 
 use cost_models::Group;
 use ir::collective::Collective;
@@ -11,9 +11,9 @@ use traces::timeline::Side;
 pub struct Task {
     /// For which action of the schedule.
     pub action: Action,
-    /// What is done.
+    /// The kind of the task.
     pub kind: TaskKind,
-    /// How long it is predicted to take, with nothing beside it.
+    /// Predicted time, with nothing overlapped.
     pub time: Nanos,
     /// Tasks of the same rank whose results it needs, each before it.
     pub needs: Vec<TaskId>,
@@ -21,10 +21,10 @@ pub struct Task {
     pub follows: Vec<TaskId>,
 }
 
-/// Which of a rank's tasks.
+/// Index of a task of a rank.
 pub type TaskId = u32;
 
-/// What a task does.
+/// Kind of a task.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TaskKind {
     /// Kernels of the device.
@@ -49,7 +49,7 @@ pub enum TaskKind {
     Send {
         /// To which.
         to: Peer,
-        /// Which message it is, between any two ranks.
+        /// Number of the message between these two ranks.
         tag: u32,
         /// Its size.
         bytes: Bytes,
@@ -58,7 +58,7 @@ pub enum TaskKind {
     Receive {
         /// From which.
         from: Peer,
-        /// Which message it is, between any two ranks.
+        /// Number of the message between these two ranks.
         tag: u32,
         /// Its size.
         bytes: Bytes,
@@ -142,7 +142,7 @@ pub enum TasksError {
     Opaque {
         /// What.
         what: String,
-        /// What has such a graph.
+        /// Steps that have a graph of tasks.
         works: &'static str,
     },
 }

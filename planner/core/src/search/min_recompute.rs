@@ -1,4 +1,4 @@
-//! Full recompute of as few layers of each stage as fit.
+//! Full recompute of as few layers of each stage as memory allows.
 //!
 //! With each layer more that is computed again a rank keeps less and its backward takes longer, so the fewest
 //! that fit are the fastest. Stages are cut as if nothing was computed again, which would add as much to each.
@@ -10,15 +10,20 @@ use ir::layout::{Layout, LayoutSpec};
 use ir::units::Nanos;
 
 use super::family::Family;
-use super::node::{Balanced, Grown, Searcher, slowest_stage};
+use super::node::{Balanced, Expansion, Searcher, slowest_stage};
 use super::queue::Subfamily;
 use crate::step::Assignment;
 
 impl Searcher<'_> {
-    /// As [`Searcher::grow_subfamily`], of layouts with the fewest layers that fit.
-    pub(super) fn grow_fewest(&self, family: &Family, subfamily: Subfamily, limit: Nanos) -> Grown {
-        let mut grown = Grown::default();
-        let Some(balanced) = self.balanced(family, subfamily) else { return grown };
+    /// Expansion of a subfamily to layouts with the fewest recomputed layers that fit.
+    pub(super) fn expand_min_recompute(
+        &self,
+        family: &Family,
+        subfamily: Subfamily,
+        limit: Nanos,
+    ) -> Expansion {
+        let mut expansion = Expansion::default();
+        let Some(balanced) = self.balanced(family, subfamily) else { return expansion };
         let Balanced { layouts, ends, .. } = &balanced;
         let none = self.assign_with(&balanced, Recompute::None, Arc::clone(ends));
         let bound = if self.cuts_within_memory(&layouts[0]) {
@@ -27,26 +32,26 @@ impl Searcher<'_> {
             none.lower_bound_of_all(&self.recomputing(&layouts[0], 0))
         };
         if bound > limit {
-            grown.counts.pruned_by_time += layouts.len() as u64;
-            return grown;
+            expansion.counts.pruned_by_time += layouts.len() as u64;
+            return expansion;
         }
         for layout in layouts {
-            let found = self.fewest(&balanced, layout, ends).or_else(|| {
+            let found = self.min_recompute(&balanced, layout, ends).or_else(|| {
                 let ends = self.cut_within_memory(&balanced, layout)?;
-                self.fewest(&balanced, layout, &ends)
+                self.min_recompute(&balanced, layout, &ends)
             });
             match found {
                 Some((layout, assignment)) => {
                     let bound = assignment.lower_bound(&layout);
-                    grown.add(&layout, &assignment.ends, bound, limit);
+                    expansion.add(&layout, &assignment.ends, bound, limit);
                 }
-                None => grown.counts.add_misfit(true),
+                None => expansion.counts.add_misfit(true),
             }
         }
-        grown
+        expansion
     }
 
-    /// Where stages end that fit with all their layers computed again.
+    /// Ends of stages that fit with all their layers recomputed.
     fn cut_within_memory(&self, of: &Balanced, layout: &Layout) -> Option<Arc<[usize]>> {
         if !self.cuts_within_memory(layout) {
             return None;
@@ -56,8 +61,8 @@ impl Searcher<'_> {
         self.within_memory(&layout, &all).map(Arc::from)
     }
 
-    /// The layout with the fewest layers computed again with which its fullest rank fits, found by bisection.
-    fn fewest<'s>(
+    /// The layout with the fewest recomputed layers with which its fullest rank fits, found by bisection.
+    fn min_recompute<'s>(
         &'s self,
         of: &'s Balanced,
         layout: &Layout,

@@ -1,4 +1,4 @@
-//! A layout with its stages, and what its step takes.
+//! A layout with its stages, and the time and memory of its step.
 
 use ir::layout::Layout;
 use ir::plan::Prediction;
@@ -11,18 +11,18 @@ use crate::step::{
 
 /// A layout with its stages, time and memory.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub struct EvaluatedPlan {
     /// The layout.
     pub layout: Layout,
-    /// Where each stage ends, in blocks of the chain. On which pipeline ranks a stage is,
+    /// End of each stage, in blocks of the chain. On which pipeline ranks a stage is,
     /// [`PipelineRanks::of`] the layout says.
     pub stage_ends: Vec<usize>,
     /// Time and memory.
     pub evaluation: Evaluation,
 }
 
-impl Found {
-    /// By how much the fullest rank exceeds `memory`.
+impl EvaluatedPlan {
+    /// Bytes by which the fullest rank exceeds `memory`.
     pub fn excess(&self, memory: Bytes) -> Bytes {
         self.evaluation.memory.total().saturating_sub(memory)
     }
@@ -33,7 +33,7 @@ impl Found {
         starts.zip(&self.stage_ends).map(|(start, end)| (end - start) as u32).collect()
     }
 
-    /// What a plan says is expected of it.
+    /// The prediction that a plan file has.
     pub fn prediction(&self, problem: &Problem) -> Prediction {
         let step_time = self.evaluation.step_time;
         Prediction {
@@ -52,14 +52,18 @@ impl Found {
 /// # Panics
 ///
 /// If the stages are not as many as the layout has, or do not cover the chain in order.
-pub fn simulated(problem: &Problem, layout: Layout, stage_ends: &[usize]) -> (Found, Simulated) {
+pub fn simulated(
+    problem: &Problem,
+    layout: Layout,
+    stage_ends: &[usize],
+) -> (EvaluatedPlan, Simulated) {
     let simulated = with_step(problem, layout, stage_ends, |step: &Step<'_>| step.simulate());
     let simulated = simulated.unwrap_or_else(|error| panic!("a checked layout plays: {error}"));
     let (stage_ends, evaluation) = (stage_ends.to_vec(), simulated.evaluation);
-    (Found { layout, stage_ends, evaluation }, simulated)
+    (EvaluatedPlan { layout, stage_ends, evaluation }, simulated)
 }
 
-/// What `of` makes of the step of a layout whose stages end at `stage_ends`.
+/// The result of `of` on the step of a layout whose stages end at `stage_ends`.
 ///
 /// # Panics
 ///

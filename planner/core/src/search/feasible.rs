@@ -1,4 +1,4 @@
-//! What of a space can be, and what of that the framework can run.
+//! Feasible parts of the space: by arithmetic, and by what the framework can run.
 
 use ir::cluster::Architecture;
 use ir::framework::{Abilities, Feature};
@@ -31,7 +31,7 @@ pub(super) fn context_kinds(
     }
 }
 
-/// What can be switched on with experts that are sharded so: what is named, else the dispatcher that takes least
+/// Switches that are possible with experts that are sharded so: those that are named, else the dispatcher that takes least
 /// time, with and without what hides it, and with and without graphs of layers.
 pub(super) fn switches(
     problem: &Problem,
@@ -102,7 +102,7 @@ pub(super) fn abilities(problem: &Problem) -> &Abilities {
     &problem.hardware.framework.abilities
 }
 
-/// Whether the framework can run what is named.
+/// Checks that the framework can run the options that are named.
 pub(super) fn check_framework(problem: &Problem, fixed: &PartialLayout) -> Result<(), LayoutError> {
     let lacks = problem.unsupported(fixed);
     if lacks.is_empty() {
@@ -111,14 +111,14 @@ pub(super) fn check_framework(problem: &Problem, fixed: &PartialLayout) -> Resul
     Err(LayoutError::Framework { framework: problem.hardware.framework.name.clone(), lacks })
 }
 
-/// Whether what is named can be, whatever is chosen besides.
+/// Checks that the options that are named are possible, whatever is chosen for the others.
 pub(super) fn check_named(problem: &Problem, fixed: &PartialLayout) -> Result<(), LayoutError> {
     fixed.check()?;
     check_offload(problem, fixed)?;
     check_recompute(problem, fixed)
 }
 
-/// Whether what is to lie on the host can, beside what else is fixed.
+/// Checks that the offload that is named is possible with the other options that are fixed.
 fn check_offload(problem: &Problem, fixed: &PartialLayout) -> Result<(), LayoutError> {
     let offload = fixed.offload.unwrap_or_default();
     let zero_stage = fixed.zero_stage.unwrap_or(ZeroStage::Parameters);
@@ -126,7 +126,7 @@ fn check_offload(problem: &Problem, fixed: &PartialLayout) -> Result<(), LayoutE
     problem.limits.check_offload(offload, zero_stage, schedule)
 }
 
-/// Whether no more layers of each stage are to be computed again than the model has.
+/// Checks that no more layers of each stage are to be recomputed than the model has.
 fn check_recompute(problem: &Problem, fixed: &PartialLayout) -> Result<(), LayoutError> {
     let Some(Recompute::FirstLayers(layers)) = fixed.recompute else { return Ok(()) };
     let has = problem.limits.num_blocks.saturating_sub(2).max(1);

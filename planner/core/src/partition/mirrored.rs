@@ -9,7 +9,7 @@ use super::balanced;
 /// Limits that differ by less are equally good.
 const ROUNDING: f64 = 1e-9;
 
-/// Where each of `num_stages` stages ends, an even number, so that the slowest rank is as fast as can be
+/// Ends of `num_stages` stages, an even number, so that the slowest rank is as fast as can be
 /// where stage `c` shares its rank with stage `num_stages - 1 - c`. Of those assignments, one whose slowest
 /// stage is as fast as can be. `None` if there are fewer blocks than stages.
 ///
@@ -24,10 +24,10 @@ const ROUNDING: f64 = 1e-9;
 ///
 /// # Assumes
 ///
-/// That what leaves less is not harder to go on from. So it is where blocks are alike, but for the first
+/// That it is not harder to go on with fewer blocks left. This holds where blocks are alike, but for the first
 /// and the last; else a stage of a single block may want one that is left, and the answer is near the
 /// best, and never slower than that of [`balanced`].
-pub fn folded(prefix: &[Nanos], num_stages: usize) -> Option<Vec<usize>> {
+pub fn mirrored(prefix: &[Nanos], num_stages: usize) -> Option<Vec<usize>> {
     if num_stages < 2 {
         return None;
     }
@@ -88,14 +88,14 @@ fn time(prefix: &[f64], blocks: Range<usize>) -> f64 {
     prefix[blocks.end] - prefix[blocks.start]
 }
 
-/// What a rank and a stage may take.
+/// Limits on the time of a rank and of a stage.
 #[derive(Clone, Copy)]
 struct Limits {
     rank: f64,
     stage: f64,
 }
 
-/// What is left to the ranks further in, once those so far have taken the first `i` blocks.
+/// Blocks that are left to the ranks further in, once those so far have taken the first `i` blocks.
 #[derive(Clone)]
 struct Left {
     /// By `i`: where it ends; `NOWHERE` where that cannot be.
@@ -136,7 +136,7 @@ fn within(prefix: &[f64], num_stages: usize, limits: Limits) -> Option<Vec<usize
     Some(fronts)
 }
 
-/// What the next rank leaves, from all that those before may have left, to ranks that need `needed`
+/// Blocks that the next rank leaves, from all that those before may have left, to ranks that need `needed`
 /// blocks.
 fn take(prefix: &[f64], before: &Left, needed: usize, limits: Limits) -> Left {
     let num_blocks = prefix.len() - 1;
@@ -166,7 +166,7 @@ fn take(prefix: &[f64], before: &Left, needed: usize, limits: Limits) -> Left {
     left
 }
 
-/// Where blocks are cut in two most evenly, and the time of the slower part.
+/// The most even cut of blocks in two, and the time of the slower part.
 fn halved(prefix: &[f64], blocks: Range<usize>) -> Option<(usize, f64)> {
     let middle = f64::midpoint(prefix[blocks.start], *prefix.get(blocks.end)?);
     let above = prefix.partition_point(|sum| *sum < middle);

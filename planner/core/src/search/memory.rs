@@ -45,26 +45,26 @@ fn parameters_key(family: &Family) -> ShapeKey {
 }
 
 impl Searcher<'_> {
-    /// Families that have room for their model states at least, and for a block with all that its backward needs,
+    /// For each family, true if a rank has room for its model states at least, and for a block with all that its backward needs,
     /// which a rank has at one time or other under every policy.
     pub(super) fn may_fit(&self, families: &[Family]) -> Vec<bool> {
         if self.request.exhaustive {
             return vec![true; families.len()];
         }
         let parameters = self.all_parameters(families);
-        let may_fit = |beside: &[Family]| {
-            if self.least_states(&beside[0], &parameters) > self.problem.room {
-                return vec![false; beside.len()];
+        let may_fit = |of_one_shape: &[Family]| {
+            if self.least_states(&of_one_shape[0], &parameters) > self.problem.room {
+                return vec![false; of_one_shape.len()];
             }
-            let shardings = beside[0].shardings(self.problem, &self.request.fixed);
-            let alike = beside.chunk_by(|a, b| a.shape.switches == b.shape.switches);
+            let shardings = of_one_shape[0].shardings(self.problem, &self.request.fixed);
+            let alike = of_one_shape.chunk_by(|a, b| a.shape.switches == b.shape.switches);
             alike.flat_map(|families| self.have_room(families, &shardings)).collect()
         };
         families.par_chunk_by(Family::same_shape_family).flat_map_iter(may_fit).collect()
     }
 
-    /// True if a rank has room for any block with all that its backward needs: families that differ in their
-    /// micro-batch alone. A block keeps as much for each sequence as for one.
+    /// For each of families that differ in their micro-batch alone, true if a rank has room for any block with all that its
+    /// backward needs. A block keeps as much for each sequence as for one.
     fn have_room(&self, families: &[Family], shardings: &[ZeroSharding]) -> Vec<bool> {
         let first = &families[0];
         let memories = self.block_memories(ShapeKey { micro_batch_size: 1, ..first.shape });
@@ -85,8 +85,8 @@ impl Searcher<'_> {
     /// The parameters of all blocks on a rank that has them all, for every way in which families shard them.
     pub(super) fn all_parameters(&self, families: &[Family]) -> Parameters {
         let mut all = Parameters::new();
-        for beside in families.chunk_by(Family::same_shape_family) {
-            let key = parameters_key(&beside[0]);
+        for of_one_shape in families.chunk_by(Family::same_shape_family) {
+            let key = parameters_key(&of_one_shape[0]);
             all.entry(key).or_insert_with(|| self.parameters(&key));
         }
         all

@@ -94,8 +94,8 @@ impl<'a> Searcher<'a> {
         observe: &mut Observe<'_>,
     ) -> Result<Queue, StopReason> {
         let fixed = &self.request.fixed;
-        let beside = families.par_chunk_by(Family::same_shape_family);
-        let sizes = beside.flat_map_iter(|families| {
+        let shape_families = families.par_chunk_by(Family::same_shape_family);
+        let sizes = shape_families.flat_map_iter(|families| {
             let shardings = families[0].shardings(self.problem, fixed);
             let sizes = families.iter().map(|it| it.num_layouts(self.problem, fixed, &shardings));
             sizes.collect::<Vec<u64>>()
@@ -484,7 +484,7 @@ pub(super) fn of_last<K: PartialEq + Copy, V: Copy>(of: impl Fn(K) -> V) -> impl
 }
 
 /// What all blocks take at least for a micro-batch, whichever way their gradients are computed; kernels
-/// alone where exchanges may run beside another pass.
+/// alone where exchanges may overlap another pass.
 fn least_of_blocks(
     shape: &Shape,
     chain: &ChainIndex,

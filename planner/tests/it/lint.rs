@@ -250,7 +250,7 @@ fn findings_are_told_with_their_lines_and_fixes() {
         "pretrain.sh:37: error[batch-does-not-divide]: a global batch of 250 is no number of micro-batches of 1 on 16",
         "  fix: `--global-batch-size 256`",
         "pretrain.sh:40: warning[fp16-where-bf16]: ",
-        "  fix: without `--fp16`, `--bf16`",
+        "  fix: `--bf16`, `--accumulate-allreduce-grads-in-fp32`, without `--fp16`",
         "note[sequence-parallel-without-tensor-parallel]",
         "tp1-ep8-pp4-dp16",
         "1 error, 1 warning, 1 note",

@@ -265,7 +265,7 @@ const FAULTS: [(&str, &str, &str, &str, &str); 33] = [
         "gradient_checkpointing\": false",
         "gradient_checkpointing\": true",
         "recompute-not-needed",
-        "without `gradient_checkpointing`",
+        "`gradient_checkpointing false`",
     ),
     ("trainer", "max_steps", "max_step", "unknown-option", "`max_steps`"),
     ("trainer", "torch_fused", "torch_fuse", "option-value", "`optim adamw_torch_fused`"),

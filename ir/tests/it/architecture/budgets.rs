@@ -18,7 +18,7 @@ const LINES: &[(&str, usize)] = &[
     ("planner", 12_789),
     ("planner/core", 10_403),
     ("planner/evidence", 5_206),
-    ("planner/tools", 14_634),
+    ("planner/tools", 14_080),
     ("simulator", 3_328),
     ("traces", 7_477),
 ];

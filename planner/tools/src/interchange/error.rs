@@ -1,5 +1,10 @@
 //! Why a plan cannot be written for a tool, or a tool's settings cannot be read.
 
+use ir::layout::LayoutError;
+use planner_core::problem::ProblemError;
+
+use super::options::OptionError;
+use super::shell::ShellError;
 use super::target::Target;
 
 /// Something of a plan that a tool cannot say.
@@ -68,4 +73,63 @@ fn hint(lacks: &[Lack], target: Target) -> String {
          search --framework {}` finds the best",
         target.framework().name
     )
+}
+
+/// Why settings become no plan.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImportError {
+    /// The script cannot be read.
+    #[error(transparent)]
+    Shell(#[from] ShellError),
+    /// The options cannot be read.
+    #[error(transparent)]
+    Option(#[from] OptionError),
+    /// It is no file of a tool that is known.
+    #[error("{what}\nhint: {works}")]
+    Unknown {
+        /// What is missing.
+        what: String,
+        /// What would work.
+        works: String,
+    },
+    /// The problem cannot be posed.
+    #[error(transparent)]
+    Problem(#[from] ProblemError),
+    /// The layout is not valid.
+    #[error("the layout that the settings give")]
+    Layout(#[from] LayoutError),
+    /// The settings are of another model.
+    #[error("the settings are of another model than `{model}`: {}", differences.join("; "))]
+    Model {
+        /// The model that was given.
+        model: String,
+        /// What differs.
+        differences: Vec<String>,
+    },
+    /// Ranks, sequences or layers do not divide.
+    #[error("{what}\nhint: {works}")]
+    Divides {
+        /// Of what.
+        of: Divided,
+        /// An option, and the number with which it agrees with the others.
+        instead: Option<(&'static str, u64)>,
+        /// What does not.
+        what: String,
+        /// What would.
+        works: String,
+    },
+}
+
+/// What is divided, or was stated twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Divided {
+    /// Ranks, into replicas and their parts.
+    Ranks,
+    /// A batch, into micro-batches and replicas.
+    Batch,
+    /// Layers, into stages.
+    Stages,
+    /// Nothing: settings and command line say two different things.
+    Stated,
 }

@@ -1,24 +1,16 @@
 //! Settings of other tools, read, as a plan.
 
-use std::fmt;
-
 use ir::cluster::{Cluster, Precision};
 use ir::framework::{ExpertTensor, Framework};
 use ir::graph::Graph;
-use ir::layout::{Layout, LayoutError, LayoutSpec};
-use ir::model::Model;
-use ir::plan::{Optimizer, Plan, PlannedModel, Provenance, Training};
+use ir::layout::{Layout, LayoutSpec};
+use ir::plan::{Optimizer, Plan, Training};
 use ir::replication::DataParallelMethod;
 
 use super::argument::Argument;
-use super::options::OptionError;
-use super::setting::Setting;
-use super::shell::ShellError;
+use super::error::{Divided, ImportError};
 use super::target::Target;
-use super::write;
-use planner_core::plan;
-use planner_core::problem::{Problem, ProblemError};
-use planner_core::search::simulated;
+use planner_core::problem::Problem;
 use planner_core::step::{ChainIndex, PipelineRanks, Shape, ShapeKey};
 
 /// Settings of a tool, in no tool's words.
@@ -40,6 +32,25 @@ pub struct Imported {
     pub shard_groups: u32,
     /// What is said of the model.
     pub model: Vec<Argument>,
+    /// Whether multi-token prediction modules are trained.
+    pub multi_token_prediction: bool,
+    /// Whether dropout is applied.
+    pub dropout: bool,
+}
+
+/// What settings do not say, as the user says it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stated {
+    /// Ranks.
+    pub num_gpus: Option<u32>,
+    /// Tokens in a sequence.
+    pub sequence_length: Option<u64>,
+    /// Sequences of a micro-batch.
+    pub micro_batch_size: Option<u32>,
+    /// Sequences in a step.
+    pub global_batch_size: Option<u64>,
+    /// Pipeline-parallel ranks.
+    pub pipeline_parallel: Option<u32>,
     /// Whether multi-token prediction modules are trained.
     pub multi_token_prediction: bool,
     /// Whether dropout is applied.
@@ -80,65 +91,6 @@ pub enum StatedStages {
     Balanced,
 }
 
-/// Why settings become no plan.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ImportError {
-    /// The script cannot be read.
-    #[error(transparent)]
-    Shell(#[from] ShellError),
-    /// The options cannot be read.
-    #[error(transparent)]
-    Option(#[from] OptionError),
-    /// It is no file of a tool that is known.
-    #[error("{what}\nhint: {works}")]
-    Unknown {
-        /// What is missing.
-        what: String,
-        /// What would work.
-        works: String,
-    },
-    /// The problem cannot be posed.
-    #[error(transparent)]
-    Problem(#[from] ProblemError),
-    /// The layout is not valid.
-    #[error("the layout that the settings give")]
-    Layout(#[from] LayoutError),
-    /// The settings are of another model.
-    #[error("the settings are of another model than `{model}`: {}", differences.join("; "))]
-    Model {
-        /// The model that was given.
-        model: String,
-        /// What differs.
-        differences: Vec<String>,
-    },
-    /// Ranks, sequences or layers do not divide.
-    #[error("{what}\nhint: {works}")]
-    Divides {
-        /// Of what.
-        of: Divided,
-        /// An option, and the number with which it agrees with the others.
-        instead: Option<(&'static str, u64)>,
-        /// What does not.
-        what: String,
-        /// What would.
-        works: String,
-    },
-}
-
-/// What is divided, or was stated twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Divided {
-    /// Ranks, into replicas and their parts.
-    Ranks,
-    /// A batch, into micro-batches and replicas.
-    Batch,
-    /// Layers, into stages.
-    Stages,
-    /// Nothing: settings and command line say two different things.
-    Stated,
-}
-
 /// Settings as a problem with its layout.
 #[derive(Clone, Debug)]
 pub struct Posed {
@@ -150,49 +102,46 @@ pub struct Posed {
     pub stage_ends: Vec<usize>,
 }
 
-/// Something that settings say of another model.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ModelDifference {
-    /// What they say.
-    pub stated: Argument,
-    /// What they would say of the model that was given.
-    pub would: Argument,
-}
-
-/// What settings do not say: for which model, on what.
-#[derive(Clone, Debug)]
-pub struct Given<'a> {
-    /// The model.
-    pub model: &'a Model,
-    /// Its graph, as the settings train it.
-    pub graph: &'a Graph,
-    /// Its file, as the plan will hold it.
-    pub planned: PlannedModel,
-    /// The GPUs.
-    pub cluster: &'a Cluster,
-    /// How many, where the settings do not say.
-    pub num_gpus: Option<u32>,
-    /// What the plan says of where it comes from.
-    pub provenance: Provenance,
-}
-
 impl Imported {
-    /// The plan that the settings are.
-    ///
-    /// # Errors
-    ///
-    /// [`ImportError`] where they contradict each other, the model, or what was given beside them.
-    pub fn plan(&self, given: &Given<'_>) -> Result<Plan, ImportError> {
-        let Given { model, graph, planned, cluster, num_gpus, provenance } = given;
-        let Posed { problem, layout, stage_ends } = self.posed(graph, cluster, *num_gpus)?;
-        let (found, _) = simulated(&problem, layout, &stage_ends);
-        let plan = plan::make(&problem, cluster, planned.clone(), &found, &[], provenance.clone());
-        let differences = self.differences(&plan, model, graph);
-        if !differences.is_empty() {
-            let texts = differences.iter().map(ToString::to_string).collect();
-            return Err(ImportError::Model { model: planned.name.clone(), differences: texts });
+    /// What a tool has of so many ranks where its options say nothing, with what the user states.
+    pub(super) fn unset(tool: Target, num_gpus: Option<u32>, stated: Stated) -> Self {
+        Self {
+            source: tool,
+            framework: tool.framework(),
+            layout: LayoutSpec::ONE_RANK,
+            num_gpus,
+            training: StatedTraining {
+                sequence_length: None,
+                global_batch_size: None,
+                num_micro_batches: None,
+                precision: Precision::Fp32,
+                optimizer: Optimizer::AdamW,
+                fp32_gradients: false,
+                bf16_moments: false,
+                no_master_weights: false,
+            },
+            stages: StatedStages::Even,
+            shard_groups: 1,
+            model: Vec::new(),
+            multi_token_prediction: stated.multi_token_prediction,
+            dropout: stated.dropout,
         }
-        Ok(plan)
+    }
+
+    /// The settings that a plan is.
+    pub(crate) fn of_plan(plan: &Plan) -> Self {
+        Self {
+            source: Target::Executor,
+            framework: plan.framework.clone(),
+            layout: plan.layout,
+            num_gpus: Some(plan.num_gpus),
+            training: StatedTraining::of(&plan.training),
+            stages: StatedStages::Blocks(plan.stages.iter().map(|it| it.num_blocks).collect()),
+            shard_groups: shard_groups(&plan.layout),
+            model: Vec::new(),
+            multi_token_prediction: plan.model.multi_token_prediction,
+            dropout: plan.model.dropout,
+        }
     }
 
     /// The problem that the settings pose, with their layout and stages.
@@ -408,28 +357,25 @@ impl Imported {
             }
         }
     }
+}
 
-    /// What is said of the model and is not what would be said of the one that was given.
-    pub fn differences(&self, plan: &Plan, model: &Model, graph: &Graph) -> Vec<ModelDifference> {
-        let setting = Setting::new(plan, model, graph, Vec::new());
-        let expected = write::model_arguments(self.source, &setting);
-        let same = |one: &str, other: &str| match (one.parse::<f64>(), other.parse::<f64>()) {
-            (Ok(one), Ok(other)) => one.total_cmp(&other).is_eq(),
-            _ => one == other,
-        };
-        let differs = |stated: &Argument| {
-            let would = expected.iter().find(|it| it.name == stated.name)?;
-            let are_same = stated.values.len() == would.values.len()
-                && stated.values.iter().zip(&would.values).all(|(one, other)| same(one, other));
-            let (stated, would) = (stated.clone(), would.clone());
-            (!are_same).then_some(ModelDifference { stated, would })
-        };
-        self.model.iter().filter_map(differs).collect()
+impl StatedTraining {
+    /// All of it, stated.
+    pub(crate) const fn of(training: &Training) -> Self {
+        Self {
+            sequence_length: Some(training.sequence_length),
+            global_batch_size: Some(training.global_batch_size),
+            num_micro_batches: None,
+            precision: training.precision,
+            optimizer: training.optimizer,
+            fp32_gradients: training.fp32_gradients,
+            bf16_moments: training.bf16_moments,
+            no_master_weights: training.no_master_weights,
+        }
     }
 }
 
-impl fmt::Display for ModelDifference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}`, where it has `{}`", self.stated.words(), self.would.words())
-    }
+/// Groups of replicas, each of which has all states.
+pub(crate) fn shard_groups(layout: &LayoutSpec) -> u32 {
+    (layout.context_parallel * layout.data_parallel / layout.zero_shard.max(1)).max(1)
 }

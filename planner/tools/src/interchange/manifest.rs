@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::argument::quoted;
+use super::error::ImportError;
 use super::file::basename;
-use super::imported::ImportError;
 use super::launch::{NUM_NODES, RANKS_PER_NODE};
 use super::source::arguments;
 use super::tree::Tree;

@@ -177,7 +177,11 @@ const AUTO: &str = "auto";
 
 impl Known {
     fn lines(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        self.table.lines().filter_map(|line| line.split_once(' '))
+        let lines = self.table.lines().filter(|line| !line.starts_with('['));
+        lines.filter_map(|line| {
+            let mut words = line.split_whitespace();
+            Some((words.next()?, words.next()?)).filter(|(_, takes)| *takes != "word")
+        })
     }
 
     fn takes(&self, name: &str) -> Option<&'static str> {

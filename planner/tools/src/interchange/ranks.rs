@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use ir::text::{Typeset, typeset};
 
+use super::error::ImportError;
 use super::file::basename;
-use super::imported::ImportError;
 use super::launch::{NUM_NODES, RANKS_PER_NODE};
 use super::shell::{Script, Word};
 

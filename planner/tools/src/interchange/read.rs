@@ -9,8 +9,11 @@ use ir::model::{Description, GraphOptions, Model};
 use ir::plan::{Plan, PlannedModel, Provenance};
 use ir::text::count_of;
 
-use super::imported::{Divided, Given, ImportError, Imported};
-use super::source::{Source, Stated, source};
+use super::differences::Given;
+use super::error::{Divided, ImportError};
+use super::imported::Imported;
+use super::imported::Stated;
+use super::source::{Source, source};
 use super::target::Target;
 use super::{accelerate, bridge, deepspeed, megatron, nanotron, torchtitan};
 use planner_core::plan::sha256;

@@ -7,6 +7,10 @@ use ir::model::{Description, Model, Transformer};
 use ir::plan::{Plan, Training};
 use ir::text::printable;
 
+use super::imported::Imported;
+use super::run::Run;
+use super::stages::{StageParts, parts};
+
 /// A plan as tools are told it: derived from the plan once.
 #[derive(Clone, Debug)]
 pub struct Setting<'a> {
@@ -18,27 +22,13 @@ pub struct Setting<'a> {
     pub layout: LayoutSpec,
     /// How it is trained.
     pub training: Training,
+    /// The same and its stages, as settings of a tool state them.
+    pub(super) settings: Imported,
     /// What each stage has, in the order of the model.
     pub stages: Vec<StageParts>,
     /// What of the plan was changed, and what else its files should say.
     pub notes: Vec<String>,
 }
-
-/// What a stage of the pipeline has of a transformer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StageParts {
-    /// Whether it has the embedding.
-    pub embedding: bool,
-    /// Layers.
-    pub layers: u32,
-    /// Modules for multi-token prediction.
-    pub prediction_modules: u32,
-    /// Whether it has head and loss.
-    pub head: bool,
-}
-
-/// What blocks for multi-token prediction are called.
-const PREDICTION: &str = "mtp";
 
 impl<'a> Setting<'a> {
     /// That of a plan whose model has this graph.
@@ -48,8 +38,10 @@ impl<'a> Setting<'a> {
             _ => None,
         };
         let (layout, training) = (plan.layout, plan.training);
-        let stages = parts(plan, graph);
-        Self { plan, transformer, layout, training, stages, notes }
+        let counts: Vec<u32> = plan.stages.iter().map(|stage| stage.num_blocks).collect();
+        let stages = parts(&counts, graph);
+        let settings = Imported::of_plan(plan);
+        Self { plan, transformer, layout, training, settings, stages, notes }
     }
 
     /// Layers of the model.
@@ -62,16 +54,13 @@ impl<'a> Setting<'a> {
         self.stages.iter().map(|stage| stage.prediction_modules).sum()
     }
 
-    /// Whether every stage has as many layers, the first the embedding too and the last the head.
-    pub fn is_even(&self) -> bool {
-        let last = self.stages.len().saturating_sub(1);
-        let modules = self.num_prediction_modules();
-        self.stages.iter().enumerate().all(|(index, stage)| {
-            stage.layers == self.stages[0].layers
-                && stage.embedding == (index == 0)
-                && stage.head == (index == last)
-                && stage.prediction_modules == if index == last { modules } else { 0 }
-        })
+    /// What options are written of.
+    pub(super) fn run(&self) -> Run<'_> {
+        Run {
+            settings: &self.settings,
+            stages: self.stages.clone(),
+            has_experts: self.has_experts(),
+        }
     }
 
     /// Replicas, counting those that share a sequence.
@@ -120,23 +109,4 @@ impl<'a> Setting<'a> {
         // Each stands behind a mark of a comment, which ends with the line.
         lines.into_iter().map(|line| printable(&line).into_owned()).collect()
     }
-}
-
-/// What each stage has: the first block is the embedding, the last the head.
-fn parts(plan: &Plan, graph: &Graph) -> Vec<StageParts> {
-    let names: Vec<&str> = graph.blocks().map(|class| graph.class(class).name()).collect();
-    let last = names.len().saturating_sub(1);
-    let of_stage = |first: u32, count: u32| {
-        let mut parts = StageParts::default();
-        for index in first as usize..(first + count) as usize {
-            match names.get(index) {
-                _ if index == 0 => parts.embedding = true,
-                _ if index == last => parts.head = true,
-                Some(name) if name.starts_with(PREDICTION) => parts.prediction_modules += 1,
-                _ => parts.layers += 1,
-            }
-        }
-        parts
-    };
-    plan.stages.iter().map(|stage| of_stage(stage.first_block, stage.num_blocks)).collect()
 }

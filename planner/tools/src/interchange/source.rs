@@ -4,31 +4,13 @@ use std::collections::BTreeMap;
 
 use ir::text::{Typeset, typeset};
 
+use super::error::{Divided, ImportError};
 use super::file::basename;
-use super::imported::{Divided, ImportError};
+use super::imported::{Imported, Stated};
 use super::ranks::{check_start, ranks};
 use super::shell::{self, Command, Script, Word};
 use super::target::Target;
 use super::tree::{Notation, Tree};
-
-/// What settings do not say, as the user says it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stated {
-    /// Ranks.
-    pub num_gpus: Option<u32>,
-    /// Tokens in a sequence.
-    pub sequence_length: Option<u64>,
-    /// Sequences of a micro-batch.
-    pub micro_batch_size: Option<u32>,
-    /// Sequences in a step.
-    pub global_batch_size: Option<u64>,
-    /// Pipeline-parallel ranks.
-    pub pipeline_parallel: Option<u32>,
-    /// Whether multi-token prediction modules are trained.
-    pub multi_token_prediction: bool,
-    /// Whether dropout is applied.
-    pub dropout: bool,
-}
 
 /// A program with its words.
 #[derive(Clone, Debug, Default)]
@@ -68,6 +50,12 @@ pub(super) struct Source<'a> {
 }
 
 impl Source<'_> {
+    /// What a tool has where its options say nothing.
+    pub(super) fn defaults(&self, tool: Target) -> Imported {
+        let num_gpus = self.started().ok().and_then(|it| it.num_gpus);
+        Imported::unset(tool, num_gpus, self.stated)
+    }
+
     /// A file that is named; the error says that it is not there.
     pub(super) fn file(&self, name: &str) -> Result<&str, ImportError> {
         let name = basename(name);

@@ -5,6 +5,7 @@ use super::error::Lack;
 use super::file::File;
 use super::launch::{self, Launcher, Program, Starter};
 use super::setting::Setting;
+use super::table::Table;
 use super::target::Target;
 use super::{accelerate, bridge, deepspeed, executor, megatron, nanotron, torchtitan};
 
@@ -40,6 +41,19 @@ pub(super) fn files(
     let (name, text) = launch::file(launcher, setting, target.tool(), &program);
     let first = File { name, text, is_executable: launcher != Launcher::Kubernetes };
     std::iter::once(first).chain(beside).chain([plan.clone()]).collect()
+}
+
+/// The options that a plan decides; the executor reads the plan itself.
+pub(crate) const fn table(target: Target) -> Option<&'static Table> {
+    Some(match target {
+        Target::Megatron | Target::MegatronBridge => &megatron::TABLE,
+        Target::TorchTitan => &torchtitan::TABLE,
+        Target::DeepSpeed => &deepspeed::TABLE,
+        Target::Accelerate => &accelerate::CONFIGURATION,
+        Target::Trainer => &accelerate::TRAINER,
+        Target::Nanotron => &nanotron::TABLE,
+        Target::Executor => return None,
+    })
 }
 
 /// What a target cannot be told of a plan, its model and what its framework cannot run aside.

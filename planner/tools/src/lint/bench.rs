@@ -7,8 +7,7 @@ use super::change::Change;
 use super::finding::{Cost, Finding, Fix, OptionChange, Place, in_words};
 use super::rule::{Rule, Severity};
 use super::text;
-use super::words::{Speech, options, words};
-use crate::interchange::Imported;
+use super::words::{Speech, option_changes, options};
 
 /// Settings that were evaluated, and what others are evaluated with.
 pub(super) struct Bench<'a> {
@@ -67,7 +66,7 @@ impl Bench<'_> {
             rule,
             severity,
             message,
-            options: places(self.speech, self.text, about, &self.base.imported),
+            options: places(self.speech, self.text, about),
             cost: trial.map(|(_, cost)| cost),
             fix: trial.and_then(|(trial, _)| self.fix(trial)),
         }
@@ -76,7 +75,8 @@ impl Bench<'_> {
     /// A trial in the tool's words.
     pub(super) fn fix(&self, trial: &Trial) -> Option<Fix> {
         let Trial { changes, case, .. } = trial;
-        let told = told(self.speech, self.now, changes, &self.base.imported, &case.imported)?;
+        let runs = [&self.base.imported, &case.imported].map(|it| self.ground.run(it));
+        let told = option_changes(self.speech, self.now, changes, runs.each_ref())?;
         Some(of_case(self.text, told, case))
     }
 }
@@ -93,55 +93,20 @@ pub(super) fn of_case(text: &str, changes: Vec<OptionChange>, case: &Case) -> Fi
     }
 }
 
-/// Changes in the tool's words: what is not there need not be left out, and what is there not be added.
-pub(super) fn told(
-    speech: Speech,
-    text: &str,
-    changes: &[Change],
-    before: &Imported,
-    after: &Imported,
-) -> Option<Vec<OptionChange>> {
-    let all = words(speech, text, changes, before, after)?;
-    if speech == Speech::Planner {
-        return Some(all);
-    }
-    let mut told: Vec<OptionChange> = Vec::new();
-    for change in all {
-        let is_needed = match &change {
-            OptionChange::Remove { option } => text::has(text, option),
-            OptionChange::Set { option, value: None } => !text::has(text, option),
-            OptionChange::Set { option, value: Some(value) } => {
-                text::value(text, option) != Some(text::unquoted(value))
-            }
-            OptionChange::Rename { option, .. } => text::has(text, option),
-        };
-        if is_needed && !told.contains(&change) {
-            told.push(change);
-        }
-    }
-    (!told.is_empty()).then_some(told)
-}
-
-/// The options that changes are of, and where they stand: those that are given, or else the first.
+/// The options that changes are of, and where they stand: of each the first that is given, or else the first.
 pub(super) fn places<'a>(
     speech: Speech,
     text: &str,
     changes: impl IntoIterator<Item = &'a Change>,
-    imported: &Imported,
 ) -> Vec<Place> {
     let mut all: Vec<Place> = Vec::new();
     for change in changes {
-        let names = options(speech, text, change, imported);
+        let names = options(speech, text, change);
         let place =
             |option: &String| Place { option: option.clone(), line: text::line_of(text, option) };
-        let given: Vec<Place> = names.iter().map(place).filter(|it| it.line.is_some()).collect();
-        let of_change =
-            if given.is_empty() { names.iter().take(1).map(place).collect() } else { given };
-        for place in of_change {
-            if !all.contains(&place) {
-                all.push(place);
-            }
-        }
+        let given = names.iter().map(place).find(|it| it.line.is_some());
+        let place = given.or_else(|| names.first().map(place));
+        all.extend(place.filter(|it| !all.contains(it)));
     }
     all
 }

@@ -7,7 +7,7 @@ use ir::units::Bytes;
 
 use super::change::Change;
 use super::finding::Cost;
-use crate::interchange::{ImportError, Imported, Posed, StatedStages, named};
+use crate::interchange::{ImportError, Imported, Posed, Run, StatedStages, named};
 use cost_models::residuals::SHARE;
 use planner_core::problem::Problem;
 use planner_core::search::{EvaluatedPlan, RESOLUTION, saving, with_step};
@@ -60,6 +60,11 @@ impl Ground<'_> {
         let names = self.graph.blocks().map(|class| self.graph.class(class).name());
         let modules = names.filter(|name| name.starts_with("mtp")).count();
         self.graph.num_blocks().saturating_sub(2 + modules) as u32
+    }
+
+    /// What options are written of.
+    pub(super) fn run<'a>(&self, imported: &'a Imported) -> Run<'a> {
+        Run::new(imported, &self.graph)
     }
 
     /// Settings with changes.

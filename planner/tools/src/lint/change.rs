@@ -82,6 +82,32 @@ fn keep_batch(imported: &mut Imported, before: &LayoutSpec, change: &Change) {
 }
 
 impl Change {
+    /// The field of a plan that is changed, as in `plan.json`, and others that say something of it.
+    pub(super) const fn fields(&self) -> &'static [&'static str] {
+        match self {
+            Self::TensorParallel(_) => &["layout.tensor_parallel"],
+            Self::SequenceParallel(_) => &["layout.sequence_parallel", "layout.tensor_parallel"],
+            Self::Pipeline(_) => &["layout.pipeline_parallel"],
+            Self::VirtualStages(_) => &["layout.virtual_stages", "stages"],
+            Self::Context(_) => &["layout.context_parallel"],
+            Self::Expert(_) => &["layout.expert_parallel"],
+            Self::ExpertTensor(_) => &["layout.expert_tensor_parallel"],
+            Self::MicroBatch(_) => &["layout.micro_batch_size"],
+            Self::GlobalBatch(_) => &["training.global_batch_size"],
+            Self::Sequence(_) => &["training.sequence_length"],
+            Self::Recompute(_) => &["layout.recompute"],
+            Self::Zero(_) => &["layout.zero_stage"],
+            Self::OneShardGroup => &["layout.zero_shard", "shard_groups", "copies"],
+            Self::Precision(_) => &["training.precision"],
+            Self::Dispatcher(_) => &["layout.switches.token_dispatcher"],
+            Self::NoOffload => &["layout.offload"],
+            Self::CutAnew => &["stages", "layout.pipeline_parallel"],
+            Self::Gpus(_) => &["num_gpus", "replicas"],
+            Self::ReplicasOverlap { .. } => &["framework.gradients.reduced"],
+            Self::VocabularyMultiple(_) => &["framework.tensor_parallel.vocabulary_multiple"],
+        }
+    }
+
     /// The settings with this changed. Stages are cut evenly where that is possible, else so that none holds up the
     /// others.
     pub(super) fn apply(&self, imported: &mut Imported, num_layers: u32) {
@@ -122,6 +148,10 @@ impl Change {
                     layout.sequence_parallel = false;
                 } else if layout.tensor_parallel == 1 {
                     layout.sequence_parallel = true;
+                    // Megatron overlaps more only where it is told to.
+                    if is_megatron {
+                        framework.tensor_parallel.overlap = TensorOverlap::Gradients;
+                    }
                 }
                 layout.tensor_parallel = degree;
             }

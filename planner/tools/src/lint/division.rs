@@ -3,12 +3,12 @@
 use ir::cluster::Precision;
 use ir::layout::{LayoutError, LayoutSpec, ZeroStage};
 
-use super::bench::{of_case, places, told};
+use super::bench::{of_case, places};
 use super::case::{Case, Ground};
 use super::change::Change;
 use super::finding::{Finding, Fix, in_words};
 use super::rule::Rule;
-use super::words::Speech;
+use super::words::{Speech, option_changes};
 use crate::interchange::{ImportError, Imported, StatedStages};
 use planner_core::problem::ProblemError;
 
@@ -78,7 +78,8 @@ pub(super) fn pose(
             {
                 after.stages = StatedStages::Blocks(alone.blocks());
             }
-            let told = told(speech, text, changes, &before, &after)?;
+            let runs = [&before, &after].map(|it| ground.run(it));
+            let told = option_changes(speech, text, changes, runs.each_ref())?;
             Some(match alone.as_ref().or(case.as_ref()) {
                 Some(case) => of_case(text, told, case),
                 None => Fix {
@@ -94,7 +95,7 @@ pub(super) fn pose(
             rule: fault.rule,
             severity: fault.rule.most_severe(),
             message: fault.message,
-            options: places(speech, text, &fault.about, &before),
+            options: places(speech, text, &fault.about),
             cost: None,
             fix,
         }

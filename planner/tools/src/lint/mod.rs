@@ -138,7 +138,7 @@ pub fn lint_plan(checked: &CheckedPlan, text: &str, most_nearest: usize) -> Repo
         prediction: None,
         nearest: Vec::new(),
     };
-    let imported = of_plan(&checked.plan);
+    let imported = Imported::of_plan(&checked.plan);
     let ground = Ground {
         graph: checked.problem.graph.clone(),
         cluster,
@@ -180,9 +180,9 @@ pub fn lint_run(
         framework,
         layout: **layout,
         num_gpus: Some(problem.limits.num_gpus),
-        training: stated(&problem.training),
+        training: StatedTraining::of(&problem.training),
         stages: StatedStages::Blocks(blocks),
-        shard_groups: groups(layout),
+        shard_groups: interchange::shard_groups(layout),
         model: Vec::new(),
         multi_token_prediction: false,
         dropout: false,
@@ -274,39 +274,6 @@ fn differences(import: &Import<'_>, base: &case::Case, text: &str) -> Vec<Findin
         }
     }
     findings
-}
-
-fn of_plan(plan: &Plan) -> Imported {
-    Imported {
-        source: Target::Executor,
-        framework: plan.framework.clone(),
-        layout: plan.layout,
-        num_gpus: Some(plan.num_gpus),
-        training: stated(&plan.training),
-        stages: StatedStages::Blocks(plan.stages.iter().map(|it| it.num_blocks).collect()),
-        shard_groups: groups(&plan.layout),
-        model: Vec::new(),
-        multi_token_prediction: plan.model.multi_token_prediction,
-        dropout: plan.model.dropout,
-    }
-}
-
-/// Groups of replicas over which states are repeated.
-fn groups(layout: &ir::layout::LayoutSpec) -> u32 {
-    (layout.context_parallel * layout.data_parallel / layout.zero_shard.max(1)).max(1)
-}
-
-fn stated(training: &ir::plan::Training) -> StatedTraining {
-    StatedTraining {
-        sequence_length: Some(training.sequence_length),
-        global_batch_size: Some(training.global_batch_size),
-        num_micro_batches: None,
-        precision: training.precision,
-        optimizer: training.optimizer,
-        fp32_gradients: training.fp32_gradients,
-        bf16_moments: training.bf16_moments,
-        no_master_weights: training.no_master_weights,
-    }
 }
 
 /// The most severe first, then in the order of the file.

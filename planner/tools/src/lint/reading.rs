@@ -7,7 +7,7 @@ use crate::interchange::{Divided, Import, ImportError, Imported, OptionError, se
 use super::finding::{Finding, Fix, OptionChange, Place, in_words};
 use super::rule::Rule;
 use super::text;
-use super::words::{self, bridge, megatron};
+use super::words::{bridge, megatron};
 
 /// Settings that were read, if need be after faults were put right.
 pub(super) struct Reading {
@@ -85,6 +85,24 @@ pub(super) fn read(import: &Import<'_>) -> Result<Reading, ImportError> {
     Ok(Reading { imported, text, findings })
 }
 
+/// Options that say how many replicas there are, or how a batch divides: the first that mends a product is taken.
+const FACTORS: [&str; 5] = [
+    "--parallelism.data_parallel_shard_degree",
+    "parallelism.dp",
+    "parallelism_config.parallelism_config_dp_shard_size",
+    "parallelism_config.parallelism_config_dp_replicate_size",
+    "gradient_accumulation_steps",
+];
+
+/// Options that say over how many ranks a replica is cut: tried where no number of replicas mends a product.
+const DEGREES: [&str; 2] = [
+    "parallelism_config.parallelism_config_tp_size",
+    "parallelism_config.parallelism_config_cp_size",
+];
+
+/// The option that says how many ranks there are.
+const RANKS: &str = "num_processes";
+
 /// The most that a factor is tried with.
 const MOST_REPLICAS: u32 = 1024;
 
@@ -102,16 +120,16 @@ fn undivided(
         Divided::Ranks | Divided::Stated => Rule::NodesDoNotDivide,
     };
     // As many ranks as the user has.
-    let ranks = import.stated.num_gpus.filter(|_| text::has(text, words::RANKS));
+    let ranks = import.stated.num_gpus.filter(|_| text::has(text, RANKS));
     let mut candidates: Vec<OptionChange> =
-        ranks.iter().map(|it| OptionChange::set(words::RANKS, Some(it.to_string()))).collect();
-    for option in words::FACTORS.into_iter().filter(|it| text::has(text, it)) {
+        ranks.iter().map(|it| OptionChange::set(RANKS, Some(it.to_string()))).collect();
+    for option in FACTORS.into_iter().filter(|it| text::has(text, it)) {
         let values =
             std::iter::once("-1".to_owned()).chain((1..=MOST_REPLICAS).map(|it| it.to_string()));
         candidates.extend(values.map(|it| OptionChange::set(option, Some(it))));
     }
     // Of ranks that are cut otherwise, those nearest to what they are.
-    for option in words::DEGREES.into_iter().filter(|it| text::has(text, it)) {
+    for option in DEGREES.into_iter().filter(|it| text::has(text, it)) {
         let Some(now) = text::value(text, option).and_then(|it| it.parse::<u32>().ok()) else {
             continue;
         };
@@ -127,7 +145,7 @@ fn undivided(
         let is_mended = read.is_ok();
         is_mended.then_some((change, new, replacements))
     });
-    let places = words::FACTORS.iter().filter_map(|option| {
+    let places = FACTORS.iter().filter_map(|option| {
         let line = Some(text::line_of(import.text, option)?);
         Some(Place { option: (*option).to_owned(), line })
     });

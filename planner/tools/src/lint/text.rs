@@ -50,6 +50,17 @@ pub(super) fn has(text: &str, option: &str) -> bool {
     !places(text, option).is_empty()
 }
 
+/// Whether a change does anything to a text: what is not there need not be left out, and what is there not be added.
+pub(super) fn is_changed(text: &str, change: &OptionChange) -> bool {
+    match change {
+        OptionChange::Remove { option } | OptionChange::Rename { option, .. } => has(text, option),
+        OptionChange::Set { option, value: None } => !has(text, option),
+        OptionChange::Set { option, value: Some(value) } => {
+            self::value(text, option) != Some(unquoted(value))
+        }
+    }
+}
+
 /// The text with options changed, and where; `None` where one of them cannot be.
 pub(super) fn changed(text: &str, changes: &[OptionChange]) -> Option<(String, Vec<Replacement>)> {
     let mut all = Vec::new();

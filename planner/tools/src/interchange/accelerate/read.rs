@@ -3,22 +3,24 @@
 use cost_models::frameworks;
 use ir::cluster::Precision;
 use ir::framework::{Framework, Fusion};
-use ir::graph::{ContextParallelKind, Recompute};
-use ir::layout::{LayoutSpec, Offload, ZeroStage};
+use ir::graph::Recompute;
+use ir::layout::ZeroStage;
 use ir::plan::Optimizer;
 
 use super::super::deepspeed;
+use super::super::error::{Divided, ImportError};
 use super::super::file::basename;
-use super::super::imported::{Divided, ImportError, Imported, StatedStages, StatedTraining};
+use super::super::imported::Imported;
 use super::super::options::{Given, Known, OptionError, Others};
 use super::super::shell::Word;
 use super::super::source::{Form, Source, agreed};
+use super::super::table::Reader;
 use super::super::target::Target;
 use super::super::tree::Tree;
+use super::table::CONFIGURATION;
 
-/// The keys of accelerate 1.15.0's configuration, and those that its flags are the same as.
 const KEYS: Known =
-    Known { program: "accelerate", table: include_str!("keys.txt"), others: Others::Refused };
+    Known { program: "accelerate", table: CONFIGURATION.text, others: Others::Refused };
 
 /// The flags of `accelerate launch`.
 const FLAGS: Known = Known {
@@ -27,9 +29,9 @@ const FLAGS: Known = Known {
     others: Others::Refused,
 };
 
-/// `TrainingArguments` of transformers 5.23.0 in a file. A script may have arguments of its own beside.
+/// The Trainer's arguments in a file. A script may have arguments of its own beside.
 const TRAINER: Known =
-    Known { program: "the Trainer", table: include_str!("trainer.txt"), others: Others::TheUsers };
+    Known { program: "the Trainer", table: super::TRAINER.text, others: Others::TheUsers };
 
 /// The same as options.
 const TRAINER_FLAGS: Known = Known {
@@ -255,32 +257,19 @@ fn imported(source: &Source<'_>, given: &Given, script: &Script) -> Result<Impor
         return by_deepspeed(source, given, script);
     }
     let is_sharded = kind == Kind::Sharded;
+    let mut settings = source.defaults(source.target);
+    settings.framework = habits(given)?;
+    CONFIGURATION.read(Reader { source, given }, &mut settings)?;
     let size =
         |name: &str| given.count::<u32>(&format!("parallelism_config.parallelism_config_{name}"));
-    let [copies, shards, tensor, ring, heads] = [
-        size("dp_replicate_size")?,
-        size("dp_shard_size")?,
-        size("tp_size")?,
-        size("cp_size")?,
-        size("sp_size")?,
-    ];
-    let (tensor, ring, heads) = (tensor.unwrap_or(1), ring.unwrap_or(1), heads.unwrap_or(1));
-    if ring > 1 && heads > 1 {
-        let name = |name: &str| format!("`parallelism_config_{name}`");
-        return Err(OptionError::Contradiction {
-            one: name("cp_size"),
-            other: name("sp_size"),
-            why: "a sequence is cut in one way".to_owned(),
-        }
-        .into());
-    }
+    let [copies, shards] = [size("dp_replicate_size")?, size("dp_shard_size")?];
+    let (tensor, context) = (settings.layout.tensor_parallel, settings.layout.context_parallel);
     let ranks = agreed(
         given.count::<u32>("num_processes")?,
         "num_processes",
-        source.started().ok().and_then(|it| it.num_gpus),
+        settings.num_gpus,
         "--nproc-per-node",
     )?;
-    let context = ring * heads;
     let product = [copies, shards].map(|it| u64::from(it.unwrap_or(1))).iter().product::<u64>()
         * u64::from(tensor)
         * u64::from(context);
@@ -300,36 +289,27 @@ fn imported(source: &Source<'_>, given: &Given, script: &Script) -> Result<Impor
         });
     }
     let (zero_stage, groups) = sharded(given, is_sharded)?;
-    let host = given.is_on("fsdp_config.fsdp_offload_params")?;
-    let recomputes = given.is_on("fsdp_config.fsdp_activation_checkpointing")?;
-    let layout = LayoutSpec {
-        tensor_parallel: tensor,
-        expert_tensor_parallel: tensor,
-        context_parallel: context,
-        context_parallel_kind: if heads > 1 {
-            ContextParallelKind::AllToAll
-        } else {
-            ContextParallelKind::Ring
-        },
-        zero_stage,
-        micro_batch_size: micro_batch_size(source, script)?,
-        recompute: if recomputes || script.recomputes { Recompute::Full } else { Recompute::None },
-        offload: Offload { optimizer: host, parameters: host, ..Offload::NONE },
-        ..LayoutSpec::ONE_RANK
-    };
-    let copies = copies.or(groups).unwrap_or(1);
-    Ok(Imported {
-        source: source.target,
-        framework: framework(given, script)?,
-        layout,
-        num_gpus,
-        training: training(source, given, script, is_sharded)?,
-        stages: StatedStages::Even,
-        shard_groups: if is_sharded { copies } else { 1 },
-        model: Vec::new(),
-        multi_token_prediction: source.stated.multi_token_prediction,
-        dropout: source.stated.dropout,
-    })
+    settings.num_gpus = num_gpus;
+    settings.layout.zero_stage = zero_stage;
+    settings.layout.micro_batch_size = micro_batch_size(source, script)?;
+    if is_sharded {
+        settings.shard_groups = copies.or(groups).unwrap_or(1);
+    }
+    if script.recomputes {
+        settings.layout.recompute = Recompute::Full;
+    }
+    if script.compiles {
+        settings.framework.kernels.fusion = Fusion::Compiled;
+    }
+    let training = &mut settings.training;
+    training.precision = script.precision.unwrap_or(training.precision);
+    training.sequence_length = source.stated.sequence_length;
+    training.global_batch_size = source.stated.global_batch_size;
+    training.num_micro_batches = rounds(source, given, script)?;
+    training.optimizer = script.optimizer;
+    // DDP's weights are in fp32, and so are their gradients; FSDP reduces in the precision of activations.
+    training.fp32_gradients = !is_sharded && training.precision != Precision::Fp32;
+    Ok(settings)
 }
 
 /// The stage of ZeRO, and over how many groups of replicas, where that is said with it.
@@ -371,15 +351,11 @@ fn is_first(given: &Given) -> Result<bool, OptionError> {
     Ok(given.one_of("fsdp_config.fsdp_version", &versions)?.unwrap_or(true))
 }
 
-fn framework(given: &Given, script: &Script) -> Result<Framework, OptionError> {
+/// The habits of FSDP's two versions.
+fn habits(given: &Given) -> Result<Framework, OptionError> {
     let is_first = given.has_within("fsdp_config.") && is_first(given)?;
     let older = frameworks::preset("fsdp").filter(|_| is_first);
-    let mut framework = older.unwrap_or_else(|| Target::Accelerate.framework());
-    let backend = given.text("dynamo_config.dynamo_backend")?;
-    let is_plain = |name: &str| ["no", "NO", "false"].contains(&name);
-    let compiles = script.compiles || backend.is_some_and(|name| !is_plain(name));
-    framework.kernels.fusion = if compiles { Fusion::Compiled } else { Fusion::Eager };
-    Ok(framework)
+    Ok(older.unwrap_or_else(|| Target::Accelerate.framework()))
 }
 
 fn micro_batch_size(source: &Source<'_>, script: &Script) -> Result<u32, ImportError> {
@@ -394,21 +370,8 @@ fn micro_batch_size(source: &Source<'_>, script: &Script) -> Result<u32, ImportE
     })
 }
 
-fn training(
-    source: &Source<'_>,
-    given: &Given,
-    script: &Script,
-    is_sharded: bool,
-) -> Result<StatedTraining, ImportError> {
-    let known = [
-        ("no", Precision::Fp32),
-        ("false", Precision::Fp32),
-        ("fp16", Precision::Fp16),
-        ("bf16", Precision::Bf16),
-        ("fp8", Precision::Fp8),
-    ];
-    let stated = given.one_of("mixed_precision", &known)?;
-    let precision = script.precision.or(stated).unwrap_or(Precision::Fp32);
+/// Micro-batches of a replica.
+fn rounds(source: &Source<'_>, given: &Given, script: &Script) -> Result<Option<u32>, ImportError> {
     let rounds = given.count("gradient_accumulation_steps")?;
     let rounds = match (script.is_trainer, rounds, script.num_micro_batches) {
         // The Trainer adds up by its own count.
@@ -426,18 +389,7 @@ fn training(
     };
     // A script that says nothing takes one micro-batch; where the batch is known, as many as make it.
     let is_by_batch = source.stated.global_batch_size.is_some();
-    let rounds = rounds.or((!is_by_batch).then_some(1));
-    Ok(StatedTraining {
-        sequence_length: source.stated.sequence_length,
-        global_batch_size: source.stated.global_batch_size,
-        num_micro_batches: rounds,
-        precision,
-        optimizer: script.optimizer,
-        // DDP's weights are in fp32, and so are their gradients; FSDP reduces in the precision of activations.
-        fp32_gradients: !is_sharded && precision != Precision::Fp32,
-        bf16_moments: false,
-        no_master_weights: false,
-    })
+    Ok(rounds.or((!is_by_batch).then_some(1)))
 }
 
 /// What accelerate gives DeepSpeed, which runs it then.

@@ -95,11 +95,10 @@ pub(super) fn model_arguments(setting: &Setting<'_>) -> Vec<Argument> {
 
 /// The program, and files that it reads.
 pub(super) fn program(setting: &Setting<'_>) -> (Program, Vec<File>) {
-    let file =
-        |name: &str, text: String| File { name: name.to_owned(), text, is_executable: false };
     let config = serde_json::to_string_pretty(&setting.plan.model.description).unwrap_or_default();
     let config = printable_json(&config).into_owned();
-    let files = vec![file("planned.py", python(setting)), file("config.json", config + "\n")];
+    let files =
+        vec![File::text("planned.py", python(setting)), File::text("config.json", config + "\n")];
     let why = "the settings, with their reasons, in planned.py beside this script; the model in config.json";
     let program = Program {
         name: "megatron-bridge",

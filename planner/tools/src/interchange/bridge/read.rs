@@ -1,7 +1,8 @@
 //! The Python of an export for Megatron-Bridge, read: lines that set one thing each.
 
+use super::super::error::ImportError;
 use super::super::file::basename;
-use super::super::imported::{ImportError, Imported};
+use super::super::imported::Imported;
 use super::super::megatron;
 use super::super::options::{Known, Leaf, Others};
 use super::super::shell::Word;

@@ -1,9 +1,11 @@
 //! Megatron-LM: the arguments of `pretrain_gpt.py`.
 
-mod layout;
+mod lacks;
 mod model;
 mod read;
-mod training;
+mod recompute;
+mod stages;
+mod table;
 
 use super::argument::{Argument, Section};
 use super::error::Lack;
@@ -11,15 +13,9 @@ use super::setting::Setting;
 
 /// What `pretrain_gpt.py` is told, by topic.
 pub(super) fn sections(setting: &Setting<'_>) -> Vec<Section> {
-    let mut sections = layout::sections(setting);
-    sections.extend(training::sections(setting));
+    let mut sections = TABLE.sections(&setting.run());
     sections.push(Section::new("model", model::arguments(setting)));
     sections
-}
-
-/// What it cannot be told of a plan's layout.
-pub(super) fn lacks(setting: &Setting<'_>) -> Vec<Lack> {
-    layout::lacks(setting)
 }
 
 /// What it is told of a plan's model.
@@ -33,9 +29,10 @@ pub(super) fn lacks_of_model(setting: &Setting<'_>) -> Vec<Lack> {
 }
 
 /// Environment variables that the arguments take, each with its reason.
-pub(super) use layout::environment;
+pub(super) use lacks::{environment, lacks};
 /// Reads the words after `pretrain_gpt.py`.
 pub(super) use read::{read, read_words};
+pub(crate) use table::TABLE;
 
 /// Arguments that are the user's own, with values that let a step run at once.
 pub(super) fn own() -> Vec<Section> {

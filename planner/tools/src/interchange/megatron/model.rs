@@ -1,6 +1,5 @@
 //! The model in Megatron's arguments.
 
-use ir::framework::LossGradient;
 use ir::graph::{
     Activation, AttentionMask, PositionBias, RotaryPairs, RotaryScaling, Rotation, RouterScores,
 };
@@ -89,7 +88,7 @@ fn told(setting: &Setting<'_>) -> Told {
     biases(&mut told, transformer);
     positions(&mut told, setting, transformer, &first.attention);
     norms(&mut told, transformer, first);
-    ends(&mut told, setting, transformer);
+    ends(&mut told, transformer);
     if let Some(mixture) = mixture {
         experts(&mut told, mixture);
         frequency(&mut told, transformer);
@@ -386,14 +385,11 @@ fn norms(told: &mut Told, transformer: &Transformer, first: &Layer) {
     }
 }
 
-fn ends(told: &mut Told, setting: &Setting<'_>, transformer: &Transformer) {
+fn ends(told: &mut Told, transformer: &Transformer) {
     match &transformer.embedding {
         Embedding::Patches { .. } => told.lack("an embedding of an image's patches"),
         Embedding::Tokens { vocab_size, projected_from, token_types, norm, .. } => {
             told.value("--vocab-size", vocab_size, "rows of the table of tokens");
-            let multiple = setting.plan.framework.tensor_parallel.vocabulary_multiple;
-            let why = "padded to a multiple of this for each tensor-parallel rank, as predicted";
-            told.value("--make-vocab-size-divisible-by", multiple, why);
             if transformer.head.num_classes != *vocab_size {
                 told.lack("a head with other classes than tokens");
             }
@@ -404,11 +400,6 @@ fn ends(told: &mut Told, setting: &Setting<'_>, transformer: &Transformer) {
                 told.lack_freely("a norm after the embedding");
             }
         }
-    }
-    if setting.plan.framework.kernels.loss.gradient == LossGradient::InPlace {
-        let why = "its gradient is written over the logits, as predicted";
-        told.switch("--cross-entropy-loss-fusion", why);
-        told.value("--cross-entropy-fusion-impl", "native", "the one that this version has");
     }
     let head = &transformer.head;
     if !head.tied {

@@ -1,13 +1,15 @@
 //! torchtitan: flags, a function of the model for its registry, and the schedule as PyTorch's CSV.
 
+mod degrees;
 mod model;
 mod read;
+mod table;
 
 use std::fmt::Write as _;
 
-use ir::graph::{Recompute, TokenDispatcher};
-use ir::layout::ZeroStage;
-use ir::plan::{Optimizer, Training};
+use ir::cluster::Precision;
+use ir::graph::TokenDispatcher;
+use ir::plan::Optimizer;
 use ir::schedule::{ScheduleKind, generate, write_csv};
 
 use super::argument::{Argument, Section};
@@ -17,12 +19,13 @@ use super::launch::{Program, Starter};
 use super::setting::Setting;
 /// Reads flags, with the function that they name.
 pub(super) use read::read;
+pub(crate) use table::TABLE;
 
 /// What torchtitan cannot be told of a plan, its model aside.
 pub(super) fn lacks(setting: &Setting<'_>) -> Vec<Lack> {
     let (layout, training) = (&setting.layout, &setting.training);
     let mut lacks = Vec::new();
-    if training.bf16_moments != is_all_in_16(training) {
+    if training.bf16_moments != is_all_in_16(training.precision, training.no_master_weights) {
         lacks.push(Lack::new(
             "one of weights and moments in 16 bits without the other (`training.dtype` is of both)",
             "`--precision bf16 --no-master-weights --bf16-moments`, or none of the last two",
@@ -51,8 +54,8 @@ pub(super) fn lacks(setting: &Setting<'_>) -> Vec<Lack> {
 }
 
 /// Whether nothing is kept in 32 bits of weights that products read in 16.
-fn is_all_in_16(training: &Training) -> bool {
-    training.precision.activation_bytes() == 2 && training.no_master_weights
+const fn is_all_in_16(precision: Precision, no_master_weights: bool) -> bool {
+    precision.activation_bytes() == 2 && no_master_weights
 }
 
 /// What it cannot be told of a plan's model.
@@ -89,11 +92,8 @@ pub(super) fn program(setting: &Setting<'_>) -> (Program, Vec<File>) {
         matches!(layout.schedule, ScheduleKind::Given(_)) && layout.pipeline_parallel > 1;
     let by_csv = is_given.then_some(["--parallelism.pipeline_parallel_schedule_csv", SCHEDULE]);
     let command = ["-m", "torchtitan.train"].into_iter().chain(by_csv.into_iter().flatten());
-    let recompute = match layout.recompute {
-        Recompute::Full | Recompute::FirstLayers(_) => "full",
-        Recompute::Selective | Recompute::Modules(_) => "selective",
-        Recompute::None => "none",
-    };
+    let mut sections = sections(setting);
+    let recompute = sections.pop().into_iter().flat_map(|section| section.arguments);
     let program = Program {
         name: "torchtitan",
         command: command.map(str::to_owned).collect(),
@@ -109,9 +109,9 @@ pub(super) fn program(setting: &Setting<'_>) -> (Program, Vec<File>) {
                 "less of the allocator's memory lies idle".to_owned(),
             ),
         ],
-        sections: sections(setting),
+        sections,
         own: own(),
-        last: vec![format!("activation-checkpoint:{recompute}")],
+        last: recompute.map(|it| it.name + &it.values.concat()).collect(),
         starter: Starter::Torchrun,
         beside: files.clone(),
     };
@@ -119,133 +119,12 @@ pub(super) fn program(setting: &Setting<'_>) -> (Program, Vec<File>) {
 }
 
 fn sections(setting: &Setting<'_>) -> Vec<Section> {
-    let (layout, training) = (&setting.layout, &setting.training);
     let model = vec![
         Argument::value("--module", "planned", "the model, in planned.py"),
         Argument::value("--config", "planned", "its function"),
     ];
-    let mut degrees = replicas(setting);
-    let tensor = layout.tensor_parallel;
-    degrees.push(of("tensor_parallel_degree", tensor, "ranks over which products are cut"));
-    if tensor > 1 && !layout.sequence_parallel {
-        let why = "norms and residuals are whole on each of them";
-        degrees.push(Argument::switch("--parallelism.no-enable-sequence-parallel", why));
-    }
-    if layout.context_parallel > 1 {
-        let why = "ranks over which each sequence is cut";
-        degrees.push(of("context_parallel_degree", layout.context_parallel, why));
-    }
-    if setting.has_experts() {
-        let why = "ranks over which experts are spread, out of the sharded ones";
-        degrees.push(of("expert_parallel_degree", layout.expert_parallel, why));
-    }
-    let mut batch = vec![Argument::value(
-        "--training.seq_len",
-        training.sequence_length,
-        "tokens of a sequence",
-    )];
-    let (each, rounds) = (layout.micro_batch_size, layout.num_micro_batches);
-    if layout.pipeline_parallel > 1 {
-        degrees.extend(pipeline(setting));
-        let why = format!("{rounds} micro-batches of {each} go through the pipeline");
-        batch.push(Argument::value("--training.local_batch_size", each * rounds, why));
-        let why = "sequences of a micro-batch";
-        batch.push(of("pipeline_parallel_microbatch_size", each, why));
-    } else {
-        let why = "sequences that a replica computes at once";
-        batch.push(Argument::value("--training.local_batch_size", each, why));
-    }
-    let why = format!("{} replicas, {rounds} micro-batches of {each} each", layout.data_parallel);
-    batch.push(Argument::value("--training.global_batch_size", training.global_batch_size, why));
-    vec![
-        Section::new("model", model),
-        Section::new(format!("layout of {} ranks", setting.plan.num_gpus), degrees),
-        Section::new("batch", batch),
-        Section::new("precision, kernels", precision(setting)),
-    ]
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "so that numbers are written plainly")]
-fn of(name: &str, value: impl ToString, why: impl Into<String>) -> Argument {
-    Argument::value(&format!("--parallelism.{name}"), value.to_string(), why)
-}
-
-/// Replicas, and what of them is sharded. It shards over context-parallel ranks too.
-fn replicas(setting: &Setting<'_>) -> Vec<Argument> {
-    let layout = &setting.layout;
-    let shards = match layout.zero_stage {
-        ZeroStage::None => 1,
-        _ => layout.zero_shard / layout.context_parallel,
-    };
-    let copies = layout.data_parallel / shards.max(1);
-    let mut all = vec![
-        of("data_parallel_replicate_degree", copies, "replicas of all states"),
-        of("data_parallel_shard_degree", shards, "ranks over which states are sharded (FSDP)"),
-    ];
-    match layout.zero_stage {
-        ZeroStage::Parameters => {
-            let why = "parameters are gathered again for backward (ZeRO 3)";
-            all.push(of("fsdp_reshard_after_forward", "always", why));
-        }
-        ZeroStage::None => {}
-        _ => {
-            let why = "parameters stay gathered until backward is done (ZeRO 2)";
-            all.push(of("fsdp_reshard_after_forward", "never", why));
-        }
-    }
-    if layout.offload.parameters {
-        let why = "shards and the update lie on the host";
-        all.push(Argument::switch("--training.enable_cpu_offload", why));
-    }
-    all
-}
-
-/// PyTorch's name of a schedule.
-const fn schedule_name(kind: ScheduleKind) -> Option<&'static str> {
-    Some(match kind {
-        ScheduleKind::OneFOneB => "1F1B",
-        ScheduleKind::Interleaved => "Interleaved1F1B",
-        ScheduleKind::GPipe => "GPipe",
-        ScheduleKind::LoopedBfs => "LoopedBFS",
-        ScheduleKind::InterleavedZb => "InterleavedZeroBubble",
-        ScheduleKind::Zbv => "ZBVZeroBubble",
-        ScheduleKind::DualPipeV => "DualPipeV",
-        ScheduleKind::Given(given) if given.is_v_shaped() => "ZBVZeroBubble",
-        ScheduleKind::Given(given) if given.virtual_stages() > 1 => "Interleaved1F1B",
-        ScheduleKind::Given(_) => "1F1B",
-        _ => return None,
-    })
-}
-
-fn pipeline(setting: &Setting<'_>) -> Vec<Argument> {
-    let layout = &setting.layout;
-    let why = "ranks over which layers are spread; which has which, planned.py says";
-    let mut all = vec![of("pipeline_parallel_degree", layout.pipeline_parallel, why)];
-    if let Some(name) = schedule_name(layout.schedule) {
-        let why = "the order of micro-batches; schedule.csv has it action by action";
-        all.push(of("pipeline_parallel_schedule", name, why));
-    }
-    all
-}
-
-fn precision(setting: &Setting<'_>) -> Vec<Argument> {
-    let training = &setting.training;
-    let bits = if training.precision.activation_bytes() == 4 { "float32" } else { "bfloat16" };
-    let mut all = vec![Argument::value(
-        "--training.mixed_precision_param",
-        bits,
-        "of activations and products",
-    )];
-    if is_all_in_16(training) {
-        let why = "of weights, gradients and moments: no copy in 32 bits";
-        all.push(Argument::value("--training.dtype", "bfloat16", why));
-    }
-    all.push(Argument::switch("--compile.enable", "blocks are compiled, as predicted"));
-    all.push(Argument::switch(
-        "--training.disable_cuda_graphs",
-        "no step is captured, as predicted",
-    ));
-    all
+    let of_table = TABLE.sections(&setting.run());
+    std::iter::once(Section::new("model", model)).chain(of_table).collect()
 }
 
 fn own() -> Vec<Section> {

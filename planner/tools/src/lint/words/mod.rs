@@ -1,33 +1,15 @@
 //! Changes in the words of the tools, by the names that each has for them.
 
-mod accelerate;
 pub(super) mod bridge;
-mod deepspeed;
 pub(super) mod megatron;
-mod nanotron;
 mod option;
 mod planner;
-mod torchtitan;
 
 use super::change::Change;
 use super::finding::OptionChange;
 use super::keys::Notation;
-use crate::interchange::{Imported, StatedStages, Target};
-
-/// Options that say how many replicas there are, or how a batch divides: the first that mends a product is taken.
-pub(super) const FACTORS: [&str; 5] = [
-    torchtitan::SHARDS,
-    nanotron::REPLICAS,
-    accelerate::SHARDS,
-    accelerate::COPIES,
-    deepspeed::ROUNDS,
-];
-
-/// Options that say over how many ranks a replica is cut: tried where no number of replicas mends a product.
-pub(super) const DEGREES: [&str; 2] = [accelerate::TENSOR, accelerate::CONTEXT];
-
-/// The option that says how many ranks there are.
-pub(super) const RANKS: &str = accelerate::RANKS;
+use super::text;
+use crate::interchange::{Difference, Run, StatedStages, Table, Target, table};
 
 /// Whose words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,29 +20,37 @@ pub(super) enum Speech {
     Planner,
 }
 
-/// The changes of options that lead from settings to others which differ by these changes; `None` where the tool has no
-/// word for one of them.
-pub(super) fn words(
+impl Speech {
+    fn table(self) -> Option<&'static Table> {
+        match self {
+            Self::Tool(target) => table(target),
+            Self::Planner => None,
+        }
+    }
+
+    /// An option as a text has it: arguments of the Trainer are keys of a file, or options of a program.
+    fn name_in(self, text: &str, option: &str) -> String {
+        let is_option = self == Self::Tool(Target::Trainer) && !is_file(text);
+        if is_option { format!("--{option}") } else { option.to_owned() }
+    }
+}
+
+/// The changes of options that lead from settings in a text to others which differ by these changes; `None` where the
+/// tool has no word for one of them, or nothing is to be changed.
+pub(super) fn option_changes(
     speech: Speech,
     text: &str,
     changes: &[Change],
-    before: &Imported,
-    after: &Imported,
+    [before, after]: [&Run<'_>; 2],
 ) -> Option<Vec<OptionChange>> {
     let mut all = Vec::new();
-    for change in changes {
-        let of_change = match speech {
-            Speech::Tool(Target::Megatron | Target::MegatronBridge) => {
-                megatron::words(change, before, after)
+    match speech.table() {
+        Some(table) => all = of_table(table, speech, text, changes, [before, after])?,
+        None => {
+            for change in changes {
+                all.extend(planner::words(change)?);
             }
-            Speech::Tool(target) => of_tool(target, text, change, after),
-            Speech::Planner => planner::words(change),
-        };
-        all.extend(of_change?);
-    }
-    if let Speech::Tool(Target::Megatron | Target::MegatronBridge) = speech {
-        all.extend(megatron::stages(before, after));
-        all.extend(megatron::sequence(changes, before, after));
+        }
     }
     if let (Speech::Planner, StatedStages::Blocks(counts)) = (speech, &after.stages)
         && changes.contains(&Change::CutAnew)
@@ -68,27 +58,74 @@ pub(super) fn words(
         let counts: Vec<String> = counts.iter().map(u32::to_string).collect();
         all.push(option::value("--stages", counts.join(",")));
     }
-    if speech == Speech::Tool(Target::MegatronBridge) {
-        all = bridge::of_megatron(all)?;
+    if speech != Speech::Planner {
+        all.retain(|change| text::is_changed(text, change));
     }
-    (!all.is_empty()).then_some(all)
+    let mut told: Vec<OptionChange> = Vec::new();
+    for change in all {
+        if !told.contains(&change) {
+            told.push(change);
+        }
+    }
+    (!told.is_empty()).then_some(told)
 }
 
-/// One change in the words of a tool whose changes stand by themselves.
-fn of_tool(
-    target: Target,
+/// Values that stand for what follows from the other options.
+const AUTOMATIC: [&str; 2] = ["-1", "auto"];
+
+/// The difference of what a table says of two runs, on a text.
+fn of_table(
+    table: &Table,
+    speech: Speech,
     text: &str,
-    change: &Change,
-    after: &Imported,
+    changes: &[Change],
+    [before, after]: [&Run<'_>; 2],
 ) -> Option<Vec<OptionChange>> {
-    match target {
-        Target::Megatron | Target::MegatronBridge => None,
-        Target::TorchTitan => torchtitan::words(change, after),
-        Target::DeepSpeed => deepspeed::words(change, after),
-        Target::Accelerate => accelerate::words(change, after),
-        Target::Trainer => accelerate::of_trainer(is_file(text), change, after),
-        Target::Nanotron => nanotron::words(change, after),
-        Target::Executor => planner::words(change),
+    let is_said = |field: &&str| !table.options_of(field).is_empty();
+    if !changes.iter().all(|change| change.fields().iter().any(is_said)) {
+        return None;
+    }
+    let fields: Vec<&str> = changes.iter().flat_map(Change::fields).copied().collect();
+    let all = table.differences(before, after, &fields);
+    // What a tool finds out by itself follows by itself.
+    let follows = |it: &Difference| {
+        let name = speech.name_in(text, it.option);
+        let is_automatic = text::value(text, &name).is_some_and(|it| AUTOMATIC.contains(&it));
+        let is_left_out = is_automatic || !text::has(text, &name);
+        is_left_out && it.before.is_some() && !fields.contains(&it.field)
+    };
+    let change = |it: Difference| {
+        let name = speech.name_in(text, it.option);
+        match it.after {
+            // Its value stands behind the name.
+            Some(values) if name.ends_with(':') => {
+                let word = |values: Vec<String>| name.clone() + &values.concat();
+                let (option, to) = (word(it.before.unwrap_or_default()), word(values));
+                OptionChange::Rename { option, to }
+            }
+            Some(values) => {
+                let value = (!values.is_empty()).then(|| values.join(" "));
+                OptionChange::set(&name, value)
+            }
+            None => OptionChange::remove(&name),
+        }
+    };
+    let mut changes: Vec<OptionChange> =
+        all.into_iter().filter(|it| !follows(it)).map(change).collect();
+    // What is below a key that is left out goes with it.
+    let is_removed = |it: &&OptionChange| {
+        matches!(it, OptionChange::Remove { .. }) && text::is_changed(text, it)
+    };
+    let left_out: Vec<String> =
+        changes.iter().filter(is_removed).map(|it| it.option().to_owned()).collect();
+    let is_below = |option: &str| {
+        left_out.iter().any(|key| option.strip_prefix(key).is_some_and(|it| it.starts_with('.')))
+    };
+    changes.retain(|it| !is_below(it.option()));
+    changes.sort_by_key(|it| matches!(it, OptionChange::Remove { .. }));
+    match speech {
+        Speech::Tool(Target::MegatronBridge) => bridge::of_megatron(changes),
+        _ => Some(changes),
     }
 }
 
@@ -98,21 +135,12 @@ fn is_file(text: &str) -> bool {
 }
 
 /// The options that say what a finding is about, by tool.
-pub(super) fn options(
-    speech: Speech,
-    text: &str,
-    change: &Change,
-    imported: &Imported,
-) -> Vec<String> {
+pub(super) fn options(speech: Speech, text: &str, change: &Change) -> Vec<String> {
+    let Some(table) = speech.table() else { return vec![change.fields()[0].to_owned()] };
+    let options: Vec<&str> =
+        change.fields().iter().flat_map(|field| table.options_of(field)).collect();
     match speech {
-        Speech::Planner => vec![planner::keys(change).to_owned()],
-        Speech::Tool(Target::Megatron) => {
-            megatron::options(change).iter().map(|name| (*name).to_owned()).collect()
-        }
-        Speech::Tool(Target::MegatronBridge) => bridge::paths(megatron::options(change)),
-        Speech::Tool(target) => {
-            let of_change = of_tool(target, text, change, imported).into_iter().flatten();
-            of_change.take(1).map(|it| it.option().to_owned()).collect()
-        }
+        Speech::Tool(Target::MegatronBridge) => bridge::paths(&options),
+        _ => options.into_iter().map(|option| speech.name_in(text, option)).collect(),
     }
 }

@@ -7,8 +7,3 @@ use crate::lint::finding::OptionChange;
 pub(super) fn value(name: &str, value: impl ToString) -> OptionChange {
     OptionChange::set(name, Some(value.to_string()))
 }
-
-/// A switch, given or left out.
-pub(super) fn switch(name: &str, is_on: bool) -> OptionChange {
-    if is_on { OptionChange::set(name, None) } else { OptionChange::remove(name) }
-}

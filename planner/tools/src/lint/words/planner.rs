@@ -1,4 +1,4 @@
-//! Plans, and arguments of `planner evaluate`.
+//! Arguments of `planner evaluate`.
 
 use super::option::value;
 use crate::lint::change::Change;
@@ -25,31 +25,5 @@ pub(super) fn words(change: &Change) -> Option<Vec<OptionChange>> {
         Change::CutAnew => Some(Vec::new()),
         Change::Gpus(ranks) => one("--gpus", ranks),
         _ => None,
-    }
-}
-
-/// Where a plan has it.
-pub(super) const fn keys(change: &Change) -> &'static str {
-    match change {
-        Change::TensorParallel(_) => "layout.tensor_parallel",
-        Change::SequenceParallel(_) => "layout.sequence_parallel",
-        Change::Pipeline(_) => "layout.pipeline_parallel",
-        Change::VirtualStages(_) => "layout.virtual_stages",
-        Change::Context(_) => "layout.context_parallel",
-        Change::Expert(_) => "layout.expert_parallel",
-        Change::ExpertTensor(_) => "layout.expert_tensor_parallel",
-        Change::MicroBatch(_) => "layout.micro_batch_size",
-        Change::GlobalBatch(_) => "training.global_batch_size",
-        Change::Sequence(_) => "training.sequence_length",
-        Change::Recompute(_) => "layout.recompute",
-        Change::Zero(_) => "layout.zero_stage",
-        Change::OneShardGroup => "layout.zero_shard",
-        Change::Precision(_) => "training.precision",
-        Change::Dispatcher(_) => "layout.switches.token_dispatcher",
-        Change::NoOffload => "layout.offload",
-        Change::CutAnew => "stages",
-        Change::Gpus(_) => "num_gpus",
-        Change::ReplicasOverlap { .. } => "framework.gradients.reduced",
-        Change::VocabularyMultiple(_) => "framework.tensor_parallel.vocabulary_multiple",
     }
 }

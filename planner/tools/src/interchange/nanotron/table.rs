@@ -1,0 +1,51 @@
+//! The keys of nanotron's YAML that a plan decides.
+
+use ir::cluster::Precision;
+use ir::framework::TensorOverlap;
+use ir::schedule::ScheduleKind;
+
+use super::super::error::ImportError;
+use super::super::imported::Imported;
+use super::super::options::OptionError;
+use super::super::table::{Reader, Table};
+
+/// The keys of nanotron 0.4's dataclasses.
+pub(crate) const TABLE: Table = Table { text: include_str!("keys.txt"), write: |_, _| None, read };
+
+/// A key that nanotron has no default for.
+pub(super) fn missing(name: &str) -> OptionError {
+    let works = "nanotron has no default for it".to_owned();
+    OptionError::Missing { name: name.to_owned(), works }
+}
+
+fn read(key: &str, reader: Reader<'_>, settings: &mut Imported) -> Result<(), ImportError> {
+    let Reader { source, given } = reader;
+    let Imported { layout, training, framework, .. } = settings;
+    match key {
+        "parallelism.pp" | "parallelism.tp" if !given.has(key) => return Err(missing(key).into()),
+        "parallelism.tp" => layout.expert_tensor_parallel = layout.tensor_parallel,
+        "parallelism.pp_engine" if layout.pipeline_parallel == 1 => {
+            layout.schedule = ScheduleKind::OneFOneB;
+        }
+        "parallelism.tp_mode" => layout.sequence_parallel &= layout.tensor_parallel > 1,
+        "parallelism.tp_linear_async_communication"
+            if layout.sequence_parallel && !given.is_on(key)? =>
+        {
+            framework.tensor_parallel.overlap = TensorOverlap::None;
+        }
+        "tokens.micro_batch_size"
+            if !given.has(key) && source.stated.micro_batch_size.is_none() =>
+        {
+            return Err(missing(key).into());
+        }
+        "optimizer.accumulate_grad_in_fp32" => {
+            let in_16 = training.precision != Precision::Fp32;
+            training.fp32_gradients &= in_16;
+            // Without sums in fp32 there is no copy of weights either, and moments are as the weights are.
+            training.bf16_moments = in_16 && !training.fp32_gradients;
+            training.no_master_weights = training.bf16_moments;
+        }
+        _ => {}
+    }
+    Ok(())
+}

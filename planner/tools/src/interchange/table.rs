@@ -1,0 +1,415 @@
+//! A tool's options as a table, which an export writes, an import reads, and of which lint takes the difference of two runs.
+//!
+//! A line of the table is an option and how many values it takes, as [`Known`](super::options::Known) has it, or `word`
+//! where it is none that a parser knows. Where a plan decides the option, there follow the field of the plan, the forms of its values, and when it is written:
+//!
+//! ```text
+//! --cp-comm-type one layout.context_parallel_kind p2p=ring <all_gather=ring a2a=all_to_all if layout.context_parallel>1
+//! ```
+//!
+//! | form | what it is |
+//! |---|---|
+//! | `*`, `>*` | the number itself; written only |
+//! | `word=a\|b` | a word for values; `given` of a switch without one; reading it gives the first |
+//! | `<word=a` | a word that is read only |
+//! | `>word=a` | a word that is written only |
+//! | `-=a` | what it is where the option is left out, if the conditions hold |
+//! | `!a,b` | the same values whatever the field is; `!` alone a switch |
+//! | `code` | the tool's own code writes it where no other form does, and reads it after the others |
+//! | `read` | never written: others say the same, and the code for these reads it |
+//!
+//! A condition is `field=a|b`, `field!=a` or `field>n`. Behind ` # ` stands the reason that an export gives, with fields
+//! in braces; `[title]` begins a topic.
+
+use super::argument::{Argument, Section};
+use super::error::ImportError;
+use super::fields::{get, set};
+use super::imported::Imported;
+use super::options::{Given, OptionError};
+use super::run::Run;
+use super::source::{Source, agreed};
+
+/// Options that were given, and what there is beside them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reader<'a> {
+    pub(super) source: &'a Source<'a>,
+    pub(super) given: &'a Given,
+}
+
+/// The values of an option; none of a switch.
+pub(super) type Values = Vec<String>;
+
+/// The options of a tool that a plan decides.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Table {
+    /// Its lines.
+    pub(super) text: &'static str,
+    /// Values of options that have `code` among their forms.
+    pub(super) write: fn(&str, &Run<'_>) -> Option<Values>,
+    /// Reads these.
+    pub(super) read: fn(&str, Reader<'_>, &mut Imported) -> Result<(), ImportError>,
+}
+
+/// An option.
+#[derive(Clone, Debug)]
+struct Row {
+    topic: &'static str,
+    option: &'static str,
+    field: &'static str,
+    forms: Vec<Form>,
+    conditions: Vec<Condition>,
+    why: &'static str,
+}
+
+#[derive(Clone, Debug)]
+enum Form {
+    Number { reads: bool },
+    Word { word: &'static str, values: &'static str, reads: bool, writes: bool },
+    LeftOut(&'static str),
+    Constant(&'static str),
+    Code,
+    Read,
+}
+
+impl Form {
+    fn of(text: &'static str) -> Self {
+        if let Some(values) = text.strip_prefix('!') {
+            return Self::Constant(values);
+        }
+        match text.split_once('=') {
+            None if text == "code" => Self::Code,
+            None if text == "read" => Self::Read,
+            None => Self::Number { reads: text == "*" },
+            Some(("-", value)) => Self::LeftOut(value),
+            Some((word, values)) => {
+                let (reads, writes) = (!word.starts_with('>'), !word.starts_with('<'));
+                Self::Word { word: word.trim_start_matches(['<', '>']), values, reads, writes }
+            }
+        }
+    }
+}
+
+/// What has to be so for an option to be written.
+#[derive(Clone, Debug)]
+struct Condition {
+    field: &'static str,
+    is: char,
+    values: &'static str,
+}
+
+impl Condition {
+    fn of(text: &'static str) -> Option<Self> {
+        let place = text.find(['!', '=', '>'])?;
+        let (field, rest) = text.split_at(place);
+        let values = rest.trim_start_matches(['!', '=', '>']);
+        Some(Self { field, is: rest.chars().next()?, values })
+    }
+
+    fn holds(&self, run: &Run<'_>) -> bool {
+        let Some(value) = get(run, self.field) else { return false };
+        let is_one = self.values.split('|').any(|it| it == value);
+        match self.is {
+            '!' => !is_one,
+            '>' => value.parse::<u64>().ok() > self.values.parse().ok(),
+            _ => is_one,
+        }
+    }
+}
+
+/// An option that differs between two runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Difference {
+    pub(crate) option: &'static str,
+    /// Its field.
+    pub(crate) field: &'static str,
+    /// Its values in the one run, where it is given.
+    pub(crate) before: Option<Values>,
+    /// Its values in the other.
+    pub(crate) after: Option<Values>,
+}
+
+/// A word of a switch that has none.
+const GIVEN: &str = "given";
+
+/// Whether a field is another, or a part of it.
+fn is_of(field: &str, whole: &str) -> bool {
+    field.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// Fields whose options change together.
+fn group(field: &'static str) -> &'static str {
+    match field {
+        "layout.pipeline_parallel" | "layout.virtual_stages" => "stages",
+        _ if field.starts_with("layout.offload.") => "layout.offload",
+        _ => field,
+    }
+}
+
+impl Row {
+    fn of(topic: &'static str, line: &'static str) -> Option<Self> {
+        let (line, why) = line.split_once(" # ").unwrap_or((line, ""));
+        let mut words = line.split_whitespace();
+        let (option, _, field) = (words.next()?, words.next()?, words.next()?);
+        let forms = words.by_ref().take_while(|word| *word != "if").map(Form::of).collect();
+        let conditions = words.filter_map(Condition::of).collect();
+        Some(Self { topic, option, field, forms, conditions, why })
+    }
+
+    fn applies(&self, run: &Run<'_>) -> bool {
+        self.conditions.iter().all(|it| it.holds(run))
+    }
+
+    /// Whether it is written where its conditions hold and its value has a word.
+    fn writes(&self) -> bool {
+        self.forms.iter().any(|form| match form {
+            Form::Word { writes, .. } => *writes,
+            Form::LeftOut(_) | Form::Read => false,
+            _ => true,
+        })
+    }
+
+    fn values(&self, run: &Run<'_>, table: &Table) -> Option<Values> {
+        if !self.applies(run) {
+            return None;
+        }
+        let value = get(run, self.field);
+        self.forms.iter().find_map(|form| match form {
+            Form::Number { .. } => value.clone().map(|it| vec![it]),
+            Form::Word { word, values, writes: true, .. } => {
+                let is_it = value.as_deref().is_some_and(|it| values.split('|').any(|of| of == it));
+                is_it.then(|| listed(if *word == GIVEN { "" } else { word }))
+            }
+            Form::Constant(values) => Some(listed(values)),
+            Form::Code => (table.write)(self.option, run),
+            Form::Word { .. } | Form::LeftOut(_) | Form::Read => None,
+        })
+    }
+
+    fn argument(&self, run: &Run<'_>, table: &Table) -> Option<Argument> {
+        let values = self.values(run, table)?;
+        let mut why = String::new();
+        for (index, part) in self.why.split(['{', '}']).enumerate() {
+            let is_field = index % 2 == 1;
+            why += &if is_field { get(run, part).unwrap_or_default() } else { part.to_owned() };
+        }
+        Some(Argument { name: self.option.to_owned(), values, why })
+    }
+
+    fn read(
+        &self,
+        reader: Reader<'_>,
+        settings: &mut Imported,
+        table: &Table,
+    ) -> Result<(), ImportError> {
+        if let Some(value) = self.stated(reader, settings)? {
+            set(settings, self.field, &value).map_err(|_| {
+                let works = "another value is expected".to_owned();
+                OptionError::Value { name: self.option.to_owned(), value, works }
+            })?;
+        }
+        let is_code = self.forms.iter().any(|form| matches!(form, Form::Code));
+        if is_code { (table.read)(self.option, reader, settings) } else { Ok(()) }
+    }
+
+    /// The value of the field that the options state.
+    fn stated(
+        &self,
+        reader: Reader<'_>,
+        settings: &Imported,
+    ) -> Result<Option<String>, ImportError> {
+        let given = reader.given;
+        let name = self.option;
+        if self.forms.iter().any(|form| matches!(form, Form::Number { reads: true })) {
+            return self.number(reader);
+        }
+        let words = self.forms.iter().filter_map(|form| match form {
+            Form::Word { word, values, reads: true, .. } => {
+                Some((word.trim_matches('"'), values.split('|').next()?))
+            }
+            _ => None,
+        });
+        let words: Vec<(&str, &str)> = words.collect();
+        let is_flag = |(word, _): &(&str, &str)| ["true", "false"].contains(word);
+        let value = match words.as_slice() {
+            [] => None,
+            [(GIVEN, value), ..] => given.has(name).then_some(*value),
+            words if words.iter().all(is_flag) => given.flag(name)?.and_then(|is_on| {
+                let word = if is_on { "true" } else { "false" };
+                words.iter().find(|it| it.0 == word).map(|it| it.1)
+            }),
+            words => given.one_of(name, words)?,
+        };
+        let left_out = self.forms.iter().find_map(|form| match form {
+            Form::LeftOut(value) if !given.has(name) => Some(*value),
+            _ => None,
+        });
+        let left_out = left_out.filter(|_| {
+            let num_gpus = reader.source.num_gpus();
+            let known = &Imported { num_gpus, ..settings.clone() };
+            let has_experts = given.has("--num-experts") || reader.source.has_experts;
+            self.applies(&Run { settings: known, stages: Vec::new(), has_experts })
+        });
+        Ok(value.or(left_out).map(str::to_owned))
+    }
+
+    /// A number that the options state, or the user where they do not.
+    fn number(&self, reader: Reader<'_>) -> Result<Option<String>, ImportError> {
+        let (option, stated) = (self.option, reader.source.stated);
+        let of_user = match self.field {
+            "training.sequence_length" => Some((stated.sequence_length, "--seq-len")),
+            "training.global_batch_size" => Some((stated.global_batch_size, "--global-batch-size")),
+            "layout.micro_batch_size" => {
+                Some((stated.micro_batch_size.map(u64::from), "--micro-batch-size"))
+            }
+            _ => None,
+        };
+        let left_out = self.forms.iter().find_map(|form| match form {
+            Form::LeftOut(value) => Some((*value).to_owned()),
+            _ => None,
+        });
+        let count = reader.given.count::<u64>(option)?;
+        let count = match of_user {
+            Some((stated, name)) => agreed(count, option, stated, name)?,
+            None => count,
+        };
+        Ok(count.map(|it| it.to_string()).or(left_out))
+    }
+}
+
+/// Values with commas between them.
+fn listed(values: &str) -> Values {
+    values.split(',').filter(|it| !it.is_empty()).map(str::to_owned).collect()
+}
+
+impl Table {
+    fn rows(&self) -> Vec<Row> {
+        let mut topic = "";
+        let mut rows = Vec::new();
+        for line in self.text.lines() {
+            match line.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
+                Some(title) => topic = title,
+                None => rows.extend(Row::of(topic, line)),
+            }
+        }
+        rows
+    }
+
+    /// The options of a run, each with its reason.
+    pub(super) fn arguments(&self, run: &Run<'_>) -> Vec<Argument> {
+        self.rows().iter().filter_map(|row| row.argument(run, self)).collect()
+    }
+
+    /// The same by topic.
+    pub(super) fn sections(&self, run: &Run<'_>) -> Vec<Section> {
+        let rows = self.rows();
+        let topics = rows.chunk_by(|one, other| one.topic == other.topic);
+        let section = |rows: &[Row]| {
+            let arguments = rows.iter().filter_map(|row| row.argument(run, self)).collect();
+            Section::new(rows[0].topic, arguments)
+        };
+        topics.map(section).collect()
+    }
+
+    /// Reads the options of all rows, in their order.
+    pub(super) fn read(
+        &self,
+        reader: Reader<'_>,
+        settings: &mut Imported,
+    ) -> Result<(), ImportError> {
+        self.rows().iter().try_for_each(|row| row.read(reader, settings, self))
+    }
+
+    /// Options that say a field of a plan, those that are written first.
+    pub(crate) fn options_of(&self, field: &str) -> Vec<&'static str> {
+        let mut rows = self.rows();
+        rows.retain(|row| is_of(row.field, field));
+        rows.sort_by_key(|row| !row.writes());
+        rows.into_iter().map(|row| row.option).collect()
+    }
+
+    /// Options that lead from one run to another: those that differ, and all of a group of which some do or of which a
+    /// field is changed.
+    pub(crate) fn differences(
+        &self,
+        before: &Run<'_>,
+        after: &Run<'_>,
+        fields: &[&str],
+    ) -> Vec<Difference> {
+        let mut all: Vec<Difference> = Vec::new();
+        for row in self.rows() {
+            let Row { option, field, .. } = row;
+            let [before, after] = [before, after].map(|run| row.values(run, self));
+            match all.iter_mut().find(|it| it.option == option) {
+                // One of several rows of an option is written.
+                Some(known) => {
+                    known.before = known.before.take().or(before);
+                    known.after = known.after.take().or(after);
+                }
+                None => all.push(Difference { option, field, before, after }),
+            }
+        }
+        let is_changed = |it: &&Difference| {
+            it.before != it.after || fields.iter().any(|field| is_of(it.field, field))
+        };
+        let groups: Vec<&str> = all.iter().filter(is_changed).map(|it| group(it.field)).collect();
+        all.retain(|it| groups.contains(&group(it.field)));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fields::STATED;
+    use super::super::imported::Stated;
+    use super::super::target::Target;
+    use super::*;
+
+    /// What follows from several fields.
+    const DERIVED: [&str; 9] = [
+        "experts",
+        "even_stages",
+        "replicated",
+        "replicas",
+        "copies",
+        "shards",
+        "stages",
+        "pipeline_batch",
+        "layout.num_micro_batches",
+    ];
+
+    fn check(table: &Table) {
+        let is_known = |field: &str| {
+            STATED.contains(&field)
+                || DERIVED.contains(&field)
+                || ["layout.offload.all_layers", "layout.offload.num_layers"].contains(&field)
+        };
+        for row in table.rows() {
+            assert!(is_known(row.field), "{row:?}");
+            for condition in &row.conditions {
+                assert!(is_known(condition.field), "{row:?}");
+            }
+            for form in &row.forms {
+                let values = match form {
+                    Form::Word { values, .. } => values,
+                    Form::LeftOut(value) => value,
+                    _ => continue,
+                };
+                for value in values.split('|') {
+                    let mut settings = Imported::unset(Target::Megatron, None, Stated::default());
+                    set(&mut settings, row.field, value).unwrap_or_else(|_| panic!("{row:?}"));
+                    let run = Run { settings: &settings, stages: Vec::new(), has_experts: true };
+                    if STATED.contains(&row.field) {
+                        assert_eq!(get(&run, row.field).as_deref(), Some(value), "{row:?}");
+                    }
+                }
+            }
+            assert!(row.why.is_empty() != row.writes(), "a reason, where it is written: {row:?}");
+        }
+    }
+
+    /// Every field and every value in every table is one that a plan has.
+    #[test]
+    fn tables_are_of_plans() {
+        Target::ALL.into_iter().filter_map(super::super::write::table).for_each(check);
+    }
+}

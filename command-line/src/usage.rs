@@ -5,13 +5,7 @@ use std::ffi::OsString;
 use clap::Command;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use ir::text::folded;
-
-/// How alike words are of which one is taken for the other, from 0 to 1.
-const ALIKE: f64 = 0.6;
-
-/// Shorter beginnings are of too many words to mean one of them.
-const LEAST_BEGINNING: usize = 3;
+use ir::text::nearest;
 
 /// A command line, as text.
 pub fn as_text(words: &[OsString]) -> Vec<String> {
@@ -85,7 +79,8 @@ pub fn with_tip(
     }
     if error.kind() == ErrorKind::InvalidSubcommand {
         let names = program.get_subcommands().filter(|it| !it.is_hide_set()).map(Command::get_name);
-        let near = given(&error, ContextKind::InvalidSubcommand).and_then(|it| likest(&it, names));
+        let near = given(&error, ContextKind::InvalidSubcommand)
+            .and_then(|it| nearest(&it, names).into_iter().next());
         match near {
             Some(near) => {
                 let near = ContextValue::Strings(vec![near.to_owned()]);
@@ -110,40 +105,5 @@ pub fn with_tip(
 /// The option of a command that was likely meant.
 fn misspelt(of: &Command, given: &str) -> Option<String> {
     let longs = of.get_arguments().filter(|it| !it.is_hide_set()).filter_map(clap::Arg::get_long);
-    likest(given, longs).map(|long| format!("--{long}"))
-}
-
-/// Of `names`, the one that is `given` but for a few letters, or of which it is the beginning.
-fn likest<'a>(given: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let given = folded(given);
-    let likeness = |name: &str| {
-        let name = folded(name);
-        let begins = given.len() >= LEAST_BEGINNING && name.starts_with(&given);
-        strsim::normalized_damerau_levenshtein(&given, &name) + f64::from(u8::from(begins))
-    };
-    let alike = names.map(|name| (likeness(name), name)).filter(|(alike, _)| *alike >= ALIKE);
-    alike.max_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, name)| name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn likest_is_what_differs_by_a_few_letters() {
-        let names = ["recompute-layers", "recompute", "zero", "stages", "run", "global-batch-size"];
-        for (given, expected) in [
-            ("--recomp", Some("recompute")),
-            ("--recompte", Some("recompute")),
-            ("--glob", Some("global-batch-size")),
-            ("rnu", Some("run")),
-            ("--verbose", None),
-            ("--strategy", None),
-            ("--vocab-size", None),
-            ("--", None),
-            ("", None),
-        ] {
-            assert_eq!(likest(given, names.into_iter()), expected, "{given}");
-        }
-    }
+    nearest(given, longs).first().map(|long| format!("--{long}"))
 }

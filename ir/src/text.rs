@@ -2,6 +2,7 @@
 //! a cursor, begins a line, hides, or turns what stands around it.
 
 pub mod json;
+mod nearest;
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -10,6 +11,8 @@ use std::str::Utf8Error;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+
+pub use nearest::{nearest, similarity};
 
 /// What programs of Windows put before a text in UTF-8.
 const BYTE_ORDER_MARK: char = '\u{feff}';

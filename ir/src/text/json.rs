@@ -246,14 +246,8 @@ fn nearest(found: &str, expected: &str) -> String {
 
 /// Of names that stand in backquotes, the one that is written most like another, if it is much like it.
 pub(crate) fn nearest_of<'a>(found: &str, names: &'a str) -> Option<&'a str> {
-    /// Words that are less alike are others.
-    const LEAST_LIKE: f64 = 0.6;
-    let found = found.trim_matches('`').to_lowercase();
-    let likeness = |known: &&str| strsim::normalized_damerau_levenshtein(&found, known);
     // Names stand at each second place between backquotes.
-    let known = names.split('`').skip(1).step_by(2);
-    let best = known.max_by(|one, other| likeness(one).total_cmp(&likeness(other)));
-    best.filter(|it| likeness(it) >= LEAST_LIKE)
+    super::nearest(found, names.split('`').skip(1).step_by(2)).into_iter().next()
 }
 
 /// What keeps a text from being JSON: what other notations have there, else the parser's words.

@@ -5,14 +5,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use clap::Args;
-use planner::names::{launcher_names, target_names};
 use planner_tools::interchange::{self, Export, File, Launcher, Target, Wanted};
 
 use super::answer::Answer;
 use super::chakra::{self, Ranks};
 use super::files::{read_plan, read_text};
 use super::input::warn_of_hardware;
-use super::values::one_of_called;
+use super::values::one_of;
 use command_line::destination::{is_dash, make_folder, refuse_to_overwrite, write_output};
 use command_line::said::{print, print_bytes};
 
@@ -24,10 +23,10 @@ pub(crate) struct ExportArgs {
     #[arg(value_name = "PLAN")]
     pub(crate) plan: PathBuf,
     /// The tool that trains; or `chakra`, execution traces for simulators of networks (ASTRA-sim).
-    #[arg(long = "to", value_name = "TOOL", value_parser = one_of_called(Destination::ALL, Destination::name, Destination::names))]
+    #[arg(long = "to", value_name = "TOOL", value_parser = one_of(Destination::ALL, Destination::name))]
     pub(crate) destination: Destination,
     /// What starts the ranks.
-    #[arg(long, value_name = "NAME", default_value = "torchrun", value_parser = one_of_called(Launcher::ALL, Launcher::name, launcher_names))]
+    #[arg(long, value_name = "NAME", default_value = "torchrun", value_parser = one_of(Launcher::ALL, Launcher::name))]
     pub(crate) launcher: Launcher,
     /// Where the tool cannot run the plan, write the nearest that it can, and say what that costs.
     #[arg(long)]
@@ -64,14 +63,6 @@ impl Destination {
         match self {
             Self::Tool(target) => target.name(),
             Self::Chakra => "chakra",
-        }
-    }
-
-    /// What else it is called, folded.
-    fn names(self) -> &'static [&'static str] {
-        match self {
-            Self::Tool(target) => target_names(target),
-            Self::Chakra => &["astrasim", "mlcommonschakra"],
         }
     }
 }

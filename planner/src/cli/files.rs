@@ -186,39 +186,15 @@ fn read_cluster_text(path: &Path, bytes: &[u8]) -> anyhow::Result<Cluster> {
 
 /// That no cluster is called so.
 fn no_cluster(name: &str) -> anyhow::Error {
-    const KIN: [(&str, &str); 16] = [
-        ("3090", "rtx-4090"),
-        ("5090", "rtx-4090"),
-        ("4080", "rtx-4090"),
-        ("a6000", "l40s"),
-        ("6000", "l40s"),
-        ("l40", "l40s"),
-        ("t4", "l4"),
-        ("a10", "l4"),
-        ("a30", "a100-pcie"),
-        ("p100", "v100-16gb"),
-        ("h20", "h100"),
-        ("nvl", "h100-96gb"),
-        ("mi250", "mi250x"),
-        ("mi210", "mi250x"),
-        ("mi100", "mi250x"),
-        ("mi300a", "mi300x"),
-    ];
-    let folded = names::folded(name);
-    let kin = KIN.iter().find(|(other, _)| folded.ends_with(other)).map(|(_, kin)| *kin);
+    const ALL: &str = "`planner list clusters` has all presets, and a file describes any other";
     let hint = match counted_gpus(name) {
         Some((gpu, count)) => {
             format!("`--cluster {gpu} --gpus {count}` says which GPUs and how many")
         }
-        None if kin.is_some() => format!(
-            "`{}` is the nearest in kind; `planner list clusters` has all presets, and a file describes any other",
-            kin.unwrap_or_default()
-        ),
-        None => or_nearest(
-            name,
-            clusters::names(),
-            "`planner list clusters` has all presets, and a file describes any other",
-        ),
+        None => match names::related_cluster(name) {
+            Some(related) => format!("`{related}` is the nearest in kind; {ALL}"),
+            None => or_nearest(name, clusters::names(), ALL),
+        },
     };
     let beside = beside(name, FileKind::Cluster);
     anyhow!("cluster `{name}` is neither a preset nor a file\nhint: {beside}{hint}")

@@ -5,12 +5,11 @@ use clap::{Args, ValueEnum};
 use ir::graph::{ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, TokenDispatcher};
 use ir::layout::{Among, Degrees, Offload, PartialLayout, ZeroStage};
 use ir::schedule::{Given, ScheduleKind};
-use planner::names::context_names;
 
 use super::files::read_schedule;
 use super::values::{
-    NamedSchedule, RecomputeLayers, ScheduleParser, one_of, one_of_called, parse_count,
-    parse_layers, parse_offload, parse_recompute, parse_zero,
+    NamedSchedule, RecomputeLayers, ScheduleParser, one_of, parse_count, parse_layers,
+    parse_offload, parse_recompute, parse_zero,
 };
 
 /// Decisions that the search must respect. Of degrees one, several (`1,2,4`) or a range (`..8`, `2..8`).
@@ -28,7 +27,7 @@ pub(crate) struct LayoutArgs {
     context_parallel: Option<Degrees>,
     /// How context-parallel ranks attend to each other's parts: keys and values go round a ring, or heads are
     /// exchanged for positions (Ulysses) [default: the best].
-    #[arg(long, value_name = "KIND", value_parser = one_of_called(ContextParallelKind::ALL, ContextParallelKind::name, context_names))]
+    #[arg(long, value_name = "KIND", value_parser = one_of(ContextParallelKind::ALL, ContextParallelKind::name))]
     context_parallel_kind: Option<ContextParallelKind>,
     /// Expert-parallel degree.
     #[arg(long = "ep", value_name = "E", allow_negative_numbers = true)]

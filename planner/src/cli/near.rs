@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
+use ir::text::similarity;
 use planner::file_kind::FileKind;
 use planner::names::{self, nearest};
 
@@ -75,8 +76,7 @@ pub(crate) fn near(path: &Path, wanted: &[FileKind]) -> Option<PathBuf> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let given = path.file_name()?.to_str()?;
     let mut names = files(folder.unwrap_or(Path::new(".")));
-    let likeness = |name: &String| strsim::normalized_damerau_levenshtein(given, name);
-    names.sort_by(|one, other| likeness(other).total_cmp(&likeness(one)));
+    names.sort_by(|one, other| similarity(given, other).total_cmp(&similarity(given, one)));
     let is_of_kind = |name: &&String| is_one(&path.with_file_name(name), wanted);
     // What is called so but for its ending, else what is written nearly so.
     let stem = |name: &&String| Path::new(name).file_stem().is_some_and(|stem| stem == given);

@@ -1,6 +1,6 @@
 //! What `sweep` varies, as people write it.
 
-use planner::names::folded;
+use planner::names::{folded, is_called};
 use serde::Serialize;
 
 use super::values::MEMORY;
@@ -26,13 +26,13 @@ pub(crate) enum Varied {
 }
 
 impl Varied {
-    /// Each with its name, and what else it is called, folded.
-    const ALL: [(Self, &'static str, &'static [&'static str]); 5] = [
-        (Self::Gpus, "gpus", &["gpu", "numgpus", "n"]),
-        (Self::SequenceLength, "seq-len", &["seq", "seqlength", "sequence", "sequencelength"]),
-        (Self::GlobalBatchSize, "batch", &["globalbatchsize", "batchsize", "gbs"]),
-        (Self::Bandwidth, "bandwidth", &["bw", "network"]),
-        (Self::Memory, "memory", &["mem", "gpumemory"]),
+    /// Each with its name.
+    const ALL: [(Self, &'static str); 5] = [
+        (Self::Gpus, "gpus"),
+        (Self::SequenceLength, "seq-len"),
+        (Self::GlobalBatchSize, "batch"),
+        (Self::Bandwidth, "bandwidth"),
+        (Self::Memory, "memory"),
     ];
 
     /// A value with what it is of.
@@ -88,10 +88,8 @@ impl std::str::FromStr for Over {
                     (GiB of a GPU), with values, such as gpus=8,16,32";
         let (name, values) = text.split_once('=').ok_or(form)?;
         let given = folded(name);
-        let is_it = |(_, name, also): &(Varied, &str, &[&str])| {
-            folded(name) == given || also.contains(&given.as_str())
-        };
-        let (what, name, _) = Varied::ALL.into_iter().find(is_it).ok_or(form)?;
+        let is_it = |(_, name): &(Varied, &str)| is_called(name, &given);
+        let (what, name) = Varied::ALL.into_iter().find(is_it).ok_or(form)?;
         let value = |text: &str| match what {
             Varied::Memory => quantity(text, MEMORY),
             Varied::Bandwidth => quantity(text, &[("", 1.0), ("x", 1.0)]),

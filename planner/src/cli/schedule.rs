@@ -117,8 +117,8 @@ fn family(name: &str) -> anyhow::Result<ScheduleKind> {
     names::schedule(name).with_context(|| {
         let known = ScheduleKind::ALL.map(ScheduleKind::name);
         let all = "`planner list schedules` says what each does";
-        let hint =
-            names::schedules_like(name).map_or_else(|| or_nearest(name, known, all), str::to_owned);
+        let hint = names::value_tip("--schedule", name)
+            .map_or_else(|| or_nearest(name, known, all), str::to_owned);
         format!("`{name}` is neither `{AUTO}` nor a family: {}\nhint: {hint}", known.join(", "))
     })
 }

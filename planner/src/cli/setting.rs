@@ -9,7 +9,6 @@ use ir::replication::{DataParallelMethod, GradientCompression};
 
 use super::values::{
     one_of, parse_batch, parse_count, parse_gib, parse_length, parse_named, parse_optimizer,
-    precision,
 };
 
 /// How a model is trained, on what and with what.
@@ -25,7 +24,7 @@ pub(crate) struct SettingArgs {
     #[arg(long, value_name = "S", value_parser = parse_length, allow_negative_numbers = true)]
     pub(crate) seq_len: Option<u64>,
     /// Precision of linear layers [default: bf16].
-    #[arg(long, value_name = "fp32|fp16|bf16|fp8|fp4", hide_possible_values = true, value_parser = precision())]
+    #[arg(long, value_name = "fp32|fp16|bf16|fp8|fp4", hide_possible_values = true, value_parser = one_of(Precision::ALL, Precision::name))]
     pub(crate) precision: Option<Precision>,
     /// What updates the parameters [default: adamw].
     #[arg(long, value_name = "adamw|momentum|sgd", value_parser = parse_optimizer)]

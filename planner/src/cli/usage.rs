@@ -44,41 +44,11 @@ fn told(error: clap::Error, command: &Command, words: &[String]) -> clap::Error 
     with_tip(error, command, words, tip)
 }
 
-/// Whether an error is about an option.
-fn concerns(error: &clap::Error, option: &str) -> bool {
-    given(error, ContextKind::InvalidArg).is_some_and(|argument| argument.starts_with(option))
-}
-
-/// What is meant by a value that is none of those that an option takes.
+/// What is meant by a value that is none of those that an argument takes.
 fn meant_choice(error: &clap::Error, given: &str) -> Option<String> {
-    if concerns(error, "--schedule") {
-        return names::schedules_like(given).map(str::to_owned);
-    }
-    let row = CHOICES.iter().find(|(argument, also, _)| {
-        concerns(error, argument) && also.contains(&folded(given).as_str())
-    });
-    row.map(|(.., tip)| (*tip).to_owned())
+    let argument = self::given(error, ContextKind::InvalidArg)?;
+    names::value_tip(&argument, given).map(str::to_owned)
 }
-
-/// What others choose, folded, by what it is given for, and what to type.
-const CHOICES: &[(&str, &[&str], &str)] = &[
-    (
-        "--precision",
-        &["mixed", "amp", "16", "16mixed", "bf16mixed", "auto"],
-        "mixed precision is `bf16` or `fp16`: weights in fp32 are kept beside",
-    ),
-    (
-        "<WHAT>",
-        &["tools", "exports", "exporters", "targets", "launchers"],
-        "`planner export --help` has the tools that plans are written for",
-    ),
-    ("<WHAT>", &["systems"], "that is `planner systems`"),
-    (
-        "--show",
-        &["flops", "comm", "communication", "bubble", "time"],
-        "`timeline` has all of it; `planner explain PLAN` says it in numbers",
-    ),
-];
 
 /// The layout of degrees that are options of their own, where a layout is missing.
 fn layout(words: &[String]) -> Option<String> {
@@ -152,7 +122,7 @@ fn meant(command: &Command, words: &[String], given: &str) -> Option<String> {
     if let Some(ours) = names::instead(flag, |ours| has(of, ours)) {
         return Some(format!("here it is {ours}"));
     }
-    if let Some(sentence) = names::beside(flag, |ours| has(of, ours)) {
+    if let Some(sentence) = names::unplanned(flag, |ours| has(of, ours)) {
         return Some(sentence.to_owned());
     }
     if let Some(framework) = names::framework(flag).filter(|_| has(of, "--framework")) {
@@ -293,61 +263,9 @@ fn meant_value(of: &Command, words: &[String], given: &str) -> String {
     }
 }
 
-/// What others call commands, folded, and what to type.
-const COMMANDS: &[(&[&str], &str)] = &[
-    (
-        &[
-            "plan",
-            "optimize",
-            "optimise",
-            "tune",
-            "autotune",
-            "find",
-            "best",
-            "recommend",
-            "parallelize",
-        ],
-        "planner search MODEL --gpus N",
-    ),
-    (
-        &["predict", "estimate", "eval", "cost", "time", "memory", "layout"],
-        "planner evaluate MODEL --gpus N --layout tp8-pp4-dp2",
-    ),
-    (
-        &["info", "show", "describe", "params", "parameters", "summary", "model"],
-        "planner inspect MODEL",
-    ),
-    (
-        &["draw", "plot", "viz", "visualize", "visualise", "picture", "graph", "trace"],
-        "planner chart PLAN -o step.html",
-    ),
-    (&["diff", "cmp"], "planner compare A B"),
-    (&["check", "verify"], "planner lint FILE --model MODEL"),
-    (&["train", "execute", "launch", "start"], "planner run PLAN"),
-    (&["convert", "generate", "script", "write"], "planner export PLAN --to TOOL"),
-    (&["bench", "benchmark", "accuracy", "test"], "planner validate"),
-    (&["fit", "measure", "profile"], "planner calibrate --from FILE"),
-    (&["why", "explainplan"], "planner explain PLAN"),
-    (&["scan", "vary", "scale"], "planner sweep MODEL --over gpus=8,16,32"),
-    (&["models"], "planner list models"),
-    (&["clusters", "gpus", "hardware", "gpu"], "planner list clusters"),
-    (&["frameworks", "tools", "backends"], "planner list frameworks"),
-    (&["schedules"], "planner list schedules"),
-    (&["architectures"], "planner list architectures"),
-    (&["rules"], "planner list rules"),
-    (&["version", "v"], "planner --version"),
-    (&["complete", "completion"], "planner completions bash"),
-    (&["manual", "manpage", "manpages"], "planner man DIR"),
-    (
-        &["collectives", "allreduce", "allgather", "reducescatter", "alltoall"],
-        "planner collective NAME -o FILE.svg",
-    ),
-];
-
 /// What is meant by a word in the place of a command.
 fn meant_command(words: &[String], given: &str) -> Option<String> {
-    let word = folded(given);
-    if let Some((_, line)) = COMMANDS.iter().find(|(also, _)| also.contains(&word.as_str())) {
+    if let Some(line) = names::command(given) {
         return Some(format!("that is `{line}`"));
     }
     let path = std::path::Path::new(given);

@@ -4,13 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use ir::cluster::Precision;
 use ir::graph::{ParseRecomputeError, Recompute};
 use ir::layout::{Offload, ParseOffloadError, ZeroStage};
 use ir::plan::Optimizer;
 use ir::schedule::ScheduleKind;
 use ir::units::Nanos;
-use planner::names::{self, folded, precision_names, schedule_names};
+use planner::names::{self, folded};
 
 use planner_core::problem::MOST_GPUS;
 
@@ -200,33 +199,15 @@ fn up_to<const MOST: u32>(text: &str, units: &[(&str, f64)], of_what: &str) -> R
 /// One of several, by its name in any writing, or by another.
 #[derive(Clone, Debug)]
 pub(super) struct OneOf<T> {
-    all: Vec<(T, &'static str, &'static [&'static str])>,
+    all: Vec<(T, &'static str)>,
 }
 
-/// One of `all`, by its name in any writing.
-pub(super) fn one_of<T, const N: usize>(all: [T; N], name: fn(T) -> &'static str) -> OneOf<T>
-where
-    T: Copy,
-{
-    one_of_called(all, name, |_| &[])
-}
-
-/// One of `all`, by its name in any writing or by one of its others, which are folded.
-pub(super) fn one_of_called<T, const N: usize>(
+/// One of `all`, by its name in any writing, or by another.
+pub(super) fn one_of<T: Copy, const N: usize>(
     all: [T; N],
     name: fn(T) -> &'static str,
-    also: fn(T) -> &'static [&'static str],
-) -> OneOf<T>
-where
-    T: Copy,
-{
-    OneOf { all: all.into_iter().map(|one| (one, name(one), also(one))).collect() }
-}
-
-impl<T> OneOf<T> {
-    fn names(&self) -> impl Iterator<Item = &'static str> + use<'_, T> {
-        self.all.iter().map(|(_, name, _)| *name)
-    }
+) -> OneOf<T> {
+    OneOf { all: all.into_iter().map(|one| (one, name(one))).collect() }
 }
 
 impl<T: Copy + Send + Sync + 'static> TypedValueParser for OneOf<T> {
@@ -239,31 +220,19 @@ impl<T: Copy + Send + Sync + 'static> TypedValueParser for OneOf<T> {
         value: &std::ffi::OsStr,
     ) -> Result<T, clap::Error> {
         let given = folded(&value.to_string_lossy());
-        let is_it =
-            |name: &str, also: &[&str]| folded(name) == given || also.contains(&given.as_str());
-        if let Some((one, ..)) = self.all.iter().find(|(_, name, also)| is_it(name, also)) {
+        if let Some((one, _)) = self.all.iter().find(|(_, name)| names::is_called(name, &given)) {
             return Ok(*one);
         }
         // What the names are, and the one that is nearest, is said as of all such options.
-        let names = PossibleValuesParser::new(self.names());
+        let names = PossibleValuesParser::new(self.all.iter().map(|(_, name)| *name));
         let name = names.parse_ref(command, argument, value)?;
-        let one = self.all.iter().find(|(_, known, _)| *known == name);
+        let one = self.all.iter().find(|(_, known)| *known == name);
         Ok(one.expect("a possible value is one of all").0)
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(self.names().map(PossibleValue::new)))
+        Some(Box::new(self.all.iter().map(|(_, name)| PossibleValue::new(name))))
     }
-}
-
-/// A pipeline schedule.
-pub(super) fn schedule() -> OneOf<ScheduleKind> {
-    one_of_called(ScheduleKind::ALL, ScheduleKind::name, schedule_names)
-}
-
-/// A number format.
-pub(super) fn precision() -> OneOf<Precision> {
-    one_of_called(Precision::ALL, Precision::name, precision_names)
 }
 
 /// A schedule as it is named: a family, or a file with one of the user's own.
@@ -281,7 +250,7 @@ pub(super) struct ScheduleParser(OneOf<ScheduleKind>);
 
 impl Default for ScheduleParser {
     fn default() -> Self {
-        Self(schedule())
+        Self(one_of(ScheduleKind::ALL, ScheduleKind::name))
     }
 }
 

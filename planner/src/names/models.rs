@@ -2,10 +2,7 @@
 
 use models::{ALL, Shipped};
 
-use super::folded_without;
-
-/// Words of names that tell apart what weights were trained on, not the network that they are of.
-const BESIDE: &[&str] = &["meta", "hf", "instruct", "chat", "it", "base", "pt", "distill"];
+use super::{ALIASES, folded_without};
 
 /// What is asked for by a text that names no file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +49,7 @@ impl<'a> Sought<'a> {
 /// The model that ships and is called `given`, in any writing; weights that were tuned are of the same network as those
 /// they come from.
 pub fn model(given: &str) -> Option<&'static Shipped> {
-    let folded = |name: &str| folded_without(name, BESIDE);
+    let folded = |name: &str| folded_without(name, &ALIASES.model_words);
     let given = folded(given);
     let is_it = |name: &str| folded(name) == given;
     let of_repository = |also: &str| is_it(also.split_once('/').map_or(also, |(_, name)| name));

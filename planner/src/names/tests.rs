@@ -103,13 +103,39 @@ fn frameworks_are_found_in_any_writing() {
 /// Every other name is of one thing, and written as names are compared.
 #[test]
 fn other_names_are_folded_and_of_one_thing() {
-    let schedules = ScheduleKind::ALL.iter().flat_map(|kind| schedule_names(*kind));
+    let Aliases { clusters, related_clusters, frameworks, values, commands, .. } = &*ALIASES;
+    for (section, also) in
+        [clusters, related_clusters, frameworks, commands].map(|it| (it, it.values().flatten()))
+    {
+        let mut seen = BTreeSet::new();
+        for name in also {
+            assert_eq!(folded(name), *name);
+            assert!(!section.contains_key(name), "{name}");
+            assert!(seen.insert(name), "{name} is of two");
+        }
+    }
+    let rows = [&ALIASES.options, &ALIASES.unplanned, &ALIASES.value_tips].into_iter().flatten();
+    for name in rows.flat_map(|row| &row.names).chain(values.values().flatten()) {
+        assert_eq!(folded(name), *name);
+    }
+    let schedules = ScheduleKind::ALL.iter().filter_map(|kind| values.get(kind.name())).flatten();
     let own: BTreeSet<String> = ScheduleKind::ALL.iter().map(|it| folded(it.name())).collect();
     let mut seen = BTreeSet::new();
     for name in schedules {
-        assert_eq!(folded(name), *name);
         assert!(!own.contains(*name), "{name}");
         assert!(seen.insert(name), "{name} is of two schedules");
+    }
+}
+
+/// Names in `aliases.json` are of what there is.
+#[test]
+fn what_has_other_names_is_known() {
+    let Aliases { clusters, related_clusters, frameworks, .. } = &*ALIASES;
+    for name in clusters.keys().chain(related_clusters.keys()) {
+        assert!(clusters::names().any(|it| it == *name), "{name}");
+    }
+    for name in frameworks.keys() {
+        assert!(frameworks::names().any(|it| it == *name), "{name}");
     }
 }
 

@@ -3,13 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use planner::names::target_names;
 use planner_tools::interchange::Target;
 
 use crate::cli::setting::PartArgs;
-use crate::cli::values::{
-    one_of_called, parse_batch, parse_count, parse_gpus, parse_variable, whole,
-};
+use crate::cli::values::{one_of, parse_batch, parse_count, parse_gpus, parse_variable, whole};
 
 #[derive(Debug, Args)]
 #[command(
@@ -37,7 +34,7 @@ pub(crate) struct ImportArgs {
 #[derive(Debug, Args)]
 pub(crate) struct SettingsArgs {
     /// The tool that it is of [default: by what is in it].
-    #[arg(long, value_name = "TOOL", value_parser = one_of_called(Target::IMPORTED, Target::name, target_names))]
+    #[arg(long, value_name = "TOOL", value_parser = one_of(Target::IMPORTED, Target::name))]
     pub(crate) from: Option<Target>,
     /// Number of GPUs, where the settings do not say.
     #[arg(long, value_name = "N", value_parser = parse_gpus, allow_negative_numbers = true)]

@@ -1,0 +1,52 @@
+//! Names near to one that nothing has.
+
+use super::folded;
+
+/// The most names that are offered.
+const MOST: usize = 3;
+
+/// The least similarity of a name that is offered, where neither is within the other.
+const LEAST_SIMILARITY: f64 = 0.6;
+
+/// Shorter names are within too many others to mean one of them.
+const LEAST_WITHIN: usize = 3;
+
+/// Similarity of two names, from 0 to 1: one less the letters and digits to change, add, leave out or swap, for those of
+/// the longer.
+pub fn similarity(one: &str, other: &str) -> f64 {
+    strsim::normalized_damerau_levenshtein(&folded(one), &folded(other))
+}
+
+/// Those of `names` that `given` may have meant, by [`similarity`], three at most; none where none is like it.
+///
+/// A name that is within the other counts as more similar than any that is not. Of names that are as near, the one that is
+/// listed first.
+///
+/// ```
+/// assert_eq!(ir::text::nearest("lama-3-8b", ["gpt2", "llama-3-8b"]), ["llama-3-8b"]);
+/// ```
+pub fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let given = folded(given);
+    let likeness = |name: &str| {
+        let name = folded(name);
+        let similarity = strsim::normalized_damerau_levenshtein(&given, &name);
+        let (short, long) =
+            if given.len() < name.len() { (&given, &name) } else { (&name, &given) };
+        // A number of parameters, `8b`, is of few models.
+        let is_size = short.ends_with('b') && short.starts_with(|c: char| c.is_ascii_digit());
+        let is_within = (short.len() >= LEAST_WITHIN || (is_size && short.len() > 1))
+            && long.contains(short.as_str());
+        let is_alike = is_within || similarity >= LEAST_SIMILARITY;
+        is_alike.then_some(similarity + f64::from(u8::from(is_within)))
+    };
+    let mut alike: Vec<(f64, &str)> =
+        names.into_iter().filter_map(|name| Some((likeness(name)?, name))).collect();
+    alike.sort_by(|one, other| other.0.total_cmp(&one.0));
+    let mut nearest: Vec<&str> = Vec::new();
+    for (_, name) in alike {
+        if nearest.len() < MOST && !nearest.contains(&name) {
+            nearest.push(name);
+        }
+    }
+    nearest
+}

@@ -113,6 +113,15 @@ pub fn write_output(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     }
 }
 
+/// Writes a value as JSON that people can read, as [`write_output`] writes.
+///
+/// # Errors
+///
+/// As [`write_output`]'s.
+pub fn write_json(path: &Path, value: &impl serde::Serialize) -> anyhow::Result<()> {
+    write_output(path, (serde_json::to_string_pretty(value)? + "\n").as_bytes())
+}
+
 /// Finds out before long work whether its result could be written to `path`: that there is a folder which takes files,
 /// that the file which is there may be replaced, and that it is none of `inputs`.
 ///

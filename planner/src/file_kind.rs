@@ -1,12 +1,17 @@
 //! What a file is, whatever it was taken for.
 
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
 use serde_json::Value;
 
 use planner_evidence::measured::kind::Kind;
 use planner_tools::interchange::is_read;
 
 /// What a file is, by what is in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FileKind {
     /// Nothing is in it.
     Empty,
@@ -86,79 +91,38 @@ impl FileKind {
         }
     }
 
+    fn known(self) -> &'static Known {
+        static ALL: LazyLock<BTreeMap<FileKind, Known>> = LazyLock::new(|| {
+            serde_json::from_str(include_str!("file_kind.json"))
+                .expect("what ships is valid; a test")
+        });
+        &ALL[&self]
+    }
+
     /// In words, with an article.
-    pub const fn in_words(self) -> &'static str {
-        match self {
-            Self::Empty => "empty",
-            Self::Model => "the description of a model",
-            Self::Plan => "a plan",
-            Self::Timeline => "a timeline",
-            Self::Cluster => "a cluster file",
-            Self::Framework => "a framework file",
-            Self::Report => "what a search prints",
-            Self::Steps => "a list of measured steps",
-            Self::NcclTests => "what nccl-tests print",
-            Self::Database => "a database, such as Nsight Systems export",
-            Self::Order => "the order of a pipeline schedule",
-            Self::Settings => "settings of another tool",
-            Self::Toml => "a file of TOML, as torchtitan had in older versions",
-            Self::OtherSettings => "settings of a tool that is not read",
-            Self::Results => "what a command prints for people to read",
-            Self::Weights => "weights, or a list of them",
-            Self::BesideModel => "a file of a model's repository other than its `config.json`",
-            Self::Params => "a `params.json` in Meta's own form",
-            Self::Page => "a page of the web",
-            Self::Pointer => "a pointer of Git LFS, not the file itself",
-            Self::Picture => "a picture",
-            Self::Packed => "a packed file",
-            Self::Unknown => "something else",
-        }
+    pub fn in_words(self) -> &'static str {
+        self.known().words
     }
 
     /// What takes it, where it is called `name`; else what to take in its place.
     pub fn use_of(self, name: &str) -> Option<String> {
-        let text = match self {
-            Self::Model => format!("`planner search {name} --gpus 64` plans for it"),
-            Self::Plan => format!(
-                "`planner explain {name}` reads it, and so do simulate, chart, compare, export, lint and run"
-            ),
-            Self::Timeline => format!("`planner chart {name} -o step.html` draws it"),
-            Self::Cluster => format!("`--cluster {name}` takes it"),
-            Self::Framework => format!("`--framework {name}` takes it"),
-            Self::Toml => "`planner import` reads torchtitan's options: `tensor_parallel_degree` of `[parallelism]` is \
-                 `--parallelism.tensor_parallel_degree`"
-                .to_owned(),
-            Self::OtherSettings => "`planner import` reads those of Megatron-LM, torchtitan, DeepSpeed, accelerate, the \
-                 Trainer and nanotron, and `planner search MODEL --gpus N` takes the rest as options"
-                .to_owned(),
-            Self::Report | Self::Results => {
-                "`planner search .. -o plan.json` writes a plan, which other commands read"
-                    .to_owned()
-            }
-            Self::Steps | Self::NcclTests | Self::Database => {
-                format!("`planner calibrate --from {name}` reads it")
-            }
-            Self::Order => format!("`planner schedule --from {name}` reads it"),
-            Self::Settings => format!(
-                "`planner import {name} --model MODEL -o plan.json` makes a plan of it, and `planner lint {name} \
-                 --model MODEL` judges it"
-            ),
-            Self::Weights | Self::BesideModel => {
-                "the `config.json` of the same repository describes the model".to_owned()
-            }
-            Self::Params => {
-                "the `config.json` of the same model in Hugging Face's form describes it \
-                             (`hf download OWNER/NAME config.json`)"
-                    .to_owned()
-            }
-            Self::Page | Self::Pointer => {
-                "`hf download OWNER/NAME config.json` fetches the file itself".to_owned()
-            }
-            Self::Packed => "unpack it first".to_owned(),
-            Self::Empty | Self::Picture | Self::Unknown => return None,
-        };
-        Some(text)
+        self.known().usage.map(|text| text.replace("{name}", name))
     }
+
+    /// Where a file of this kind comes from.
+    pub fn source(self) -> Option<&'static str> {
+        self.known().source
+    }
+}
+
+/// What there is to say of a kind of file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Known {
+    words: &'static str,
+    #[serde(rename = "use")]
+    usage: Option<&'static str>,
+    source: Option<&'static str>,
 }
 
 /// Formats that begin in a way of their own.
@@ -329,6 +293,7 @@ mod tests {
             ("iperf3: 94 Gbits/sec\n", FileKind::Unknown),
         ] {
             assert_eq!(FileKind::of(text.as_bytes()), kind, "{text}");
+            assert!(!kind.in_words().is_empty(), "{text}");
         }
         let tensors = b"\x40\0\0\0\0\0\0\0{\"__metadata__\":{}}";
         for (bytes, kind) in [
@@ -340,6 +305,7 @@ mod tests {
             (b"\xff\xfe\0", FileKind::Unknown),
         ] {
             assert_eq!(FileKind::of(bytes), kind, "{bytes:?}");
+            assert!(!kind.in_words().is_empty(), "{bytes:?}");
         }
     }
 }

@@ -4,24 +4,24 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
-use ir::layout::{LayoutSpec, PartialLayout};
+use ir::layout::PartialLayout;
 use ir::units::{Bytes, Seconds};
 use planner::names;
+use planner::report::PlanSummary;
 use planner_core::answers::Difference;
 use planner_core::problem::Problem;
 use planner_core::search::{EvaluatedPlan, Go, Request, evaluate};
 use serde::Serialize;
 
 use super::answer::Answer;
-use super::args::{CompareArgs, Format};
+use super::args::CompareArgs;
 use super::files::{is_stdin, read_plan};
 use super::given::options;
 use super::input::{Decided, read, warn_of_model};
 use super::layout::{check_shards, filled};
 use super::models::read_model;
 use super::questions::whole;
-use super::tables::{percent, render, table};
-use command_line::said::{print, print_json};
+use super::tables::{percent, text_table};
 
 /// One of two that are compared.
 struct Side {
@@ -46,11 +46,8 @@ struct SideReport {
     model: String,
     num_gpus: u32,
     framework: String,
-    layout: LayoutSpec,
-    step_time_seconds: f64,
-    tokens_per_second_per_gpu: f64,
-    mfu: f64,
-    peak_memory_bytes: Bytes,
+    #[serde(flatten)]
+    plan: PlanSummary,
     fits: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     lacks: Vec<String>,
@@ -58,17 +55,12 @@ struct SideReport {
 
 impl SideReport {
     fn of(side: &Side) -> Self {
-        let prediction = side.found.prediction(&side.problem);
         Self {
             model: side.model.clone(),
             num_gpus: side.problem.limits.num_gpus,
             framework: side.problem.hardware.framework.name.clone(),
-            layout: *side.found.layout,
-            step_time_seconds: prediction.step_time_seconds,
-            tokens_per_second_per_gpu: prediction.tokens_per_second_per_gpu,
-            mfu: prediction.mfu,
-            peak_memory_bytes: prediction.peak_memory_bytes,
-            fits: side.problem.fits(&prediction.memory),
+            plan: PlanSummary::of(&side.problem, &side.found),
+            fits: side.problem.fits(&side.found.evaluation.memory),
             lacks: side.lacks.clone(),
         }
     }
@@ -108,11 +100,7 @@ pub(crate) fn compare(args: &CompareArgs) -> anyhow::Result<Answer> {
     );
     let difference = Difference::of((&a.problem, &a.found), (&b.problem, &b.found));
     let comparison = Comparison { a: SideReport::of(&a), b: SideReport::of(&b), difference };
-    match args.format {
-        Format::Json => print_json(&comparison)?,
-        Format::Table => print(&describe(&comparison, [&a, &b]))?,
-    }
-    Ok(Answer::Found)
+    args.format.print(&comparison, || describe(&comparison, [&a, &b]))
 }
 
 fn of_plan(path: &Path) -> anyhow::Result<Side> {
@@ -203,17 +191,17 @@ fn describe(comparison: &Comparison, sides: [&Side; 2]) -> String {
             side.model,
             side.num_gpus,
             side.framework,
-            whole(&side.layout),
-            Seconds::new(side.step_time_seconds),
-            side.tokens_per_second_per_gpu,
-            percent(side.mfu),
-            side.peak_memory_bytes,
+            whole(&side.plan.layout),
+            Seconds::new(side.plan.step_time_seconds),
+            side.plan.tokens_per_second_per_gpu,
+            percent(side.plan.mfu),
+            side.plan.peak_memory_bytes,
         );
     }
     let [one, other] = sides.map(|side| &side.problem);
     let said = match unlike_work(one, other) {
         Some(unlike) => {
-            let rates = [a, b].map(|side| side.tokens_per_second_per_gpu);
+            let rates = [a, b].map(|side| side.plan.tokens_per_second_per_gpu);
             let is_first = rates[0] >= rates[1];
             let faster = if is_first { "A" } else { "B" };
             let gain = if is_first { rates[0] / rates[1] } else { rates[1] / rates[0] };
@@ -225,17 +213,11 @@ fn describe(comparison: &Comparison, sides: [&Side; 2]) -> String {
         None => verdict(difference),
     };
     text.push_str(&said);
-    let mut rows = table(&["time", "A", "B", "B - A"], &["time"]);
-    for term in &difference.terms {
-        let [one, other] = term.seconds;
-        rows.add_row([
-            term.term.to_owned(),
-            Seconds::new(one).to_string(),
-            Seconds::new(other).to_string(),
-            signed(term.more()),
-        ]);
-    }
-    text.push_str(&render(&rows));
+    let terms = difference.terms.iter().map(|term| {
+        let [one, other] = term.seconds.map(|it| Seconds::new(it).to_string());
+        [term.term.to_owned(), one, other, signed(term.more())]
+    });
+    text.push_str(&text_table(["time", "A", "B", "B - A"], &["time"], terms));
     text.push_str("\nfrom\n");
     for term in &difference.terms {
         let is_small = term.more().abs() < difference.step_time_seconds.abs() * 0.02;
@@ -246,25 +228,18 @@ fn describe(comparison: &Comparison, sides: [&Side; 2]) -> String {
     }
     text.push('\n');
     let headings = ["memory of the fullest rank", "A", "B", "B - A"];
-    let mut rows = table(&headings, &headings[..1]);
-    for line in &difference.memory {
-        let [one, other] = line.bytes.map(Bytes::as_gib);
-        rows.add_row([
-            line.line.to_owned(),
+    let total = sides.map(|side| side.found.evaluation.memory.total());
+    let lines = difference.memory.iter().map(|it| (it.line, it.bytes));
+    let lines = lines.chain([("all, GiB", total)]).map(|(line, bytes)| {
+        let [one, other] = bytes.map(Bytes::as_gib);
+        [
+            line.to_owned(),
             format!("{one:.2}"),
             format!("{other:.2}"),
             format!("{:+.2}", other - one),
-        ]);
-    }
-    let [one, other] = sides.map(|side| side.found.evaluation.memory.total().as_gib());
-    rows.add_row([
-        "all, GiB".to_owned(),
-        format!("{one:.2}"),
-        format!("{other:.2}"),
-        format!("{:+.2}", other - one),
-    ]);
-    text.push_str(&render(&rows));
-    text
+        ]
+    });
+    text + &text_table(headings, &headings[..1], lines)
 }
 
 /// What of the work of a step differs between two problems.

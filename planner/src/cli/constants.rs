@@ -4,7 +4,7 @@ use cost_models::constants;
 use ir::framework::{Calibration, Framework};
 use ir::text::count_of;
 
-use super::tables::{render, table};
+use super::tables::{percent_more, text_table};
 
 /// What a calibration rests on.
 pub(super) fn basis(calibration: &Calibration) -> String {
@@ -24,24 +24,23 @@ pub(super) fn basis(calibration: &Calibration) -> String {
 
 /// The constants that a calibration moved, those that moved most first.
 pub(super) fn moved_constants(calibration: &Calibration) -> String {
-    let mut moved = table(&["constant", "was", "is", "by", "of"], &["constant", "of"]);
     let mut by_size: Vec<_> = calibration.constants.iter().collect();
     by_size.sort_by(|(_, a), (_, b)| {
         let size = |[was, is]: &[f64; 2]| (is / was).ln().abs();
         size(b).total_cmp(&size(a))
     });
-    for (name, [was, is]) in by_size {
+    let rows = by_size.into_iter().map(|(name, [was, is])| {
         let meaning = constants::all().find(|it| it.name_on_machine() == *name);
         let short = meaning.map(|it| it.meaning.split([';', ':', ',']).next().unwrap_or_default());
-        moved.add_row([
+        [
             name.clone(),
             format!("{was:.3}"),
             format!("{is:.3}"),
-            format!("{:+.1} %", (is / was - 1.0) * 100.0),
+            percent_more(*is, *was),
             short.unwrap_or_default().to_owned(),
-        ]);
-    }
-    render(&moved)
+        ]
+    });
+    text_table(["constant", "was", "is", "by", "of"], &["constant", "of"], rows)
 }
 
 /// What a plan's framework was calibrated on, and which constants that moved; or that it says nothing of `gpu`.

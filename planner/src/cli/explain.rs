@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use cost_models::block::{Term, TermWork, terms};
 use cost_models::kernels::Bound;
 use ir::graph::{Axis, Pass};
-use ir::plan::{Breakdown, Plan};
+use ir::plan::Plan;
 use planner_core::plan::CheckedPlan;
 use planner_core::problem::GivenStages;
 use planner_core::search::{RESOLUTION, utilization_with_every_pair};
@@ -14,21 +14,18 @@ use planner_core::step::ShapeKey;
 use serde::Serialize;
 
 use super::answer::Answer;
-use super::args::{ExplainArgs, Format};
+use super::args::ExplainArgs;
 use super::constants::describe_calibration;
 use super::describe::{describe_adapters, describe_replication};
 use super::files::read_plan;
-use super::tables::{percent, render, table};
-use command_line::said::{print, print_json};
+use super::tables::{percent, text_table};
 
 pub(crate) fn explain(args: &ExplainArgs) -> anyhow::Result<Answer> {
     let checked = read_plan(&args.plan)?;
     let kernels = kernel_rows(&checked);
-    match args.format {
-        Format::Json => print_json(&Explanation::new(&checked, kernels))?,
-        Format::Table => print(&describe(&checked, &kernels))?,
-    }
-    Ok(Answer::Found)
+    let runners_up = losses(&checked.plan);
+    let explanation = Explanation { plan: &checked.plan, kernels, runners_up };
+    args.format.print(&explanation, || describe(&checked, &explanation))
 }
 
 /// What `explain` says, for programs.
@@ -46,12 +43,6 @@ struct Loss {
     schedule: String,
     loses_seconds: f64,
     parts_seconds: BTreeMap<&'static str, f64>,
-}
-
-impl<'a> Explanation<'a> {
-    fn new(checked: &'a CheckedPlan, kernels: Vec<KernelRow>) -> Self {
-        Self { plan: &checked.plan, kernels, runners_up: losses(&checked.plan) }
-    }
 }
 
 /// What an operator of one kind of block costs a rank in a micro-batch.
@@ -143,7 +134,7 @@ fn bound_of(part: &str, is_offloaded: bool) -> &'static str {
 /// Rows of the kernel table.
 const KERNEL_ROWS: usize = 16;
 
-fn describe(checked: &CheckedPlan, kernels: &[KernelRow]) -> String {
+fn describe(checked: &CheckedPlan, explanation: &Explanation<'_>) -> String {
     let CheckedPlan { plan, problem, found, .. } = checked;
     let layout = &found.layout;
     let prediction = &plan.prediction;
@@ -166,38 +157,28 @@ fn describe(checked: &CheckedPlan, kernels: &[KernelRow]) -> String {
         layout.recompute,
         layout.recompute.in_words().map_or(String::new(), |words| format!(" ({words})")),
     );
-    let mut time =
-        table(&["time of a step", "ms", "share", "bound by"], &["time of a step", "bound by"]);
-    for (name, seconds) in prediction.breakdown.parts() {
-        if seconds != 0.0 {
-            let share = seconds / prediction.step_time_seconds;
-            time.add_row([
-                name.to_owned(),
-                format!("{:.2}", seconds * 1e3),
-                percent(share),
-                bound_of(name, layout.offload.optimizer).to_owned(),
-            ]);
-        }
-    }
-    time.add_row([
-        "all".to_owned(),
-        format!("{:.2}", prediction.step_time_seconds * 1e3),
-        "100.0 %".to_owned(),
-        format!(
-            "MFU {}, {:.0} {}/s/GPU",
-            percent(prediction.mfu),
-            prediction.tokens_per_second_per_gpu,
-            if problem.limits.has_sequence { "tokens" } else { "samples" },
-        ),
-    ]);
-    text.push_str(&render(&time));
+    let step = prediction.step_time_seconds;
+    let all = format!(
+        "MFU {}, {:.0} {}/s/GPU",
+        percent(prediction.mfu),
+        prediction.tokens_per_second_per_gpu,
+        if problem.limits.has_sequence { "tokens" } else { "samples" },
+    );
+    let bound = |name| bound_of(name, layout.offload.optimizer).to_owned();
+    let parts = prediction.breakdown.parts().into_iter().filter(|(_, seconds)| *seconds != 0.0);
+    let parts = parts.map(|(name, seconds)| (name, seconds, bound(name)));
+    let rows = parts.chain([("all", step, all)]).map(|(name, seconds, bound)| {
+        [name.to_owned(), format!("{:.2}", seconds * 1e3), percent(seconds / step), bound]
+    });
+    let headings = ["time of a step", "ms", "share", "bound by"];
+    text.push_str(&text_table(headings, &["time of a step", "bound by"], rows));
     text.push('\n');
     text.push_str(&describe_memory(checked));
     text.push('\n');
     text.push_str(&describe_stages(checked));
     text.push('\n');
-    text.push_str(&describe_kernels(kernels));
-    text.push_str(&describe_losses(plan));
+    text.push_str(&describe_kernels(&explanation.kernels));
+    text.push_str(&describe_losses(plan, &explanation.runners_up));
     let hardware = &problem.hardware;
     text.push_str(&describe_calibration(&hardware.framework, &hardware.device.training_set));
     let _ = writeln!(
@@ -218,18 +199,13 @@ fn describe(checked: &CheckedPlan, kernels: &[KernelRow]) -> String {
 fn describe_memory(checked: &CheckedPlan) -> String {
     let CheckedPlan { plan, problem, found, .. } = checked;
     let heading = format!("memory of pipeline rank {}", found.evaluation.fullest_rank);
-    let mut rows = table(&[&heading, "GiB", "share"], &[&heading]);
-    let total = plan.prediction.peak_memory_bytes;
-    let all = [("all", total), ("free", problem.hardware.memory.saturating_sub(total))];
-    for (name, bytes) in plan.prediction.memory.lines().into_iter().chain(all) {
-        if bytes.get() > 0 {
-            rows.add_row([
-                name.to_owned(),
-                format!("{:.2}", bytes.as_gib()),
-                percent(bytes.as_f64() / problem.hardware.memory.as_f64()),
-            ]);
-        }
-    }
+    let (total, memory) = (plan.prediction.peak_memory_bytes, problem.hardware.memory);
+    let all = [("all", total), ("free", memory.saturating_sub(total))];
+    let lines = plan.prediction.memory.lines().into_iter().chain(all);
+    let rows = lines.filter(|(_, bytes)| bytes.get() > 0).map(|(name, bytes)| {
+        let share = percent(bytes.as_f64() / memory.as_f64());
+        [name.to_owned(), format!("{:.2}", bytes.as_gib()), share]
+    });
     let host = match problem.hardware.host.filter(|_| plan.layout.offload.is_some()) {
         Some(host) => format!(
             "on its host: {} of {} ({})\n",
@@ -239,7 +215,7 @@ fn describe_memory(checked: &CheckedPlan) -> String {
         ),
         None => String::new(),
     };
-    render(&rows) + &host
+    text_table([&heading, "GiB", "share"], &[&heading], rows) + &host
 }
 
 /// What each stage has, counted as `--stages` counts.
@@ -264,10 +240,9 @@ fn describe_stages(checked: &CheckedPlan) -> String {
 
 fn describe_kernels(kernels: &[KernelRow]) -> String {
     let headings = ["block", "x", "operator", "forward us", "backward us", "share", "bound by"];
-    let mut rows = table(&headings, &["block", "operator", "bound by"]);
     let total: f64 = kernels.iter().map(KernelRow::total).sum();
-    for row in kernels.iter().take(KERNEL_ROWS) {
-        rows.add_row([
+    let rows = kernels.iter().take(KERNEL_ROWS).map(|row| {
+        [
             row.block.clone(),
             row.blocks.to_string(),
             row.operator.clone(),
@@ -275,11 +250,11 @@ fn describe_kernels(kernels: &[KernelRow]) -> String {
             format!("{:.1}", row.backward_seconds * 1e6),
             percent(row.total() / total),
             row.bound_by.clone(),
-        ]);
-    }
+        ]
+    });
     let rest: f64 = kernels.iter().skip(KERNEL_ROWS).map(KernelRow::total).sum();
     let mut text = "kernels and collectives of a micro-batch, dearest first:\n".to_owned();
-    text.push_str(&render(&rows));
+    text.push_str(&text_table(headings, &["block", "operator", "bound by"], rows));
     if rest > 0.0 {
         let _ =
             writeln!(text, "  and {} more: {}", kernels.len() - KERNEL_ROWS, percent(rest / total));
@@ -289,16 +264,14 @@ fn describe_kernels(kernels: &[KernelRow]) -> String {
 
 /// What each runner-up loses, part by part.
 fn losses(plan: &Plan) -> Vec<Loss> {
-    let parts = |breakdown: &Breakdown| breakdown.parts();
-    let best = parts(&plan.prediction.breakdown);
+    let best = plan.prediction.breakdown.parts();
     plan.runners_up
         .iter()
         .map(|runner_up| Loss {
             layout: runner_up.layout.to_string(),
             schedule: runner_up.layout.schedule.to_string(),
             loses_seconds: runner_up.step_time_seconds - plan.prediction.step_time_seconds,
-            parts_seconds: parts(&runner_up.breakdown)
-                .into_iter()
+            parts_seconds: (runner_up.breakdown.parts().into_iter())
                 .zip(best)
                 .map(|((name, theirs), (_, ours))| (name, theirs - ours))
                 .filter(|(_, difference)| *difference != 0.0)
@@ -307,7 +280,7 @@ fn losses(plan: &Plan) -> Vec<Loss> {
         .collect()
 }
 
-fn describe_losses(plan: &Plan) -> String {
+fn describe_losses(plan: &Plan, losses: &[Loss]) -> String {
     if plan.runners_up.is_empty() {
         return String::new();
     }
@@ -315,14 +288,12 @@ fn describe_losses(plan: &Plan) -> String {
         "\nrunners-up, and what they lose (a gain below {:.0} % cannot be told apart):\n",
         RESOLUTION * 100.0
     );
-    for (loss, runner_up) in losses(plan).into_iter().zip(&plan.runners_up) {
-        let mut parts: Vec<(&str, f64)> = loss.parts_seconds.into_iter().collect();
+    for (loss, runner_up) in losses.iter().zip(&plan.runners_up) {
+        let mut parts: Vec<_> = loss.parts_seconds.iter().collect();
         parts.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));
-        let parts: Vec<String> = parts
-            .iter()
-            .take(3)
-            .map(|(name, seconds)| format!("{name} {:+.1} ms", seconds * 1e3))
-            .collect();
+        let parts = parts.into_iter().take(3);
+        let parts: Vec<String> =
+            parts.map(|(name, seconds)| format!("{name} {:+.1} ms", *seconds * 1e3)).collect();
         let spec = &runner_up.layout;
         let _ = writeln!(
             text,

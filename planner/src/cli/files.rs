@@ -13,7 +13,7 @@ use planner::file_kind::FileKind;
 use planner::names::{self, or_nearest};
 use planner_core::plan::{self, CheckedPlan};
 
-use super::near::{instead, is_folder, near, no_file};
+use super::near::{is_folder, near, no_file};
 use super::values::counted_gpus;
 use command_line::said::tell;
 
@@ -61,7 +61,7 @@ pub(crate) fn is_wrong(
     error: anyhow::Error,
 ) -> anyhow::Error {
     let kind = FileKind::of(bytes);
-    let instead = instead(&[wanted]);
+    let instead = wanted.source();
     let name = path.display().to_string();
     if kind == wanted {
         return error;
@@ -91,7 +91,8 @@ pub(crate) fn is_wrong(
     let is_useless = of_repository.contains(&kind) && wanted != FileKind::Model;
     let taken = kind.use_of(&name).filter(|_| !is_useless);
     let is_told = wanted == FileKind::Plan && matches!(kind, FileKind::Report | FileKind::Results);
-    let hints: Vec<String> = taken.into_iter().chain(instead.filter(|_| !is_told)).collect();
+    let hints: Vec<String> =
+        taken.into_iter().chain(instead.filter(|_| !is_told).map(str::to_owned)).collect();
     anyhow!("`{name}` is {found}, not {wanted_in_words}\nhint: {}", hints.join("; "))
 }
 

@@ -14,7 +14,7 @@ use super::files::{read_cluster, read_text, read_text_of, refuse_other_kinds};
 use super::input::{command, warn_of_model};
 use super::models::read_model;
 use super::picture::refuse_other_endings;
-use command_line::destination::{has_room, refuse_to_overwrite, write_output};
+use command_line::destination::{has_room, refuse_to_overwrite, write_json};
 use command_line::said::{print, tell};
 
 pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<Answer> {
@@ -52,7 +52,7 @@ pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<Answer> {
         for input in [&args.file, &args.model] {
             refuse_to_overwrite(input, output)?;
         }
-        write_output(output, (serde_json::to_string_pretty(&plan)? + "\n").as_bytes())?;
+        write_json(output, &plan)?;
     }
     if has_room(&args.output) {
         print(&summary(&plan))?;

@@ -6,11 +6,10 @@ use planner_core::problem::{LONGEST_SEQUENCE, default_sequence_length};
 use serde::Serialize;
 
 use super::answer::Answer;
-use super::args::{Format, InspectArgs};
+use super::args::InspectArgs;
 use super::input::warn_of_model;
 use super::models::{ModelFile, read_model};
-use super::tables::{count, render, table};
-use command_line::said::{print, print_json};
+use super::tables::{count, text_table};
 
 /// What `inspect` says of a model.
 #[derive(Debug, Serialize)]
@@ -73,11 +72,7 @@ pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<Answer> {
         blocks: summaries(&graph),
         warnings: model.warnings.iter().map(ToString::to_string).collect(),
     };
-    match args.format {
-        Format::Json => print_json(&inspection)?,
-        Format::Table => print(&describe(&inspection, graph.has_sequence()))?,
-    }
-    Ok(Answer::Found)
+    args.format.print(&inspection, || describe(&inspection, graph.has_sequence()))
 }
 
 fn summaries(graph: &Graph) -> Vec<BlockSummary> {
@@ -111,40 +106,32 @@ fn num_layers(graph: &Graph) -> u32 {
 fn describe(inspection: &Inspection, has_sequence: bool) -> String {
     let mut text = format!("{} ({})\n", inspection.name, inspection.architecture);
     let unit = if has_sequence { "token" } else { "sample" };
-    let mut facts = table(&["", " "], &[""]);
-    for (name, value) in [
-        ("parameters", inspection.num_parameters),
-        ("  of embeddings", inspection.num_embedding_parameters),
-        ("  of routed experts", inspection.num_routed_expert_parameters),
-        ("  active for a token", inspection.num_active_parameters),
-        ("layers", inspection.num_layers.into()),
-    ] {
-        facts.add_row([name.to_owned(), HumanCount(value).to_string()]);
+    let whole = |name: &str, value: u64| [name.to_owned(), HumanCount(value).to_string()];
+    let mut facts = vec![
+        whole("parameters", inspection.num_parameters),
+        whole("  of embeddings", inspection.num_embedding_parameters),
+        whole("  of routed experts", inspection.num_routed_expert_parameters),
+        whole("  active for a token", inspection.num_active_parameters),
+        whole("layers", inspection.num_layers.into()),
+    ];
+    if inspection.num_trained_parameters < inspection.num_parameters {
+        facts.push(whole("trained", inspection.num_trained_parameters));
     }
-    let trained = inspection.num_trained_parameters;
-    if trained < inspection.num_parameters {
-        facts.add_row(["trained".to_owned(), HumanCount(trained).to_string()]);
-    }
-    for (name, value) in [
-        ("full attention", inspection.forward_flops_per_token),
-        ("masked pairs left out", inspection.forward_flops_per_token_causal),
-    ] {
-        facts.add_row([format!("forward FLOPs per {unit}, {name}"), count(value)]);
-    }
+    let flops = |of: &str, value: f64| [format!("forward FLOPs per {unit}, {of}"), count(value)];
+    facts.push(flops("full attention", inspection.forward_flops_per_token));
+    facts.push(flops("masked pairs left out", inspection.forward_flops_per_token_causal));
     if has_sequence {
-        let length = HumanCount(inspection.sequence_length).to_string();
-        facts.add_row(["  at a sequence of".to_owned(), length]);
+        facts.push(whole("  at a sequence of", inspection.sequence_length));
     }
-    text.push_str(&render(&facts));
+    text.push_str(&text_table(["", " "], &[""], facts));
     text.push('\n');
-    let mut blocks = table(&["block", "count", "parameters each", "operators"], &["block"]);
-    for block in &inspection.blocks {
-        blocks.add_row([
+    let blocks = inspection.blocks.iter().map(|block| {
+        [
             block.name.clone(),
             block.count.to_string(),
             HumanCount(block.num_parameters).to_string(),
             block.num_operators.to_string(),
-        ]);
-    }
-    text + &render(&blocks)
+        ]
+    });
+    text + &text_table(["block", "count", "parameters each", "operators"], &["block"], blocks)
 }

@@ -17,7 +17,7 @@ use super::import::{Script, read_beside, script, stated, warn_of_launches};
 use super::input::{command, warn_of_model};
 use super::models::read_model;
 use super::picture::refuse_other_endings;
-use super::tables::{percent, render, table};
+use super::tables::{percent, text_table};
 use command_line::destination::{refuse_to_overwrite, write_output};
 use command_line::said::{print, print_json_text};
 
@@ -205,17 +205,16 @@ fn describe_prediction(text: &mut String, report: &Report, prediction: &Predicte
         prediction.memory_bytes.as_gib(),
     );
     if prediction.ranks.len() > 1 {
-        let mut rows = table(&["rank", "blocks", "at work", "waits", "GiB"], &[]);
-        for rank in &prediction.ranks {
-            rows.add_row([
+        let rows = prediction.ranks.iter().map(|rank| {
+            [
                 rank.pipeline_rank.to_string(),
                 rank.num_blocks.to_string(),
                 Seconds::new(rank.busy_seconds).to_string(),
                 Seconds::new(rank.bubble_seconds).to_string(),
                 format!("{:.1}", rank.peak_memory_bytes.as_gib()),
-            ]);
-        }
-        text.push_str(&render(&rows));
+            ]
+        });
+        text.push_str(&text_table(["rank", "blocks", "at work", "waits", "GiB"], &[], rows));
     }
     text.push('\n');
 }

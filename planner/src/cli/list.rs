@@ -1,7 +1,7 @@
 //! `planner list`.
 
 use cost_models::{clusters, frameworks};
-use ir::cluster::Precision;
+use ir::cluster::{Cluster, NetworkLevel, Precision};
 use std::fmt::Write as _;
 
 use ir::framework::{Feature, Features, Framework, IDEAL};
@@ -13,59 +13,49 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::answer::Answer;
-use super::args::{Format, ListArgs, Listed};
-use super::tables::{count, render, table};
-use command_line::said::{print, print_json};
+use super::args::{ListArgs, Listed};
+use super::tables::{count, text_table};
 
 pub(crate) fn list(args: &ListArgs) -> anyhow::Result<Answer> {
-    match (args.what, args.format) {
-        (Listed::Clusters, Format::Json) => {
-            print_json(&clusters::names().filter_map(clusters::preset).collect::<Vec<_>>())?;
+    let print = args.format;
+    match args.what {
+        Listed::Clusters => {
+            let all: Vec<_> = clusters::names().filter_map(clusters::preset).collect();
+            print.print(&all, || cluster_table(&all))
         }
-        (Listed::Clusters, Format::Table) => print(&cluster_table())?,
-        (Listed::Frameworks, Format::Json) => {
-            print_json(&frameworks::all().chain(frameworks::preset(IDEAL)).collect::<Vec<_>>())?;
+        Listed::Frameworks => {
+            let all: Vec<_> = frameworks::all().chain(frameworks::preset(IDEAL)).collect();
+            print.print(&all, || framework_table(&all))
         }
-        (Listed::Frameworks, Format::Table) => print(&framework_table())?,
-        (Listed::Models, Format::Json) => print_json(&models()?)?,
-        (Listed::Models, Format::Table) => print(&model_table()?)?,
-        (Listed::Architectures, Format::Json) => print_json(&ir::model::known_architectures())?,
-        (Listed::Architectures, Format::Table) => {
-            let mut rows = table(&["model_type", "classes"], &["model_type", "classes"]);
-            for known in ir::model::known_architectures() {
-                rows.add_row([known.model_type.to_owned(), known.classes.join(", ")]);
-            }
-            print(&render(&rows))?;
+        Listed::Models => {
+            let all = models()?;
+            print.print(&all, || model_table(&all))
         }
-        (Listed::Schedules, Format::Json) => {
-            let schedules = ScheduleKind::ALL
-                .map(|kind| json!({ "name": kind.name(), "description": kind.description() }));
-            print_json(&schedules)?;
+        Listed::Architectures => {
+            let all = ir::model::known_architectures();
+            print.print(&all, || {
+                let rows = all.iter().map(|it| [it.model_type.to_owned(), it.classes.join(", ")]);
+                text_table(["model_type", "classes"], &["model_type", "classes"], rows)
+            })
         }
-        (Listed::Schedules, Format::Table) => {
-            let mut rows = table(&["schedule", "what it does"], &["schedule", "what it does"]);
-            for kind in ScheduleKind::ALL {
-                rows.add_row([kind.name(), kind.description()]);
-            }
-            print(&render(&rows))?;
+        Listed::Schedules => {
+            let all = ScheduleKind::ALL.map(|kind| [kind.name(), kind.description()]);
+            let named =
+                all.map(|[name, description]| json!({ "name": name, "description": description }));
+            let headings = ["schedule", "what it does"];
+            print.print(&named, || text_table(headings, &headings, all))
         }
-        (Listed::Rules, Format::Json) => {
-            let rules = Rule::ALL.iter().map(|rule| {
-                let severity = rule.most_severe().name();
-                json!({ "name": rule.id(), "description": rule.description(), "severity": severity })
+        Listed::Rules => {
+            let all = Rule::ALL
+                .iter()
+                .map(|rule| [rule.id(), rule.most_severe().name(), rule.description()]);
+            let named = all.clone().map(|[name, severity, description]| {
+                json!({ "name": name, "description": description, "severity": severity })
             });
-            print_json(&rules.collect::<Vec<_>>())?;
-        }
-        (Listed::Rules, Format::Table) => {
             let headings = ["rule", "up to", "what it looks for"];
-            let mut rows = table(&headings, &headings);
-            for rule in Rule::ALL {
-                rows.add_row([rule.id(), rule.most_severe().name(), rule.description()]);
-            }
-            print(&render(&rows))?;
+            print.print(&named.collect::<Vec<_>>(), || text_table(headings, &headings, all))
         }
     }
-    Ok(Answer::Found)
 }
 
 /// A model that ships, with what it amounts to.
@@ -93,27 +83,25 @@ fn models() -> anyhow::Result<Vec<ListedModel>> {
     ALL.iter().map(of).collect()
 }
 
-fn model_table() -> anyhow::Result<String> {
-    let headings = ["model", "parameters", "active", "Hugging Face hub"];
-    let mut rows = table(&headings, &["model", "Hugging Face hub"]);
-    for model in models()? {
+fn model_table(models: &[ListedModel]) -> String {
+    let rows = models.iter().map(|model| {
         let repository = model.also.iter().find(|also| also.contains('/'));
-        rows.add_row([
+        [
             model.name.to_owned(),
             count(model.num_parameters as f64),
             count(model.num_active_parameters as f64),
-            repository.map_or_else(|| "-".to_owned(), |it| (*it).to_owned()),
-        ]);
-    }
-    Ok(render(&rows))
+            (*repository.unwrap_or(&"-")).to_owned(),
+        ]
+    });
+    let headings = ["model", "parameters", "active", "Hugging Face hub"];
+    text_table(headings, &["model", "Hugging Face hub"], rows)
 }
 
-fn framework_table() -> String {
+fn framework_table(frameworks: &[Framework]) -> String {
     let headings =
         ["framework", "what it is", "pipelines", "ZeRO", "context", "experts", "precisions"];
-    let mut rows = table(&headings, &headings);
     let mut not_together = String::new();
-    for framework in frameworks::all().chain(frameworks::preset(IDEAL)) {
+    let rows = frameworks.iter().map(|framework| {
         let Framework { name, description, abilities, .. } = framework;
         let none = || "-".to_owned();
         let joined = |names: Vec<&str>| if names.is_empty() { none() } else { names.join(" ") };
@@ -130,22 +118,23 @@ fn framework_table() -> String {
         if !refused.is_empty() {
             let _ = writeln!(not_together, "  {name}: {}", refused.join("; "));
         }
-        rows.add_row([
-            name,
-            description,
+        [
+            name.clone(),
+            description.clone(),
             joined(abilities.schedules.iter().map(|it| it.name()).collect()),
             zero,
             joined(abilities.context_parallel.iter().map(|it| it.name()).collect()),
-            abilities.experts.map_or_else(none, |it| {
+            abilities.experts.as_ref().map_or_else(none, |it| {
                 joined(it.dispatchers.iter().map(|it| it.name()).collect())
             }),
             joined(abilities.precisions.iter().map(|it| it.name()).collect()),
-        ]);
-    }
-    format!("{}* without pipelines alone\nnot run together\n{not_together}", render(&rows))
+        ]
+    });
+    let rows = text_table(headings, &headings, rows);
+    format!("{rows}* without pipelines alone\nnot run together\n{not_together}")
 }
 
-fn cluster_table() -> String {
+fn cluster_table(clusters: &[Cluster]) -> String {
     let headings = [
         "cluster",
         "GPU",
@@ -156,17 +145,16 @@ fn cluster_table() -> String {
         "within",
         "between GB/s",
     ];
-    let mut rows = table(&headings, &["cluster", "GPU"]);
-    for cluster in clusters::names().filter_map(clusters::preset) {
+    let rows = clusters.iter().map(|cluster| {
         let gpu = &cluster.gpu;
         let peak = [Precision::Bf16, Precision::Fp16, Precision::Fp32]
             .iter()
             .find_map(|precision| gpu.peak.get(precision))
             .map_or(0.0, |rate| rate.get());
-        let bandwidth = |level: Option<&ir::cluster::NetworkLevel>| {
+        let bandwidth = |level: Option<&NetworkLevel>| {
             level.map_or_else(|| "-".to_owned(), |l| format!("{:.0}", l.bandwidth.get() / 1e9))
         };
-        rows.add_row([
+        [
             cluster.name.clone(),
             gpu.name.clone(),
             cluster.gpus_per_node.to_string(),
@@ -175,7 +163,7 @@ fn cluster_table() -> String {
             format!("{:.2}", gpu.memory_bandwidth.get() / 1e12),
             bandwidth(cluster.levels.first()),
             bandwidth(cluster.levels.last()),
-        ]);
-    }
-    render(&rows)
+        ]
+    });
+    text_table(headings, &["cluster", "GPU"], rows)
 }

@@ -17,7 +17,7 @@ const MOST_LOOKED_INTO: usize = 64;
 pub(crate) fn no_file(path: &Path, wanted: &[FileKind]) -> anyhow::Error {
     let beside = near(path, wanted).map(|beside| format!("`{}` is there", beside.display()));
     // Of models their reader says more.
-    let from = instead(wanted).filter(|_| !wanted.contains(&FileKind::Model));
+    let from = source(wanted).filter(|_| !wanted.contains(&FileKind::Model));
     let hints: Vec<String> = match of_model(path, wanted) {
         Some(hint) => vec![hint],
         _ => beside.into_iter().chain(from).collect(),
@@ -30,10 +30,14 @@ pub(crate) fn is_folder(path: &Path, wanted: &[FileKind]) -> anyhow::Error {
     let hints: Vec<String> = match (of_model(path, wanted), within(path, wanted)) {
         (Some(hint), _) => vec![hint],
         (None, Some(file)) => vec![format!("`{}` is in it", file.display())],
-        (None, None) => instead(wanted).into_iter().collect(),
+        (None, None) => source(wanted).into_iter().collect(),
     };
     let kind = wanted.first().map_or("a file", |kind| kind.in_words());
     anyhow!("reading `{}`: is a directory, not {kind}{}", path.display(), hint(&hints))
+}
+
+fn source(wanted: &[FileKind]) -> Option<String> {
+    wanted.first()?.source().map(str::to_owned)
 }
 
 fn hint(hints: &[String]) -> String {
@@ -46,28 +50,6 @@ fn of_model(path: &Path, wanted: &[FileKind]) -> Option<String> {
         || path.to_str().is_some_and(|name| names::model(name).is_some());
     (wanted.contains(&FileKind::Plan) && is_model)
         .then(|| format!("`planner search {} --gpus N -o plan.json` writes a plan", path.display()))
-}
-
-/// Where files of the first of these kinds come from.
-pub(crate) fn instead(wanted: &[FileKind]) -> Option<String> {
-    let text = match wanted.first()? {
-        FileKind::Model => {
-            "a model is a Hugging Face `config.json`, its folder, a native graph, or a name (`planner list models`)"
-        }
-        FileKind::Plan => "`planner search MODEL --gpus N -o plan.json` writes a plan",
-        FileKind::Timeline => "`planner simulate plan.json -o timeline.json` writes a timeline",
-        FileKind::Cluster => "`planner list clusters` has the names that `--cluster` takes",
-        FileKind::Framework => "`planner list frameworks` has the names that `--framework` takes",
-        FileKind::Order => "`planner schedule NAME .. -o order.csv` writes an order",
-        FileKind::Settings => {
-            "a launch script, its arguments, DeepSpeed's JSON, accelerate's YAML and the Trainer's arguments are read"
-        }
-        FileKind::Steps => {
-            "a JSON list of measured steps, what nccl-tests print, and a profiler's traces are read"
-        }
-        _ => return None,
-    };
-    Some(text.to_owned())
 }
 
 /// The file beside one that is not there that is called most like it: of those that are of a kind that is taken, or of

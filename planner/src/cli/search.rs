@@ -32,7 +32,9 @@ use super::layout::LayoutArgs;
 use super::picture::refuse_other_endings;
 use super::questions::{Answers, Objective, QuestionArgs, describe_considered};
 use super::report;
-use command_line::destination::{check_output, has_room, refuse_to_overwrite, write_output};
+use command_line::destination::{
+    check_output, has_room, refuse_to_overwrite, write_json, write_output,
+};
 use command_line::said::{print, print_json, tell};
 
 pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
@@ -153,7 +155,7 @@ fn answer(
             warn_of_tools(&input, &made);
         }
         if let Some(path) = plan {
-            write_output(path, (serde_json::to_string_pretty(&made)? + "\n").as_bytes())?;
+            write_json(path, &made)?;
         }
     }
     let best = if named { best_of_all(&input.open, &limit) } else { None };

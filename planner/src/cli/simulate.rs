@@ -8,13 +8,12 @@ use planner_core::plan::CheckedPlan;
 use simulator::Jitter;
 
 use super::answer::Answer;
-use super::args::{Format, JitterArgs, SimulateArgs};
+use super::args::{JitterArgs, SimulateArgs};
 use super::files::read_plan;
 use super::picture::refuse_other_endings;
 use super::progress::Heartbeat;
-use super::tables::{percent, render, table};
+use super::tables::{percent, percent_more, text_table};
 use command_line::destination::{has_room, refuse_to_overwrite, write_output};
-use command_line::said::{print, print_json};
 
 pub(crate) fn simulate(args: &SimulateArgs) -> anyhow::Result<Answer> {
     if let Some(output) = &args.output {
@@ -44,11 +43,7 @@ pub(crate) fn simulate(args: &SimulateArgs) -> anyhow::Result<Answer> {
     if !has_room(&args.output) {
         return Ok(Answer::Found);
     }
-    match args.format {
-        Format::Json => print_json(&report)?,
-        Format::Table => print(&describe(&report, &args.jitter))?,
-    }
-    Ok(Answer::Found)
+    args.format.print(&report, || describe(&report, &args.jitter))
 }
 
 fn drawn(checked: &CheckedPlan, args: &JitterArgs) -> anyhow::Result<Option<JitterReport>> {
@@ -87,10 +82,9 @@ fn describe(report: &SimulationReport, args: &JitterArgs) -> String {
         "bubble",
         "peak GiB",
     ];
-    let mut ranks = table(&headings, &[]);
-    for rank in &report.ranks {
+    let ranks = report.ranks.iter().map(|rank| {
         let spent = &rank.breakdown;
-        ranks.add_row([
+        [
             rank.pipeline_rank.to_string(),
             rank.num_gpus.to_string(),
             share(spent.compute_seconds + spent.recompute_seconds + spent.host_seconds),
@@ -104,15 +98,14 @@ fn describe(report: &SimulationReport, args: &JitterArgs) -> String {
             share(spent.optimizer_seconds),
             share(spent.pipeline_bubble_seconds),
             format!("{:.2}", rank.peak_memory_bytes as f64 / f64::from(1_u32 << 30)),
-        ]);
-    }
-    text.push_str(&render(&ranks));
+        ]
+    });
+    text.push_str(&text_table(headings, &[], ranks));
     text.push('\n');
-    let mut path = table(&["critical path", "ms", "share"], &["critical path"]);
-    for (name, seconds) in &report.critical_path {
-        path.add_row([(*name).to_owned(), format!("{:.2}", seconds * 1e3), share(*seconds)]);
-    }
-    text.push_str(&render(&path));
+    let path = report.critical_path.iter().map(|(name, seconds)| {
+        [(*name).to_owned(), format!("{:.2}", seconds * 1e3), share(*seconds)]
+    });
+    text.push_str(&text_table(["critical path", "ms", "share"], &["critical path"], path));
     if let Some(jitter) = &report.jitter {
         text.push_str(&describe_jitter(jitter, args, report.step_time_seconds));
     }
@@ -125,33 +118,33 @@ fn describe(report: &SimulationReport, args: &JitterArgs) -> String {
 fn describe_straggler(report: &StragglerReport, planned: f64) -> String {
     let StragglerReport { rank, factor, step_time_seconds, mean_staleness, most_staleness } =
         report;
-    let over = (step_time_seconds / planned - 1.0) * 100.0;
+    let over = percent_more(*step_time_seconds, planned);
     let staleness = mean_staleness.zip(*most_staleness).map(|(mean, most)| {
         format!(
             "which is the time of as many updates as replicas, by gradients {mean:.2} updates old, {most} at most\n"
         )
     });
     format!(
-        "\nwith rank {rank} {factor} times as slow: step {step_time_seconds:.4} s, {over:+.1} % over plan\n{}",
+        "\nwith rank {rank} {factor} times as slow: step {step_time_seconds:.4} s, {over} over plan\n{}",
         staleness.unwrap_or_default()
     )
 }
 
 fn describe_jitter(jitter: &JitterReport, args: &JitterArgs, planned: f64) -> String {
-    let mut steps = table(&["steps drawn at random", "s", "over plan"], &["steps drawn at random"]);
-    for (name, seconds) in [
+    let steps = [
         ("mean", jitter.mean_seconds),
         ("half of them within", jitter.p50_seconds),
         ("nine in ten within", jitter.p90_seconds),
         ("99 in 100 within", jitter.p99_seconds),
         ("longest", jitter.max_seconds),
-    ] {
-        let over = format!("{:+.1} %", (seconds / planned - 1.0) * 100.0);
-        steps.add_row([name.to_owned(), format!("{seconds:.4}"), over]);
-    }
+    ];
+    let steps = steps.map(|(name, seconds)| {
+        [name.to_owned(), format!("{seconds:.4}"), percent_more(seconds, planned)]
+    });
+    let headings = ["steps drawn at random", "s", "over plan"];
     format!(
         "\n{}{} steps, seed {}: passes deviate by {} %, {} % of GPUs are {} % slower\n",
-        render(&steps),
+        text_table(headings, &headings[..1], steps),
         jitter.num_samples,
         args.seed,
         args.jitter,

@@ -1,8 +1,9 @@
 //! `planner sweep`: the best plan for each of several values of one thing.
 
 use anyhow::{Context, bail, ensure};
-use ir::layout::{LayoutSpec, PartialLayout};
+use ir::layout::PartialLayout;
 use ir::units::Bytes;
+use planner::report::PlanSummary;
 use planner_core::problem::{Problem, hardware};
 use planner_core::search::{LOOKED_AT, Request, chosen, search};
 use serde::Serialize;
@@ -11,7 +12,7 @@ use traces::html::Table;
 use traces::sweep::{self, Bar};
 
 use super::answer::Answer;
-use super::args::{Format, SweepArgs};
+use super::args::SweepArgs;
 use super::given::refuse_look;
 use super::impossible::{AskedFor, no_candidates};
 use super::input::{Decided, Input, leave_free, read, warn_of_hardware, warn_of_model};
@@ -19,9 +20,9 @@ use super::interrupt::Limit;
 use super::over::Varied;
 use super::picture::StillKind;
 use super::questions::whole;
-use super::tables::{percent, render, table};
+use super::tables::{percent, text_table};
 use command_line::destination::{check_output, has_room, refuse_to_overwrite, write_output};
-use command_line::said::{print, print_json, tell};
+use command_line::said::tell;
 
 /// The best plan of a value; none where nothing fits.
 #[derive(Debug, Serialize)]
@@ -34,7 +35,7 @@ struct Point {
     #[serde(skip)]
     is_possible: bool,
     #[serde(flatten)]
-    best: Option<Best>,
+    best: Option<PlanSummary>,
 }
 
 impl Point {
@@ -42,15 +43,6 @@ impl Point {
     const fn without_plan(&self) -> &'static str {
         if self.is_possible { "nothing fits" } else { "no layout" }
     }
-}
-
-#[derive(Debug, Serialize)]
-struct Best {
-    layout: LayoutSpec,
-    step_time_seconds: f64,
-    tokens_per_second_per_gpu: f64,
-    mfu: f64,
-    peak_memory_bytes: Bytes,
 }
 
 /// What `sweep` says, for programs.
@@ -97,16 +89,8 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
             let of = args.over.what.in_words(*value);
             impossible.push(no_candidates(&asked, &outcome).context(of));
         }
-        let best = chosen(&problem, &outcome.plans, 1).into_iter().next().map(|it| {
-            let prediction = it.found.prediction(&problem);
-            Best {
-                layout: *it.found.layout,
-                step_time_seconds: prediction.step_time_seconds,
-                tokens_per_second_per_gpu: prediction.tokens_per_second_per_gpu,
-                mfu: prediction.mfu,
-                peak_memory_bytes: prediction.peak_memory_bytes,
-            }
-        });
+        let best = chosen(&problem, &outcome.plans, 1).into_iter().next();
+        let best = best.map(|it| PlanSummary::of(&problem, &it.found));
         points.push(Point {
             value: *value,
             num_gpus: problem.limits.num_gpus,
@@ -131,10 +115,8 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
         let paper = Paper { theme: args.theme.theme(), ..Paper::default() };
         write_output(path, &drawn(&sweep, kind, paper)?)?;
     }
-    match args.format {
-        _ if !has_room(&args.output) => {}
-        Format::Json => print_json(&sweep)?,
-        Format::Table => print(&describe(&sweep))?,
+    if has_room(&args.output) {
+        args.format.print(&sweep, || describe(&sweep))?;
     }
     let found = sweep.points.iter().any(|point| point.best.is_some());
     Ok(if found { Answer::Found } else { Answer::NothingFits })
@@ -210,62 +192,41 @@ fn posed(args: &SweepArgs, layout: &PartialLayout, value: f64) -> anyhow::Result
     Ok((input, problem))
 }
 
-fn describe(sweep: &Sweep) -> String {
-    let mut text = format!(
-        "{} on {} with {}, the best for each\n\n",
-        sweep.model, sweep.cluster, sweep.framework
-    );
-    let mut rows =
-        table(&["", "batch", "step s", "tok/s/GPU", "MFU", "GiB", "layout"], &["layout"]);
-    for point in &sweep.points {
+const HEADINGS: [&str; 7] = ["", "batch", "step s", "tok/s/GPU", "MFU", "GiB", "layout"];
+
+/// The points as rows of a table.
+fn rows(sweep: &Sweep) -> impl Iterator<Item = [String; HEADINGS.len()]> {
+    sweep.points.iter().map(|point| {
         let name = sweep.over.in_words(point.value);
         let batch = point.global_batch_size.to_string();
-        match &point.best {
-            Some(best) => rows.add_row([
-                name,
-                batch,
-                format!("{:.3}", best.step_time_seconds),
-                format!("{:.0}", best.tokens_per_second_per_gpu),
-                percent(best.mfu),
-                format!("{:.1}", best.peak_memory_bytes.as_gib()),
-                whole(&best.layout),
-            ]),
-            None => rows.add_row([
-                name,
-                batch,
-                String::new(),
-                String::new(),
-                String::new(),
-                String::new(),
-                point.without_plan().to_owned(),
-            ]),
+        let Some(best) = &point.best else {
+            let [step, rate, mfu, memory] = Default::default();
+            return [name, batch, step, rate, mfu, memory, point.without_plan().to_owned()];
         };
-    }
-    text.push_str(&render(&rows));
-    text
+        [
+            name,
+            batch,
+            format!("{:.3}", best.step_time_seconds),
+            format!("{:.0}", best.tokens_per_second_per_gpu),
+            percent(best.mfu),
+            format!("{:.1}", best.peak_memory_bytes.as_gib()),
+            whole(&best.layout),
+        ]
+    })
 }
 
-/// The sweep as a table.
+fn describe(sweep: &Sweep) -> String {
+    let Sweep { model, cluster, framework, .. } = sweep;
+    let rows = text_table(HEADINGS, &["layout"], rows(sweep));
+    format!("{model} on {cluster} with {framework}, the best for each\n\n{rows}")
+}
+
+/// The sweep as a table of a page.
 fn numbers(sweep: &Sweep) -> Table {
-    let row = |point: &Point| {
-        let mut row = vec![sweep.over.in_words(point.value), point.global_batch_size.to_string()];
-        row.extend(match &point.best {
-            Some(best) => vec![
-                format!("{:.3}", best.step_time_seconds),
-                format!("{:.0}", best.tokens_per_second_per_gpu),
-                percent(best.mfu),
-                format!("{:.1}", best.peak_memory_bytes.as_gib()),
-                whole(&best.layout),
-            ],
-            None => vec![point.without_plan().to_owned()],
-        });
-        row
-    };
-    let headings = ["", "batch", "step s", "tok/s/GPU", "MFU", "GiB", "layout"];
     Table {
         caption: "the best for each".to_owned(),
-        headings: headings.map(str::to_owned).into(),
-        rows: sweep.points.iter().map(row).collect(),
+        headings: HEADINGS.map(str::to_owned).into(),
+        rows: rows(sweep).map(Vec::from).collect(),
     }
 }
 

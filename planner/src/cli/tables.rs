@@ -36,6 +36,17 @@ pub(crate) fn table(headings: &[&str], left: &[&str]) -> Table {
     table
 }
 
+/// A table of `rows` as text, as wide as stdout has room for.
+pub(crate) fn text_table<const N: usize, C: Into<Cell>>(
+    headings: [&str; N],
+    left: &[&str],
+    rows: impl IntoIterator<Item = [C; N]>,
+) -> String {
+    let mut all = table(&headings, left);
+    all.add_rows(rows);
+    render(&all)
+}
+
 /// The table as text, without blanks at the ends of lines; on a terminal that is narrower, in other forms.
 pub(crate) fn render(table: &Table) -> String {
     columns().map_or_else(|| lines(table), |columns| narrowed(table, columns))
@@ -161,6 +172,11 @@ pub(crate) fn count(number: f64) -> String {
 /// A share in per cent.
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
+}
+
+/// By how much more one is than another, in per cent, with its sign.
+pub(crate) fn percent_more(one: f64, other: f64) -> String {
+    format!("{:+.1} %", (one / other - 1.0) * 100.0)
 }
 
 #[cfg(test)]

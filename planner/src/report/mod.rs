@@ -5,10 +5,12 @@ pub mod page;
 mod schedule;
 mod search;
 mod simulation;
+mod summary;
 mod systems;
 
 pub use expectation::{Expectation, ExpectedMemory};
 pub use schedule::{Costs, ScheduleReport, timeline as schedule_timeline};
 pub use search::{Answered, SearchReport};
 pub use simulation::{JitterReport, SimulationReport, StragglerReport, jittered, straggling};
+pub use summary::PlanSummary;
 pub use systems::{System, systems};

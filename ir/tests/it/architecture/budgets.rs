@@ -9,13 +9,13 @@ use super::{assert_none, code, members, mentions, read, root, sources, without_t
 
 /// Lines of source of each crate, without tests; scripts and styles of its pages count.
 const LINES: &[(&str, usize)] = &[
-    ("command-line", 815),
+    ("command-line", 824),
     ("cost-models", 4_155),
     ("executor", 36_852),
     ("executor/stand-in", 9_347),
     ("ir", 21_704),
     ("models", 96),
-    ("planner", 11_911),
+    ("planner", 11_617),
     ("planner/core", 10_403),
     ("planner/evidence", 5_206),
     ("planner/tools", 14_080),

@@ -1,6 +1,10 @@
 //! The form of a result.
 
 use clap::ValueEnum;
+use command_line::said::{print, print_json};
+use serde::Serialize;
+
+use crate::cli::answer::Answer;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
@@ -8,4 +12,19 @@ pub(crate) enum Format {
     Table,
     /// JSON for programs.
     Json,
+}
+
+impl Format {
+    /// Prints a report as programs read it, or as `text` says it to people.
+    pub(crate) fn print(
+        self,
+        report: &impl Serialize,
+        text: impl FnOnce() -> String,
+    ) -> anyhow::Result<Answer> {
+        match self {
+            Self::Json => print_json(report)?,
+            Self::Table => print(&text())?,
+        }
+        Ok(Answer::Found)
+    }
 }

@@ -8,12 +8,12 @@ use planner_evidence::calibration::network::{RefittedNetwork, RefittedTable, ref
 use planner_evidence::measured::nccl_tests::{self, NcclRun};
 use serde::Serialize;
 
+use super::written;
 use crate::cli::answer::Answer;
-use crate::cli::args::{CalibrateArgs, Format};
+use crate::cli::args::CalibrateArgs;
 use crate::cli::files::read_cluster;
-use crate::cli::tables::{percent, render, table};
-use command_line::destination::{has_room, name_for, write_output};
-use command_line::said::{print, print_json};
+use crate::cli::tables::{percent, text_table};
+use command_line::destination::{has_room, name_for, write_json};
 
 /// What is said of a network, for programs.
 #[derive(Serialize)]
@@ -64,21 +64,17 @@ pub(super) fn calibrate(
         found.cluster.sources.insert("levels.measured".to_owned(), source(&found, files));
     }
     if let Some(path) = &args.output {
-        let text = serde_json::to_string_pretty(&found.cluster)? + "\n";
-        write_output(path, text.as_bytes())?;
+        write_json(path, &found.cluster)?;
     }
     if !has_room(args.output.iter().chain(&args.chart)) {
         return Ok(Answer::Found);
     }
-    match args.format {
-        Format::Json => print_json(&Report {
-            cluster: &found.cluster,
-            tables: found.tables.iter().map(Table::of).collect(),
-            left_out: &found.left_out,
-        })?,
-        Format::Table => print(&describe(&base, &runs, &found, args.output.as_deref()))?,
-    }
-    Ok(Answer::Found)
+    let report = Report {
+        cluster: &found.cluster,
+        tables: found.tables.iter().map(Table::of).collect(),
+        left_out: &found.left_out,
+    };
+    args.format.print(&report, || describe(&base, &runs, &found, args.output.as_deref()))
 }
 
 /// Where the numbers of a refitted cluster come from.
@@ -134,15 +130,11 @@ fn describe(
         "was",
         "left out",
     ];
-    let mut moved = table(&headings, &["level", "collective"]);
-    for of in &found.tables {
-        let micros = of.smallest.1.map(|time| format!("{:.1}", time.get() * 1e6));
-        let rates = of.largest.1.map(|rate| format!("{:.1}", rate.get() / 1e9));
-        let errors = of.errors.map(percent);
-        let [micros_before, micros] = micros;
-        let [rate_before, rate] = rates;
-        let [error_before, error] = errors;
-        moved.add_row([
+    let moved = found.tables.iter().map(|of| {
+        let [micros_before, micros] = of.smallest.1.map(|it| format!("{:.1}", it.get() * 1e6));
+        let [rate_before, rate] = of.largest.1.map(|it| format!("{:.1}", it.get() / 1e9));
+        let [error_before, error] = of.errors.map(percent);
+        [
             of.level.clone(),
             of.collective.to_string(),
             of.num_ranks.to_string(),
@@ -155,24 +147,21 @@ fn describe(
             error,
             error_before,
             of.left_out_error.map_or_else(|| "-".to_owned(), percent),
-        ]);
-    }
+        ]
+    });
     let rows: usize = found.tables.iter().map(|table| table.samples).sum();
     let left_out = match found.left_out.as_slice() {
         [] => String::new(),
         some => format!("\n{} left out:\n  {}\n", some.len(), some.join("\n  ")),
     };
-    let written = output.map_or_else(
-        || "\nnothing was written: `-o FILE.json` keeps it\n".to_owned(),
-        |path| format!("\nwritten to {0}: `--cluster {0}` uses it\n", path.display()),
-    );
+    let written = written(output, "--cluster");
     format!(
         "{}: {rows} rows of {} tables of nccl-tests\n\n{}\ntime of the smallest buffer, bus bandwidth of the largest, and the \
          mean error of all rows, with what was measured and before; `left out`: of rows that the fit did not see\n{}{}{left_out}\
-         {written}",
+         \n{written}",
         base.name,
         found.tables.len(),
-        render(&moved),
+        text_table(headings, &["level", "collective"], moved),
         other_gpu(base, runs),
         more_nodes(found),
     )

@@ -14,14 +14,14 @@ use planner_evidence::validation::setup::Setup;
 use serde::Serialize;
 use traces::timeline::Timeline;
 
+use super::written;
 use crate::cli::answer::Answer;
-use crate::cli::args::{CalibrateArgs, Format};
+use crate::cli::args::CalibrateArgs;
 use crate::cli::chart::write_timelines;
 use crate::cli::files::read_plan;
 use crate::cli::picture::{Look, StillKind};
-use crate::cli::tables::{render, table};
-use command_line::destination::{has_room, name_for, refuse_to_overwrite, write_output};
-use command_line::said::{print, print_json};
+use crate::cli::tables::{percent_more, text_table};
+use command_line::destination::{has_room, name_for, refuse_to_overwrite, write_json};
 
 /// What is said of a profile, for programs.
 #[derive(Serialize)]
@@ -99,17 +99,13 @@ pub(super) fn calibrate(
         let name = name_for(path);
         let base = &setup.problem.hardware.framework;
         let calibrated = framework(&name, base, found.calibration.clone());
-        let text = serde_json::to_string_pretty(&calibrated)? + "\n";
-        write_output(path, text.as_bytes())?;
+        write_json(path, &calibrated)?;
     }
     if !has_room(args.output.iter().chain(&args.chart)) {
         return Ok(Answer::Found);
     }
-    match args.format {
-        Format::Json => print_json(&report(&found))?,
-        Format::Table => print(&describe(&setup, profiles, &found, args.output.as_deref()))?,
-    }
-    Ok(Answer::Found)
+    let text = || describe(&setup, profiles, &found, args.output.as_deref());
+    args.format.print(&report(&found), text)
 }
 
 fn report(found: &Profiled) -> Report<'_> {
@@ -145,54 +141,45 @@ fn describe(
     found: &Profiled,
     output: Option<&Path>,
 ) -> String {
-    let mut constants =
-        table(&["constant", "was", "is", "moved", "may differ", "shapes", "calls"], &["constant"]);
-    for it in &found.constants {
+    let constants = found.constants.iter().map(|it| {
         let [was, is] = it.values;
-        constants.add_row([
+        [
             it.name.clone(),
             format!("{was:.3}"),
             format!("{is:.3}"),
-            format!("{:+.1} %", (is / was - 1.0) * 100.0),
+            percent_more(is, was),
             format!("{:.1} %", it.spread * 100.0),
             it.samples.to_string(),
             it.calls.to_string(),
-        ]);
-    }
-    let mut samples = table(&["measured", "calls", "ms", "before", "calibrated"], &["measured"]);
+        ]
+    });
+    let headings = ["constant", "was", "is", "moved", "may differ", "shapes", "calls"];
+    let constants = text_table(headings, &["constant"], constants);
     let mut longest: Vec<&Sample> = found.samples.iter().collect();
     let all = |it: &Sample| it.measured.get() * it.calls as f64;
     longest.sort_by(|a, b| all(b).total_cmp(&all(a)));
-    for it in longest.iter().take(MOST_SAMPLES) {
-        let error =
-            |predicted: f64| format!("{:+.1} %", (predicted / it.measured.get() - 1.0) * 100.0);
-        samples.add_row([
-            in_words(it.what),
-            it.calls.to_string(),
-            format!("{:.3}", it.measured.get() * 1e3),
-            error(it.predicted[0].get()),
-            error(it.predicted[1].get()),
-        ]);
-    }
+    let samples = longest.iter().take(MOST_SAMPLES).map(|it| {
+        let measured = it.measured.get();
+        let [before, calibrated] = it.predicted.map(|it| percent_more(it.get(), measured));
+        let calls = it.calls.to_string();
+        [in_words(it.what), calls, format!("{:.3}", measured * 1e3), before, calibrated]
+    });
+    let headings = ["measured", "calls", "ms", "before", "calibrated"];
+    let samples = text_table(headings, &["measured"], samples);
     let notes: String =
         found.notes.iter().flat_map(|note| ["note: ", note.as_str(), "\n"]).collect();
-    let written = output.map_or_else(
-        || "nothing was written: `-o FILE.json` keeps it\n".to_owned(),
-        |path| format!("written to {0}: `--framework {0}` uses it\n", path.display()),
-    );
+    let written = written(output, "--framework");
     let more = match longest.len().saturating_sub(MOST_SAMPLES) {
         0 => String::new(),
         some => format!("  and {some} more: `--format json` has all\n"),
     };
     format!(
-        "{} kernels of {}, held against {} on {}{}\n\n{}\n{}{more}\n{notes}{written}",
+        "{} kernels of {}, held against {} on {}{}\n\n{constants}\n{samples}{more}\n{notes}{written}",
         profiles.iter().map(|it| it.kernels.len()).sum::<usize>(),
         if profiles.len() == 1 { "a rank".to_owned() } else { format!("{} ranks", profiles.len()) },
         setup.problem.hardware.framework.name,
         setup.problem.hardware.device.training_set,
         classes(profiles),
-        render(&constants),
-        render(&samples),
     )
 }
 

@@ -10,13 +10,14 @@ use planner_evidence::validation::setup::Setup;
 use planner_evidence::validation::{memory_of, read_rows};
 use serde::Serialize;
 
+use super::written;
 use crate::cli::answer::Answer;
-use crate::cli::args::{CalibrateArgs, Format};
+use crate::cli::args::CalibrateArgs;
 use crate::cli::constants::{basis, moved_constants};
 use crate::cli::files::read_framework;
-use crate::cli::tables::{render, table};
-use command_line::destination::{has_room, name_for, write_output};
-use command_line::said::{print, print_json, tell};
+use crate::cli::tables::{percent_more, text_table};
+use command_line::destination::{has_room, name_for, write_json};
+use command_line::said::tell;
 
 /// Steps whose ratios of measured over predicted times differ by more, with the calibration, say so.
 const DISAGREEMENT: f64 = 1.25;
@@ -80,31 +81,24 @@ pub(super) fn calibrate(args: &CalibrateArgs, from: &Path, text: &str) -> anyhow
         let named = named.as_ref().filter(|_| likeliest.is_none());
         let name = name_for(path);
         let calibrated = framework(&name, &preset_of(base, named), found.calibration.clone());
-        let text = serde_json::to_string_pretty(&calibrated)? + "\n";
-        write_output(path, text.as_bytes())?;
+        write_json(path, &calibrated)?;
     }
     if !has_room(args.output.iter().chain(&args.chart)) {
         return Ok(Answer::Found);
     }
-    match args.format {
-        Format::Json => print_json(&Report {
-            like: &found.like,
-            calibration: &found.calibration,
-            steps: found
-                .steps
-                .iter()
-                .map(|step| Step {
-                    id: &step.id,
-                    measured_seconds: step.measured_seconds,
-                    predicted_before_seconds: step.predicted_seconds[0],
-                    predicted_seconds: step.predicted_seconds[1],
-                })
-                .collect(),
-            left_out: &left_out,
-        })?,
-        Format::Table => print(&describe(&found, &left_out, args.output.as_deref()))?,
-    }
-    Ok(Answer::Found)
+    let steps = found.steps.iter().map(|step| Step {
+        id: &step.id,
+        measured_seconds: step.measured_seconds,
+        predicted_before_seconds: step.predicted_seconds[0],
+        predicted_seconds: step.predicted_seconds[1],
+    });
+    let report = Report {
+        like: &found.like,
+        calibration: &found.calibration,
+        steps: steps.collect(),
+        left_out: &left_out,
+    };
+    args.format.print(&report, || describe(&found, &left_out, args.output.as_deref()))
 }
 
 /// What is measured takes no so many times longer or shorter than is predicted, unless it is counted in something else.
@@ -142,17 +136,12 @@ fn preset_of(
 
 fn describe(found: &Calibrated, left_out: &[String], output: Option<&Path>) -> String {
     let Calibrated { like, calibration, steps } = found;
-    let mut checked = table(&["step", "measured s", "before", "calibrated"], &["step"]);
-    for step in steps {
-        let error =
-            |seconds: f64| format!("{:+.1} %", (seconds / step.measured_seconds - 1.0) * 100.0);
-        checked.add_row([
-            step.id.clone(),
-            format!("{:.4}", step.measured_seconds),
-            error(step.predicted_seconds[0]),
-            error(step.predicted_seconds[1]),
-        ]);
-    }
+    let checked = steps.iter().map(|step| {
+        let measured = step.measured_seconds;
+        let [before, calibrated] = step.predicted_seconds.map(|it| percent_more(it, measured));
+        [step.id.clone(), format!("{measured:.4}"), before, calibrated]
+    });
+    let checked = text_table(["step", "measured s", "before", "calibrated"], &["step"], checked);
     let disagreement = match found.disagreement() {
         Some((slow, fast, ratio)) if ratio > DISAGREEMENT => format!(
             "\nwarning: the steps disagree: with all constants moved, {slow} still takes {ratio:.2} times as long over its \
@@ -164,10 +153,7 @@ fn describe(found: &Calibrated, left_out: &[String], output: Option<&Path>) -> S
         [] => String::new(),
         some => format!("\n{} rows were left out:\n  {}\n", some.len(), some.join("\n  ")),
     };
-    let written = output.map_or_else(
-        || "\nnothing was written: `-o FILE.json` keeps it\n".to_owned(),
-        |path| format!("\nwritten to {0}: `--framework {0}` uses it\n", path.display()),
-    );
+    let written = written(output, "--framework");
     let like = if like.is_empty() {
         String::new()
     } else {
@@ -180,9 +166,8 @@ fn describe(found: &Calibrated, left_out: &[String], output: Option<&Path>) -> S
     };
     let few = if calibration.steps < 3 { "; three steps say more" } else { "" };
     format!(
-        "{}{few}\n{like}\n{}\n{}{disagreement}{left_out}{written}",
+        "{}{few}\n{like}\n{checked}\n{}{disagreement}{left_out}\n{written}",
         basis(calibration),
-        render(&checked),
         moved_constants(calibration),
     )
 }

@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 
 use ir::layout::LayoutSpec;
 use ir::text::count_of;
-use ir::units::{Bytes, Seconds};
+use ir::units::Seconds;
 use planner_core::answers::{BatchPoint, FrontPoint, Sensitivity, TrainingRun};
 use planner_core::search::RESOLUTION;
 
-use super::super::tables::{count, gib, percent, render, table};
+use super::super::tables::{count, gib, percent, text_table};
 use super::{Answers, LongestReport, PlanPoint, WhyNotReport};
 
 impl Answers {
@@ -130,32 +130,30 @@ impl LongestReport {
 }
 
 fn describe_front(points: &[PlanPoint<FrontPoint>]) -> String {
-    let mut rows = table(&["GPUs", "step s", "GiB", "GPU s a step", "layout"], &["layout"]);
-    for PlanPoint { point, layout } in points {
-        rows.add_row([
+    let rows = points.iter().map(|PlanPoint { point, layout }| {
+        [
             point.num_gpus.to_string(),
             format!("{:.3}", point.step_time_seconds),
             format!("{:.1}", point.peak_memory_bytes.as_gib()),
             format!("{:.0}", point.gpu_seconds),
             whole(layout),
-        ]);
-    }
-    render(&rows)
+        ]
+    });
+    text_table(["GPUs", "step s", "GiB", "GPU s a step", "layout"], &["layout"], rows)
 }
 
 fn describe_batches(points: &[PlanPoint<BatchPoint>]) -> String {
     let rate = |it: &PlanPoint<BatchPoint>| it.point.tokens_per_second_per_gpu;
     let most = points.iter().map(rate).fold(0.0, f64::max);
-    let mut rows = table(&["batch", "step s", "tok/s/GPU", "of most", "layout"], &["layout"]);
-    for PlanPoint { point, layout } in points {
-        rows.add_row([
+    let rows = points.iter().map(|PlanPoint { point, layout }| {
+        [
             point.global_batch_size.to_string(),
             format!("{:.3}", point.step_time_seconds),
             format!("{:.0}", point.tokens_per_second_per_gpu),
             percent(point.tokens_per_second_per_gpu / most),
             whole(layout),
-        ]);
-    }
+        ]
+    });
     let enough = points.iter().find(|it| rate(it) * (1.0 + RESOLUTION) >= most);
     let enough = enough.map_or_else(String::new, |it| {
         format!(
@@ -163,7 +161,8 @@ fn describe_batches(points: &[PlanPoint<BatchPoint>]) -> String {
             it.point.global_batch_size
         )
     });
-    render(&rows) + &enough
+    let headings = ["batch", "step s", "tok/s/GPU", "of most", "layout"];
+    text_table(headings, &["layout"], rows) + &enough
 }
 
 fn describe_sensitivities(all: &[Sensitivity]) -> String {
@@ -242,16 +241,14 @@ fn hours(seconds: f64) -> String {
 
 /// What was considered for an objective other than time.
 pub(crate) fn describe_considered(points: &[FrontPoint], price: f64) -> String {
-    let mut rows = table(&["GPUs", "step s", "GiB", "cost a step", "layout"], &["layout"]);
-    for point in points {
-        let memory: Bytes = point.peak_memory_bytes;
-        rows.add_row([
+    let rows = points.iter().map(|point| {
+        [
             point.num_gpus.to_string(),
             format!("{:.3}", point.step_time_seconds),
-            format!("{:.1}", memory.as_gib()),
+            format!("{:.1}", point.peak_memory_bytes.as_gib()),
             format!("{:.4}", point.gpu_seconds / 3600.0 * price),
             whole(&point.found.layout),
-        ]);
-    }
-    render(&rows)
+        ]
+    });
+    text_table(["GPUs", "step s", "GiB", "cost a step", "layout"], &["layout"], rows)
 }

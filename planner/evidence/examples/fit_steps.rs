@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use cost_models::constants::{self, CONSTANTS};
-use planner_evidence::validation::row::Row;
+use planner_evidence::validation::run::MeasuredRun;
 use planner_evidence::validation::setup::Setup;
 use planner_evidence::validation::{predict, read_rows};
 use rayon::prelude::*;
@@ -23,11 +23,11 @@ const STEP: f64 = 0.02;
 
 fn fitted(
     file: &str,
-    row: &Row,
+    row: &MeasuredRun,
     values: &BTreeMap<String, f64>,
     derive: bool,
 ) -> Option<serde_json::Value> {
-    let measured = row.step_time_seconds().ok()??;
+    let measured = row.step_time_seconds.clone().ok()??;
     let mut setup = Setup::of(row).ok()?;
     constants::apply(&mut setup.problem.hardware, values);
     let base = predict(&setup).step_time_seconds;
@@ -47,7 +47,7 @@ fn fitted(
         at.insert(key, value);
     }
     Some(json!({ "file": file, "id": row.id, "measured": measured, "predicted": base,
-        "problem": row.problem(), "layout": row.layout(), "values": at, "derivatives": derivatives }))
+        "problem": row.problem, "layout": row.variant, "values": at, "derivatives": derivatives }))
 }
 
 fn main() -> anyhow::Result<()> {

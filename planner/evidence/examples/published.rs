@@ -23,7 +23,7 @@ fn main() -> anyhow::Result<()> {
             if setup.is_layer {
                 continue;
             }
-            let Ok(Some(measured)) = row.step_time_seconds() else { continue };
+            let Ok(Some(measured)) = row.step_time_seconds else { continue };
             let theirs = predict(&setup);
             let outcome = search(&setup.problem, &Request::default(), &mut |_| Go::On);
             let Some(best) = outcome.plans.first() else {

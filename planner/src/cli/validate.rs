@@ -160,9 +160,9 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
         });
     let out_of_memory: Vec<OutOfMemory<'_>> = all
         .iter()
-        .filter(|(_, run)| run.ran_out_of_memory)
-        .filter_map(|(file, run)| {
-            let predicted = run.predicted.as_ref().ok()?;
+        .filter(|(_, it)| it.run.ran_out_of_memory)
+        .filter_map(|(file, Validated { run, predicted, .. })| {
+            let predicted = predicted.as_ref().ok()?;
             let (needed, capacity) = (predicted.memory.total(), predicted.memory_capacity);
             Some(OutOfMemory {
                 file,
@@ -507,9 +507,9 @@ const fn in_words(quantity: Quantity) -> &'static str {
 fn worst(runs: &[(String, Validated)]) -> String {
     let mut off: Vec<_> = runs
         .iter()
-        .filter_map(|(file, run)| {
+        .filter_map(|(file, Validated { run, predicted, .. })| {
             let measured = run.step_time_seconds.as_ref().ok().copied().flatten()?;
-            let predicted = run.predicted.as_ref().ok()?;
+            let predicted = predicted.as_ref().ok()?;
             let error = predicted.step_time_seconds / measured - 1.0;
             Some((error, file, &run.id, measured, predicted))
         })

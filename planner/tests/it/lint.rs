@@ -202,7 +202,7 @@ fn measured_steps_ran() {
     let rows: Vec<_> = REFERENCE
         .iter()
         .flat_map(|(name, text)| read_rows(name, text).unwrap())
-        .filter(|row| !row.ran_out_of_memory())
+        .filter(|row| !row.ran_out_of_memory)
         .collect();
     let linted: Vec<Report> = rows
         .par_iter()

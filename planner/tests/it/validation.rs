@@ -7,7 +7,7 @@ use ir::graph::RecomputeModule;
 use planner_evidence::validation::accuracy::Accuracy;
 use planner_evidence::validation::intervals::coverage;
 use planner_evidence::validation::reference::REFERENCE;
-use planner_evidence::validation::row::MemoryKind;
+use planner_evidence::validation::run::MemoryKind;
 use planner_evidence::validation::{
     ComparedRow, FileError, Quantity, compare, compare_kernels, predict, read_rows, setup::Setup,
     validate,
@@ -184,7 +184,7 @@ fn files_that_hold_no_runs_are_refused() {
     assert!(parted.contains("by commas, not by semicolons"), "{parted}");
     let moved =
         read_rows("a.csv", &format!("{VTRAIN}8,16,1,1024,16,24,2048,1,8,1,12345,6\n")).unwrap();
-    let moved = moved[0].step_time_seconds().unwrap_err().to_string();
+    let moved = moved[0].step_time_seconds.clone().unwrap_err().to_string();
     assert!(moved.contains("12 cells in 11 columns"), "{moved}");
 }
 
@@ -198,7 +198,7 @@ fn rows_of_a_table_are_named_by_their_line() {
     let rows = read_rows("single.csv", &text).unwrap();
     let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
     assert_eq!(ids, ["2", "4"]);
-    assert_eq!(rows[0].step_time_seconds(), Ok(Some(0.21975)));
+    assert_eq!(rows[0].step_time_seconds, Ok(Some(0.21975)));
     let comparison =
         compare("single.csv", Quantity::StepTimeSeconds, &validate("runs.json", &rows, None))
             .unwrap();

@@ -18,7 +18,7 @@ use cost_models::constants::{self, CONSTANTS, Constant, OF_MEMORY};
 use ir::cluster::Precision;
 use ir::framework::{Calibration, Framework};
 
-use crate::validation::row::MeasuredMemory;
+use crate::validation::run::MeasuredMemory;
 use crate::validation::setup::Setup;
 use crate::validation::{Predicted, predict};
 use planner_core::problem::{Problem, stacks};
@@ -193,8 +193,8 @@ fn above_predicted_time(step: &Measured, predicted: &Predicted) -> Option<f64> {
 }
 
 fn above_predicted_memory(step: &Measured, predicted: &Predicted) -> Option<f64> {
-    let MeasuredMemory { bytes, kind, whose } = step.memory?;
-    let known = kind.of(predicted.memory_of(whose)).as_f64();
+    let MeasuredMemory { bytes, kind, of } = step.memory?;
+    let known = kind.of(predicted.memory_of(of)).as_f64();
     Some(bytes.as_f64().ln() - known.ln())
 }
 

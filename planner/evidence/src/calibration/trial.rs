@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{Measured, calibrate, stack};
 use crate::validation::left_out::without_its_source;
-use crate::validation::row::Row;
+use crate::validation::run::MeasuredRun;
 use crate::validation::setup::Setup;
 use crate::validation::{memory_of, predict};
 
@@ -31,20 +31,18 @@ pub struct Trial {
 /// The trial of a file's runs, by the framework that ran each or another that is given; none where no framework has more than so many steps on a kind of GPUs.
 pub fn trial(
     file: &str,
-    rows: &[Row],
+    runs: &[MeasuredRun],
     steps: usize,
     framework: Option<&Framework>,
 ) -> Option<Trial> {
     let mut stacks: BTreeMap<String, Vec<Measured>> = BTreeMap::new();
-    for row in rows {
-        let (Ok(setup), Ok(Some(seconds))) = (Setup::with(row, framework), row.step_time_seconds())
-        else {
-            continue;
-        };
+    for run in runs {
+        let Ok(Some(seconds)) = run.step_time_seconds else { continue };
+        let Ok(setup) = Setup::with(run, framework) else { continue };
         let stack = stack(&setup.problem.hardware);
         let setup = without_its_source(file, &setup).unwrap_or(setup);
-        let memory = memory_of(row, Some(&setup)).ok().flatten();
-        let id = row.id.clone();
+        let memory = memory_of(run, Some(&setup)).ok().flatten();
+        let id = run.id.clone();
         let measured = Measured { id, setup, step_time_seconds: Some(seconds), memory };
         stacks.entry(stack).or_default().push(measured);
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Predicted, Unsupported, Validated};
+use super::{Predicted, Validated};
 
 /// Steps that differ by less are alike.
 const ALIKE: f64 = 0.03;
@@ -57,9 +57,10 @@ impl Regret {
     ) -> Option<Self> {
         let mut problems: BTreeMap<&str, Vec<Timed<'_>>> = BTreeMap::new();
         for run in runs {
-            let Ok(Some(measured)) = run.step_time_seconds else { continue };
             let Some(predicted) = predicted(run) else { continue };
-            let (id, layout) = (run.id.as_str(), run.layout.as_str());
+            let run = &run.run;
+            let Ok(Some(measured)) = run.step_time_seconds else { continue };
+            let (id, layout) = (run.id.as_str(), run.variant.as_str());
             let timed = Timed { id, layout, measured, predicted: predicted.step_time_seconds };
             problems.entry(&run.problem).or_default().push(timed);
         }
@@ -148,11 +149,11 @@ pub struct Rejected {
 impl Fits {
     /// Adds a file's runs.
     pub fn add(&mut self, file: &str, runs: &[Validated]) {
-        for run in runs.iter().filter(|run| !run.ran_out_of_memory) {
-            let Ok(predicted) = &run.predicted else { continue };
+        for Validated { run, predicted, .. } in runs {
+            let Ok(predicted) = predicted else { continue };
             // A layer alone has no memory.
             let needed = predicted.memory.total();
-            if matches!(run.step_time_seconds, Err(Unsupported { .. })) || needed.get() == 0 {
+            if run.ran_out_of_memory || run.step_time_seconds.is_err() || needed.get() == 0 {
                 continue;
             }
             self.ran += 1;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::accuracy::Accuracy;
-use super::row::Unsupported;
+use super::run::Unsupported;
 
 /// What is predicted and was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -1,9 +1,9 @@
-//! What a row states twice, and not alike: nobody can say which of the two is right.
+//! Contradictions within a run: nobody can say which of two numbers is right.
 
 use ir::layout::Layout;
 use ir::units::Bytes;
 
-use super::row::{MeasuredMemory, Row, Unsupported};
+use super::run::{MeasuredMemory, MeasuredPlan, Unsupported};
 use planner_core::problem::Problem;
 
 /// Times that are computed from a throughput are rounded, and logs skip a slow step or two: by no more than this
@@ -23,13 +23,13 @@ const SAME_CAPACITY: f64 = 1.1;
 ///
 /// What is stated, and what follows from the rest of the row.
 pub(super) fn check(
-    row: &Row,
+    plan: &MeasuredPlan,
     problem: &Problem,
     layout: &Layout,
-    is_layer: bool,
+    step_time_seconds: Option<f64>,
 ) -> Result<(), Unsupported> {
-    let training = &problem.training;
-    if let Some(stated) = row.count("n_microbatches")?
+    let (training, stated) = (&problem.training, &plan.stated);
+    if let Some(stated) = stated.n_microbatches
         && stated != u64::from(layout.num_micro_batches)
     {
         return Err(Unsupported::new(format!(
@@ -42,8 +42,8 @@ pub(super) fn check(
         )));
     }
     let parameters = problem.parameters().total as f64;
-    if let Some(stated) = row.real("n_params")?
-        && !is_layer
+    if let Some(stated) = stated.n_params
+        && !plan.is_layer
         && differ(stated, parameters, SAME_PARAMETERS)
     {
         return Err(Unsupported::new(format!(
@@ -52,15 +52,15 @@ pub(super) fn check(
             parameters / 1e9
         )));
     }
-    let Some(seconds) = row.step_time_seconds()?.filter(|_| !is_layer) else { return Ok(()) };
+    let Some(seconds) = step_time_seconds else { return Ok(()) };
     let sequences = training.global_batch_size as f64;
     let tokens = sequences * training.sequence_length as f64;
-    let rates = [
-        ("tokens_per_s_per_gpu", tokens / seconds / f64::from(layout.num_gpus())),
-        ("samples_per_s", sequences / seconds),
-    ];
-    for (name, follows) in rates {
-        if let Some(stated) = row.real(name)?
+    let tokens_per_gpu = tokens / seconds / f64::from(layout.num_gpus());
+    for (name, stated, follows) in [
+        ("tokens_per_s_per_gpu", stated.tokens_per_s_per_gpu, tokens_per_gpu),
+        ("samples_per_s", stated.samples_per_s, sequences / seconds),
+    ] {
+        if let Some(stated) = stated
             && differ(stated, follows, SAME_TIME)
         {
             return Err(Unsupported::new(format!(

@@ -1,10 +1,10 @@
 //! The cluster of a measured run.
 
-use cost_models::clusters;
 use ir::cluster::{Cluster, NetworkLevel, Wiring};
 use ir::units::BytesPerSecond;
 
-use super::row::{Row, Unsupported};
+use super::run::{MeasuredCluster, Unsupported};
+use super::words::folded;
 
 /// Presets by words that sources' names of GPUs have, in small letters and without what is between letters and
 /// digits; the first of which all are there.
@@ -44,43 +44,41 @@ const GPUS: [(&[&str], &str); 33] = [
     (&["l4"], "l4"),
 ];
 
-/// That of a run: the preset of its GPU, with what the row states of links and nodes.
-pub(super) fn cluster(row: &Row) -> Result<Cluster, Unsupported> {
-    let gpu = row.text("gpu");
-    let name: String = gpu.to_lowercase().chars().filter(|it| it.is_alphanumeric()).collect();
+/// The preset of a GPU, by the name that a source gives it.
+pub(super) fn preset_of(gpu: &str) -> Option<&'static str> {
+    let name = folded(gpu);
     let preset = GPUS.iter().find(|(words, _)| words.iter().all(|word| name.contains(word)));
-    let mut cluster = preset
-        .and_then(|(_, preset)| clusters::preset(preset))
-        .ok_or_else(|| Unsupported::new(format!("no cluster is known with GPU `{gpu}`")))?;
-    if let Some(gpus) = row.count("gpus_per_node")? {
-        let gpus = u32::try_from(gpus).ok().filter(|gpus| *gpus > 0);
-        let gpus = gpus.ok_or_else(|| Unsupported::new("`gpus_per_node` is no number of GPUs"))?;
-        set_node(&mut cluster, gpus, gpu);
+    preset.map(|(_, preset)| *preset)
+}
+
+/// The cluster of a run: a preset with the links and nodes that the run states.
+pub(super) fn cluster(
+    stated: &MeasuredCluster,
+    mut cluster: Cluster,
+) -> Result<Cluster, Unsupported> {
+    if let Some(gpus) = stated.gpus_per_node {
+        set_node(&mut cluster, gpus, stated.has_switches);
     }
     let [inner @ .., outer] = cluster.levels.as_mut_slice() else {
         return Err(Unsupported::new("its cluster has no network"));
     };
-    let rate = |bytes: f64| BytesPerSecond::new(bytes);
-    if let (Some(bandwidth), Some(node)) =
-        (row.real("intra_node_bw_GBps_per_dir")?, inner.first_mut())
-    {
-        node.bandwidth = rate(bandwidth * 1e9);
+    if let (Some(bandwidth), Some(node)) = (stated.node_bytes_per_second, inner.first_mut()) {
+        node.bandwidth = BytesPerSecond::new(bandwidth);
     }
-    if let Some(bandwidth) = row.real("inter_node_bw_Gbps_per_gpu")? {
-        outer.bandwidth = rate(bandwidth * 1e9 / 8.0);
+    if let Some(bandwidth) = stated.network_bytes_per_second {
+        outer.bandwidth = BytesPerSecond::new(bandwidth);
     }
     Ok(cluster)
 }
 
 /// Makes nodes of so many GPUs.
-fn set_node(cluster: &mut Cluster, gpus: u32, name: &str) {
+fn set_node(cluster: &mut Cluster, gpus: u32, has_switches: bool) {
     cluster.gpus_per_node = gpus;
     match cluster.levels.first_mut() {
         // A network domain that was a node is a node again; larger ones stay.
         Some(node) if node.ranks.is_some_and(|ranks| ranks <= 8) => {
             node.ranks = Some(gpus);
-            // 16 GPUs of a DGX-2 are the first with switches between them.
-            if name.starts_with("V100-SXM3") {
+            if has_switches {
                 node.wiring = None;
             }
         }

@@ -11,7 +11,7 @@ use ir::units::{Bytes, Seconds};
 
 use super::comparison::Point;
 use super::error::FileError;
-use super::row::Unsupported;
+use super::run::Unsupported;
 
 /// A kind of table.
 #[derive(Clone, Copy)]

@@ -1,25 +1,25 @@
 //! Predictions held against measured training steps.
 //!
-//! A file holds runs that others measured; each is mapped to a model, a cluster and a layout by the rules
-//! in [`setup`], and what the planner predicts for it stands beside what was measured. What cannot be
+//! A [`MeasuredRun`] is a plan with the numbers that were measured; files hold such runs, or rows as sources publish them,
+//! which `published` maps to runs. What the planner predicts for a run stands beside what was measured. What cannot be
 //! mapped is reported with the reason, never left out.
 
 pub mod accuracy;
 pub mod choices;
+mod columns;
 mod comparison;
 mod contradictions;
-mod description;
 mod error;
-mod facts;
 mod gpus;
-mod habits;
 pub mod intervals;
 mod kernels;
 pub mod left_out;
+mod published;
 pub mod reference;
-pub mod row;
+pub mod run;
 pub mod setup;
 mod vtrain;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -32,14 +32,14 @@ use ir::layout::Layout;
 use ir::plan::{Breakdown, MemoryUse};
 use ir::units::{Bytes, Nanos, Seconds};
 use rayon::prelude::*;
+use serde::Deserialize;
 use serde_json::Value;
 
 pub use comparison::{ComparedRow, Comparison, Quantity};
 use comparison::{Point, compared};
 pub use error::FileError;
-use facts::Facts;
 use left_out::without_its_source;
-use row::{MeasuredMemory, MemoryKind, MemoryOf, Row, Unsupported};
+use run::{MeasuredMemory, MeasuredRun, MemoryOf, Unsupported};
 use setup::Setup;
 
 use planner_core::problem::Problem;
@@ -91,28 +91,15 @@ impl Predicted {
 /// A run with its prediction, or why there is none.
 #[derive(Clone, Debug)]
 pub struct Validated {
-    /// What its file calls it.
-    pub id: String,
-    /// GPU and precision.
-    pub group: String,
-    /// What was measured, where it was.
-    pub step_time_seconds: Result<Option<f64>, Unsupported>,
-    /// What was measured, where it was.
-    pub memory: Result<Option<MeasuredMemory>, Unsupported>,
-    /// What was predicted.
+    /// The run; its memory is unsupported where the GPU it is mapped to has less.
+    pub run: MeasuredRun,
+    /// Prediction of the run.
     pub predicted: Result<Predicted, Unsupported>,
-    /// What is predicted by constants that its source had no part in; none where those that ship are such.
+    /// Prediction by constants that its source had no part in; none where those that ship are such.
     pub left_out: Option<Predicted>,
-    /// What its time and its memory are of, as [`cost_models::residuals::SpreadOf::stack`] has it; empty if nothing was predicted.
+    /// Stacks that its time and its memory are of, as [`cost_models::residuals::SpreadOf::stack`] names them; empty if
+    /// nothing was predicted.
     pub stacks: [String; 2],
-    /// Whether the run ended for lack of memory.
-    pub ran_out_of_memory: bool,
-    /// All that decides its time but the layout: rows that have it in common differ in their layout alone.
-    pub problem: String,
-    /// Its layout, as its source states it.
-    pub layout: String,
-    /// Whether linear layers run in fewer than 16 bits.
-    pub few_bits: bool,
 }
 
 /// The runs of a file: JSON, or a CSV that is known by its columns.
@@ -120,7 +107,7 @@ pub struct Validated {
 /// # Errors
 ///
 /// [`FileError`] where it holds something else.
-pub fn read_rows(name: &str, text: &str) -> Result<Vec<Row>, FileError> {
+pub fn read_rows(name: &str, text: &str) -> Result<Vec<MeasuredRun>, FileError> {
     let is_csv = |ending: &OsStr| ending.eq_ignore_ascii_case("csv");
     if Path::new(name).extension().is_some_and(is_csv) {
         return vtrain::read(text);
@@ -130,24 +117,38 @@ pub fn read_rows(name: &str, text: &str) -> Result<Vec<Row>, FileError> {
         Value::Array(values) => values,
         run => vec![run],
     };
-    let is_run = |value: &Value| value.get("id").is_some() && value.get("n_layers").is_some();
+    let is_run = |value: &Value| {
+        value.get("id").is_some() && ["n_layers", "plan"].iter().any(|it| value.get(it).is_some())
+    };
     if !values.iter().any(is_run) {
         return Err(FileError::NotRuns);
     }
-    Ok(values.into_iter().enumerate().map(|(index, value)| Row::new(index, value)).collect())
+    Ok(values.into_iter().enumerate().map(|(index, value)| read_run(index, value)).collect())
+}
+
+/// A run with a plan, or a published row.
+fn read_run(index: usize, value: Value) -> MeasuredRun {
+    if value.get("plan").is_none() {
+        return published::run(index, value);
+    }
+    MeasuredRun::deserialize(&value).unwrap_or_else(|error| {
+        let reason = Unsupported::new(error.to_string());
+        let of_row = published::run(index, value);
+        MeasuredRun { step_time_seconds: Err(reason.clone()), plan: Err(reason), ..of_row }
+    })
 }
 
 /// What is predicted for each run of a file, as another framework would have run it if one is named.
-pub fn validate(file: &str, rows: &[Row], framework: Option<&Framework>) -> Vec<Validated> {
+pub fn validate(file: &str, runs: &[MeasuredRun], framework: Option<&Framework>) -> Vec<Validated> {
     let mut named = BTreeSet::new();
     let named_twice: BTreeSet<&str> =
-        rows.iter().map(|row| row.id.as_str()).filter(|id| !named.insert(*id)).collect();
-    rows.par_iter()
-        .map(|row| {
-            let setup = if named_twice.contains(row.id.as_str()) {
+        runs.iter().map(|run| run.id.as_str()).filter(|id| !named.insert(*id)).collect();
+    runs.par_iter()
+        .map(|run| {
+            let setup = if named_twice.contains(run.id.as_str()) {
                 Err(Unsupported::new("several rows of the file have this `id`"))
             } else {
-                Setup::with(row, framework)
+                Setup::with(run, framework)
             };
             let stacks = setup.as_ref().map_or_else(
                 |_| Default::default(),
@@ -155,32 +156,27 @@ pub fn validate(file: &str, rows: &[Row], framework: Option<&Framework>) -> Vec<
             );
             let without = setup.as_ref().ok().filter(|_| framework.is_none());
             let without = without.and_then(|it| without_its_source(file, it));
+            let peak_memory = memory_of(run, setup.as_ref().ok());
             Validated {
-                id: row.id.clone(),
-                group: format!("{}, {}", row.text("gpu"), row.text("precision")),
-                step_time_seconds: row.step_time_seconds(),
-                memory: memory_of(row, setup.as_ref().ok()),
+                run: MeasuredRun { peak_memory, ..run.clone() },
                 predicted: setup.map(|setup| predict(&setup)),
                 left_out: without.as_ref().map(predict),
                 stacks,
-                ran_out_of_memory: row.ran_out_of_memory(),
-                problem: row.problem(),
-                layout: row.layout(),
-                few_bits: row.has_few_bits(),
             }
         })
         .collect()
 }
 
-/// The memory that a row states; of the fullest rank, unless it or its source says otherwise.
+/// The memory that a run states.
 ///
 /// # Errors
 ///
 /// It is no number above zero, or more than the GPU has on which the run is mapped.
-pub fn memory_of(row: &Row, setup: Option<&Setup>) -> Result<Option<MeasuredMemory>, Unsupported> {
-    let facts = Facts::of(row)?;
-    let kind = facts.memory_kind.unwrap_or(MemoryKind::Allocated);
-    let memory = row.memory((kind, facts.memory_of.unwrap_or(MemoryOf::FullestRank)))?;
+pub fn memory_of(
+    run: &MeasuredRun,
+    setup: Option<&Setup>,
+) -> Result<Option<MeasuredMemory>, Unsupported> {
+    let memory = run.peak_memory.clone()?;
     if let (Some(memory), Some(setup)) = (memory, setup) {
         contradictions::check_memory(memory, setup.problem.hardware.memory)?;
     }
@@ -249,36 +245,31 @@ pub fn compare_kernels(name: &str, text: &str) -> Result<Option<Comparison>, Fil
 }
 
 impl Validated {
-    /// What was measured of a quantity, and what was predicted.
+    /// A quantity as it was measured, and as it was predicted.
     fn of(&self, quantity: Quantity) -> Point {
-        let measured = match (quantity, &self.memory) {
-            (Quantity::PeakMemoryBytes, Ok(memory)) => {
-                Ok(memory.map(|memory| memory.bytes.get() as f64))
-            }
-            (Quantity::PeakMemoryBytes, Err(reason)) => Err(reason.clone()),
-            _ => self.step_time_seconds.clone(),
+        let is_memory = quantity == Quantity::PeakMemoryBytes;
+        let memory = self.run.peak_memory.clone();
+        let stated = memory.as_ref().ok().copied().flatten().filter(|_| is_memory);
+        let measured = if is_memory {
+            memory.map(|it| it.map(|memory| memory.bytes.as_f64()))
+        } else {
+            self.run.step_time_seconds.clone()
         };
-        let value = |predicted: &Predicted| match (quantity, &self.memory) {
-            (Quantity::PeakMemoryBytes, Ok(Some(MeasuredMemory { kind, whose, .. }))) => {
-                kind.of(predicted.memory_of(*whose)).get() as f64
-            }
-            _ => predicted.step_time_seconds,
+        let of = stated.map_or(MemoryOf::FullestRank, |memory| memory.of);
+        let value = |predicted: &Predicted| {
+            stated.map_or(predicted.step_time_seconds, |memory| {
+                memory.kind.of(predicted.memory_of(memory.of)).as_f64()
+            })
         };
-        let whose = match &self.memory {
-            Ok(Some(memory)) => memory.whose,
-            _ => MemoryOf::FullestRank,
-        };
+        let predicted = self.predicted.as_ref().map_err(Unsupported::clone);
         Point {
-            id: self.id.clone(),
-            group: self.group.clone(),
+            id: self.run.id.clone(),
+            group: self.run.group.clone(),
             measured,
-            predicted: self.predicted.as_ref().map(value).map_err(Unsupported::clone),
+            predicted: predicted.clone().map(value),
             left_out: self.left_out.as_ref().map(value),
-            stack: self.stacks[usize::from(quantity == Quantity::PeakMemoryBytes)].clone(),
-            terms: self
-                .predicted
-                .as_ref()
-                .map_or_else(|_| BTreeMap::new(), |it| it.terms(quantity, whose)),
+            stack: self.stacks[usize::from(is_memory)].clone(),
+            terms: predicted.map_or_else(|_| BTreeMap::new(), |it| it.terms(quantity, of)),
         }
     }
 }

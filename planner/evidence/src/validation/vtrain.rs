@@ -3,7 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::error::FileError;
-use super::row::Row;
+use super::published;
+use super::run::MeasuredRun;
 
 /// The tables' columns by what they are called here.
 const COLUMNS: [(&str, &str); 11] = [
@@ -27,7 +28,7 @@ const NODE: u64 = 8;
 const VOCABULARY: u64 = 50_257;
 
 /// The rows of a table, named by their line, the header being the first.
-pub(super) fn read(text: &str) -> Result<Vec<Row>, FileError> {
+pub(super) fn read(text: &str) -> Result<Vec<MeasuredRun>, FileError> {
     let mut lines = text.lines();
     let header = lines.next().unwrap_or_default();
     let columns: Vec<&str> = header.split(',').map(str::trim).collect();
@@ -63,7 +64,7 @@ fn other_columns(header: &str, columns: &[&str]) -> FileError {
 /// Its configurations say that all layers are recomputed. Within one node none are (inferred): by slopes over layers, one
 /// of 2,048 features takes 17.0 ms for 8,192 tokens, of which four passes' products would take 11.5 at the data sheet's
 /// peak, and each sequence more takes as long as three passes of all kernels are predicted to, whatever the layout.
-fn row(line: &str, number: usize, places: &[usize], num_columns: usize) -> Row {
+fn row(line: &str, number: usize, places: &[usize], num_columns: usize) -> MeasuredRun {
     let cells: Vec<&str> = line.split(',').map(str::trim).collect();
     let shared = json!({
         "id": number.to_string(), "source_title": "vTrain", "gpu": "A100-SXM4-80GB", "gpus_per_node": NODE,
@@ -91,5 +92,5 @@ fn row(line: &str, number: usize, places: &[usize], num_columns: usize) -> Row {
     let [tensor, gpus] = [degree("tp").max(1), degree("n_gpus")];
     fields.insert("recompute".to_owned(), if gpus <= NODE { "none" } else { "full" }.into());
     fields.insert("vocab".to_owned(), (VOCABULARY / tensor * tensor).into());
-    Row::new(number, Value::Object(fields))
+    published::run(number, Value::Object(fields))
 }

@@ -54,11 +54,11 @@ pub(super) fn calibrate(args: &CalibrateArgs, from: &Path, text: &str) -> anyhow
         let setup = Setup::with(row, named.as_ref());
         let step = setup.and_then(|setup| {
             let (step_time_seconds, memory) =
-                (row.step_time_seconds()?, memory_of(row, Some(&setup))?);
+                (row.step_time_seconds.clone()?, memory_of(row, Some(&setup))?);
             Ok(Measured { id: row.id.clone(), setup, step_time_seconds, memory })
         });
         match step {
-            Ok(step) if row.ran_out_of_memory() => {
+            Ok(step) if row.ran_out_of_memory => {
                 left_out.push(format!("{}: it ran out of memory", step.id));
             }
             Ok(step) if step.step_time_seconds.is_none() && step.memory.is_none() => {

@@ -1,0 +1,219 @@
+//! Facts that the texts of a published row state.
+//!
+//! `published.json` is a list of rules, each with a condition on columns (`of`) and the facts that hold where it is met
+//! (`is`). All rules are read in their order, and a fact once stated stays. A column is its name, or its path within
+//! `extra`; `a|b` is any of several, and `a!` negates. A pattern is part of the column's text: without regard to case,
+//! spaces and signs if it has small letters alone, else letter by letter. `^` holds it to the beginning, `=` to all of
+//! the text; the empty pattern is in every text that is not empty. A row's own facts (`extra.facts`) go before all.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use ir::cluster::Precision;
+use ir::graph::{RecomputeModule, Switches};
+use ir::schedule::ScheduleKind;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::columns::Columns;
+use super::run::{MemoryKind, MemoryOf, Unsupported};
+
+const RULES: &str = include_str!("published.json");
+
+/// Facts of a run that its columns of numbers do not state.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+pub(super) struct Facts {
+    /// Preset of the framework.
+    pub framework: String,
+    /// Precision of linear layers.
+    pub precision: Option<Precision>,
+    /// Whether that is fewer than 16 bits.
+    pub few_bits: bool,
+    /// Schedule of the pipeline; 1F1B where stages interleave, too.
+    pub schedule: Option<ScheduleKind>,
+    /// Whether the run is one layer alone.
+    pub is_layer: bool,
+    /// Whether attention stores its scores.
+    pub stores_scores: bool,
+    /// Whether positions are added to the scores (`ALiBi`).
+    pub alibi: bool,
+    /// Whether attention has sinks.
+    pub attention_sinks: bool,
+    /// Whether attention is latent.
+    pub latent_attention: bool,
+    /// Whether modules for multi-token prediction are trained.
+    pub multi_token_prediction: bool,
+    /// Number of these modules.
+    pub prediction_modules: u64,
+    /// Whether selective recompute keeps every other product.
+    pub keeps_every_other_linear: bool,
+    /// Modules that selective recompute computes again.
+    pub recomputed: Option<Vec<RecomputeModule>>,
+    /// Whether gradients are added up in fp32.
+    pub fp32_gradients: bool,
+    /// Whether moments are kept in bf16.
+    pub bf16_moments: bool,
+    /// Whether there are no weights in fp32.
+    pub no_master_weights: bool,
+    /// Dispatcher, overlap of experts, CUDA graphs.
+    pub switches: Switches,
+    /// Whether the slowest stage was made as fast as can be.
+    pub balances_stages: bool,
+    /// Whether the vocabulary is cut over pipeline ranks.
+    pub shares_vocabulary: bool,
+    /// Whether GPUs of a node are connected by switches.
+    pub has_switches: bool,
+    /// Part of the memory that was measured.
+    pub memory_kind: MemoryKind,
+    /// Pipeline rank whose memory was measured.
+    pub memory_of: MemoryOf,
+    /// Whether a GB of memory is 10^9 bytes; else it is 2^30, as PyTorch's and nvidia-smi's users have it.
+    pub decimal_gigabytes: bool,
+    /// Habits that differ from the framework's.
+    pub habits: Value,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rule {
+    #[serde(default)]
+    of: BTreeMap<String, Condition>,
+    #[serde(default)]
+    is: Map<String, Value>,
+    #[serde(rename = "why", default)]
+    _why: String,
+}
+
+/// Condition on the text of a column.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+enum Condition {
+    /// It is this number.
+    Number(f64),
+    /// It has this pattern.
+    Pattern(String),
+    /// It has one of these patterns.
+    AnyOf(Vec<String>),
+    /// Of these words it has the first of them first.
+    First { first: Vec<String> },
+    /// It is a number up to this one.
+    AtMost { at_most: f64 },
+    /// It does not stand before this text in the alphabet.
+    From { from: String },
+}
+
+impl Condition {
+    fn holds(&self, text: &str) -> bool {
+        let number = || text.parse::<f64>().ok();
+        match self {
+            Self::Number(expected) => number() == Some(*expected),
+            Self::Pattern(pattern) => has(text, pattern),
+            Self::AnyOf(patterns) => patterns.iter().any(|pattern| has(text, pattern)),
+            Self::First { first } => {
+                let places = first.iter().filter_map(|word| Some((text.find(word)?, word)));
+                places.min().is_some_and(|(_, word)| *word == first[0])
+            }
+            Self::AtMost { at_most } => number().is_some_and(|number| number <= *at_most),
+            Self::From { from } => text >= from.as_str(),
+        }
+    }
+}
+
+/// Whether a text has a pattern.
+fn has(text: &str, pattern: &str) -> bool {
+    let (anchor, word) = match pattern.strip_prefix(['^', '=']) {
+        Some(word) => (pattern.chars().next(), word),
+        None => (None, pattern),
+    };
+    if word.is_empty() {
+        return !text.is_empty();
+    }
+    let (text, word) = if word.chars().any(char::is_uppercase) {
+        (text.to_owned(), word.to_owned())
+    } else {
+        (folded(text), folded(word))
+    };
+    match anchor {
+        Some('^') => text.starts_with(&word),
+        Some(_) => text == word,
+        None => text.contains(&word),
+    }
+}
+
+/// A text in small letters, without spaces and signs.
+pub(super) fn folded(text: &str) -> String {
+    let kept = text.chars().filter(|it| it.is_alphanumeric() || *it == '.');
+    kept.flat_map(char::to_lowercase).collect()
+}
+
+impl Rule {
+    fn is_of(&self, row: &Columns) -> bool {
+        self.of.iter().all(|(columns, condition)| {
+            let (columns, expected) = match columns.strip_suffix('!') {
+                Some(columns) => (columns, false),
+                None => (columns.as_str(), true),
+            };
+            let holds = |column: &str| condition.holds(&row.as_text(column));
+            columns.split('|').any(holds) == expected
+        })
+    }
+}
+
+impl Facts {
+    /// The facts of a row.
+    ///
+    /// # Errors
+    ///
+    /// Its own facts are not of this form.
+    pub(super) fn of(row: &Columns) -> Result<Self, Unsupported> {
+        static KNOWN: LazyLock<Vec<Rule>> =
+            LazyLock::new(|| serde_json::from_str(RULES).expect("what ships is valid; a test"));
+        let mut facts = row.value("extra.facts").cloned().unwrap_or_else(|| Map::new().into());
+        for rule in KNOWN.iter().filter(|rule| rule.is_of(row)) {
+            fill(&mut facts, &rule.is);
+        }
+        Self::deserialize(facts)
+            .map_err(|error| Unsupported::new(format!("`extra.facts`: {error}")))
+    }
+}
+
+/// Takes the fields that are not there yet from others, those of objects one by one.
+fn fill(facts: &mut Value, others: &Map<String, Value>) {
+    let Some(fields) = facts.as_object_mut() else { return };
+    for (name, value) in others {
+        match (fields.get_mut(name), value) {
+            (None, _) => drop(fields.insert(name.clone(), value.clone())),
+            (Some(own), Value::Object(inner)) => fill(own, inner),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cost_models::frameworks;
+
+    use super::*;
+
+    #[test]
+    fn rules_that_ship_state_facts_of_frameworks_that_ship() {
+        let rules: Vec<Rule> = serde_json::from_str(RULES).expect("they are valid");
+        for Rule { is, .. } in rules {
+            let facts = Facts::deserialize(Value::Object(is.clone())).expect("they are facts");
+            let name = if is.contains_key("framework") { &facts.framework } else { "unknown" };
+            let framework = frameworks::preset(name).expect(name);
+            frameworks::with_habits(&framework, &facts.habits).expect("they are habits");
+        }
+    }
+
+    #[test]
+    fn patterns_in_small_letters_match_without_signs() {
+        assert!(has("FlashAttention-2 (Paddle)", "flash attention 2"));
+        assert!(has("unfused softmax kernel (no FlashAttention)", "no FlashAttention"));
+        assert!(!has("no flashattention", "no FlashAttention"));
+        assert!(has("none", "=none") && !has("none for DP", "=none"));
+        assert!(has("x", "") && !has("", ""));
+    }
+}

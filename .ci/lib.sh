@@ -89,9 +89,9 @@ choose_all() {
     fi
 }
 
-# Sets `gpu`: the executor for GPUs, whose dependencies are compiled for minutes, and what stands in for their driver.
+# Sets `gpu`: the executor's crates for GPUs, whose dependencies are compiled for minutes, and what stands in for their driver.
 choose_gpu() {
-    gpu=(-p executor -p stand-in --features executor/cuda,executor/wgpu)
+    gpu=(-p executor -p executor-communicators -p executor-kernels -p executor-runtime -p stand-in --features executor/cuda,executor/wgpu)
 }
 
 # Sets `executor` to the command as the tests build it.

@@ -2,19 +2,18 @@
 
 use std::sync::Arc;
 
+use executor_communicators::local;
+use executor_kernels::array::Element;
+use executor_kernels::ops::Kernels;
+use executor_runtime::batches::Source;
+use executor_runtime::data::{Samples, Sampling, Tokens};
+use executor_runtime::parameters::LocalParameter;
+use executor_runtime::program::{Parts, Program, ProgramError};
+use executor_runtime::rank::{Rank, RunError};
+use executor_runtime::settings::{LearningRate, Settings};
 use ir::layout::LayoutSpec;
 use ir::model::GraphOptions;
 use ir::plan::Optimizer;
-
-use crate::array::Element;
-use crate::batches::Source;
-use crate::communicator::local;
-use crate::data::{Samples, Sampling, Tokens};
-use crate::ops::Kernels;
-use crate::parameters::LocalParameter;
-use crate::program::{Parts, Program, ProgramError};
-use crate::rank::{Rank, RunError};
-use crate::settings::{LearningRate, Settings};
 
 /// A program of one rank, whose steps are `batch` sequences.
 pub(crate) fn program(

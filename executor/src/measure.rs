@@ -3,13 +3,12 @@
 use std::convert::Infallible;
 
 use burn::tensor::backend::Backend;
+use executor_communicators::{CommunicationError, Communicator};
+use executor_kernels::clock::now;
+use executor_kernels::failure::unless_failed;
 use serde::{Deserialize, Serialize};
 use traces::statistics::{LOWER_QUARTILE, MEDIAN, quantile};
 use traces::timeline::Stream;
-
-use crate::clock::now;
-use crate::communicator::{CommunicationError, Communicator};
-use crate::failure::unless_failed;
 
 /// How often something is done.
 #[derive(Clone, Copy, Debug)]

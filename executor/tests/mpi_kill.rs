@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use executor::checkpoint::latest;
+use executor_runtime::checkpoint::latest;
 use tempfile::TempDir;
 
 #[path = "common/mpirun.rs"]

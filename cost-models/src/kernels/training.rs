@@ -14,7 +14,7 @@ const RATES: &str = include_str!("../../data/training.json");
 ///
 /// # Source
 ///
-/// Dao 2023, *FlashAttention-2*, section 3.1.2; `executor/src/ops/kernels/cube/attention/cores/backward.rs`.
+/// Dao 2023, *FlashAttention-2*, section 3.1.2; `executor/kernels/src/ops/kernels/cube/attention/cores/backward.rs`.
 ///
 /// # Assumes
 ///

@@ -1,8 +1,8 @@
 //! What goes wrong with a calibration.
 
-use crate::communicator::CommunicationError;
-use crate::program::ProgramError;
-use crate::rank::RunError;
+use executor_communicators::CommunicationError;
+use executor_runtime::program::ProgramError;
+use executor_runtime::rank::RunError;
 
 /// Why a machine was not calibrated.
 #[derive(Debug, thiserror::Error)]

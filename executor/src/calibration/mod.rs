@@ -13,6 +13,12 @@ mod samples;
 use std::sync::Arc;
 
 use burn::tensor::TensorData;
+use executor_communicators::{Communicator, Reduction};
+use executor_kernels::array::{Array, Element};
+use executor_kernels::clock::now;
+use executor_kernels::ops::Kernels;
+use executor_kernels::streams::on_one_stream;
+use executor_runtime::training::gather;
 use ir::cluster::{KernelTimes, Precision};
 use ir::collective::Collective;
 use ir::units::Bytes;
@@ -21,14 +27,8 @@ use traces::collectives::Operation;
 use traces::statistics::middle_mean;
 use traces::timeline::Stream;
 
-use crate::array::{Array, Element};
-use crate::clock::now;
 use crate::collectives::Call;
-use crate::communicator::{Communicator, Reduction};
 use crate::measure::{Repeats, synchronize, together};
-use crate::ops::Kernels;
-use crate::streams::on_one_stream;
-use crate::training::gather;
 
 pub use error::CalibrationError;
 pub use machine::{Machine, machine};

@@ -1,12 +1,12 @@
 //! The models whose steps are measured.
 
+use crate::alone;
+use executor_kernels::ops::Kernels;
+use executor_runtime::rank::Rank;
+use executor_runtime::settings::compute_element;
 use ir::cluster::Precision;
 
 use super::error::CalibrationError;
-use crate::alone;
-use crate::ops::Kernels;
-use crate::rank::Rank;
-use crate::settings::compute_element;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use executor_kernels::array::ElementExt;
+use executor_runtime::probe::Lap;
+use executor_runtime::program::Program;
 use ir::cluster::{AttentionTime, ProductTime};
 use ir::graph::{
     AttentionMask, EmbeddingTable, Kernel, KernelWork, OpId, Pass, Setting, Sharding, Sizes,
@@ -10,8 +13,6 @@ use ir::graph::{
 use traces::statistics::Sample;
 
 use super::models::TrainedModel;
-use crate::probe::Lap;
-use crate::program::Program;
 
 /// All samples, by what they are fitted together with.
 #[derive(Debug, Default)]
@@ -54,16 +55,15 @@ impl Samples {
     ) {
         let mut work = Vec::new();
         let mut whole = gradients + rest;
-        for (block, number) in
-            (0..program.chain.len()).map(|number| (program.block(number), number))
-        {
+        for (number, class) in program.graph.blocks().enumerate() {
+            let block = program.graph.class(class);
             let setting = Setting {
                 sizes: Sizes {
                     micro_batch_size: model.batch,
                     sequence_length: model.sequence_length,
                 },
                 sharding: Sharding::NONE,
-                compute_bytes: crate::array::ElementExt::num_bytes(program.settings.compute),
+                compute_bytes: program.settings.compute.num_bytes(),
                 takes_data: number == 0,
                 fuses_projections: false,
                 vocabulary_multiple: 1,
@@ -72,7 +72,7 @@ impl Samples {
                 kept_bits: None,
                 keeps_expert_outputs: true,
             };
-            let kernels = block.block.work(&setting).kernels;
+            let kernels = block.work(&setting).kernels;
             let own = laps.iter().filter(|lap| lap.block == number);
             let times = by_kernel(&kernels, own);
             for ((op, pass), time) in times {

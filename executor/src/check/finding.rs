@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
+use executor_kernels::clock::now;
+use executor_kernels::failure::DeviceFailure;
 use serde::{Deserialize, Serialize};
-
-use crate::clock::now;
-use crate::failure::DeviceFailure;
 
 /// How something came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,20 +1,20 @@
 //! Every operator that has kernels of its own, held against itself in fp64 on the CPU.
 
 use burn::tensor::DType;
-use ir::graph::{AttentionMask, ExpertGroups, NormKind, RotaryPairs};
-
-use super::comparison::{Comparison, compare};
-use super::finding::{Deadline, Finding, caught};
-use super::numbers::Plain;
-use super::trials::{
+use executor_kernels::array::Element;
+use executor_kernels::comparison::{Comparison, compare};
+use executor_kernels::ops::Kernels;
+use executor_kernels::ops::activation::Function;
+use executor_kernels::ops::attention::Visibility;
+use executor_kernels::ops::experts::Rule;
+use executor_kernels::random::Plain;
+use executor_kernels::trials::{
     Activations, Attend, AttentionSizes, CrossEntropy, MixtureSizes, Norms, Product, Rotations,
     Squares, ToExperts, Trial, Update,
 };
-use crate::array::Element;
-use crate::ops::Kernels;
-use crate::ops::activation::Function;
-use crate::ops::attention::Visibility;
-use crate::ops::experts::Rule;
+use ir::graph::{AttentionMask, ExpertGroups, NormKind, RotaryPairs};
+
+use super::finding::{Deadline, Finding, caught};
 
 /// An element type, what it is called, and the largest error of results in it: some units in the last place.
 type Tolerated = (Element, &'static str, f64);

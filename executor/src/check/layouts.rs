@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use burn_flex::{Flex, FlexDevice};
+use executor_communicators::{Communicator, local};
+use executor_kernels::array::Element;
+use executor_kernels::comparison::error;
+use executor_kernels::ops::Kernels;
+use executor_runtime::case::{Case, GPT, LLAMA, MIXTRAL, NUM_STEPS, ONE, parts, source};
+use executor_runtime::parameters::LocalParameter;
+use executor_runtime::program::{Program, ProgramError};
+use executor_runtime::rank::{Rank, RunError};
 use ir::graph::{ContextParallelKind, Recompute};
 use ir::layout::ZeroStage;
 use ir::schedule::ScheduleKind;
 
-use super::case::{Case, GPT, LLAMA, MIXTRAL, NUM_STEPS, ONE, parts, source};
-use super::comparison::error;
 use super::finding::{Deadline, Finding, caught, first_line};
-use crate::array::Element;
-use crate::communicator::{Communicator, local};
-use crate::ops::Kernels;
-use crate::parameters::LocalParameter;
-use crate::program::{Program, ProgramError};
-use crate::rank::{Rank, RunError};
 
 /// What losses in fp32 may differ by from those in fp64.
 const TOLERANCE: f64 = 1e-4;

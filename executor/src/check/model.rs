@@ -1,5 +1,13 @@
 //! How fast a model trains on one device, and what share of the device's peak that is.
 
+use crate::alone;
+use executor_kernels::array::{Array, Element};
+use executor_kernels::clock::now;
+use executor_kernels::ops::Kernels;
+use executor_runtime::parameters::LocalParameter;
+use executor_runtime::program::{Program, ProgramError};
+use executor_runtime::rank::RunError;
+use executor_runtime::settings::compute_element;
 use ir::cluster::Precision;
 use ir::units::{Bytes, Seconds};
 use traces::statistics::{MEDIAN, quantile};
@@ -7,14 +15,6 @@ use traces::statistics::{MEDIAN, quantile};
 use super::finding::{Deadline, Finding, caught, first_line};
 use super::products::REPEATS;
 use super::speeds::least;
-use crate::alone;
-use crate::array::{Array, Element};
-use crate::clock::now;
-use crate::ops::Kernels;
-use crate::parameters::LocalParameter;
-use crate::program::{Program, ProgramError};
-use crate::rank::RunError;
-use crate::settings::compute_element;
 
 /// A Llama, and the sequence that it is trained on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::DType;
+use executor_kernels::array::{Array, Element};
+use executor_kernels::ops::Kernels;
+use executor_runtime::settings::compute_element;
 use ir::cluster::{Cluster, Precision};
 
 use super::finding::{Deadline, Finding, caught};
 use super::sheet::share;
 use super::speeds::least;
-use crate::array::{Array, Element};
 use crate::measure::Repeats;
-use crate::ops::Kernels;
-use crate::settings::compute_element;
 
 /// Rows, columns and the length of sums: squares, and a Llama of a billion parameters on 4,096 tokens (its queries, its
 /// feed-forward in and out, a quarter of its head). Lengths are powers of two, whose sums of ones are exact.

@@ -5,14 +5,14 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use burn::tensor::TensorData;
+use executor_kernels::array::{Array, Element};
+use executor_kernels::ops::Kernels;
 use ir::cluster::Cluster;
 use ir::units::{Bytes, Seconds};
 
 use super::finding::{Deadline, Finding};
 use super::sheet::share;
-use crate::array::{Array, Element};
 use crate::measure::{Measured, Repeats, alone, measure};
-use crate::ops::Kernels;
 
 /// Arrays of fp32 that are measured with, smallest and largest, in elements: the largest is more than caches hold.
 const SMALLEST: usize = 1 << 20;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::ValueEnum;
 use command_line::numbers::seconds;
-use executor::array::Element;
+use executor_kernels::array::Element;
 use ir::cluster::Precision;
 
 /// Where tensors are computed.
@@ -149,7 +149,7 @@ pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
 /// Refuses a precision that kernels are not compiled for, or that the device lacks.
 #[cfg(feature = "wgpu")]
 fn check_wgpu(precision: PrecisionArg) -> anyhow::Result<()> {
-    use executor::wgpu::{check_element, device};
+    use executor_kernels::wgpu::{check_element, device};
 
     let name = match precision {
         PrecisionArg::Fp32 => return Ok(()),

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, anyhow, ensure};
 use command_line::destination::write_output;
 use executor::collectives::{FittedLevel, Row, fit_level, groups};
-use executor::communicator::Group;
+use executor_communicators::Group;
 use ir::cluster::{Architecture, Cluster, Gpu, Precision};
 use ir::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
 

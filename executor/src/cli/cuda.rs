@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use burn_cuda::CudaDevice;
-use executor::communicator::Communicator;
-use executor::communicator::nccl::cuda::NcclEngine;
-use executor::communicator::nccl::{self, Checks, Engine};
-use executor::communicator::rendezvous::{Connection, Launch};
-use executor::cuda::{Cuda, devices, settle};
-use executor::failure::DeviceFailure;
+use executor_communicators::Communicator;
+use executor_communicators::nccl::cuda::NcclEngine;
+use executor_communicators::nccl::{self, Checks, Engine};
+use executor_communicators::rendezvous::{Connection, Launch};
+use executor_kernels::cuda::{Cuda, devices, settle};
+use executor_kernels::failure::DeviceFailure;
 
 use super::args::CommunicatorKind;
 use super::measuring::RanksArgs;

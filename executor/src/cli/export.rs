@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 use anyhow::{Context, bail, ensure};
 use command_line::destination::{check_output, write_output};
 use command_line::said::tell;
-use executor::array::Element;
-use executor::base::Base;
-use executor::checkpoint::{
+use executor_kernels::array::Element;
+use executor_runtime::base::Base;
+use executor_runtime::checkpoint::{
     Form, ModelParameter, Naming, ParameterId, PieceKind, Shard, State, Training, Weights,
     WeightsWriter,
 };
-use executor::merge::merged;
-use executor::program::Program;
-use executor::settings::Settings;
+use executor_runtime::merge::merged;
+use executor_runtime::program::Program;
+use executor_runtime::settings::Settings;
 use ir::graph::Learning;
 
 use super::args::ExportArgs;

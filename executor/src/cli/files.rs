@@ -4,8 +4,8 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, ensure};
-use executor::checkpoint::{CheckpointError, State, latest};
-use executor::program::read_plan;
+use executor_runtime::checkpoint::{CheckpointError, State, latest};
+use executor_runtime::program::read_plan;
 use ir::plan::Plan;
 
 /// Files larger than this are no plans.

@@ -9,15 +9,15 @@ use anyhow::{Context, bail, ensure};
 use burn_cuda::CudaDevice;
 use command_line::destination::{check_folder, check_output, write_output};
 use command_line::said::tell;
-use executor::base::Base;
-use executor::batches::Source;
-use executor::checkpoint::{CheckpointError, State, Training, Weights};
-use executor::communicator::Communicator;
-use executor::ops::Kernels;
-use executor::parameters::LocalParameter;
-use executor::program::Program;
-use executor::rank::{Rank, RunError};
-use executor::training::{self, Report};
+use executor_communicators::Communicator;
+use executor_kernels::ops::Kernels;
+use executor_runtime::base::Base;
+use executor_runtime::batches::Source;
+use executor_runtime::checkpoint::{CheckpointError, State, Training, Weights};
+use executor_runtime::parameters::LocalParameter;
+use executor_runtime::program::Program;
+use executor_runtime::rank::{Rank, RunError};
+use executor_runtime::training::{self, Report};
 use ir::graph::Learning;
 use ir::layout::LayoutSpec;
 use ir::plan::Plan;
@@ -64,7 +64,7 @@ impl Work for Run<'_> {
             return Ok(());
         }
         let each = words::expected_tensors(&files::read(&self.args.plan)?.prediction.memory);
-        let (needed, free) = (each * num_ranks as u64, executor::cuda::free_memory(gpu)?);
+        let (needed, free) = (each * num_ranks as u64, executor_kernels::cuda::free_memory(gpu)?);
         ensure!(
             needed <= free,
             "GPU {} has {free} free, but the tensors of its {} need {needed} at least\nhint: plan for more GPUs, or with \

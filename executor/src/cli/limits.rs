@@ -1,11 +1,11 @@
 //! What can be seen before a run to be too little: data, memory.
 
 use anyhow::{bail, ensure};
-use executor::array::ElementExt;
-use executor::batches::Source;
 use executor::calibration::machine;
-use executor::data::{Distribution, Samples, Sampling, SyntheticSamples, Tokens};
-use executor::program::Program;
+use executor_kernels::array::ElementExt;
+use executor_runtime::batches::Source;
+use executor_runtime::data::{Distribution, Samples, Sampling, SyntheticSamples, Tokens};
+use executor_runtime::program::Program;
 use ir::graph::WeightFormat;
 use ir::plan::Plan;
 use ir::schedule::Updates;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use command_line::numbers::quantity;
-use executor::communicator::Reduction;
+use executor_communicators::Reduction;
 use ir::cluster::Precision;
 use ir::units::Bytes;
 use traces::collectives::Operation;

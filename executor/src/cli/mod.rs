@@ -29,7 +29,7 @@ use std::process::ExitCode;
 use clap::CommandFactory as _;
 use command_line::said::{is_broken_pipe, tell};
 use command_line::shell;
-use executor::streams::on_one_stream;
+use executor_kernels::streams::on_one_stream;
 use ir::model::ModelError;
 
 use args::{Cli, Command};

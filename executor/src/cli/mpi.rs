@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use burn_flex::{Flex, FlexDevice};
-use executor::communicator::{Communicator, mpi};
+use executor_communicators::{Communicator, mpi};
 
 use super::measuring::RanksArgs;
 use super::work::{Work, check_started, reported_once};

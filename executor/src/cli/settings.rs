@@ -1,7 +1,7 @@
 //! How a plan is run.
 
-use executor::array::Element;
-use executor::settings::{LearningRate, LossScaling, OptimizerSettings, Settings};
+use executor_kernels::array::Element;
+use executor_runtime::settings::{LearningRate, LossScaling, OptimizerSettings, Settings};
 use ir::plan::Plan;
 use ir::schedule::Updates;
 

@@ -5,8 +5,8 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use command_line::said::{print_bytes, print_json_text, tell};
-use executor::program::Program;
-use executor::training::{Report, Staleness, StepReport};
+use executor_runtime::program::Program;
+use executor_runtime::training::{Report, Staleness, StepReport};
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use ir::cluster::Architecture;
 use ir::plan::Plan;

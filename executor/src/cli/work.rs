@@ -8,8 +8,8 @@ use anyhow::anyhow;
 use anyhow::ensure;
 #[cfg(feature = "cuda")]
 use burn_cuda::CudaDevice;
-use executor::communicator::{Cause, Communicator, RankFailure, local};
-use executor::ops::Kernels;
+use executor_communicators::{Cause, Communicator, RankFailure, local};
+use executor_kernels::ops::Kernels;
 
 use super::args::Backend;
 use super::measuring::RanksArgs;

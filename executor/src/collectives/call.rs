@@ -1,15 +1,14 @@
 //! One call of a collective, from one flat array to another.
 
 use burn::tensor::backend::Backend;
+use executor_communicators::{
+    CollectiveCall, CommunicationError, Communicator, Group, Reduction, Tag,
+};
+use executor_kernels::array::Array;
 use ir::collective::Collective;
 use ir::units::Bytes;
 use traces::collectives::Operation;
 use traces::timeline::Stream;
-
-use crate::array::Array;
-use crate::communicator::{
-    CollectiveCall, CommunicationError, Communicator, Group, Reduction, Tag,
-};
 
 /// The stream of all calls but send-receive.
 const STREAM: Stream = Stream::Tensor;

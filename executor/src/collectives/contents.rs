@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 
 use burn::tensor::TensorData;
 use burn::tensor::backend::Backend;
+use executor_communicators::Reduction;
+use executor_kernels::array::{Array, Element};
 use traces::collectives::{Holdings, Operation, Piece};
-
-use crate::array::{Array, Element};
-use crate::communicator::Reduction;
 
 /// Places after which the numbers of a piece come again.
 const PERIOD: usize = 16;

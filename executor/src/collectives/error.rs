@@ -1,8 +1,7 @@
 //! What goes wrong with a collective.
 
+use executor_communicators::CommunicationError;
 use traces::collectives::Operation;
-
-use crate::communicator::CommunicationError;
 
 /// Why collectives were not measured.
 #[derive(Debug, thiserror::Error)]

@@ -3,14 +3,14 @@
 use std::fmt;
 
 use burn::tensor::backend::Backend;
+use executor_communicators::{Communicator, Reduction};
+use executor_kernels::array::{Array, Element};
 use traces::collectives::{Holdings, Operation, Piece};
 use traces::timeline::Stream;
 
 use super::call::Call;
 use super::contents::{Contents, Numbers};
 use super::error::CollectiveError;
-use crate::array::{Array, Element};
-use crate::communicator::{Communicator, Reduction};
 
 /// Two numbers closer than this, relatively, are taken for the same: results come in fp32, and pieces lie
 /// at least 1e-3 apart.

@@ -3,6 +3,9 @@
 use std::cell::Cell;
 
 use burn::tensor::backend::Backend;
+use executor_communicators::{CommunicationError, Communicator, Group, Reduction, Traffic};
+use executor_kernels::array::{Element, ElementExt};
+use executor_runtime::training::gather;
 use ir::collective::Collective;
 use ir::units::{Bytes, Seconds};
 use serde::de::Error as _;
@@ -13,10 +16,7 @@ use traces::timeline::Stream;
 use super::call::{Call, bus_factor, planned_bytes};
 use super::contents::{Contents, Numbers};
 use super::error::CollectiveError;
-use crate::array::{Element, ElementExt};
-use crate::communicator::{CommunicationError, Communicator, Group, Reduction, Traffic};
 use crate::measure::{Measured, Repeats, Times, measure};
-use crate::training::gather;
 
 /// What is timed, and how often.
 #[derive(Clone, Copy, Debug)]

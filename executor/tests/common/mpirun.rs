@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use executor::checkpoint::{CheckpointError, State, latest};
+use executor_runtime::checkpoint::{CheckpointError, State, latest};
 use serde_json::Value;
 
 /// How often a run is looked at, and for how long it may last before it counts as hanging.

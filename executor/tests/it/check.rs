@@ -4,11 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use burn_flex::{Flex, FlexDevice};
-use executor::array::{Array, Element};
-use executor::check::{
-    Finding, Plain, Trial, Verdict, caught, compare, error, first_line, random, recognised,
-};
-use executor::ops::Kernels;
+use executor::check::{Finding, Verdict, caught, first_line, recognised};
+use executor_kernels::array::{Array, Element};
+use executor_kernels::comparison::{compare, error};
+use executor_kernels::ops::Kernels;
+use executor_kernels::random::{Plain, random};
+use executor_kernels::trials::Trial;
 use ir::cluster::Cluster;
 use ir::units::Bytes;
 

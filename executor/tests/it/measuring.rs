@@ -4,14 +4,14 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use burn_flex::{Flex, FlexDevice};
-use executor::array::Element;
 use executor::collectives::{
     CollectiveError, Plan, Row, Sizes, bus_factor, fit_level, groups, show, time,
 };
-use executor::communicator::{
+use executor_communicators::{
     CommunicationError, Communicator, Group, Message, MessagePassing, Reduction, Tag, Transport,
     local,
 };
+use executor_kernels::array::Element;
 use ir::collective::Collective;
 use ir::units::{Bytes, Seconds};
 use traces::collectives::Operation;

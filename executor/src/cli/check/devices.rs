@@ -36,8 +36,8 @@ fn cpu(tell: &mut dyn FnMut(Finding)) {
 
 #[cfg(feature = "wgpu")]
 fn wgpu(tell: &mut dyn FnMut(Finding)) -> anyhow::Result<()> {
-    use executor::array::Element;
-    use executor::wgpu::{check_element, describe};
+    use executor_kernels::array::Element;
+    use executor_kernels::wgpu::{check_element, describe};
 
     let (device, adapter) = describe()?;
     tell(Finding::pass("adapter", adapter));
@@ -48,8 +48,8 @@ fn wgpu(tell: &mut dyn FnMut(Finding)) -> anyhow::Result<()> {
 
 #[cfg(feature = "cuda")]
 fn cuda(tell: &mut dyn FnMut(Finding)) -> anyhow::Result<()> {
-    use executor::communicator::nccl::cuda::NcclEngine;
-    use executor::cuda::{describe, devices, versions};
+    use executor_communicators::nccl::cuda::NcclEngine;
+    use executor_kernels::cuda::{describe, devices, versions};
     use std::time::Duration;
 
     let found = devices()?;
@@ -112,7 +112,8 @@ fn check_line(said: &str) -> String {
 /// What the first GPU has free; none where that is not known.
 pub(super) fn free_memory() -> Option<Bytes> {
     #[cfg(feature = "cuda")]
-    return executor::cuda::free_memory(executor::cuda::devices().ok()?.first()?).ok();
+    return executor_kernels::cuda::free_memory(executor_kernels::cuda::devices().ok()?.first()?)
+        .ok();
     #[cfg(not(feature = "cuda"))]
     None
 }

@@ -22,7 +22,7 @@ use command_line::destination::{check_output, write_output};
 use command_line::said::{print_bytes, print_json_text, tell};
 use executor::calibration::{self, Effort};
 use executor::check::{Finding, MODELS, first_line, recognised};
-use executor::communicator::{Communicator, local};
+use executor_communicators::{Communicator, local};
 use ir::cluster::{Cluster, KernelTimes, Precision};
 use ir::units::{Bytes, Seconds};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use command_line::said::print_bytes;
 use executor::calibration;
 use executor::check::{self, Deadline, Finding};
-use executor::communicator::Communicator;
-use executor::ops::Kernels;
+use executor_communicators::Communicator;
+use executor_kernels::ops::Kernels;
 use ir::cluster::{Cluster, Precision};
 use ir::units::Bytes;
 

@@ -1,0 +1,116 @@
+//! Communicators: messages and collectives between the ranks of a run.
+//!
+//! [`Communicator`] is what a rank sees: messages to other ranks, and the collectives of a
+//! [`Group`] of them, each a [`CollectiveCall`]. A [`Transport`] carries single messages, and [`MessagePassing`] makes a
+//! communicator of any: the collectives are written once above it. [`local`] connects the threads
+//! of a process; with the feature `mpi`, `mpi` connects processes. [`nccl`] leaves collectives to a
+//! library, between processes that find each other by [`rendezvous`].
+//!
+//! Calls belong to a stream, as on the timeline. On one stream, all members of a group call in the
+//! same order, one call after the other; different streams do not disturb each other, so that a
+//! [`Queue`] for each of them communicates while its rank computes.
+//!
+//! Knows ranks by their numbers and arrays by their shapes; never a plan, a layout or what is trained.
+
+mod array_spec;
+mod collective;
+mod control;
+mod error;
+mod group;
+mod group_communicator;
+mod in_flight;
+pub mod local;
+mod mailbox;
+mod message_passing;
+#[cfg(feature = "mpi")]
+pub mod mpi;
+pub mod nccl;
+mod queue;
+pub mod rendezvous;
+mod tag;
+mod traffic;
+mod transport;
+
+use burn::tensor::backend::Backend;
+use executor_kernels::array::Array;
+use traces::timeline::Stream;
+
+use error::Result;
+
+pub use array_spec::ArraySpec;
+pub use collective::{CollectiveCall, Reduction};
+pub use error::{Cause, CommunicationError, RankFailure};
+pub use group::Group;
+pub use group_communicator::GroupCommunicator;
+pub use in_flight::{DeviceWork, InFlight};
+pub use message_passing::MessagePassing;
+pub use queue::{JobHandle, Queue};
+pub use tag::Tag;
+pub use traffic::Traffic;
+pub use transport::{Message, Transport};
+
+/// The messages and collectives of a rank. Collectives that are composed of others, and blocking ones, are those of a
+/// [`GroupCommunicator`], which `on` gives.
+///
+/// Collectives that [`Self::start`] starts do not wait for the device: see [`InFlight`]. An array that is given to it must not be
+/// in flight itself, but on the same stream.
+///
+/// A rank that calls a collective of a group to which it does not belong, or gives it another
+/// number of parts than the group has ranks, is a bug, and panics.
+///
+/// # Errors
+///
+/// All calls: [`CommunicationError::Stopped`] once a rank has stopped the run,
+/// [`CommunicationError::Gone`] if one that is needed has ended. Reductions:
+/// [`CommunicationError::Mismatch`] if ranks give different arrays.
+pub trait Communicator<B: Backend>: Send + Sync {
+    /// The rank's number.
+    fn rank(&self) -> u32;
+
+    /// Number of ranks.
+    fn num_ranks(&self) -> u32;
+
+    /// True if collectives run next to computation by themselves, after all that was asked of computation before them.
+    /// If a thread of its own started them, they would wait for more, by chance, and even for what comes of them.
+    fn is_asynchronous(&self) -> bool {
+        false
+    }
+
+    /// Says that a step begins: all ranks that send and receive within steps say so, once they have received all that
+    /// the step before sent them. Under tags of messages, and of the context stream, every step sends the same number
+    /// of arrays, of the same shapes and in the same order: one that does not is a bug, and panics.
+    fn begin_step(&self) {}
+
+    /// Sends an array to a rank. Does not wait for the receiver.
+    ///
+    /// # Errors
+    ///
+    /// See [`Communicator`].
+    fn send(&self, to: u32, tag: Tag, array: Array<B>) -> Result<()>;
+
+    /// The next array that `from` has sent here with this tag. Waits for it.
+    ///
+    /// # Errors
+    ///
+    /// See [`Communicator`].
+    fn receive(&self, from: u32, tag: Tag) -> Result<Array<B>>;
+
+    /// Starts a collective of a group, of which this rank is one, on a stream: the arrays that it leaves on this rank.
+    ///
+    /// # Errors
+    ///
+    /// See [`Communicator`].
+    fn start(
+        &self,
+        group: &Group,
+        stream: Stream,
+        call: CollectiveCall<B>,
+    ) -> Result<InFlight<Vec<Array<B>>>>;
+
+    /// Bytes that this rank has sent so far.
+    fn traffic(&self) -> Traffic;
+
+    /// Tells all ranks to stop: each waiting or later call fails with
+    /// [`CommunicationError::Stopped`]. The first cause stays.
+    fn stop(&self, cause: &str);
+}

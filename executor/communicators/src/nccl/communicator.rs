@@ -1,0 +1,188 @@
+//! A communicator of NCCL's, called with the arrays of burn's CUDA backend.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::tensor::CubeTensor;
+use burn_cuda::CudaDevice;
+use cudarc::driver::{CudaEvent, CudaStream, DriverError};
+use executor_kernels::array::Array;
+use executor_kernels::clock::{Point, Spans};
+use executor_kernels::cuda::Cuda;
+use executor_kernels::cuda::clock::TIMED;
+use executor_kernels::cuda::compute_stream::ComputeStream;
+
+use super::engine::{LibraryCall, LibraryCommunicator, LibraryFunction};
+use super::guard::Guard;
+use super::library::{RawCall, of_driver};
+use crate::error::Result;
+use crate::{ArraySpec, CommunicationError, DeviceWork, InFlight};
+
+pub(super) struct CudaCommunicator {
+    pub(super) guard: Arc<Guard>,
+    pub(super) stream: Arc<CudaStream>,
+    pub(super) compute: Arc<ComputeStream>,
+    pub(super) device: CudaDevice,
+}
+
+impl LibraryCommunicator<Cuda> for CudaCommunicator {
+    #[expect(unsafe_code, reason = "NCCL takes addresses")]
+    fn start(&mut self, calls: Vec<LibraryCall<Cuda>>) -> Result<InFlight<Vec<Array<Cuda>>>> {
+        let Some(first) = calls.first() else { return Ok(InFlight::done(Vec::new())) };
+        let name = first.function.name();
+        let marks: Option<Vec<Point>> = calls.iter().map(|call| call.after.clone()).collect();
+        self.stream.context().bind_to_thread().map_err(of_driver("cuCtxSetCurrent"))?;
+        let prepared: Vec<Prepared> = calls
+            .into_iter()
+            .map(|call| Prepared::new(call, &self.device))
+            .collect::<Result<_>>()?;
+        let raw: Vec<RawCall> = prepared.iter().flat_map(Prepared::raw).collect();
+        // burn has enqueued all that writes what is read here, and all that used the memory of the results before:
+        // their addresses were asked for after it.
+        match marks {
+            Some(marks) => marks.iter().try_for_each(|mark| self.waits_for(mark)),
+            None => self.compute.is_awaited_by(&self.stream),
+        }
+        .map_err(of_driver("cuStreamWaitEvent"))?;
+        let noted = Spans::current();
+        let timing = noted.is_some().then_some(TIMED);
+        let event = || self.stream.record_event(timing).map(Arc::new);
+        // After the waits: the call begins when all that it reads is there.
+        let begin =
+            noted.as_ref().map(|_| event()).transpose().map_err(of_driver("cuEventRecord"))?;
+        let stream = self.stream.cu_stream().cast::<c_void>();
+        let over = self.guard.call(
+            name,
+            // SAFETY: the addresses are of memory that `prepared` holds, as large as its call needs. It goes on to
+            // hold it in `InUse`, which gives it back only once burn's stream has been told to wait for the end of
+            // the call, or that has come. burn changes no array of which there is another handle, as there is here,
+            // and nobody reads the results before.
+            |communicator| unsafe { communicator.start(&raw, stream) },
+            || event().map_err(of_driver("cuEventRecord")),
+        )?;
+        if let (Some(spans), Some(begin)) = (noted, begin) {
+            spans.add(Point(begin), Point(Arc::<CudaEvent>::clone(&over)));
+        }
+        let results = prepared.iter().filter_map(Prepared::result).collect();
+        let compute = Arc::clone(&self.compute);
+        let in_use = InUse { over: Some(over), compute, _memory: prepared };
+        Ok(InFlight::with(results, Box::new(in_use)))
+    }
+}
+
+impl CudaCommunicator {
+    /// Has the stream wait for what was noted of computation.
+    fn waits_for(&self, Point(noted): &Point) -> Result<(), DriverError> {
+        let event = noted.downcast_ref::<CudaEvent>().expect("this engine notes events");
+        self.stream.wait(event)
+    }
+}
+
+/// An array whose elements lie one after the other, and an event after all that burn has enqueued so far, by which it
+/// is written.
+pub(super) fn marked(array: Array<Cuda>, compute: &ComputeStream) -> Result<(Array<Cuda>, Point)> {
+    let held = Held::new(array)?;
+    let reached = compute.reached().map_err(of_driver("cuEventRecord"))?;
+    Ok((held.array, Point(Arc::new(reached))))
+}
+
+/// Memory that a call on NCCL's stream uses.
+struct InUse {
+    /// None once computation waits for it.
+    over: Option<Arc<CudaEvent>>,
+    compute: Arc<ComputeStream>,
+    _memory: Vec<Prepared>,
+}
+
+impl DeviceWork for InUse {
+    fn join(mut self: Box<Self>) -> Result<()> {
+        match self.over.take() {
+            Some(over) => self.compute.waits_for(&over).map_err(of_driver("cuStreamWaitEvent")),
+            None => Ok(()),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.as_ref().is_none_or(|over| over.is_complete())
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        // burn writes to memory that is free without asking NCCL. That the driver fails here is told by the next
+        // call to it.
+        if let Some(over) = self.over.take()
+            && !over.is_complete()
+        {
+            let _ = self.compute.waits_for(&over);
+        }
+    }
+}
+
+/// A call, and what holds its memory.
+struct Prepared {
+    function: LibraryFunction,
+    source: Option<Held>,
+    destination: Option<(Held, ArraySpec)>,
+    /// Parts of both, one after the other, of which each is a call.
+    pieces: usize,
+}
+
+/// A tensor whose elements lie one after the other from an address on, which it holds.
+struct Held {
+    array: Array<Cuda>,
+    address: u64,
+}
+
+impl Prepared {
+    fn new(call: LibraryCall<Cuda>, device: &CudaDevice) -> Result<Self> {
+        let LibraryCall { function, array, result, pieces, after: _ } = call;
+        let source = array.map(Held::new).transpose()?;
+        let destination = match result {
+            None => None,
+            Some(spec) => {
+                // In one dimension: rows of several may be laid out with gaps.
+                let empty = Array::empty_of(&[spec.num_elements()], spec.element, device);
+                Some((Held::new(empty)?, spec))
+            }
+        };
+        Ok(Self { function, source, destination, pieces })
+    }
+
+    fn raw(&self) -> impl Iterator<Item = RawCall> {
+        let (function, pieces) = (self.function, self.pieces);
+        let held = [self.source.as_ref(), self.destination.as_ref().map(|(held, _)| held)];
+        let arrays = held.iter().flatten().map(|held| &held.array);
+        let part = arrays.min_by_key(|array| array.num_elements());
+        let part = part.expect("each call reads or writes something");
+        let (num_elements, element) = (part.num_elements() / pieces, part.dtype());
+        (0..pieces).map(move |piece| {
+            let address =
+                |held: &Held| held.address + held.array.num_bytes() / pieces as u64 * piece as u64;
+            let [source, destination] = held.map(|held| held.map_or(0, address));
+            RawCall { function, source, destination, num_elements, element }
+        })
+    }
+
+    fn result(&self) -> Option<Array<Cuda>> {
+        self.destination.as_ref().map(|(held, spec)| held.array.clone().reshape(&spec.shape))
+    }
+}
+
+impl Held {
+    fn new(array: Array<Cuda>) -> Result<Self> {
+        let array = array.moved(into_contiguous, into_contiguous);
+        // Both are tensors of CubeCL.
+        let client = |tensor: &CubeTensor<_>| tensor.client.get_resource(tensor.handle.clone());
+        let address = array
+            .read(client, client)
+            .map_err(|error| CommunicationError::Library {
+                call: "get_resource",
+                message: error.to_string(),
+            })?
+            .resource()
+            .ptr;
+        Ok(Self { array, address })
+    }
+}

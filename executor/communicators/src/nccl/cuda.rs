@@ -1,0 +1,142 @@
+//! The engine that calls NCCL with the arrays of burn's CUDA backend.
+//!
+//! NCCL has streams of its own: one for each stream of the timeline, and one for each direction between two ranks.
+//! Memory that it reads and writes is ordered with what burn computes by events, on the device: a call waits for what was
+//! computed before it, and computation for a call whose result it reads. No thread of the host waits for the device
+//! here. Memory that a call uses is held until computation has been told to wait for its end, or it has ended.
+//!
+//! A `Guard` looks after calls that do not end.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use burn_cuda::CudaDevice;
+use cudarc::driver::{CudaContext, CudaStream};
+use executor_kernels::array::Array;
+use executor_kernels::clock::Point;
+use executor_kernels::cuda::Cuda;
+use executor_kernels::cuda::compute_stream::ComputeStream;
+use executor_kernels::lock::lock;
+use traces::timeline::Stream;
+
+use super::communicator::{CudaCommunicator, marked};
+use super::engine::{Engine, LibraryCommunicator, Membership, RunState};
+use super::guard::Guard;
+pub use super::library::EngineError;
+use super::library::{Library, of_driver};
+use crate::error::Result;
+
+/// NCCL on one GPU.
+pub struct NcclEngine {
+    library: Arc<Library>,
+    context: Arc<CudaContext>,
+    compute: Arc<ComputeStream>,
+    device: CudaDevice,
+    /// NCCL's streams for those of the timeline.
+    streams: Mutex<BTreeMap<Stream, Arc<CudaStream>>>,
+    /// All that were joined, which outlive those who call them: what they hold is given back at the end.
+    guards: Mutex<Vec<Arc<Guard>>>,
+    limit: Duration,
+}
+
+impl NcclEngine {
+    /// NCCL on a GPU, one of [`devices`](executor_kernels::cuda::devices), each of whose calls may take as long as `limit`.
+    ///
+    /// # Errors
+    ///
+    /// NCCL is not there, or the GPU cannot be used.
+    pub fn open(device: CudaDevice, limit: Duration) -> Result<Self, EngineError> {
+        let library = Library::load()?;
+        let unusable = |message: String| EngineError::Device { index: device.index, message };
+        let context =
+            CudaContext::new(device.index).map_err(|error| unusable(error.to_string()))?;
+        let compute = ComputeStream::of(&device, Arc::clone(&context))
+            .map_err(|error| unusable(error.to_string()))?;
+        Ok(Self {
+            library,
+            context,
+            compute: Arc::new(compute),
+            device,
+            streams: Mutex::default(),
+            guards: Mutex::default(),
+            limit,
+        })
+    }
+
+    /// Identifier of the GPU among all of the cluster.
+    ///
+    /// # Errors
+    ///
+    /// The driver does not know.
+    pub fn device_id(&self) -> Result<Vec<u8>> {
+        let id = self.context.uuid().map_err(of_driver("cuDeviceGetUuid"))?;
+        Ok(id.bytes.iter().map(|byte| byte.cast_unsigned()).collect())
+    }
+
+    /// NCCL's version, as in 22705 for 2.27.5.
+    ///
+    /// # Errors
+    ///
+    /// NCCL does not say.
+    pub fn version(&self) -> Result<u32> {
+        self.library.version()
+    }
+
+    /// NCCL's stream for one of the timeline, or a new one.
+    fn stream(&self, stream: Option<Stream>) -> Result<Arc<CudaStream>> {
+        let new = || self.context.new_stream().map_err(of_driver("cuStreamCreate"));
+        let Some(stream) = stream else { return new() };
+        let mut streams = lock(&self.streams);
+        if let Some(known) = streams.get(&stream) {
+            return Ok(Arc::clone(known));
+        }
+        let made = new()?;
+        streams.insert(stream, Arc::clone(&made));
+        Ok(made)
+    }
+}
+
+impl Engine<Cuda> for NcclEngine {
+    fn new_id(&self) -> Result<Vec<u8>> {
+        self.library.new_id()
+    }
+
+    fn join(
+        &self,
+        id: &[u8],
+        membership: Membership,
+        run: Arc<dyn RunState>,
+    ) -> Result<Box<dyn LibraryCommunicator<Cuda>>> {
+        self.context.bind_to_thread().map_err(of_driver("cuCtxSetCurrent"))?;
+        let stream = self.stream(membership.stream)?;
+        let raw = self.library.join(id, membership.position, membership.ranks.len())?;
+        let guard = Arc::new(Guard::new(raw, &membership, &run, self.limit));
+        Guard::start(&guard)?;
+        lock(&self.guards).push(Arc::clone(&guard));
+        guard.wait_for_members()?;
+        Ok(Box::new(CudaCommunicator {
+            guard,
+            stream,
+            compute: Arc::clone(&self.compute),
+            device: self.device.clone(),
+        }))
+    }
+
+    fn is_asynchronous(&self) -> bool {
+        true
+    }
+
+    fn marked(&self, array: Array<Cuda>) -> Result<(Array<Cuda>, Option<Point>)> {
+        let (array, mark) = marked(array, &self.compute)?;
+        Ok((array, Some(mark)))
+    }
+
+    fn finish(&self) -> Result<()> {
+        lock(&self.guards).iter().try_for_each(|guard| guard.wait_for_calls())
+    }
+
+    fn close(&self) {
+        lock(&self.guards).iter().for_each(|guard| guard.abort());
+    }
+}

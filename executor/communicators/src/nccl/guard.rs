@@ -1,0 +1,155 @@
+//! A guard of a communicator's calls: it ends those that fail, take too long, or are of a run that was stopped.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, Weak};
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+
+use cudarc::driver::CudaEvent;
+use executor_kernels::clock::now;
+use executor_kernels::lock::lock;
+
+use super::engine::{Membership, RunState};
+use super::library::{RawCommunicator, of_driver};
+use crate::CommunicationError;
+use crate::error::Result;
+
+/// Period with which the thread of a guard looks at calls.
+const ROUND: Duration = Duration::from_millis(200);
+
+/// Period with which a thread looks that waits for NCCL to go on by itself: connecting members takes milliseconds.
+const NAP: Duration = Duration::from_micros(50);
+
+/// A communicator, with the calls that it was given and that have not ended.
+pub(super) struct Guard {
+    raw: RawCommunicator,
+    /// Its name in errors, as in `ranks [0, 1] on the tensor stream`.
+    name: String,
+    /// Not held: a rank has ended for the others when nothing of its program holds this any more.
+    run: Weak<dyn RunState>,
+    limit: Duration,
+    calls: Mutex<VecDeque<RunningCall>>,
+}
+
+/// A call that was started.
+struct RunningCall {
+    /// The function.
+    call: &'static str,
+    since: Instant,
+    over: Arc<CudaEvent>,
+}
+
+impl Guard {
+    pub(super) fn new(
+        raw: RawCommunicator,
+        membership: &Membership,
+        run: &Arc<dyn RunState>,
+        limit: Duration,
+    ) -> Self {
+        let Membership { ranks, stream, .. } = membership;
+        let name = match stream {
+            Some(stream) => format!("ranks {ranks:?} on the {stream} stream"),
+            None => format!("what rank {} sends to {}", ranks[0], ranks[1]),
+        };
+        Self { raw, name, run: Arc::downgrade(run), limit, calls: Mutex::default() }
+    }
+
+    /// Starts the thread that looks after calls: whoever needs their results waits for the device, and cannot be told
+    /// that they will not come unless they are ended.
+    pub(super) fn start(guard: &Arc<Self>) -> Result<()> {
+        let watched = Arc::downgrade(guard);
+        let look = move || {
+            while let Some(guard) = watched.upgrade() {
+                if let Err(error) = guard.look() {
+                    if let Some(run) = guard.run.upgrade() {
+                        run.stop(&error.to_string());
+                    }
+                    guard.raw.abort();
+                    return;
+                }
+                drop(guard);
+                std::thread::sleep(ROUND);
+            }
+        };
+        let started = Builder::new().name(format!("guard of {}", guard.name)).spawn(look);
+        started.map(drop).map_err(|error| CommunicationError::Library {
+            call: "thread::spawn",
+            message: error.to_string(),
+        })
+    }
+
+    /// Starts a call by `start`, whose end on the device is the event that it gives.
+    pub(super) fn call(
+        &self,
+        call: &'static str,
+        start: impl FnOnce(&RawCommunicator) -> Result<()>,
+        end: impl FnOnce() -> Result<Arc<CudaEvent>>,
+    ) -> Result<Arc<CudaEvent>> {
+        self.check_run()?;
+        let started = start(&self.raw).and_then(|()| self.wait_for_progress(call));
+        let over = started.and_then(|()| end()).inspect_err(|_| self.raw.abort())?;
+        let since = now();
+        lock(&self.calls).push_back(RunningCall { call, since, over: Arc::clone(&over) });
+        Ok(over)
+    }
+
+    /// Waits until all members have come.
+    pub(super) fn wait_for_members(&self) -> Result<()> {
+        self.wait_for_progress("ncclCommInitRankConfig").inspect_err(|_| self.raw.abort())
+    }
+
+    /// Waits until all calls have ended.
+    pub(super) fn wait_for_calls(&self) -> Result<()> {
+        while !self.look()? {
+            std::thread::sleep(NAP);
+        }
+        Ok(())
+    }
+
+    /// Ends all calls, and gives back what the communicator holds.
+    pub(super) fn abort(&self) {
+        self.raw.abort();
+    }
+
+    /// Waits until NCCL has done what it does by itself.
+    fn wait_for_progress(&self, call: &'static str) -> Result<()> {
+        let since = now();
+        while self.raw.is_in_progress()? {
+            self.check_run()?;
+            self.check_time(call, since)?;
+            std::thread::sleep(NAP);
+        }
+        Ok(())
+    }
+
+    /// True once all calls have ended. Fails if one has failed or takes too long, or the run was stopped.
+    fn look(&self) -> Result<bool> {
+        self.check_run()?;
+        self.raw.is_in_progress()?;
+        let mut calls = lock(&self.calls);
+        while let Some(first) = calls.front() {
+            if !first.over.try_is_complete().map_err(of_driver("cuEventQuery"))? {
+                self.check_time(first.call, first.since)?;
+                return Ok(false);
+            }
+            calls.pop_front();
+        }
+        Ok(true)
+    }
+
+    /// Fails if a rank has stopped the run.
+    fn check_run(&self) -> Result<()> {
+        self.run.upgrade().map_or(Ok(()), |run| run.check())
+    }
+
+    fn check_time(&self, call: &'static str, since: Instant) -> Result<()> {
+        if since.elapsed() < self.limit {
+            return Ok(());
+        }
+        Err(CommunicationError::Stalled {
+            call,
+            communicator: self.name.clone(),
+            seconds: self.limit.as_secs_f64(),
+        })
+    }
+}

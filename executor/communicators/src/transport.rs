@@ -1,0 +1,46 @@
+//! Transports, which carry single messages.
+
+use burn::tensor::backend::Backend;
+use executor_kernels::array::Array;
+
+use super::error::Result;
+use super::tag::Tag;
+
+/// A message from one rank to another.
+#[derive(Clone, Debug)]
+pub enum Message<B: Backend> {
+    /// An array.
+    Array(Array<B>),
+    /// A signal that the sender has come to a point. Counts no bytes.
+    Signal,
+}
+
+impl<B: Backend> Message<B> {
+    /// Bytes that it counts.
+    pub fn num_bytes(&self) -> u64 {
+        match self {
+            Self::Array(array) => array.num_bytes(),
+            Self::Signal => 0,
+        }
+    }
+}
+
+/// Messages from rank to rank, above which [`MessagePassing`](super::MessagePassing) is written.
+pub trait Transport<B: Backend>: Send + Sync {
+    /// Sends a message. Does not wait for the receiver, which may be this rank itself.
+    ///
+    /// # Errors
+    ///
+    /// The run was stopped, or the receiver has ended.
+    fn deliver(&self, to: u32, tag: Tag, message: Message<B>) -> Result<()>;
+
+    /// The next message from a rank with a tag, its array on the device of this rank. Waits for it.
+    ///
+    /// # Errors
+    ///
+    /// The run was stopped, or the sender has ended.
+    fn wait(&self, from: u32, tag: Tag) -> Result<Message<B>>;
+
+    /// Tells all ranks to stop. The first cause stays.
+    fn stop(&self, cause: &str);
+}

@@ -1,0 +1,66 @@
+//! What a device computes, held against the same computation in fp64 on the CPU, from the same numbers.
+
+use burn::tensor::FloatDType;
+
+use crate::array::{Array, Element};
+use crate::ops::Kernels;
+use crate::random::Plain;
+use crate::trials::Trial;
+
+/// How near a device comes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Comparison {
+    /// The largest error of all elements, as [`error`] has it; infinite where there are not as many as there should be.
+    pub error: f64,
+    /// Where: the number of the output, and of the element in row-major order.
+    pub place: [usize; 2],
+    /// What is there.
+    pub actual: f64,
+    /// What should be.
+    pub expected: f64,
+}
+
+/// Holds what `trial` gives on a device in `element` against what it gives in fp64 on the CPU; both take `inputs`
+/// rounded to `element`.
+pub fn compare<B: Kernels>(
+    trial: &impl Trial,
+    inputs: &[Plain],
+    element: Element,
+    device: &B::Device,
+) -> Comparison {
+    let rounded: Vec<Plain> = inputs.iter().map(|input| input.clone().cast(element)).collect();
+    let given = rounded.iter().map(|input| Array::from_data(input.clone().into_data(), device));
+    let outputs: Vec<Array<B>> = trial.run(given.collect());
+    let given = rounded.into_iter().map(|input| input.cast(FloatDType::F64));
+    let exact: Vec<Plain> = trial.run(given.collect());
+    let mut worst = Comparison { error: 0.0, place: [0, 0], actual: 0.0, expected: 0.0 };
+    for (output, (actual, expected)) in outputs.iter().zip(&exact).enumerate() {
+        if actual.shape() != expected.shape() {
+            let place = [output, 0];
+            return Comparison {
+                error: f64::INFINITY,
+                place,
+                actual: f64::NAN,
+                expected: f64::NAN,
+            };
+        }
+        let pairs = actual.to_f64().into_iter().zip(expected.to_f64());
+        for (index, (actual, expected)) in pairs.enumerate() {
+            let error = error(actual, expected);
+            if error > worst.error {
+                worst = Comparison { error, place: [output, index], actual, expected };
+            }
+        }
+    }
+    worst
+}
+
+/// How far a number is off: relative above 1, absolute below; infinite where one of the two is no number, or where
+/// infinities differ.
+pub fn error(actual: f64, expected: f64) -> f64 {
+    if actual.is_infinite() && actual.total_cmp(&expected).is_eq() {
+        return 0.0;
+    }
+    let error = (actual - expected).abs() / expected.abs().max(1.0);
+    if error.is_nan() { f64::INFINITY } else { error }
+}

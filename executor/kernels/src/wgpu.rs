@@ -1,0 +1,82 @@
+//! GPUs of any make, and software ones, as burn's wgpu backend reaches them.
+//!
+//! burn looks for a device when it is first used, and panics where there is none. So it is asked for before.
+
+use burn::tensor::DType;
+use burn::tensor::backend::Backend;
+use burn_wgpu::graphics::{AutoGraphicsApi, GraphicsApi};
+use burn_wgpu::{CubeBackend, RuntimeOptions, WgpuRuntime, init_setup};
+use cubecl::Runtime;
+
+use crate::array::Element;
+use crate::streams::make_one_stream;
+
+pub use burn_wgpu::WgpuDevice;
+
+/// burn's wgpu backend. Its parameters are the element types where none is named, which is nowhere here.
+pub type Wgpu = CubeBackend<WgpuRuntime, f32, i32, u32>;
+
+/// Why no device can be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// There is no device.
+    #[error(
+        "no device is found that speaks {api}\nhint: install the driver of its maker, or the software one of Mesa \
+         (`apt-get install mesa-vulkan-drivers libvulkan1`); leave `--backend wgpu` out to run on the CPU"
+    )]
+    NoDevice {
+        /// The interface through which devices are looked for.
+        api: String,
+    },
+    /// The device has no such numbers.
+    #[error(
+        "the device of the wgpu backend has no numbers of type {element:?}\nhint: `--precision fp32`"
+    )]
+    NoElement {
+        /// Their type.
+        element: Element,
+    },
+}
+
+/// The device that this process works on, ready for burn: the fastest there is, unless the variable
+/// `CUBECL_WGPU_DEFAULT_DEVICE` names another.
+///
+/// # Errors
+///
+/// [`DeviceError::NoDevice`].
+pub fn device() -> Result<WgpuDevice, DeviceError> {
+    make_one_stream();
+    let api = AutoGraphicsApi::backend();
+    if WgpuRuntime::enumerate_all_devices(&api).is_empty() {
+        return Err(DeviceError::NoDevice { api: format!("{api:?}") });
+    }
+    Ok(WgpuDevice::DefaultDevice)
+}
+
+/// The device, as [`device`] gives it, and what its driver says of it: its name, the interface, the driver.
+///
+/// # Errors
+///
+/// [`DeviceError::NoDevice`].
+pub fn describe() -> Result<(WgpuDevice, String), DeviceError> {
+    let device = device()?;
+    let setup = init_setup::<AutoGraphicsApi>(&device, RuntimeOptions::default());
+    let about = setup.adapter.get_info();
+    let driver = [about.driver, about.driver_info].join(" ");
+    let said = format!("{}, {:?}, by {:?}, {driver}", about.name, about.device_type, about.backend);
+    Ok((device, said.trim_end_matches([' ', ',']).to_owned()))
+}
+
+/// Fails if a device does not calculate with such numbers.
+///
+/// # Errors
+///
+/// [`DeviceError::NoElement`].
+pub fn check_element(device: &WgpuDevice, element: Element) -> Result<(), DeviceError> {
+    if Wgpu::supports_dtype(device, DType::from(element)) {
+        Ok(())
+    } else {
+        Err(DeviceError::NoElement { element })
+    }
+}

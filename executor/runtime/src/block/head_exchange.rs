@@ -1,0 +1,123 @@
+//! Attention over a sequence that ranks share: each gets all positions of a share of the heads.
+//!
+//! # Source
+//!
+//! Jacobs et al. 2023, *DeepSpeed Ulysses* (arXiv 2309.14509).
+
+use std::ops::Range;
+
+use executor_kernels::array::Array;
+use executor_kernels::ops::Kernels;
+use executor_kernels::ops::attention::{self, Visibility};
+use ir::collective::Collective;
+use ir::graph::{AttentionMask, OpId};
+use traces::timeline::Stream;
+
+use super::attention::TABLE;
+use super::value::{Attended, Extra};
+use super::{BlockRun, Env, Kept, Result};
+use crate::mesh::part;
+
+/// The dimensions of queries, keys and values, `[batch, sequence, heads, features]`, that are exchanged.
+const SEQUENCE: usize = 1;
+const HEADS: usize = 2;
+
+impl<B: Kernels> BlockRun<'_, B> {
+    /// What operator `id`, an attention, puts out for the rank's positions.
+    pub(super) fn attend_by_heads(&self, id: OpId, kept: &mut Kept<B>) -> Result<Array<B>> {
+        let attended = self.attend_again(id, kept)?;
+        let output = attended.output.clone();
+        kept.extras.insert(id, Extra::Attended(attended));
+        let [output] = self.env.exchange([output], SEQUENCE, HEADS)?;
+        Ok(output)
+    }
+
+    /// Gradients of queries, keys and values for the rank's positions.
+    pub(super) fn attend_by_heads_grad(
+        &self,
+        id: OpId,
+        kept: &mut Kept<B>,
+        gradient: Array<B>,
+    ) -> Result<[Array<B>; 3]> {
+        let attended = match kept.extras.get(&id) {
+            Some(Extra::Attended(attended)) => attended.clone(),
+            _ => self.attend_again(id, kept)?,
+        };
+        let Attended { query, key, value, output, log_sum_exp } = attended;
+        let [gradient] = self.env.exchange([gradient], HEADS, SEQUENCE)?;
+        let heads = self.exchanged_heads(id);
+        let scoring = self.scoring(id, &query, &heads, kept);
+        self.keep_sinks_grad(id, [&output, &log_sum_exp, &gradient], &heads, kept);
+        let grads = attention::input_grad(
+            query,
+            key,
+            value,
+            output,
+            log_sum_exp,
+            gradient,
+            &scoring,
+            visibility(self.mask(id)),
+        );
+        self.keep_parameter_grad(id, TABLE, grads.table, &heads, kept);
+        self.env.exchange([grads.query, grads.key, grads.value], SEQUENCE, HEADS)
+    }
+
+    /// Attention of all positions of the rank's share of the heads.
+    fn attend_again(&self, id: OpId, kept: &mut Kept<B>) -> Result<Attended<B>> {
+        let [query, key, value] = [0, 1, 2].map(|slot| self.input(id, slot, kept));
+        let given = [query?.array(), key?.array(), value?.array()];
+        let [query, key, value] = self.env.exchange(given, HEADS, SEQUENCE)?;
+        let heads = self.exchanged_heads(id);
+        let (scoring, visibility) =
+            (self.scoring(id, &query, &heads, kept), visibility(self.mask(id)));
+        let given = (query.clone(), key.clone(), value.clone());
+        let attended = attention::forward(given.0, given.1, given.2, &scoring, visibility);
+        let (output, log_sum_exp) = self.with_sinks(id, attended, &heads);
+        Ok(Attended { query, key, value, output, log_sum_exp })
+    }
+
+    /// The heads whose positions this rank has all of, once they are exchanged.
+    fn exchanged_heads(&self, id: OpId) -> Range<usize> {
+        let (own, context) = (self.heads(id), &self.env.context);
+        let share = part(own.len(), context.len(), self.env.place.context as usize);
+        own.start + share.start..own.start + share.end
+    }
+}
+
+/// All queries and keys are here.
+const fn visibility(mask: AttentionMask) -> Visibility {
+    Visibility { mask, query_start: 0, key_start: 0 }
+}
+
+impl<B: Kernels> Env<B> {
+    /// Whether context-parallel ranks exchange heads for positions.
+    pub(super) fn exchanges_heads(&self) -> bool {
+        self.layout.sharding().head_exchange() > 1
+    }
+
+    /// Arrays that come cut along `cut`, and whole along `joined`, between context-parallel ranks.
+    fn exchange<const N: usize>(
+        &self,
+        arrays: [Array<B>; N],
+        cut: usize,
+        joined: usize,
+    ) -> Result<[Array<B>; N]> {
+        let bytes = arrays.iter().map(Array::num_bytes).sum();
+        let count = self.context.len();
+        let exchanged = self.recorded(Stream::Context, Collective::AllToAll, bytes, || {
+            let exchange = |array: Array<B>| {
+                let parts = array.split(cut, &vec![array.size(cut) / count; count]);
+                // Heads and positions divide over the ranks: all parts are alike.
+                let shapes = vec![parts[0].shape(); count];
+                let (group, stream) = (&self.context, Stream::Context);
+                let came = self.communicator.on(group, stream).all_to_all(parts, Some(&shapes))?;
+                Ok(Array::concat(came, joined))
+            };
+            arrays.into_iter().map(exchange).collect::<Result<Vec<_>>>()
+        })?;
+        let Ok(exchanged) = <[Array<B>; N]>::try_from(exchanged) else {
+            unreachable!("as many arrays come as go")
+        };
+        Ok(exchanged)
+    }
+}

@@ -1,0 +1,136 @@
+//! Losses. Classes may be sharded over tensor-parallel ranks: maxima, sums and the target's logit are
+//! then combined over them.
+
+use executor_kernels::array::{Array, ElementExt};
+use executor_kernels::ops::Kernels;
+use executor_kernels::ops::loss::{self, Measures, Softmax};
+use ir::graph::{OpId, OpKind};
+
+use super::value::{Extra, MicroBatch, Value};
+use super::{BlockRun, Kept, Result};
+use crate::data::masking::IGNORED;
+use crate::mesh::part;
+
+impl<B: Kernels> BlockRun<'_, B> {
+    /// The sum over the rank's targets of the negative log-likelihood, times the loss's weight, in one element.
+    ///
+    /// # Source
+    ///
+    /// Shoeybi et al. 2019 (arXiv 1909.08053), section 3: three numbers a row are exchanged instead of
+    /// the logits.
+    pub(super) fn cross_entropy(
+        &self,
+        id: OpId,
+        logits: Array<B>,
+        micro_batch: &MicroBatch<B>,
+    ) -> Result<(Array<B>, Extra<B>)> {
+        let logits = logits.rows(1);
+        let is_sharded =
+            self.program.placements.sharded_reductions.contains(&id) && self.env.tensor.len() > 1;
+        let first = if is_sharded { self.first_class(id) } else { 0 };
+        let mut measures = Measures::of(&logits);
+        if is_sharded {
+            let max = self.env.greatest(measures.max.clone())?;
+            measures = measures.with_max(max);
+        }
+        let (targets, weight) = self.targets(id, micro_batch);
+        let target = loss::target_logits(&logits, targets, first, measures.max.clone());
+        let (softmax, mut sum) = Softmax::of(logits, measures);
+        let mut target = target;
+        if is_sharded {
+            sum = self.env.all_reduce(sum)?;
+            target = self.env.all_reduce(target)?;
+        }
+        let mut losses = loss::losses(sum.clone(), target);
+        if let Some(counted) = self.counted(targets) {
+            losses = losses.clone() * counted.cast(losses.element());
+        }
+        let total = losses.sum().scale(weight);
+        Ok((total, Extra::Softmax { softmax, sum }))
+    }
+
+    /// The targets of operator `id`, a cross-entropy, and what its loss is multiplied by.
+    fn targets<'a>(&self, id: OpId, micro_batch: &'a MicroBatch<B>) -> (&'a [u32], f64) {
+        let OpKind::CrossEntropy { ahead, weight, .. } = self.program.op(id).kind else {
+            panic!("targets belong to a cross-entropy")
+        };
+        let targets = match (ahead as usize).checked_sub(1) {
+            None => &micro_batch.targets,
+            Some(index) => &micro_batch.further[index].targets,
+        };
+        (targets, weight.0)
+    }
+
+    /// One for each row that has a target and zero for the others, `[rows, 1]`; none where all have one.
+    fn counted(&self, targets: &[u32]) -> Option<Array<B>> {
+        let is_counted = |target: &u32| f64::from(u8::from(*target != IGNORED));
+        let counted: Vec<f64> = targets.iter().map(is_counted).collect();
+        let (shape, env) = ([counted.len(), 1], self.env);
+        let is_some = targets.contains(&IGNORED);
+        is_some.then(|| {
+            Array::from_f64(counted, &shape, ElementExt::widened(env.element), &env.device)
+        })
+    }
+
+    /// The first class of this rank's shard of the logits.
+    fn first_class(&self, id: OpId) -> usize {
+        let OpKind::CrossEntropy { over, .. } = self.program.op(id).kind else {
+            panic!("classes belong to a cross-entropy")
+        };
+        let logits = &self.program.op(self.program.inputs[id.index()][0]).output;
+        let extent = logits.dim(over).map(|dim| dim.extent);
+        let Some(ir::graph::Extent::Fixed(classes)) = extent else {
+            panic!("the number of classes is fixed")
+        };
+        part(classes as usize, self.env.tensor.len(), self.env.place.tensor as usize).start
+    }
+
+    /// The sum over the rank's samples of the mean squared error, and the difference.
+    pub(super) fn squared_error(
+        prediction: Array<B>,
+        micro_batch: &MicroBatch<B>,
+    ) -> (Array<B>, Extra<B>) {
+        let targets = micro_batch.values.clone().expect("a squared error has target values");
+        let width = prediction.num_elements() / prediction.size(0);
+        let difference = prediction - targets;
+        let total = difference.clone().square().sum().scale(1.0 / width as f64);
+        (total, Extra::Difference(difference))
+    }
+
+    /// The gradient of the step's loss with respect to what the loss takes.
+    pub(super) fn loss_grad(&self, id: OpId, kept: &mut Kept<B>) -> Value<B> {
+        let scale = self.env.gradient_scale.get();
+        let source = self.program.inputs[id.index()][0];
+        let Some(extra) = kept.extras.remove(&id) else {
+            panic!("a loss keeps what its gradient needs")
+        };
+        let gradient = match extra {
+            Extra::Softmax { softmax, sum } => {
+                let is_sharded = self.program.placements.sharded_reductions.contains(&id)
+                    && self.env.tensor.len() > 1;
+                let first = if is_sharded { self.first_class(id) } else { 0 };
+                let (targets, weight) = self.targets(id, &kept.micro_batch);
+                let counted = self.counted(targets);
+                let gradient = softmax.input_grad(sum, targets, first, scale * weight);
+                match counted {
+                    Some(counted) => gradient.clone() * counted.cast(gradient.element()),
+                    None => gradient,
+                }
+            }
+            Extra::Difference(difference) => {
+                let width = difference.num_elements() / difference.size(0);
+                difference.scale(2.0 * scale / width as f64)
+            }
+            _ => panic!("a loss keeps exponentials or differences"),
+        };
+        let rank = self.program.op(source).output.dims.len();
+        let gradient = gradient.cast(self.env.element);
+        // Back from rows to the shape of the logits.
+        let [rows, width] = [gradient.size(0), gradient.size(1)];
+        let shape = match rank {
+            3 => vec![self.env.micro_batch_size, rows / self.env.micro_batch_size, width],
+            _ => vec![rows, width],
+        };
+        Value::Array(gradient.reshape(&shape))
+    }
+}

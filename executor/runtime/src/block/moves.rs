@@ -1,0 +1,253 @@
+//! Moving tensors and gradients between the places where they lie and are wanted along the
+//! tensor-parallel axis.
+
+use std::ops::Range;
+
+use executor_communicators::{CollectiveCall, Group, InFlight, Reduction};
+use executor_kernels::array::Array;
+use executor_kernels::ops::Kernels;
+use ir::collective::Collective;
+use ir::graph::{DimName, Placement, Tensor};
+use traces::timeline::{Activity, Stream};
+
+use super::routed::Routed;
+use super::value::Value;
+use super::{BlockRun, Env, Result};
+use crate::mesh::part;
+
+impl<B: Kernels> BlockRun<'_, B> {
+    /// `value`, of the graph's tensor `tensor`, from where it lies to where it is wanted.
+    pub(super) fn moved(
+        &self,
+        value: Value<B>,
+        from: Placement,
+        to: Placement,
+        tensor: &Tensor,
+    ) -> Result<Value<B>> {
+        let env = self.env;
+        if from == to || env.tensor.len() == 1 {
+            return Ok(value);
+        }
+        match (value, from.moved_to(to)) {
+            (Value::Tokens, _) => Ok(Value::Tokens),
+            (Value::Array(array), Some(Collective::AllReduce)) => {
+                Ok(Value::Array(env.all_reduce(array)?))
+            }
+            (Value::Array(array), Some(Collective::ReduceScatter)) => {
+                Ok(Value::Array(env.reduce_scatter(array, dim(tensor, to))?))
+            }
+            (Value::Array(array), Some(Collective::AllGather)) => {
+                Ok(Value::Array(env.all_gather(array, from, tensor)?))
+            }
+            (Value::Array(array), Some(Collective::AllToAll)) => {
+                Ok(Value::Array(env.all_to_all(&array, dim(tensor, from), dim(tensor, to))?))
+            }
+            (Value::Array(array), _) => Ok(Value::Array(env.own_part(&array, dim(tensor, to)))),
+            (Value::Routed(routed), Some(Collective::AllReduce)) => {
+                let rows = env.all_reduce_among(&env.expert_tensor, routed.rows.clone())?;
+                Ok(Value::Routed(routed.with_rows(rows)))
+            }
+            (Value::Routed(routed), Some(Collective::AllGather)) => {
+                Ok(Value::Routed(env.gather_routed(routed)?))
+            }
+            (Value::Routed(routed), Some(Collective::ReduceScatter)) => {
+                Ok(Value::Routed(env.reduce_scatter_routed(routed)?))
+            }
+            (Value::Routed(_), other) => panic!("routed rows are not moved by {other:?}"),
+        }
+    }
+
+    /// Starts to gather an array of the graph's tensor `tensor` from where it lies to where it is wanted; none, and
+    /// nothing done, where that is no plain gather.
+    pub(super) fn started(
+        &self,
+        array: &Array<B>,
+        from: Placement,
+        to: Placement,
+        tensor: &Tensor,
+    ) -> Result<Option<InFlight<Array<B>>>> {
+        let env = self.env;
+        let is_gather = from != to && from.moved_to(to) == Some(Collective::AllGather);
+        if env.tensor.len() == 1 || !is_gather {
+            return Ok(None);
+        }
+        env.start_all_gather(array.clone(), from, tensor).map(Some)
+    }
+
+    /// A gradient of `tensor` from where it was wanted, `to`, back to where it lies, `from`. If it is
+    /// partial, each rank has a summand.
+    pub(super) fn moved_back(
+        &self,
+        gradient: Value<B>,
+        from: Placement,
+        to: Placement,
+        is_partial: bool,
+        tensor: &Tensor,
+    ) -> Result<Value<B>> {
+        self.start_moving_back(gradient, from, to, is_partial, tensor)?.wait()
+    }
+
+    /// Starts what [`Self::moved_back`] does.
+    pub(super) fn start_moving_back(
+        &self,
+        gradient: Value<B>,
+        from: Placement,
+        to: Placement,
+        is_partial: bool,
+        tensor: &Tensor,
+    ) -> Result<InFlight<Value<B>>> {
+        let env = self.env;
+        if env.tensor.len() == 1 {
+            return Ok(InFlight::done(gradient));
+        }
+        match (gradient, from.gradient_moved_back(to, is_partial)) {
+            (Value::Array(array), Some(Collective::AllReduce)) => {
+                Ok(env.start_all_reduce(array)?.map(Value::Array))
+            }
+            (Value::Array(array), Some(Collective::ReduceScatter)) => {
+                Ok(env.start_reduce_scatter(array, dim(tensor, from))?.map(Value::Array))
+            }
+            (Value::Array(array), Some(Collective::AllGather)) => {
+                Ok(env.start_all_gather(array, to, tensor)?.map(Value::Array))
+            }
+            (Value::Array(array), Some(Collective::AllToAll)) => {
+                let moved = env.all_to_all(&array, dim(tensor, to), dim(tensor, from))?;
+                Ok(InFlight::done(Value::Array(moved)))
+            }
+            // A shard that was gathered for use by all alike: each has the gradient of its own part.
+            (Value::Array(array), _) if matches!(from, Placement::Shard(_)) && from != to => {
+                let own = env.own_part(&array, dim(tensor, from));
+                Ok(InFlight::done(Value::Array(own)))
+            }
+            (Value::Routed(routed), collective) => {
+                self.routed_back(routed, collective).map(InFlight::done)
+            }
+            (value, _) => Ok(InFlight::done(value)),
+        }
+    }
+
+    /// Routed rows' gradient, moved by a collective.
+    fn routed_back(&self, routed: Routed<B>, collective: Option<Collective>) -> Result<Value<B>> {
+        let env = self.env;
+        Ok(Value::Routed(match collective {
+            Some(Collective::AllReduce) => {
+                let rows = env.all_reduce_among(&env.expert_tensor, routed.rows.clone())?;
+                routed.with_rows(rows)
+            }
+            Some(Collective::ReduceScatter) => env.reduce_scatter_routed(routed)?,
+            Some(Collective::AllGather) => env.gather_routed(routed)?,
+            Some(other) => panic!("routed rows are not moved by {other:?}"),
+            None => routed,
+        }))
+    }
+}
+
+/// The dimension of `tensor` along which a shard is cut.
+fn dim(tensor: &Tensor, placement: Placement) -> usize {
+    let Placement::Shard(name) = placement else {
+        panic!("only a shard is cut along a dimension, not {placement:?}")
+    };
+    let position = tensor.dims.iter().position(|dim| dim.name == name);
+    position.unwrap_or_else(|| panic!("{tensor} is not cut along {}", DimName::to_string(&name)))
+}
+
+impl<B: Kernels> Env<B> {
+    /// Records `run` as a collective of the current action.
+    pub(super) fn recorded<T>(
+        &self,
+        stream: Stream,
+        collective: Collective,
+        bytes: u64,
+        run: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let activity = Activity::Collective { collective, action: self.action.get() };
+        self.recorder.record(stream, activity, bytes, run)
+    }
+
+    /// The sum over tensor-parallel ranks.
+    pub(super) fn all_reduce(&self, array: Array<B>) -> Result<Array<B>> {
+        self.all_reduce_among(&self.tensor, array)
+    }
+
+    /// The sum over tensor-parallel ranks, or over those of them that share each expert.
+    pub(crate) fn all_reduce_among(&self, group: &Group, array: Array<B>) -> Result<Array<B>> {
+        self.reduced(group, array, Reduction::Sum)
+    }
+
+    /// The greatest over tensor-parallel ranks.
+    pub(super) fn greatest(&self, array: Array<B>) -> Result<Array<B>> {
+        self.reduced(&self.tensor, array, Reduction::Max)
+    }
+
+    fn reduced(&self, group: &Group, array: Array<B>, reduction: Reduction) -> Result<Array<B>> {
+        self.recorded(Stream::Tensor, Collective::AllReduce, array.num_bytes(), || {
+            self.communicator.on(group, Stream::Tensor).all_reduce(array, reduction)
+        })
+    }
+
+    fn start_all_reduce(&self, array: Array<B>) -> Result<InFlight<Array<B>>> {
+        self.recorded(Stream::Tensor, Collective::AllReduce, array.num_bytes(), || {
+            let call = CollectiveCall::AllReduce { array, reduction: Reduction::Sum };
+            self.communicator.on(&self.tensor, Stream::Tensor).start(call)
+        })
+    }
+
+    fn reduce_scatter(&self, array: Array<B>, dim: usize) -> Result<Array<B>> {
+        self.start_reduce_scatter(array, dim)?.wait()
+    }
+
+    fn start_reduce_scatter(&self, array: Array<B>, dim: usize) -> Result<InFlight<Array<B>>> {
+        self.recorded(Stream::Tensor, Collective::ReduceScatter, array.num_bytes(), || {
+            let sizes = self.parts(array.size(dim)).map(|part| part.len()).collect();
+            let call =
+                CollectiveCall::ReduceScatter { array, dim, sizes, reduction: Reduction::Sum };
+            self.communicator.on(&self.tensor, Stream::Tensor).start(call)
+        })
+    }
+
+    /// The shards of all tensor-parallel ranks.
+    fn all_gather(&self, array: Array<B>, from: Placement, tensor: &Tensor) -> Result<Array<B>> {
+        self.start_all_gather(array, from, tensor)?.wait()
+    }
+
+    fn start_all_gather(
+        &self,
+        array: Array<B>,
+        from: Placement,
+        tensor: &Tensor,
+    ) -> Result<InFlight<Array<B>>> {
+        let bytes = array.num_bytes() * self.tensor.len() as u64;
+        let dim = dim(tensor, from);
+        self.recorded(Stream::Tensor, Collective::AllGather, bytes, || {
+            let (group, stream) = (&self.tensor, Stream::Tensor);
+            // Of all that is sharded, ranks may have different numbers of words alone.
+            if from != Placement::Shard(DimName::Vocabulary) {
+                let call = CollectiveCall::AllGather { array, dim };
+                return self.communicator.on(group, stream).start(call);
+            }
+            let parts = self.communicator.on(group, stream).all_gather(array, None)?;
+            Ok(InFlight::done(Array::concat(parts, dim)))
+        })
+    }
+
+    fn all_to_all(&self, array: &Array<B>, from: usize, to: usize) -> Result<Array<B>> {
+        self.recorded(Stream::Tensor, Collective::AllToAll, array.num_bytes(), || {
+            let parts = self.parts(array.size(to)).map(|part| array.narrow(to, part)).collect();
+            let (group, stream) = (&self.tensor, Stream::Tensor);
+            let parts = self.communicator.on(group, stream).all_to_all(parts, None)?;
+            Ok(Array::concat(parts, from))
+        })
+    }
+
+    /// This rank's part along dimension `dim`.
+    fn own_part(&self, array: &Array<B>, dim: usize) -> Array<B> {
+        let own = part(array.size(dim), self.tensor.len(), self.place.tensor as usize);
+        array.narrow(dim, own)
+    }
+
+    /// The parts of all tensor-parallel ranks along a dimension of a size.
+    fn parts(&self, size: usize) -> impl Iterator<Item = Range<usize>> + use<B> {
+        let count = self.tensor.len();
+        (0..count).map(move |index| part(size, count, index))
+    }
+}

@@ -1,0 +1,110 @@
+//! Parts of tensors, and tensors of parts.
+
+use std::ops::Range;
+
+use executor_kernels::array::Array;
+use executor_kernels::ops::Kernels;
+use ir::graph::{Dim, DimName, OpId, Tensor};
+
+use super::value::Value;
+use super::{BlockRun, Kept, Result};
+
+/// `array`, which has dimensions `own`, repeated along those that it lacks of `dims`, of which `shape` are the sizes.
+pub(super) fn repeated<B: Kernels>(
+    array: Array<B>,
+    own: &[Dim],
+    dims: &[Dim],
+    shape: &[usize],
+) -> Array<B> {
+    let is_there = |dim: &Dim| own.iter().any(|it| it.name == dim.name);
+    let sizes = dims.iter().zip(shape);
+    let with_ones: Vec<usize> =
+        sizes.map(|(dim, size)| if is_there(dim) { *size } else { 1 }).collect();
+    array.reshape(&with_ones).expand(shape)
+}
+
+/// `array`, which has dimensions `dims`, summed over those that `own` lacks.
+pub(super) fn summed<B: Kernels>(mut array: Array<B>, own: &[Dim], dims: &[Dim]) -> Array<B> {
+    let mut shape = Vec::new();
+    for (at, dim) in dims.iter().enumerate() {
+        if own.iter().any(|it| it.name == dim.name) {
+            shape.push(array.size(at));
+        } else {
+            array = array.sum_dim(at);
+        }
+    }
+    array.reshape(&shape)
+}
+
+/// Which dimension of a tensor is called `name`.
+fn position(tensor: &Tensor, name: DimName) -> usize {
+    let position = tensor.dims.iter().position(|dim| dim.name == name);
+    position.expect("an operator was given the dimensions that it needs")
+}
+
+impl<B: Kernels> BlockRun<'_, B> {
+    /// The dimensions of what operator `id` takes at `slot`.
+    pub(super) fn given(&self, id: OpId, slot: usize) -> &[Dim] {
+        &self.program.op(self.program.inputs[id.index()][slot]).output.dims
+    }
+
+    /// The dimension that operator `id` takes a part of, and which part. Layouts do not cut it.
+    pub(super) fn sliced(&self, id: OpId, name: DimName, start: usize) -> (usize, Range<usize>) {
+        let output = &self.program.op(id).output;
+        let dim = position(output, name);
+        let ir::graph::Extent::Fixed(size) = output.dims[dim].extent else {
+            panic!("a part has a fixed size")
+        };
+        (dim, start..start + size as usize)
+    }
+
+    /// Its inputs side by side; those that lack dimensions of the first are repeated along them.
+    pub(super) fn concat(&self, id: OpId, over: DimName, kept: &mut Kept<B>) -> Result<Array<B>> {
+        let parts = self.all_repeated(id, over, kept)?;
+        let dim = position(&self.program.op(id).output, over);
+        Ok(Array::concat(parts, dim))
+    }
+
+    /// The inputs of operator `id`, each as the first is but for the dimension `over`.
+    fn all_repeated(&self, id: OpId, over: DimName, kept: &mut Kept<B>) -> Result<Vec<Array<B>>> {
+        let sources = &self.program.inputs[id.index()];
+        let first = &self.program.op(sources[0]).output;
+        let dim = position(first, over);
+        let mut shape = Vec::new();
+        let mut parts = Vec::with_capacity(sources.len());
+        for (slot, source) in sources.iter().enumerate() {
+            let part = self.input(id, slot, kept)?.array();
+            let own = &self.program.op(*source).output;
+            if slot == 0 {
+                shape = part.shape();
+            }
+            shape[dim] = part.size(position(own, over));
+            parts.push(repeated(part, &own.dims, &first.dims, &shape));
+        }
+        Ok(parts)
+    }
+
+    /// The gradients of its inputs from that of operator `id`, which put them side by side.
+    pub(super) fn concat_grad(
+        &self,
+        id: OpId,
+        over: DimName,
+        gradient: &Array<B>,
+    ) -> Vec<Option<Value<B>>> {
+        let sources = &self.program.inputs[id.index()];
+        let first = &self.program.op(sources[0]).output;
+        let dim = position(first, over);
+        let mut start = 0;
+        let mut gradients = Vec::with_capacity(sources.len());
+        for source in sources {
+            let own = &self.program.op(*source).output;
+            let ir::graph::Extent::Fixed(size) = own.dims[position(own, over)].extent else {
+                panic!("a part has a fixed size")
+            };
+            let part = gradient.narrow(dim, start..start + size as usize);
+            start += size as usize;
+            gradients.push(Some(Value::Array(summed(part, &own.dims, &first.dims))));
+        }
+        gradients
+    }
+}

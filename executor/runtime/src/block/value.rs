@@ -1,0 +1,188 @@
+//! What operators hand to one another.
+
+use std::sync::Arc;
+
+use executor_kernels::array::Array;
+use executor_kernels::ops::Kernels;
+use executor_kernels::ops::loss::Softmax;
+use executor_kernels::ops::norm::Statistics;
+use executor_kernels::ops::pool::Places;
+
+use super::routed::{Routed, Sent};
+
+/// What an operator takes or puts out.
+#[derive(Clone, Debug)]
+pub(crate) enum Value<B: Kernels> {
+    /// A tensor of the graph's shape, or the part of it that this rank has.
+    Array(Array<B>),
+    /// The micro-batch's tokens, which lie on the host.
+    Tokens,
+    /// Rows of tokens on their way through the experts.
+    Routed(Routed<B>),
+}
+
+impl<B: Kernels> Value<B> {
+    /// The tensor.
+    ///
+    /// # Panics
+    ///
+    /// If it is none: the graph's shapes say where tensors are.
+    pub(crate) fn array(self) -> Array<B> {
+        match self {
+            Self::Array(array) => array,
+            Self::Tokens => panic!("an operator on tensors was given tokens"),
+            Self::Routed(_) => panic!("an operator on tensors was given routed rows"),
+        }
+    }
+
+    /// The tensor, or the rows where it is routed.
+    pub(crate) fn into_rows(self) -> Array<B> {
+        match self {
+            Self::Routed(routed) => routed.rows,
+            other => other.array(),
+        }
+    }
+
+    pub(crate) fn routed(self) -> Routed<B> {
+        match self {
+            Self::Routed(routed) => routed,
+            _ => panic!("an operator of experts was given a tensor that is not routed"),
+        }
+    }
+
+    /// Bytes on the device.
+    pub(crate) fn num_bytes(&self) -> u64 {
+        match self {
+            Self::Array(array) => array.num_bytes(),
+            Self::Tokens => 0,
+            Self::Routed(routed) => routed.rows.num_bytes(),
+        }
+    }
+
+    /// Each element times a number.
+    pub(crate) fn scale(self, factor: f64) -> Self {
+        self.mapped(|array| array.scale(factor))
+    }
+
+    /// What `map` makes of it, element by element.
+    pub(crate) fn mapped(self, map: impl FnOnce(Array<B>) -> Array<B>) -> Self {
+        match self {
+            Self::Routed(routed) => Self::Routed(routed.with_rows(map(routed.rows.clone()))),
+            other => Self::Array(map(other.array())),
+        }
+    }
+
+    /// What `join` makes of two that lie alike, element by element.
+    pub(crate) fn joined<const N: usize>(
+        self,
+        other: Self,
+        join: impl FnOnce(Array<B>, Array<B>) -> [Array<B>; N],
+    ) -> [Self; N] {
+        match (self, other) {
+            (Self::Routed(a), Self::Routed(b)) => {
+                join(a.rows.clone(), b.rows).map(|rows| Self::Routed(a.with_rows(rows)))
+            }
+            (a, b) => join(a.array(), b.array()).map(Self::Array),
+        }
+    }
+
+    /// The sum of two gradients of one tensor, or of two tensors that lie alike.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Array(a), Self::Array(b)) => Self::Array(a + b),
+            (Self::Routed(a), Self::Routed(b)) => Self::Routed(a.plus(b)),
+            _ => panic!("gradients of one tensor are alike"),
+        }
+    }
+}
+
+/// Attention of all positions of a rank's share of the heads: what its backward needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Attended<B: Kernels> {
+    pub(super) query: Array<B>,
+    pub(super) key: Array<B>,
+    pub(super) value: Array<B>,
+    pub(super) output: Array<B>,
+    pub(super) log_sum_exp: Array<B>,
+}
+
+impl<B: Kernels> Attended<B> {
+    /// Bytes on the device.
+    fn num_bytes(&self) -> u64 {
+        let Self { query, key, value, output, log_sum_exp } = self;
+        [query, key, value, output, log_sum_exp].map(Array::num_bytes).into_iter().sum()
+    }
+}
+
+/// What an operator keeps for backward beside its tensors.
+#[derive(Clone, Debug)]
+pub(crate) enum Extra<B: Kernels> {
+    /// Of the rows of a norm.
+    Statistics(Statistics<B>),
+    /// The logarithm of the sum of exponentials of each query's scores.
+    LogSumExp(Array<B>),
+    /// The softmax of the logits, and the sum of their exponentials over all classes.
+    Softmax { softmax: Softmax<B>, sum: Array<B> },
+    /// Where each maximum was found.
+    Places(Places<B>),
+    /// Attention of all positions of a share of the heads.
+    Attended(Attended<B>),
+    /// The shape of the input.
+    Shape(Vec<usize>),
+    /// What balancing the load adds to the gradient of each expert's probability.
+    Slopes(Array<B>),
+    /// The rows that came back from the experts, for each token and choice, and how they had been sent.
+    Returned(Array<B>, Arc<Sent<B>>),
+    /// Predictions less their targets.
+    Difference(Array<B>),
+}
+
+impl<B: Kernels> Extra<B> {
+    /// Bytes on the device.
+    pub(crate) fn num_bytes(&self) -> u64 {
+        match self {
+            Self::Statistics(statistics) => {
+                let mean = statistics.mean.as_ref().map_or(0, Array::num_bytes);
+                mean + statistics.inverse_deviation.num_bytes()
+            }
+            Self::Softmax { softmax, sum } => softmax.num_bytes() + sum.num_bytes(),
+            Self::Attended(attended) => attended.num_bytes(),
+            Self::LogSumExp(array)
+            | Self::Slopes(array)
+            | Self::Returned(array, _)
+            | Self::Difference(array) => array.num_bytes(),
+            // Indices are as small beside the tensor as the model's planner takes them to be.
+            Self::Places(_) | Self::Shape(_) => 0,
+        }
+    }
+}
+
+/// Tokens so many places further, and what follows each; beyond the end of a sequence the first token of all, and
+/// none.
+#[derive(Clone, Debug)]
+pub(crate) struct Further {
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) targets: Vec<u32>,
+}
+
+/// The data of a micro-batch, or the part that this rank has.
+#[derive(Clone, Debug)]
+pub(crate) struct MicroBatch<B: Kernels> {
+    /// The number of the first sample, counted from the beginning of training.
+    pub(crate) first_sample: u64,
+    /// Token ids, sequence by sequence.
+    pub(crate) tokens: Vec<u32>,
+    /// The same for a decoder, where it is given others than the encoder.
+    pub(crate) decoder_tokens: Option<Vec<u32>>,
+    /// What follows each token, or is to be filled in, or the class of each sample.
+    pub(crate) targets: Vec<u32>,
+    /// The same one token further, two tokens further, and so on, where the model predicts as far.
+    pub(crate) further: Vec<Further>,
+    /// Samples that are no tokens.
+    pub(crate) inputs: Option<Array<B>>,
+    /// Target values of samples.
+    pub(crate) values: Option<Array<B>>,
+}
+
+/// Shared by the blocks that a micro-batch passes through.
+pub(crate) type SharedMicroBatch<B> = Arc<MicroBatch<B>>;

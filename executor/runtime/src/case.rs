@@ -1,0 +1,185 @@
+//! Small models, and layouts in few words.
+
+use executor_kernels::array::Element;
+use ir::graph::{Adapters, ContextParallelKind, Recompute, Switches, WeightFormat};
+use ir::layout::{LayoutSpec, Offload, ZeroStage};
+use ir::model::GraphOptions;
+use ir::plan::Optimizer;
+use ir::replication::{DataParallelMethod, Replication};
+use ir::schedule::ScheduleKind;
+
+use crate::batches::Source;
+use crate::data::{DataError, Distribution, Samples, Sampling, SyntheticSamples, Tokens};
+use crate::program::{Parts, Program, ProgramError};
+use crate::settings::{LearningRate, Settings};
+
+/// Tokens in a sequence.
+pub const SEQUENCE_LENGTH: u64 = 16;
+
+/// Sequences in a step.
+pub const GLOBAL_BATCH_SIZE: u64 = 8;
+
+/// Steps that are compared.
+pub const NUM_STEPS: usize = 8;
+
+/// Llama's kind: root mean square norms, rotated positions, grouped queries, gated feed-forward.
+pub const LLAMA: &str = r#"{"architecture": "llama", "num_hidden_layers": 6, "hidden_size": 32,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48, "vocab_size": 256,
+    "max_position_embeddings": 64}"#;
+
+/// GPT-2's kind: layer norms, learned positions, biases, a head tied to the table of tokens.
+pub const GPT: &str = r#"{"architecture": "gpt", "num_hidden_layers": 6, "hidden_size": 32,
+    "num_attention_heads": 4, "vocab_size": 259, "max_position_embeddings": 64}"#;
+
+/// Mixtral's kind: four experts, two for each token.
+pub const MIXTRAL: &str = r#"{"model_type": "mixtral", "num_hidden_layers": 6, "hidden_size": 32,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 24, "vocab_size": 256,
+    "num_local_experts": 4, "num_experts_per_tok": 2, "max_position_embeddings": 64}"#;
+
+/// Adapters in few words: their rank, the layers that have one, and how frozen weights are stored.
+pub type AdapterCase = (u64, &'static str, WeightFormat);
+
+/// A layout in few words; what is left out is 1 or off.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Tensor-parallel ranks.
+    pub tensor: u32,
+    /// Whether these cut sequences between operators.
+    pub sequence: bool,
+    /// Context-parallel ranks.
+    pub context: u32,
+    /// How these see each other's keys.
+    pub context_kind: ContextParallelKind,
+    /// Ranks that experts are spread over.
+    pub expert: u32,
+    /// Ranks that share each expert; all tensor-parallel ones if 0.
+    pub expert_tensor: u32,
+    /// Ranks of a pipeline.
+    pub pipeline: u32,
+    /// Replicas.
+    pub data: u32,
+    /// Sequences of a micro-batch.
+    pub micro_batch_size: u32,
+    /// What replicas share.
+    pub zero: ZeroStage,
+    /// Ranks that share states; all of them if 0.
+    pub shard: u32,
+    /// What backward computes again.
+    pub recompute: Recompute,
+    /// What lies on the host.
+    pub offload: Offload,
+    /// The order of passes.
+    pub schedule: ScheduleKind,
+    /// Stages of a rank.
+    pub virtual_stages: u32,
+    /// Gradients are reduced once so many bytes of them are there.
+    pub bucket_bytes: u64,
+    /// Adapters, if there are any.
+    pub adapters: Option<AdapterCase>,
+    /// Whether the model's dropout is applied.
+    pub dropout: bool,
+    /// How replicas come to have weights in common.
+    pub replication: Replication,
+}
+
+/// One rank.
+pub const ONE: Case = Case {
+    tensor: 1,
+    sequence: false,
+    context: 1,
+    context_kind: ContextParallelKind::Ring,
+    expert: 1,
+    expert_tensor: 0,
+    pipeline: 1,
+    data: 1,
+    micro_batch_size: 1,
+    zero: ZeroStage::None,
+    shard: 0,
+    recompute: Recompute::None,
+    offload: Offload::NONE,
+    schedule: ScheduleKind::OneFOneB,
+    virtual_stages: 1,
+    bucket_bytes: 4 << 10,
+    adapters: None,
+    dropout: false,
+    replication: Replication { method: DataParallelMethod::AllReduce, compression: None },
+};
+
+impl Case {
+    /// Its ranks.
+    pub const fn num_ranks(&self) -> u32 {
+        self.tensor * self.context * self.pipeline * self.data
+    }
+
+    /// The layout of a step of [`GLOBAL_BATCH_SIZE`] sequences.
+    fn layout(&self) -> LayoutSpec {
+        let replicas = self.context * self.data;
+        LayoutSpec {
+            tensor_parallel: self.tensor,
+            sequence_parallel: self.sequence,
+            context_parallel: self.context,
+            context_parallel_kind: self.context_kind,
+            expert_parallel: self.expert,
+            expert_tensor_parallel: match self.expert_tensor {
+                0 => self.tensor,
+                of_experts => of_experts,
+            },
+            pipeline_parallel: self.pipeline,
+            virtual_stages: self.virtual_stages,
+            data_parallel: self.data,
+            zero_shard: if self.shard == 0 { replicas } else { self.shard },
+            zero_stage: self.zero,
+            micro_batch_size: self.micro_batch_size,
+            num_micro_batches: GLOBAL_BATCH_SIZE as u32 / (self.data * self.micro_batch_size),
+            recompute: self.recompute,
+            offload: self.offload,
+            schedule: self.schedule,
+            switches: Switches::USUAL,
+        }
+    }
+}
+
+/// A model in a layout, with stages as even as can be, the first ones larger.
+///
+/// # Errors
+///
+/// [`ProgramError`] where the model cannot be read, or the schedule not be made.
+pub fn parts(model: &str, case: Case, compute: Element) -> Result<Parts, ProgramError> {
+    let master = if compute == Element::F64 { Element::F64 } else { Element::F32 };
+    let settings = Settings {
+        schedule: LearningRate { peak: 1e-2, warmup_steps: 2, decay_steps: Some(10), least: 1e-3 },
+        gradients: master,
+        bucket_bytes: case.bucket_bytes,
+        replication: case.replication,
+        seed: 7,
+        ..Settings::usual(Optimizer::AdamW, compute)
+    };
+    let options = GraphOptions {
+        dropout: case.dropout,
+        multi_token_prediction: true,
+        ..GraphOptions::default()
+    };
+    let sizes = [GLOBAL_BATCH_SIZE, SEQUENCE_LENGTH];
+    let parts = Parts::even(model.to_owned(), "test", options, case.layout(), sizes, settings)?;
+    let adapters = case.adapters.map(|(rank, target, base_weights)| Adapters {
+        rank,
+        alpha: 2 * rank,
+        targets: vec![target.to_owned()],
+        base_weights,
+    });
+    Ok(Parts { adapters, ..parts })
+}
+
+/// What such a program is trained on: the book that comes with it, or made-up samples.
+///
+/// # Errors
+///
+/// [`DataError`], if the book is shorter than a sequence.
+pub fn source(program: &Program) -> Result<Source, DataError> {
+    if program.vocab_size().is_none() {
+        let distribution = Distribution::StandardNormal;
+        return Ok(Source::Synthetic(SyntheticSamples { distribution, seed: 3 }));
+    }
+    let sampling = Sampling { sequence_length: SEQUENCE_LENGTH, vocab_size: 256, seed: 3 };
+    Ok(Source::Tokens(Samples::new(Tokens::built_in(), sampling)?))
+}

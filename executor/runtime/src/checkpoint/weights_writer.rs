@@ -1,0 +1,190 @@
+//! Files of weights that others can read.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use executor_kernels::array::Element;
+use half::{bf16, f16};
+use safetensors::Dtype;
+use tempfile::NamedTempFile;
+
+use super::error::CheckpointError;
+use super::names::{Orientation, Stored};
+use super::parameter::{ModelParameter, ParameterId};
+use super::scalar::{dtype, num_bytes};
+use super::shard::Shard;
+use super::tensors::{header, sync_directory};
+use super::weights::Places;
+
+/// What transformers wants to know of a file before it reads it.
+const FORMAT_NOTE: (&str, &str) = ("format", "pt");
+
+/// A file of weights that is being written, a parameter at a time. It gets its name when all of them
+/// are there; given up before, it leaves nothing behind.
+#[derive(Debug)]
+pub struct WeightsWriter {
+    path: PathBuf,
+    file: NamedTempFile,
+    dtype: Dtype,
+    pending: BTreeMap<ParameterId, (ModelParameter, Stored)>,
+    /// Where each tensor begins in the file, in bytes.
+    starts: BTreeMap<String, u64>,
+}
+
+impl WeightsWriter {
+    /// A file at `path` for all of `parameters`, each as `stored` says, with elements of type `element`.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckpointError`] if a parameter has no name or the file cannot be created.
+    pub fn create(
+        path: &Path,
+        stored: impl Fn(&ModelParameter) -> Option<Stored>,
+        parameters: &[ModelParameter],
+        element: Element,
+    ) -> Result<Self, CheckpointError> {
+        let dtype = dtype(element);
+        let mut pending = BTreeMap::new();
+        let mut shapes = BTreeMap::new();
+        for parameter in parameters {
+            let stored = stored(parameter)
+                .ok_or_else(|| CheckpointError::Unnamed { parameter: parameter.id.clone() })?;
+            shapes.extend(stored.tensors.iter().map(|name| (name.clone(), stored.shape.clone())));
+            pending.insert(parameter.id.clone(), (parameter.clone(), stored));
+        }
+        let names: Vec<String> = shapes.keys().cloned().collect();
+        let tensors = shapes.into_iter().map(|(name, shape)| (name, dtype, shape)).collect();
+        let (header, starts) = header(tensors, Some(FORMAT_NOTE));
+
+        let mut beside = tempfile::Builder::new();
+        beside.prefix(".weights-");
+        // As any other program would create it; the default is to let nobody else read it.
+        #[cfg(unix)]
+        beside.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        let mut file =
+            beside.tempfile_in(folder(path)).map_err(CheckpointError::io("create", path))?;
+        file.write_all(&header).map_err(CheckpointError::io("write", path))?;
+        let starts = names.into_iter().zip(starts).collect();
+        Ok(Self { path: path.to_owned(), file, dtype, pending, starts })
+    }
+
+    /// Writes a whole parameter, in row-major order, with the dimensions that it has here. Parameters
+    /// may come in any order.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckpointError::Io`], as when the disk is full.
+    ///
+    /// # Panics
+    ///
+    /// If the model has no such parameter, it was written before, or it has another number of
+    /// elements.
+    pub fn write(
+        &mut self,
+        parameter: &ParameterId,
+        values: &[f64],
+    ) -> Result<(), CheckpointError> {
+        let (parameter, stored) =
+            self.pending.remove(parameter).expect("a parameter is written once");
+        assert_eq!(values.len(), parameter.num_elements(), "all of `{}`", parameter.id);
+        let places = Places::new(&parameter, &stored, &Shard::whole(&parameter.shape).part);
+        let per_tensor = values.len() / stored.tensors.len();
+        for (name, values) in stored.tensors.iter().zip(values.chunks(per_tensor.max(1))) {
+            let start = self.starts[name];
+            self.place(start, &stored, &places, values)
+                .map_err(CheckpointError::io("write", &self.path))?;
+        }
+        Ok(())
+    }
+
+    /// Completes the file and gives it its name, in the place of one that was there.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckpointError`] if a parameter was not written, or the system refuses. What was at `path`
+    /// before is then still there.
+    pub fn finish(self) -> Result<(), CheckpointError> {
+        let Self { path, file, pending, .. } = self;
+        if let Some(parameter) = pending.into_keys().next() {
+            return Err(CheckpointError::NotWritten { path, parameter });
+        }
+        file.as_file().sync_all().map_err(CheckpointError::io("write", &path))?;
+        let renamed = file.persist(&path).map_err(|error| error.error);
+        renamed.map_err(CheckpointError::io("write", &path))?;
+        sync_directory(folder(&path))
+    }
+
+    /// Writes a parameter's elements in a tensor that begins at byte `start`.
+    fn place(
+        &mut self,
+        start: u64,
+        stored: &Stored,
+        places: &Places,
+        values: &[f64],
+    ) -> io::Result<()> {
+        let ends = |places: &[usize]| Some((*places.iter().min()?, *places.iter().max()?));
+        let (Some(rows), Some(columns)) = (ends(&places.rows), ends(&places.columns)) else {
+            return Ok(());
+        };
+        let (first, last) = (rows.0 + columns.0, rows.1 + columns.1);
+        if stored.orientation == Orientation::InputsFirst && stored.fused.is_none() {
+            return self.write_at(start, first, values);
+        }
+        // What others have written between the elements stays.
+        let mut all = if stored.fused.is_some() {
+            self.read_at(start, first, last + 1 - first)?
+        } else {
+            vec![0; (last + 1 - first) * num_bytes(self.dtype)]
+        };
+        let (width, size) = (places.columns.len(), num_bytes(self.dtype));
+        let bytes = self.encoded(values);
+        places.for_each(|r, c, place| {
+            let (from, to) = ((r * width + c) * size, (place - first) * size);
+            all[to..to + size].copy_from_slice(&bytes[from..from + size]);
+        });
+        self.write_bytes(start, first, &all)
+    }
+
+    /// The bytes of elements from the one numbered `first` on; zeros where nothing was written yet.
+    fn read_at(&mut self, start: u64, first: usize, count: usize) -> io::Result<Vec<u8>> {
+        let size = num_bytes(self.dtype);
+        self.file.seek(SeekFrom::Start(start + (first * size) as u64))?;
+        let mut bytes = Vec::with_capacity(count * size);
+        Read::by_ref(&mut self.file).take((count * size) as u64).read_to_end(&mut bytes)?;
+        bytes.resize(count * size, 0);
+        Ok(bytes)
+    }
+
+    /// Writes elements from the one numbered `first` on, in a tensor that begins at byte `start`.
+    fn write_at(&mut self, start: u64, first: usize, values: &[f64]) -> io::Result<()> {
+        let bytes = self.encoded(values);
+        self.write_bytes(start, first, &bytes)
+    }
+
+    fn write_bytes(&mut self, start: u64, first: usize, bytes: &[u8]) -> io::Result<()> {
+        let offset = start + (first * num_bytes(self.dtype)) as u64;
+        self.file.seek(SeekFrom::Start(offset))?;
+        self.file.write_all(bytes)
+    }
+
+    /// Elements as the file has them.
+    fn encoded(&self, values: &[f64]) -> Vec<u8> {
+        match self.dtype {
+            Dtype::F64 => values.iter().copied().flat_map(f64::to_le_bytes).collect(),
+            Dtype::F32 => values.iter().flat_map(|value| (*value as f32).to_le_bytes()).collect(),
+            Dtype::BF16 => {
+                values.iter().flat_map(|value| bf16::from_f64(*value).to_le_bytes()).collect()
+            }
+            Dtype::F16 => {
+                values.iter().flat_map(|value| f16::from_f64(*value).to_le_bytes()).collect()
+            }
+            other => unreachable!("no element of an array is {other}"),
+        }
+    }
+}
+
+/// The directory that a file is in.
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}

@@ -1,0 +1,243 @@
+//! Checkpoints, written by all ranks and completed by one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use executor_kernels::array::Element;
+
+use super::directory::{self, Stage};
+use super::error::CheckpointError;
+use super::hash::HashingFile;
+use super::manifest::{MANIFEST, Manifest, RankFile, Training};
+use super::parameter::{ModelParameter, ParameterId};
+use super::scalar::{Values, dtype};
+use super::shard::{Piece, PieceKind, Shard};
+use super::tensors::{check_size, header, sync_directory};
+
+/// Which checkpoints stay when a new one is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// All of them.
+    All,
+    /// So many, the new one included.
+    Newest(NonZeroUsize),
+}
+
+/// A checkpoint that is being written. It counts only once it is committed, and whatever goes wrong
+/// before, earlier ones stay as they are.
+///
+/// One rank begins it and, after a barrier, all others join it; each writes its rank's file; after
+/// another barrier one rank commits it.
+#[derive(Clone, Debug)]
+pub struct Writer {
+    directory: PathBuf,
+    partial: PathBuf,
+    step: u64,
+}
+
+impl Writer {
+    /// Begins the checkpoint of `step` in `directory`, which is created if it is not there. Removes
+    /// what crashes left in it, so only one run may write to a directory at a time.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckpointError::Io`] if the directory cannot be written to.
+    pub fn begin(directory: &Path, step: u64) -> Result<Self, CheckpointError> {
+        fs::create_dir_all(directory).map_err(CheckpointError::io("create", directory))?;
+        directory::clean(directory)?;
+        let writer = Self::join(directory, step);
+        fs::create_dir(&writer.partial).map_err(CheckpointError::io("create", &writer.partial))?;
+        Ok(writer)
+    }
+
+    /// The checkpoint that another rank began.
+    pub fn join(directory: &Path, step: u64) -> Self {
+        let partial = Stage::Partial.path(directory, step);
+        Self { directory: directory.to_owned(), partial, step }
+    }
+
+    /// Writes what `rank` holds, one piece after the other, as `values` gives them. What is
+    /// replicated needs only one rank that writes it, but may be written by more.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckpointError::Io`], as when the disk is full; the rank's file is then removed again.
+    ///
+    /// # Panics
+    ///
+    /// If `values` are not of type `element`, 4 or 8 bytes, or not as many as the piece has.
+    pub fn write_rank(
+        &self,
+        rank: u32,
+        element: Element,
+        pieces: &[Piece],
+        values: impl FnMut(&Piece) -> Values,
+    ) -> Result<(), CheckpointError> {
+        let paths = self.rank_paths(rank);
+        let written = write_pieces(&paths, element, pieces, values);
+        if written.is_err() {
+            for path in &paths {
+                // The disk may be full for others too; that this fails as well is not worth a word.
+                let _ = fs::remove_file(path);
+            }
+        }
+        written
+    }
+
+    /// Completes the checkpoint, after all `world_size` ranks have written, and removes older ones.
+    /// Returns its directory.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckpointError`] if a rank has not written, elements of a parameter are missing, or the
+    /// system refuses. The checkpoint is then removed, and all others are as they were.
+    pub fn commit(
+        self,
+        training: Training,
+        world_size: u32,
+        parameters: &[ModelParameter],
+        keep: Keep,
+    ) -> Result<PathBuf, CheckpointError> {
+        let committed = self.try_commit(training, world_size, parameters);
+        let Self { directory, step, .. } = &self;
+        match (committed, keep) {
+            (Err(error), _) => {
+                let _ = self.abort();
+                Err(error)
+            }
+            (Ok(path), Keep::All) => Ok(path),
+            (Ok(path), Keep::Newest(num_kept)) => {
+                directory::prune(directory, *step, num_kept.get()).map(|()| path)
+            }
+        }
+    }
+
+    /// Gives the checkpoint up and removes what was written of it.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckpointError::Io`] if it cannot be removed. The next checkpoint removes it then.
+    pub fn abort(self) -> Result<(), CheckpointError> {
+        directory::remove(&self.partial)
+    }
+
+    fn try_commit(
+        &self,
+        training: Training,
+        world_size: u32,
+        parameters: &[ModelParameter],
+    ) -> Result<PathBuf, CheckpointError> {
+        let mut files = Vec::with_capacity(world_size as usize);
+        for rank in 0..world_size {
+            let [data, listing] = self.rank_paths(rank);
+            let text = fs::read(&listing).map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => {
+                    let path = self.partial.clone();
+                    CheckpointError::MissingRank { path, rank, world_size }
+                }
+                _ => CheckpointError::io("read", &listing)(error),
+            })?;
+            let file: RankFile = serde_json::from_slice(&text)
+                .map_err(|error| CheckpointError::malformed(&listing, &error))?;
+            check_size(&data, file.num_bytes)?;
+            files.push(file);
+        }
+        self.check_whole(parameters, &files)?;
+
+        let shapes = parameters.iter().map(|p| (p.id.clone(), p.shape.clone())).collect();
+        let manifest = Manifest::new(training, world_size, shapes, files);
+        let path = self.partial.join(MANIFEST);
+        write_json(&path, &manifest)?.sync_all().map_err(CheckpointError::io("write", &path))?;
+        for rank in 0..world_size {
+            let [_, listing] = self.rank_paths(rank);
+            fs::remove_file(&listing).map_err(CheckpointError::io("remove", &listing))?;
+        }
+        sync_directory(&self.partial)?;
+        directory::complete(&self.directory, self.step)
+    }
+
+    /// That every weight is there, and every moment of those parameters that have any. A checkpoint
+    /// that could not be read must not take the place of one that can.
+    fn check_whole(
+        &self,
+        parameters: &[ModelParameter],
+        files: &[RankFile],
+    ) -> Result<(), CheckpointError> {
+        let mut shards: BTreeMap<(&ParameterId, PieceKind), Vec<&Shard>> = BTreeMap::new();
+        for piece in files.iter().flat_map(|file| &file.pieces) {
+            shards.entry((&piece.parameter, piece.kind)).or_default().push(&piece.shard);
+        }
+        let weights = parameters.iter().map(|parameter| (&parameter.id, PieceKind::Weight));
+        let all: BTreeSet<_> = shards.keys().copied().chain(weights).collect();
+        let shapes: BTreeMap<_, _> = parameters.iter().map(|p| (&p.id, &p.shape)).collect();
+        for (parameter, kind) in all {
+            let Some(shape) = shapes.get(parameter) else {
+                let (path, parameter) = (self.partial.clone(), parameter.clone());
+                return Err(CheckpointError::UnknownParameter { path, parameter });
+            };
+            let there = shards.remove(&(parameter, kind)).unwrap_or_default();
+            assert!(there.iter().all(|shard| shard.fits(shape)), "pieces are within `{parameter}`");
+            let whole = Shard::whole(shape);
+            if let Some(range) = whole.first_gap(there) {
+                let (path, parameter) = (self.partial.clone(), parameter.clone());
+                return Err(CheckpointError::Gap {
+                    path,
+                    parameter,
+                    kind,
+                    range,
+                    len: whole.len(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// A rank's pieces, and the list of them, which goes into the manifest.
+    fn rank_paths(&self, rank: u32) -> [PathBuf; 2] {
+        ["safetensors", "json"].map(|kind| self.partial.join(format!("rank-{rank:05}.{kind}")))
+    }
+}
+
+/// Writes pieces to the file `data`, and then what it holds to `listing`.
+fn write_pieces(
+    [data, listing]: &[PathBuf; 2],
+    element: Element,
+    pieces: &[Piece],
+    mut values: impl FnMut(&Piece) -> Values,
+) -> Result<(), CheckpointError> {
+    let dtype = dtype(element);
+    let named = pieces.iter().enumerate();
+    let tensors =
+        named.map(|(index, piece)| (piece.tensor_name(index), dtype, vec![piece.shard.len()]));
+    let (header, _) = header(tensors.collect(), None);
+
+    let write = |error| CheckpointError::io("write", data)(error);
+    let file = File::create_new(data).map_err(CheckpointError::io("create", data))?;
+    let mut file = HashingFile::new(file);
+    file.write(&header).map_err(write)?;
+    for piece in pieces {
+        let values = values(piece);
+        assert_eq!(values.dtype(), dtype, "values are of the type that was announced");
+        assert_eq!(values.len(), piece.shard.len(), "values of `{}`", piece.parameter);
+        file.write(&values.to_bytes()).map_err(write)?;
+    }
+    let (num_bytes, sha256) = file.finish().map_err(write)?;
+
+    let name = data.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+    let listed = RankFile { name, num_bytes, sha256, pieces: pieces.to_vec() };
+    // The list goes into the manifest, so it need not outlive a crash.
+    write_json(listing, &listed).map(drop)
+}
+
+/// Writes a new file; it is in the system's hands then, but not yet on the disk.
+fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<File, CheckpointError> {
+    let text = serde_json::to_vec_pretty(value).expect("its keys are text and its numbers finite");
+    let created = File::create_new(path).and_then(|mut file| {
+        file.write_all(&text)?;
+        Ok(file)
+    });
+    created.map_err(CheckpointError::io("write", path))
+}

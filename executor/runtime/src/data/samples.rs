@@ -1,0 +1,86 @@
+//! Windows of tokens, in an order that is random and the same for everyone.
+
+use executor_kernels::random::hash;
+
+use super::error::DataError;
+use super::permutation::Permutation;
+use super::tokens::Tokens;
+
+/// How samples are made of tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sampling {
+    /// Tokens of a sample that have a target.
+    pub sequence_length: u64,
+    /// How many ids the model knows; they are below this.
+    pub vocab_size: u64,
+    /// Which of the orders.
+    pub seed: u64,
+}
+
+/// The samples of a training run, by global index, without end.
+///
+/// The tokens are cut into windows of `sequence_length + 1`, which share none; what is left at the end
+/// is not used. Each epoch takes every window once, in an order of its own.
+#[derive(Debug)]
+pub struct Samples {
+    tokens: Tokens,
+    sampling: Sampling,
+    num_windows: u64,
+}
+
+impl Samples {
+    /// The samples of `tokens`.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::TooShort`] if not even one window is there.
+    pub fn new(tokens: Tokens, sampling: Sampling) -> Result<Self, DataError> {
+        let num_windows = tokens.num_tokens() / sampling.sequence_length.saturating_add(1);
+        if num_windows == 0 {
+            return Err(DataError::TooShort {
+                name: tokens.name().to_owned(),
+                num_tokens: tokens.num_tokens(),
+                sequence_length: sampling.sequence_length,
+            });
+        }
+        Ok(Self { tokens, sampling, num_windows })
+    }
+
+    /// How many ids the model knows.
+    pub fn vocab_size(&self) -> u64 {
+        self.sampling.vocab_size
+    }
+
+    /// How many samples an epoch has.
+    pub fn num_windows(&self) -> u64 {
+        self.num_windows
+    }
+
+    /// The `sequence_length + 1` token ids of a sample: all but the last go in, all but the first are
+    /// their targets.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::Vocabulary`] if one is not below `vocab_size`.
+    pub fn window(&self, index: u64) -> Result<Vec<u32>, DataError> {
+        let width = self.sampling.sequence_length + 1;
+        let start = self.window_id(index) * width;
+        let ids: Vec<u32> = self.tokens.ids(start..start + width).collect();
+        let vocab_size = self.sampling.vocab_size;
+        match ids.iter().position(|&id| u64::from(id) >= vocab_size) {
+            None => Ok(ids),
+            Some(place) => Err(DataError::Vocabulary {
+                name: self.tokens.name().to_owned(),
+                position: start + place as u64,
+                id: ids[place],
+                vocab_size,
+            }),
+        }
+    }
+
+    /// Which window, in the order of the tokens, a sample is.
+    fn window_id(&self, index: u64) -> u64 {
+        let (epoch, place) = (index / self.num_windows, index % self.num_windows);
+        Permutation::new(self.num_windows, hash([self.sampling.seed, epoch])).at(place)
+    }
+}

@@ -1,0 +1,241 @@
+//! Frozen parameters: weights that are read, but neither have gradients nor are updated.
+
+use std::sync::Arc;
+
+use executor_kernels::array::{Array, Element};
+use executor_kernels::ops::Kernels;
+use ir::graph::WeightFormat;
+
+use crate::mesh::Replicas;
+use crate::parameters::LocalParameter;
+use crate::quantised::{Codes, Rows, dequantised, quantised};
+
+/// A weight, as an operator finds it.
+#[derive(Clone, Debug)]
+pub(crate) enum Weight<B: Kernels> {
+    /// As kernels read it.
+    Plain(Array<B>),
+    /// In few bits.
+    Quantised(Arc<Quantised<B>>),
+}
+
+/// A weight in few bits.
+#[derive(Debug)]
+pub(crate) struct Quantised<B: Kernels> {
+    codes: Array<B>,
+    scales: Array<B>,
+    rows: Rows,
+    format: WeightFormat,
+    element: Element,
+    /// Sizes of the weight's dimensions in the order in which rows have them.
+    sizes: Vec<usize>,
+    /// Of each of the weight's dimensions, its place in that order.
+    order: Vec<usize>,
+}
+
+impl<B: Kernels> Weight<B> {
+    /// What a kernel reads.
+    pub(crate) fn array(&self) -> Array<B> {
+        match self {
+            Self::Plain(array) => array.clone(),
+            Self::Quantised(it) => {
+                let codes = it.codes.clone();
+                let rows = dequantised(codes, &it.scales, it.rows, it.format, it.element);
+                rows.reshape(&it.sizes).permute(&it.order)
+            }
+        }
+    }
+
+    /// Sizes of its dimensions, outermost first.
+    pub(crate) fn shape(&self) -> Vec<usize> {
+        match self {
+            Self::Plain(array) => array.shape(),
+            Self::Quantised(it) => it.order.iter().map(|place| it.sizes[*place]).collect(),
+        }
+    }
+
+    /// Rows and columns exchanged.
+    pub(crate) fn transpose(self) -> Self {
+        Self::Plain(self.array().transpose())
+    }
+}
+
+/// Flat arrays of a unit's weights, all of them or a shard: those that kernels read as they are, and codes
+/// and scales of the others.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored<B: Kernels> {
+    plain: Array<B>,
+    codes: Array<B>,
+    scales: Array<B>,
+}
+
+impl<B: Kernels> Stored<B> {
+    fn num_bytes(&self) -> u64 {
+        [&self.plain, &self.codes, &self.scales].into_iter().map(Array::num_bytes).sum()
+    }
+
+    /// The arrays, those that have elements.
+    pub(crate) fn filled(&self) -> impl Iterator<Item = &Array<B>> {
+        let all = [&self.plain, &self.codes, &self.scales].into_iter();
+        all.filter(|array| array.num_elements() > 0)
+    }
+
+    /// The same with what `filled` says in the place of each of [`Self::filled`].
+    pub(crate) fn with_filled(&self, filled: Vec<Array<B>>) -> Self {
+        let mut filled = filled.into_iter();
+        let mut next = |array: &Array<B>| {
+            let is_filled = array.num_elements() > 0;
+            if is_filled { filled.next().expect("an array for each") } else { array.clone() }
+        };
+        Self { plain: next(&self.plain), codes: next(&self.codes), scales: next(&self.scales) }
+    }
+
+    fn of_shard(&self, index: usize, shards: usize) -> Self {
+        let part = |array: &Array<B>| {
+            let len = array.num_elements() / shards;
+            array.narrow(0, index * len..(index + 1) * len)
+        };
+        Self { plain: part(&self.plain), codes: part(&self.codes), scales: part(&self.scales) }
+    }
+}
+
+/// Where a parameter is in the flat arrays.
+#[derive(Clone, Copy, Debug)]
+struct Start {
+    plain: usize,
+    codes: usize,
+    scales: usize,
+}
+
+/// The frozen parameters of a block. ZeRO-3 cuts them as it does those that are trained.
+#[derive(Debug)]
+pub(crate) struct FrozenUnit<B: Kernels> {
+    parameters: Vec<LocalParameter>,
+    starts: Vec<Start>,
+    element: Element,
+    pub(crate) replicas: Replicas,
+    /// This rank's shard; all of them where they are not cut.
+    shard: Stored<B>,
+    /// All of them; none where they are cut and not gathered.
+    whole: Option<Stored<B>>,
+    is_cut: bool,
+}
+
+/// What a frozen unit is made of, before it has values.
+#[derive(Debug)]
+pub(crate) struct FrozenPlan {
+    pub(crate) parameters: Vec<LocalParameter>,
+    pub(crate) replicas: Replicas,
+    pub(crate) rank: u32,
+    /// Whether weights are cut over the ranks that shard them, and gathered for use (ZeRO-3).
+    pub(crate) is_cut: bool,
+}
+
+impl FrozenPlan {
+    /// The unit, with the values that `values` gives for each parameter's part.
+    pub(crate) fn build<B: Kernels, E>(
+        self,
+        element: Element,
+        device: &B::Device,
+        mut values: impl FnMut(&LocalParameter) -> Result<Vec<f64>, E>,
+    ) -> Result<FrozenUnit<B>, E> {
+        let (mut plain, mut all) = (Vec::new(), Codes::default());
+        let mut starts = Vec::with_capacity(self.parameters.len());
+        for parameter in &self.parameters {
+            starts.push(Start {
+                plain: plain.len(),
+                codes: all.bytes.len(),
+                scales: all.scales.len(),
+            });
+            let values = values(parameter)?;
+            if parameter.format == WeightFormat::Plain {
+                plain.extend(values);
+            } else {
+                let rows = parameter.in_rows(&values);
+                let Codes { bytes, scales } =
+                    quantised(&rows, parameter.rows().len, parameter.format);
+                all.bytes.extend(bytes);
+                all.scales.extend(scales);
+            }
+        }
+        let shards = if self.is_cut { self.replicas.shard.len() } else { 1 };
+        plain.resize(plain.len().next_multiple_of(shards), 0.0);
+        all.bytes.resize(all.bytes.len().next_multiple_of(shards), 0);
+        all.scales.resize(all.scales.len().next_multiple_of(shards), 0.0);
+        let scales: Vec<f64> = all.scales.into_iter().map(f64::from).collect();
+        let lens = [plain.len(), all.bytes.len(), scales.len()];
+        let whole = Stored {
+            plain: Array::from_f64(plain, &[lens[0]], element, device),
+            codes: Array::from_bytes(all.bytes, &[lens[1]], device),
+            scales: Array::from_f64(scales, &[lens[2]], Element::F32, device),
+        };
+        let index = self.replicas.shard.position(self.rank).expect("a rank has a shard");
+        let is_cut = shards > 1;
+        let shard = if is_cut { whole.of_shard(index, shards) } else { whole.clone() };
+        Ok(FrozenUnit {
+            parameters: self.parameters,
+            starts,
+            element,
+            replicas: self.replicas,
+            shard,
+            whole: (!is_cut).then_some(whole),
+            is_cut,
+        })
+    }
+}
+
+impl<B: Kernels> FrozenUnit<B> {
+    /// Whether all weights are here.
+    pub(crate) fn is_gathered(&self) -> bool {
+        self.whole.is_some()
+    }
+
+    /// This rank's part of the weights.
+    pub(crate) fn shard(&self) -> Stored<B> {
+        self.shard.clone()
+    }
+
+    /// Takes all weights, as they were gathered.
+    pub(crate) fn set_weights(&mut self, weights: Stored<B>) {
+        self.whole = Some(weights);
+    }
+
+    /// Frees what other ranks have too.
+    pub(crate) fn free_weights(&mut self) {
+        if self.is_cut {
+            self.whole = None;
+        }
+    }
+
+    /// A parameter as operators find it.
+    ///
+    /// # Panics
+    ///
+    /// If the weights are not gathered.
+    pub(crate) fn view(&self, index: usize) -> Weight<B> {
+        let (parameter, start) = (&self.parameters[index], self.starts[index]);
+        let whole = self.whole.as_ref().expect("weights are gathered before they are read");
+        if parameter.format == WeightFormat::Plain {
+            let range = start.plain..start.plain + parameter.num_elements();
+            return Weight::Plain(whole.plain.narrow(0, range).reshape(&parameter.shape()));
+        }
+        let rows = parameter.rows();
+        let codes = start.codes..start.codes + rows.num_code_bytes(parameter.format);
+        let scales = start.scales..start.scales + rows.num_scales();
+        Weight::Quantised(Arc::new(Quantised {
+            codes: whole.codes.narrow(0, codes),
+            scales: whole.scales.narrow(0, scales),
+            rows,
+            format: parameter.format,
+            element: self.element,
+            sizes: parameter.sizes_in_rows(),
+            order: parameter.places_in_rows(),
+        }))
+    }
+
+    /// Bytes that the unit holds.
+    pub(crate) fn num_bytes(&self) -> u64 {
+        let gathered = self.whole.as_ref().filter(|_| self.is_cut);
+        self.shard.num_bytes() + gathered.map_or(0, Stored::num_bytes)
+    }
+}

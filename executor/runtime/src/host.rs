@@ -1,0 +1,150 @@
+//! A device's host: arrays in its memory, and copies between the two.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use burn_flex::{Flex, FlexDevice};
+use executor_communicators::{CommunicationError, JobHandle, Queue};
+use executor_kernels::array::Array;
+use executor_kernels::lock::lock;
+use executor_kernels::ops::Kernels;
+use ir::schedule::{Action, ActionKind};
+use traces::timeline::{Activity, Side, Stream};
+
+use crate::recorder::Recorder;
+
+/// An array in the host's memory.
+pub(crate) type HostArray = Array<Flex>;
+
+/// Where an array lies that a device works with.
+#[derive(Clone, Debug)]
+pub(crate) enum Placed<B: Kernels> {
+    /// On it.
+    Device(Array<B>),
+    /// On its host.
+    Host(HostArray),
+}
+
+impl<B: Kernels> Placed<B> {
+    /// Bytes on the device, and on the host.
+    pub(crate) fn num_bytes(&self) -> [u64; 2] {
+        match self {
+            Self::Device(array) => [array.num_bytes(), 0],
+            Self::Host(array) => [0, array.num_bytes()],
+        }
+    }
+}
+
+/// Copies between a device and its host, beside all else: those each way one after the other.
+pub(crate) struct Host<B: Kernels> {
+    recorder: Arc<Recorder>,
+    device: B::Device,
+    outward: Queue,
+    inward: Queue,
+    gradients: Arc<Mutex<BTreeMap<usize, HostArray>>>,
+    /// Gradients on their way.
+    copying: Mutex<Vec<JobHandle<()>>>,
+}
+
+impl<B: Kernels> Host<B> {
+    pub(crate) fn new(rank: u32, recorder: Arc<Recorder>, device: B::Device) -> Self {
+        Self {
+            recorder,
+            device,
+            outward: Queue::new(format!("copies to the host of rank {rank}")),
+            inward: Queue::new(format!("copies from the host of rank {rank}")),
+            gradients: Arc::default(),
+            copying: Mutex::default(),
+        }
+    }
+
+    /// Starts to copy an array to the host.
+    pub(crate) fn to_host(&self, array: Array<B>, action: Action) -> JobHandle<HostArray> {
+        let recorder = Arc::clone(&self.recorder);
+        self.outward.start(move || Ok(copied_to_host(&recorder, array, action)))
+    }
+
+    /// Starts to copy an array to the device.
+    pub(crate) fn to_device(&self, array: HostArray, kind: ActionKind) -> JobHandle<Array<B>> {
+        let (recorder, device) = (Arc::clone(&self.recorder), self.device.clone());
+        let action = of_no_micro_batch(kind);
+        self.inward.start(move || Ok(copied_to_device(&recorder, array, &device, action)))
+    }
+
+    /// Starts to copy arrays back to the device, once they have come to the host.
+    pub(crate) fn bring_back(
+        &self,
+        arrays: Vec<JobHandle<HostArray>>,
+        action: Action,
+    ) -> JobHandle<Vec<Array<B>>> {
+        let (recorder, device) = (Arc::clone(&self.recorder), self.device.clone());
+        self.inward.start(move || {
+            let back = |it: JobHandle<HostArray>| {
+                Ok(copied_to_device(&recorder, it.wait()?, &device, action))
+            };
+            arrays.into_iter().map(back).collect()
+        })
+    }
+
+    /// Copies an array to the device, beside those that were started.
+    pub(crate) fn brought(&self, array: HostArray, kind: ActionKind) -> Array<B> {
+        copied_to_device(&self.recorder, array, &self.device, of_no_micro_batch(kind))
+    }
+
+    /// Copies gradients to the host, beside what was started.
+    pub(crate) fn taken(&self, array: Array<B>) -> HostArray {
+        copied_to_host(&self.recorder, array, of_no_micro_batch(ActionKind::ReduceGrad))
+    }
+
+    /// Starts to copy a unit's gradients to the host, and to add them to those that are there.
+    pub(crate) fn add_gradient(&self, unit: usize, gradient: Array<B>) {
+        let recorder = Arc::clone(&self.recorder);
+        let gradients = Arc::clone(&self.gradients);
+        let copying = self.outward.start(move || {
+            let action = of_no_micro_batch(ActionKind::ReduceGrad);
+            let gradient = copied_to_host(&recorder, gradient, action);
+            let mut gradients = lock(&gradients);
+            let sum = match gradients.remove(&unit) {
+                Some(sum) => sum + gradient,
+                None => gradient,
+            };
+            gradients.insert(unit, sum);
+            Ok(())
+        });
+        lock(&self.copying).push(copying);
+    }
+
+    /// Waits for all gradients that are on their way: their sums by unit, and none are left here.
+    pub(crate) fn take_gradients(&self) -> Result<BTreeMap<usize, HostArray>, CommunicationError> {
+        for copying in std::mem::take(&mut *lock(&self.copying)) {
+            copying.wait()?;
+        }
+        Ok(std::mem::take(&mut *lock(&self.gradients)))
+    }
+
+    /// Bytes of gradients that have come to the host.
+    pub(crate) fn num_bytes(&self) -> u64 {
+        lock(&self.gradients).values().map(Array::num_bytes).sum()
+    }
+}
+
+/// Copies belong to what needs them, which for parameters and gradients is no micro-batch.
+const fn of_no_micro_batch(kind: ActionKind) -> Action {
+    Action { stage: 0, kind, micro_batch: 0 }
+}
+
+fn copied_to_host<B: Kernels>(recorder: &Recorder, array: Array<B>, action: Action) -> HostArray {
+    let (bytes, activity) = (array.num_bytes(), Activity::Copy { to: Side::Host, action });
+    recorder
+        .record(Stream::Host, activity, bytes, || Array::from_data(array.into_data(), &FlexDevice))
+}
+
+fn copied_to_device<B: Kernels>(
+    recorder: &Recorder,
+    array: HostArray,
+    device: &B::Device,
+    action: Action,
+) -> Array<B> {
+    let (bytes, activity) = (array.num_bytes(), Activity::Copy { to: Side::Device, action });
+    recorder.record(Stream::Host, activity, bytes, || Array::from_data(array.into_data(), device))
+}

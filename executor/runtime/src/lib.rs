@@ -1,0 +1,33 @@
+//! Ranks: each interprets its own list of the schedule's actions on tensors of a burn backend.
+//!
+//! Knows plans, operators and a communicator; never which transport carries messages, which device computes, or a
+//! command's arguments.
+
+pub mod base;
+pub mod batches;
+mod block;
+pub mod case;
+pub mod checkpoint;
+mod compression;
+pub mod data;
+mod frozen;
+mod gradient;
+mod host;
+mod mapped;
+pub mod merge;
+pub mod mesh;
+mod offloaded;
+pub mod optimizer;
+pub mod parameters;
+pub mod probe;
+pub mod program;
+pub mod quantised;
+pub mod rank;
+mod recorder;
+mod reducer;
+mod scaler;
+pub(crate) mod server;
+pub mod settings;
+mod states;
+pub mod training;
+mod unit;

@@ -1,0 +1,146 @@
+//! Which ranks work together: the place of a rank on the mesh of a layout, and its groups.
+
+use executor_communicators::Group;
+use ir::layout::{LayoutSpec, MeshAxis, ZeroStage};
+
+/// Where a rank stands along each axis of its layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The rank among all.
+    pub rank: u32,
+    /// Along tensor parallelism.
+    pub tensor: u32,
+    /// Among the ranks that share each expert.
+    pub expert_tensor: u32,
+    /// Along context parallelism.
+    pub context: u32,
+    /// Which replica.
+    pub data: u32,
+    /// Along the pipeline.
+    pub pipeline: u32,
+}
+
+/// The ranks that hold the same parameters but for sharding by ZeRO.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replicas {
+    /// Those that share one copy of the states; one rank where nothing is sharded.
+    pub shard: Group,
+    /// Those that hold the same part of it.
+    pub replicate: Group,
+}
+
+impl Replicas {
+    /// How many copies of a gradient are summed.
+    pub fn len(&self) -> usize {
+        self.shard.len() * self.replicate.len()
+    }
+
+    /// Never: a rank is a replica of itself.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+impl Place {
+    /// The place of `rank` in `layout`, in the order of ranks that [`ir::layout::Mesh`] has.
+    pub fn new(layout: &LayoutSpec, rank: u32) -> Self {
+        let mesh = layout.mesh();
+        let along = |axis, degree| rank / mesh.stride(axis) % degree;
+        let index = along(MeshAxis::ContextData, mesh.replicas());
+        Self {
+            rank,
+            tensor: along(MeshAxis::Tensor, layout.tensor_parallel),
+            expert_tensor: along(MeshAxis::ExpertTensor, layout.expert_tensor_parallel),
+            context: index % layout.context_parallel,
+            data: index / layout.context_parallel,
+            pipeline: along(MeshAxis::Pipeline, layout.pipeline_parallel),
+        }
+    }
+
+    /// The rank with the same place on another pipeline rank.
+    pub fn on_pipeline_rank(&self, layout: &LayoutSpec, pipeline: u32) -> u32 {
+        let stride = layout.mesh().stride(MeshAxis::Pipeline);
+        self.rank - self.pipeline * stride + pipeline * stride
+    }
+
+    /// The ranks that have one replica of the model between them.
+    pub fn replica_group(&self, layout: &LayoutSpec) -> Group {
+        let first = self.rank - self.tensor;
+        let ranks = (0..layout.pipeline_parallel).flat_map(|pipeline| {
+            let first = Self { rank: first, ..*self }.on_pipeline_rank(layout, pipeline);
+            first..first + layout.tensor_parallel
+        });
+        Group::new(ranks.collect::<Vec<_>>())
+    }
+
+    /// The ranks that share this rank's operators by tensor parallelism.
+    pub fn tensor_group(&self, layout: &LayoutSpec) -> Group {
+        let first = self.rank - self.tensor;
+        Group::new((0..layout.tensor_parallel).map(|i| first + i).collect::<Vec<_>>())
+    }
+
+    /// Those of them that have the other parts of this rank's experts.
+    pub fn expert_tensor_group(&self, layout: &LayoutSpec) -> Group {
+        let first = self.rank - self.expert_tensor;
+        Group::new((first..first + layout.expert_tensor_parallel).collect::<Vec<_>>())
+    }
+
+    /// The ranks that share this rank's sequences.
+    pub fn context_group(&self, layout: &LayoutSpec) -> Group {
+        let stride = layout.mesh().stride(MeshAxis::Context);
+        let first = self.rank - self.context * stride;
+        Group::new((0..layout.context_parallel).map(|i| first + i * stride).collect::<Vec<_>>())
+    }
+
+    /// The ranks that share the experts with this one, each with as large a part of its own.
+    pub fn expert_group(&self, layout: &LayoutSpec) -> Group {
+        let stride = layout.mesh().stride(MeshAxis::Expert);
+        let first = self.rank - self.expert(layout) * stride;
+        Group::new((0..layout.expert_parallel).map(|i| first + i * stride).collect::<Vec<_>>())
+    }
+
+    /// Its place among them.
+    pub fn expert(&self, layout: &LayoutSpec) -> u32 {
+        self.rank / layout.mesh().stride(MeshAxis::Expert) % layout.expert_parallel
+    }
+
+    /// The ranks that hold the dense parameters of this rank's stage, which lies on the pipeline
+    /// ranks `holders`.
+    pub fn replicas(&self, layout: &LayoutSpec, holders: &[u32]) -> Replicas {
+        self.replicas_apart(layout, holders, layout.mesh().stride(MeshAxis::ContextData))
+    }
+
+    /// The ranks that hold the same experts.
+    pub fn expert_replicas(&self, layout: &LayoutSpec, holders: &[u32]) -> Replicas {
+        let stride = layout.mesh().expert_ranks();
+        self.replicas_apart(layout, holders, stride)
+    }
+
+    /// Replicas among the ranks of a stage, each `stride` ranks from the next.
+    fn replicas_apart(&self, layout: &LayoutSpec, holders: &[u32], stride: u32) -> Replicas {
+        let num_ranks = layout.ranks_per_stage();
+        let (first, place) = (self.rank % stride, self.rank % num_ranks / stride);
+        let count = num_ranks / stride;
+        let shards = match layout.zero_stage {
+            ZeroStage::None => 1,
+            _ => (layout.zero_shard * layout.tensor_parallel / stride).max(1),
+        };
+        let at = |other: u32, pipeline: u32| pipeline * num_ranks + other * stride + first;
+        let shard = (0..count).filter(|other| other / shards == place / shards);
+        let shard = shard.map(|other| at(other, self.pipeline));
+        let alike = || (0..count).filter(|other| other % shards == place % shards);
+        let replicate =
+            holders.iter().flat_map(|pipeline| alike().map(|other| at(other, *pipeline)));
+        Replicas {
+            shard: Group::new(shard.collect::<Vec<_>>()),
+            replicate: Group::new(replicate.collect::<Vec<_>>()),
+        }
+    }
+}
+
+/// The part of `size` things that the `index`th of `count` ranks has: as many as the others, but for
+/// the last ones, which may have fewer.
+pub fn part(size: usize, count: usize, index: usize) -> std::ops::Range<usize> {
+    let each = size.div_ceil(count);
+    (index * each).min(size)..((index + 1) * each).min(size)
+}

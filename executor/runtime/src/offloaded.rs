@@ -1,0 +1,80 @@
+//! What a block took of a micro-batch, on the host from forward to backward.
+
+use executor_communicators::{CommunicationError, JobHandle};
+use executor_kernels::array::Array;
+use executor_kernels::ops::Kernels;
+use ir::schedule::Action;
+
+use crate::block::Value;
+use crate::host::{Host, HostArray};
+
+/// What a block took of a micro-batch, on its way to the host and back.
+pub(crate) struct OffloadedInputs<B: Kernels> {
+    /// By input: the number of its array among those that are copied; none of what is on the host anyway.
+    places: Vec<Option<usize>>,
+    copies: Copies<B>,
+    /// Bytes of all of them.
+    num_bytes: u64,
+}
+
+enum Copies<B: Kernels> {
+    ToHost(Vec<JobHandle<HostArray>>),
+    Back(JobHandle<Vec<Array<B>>>),
+}
+
+impl<B: Kernels> OffloadedInputs<B> {
+    /// Starts to copy inputs to the host.
+    pub(crate) fn new(inputs: Vec<Value<B>>, host: &Host<B>, action: Action) -> Self {
+        let num_bytes = inputs.iter().map(Value::num_bytes).sum();
+        let (mut places, mut copies) = (Vec::with_capacity(inputs.len()), Vec::new());
+        for input in inputs {
+            places.push(match input {
+                Value::Tokens => None,
+                input => {
+                    copies.push(host.to_host(input.array(), action));
+                    Some(copies.len() - 1)
+                }
+            });
+        }
+        Self { places, copies: Copies::ToHost(copies), num_bytes }
+    }
+
+    /// Waits until they are on the host.
+    pub(crate) fn settle(&self) {
+        if let Copies::ToHost(copies) = &self.copies {
+            copies.iter().for_each(JobHandle::settle);
+        }
+    }
+
+    /// Starts to copy them back, if that was not done.
+    pub(crate) fn fetch(&mut self, host: &Host<B>, action: Action) {
+        if let Copies::ToHost(copies) = &mut self.copies {
+            let copies = std::mem::take(copies);
+            self.copies = Copies::Back(host.bring_back(copies, action));
+        }
+    }
+
+    /// The inputs, on the device again.
+    pub(crate) fn take(
+        mut self,
+        host: &Host<B>,
+        action: Action,
+    ) -> Result<Vec<Value<B>>, CommunicationError> {
+        self.fetch(host, action);
+        let Copies::Back(arrays) = self.copies else { unreachable!("they were fetched") };
+        let arrays = arrays.wait()?;
+        let value = |place: &Option<usize>| match place {
+            Some(place) => Value::Array(arrays[*place].clone()),
+            None => Value::Tokens,
+        };
+        Ok(self.places.iter().map(value).collect())
+    }
+
+    /// Bytes on the device, and on the host.
+    pub(crate) fn num_bytes(&self) -> [u64; 2] {
+        match &self.copies {
+            Copies::ToHost(copies) if copies.iter().all(JobHandle::is_done) => [0, self.num_bytes],
+            _ => [self.num_bytes, self.num_bytes],
+        }
+    }
+}

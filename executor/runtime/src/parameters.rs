@@ -1,0 +1,274 @@
+//! Parameters of the model and the parts of them that a rank holds.
+
+use std::ops::Range;
+
+use executor_kernels::random::{from_0_to_1, hash, standard_normal};
+use ir::graph::{
+    AdapterPart, Extent, Learning, Op, OpId, OpKind, Parameter, Placement, WeightFormat,
+    adapted_layer,
+};
+
+use crate::block::BlockProgram;
+use crate::checkpoint::ParameterId;
+use crate::mesh::part;
+use crate::quantised::{Rows, quantised, restored};
+
+/// The part of a parameter that a rank holds before ZeRO shards it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LocalParameter {
+    /// Which parameter.
+    pub id: ParameterId,
+    /// Its operator within the block.
+    pub(crate) op: OpId,
+    /// Which of the operator's parameters.
+    pub(crate) index: usize,
+    /// Sizes of the whole parameter, outermost first.
+    pub full_shape: Vec<usize>,
+    /// The part along each dimension.
+    pub part: Vec<Range<usize>>,
+    /// Whether it is one of experts.
+    pub(crate) is_expert: bool,
+    /// Whether a tensor-parallel rank before this one has the same part, though the two are no replicas.
+    pub(crate) is_tensor_copy: bool,
+    /// How many neighbouring tensor-parallel ranks have summands of its gradient: each has some of the tokens, or of
+    /// the heads.
+    pub(crate) summed_over: usize,
+    /// What its elements are at first.
+    pub(crate) initial: Initial,
+    /// What training does with it.
+    pub learning: Learning,
+    /// How it is stored: other than plain only where it is frozen.
+    pub(crate) format: WeightFormat,
+    /// The dimensions that layouts cut.
+    cut: Vec<usize>,
+}
+
+/// What the elements of a parameter are at first.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Initial {
+    /// All the same.
+    Constant(f64),
+    /// Normally distributed around zero, with this standard deviation.
+    Normal(f64),
+    /// Evenly between minus this and this.
+    Uniform(f64),
+}
+
+/// How a rank shares parameters with others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sharing {
+    /// Its place among the tensor-parallel ranks, and their number.
+    pub(crate) tensor: (usize, usize),
+    /// Its place among those of them that share each expert, and their number.
+    pub(crate) expert_tensor: (usize, usize),
+    /// Its place among the ranks over which experts are spread, and their number.
+    pub(crate) expert: (usize, usize),
+}
+
+impl Sharing {
+    /// With nobody.
+    pub(crate) const NONE: Self = Self { tensor: (0, 1), expert_tensor: (0, 1), expert: (0, 1) };
+}
+
+impl LocalParameter {
+    /// The part of a parameter of `program`, the block with number `block`, that a rank holds.
+    pub(crate) fn new(
+        program: &BlockProgram,
+        block: u32,
+        op: OpId,
+        index: usize,
+        sharing: Sharing,
+        initializer_range: Option<f64>,
+    ) -> Self {
+        let operator = program.op(op);
+        let parameter = &operator.parameters[index];
+        let is_expert = is_expert(&operator.kind);
+        let (place, num_ranks) = if is_expert { sharing.expert_tensor } else { sharing.tensor };
+        let cut = parameter.cut(is_expert);
+        let full_shape = shape(parameter);
+        // Fewer key-value heads than ranks: neighbours have the same one.
+        let copies =
+            cut.tensor.map_or(1, |dim| parameter.num_copies(dim, num_ranks as u32)) as usize;
+        let parts = full_shape.iter().enumerate().map(|(dim, size)| {
+            if cut.expert == Some(dim) {
+                part(*size, sharing.expert.1, sharing.expert.0)
+            } else if cut.tensor == Some(dim) {
+                part(*size, num_ranks / copies, place / copies)
+            } else {
+                0..*size
+            }
+        });
+        let part = parts.collect();
+        let sees_part = matches!(program.placements.outputs[op.index()], Placement::Shard(_));
+        Self {
+            id: ParameterId { block, op: operator.name.clone(), name: parameter.name.clone() },
+            op,
+            index,
+            part,
+            is_expert,
+            is_tensor_copy: if cut.tensor.is_none() { place > 0 } else { place % copies > 0 },
+            summed_over: match cut.tensor {
+                None if sees_part => num_ranks,
+                None => 1,
+                Some(_) => copies,
+            },
+            initial: initial(operator, parameter, &full_shape, initializer_range),
+            learning: operator.learning,
+            format: operator.format(parameter),
+            cut: cut.expert.into_iter().chain(cut.tensor).collect(),
+            full_shape,
+        }
+    }
+
+    /// Sizes of the part, outermost first.
+    pub fn shape(&self) -> Vec<usize> {
+        self.part.iter().map(ExactSizeIterator::len).collect()
+    }
+
+    /// Elements of the part.
+    pub fn num_elements(&self) -> usize {
+        self.part.iter().map(ExactSizeIterator::len).product()
+    }
+
+    /// The first values of the part, in row-major order; the same in every layout.
+    pub fn initial_values(&self, seed: u64) -> Vec<f64> {
+        let stream =
+            self.id.to_string().bytes().fold(seed, |state, byte| hash([state, byte.into()]));
+        let value = |element: u64| match self.initial {
+            Initial::Constant(value) => value,
+            Initial::Normal(deviation) => {
+                let uniform = |i| from_0_to_1(hash([stream, element, i]));
+                deviation * standard_normal(uniform(0), uniform(1))
+            }
+            Initial::Uniform(bound) => bound * (2.0 * from_0_to_1(hash([stream, element])) - 1.0),
+        };
+        self.elements().map(|element| value(element as u64)).collect()
+    }
+
+    /// The dimensions in the order in which quantised rows have them: first those that layouts cut, which
+    /// number the rows.
+    fn dims_in_rows(&self) -> Vec<usize> {
+        let others = (0..self.part.len()).filter(|dim| !self.cut.contains(dim));
+        self.cut.iter().copied().chain(others).collect()
+    }
+
+    /// Sizes of the dimensions in that order.
+    pub(crate) fn sizes_in_rows(&self) -> Vec<usize> {
+        self.dims_in_rows().into_iter().map(|dim| self.part[dim].len()).collect()
+    }
+
+    /// Of each dimension, its place in that order.
+    pub(crate) fn places_in_rows(&self) -> Vec<usize> {
+        let dims = self.dims_in_rows();
+        let place = |dim| dims.iter().position(|other| *other == dim);
+        (0..dims.len()).map(|dim| place(dim).expect("every dimension is there")).collect()
+    }
+
+    /// The rows that the part is quantised in.
+    pub(crate) fn rows(&self) -> Rows {
+        let sizes = self.sizes_in_rows();
+        let (count, len) = sizes.split_at(self.cut.len());
+        Rows { count: count.iter().product(), len: len.iter().product() }
+    }
+
+    /// For each value in the order of rows, its place in row-major order.
+    fn places_of_rows(&self) -> Vec<usize> {
+        let shape = self.shape();
+        let stride = |dim: usize| shape[dim + 1..].iter().product::<usize>();
+        let dims = self.dims_in_rows().into_iter();
+        dims.fold(vec![0], |places: Vec<usize>, dim| {
+            let along = |place: &usize| {
+                let place = *place;
+                (0..shape[dim]).map(move |index| place + index * stride(dim))
+            };
+            places.iter().flat_map(along).collect()
+        })
+    }
+
+    /// Values in row-major order, put in the order of rows.
+    pub(crate) fn in_rows(&self, values: &[f64]) -> Vec<f64> {
+        self.places_of_rows().into_iter().map(|place| values[place]).collect()
+    }
+
+    /// What is left of values, in row-major order, once they are stored.
+    pub fn as_stored(&self, values: Vec<f64>) -> Vec<f64> {
+        if self.format == WeightFormat::Plain {
+            return values;
+        }
+        let (places, len) = (self.places_of_rows(), self.rows().len);
+        let codes = quantised(&self.in_rows(&values), len, self.format);
+        let mut stored = values;
+        for (place, value) in places.into_iter().zip(restored(&codes, len, self.format)) {
+            stored[place] = value;
+        }
+        stored
+    }
+
+    /// Places of the part's elements in the whole parameter, both in row-major order.
+    pub fn elements(&self) -> impl Iterator<Item = usize> + '_ {
+        let shape = self.shape();
+        (0..self.num_elements()).map(move |mut local| {
+            let (mut place, mut stride) = (0, 1);
+            for dim in (0..shape.len()).rev() {
+                place += (self.part[dim].start + local % shape[dim]) * stride;
+                local /= shape[dim];
+                stride *= self.full_shape[dim];
+            }
+            place
+        })
+    }
+}
+
+/// Whether each expert has parameters of its own in operators of this kind.
+pub(crate) fn is_expert(kind: &OpKind) -> bool {
+    matches!(kind, OpKind::GroupedLinear { .. })
+}
+
+fn shape(parameter: &Parameter) -> Vec<usize> {
+    let size = |extent| match extent {
+        Extent::Fixed(size) => size as usize,
+        _ => unreachable!("a parameter depends on neither batch nor sequence"),
+    };
+    parameter.dims.iter().map(|dim| size(dim.extent)).collect()
+}
+
+/// Adapters begin as peft's do: A uniform within one over the root of what it sums over (Kaiming's with a
+/// slope of the root of 5), B zero. Norms begin as the identity and biases as zero. Weights of transformers are normal with the deviation
+/// that their configuration says; those of other models uniform as PyTorch's layers draw them, within
+/// one over the root of what they sum over.
+fn initial(
+    op: &Op,
+    parameter: &Parameter,
+    shape: &[usize],
+    initializer_range: Option<f64>,
+) -> Initial {
+    match adapted_layer(op) {
+        Some((_, AdapterPart::Up)) => return Initial::Constant(0.0),
+        Some((_, AdapterPart::Down)) => return Initial::Uniform(1.0 / summed(op, shape).sqrt()),
+        None => {}
+    }
+    match &op.kind {
+        OpKind::Norm { unit_offset, .. } => {
+            let is_one = parameter.name == "weight" && !unit_offset;
+            Initial::Constant(if is_one { 1.0 } else { 0.0 })
+        }
+        _ if parameter.name == "bias" => Initial::Constant(0.0),
+        _ => {
+            if let Some(deviation) = initializer_range {
+                return Initial::Normal(deviation);
+            }
+            Initial::Uniform(1.0 / summed(op, shape).sqrt())
+        }
+    }
+}
+
+/// How many products an element of an operator's output sums up.
+fn summed(op: &Op, shape: &[usize]) -> f64 {
+    let summed: usize = match &op.kind {
+        OpKind::Linear { contracted, .. } => shape[..contracted.len()].iter().product(),
+        OpKind::GroupedLinear { contracted, .. } => shape[1..=contracted.len()].iter().product(),
+        OpKind::Conv2d { .. } => shape[1..].iter().product(),
+        _ => shape[0],
+    };
+    summed as f64
+}

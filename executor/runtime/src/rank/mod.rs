@@ -1,0 +1,449 @@
+//! A rank: it works through its list of the schedule's actions, step by step.
+
+mod asynchronous;
+mod build;
+mod offloaded;
+mod passes;
+mod state;
+mod update;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use executor_communicators::{CommunicationError, Communicator, Tag};
+use executor_kernels::array::Array;
+use executor_kernels::clock::now;
+use executor_kernels::ops::Kernels;
+use ir::schedule::{Action, ActionKind, Step, Updates};
+use ir::units::Bytes;
+use traces::timeline::{Activity, Stream, Track};
+
+use crate::batches::Source;
+use crate::block::{Env, Kept, SharedMicroBatch, Value};
+use crate::checkpoint::CheckpointError;
+use crate::data::DataError;
+use crate::frozen::{FrozenUnit, Weight};
+use crate::host::Host;
+use crate::offloaded::OffloadedInputs;
+use crate::probe::Laps;
+use crate::program::Program;
+use crate::reducer::{Gathering, Reducer};
+use crate::scaler::Scaler;
+use crate::server::Shared;
+use crate::unit::Unit;
+use ir::replication::Straggler;
+
+/// Why a rank could not go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// Another rank stopped, or cannot be reached.
+    #[error(transparent)]
+    Communication(#[from] CommunicationError),
+    /// The data cannot be used.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// A checkpoint cannot be written or read.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// The device does not tell when it did what is recorded.
+    #[error("the times of a step cannot be taken: {0}")]
+    Clock(String),
+}
+
+/// A unit of this rank: by its number among those that are trained, or those that are frozen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum UnitAt {
+    Trained(usize),
+    Frozen(usize),
+}
+
+/// Where a parameter is on this rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct WeightAt {
+    unit: UnitAt,
+    index: usize,
+    /// Whether the operator reads it the other way round, as a head does that is tied to a table.
+    is_transposed: bool,
+}
+
+/// A stage that the rank holds.
+#[derive(Debug)]
+struct HeldStage {
+    blocks: Range<usize>,
+    /// For each block and operator, where its parameters are.
+    weights: Vec<Vec<Vec<WeightAt>>>,
+}
+
+/// What a stage keeps of a micro-batch.
+struct KeptStage<B: Kernels> {
+    micro_batch: SharedMicroBatch<B>,
+    blocks: Vec<KeptBlock<B>>,
+}
+
+/// What a block keeps of a micro-batch.
+struct KeptBlock<B: Kernels> {
+    state: KeptState<B>,
+    /// The weights that forward read, where later updates may change them (weight stashing).
+    stashed: Option<Vec<Vec<Weight<B>>>>,
+}
+
+impl<B: Kernels> KeptBlock<B> {
+    /// Bytes on the device, and on the host.
+    fn num_bytes(&self) -> [u64; 2] {
+        match &self.state {
+            KeptState::Tensors(kept) => [kept.num_bytes(), 0],
+            KeptState::Inputs(inputs) => [inputs.iter().map(Value::num_bytes).sum(), 0],
+            KeptState::Offloaded(inputs) => inputs.num_bytes(),
+        }
+    }
+}
+
+enum KeptState<B: Kernels> {
+    /// What backward needs.
+    Tensors(Kept<B>),
+    /// What the block took: the rest is computed again.
+    Inputs(Vec<Value<B>>),
+    /// The same, on the host.
+    Offloaded(OffloadedInputs<B>),
+}
+
+/// The tensors that a stage's pass hands to a neighbour: the stage that takes them, whether they are
+/// gradients, and the micro-batch.
+type Handed = (u32, bool, u32);
+
+/// One rank of a program, with its parameters and all that it is in the midst of.
+pub struct Rank<B: Kernels> {
+    program: Arc<Program>,
+    source: Arc<Source>,
+    env: Env<B>,
+    units: Vec<Unit<B>>,
+    frozen: Vec<FrozenUnit<B>>,
+    stages: BTreeMap<u32, HeldStage>,
+    reducer: Reducer<B>,
+    /// Where what is offloaded lies.
+    host: Option<Arc<Host<B>>>,
+    scaler: Scaler,
+    /// What stages of this rank are to take.
+    inbox: BTreeMap<Handed, Vec<Option<Array<B>>>>,
+    /// What is to be sent.
+    outbox: BTreeMap<Handed, Vec<Option<Array<B>>>>,
+    kept: BTreeMap<(u32, u32), KeptStage<B>>,
+    micro_batches: BTreeMap<u32, SharedMicroBatch<B>>,
+    /// Parameters on their way, by unit.
+    gathering: BTreeMap<UnitAt, Gathering<B>>,
+    /// Sums of losses of this step's micro-batches.
+    losses: Vec<Array<B>>,
+    /// For each unit, the weight gradients of blocks that are still to come in this step.
+    uses_left: Vec<usize>,
+    /// Stages whose weights stay until the schedule frees them.
+    held_stages: BTreeSet<u32>,
+    /// The scale of this step's loss.
+    loss_scale: f64,
+    /// The norm of the gradients that this rank's update is by.
+    own_norm: f64,
+    /// The weights that replicas share, where they wait for no other.
+    shared: Option<Shared<B>>,
+    /// Steps done.
+    num_steps: u64,
+    /// The most bytes that tensors took.
+    peak_memory: u64,
+    /// The most bytes that what is offloaded took.
+    peak_host_memory: u64,
+}
+
+/// What a step came to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepResult {
+    /// The mean loss over all targets of the step.
+    pub loss: f64,
+    /// The norm of all gradients, before it was limited.
+    pub gradient_norm: f64,
+    /// Whether the update was skipped, since a gradient was infinite or no number.
+    pub is_skipped: bool,
+}
+
+impl<B: Kernels> Rank<B> {
+    /// Runs the next step.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError`] where another rank stopped, or data cannot be used.
+    pub fn step(&mut self) -> Result<StepResult, RunError> {
+        let program = Arc::clone(&self.program);
+        self.loss_scale = self.scaler.scale();
+        // Where each micro-batch updates, its gradient is that of its own mean loss.
+        let share = match program.schedule.updates() {
+            Updates::AfterFlush => 1.0,
+            Updates::AfterEachMicroBatch => f64::from(program.layout.num_micro_batches),
+        };
+        let share = share * self.program.num_means();
+        self.env
+            .gradient_scale
+            .set(self.loss_scale * share / self.source.num_targets(&program) as f64);
+        let steps = &program.schedule.ranks()[self.env.place.pipeline as usize];
+        self.env.communicator.begin_step();
+        self.count_uses(steps);
+        if self.shared.is_some() {
+            self.take_shared()?;
+        }
+        self.note_memory();
+        let mut result = None;
+        for action in steps.iter().flat_map(|step| step.actions()) {
+            self.env.action.set(action);
+            self.act(action, &mut result)?;
+            self.note_memory();
+        }
+        let result = match result {
+            Some(result) => result,
+            None => self.finish_step()?,
+        };
+        self.num_steps += 1;
+        self.micro_batches.clear();
+        debug_assert!(self.kept.is_empty() && self.inbox.is_empty() && self.outbox.is_empty());
+        Ok(result)
+    }
+
+    /// Runs the next step, and says what its operators took.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::step`].
+    pub fn probed_step(&mut self) -> Result<(StepResult, Laps), RunError> {
+        self.env.probe.start();
+        let result = self.step();
+        let laps = self.env.probe.finish();
+        Ok((result?, laps))
+    }
+
+    /// Starts to record what the rank does, at one time with all other ranks, whose clocks so agree.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::Clock`].
+    pub fn record(&self) -> Result<(), RunError> {
+        let device = &self.env.device;
+        B::sync(device).map_err(|error| RunError::Clock(error.to_string()))?;
+        let clock = B::clock(device).map_err(RunError::Clock)?;
+        self.synchronize()?;
+        self.env.recorder.start(clock).map_err(RunError::Clock)
+    }
+
+    /// What was recorded.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::Clock`].
+    pub fn recorded(&self) -> Result<Track, RunError> {
+        let rank = self.env.place.rank;
+        self.env.recorder.finish(rank, format!("rank {rank}")).map_err(RunError::Clock)
+    }
+
+    /// The program that it runs.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Steps done so far.
+    pub fn num_steps(&self) -> u64 {
+        self.num_steps
+    }
+
+    /// The learning rate of the next update.
+    pub fn learning_rate(&self) -> f64 {
+        self.program.settings.schedule.at(self.num_steps)
+    }
+
+    /// What it computes on.
+    pub fn device(&self) -> &B::Device {
+        &self.env.device
+    }
+
+    /// What speaks for this rank.
+    pub fn communicator(&self) -> &dyn Communicator<B> {
+        self.env.communicator.as_ref()
+    }
+
+    /// Waits until all ranks are here.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError`] where another rank stopped.
+    pub fn synchronize(&self) -> Result<(), RunError> {
+        let world = self.env.communicator.world();
+        Ok(self.env.communicator.on(&world, Stream::Host).barrier()?)
+    }
+
+    /// The most bytes that what is offloaded took so far in the host's memory.
+    pub fn peak_host_memory(&self) -> Bytes {
+        Bytes::new(self.peak_host_memory)
+    }
+
+    /// The most bytes that the rank's tensors took so far: parameters, gradients, optimizer state, and
+    /// what is kept between passes. What operators need while they compute comes on top.
+    pub fn peak_memory(&self) -> Bytes {
+        Bytes::new(self.peak_memory)
+    }
+
+    /// Notes what the rank's tensors take now.
+    fn note_memory(&mut self) {
+        self.note_memory_in_pass(&[]);
+    }
+
+    /// The same within a pass that keeps so much of blocks.
+    fn note_memory_in_pass(&mut self, of_pass: &[KeptBlock<B>]) {
+        let [mut units, mut on_host] = [0; 2];
+        for unit in &self.units {
+            let bytes = unit.num_bytes();
+            units += bytes[0];
+            on_host += bytes[1];
+        }
+        let units = units
+            + self.frozen.iter().map(FrozenUnit::num_bytes).sum::<u64>()
+            + self.reducer.num_bytes()
+            + self.shared_bytes();
+        let mut kept = 0;
+        let of_stages = self.kept.values().flat_map(|stage| &stage.blocks);
+        for bytes in of_stages.chain(of_pass).map(KeptBlock::num_bytes) {
+            kept += bytes[0];
+            on_host += bytes[1];
+        }
+        on_host += self.host.as_ref().map_or(0, |host| host.num_bytes());
+        self.peak_host_memory = self.peak_host_memory.max(on_host);
+        let handed = self.inbox.values().chain(self.outbox.values()).flatten().flatten();
+        let total = units + kept + handed.map(Array::num_bytes).sum::<u64>();
+        self.peak_memory = self.peak_memory.max(total);
+        self.env.recorder.memory(total);
+    }
+
+    fn act(&mut self, action: Action, result: &mut Option<StepResult>) -> Result<(), RunError> {
+        let recorder = Arc::clone(&self.env.recorder);
+        let activity = Activity::Action(action);
+        let Action { stage, kind, micro_batch } = action;
+        let start = now();
+        match kind {
+            ActionKind::Forward => recorder
+                .record(Stream::Compute, activity, 0, || self.forward(stage, micro_batch))?,
+            ActionKind::Backward | ActionKind::InputGrad => {
+                recorder.record(Stream::Compute, activity, 0, || {
+                    self.backward(stage, micro_batch, kind == ActionKind::Backward)
+                })?;
+            }
+            ActionKind::WeightGrad => recorder
+                .record(Stream::Compute, activity, 0, || self.weight_grad(stage, micro_batch))?,
+            ActionKind::SendForward => self.send(action, (stage + 1, false, micro_batch))?,
+            ActionKind::SendBackward => self.send(action, (stage - 1, true, micro_batch))?,
+            ActionKind::RecvForward => self.receive(action, (stage, false, micro_batch))?,
+            ActionKind::RecvBackward => self.receive(action, (stage, true, micro_batch))?,
+            ActionKind::Unshard => self.hold_stage(stage),
+            ActionKind::Reshard => self.free_stage(stage),
+            ActionKind::ReduceGrad => self.reducer.flush(),
+            ActionKind::OptimizerStep if self.updates_each_micro_batch() => {
+                self.take_reduced()?;
+                recorder.record(Stream::Compute, activity, 0, || self.update(stage, Some(1.0)))?;
+            }
+            ActionKind::OptimizerStep if self.shared.is_some() => {
+                *result = Some(self.bring_gradients()?);
+            }
+            ActionKind::OptimizerStep => {
+                if result.is_none() {
+                    *result = Some(self.finish_step()?);
+                }
+                let factor = self.gradient_factor(result.as_ref().expect("the step was finished"));
+                recorder.record(Stream::Compute, activity, 0, || self.update(stage, factor))?;
+            }
+        }
+        if kind.is_compute() {
+            self.straggle(start);
+        }
+        Ok(())
+    }
+
+    /// Waits after a pass that began at `start`, where this rank is to be slower than it is.
+    fn straggle(&self, start: Instant) {
+        let straggler = self.program.settings.straggler;
+        if let Some(Straggler { factor, .. }) =
+            straggler.filter(|it| it.rank == self.env.place.rank)
+        {
+            std::thread::sleep(start.elapsed().mul_f64(factor - 1.0));
+        }
+    }
+
+    /// Sends what a stage handed on.
+    fn send(&mut self, action: Action, handed: Handed) -> Result<(), RunError> {
+        let partner = action.partner().expect("a message has a partner");
+        let to = self.program.schedule.rank(partner.stage, partner.micro_batch);
+        let to = self.env.place.on_pipeline_rank(&self.env.layout, to);
+        let arrays = self.outbox.remove(&handed).expect("a pass comes before its send");
+        // Of what nobody after it used, as T5's head the encoder's output, the gradient is zero: all that blocks
+        // hand on are alike.
+        let like = arrays.iter().flatten().next().cloned();
+        let zeros = |like: &Array<B>| Array::zeros(&like.shape(), like.element(), &like.device());
+        let arrays: Vec<Array<B>> =
+            arrays.into_iter().filter_map(|it| it.or_else(|| like.as_ref().map(zeros))).collect();
+        let bytes = arrays.iter().map(Array::num_bytes).sum();
+        let communicator = Arc::clone(&self.env.communicator);
+        self.env.recorder.record(Stream::Send, Activity::Action(action), bytes, || {
+            for array in arrays {
+                communicator.send(to, Tag::Message(partner), array)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Receives what another rank's stage handed on.
+    fn receive(&mut self, action: Action, handed: Handed) -> Result<(), RunError> {
+        let partner = action.partner().expect("a message has a partner");
+        let from = self.program.schedule.rank(partner.stage, partner.micro_batch);
+        let from = self.env.place.on_pipeline_rank(&self.env.layout, from);
+        let sent = self.tensors_between(partner.stage.min(action.stage));
+        let communicator = Arc::clone(&self.env.communicator);
+        let arrays: Result<Vec<_>, CommunicationError> =
+            self.env.recorder.record(Stream::Receive, Activity::Action(action), 0, || {
+                let receive = |_| communicator.receive(from, Tag::Message(action)).map(Some);
+                (0..sent).map(receive).collect()
+            });
+        self.inbox.insert(handed, arrays?);
+        Ok(())
+    }
+
+    /// How many tensors go from a stage to the next.
+    fn tensors_between(&self, stage: u32) -> usize {
+        let last = self.program.stages[stage as usize].end - 1;
+        self.program.block(last).block.outputs().len()
+    }
+
+    /// For each unit, how many weight gradients of blocks this step will give.
+    fn count_uses(&mut self, steps: &[Step]) {
+        let mut uses = vec![0; self.units.len()];
+        for action in steps.iter().flat_map(|step| step.actions()) {
+            if matches!(action.kind, ActionKind::Backward | ActionKind::WeightGrad) {
+                let stage = &self.stages[&action.stage];
+                for block in &stage.weights {
+                    for unit in trained_units_of(block) {
+                        uses[unit] += 1;
+                    }
+                }
+            }
+        }
+        self.uses_left = uses;
+    }
+}
+
+/// The units that a block reads, each once.
+fn units_of(block: &[Vec<WeightAt>]) -> Vec<UnitAt> {
+    let mut units: Vec<UnitAt> = block.iter().flatten().map(|at| at.unit).collect();
+    units.sort_unstable();
+    units.dedup();
+    units
+}
+
+/// Those of them that are trained, by their numbers.
+fn trained_units_of(block: &[Vec<WeightAt>]) -> impl Iterator<Item = usize> + use<> {
+    units_of(block).into_iter().filter_map(|unit| match unit {
+        UnitAt::Trained(unit) => Some(unit),
+        UnitAt::Frozen(_) => None,
+    })
+}

@@ -1,0 +1,247 @@
+//! What a rank holds of the parameters and the optimizer's state: written to checkpoints and read back.
+
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use executor_kernels::array::{Array, Element};
+use executor_kernels::ops::Kernels;
+use ir::graph::Learning;
+use ir::plan::Optimizer;
+use sha2::{Digest, Sha256};
+
+use super::{Rank, RunError};
+use crate::checkpoint::{
+    CheckpointError, Keep, LossScale, ModelIdentity, ModelParameter, Naming, OptimizerState, Piece,
+    PieceKind, Shard, State, Training, Values, Writer, hexadecimal,
+};
+use crate::parameters::{LocalParameter, Sharing};
+use crate::program::Program;
+use crate::unit::{Renewal, Role, Unit};
+
+/// What a unit holds, in its order: weights, then moments.
+const KINDS: [PieceKind; 3] = [PieceKind::Weight, PieceKind::FirstMoment, PieceKind::SecondMoment];
+
+/// Where a piece is on a rank.
+struct PieceAt {
+    unit: usize,
+    /// 0 for weights, from 1 on moments.
+    state: usize,
+    /// In the unit's shard.
+    range: Range<usize>,
+}
+
+impl Program {
+    /// The model, so that a checkpoint of another one is told from it.
+    pub fn identity(&self) -> ModelIdentity {
+        let mut digest = Sha256::new_with_prefix(&self.description);
+        if let Some(adapters) = &self.adapters {
+            digest.update(serde_json::to_string(adapters).expect("adapters are plain data"));
+        }
+        let sha256 = hexadecimal(&digest.finalize());
+        ModelIdentity { name: self.model_name.clone(), sha256 }
+    }
+
+    /// The names of the model's parameters in files.
+    pub fn naming(&self) -> Naming {
+        Naming::of(&self.architecture, &self.parameters())
+    }
+
+    /// All parameters of the model itself, tied ones once, adapters left out.
+    pub fn parameters(&self) -> Vec<ModelParameter> {
+        self.parameters_where(|learning| learning != Learning::Adapter)
+    }
+
+    /// Those that are trained, which checkpoints have.
+    pub fn trained_parameters(&self) -> Vec<ModelParameter> {
+        self.parameters_where(|learning| !matches!(learning, Learning::Frozen(_)))
+    }
+
+    /// Those of adapters.
+    pub fn adapter_parameters(&self) -> Vec<ModelParameter> {
+        self.parameters_where(|learning| learning == Learning::Adapter)
+    }
+
+    fn parameters_where(&self, is_wanted: impl Fn(Learning) -> bool) -> Vec<ModelParameter> {
+        let all = ModelParameter::all(&self.graph).into_iter();
+        all.filter(|(_, learning)| is_wanted(*learning)).map(|(parameter, _)| parameter).collect()
+    }
+
+    /// All parameters, tied ones once, as a rank that is alone has them.
+    pub fn whole_parameters(&self) -> Vec<LocalParameter> {
+        let blocks = 0..self.chain.len();
+        let of_block = |block: usize| {
+            let program = self.block(block);
+            let range = self.initializer_range();
+            program.block.nodes().flat_map(move |node| {
+                let own = node.op.parameters.iter().enumerate();
+                let own = own.filter(|(_, parameter)| parameter.tied_to.is_none());
+                own.map(move |(index, _)| {
+                    let number = block as u32;
+                    LocalParameter::new(program, number, node.id, index, Sharing::NONE, range)
+                })
+            })
+        };
+        blocks.flat_map(of_block).collect()
+    }
+}
+
+impl<B: Kernels> Rank<B> {
+    /// All that the rank holds, with its values.
+    pub fn pieces(&self) -> Vec<(Piece, Values)> {
+        let pieces = self.pieces_at(|unit, _| unit.role != Role::Served);
+        pieces.into_iter().map(|(piece, at)| (piece, self.values(&at))).collect()
+    }
+
+    /// What the rank holds of those parameters that `is_wanted`.
+    fn pieces_at(
+        &self,
+        is_wanted: impl Fn(&Unit<B>, &LocalParameter) -> bool,
+    ) -> Vec<(Piece, PieceAt)> {
+        let mut pieces = Vec::new();
+        for (index, unit) in self.units.iter().enumerate() {
+            let shard = unit.shard_range();
+            for (parameter, offset) in unit.parameters.iter().zip(&unit.offsets) {
+                let start = (*offset).max(shard.start);
+                let end = (offset + parameter.num_elements()).min(shard.end);
+                if start >= end || !is_wanted(unit, parameter) {
+                    continue;
+                }
+                let states = KINDS.iter().take(1 + unit.states.num_moments()).enumerate();
+                pieces.extend(states.map(|(state, kind)| {
+                    let flat = start - offset..end - offset;
+                    let shard_of = Shard { part: parameter.part.clone(), flat };
+                    let piece =
+                        Piece { parameter: parameter.id.clone(), kind: *kind, shard: shard_of };
+                    let range = start - shard.start..end - shard.start;
+                    (piece, PieceAt { unit: index, state, range })
+                }));
+            }
+        }
+        pieces
+    }
+
+    fn values(&self, at: &PieceAt) -> Values {
+        let values = self.units[at.unit].states.values(at.state, at.range.clone());
+        match self.program.settings.master {
+            Element::F64 => Values::F64(values),
+            _ => Values::F32(values.into_iter().map(|value| value as f32).collect()),
+        }
+    }
+
+    /// Writes a checkpoint of this step into `directory`, together with all other ranks, and leaves
+    /// the newest `num_kept` there. Rank 0 returns where it is.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError`] where another rank stopped or a file cannot be written; earlier checkpoints stay.
+    pub fn save(
+        &self,
+        directory: &Path,
+        num_kept: NonZeroUsize,
+    ) -> Result<Option<PathBuf>, RunError> {
+        let place = &self.env.place;
+        let is_leader = place.rank == 0;
+        let step = self.num_steps;
+        if is_leader {
+            Writer::begin(directory, step)?;
+        }
+        self.synchronize()?;
+        let writer = Writer::join(directory, step);
+        // Of what several ranks hold, one writes.
+        let pieces =
+            self.pieces_at(|unit, parameter| unit.role == Role::First && !parameter.is_tensor_copy);
+        let (pieces, places): (Vec<Piece>, Vec<PieceAt>) = pieces.into_iter().unzip();
+        let mut places = places.iter();
+        let values = |_: &Piece| self.values(places.next().expect("a place for each piece"));
+        writer.write_rank(place.rank, self.program.settings.master, &pieces, values)?;
+        self.synchronize()?;
+        let written = if is_leader {
+            let parameters = self.program.trained_parameters();
+            let num_ranks = self.program.num_ranks();
+            let keep = Keep::Newest(num_kept);
+            Some(writer.commit(self.training_state(), num_ranks, &parameters, keep)?)
+        } else {
+            None
+        };
+        self.synchronize()?;
+        Ok(written)
+    }
+
+    fn training_state(&self) -> Training {
+        let settings = &self.program.settings;
+        let (scale, num_good_steps) = self.scaler.state();
+        let loss_scale = settings.loss_scaling.map(|_| LossScale { scale, num_good_steps });
+        Training {
+            step: self.num_steps,
+            next_sample: self.num_steps * self.program.global_batch_size,
+            seed: settings.seed,
+            optimizer: OptimizerState {
+                kind: optimizer_name(settings.optimizer.kind).to_owned(),
+                num_updates: self.units.first().map_or(0, |unit| unit.num_updates),
+                loss_scale,
+            },
+            model: self.program.identity(),
+            base: self.program.base.clone(),
+        }
+    }
+
+    /// Goes on from a checkpoint, whatever layout wrote it.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckpointError`] where it is of another model, or lacks what this rank needs.
+    pub fn restore(&mut self, state: &State) -> Result<(), CheckpointError> {
+        state.check_model(&self.program.identity(), &self.program.trained_parameters())?;
+        let master = self.program.settings.master;
+        let compute = self.program.settings.compute;
+        let training = state.training();
+        for unit in &mut self.units {
+            let shard = unit.shard_range();
+            let read = |kind, wanted: Range<usize>| -> Result<Vec<f64>, CheckpointError> {
+                let mut values = Vec::with_capacity(wanted.len());
+                for (parameter, offset) in unit.parameters.iter().zip(&unit.offsets) {
+                    let start = (*offset).max(wanted.start);
+                    let end = (offset + parameter.num_elements()).min(wanted.end);
+                    if start < end {
+                        let flat = start - offset..end - offset;
+                        let shard = Shard { part: parameter.part.clone(), flat };
+                        values.extend(state.read::<f64>(&parameter.id, kind, &shard)?);
+                    }
+                }
+                values.resize(wanted.len(), 0.0);
+                Ok(values)
+            };
+            let weights = read(PieceKind::Weight, shard.clone())?;
+            let moments = KINDS[1..=unit.states.num_moments()].iter();
+            let moments = moments.map(|kind| read(*kind, shard.clone()));
+            let moments = moments.collect::<Result<Vec<_>, _>>()?;
+            let all = read(PieceKind::Weight, 0..unit.len)?;
+            let all = Array::from_f64(all, &[unit.len], master, &self.env.device).cast(compute);
+            unit.num_updates = training.optimizer.num_updates;
+            if unit.role == Role::Served {
+                unit.set_served(all);
+                continue;
+            }
+            unit.states.restore(weights, moments);
+            match unit.renew(compute) {
+                Renewal::Done => {}
+                Renewal::Gather(_) => unit.set_weights(all),
+                Renewal::Copy(_) => unit.set_shard(all.narrow(0, shard)),
+            }
+        }
+        if let Some(LossScale { scale, num_good_steps }) = training.optimizer.loss_scale {
+            self.scaler.restore((scale, num_good_steps));
+        }
+        self.num_steps = training.step;
+        Ok(())
+    }
+}
+
+fn optimizer_name(kind: Optimizer) -> &'static str {
+    match kind {
+        Optimizer::AdamW => "adamw",
+        Optimizer::Momentum => "momentum",
+        Optimizer::Sgd => "sgd",
+    }
+}

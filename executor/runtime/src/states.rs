@@ -1,0 +1,200 @@
+//! What updates a shard of parameters: master weights, moments and gradients.
+
+use std::ops::Range;
+
+use burn_flex::Flex;
+use executor_kernels::array::{Array, Element};
+use executor_kernels::ops::Kernels;
+
+use crate::optimizer;
+use crate::settings::Settings;
+
+/// What updates a shard of parameters, all in one memory.
+#[derive(Clone, Debug)]
+pub(crate) struct States<A: Kernels> {
+    /// The weights that are updated, in higher precision than kernels read.
+    pub(crate) master: Array<A>,
+    /// The optimizer's moments.
+    pub(crate) moments: Vec<Array<A>>,
+    /// The gradients, summed over replicas.
+    pub(crate) reduced: Option<Array<A>>,
+}
+
+impl<A: Kernels> States<A> {
+    /// Those of weights with these values, before any update.
+    pub(crate) fn new(
+        values: Vec<f64>,
+        num_moments: usize,
+        [master, moment]: [Element; 2],
+        device: &A::Device,
+    ) -> Self {
+        let len = values.len();
+        let zeros = || Array::zeros(&[len], moment, device);
+        Self {
+            master: Array::from_f64(values, &[len], master, device),
+            moments: (0..num_moments).map(|_| zeros()).collect(),
+            reduced: None,
+        }
+    }
+
+    /// Those of no weights.
+    pub(crate) fn none(master: Element, device: &A::Device) -> Self {
+        Self { master: Array::zeros(&[0], master, device), moments: Vec::new(), reduced: None }
+    }
+
+    /// The same, and none are left here.
+    pub(crate) fn take(&mut self) -> Self {
+        let none = Self::none(self.master.element(), &self.master.device());
+        std::mem::replace(self, none)
+    }
+
+    /// Updates in place, as nothing else holds the arrays; gradients count `factor` times. It is update number
+    /// `number`, counting from 1.
+    pub(crate) fn update(
+        &mut self,
+        settings: &Settings,
+        [rate, factor]: [f64; 2],
+        number: u64,
+        gradient: Array<A>,
+    ) {
+        let Self { master, moments, .. } = self.take();
+        let moments = moments.into_iter().map(|moment| moment.cast(settings.master)).collect();
+        let rates = [rate, factor];
+        let (master, moments) =
+            optimizer::update(&settings.optimizer, rates, number, master, moments, gradient);
+        let moments = moments.into_iter().map(|moment| moment.cast(settings.moments));
+        *self = Self { master, moments: moments.collect(), reduced: None };
+    }
+
+    /// Adds a reduced shard of the gradients.
+    pub(crate) fn add_reduced(&mut self, shard: Array<A>) {
+        self.reduced = Some(match self.reduced.take() {
+            Some(sum) => sum + shard,
+            None => shard,
+        });
+    }
+
+    /// The sums of the squares of gradients in each of these ranges, an element each.
+    pub(crate) fn squares(&self, ranges: Vec<Range<usize>>) -> Vec<Array<A>> {
+        let Some(reduced) = &self.reduced else { return Vec::new() };
+        let squares = |range| A::sum_of_squares(reduced.narrow(0, range));
+        ranges.into_iter().map(squares).collect()
+    }
+
+    /// Values of the weights (0), or from 1 on of a moment.
+    pub(crate) fn values(&self, state: usize, range: Range<usize>) -> Vec<f64> {
+        let array = if state == 0 { &self.master } else { &self.moments[state - 1] };
+        array.narrow(0, range).to_f64()
+    }
+
+    /// Takes other values of the weights and of each moment.
+    pub(crate) fn restore(&mut self, weights: Vec<f64>, moments: Vec<Vec<f64>>) {
+        let like = |values: Vec<f64>, element| {
+            let len = values.len();
+            Array::from_f64(values, &[len], element, &self.master.device())
+        };
+        let master = like(weights, self.master.element());
+        let moments = moments.into_iter().zip(&self.moments);
+        let moments = moments.map(|(values, old)| like(values, old.element())).collect();
+        *self = Self { master, moments, reduced: None };
+    }
+
+    /// Bytes that they take.
+    pub(crate) fn num_bytes(&self) -> u64 {
+        let arrays = self.moments.iter().chain(&self.reduced).chain([&self.master]);
+        arrays.map(Array::num_bytes).sum()
+    }
+}
+
+/// States, and in whose memory they are.
+#[derive(Debug)]
+pub(crate) enum Held<B: Kernels> {
+    /// The device's.
+    Device(States<B>),
+    /// Its host's, which updates them (ZeRO-Offload).
+    Host(Box<States<Flex>>),
+}
+
+/// What one does with states wherever they are.
+macro_rules! wherever {
+    ($held:expr, $states:ident => $done:expr) => {
+        match $held {
+            Held::Device($states) => $done,
+            Held::Host($states) => $done,
+        }
+    };
+}
+
+impl<B: Kernels> Held<B> {
+    /// Those on the device.
+    ///
+    /// # Panics
+    ///
+    /// If they are on the host: what needs them here is refused beside an offload.
+    pub(crate) fn on_device(&self) -> &States<B> {
+        match self {
+            Self::Device(states) => states,
+            Self::Host(_) => panic!("states were expected on the device"),
+        }
+    }
+
+    /// As [`Self::on_device`].
+    pub(crate) fn on_device_mut(&mut self) -> &mut States<B> {
+        match self {
+            Self::Device(states) => states,
+            Self::Host(_) => panic!("states were expected on the device"),
+        }
+    }
+
+    /// [`States::squares`] on the device, and their sum on the host.
+    pub(crate) fn squares(&self, ranges: Vec<Range<usize>>) -> (Vec<Array<B>>, f64) {
+        match self {
+            Self::Device(states) => (states.squares(ranges), 0.0),
+            Self::Host(states) => {
+                (Vec::new(), states.squares(ranges).iter().map(Array::item).sum())
+            }
+        }
+    }
+
+    /// [`States::values`].
+    pub(crate) fn values(&self, state: usize, range: Range<usize>) -> Vec<f64> {
+        wherever!(self, states => states.values(state, range))
+    }
+
+    /// [`States::restore`].
+    pub(crate) fn restore(&mut self, weights: Vec<f64>, moments: Vec<Vec<f64>>) {
+        wherever!(self, states => states.restore(weights, moments));
+    }
+
+    /// How many moments there are.
+    pub(crate) fn num_moments(&self) -> usize {
+        wherever!(self, states => states.moments.len())
+    }
+
+    /// Whether there are gradients.
+    pub(crate) fn has_reduced(&self) -> bool {
+        wherever!(self, states => states.reduced.is_some())
+    }
+
+    /// [`States::update`] by the gradients that are there, if there are any.
+    pub(crate) fn update(&mut self, settings: &Settings, rates: [f64; 2], number: u64) {
+        wherever!(self, states => {
+            if let Some(gradient) = states.reduced.take() {
+                states.update(settings, rates, number, gradient);
+            }
+        });
+    }
+
+    /// Forgets the gradients.
+    pub(crate) fn drop_reduced(&mut self) {
+        wherever!(self, states => states.reduced = None);
+    }
+
+    /// Bytes on the device, and on the host.
+    pub(crate) fn num_bytes(&self) -> [u64; 2] {
+        match self {
+            Self::Device(states) => [states.num_bytes(), 0],
+            Self::Host(states) => [0, states.num_bytes()],
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! Units: the parameters of a block that are gathered, reduced and updated together.
+
+use std::collections::BTreeSet;
+
+use burn_flex::{Flex, FlexDevice};
+use executor_communicators::Group;
+use executor_kernels::array::{Array, Element};
+use executor_kernels::ops::Kernels;
+use ir::layout::Offload;
+
+use crate::gradient::{Gradient, GradientSums};
+use crate::host::{HostArray, Placed};
+use crate::mesh::Replicas;
+use crate::parameters::LocalParameter;
+use crate::settings::Settings;
+use crate::states::{Held, States};
+
+/// The parameters of a block that are gathered, reduced and updated together, as one flat array. ZeRO
+/// cuts it evenly over the ranks that shard it; so it is padded to a multiple of their number.
+#[derive(Debug)]
+pub(crate) struct Unit<B: Kernels> {
+    pub(crate) parameters: Vec<LocalParameter>,
+    /// Where each parameter begins in the flat array.
+    pub(crate) offsets: Vec<usize>,
+    /// Elements of the flat array, with padding.
+    pub(crate) len: usize,
+    pub(crate) replicas: Replicas,
+    /// Whether parameters are freed after use (ZeRO-3).
+    pub(crate) frees_weights: bool,
+    /// This rank's place among those that shard.
+    pub(crate) shard_index: usize,
+    /// Ranks of other stages that have the same table, this one included.
+    pub(crate) tied: Option<Group>,
+    /// What this rank's copy is among the replicas'.
+    pub(crate) role: Role,
+    /// Whether the shard lies on the host, from where it is copied to be gathered.
+    keeps_shard_on_host: bool,
+
+    /// All weights that kernels read; none where they are sharded and not gathered.
+    weights: Option<Array<B>>,
+    /// This rank's shard of them. Of no elements where all weights are here and the host updates them.
+    shard: Placed<B>,
+    /// What updates the shard.
+    pub(crate) states: Held<B>,
+    /// Updates done.
+    pub(crate) num_updates: u64,
+    /// Gradients of whole parameters as they add up.
+    gradients: GradientSums<B>,
+}
+
+/// How kernels come to read what was updated.
+pub(crate) enum Renewal<B: Kernels> {
+    /// They do.
+    Done,
+    /// Once the shards of all ranks are gathered.
+    Gather(Placed<B>),
+    /// Once this rank's shard, which will be gathered when it is needed, is on the device.
+    Copy(HostArray),
+}
+
+/// What a rank's copy of a unit is among those of its replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The one that the norm of all gradients counts, and checkpoints have.
+    First,
+    /// One that is always like the first.
+    Copy,
+    /// One with gradients and a norm of its own.
+    Independent,
+    /// One that the first updates: this rank holds what kernels read alone.
+    Served,
+}
+
+impl Role {
+    pub(crate) fn counts_in_norm(self) -> bool {
+        matches!(self, Self::First | Self::Independent)
+    }
+}
+
+/// What a unit is made of, before it has values.
+#[derive(Debug)]
+pub(crate) struct UnitPlan {
+    pub(crate) parameters: Vec<LocalParameter>,
+    pub(crate) replicas: Replicas,
+    pub(crate) rank: u32,
+    pub(crate) frees_weights: bool,
+    pub(crate) tied: Option<Group>,
+    pub(crate) role: Role,
+    pub(crate) offload: Offload,
+}
+
+impl UnitPlan {
+    /// Elements before and with padding, and where each parameter begins.
+    fn extent(&self) -> (usize, usize, Vec<usize>) {
+        let mut offsets = Vec::with_capacity(self.parameters.len());
+        let mut len = 0;
+        for parameter in &self.parameters {
+            offsets.push(len);
+            len += parameter.num_elements();
+        }
+        (len, len.next_multiple_of(self.replicas.shard.len()), offsets)
+    }
+
+    /// The unit, with the values that `values` gives for each parameter's part.
+    pub(crate) fn build<B: Kernels, E>(
+        self,
+        num_moments: usize,
+        [compute, master, moment]: [Element; 3],
+        device: &B::Device,
+        mut values: impl FnMut(&LocalParameter) -> Result<Vec<f64>, E>,
+    ) -> Result<Unit<B>, E> {
+        let (_, len, offsets) = self.extent();
+        let shards = self.replicas.shard.len();
+        let shard_index = self.replicas.shard.position(self.rank).expect("a rank has a shard");
+        let shard_len = len / shards;
+        let mut flat = Vec::with_capacity(len);
+        for parameter in &self.parameters {
+            flat.extend(values(parameter)?);
+        }
+        flat.resize(len, 0.0);
+        let own = flat[shard_index * shard_len..(shard_index + 1) * shard_len].to_vec();
+        let elements = [master, moment];
+        let (states, shard, weights) = if self.offload.optimizer {
+            let states = States::<Flex>::new(own, num_moments, elements, &FlexDevice);
+            let read = states.master.clone().cast(compute);
+            let there = |array: &HostArray| Array::from_data(array.clone().into_data(), device);
+            let (shard, weights) = if self.offload.parameters {
+                (Placed::Host(read), None)
+            } else if self.frees_weights {
+                (Placed::Device(there(&read)), None)
+            } else {
+                let all = Array::from_f64(flat, &[len], master, device).cast(compute);
+                (Placed::Device(Array::zeros(&[0], compute, device)), Some(all))
+            };
+            (Held::Host(Box::new(states)), shard, weights)
+        } else {
+            let states = States::new(own, num_moments, elements, device);
+            let shard = states.master.clone().cast(compute);
+            let weights = (!self.frees_weights).then(|| {
+                if shards == 1 {
+                    shard.clone()
+                } else {
+                    Array::from_f64(flat, &[len], master, device).cast(compute)
+                }
+            });
+            let is_served = self.role == Role::Served;
+            let states = if is_served { States::none(master, device) } else { states };
+            (Held::Device(states), Placed::Device(shard), weights)
+        };
+        Ok(Unit {
+            gradients: GradientSums::new(self.parameters.len()),
+            parameters: self.parameters,
+            offsets,
+            len,
+            replicas: self.replicas,
+            frees_weights: self.frees_weights,
+            shard_index,
+            tied: self.tied,
+            role: self.role,
+            keeps_shard_on_host: self.offload.parameters,
+            weights,
+            shard,
+            states,
+            num_updates: 0,
+        })
+    }
+}
+
+/// The one array of which a unit's weights are gathered.
+pub(crate) fn only<B: Kernels>(mut gathered: Vec<Array<B>>) -> Array<B> {
+    gathered.pop().expect("a unit's weights are one array")
+}
+
+impl<B: Kernels> Unit<B> {
+    /// Elements of a shard.
+    pub(crate) fn shard_len(&self) -> usize {
+        self.len / self.replicas.shard.len()
+    }
+
+    /// The range of the flat array that this rank's shard is.
+    pub(crate) fn shard_range(&self) -> std::ops::Range<usize> {
+        let len = self.shard_len();
+        self.shard_index * len..(self.shard_index + 1) * len
+    }
+
+    /// Whether all weights are here.
+    pub(crate) fn is_gathered(&self) -> bool {
+        self.weights.is_some()
+    }
+
+    /// This rank's part of the weights that kernels read.
+    pub(crate) fn shard(&self) -> Placed<B> {
+        self.shard.clone()
+    }
+
+    /// The same, of states that are on the device.
+    ///
+    /// # Panics
+    ///
+    /// If it is on the host.
+    pub(crate) fn shard_on_device(&self) -> Array<B> {
+        match &self.shard {
+            Placed::Device(shard) => shard.clone(),
+            Placed::Host(_) => panic!("a shard was expected on the device"),
+        }
+    }
+
+    /// Takes this rank's part, as it was copied to the device.
+    pub(crate) fn set_shard(&mut self, shard: Array<B>) {
+        self.shard = Placed::Device(shard);
+    }
+
+    /// Takes all weights, as they were gathered.
+    pub(crate) fn set_weights(&mut self, weights: Array<B>) {
+        self.weights = Some(weights);
+    }
+
+    /// Frees what other ranks have too, where that is the plan.
+    pub(crate) fn free_weights(&mut self) {
+        if self.frees_weights {
+            self.weights = None;
+        }
+    }
+
+    /// Updates this rank's shard by the gradients that are there, times `factor`; none if there are none.
+    pub(crate) fn update(
+        &mut self,
+        settings: &Settings,
+        rates: [f64; 2],
+        device: &B::Device,
+    ) -> Option<Renewal<B>> {
+        let number = self.num_updates + 1;
+        if !self.states.has_reduced() {
+            return None;
+        }
+        // Nothing else may hold what is updated in place.
+        self.weights = None;
+        self.shard = Placed::Device(Array::zeros(&[0], settings.compute, device));
+        self.states.update(settings, rates, number);
+        self.num_updates = number;
+        Some(self.renew(settings.compute))
+    }
+
+    /// Has kernels read what the states are now.
+    pub(crate) fn renew(&mut self, compute: Element) -> Renewal<B> {
+        self.weights = None;
+        match &self.states {
+            Held::Host(states) => {
+                let read = states.master.clone().cast(compute);
+                if self.keeps_shard_on_host {
+                    self.shard = Placed::Host(read);
+                    Renewal::Done
+                } else if self.frees_weights {
+                    Renewal::Copy(read)
+                } else {
+                    Renewal::Gather(Placed::Host(read))
+                }
+            }
+            Held::Device(states) => {
+                let shard = states.master.clone().cast(compute);
+                self.shard = Placed::Device(shard.clone());
+                if self.frees_weights {
+                    Renewal::Done
+                } else if self.replicas.shard.len() == 1 {
+                    self.weights = Some(shard);
+                    Renewal::Done
+                } else {
+                    Renewal::Gather(Placed::Device(shard))
+                }
+            }
+        }
+    }
+
+    /// Takes what kernels read from the rank that updates it.
+    pub(crate) fn set_served(&mut self, weights: Array<B>) {
+        self.shard = Placed::Device(weights.clone());
+        self.weights = Some(weights);
+    }
+
+    /// Hands over what updates the unit to one that keeps it for all.
+    pub(crate) fn hand_over(&mut self) -> States<B> {
+        self.role = Role::Served;
+        self.states.on_device_mut().take()
+    }
+
+    /// Takes back what [`Self::hand_over`] gave, after so many updates.
+    pub(crate) fn take_back(&mut self, states: States<B>, num_updates: u64, compute: Element) {
+        self.role = Role::First;
+        self.num_updates = num_updates;
+        self.states = Held::Device(states);
+        self.renew(compute);
+    }
+
+    /// Sums of the squares of its gradients, of those that this rank counts in the norm: on the device, and on the
+    /// host.
+    pub(crate) fn squares(&self) -> (Vec<Array<B>>, f64) {
+        self.states.squares(self.ranges_in_norm())
+    }
+
+    /// Takes its gradients, which are on the device; zeros where there are none.
+    pub(crate) fn take_reduced(&mut self, element: Element, device: &B::Device) -> Array<B> {
+        let len = self.shard_len();
+        let reduced = self.states.on_device_mut().reduced.take();
+        reduced.unwrap_or_else(|| Array::zeros(&[len], element, device))
+    }
+
+    /// A parameter as kernels read it.
+    ///
+    /// # Panics
+    ///
+    /// If the weights are not gathered.
+    pub(crate) fn view(&self, index: usize) -> Array<B> {
+        let parameter = &self.parameters[index];
+        let weights = self.weights.as_ref().expect("weights are gathered before they are read");
+        let start = self.offsets[index];
+        weights.narrow(0, start..start + parameter.num_elements()).reshape(&parameter.shape())
+    }
+
+    /// Adds a gradient of a parameter's part.
+    pub(crate) fn add_gradient(&mut self, index: usize, gradient: Gradient<B>, element: Element) {
+        self.gradients.add(index, gradient, element, [self.offsets[index], self.len]);
+    }
+
+    /// Whether there are gradients that were not taken.
+    pub(crate) fn has_gradients(&self) -> bool {
+        self.gradients.is_some()
+    }
+
+    /// Over how many neighbouring tensor-parallel ranks gradients are summands, each number once.
+    pub(crate) fn summed_over(&self) -> BTreeSet<usize> {
+        self.parameters.iter().map(|it| it.summed_over).filter(|count| *count > 1).collect()
+    }
+
+    /// The gradients of those parameters whose gradients are summands over so many tensor-parallel ranks, as one
+    /// array; none if there are none.
+    pub(crate) fn partial_gradients(&self, count: usize) -> Option<Array<B>> {
+        let partial = self.partial_indices(count);
+        let part = |index: usize| {
+            let (start, shape) = (self.offsets[index], self.parameters[index].shape());
+            self.gradients.get(index, start, &shape).map(Array::flatten)
+        };
+        let parts: Option<Vec<Array<B>>> = partial.into_iter().map(part).collect();
+        parts.filter(|parts| !parts.is_empty()).map(|parts| Array::concat(parts, 0))
+    }
+
+    /// Whether its parameters are those of experts.
+    pub(crate) fn is_of_experts(&self) -> bool {
+        self.parameters.iter().any(|parameter| parameter.is_expert)
+    }
+
+    /// Takes the sums of what [`Self::partial_gradients`] gave.
+    pub(crate) fn set_partial_gradients(&mut self, count: usize, sums: &Array<B>) {
+        let mut start = 0;
+        for index in self.partial_indices(count) {
+            let (len, shape) =
+                (self.parameters[index].num_elements(), self.parameters[index].shape());
+            self.gradients.set(index, sums.narrow(0, start..start + len).reshape(&shape));
+            start += len;
+        }
+    }
+
+    fn partial_indices(&self, count: usize) -> Vec<usize> {
+        let parameters = self.parameters.iter().enumerate();
+        parameters.filter(|(_, p)| p.summed_over == count).map(|(index, _)| index).collect()
+    }
+
+    /// All gradients as one flat array, and none are left here.
+    pub(crate) fn take_gradients(&mut self, element: Element, device: &B::Device) -> Array<B> {
+        let lens = self.parameters.iter().map(LocalParameter::num_elements);
+        let parts = self.offsets.iter().zip(lens).map(|(start, len)| [*start, len]);
+        self.gradients.take(parts, self.len, element, device)
+    }
+
+    /// The ranges of the shard that belong to parameters which this rank counts in the norm: all but those
+    /// that a tensor-parallel rank before it has too.
+    pub(crate) fn ranges_in_norm(&self) -> Vec<std::ops::Range<usize>> {
+        if !self.role.counts_in_norm() {
+            return Vec::new();
+        }
+        let shard = self.shard_range();
+        let mut ranges: Vec<std::ops::Range<usize>> = Vec::new();
+        for (parameter, offset) in self.parameters.iter().zip(&self.offsets) {
+            if parameter.is_tensor_copy {
+                continue;
+            }
+            let start = (*offset).max(shard.start);
+            let end = (offset + parameter.num_elements()).min(shard.end);
+            if start >= end {
+                continue;
+            }
+            let range = start - shard.start..end - shard.start;
+            match ranges.last_mut() {
+                Some(last) if last.end == range.start => last.end = range.end,
+                _ => ranges.push(range),
+            }
+        }
+        ranges
+    }
+
+    /// Bytes that the unit holds on the device and on the host: weights, master weights and moments, gradients. Where
+    /// kernels read what the optimizer updates, it is there once; and where the shard is all, so is it.
+    pub(crate) fn num_bytes(&self) -> [u64; 2] {
+        let is_sharded = self.replicas.shard.len() > 1;
+        let is_master_read = match (&self.states, &self.shard) {
+            (Held::Device(states), Placed::Device(shard)) => {
+                self.role != Role::Served && states.master.element() == shard.element()
+            }
+            (Held::Host(states), Placed::Host(shard)) => states.master.element() == shard.element(),
+            _ => false,
+        };
+        let [mut on_device, mut on_host] = self.states.num_bytes();
+        let weights = self.weights.as_ref().map_or(0, Array::num_bytes);
+        let [shard, shard_on_host] = self.shard.num_bytes();
+        let is_whole_here = !is_sharded && !matches!(self.shard, Placed::Host(_));
+        on_device += match (is_whole_here, is_master_read) {
+            (false, true) => weights,
+            (false, false) => weights + shard,
+            (true, true) => 0,
+            (true, false) => weights.max(shard),
+        };
+        on_device += self.gradients.num_bytes();
+        on_host += if is_master_read { 0 } else { shard_on_host };
+        [on_device, on_host]
+    }
+}

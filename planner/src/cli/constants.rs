@@ -1,5 +1,7 @@
 //! What a calibration found, to people.
 
+use std::path::Path;
+
 use cost_models::constants;
 use ir::framework::{Calibration, Framework};
 use ir::text::count_of;
@@ -64,5 +66,13 @@ pub(super) fn describe_calibration(framework: &Framework, gpu: &str) -> String {
         "\n{name} is calibrated on {}; constants that moved:\n{}",
         basis(calibration),
         moved_constants(calibration)
+    )
+}
+
+/// Where a calibration was written, and the option that uses it.
+pub(super) fn written(output: Option<&Path>, option: &str) -> String {
+    output.map_or_else(
+        || "nothing was written: `-o FILE.json` keeps it\n".to_owned(),
+        |path| format!("written to {0}: `{option} {0}` uses it\n", path.display()),
     )
 }

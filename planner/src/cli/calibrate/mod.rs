@@ -86,14 +86,6 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Answer> {
     }
 }
 
-/// Where a calibration was written, and the option that uses it.
-fn written(output: Option<&Path>, option: &str) -> String {
-    output.map_or_else(
-        || "nothing was written: `-o FILE.json` keeps it\n".to_owned(),
-        |path| format!("written to {0}: `{option} {0}` uses it\n", path.display()),
-    )
-}
-
 /// What all files are of.
 fn kind_of_all(files: &[(&Path, Vec<u8>)]) -> anyhow::Result<Kind> {
     let mut first: Option<(Kind, &Path)> = None;

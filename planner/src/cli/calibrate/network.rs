@@ -8,9 +8,9 @@ use planner_evidence::calibration::network::{RefittedNetwork, RefittedTable, ref
 use planner_evidence::measured::nccl_tests::{self, NcclRun};
 use serde::Serialize;
 
-use super::written;
 use crate::cli::answer::Answer;
 use crate::cli::args::CalibrateArgs;
+use crate::cli::constants::written;
 use crate::cli::files::read_cluster;
 use crate::cli::tables::{percent, text_table};
 use command_line::destination::{has_room, name_for, write_json};

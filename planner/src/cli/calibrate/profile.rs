@@ -14,10 +14,10 @@ use planner_evidence::validation::setup::Setup;
 use serde::Serialize;
 use traces::timeline::Timeline;
 
-use super::written;
 use crate::cli::answer::Answer;
 use crate::cli::args::CalibrateArgs;
 use crate::cli::chart::write_timelines;
+use crate::cli::constants::written;
 use crate::cli::files::read_plan;
 use crate::cli::picture::{Look, StillKind};
 use crate::cli::tables::{percent_more, text_table};

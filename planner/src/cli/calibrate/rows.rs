@@ -10,10 +10,9 @@ use planner_evidence::validation::setup::Setup;
 use planner_evidence::validation::{memory_of, read_rows};
 use serde::Serialize;
 
-use super::written;
 use crate::cli::answer::Answer;
 use crate::cli::args::CalibrateArgs;
-use crate::cli::constants::{basis, moved_constants};
+use crate::cli::constants::{basis, moved_constants, written};
 use crate::cli::files::read_framework;
 use crate::cli::tables::{percent_more, text_table};
 use command_line::destination::{has_room, name_for, write_json};

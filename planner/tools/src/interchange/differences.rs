@@ -10,7 +10,7 @@ use ir::plan::{Plan, PlannedModel, Provenance};
 use super::argument::Argument;
 use super::error::ImportError;
 use super::imported::{Imported, Posed};
-use super::setting::Setting;
+use super::view::ExportView;
 use super::write;
 use planner_core::plan;
 use planner_core::search::simulated;
@@ -26,7 +26,7 @@ pub struct ModelDifference {
 
 /// What settings do not say: for which model, on what.
 #[derive(Clone, Debug)]
-pub struct Given<'a> {
+pub struct ImportContext<'a> {
     /// The model.
     pub model: &'a Model,
     /// Its graph, as the settings train it.
@@ -47,8 +47,8 @@ impl Imported {
     /// # Errors
     ///
     /// [`ImportError`] where they contradict each other, the model, or what was given beside them.
-    pub fn plan(&self, given: &Given<'_>) -> Result<Plan, ImportError> {
-        let Given { model, graph, planned, cluster, num_gpus, provenance } = given;
+    pub fn plan(&self, given: &ImportContext<'_>) -> Result<Plan, ImportError> {
+        let ImportContext { model, graph, planned, cluster, num_gpus, provenance } = given;
         let Posed { problem, layout, stage_ends } = self.posed(graph, cluster, *num_gpus)?;
         let (found, _) = simulated(&problem, layout, &stage_ends);
         let plan = plan::make(&problem, cluster, planned.clone(), &found, &[], provenance.clone());
@@ -62,8 +62,8 @@ impl Imported {
 
     /// What is said of the model and is not what would be said of the one that was given.
     pub fn differences(&self, plan: &Plan, model: &Model, graph: &Graph) -> Vec<ModelDifference> {
-        let setting = Setting::new(plan, model, graph, Vec::new());
-        let expected = write::model_arguments(self.source, &setting);
+        let view = ExportView::new(plan, model, graph, Vec::new());
+        let expected = write::model_arguments(self.source, &view);
         let same = |one: &str, other: &str| match (one.parse::<f64>(), other.parse::<f64>()) {
             (Ok(one), Ok(other)) => one.total_cmp(&other).is_eq(),
             _ => one == other,

@@ -3,11 +3,11 @@
 use super::argument::{Argument, Section};
 use super::file::File;
 use super::launch::{Program, Starter};
-use super::setting::Setting;
+use super::view::ExportView;
 
 /// The program; the plan, which it reads, goes with every export.
-pub(super) fn program(setting: &Setting<'_>, plan: &File) -> Program {
-    let has_gpus = setting.plan.cluster.gpu.architecture != ir::cluster::Architecture::Cpu;
+pub(super) fn program(view: &ExportView<'_>, plan: &File) -> Program {
+    let has_gpus = view.plan.cluster.gpu.architecture != ir::cluster::Architecture::Cpu;
     let mut arguments =
         vec![Argument::value("--communicator", "mpi", "a rank is a process that MPI starts")];
     if has_gpus {

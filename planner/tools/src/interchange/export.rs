@@ -9,8 +9,8 @@ use super::approximate;
 use super::error::{ExportError, Lack};
 use super::file::File;
 use super::launch::Launcher;
-use super::setting::Setting;
 use super::target::Target;
+use super::view::ExportView;
 use super::{lacks, write};
 use planner_core::plan::CheckedPlan;
 use planner_core::problem::Problem;
@@ -74,8 +74,8 @@ pub fn export(checked: &CheckedPlan, wanted: Wanted) -> Result<Export, ExportErr
         notes.extend(near.changes);
         (near.plan, near.problem.graph)
     };
-    let setting = Setting::new(&plan, model, &graph, notes.clone());
-    let files = write::files(target, launcher, &setting, &plan_file(&plan));
+    let view = ExportView::new(&plan, model, &graph, notes.clone());
+    let files = write::files(target, launcher, &view, &plan_file(&plan));
     Ok(Export { target, files, plan, notes })
 }
 
@@ -97,14 +97,14 @@ fn plain_graph(plan: &Plan, model: &Model) -> Result<Graph, AdapterError> {
 /// What a tool cannot run of a plan, its model aside.
 fn lacks_of(target: Target, plan: &Plan, model: &Model, problem: &Problem) -> Vec<Lack> {
     let facts = problem.facts;
-    let setting = Setting::new(plan, model, &problem.graph, Vec::new());
+    let view = ExportView::new(plan, model, &problem.graph, Vec::new());
     let mut lacks = lacks::of_framework(target, &plan.layout, &plan.training, facts);
-    lacks.extend(write::lacks(target, &setting));
+    lacks.extend(write::lacks(target, &view));
     lacks
 }
 
 fn lacks_of_model(target: Target, plan: &Plan, model: &Model, graph: &Graph) -> Vec<Lack> {
-    write::lacks_of_model(target, &Setting::new(plan, model, graph, Vec::new()))
+    write::lacks_of_model(target, &ExportView::new(plan, model, graph, Vec::new()))
 }
 
 /// What of a plan's model none of the tools of a framework can be given, as the first of them says it; nothing where

@@ -1,6 +1,6 @@
 //! Plans in the words of other tools.
 //!
-//! A plan becomes a [`Setting`] once, which no tool's words are in; each target writes that in its own. What a target
+//! A plan becomes a [`ExportView`] once, which no tool's words are in; each target writes that in its own. What a target
 //! cannot say is never left out: it is an error, or, where the user asks for the nearest plan that it can, a change
 //! that is stated with what it costs. Abilities are those of the framework's file, by which the search proposes.
 
@@ -28,7 +28,6 @@ mod options;
 mod ranks;
 mod read;
 mod run;
-mod setting;
 mod shell;
 mod source;
 mod stages;
@@ -36,15 +35,16 @@ mod table;
 mod target;
 mod torchtitan;
 mod tree;
+mod view;
 mod write;
 
 pub use argument::{Argument, Section};
 pub(crate) use bridge::{HowGiven, settings as bridge_settings};
 pub use chakra::ChakraTraces;
 pub use launch::Launcher;
-pub use setting::Setting;
 pub use stages::StageParts;
 pub use target::Target;
+pub use view::ExportView;
 
 pub use differences::ModelDifference;
 pub use error::{Divided, ExportError, ImportError, Lack};

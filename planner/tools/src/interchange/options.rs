@@ -8,7 +8,7 @@ use super::shell::Word;
 
 /// The options that a program knows, each with how many values it takes; or the keys of its file, dots between them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
+pub(super) struct Vocabulary {
     /// The program.
     pub(super) program: &'static str,
     /// Lines of a name and `none`, `one`, `some`, `any` or a number; a name that ends with `*` stands for all that
@@ -40,7 +40,7 @@ pub(super) enum Leaf {
 
 /// Options that were given.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Given {
+pub(super) struct ParsedOptions {
     all: BTreeMap<String, Vec<Word>>,
 }
 
@@ -175,7 +175,7 @@ const SHORT: usize = 6;
 /// What stands for a value that somebody else fills in.
 const AUTO: &str = "auto";
 
-impl Known {
+impl Vocabulary {
     fn lines(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         let lines = self.table.lines().filter(|line| !line.starts_with('['));
         lines.filter_map(|line| {
@@ -207,8 +207,11 @@ impl Known {
     }
 
     /// Reads the values of a file, each with its keys.
-    pub(super) fn of_leaves(&self, leaves: &[(String, Leaf)]) -> Result<Given, OptionError> {
-        let mut given = Given::default();
+    pub(super) fn of_leaves(
+        &self,
+        leaves: &[(String, Leaf)],
+    ) -> Result<ParsedOptions, OptionError> {
+        let mut given = ParsedOptions::default();
         for (name, leaf) in leaves {
             let within = self.lines().find(|(known, _)| {
                 known.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('.'))
@@ -279,7 +282,7 @@ impl Known {
     }
 
     /// Reads the words after a program.
-    pub(super) fn read(&self, words: &[Word]) -> Result<Given, OptionError> {
+    pub(super) fn read(&self, words: &[Word]) -> Result<ParsedOptions, OptionError> {
         let (given, read) = self.read_options(words)?;
         match words.get(read) {
             None => Ok(given),
@@ -300,8 +303,11 @@ impl Known {
     }
 
     /// Reads words as far as they are options, and says how far.
-    pub(super) fn read_options(&self, words: &[Word]) -> Result<(Given, usize), OptionError> {
-        let mut given = Given::default();
+    pub(super) fn read_options(
+        &self,
+        words: &[Word],
+    ) -> Result<(ParsedOptions, usize), OptionError> {
+        let mut given = ParsedOptions::default();
         let mut at = 0;
         while at < words.len() {
             let word = &words[at];
@@ -367,7 +373,7 @@ fn shown(values: &[Word]) -> String {
     if texts.is_empty() { "as a switch".to_owned() } else { format!("`{}`", texts.join(" ")) }
 }
 
-impl Given {
+impl ParsedOptions {
     /// Whether an option is given.
     pub(super) fn has(&self, name: &str) -> bool {
         self.all.contains_key(name)

@@ -9,7 +9,7 @@ use ir::model::{Description, GraphOptions, Model};
 use ir::plan::{Plan, PlannedModel, Provenance};
 use ir::text::count_of;
 
-use super::differences::Given;
+use super::differences::ImportContext;
 use super::error::{Divided, ImportError};
 use super::imported::Imported;
 use super::imported::Stated;
@@ -60,7 +60,7 @@ pub fn import(import: &Import<'_>) -> Result<Plan, ImportError> {
         Some(modules) => graph.recomputing(modules).map_err(|error| unbuilt(error.to_string()))?,
         None => graph,
     };
-    let given = Given {
+    let given = ImportContext {
         model,
         graph: &graph,
         planned: planned(model, model_text, &graph, [multi_token_prediction, dropout]),

@@ -1,6 +1,6 @@
 //! A tool's options as a table, which an export writes, an import reads, and of which lint takes the difference of two runs.
 //!
-//! A line of the table is an option and how many values it takes, as [`Known`](super::options::Known) has it, or `word`
+//! A line of the table is an option and how many values it takes, as [`Vocabulary`](super::options::Vocabulary) has it, or `word`
 //! where it is none that a parser knows. Where a plan decides the option, there follow the field of the plan, the forms of its values, and when it is written:
 //!
 //! ```text
@@ -25,7 +25,7 @@ use super::argument::{Argument, Section};
 use super::error::ImportError;
 use super::fields::{get, set};
 use super::imported::Imported;
-use super::options::{Given, OptionError};
+use super::options::{OptionError, ParsedOptions};
 use super::run::Run;
 use super::source::{Source, agreed};
 
@@ -33,7 +33,7 @@ use super::source::{Source, agreed};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a> {
     pub(super) source: &'a Source<'a>,
-    pub(super) given: &'a Given,
+    pub(super) given: &'a ParsedOptions,
 }
 
 /// The values of an option; none of a switch.

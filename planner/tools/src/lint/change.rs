@@ -51,7 +51,7 @@ pub(super) enum Change {
     /// Nothing lies on the host.
     NoOffload,
     /// Layers of stages, so that none holds up the others.
-    CutAnew,
+    RebalanceStages,
     /// Ranks.
     Gpus(u32),
 }
@@ -101,7 +101,7 @@ impl Change {
             Self::Precision(_) => &["training.precision"],
             Self::Dispatcher(_) => &["layout.switches.token_dispatcher"],
             Self::NoOffload => &["layout.offload"],
-            Self::CutAnew => &["stages", "layout.pipeline_parallel"],
+            Self::RebalanceStages => &["stages", "layout.pipeline_parallel"],
             Self::Gpus(_) => &["num_gpus", "replicas"],
             Self::ReplicasOverlap { .. } => &["framework.gradients.reduced"],
             Self::VocabularyMultiple(_) => &["framework.tensor_parallel.vocabulary_multiple"],
@@ -127,7 +127,7 @@ impl Change {
         }
         let stages = |it: &LayoutSpec| it.pipeline_parallel.saturating_mul(it.virtual_stages);
         let now = stages(layout);
-        if *self == Self::CutAnew {
+        if *self == Self::RebalanceStages {
             imported.stages = StatedStages::Balanced;
         } else if now != stages(&before) {
             let is_even = now > 0 && num_layers.is_multiple_of(now);
@@ -195,7 +195,7 @@ impl Change {
             }
             Self::Dispatcher(dispatcher) => layout.switches.token_dispatcher = dispatcher,
             Self::NoOffload => layout.offload = Offload::NONE,
-            Self::CutAnew => {}
+            Self::RebalanceStages => {}
             Self::Gpus(ranks) => imported.num_gpus = Some(ranks),
         }
     }

@@ -2,33 +2,33 @@
 
 use ir::graph::TokenDispatcher;
 
-use super::bench::Bench;
-use super::case::Trial;
 use super::change::Change;
-use super::division::below;
+use super::context::LintContext;
+use super::evaluated::Variant;
 use super::finding::{Cost, Finding};
+use super::repair::below;
 use super::rule::{Rule, Severity};
-use super::words::Speech;
+use super::words::Dialect;
 use crate::interchange::{StatedStages, Target};
 use planner_core::search::RESOLUTION;
 
-pub(super) fn find(bench: &Bench<'_>) -> Vec<Finding> {
-    let rules: [fn(&Bench<'_>) -> Option<Finding>; 8] = [
+pub(super) fn find(context: &LintContext<'_>) -> Vec<Finding> {
+    let rules: [fn(&LintContext<'_>) -> Option<Finding>; 8] = [
         not_supported,
         across_nodes,
         tensor_not_needed,
         sequence_parallel,
         few_micro_batches,
         uneven_stages,
-        context,
+        context_parallel,
         dispatcher,
     ];
-    rules.iter().filter_map(|rule| rule(bench)).collect()
+    rules.iter().filter_map(|rule| rule(context)).collect()
 }
 
 /// What the tool cannot run.
-fn not_supported(bench: &Bench<'_>) -> Option<Finding> {
-    let base = &bench.base;
+fn not_supported(context: &LintContext<'_>) -> Option<Finding> {
+    let base = &context.base;
     let lacks = base.lacks();
     if lacks.is_empty() {
         return None;
@@ -50,18 +50,18 @@ fn not_supported(bench: &Bench<'_>) -> Option<Finding> {
         Change::OneShardGroup,
     ]);
     let all: Vec<Vec<Change>> = singles.into_iter().map(|it| vec![it]).collect();
-    let trials = bench.trials(&all);
-    let able = trials.into_iter().filter(|it| it.case.lacks().is_empty() && it.case.fits());
-    let trial = able.max_by(|one, other| one.saves.total_cmp(&other.saves));
+    let variants = context.variants(&all);
+    let able = variants.into_iter().filter(|it| it.case.lacks().is_empty() && it.case.fits());
+    let variant = able.max_by(|one, other| one.saves.total_cmp(&other.saves));
     let framework = &base.problem.hardware.framework.name;
     let message = format!("{framework} has no {}", lacks.join(", no "));
-    let cost = trial.as_ref().map(|it| (it, it.cost(base)));
-    Some(bench.finding(Rule::NotSupported, Severity::Error, message, cost, &[]))
+    let cost = variant.as_ref().map(|it| (it, it.cost(base)));
+    Some(context.finding(Rule::NotSupported, Severity::Error, message, cost, &[]))
 }
 
 /// Products over ranks that no fast network joins.
-fn across_nodes(bench: &Bench<'_>) -> Option<Finding> {
-    let base = &bench.base;
+fn across_nodes(context: &LintContext<'_>) -> Option<Finding> {
+    let base = &context.base;
     let layout = &base.found.layout;
     let (tensor, domain) = (layout.tensor_parallel, base.problem.hardware.domain);
     if !base.crosses_nodes() {
@@ -85,18 +85,24 @@ fn across_nodes(bench: &Bench<'_>) -> Option<Finding> {
          collectives",
         exposed * 100.0
     );
-    let Some(trial) = bench.fastest(&all).filter(|it| it.saves > 0.0) else {
+    let Some(variant) = context.fastest(&all).filter(|it| it.saves > 0.0) else {
         let about = [Change::TensorParallel(tensor)];
         let severity = Severity::Note;
-        return Some(bench.finding(Rule::TensorParallelAcrossNodes, severity, told, None, &about));
+        return Some(context.finding(
+            Rule::TensorParallelAcrossNodes,
+            severity,
+            told,
+            None,
+            &about,
+        ));
     };
     let message = |cost: &str| format!("{told}; fewer, which {cost}");
-    Some(bench.waste(Rule::TensorParallelAcrossNodes, message, &trial))
+    Some(context.waste(Rule::TensorParallelAcrossNodes, message, &variant))
 }
 
 /// Products over more ranks than need be: said only where it is certain, as many run so for other reasons.
-fn tensor_not_needed(bench: &Bench<'_>) -> Option<Finding> {
-    let base = &bench.base;
+fn tensor_not_needed(context: &LintContext<'_>) -> Option<Finding> {
+    let base = &context.base;
     let tensor = base.found.layout.tensor_parallel;
     let domain = base.problem.hardware.domain;
     if tensor == 1 || !domain.is_multiple_of(tensor) {
@@ -104,27 +110,27 @@ fn tensor_not_needed(bench: &Bench<'_>) -> Option<Finding> {
     }
     let fewer = below(tensor).filter(|it| tensor.is_multiple_of(*it));
     let all: Vec<Vec<Change>> = fewer.map(|it| vec![Change::TensorParallel(it)]).collect();
-    let trial = bench.fastest(&all).filter(|it| it.case.has_room())?;
+    let variant = context.fastest(&all).filter(|it| it.case.has_room())?;
     let message = |cost: &str| {
         format!(
             "products are sharded over {tensor} GPUs, but {} have room for the model: fewer {cost}",
-            trial.case.found.layout.tensor_parallel
+            variant.case.found.layout.tensor_parallel
         )
     };
-    let finding = bench.waste(Rule::TensorParallelNotNeeded, message, &trial);
+    let finding = context.waste(Rule::TensorParallelNotNeeded, message, &variant);
     finding.cost.is_some_and(Cost::is_sure).then_some(finding)
 }
 
 /// Tensor parallelism whose ranks all keep the whole of what lies between sharded products.
-fn sequence_parallel(bench: &Bench<'_>) -> Option<Finding> {
-    let base = &bench.base;
+fn sequence_parallel(context: &LintContext<'_>) -> Option<Finding> {
+    let base = &context.base;
     let layout = &base.found.layout;
     if layout.tensor_parallel == 1 || layout.sequence_parallel {
         return None;
     }
-    let trials = bench.trials(&[vec![Change::SequenceParallel(true)]]);
-    let trial = trials.into_iter().next()?;
-    let cost = trial.cost(base);
+    let variants = context.variants(&[vec![Change::SequenceParallel(true)]]);
+    let variant = variants.into_iter().next()?;
+    let cost = variant.cost(base);
     let has_experts = base.problem.facts.has_experts;
     let tensor = layout.tensor_parallel;
     let told = format!(
@@ -132,31 +138,31 @@ fn sequence_parallel(bench: &Bench<'_>) -> Option<Finding> {
          them {}",
         cost.in_words()
     );
-    let (severity, message) = if has_experts && bench.speech == Speech::Tool(Target::Megatron) {
+    let (severity, message) = if has_experts && context.dialect == Dialect::Tool(Target::Megatron) {
         let message = format!(
             "Megatron trains experts with tensor parallelism {tensor} only with sequence parallelism"
         );
         (Severity::Error, message)
-    } else if cost.is_certain() || gives_room(bench, &trial) {
+    } else if cost.is_certain() || gives_room(context, &variant) {
         (Severity::Warning, told)
     } else {
         (Severity::Note, told)
     };
     let rule = Rule::SequenceParallelMissing;
-    Some(bench.finding(rule, severity, message, Some((&trial, cost)), &[]))
+    Some(context.finding(rule, severity, message, Some((&variant, cost)), &[]))
 }
 
 /// Whether memory that is short is no longer so.
-pub(super) fn gives_room(bench: &Bench<'_>, trial: &Trial) -> bool {
-    !bench.base.has_room() && trial.case.has_room()
+pub(super) fn gives_room(context: &LintContext<'_>, variant: &Variant) -> bool {
+    !context.base.has_room() && variant.case.has_room()
 }
 
 /// From this share of a step on, a bubble is a loss whatever the reason.
 const LARGE_BUBBLE: f64 = 0.4;
 
 /// A pipeline that is never full.
-fn few_micro_batches(bench: &Bench<'_>) -> Option<Finding> {
-    let base = &bench.base;
+fn few_micro_batches(context: &LintContext<'_>) -> Option<Finding> {
+    let base = &context.base;
     let layout = &base.found.layout;
     let (rounds, ranks) = (layout.num_micro_batches, layout.pipeline_parallel);
     if rounds >= ranks {
@@ -182,17 +188,17 @@ fn few_micro_batches(bench: &Bench<'_>) -> Option<Finding> {
             all.push(vec![fewer, Change::MicroBatch(1)]);
         }
     }
-    let same_batch = bench.fastest(&all).filter(|it| it.saves > RESOLUTION);
+    let same_batch = context.fastest(&all).filter(|it| it.saves > RESOLUTION);
     let each = u64::from(layout.data_parallel) * u64::from(micro);
     let full = each * u64::from(ranks);
-    let trial = same_batch.or_else(|| bench.fastest(&[vec![Change::GlobalBatch(full)]]));
-    let Some(trial) = trial.filter(|it| it.saves > 0.0) else {
+    let variant = same_batch.or_else(|| context.fastest(&[vec![Change::GlobalBatch(full)]]));
+    let Some(variant) = variant.filter(|it| it.saves > 0.0) else {
         let about = [Change::MicroBatch(micro), Change::GlobalBatch(full)];
         let rule = Rule::FewerMicroBatchesThanStages;
-        return Some(bench.finding(rule, Severity::Note, told, None, &about));
+        return Some(context.finding(rule, Severity::Note, told, None, &about));
     };
     let message = |cost: &str| format!("{told}; a fuller pipeline {cost}");
-    let mut finding = bench.waste(Rule::FewerMicroBatchesThanStages, message, &trial);
+    let mut finding = context.waste(Rule::FewerMicroBatchesThanStages, message, &variant);
     if bubble > LARGE_BUBBLE {
         finding.severity = Severity::Warning;
     }
@@ -200,12 +206,13 @@ fn few_micro_batches(bench: &Bench<'_>) -> Option<Finding> {
 }
 
 /// Stages of which one holds up the others.
-fn uneven_stages(bench: &Bench<'_>) -> Option<Finding> {
-    let base = &bench.base;
+fn uneven_stages(context: &LintContext<'_>) -> Option<Finding> {
+    let base = &context.base;
     if base.found.layout.pipeline_parallel == 1 || base.imported.stages == StatedStages::Balanced {
         return None;
     }
-    let trial = bench.fastest(&[vec![Change::CutAnew]]).filter(|it| it.saves > RESOLUTION)?;
+    let variant =
+        context.fastest(&[vec![Change::RebalanceStages]]).filter(|it| it.saves > RESOLUTION)?;
     let counts = base.blocks();
     let message = |cost: &str| {
         format!(
@@ -214,15 +221,15 @@ fn uneven_stages(bench: &Bench<'_>) -> Option<Finding> {
             counts.iter().map(u32::to_string).collect::<Vec<_>>().join(" + ")
         )
     };
-    Some(bench.waste(Rule::StagesUneven, message, &trial))
+    Some(context.waste(Rule::StagesUneven, message, &variant))
 }
 
 /// Below so many tokens a rank, a sequence is seldom worth sharing.
 const SHORT: u64 = 4096;
 
 /// Sequences that are shared for no need.
-fn context(bench: &Bench<'_>) -> Option<Finding> {
-    let base = &bench.base;
+fn context_parallel(context: &LintContext<'_>) -> Option<Finding> {
+    let base = &context.base;
     let layout = &base.found.layout;
     let degree = layout.context_parallel;
     if degree == 1 || !base.fits() {
@@ -237,36 +244,36 @@ fn context(bench: &Bench<'_>) -> Option<Finding> {
             all.push(vec![Change::Context(1), Change::MicroBatch(1)]);
         }
     }
-    let trial = bench.fastest(&all)?;
+    let variant = context.fastest(&all)?;
     let length = base.problem.training.sequence_length;
     let each = length / u64::from(degree);
-    if trial.saves <= RESOLUTION && (each >= SHORT || trial.saves < 0.0) {
+    if variant.saves <= RESOLUTION && (each >= SHORT || variant.saves < 0.0) {
         return None;
     }
     let message = |cost: &str| {
         format!(
             "sequences of {length} tokens are shared by {degree} ranks, {each} each, though {} have room: that {cost}",
-            trial.case.found.layout.context_parallel
+            variant.case.found.layout.context_parallel
         )
     };
-    Some(bench.waste(Rule::ContextParallelWithoutLongSequence, message, &trial))
+    Some(context.waste(Rule::ContextParallelWithoutLongSequence, message, &variant))
 }
 
 /// Tokens that go to ranks which have none of their experts.
-fn dispatcher(bench: &Bench<'_>) -> Option<Finding> {
-    let base = &bench.base;
+fn dispatcher(context: &LintContext<'_>) -> Option<Finding> {
+    let base = &context.base;
     let layout = &base.found.layout;
     let is_gathering = layout.switches.token_dispatcher == TokenDispatcher::AllGather;
     if layout.expert_parallel == 1 || !is_gathering {
         return None;
     }
     let change = Change::Dispatcher(TokenDispatcher::AllToAll);
-    let trial = bench.fastest(&[vec![change]]).filter(|it| it.saves > 0.0)?;
+    let variant = context.fastest(&[vec![change]]).filter(|it| it.saves > 0.0)?;
     let degree = layout.expert_parallel;
     let message = |cost: &str| {
         format!(
             "all tokens are gathered on each of {degree} expert-parallel ranks; sent to their experts alone, which {cost}"
         )
     };
-    Some(bench.waste(Rule::DispatcherGathers, message, &trial))
+    Some(context.waste(Rule::DispatcherGathers, message, &variant))
 }

@@ -14,7 +14,7 @@ pub struct Finding {
     /// What it is, with its numbers.
     pub message: String,
     /// The options that it is about, in the tool's words.
-    pub options: Vec<Place>,
+    pub options: Vec<SourceSpan>,
     /// What it costs, where that is predicted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
@@ -25,7 +25,7 @@ pub struct Finding {
 
 /// An option, and where it stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Place {
+pub struct SourceSpan {
     /// Its name.
     pub option: String,
     /// The line, from 1, where it is given.

@@ -4,17 +4,17 @@ use ir::graph::{Recompute, RecomputeModule, RecomputeModules};
 use ir::layout::{Offload, ZeroStage};
 use ir::units::Bytes;
 
-use super::bench::Bench;
-use super::case::Trial;
 use super::change::Change;
+use super::context::LintContext;
+use super::evaluated::Variant;
 use super::finding::{Cost, Finding};
 use super::rule::{Rule, Severity};
 
-pub(super) fn find(bench: &Bench<'_>) -> Vec<Finding> {
+pub(super) fn find(context: &LintContext<'_>) -> Vec<Finding> {
     let mut all = Vec::new();
-    all.extend(room(bench));
-    all.extend(recompute(bench));
-    all.extend(offload(bench));
+    all.extend(room(context));
+    all.extend(recompute(context));
+    all.extend(offload(context));
     all
 }
 
@@ -25,8 +25,8 @@ const NONE_RAN_BEYOND: f64 = 1.35;
 const FEW_RAN_BEYOND: f64 = 1.1;
 
 /// What does not fit, by how much, and what would.
-fn room(bench: &Bench<'_>) -> Option<Finding> {
-    let base = &bench.base;
+fn room(context: &LintContext<'_>) -> Option<Finding> {
+    let base = &context.base;
     let memory = &base.found.evaluation.memory;
     let (peak, capacity) = (base.peak(), base.problem.hardware.memory);
     let gib = |bytes: Bytes| bytes.as_gib();
@@ -54,16 +54,16 @@ fn room(bench: &Bench<'_>) -> Option<Finding> {
             gib(capacity),
             gib(headroom)
         );
-        return Some(bench.finding(Rule::MemoryTight, Severity::Note, message, None, &about));
+        return Some(context.finding(Rule::MemoryTight, Severity::Note, message, None, &about));
     }
-    let trial = smallest_change(bench);
-    let cost = trial.as_ref().map(|it| (it, it.cost(base)));
+    let variant = smallest_change(context);
+    let cost = variant.as_ref().map(|it| (it, it.cost(base)));
     if peak <= capacity {
         let message = format!(
             "{:.1} GiB of each GPU's share of its host are needed, which it does not have",
             gib(memory.host_bytes)
         );
-        return Some(bench.finding(Rule::OutOfMemory, Severity::Error, message, cost, &about));
+        return Some(context.finding(Rule::OutOfMemory, Severity::Error, message, cost, &about));
     }
     let beyond = gib(peak) - gib(capacity);
     let mut lines = memory.lines();
@@ -88,12 +88,12 @@ fn room(bench: &Bench<'_>) -> Option<Finding> {
         gib(peak),
         gib(capacity)
     );
-    Some(bench.finding(rule, severity, message, cost, &about))
+    Some(context.finding(rule, severity, message, cost, &about))
 }
 
 /// The fastest of the changes that make it fit, of as few settings as will do.
-fn smallest_change(bench: &Bench<'_>) -> Option<Trial> {
-    let singles = savers(bench);
+fn smallest_change(context: &LintContext<'_>) -> Option<Variant> {
+    let singles = savers(context);
     let one: Vec<Vec<Change>> = singles.iter().map(|it| vec![it.clone()]).collect();
     let mut fitting = None;
     for number in 1..=3 {
@@ -105,16 +105,16 @@ fn smallest_change(bench: &Bench<'_>) -> Option<Trial> {
                 .map(|pair| [pair, vec![Change::MicroBatch(1)]].concat())
                 .collect(),
         };
-        let trials = bench.trials(&all);
-        let can_be_told = |it: &&Trial| bench.fix(it).is_some();
+        let variants = context.variants(&all);
+        let can_be_told = |it: &&Variant| context.fix(it).is_some();
         let fastest = |with_room: bool| {
-            let fits = trials
+            let fits = variants
                 .iter()
                 .filter(|it| if with_room { it.case.has_room() } else { it.case.fits() });
             fits.filter(can_be_told).max_by(|one, other| one.saves.total_cmp(&other.saves)).cloned()
         };
-        if let Some(trial) = fastest(true) {
-            return Some(trial);
+        if let Some(variant) = fastest(true) {
+            return Some(variant);
         }
         fitting = fitting.or_else(|| fastest(false));
     }
@@ -122,8 +122,8 @@ fn smallest_change(bench: &Bench<'_>) -> Option<Trial> {
 }
 
 /// What there is to free memory with.
-fn savers(bench: &Bench<'_>) -> Vec<Change> {
-    let base = &bench.base;
+fn savers(context: &LintContext<'_>) -> Vec<Change> {
+    let base = &context.base;
     let layout = &base.found.layout;
     let mut all = Vec::new();
     if layout.zero_stage == ZeroStage::None {
@@ -135,7 +135,7 @@ fn savers(bench: &Bench<'_>) -> Vec<Change> {
     if layout.tensor_parallel > 1 && !layout.sequence_parallel {
         all.push(Change::SequenceParallel(true));
     }
-    all.extend(heavier(base.found.layout.recompute, per_stage(bench)).map(Change::Recompute));
+    all.extend(heavier(base.found.layout.recompute, per_stage(context)).map(Change::Recompute));
     let micro = layout.micro_batch_size;
     all.extend(
         [micro / 2, micro / 4, 1]
@@ -180,8 +180,8 @@ pub(super) fn pairs(singles: &[Change]) -> Vec<Vec<Change>> {
     all
 }
 
-fn per_stage(bench: &Bench<'_>) -> u32 {
-    bench.ground.num_layers() / bench.base.found.layout.num_stages().max(1)
+fn per_stage(context: &LintContext<'_>) -> u32 {
+    context.eval.num_layers() / context.base.found.layout.num_stages().max(1)
 }
 
 /// Recompute of more, the least first.
@@ -200,13 +200,13 @@ fn heavier(now: Recompute, layers: u32) -> impl Iterator<Item = Recompute> {
 }
 
 /// What is computed again and would have room.
-fn recompute(bench: &Bench<'_>) -> Option<Finding> {
-    let base = &bench.base;
+fn recompute(context: &LintContext<'_>) -> Option<Finding> {
+    let base = &context.base;
     if !base.recomputes() || !base.fits() {
         return None;
     }
     let now = base.found.layout.recompute;
-    let layers = per_stage(bench);
+    let layers = per_stage(context);
     let attention = RecomputeModules::new([RecomputeModule::Attention]).map(Recompute::Modules);
     let most = match now {
         Recompute::Full => layers,
@@ -220,14 +220,15 @@ fn recompute(bench: &Bench<'_>) -> Option<Finding> {
     }
     lighter.retain(|it| *it != now && *it != Recompute::FirstLayers(0));
     let all: Vec<Vec<Change>> = lighter.into_iter().map(|it| vec![Change::Recompute(it)]).collect();
-    let trials = bench.trials(&all);
-    let with_room = trials.into_iter().filter(|it| it.case.has_room() && bench.fix(it).is_some());
-    let trial = with_room.max_by(|one, other| one.saves.total_cmp(&other.saves))?;
-    if trial.saves <= 0.0 {
+    let variants = context.variants(&all);
+    let with_room =
+        variants.into_iter().filter(|it| it.case.has_room() && context.fix(it).is_some());
+    let variant = with_room.max_by(|one, other| one.saves.total_cmp(&other.saves))?;
+    if variant.saves <= 0.0 {
         return None;
     }
-    let new = trial.case.found.layout.recompute;
-    let (had, would) = (base.peak().as_gib(), trial.case.peak().as_gib());
+    let new = variant.case.found.layout.recompute;
+    let (had, would) = (base.peak().as_gib(), variant.case.peak().as_gib());
     let message = |cost: &str| {
         format!(
             "activations are computed again ({now}) though {} would fit: {had:.1} GiB are needed with, {would:.1} \
@@ -236,7 +237,7 @@ fn recompute(bench: &Bench<'_>) -> Option<Finding> {
             base.problem.hardware.memory.as_gib()
         )
     };
-    let mut finding = bench.waste(Rule::RecomputeNotNeeded, message, &trial);
+    let mut finding = context.waste(Rule::RecomputeNotNeeded, message, &variant);
     // Some layers or modules are recomputed to leave a margin; all of them, where none need be, are not.
     let is_dropped = most > 0 && new.first_layers().is_none();
     if !is_dropped || !finding.cost.is_some_and(Cost::is_sure) {
@@ -246,13 +247,13 @@ fn recompute(bench: &Bench<'_>) -> Option<Finding> {
 }
 
 /// What lies on the host and would have room.
-fn offload(bench: &Bench<'_>) -> Option<Finding> {
-    let base = &bench.base;
+fn offload(context: &LintContext<'_>) -> Option<Finding> {
+    let base = &context.base;
     if base.found.layout.offload == Offload::NONE {
         return None;
     }
-    let trial = bench.fastest(&[vec![Change::NoOffload]])?;
-    if !trial.case.has_room() || trial.saves <= 0.0 {
+    let variant = context.fastest(&[vec![Change::NoOffload]])?;
+    if !variant.case.has_room() || variant.saves <= 0.0 {
         return None;
     }
     let message = |cost: &str| {
@@ -261,5 +262,5 @@ fn offload(bench: &Bench<'_>) -> Option<Finding> {
             base.found.layout.offload
         )
     };
-    Some(bench.waste(Rule::OffloadNotNeeded, message, &trial))
+    Some(context.waste(Rule::OffloadNotNeeded, message, &variant))
 }

@@ -4,16 +4,16 @@
 //! all faults are found; then the settings are evaluated, and so is everything that is offered in their place. A waste
 //! of time is a warning only where the interval of the pair says that it is one, else a note.
 
-mod bench;
-mod case;
 mod change;
+mod context;
 mod degrees;
-mod division;
+mod evaluated;
 mod finding;
 mod keys;
 mod memory;
 mod nearest;
 mod reading;
+mod repair;
 mod report;
 mod rule;
 mod sarif;
@@ -27,15 +27,15 @@ use ir::layout::Layout;
 use ir::model::{GraphOptions, Model};
 use ir::plan::{Plan, PlannedModel, Provenance};
 
-pub use finding::{Cost, Finding, Fix, OptionChange, Place, Replacement};
+pub use finding::{Cost, Finding, Fix, OptionChange, Replacement, SourceSpan};
 pub use nearest::Nearby;
 pub use report::{Predicted, RankPrediction, Report};
 pub use rule::{Rule, Severity};
 pub use sarif::sarif;
 
-use bench::Bench;
-use case::Ground;
-use words::{Speech, bridge};
+use context::LintContext;
+use evaluated::EvalContext;
+use words::{Dialect, bridge};
 
 use crate::interchange::{
     self, Import, ImportError, Imported, ModelDifference, StatedStages, StatedTraining, Target,
@@ -72,14 +72,14 @@ pub fn lint(import: &Import<'_>, most_nearest: usize) -> Result<Report, ImportEr
         what: error.to_string(),
         works: "a model that has what the settings are of".to_owned(),
     })?;
-    let ground = Ground {
+    let eval = EvalContext {
         graph,
         cluster: import.cluster,
         num_gpus: import.stated.num_gpus,
         vocabulary_parallel: false,
     };
-    let speech = Speech::Tool(imported.source);
-    let division = division::pose(&ground, speech, import.text, &imported)?;
+    let dialect = Dialect::Tool(imported.source);
+    let division = repair::pose(&eval, dialect, import.text, &imported)?;
     let now =
         division.findings.iter().flat_map(|it| &it.fix).fold(text, |text, fix| {
             text::changed(&text, &fix.changes).map_or(text, |(new, _)| new)
@@ -89,21 +89,21 @@ pub fn lint(import: &Import<'_>, most_nearest: usize) -> Result<Report, ImportEr
         findings.extend(differences(import, &base, &now));
         let longest_sequence = import.model.max_position_embeddings();
         let (text, now) = (import.text, now.as_str());
-        let bench = Bench { ground, speech, text, now, base, longest_sequence };
+        let context = LintContext { eval, dialect, text, now, base, longest_sequence };
         // What puts one of several faults right cannot be evaluated by itself.
         for finding in &mut findings {
             let alone = finding.fix.clone().filter(|it| it.step_time_seconds.is_some());
-            let alone = alone.and_then(|fix| checked(import, &bench, fix));
+            let alone = alone.and_then(|fix| checked(import, &context, fix));
             finding.fix = alone.or(finding.fix.take());
         }
         let first = findings.len();
-        judge(&mut report, &bench, &mut findings, most_nearest);
+        judge(&mut report, &context, &mut findings, most_nearest);
         for finding in &mut findings[first..] {
-            finding.fix = finding.fix.take().and_then(|fix| checked(import, &bench, fix));
+            finding.fix = finding.fix.take().and_then(|fix| checked(import, &context, fix));
         }
         let nearest = std::mem::take(&mut report.nearest).into_iter();
         let checked =
-            nearest.filter_map(|it| Some(Nearby { fix: checked(import, &bench, it.fix)?, ..it }));
+            nearest.filter_map(|it| Some(Nearby { fix: checked(import, &context, it.fix)?, ..it }));
         report.nearest = checked.collect();
     }
     report.findings = sorted(findings);
@@ -117,10 +117,10 @@ pub fn changed(text: &str, changes: &[OptionChange]) -> Option<String> {
 
 /// A fix as the tool would read it: written into the settings, read and evaluated again. None where that does not work;
 /// where the text has no place for it, as it was evaluated.
-fn checked(import: &Import<'_>, bench: &Bench<'_>, fix: Fix) -> Option<Fix> {
-    let Some((text, _)) = text::changed(bench.now, &fix.changes) else { return Some(fix) };
+fn checked(import: &Import<'_>, context: &LintContext<'_>, fix: Fix) -> Option<Fix> {
+    let Some((text, _)) = text::changed(context.now, &fix.changes) else { return Some(fix) };
     let imported = interchange::settings(&Import { text: &text, ..import.clone() }).ok()?;
-    let case = bench.ground.evaluated(&imported).ok()?;
+    let case = context.eval.evaluated(&imported).ok()?;
     let step_time_seconds = Some(case.found.evaluation.step_time.get());
     let peak_memory_bytes = Some(case.peak().get());
     Some(Fix { step_time_seconds, peak_memory_bytes, ..fix })
@@ -139,18 +139,19 @@ pub fn lint_plan(checked: &CheckedPlan, text: &str, most_nearest: usize) -> Repo
         nearest: Vec::new(),
     };
     let imported = Imported::of_plan(&checked.plan);
-    let ground = Ground {
+    let eval = EvalContext {
         graph: checked.problem.graph.clone(),
         cluster,
         num_gpus: None,
         vocabulary_parallel: checked.problem.vocabulary_parallel,
     };
     let found = checked.found.clone();
-    let base = case::Case { imported, problem: checked.problem.clone(), found };
+    let base = evaluated::EvaluatedConfig { imported, problem: checked.problem.clone(), found };
     let longest_sequence = described.and_then(|it| it.max_position_embeddings());
-    let bench = Bench { ground, speech: Speech::Planner, text, now: text, base, longest_sequence };
+    let context =
+        LintContext { eval, dialect: Dialect::Planner, text, now: text, base, longest_sequence };
     let mut findings = Vec::new();
-    judge(&mut report, &bench, &mut findings, most_nearest);
+    judge(&mut report, &context, &mut findings, most_nearest);
     report.findings = sorted(findings);
     report
 }
@@ -187,38 +188,43 @@ pub fn lint_run(
         multi_token_prediction: false,
         dropout: false,
     };
-    let ground = Ground {
+    let eval = EvalContext {
         graph: problem.graph.clone(),
         cluster,
         num_gpus: None,
         vocabulary_parallel: problem.vocabulary_parallel,
     };
-    let base = ground.evaluated(&imported).ok()?;
-    let speech = Speech::Planner;
-    let bench = Bench { ground, speech, text: "", now: "", base, longest_sequence: None };
+    let base = eval.evaluated(&imported).ok()?;
+    let dialect = Dialect::Planner;
+    let context = LintContext { eval, dialect, text: "", now: "", base, longest_sequence: None };
     Some(Report {
         model: id.to_owned(),
         cluster: cluster.name.clone(),
         tool: problem.hardware.framework.name.clone(),
-        findings: sorted(rules(&bench)),
+        findings: sorted(rules(&context)),
         prediction: None,
         nearest: Vec::new(),
     })
 }
 
-fn rules(bench: &Bench<'_>) -> Vec<Finding> {
-    [memory::find(bench), degrees::find(bench), training::find(bench)].concat()
+fn rules(context: &LintContext<'_>) -> Vec<Finding> {
+    [memory::find(context), degrees::find(context), training::find(context)].concat()
 }
 
-fn judge(report: &mut Report, bench: &Bench<'_>, findings: &mut Vec<Finding>, nearest: usize) {
+fn judge(
+    report: &mut Report,
+    context: &LintContext<'_>,
+    findings: &mut Vec<Finding>,
+    nearest: usize,
+) {
     let is_repaired = findings.iter().any(|it| it.severity == Severity::Error);
-    findings.extend(rules(bench));
-    report.prediction = Some(Predicted::of(&bench.base, is_repaired));
-    report.nearest = nearest::nearest(bench, nearest);
+    findings.extend(rules(context));
+    report.prediction = Some(Predicted::of(&context.base, is_repaired));
+    report.nearest = nearest::nearest(context, nearest);
 }
 
 /// What settings say of another model than the one that is given.
-fn differences(import: &Import<'_>, base: &case::Case, text: &str) -> Vec<Finding> {
+fn differences(import: &Import<'_>, base: &evaluated::EvaluatedConfig, text: &str) -> Vec<Finding> {
     let Import { model, cluster, .. } = *import;
     let planned = PlannedModel {
         name: model.name.clone(),
@@ -241,7 +247,7 @@ fn differences(import: &Import<'_>, base: &case::Case, text: &str) -> Vec<Findin
         let value = difference.would.values.join(" ");
         let change = OptionChange::set(&difference.stated.name, Some(value));
         let mut places =
-            vec![Place { option: name.clone(), line: text::line_of(import.text, name) }];
+            vec![SourceSpan { option: name.clone(), line: text::line_of(import.text, name) }];
         places.retain(|it| it.line.is_some() || !text::has(text, &it.option));
         Finding {
             rule,
@@ -249,7 +255,7 @@ fn differences(import: &Import<'_>, base: &case::Case, text: &str) -> Vec<Findin
             message,
             options: places,
             cost: None,
-            fix: Some(bench::of_case(
+            fix: Some(context::of_case(
                 import.text,
                 bridge::of_text(import.text, vec![change]),
                 base,

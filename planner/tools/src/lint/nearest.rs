@@ -4,9 +4,9 @@ use ir::graph::{Recompute, RecomputeModule, RecomputeModules};
 use ir::layout::ZeroStage;
 use serde::Serialize;
 
-use super::bench::Bench;
-use super::case::Trial;
 use super::change::Change;
+use super::context::LintContext;
+use super::evaluated::Variant;
 use super::finding::{Cost, Fix};
 use super::memory::pairs;
 use ir::layout::LayoutSpec;
@@ -27,50 +27,50 @@ pub struct Nearby {
 const LOOKED_AT: usize = 12;
 
 /// The best few settings that differ in one or two things, fit, and are faster by more than can be told apart.
-pub(super) fn nearest(bench: &Bench<'_>, most: usize) -> Vec<Nearby> {
+pub(super) fn nearest(context: &LintContext<'_>, most: usize) -> Vec<Nearby> {
     if most == 0 {
         return Vec::new();
     }
-    let singles = singles(bench);
+    let singles = singles(context);
     let mut all: Vec<Vec<Change>> = singles.iter().map(|it| vec![it.clone()]).collect();
     all.extend(pairs(&singles));
-    let mut trials: Vec<Trial> = bench
-        .trials(&all)
+    let mut variants: Vec<Variant> = context
+        .variants(&all)
         .into_iter()
         .filter(|it| it.case.has_room() && it.saves > RESOLUTION)
-        .filter(|it| bench.fix(it).is_some())
+        .filter(|it| context.fix(it).is_some())
         .collect();
-    trials.sort_by(|one, other| other.saves.total_cmp(&one.saves));
+    variants.sort_by(|one, other| other.saves.total_cmp(&one.saves));
     // A second change is worth it only where it adds to what the first saves alone.
-    let alone: Vec<(Change, f64)> = trials
+    let alone: Vec<(Change, f64)> = variants
         .iter()
         .filter_map(|it| match it.changes.as_slice() {
             [change] => Some((change.clone(), it.saves)),
             _ => None,
         })
         .collect();
-    trials.retain(|it| {
+    variants.retain(|it| {
         let of_one = alone.iter().filter(|(change, _)| it.changes.contains(change));
         let most = of_one.map(|(_, saves)| *saves).fold(0.0, f64::max);
         it.changes.len() == 1 || it.saves - most > RESOLUTION / 2.0
     });
     let mut shown: Vec<Nearby> = Vec::new();
-    for trial in trials.into_iter().take(LOOKED_AT) {
+    for variant in variants.into_iter().take(LOOKED_AT) {
         if shown.len() == most {
             break;
         }
-        let saves = trial.cost(&bench.base);
+        let saves = variant.cost(&context.base);
         let is_likely = saves.interval.is_some_and(|[low, _]| low > -RESOLUTION);
-        let Some(fix) = bench.fix(&trial).filter(|_| is_likely) else { continue };
-        let layout = *trial.case.found.layout;
+        let Some(fix) = context.fix(&variant).filter(|_| is_likely) else { continue };
+        let layout = *variant.case.found.layout;
         shown.push(Nearby { fix, saves, layout });
     }
     shown
 }
 
 /// The settings next to those at hand.
-fn singles(bench: &Bench<'_>) -> Vec<Change> {
-    let base = &bench.base;
+fn singles(context: &LintContext<'_>) -> Vec<Change> {
+    let base = &context.base;
     let layout = &base.found.layout;
     let facts = base.problem.facts;
     let mut all = Vec::new();
@@ -106,7 +106,7 @@ fn singles(bench: &Bench<'_>) -> Vec<Change> {
     );
     let stages = [ZeroStage::OptimizerState, ZeroStage::Gradients];
     all.extend(stages.into_iter().filter(|it| *it != layout.zero_stage).map(Change::Zero));
-    all.push(Change::CutAnew);
+    all.push(Change::RebalanceStages);
     // Across nodes it may be faster by prediction, but nobody has reason to try that first.
     all.retain(
         |it| !matches!(it, Change::TensorParallel(degree) if !domain.is_multiple_of(*degree)),

@@ -4,7 +4,7 @@ use ir::text::typeset;
 
 use crate::interchange::{Divided, Import, ImportError, Imported, OptionError, settings};
 
-use super::finding::{Finding, Fix, OptionChange, Place, in_words};
+use super::finding::{Finding, Fix, OptionChange, SourceSpan, in_words};
 use super::rule::Rule;
 use super::text;
 use super::words::{bridge, megatron};
@@ -73,7 +73,7 @@ pub(super) fn read(import: &Import<'_>) -> Result<Reading, ImportError> {
             let option = bridge::name_in(import.text, option);
             let line =
                 text::line_of(import.text, &option).or_else(|| text::line_of(&text, &option));
-            Place { option, line }
+            SourceSpan { option, line }
         };
         let options = options.iter().map(place).collect();
         findings.push(Finding { rule, severity, message, options, cost: None, fix });
@@ -147,7 +147,7 @@ fn undivided(
     });
     let places = FACTORS.iter().filter_map(|option| {
         let line = Some(text::line_of(import.text, option)?);
-        Some(Place { option: (*option).to_owned(), line })
+        Some(SourceSpan { option: (*option).to_owned(), line })
     });
     let options = places.collect();
     let (fix, new) = mended.map_or((None, None), |(change, new, replacements)| {

@@ -6,7 +6,7 @@ use ir::plan::Training;
 use ir::units::Bytes;
 use serde::Serialize;
 
-use super::case::Case;
+use super::evaluated::EvaluatedConfig;
 use super::finding::Finding;
 use super::nearest::Nearby;
 use super::rule::Severity;
@@ -95,8 +95,8 @@ impl Report {
 }
 
 impl Predicted {
-    pub(super) fn of(case: &Case, with_errors_fixed: bool) -> Self {
-        let Case { problem, found, .. } = case;
+    pub(super) fn of(case: &EvaluatedConfig, with_errors_fixed: bool) -> Self {
+        let EvaluatedConfig { problem, found, .. } = case;
         let (_, simulated) = simulated(problem, found.layout, &found.stage_ends);
         let (_, Spread { low, high, .. }) =
             Spread::shipped(SpreadOf::StepTimeSeconds, &problem.hardware);

@@ -5,18 +5,18 @@ use ir::framework::WhenReduced;
 use ir::graph::{DimName, Extent};
 use ir::layout::ZeroStage;
 
-use super::bench::Bench;
 use super::change::Change;
+use super::context::LintContext;
 use super::degrees::gives_room;
-use super::finding::{Cost, Finding, OptionChange, Place};
+use super::finding::{Cost, Finding, OptionChange, SourceSpan};
 use super::rule::{Rule, Severity};
 use super::text;
-use super::words::Speech;
+use super::words::Dialect;
 use crate::interchange::Target;
 use planner_core::search::RESOLUTION;
 
-pub(super) fn find(bench: &Bench<'_>) -> Vec<Finding> {
-    let rules: [fn(&Bench<'_>) -> Option<Finding>; 9] = [
+pub(super) fn find(context: &LintContext<'_>) -> Vec<Finding> {
+    let rules: [fn(&LintContext<'_>) -> Option<Finding>; 9] = [
         optimizer_unused,
         zero_alone,
         sharding_not_needed,
@@ -27,70 +27,70 @@ pub(super) fn find(bench: &Bench<'_>) -> Vec<Finding> {
         sequence_parallel_alone,
         interleaving_alone,
     ];
-    rules.iter().filter_map(|rule| rule(bench)).collect()
+    rules.iter().filter_map(|rule| rule(context)).collect()
 }
 
-fn replicas(bench: &Bench<'_>) -> u32 {
-    let layout = &bench.base.found.layout;
+fn replicas(context: &LintContext<'_>) -> u32 {
+    let layout = &context.base.found.layout;
     layout.data_parallel.saturating_mul(layout.context_parallel)
 }
 
 /// States that every replica holds whole.
-fn optimizer_unused(bench: &Bench<'_>) -> Option<Finding> {
-    let base = &bench.base;
-    if replicas(bench) == 1 || base.found.layout.zero_stage != ZeroStage::None {
+fn optimizer_unused(context: &LintContext<'_>) -> Option<Finding> {
+    let base = &context.base;
+    if replicas(context) == 1 || base.found.layout.zero_stage != ZeroStage::None {
         return None;
     }
     let mut changes = vec![Change::Zero(ZeroStage::OptimizerState)];
     let is_hidden = base.imported.framework.gradients.reduced == WhenReduced::BesideBackward;
-    if is_hidden && bench.speech == Speech::Tool(Target::Megatron) {
+    if is_hidden && context.dialect == Dialect::Tool(Target::Megatron) {
         changes.push(Change::ReplicasOverlap { gathers: true });
     }
-    let trial = bench.trials(&[changes]).into_iter().next()?;
-    let cost = trial.cost(base);
+    let variant = context.variants(&[changes]).into_iter().next()?;
+    let cost = variant.cost(base);
     let states = base.found.evaluation.memory.optimizer_bytes.as_gib();
     let message = format!(
         "each of {} replicas holds {states:.1} GiB of optimizer state whole; sharing it {}",
-        replicas(bench),
+        replicas(context),
         cost.in_words()
     );
-    let is_short = gives_room(bench, &trial);
+    let is_short = gives_room(context, &variant);
     let severity = if is_short { Severity::Warning } else { Severity::Note };
     let rule = Rule::DistributedOptimizerUnused;
-    Some(bench.finding(rule, severity, message, Some((&trial, cost)), &[]))
+    Some(context.finding(rule, severity, message, Some((&variant, cost)), &[]))
 }
 
 /// Sharding over one replica.
-fn zero_alone(bench: &Bench<'_>) -> Option<Finding> {
-    let base = &bench.base;
+fn zero_alone(context: &LintContext<'_>) -> Option<Finding> {
+    let base = &context.base;
     let stage = base.found.layout.zero_stage;
-    if replicas(bench) > 1 || stage == ZeroStage::None {
+    if replicas(context) > 1 || stage == ZeroStage::None {
         return None;
     }
     let message =
         format!("there is one replica: nobody to share what ZeRO {} shards", stage.number());
-    let trial = bench.trials(&[vec![Change::Zero(ZeroStage::None)]]).into_iter().next();
-    let cost = trial.as_ref().map(|it| (it, it.cost(base)));
+    let variant = context.variants(&[vec![Change::Zero(ZeroStage::None)]]).into_iter().next();
+    let cost = variant.as_ref().map(|it| (it, it.cost(base)));
     let about = [Change::Zero(ZeroStage::None)];
     let rule = Rule::ZeroWithoutDataParallelism;
-    Some(bench.finding(rule, Severity::Note, message, cost, &about))
+    Some(context.finding(rule, Severity::Note, message, cost, &about))
 }
 
 /// Parameters that are gathered for every pass, and would have room.
-fn sharding_not_needed(bench: &Bench<'_>) -> Option<Finding> {
-    let base = &bench.base;
-    if replicas(bench) == 1 || base.found.layout.zero_stage != ZeroStage::Parameters {
+fn sharding_not_needed(context: &LintContext<'_>) -> Option<Finding> {
+    let base = &context.base;
+    if replicas(context) == 1 || base.found.layout.zero_stage != ZeroStage::Parameters {
         return None;
     }
     let less = [ZeroStage::Gradients, ZeroStage::OptimizerState];
     let all = less.map(|stage| vec![Change::Zero(stage)]);
-    let trial = bench.fastest(&all).filter(|it| it.case.has_room() && it.saves > RESOLUTION)?;
+    let variant = context.fastest(&all).filter(|it| it.case.has_room() && it.saves > RESOLUTION)?;
     let message = |cost: &str| {
         format!(
             "parameters are gathered for every pass though there is room for them; kept, which {cost}"
         )
     };
-    let mut finding = bench.waste(Rule::ShardingNotNeeded, message, &trial);
+    let mut finding = context.waste(Rule::ShardingNotNeeded, message, &variant);
     if !finding.cost.is_some_and(Cost::is_sure) {
         finding.severity = Severity::Note;
     }
@@ -98,27 +98,28 @@ fn sharding_not_needed(bench: &Bench<'_>) -> Option<Finding> {
 }
 
 /// Exchanges of replicas that nothing hides.
-fn overlap_off(bench: &Bench<'_>) -> Option<Finding> {
-    let base = &bench.base;
+fn overlap_off(context: &LintContext<'_>) -> Option<Finding> {
+    let base = &context.base;
     let is_off = base.imported.framework.gradients.reduced == WhenReduced::AfterBackward;
     let has_word = [Target::Megatron, Target::MegatronBridge, Target::DeepSpeed]
-        .map(Speech::Tool)
-        .contains(&bench.speech);
-    if replicas(bench) == 1 || !is_off || !has_word {
+        .map(Dialect::Tool)
+        .contains(&context.dialect);
+    if replicas(context) == 1 || !is_off || !has_word {
         return None;
     }
     let gathers = base.found.layout.zero_stage != ZeroStage::None;
-    let trial = bench.trials(&[vec![Change::ReplicasOverlap { gathers }]]).into_iter().next()?;
+    let variant =
+        context.variants(&[vec![Change::ReplicasOverlap { gathers }]]).into_iter().next()?;
     let exposed = base.found.evaluation.breakdown.data_parallel_seconds
         / base.found.evaluation.step_time.get();
     let message = |cost: &str| {
         format!(
             "gradients of {} replicas are reduced after backward, {:.0} % of a step; beside it, which {cost}",
-            replicas(bench),
+            replicas(context),
             exposed * 100.0
         )
     };
-    Some(bench.waste(Rule::OverlapOff, message, &trial))
+    Some(context.waste(Rule::OverlapOff, message, &variant))
 }
 
 /// What padding may add before it is a loss by itself.
@@ -128,8 +129,8 @@ const PADDING: f64 = 0.05;
 const ALIGNED: u64 = 8;
 
 /// A vocabulary that is padded to much more, or to nothing that kernels like.
-fn vocabulary(bench: &Bench<'_>) -> Option<Finding> {
-    let base = &bench.base;
+fn vocabulary(context: &LintContext<'_>) -> Option<Finding> {
+    let base = &context.base;
     let blocks = base.problem.graph.classes().flat_map(|(_, block)| block.nodes());
     let dims = blocks.flat_map(|node| &node.op.parameters).flat_map(|it| &it.dims);
     let size =
@@ -148,15 +149,15 @@ fn vocabulary(bench: &Bench<'_>) -> Option<Finding> {
     }
     let better = [128, 64, 32, 16, 8].into_iter().filter(|it| u64::from(*it) != multiple);
     let all: Vec<Vec<Change>> = better.map(|it| vec![Change::VocabularyMultiple(it)]).collect();
-    let mut trials = bench.trials(&all);
+    let mut variants = context.variants(&all);
     // Where times do not differ, the least padding.
-    trials.sort_by(|one, other| other.saves.total_cmp(&one.saves));
-    let best = trials.first()?.saves;
-    let trial = trials.into_iter().filter(|it| best - it.saves < 1e-3).min_by_key(|it| {
+    variants.sort_by(|one, other| other.saves.total_cmp(&one.saves));
+    let best = variants.first()?.saves;
+    let variant = variants.into_iter().filter(|it| best - it.saves < 1e-3).min_by_key(|it| {
         let multiple = it.case.imported.framework.tensor_parallel.vocabulary_multiple;
         (padded(multiple.into()), std::cmp::Reverse(multiple))
     })?;
-    let new = padded(trial.case.imported.framework.tensor_parallel.vocabulary_multiple.into());
+    let new = padded(variant.case.imported.framework.tensor_parallel.vocabulary_multiple.into());
     if new >= has && is_aligned {
         return None;
     }
@@ -178,7 +179,7 @@ fn vocabulary(bench: &Bench<'_>) -> Option<Finding> {
             )
         }
     };
-    let mut finding = bench.waste(Rule::VocabularyPadding, message, &trial);
+    let mut finding = context.waste(Rule::VocabularyPadding, message, &variant);
     // What is padded by so much is a loss of time and memory whatever else there is.
     if share >= 2.0 * PADDING {
         finding.severity = Severity::Warning;
@@ -187,17 +188,17 @@ fn vocabulary(bench: &Bench<'_>) -> Option<Finding> {
 }
 
 /// A number format that the GPU has a better one for.
-fn number_format(bench: &Bench<'_>) -> Option<Finding> {
-    let base = &bench.base;
+fn number_format(context: &LintContext<'_>) -> Option<Finding> {
+    let base = &context.base;
     let hardware = &base.problem.hardware;
     let precision = base.problem.training.precision;
-    if !bench.ground.cluster.gpu.peak.contains_key(&Precision::Bf16) {
+    if !context.eval.cluster.gpu.peak.contains_key(&Precision::Bf16) {
         return None;
     }
-    let trial = bench.trials(&[vec![Change::Precision(Precision::Bf16)]]).into_iter().next();
+    let variant = context.variants(&[vec![Change::Precision(Precision::Bf16)]]).into_iter().next();
     match precision {
         Precision::Fp16 => {
-            let cost = trial.as_ref().map(|it| (it, it.cost(base)));
+            let cost = variant.as_ref().map(|it| (it, it.cost(base)));
             // On Ampere many trained in fp16, and finished; since then nobody has had a reason to.
             let is_new =
                 matches!(hardware.architecture, Architecture::Hopper | Architecture::Blackwell);
@@ -206,25 +207,25 @@ fn number_format(bench: &Bench<'_>) -> Option<Finding> {
                  with the range of fp32, as fast"
                 .to_owned();
             let about = [Change::Precision(Precision::Bf16)];
-            Some(bench.finding(Rule::Fp16WhereBf16, severity, message, cost, &about))
+            Some(context.finding(Rule::Fp16WhereBf16, severity, message, cost, &about))
         }
         Precision::Fp32 => {
-            let trial = trial?;
+            let variant = variant?;
             let message = |cost: &str| {
                 format!(
                     "products are in 32 bits: neither 16 bits nor fewer are asked for; bf16 {cost}"
                 )
             };
-            Some(bench.waste(Rule::Fp32WhereBf16, message, &trial))
+            Some(context.waste(Rule::Fp32WhereBf16, message, &variant))
         }
         _ => None,
     }
 }
 
 /// A sequence that the model was not made for.
-fn long_sequence(bench: &Bench<'_>) -> Option<Finding> {
-    let longest = bench.longest_sequence?;
-    let length = bench.base.problem.training.sequence_length;
+fn long_sequence(context: &LintContext<'_>) -> Option<Finding> {
+    let longest = context.longest_sequence?;
+    let length = context.base.problem.training.sequence_length;
     if length <= longest {
         return None;
     }
@@ -233,41 +234,42 @@ fn long_sequence(bench: &Bench<'_>) -> Option<Finding> {
     );
     let rule = Rule::SequenceLongerThanModel;
     let about = [Change::Sequence(longest)];
-    Some(bench.finding(rule, Severity::Note, message, None, &about))
+    Some(context.finding(rule, Severity::Note, message, None, &about))
 }
 
 /// A switch that does nothing.
-fn sequence_parallel_alone(bench: &Bench<'_>) -> Option<Finding> {
+fn sequence_parallel_alone(context: &LintContext<'_>) -> Option<Finding> {
     let option = "--sequence-parallel";
-    let is_given = bench.speech == Speech::Tool(Target::Megatron) && text::has(bench.text, option);
-    if !is_given || bench.base.found.layout.tensor_parallel > 1 {
+    let is_given =
+        context.dialect == Dialect::Tool(Target::Megatron) && text::has(context.text, option);
+    if !is_given || context.base.found.layout.tensor_parallel > 1 {
         return None;
     }
     let message =
         "tensor parallelism is 1: there is no sequence to share, and Megatron switches it off";
-    Some(of_option(bench, Rule::SequenceParallelAlone, option, message))
+    Some(of_option(context, Rule::SequenceParallelAlone, option, message))
 }
 
 /// Several stages of a rank that has all layers.
-fn interleaving_alone(bench: &Bench<'_>) -> Option<Finding> {
+fn interleaving_alone(context: &LintContext<'_>) -> Option<Finding> {
     let options =
         ["--num-virtual-stages-per-pipeline-rank", "--num-layers-per-virtual-pipeline-stage"];
-    let is_megatron = bench.speech == Speech::Tool(Target::Megatron);
-    let option = options.into_iter().find(|it| is_megatron && text::has(bench.text, it))?;
-    if bench.base.found.layout.pipeline_parallel > 1 {
+    let is_megatron = context.dialect == Dialect::Tool(Target::Megatron);
+    let option = options.into_iter().find(|it| is_megatron && text::has(context.text, it))?;
+    if context.base.found.layout.pipeline_parallel > 1 {
         return None;
     }
     let message =
         "stages of a rank are interleaved with those of others, but there is one pipeline rank";
-    Some(of_option(bench, Rule::InterleavingWithoutPipeline, option, message))
+    Some(of_option(context, Rule::InterleavingWithoutPipeline, option, message))
 }
 
 /// An option that is to be left out, which changes nothing that is predicted.
-fn of_option(bench: &Bench<'_>, rule: Rule, option: &str, message: &str) -> Finding {
-    let mut finding = bench.finding(rule, rule.most_severe(), message.to_owned(), None, &[]);
+fn of_option(context: &LintContext<'_>, rule: Rule, option: &str, message: &str) -> Finding {
+    let mut finding = context.finding(rule, rule.most_severe(), message.to_owned(), None, &[]);
     finding.options =
-        vec![Place { option: option.to_owned(), line: text::line_of(bench.text, option) }];
+        vec![SourceSpan { option: option.to_owned(), line: text::line_of(context.text, option) }];
     let changes = vec![OptionChange::remove(option)];
-    finding.fix = Some(super::bench::of_case(bench.text, changes, &bench.base));
+    finding.fix = Some(super::context::of_case(context.text, changes, &context.base));
     finding
 }

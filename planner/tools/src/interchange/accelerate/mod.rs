@@ -13,14 +13,14 @@ use super::error::Lack;
 use super::file::File;
 use super::keys;
 use super::launch::{Program, Starter};
-use super::setting::Setting;
+use super::view::ExportView;
 /// Read what is in a configuration, in arguments of the Trainer, or in a script.
 pub(super) use read::{read, read_trainer};
 pub(crate) use table::{CONFIGURATION, TRAINER};
 
 /// What accelerate cannot be told of a plan.
-pub(super) fn lacks(setting: &Setting<'_>, is_trainer: bool) -> Vec<Lack> {
-    let (layout, training) = (&setting.layout, &setting.training);
+pub(super) fn lacks(view: &ExportView<'_>, is_trainer: bool) -> Vec<Lack> {
+    let (layout, training) = (&view.layout, &view.training);
     let mut lacks = Vec::new();
     let is_sharded = layout.zero_stage != ZeroStage::None;
     if layout.recompute == Recompute::Full && !is_sharded && !is_trainer {
@@ -34,14 +34,14 @@ pub(super) fn lacks(setting: &Setting<'_>, is_trainer: bool) -> Vec<Lack> {
 }
 
 /// What it cannot be told of the model: that comes from its own `config.json`.
-pub(super) fn lacks_of_model(setting: &Setting<'_>) -> Vec<Lack> {
-    let is_of_hub = setting.plan.model.description.get("model_type").is_some();
+pub(super) fn lacks_of_model(view: &ExportView<'_>) -> Vec<Lack> {
+    let is_of_hub = view.plan.model.description.get("model_type").is_some();
     let mut lacks = Vec::new();
     if !is_of_hub {
         lacks.push("a model that is no Hugging Face configuration");
     }
     // peft wraps the model in the script that makes it.
-    if setting.plan.model.adapters.is_some() {
+    if view.plan.model.adapters.is_some() {
         lacks.push("adapters (LoRA), which the script that makes the model has");
     }
     let lack = |what: &str| Lack { what: what.to_owned(), works: None, is_free: false };
@@ -49,16 +49,16 @@ pub(super) fn lacks_of_model(setting: &Setting<'_>) -> Vec<Lack> {
 }
 
 /// The program, and files that it reads; with arguments of the Trainer or without.
-pub(super) fn program(setting: &Setting<'_>, is_trainer: bool) -> (Program, Vec<File>) {
-    let mut files = vec![File::text("accelerate.yaml", yaml(setting))];
-    let config = serde_json::to_string_pretty(&setting.plan.model.description).unwrap_or_default();
+pub(super) fn program(view: &ExportView<'_>, is_trainer: bool) -> (Program, Vec<File>) {
+    let mut files = vec![File::text("accelerate.yaml", yaml(view))];
+    let config = serde_json::to_string_pretty(&view.plan.model.description).unwrap_or_default();
     let config = printable_json(&config).into_owned();
     files.push(File::text("config.json", config + "\n"));
     let mut command = vec!["train.py".to_owned()];
-    let layout = &setting.layout;
+    let layout = &view.layout;
     let mut reasons = vec!["the layout is in accelerate.yaml, the model in config.json".to_owned()];
     if is_trainer {
-        files.push(File::text("training_arguments.json", arguments(setting)));
+        files.push(File::text("training_arguments.json", arguments(view)));
         command.push("training_arguments.json".to_owned());
         reasons.push(
             "for HfArgumentParser((TrainingArguments,)).parse_json_file: training_arguments.json"
@@ -67,7 +67,7 @@ pub(super) fn program(setting: &Setting<'_>, is_trainer: bool) -> (Program, Vec<
     } else {
         reasons.push(format!(
             "your script has {} sequences of {} tokens in each batch of its data loader",
-            layout.micro_batch_size, setting.training.sequence_length
+            layout.micro_batch_size, view.training.sequence_length
         ));
     }
     let program = Program {
@@ -83,18 +83,18 @@ pub(super) fn program(setting: &Setting<'_>, is_trainer: bool) -> (Program, Vec<
     (program, files)
 }
 
-fn yaml(setting: &Setting<'_>) -> String {
-    let heading = setting.heading("accelerate 1.15.0");
+fn yaml(view: &ExportView<'_>) -> String {
+    let heading = view.heading("accelerate 1.15.0");
     let heading: String = heading.iter().flat_map(|line| ["# ", line, "\n"]).collect();
-    let [nodes, _] = setting.nodes();
+    let [nodes, _] = view.nodes();
     let mut all = vec![
         Argument::value("compute_environment", "LOCAL_MACHINE", ""),
         Argument::value("num_machines", nodes, "nodes"),
         Argument::value("machine_rank", 0, "the script says which"),
     ];
-    all.extend(CONFIGURATION.arguments(&setting.run()));
-    if setting.layout.zero_stage != ZeroStage::None {
-        let (efficient, why) = if setting.corrects_routing() {
+    all.extend(CONFIGURATION.arguments(&view.run()));
+    if view.layout.zero_stage != ZeroStage::None {
+        let (efficient, why) = if view.corrects_routing() {
             (false, "every rank reads the model: a buffer, as its routers have, is not sent")
         } else {
             (true, "one rank of a node reads the model")
@@ -114,10 +114,10 @@ const YOURS: [(&str, &str); 5] = [
 ];
 
 /// The Trainer's own arguments, for its parser of JSON.
-fn arguments(setting: &Setting<'_>) -> String {
+fn arguments(view: &ExportView<'_>) -> String {
     // FSDP has a switch of its own, beside which this one computes again twice.
-    let mut all = TRAINER.arguments(&setting.run());
-    let is_sharded = setting.layout.zero_stage != ZeroStage::None;
+    let mut all = TRAINER.arguments(&view.run());
+    let is_sharded = view.layout.zero_stage != ZeroStage::None;
     for argument in all.iter_mut().filter(|it| is_sharded && it.name == "gradient_checkpointing") {
         argument.values = vec!["false".to_owned()];
     }

@@ -11,7 +11,7 @@ use super::super::deepspeed;
 use super::super::error::{Divided, ImportError};
 use super::super::file::basename;
 use super::super::imported::Imported;
-use super::super::options::{Given, Known, OptionError, Others};
+use super::super::options::{OptionError, Others, ParsedOptions, Vocabulary};
 use super::super::shell::Word;
 use super::super::source::{Form, Source, agreed};
 use super::super::table::Reader;
@@ -19,22 +19,22 @@ use super::super::target::Target;
 use super::super::tree::Tree;
 use super::table::CONFIGURATION;
 
-const KEYS: Known =
-    Known { program: "accelerate", table: CONFIGURATION.text, others: Others::Refused };
+const KEYS: Vocabulary =
+    Vocabulary { program: "accelerate", table: CONFIGURATION.text, others: Others::Refused };
 
 /// The flags of `accelerate launch`.
-const FLAGS: Known = Known {
+const FLAGS: Vocabulary = Vocabulary {
     program: "`accelerate launch`",
     table: include_str!("flags.txt"),
     others: Others::Refused,
 };
 
 /// The Trainer's arguments in a file. A script may have arguments of its own beside.
-const TRAINER: Known =
-    Known { program: "the Trainer", table: super::TRAINER.text, others: Others::TheUsers };
+const TRAINER: Vocabulary =
+    Vocabulary { program: "the Trainer", table: super::TRAINER.text, others: Others::TheUsers };
 
 /// The same as options.
-const TRAINER_FLAGS: Known = Known {
+const TRAINER_FLAGS: Vocabulary = Vocabulary {
     program: "the Trainer",
     table: include_str!("trainer_flags.txt"),
     others: Others::TheUsers,
@@ -52,7 +52,7 @@ pub(in super::super) fn read(source: &Source<'_>) -> Result<Imported, ImportErro
 /// Reads the Trainer's arguments, in a file or as options, and accelerate's where that starts it.
 pub(in super::super) fn read_trainer(source: &Source<'_>) -> Result<Imported, ImportError> {
     let (given, arguments) = if let Form::Tree(tree) = &source.form {
-        (Given::default(), TRAINER.of_leaves(&tree.leaves())?)
+        (ParsedOptions::default(), TRAINER.of_leaves(&tree.leaves())?)
     } else {
         let (given, words) = launched(source)?;
         (given, arguments_of(source, &words)?)
@@ -72,7 +72,7 @@ pub(in super::super) fn read_trainer(source: &Source<'_>) -> Result<Imported, Im
 }
 
 /// The Trainer's arguments: in the file that is the first word, or the words themselves.
-fn arguments_of(source: &Source<'_>, words: &[Word]) -> Result<Given, ImportError> {
+fn arguments_of(source: &Source<'_>, words: &[Word]) -> Result<ParsedOptions, ImportError> {
     let first = words.first().map_or("", |it| it.text.as_str());
     let is_file = [".json", ".yaml", ".yml"].iter().any(|ending| first.ends_with(ending));
     if is_file && !first.starts_with("--") {
@@ -96,7 +96,7 @@ struct Script {
 
 impl Script {
     /// That of a Trainer with these arguments.
-    fn of(given: &Given) -> Result<Self, OptionError> {
+    fn of(given: &ParsedOptions) -> Result<Self, OptionError> {
         let [bf16, fp16] = [given.is_on("bf16")?, given.is_on("fp16")?];
         if bf16 && fp16 {
             given.not_both("bf16", "fp16", "weights have one number format")?;
@@ -126,11 +126,11 @@ impl Script {
     }
 
     /// What the Trainer fills into a DeepSpeed configuration that leaves it open.
-    fn fills(&self) -> Given {
+    fn fills(&self) -> ParsedOptions {
         let on = |precision| if self.precision == Some(precision) { "true" } else { "false" };
         let text = |number: Option<u32>| number.unwrap_or(1).to_string();
         let optimizer = if self.optimizer == Optimizer::AdamW { "AdamW" } else { "SGD" };
-        Given::default()
+        ParsedOptions::default()
             .with("train_micro_batch_size_per_gpu", &text(self.micro_batch_size))
             .with("gradient_accumulation_steps", &text(self.num_micro_batches))
             .with("bf16.enabled", on(Precision::Bf16))
@@ -142,17 +142,17 @@ impl Script {
 
 /// What `accelerate launch` is given, its file under its flags, and the words of the script; of a script that
 /// something else starts, its words alone.
-fn launched(source: &Source<'_>) -> Result<(Given, Vec<Word>), ImportError> {
+fn launched(source: &Source<'_>) -> Result<(ParsedOptions, Vec<Word>), ImportError> {
     let words = &source.started()?.words;
     if words.first().is_none_or(|it| it.text != "launch") {
-        return Ok((Given::default(), words.get(1..).unwrap_or_default().to_vec()));
+        return Ok((ParsedOptions::default(), words.get(1..).unwrap_or_default().to_vec()));
     }
     let words: Vec<Word> = words[1..].iter().map(Word::underscored).collect();
     let (flags, read) = FLAGS.read_options(&words)?;
     let file = flags.text_if_known("--config_file");
     let file = match file {
         Some(name) => KEYS.of_leaves(&source.tree(name)?.leaves())?,
-        None => Given::default(),
+        None => ParsedOptions::default(),
     };
     let given = flags.renamed(key_of).over(file);
     let mut program = words[read..].iter();
@@ -181,7 +181,11 @@ fn key_of(flag: &str) -> String {
 }
 
 /// What the Trainer's own arguments say of FSDP, as accelerate has it.
-fn with_fsdp(source: &Source<'_>, given: Given, arguments: &Given) -> Result<Given, ImportError> {
+fn with_fsdp(
+    source: &Source<'_>,
+    given: ParsedOptions,
+    arguments: &ParsedOptions,
+) -> Result<ParsedOptions, ImportError> {
     let Some(words) = arguments.values("fsdp")? else { return Ok(given) };
     let words: Vec<&str> = words.iter().flat_map(|it| it.split_whitespace()).collect();
     if words.is_empty() || ["false", "False"].contains(&words[0]) {
@@ -233,7 +237,7 @@ enum Kind {
     DeepSpeed,
 }
 
-fn kind(given: &Given) -> Result<Kind, OptionError> {
+fn kind(given: &ParsedOptions) -> Result<Kind, OptionError> {
     if given.is_on("use_fsdp")? {
         return Ok(Kind::Sharded);
     }
@@ -251,7 +255,11 @@ fn kind(given: &Given) -> Result<Kind, OptionError> {
     Ok(given.one_of("distributed_type", &known)?.unwrap_or(Kind::Replicas))
 }
 
-fn imported(source: &Source<'_>, given: &Given, script: &Script) -> Result<Imported, ImportError> {
+fn imported(
+    source: &Source<'_>,
+    given: &ParsedOptions,
+    script: &Script,
+) -> Result<Imported, ImportError> {
     let kind = kind(given)?;
     if kind == Kind::DeepSpeed {
         return by_deepspeed(source, given, script);
@@ -313,7 +321,10 @@ fn imported(source: &Source<'_>, given: &Given, script: &Script) -> Result<Impor
 }
 
 /// The stage of ZeRO, and over how many groups of replicas, where that is said with it.
-fn sharded(given: &Given, is_sharded: bool) -> Result<(ZeroStage, Option<u32>), ImportError> {
+fn sharded(
+    given: &ParsedOptions,
+    is_sharded: bool,
+) -> Result<(ZeroStage, Option<u32>), ImportError> {
     if !is_sharded {
         return Ok((ZeroStage::None, None));
     }
@@ -346,13 +357,13 @@ fn sharded(given: &Given, is_sharded: bool) -> Result<(ZeroStage, Option<u32>), 
 }
 
 /// Whether it is FSDP's first version, which is accelerate's default.
-fn is_first(given: &Given) -> Result<bool, OptionError> {
+fn is_first(given: &ParsedOptions) -> Result<bool, OptionError> {
     let versions = [("1", true), ("2", false)];
     Ok(given.one_of("fsdp_config.fsdp_version", &versions)?.unwrap_or(true))
 }
 
 /// The habits of FSDP's two versions.
-fn habits(given: &Given) -> Result<Framework, OptionError> {
+fn habits(given: &ParsedOptions) -> Result<Framework, OptionError> {
     let is_first = given.has_within("fsdp_config.") && is_first(given)?;
     let older = frameworks::preset("fsdp").filter(|_| is_first);
     Ok(older.unwrap_or_else(|| Target::Accelerate.framework()))
@@ -371,7 +382,11 @@ fn micro_batch_size(source: &Source<'_>, script: &Script) -> Result<u32, ImportE
 }
 
 /// Micro-batches of a replica.
-fn rounds(source: &Source<'_>, given: &Given, script: &Script) -> Result<Option<u32>, ImportError> {
+fn rounds(
+    source: &Source<'_>,
+    given: &ParsedOptions,
+    script: &Script,
+) -> Result<Option<u32>, ImportError> {
     let rounds = given.count("gradient_accumulation_steps")?;
     let rounds = match (script.is_trainer, rounds, script.num_micro_batches) {
         // The Trainer adds up by its own count.
@@ -395,7 +410,7 @@ fn rounds(source: &Source<'_>, given: &Given, script: &Script) -> Result<Option<
 /// What accelerate gives DeepSpeed, which runs it then.
 fn by_deepspeed(
     source: &Source<'_>,
-    given: &Given,
+    given: &ParsedOptions,
     script: &Script,
 ) -> Result<Imported, ImportError> {
     let tree = match given.text("deepspeed_config.deepspeed_config_file")? {
@@ -412,7 +427,7 @@ fn by_deepspeed(
 }
 
 /// DeepSpeed's configuration, of what accelerate's says of it.
-fn deepspeed_tree(given: &Given, script: &Script) -> Result<Tree, OptionError> {
+fn deepspeed_tree(given: &ParsedOptions, script: &Script) -> Result<Tree, OptionError> {
     let value = |text: &str| Tree::Value(text.to_owned());
     let section = |key: &str, tree: Tree| (key.to_owned(), tree);
     let text = |name: &str| given.text(&format!("deepspeed_config.{name}"));

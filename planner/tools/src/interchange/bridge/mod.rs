@@ -17,7 +17,7 @@ use super::error::Lack;
 use super::file::File;
 use super::launch::{Program, Starter};
 use super::megatron;
-use super::setting::Setting;
+use super::view::ExportView;
 pub(crate) use table::{HowGiven, settings};
 use table::{Kind, Row, rows};
 
@@ -49,9 +49,9 @@ const ARCHITECTURES: [&str; 20] = [
 ];
 
 /// What it cannot be told of a plan, its model aside: what Megatron cannot.
-pub(super) fn lacks(setting: &Setting<'_>) -> Vec<Lack> {
-    let mut lacks = megatron::lacks(setting);
-    let unplaced = megatron::sections(setting)
+pub(super) fn lacks(view: &ExportView<'_>) -> Vec<Lack> {
+    let mut lacks = megatron::lacks(view);
+    let unplaced = megatron::sections(view)
         .into_iter()
         .filter(|section| section.title != MODEL)
         .flat_map(|section| section.arguments)
@@ -68,8 +68,8 @@ pub(super) fn lacks(setting: &Setting<'_>) -> Vec<Lack> {
 const MODEL: &str = "model";
 
 /// What it cannot be told of a plan's model, which it makes of a `config.json`.
-pub(super) fn lacks_of_model(setting: &Setting<'_>) -> Vec<Lack> {
-    let model = &setting.plan.model;
+pub(super) fn lacks_of_model(view: &ExportView<'_>) -> Vec<Lack> {
+    let model = &view.plan.model;
     let architecture = model.description["architectures"][0].as_str().unwrap_or_default();
     let lack = |what: String| Lack { what, works: None, is_free: false };
     let mut lacks = Vec::new();
@@ -87,23 +87,23 @@ pub(super) fn lacks_of_model(setting: &Setting<'_>) -> Vec<Lack> {
 }
 
 /// What it is told of a plan's model beside `config.json`, as Megatron is.
-pub(super) fn model_arguments(setting: &Setting<'_>) -> Vec<Argument> {
-    let mut all = megatron::model_arguments(setting);
+pub(super) fn model_arguments(view: &ExportView<'_>) -> Vec<Argument> {
+    let mut all = megatron::model_arguments(view);
     all.retain(|argument| rows().any(|row| row.flag == argument.name));
     all
 }
 
 /// The program, and files that it reads.
-pub(super) fn program(setting: &Setting<'_>) -> (Program, Vec<File>) {
-    let config = serde_json::to_string_pretty(&setting.plan.model.description).unwrap_or_default();
+pub(super) fn program(view: &ExportView<'_>) -> (Program, Vec<File>) {
+    let config = serde_json::to_string_pretty(&view.plan.model.description).unwrap_or_default();
     let config = printable_json(&config).into_owned();
     let files =
-        vec![File::text("planned.py", python(setting)), File::text("config.json", config + "\n")];
+        vec![File::text("planned.py", python(view)), File::text("config.json", config + "\n")];
     let why = "the settings, with their reasons, in planned.py beside this script; the model in config.json";
     let program = Program {
         name: "megatron-bridge",
         command: vec!["planned.py".to_owned()],
-        environment: megatron::environment(setting),
+        environment: megatron::environment(view),
         sections: vec![Section::new(why, Vec::new())],
         own: Vec::new(),
         last: Vec::new(),
@@ -116,15 +116,15 @@ pub(super) fn program(setting: &Setting<'_>) -> (Program, Vec<File>) {
 /// The column where reasons start, unless what they are of is longer.
 const REASONS: usize = 64;
 
-fn python(setting: &Setting<'_>) -> String {
-    let heading = setting.heading("Megatron-Bridge 0.6.2");
+fn python(view: &ExportView<'_>) -> String {
+    let heading = view.heading("Megatron-Bridge 0.6.2");
     let mut text: String = heading.iter().flat_map(|line| ["# ", line, "\n"]).collect();
     text.push_str(BEGINNING);
     let mut line = |path: &str, value: &str, why: &str| {
         let setting = format!("    config.{path} = {value}");
         let _ = writeln!(text, "{setting:REASONS$}  # {why}");
     };
-    for section in megatron::sections(setting) {
+    for section in megatron::sections(view) {
         for argument in &section.arguments {
             let Some(row) = rows().find(|row| row.flag == argument.name) else { continue };
             let value = literal(&row, argument);
@@ -134,14 +134,14 @@ fn python(setting: &Setting<'_>) -> String {
             }
         }
     }
-    more(setting, &mut line);
+    more(view, &mut line);
     text + END
 }
 
 /// What Megatron-LM derives of its options, or has otherwise where they are not given.
-fn more(setting: &Setting<'_>, line: &mut impl FnMut(&str, &str, &str)) {
-    let (layout, training) = (&setting.layout, &setting.training);
-    let given: Vec<String> = megatron::sections(setting)
+fn more(view: &ExportView<'_>, line: &mut impl FnMut(&str, &str, &str)) {
+    let (layout, training) = (&view.layout, &view.training);
+    let given: Vec<String> = megatron::sections(view)
         .into_iter()
         .flat_map(|section| section.arguments)
         .map(|argument| argument.name)

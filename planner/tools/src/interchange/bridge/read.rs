@@ -4,14 +4,15 @@ use super::super::error::ImportError;
 use super::super::file::basename;
 use super::super::imported::Imported;
 use super::super::megatron;
-use super::super::options::{Known, Leaf, Others};
+use super::super::options::{Leaf, Others, Vocabulary};
 use super::super::shell::Word;
 use super::super::source::{Form, Source};
 use super::super::target::Target;
 use super::table::{Kind, TABLE, rows};
 
 /// The settings that are read; each other is refused, so that none is overlooked.
-const KNOWN: Known = Known { program: "Megatron-Bridge", table: TABLE, others: Others::Refused };
+const KNOWN: Vocabulary =
+    Vocabulary { program: "Megatron-Bridge", table: TABLE, others: Others::Refused };
 
 /// Reads the Python, or the script that starts it.
 pub(in super::super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {

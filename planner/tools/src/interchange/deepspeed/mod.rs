@@ -12,21 +12,21 @@ use super::error::Lack;
 use super::file::File;
 use super::keys;
 use super::launch::{Program, Starter};
-use super::setting::Setting;
+use super::view::ExportView;
 /// Reads a configuration, or a script that names one.
 pub(super) use read::{read, read_tree};
 pub(crate) use table::TABLE;
 
 /// What DeepSpeed cannot be told of a plan.
-pub(super) fn lacks(setting: &Setting<'_>) -> Vec<Lack> {
+pub(super) fn lacks(view: &ExportView<'_>) -> Vec<Lack> {
     let mut lacks = Vec::new();
-    if setting.training.bf16_moments && !setting.training.no_master_weights {
+    if view.training.bf16_moments && !view.training.no_master_weights {
         lacks.push(Lack::new(
             "moments in bf16 beside master weights in fp32",
             "`--no-master-weights` too",
         ));
     }
-    if setting.training.no_master_weights && setting.training.precision != Precision::Bf16 {
+    if view.training.no_master_weights && view.training.precision != Precision::Bf16 {
         lacks.push(Lack::new(
             "no master weights in other precisions than bf16",
             "`--precision bf16`",
@@ -36,18 +36,18 @@ pub(super) fn lacks(setting: &Setting<'_>) -> Vec<Lack> {
 }
 
 /// What it cannot be told of a plan's model, which the user's own script makes.
-pub(super) fn lacks_of_model(setting: &Setting<'_>) -> Vec<Lack> {
+pub(super) fn lacks_of_model(view: &ExportView<'_>) -> Vec<Lack> {
     let what = "adapters (LoRA), which the script that makes the model has".to_owned();
     let lack = Lack { what, works: None, is_free: false };
-    setting.plan.model.adapters.iter().map(|_| lack.clone()).collect()
+    view.plan.model.adapters.iter().map(|_| lack.clone()).collect()
 }
 
 /// The program, and files that it reads.
-pub(super) fn program(setting: &Setting<'_>) -> (Program, Vec<File>) {
-    let settings = TABLE.arguments(&setting.run());
+pub(super) fn program(view: &ExportView<'_>) -> (Program, Vec<File>) {
+    let settings = TABLE.arguments(&view.run());
     let mut files = vec![File::text("ds_config.json", keys::json(&settings))];
-    if setting.layout.pipeline_parallel > 1 {
-        files.push(File::text("pipeline.py", pipeline(setting)));
+    if view.layout.pipeline_parallel > 1 {
+        files.push(File::text("pipeline.py", pipeline(view)));
     }
     let reasons = settings.iter().map(|it| format!("\n    #   {}: {}", it.name, it.why));
     let title = format!("the settings are in ds_config.json; why:{}", reasons.collect::<String>());
@@ -67,15 +67,15 @@ pub(super) fn program(setting: &Setting<'_>) -> (Program, Vec<File>) {
 }
 
 /// The stages of the plan for a `PipelineModule`, which cuts by rules of its own otherwise.
-fn pipeline(setting: &Setting<'_>) -> String {
+fn pipeline(view: &ExportView<'_>) -> String {
     let heading: Vec<String> =
-        setting.heading("DeepSpeed 0.19.8").iter().map(|line| format!("# {line}\n")).collect();
+        view.heading("DeepSpeed 0.19.8").iter().map(|line| format!("# {line}\n")).collect();
     let mut ends = vec![0];
-    for stage in &setting.plan.stages {
+    for stage in &view.plan.stages {
         ends.push(stage.first_block + stage.num_blocks);
     }
-    let stages = setting.layout.pipeline_parallel;
-    let again = match setting.layout.recompute {
+    let stages = view.layout.pipeline_parallel;
+    let again = match view.layout.recompute {
         // Of every layer: `activation_checkpointing` of the configuration does nothing in a pipeline by itself.
         Recompute::Full => ", activation_checkpoint_interval=1",
         _ => "",

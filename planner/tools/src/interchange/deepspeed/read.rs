@@ -4,14 +4,15 @@ use ir::cluster::Precision;
 
 use super::super::error::ImportError;
 use super::super::imported::{Imported, StatedStages};
-use super::super::options::{Given, Known, OptionError, Others};
+use super::super::options::{OptionError, Others, ParsedOptions, Vocabulary};
 use super::super::source::{Form, Source, agreed};
 use super::super::table::Reader;
 use super::super::target::Target;
 use super::super::tree::Tree;
 use super::table::TABLE;
 
-const KNOWN: Known = Known { program: "DeepSpeed", table: TABLE.text, others: Others::Refused };
+const KNOWN: Vocabulary =
+    Vocabulary { program: "DeepSpeed", table: TABLE.text, others: Others::Refused };
 
 /// What of a step DeepSpeed can do and the planner does not know; off, it is as if it were not there.
 const NOT_PLANNED: [(&str, &str); 6] = [
@@ -26,7 +27,7 @@ const NOT_PLANNED: [(&str, &str); 6] = [
 /// Reads the configuration, or the script that names it.
 pub(in super::super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
     if let Form::Tree(tree) = &source.form {
-        return read_tree(source, tree, &Given::default());
+        return read_tree(source, tree, &ParsedOptions::default());
     }
     let words = &source.started()?.words;
     let inline = words.iter().find_map(|it| it.text.strip_prefix("--deepspeed_config="));
@@ -36,14 +37,14 @@ pub(in super::super) fn read(source: &Source<'_>) -> Result<Imported, ImportErro
         what: "nothing names DeepSpeed's configuration".to_owned(),
         works: "`--deepspeed_config ds_config.json`, or the configuration itself".to_owned(),
     })?;
-    read_tree(source, &source.tree(name)?, &Given::default())
+    read_tree(source, &source.tree(name)?, &ParsedOptions::default())
 }
 
 /// Reads a configuration; `filled` is what somebody else fills in where it says `auto`.
 pub(in super::super) fn read_tree(
     source: &Source<'_>,
     tree: &Tree,
-    filled: &Given,
+    filled: &ParsedOptions,
 ) -> Result<Imported, ImportError> {
     let given = &KNOWN.of_leaves(&tree.leaves())?.filled(filled);
     refuse(given)?;
@@ -61,7 +62,7 @@ pub(in super::super) fn read_tree(
 }
 
 /// Refuses what contradicts itself, and what would change a step in a way that is not planned.
-fn refuse(given: &Given) -> Result<(), ImportError> {
+fn refuse(given: &ParsedOptions) -> Result<(), ImportError> {
     if given.is_on("bf16.enabled")? && given.is_on("fp16.enabled")? {
         return Err(OptionError::Contradiction {
             one: "`bf16.enabled`".to_owned(),

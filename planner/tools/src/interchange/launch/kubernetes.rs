@@ -4,15 +4,15 @@ use std::fmt::Write as _;
 
 use ir::cluster::Platform;
 
-use super::super::setting::Setting;
+use super::super::view::ExportView;
 use super::program::{Program, Starter, comment};
 use super::{mpirun, torchrun};
 
-pub(super) fn file(setting: &Setting<'_>, tool: &str, program: &Program) -> (String, String) {
+pub(super) fn file(view: &ExportView<'_>, tool: &str, program: &Program) -> (String, String) {
     let text = if program.starter == Starter::Mpi {
-        mpi(setting, tool, program)
+        mpi(view, tool, program)
     } else {
-        pytorch(setting, tool, program)
+        pytorch(view, tool, program)
     };
     // Beside a configuration that has the name of the tool.
     (format!("{}-job.yaml", program.name), text)
@@ -36,8 +36,8 @@ fn files(program: &Program) -> String {
 }
 
 /// What the accelerators are called that a pod asks for.
-fn resource(setting: &Setting<'_>) -> &'static str {
-    match setting.plan.cluster.gpu.architecture.platform() {
+fn resource(view: &ExportView<'_>) -> &'static str {
+    match view.plan.cluster.gpu.architecture.platform() {
         Platform::Nvidia | Platform::Cpu => "nvidia.com/gpu",
         Platform::Amd => "amd.com/gpu",
         Platform::Tpu => "google.com/tpu",
@@ -61,16 +61,16 @@ fn container(program: &Program, gpus: (u32, &str), command: &str) -> String {
     )
 }
 
-fn pytorch(setting: &Setting<'_>, tool: &str, program: &Program) -> String {
-    let [nodes, gpus] = setting.nodes();
-    let heading = comment(&setting.heading(tool));
+fn pytorch(view: &ExportView<'_>, tool: &str, program: &Program) -> String {
+    let [nodes, gpus] = view.nodes();
+    let heading = comment(&view.heading(tool));
     // The operator numbers pods by RANK, and gives all of them the address of the first.
-    let script = torchrun::text(setting, tool, program)
+    let script = torchrun::text(view, tool, program)
         .replace("NODE_RANK=${NODE_RANK:?", "NODE_RANK=${RANK:?");
     let of = |replicas: u32| {
         format!(
             "      replicas: {replicas}\n      restartPolicy: OnFailure\n      template:\n        spec:\n{}",
-            container(program, (gpus, resource(setting)), "[\"bash\", \"/plan/run.sh\"]")
+            container(program, (gpus, resource(view)), "[\"bash\", \"/plan/run.sh\"]")
         )
     };
     let workers = match nodes {
@@ -89,16 +89,16 @@ fn pytorch(setting: &Setting<'_>, tool: &str, program: &Program) -> String {
     )
 }
 
-fn mpi(setting: &Setting<'_>, tool: &str, program: &Program) -> String {
-    let [nodes, gpus] = setting.nodes();
-    let heading = comment(&setting.heading(tool));
-    let (_, script) = mpirun::file(setting, tool, program);
+fn mpi(view: &ExportView<'_>, tool: &str, program: &Program) -> String {
+    let [nodes, gpus] = view.nodes();
+    let heading = comment(&view.heading(tool));
+    let (_, script) = mpirun::file(view, tool, program);
     // The operator lists the workers there.
     let start = "[\"env\", \"HOSTFILE=/etc/mpi/hostfile\", \"bash\", \"/plan/run.sh\"]";
-    let launcher = container(program, (0, resource(setting)), start).replace(
+    let launcher = container(program, (0, resource(view)), start).replace(
         &format!(
             "              resources:\n                limits:\n                  {}: 0\n",
-            resource(setting)
+            resource(view)
         ),
         "",
     );
@@ -110,7 +110,7 @@ fn mpi(setting: &Setting<'_>, tool: &str, program: &Program) -> String {
          replicas: {nodes}\n      template:\n        spec:\n{}",
         block(&script, 4),
         files(program),
-        container(program, (gpus, resource(setting)), "[\"/usr/sbin/sshd\", \"-De\"]"),
+        container(program, (gpus, resource(view)), "[\"/usr/sbin/sshd\", \"-De\"]"),
         name = program.name,
     )
 }

@@ -6,7 +6,7 @@ mod program;
 mod slurm;
 mod torchrun;
 
-use super::setting::Setting;
+use super::view::ExportView;
 pub(super) use program::{Program, Starter};
 
 /// The variable by which `torchrun` knows the nodes where no option says.
@@ -46,18 +46,16 @@ impl Launcher {
 /// The file that starts a program, with its name.
 pub(super) fn file(
     launcher: Launcher,
-    setting: &Setting<'_>,
+    view: &ExportView<'_>,
     tool: &str,
     program: &Program,
 ) -> (String, String) {
     match launcher {
         // A process for each rank takes something that starts them.
-        Launcher::Torchrun if program.starter == Starter::Mpi => {
-            mpirun::file(setting, tool, program)
-        }
-        Launcher::Torchrun => torchrun::file(setting, tool, program),
-        Launcher::Slurm => slurm::file(setting, tool, program),
-        Launcher::Mpirun => mpirun::file(setting, tool, program),
-        Launcher::Kubernetes => kubernetes::file(setting, tool, program),
+        Launcher::Torchrun if program.starter == Starter::Mpi => mpirun::file(view, tool, program),
+        Launcher::Torchrun => torchrun::file(view, tool, program),
+        Launcher::Slurm => slurm::file(view, tool, program),
+        Launcher::Mpirun => mpirun::file(view, tool, program),
+        Launcher::Kubernetes => kubernetes::file(view, tool, program),
     }
 }

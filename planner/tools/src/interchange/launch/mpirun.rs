@@ -1,11 +1,11 @@
 //! A script that calls Open MPI's `mpirun`.
 
-use super::super::setting::Setting;
+use super::super::view::ExportView;
 use super::program::{HERE, Program, Starter, arrays, command, comment, exports, names};
 
-pub(super) fn file(setting: &Setting<'_>, tool: &str, program: &Program) -> (String, String) {
-    let [nodes, gpus] = setting.nodes();
-    let heading = comment(&setting.heading(tool));
+pub(super) fn file(view: &ExportView<'_>, tool: &str, program: &Program) -> (String, String) {
+    let [nodes, gpus] = view.nodes();
+    let heading = comment(&view.heading(tool));
     let hosts = if nodes > 1 {
         "HOSTFILE=${HOSTFILE:?a file with the names of the nodes, a line each}\n\
          MASTER_ADDR=${MASTER_ADDR:-$(head -n 1 \"$HOSTFILE\" | cut -d ' ' -f 1)}\n"
@@ -14,12 +14,12 @@ pub(super) fn file(setting: &Setting<'_>, tool: &str, program: &Program) -> (Str
     };
     let hostfile = if nodes > 1 { " --hostfile \"$HOSTFILE\"" } else { "" };
     let passed: Vec<String> =
-        names(setting, program).iter().map(|name| format!("-x {name}")).collect();
+        names(view, program).iter().map(|name| format!("-x {name}")).collect();
     let passed = passed.join(" ");
     let start = if program.starter == Starter::Mpi {
         format!(
             "mpirun{hostfile} --np {} --map-by ppr:{gpus}:node --bind-to none {passed} \\\n    {}",
-            setting.plan.num_gpus,
+            view.plan.num_gpus,
             command(program)
         )
     } else {
@@ -36,7 +36,7 @@ pub(super) fn file(setting: &Setting<'_>, tool: &str, program: &Program) -> (Str
         "#!/usr/bin/env bash\n{heading}#\n# Run on one node; ranks count node by node, as the plan has them.\n\
          set -euo pipefail\n\n{hosts}export NUM_NODES={nodes} GPUS_PER_NODE={gpus} MASTER_ADDR \
          MASTER_PORT=${{MASTER_PORT:-29500}}\n\n{}\n{}\n{export_here}{start}\n",
-        exports(setting, program, HERE),
+        exports(view, program, HERE),
         arrays(program),
     );
     (format!("{}-mpirun.sh", program.name), text)

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::super::argument::{Section, as_array, quoted};
 use super::super::file::File;
-use super::super::setting::Setting;
+use super::super::view::ExportView;
 
 /// A program with its arguments, to be started on every rank.
 #[derive(Clone, Debug)]
@@ -72,25 +72,25 @@ pub(super) fn comment(lines: &[String]) -> String {
 pub(super) const HERE: &str = "HERE=$(cd \"$(dirname \"${BASH_SOURCE[0]}\")\" && pwd)";
 
 /// `export` lines, those of the program and those of the network; `here` finds the script's folder.
-pub(super) fn exports(setting: &Setting<'_>, program: &Program, here: &str) -> String {
+pub(super) fn exports(view: &ExportView<'_>, program: &Program, here: &str) -> String {
     let mut text = String::new();
     if !program.beside.is_empty() {
         let _ = writeln!(text, "# Where this script lies, and the files that it reads.\n{here}\n");
     }
-    for (name, value, why) in program.environment.iter().chain(&network(setting)) {
+    for (name, value, why) in program.environment.iter().chain(&network(view)) {
         let _ = writeln!(text, "# {why}\nexport {name}={value}");
     }
     text
 }
 
 /// Names of the variables that [`exports`] sets.
-pub(super) fn names(setting: &Setting<'_>, program: &Program) -> Vec<&'static str> {
-    program.environment.iter().chain(&network(setting)).map(|(name, ..)| *name).collect()
+pub(super) fn names(view: &ExportView<'_>, program: &Program) -> Vec<&'static str> {
+    program.environment.iter().chain(&network(view)).map(|(name, ..)| *name).collect()
 }
 
 /// NCCL's variables that matter for a plan.
-fn network(setting: &Setting<'_>) -> Vec<(&'static str, String, String)> {
-    let [nodes, _] = setting.nodes();
+fn network(view: &ExportView<'_>) -> Vec<(&'static str, String, String)> {
+    let [nodes, _] = view.nodes();
     let mut all = vec![(
         "TORCH_NCCL_ASYNC_ERROR_HANDLING",
         "1".to_owned(),

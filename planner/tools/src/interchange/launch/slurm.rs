@@ -3,19 +3,19 @@
 use ir::cluster::Architecture;
 use ir::replication::DataParallelMethod;
 
-use super::super::setting::Setting;
+use super::super::view::ExportView;
 use super::program::{Program, Starter, arrays, command, comment, exports};
 
-pub(super) fn file(setting: &Setting<'_>, tool: &str, program: &Program) -> (String, String) {
-    let heading = comment(&setting.heading(tool));
+pub(super) fn file(view: &ExportView<'_>, tool: &str, program: &Program) -> (String, String) {
+    let heading = comment(&view.heading(tool));
     let is_mpi = program.starter == Starter::Mpi;
     let how = if is_mpi {
         "A task is a rank; ranks count node by node, as the plan has them."
     } else {
         "A task a node starts its ranks; nodes count in the order of the job's list, so that ranks lie as planned."
     };
-    let start = if is_mpi { start_ranks(setting, program) } else { start_nodes(program) };
-    let [nodes, gpus] = setting.nodes();
+    let start = if is_mpi { start_ranks(view, program) } else { start_nodes(program) };
+    let [nodes, gpus] = view.nodes();
     let text = format!(
         "#!/usr/bin/env bash\n{options}{heading}#\n\
          # Submit with sbatch, and with it what your cluster asks for: --account, --partition, --time.\n\
@@ -25,8 +25,8 @@ pub(super) fn file(setting: &Setting<'_>, tool: &str, program: &Program) -> (Str
          MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n\
          MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))\n\
          export MASTER_ADDR MASTER_PORT\n\n{exports}\n{arrays}\n{export_here}{start}\n",
-        options = options(setting, program),
-        exports = exports(setting, program, &here(program)),
+        options = options(view, program),
+        exports = exports(view, program, &here(program)),
         arrays = arrays(program),
         export_here = if program.starter.is_accelerate() { "export HERE\n" } else { "" },
     );
@@ -38,20 +38,20 @@ fn name(program: &Program) -> String {
 }
 
 /// What `sbatch` is asked for.
-fn options(setting: &Setting<'_>, program: &Program) -> String {
+fn options(view: &ExportView<'_>, program: &Program) -> String {
     let name = program.name;
-    let [nodes, gpus] = setting.nodes();
+    let [nodes, gpus] = view.nodes();
     let mut options = vec![format!("job-name={name}"), format!("nodes={nodes}")];
     options.push(match program.starter {
-        Starter::Mpi if is_even(setting) => format!("ntasks-per-node={gpus}"),
-        Starter::Mpi => format!("ntasks={}", setting.plan.num_gpus),
+        Starter::Mpi if is_even(view) => format!("ntasks-per-node={gpus}"),
+        Starter::Mpi => format!("ntasks={}", view.plan.num_gpus),
         _ => "ntasks-per-node=1".to_owned(),
     });
-    if setting.plan.cluster.gpu.architecture != Architecture::Cpu {
+    if view.plan.cluster.gpu.architecture != Architecture::Cpu {
         options.push(format!("gpus-per-node={gpus}"));
     }
     options.push("exclusive".to_owned());
-    if keeps_checkpoints(setting, program) {
+    if keeps_checkpoints(view, program) {
         options.extend(["requeue", "open-mode=append"].map(str::to_owned));
     }
     options.push(format!("output={name}-%j.log"));
@@ -59,15 +59,15 @@ fn options(setting: &Setting<'_>, program: &Program) -> String {
 }
 
 /// Whether the ranks fill all nodes.
-fn is_even(setting: &Setting<'_>) -> bool {
-    let [nodes, gpus] = setting.nodes();
-    setting.plan.num_gpus == nodes * gpus
+fn is_even(view: &ExportView<'_>) -> bool {
+    let [nodes, gpus] = view.nodes();
+    view.plan.num_gpus == nodes * gpus
 }
 
 /// Whether a job that is queued again can go on: the executor can, unless no two replicas are at the same step.
-const fn keeps_checkpoints(setting: &Setting<'_>, program: &Program) -> bool {
+const fn keeps_checkpoints(view: &ExportView<'_>, program: &Program) -> bool {
     matches!(program.starter, Starter::Mpi)
-        && !matches!(setting.training.data_parallel_method, DataParallelMethod::Asynchronous { .. })
+        && !matches!(view.training.data_parallel_method, DataParallelMethod::Asynchronous { .. })
 }
 
 /// Finds the folder of the script, which `sbatch` runs a copy of. Of its command, Slurm knows path and arguments.
@@ -80,20 +80,20 @@ fn here(program: &Program) -> String {
 }
 
 /// A task for each rank.
-fn start_ranks(setting: &Setting<'_>, program: &Program) -> String {
+fn start_ranks(view: &ExportView<'_>, program: &Program) -> String {
     // Of nodes that ranks do not fill, blocks would have as many each.
-    let places = if is_even(setting) {
+    let places = if is_even(view) {
         "--ntasks-per-node=\"$GPUS_PER_NODE\" --distribution=block"
     } else {
         "--distribution=plane=\"$GPUS_PER_NODE\""
     };
-    let ranks = setting.plan.num_gpus;
+    let ranks = view.plan.num_gpus;
     let srun = format!(
         "srun --nodes=\"$NUM_NODES\" --ntasks={ranks} {places} \\\n    \
          --cpu-bind=none --mpi=pmix --kill-on-bad-exit=1 \\\n    {}",
         command(program)
     );
-    if !keeps_checkpoints(setting, program) {
+    if !keeps_checkpoints(view, program) {
         return srun;
     }
     format!(

@@ -1,16 +1,16 @@
 //! A script that is run once on each node.
 
-use super::super::setting::Setting;
+use super::super::view::ExportView;
 use super::program::{HERE, Program, arrays, command, comment, exports};
 
-pub(super) fn file(setting: &Setting<'_>, tool: &str, program: &Program) -> (String, String) {
-    (format!("{}.sh", program.name), text(setting, tool, program))
+pub(super) fn file(view: &ExportView<'_>, tool: &str, program: &Program) -> (String, String) {
+    (format!("{}.sh", program.name), text(view, tool, program))
 }
 
 /// The script, which other launchers run too.
-pub(super) fn text(setting: &Setting<'_>, tool: &str, program: &Program) -> String {
-    let [nodes, gpus] = setting.nodes();
-    let heading = comment(&setting.heading(tool));
+pub(super) fn text(view: &ExportView<'_>, tool: &str, program: &Program) -> String {
+    let [nodes, gpus] = view.nodes();
+    let heading = comment(&view.heading(tool));
     let last = nodes - 1;
     let (run, rendezvous) = if nodes > 1 {
         (
@@ -32,7 +32,7 @@ pub(super) fn text(setting: &Setting<'_>, tool: &str, program: &Program) -> Stri
     };
     format!(
         "#!/usr/bin/env bash\n{heading}#\n{run}set -euo pipefail\n\n{rendezvous}GPUS_PER_NODE={gpus}\n\n{}\n{}\n{} \\\n    {}\n",
-        exports(setting, program, HERE),
+        exports(view, program, HERE),
         arrays(program),
         program.starter.words(),
         command(program),

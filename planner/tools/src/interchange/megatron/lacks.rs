@@ -6,13 +6,13 @@ use ir::graph::{CudaGraphs, ExpertOverlap, Recompute, RecomputeModule, TokenDisp
 use ir::layout::ZeroStage;
 
 use super::super::error::Lack;
-use super::super::setting::Setting;
+use super::super::view::ExportView;
 
 /// Environment variables that the arguments take, each with its reason.
-pub(in super::super) fn environment(setting: &Setting<'_>) -> Vec<(&'static str, String, String)> {
-    let architecture = setting.plan.cluster.gpu.architecture;
-    let is_fsdp = setting.layout.zero_stage >= ZeroStage::Gradients;
-    let overlaps = setting.layout.switches.expert_overlap == ExpertOverlap::MicroBatch;
+pub(in super::super) fn environment(view: &ExportView<'_>) -> Vec<(&'static str, String, String)> {
+    let architecture = view.plan.cluster.gpu.architecture;
+    let is_fsdp = view.layout.zero_stage >= ZeroStage::Gradients;
+    let overlaps = view.layout.switches.expert_overlap == ExpertOverlap::MicroBatch;
     let mut all = Vec::new();
     let connections = "CUDA_DEVICE_MAX_CONNECTIONS";
     if is_fsdp || overlaps {
@@ -33,7 +33,7 @@ pub(in super::super) fn environment(setting: &Setting<'_>) -> Vec<(&'static str,
             "multicast buffers are memory that the plan does not count".to_owned(),
         ));
     }
-    if setting.layout.switches.cuda_graphs != CudaGraphs::None {
+    if view.layout.switches.cuda_graphs != CudaGraphs::None {
         all.push((
             "NCCL_GRAPH_REGISTER",
             "0".to_owned(),
@@ -49,8 +49,8 @@ pub(in super::super) fn environment(setting: &Setting<'_>) -> Vec<(&'static str,
 }
 
 /// What Megatron cannot be told of a plan's layout.
-pub(in super::super) fn lacks(setting: &Setting<'_>) -> Vec<Lack> {
-    let layout = &setting.layout;
+pub(in super::super) fn lacks(view: &ExportView<'_>) -> Vec<Lack> {
+    let layout = &view.layout;
     let mut lacks = Vec::new();
     let unnamed = |module: &RecomputeModule| {
         module.names().1.is_none() && *module != RecomputeModule::SharedExperts
@@ -75,7 +75,7 @@ pub(in super::super) fn lacks(setting: &Setting<'_>) -> Vec<Lack> {
             "`--cuda-graphs none`, or `--recompute norms`",
         ));
     }
-    let stages = &setting.stages;
+    let stages = &view.stages;
     let spread = stages.iter().filter(|stage| stage.prediction_modules > 0).count();
     if spread > 1 {
         lacks.push(Lack::new(
@@ -90,10 +90,7 @@ pub(in super::super) fn lacks(setting: &Setting<'_>) -> Vec<Lack> {
                 layout.switches.token_dispatcher != TokenDispatcher::AllGather,
                 "a dispatcher other than `all-gather`",
             ),
-            (
-                setting.num_prediction_modules() <= 1,
-                "one module for multi-token prediction at most",
-            ),
+            (view.num_prediction_modules() <= 1, "one module for multi-token prediction at most"),
         ];
         for (has, what) in wants {
             if !has {
@@ -110,7 +107,7 @@ pub(in super::super) fn lacks(setting: &Setting<'_>) -> Vec<Lack> {
             "`--zero 1`",
         ));
     }
-    if setting.training.bf16_moments && layout.zero_stage == ZeroStage::None {
+    if view.training.bf16_moments && layout.zero_stage == ZeroStage::None {
         lacks.push(Lack::new("moments in bf16 without the distributed optimizer", "`--zero 1`"));
     }
     lacks

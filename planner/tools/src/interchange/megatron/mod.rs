@@ -9,23 +9,23 @@ mod table;
 
 use super::argument::{Argument, Section};
 use super::error::Lack;
-use super::setting::Setting;
+use super::view::ExportView;
 
 /// What `pretrain_gpt.py` is told, by topic.
-pub(super) fn sections(setting: &Setting<'_>) -> Vec<Section> {
-    let mut sections = TABLE.sections(&setting.run());
-    sections.push(Section::new("model", model::arguments(setting)));
+pub(super) fn sections(view: &ExportView<'_>) -> Vec<Section> {
+    let mut sections = TABLE.sections(&view.run());
+    sections.push(Section::new("model", model::arguments(view)));
     sections
 }
 
 /// What it is told of a plan's model.
-pub(super) fn model_arguments(setting: &Setting<'_>) -> Vec<Argument> {
-    model::arguments(setting)
+pub(super) fn model_arguments(view: &ExportView<'_>) -> Vec<Argument> {
+    model::arguments(view)
 }
 
 /// What it cannot be told of a plan's model.
-pub(super) fn lacks_of_model(setting: &Setting<'_>) -> Vec<Lack> {
-    model::lacks(setting)
+pub(super) fn lacks_of_model(view: &ExportView<'_>) -> Vec<Lack> {
+    model::lacks(view)
 }
 
 /// Environment variables that the arguments take, each with its reason.

@@ -13,16 +13,16 @@ use ordered_float::OrderedFloat;
 
 use super::super::argument::Argument;
 use super::super::error::Lack;
-use super::super::setting::Setting;
+use super::super::view::ExportView;
 
 /// What Megatron is told of the model.
-pub(super) fn arguments(setting: &Setting<'_>) -> Vec<Argument> {
-    told(setting).arguments
+pub(super) fn arguments(view: &ExportView<'_>) -> Vec<Argument> {
+    told(view).arguments
 }
 
 /// What it cannot be told.
-pub(super) fn lacks(setting: &Setting<'_>) -> Vec<Lack> {
-    told(setting).lacks
+pub(super) fn lacks(view: &ExportView<'_>) -> Vec<Lack> {
+    told(view).lacks
 }
 
 /// What is said, and what cannot be: found out together, so that nothing is in neither.
@@ -53,13 +53,13 @@ impl Told {
     }
 }
 
-fn told(setting: &Setting<'_>) -> Told {
+fn told(view: &ExportView<'_>) -> Told {
     let mut told = Told::default();
-    let Some(transformer) = setting.transformer else {
+    let Some(transformer) = view.transformer else {
         told.lack("a model that is no transformer: a graph of operators");
         return told;
     };
-    if setting.plan.model.adapters.is_some() {
+    if view.plan.model.adapters.is_some() {
         told.lack("adapters (LoRA) beside frozen weights");
     }
     let Some(first) = transformer.layers.first().map(|it| &it.layer) else {
@@ -77,7 +77,7 @@ fn told(setting: &Setting<'_>) -> Told {
         FeedForward::Dense(_) => None,
         FeedForward::Mixture(mixture) => Some(mixture),
     });
-    told.value("--num-layers", setting.num_layers(), "of the model's own file, as all here");
+    told.value("--num-layers", view.num_layers(), "of the model's own file, as all here");
     told.value("--hidden-size", transformer.hidden_size, "width of the residual stream");
     let mlp = dense.or(mixture.map(|it| &it.expert));
     if let Some(mlp) = mlp {
@@ -86,7 +86,7 @@ fn told(setting: &Setting<'_>) -> Told {
     }
     attention(&mut told, transformer, &first.attention);
     biases(&mut told, transformer);
-    positions(&mut told, setting, transformer, &first.attention);
+    positions(&mut told, view, transformer, &first.attention);
     norms(&mut told, transformer, first);
     ends(&mut told, transformer);
     if let Some(mixture) = mixture {
@@ -94,11 +94,10 @@ fn told(setting: &Setting<'_>) -> Told {
         frequency(&mut told, transformer);
     }
     equal_layers(&mut told, transformer);
-    if setting.num_prediction_modules() > 0 {
-        told.value("--mtp-num-layers", setting.num_prediction_modules(), "trained, as in the plan");
+    if view.num_prediction_modules() > 0 {
+        told.value("--mtp-num-layers", view.num_prediction_modules(), "trained, as in the plan");
     }
-    let rates =
-        if setting.plan.model.dropout { transformer.dropout } else { DropoutRates::default() };
+    let rates = if view.plan.model.dropout { transformer.dropout } else { DropoutRates::default() };
     let of_hidden = rates.embedding;
     if rates.attention_output != of_hidden || rates.feed_forward_output != of_hidden {
         told.lack_freely("unlike rates of dropout after embedding, attention and feed-forward");
@@ -255,7 +254,7 @@ fn biases(told: &mut Told, transformer: &Transformer) {
 
 fn positions(
     told: &mut Told,
-    setting: &Setting<'_>,
+    view: &ExportView<'_>,
     transformer: &Transformer,
     attention: &Attention,
 ) {
@@ -263,7 +262,7 @@ fn positions(
         Embedding::Tokens { positions, .. } => positions.as_ref(),
         Embedding::Patches { .. } => None,
     };
-    let length = setting.training.sequence_length;
+    let length = view.training.sequence_length;
     let most = learned.map(|it| it.rows).or(transformer.max_position_embeddings);
     told.value("--max-position-embeddings", most.unwrap_or(length).max(length), "positions");
     if attention.scores.bias != PositionBias::None {
@@ -279,12 +278,12 @@ fn positions(
         (None, None) => told.value("--position-embedding-type", "none", "no positions"),
         (Some(_), Some(_)) => told.lack("a table of positions beside rotation"),
         (Some(rotation), None) => {
-            rotary(told, setting, attention, rotation);
+            rotary(told, view, attention, rotation);
         }
     }
 }
 
-fn rotary(told: &mut Told, setting: &Setting<'_>, attention: &Attention, rotation: &Rotation) {
+fn rotary(told: &mut Told, view: &ExportView<'_>, attention: &Attention, rotation: &Rotation) {
     let is_latent = attention.latent.is_some();
     let is_yarn = matches!(rotation.scaling, RotaryScaling::Yarn { .. });
     let kind = if is_yarn && !is_latent { "yarn" } else { "rope" };
@@ -333,7 +332,7 @@ fn rotary(told: &mut Told, setting: &Setting<'_>, attention: &Attention, rotatio
                 for (name, field) in
                     [("--mscale", "mscale"), ("--mscale-all-dim", "mscale_all_dim")]
                 {
-                    let stated = setting.plan.model.description["rope_scaling"][field].as_f64();
+                    let stated = view.plan.model.description["rope_scaling"][field].as_f64();
                     told.value(name, stated.unwrap_or(0.0), "as the model has it");
                 }
             } else {

@@ -3,14 +3,15 @@
 use super::super::argument::Argument;
 use super::super::error::ImportError;
 use super::super::imported::Imported;
-use super::super::options::{Given, Known, OptionError, Others};
+use super::super::options::{OptionError, Others, ParsedOptions, Vocabulary};
 use super::super::shell::Word;
 use super::super::source::Source;
 use super::super::table::Reader;
 use super::super::target::Target;
 use super::table::TABLE;
 
-const KNOWN: Known = Known { program: "Megatron-LM", table: TABLE.text, others: Others::Refused };
+const KNOWN: Vocabulary =
+    Vocabulary { program: "Megatron-LM", table: TABLE.text, others: Others::Refused };
 
 /// Options that say what the model is, and what `pretrain_gpt.py` has where they are not given.
 const OF_MODEL: [&str; 21] = [
@@ -61,7 +62,7 @@ pub(in super::super) fn read_words(
     Ok(settings)
 }
 
-fn contradictions(given: &Given) -> Result<(), OptionError> {
+fn contradictions(given: &ParsedOptions) -> Result<(), OptionError> {
     let layers = "both say how many stages a rank has";
     let virtual_stages = "--num-virtual-stages-per-pipeline-rank";
     for (one, other, why) in [
@@ -109,7 +110,7 @@ fn contradictions(given: &Given) -> Result<(), OptionError> {
 }
 
 /// What is said of the model.
-fn model(given: &Given) -> Result<Vec<Argument>, OptionError> {
+fn model(given: &ParsedOptions) -> Result<Vec<Argument>, OptionError> {
     let mut all = Vec::new();
     for name in OF_MODEL {
         if let Some(values) = given.values(name)? {

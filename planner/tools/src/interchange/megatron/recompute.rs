@@ -2,7 +2,7 @@
 
 use ir::graph::{Recompute, RecomputeModule, RecomputeModules};
 
-use super::super::options::{Given, OptionError};
+use super::super::options::{OptionError, ParsedOptions};
 use super::super::run::Run;
 use super::super::table::Values;
 
@@ -35,7 +35,7 @@ pub(super) fn write(option: &str, run: &Run<'_>) -> Option<Values> {
 }
 
 /// What all of them say.
-pub(super) fn read(given: &Given) -> Result<Recompute, OptionError> {
+pub(super) fn read(given: &ParsedOptions) -> Result<Recompute, OptionError> {
     let attention = RecomputeModules::new([RecomputeModule::Attention]);
     let granularities = [("full", true), ("selective", false)];
     let is_full = given.one_of("--recompute-granularity", &granularities)?;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use ir::schedule::ScheduleKind;
 
 use super::super::imported::{Imported, StatedStages};
-use super::super::options::{Given, OptionError};
+use super::super::options::{OptionError, ParsedOptions};
 use super::super::stages::StageParts;
 
 /// Stages in the letters of `--pipeline-model-parallel-layout`; equal ones that follow each other are counted.
@@ -36,7 +36,7 @@ pub(super) fn layout_text(stages: &[StageParts]) -> String {
 }
 
 /// Reads all options that say something of stages, of a pipeline whose ranks are known.
-pub(super) fn read(given: &Given, settings: &mut Imported) -> Result<(), OptionError> {
+pub(super) fn read(given: &ParsedOptions, settings: &mut Imported) -> Result<(), OptionError> {
     let layout = &mut settings.layout;
     (settings.stages, layout.virtual_stages) = stated(given, layout.pipeline_parallel)?;
     if layout.virtual_stages > 1 {
@@ -46,7 +46,7 @@ pub(super) fn read(given: &Given, settings: &mut Imported) -> Result<(), OptionE
 }
 
 /// Which layers each stage has, and how many stages each rank.
-fn stated(given: &Given, pipeline: u32) -> Result<(StatedStages, u32), OptionError> {
+fn stated(given: &ParsedOptions, pipeline: u32) -> Result<(StatedStages, u32), OptionError> {
     if let Some(text) = given.text("--pipeline-model-parallel-layout")? {
         let wrong = |works: &str| OptionError::Value {
             name: "--pipeline-model-parallel-layout".to_owned(),

@@ -15,7 +15,7 @@ use super::file::File;
 use super::keys;
 use super::launch::{Program, Starter};
 use super::llama;
-use super::setting::Setting;
+use super::view::ExportView;
 use stages::{Sizes, blocks};
 
 /// Reads a configuration, or the script that names it.
@@ -23,14 +23,14 @@ pub(super) use read::read;
 pub(crate) use table::TABLE;
 
 /// What nanotron cannot be told of a plan, its model aside.
-pub(super) fn lacks(setting: &Setting<'_>) -> Vec<Lack> {
+pub(super) fn lacks(view: &ExportView<'_>) -> Vec<Lack> {
     let mut lacks = Vec::new();
-    if setting.training.optimizer != Optimizer::AdamW {
+    if view.training.optimizer != Optimizer::AdamW {
         lacks.push(Lack::new("an optimizer other than AdamW", "`--optimizer adamw`"));
     }
-    let pipeline = setting.layout.pipeline_parallel;
-    let own = setting.transformer.and_then(sizes).and_then(|sizes| blocks(&sizes, pipeline));
-    let planned: Vec<u32> = setting.plan.stages.iter().map(|stage| stage.num_blocks).collect();
+    let pipeline = view.layout.pipeline_parallel;
+    let own = view.transformer.and_then(sizes).and_then(|sizes| blocks(&sizes, pipeline));
+    let planned: Vec<u32> = view.plan.stages.iter().map(|stage| stage.num_blocks).collect();
     if pipeline > 1 && own.as_ref() != Some(&planned) {
         let what = "layers of stages other than by its own rule, which is of their weights";
         // Layers of each, as `--stages` takes them: the embedding and the head go with the first and the last.
@@ -47,16 +47,16 @@ pub(super) fn lacks(setting: &Setting<'_>) -> Vec<Lack> {
 }
 
 /// What it cannot be told of a plan's model.
-pub(super) fn lacks_of_model(setting: &Setting<'_>) -> Vec<Lack> {
+pub(super) fn lacks_of_model(view: &ExportView<'_>) -> Vec<Lack> {
     let lack = |what: String| Lack { what, works: None, is_free: false };
-    let Some(transformer) = setting.transformer else {
+    let Some(transformer) = view.transformer else {
         return vec![lack("a model that is no transformer: a graph of operators".to_owned())];
     };
     let mut lacks = Vec::new();
     if let Some(what) = llama::unlike(transformer) {
-        lacks.push(lack(format!("`{}`, which is no Llama: {what}", setting.plan.model.name)));
+        lacks.push(lack(format!("`{}`, which is no Llama: {what}", view.plan.model.name)));
     }
-    if setting.plan.model.adapters.is_some() {
+    if view.plan.model.adapters.is_some() {
         lacks.push(lack("adapters (LoRA)".to_owned()));
     }
     let rotary = transformer.layers.first().and_then(|it| it.layer.attention.rotary.as_ref());
@@ -93,9 +93,9 @@ fn sizes(transformer: &Transformer) -> Option<Sizes> {
 }
 
 /// What it is told of a plan's model.
-pub(super) fn model_arguments(setting: &Setting<'_>) -> Vec<Argument> {
+pub(super) fn model_arguments(view: &ExportView<'_>) -> Vec<Argument> {
     let Some((transformer, sizes)) =
-        setting.transformer.and_then(|transformer| Some((transformer, sizes(transformer)?)))
+        view.transformer.and_then(|transformer| Some((transformer, sizes(transformer)?)))
     else {
         return Vec::new();
     };
@@ -115,9 +115,9 @@ pub(super) fn model_arguments(setting: &Setting<'_>) -> Vec<Argument> {
 }
 
 /// The program, and the file that it reads.
-pub(super) fn program(setting: &Setting<'_>) -> (Program, Vec<File>) {
+pub(super) fn program(view: &ExportView<'_>) -> (Program, Vec<File>) {
     let name = "nanotron.yaml";
-    let files = vec![File::text(name, yaml(setting))];
+    let files = vec![File::text(name, yaml(view))];
     let why = "the settings, with their reasons, in the configuration beside this script";
     let program = Program {
         name: "nanotron",
@@ -136,11 +136,11 @@ pub(super) fn program(setting: &Setting<'_>) -> (Program, Vec<File>) {
     (program, files)
 }
 
-fn yaml(setting: &Setting<'_>) -> String {
-    let heading = setting.heading("nanotron 0.4");
+fn yaml(view: &ExportView<'_>) -> String {
+    let heading = view.heading("nanotron 0.4");
     let heading: String = heading.iter().flat_map(|line| ["# ", line, "\n"]).collect();
-    let mut all = TABLE.arguments(&setting.run());
-    all.extend(model_keys(setting));
+    let mut all = TABLE.arguments(&view.run());
+    all.extend(model_keys(view));
     all.extend(YOURS.map(|(key, value)| Argument::value(key, value, "yours")));
     format!(
         "{heading}#\n# Keys are those of its dataclasses; it has no parser that runs without GPUs.\n{}",
@@ -149,16 +149,16 @@ fn yaml(setting: &Setting<'_>) -> String {
 }
 
 /// The model, which nanotron makes of its sizes.
-fn model_keys(setting: &Setting<'_>) -> Vec<Argument> {
-    let Some(transformer) = setting.transformer else { return Vec::new() };
+fn model_keys(view: &ExportView<'_>) -> Vec<Argument> {
+    let Some(transformer) = view.transformer else { return Vec::new() };
     let own = |name: &str, value: String, why: &str| {
         Argument::value(&format!("model.model_config.{name}"), value, why)
     };
-    let length = setting.training.sequence_length;
+    let length = view.training.sequence_length;
     let longest = transformer.max_position_embeddings.unwrap_or(length).max(length);
     let epsilon = transformer.layers.first().map(|it| it.layer.norm.epsilon.to_string());
     let mut all = vec![own("is_llama_config", "true".to_owned(), "")];
-    all.extend(model_arguments(setting));
+    all.extend(model_arguments(view));
     all.extend([
         own("max_position_embeddings", longest.to_string(), "positions"),
         own("rms_norm_eps", epsilon.unwrap_or_default(), "of norms"),

@@ -3,7 +3,7 @@
 use super::super::argument::Argument;
 use super::super::error::{Divided, ImportError};
 use super::super::imported::{Imported, StatedStages};
-use super::super::options::{Given, Known, OptionError, Others};
+use super::super::options::{OptionError, Others, ParsedOptions, Vocabulary};
 use super::super::source::{Form, Source};
 use super::super::table::Reader;
 use super::super::target::Target;
@@ -11,7 +11,8 @@ use super::super::tree::Tree;
 use super::stages::{Sizes, blocks};
 use super::table::{TABLE, missing};
 
-const KNOWN: Known = Known { program: "nanotron", table: TABLE.text, others: Others::Refused };
+const KNOWN: Vocabulary =
+    Vocabulary { program: "nanotron", table: TABLE.text, others: Others::Refused };
 
 /// Keys of the model that are held against the one that is given.
 const OF_MODEL: [&str; 6] = [
@@ -63,12 +64,12 @@ fn read_tree(source: &Source<'_>, tree: &Tree) -> Result<Imported, ImportError> 
     Ok(settings)
 }
 
-fn needed(given: &Given, name: &str) -> Result<u32, OptionError> {
+fn needed(given: &ParsedOptions, name: &str) -> Result<u32, OptionError> {
     given.count(name)?.ok_or_else(|| missing(name))
 }
 
 /// Stages as nanotron cuts them.
-fn stages(given: &Given, pipeline: u32) -> Result<StatedStages, OptionError> {
+fn stages(given: &ParsedOptions, pipeline: u32) -> Result<StatedStages, OptionError> {
     if pipeline == 1 {
         return Ok(StatedStages::Even);
     }
@@ -94,7 +95,7 @@ fn stages(given: &Given, pipeline: u32) -> Result<StatedStages, OptionError> {
     Ok(StatedStages::Blocks(blocks))
 }
 
-fn model(given: &Given) -> Result<Vec<Argument>, OptionError> {
+fn model(given: &ParsedOptions) -> Result<Vec<Argument>, OptionError> {
     let mut all = Vec::new();
     for name in OF_MODEL {
         if let Some(values) = given.values(name)? {

@@ -6,7 +6,7 @@ use ir::schedule::{self, ScheduleKind, generate, read_csv};
 use super::super::error::{Divided, ImportError};
 use super::super::file::basename;
 use super::super::imported::Imported;
-use super::super::options::{Given, OptionError};
+use super::super::options::{OptionError, ParsedOptions};
 use super::super::source::agreed;
 use super::super::table::Reader;
 
@@ -14,7 +14,7 @@ pub(super) const LOCAL_BATCH: &str = "--training.local_batch_size";
 const MICRO_BATCH: &str = "--parallelism.pipeline_parallel_microbatch_size";
 const GLOBAL_BATCH: &str = "--training.global_batch_size";
 
-pub(super) fn count(given: &Given, name: &str) -> Result<Option<u32>, OptionError> {
+pub(super) fn count(given: &ParsedOptions, name: &str) -> Result<Option<u32>, OptionError> {
     given.count(&format!("--parallelism.{name}"))
 }
 

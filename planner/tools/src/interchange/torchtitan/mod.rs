@@ -16,14 +16,14 @@ use super::argument::{Argument, Section};
 use super::error::Lack;
 use super::file::File;
 use super::launch::{Program, Starter};
-use super::setting::Setting;
+use super::view::ExportView;
 /// Reads flags, with the function that they name.
 pub(super) use read::read;
 pub(crate) use table::TABLE;
 
 /// What torchtitan cannot be told of a plan, its model aside.
-pub(super) fn lacks(setting: &Setting<'_>) -> Vec<Lack> {
-    let (layout, training) = (&setting.layout, &setting.training);
+pub(super) fn lacks(view: &ExportView<'_>) -> Vec<Lack> {
+    let (layout, training) = (&view.layout, &view.training);
     let mut lacks = Vec::new();
     if training.bf16_moments != is_all_in_16(training.precision, training.no_master_weights) {
         lacks.push(Lack::new(
@@ -47,7 +47,7 @@ pub(super) fn lacks(setting: &Setting<'_>) -> Vec<Lack> {
             format!("a batch of a multiple of {p} micro-batches"),
         ));
     }
-    if setting.num_prediction_modules() > 0 {
+    if view.num_prediction_modules() > 0 {
         lacks.push(Lack::new("modules for multi-token prediction", "a plan without them"));
     }
     lacks
@@ -59,23 +59,23 @@ const fn is_all_in_16(precision: Precision, no_master_weights: bool) -> bool {
 }
 
 /// What it cannot be told of a plan's model.
-pub(super) fn lacks_of_model(setting: &Setting<'_>) -> Vec<Lack> {
-    model::source(setting).err().into_iter().collect()
+pub(super) fn lacks_of_model(view: &ExportView<'_>) -> Vec<Lack> {
+    model::source(view).err().into_iter().collect()
 }
 
 /// The file with the schedule.
 const SCHEDULE: &str = "schedule.csv";
 
 /// The program, and files that it reads.
-pub(super) fn program(setting: &Setting<'_>) -> (Program, Vec<File>) {
+pub(super) fn program(view: &ExportView<'_>) -> (Program, Vec<File>) {
     let mut files = Vec::new();
-    let model = model::source(setting).unwrap_or_default();
+    let model = model::source(view).unwrap_or_default();
     files.push(File {
         name: "planned.py".to_owned(),
-        text: module(setting, &model),
+        text: module(view, &model),
         is_executable: false,
     });
-    let layout = &setting.layout;
+    let layout = &view.layout;
     if layout.pipeline_parallel > 1
         && let Ok(schedule) = generate(
             layout.schedule,
@@ -92,7 +92,7 @@ pub(super) fn program(setting: &Setting<'_>) -> (Program, Vec<File>) {
         matches!(layout.schedule, ScheduleKind::Given(_)) && layout.pipeline_parallel > 1;
     let by_csv = is_given.then_some(["--parallelism.pipeline_parallel_schedule_csv", SCHEDULE]);
     let command = ["-m", "torchtitan.train"].into_iter().chain(by_csv.into_iter().flatten());
-    let mut sections = sections(setting);
+    let mut sections = sections(view);
     let recompute = sections.pop().into_iter().flat_map(|section| section.arguments);
     let program = Program {
         name: "torchtitan",
@@ -118,12 +118,12 @@ pub(super) fn program(setting: &Setting<'_>) -> (Program, Vec<File>) {
     (program, files)
 }
 
-fn sections(setting: &Setting<'_>) -> Vec<Section> {
+fn sections(view: &ExportView<'_>) -> Vec<Section> {
     let model = vec![
         Argument::value("--module", "planned", "the model, in planned.py"),
         Argument::value("--config", "planned", "its function"),
     ];
-    let of_table = TABLE.sections(&setting.run());
+    let of_table = TABLE.sections(&view.run());
     std::iter::once(Section::new("model", model)).chain(of_table).collect()
 }
 
@@ -137,17 +137,17 @@ fn own() -> Vec<Section> {
 }
 
 /// The module with the function that `--config` names.
-fn module(setting: &Setting<'_>, model: &model::Source) -> String {
+fn module(view: &ExportView<'_>, model: &model::Source) -> String {
     let heading: Vec<String> =
-        setting.heading("torchtitan 0.3.0").iter().map(|line| format!("# {line}\n")).collect();
-    let backend = match setting.layout.switches.token_dispatcher {
-        TokenDispatcher::DeepEp if setting.has_experts() => ", moe_comm_backend=\"deepep\"",
-        TokenDispatcher::HybridEp if setting.has_experts() => ", moe_comm_backend=\"hybridep\"",
+        view.heading("torchtitan 0.3.0").iter().map(|line| format!("# {line}\n")).collect();
+    let backend = match view.layout.switches.token_dispatcher {
+        TokenDispatcher::DeepEp if view.has_experts() => ", moe_comm_backend=\"deepep\"",
+        TokenDispatcher::HybridEp if view.has_experts() => ", moe_comm_backend=\"hybridep\"",
         _ => "",
     };
     let mut text = format!("{}\n{}", heading.concat(), model.imports);
     text.push_str(&model.definitions);
-    let converters = if setting.training.precision.is_cast() {
+    let converters = if view.training.precision.is_cast() {
         text.push_str("from torchtitan.components.quantization import Float8LinearConverter\n");
         ", converters=[Float8LinearConverter.Config(model_compile_enabled=True)]"
     } else {
@@ -161,11 +161,11 @@ fn module(setting: &Setting<'_>, model: &model::Source) -> String {
          ),\n        model_spec=spec,\n        optimizer=default_adamw(lr=3e-4),\n        \
          dataloader=HuggingFaceTextDataLoader.Config(dataset=\"c4\"),\n    )\n"
     );
-    if setting.layout.pipeline_parallel > 1 {
+    if view.layout.pipeline_parallel > 1 {
         text.push_str("    # Layers of each stage, so that none is slower than it must be.\n");
         text.push_str("    config.parallelism.module_fqns_per_model_part = [\n");
         let mut next = 0;
-        for stage in &setting.stages {
+        for stage in &view.stages {
             let mut names = Vec::new();
             if stage.embedding {
                 names.push("\"tok_embeddings\"".to_owned());

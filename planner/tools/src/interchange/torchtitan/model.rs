@@ -6,7 +6,7 @@ use ir::model::transformer::{Embedding, FeedForward, Layer};
 
 use super::super::error::Lack;
 use super::super::llama;
-use super::super::setting::Setting;
+use super::super::view::ExportView;
 
 /// Python that defines a model.
 #[derive(Clone, Debug, Default)]
@@ -49,17 +49,17 @@ from torchtitan.models.common.config_utils import decoder_vocab_size\n\
 from torchtitan.trainer import Trainer\n";
 
 /// The model's Python, or what of it torchtitan does not have.
-pub(super) fn source(setting: &Setting<'_>) -> Result<Source, Lack> {
+pub(super) fn source(view: &ExportView<'_>) -> Result<Source, Lack> {
     let lack = |what: String| Lack { what, works: None, is_free: false };
-    let Some(transformer) = setting.transformer else {
+    let Some(transformer) = view.transformer else {
         return Err(lack("a model that is no transformer: a graph of operators".to_owned()));
     };
-    if setting.plan.model.adapters.is_some() {
+    if view.plan.model.adapters.is_some() {
         return Err(lack("adapters (LoRA) as the planner has them".to_owned()));
     }
-    let family = setting.plan.model.description["model_type"].as_str().unwrap_or_default();
+    let family = view.plan.model.description["model_type"].as_str().unwrap_or_default();
     let family = family.trim_end_matches("_moe");
-    let (layers, width) = (setting.num_layers(), transformer.hidden_size);
+    let (layers, width) = (view.num_layers(), transformer.hidden_size);
     let experts = transformer.layers.iter().find_map(|it| match &it.layer.feed_forward {
         FeedForward::Mixture(mixture) => Some(mixture.num_experts),
         FeedForward::Dense(_) => None,
@@ -71,7 +71,7 @@ pub(super) fn source(setting: &Setting<'_>) -> Result<Source, Lack> {
     if let Some((module, flavor, ..)) = known
         && let Some((_, longest, is_flex)) = MODULES.iter().find(|(name, ..)| name == module)
     {
-        let length = setting.training.sequence_length;
+        let length = view.training.sequence_length;
         if length > *longest {
             return Err(Lack {
                 what: format!(
@@ -83,18 +83,18 @@ pub(super) fn source(setting: &Setting<'_>) -> Result<Source, Lack> {
         }
         let own = format!("from torchtitan.models.{module} import model_registry\n");
         // Context parallelism runs with FlexAttention alone (distributed/full_dtensor.py:44).
-        let needs_flex = setting.layout.context_parallel > 1 && !is_flex;
+        let needs_flex = view.layout.context_parallel > 1 && !is_flex;
         let attention = if needs_flex { ", attn_backend=\"flex\"" } else { "" };
         let spec = format!("\"{flavor}\"{attention}");
         return Ok(Source { imports: IMPORTS.to_owned() + &own, spec, ..Source::default() });
     }
     if let Some(what) = llama::unlike(transformer) {
-        let name = &setting.plan.model.name;
+        let name = &view.plan.model.name;
         return Err(lack(format!(
             "`{name}`: its registries have no such model, and it is no Llama: {what}"
         )));
     }
-    Ok(of_llama(transformer, layers, setting.training.sequence_length))
+    Ok(of_llama(transformer, layers, view.training.sequence_length))
 }
 
 /// A Llama of any size.

@@ -6,7 +6,7 @@ use ir::schedule::ScheduleKind;
 
 use super::super::error::{Divided, ImportError};
 use super::super::imported::{Imported, StatedStages};
-use super::super::options::{Given, Known, OptionError, Others};
+use super::super::options::{OptionError, Others, ParsedOptions, Vocabulary};
 use super::super::shell::Word;
 use super::super::source::Source;
 use super::super::table::Reader;
@@ -14,7 +14,8 @@ use super::super::target::Target;
 use super::degrees::count;
 use super::table::TABLE;
 
-const KNOWN: Known = Known { program: "torchtitan", table: TABLE.text, others: Others::Refused };
+const KNOWN: Vocabulary =
+    Vocabulary { program: "torchtitan", table: TABLE.text, others: Others::Refused };
 
 /// Reads the words after `torchtitan.train`.
 pub(in super::super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
@@ -45,7 +46,11 @@ pub(in super::super) fn read(source: &Source<'_>) -> Result<Imported, ImportErro
 }
 
 /// What a function that is not there may set must be said.
-fn unseen(source: &Source<'_>, given: &Given, policy: Option<&Word>) -> Result<(), ImportError> {
+fn unseen(
+    source: &Source<'_>,
+    given: &ParsedOptions,
+    policy: Option<&Word>,
+) -> Result<(), ImportError> {
     let function = given.text("--config")?.unwrap_or("--config").to_owned();
     let missing = |name: &str| {
         Err(OptionError::Missing {
@@ -76,7 +81,7 @@ fn unseen(source: &Source<'_>, given: &Given, policy: Option<&Word>) -> Result<(
 /// (`generate_llm_fqn_per_model_part`).
 fn stages(
     source: &Source<'_>,
-    given: &Given,
+    given: &ParsedOptions,
     python: Option<&str>,
     pipeline: u32,
     schedule: ScheduleKind,
@@ -128,7 +133,7 @@ fn blocks_of(python: &str) -> Option<Vec<u32>> {
 
 fn by_rule(
     source: &Source<'_>,
-    given: &Given,
+    given: &ParsedOptions,
     pipeline: u32,
     schedule: ScheduleKind,
 ) -> Result<Vec<u32>, ImportError> {

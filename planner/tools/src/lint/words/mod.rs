@@ -13,14 +13,14 @@ use crate::interchange::{Difference, Run, StatedStages, Table, Target, table};
 
 /// Whose words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Speech {
+pub(super) enum Dialect {
     /// Those of a tool.
     Tool(Target),
     /// Those of this command, of a plan.
     Planner,
 }
 
-impl Speech {
+impl Dialect {
     fn table(self) -> Option<&'static Table> {
         match self {
             Self::Tool(target) => table(target),
@@ -38,27 +38,27 @@ impl Speech {
 /// The changes of options that lead from settings in a text to others which differ by these changes; `None` where the
 /// tool has no word for one of them, or nothing is to be changed.
 pub(super) fn option_changes(
-    speech: Speech,
+    dialect: Dialect,
     text: &str,
     changes: &[Change],
     [before, after]: [&Run<'_>; 2],
 ) -> Option<Vec<OptionChange>> {
     let mut all = Vec::new();
-    match speech.table() {
-        Some(table) => all = of_table(table, speech, text, changes, [before, after])?,
+    match dialect.table() {
+        Some(table) => all = of_table(table, dialect, text, changes, [before, after])?,
         None => {
             for change in changes {
                 all.extend(planner::words(change)?);
             }
         }
     }
-    if let (Speech::Planner, StatedStages::Blocks(counts)) = (speech, &after.stages)
-        && changes.contains(&Change::CutAnew)
+    if let (Dialect::Planner, StatedStages::Blocks(counts)) = (dialect, &after.stages)
+        && changes.contains(&Change::RebalanceStages)
     {
         let counts: Vec<String> = counts.iter().map(u32::to_string).collect();
         all.push(option::value("--stages", counts.join(",")));
     }
-    if speech != Speech::Planner {
+    if dialect != Dialect::Planner {
         all.retain(|change| text::is_changed(text, change));
     }
     let mut told: Vec<OptionChange> = Vec::new();
@@ -76,7 +76,7 @@ const AUTOMATIC: [&str; 2] = ["-1", "auto"];
 /// The difference of what a table says of two runs, on a text.
 fn of_table(
     table: &Table,
-    speech: Speech,
+    dialect: Dialect,
     text: &str,
     changes: &[Change],
     [before, after]: [&Run<'_>; 2],
@@ -89,13 +89,13 @@ fn of_table(
     let all = table.differences(before, after, &fields);
     // What a tool finds out by itself follows by itself.
     let follows = |it: &Difference| {
-        let name = speech.name_in(text, it.option);
+        let name = dialect.name_in(text, it.option);
         let is_automatic = text::value(text, &name).is_some_and(|it| AUTOMATIC.contains(&it));
         let is_left_out = is_automatic || !text::has(text, &name);
         is_left_out && it.before.is_some() && !fields.contains(&it.field)
     };
     let change = |it: Difference| {
-        let name = speech.name_in(text, it.option);
+        let name = dialect.name_in(text, it.option);
         match it.after {
             // Its value stands behind the name.
             Some(values) if name.ends_with(':') => {
@@ -123,8 +123,8 @@ fn of_table(
     };
     changes.retain(|it| !is_below(it.option()));
     changes.sort_by_key(|it| matches!(it, OptionChange::Remove { .. }));
-    match speech {
-        Speech::Tool(Target::MegatronBridge) => bridge::of_megatron(changes),
+    match dialect {
+        Dialect::Tool(Target::MegatronBridge) => bridge::of_megatron(changes),
         _ => Some(changes),
     }
 }
@@ -135,12 +135,12 @@ fn is_file(text: &str) -> bool {
 }
 
 /// The options that say what a finding is about, by tool.
-pub(super) fn options(speech: Speech, text: &str, change: &Change) -> Vec<String> {
-    let Some(table) = speech.table() else { return vec![change.fields()[0].to_owned()] };
+pub(super) fn options(dialect: Dialect, text: &str, change: &Change) -> Vec<String> {
+    let Some(table) = dialect.table() else { return vec![change.fields()[0].to_owned()] };
     let options: Vec<&str> =
         change.fields().iter().flat_map(|field| table.options_of(field)).collect();
-    match speech {
-        Speech::Tool(Target::MegatronBridge) => bridge::paths(&options),
-        _ => options.into_iter().map(|option| speech.name_in(text, option)).collect(),
+    match dialect {
+        Dialect::Tool(Target::MegatronBridge) => bridge::paths(&options),
+        _ => options.into_iter().map(|option| dialect.name_in(text, option)).collect(),
     }
 }

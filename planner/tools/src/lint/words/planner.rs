@@ -22,7 +22,7 @@ pub(super) fn words(change: &Change) -> Option<Vec<OptionChange>> {
         Change::Zero(stage) => one("--zero", &stage.number()),
         Change::Precision(precision) => one("--precision", precision),
         Change::NoOffload => Some(vec![OptionChange::remove("--offload")]),
-        Change::CutAnew => Some(Vec::new()),
+        Change::RebalanceStages => Some(Vec::new()),
         Change::Gpus(ranks) => one("--gpus", ranks),
         _ => None,
     }

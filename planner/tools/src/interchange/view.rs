@@ -13,7 +13,7 @@ use super::stages::{StageParts, parts};
 
 /// A plan as tools are told it: derived from the plan once.
 #[derive(Clone, Debug)]
-pub struct Setting<'a> {
+pub struct ExportView<'a> {
     /// The plan.
     pub plan: &'a Plan,
     /// Its model, where that is a transformer.
@@ -30,7 +30,7 @@ pub struct Setting<'a> {
     pub notes: Vec<String>,
 }
 
-impl<'a> Setting<'a> {
+impl<'a> ExportView<'a> {
     /// That of a plan whose model has this graph.
     pub fn new(plan: &'a Plan, model: &'a Model, graph: &Graph, notes: Vec<String>) -> Self {
         let transformer = match &model.description {

@@ -3,19 +3,19 @@
 use ir::cluster::Precision;
 use ir::layout::{LayoutError, LayoutSpec, ZeroStage};
 
-use super::bench::{of_case, places};
-use super::case::{Case, Ground};
 use super::change::Change;
+use super::context::{of_case, places};
+use super::evaluated::{EvalContext, EvaluatedConfig};
 use super::finding::{Finding, Fix, in_words};
 use super::rule::Rule;
-use super::words::{Speech, option_changes};
+use super::words::{Dialect, option_changes};
 use crate::interchange::{ImportError, Imported, StatedStages};
 use planner_core::problem::ProblemError;
 
 /// Settings that can be posed, if need be after faults were put right.
-pub(super) struct Division {
+pub(super) struct Repaired {
     /// What they take; absent where a fault could not be put right.
-    pub(super) case: Option<Case>,
+    pub(super) case: Option<EvaluatedConfig>,
     /// The faults.
     pub(super) findings: Vec<Finding>,
 }
@@ -37,30 +37,30 @@ struct Fault {
 ///
 /// [`ImportError`] where something is not said without which nothing is known.
 pub(super) fn pose(
-    ground: &Ground<'_>,
-    speech: Speech,
+    eval: &EvalContext<'_>,
+    dialect: Dialect,
     text: &str,
     imported: &Imported,
-) -> Result<Division, ImportError> {
+) -> Result<Repaired, ImportError> {
     let mut imported = imported.clone();
     let mut faults: Vec<(Fault, Option<Vec<Change>>, Imported)> = Vec::new();
     let mut case = None;
     for _ in 0..MOST_FAULTS {
-        let fault = match fault_of(ground, &imported) {
+        let fault = match fault_of(eval, &imported) {
             Some(fault) => fault,
-            None => match ground.evaluated(&imported) {
+            None => match eval.evaluated(&imported) {
                 Ok(evaluated) => {
                     case = Some(evaluated);
                     break;
                 }
                 Err(error @ ImportError::Unknown { .. }) => return Err(error),
-                Err(error) => of_error(ground, &error, &imported),
+                Err(error) => of_error(eval, &error, &imported),
             },
         };
-        let chosen = chosen(ground, &fault, &imported);
+        let chosen = chosen(eval, &fault, &imported);
         let before = imported.clone();
         if let Some(changes) = &chosen {
-            imported = ground.changed(&imported, changes);
+            imported = eval.changed(&imported, changes);
         }
         let is_over = chosen.is_none();
         faults.push((fault, chosen, before));
@@ -70,16 +70,16 @@ pub(super) fn pose(
     }
     let finding = |(fault, chosen, before): (Fault, Option<Vec<Change>>, Imported)| {
         let fix = chosen.as_ref().and_then(|changes| {
-            let mut after = ground.changed(&before, changes);
+            let mut after = eval.changed(&before, changes);
             // Alone where it is enough, else with all the others.
-            let alone = ground.evaluated(&after).ok();
+            let alone = eval.evaluated(&after).ok();
             if let Some(alone) = &alone
                 && after.stages == StatedStages::Balanced
             {
                 after.stages = StatedStages::Blocks(alone.blocks());
             }
-            let runs = [&before, &after].map(|it| ground.run(it));
-            let told = option_changes(speech, text, changes, runs.each_ref())?;
+            let runs = [&before, &after].map(|it| eval.run(it));
+            let told = option_changes(dialect, text, changes, runs.each_ref())?;
             Some(match alone.as_ref().or(case.as_ref()) {
                 Some(case) => of_case(text, told, case),
                 None => Fix {
@@ -95,23 +95,23 @@ pub(super) fn pose(
             rule: fault.rule,
             severity: fault.rule.most_severe(),
             message: fault.message,
-            options: places(speech, text, &fault.about),
+            options: places(dialect, text, &fault.about),
             cost: None,
             fix,
         }
     };
     let findings = faults.into_iter().map(finding).collect();
-    Ok(Division { case, findings })
+    Ok(Repaired { case, findings })
 }
 
 /// Of what might be instead: the fastest that fits, other faults put right too; else the first that has another fault.
-fn chosen(ground: &Ground<'_>, fault: &Fault, imported: &Imported) -> Option<Vec<Change>> {
+fn chosen(eval: &EvalContext<'_>, fault: &Fault, imported: &Imported) -> Option<Vec<Change>> {
     let settled = fault.candidates.iter().filter_map(|changes| {
-        let new = ground.changed(imported, changes);
-        if fault_in(ground, &new).is_some_and(|other| other.rule == fault.rule) {
+        let new = eval.changed(imported, changes);
+        if fault_in(eval, &new).is_some_and(|other| other.rule == fault.rule) {
             return None;
         }
-        let case = settled(ground, &new, SETTLED_WITH)?;
+        let case = settled(eval, &new, SETTLED_WITH)?;
         case.lacks().is_empty().then_some((changes, case))
     });
     let settled: Vec<_> = settled.collect();
@@ -124,9 +124,9 @@ fn chosen(ground: &Ground<'_>, fault: &Fault, imported: &Imported) -> Option<Vec
     if let Some((changes, _)) = best {
         return Some((*changes).clone());
     }
-    let message = |imported: &Imported| fault_in(ground, imported).map(|it| it.message);
+    let message = |imported: &Imported| fault_in(eval, imported).map(|it| it.message);
     let differs = |changes: &&Vec<Change>| {
-        message(&ground.changed(imported, changes)).as_ref() != Some(&fault.message)
+        message(&eval.changed(imported, changes)).as_ref() != Some(&fault.message)
     };
     fault.candidates.iter().find(differs).cloned()
 }
@@ -135,26 +135,26 @@ fn chosen(ground: &Ground<'_>, fault: &Fault, imported: &Imported) -> Option<Vec
 const SETTLED_WITH: u32 = 3;
 
 /// What settings take once a few faults are put right by what is likeliest.
-fn settled(ground: &Ground<'_>, imported: &Imported, most: u32) -> Option<Case> {
-    let Some(fault) = fault_in(ground, imported) else { return ground.evaluated(imported).ok() };
+fn settled(eval: &EvalContext<'_>, imported: &Imported, most: u32) -> Option<EvaluatedConfig> {
+    let Some(fault) = fault_in(eval, imported) else { return eval.evaluated(imported).ok() };
     let most = most.checked_sub(1)?;
     let first = fault.candidates.iter().take(2);
-    first.into_iter().find_map(|changes| settled(ground, &ground.changed(imported, changes), most))
+    first.into_iter().find_map(|changes| settled(eval, &eval.changed(imported, changes), most))
 }
 
 /// What keeps settings from being evaluated.
-fn fault_in(ground: &Ground<'_>, imported: &Imported) -> Option<Fault> {
-    match fault_of(ground, imported) {
+fn fault_in(eval: &EvalContext<'_>, imported: &Imported) -> Option<Fault> {
+    match fault_of(eval, imported) {
         Some(fault) => Some(fault),
-        None => ground.posed(imported).err().map(|error| of_error(ground, &error, imported)),
+        None => eval.posed(imported).err().map(|error| of_error(eval, &error, imported)),
     }
 }
 
 /// The first of what does not divide.
-fn fault_of(ground: &Ground<'_>, imported: &Imported) -> Option<Fault> {
+fn fault_of(eval: &EvalContext<'_>, imported: &Imported) -> Option<Fault> {
     let Imported { layout, training, .. } = imported;
-    let gpus = imported.num_gpus.or(ground.num_gpus)?;
-    if let Some(asked) = ground.num_gpus.filter(|asked| *asked != gpus) {
+    let gpus = imported.num_gpus.or(eval.num_gpus)?;
+    if let Some(asked) = eval.num_gpus.filter(|asked| *asked != gpus) {
         return Some(Fault {
             rule: Rule::NodesDoNotDivide,
             message: format!("the settings start {gpus} ranks, not {asked}"),
@@ -166,7 +166,7 @@ fn fault_of(ground: &Ground<'_>, imported: &Imported) -> Option<Fault> {
     let degrees = [tensor_parallel, context_parallel, pipeline_parallel].map(u64::from);
     let others: u64 = degrees.iter().product();
     if others == 0 || !u64::from(gpus).is_multiple_of(others) {
-        let domain = ground.cluster.levels.first().and_then(|it| it.ranks).unwrap_or(u32::MAX);
+        let domain = eval.cluster.levels.first().and_then(|it| it.ranks).unwrap_or(u32::MAX);
         return Some(ranks(layout, gpus, others, domain));
     }
     let replicas = u64::from(gpus) / others;
@@ -189,7 +189,7 @@ fn fault_of(ground: &Ground<'_>, imported: &Imported) -> Option<Fault> {
         });
     }
     let stages = layout.pipeline_parallel.saturating_mul(layout.virtual_stages);
-    uneven(ground, imported, stages)
+    uneven(eval, imported, stages)
 }
 
 /// Smaller degrees, the largest first.
@@ -275,10 +275,10 @@ fn batches(layout: &LayoutSpec, replicas: u64, batch: u64) -> Fault {
     }
 }
 
-fn uneven(ground: &Ground<'_>, imported: &Imported, stages: u32) -> Option<Fault> {
+fn uneven(eval: &EvalContext<'_>, imported: &Imported, stages: u32) -> Option<Fault> {
     let layout = &imported.layout;
-    let layers = ground.num_layers();
-    let about = vec![Change::CutAnew, Change::VirtualStages(layout.virtual_stages)];
+    let layers = eval.num_layers();
+    let about = vec![Change::RebalanceStages, Change::VirtualStages(layout.virtual_stages)];
     let (pipeline, of_rank) = (layout.pipeline_parallel, layout.virtual_stages);
     let in_words = if of_rank > 1 {
         format!("{stages} stages ({of_rank} on each of {pipeline} ranks)")
@@ -286,7 +286,7 @@ fn uneven(ground: &Ground<'_>, imported: &Imported, stages: u32) -> Option<Fault
         format!("{stages} stages")
     };
     let candidates = || {
-        let mut all = vec![vec![Change::CutAnew]];
+        let mut all = vec![vec![Change::RebalanceStages]];
         let divides = |p: u32, v: u32| layers.is_multiple_of(p.saturating_mul(v).max(1));
         let fewer = below(of_rank).find(|it| divides(pipeline, *it));
         all.extend(fewer.map(|it| vec![Change::VirtualStages(it)]));
@@ -294,7 +294,7 @@ fn uneven(ground: &Ground<'_>, imported: &Imported, stages: u32) -> Option<Fault
         all.extend(ranks.map(|it| vec![Change::Pipeline(it)]));
         all
     };
-    let total = ground.graph.num_blocks() as u64;
+    let total = eval.graph.num_blocks() as u64;
     match &imported.stages {
         _ if u64::from(stages) > total => Some(Fault {
             rule: Rule::TooManyStages,
@@ -330,15 +330,15 @@ fn uneven(ground: &Ground<'_>, imported: &Imported, stages: u32) -> Option<Fault
 }
 
 /// What an error says.
-fn of_error(ground: &Ground<'_>, error: &ImportError, imported: &Imported) -> Fault {
+fn of_error(eval: &EvalContext<'_>, error: &ImportError, imported: &Imported) -> Fault {
     let message = error.to_string();
     let message = message.lines().next().unwrap_or_default();
     let message = message.trim_start_matches("the layout that the settings give: ").to_owned();
     let layout = &imported.layout;
     let (rule, about, candidates) = match error {
-        ImportError::Layout(error) => of_layout(ground, error, imported),
+        ImportError::Layout(error) => of_layout(eval, error, imported),
         ImportError::Problem(ProblemError::Precision { .. }) => {
-            let has = |it: &Precision| ground.cluster.gpu.peak.contains_key(it);
+            let has = |it: &Precision| eval.cluster.gpu.peak.contains_key(it);
             let usual = [Precision::Bf16, Precision::Fp16, Precision::Fp32].into_iter().filter(has);
             let about = vec![Change::Precision(imported.training.precision)];
             let all = usual.map(|it| vec![Change::Precision(it)]).collect();
@@ -370,11 +370,11 @@ fn other_tensor(layout: &LayoutSpec) -> Vec<Vec<Change>> {
 }
 
 /// What makes micro-batches a multiple of the stages, or does without.
-fn other_rounds(ground: &Ground<'_>, imported: &Imported) -> Vec<Vec<Change>> {
+fn other_rounds(eval: &EvalContext<'_>, imported: &Imported) -> Vec<Vec<Change>> {
     let layout = &imported.layout;
     let (p, b) = (u64::from(layout.pipeline_parallel), u64::from(layout.micro_batch_size));
     let others = u64::from(layout.tensor_parallel) * u64::from(layout.context_parallel) * p;
-    let gpus = u64::from(imported.num_gpus.or(ground.num_gpus).unwrap_or(1));
+    let gpus = u64::from(imported.num_gpus.or(eval.num_gpus).unwrap_or(1));
     let unit = (gpus / others.max(1)).max(1) * b * p;
     let batch = imported.training.global_batch_size.unwrap_or(unit);
     let down = batch / unit * unit;
@@ -393,9 +393,9 @@ fn other_rounds(ground: &Ground<'_>, imported: &Imported) -> Vec<Vec<Change>> {
     all
 }
 
-type Told = (Rule, Vec<Change>, Vec<Vec<Change>>);
+type Diagnosis = (Rule, Vec<Change>, Vec<Vec<Change>>);
 
-fn of_layout(ground: &Ground<'_>, error: &LayoutError, imported: &Imported) -> Told {
+fn of_layout(eval: &EvalContext<'_>, error: &LayoutError, imported: &Imported) -> Diagnosis {
     let layout = &imported.layout;
     let expert = |degree: u32| -> Vec<Vec<Change>> {
         let near = below(degree.min(256)).chain(degree + 1..=degree.saturating_mul(2).min(256));
@@ -452,7 +452,7 @@ fn of_layout(ground: &Ground<'_>, error: &LayoutError, imported: &Imported) -> T
                 Change::Pipeline(layout.pipeline_parallel),
                 Change::VirtualStages(layout.virtual_stages),
             ];
-            (Rule::MicroBatchesForInterleaving, about, other_rounds(ground, imported))
+            (Rule::MicroBatchesForInterleaving, about, other_rounds(eval, imported))
         }
         LayoutError::TooManyStages { .. } => {
             let about = vec![Change::Pipeline(layout.pipeline_parallel)];

@@ -15,7 +15,7 @@ use planner_core::step::Step;
 
 /// What settings are evaluated with.
 #[derive(Clone, Debug)]
-pub(super) struct Ground<'a> {
+pub(super) struct EvalContext<'a> {
     /// The model as the settings train it, with nothing named that is computed again.
     pub(super) graph: Graph,
     /// The GPUs.
@@ -28,7 +28,7 @@ pub(super) struct Ground<'a> {
 
 /// Settings that can be posed, with what they take.
 #[derive(Clone, Debug)]
-pub(super) struct Case {
+pub(super) struct EvaluatedConfig {
     /// The settings.
     pub(super) imported: Imported,
     /// The problem that they pose.
@@ -39,11 +39,11 @@ pub(super) struct Case {
 
 /// Other settings, beside those at hand.
 #[derive(Clone, Debug)]
-pub(super) struct Trial {
+pub(super) struct Variant {
     /// What is changed.
     pub(super) changes: Vec<Change>,
     /// The settings so changed.
-    pub(super) case: Case,
+    pub(super) case: EvaluatedConfig,
     /// The share of the time of a sequence that they save.
     pub(super) saves: f64,
 }
@@ -54,7 +54,7 @@ const ASKED_FROM: f64 = RESOLUTION;
 /// A share of a step's time that people do not leave lying for the sake of margin or habit.
 const SURE: f64 = 0.1;
 
-impl Ground<'_> {
+impl EvalContext<'_> {
     /// Layers of the model: all blocks but the embedding, the head and modules for multi-token prediction.
     pub(super) fn num_layers(&self) -> u32 {
         let names = self.graph.blocks().map(|class| self.graph.class(class).name());
@@ -92,7 +92,7 @@ impl Ground<'_> {
     }
 
     /// What settings take.
-    pub(super) fn evaluated(&self, imported: &Imported) -> Result<Case, ImportError> {
+    pub(super) fn evaluated(&self, imported: &Imported) -> Result<EvaluatedConfig, ImportError> {
         let Posed { problem, layout, stage_ends } = self.posed(imported)?;
         let problem = problem.with_vocabulary_parallel(self.vocabulary_parallel);
         let evaluation =
@@ -104,11 +104,11 @@ impl Ground<'_> {
             })
         })?;
         let found = EvaluatedPlan { layout, stage_ends, evaluation };
-        Ok(Case { imported: imported.clone(), problem, found })
+        Ok(EvaluatedConfig { imported: imported.clone(), problem, found })
     }
 
     /// What other settings take: those that the tool can run and that are cut as it says.
-    pub(super) fn tried(&self, base: &Case, changes: &[Change]) -> Option<Trial> {
+    pub(super) fn tried(&self, base: &EvaluatedConfig, changes: &[Change]) -> Option<Variant> {
         let imported = self.changed(&base.imported, changes);
         let mut case = self.evaluated(&imported).ok()?;
         if case.problem.training == base.problem.training && case.found.layout == base.found.layout
@@ -123,7 +123,7 @@ impl Ground<'_> {
         if case.crosses_nodes() && !base.crosses_nodes() {
             return None;
         }
-        let more = |case: &Case| case.lacks().len();
+        let more = |case: &EvaluatedConfig| case.lacks().len();
         if more(&case) > more(base) {
             return None;
         }
@@ -132,11 +132,11 @@ impl Ground<'_> {
             case.imported.stages = StatedStages::Blocks(case.blocks());
         }
         let saves = 1.0 - case.seconds_per_sequence() / base.seconds_per_sequence();
-        Some(Trial { changes: changes.to_vec(), case, saves })
+        Some(Variant { changes: changes.to_vec(), case, saves })
     }
 }
 
-impl Case {
+impl EvaluatedConfig {
     /// Seconds for each sequence of a step.
     pub(super) fn seconds_per_sequence(&self) -> f64 {
         self.found.evaluation.step_time.get() / self.problem.training.global_batch_size as f64
@@ -182,15 +182,15 @@ impl Case {
     }
 }
 
-impl Trial {
+impl Variant {
     /// Whether it may be offered in the place of what is there: it has room, or needs no more where that is known to
     /// run.
-    pub(super) fn may_run(&self, base: &Case) -> bool {
+    pub(super) fn may_run(&self, base: &EvaluatedConfig) -> bool {
         self.case.has_room() || base.fits() && self.case.fits() && self.case.peak() <= base.peak()
     }
 
     /// What the settings at hand cost beside these.
-    pub(super) fn cost(&self, base: &Case) -> Cost {
+    pub(super) fn cost(&self, base: &EvaluatedConfig) -> Cost {
         let is_same_batch =
             self.case.problem.training.global_batch_size == base.problem.training.global_batch_size;
         let interval = (self.saves.abs() >= ASKED_FROM && is_same_batch).then(|| {

@@ -1,19 +1,18 @@
 """Fits the constants of whole steps to measured ones, and says what it is worth on sources left out.
 
     cargo build --release -p planner -p planner-evidence --example fit_steps --bin planner
-    python fit_steps.py FOLDER_WITH_RUNS ../data
+    python fit_steps.py FOLDER_WITH_RUNS
 
-Needs numpy. Changes `training.json`, constants by GPU, `network.json` and `left_out.json` in a folder of data, and
-constants by framework in the files of `../frameworks`; then, built again, `python fit_steps.py --residuals
-FOLDER_WITH_RUNS ../data` writes how measured steps lie about predictions that were made without their source to
-`residuals.json`.
+Needs numpy. Writes the constants of GPUs, networks and frameworks to `../frameworks/fitted.json`; then, built again,
+`python fit_steps.py --residuals FOLDER_WITH_RUNS` writes there how measured steps lie about predictions that were made
+without their source.
 
 The logarithm of a step's time is, near any set of constants, linear in their logarithms. Each constant is normal about
 the mean of its kind (all GPUs, or a family of frameworks), that mean about its prior (`../data/priors.json`, with reasons); a
 source has a spread of its own, as one machine differs from the next; errors within it have long tails. What is most
 likely then is found by least squares with weights, again about the new constants. Few rows move a constant little.
 
-For each source everything is fitted again without it, and its steps are predicted with that: `left_out.json` has the
+For each source everything is fitted again without it, and its steps are predicted with that: `left_out` has the
 constants that differ. These errors, not those of the fit, are what another source may expect.
 """
 
@@ -25,14 +24,14 @@ from pathlib import Path
 
 import numpy as np
 
-FRAMEWORKS = Path(__file__).parents[1] / "frameworks"
+FITTED = Path(__file__).parents[1] / "frameworks" / "fitted.json"
 RELEASE = Path(__file__).parents[2] / "target" / "release"
 PRIORS = json.loads((Path(__file__).parents[1] / "data" / "priors.json").read_text(encoding="utf-8"))
 ITERATIONS = 2
 CONSTANTS = {}
 UNKNOWN = "unknown"
 HELD = 1e6  # the precision of what is held at the end of its range
-LEAST_CHANGE = 0.005  # of a constant in `left_out.json`
+LEAST_CHANGE = 0.005  # of a constant in `left_out`
 
 # Rows that pull at no constant: DeepSpeed of 2021, whose gathers reach a tenth of what links have.
 OTHER_CAUSES = ["sc21_t2_z3"]
@@ -178,45 +177,41 @@ def fit(folder):
     return values, without
 
 
-def lines(table, text=json.dumps):
-    rows = (f"{json.dumps(name)}: {text(row)}" for name, row in table.items())
-    return "{\n" + ",\n".join(rows) + "\n}"
+def read_fitted():
+    return json.loads(FITTED.read_text(encoding="utf-8"))
 
 
-def write(path, text):
-    path.write_text(text + "\n", encoding="utf-8")
+def write_fitted(fitted):
+    """Writes all sections, an entry a line."""
+    sections = []
+    for name, entries in fitted.items():
+        rows = (f"{json.dumps(key)}: {json.dumps(entry)}" for key, entry in entries.items())
+        sections.append(f"{json.dumps(name)}: {{\n" + ",\n".join(rows) + "\n}")
+    FITTED.write_text("{\n" + ",\n".join(sections) + "\n}\n", encoding="utf-8")
 
 
-def apply(values, without, data):
-    path = data / "training.json"
-    table = json.loads(path.read_text(encoding="utf-8"))
-    for owner, row in table.items():
+def apply(values, without):
+    """Puts constants in the place of those in the file; a constant that is not there is none of its owner's."""
+    fitted = read_fitted()
+    for owner, row in fitted["gpus"].items():
         for name in row:
             row[name] = values.get(f"{owner} {name}", row[name])
         for library, rates in row["attention"].items():
             keys = [f"{owner} {library}.{it}" for it in ("forward", "backward")]
             row["attention"][library] = [values.get(key, rate) for key, rate in zip(keys, rates)]
-    write(path, lines(table))
-    write(data / "network.json", json.dumps({"growth": values["network growth"]}))
-    for path in FRAMEWORKS.glob("*.json"):
-        framework = json.loads(path.read_text(encoding="utf-8"))
-        for key, value in values.items():
-            owner, name = key.split(" ")
-            if owner == framework.get("measured_as", framework.get("name")) and "." in name:
-                part, field = name.split(".")
-                if framework[part][field] != 0.0:
-                    framework[part][field] = value
-        write(path, json.dumps(framework, indent=2, ensure_ascii=False))
+    for owner, row in [("network", fitted["network"]), *fitted["frameworks"].items()]:
+        for name in row:
+            row[name] = values.get(f"{owner} {name}", row[name])
     memory = PRIORS["memory_without"]
-    changes = {
+    fitted["left_out"] = {
         name: {key: it for key, it in others.items() if abs(it / values[key] - 1.0) > LEAST_CHANGE}
         | memory.get(name, {})
         for name, others in without.items()
     }
-    write(data / "left_out.json", lines(changes))
+    write_fitted(fitted)
 
 
-def write_residuals(folder, data):
+def write_residuals(folder):
     """Spreads of measured over predicted without the row's source, by what is known of its stack."""
     report = validated(folder)
     as_unknown = validated(folder, "--framework", UNKNOWN)
@@ -236,7 +231,7 @@ def write_residuals(folder, data):
         stacks = sorted({stack for of in ratios.values() for stack in of})
         spreads = {kind: spread(of) for kind, of in kinds.items() if any(of.values())}
         written[quantity] = {"stacks": stacks, "spreads": spreads}
-    write(data / "residuals.json", lines(written))
+    write_fitted(read_fitted() | {"residuals": written})
 
 
 def validated(folder, *flags):
@@ -281,8 +276,8 @@ def spread(by_source):
 
 
 if __name__ == "__main__":
-    *only_residuals, runs, constants = sys.argv[1:]
+    *only_residuals, runs = sys.argv[1:]
     if only_residuals:
-        write_residuals(runs, Path(constants))
+        write_residuals(runs)
     else:
-        apply(*fit(runs), Path(constants))
+        apply(*fit(runs))

@@ -4,11 +4,18 @@
 //! are fitted, and from what they start, is in `cost-models/fit`.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use crate::Hardware;
+use crate::fitted::section;
 
-/// For each source of the fit, the constants that differ without it. `cost-models/fit/fit_steps.py` makes them.
-pub const LEFT_OUT: &str = include_str!("../data/left_out.json");
+/// The constants that differ where a source is left out of the fit, by their keys; none of a source that had no part in
+/// it.
+pub fn without(source: &str) -> Option<&'static BTreeMap<String, f64>> {
+    static LEFT_OUT: LazyLock<BTreeMap<String, BTreeMap<String, f64>>> =
+        LazyLock::new(|| section("left_out"));
+    LEFT_OUT.get(source)
+}
 
 /// Whose a constant is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,12 +1,18 @@
-//! The frameworks that ship: what each does and can do, each value with its source or the fit that made it.
+//! The frameworks that ship: what each does and can do, each value with its source or the fit that made it. Fitted values
+//! of all of them are in one file, `fitted.json`.
 //!
 //! Bytes that the loss touches for a logit are counted from the frameworks' kernels: Megatron-LM's vocabulary-parallel
 //! cross-entropy touches 38 in forward and 14 in backward; Transformer Engine's fuses these; PyTorch's own (20 and 14)
 //! is assumed to lie between.
 
-use ir::framework::{Framework, IDEAL};
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use ir::framework::{Framework, FrameworkError, IDEAL};
 use serde::de::Error as _;
 use serde_json::Value;
+
+use crate::fitted::section;
 
 /// Names and JSON texts, the one that is predicted with where none is named first.
 const PRESETS: &[(&str, &str)] = &[
@@ -35,8 +41,39 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 pub fn preset(name: &str) -> Option<Framework> {
     let (known, is_ideal) = if name == IDEAL { (PRESETS[0].0, true) } else { (name, false) };
     let (_, text) = PRESETS.iter().find(|(preset, _)| *preset == known)?;
-    let framework = Framework::from_json(text).expect("presets are valid; a test reads each");
+    let framework = read(text).expect("presets are valid; a test reads each");
     Some(if is_ideal { framework.ideal() } else { framework })
+}
+
+/// Reads and checks a framework's JSON. Constants that it leaves out are those that were fitted to the steps of the
+/// framework that it is, or is [measured as](Framework::measured_as).
+///
+/// # Errors
+///
+/// As for [`Framework::from_json`].
+pub fn read(text: &str) -> Result<Framework, FrameworkError> {
+    static FITTED: LazyLock<BTreeMap<String, BTreeMap<String, f64>>> =
+        LazyLock::new(|| section("frameworks"));
+    let Ok(mut file) = serde_json::from_str::<Value>(text) else {
+        return Framework::from_json(text);
+    };
+    let name = ["measured_as", "name"].into_iter().find_map(|it| file.get(it)?.as_str());
+    let Some(fitted) = name.and_then(|name| FITTED.get(name)) else {
+        return Framework::from_json(text);
+    };
+    let mut is_whole = true;
+    for (path, value) in fitted {
+        let place = path.split_once('.').and_then(|(part, field)| {
+            let part = file.get_mut(part)?.as_object_mut()?;
+            Some((part, field)).filter(|(part, field)| !part.contains_key(*field))
+        });
+        if let Some((part, field)) = place {
+            part.insert(field.to_owned(), (*value).into());
+            is_whole = false;
+        }
+    }
+    // Places of errors are those of the text wherever nothing was added to it.
+    if is_whole { Framework::from_json(text) } else { Framework::from_json(&file.to_string()) }
 }
 
 /// All presets.

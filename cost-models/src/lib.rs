@@ -7,6 +7,7 @@ pub mod block;
 pub mod clusters;
 pub mod collectives;
 pub mod constants;
+mod fitted;
 pub mod frameworks;
 pub mod hardware;
 pub mod kernels;

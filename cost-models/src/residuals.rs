@@ -2,13 +2,13 @@
 //! that a prediction carries.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use ir::cluster::Architecture;
 use serde::{Deserialize, Serialize};
 
 use crate::Hardware;
-
-const SPREADS: &str = include_str!("../data/residuals.json");
+use crate::fitted::section;
 
 /// Share of steps that an interval is meant to contain.
 pub const SHARE: f64 = 0.8;
@@ -67,7 +67,7 @@ pub struct Spread {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Shipped {
+struct StackSpreads {
     stacks: BTreeSet<String>,
     spreads: BTreeMap<Evidence, Spread>,
 }
@@ -137,10 +137,9 @@ impl Spread {
 
     /// That of the project's own reference for a stack, and what is known of it.
     pub fn shipped(of: SpreadOf, hardware: &Hardware) -> (Evidence, Self) {
-        let mut shipped: BTreeMap<SpreadOf, Shipped> =
-            serde_json::from_str(SPREADS).expect("the data that ships is valid; a test reads it");
-        let Shipped { stacks, spreads } =
-            shipped.remove(&of).expect("both are there; a test asks for them");
+        static SHIPPED: LazyLock<BTreeMap<SpreadOf, StackSpreads>> =
+            LazyLock::new(|| section("residuals"));
+        let StackSpreads { stacks, spreads } = &SHIPPED[&of];
         let evidence = match () {
             () if of.is_calibrated(hardware) => Evidence::Calibrated,
             () if !hardware.framework.stands_for.is_empty() => Evidence::Unknown,

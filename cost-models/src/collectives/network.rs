@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use ir::cluster::{Architecture, Cluster, MeasuredCollective, NetworkLevel, Wiring};
 use ir::collective::Collective;
 use ir::units::{Bytes, BytesPerSecond, Seconds};
-use serde::Deserialize;
 
 use super::curves::CollectiveRates;
 use super::group::Group;
+use crate::fitted::section;
 use crate::kernels::Basis;
 
 /// Time to start a collective and meet the other ranks, beyond its steps.
@@ -26,23 +26,12 @@ const NETWORK_EFFICIENCY: f64 = 0.92;
 /// Over how many nodes [`NETWORK_EFFICIENCY`] was measured.
 const NODES_MEASURED: f64 = 4.0;
 
-/// By what share of its time a transfer over more nodes takes longer for each doubling of them: congestion, and rings
-/// that wait for their slowest link.
-///
-/// Fitted to measured steps with `cost-models/fit/fit_steps.py`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Fitted {
-    growth: f64,
-}
-
-const FITTED: &str = include_str!("../../data/network.json");
-
 /// The network of a cluster: what a message costs between any of its ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
     levels: Vec<Level>,
-    /// By what share of its time a transfer over nodes takes longer for each doubling of them.
+    /// Share of its time that a transfer over nodes takes longer for each doubling of them: congestion, and rings that
+    /// wait for their slowest link.
     pub growth: f64,
 }
 
@@ -92,7 +81,7 @@ impl Network {
         let levels = cluster.levels.iter().enumerate();
         Self {
             levels: levels.map(|(index, level)| Level::new(index, level, architecture)).collect(),
-            growth: serde_json::from_str::<Fitted>(FITTED).map_or(0.0, |fitted| fitted.growth),
+            growth: section::<BTreeMap<String, f64>>("network")["growth"],
         }
     }
 

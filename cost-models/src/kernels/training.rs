@@ -1,12 +1,13 @@
 //! How kernels of a training step differ from the same kernels timed alone.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use ir::cluster::{Architecture, Gpu};
 use ir::framework::AttentionLibrary;
 use serde::Deserialize;
 
-const RATES: &str = include_str!("../../data/training.json");
+use crate::fitted::section;
 
 /// Rate of the executor's backward of attention over FlashAttention-2's: seven products of the same size for five, as
 /// the scores and the gradients of probabilities are computed in the kernel of the queries' gradients and again in
@@ -40,7 +41,7 @@ pub struct TrainingRates {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct OfGpu {
+struct GpuRates {
     matmul: f64,
     matmul_8_bit: f64,
     /// As in 8 bits, where no step was measured.
@@ -53,8 +54,7 @@ struct OfGpu {
 impl TrainingRates {
     /// Those of a GPU, and whose they are: its own, else of its generation, else H100's.
     pub(crate) fn new(gpu: &Gpu, library: AttentionLibrary) -> (String, Self) {
-        let mut all: BTreeMap<String, OfGpu> =
-            serde_json::from_str(RATES).expect("the data that ships is valid; a test reads it");
+        static RATES: LazyLock<BTreeMap<String, GpuRates>> = LazyLock::new(|| section("gpus"));
         let names = [
             gpu.name.as_str(),
             // Of the same generation as B200, at a higher power.
@@ -63,9 +63,9 @@ impl TrainingRates {
             generation(gpu.architecture),
             "h100",
         ];
-        let known = names.into_iter().find_map(|name| Some((name, all.remove(name)?)));
+        let known = names.into_iter().find_map(|name| Some((name, RATES.get(name)?)));
         let (name, of_gpu) = known.expect("H100 is there; a test asks for it");
-        let OfGpu { matmul, matmul_8_bit, matmul_4_bit, memory, attention } = of_gpu;
+        let GpuRates { matmul, matmul_8_bit, matmul_4_bit, memory, ref attention } = *of_gpu;
         let (library, of_backward) = match library {
             AttentionLibrary::Executor => (AttentionLibrary::FlashAttention2, EXECUTORS_BACKWARD),
             library => (library, 1.0),

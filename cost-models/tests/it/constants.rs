@@ -9,7 +9,7 @@ use serde_json::Value;
 const HEAD: &str = "# The constants of whole steps
 
 These constants are fitted to measured steps and peaks of memory; kernels that were measured alone are in \
-`cost-models/data/kernels.json`.
+`cost-models/data/kernels.json`. `cost-models/frameworks/fitted.json` has their values.
 
 Each has a log-normal prior. A machine's value is centred on that of its framework or kind of GPU, with the spread that \
 is given here; that value on the mean of its kind; and that mean on the centre of a prior with a reason \
@@ -22,7 +22,7 @@ further: something else is too slow or too fast there.
 ";
 
 fn data(name: &str) -> Value {
-    let path = format!("{}/data/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/{name}.json", env!("CARGO_MANIFEST_DIR"));
     serde_json::from_str(&fs::read_to_string(path).expect("it ships")).expect("it is JSON")
 }
 
@@ -35,8 +35,8 @@ fn number(value: &Value) -> Option<String> {
 
 /// The values of a constant that are not 0, each with whose it is.
 fn values(constant: &Constant) -> Vec<(String, String)> {
-    let training = data("training");
-    let gpus = training.as_object().expect("GPUs by name");
+    let fitted = data("frameworks/fitted");
+    let gpus = fitted["gpus"].as_object().expect("GPUs by name");
     let mut found = Vec::new();
     match constant.owner {
         Owner::Gpu => {
@@ -61,7 +61,7 @@ fn values(constant: &Constant) -> Vec<(String, String)> {
                 found.push((name, value.pointer(&pointer).and_then(number)));
             }
         }
-        Owner::Network => found.push(("all".to_owned(), number(&data("network")[constant.name]))),
+        Owner::Network => found.push(("all".to_owned(), number(&fitted["network"][constant.name]))),
     }
     found
         .into_iter()
@@ -101,7 +101,7 @@ fn described(constant: &Constant, priors: &Value) -> String {
 
 #[test]
 fn the_documented_constants_are_those_that_ship() {
-    let priors = data("priors");
+    let priors = data("data/priors");
     let all = CONSTANTS.iter().chain(&OF_MEMORY);
     let sections: String = all.map(|constant| described(constant, &priors)).collect();
     let expected = format!("{HEAD}{}\n", sections.trim_end());

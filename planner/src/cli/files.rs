@@ -228,7 +228,7 @@ pub(crate) fn read_framework(name: &str) -> anyhow::Result<Framework> {
     let bytes = read_bytes_of(path, LARGEST_FILE, &[FileKind::Framework])?;
     let wrong = |error| is_wrong(path, &bytes, FileKind::Framework, error);
     let text = decoded(path, &bytes).map_err(wrong)?;
-    Framework::from_json(text).with_context(|| format!("`{}`", path.display())).map_err(wrong)
+    frameworks::read(text).with_context(|| format!("`{}`", path.display())).map_err(wrong)
 }
 
 /// Reads a plan and checks it.

@@ -1,9 +1,6 @@
 //! Predictions by constants that were fitted without a run's source: what another source may expect.
 
-use std::collections::BTreeMap;
-use std::sync::LazyLock;
-
-use cost_models::constants::{self, LEFT_OUT};
+use cost_models::constants;
 
 use super::setup::Setup;
 
@@ -20,9 +17,7 @@ pub fn source(file: &str) -> &str {
 /// The setup of a run of a file, with constants that its source had no part in; none where the file is of no source of
 /// the fit, so that it had none in those that ship.
 pub fn without_its_source(file: &str, setup: &Setup) -> Option<Setup> {
-    static KNOWN: LazyLock<BTreeMap<String, BTreeMap<String, f64>>> =
-        LazyLock::new(|| serde_json::from_str(LEFT_OUT).expect("what ships is valid; a test"));
-    let values = KNOWN.get(source(file))?;
+    let values = constants::without(source(file))?;
     let mut setup = setup.clone();
     constants::apply(&mut setup.problem.hardware, values);
     Some(setup)
@@ -35,10 +30,8 @@ mod tests {
 
     #[test]
     fn every_source_that_ships_was_left_out_once() {
-        let known: BTreeMap<String, BTreeMap<String, f64>> =
-            serde_json::from_str(LEFT_OUT).expect("it is valid");
         for (file, _) in REFERENCE {
-            assert!(known.contains_key(source(file)), "{file}");
+            assert!(constants::without(source(file)).is_some(), "{file}");
         }
         assert_eq!(source("vtrain_a100_multi.csv"), "vtrain");
         assert_eq!(source("runs_megatron_bridge_skills.json"), "megatron_bridge");

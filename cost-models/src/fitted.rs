@@ -1,0 +1,20 @@
+//! Constants that were fitted to measured steps: `frameworks/fitted.json`, which `fit/fit_steps.py` writes as a whole.
+//!
+//! Sections: `gpus` has rates of kinds of GPUs in training, `network` constants of all networks, `frameworks` values by
+//! their paths in a framework's file, which leaves them out; `residuals` says how measured steps lie about predictions,
+//! `left_out`, for each source of the fit, which constants differ without it.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// A section of the file.
+pub(crate) fn section<T: DeserializeOwned>(name: &str) -> T {
+    static FILE: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {
+        let text = include_str!("../frameworks/fitted.json");
+        serde_json::from_str(text).expect("what ships is valid; a test reads it")
+    });
+    T::deserialize(&FILE[name]).expect("each section is of its form; tests read all of them")
+}

@@ -3,6 +3,9 @@
 //! Everything here is a value. Nothing here knows costs, time or files: those belong to
 //! `cost-models`, `simulator` and the two commands.
 
+#[macro_use]
+mod named_enum;
+
 pub mod cluster;
 pub mod collective;
 pub mod framework;

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::graph::QUANTISED_BLOCK;
-use crate::layout::{LayoutError, LayoutSpec, Offload, PartialLayout, ZeroStage};
+use crate::layout::{Choice, LayoutError, LayoutSpec, Offload, PartialLayout, ZeroStage};
 use crate::schedule::{ScheduleKind, Updates};
 
 /// How replicas come to have weights in common.
@@ -303,16 +303,18 @@ fn updates_often_or_twice(schedule: ScheduleKind) -> bool {
 impl Replication {
     /// What layouts must have for replicas to come to their weights so; what it leaves open may be anything.
     fn required(&self) -> PartialLayout {
-        let whole = PartialLayout { zero_stage: Some(ZeroStage::None), ..PartialLayout::default() };
-        let alone = PartialLayout { context_parallel: Some(1), expert_parallel: Some(1), ..whole };
+        let one = Choice::One(1);
+        let whole =
+            PartialLayout { zero_stage: ZeroStage::None.into(), ..PartialLayout::default() };
+        let alone = PartialLayout { context_parallel: one, expert_parallel: one, ..whole };
         match self.method {
             DataParallelMethod::AllReduce if self.compression.is_none() => PartialLayout::default(),
             // Experts have replicas of their own, fewer than others where they are spread.
-            DataParallelMethod::AllReduce => PartialLayout { expert_parallel: Some(1), ..whole },
+            DataParallelMethod::AllReduce => PartialLayout { expert_parallel: one, ..whole },
             DataParallelMethod::ParameterServer | DataParallelMethod::RingAveraging => alone,
             // Ranks of one replica would see updates in different orders.
             DataParallelMethod::Asynchronous { .. } => {
-                PartialLayout { tensor_parallel: Some(1), pipeline_parallel: Some(1), ..alone }
+                PartialLayout { tensor_parallel: one, pipeline_parallel: one, ..alone }
             }
         }
     }
@@ -332,40 +334,28 @@ impl Replication {
     /// [`LayoutError::Replication`] where it is decided otherwise.
     pub fn restricted(&self, fixed: &PartialLayout) -> Result<PartialLayout, LayoutError> {
         let required = self.required();
-        let what = || self.in_words();
-        if required.zero_stage.is_some()
-            && let Some(schedule) = fixed.schedule.filter(|it| updates_often_or_twice(*it))
-        {
-            let needs = "that updates each stage once a step, on one rank".to_owned();
-            let (field, has) = ("schedule", schedule.to_string());
-            return Err(LayoutError::Replication { what: what(), field, needs, has });
-        }
-        if required.zero_stage.is_some()
-            && let Some(offload) = fixed.offload.filter(|it| it.is_some())
-        {
-            let (needs, has) = (Offload::NONE.to_string(), offload.to_string());
-            return Err(LayoutError::Replication { what: what(), field: "offload", needs, has });
-        }
-        let degree = |field, needs: Option<u32>, has: Option<u32>| match (needs, has) {
-            (Some(needs), Some(has)) if needs != has => {
-                let [needs, has] = [needs, has].map(|degree| degree.to_string());
-                Err(LayoutError::Replication { what: what(), field, needs, has })
-            }
-            (needs, has) => Ok(has.or(needs)),
+        let refused = |field, needs: &str, has: String| {
+            let (what, needs) = (self.in_words(), needs.to_owned());
+            Err(LayoutError::Replication { what, field, needs, has })
         };
-        let number = |stage: Option<ZeroStage>| stage.map(|stage| u32::from(stage.number()));
-        degree("zero_stage", number(required.zero_stage), number(fixed.zero_stage))?;
-        let mut restricted = *fixed;
-        restricted.zero_stage = fixed.zero_stage.or(required.zero_stage);
-        for (field, needs, has) in [
-            ("tensor_parallel", required.tensor_parallel, &mut restricted.tensor_parallel),
-            ("context_parallel", required.context_parallel, &mut restricted.context_parallel),
-            ("expert_parallel", required.expert_parallel, &mut restricted.expert_parallel),
-            ("pipeline_parallel", required.pipeline_parallel, &mut restricted.pipeline_parallel),
-        ] {
-            *has = degree(field, needs, *has)?;
+        let is_usual = required.zero_stage.is_any();
+        if let Some(schedule) = fixed.schedule.one()
+            && !is_usual
+            && updates_often_or_twice(schedule)
+        {
+            let needs = "that updates each stage once a step, on one rank";
+            return refused("schedule", needs, schedule.to_string());
         }
-        Ok(restricted)
+        if let Some(offload) = fixed.offload.one()
+            && !is_usual
+            && offload.is_some()
+        {
+            return refused("offload", &Offload::NONE.to_string(), offload.to_string());
+        }
+        match fixed.contradiction(&required) {
+            Some((field, [has, needs])) => refused(field.name, &needs, has),
+            None => Ok(fixed.and(&required).unwrap_or(*fixed)),
+        }
     }
 
     /// Whether replicas of a layout can come to their weights so.
@@ -374,17 +364,7 @@ impl Replication {
     ///
     /// [`LayoutError::Replication`] with what is in the way.
     pub fn check_layout(&self, layout: &LayoutSpec) -> Result<(), LayoutError> {
-        let fixed = PartialLayout {
-            tensor_parallel: Some(layout.tensor_parallel),
-            context_parallel: Some(layout.context_parallel),
-            expert_parallel: Some(layout.expert_parallel),
-            pipeline_parallel: Some(layout.pipeline_parallel),
-            zero_stage: Some(layout.zero_stage),
-            schedule: Some(layout.schedule),
-            offload: Some(layout.offload),
-            ..PartialLayout::default()
-        };
-        self.restricted(&fixed).map(|_| ())
+        self.restricted(&layout.into()).map(|_| ())
     }
 }
 

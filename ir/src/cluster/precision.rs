@@ -1,32 +1,22 @@
 //! Number formats.
 
-use std::fmt;
-
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-/// A number format that matrix products take as input.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Precision {
-    /// 32-bit floats, on the units for 32-bit floats.
-    Fp32,
-    /// IEEE half precision.
-    Fp16,
-    /// 16-bit floats with the range of `fp32`.
-    Bf16,
-    /// 8-bit floats; sums in higher precision.
-    Fp8,
-    /// 4-bit floats with a scale for each few elements (NVFP4, MXFP4); sums in higher precision.
-    Fp4,
+named_enum! {
+    /// A number format that matrix products take as input; the widest first.
+    pub enum Precision {
+        /// 32-bit floats, on the units for 32-bit floats.
+        Fp32 = "fp32",
+        /// IEEE half precision.
+        Fp16 = "fp16",
+        /// 16-bit floats with the range of `fp32`.
+        Bf16 = "bf16",
+        /// 8-bit floats; sums in higher precision.
+        Fp8 = "fp8",
+        /// 4-bit floats with a scale for each few elements (NVFP4, MXFP4); sums in higher precision.
+        Fp4 = "fp4",
+    }
 }
 
 impl Precision {
-    /// All, widest first.
-    pub const ALL: [Self; 5] = [Self::Fp32, Self::Fp16, Self::Bf16, Self::Fp8, Self::Fp4];
-
     /// The bits of one input element of a matrix product.
     pub const fn input_bits(self) -> u64 {
         match self {
@@ -55,22 +45,5 @@ impl Precision {
     /// Whether activations are cast to it for each product.
     pub fn is_cast(self) -> bool {
         self != self.activation()
-    }
-
-    /// The name in JSON and flags.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fp32 => "fp32",
-            Self::Fp16 => "fp16",
-            Self::Bf16 => "bf16",
-            Self::Fp8 => "fp8",
-            Self::Fp4 => "fp4",
-        }
-    }
-}
-
-impl fmt::Display for Precision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
     }
 }

@@ -8,34 +8,18 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::Architecture;
 use crate::graph::EmbeddingTable;
 
-/// A fused attention that frameworks call.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum AttentionLibrary {
-    /// FlashAttention of 2022, as Triton kernels too.
-    #[serde(rename = "flash-attention-1")]
-    FlashAttention1,
-    /// FlashAttention-2, which PyTorch's `scaled_dot_product_attention` calls too.
-    #[serde(rename = "flash-attention-2")]
-    FlashAttention2,
-    /// cuDNN, or FlashAttention-3 on Hopper, as Transformer Engine chooses them.
-    Cudnn,
-    /// The executor's own on GPUs: FlashAttention-2's algorithm, whose backward is two kernels without atomics, of
-    /// seven products where FlashAttention-2 has five.
-    Executor,
-}
-
-impl AttentionLibrary {
-    /// Its name in files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::FlashAttention1 => "flash-attention-1",
-            Self::FlashAttention2 => "flash-attention-2",
-            Self::Cudnn => "cudnn",
-            Self::Executor => "executor",
-        }
+named_enum! {
+    /// A fused attention that frameworks call.
+    pub enum AttentionLibrary {
+        /// FlashAttention of 2022, as Triton kernels too.
+        FlashAttention1 = "flash-attention-1",
+        /// FlashAttention-2, which PyTorch's `scaled_dot_product_attention` calls too.
+        FlashAttention2 = "flash-attention-2",
+        /// cuDNN, or FlashAttention-3 on Hopper, as Transformer Engine chooses them.
+        Cudnn = "cudnn",
+        /// The executor's own on GPUs: FlashAttention-2's algorithm, whose backward is two kernels without atomics, of
+        /// seven products where FlashAttention-2 has five.
+        Executor = "executor",
     }
 }
 

@@ -2,11 +2,10 @@
 
 use super::{Feature, Features};
 use crate::graph::{
-    AttentionMask, ContextParallelKind, CudaGraphs, DimName, ExpertOverlap, Extent, Graph,
-    Learning, OpKind, Sharding, TokenDispatcher,
+    AttentionMask, ContextParallelKind, DimName, Extent, Graph, Learning, OpKind, Sharding,
+    Switches, TokenDispatcher,
 };
-use crate::layout::PartialLayout;
-use crate::schedule::ScheduleKind;
+use crate::layout::{LayoutSpec, PartialLayout};
 
 /// A model, its training and its GPUs, as far as abilities depend on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,25 +173,12 @@ impl JobFacts {
 
     /// The features of the job and of what is named of a layout.
     pub fn features_with(&self, named: &PartialLayout) -> Features {
-        let one = |degree: Option<u32>| degree.unwrap_or(1);
-        let sharding = Sharding {
-            sequence_parallel: named.sequence_parallel.unwrap_or(false),
-            context_parallel: one(named.context_parallel),
-            context_parallel_kind: named.context_parallel_kind.unwrap_or_default(),
-            expert_parallel: one(named.expert_parallel),
-            expert_tensor_parallel: one(named.expert_tensor_parallel),
-            ..Sharding::tensor(one(named.tensor_parallel))
-        };
-        let [pipeline, stages, data] =
-            [named.pipeline_parallel, named.virtual_stages, named.data_parallel].map(one);
-        let offload = named.offload.unwrap_or_default();
+        let plain = named.or(LayoutSpec::ONE_RANK);
+        let (sharding, Switches { expert_overlap, cuda_graphs, .. }) =
+            (plain.sharding(), plain.switches);
         let shards = named.zero_shard.unwrap_or(u32::MAX);
         let replicas = if is_hybrid(named) { u32::MAX } else { shards };
-        let switches = Features::of_switches(
-            named.expert_overlap.unwrap_or(ExpertOverlap::None),
-            named.cuda_graphs.unwrap_or(CudaGraphs::None),
-        );
-        let of_each = named.data_parallel.zip(named.micro_batch_size);
+        let of_each = named.data_parallel.one().zip(named.micro_batch_size.one());
         let micro_batches =
             of_each.zip(self.global_batch_size).and_then(|((data, size), batch)| {
                 let of_each = u64::from(data) * u64::from(size);
@@ -201,19 +187,16 @@ impl JobFacts {
         let none = Features::NONE;
         [
             self.of_sharding(&sharding),
-            named.token_dispatcher.map_or(none, |it| self.of_dispatcher(it, &sharding)),
-            Features::of_ranks(pipeline, micro_batches, data),
-            Features::of_schedule(
-                named.schedule.unwrap_or(ScheduleKind::OneFOneB),
-                pipeline,
-                stages,
-            ),
-            named.zero_stage.map_or(none, |stage| {
-                Features::of_states(stage, [shards, replicas, sharding.context_parallel], offload)
+            named.token_dispatcher.one().map_or(none, |it| self.of_dispatcher(it, &sharding)),
+            Features::of_ranks(plain.pipeline_parallel, micro_batches, plain.data_parallel),
+            Features::of_schedule(plain.schedule, plain.pipeline_parallel, plain.virtual_stages),
+            named.zero_stage.one().map_or(none, |stage| {
+                let shards = [shards, replicas, sharding.context_parallel];
+                Features::of_states(stage, shards, plain.offload)
             }),
-            Features::of_offload(offload),
-            named.recompute.map_or(none, Features::of_recompute),
-            switches,
+            Features::of_offload(plain.offload),
+            named.recompute.one().map_or(none, Features::of_recompute),
+            Features::of_switches(expert_overlap, cuda_graphs),
         ]
         .into_iter()
         .fold(self.features, Features::and)
@@ -222,8 +205,10 @@ impl JobFacts {
 
 /// Whether states are to be sharded over fewer replicas than there are, as far as that is named.
 pub(super) fn is_hybrid(named: &PartialLayout) -> bool {
-    let replicas = named.data_parallel.map(|data| data * named.context_parallel.unwrap_or(1));
-    named.zero_shard.is_some_and(|shards| replicas.is_none_or(|replicas| shards < replicas))
+    let of_data = |data| data * named.context_parallel.unwrap_or(1);
+    let replicas = named.data_parallel.one().map(of_data);
+    let is_less = |shards| replicas.is_none_or(|replicas| shards < replicas);
+    named.zero_shard.one().is_some_and(is_less)
 }
 
 /// A class without the task that its head is for.

@@ -6,7 +6,7 @@ use super::{
     OverlapAbility, SequenceAbility, ShardGroups, ZeroAbility,
 };
 use crate::graph::{CudaGraphs, ExpertOverlap, Recompute, TokenDispatcher};
-use crate::layout::{Degrees, Offload, PartialLayout, ZeroStage};
+use crate::layout::{Choice, Offload, PartialLayout, ZeroStage};
 use crate::schedule::ScheduleKind;
 
 impl Abilities {
@@ -24,16 +24,19 @@ impl Abilities {
         if self.sequence_parallel == SequenceAbility::NoTensorParallelism {
             need(tensor == 1, "tensor parallelism".to_owned());
         } else if tensor > 1
-            && let Some(is_on) = named.sequence_parallel
+            && let Some(is_on) = named.sequence_parallel.one()
         {
             let how = if is_on { "with" } else { "without" };
             let beside = if facts.has_experts { " of a model with experts" } else { "" };
             let has = self.takes_tensor(tensor, is_on, facts.has_experts);
             need(has, format!("tensor parallelism {how} sequence parallelism{beside}"));
         }
-        if let Some(context) = named.context_parallel {
-            let kind =
-                named.context_parallel_kind.or_else(|| self.usual_context()).unwrap_or_default();
+        if let Some(context) = named.context_parallel.one() {
+            let kind = named
+                .context_parallel_kind
+                .one()
+                .or_else(|| self.usual_context())
+                .unwrap_or_default();
             need(
                 self.takes_context(context, kind),
                 format!("context parallelism by {}", kind.name()),
@@ -41,21 +44,22 @@ impl Abilities {
         }
         need(pipeline == 1 || !self.schedules.is_empty(), "pipelines".to_owned());
         // One rank has no schedule to follow, but who names one means several.
-        let schedules = schedules(named);
+        let schedules = named.schedule.listed();
         let has = |it: &ScheduleKind| *it == ScheduleKind::OneFOneB || self.has_schedule(*it);
         let is_told = pipeline > 1 && self.schedules.is_empty();
         if !schedules.is_empty() && !is_told {
-            need(schedules.iter().any(has), format!("schedule {}", in_words(&schedules)));
+            need(schedules.iter().any(has), format!("schedule {}", in_words(schedules)));
         }
-        for lacked in named.zero_stage.iter().filter_map(|stage| self.lacks_of_zero(*stage, named))
+        for lacked in
+            named.zero_stage.one().into_iter().filter_map(|stage| self.lacks_of_zero(stage, named))
         {
             need(false, lacked);
         }
         self.lacks_of_experts(named, facts, &mut need);
-        if let Some(recompute) = named.recompute {
+        if let Some(recompute) = named.recompute.one() {
             need(self.takes_recompute(recompute), format!("recompute of {recompute}"));
         }
-        if let Some(offload) = named.offload {
+        if let Some(offload) = named.offload.one() {
             let recompute = named.recompute.unwrap_or(match self.activation_offload {
                 ActivationOffload::WithFullRecompute => Recompute::Full,
                 _ => Recompute::None,
@@ -65,7 +69,7 @@ impl Abilities {
                 && self.takes_offload_with(offload, pipeline, recompute, graphs);
             need(has, self.offload_with(offload));
         }
-        if let Some(graphs) = named.cuda_graphs {
+        if let Some(graphs) = named.cuda_graphs.one() {
             need(self.takes_graphs(graphs), format!("CUDA graphs of {graphs}"));
         }
         for excluded in self.excluded(self.refused_features(named, facts)) {
@@ -77,8 +81,7 @@ impl Abilities {
     /// The features of what is named; with the plainest stage of ZeRO where none is named and it runs none with them.
     fn refused_features(&self, named: &PartialLayout, facts: JobFacts) -> Features {
         let features = facts.features_with(named);
-        let is_open =
-            named.zero_stage.is_none() && self.zero_stages_with(features).next().is_none();
+        let is_open = named.zero_stage.is_any() && self.zero_stages_with(features).next().is_none();
         let plainest = self.zero.iter().map(|it| it.stage).min().filter(|_| is_open);
         plainest.map_or(features, |stage| {
             features.and(Features::which([(Feature::of_zero(stage), true)]))
@@ -104,24 +107,21 @@ impl Abilities {
     /// What is named with, of what several values are named for, the one that asks least: the smallest degree, and a stage
     /// of ZeRO that it has.
     fn easiest(&self, named: &PartialLayout, facts: JobFacts) -> PartialLayout {
-        let among = &named.among;
-        let least = |named: Option<u32>, listed: Option<Degrees>| {
-            named.or(listed.map(|degrees| degrees.least()))
-        };
+        let least = |degrees: Choice<u32>| degrees.least().map_or(degrees, Choice::One);
         let degrees = PartialLayout {
-            tensor_parallel: least(named.tensor_parallel, among.tensor_parallel),
-            context_parallel: least(named.context_parallel, among.context_parallel),
-            pipeline_parallel: least(named.pipeline_parallel, among.pipeline_parallel),
+            tensor_parallel: least(named.tensor_parallel),
+            context_parallel: least(named.context_parallel),
+            pipeline_parallel: least(named.pipeline_parallel),
             ..*named
         };
-        let listed: Vec<ZeroStage> = among.zero_stage.into_iter().flatten().flatten().collect();
+        let listed = named.zero_stage.listed();
         let has = |stage: &&ZeroStage| {
-            let named = PartialLayout { zero_stage: Some(**stage), ..degrees };
+            let named = PartialLayout { zero_stage: Choice::One(**stage), ..degrees };
             self.lacks_of_zero(**stage, &degrees).is_none()
                 && self.combines(facts.features_with(&named))
         };
         let stage = listed.iter().find(has).or(listed.first()).copied();
-        PartialLayout { zero_stage: named.zero_stage.or(stage), ..degrees }
+        PartialLayout { zero_stage: stage.into(), ..degrees }
     }
 
     /// What of a stage of ZeRO is missing by itself.
@@ -148,25 +148,25 @@ impl Abilities {
         let Some(experts) = &self.experts else {
             return need(false, "mixtures of experts".to_owned());
         };
-        if named.expert_parallel.is_some_and(|degree| degree > 1) {
+        if named.expert_parallel.unwrap_or(1) > 1 {
             need(!experts.dispatchers.is_empty(), "expert parallelism".to_owned());
         }
-        if let Some(cut) = named.expert_tensor_parallel {
+        if let Some(cut) = named.expert_tensor_parallel.one() {
             let has = match experts.tensor {
                 ExpertTensor::Any => true,
-                ExpertTensor::All => named.tensor_parallel.is_none_or(|tensor| tensor == cut),
+                ExpertTensor::All => named.tensor_parallel.takes(cut),
                 ExpertTensor::None => cut == 1,
-                ExpertTensor::AllUnlessExpertParallel => match named.expert_parallel {
-                    Some(2..) => cut == 1,
-                    _ => named.tensor_parallel.is_none_or(|tensor| tensor == cut),
-                },
+                ExpertTensor::AllUnlessExpertParallel if named.expert_parallel.unwrap_or(1) > 1 => {
+                    cut == 1
+                }
+                ExpertTensor::AllUnlessExpertParallel => named.tensor_parallel.takes(cut),
             };
             need(has, format!("experts cut over {cut} tensor-parallel ranks"));
         }
-        if let Some(dispatcher) = named.token_dispatcher {
+        if let Some(dispatcher) = named.token_dispatcher.one() {
             need(self.takes_dispatcher(dispatcher), format!("token dispatcher {dispatcher}"));
         }
-        if let Some(overlap) = named.expert_overlap {
+        if let Some(overlap) = named.expert_overlap.one() {
             let pipeline =
                 [named.pipeline_parallel.unwrap_or(1), named.virtual_stages.unwrap_or(2)];
             let recompute = named.recompute.unwrap_or(Recompute::None);
@@ -185,24 +185,27 @@ impl Abilities {
         let named = &self.easiest(named, facts);
         let (tensor, pipeline) =
             (named.tensor_parallel.unwrap_or(1), named.pipeline_parallel.unwrap_or(1));
-        let sequence = named.sequence_parallel;
+        let sequence = named.sequence_parallel.one();
         let takes = |is_on| self.takes_tensor(tensor.max(2), is_on, facts.has_experts);
         if tensor > 1 && !sequence.map_or(takes(true) || takes(false), takes)
             || sequence == Some(true) && !takes(true)
         {
             able.sequence_parallel = SequenceAbility::Optional;
         }
-        if named.context_parallel.is_some_and(|degree| degree > 1) {
-            let kind =
-                named.context_parallel_kind.or_else(|| self.usual_context()).unwrap_or_default();
+        if named.context_parallel.unwrap_or(1) > 1 {
+            let kind = named
+                .context_parallel_kind
+                .one()
+                .or_else(|| self.usual_context())
+                .unwrap_or_default();
             push(&mut able.context_parallel, kind);
         }
         if pipeline > 1 && able.schedules.is_empty() {
             able.schedules.push(ScheduleKind::OneFOneB);
         }
-        for schedule in schedules(named) {
-            if !able.has_schedule(schedule) {
-                push(&mut able.schedules, schedule);
+        for schedule in named.schedule.listed() {
+            if !able.has_schedule(*schedule) {
+                push(&mut able.schedules, *schedule);
             }
         }
         able.zero = self.zero_with(named);
@@ -211,14 +214,14 @@ impl Abilities {
         if facts.has_experts {
             able.experts = Some(self.experts_with(named));
         }
-        if let Some(recompute) = named.recompute.filter(|it| !self.takes_recompute(*it)) {
+        if let Some(recompute) = named.recompute.one().filter(|it| !self.takes_recompute(*it)) {
             let all = Self::all();
             match recompute {
                 Recompute::Modules(_) => able.recompute_modules = all.recompute_modules,
                 _ => able.recompute = all.recompute,
             }
         }
-        if let Some(offload) = named.offload {
+        if let Some(offload) = named.offload.one() {
             push(&mut able.offload, offload.of_all_blocks());
             let recompute = named.recompute.unwrap_or(Recompute::None);
             let graphs = named.cuda_graphs.unwrap_or(CudaGraphs::None);
@@ -228,7 +231,7 @@ impl Abilities {
                 able.activation_offload = ActivationOffload::Any;
             }
         }
-        if let Some(graphs) = named.cuda_graphs.filter(|it| *it != CudaGraphs::None) {
+        if let Some(graphs) = named.cuda_graphs.one().filter(|it| *it != CudaGraphs::None) {
             push(&mut able.cuda_graphs, graphs);
         }
         able
@@ -236,7 +239,7 @@ impl Abilities {
 
     fn zero_with(&self, named: &PartialLayout) -> Vec<ZeroAbility> {
         let mut all = self.zero.clone();
-        let Some(stage) = named.zero_stage else { return all };
+        let Some(stage) = named.zero_stage.one() else { return all };
         if all.iter().all(|it| it.stage != stage) {
             all.push(ZeroAbility { stage, shards: ShardGroups::All });
         }
@@ -256,27 +259,20 @@ impl Abilities {
             overlap: OverlapAbility::Never,
         };
         let mut experts = self.experts.clone().unwrap_or(plain);
-        if named.expert_parallel.is_some_and(|degree| degree > 1) && experts.dispatchers.is_empty()
-        {
+        if named.expert_parallel.unwrap_or(1) > 1 && experts.dispatchers.is_empty() {
             experts.dispatchers.push(all_to_all);
         }
-        if let Some(dispatcher) = named.token_dispatcher {
+        if let Some(dispatcher) = named.token_dispatcher.one() {
             push(&mut experts.dispatchers, dispatcher);
         }
-        if named.expert_tensor_parallel.is_some() {
+        if named.expert_tensor_parallel.one().is_some() {
             experts.tensor = ExpertTensor::Any;
         }
-        if named.expert_overlap == Some(ExpertOverlap::MicroBatch) {
+        if named.expert_overlap == Choice::One(ExpertOverlap::MicroBatch) {
             experts.overlap = OverlapAbility::Always;
         }
         experts
     }
-}
-
-/// The schedules that are named, one or several among which a search may choose.
-fn schedules(named: &PartialLayout) -> Vec<ScheduleKind> {
-    let listed = named.among.schedules().into_iter().flatten();
-    named.schedule.into_iter().chain(listed).collect()
 }
 
 /// Each of several, of which one would do: `1 or 2`.

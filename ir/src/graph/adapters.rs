@@ -243,25 +243,13 @@ pub fn adapted_layer(op: &Op) -> Option<(&str, AdapterPart)> {
     Some((layer, part))
 }
 
-/// One of the two matrices of an adapter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AdapterPart {
-    /// A: from what the layer takes to the rank.
-    Down,
-    /// B: from the rank to what the layer puts out. Zero at first, so that the model begins as it was.
-    Up,
-}
-
-impl AdapterPart {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Down, Self::Up];
-
-    /// What follows the layer's name in the name of its operator.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Down => "lora_a",
-            Self::Up => "lora_b",
-        }
+named_enum! {
+    /// One of the two matrices of an adapter.
+    pub enum AdapterPart {
+        /// A: from what the layer takes to the rank.
+        Down = "lora_a",
+        /// B: from the rank to what the layer puts out. Zero at first, so that the model begins as it was.
+        Up = "lora_b",
     }
 }
 

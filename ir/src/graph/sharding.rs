@@ -1,51 +1,15 @@
 //! The degrees by which operators are sharded.
 
-use std::fmt;
-
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-/// How context-parallel ranks, which have a part of each sequence, attend to the other parts.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum ContextParallelKind {
-    /// Keys and values go round a ring beside attention (Liu et al. 2023, arXiv 2310.01889).
-    #[default]
-    Ring,
-    /// Queries, keys and values are exchanged for those of all positions and a share of the heads, and what
-    /// comes out is exchanged back (Jacobs et al. 2023, *DeepSpeed Ulysses*, arXiv 2309.14509).
-    AllToAll,
-}
-
-impl ContextParallelKind {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Ring, Self::AllToAll];
-
-    /// The name on the command line and in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ring => "ring",
-            Self::AllToAll => "all_to_all",
-        }
-    }
-}
-
-impl fmt::Display for ContextParallelKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+named_enum! {
+    /// How context-parallel ranks, which have a part of each sequence, attend to the other parts.
+    #[derive(Default)]
+    pub enum ContextParallelKind {
+        /// Keys and values go round a ring beside attention (Liu et al. 2023, arXiv 2310.01889).
+        #[default]
+        Ring = "ring",
+        /// Queries, keys and values are exchanged for those of all positions and a share of the heads, and what
+        /// comes out is exchanged back (Jacobs et al. 2023, *DeepSpeed Ulysses*, arXiv 2309.14509).
+        AllToAll = "all_to_all",
     }
 }
 

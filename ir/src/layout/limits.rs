@@ -310,21 +310,8 @@ impl Limits {
     }
 
     pub(super) fn check(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
-        for (name, degree) in [
-            ("tensor_parallel", spec.tensor_parallel),
-            ("context_parallel", spec.context_parallel),
-            ("expert_parallel", spec.expert_parallel),
-            ("expert_tensor_parallel", spec.expert_tensor_parallel),
-            ("pipeline_parallel", spec.pipeline_parallel),
-            ("virtual_stages", spec.virtual_stages),
-            ("data_parallel", spec.data_parallel),
-            ("zero_shard", spec.zero_shard),
-            ("micro_batch_size", spec.micro_batch_size),
-            ("num_micro_batches", spec.num_micro_batches),
-        ] {
-            if degree == 0 {
-                return Err(LayoutError::Zero { name });
-            }
+        if let Some(name) = spec.zero() {
+            return Err(LayoutError::Zero { name });
         }
         let [t, c, p, v, d] = [
             spec.tensor_parallel,

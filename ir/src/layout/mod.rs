@@ -3,8 +3,9 @@
 //! A [`Layout`] in hand is valid: it was checked against model, batch and number of GPUs when it was
 //! made. The order of ranks is written in one place, [`Mesh::stride`].
 
-mod degrees;
+mod choice;
 mod error;
+mod fields;
 mod limits;
 mod mesh;
 mod offload;
@@ -16,14 +17,14 @@ mod zero;
 use std::fmt;
 use std::ops::Deref;
 
-pub use degrees::{Degrees, ParseDegreesError};
+pub use choice::{Choice, ParseDegreesError};
 pub use error::{LayoutError, largest_divisor, multiples_around};
+pub use fields::{Field, Takes};
 pub use limits::{Limits, check_expert_shards};
 pub use mesh::{Mesh, MeshAxis};
 pub use offload::{Offload, OffloadedActivations, ParseOffloadError};
 pub use parse::ParseLayoutError;
-pub use partial::{Among, PartialLayout};
-pub use spec::LayoutSpec;
+pub use spec::{LayoutSpec, PartialLayout};
 pub use zero::ZeroStage;
 
 /// A layout that has been checked.

@@ -2,9 +2,9 @@
 
 use std::str::FromStr;
 
-use super::partial::PartialLayout;
+use super::fields::{Unfit, fill};
+use super::spec::PartialLayout;
 use super::zero::ZeroStage;
-use crate::graph::ContextParallelKind;
 
 /// A layout that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,7 +71,7 @@ pub enum ParseLayoutError {
 
 /// What would work where two parts contradict each other.
 fn without_contradiction(one: &Part<'_>, other: &Part<'_>) -> String {
-    let shards = |part: &Part<'_>| matches!(part.name.as_str(), "fsdp" | "fsdp2");
+    let shards = |part: &Part<'_>| part.name == "fsdp";
     let [number, other_number] =
         [one, other].map(|part| part.digits.parse::<u32>().ok().filter(|number| *number > 0));
     let is_hybrid = shards(one) != shards(other) && !is_of_zero(one) && !is_of_zero(other);
@@ -259,18 +259,6 @@ impl FromStr for PartialLayout {
     }
 }
 
-/// Why a part cannot be taken.
-enum Unfit {
-    /// It is none.
-    Unknown,
-    /// What it decides was decided before.
-    Decided,
-    /// Its number is not whole.
-    Fraction,
-    /// Its number is too large.
-    TooLarge,
-}
-
 impl Unfit {
     /// The error of a part that stands behind others.
     fn of(self, part: &Part<'_>, before: &[Part<'_>], layout: &str) -> ParseLayoutError {
@@ -305,108 +293,48 @@ fn decide_both(one: &Part<'_>, other: &Part<'_>) -> bool {
     layout.set(one).is_ok() && layout.set(other).is_err()
 }
 
-/// Fills a place that is empty.
-fn fill<T>(place: &mut Option<T>, value: T) -> Result<(), Unfit> {
-    if place.replace(value).is_some() { Err(Unfit::Decided) } else { Ok(()) }
-}
-
 impl PartialLayout {
     /// Takes a part.
     fn set(&mut self, part: &Part<'_>) -> Result<(), Unfit> {
         let Part { name, digits, .. } = part;
         if digits.is_empty() {
-            return match name.as_str() {
-                "sp" | "sequence_parallel" => fill(&mut self.sequence_parallel, true),
-                "nosp" => fill(&mut self.sequence_parallel, false),
-                "ring" | "p2p" => fill(&mut self.context_parallel_kind, ContextParallelKind::Ring),
-                "a2a" | "ulysses" => {
-                    fill(&mut self.context_parallel_kind, ContextParallelKind::AllToAll)
-                }
-                "fsdp" => self.set_zero(ZeroStage::Parameters),
-                "ddp" => self.set_zero(ZeroStage::None),
-                _ => Err(Unfit::Unknown),
-            };
+            let taken = self.slots_mut().find_map(|(field, slot)| slot.fill_word(field, name));
+            return taken.unwrap_or(Err(Unfit::Unknown));
         }
         let number = if digits.contains('.') {
             Err(Unfit::Fraction)
         } else {
             digits.parse::<u32>().map_err(|_| Unfit::TooLarge)
         };
-        let place = match name.as_str() {
-            "tp"
-            | "t"
-            | "tensor"
-            | "tensor_parallel"
-            | "tensor_parallel_size"
-            | "tensor_model_parallel_size" => &mut self.tensor_parallel,
-            "cp" | "c" | "context" | "context_parallel" | "context_parallel_size" => {
-                &mut self.context_parallel
-            }
-            "ep"
-            | "e"
-            | "expert"
-            | "expert_parallel"
-            | "expert_parallel_size"
-            | "expert_model_parallel_size" => &mut self.expert_parallel,
-            "etp" | "expert_tensor_parallel" | "expert_tensor_parallel_size" => {
-                &mut self.expert_tensor_parallel
-            }
-            "pp"
-            | "p"
-            | "pipe"
-            | "pipeline"
-            | "pipeline_parallel"
-            | "pipeline_parallel_size"
-            | "pipeline_model_parallel_size" => &mut self.pipeline_parallel,
-            "vpp"
-            | "vp"
-            | "v"
-            | "virtual"
-            | "virtual_stages"
-            | "virtual_pipeline_model_parallel_size" => &mut self.virtual_stages,
-            "dp" | "d" | "data" | "data_parallel" | "data_parallel_size" => &mut self.data_parallel,
-            "shard" | "zero_shard" => &mut self.zero_shard,
-            "mbs" | "mb" | "micro_batch_size" => &mut self.micro_batch_size,
-            "fsdp" | "fsdp2" | "ddp" => {
-                let stage = if name == "ddp" { ZeroStage::None } else { ZeroStage::Parameters };
-                self.set_zero(stage)?;
-                &mut self.data_parallel
-            }
-            "zero" | "z" | "zero_stage" => {
-                let number = u8::try_from(number?).map_err(|_| Unfit::Unknown)?;
-                let stage = ZeroStage::try_from(number).map_err(|_| Unfit::Unknown)?;
-                return self.set_zero(stage);
-            }
-            _ => return Err(Unfit::Unknown),
-        };
-        fill(place, number?)
-    }
-
-    /// What shards states; said in two ways, it is one and the same.
-    fn set_zero(&mut self, stage: ZeroStage) -> Result<(), Unfit> {
-        match self.zero_stage.replace(stage) {
-            Some(before) if before != stage => Err(Unfit::Decided),
-            _ => Ok(()),
+        // `fsdp8` is a number of replicas, and what they share.
+        if let Some(stage) = ZeroStage::of_replicas(name) {
+            fill(&mut self.zero_stage, stage)?;
+            return fill(&mut self.data_parallel, number?);
         }
+        let mut slots = self.slots_mut();
+        let (_, slot) = slots.find(|(field, _)| field.is_called(name)).ok_or(Unfit::Unknown)?;
+        slot.fill_number(number)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::choice::Choice::{Any, One};
     use super::*;
+    use crate::graph::ContextParallelKind;
 
     #[test]
     fn a_named_layout_reads() {
         let layout: PartialLayout = "tp8-sp-pp4-vpp2-dp2-zero1".parse().unwrap();
-        assert_eq!(layout.tensor_parallel, Some(8));
-        assert_eq!(layout.sequence_parallel, Some(true));
-        assert_eq!(layout.pipeline_parallel, Some(4));
-        assert_eq!(layout.virtual_stages, Some(2));
-        assert_eq!(layout.data_parallel, Some(2));
-        assert_eq!(layout.zero_stage, Some(ZeroStage::OptimizerState));
-        assert_eq!(layout.context_parallel, None);
+        assert_eq!(layout.tensor_parallel, One(8));
+        assert_eq!(layout.sequence_parallel, One(true));
+        assert_eq!(layout.pipeline_parallel, One(4));
+        assert_eq!(layout.virtual_stages, One(2));
+        assert_eq!(layout.data_parallel, One(2));
+        assert_eq!(layout.zero_stage, One(ZeroStage::OptimizerState));
+        assert_eq!(layout.context_parallel, Any);
         let layout: PartialLayout = "tp2-cp4-a2a-dp2".parse().unwrap();
-        assert_eq!(layout.context_parallel_kind, Some(ContextParallelKind::AllToAll));
+        assert_eq!(layout.context_parallel_kind, One(ContextParallelKind::AllToAll));
         assert_eq!(layout.to_string(), "tp2-cp4-a2a-dp2");
     }
 

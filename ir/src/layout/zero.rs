@@ -24,6 +24,15 @@ impl ZeroStage {
     pub const ALL: [Self; 4] =
         [Self::None, Self::OptimizerState, Self::Gradients, Self::Parameters];
 
+    /// The stage of replicas that are called so.
+    pub(super) fn of_replicas(name: &str) -> Option<Self> {
+        match name {
+            "fsdp" => Some(Self::Parameters),
+            "ddp" => Some(Self::None),
+            _ => None,
+        }
+    }
+
     /// Its number, 0 to 3.
     pub const fn number(self) -> u8 {
         self as u8

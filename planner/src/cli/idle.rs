@@ -21,8 +21,9 @@ pub(crate) fn refuse_idle(
         Description::Transformer(transformer) => !transformer.prediction_modules.is_empty(),
         _ => false,
     };
-    let dispatches = layout.token_dispatcher.is_some_and(|it| it != TokenDispatcher::default());
-    let overlaps = layout.expert_overlap == Some(ExpertOverlap::MicroBatch);
+    let dispatches =
+        layout.token_dispatcher.one().is_some_and(|it| it != TokenDispatcher::default());
+    let overlaps = layout.expert_overlap == ExpertOverlap::MicroBatch.into();
     let name = &model.name;
     let no_experts = || format!("{name} has no experts");
     let all = [

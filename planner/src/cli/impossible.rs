@@ -1,6 +1,7 @@
 //! Why there is no candidate at all.
 
-use ir::layout::{Among, Layout, LayoutError, LayoutSpec, Limits, PartialLayout};
+use ir::graph::{ContextParallelKind, Sharding};
+use ir::layout::{Choice, Layout, LayoutError, LayoutSpec, Limits, PartialLayout};
 use ir::schedule::ScheduleKind;
 use planner_core::problem::{GivenStages, Problem};
 use planner_core::search::space::Rejection;
@@ -29,8 +30,7 @@ pub(crate) fn no_candidates(asked: &AskedFor<'_>, outcome: &Outcome) -> anyhow::
     if let Some(error) = asked.one_of_many() {
         return error;
     }
-    let has_lists = fixed.among != Among::default();
-    if let Some(error) = asked.conflict().filter(|_| has_lists) {
+    if let Some(error) = asked.conflict().filter(|_| fixed.has_lists()) {
         return error;
     }
     // Of several reasons, that of what is named, with all else as plain as can be; and of a sequence, the fewest parts.
@@ -104,7 +104,8 @@ impl AskedFor<'_> {
 impl AskedFor<'_> {
     /// That there is one rank, or one stage on each, where a schedule or stages need several.
     fn one_of_many(&self) -> Option<anyhow::Error> {
-        let PartialLayout { pipeline_parallel, virtual_stages, schedule, .. } = *self.fixed;
+        let [ranks, virtual_stages] =
+            [self.fixed.pipeline_parallel, self.fixed.virtual_stages].map(|it| it.one());
         // What decides it: an option, or the layout.
         let decided = |option: &str| {
             let flags = self.options.over(&PartialLayout::default()).ok()?;
@@ -114,8 +115,8 @@ impl AskedFor<'_> {
             by_flag.map(|(name, value)| self.options.as_given(name, value)).or_else(of_layout)
         };
         let given = self.problem.stages.as_ref().map(GivenStages::num_stages);
-        let ordered = schedule.filter(|it| *it != ScheduleKind::OneFOneB);
-        let error = match (pipeline_parallel, virtual_stages, ordered, given) {
+        let ordered = self.fixed.schedule.one().filter(|it| *it != ScheduleKind::OneFOneB);
+        let error = match (ranks, virtual_stages, ordered, given) {
             (Some(1), _, Some(schedule), _) => {
                 let by = decided("--pp")?;
                 anyhow::anyhow!(
@@ -135,7 +136,7 @@ impl AskedFor<'_> {
             (Some(1), Some(stages), None, _) if stages > 1 => {
                 let by = decided("--pp")?;
                 let flags = self.options.over(&PartialLayout::default()).ok()?;
-                let option = match flags.virtual_stages {
+                let option = match flags.virtual_stages.one() {
                     Some(_) => format!("--virtual-stages {stages}"),
                     None => format!("vpp{stages}"),
                 };
@@ -168,7 +169,7 @@ impl AskedFor<'_> {
         };
         let with = match self.named {
             Some(named) => {
-                let (pipeline_parallel, data_parallel) = (Some(ranks), Some(gpus / each));
+                let (pipeline_parallel, data_parallel) = (ranks.into(), (gpus / each).into());
                 format!("--layout {}", PartialLayout { pipeline_parallel, data_parallel, ..*named })
             }
             None => format!("--pp {ranks}"),
@@ -199,51 +200,51 @@ fn plainest(fixed: &PartialLayout, problem: &Problem) -> Option<LayoutError> {
         return None;
     }
     let limits = &problem.limits;
-    let one = |degree: Option<u32>| degree.unwrap_or(1);
-    let [tensor_parallel, context_parallel, pipeline_parallel] =
-        [fixed.tensor_parallel, fixed.context_parallel, fixed.pipeline_parallel].map(one);
+    let plain = fixed.or(LayoutSpec::ONE_RANK);
+    let LayoutSpec { tensor_parallel, context_parallel, pipeline_parallel, .. } = plain;
     let within = tensor_parallel.checked_mul(context_parallel)?.checked_mul(pipeline_parallel)?;
-    let data_parallel = fixed.data_parallel.unwrap_or(limits.num_gpus.checked_div(within)?);
-    let micro_batch_size = one(fixed.micro_batch_size);
-    let is_interleaved = fixed.virtual_stages.is_some_and(|stages| stages > 1);
+    let data_parallel = match fixed.data_parallel.one() {
+        Some(replicas) => replicas,
+        None => limits.num_gpus.checked_div(within)?,
+    };
+    let is_interleaved = plain.virtual_stages > 1;
     let usual = if is_interleaved { ScheduleKind::Interleaved } else { ScheduleKind::OneFOneB };
     let schedule = fixed.schedule.unwrap_or(usual);
-    let each = u64::from(data_parallel) * u64::from(micro_batch_size);
+    let each = u64::from(data_parallel) * u64::from(plain.micro_batch_size);
     let num_micro_batches = problem.training.global_batch_size.checked_div(each)?.max(1);
-    let spec = LayoutSpec {
-        tensor_parallel,
-        sequence_parallel: fixed.sequence_parallel.unwrap_or(false),
-        context_parallel,
-        expert_parallel: one(fixed.expert_parallel),
+    let sharding = Sharding {
+        context_parallel_kind: ContextParallelKind::default(),
         expert_tensor_parallel: fixed.expert_tensor_parallel.unwrap_or(tensor_parallel),
+        ..plain.sharding()
+    };
+    let spec = LayoutSpec {
         pipeline_parallel,
         virtual_stages: fixed.virtual_stages.unwrap_or(schedule.default_virtual_stages()),
         data_parallel,
-        zero_shard: data_parallel,
-        micro_batch_size,
+        micro_batch_size: plain.micro_batch_size,
         num_micro_batches: u32::try_from(num_micro_batches).ok()?,
         schedule,
-        ..LayoutSpec::ONE_RANK
+        ..LayoutSpec::ONE_RANK.sharded(&sharding)
     };
     // Where the degrees that are not named make up what is left of the GPUs, it is not their product that is wrong.
     let num_gpus = within.checked_mul(data_parallel)?;
     let limits = Limits { num_gpus, ..limits.clone() };
-    Layout::new(spec, &limits).err().filter(|error| !matches!(error, LayoutError::Recompute { .. }))
+    Layout::new(spec, &limits).err()
 }
 
 /// Whether the degrees that are fixed cannot multiply to the number of GPUs, and what would.
 fn wrong_gpu_count(fixed: &PartialLayout, has: u32) -> Option<LayoutError> {
-    let degree = |degree: Option<u32>| degree.unwrap_or(1);
+    let degree = |degree: Choice<u32>| degree.unwrap_or(1);
     let model_parallel = [fixed.tensor_parallel, fixed.context_parallel, fixed.pipeline_parallel];
-    let open = model_parallel.contains(&None);
+    let open = model_parallel.iter().any(|it| it.one().is_none());
     let product: u128 = model_parallel.into_iter().map(|d| u128::from(degree(d))).product();
     let needs = product * u128::from(degree(fixed.data_parallel));
-    let fits = if open || fixed.data_parallel.is_none() {
+    let fits = if open || fixed.data_parallel.one().is_none() {
         needs > 0 && u128::from(has).is_multiple_of(needs)
     } else {
         u128::from(has) == needs
     };
-    if !fits && (open || fixed.data_parallel.is_none()) {
+    if !fits && (open || fixed.data_parallel.one().is_none()) {
         let degrees = u64::try_from(needs).unwrap_or(u64::MAX);
         return Some(LayoutError::GpusUndivided { has, degrees });
     }

@@ -88,7 +88,7 @@ pub(crate) fn read(
         refuse_batch_of_tokens(&training, gpus)?;
     }
     refuse_idle(args, &decided.layout, (&file.model, &graph), &training)?;
-    let ranks = decided.layout.pipeline_parallel.filter(|ranks| *ranks > 0);
+    let ranks = decided.layout.pipeline_parallel.one().filter(|ranks| *ranks > 0);
     let stages = decided.stages.map(|stages| GivenStages::new(&file.model, &graph, stages, ranks));
     let stages = stages.transpose().context("`--stages`")?;
     let facts = JobFacts::of(&graph);
@@ -110,7 +110,7 @@ pub(crate) fn read(
     let open_graph = with_usual_modules(graph.clone(), &framework, facts);
     let graph = match decided.modules {
         Some(modules) => graph.recomputing(modules).context("`--recompute`")?,
-        None if decided.layout.recompute.is_none() => open_graph.clone(),
+        None if decided.layout.recompute.is_any() => open_graph.clone(),
         None => graph,
     };
     let open = Problem::new(open_graph, usual, &cluster, framework.clone(), gpus)?;

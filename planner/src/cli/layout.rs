@@ -3,7 +3,8 @@
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ir::graph::{ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, TokenDispatcher};
-use ir::layout::{Among, Degrees, Offload, PartialLayout, ZeroStage};
+use ir::layout::Choice::One;
+use ir::layout::{Choice, Field, Offload, PartialLayout, ZeroStage};
 use ir::schedule::{Given, ScheduleKind};
 
 use super::files::read_schedule;
@@ -18,30 +19,30 @@ use super::values::{
 pub(crate) struct LayoutArgs {
     /// Tensor-parallel degree (tensor slicing).
     #[arg(long = "tp", value_name = "T", allow_negative_numbers = true)]
-    tensor_parallel: Option<Degrees>,
+    tensor_parallel: Option<Choice<u32>>,
     /// Whether the sequence is sharded over tensor-parallel ranks too.
     #[arg(long, value_name = "true|false", value_parser = clap::builder::BoolishValueParser::new())]
     sequence_parallel: Option<bool>,
     /// Context-parallel degree.
     #[arg(long = "cp", value_name = "C", allow_negative_numbers = true)]
-    context_parallel: Option<Degrees>,
+    context_parallel: Option<Choice<u32>>,
     /// How context-parallel ranks attend to each other's parts: keys and values go round a ring, or heads are
     /// exchanged for positions (Ulysses) [default: the best].
     #[arg(long, value_name = "KIND", value_parser = one_of(ContextParallelKind::ALL, ContextParallelKind::name))]
     context_parallel_kind: Option<ContextParallelKind>,
     /// Expert-parallel degree.
     #[arg(long = "ep", value_name = "E", allow_negative_numbers = true)]
-    expert_parallel: Option<Degrees>,
+    expert_parallel: Option<Choice<u32>>,
     /// Ranks over which each expert is split. With sequence parallelism it may be less than `--tp` and divide it;
     /// experts are then spread over the other tensor-parallel ranks too [default: the best].
     #[arg(long = "etp", value_name = "E", allow_negative_numbers = true)]
-    expert_tensor_parallel: Option<Degrees>,
+    expert_tensor_parallel: Option<Choice<u32>>,
     /// Pipeline-parallel degree.
     #[arg(long = "pp", value_name = "P", allow_negative_numbers = true)]
-    pipeline_parallel: Option<Degrees>,
+    pipeline_parallel: Option<Choice<u32>>,
     /// Stages on each pipeline rank.
     #[arg(long, visible_alias = "vpp", value_name = "V", allow_negative_numbers = true)]
-    virtual_stages: Option<Degrees>,
+    virtual_stages: Option<Choice<u32>>,
     /// Layers of each stage, in the order of the model, such as `7,9,9,7` of 32. The first stage also has the embedding
     /// and the last the head, which are not counted. Of models that are no stacks of layers, all blocks are counted.
     /// With several stages a rank, list the stages of all ranks.
@@ -49,7 +50,7 @@ pub(crate) struct LayoutArgs {
     pub(crate) stages: Option<Vec<u32>>,
     /// Data-parallel degree, shards included.
     #[arg(long = "dp", value_name = "D", allow_negative_numbers = true)]
-    data_parallel: Option<Degrees>,
+    data_parallel: Option<Choice<u32>>,
     /// ZeRO stage: 0, 1, 2 or 3 (3 is FSDP).
     #[arg(long = "zero", value_name = "0..3", value_delimiter = ',', value_parser = parse_zero, allow_negative_numbers = true)]
     zero_stage: Vec<ZeroStage>,
@@ -58,7 +59,7 @@ pub(crate) struct LayoutArgs {
     zero_shard: Option<u32>,
     /// Sequences of a replica in a micro-batch.
     #[arg(long, value_name = "B", allow_negative_numbers = true)]
-    micro_batch_size: Option<Degrees>,
+    micro_batch_size: Option<Choice<u32>>,
     /// Activations to recompute (gradient checkpointing): none, selective or full; `full:4` for the first
     /// four layers of each stage; or modules of every layer with commas between them, such as
     /// `norms,activations`, also by Megatron-Core's names [default: the best of the first three, where `selective` is
@@ -122,11 +123,6 @@ pub(crate) enum Axis {
     Recompute,
 }
 
-/// The value that is named, if it is but one.
-fn single<T: Copy>(all: &[T]) -> Option<T> {
-    if let [one] = all { Some(*one) } else { None }
-}
-
 impl Axis {
     /// Its name, and the option that decides on it.
     const fn names(self) -> (&'static str, &'static str) {
@@ -144,39 +140,23 @@ impl Axis {
 
     /// What does without it.
     fn without(self) -> PartialLayout {
-        let mut layout = PartialLayout::default();
+        let open = PartialLayout::default();
         match self {
-            Self::Tp => layout.tensor_parallel = Some(1),
-            Self::Sp => layout.sequence_parallel = Some(false),
-            Self::Cp => layout.context_parallel = Some(1),
-            Self::Ep => layout.expert_parallel = Some(1),
-            Self::Pp => layout.pipeline_parallel = Some(1),
-            Self::Vpp => layout.virtual_stages = Some(1),
-            Self::Zero => layout.zero_stage = Some(ZeroStage::None),
-            Self::Recompute => layout.recompute = Some(Recompute::None),
+            Self::Tp => PartialLayout { tensor_parallel: One(1), ..open },
+            Self::Sp => PartialLayout { sequence_parallel: One(false), ..open },
+            Self::Cp => PartialLayout { context_parallel: One(1), ..open },
+            Self::Ep => PartialLayout { expert_parallel: One(1), ..open },
+            Self::Pp => PartialLayout { pipeline_parallel: One(1), ..open },
+            Self::Vpp => PartialLayout { virtual_stages: One(1), ..open },
+            Self::Zero => PartialLayout { zero_stage: One(ZeroStage::None), ..open },
+            Self::Recompute => PartialLayout { recompute: One(Recompute::None), ..open },
         }
-        layout
     }
-}
-
-/// The part of a layout's short form that decides what an option does.
-fn part(option: &str, value: &str) -> String {
-    let name = match (option, value) {
-        ("--sequence-parallel", "true") => return "sp".to_owned(),
-        ("--sequence-parallel", _) => return "nosp".to_owned(),
-        ("--context-parallel-kind", "all_to_all") => return "a2a".to_owned(),
-        ("--context-parallel-kind", _) => return "ring".to_owned(),
-        ("--virtual-stages", _) => "vpp",
-        ("--zero-shard", _) => "shard",
-        ("--micro-batch-size", _) => "mbs",
-        (other, _) => other.trim_start_matches('-'),
-    };
-    format!("{name}{value}")
 }
 
 /// Whether states are to be sharded over some ranks, but none of them are to be sharded.
 pub(crate) fn check_shards(named: &PartialLayout) -> anyhow::Result<()> {
-    if let (Some(ZeroStage::None), Some(shards)) = (named.zero_stage, named.zero_shard)
+    if let (One(ZeroStage::None), One(shards)) = (named.zero_stage, named.zero_shard)
         && shards > 1
     {
         anyhow::bail!(
@@ -187,29 +167,19 @@ pub(crate) fn check_shards(named: &PartialLayout) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What an option decides, alone.
-fn only(layout: &PartialLayout, option: &str) -> PartialLayout {
-    let all = layout.restrictions();
-    let others = all.iter().map(|(other, _)| *other).filter(|other| *other != option);
-    others.fold(*layout, PartialLayout::without)
-}
-
 /// Refuses what is decided on twice, and not alike. The words of what is decided are made of an option and its value.
 fn check_agreement(
     (one, in_one): (&PartialLayout, impl Fn(&str, &str) -> String),
     (other, in_other): (&PartialLayout, impl Fn(&str, &str) -> String),
 ) -> anyhow::Result<()> {
-    let all = other.restrictions();
-    for (option, value) in one.restrictions() {
-        let Some((_, named)) = all.iter().find(|(named, _)| *named == option) else { continue };
-        anyhow::ensure!(
-            only(other, option).agrees(&only(one, option)),
+    match one.contradiction(other) {
+        Some((Field { option, .. }, [value, named])) => anyhow::bail!(
             "{} and {} contradict each other\nhint: leave out one",
             in_one(option, &value),
-            in_other(option, named)
-        );
+            in_other(option, &named)
+        ),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 impl LayoutArgs {
@@ -261,32 +231,37 @@ impl LayoutArgs {
     /// What is decided with one value.
     fn decided(&self) -> anyhow::Result<PartialLayout> {
         let given = self.given()?;
-        let schedule = given.map(ScheduleKind::Given);
-        let [ranks, stages] =
-            [0, 1].map(|number: usize| given.map(|given| given.numbers()[number]));
-        let only = |degrees: Option<Degrees>| degrees.and_then(|degrees| degrees.only());
-        let mut decided = PartialLayout {
-            tensor_parallel: only(self.tensor_parallel),
-            sequence_parallel: self.sequence_parallel,
-            context_parallel: only(self.context_parallel),
-            context_parallel_kind: self.context_parallel_kind,
-            expert_parallel: only(self.expert_parallel),
-            expert_tensor_parallel: only(self.expert_tensor_parallel),
-            pipeline_parallel: only(self.pipeline_parallel).or(ranks),
-            virtual_stages: only(self.virtual_stages).or(stages),
-            data_parallel: only(self.data_parallel),
-            zero_stage: single(&self.zero_stage),
-            zero_shard: self.zero_shard,
-            micro_batch_size: only(self.micro_batch_size),
-            recompute: self.recompute()?,
-            offload: self.offload,
-            schedule: schedule.or(single(&self.families().collect::<Vec<_>>())),
-            token_dispatcher: self.token_dispatcher,
-            expert_overlap: self.expert_overlap,
-            cuda_graphs: self.cuda_graphs,
-            among: Among::default(),
+        let number = |place: usize| given.map(|given| given.numbers()[place]);
+        let degrees = |named: Option<Choice<u32>>| named.unwrap_or_default();
+        let or_given = |named: Option<Choice<u32>>, place| match degrees(named) {
+            One(degree) => One(degree),
+            other => number(place).map_or(other, One),
         };
-        decided.among = self.among(&decided);
+        // Of what is named twice once, in the order of all that there are.
+        let zero_stages = ZeroStage::ALL.into_iter().filter(|it| self.zero_stage.contains(it));
+        let is_named = |kind: &ScheduleKind| self.families().any(|it| it == *kind);
+        let schedules = ScheduleKind::ALL.into_iter().filter(is_named);
+        let mut decided = PartialLayout {
+            tensor_parallel: degrees(self.tensor_parallel),
+            sequence_parallel: self.sequence_parallel.into(),
+            context_parallel: degrees(self.context_parallel),
+            context_parallel_kind: self.context_parallel_kind.into(),
+            expert_parallel: degrees(self.expert_parallel),
+            expert_tensor_parallel: degrees(self.expert_tensor_parallel),
+            pipeline_parallel: or_given(self.pipeline_parallel, 0),
+            virtual_stages: or_given(self.virtual_stages, 1),
+            data_parallel: degrees(self.data_parallel),
+            zero_stage: Choice::of(zero_stages),
+            zero_shard: self.zero_shard.into(),
+            micro_batch_size: degrees(self.micro_batch_size),
+            recompute: self.recompute()?.into(),
+            offload: self.offload.into(),
+            schedule: given
+                .map_or_else(|| Choice::of(schedules), |it| One(ScheduleKind::Given(it))),
+            token_dispatcher: self.token_dispatcher.into(),
+            expert_overlap: self.expert_overlap.into(),
+            cuda_graphs: self.cuda_graphs.into(),
+        };
         for axis in &self.without {
             let (name, option) = axis.names();
             let given = |option: &str, value: &str| self.as_option(option, value);
@@ -330,39 +305,17 @@ impl LayoutArgs {
     /// A layout as it is evaluated, with the pipeline ranks that stages which are given have.
     pub(crate) fn completed(&self, named: &PartialLayout) -> PartialLayout {
         let given = self.stages.as_ref().map_or(1, Vec::len) as u32;
-        let of_schedule = named.schedule.map(ScheduleKind::default_virtual_stages);
-        let each = named.virtual_stages.or(of_schedule).unwrap_or(1);
+        let of_schedule = named.schedule.one().map(ScheduleKind::default_virtual_stages);
+        let each = named.virtual_stages.one().or(of_schedule).unwrap_or(1);
         filled(named, given.checked_div(each).unwrap_or(1).max(1))
-    }
-
-    /// What is decided with several values, of which the search chooses.
-    fn among(&self, decided: &PartialLayout) -> Among {
-        let several = |degrees: Option<Degrees>, decided: Option<u32>| {
-            degrees.filter(|degrees| degrees.only().is_none() && decided.is_none())
-        };
-        Among {
-            tensor_parallel: several(self.tensor_parallel, decided.tensor_parallel),
-            context_parallel: several(self.context_parallel, decided.context_parallel),
-            expert_parallel: several(self.expert_parallel, decided.expert_parallel),
-            expert_tensor_parallel: several(self.expert_tensor_parallel, None),
-            pipeline_parallel: several(self.pipeline_parallel, decided.pipeline_parallel),
-            virtual_stages: several(self.virtual_stages, decided.virtual_stages),
-            data_parallel: several(self.data_parallel, None),
-            micro_batch_size: several(self.micro_batch_size, None),
-            zero_stage: (self.zero_stage.len() > 1).then(|| {
-                ZeroStage::ALL.map(|stage| self.zero_stage.contains(&stage).then_some(stage))
-            }),
-            schedule: (self.schedule.len() > 1).then(|| {
-                ScheduleKind::ALL.map(|kind| self.families().find(|named| *named == kind))
-            }),
-        }
     }
 
     /// These decisions on top of `base`; an error names what is decided twice and differently.
     pub(crate) fn over(&self, base: &PartialLayout) -> anyhow::Result<PartialLayout> {
         let flags = self.decided()?;
-        let in_layout =
-            |option: &str, value: &str| format!("`{}` of `--layout`", part(option, value));
+        let in_layout = |option: &str, value: &str| {
+            format!("`{}` of `--layout`", base.part(option).unwrap_or_else(|| value.to_owned()))
+        };
         let given = |option: &str, value: &str| self.as_given(option, value);
         check_agreement((base, in_layout), (&flags, given))?;
         let both = flags.and(base).unwrap_or(flags);
@@ -374,14 +327,10 @@ impl LayoutArgs {
 /// A layout as it is evaluated: tensor and context degrees that are not named are 1, the pipeline's is `ranks`, and of
 /// what is listed the search chooses.
 pub(crate) fn filled(named: &PartialLayout, ranks: u32) -> PartialLayout {
-    let one = |named: Option<u32>, listed: Option<Degrees>, usual| {
-        named.or(if listed.is_some() { None } else { Some(usual) })
-    };
-    let among = named.among;
     PartialLayout {
-        tensor_parallel: one(named.tensor_parallel, among.tensor_parallel, 1),
-        context_parallel: one(named.context_parallel, among.context_parallel, 1),
-        pipeline_parallel: one(named.pipeline_parallel, among.pipeline_parallel, ranks),
+        tensor_parallel: named.tensor_parallel.or(1),
+        context_parallel: named.context_parallel.or(1),
+        pipeline_parallel: named.pipeline_parallel.or(ranks),
         ..*named
     }
 }

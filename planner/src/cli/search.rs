@@ -95,7 +95,7 @@ fn answer(
     let named = matches!(asked, Asked::Named(_));
     let decided = Decided {
         stages: layout.stages.as_deref(),
-        modules: request.fixed.recompute.and_then(Recompute::modules),
+        modules: request.fixed.recompute.one().and_then(Recompute::modules),
         layout: request.fixed,
         is_named: named,
     };

@@ -161,7 +161,7 @@ fn posed(args: &SweepArgs, layout: &PartialLayout, value: f64) -> anyhow::Result
     }
     let gpus = gpus.context("`--gpus` is missing\nhint: `--gpus 64`, or `--over gpus=8,16,32`")?;
     let stages = args.layout.stages.as_deref();
-    let modules = layout.recompute.and_then(ir::graph::Recompute::modules);
+    let modules = layout.recompute.one().and_then(ir::graph::Recompute::modules);
     let decided = Decided { stages, modules, layout: *layout, is_named: false };
     let input = read(&args.model, gpus, &setting, &decided).map_err(|error| {
         // The option was not given, but what is varied.

@@ -3,7 +3,7 @@
 use std::fs;
 
 use ir::graph::ContextParallelKind;
-use ir::layout::{Layout, LayoutSpec, Offload, PartialLayout, ZeroStage};
+use ir::layout::{Choice, Layout, LayoutSpec, Offload, PartialLayout, ZeroStage};
 use ir::schedule::ScheduleKind;
 use planner_core::problem::{Problem, StageRule};
 use planner_core::search::{
@@ -31,7 +31,7 @@ fn best(problem: &Problem) -> Option<EvaluatedPlan> {
 
 /// What is named of a layout that a search does not choose by itself: over how many ranks states are sharded.
 fn without_what_is_not_searched(fixed: &PartialLayout) -> PartialLayout {
-    PartialLayout { zero_shard: None, offload: None, ..*fixed }
+    PartialLayout { zero_shard: Choice::Any, offload: Choice::Any, ..*fixed }
 }
 
 /// Every layout that is named and runs, and fits with the headroom in force, is one that the search knows of: what it finds
@@ -90,7 +90,7 @@ proptest! {
         let problem = posed(&setup);
         let request = Request { top: 4, closest: false, ..request };
         for found in search(&problem, &request, &mut |_| Go::On).plans {
-            let request = Request { fixed: all_of(&found.layout), top: 1, ..request };
+            let request = Request { fixed: PartialLayout::from(&*found.layout), top: 1, ..request };
             let (outcome, left) = evaluate(&problem, &request, &mut |_| Go::On);
             prop_assert_eq!(left, None);
             prop_assert_eq!(outcome.plans.first(), Some(&found));
@@ -119,31 +119,6 @@ proptest! {
     }
 }
 
-/// All parts of a layout, named.
-fn all_of(spec: &LayoutSpec) -> PartialLayout {
-    PartialLayout {
-        tensor_parallel: Some(spec.tensor_parallel),
-        sequence_parallel: Some(spec.sequence_parallel),
-        context_parallel: Some(spec.context_parallel),
-        context_parallel_kind: Some(spec.context_parallel_kind),
-        expert_parallel: Some(spec.expert_parallel),
-        expert_tensor_parallel: Some(spec.expert_tensor_parallel),
-        pipeline_parallel: Some(spec.pipeline_parallel),
-        virtual_stages: Some(spec.virtual_stages),
-        data_parallel: Some(spec.data_parallel),
-        zero_shard: Some(spec.zero_shard),
-        zero_stage: Some(spec.zero_stage),
-        micro_batch_size: Some(spec.micro_batch_size),
-        recompute: Some(spec.recompute),
-        offload: Some(spec.offload),
-        schedule: Some(spec.schedule),
-        token_dispatcher: Some(spec.switches.token_dispatcher),
-        expert_overlap: Some(spec.switches.expert_overlap),
-        cuda_graphs: Some(spec.switches.cuda_graphs),
-        ..PartialLayout::default()
-    }
-}
-
 /// The first layout that is as named and that the framework runs, of all that can be written down; the plainest of what
 /// does not change whether there is one.
 fn any_layout(problem: &Problem, fixed: &PartialLayout) -> Option<LayoutSpec> {
@@ -155,7 +130,7 @@ fn any_layout(problem: &Problem, fixed: &PartialLayout) -> Option<LayoutSpec> {
             divisors(rest).map(move |pipeline| [tensor, context, pipeline, rest / pipeline])
         })
     });
-    let is_as = |spec: &LayoutSpec| spec.is_as(fixed);
+    let is_as = |spec: &LayoutSpec| fixed.takes(spec);
     for [tensor, context, pipeline, data] in degrees {
         let batch = problem.training.global_batch_size as u32;
         for size in divisors(batch).filter(|size| batch.is_multiple_of(data * size)) {

@@ -2,7 +2,7 @@
 
 use cost_models::frameworks;
 use ir::framework::{Features, Framework, JobFacts};
-use ir::layout::{Layout, LayoutSpec, MeshAxis, PartialLayout, ZeroStage};
+use ir::layout::{Choice, Layout, LayoutSpec, MeshAxis, PartialLayout, ZeroStage};
 use ir::model::GraphOptions;
 use planner_core::search::{EvaluatedPlan, Go, RESOLUTION, Request, chosen, search};
 use proptest::prelude::*;
@@ -22,25 +22,9 @@ fn found(args: &[&str]) -> Value {
 
 /// A layout as a user names it, whole.
 pub(crate) fn named(layout: &Layout) -> PartialLayout {
-    PartialLayout {
-        tensor_parallel: Some(layout.tensor_parallel),
-        sequence_parallel: Some(layout.sequence_parallel),
-        context_parallel: Some(layout.context_parallel),
-        context_parallel_kind: Some(layout.context_parallel_kind),
-        expert_parallel: Some(layout.expert_parallel),
-        expert_tensor_parallel: Some(layout.expert_tensor_parallel),
-        pipeline_parallel: Some(layout.pipeline_parallel),
-        virtual_stages: Some(layout.virtual_stages),
-        data_parallel: Some(layout.data_parallel),
-        zero_shard: Some(layout.zero_shard),
-        zero_stage: Some(layout.zero_stage),
-        recompute: Some(layout.recompute),
-        schedule: (layout.pipeline_parallel > 1).then_some(layout.schedule),
-        token_dispatcher: Some(layout.switches.token_dispatcher),
-        expert_overlap: Some(layout.switches.expert_overlap),
-        cuda_graphs: Some(layout.switches.cuda_graphs),
-        ..PartialLayout::default()
-    }
+    let schedule = (layout.pipeline_parallel > 1).then_some(layout.schedule).into();
+    let (micro_batch_size, offload) = (Choice::Any, Choice::Any);
+    PartialLayout { schedule, micro_batch_size, offload, ..PartialLayout::from(&**layout) }
 }
 
 fn plans(setup: &Setup, request: &Request) -> Vec<EvaluatedPlan> {
@@ -124,17 +108,19 @@ proptest! {
     /// What is listed restricts as fixing each value in turn does: the best among several is the best of each.
     #[test]
     fn a_list_is_as_its_values_one_by_one(setup in setups(), tensor in 1u32..5, pipeline in 1u32..5) {
-        let mut among = PartialLayout::default();
-        among.among.tensor_parallel = Some(format!("..{tensor}").parse().unwrap());
-        among.among.pipeline_parallel = Some(format!("1,{pipeline}").parse().unwrap());
+        let among = PartialLayout {
+            tensor_parallel: format!("..{tensor}").parse().unwrap(),
+            pipeline_parallel: format!("1,{pipeline}").parse().unwrap(),
+            ..PartialLayout::default()
+        };
         let request = |fixed| Request { fixed, closest: false, ..Request::default() };
         let best = plans(&setup, &request(among)).into_iter().next();
         let mut each = Vec::new();
         for tensor in 1..=tensor {
             for pipeline in [1, pipeline] {
                 let fixed = PartialLayout {
-                    tensor_parallel: Some(tensor),
-                    pipeline_parallel: Some(pipeline),
+                    tensor_parallel: tensor.into(),
+                    pipeline_parallel: pipeline.into(),
                     ..PartialLayout::default()
                 };
                 each.extend(plans(&setup, &request(fixed)));

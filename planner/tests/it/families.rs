@@ -53,14 +53,14 @@ fn setup(num_gpus: u32) -> Setup {
 /// The plan of a family on 4 pipeline ranks, everything else being equal.
 fn fixed(schedule: ScheduleKind, zero_stage: ZeroStage) -> PartialLayout {
     PartialLayout {
-        tensor_parallel: Some(1),
-        context_parallel: Some(1),
-        pipeline_parallel: Some(4),
-        virtual_stages: Some(schedule.default_virtual_stages()),
-        zero_stage: Some(zero_stage),
-        micro_batch_size: Some(1),
-        recompute: Some(Recompute::None),
-        schedule: Some(schedule),
+        tensor_parallel: 1.into(),
+        context_parallel: 1.into(),
+        pipeline_parallel: 4.into(),
+        virtual_stages: schedule.default_virtual_stages().into(),
+        zero_stage: zero_stage.into(),
+        micro_batch_size: 1.into(),
+        recompute: Recompute::None.into(),
+        schedule: schedule.into(),
         ..PartialLayout::default()
     }
 }

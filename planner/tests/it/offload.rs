@@ -24,7 +24,7 @@ fn offloads() -> impl Strategy<Value = Offload> {
 }
 
 fn with_offload(request: &Request, offload: Offload) -> Request {
-    let fixed = PartialLayout { offload: Some(offload), ..request.fixed };
+    let fixed = PartialLayout { offload: offload.into(), ..request.fixed };
     Request { fixed, ..*request }
 }
 

@@ -65,7 +65,7 @@ proptest! {
                 let is_cut_alike = found.stage_ends == plan.stage_ends;
                 let is_searched = asked.context_parallel_kind == request.fixed.context_parallel_kind
                     && asked.zero_shard == request.fixed.zero_shard
-                    && asked.schedule.is_none_or(ScheduleKind::is_searched);
+                    && asked.schedule.one().is_none_or(ScheduleKind::is_searched);
                 let is_law = is_cut_alike && is_searched;
                 prop_assert!(difference.step_time_seconds >= 0.0 || !is_law, "{difference:?}");
             }

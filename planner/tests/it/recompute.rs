@@ -25,7 +25,7 @@ fn under(problem: &Problem, found: &EvaluatedPlan, recompute: Recompute) -> Eval
 }
 
 fn with_recompute(request: &Request, recompute: Recompute) -> Request {
-    let fixed = PartialLayout { recompute: Some(recompute), ..request.fixed };
+    let fixed = PartialLayout { recompute: recompute.into(), ..request.fixed };
     Request { fixed, ..*request }
 }
 

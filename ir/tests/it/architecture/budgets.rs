@@ -16,10 +16,10 @@ const LINES: &[(&str, usize)] = &[
     ("executor/kernels", 11_649),
     ("executor/runtime", 12_880),
     ("executor/stand-in", 9_347),
-    ("ir", 21_704),
+    ("ir", 21_580),
     ("models", 96),
     ("planner", 11_617),
-    ("planner/core", 10_403),
+    ("planner/core", 10_375),
     ("planner/evidence", 5_206),
     ("planner/tools", 14_125),
     ("simulator", 3_328),
@@ -31,10 +31,10 @@ const SLACK: usize = 200;
 
 /// Files of source that name a field of a layout or of the training.
 const FILES_THAT_NAME: &[(&str, usize)] = &[
-    ("expert_tensor_parallel", 40),
+    ("expert_tensor_parallel", 37),
     ("sequence_length", 64),
-    ("token_dispatcher", 24),
-    ("zero_shard", 33),
+    ("token_dispatcher", 23),
+    ("zero_shard", 29),
 ];
 
 /// Names of public types that stand for several things, with the number of types that each names.
@@ -79,6 +79,7 @@ const AMBIGUOUS: &[(&str, usize)] = &[
     ("Replicas", 2),
     ("Report", 3),
     ("Request", 2),
+    ("Rule", 2),
     ("Run", 2),
     ("Sample", 2),
     ("Side", 2),
@@ -130,8 +131,14 @@ fn names_of_public_types_are_unambiguous() {
     for file in members().iter().flat_map(|it| sources(&format!("{it}/src"))) {
         for (line, text) in code(&read(&file)) {
             let declared = ["pub struct ", "pub enum ", "pub trait ", "pub type "];
+            // Those that a macro declares are indented.
+            let text = text.trim_start();
             let Some(rest) = declared.iter().find_map(|it| text.strip_prefix(it)) else { continue };
             let name = rest.split(|c: char| !c.is_alphanumeric()).next().unwrap_or(rest);
+            // A macro's own argument is none.
+            if name.is_empty() {
+                continue;
+            }
             types.entry(name.to_owned()).or_default().push(format!("{file}:{line}"));
         }
     }

@@ -52,6 +52,7 @@ const CRATES_MAY_USE: &[(&str, &[&str])] = &[
 
 /// Which modules each module of `ir` may use: only some of those above it, so there is no cycle.
 const IR_MODULES_MAY_USE: &[(&str, &[&str])] = &[
+    ("named_enum", &[]),
     ("units", &[]),
     ("collective", &[]),
     ("schedule", &[]),

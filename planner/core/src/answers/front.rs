@@ -1,5 +1,6 @@
 //! The front of time against memory against GPUs, and its ends.
 
+use ir::layout::Choice::Any;
 use ir::layout::PartialLayout;
 use ir::units::Bytes;
 use serde::Serialize;
@@ -53,7 +54,7 @@ fn halves(num_gpus: u32) -> impl Iterator<Item = u32> {
 
 /// The request, with what depends on the number of GPUs open again.
 fn on_fewer(request: &Request) -> Request {
-    let fixed = PartialLayout { data_parallel: None, zero_shard: None, ..request.fixed };
+    let fixed = PartialLayout { data_parallel: Any, zero_shard: Any, ..request.fixed };
     Request { fixed, top: 1, closest: false, ..*request }
 }
 

@@ -55,7 +55,7 @@ impl Problem {
 impl Problem {
     /// Reasons why the framework does not run the stages that are given, or the number of them that is named.
     pub(super) fn unsupported_stages(&self, named: &PartialLayout) -> Option<String> {
-        let ranks = named.pipeline_parallel.filter(|ranks| *ranks > 1)?;
+        let ranks = named.pipeline_parallel.one().filter(|ranks| *ranks > 1)?;
         let layers = self.limits.num_blocks.saturating_sub(2);
         let how = match self.hardware.framework.abilities.stage_layers {
             StageLayers::Any => return None,
@@ -75,7 +75,7 @@ impl Problem {
             return (!is_own).then(|| format!("stages of {given} ({how})"));
         }
         let most = (self.limits.num_blocks / u64::from(ranks)) as u32;
-        let mut tried = named.virtual_stages.map_or(1..=most, |stages| stages..=stages);
+        let mut tried = named.virtual_stages.one().map_or(1..=most, |stages| stages..=stages);
         let cuts = |stages| self.stage_rule(ranks, stages) != StageRule::Impossible;
         let stages = ranks * named.virtual_stages.unwrap_or(1);
         (!tried.any(cuts)).then(|| {

@@ -82,8 +82,7 @@ impl Family {
     pub fn schedules(&self, problem: &Problem, fixed: &PartialLayout) -> Vec<(ScheduleKind, u32)> {
         let p = self.pipeline_parallel;
         let most = (problem.limits.num_blocks / u64::from(p)) as u32;
-        let listed = fixed.among.schedules().map(Vec::from_iter);
-        let named = listed.as_deref().unwrap_or(fixed.schedule.as_slice());
+        let named = fixed.schedule.listed();
         let able = abilities(problem);
         let searched: SmallVec<[ScheduleKind; 16]> =
             able.schedules.iter().copied().filter(|it| it.is_searched()).collect();
@@ -98,7 +97,7 @@ impl Family {
         let mut schedules = Vec::new();
         for schedule in kinds.iter().copied() {
             let usual = schedule.default_virtual_stages();
-            let offload = fixed.offload.unwrap_or_default();
+            let offload = fixed.offload.unwrap_or(Offload::NONE);
             if !offload.takes_schedule(schedule) || !able.takes_schedule(schedule, p) {
                 continue;
             }
@@ -106,7 +105,7 @@ impl Family {
             // Of numbers of stages whose largest has as many layers, the smallest: more only make stages less even.
             let layers = problem.limits.num_blocks.saturating_sub(2);
             let largest = |v: u32| layers.div_ceil(u64::from(p * v).max(1));
-            let is_open = fixed.virtual_stages.is_none() && problem.stages.is_none();
+            let is_open = fixed.virtual_stages.one().is_none() && problem.stages.is_none();
             let is_needed = |v: &u32| !is_open || *v <= 2 || largest(*v) < largest(*v - 1);
             // What a few stages are too many for, more are.
             let takes = |v: &u32| {
@@ -115,8 +114,7 @@ impl Family {
             };
             let chosen = |v: &u32| {
                 let given = problem.stages.as_ref().map(GivenStages::num_stages);
-                fixed.virtual_stages.is_none_or(|fixed| fixed == *v)
-                    && fixed.among.virtual_stages.is_none_or(|among| among.takes(*v))
+                fixed.virtual_stages.takes(*v)
                     && runs(&refused, Features::of_schedule(schedule, p, *v))
                     && (p == 1 || problem.stage_rule(p, *v) != StageRule::Impossible)
                     && self.takes_overlap(problem, *v, Recompute::None)
@@ -132,13 +130,13 @@ impl Family {
     pub fn schedule_error(&self, problem: &Problem, fixed: &PartialLayout) -> Option<LayoutError> {
         let given = problem.stages.as_ref().map(GivenStages::num_stages);
         let of_given = given.map(|given| given / self.pipeline_parallel);
-        let schedule = fixed.schedule.unwrap_or(match fixed.virtual_stages.or(of_given) {
+        let schedule = fixed.schedule.unwrap_or(match fixed.virtual_stages.one().or(of_given) {
             Some(2..) => ScheduleKind::Interleaved,
             _ => ScheduleKind::OneFOneB,
         });
         let stages = fixed.virtual_stages.unwrap_or(schedule.default_virtual_stages());
         if let (Some(given), Some(fits)) = (given, of_given.filter(|fits| *fits != stages))
-            && (fixed.virtual_stages.is_some() || !schedule.is_interleaved())
+            && (fixed.virtual_stages.one().is_some() || !schedule.is_interleaved())
         {
             let (pipeline_parallel, virtual_stages) = (self.pipeline_parallel, stages);
             return Some(LayoutError::GivenStages {
@@ -153,10 +151,11 @@ impl Family {
         let schedule = problem.limits.check_schedule(schedule, numbers).err();
         let replicas = u64::from(self.mesh().replicas());
         schedule.or_else(|| {
-            let degree = u64::from(fixed.zero_shard?);
-            if let Err(error) = self.check_expert_shards(fixed.zero_shard?) {
+            let shards = fixed.zero_shard.one()?;
+            if let Err(error) = self.check_expert_shards(shards) {
                 return Some(error);
             }
+            let degree = u64::from(shards);
             (!replicas.is_multiple_of(degree)).then(|| LayoutError::NotDivisible {
                 what: "context x data parallel ranks",
                 size: replicas,
@@ -182,12 +181,11 @@ impl Family {
         let has_copies = replicas > 1 || has_experts && self.mesh().expert_replicas() > 1;
         let mut shardings = Vec::new();
         for zero_stage in ZeroStage::ALL {
-            let is_named = fixed.zero_stage.is_none_or(|fixed| fixed == zero_stage);
-            if !is_named || !fixed.among.takes_zero(zero_stage) {
+            if !fixed.zero_stage.takes(zero_stage) {
                 continue;
             }
             let sharded = zero_stage != ZeroStage::None;
-            let offload = fixed.offload.unwrap_or_default();
+            let offload = fixed.offload.unwrap_or(Offload::NONE);
             let num_blocks = problem.limits.num_blocks;
             if !offload.takes_zero(zero_stage) || !able.takes_offload(offload, num_blocks) {
                 continue;
@@ -202,11 +200,10 @@ impl Family {
             };
             let has_plain = takes(ZeroStage::None, 1);
             let is_alike = !has_copies && !offload.parameters && !leaves && has_plain;
-            let is_asked = fixed.zero_stage.is_some() || fixed.among.zero_stage.is_some();
-            if sharded && is_alike && !is_asked {
+            if sharded && is_alike && fixed.zero_stage.is_any() {
                 continue;
             }
-            let degrees = match fixed.zero_shard {
+            let degrees = match fixed.zero_shard.one() {
                 Some(shards) if replicas.is_multiple_of(shards) && self.shards_experts(shards) => {
                     vec![shards]
                 }
@@ -298,12 +295,6 @@ impl Family {
         let Self { shape, pipeline_parallel, data_parallel, num_micro_batches } = *self;
         let ShapeKey { sharding, micro_batch_size, switches } = shape;
         let spec = LayoutSpec {
-            tensor_parallel: sharding.tensor_parallel,
-            sequence_parallel: sharding.sequence_parallel,
-            context_parallel: sharding.context_parallel,
-            context_parallel_kind: sharding.context_parallel_kind,
-            expert_parallel: sharding.expert_parallel,
-            expert_tensor_parallel: sharding.expert_tensor_parallel,
             pipeline_parallel,
             virtual_stages,
             data_parallel,
@@ -315,6 +306,7 @@ impl Family {
             offload: states.offload,
             schedule,
             switches,
+            ..LayoutSpec::ONE_RANK.sharded(&sharding)
         };
         let layout = Layout::new(spec, &problem.limits);
         layout.unwrap_or_else(|error| panic!("a family has only layouts that are valid: {error}"))
@@ -326,9 +318,9 @@ impl Family {
         problem: &Problem,
         fixed: &PartialLayout,
     ) -> impl Iterator<Item = Recompute> {
-        let offload = fixed.offload.unwrap_or_default();
+        let offload = fixed.offload.unwrap_or(Offload::NONE);
         let is_tried = move |it: &Recompute| {
-            fixed.recompute.is_none() && abilities(problem).takes_recompute(*it)
+            fixed.recompute.is_any() && abilities(problem).takes_recompute(*it)
         };
         // A graph whose modules were chosen has those instead of the usual ones.
         let chosen = problem.graph.recomputed_modules();
@@ -337,14 +329,14 @@ impl Family {
             _ => it,
         };
         let searched = Recompute::ALL.into_iter().map(of_graph).filter(is_tried);
-        let all = fixed.recompute.into_iter().chain(searched);
+        let all = fixed.recompute.one().into_iter().chain(searched);
         // With however many stages a rank that it takes.
         let (p, graphs) = (self.pipeline_parallel, self.shape.switches.cuda_graphs);
         let all =
             all.filter(move |it| abilities(problem).takes_offload_with(offload, p, *it, graphs));
         let refused = self.refused(problem);
         let all = all.filter(move |it| runs(&refused, Features::of_recompute(*it)));
-        let are_named = fixed.recompute.is_some() && fixed.cuda_graphs.is_some();
+        let are_named = !fixed.recompute.is_any() && !fixed.cuda_graphs.is_any();
         let all = all.filter(move |it| are_named || Abilities::takes_graphs_with(graphs, *it));
         all.filter(move |recompute| self.takes_overlap(problem, u32::MAX, *recompute))
     }

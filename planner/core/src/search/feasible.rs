@@ -6,7 +6,7 @@ use ir::graph::{
     Axis, ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, Sharding, Switches,
     TokenDispatcher,
 };
-use ir::layout::{LayoutError, PartialLayout, ZeroStage};
+use ir::layout::{LayoutError, Offload, PartialLayout, ZeroStage};
 use ir::schedule::ScheduleKind;
 
 use crate::problem::Problem;
@@ -19,8 +19,8 @@ pub(super) fn context_kinds(
     fixed: &PartialLayout,
     context: u32,
 ) -> Vec<ContextParallelKind> {
-    let is_pointless = context == 1 && fixed.context_parallel.is_none();
-    match fixed.context_parallel_kind {
+    let is_pointless = context == 1 && fixed.context_parallel.one().is_none();
+    match fixed.context_parallel_kind.one() {
         Some(ContextParallelKind::AllToAll) if is_pointless => Vec::new(),
         Some(kind) => vec![kind],
         None if context == 1 => vec![ContextParallelKind::default()],
@@ -40,7 +40,7 @@ pub(super) fn switches(
 ) -> Vec<Switches> {
     let able = abilities(problem);
     let is_mixture = !problem.limits.experts.is_empty();
-    let mut graphs = match fixed.cuda_graphs {
+    let mut graphs = match fixed.cuda_graphs.one() {
         Some(named) => vec![named],
         // Of dense layers the host has launched the next before the device needs it.
         None if is_mixture => {
@@ -56,14 +56,14 @@ pub(super) fn switches(
         TokenDispatcher::default()
     };
     let token_dispatcher = fixed.token_dispatcher.unwrap_or(usual);
-    let overlaps = match fixed.expert_overlap {
+    let overlaps = match fixed.expert_overlap.one() {
         Some(named) => vec![named],
         None if has_exchanges => ExpertOverlap::ALL.to_vec(),
         None => vec![ExpertOverlap::None],
     };
     // Some number of stages, and some recompute, will do.
     let takes = |overlap: &ExpertOverlap| able.takes_overlap(*overlap, [1, 1], Recompute::None);
-    let is_named = fixed.cuda_graphs.is_some();
+    let is_named = !fixed.cuda_graphs.is_any();
     // A graph has the same sizes every time, and experts get other numbers of tokens: one of the whole iteration
     // takes a dispatcher that leaves room for all of them, made for Blackwell. All runs with it that are known
     // exchange tokens within an NVLink domain.
@@ -120,7 +120,7 @@ pub(super) fn check_named(problem: &Problem, fixed: &PartialLayout) -> Result<()
 
 /// Checks that the offload that is named is possible with the other options that are fixed.
 fn check_offload(problem: &Problem, fixed: &PartialLayout) -> Result<(), LayoutError> {
-    let offload = fixed.offload.unwrap_or_default();
+    let offload = fixed.offload.unwrap_or(Offload::NONE);
     let zero_stage = fixed.zero_stage.unwrap_or(ZeroStage::Parameters);
     let schedule = fixed.schedule.unwrap_or(ScheduleKind::OneFOneB);
     problem.limits.check_offload(offload, zero_stage, schedule)
@@ -128,7 +128,7 @@ fn check_offload(problem: &Problem, fixed: &PartialLayout) -> Result<(), LayoutE
 
 /// Checks that no more layers of each stage are to be recomputed than the model has.
 fn check_recompute(problem: &Problem, fixed: &PartialLayout) -> Result<(), LayoutError> {
-    let Some(Recompute::FirstLayers(layers)) = fixed.recompute else { return Ok(()) };
+    let Some(Recompute::FirstLayers(layers)) = fixed.recompute.one() else { return Ok(()) };
     let has = problem.limits.num_blocks.saturating_sub(2).max(1);
     if u64::from(layers) > has {
         return Err(LayoutError::RecomputedLayers { layers, has });

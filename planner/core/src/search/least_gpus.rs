@@ -2,6 +2,7 @@
 
 use cost_models::states::StateBytes;
 use ir::cluster::Cluster;
+use ir::layout::Choice::Any;
 use ir::layout::PartialLayout;
 use ir::model::Model;
 use ir::plan::Training;
@@ -31,7 +32,7 @@ pub fn least_gpus(
     go: &mut (dyn FnMut() -> Go + Send),
 ) -> Result<Option<u32>, ProblemError> {
     // What depends on the number of GPUs is open again.
-    let fixed = PartialLayout { data_parallel: None, zero_shard: None, ..request.fixed };
+    let fixed = PartialLayout { data_parallel: Any, zero_shard: Any, ..request.fixed };
     let Problem { graph, stages, .. } = asked;
     let has_sequence = graph.has_sequence();
     let bytes = StateBytes::new(&asked.training);

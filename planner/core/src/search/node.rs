@@ -177,7 +177,7 @@ impl<'a> Searcher<'a> {
     fn family_bound(&self, family: &Family, graphs: CudaGraphs) -> Nanos {
         let policy = self.least_recompute(self.request.fixed.recompute.unwrap_or(Recompute::None));
         let shape = self.lower_bound_shape(family.shape, graphs);
-        let overlaps = self.request.fixed.schedule.is_some_and(ScheduleKind::overlaps_passes);
+        let overlaps = self.request.fixed.schedule.one().is_some_and(ScheduleKind::overlaps_passes);
         let all = least_of_blocks(&shape, self.chain, policy, overlaps);
         busiest(all, family)
     }

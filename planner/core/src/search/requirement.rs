@@ -64,7 +64,7 @@ fn stages(problem: &Problem, fixed: &PartialLayout) -> Option<Requirement> {
     has_layouts(&with_abilities(problem, any), fixed).then(|| {
         let layers = problem.limits.num_blocks.saturating_sub(2);
         let name = &problem.hardware.framework.name;
-        let stages = fixed.pipeline_parallel.map_or_else(
+        let stages = fixed.pipeline_parallel.one().map_or_else(
             || "by the stages that these GPUs come to".to_owned(),
             |ranks| format!("by {ranks} stages"),
         );

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use ir::graph::{ContextParallelKind, Sharding};
-use ir::layout::{Degrees, LayoutError, Mesh, MeshAxis, PartialLayout, largest_divisor};
+use ir::layout::{LayoutError, Mesh, MeshAxis, PartialLayout, largest_divisor};
 use serde::Serialize;
 
 use super::family::{Family, divisors};
@@ -73,15 +73,12 @@ impl Space {
             return space;
         }
         let gpus = problem.limits.num_gpus;
-        for tensor in chosen(fixed.tensor_parallel, fixed.among.tensor_parallel, divisors(gpus)) {
+        for tensor in fixed.tensor_parallel.among(divisors(gpus)) {
             if let Err(error) = problem.limits.check_tensor(tensor.into()) {
                 space.reject(Rejection::Tensor, error);
                 continue;
             }
-            for sequence in [false, true] {
-                if fixed.sequence_parallel.is_some_and(|fixed| fixed != sequence) {
-                    continue;
-                }
+            for sequence in fixed.sequence_parallel.among(vec![false, true]) {
                 space.add_tensor(problem, fixed, tensor, sequence);
             }
         }
@@ -101,15 +98,14 @@ impl Space {
         sequence: bool,
     ) {
         let limits = &problem.limits;
-        if sequence && tensor == 1 && fixed.sequence_parallel.is_none() {
+        if sequence && tensor == 1 && fixed.sequence_parallel.is_any() {
             return;
         }
         if !abilities(problem).takes_tensor(tensor, sequence, !limits.experts.is_empty()) {
             return self.reject_unable();
         }
         let Some(rest) = quotient(limits.num_gpus, tensor) else { return };
-        for context in chosen(fixed.context_parallel, fixed.among.context_parallel, divisors(rest))
-        {
+        for context in fixed.context_parallel.among(divisors(rest)) {
             // One that is named need not divide what other degrees leave.
             if quotient(rest, context).is_none() {
                 continue;
@@ -122,7 +118,7 @@ impl Space {
                     ..Sharding::tensor(tensor)
                 };
                 // What a kind that nobody named asks for is no reason, where there is another.
-                let is_other = fixed.context_parallel_kind.is_none()
+                let is_other = fixed.context_parallel_kind.is_any()
                     && kind != ContextParallelKind::Ring
                     && abilities(problem).context_parallel.contains(&ContextParallelKind::Ring);
                 if !is_other || problem.limits.check_sequence(&sharding).is_ok() {
@@ -152,12 +148,9 @@ impl Space {
         let Some(rest) = quotient(limits.num_gpus, tensor_parallel * context_parallel) else {
             return;
         };
-        for pipeline in
-            chosen(fixed.pipeline_parallel, fixed.among.pipeline_parallel, divisors(rest))
-        {
+        for pipeline in fixed.pipeline_parallel.among(divisors(rest)) {
             let Some(data) = quotient(rest, pipeline) else { continue };
-            let is_among = fixed.among.data_parallel.is_none_or(|among| among.takes(data));
-            if fixed.data_parallel.is_some_and(|fixed| fixed != data) || !is_among {
+            if !fixed.data_parallel.takes(data) {
                 continue;
             }
             if !self.takes_given_stages(problem, fixed, pipeline) {
@@ -187,7 +180,7 @@ impl Space {
         let given = stages.num_stages();
         // A single rank has one stage.
         let fits = given.is_multiple_of(pipeline) && (pipeline > 1 || given == 1);
-        if fixed.pipeline_parallel.is_none() {
+        if fixed.pipeline_parallel.one().is_none() {
             return fits;
         }
         if !given.is_multiple_of(pipeline) {
@@ -223,9 +216,7 @@ impl Space {
             switches.into_iter().map(move |switches| (sharding, switches))
         };
         for (sharding, switches) in shardings.into_iter().flat_map(switched) {
-            for micro_batch_size in
-                chosen(fixed.micro_batch_size, fixed.among.micro_batch_size, divisors(of_replica))
-            {
+            for micro_batch_size in fixed.micro_batch_size.among(divisors(of_replica)) {
                 let Some(num_micro_batches) = quotient(of_replica, micro_batch_size) else {
                     self.reject(Rejection::Batch, indivisible(micro_batch_size));
                     continue;
@@ -258,9 +249,7 @@ impl Space {
         let is_free = has_experts && sequence_parallel;
         let free = if is_free { divisors(tensor_parallel) } else { vec![tensor_parallel] };
         let mut shardings = Vec::new();
-        for expert_tensor_parallel in
-            chosen(fixed.expert_tensor_parallel, fixed.among.expert_tensor_parallel, free)
-        {
+        for expert_tensor_parallel in fixed.expert_tensor_parallel.among(free) {
             let sharding = Sharding { expert_tensor_parallel, ..mesh.sharding };
             if let Err(error) = limits.check_expert_tensor(&sharding) {
                 self.reject(Rejection::Expert, error);
@@ -268,9 +257,7 @@ impl Space {
             }
             let ranks = mesh.stride(MeshAxis::Pipeline) / expert_tensor_parallel;
             let degrees = if has_experts { divisors(ranks) } else { vec![1] };
-            for expert_parallel in
-                chosen(fixed.expert_parallel, fixed.among.expert_parallel, degrees)
-            {
+            for expert_parallel in fixed.expert_parallel.among(degrees) {
                 let sharding = Sharding { expert_parallel, ..sharding };
                 let able = abilities(problem);
                 if has_experts
@@ -305,15 +292,6 @@ impl Space {
         *self.rejected.entry(reason).or_default() += 1;
         self.last_error = Some(error);
     }
-}
-
-/// The value that is fixed, or all of `free` among which a user lets choose.
-fn chosen(fixed: Option<u32>, among: Option<Degrees>, mut free: Vec<u32>) -> Vec<u32> {
-    if let Some(fixed) = fixed {
-        return vec![fixed];
-    }
-    free.retain(|degree| among.is_none_or(|among| among.takes(*degree)));
-    free
 }
 
 fn quotient(number: u32, divisor: u32) -> Option<u32> {

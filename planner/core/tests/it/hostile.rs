@@ -26,9 +26,9 @@ fn plans() -> &'static [Value] {
         let mut mixture = dense.clone();
         mixture["num_experts"] = json!(4);
         mixture["num_experts_per_tok"] = json!(2);
-        let of = |model: &Value, pipeline| {
+        let of = |model: &Value, pipeline: u32| {
             let mut fixed = Request { top: 3, ..Request::default() };
-            fixed.fixed.pipeline_parallel = Some(pipeline);
+            fixed.fixed.pipeline_parallel = pipeline.into();
             serde_json::to_value(make(model, &fixed)).expect("a plan is JSON")
         };
         [&dense, &mixture].iter().flat_map(|model| [of(model, 1), of(model, 2)]).collect()

@@ -87,21 +87,7 @@ proptest! {
     fn what_is_fixed_is_kept(setup in setups(), request in requests()) {
         let fixed = request.fixed;
         for found in plans(&setup.problem(), &request) {
-            let layout = *found.layout;
-            for (fixed, chosen) in [
-                (fixed.tensor_parallel, layout.tensor_parallel),
-                (fixed.context_parallel, layout.context_parallel),
-                (fixed.expert_parallel, layout.expert_parallel),
-                (fixed.expert_tensor_parallel, layout.expert_tensor_parallel),
-                (fixed.pipeline_parallel, layout.pipeline_parallel),
-                (fixed.data_parallel, layout.data_parallel),
-                (fixed.micro_batch_size, layout.micro_batch_size),
-            ] {
-                prop_assert_eq!(fixed.unwrap_or(chosen), chosen);
-            }
-            prop_assert_eq!(fixed.recompute.unwrap_or(layout.recompute), layout.recompute);
-            prop_assert_eq!(fixed.zero_stage.unwrap_or(layout.zero_stage), layout.zero_stage);
-            prop_assert_eq!(fixed.schedule.unwrap_or(layout.schedule), layout.schedule);
+            prop_assert!(fixed.takes(&found.layout), "{:?}", found.layout);
         }
     }
 
@@ -111,7 +97,7 @@ proptest! {
     #[test]
     fn a_constraint_never_helps(setup in setups(), request in requests()) {
         let context_parallel_kind = request.fixed.context_parallel_kind;
-        let schedule = request.fixed.schedule.filter(|it| !it.is_searched());
+        let schedule = request.fixed.schedule.one().filter(|it| !it.is_searched()).into();
         let open = PartialLayout { context_parallel_kind, schedule, ..PartialLayout::default() };
         let best = |fixed: PartialLayout| {
             let request = Request { fixed, top: 1, ..request };
@@ -122,14 +108,14 @@ proptest! {
         if any.evaluation.step_time > found.evaluation.step_time {
             let spec = *found.layout;
             let states_open = PartialLayout {
-                tensor_parallel: Some(spec.tensor_parallel),
-                context_parallel: Some(spec.context_parallel),
-                expert_parallel: Some(spec.expert_parallel),
-                pipeline_parallel: Some(spec.pipeline_parallel),
-                virtual_stages: Some(spec.virtual_stages),
-                micro_batch_size: Some(spec.micro_batch_size),
-                schedule: Some(spec.schedule),
-                recompute: Some(spec.recompute),
+                tensor_parallel: spec.tensor_parallel.into(),
+                context_parallel: spec.context_parallel.into(),
+                expert_parallel: spec.expert_parallel.into(),
+                pipeline_parallel: spec.pipeline_parallel.into(),
+                virtual_stages: spec.virtual_stages.into(),
+                micro_batch_size: spec.micro_batch_size.into(),
+                schedule: spec.schedule.into(),
+                recompute: spec.recompute.into(),
                 ..open
             };
             let cut = best(states_open).map(|alike| alike.stage_ends);
@@ -144,7 +130,7 @@ proptest! {
     /// partition that less memory enforces may do better in what comes once a step.
     #[test]
     fn more_memory_is_never_slower(setup in setups(), request in requests(), factor in 1.0..4.0f64) {
-        let fixed = PartialLayout { pipeline_parallel: Some(1), ..request.fixed };
+        let fixed = PartialLayout { pipeline_parallel: 1.into(), ..request.fixed };
         let request = Request { fixed, ..request };
         let mut larger = setup.clone();
         larger.cluster.gpu.memory = ir::units::Bytes::from_f64(setup.cluster.gpu.memory.as_f64() * factor);

@@ -206,18 +206,18 @@ pub(crate) fn requests() -> impl Strategy<Value = Request> {
     (degrees, policies, 1usize..6).prop_map(|((tp, cp, ep, etp, pp, dp, mbs), policies, top)| {
         let (zero_stage, recompute, schedule, sequence_parallel, kind) = policies;
         let fixed = PartialLayout {
-            tensor_parallel: tp,
-            sequence_parallel,
-            context_parallel: cp,
-            context_parallel_kind: kind,
-            expert_parallel: ep,
-            expert_tensor_parallel: etp,
-            pipeline_parallel: pp,
-            data_parallel: dp,
-            micro_batch_size: mbs,
-            zero_stage,
-            recompute,
-            schedule,
+            tensor_parallel: tp.into(),
+            sequence_parallel: sequence_parallel.into(),
+            context_parallel: cp.into(),
+            context_parallel_kind: kind.into(),
+            expert_parallel: ep.into(),
+            expert_tensor_parallel: etp.into(),
+            pipeline_parallel: pp.into(),
+            data_parallel: dp.into(),
+            micro_batch_size: mbs.into(),
+            zero_stage: zero_stage.into(),
+            recompute: recompute.into(),
+            schedule: schedule.into(),
             ..PartialLayout::default()
         };
         Request { fixed, top, ..Request::default() }
@@ -227,7 +227,7 @@ pub(crate) fn requests() -> impl Strategy<Value = Request> {
 /// Requests that name a schedule, mostly of those that a search does not try by itself.
 pub(crate) fn named_schedules() -> impl Strategy<Value = Request> {
     (requests(), select(ScheduleKind::ALL.to_vec())).prop_map(|(request, schedule)| {
-        let fixed = PartialLayout { schedule: Some(schedule), ..request.fixed };
+        let fixed = PartialLayout { schedule: schedule.into(), ..request.fixed };
         Request { fixed, ..request }
     })
 }

@@ -4,7 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use ir::graph::{Graph, Recompute};
-use ir::layout::{Degrees, PartialLayout, ZeroStage};
+use ir::layout::Choice::One;
+use ir::layout::{Choice, PartialLayout, ZeroStage};
 use planner::names;
 
 /// What a plan does without.
@@ -19,8 +20,8 @@ impl Asked {
     pub(crate) fn named_for(&self, graph: &Graph) -> PartialLayout {
         let modules = graph
             .recomputed_modules()
-            .filter(|_| self.named.recompute == Some(Recompute::Selective));
-        let recompute = modules.map(Recompute::Modules).or(self.named.recompute);
+            .filter(|_| self.named.recompute == One(Recompute::Selective));
+        let recompute = modules.map(Recompute::Modules).map_or(self.named.recompute, One);
         PartialLayout { recompute, ..self.named }
     }
 }
@@ -36,26 +37,22 @@ impl FromStr for Asked {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let mut named = PartialLayout::default();
-        let several = Some(Degrees::Range { least: 2, most: u32::MAX });
-        let among = &mut named.among;
+        let several = Choice::Range { least: Some(2), most: None };
         let small = text.trim().to_ascii_lowercase();
         match small.as_str() {
-            "tp" => among.tensor_parallel = several,
-            "cp" => among.context_parallel = several,
-            "ep" => among.expert_parallel = several,
-            "pp" => among.pipeline_parallel = several,
-            "vpp" => among.virtual_stages = several,
-            "sp" => named.sequence_parallel = Some(true),
-            "zero" => {
-                let some = |stage| (stage != ZeroStage::None).then_some(stage);
-                among.zero_stage = Some(ZeroStage::ALL.map(some));
-            }
-            "none" => named.recompute = Some(Recompute::None),
-            "selective" => named.recompute = Some(Recompute::Selective),
-            "full" => named.recompute = Some(Recompute::Full),
+            "tp" => named.tensor_parallel = several,
+            "cp" => named.context_parallel = several,
+            "ep" => named.expert_parallel = several,
+            "pp" => named.pipeline_parallel = several,
+            "vpp" => named.virtual_stages = several,
+            "sp" => named.sequence_parallel = One(true),
+            "zero" => named.zero_stage = Choice::of(ZeroStage::ALL.into_iter().skip(1)),
+            "none" => named.recompute = One(Recompute::None),
+            "selective" => named.recompute = One(Recompute::Selective),
+            "full" => named.recompute = One(Recompute::Full),
             _ => {
                 if let Some(schedule) = names::schedule(text) {
-                    named.schedule = Some(schedule);
+                    named.schedule = One(schedule);
                 } else {
                     named = text.parse().map_err(|_| {
                         "must be a layout such as tp8 or pp4-zero2, an axis (tp, sp, cp, ep, pp, vpp, zero), \

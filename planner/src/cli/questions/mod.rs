@@ -214,7 +214,7 @@ impl QuestionArgs {
             let all = request.fixed.and(&named).with_context(|| {
                 format!("`--why-not {asked}` is not what else is named\nhint: leave out one")
             })?;
-            let answer = if first.layout.is_as(&named) {
+            let answer = if named.takes(&first.layout) {
                 WhyNot::Chosen
             } else {
                 why_not(problem, request, first, &all, go)

@@ -3,6 +3,7 @@
 use ir::cluster::Precision;
 use ir::framework::Framework;
 use ir::graph::Graph;
+use ir::layout::Choice::Any;
 use ir::layout::{Layout, LayoutSpec, PartialLayout, ZeroStage};
 use ir::plan::{Optimizer, Plan, Training};
 use ir::replication::DataParallelMethod;
@@ -27,40 +28,40 @@ pub(super) struct Near {
 
 /// Parts of a layout that may be left open, those that change least first.
 const PARTS: [fn(&mut PartialLayout); 12] = [
-    |it| it.recompute = None,
-    |it| it.cuda_graphs = None,
-    |it| it.offload = None,
-    |it| it.expert_overlap = None,
-    |it| it.token_dispatcher = None,
-    |it| it.context_parallel_kind = None,
-    |it| it.sequence_parallel = None,
-    |it| it.expert_tensor_parallel = None,
+    |it| it.recompute = Any,
+    |it| it.cuda_graphs = Any,
+    |it| it.offload = Any,
+    |it| it.expert_overlap = Any,
+    |it| it.token_dispatcher = Any,
+    |it| it.context_parallel_kind = Any,
+    |it| it.sequence_parallel = Any,
+    |it| it.expert_tensor_parallel = Any,
     |it| {
-        it.zero_stage = None;
-        it.zero_shard = None;
+        it.zero_stage = Any;
+        it.zero_shard = Any;
     },
     |it| {
-        it.schedule = None;
-        it.virtual_stages = None;
+        it.schedule = Any;
+        it.virtual_stages = Any;
     },
     |it| {
-        it.context_parallel = None;
-        it.context_parallel_kind = None;
-        it.data_parallel = None;
-        it.zero_shard = None;
+        it.context_parallel = Any;
+        it.context_parallel_kind = Any;
+        it.data_parallel = Any;
+        it.zero_shard = Any;
     },
     |it| {
-        it.pipeline_parallel = None;
-        it.virtual_stages = None;
-        it.schedule = None;
-        it.tensor_parallel = None;
-        it.sequence_parallel = None;
-        it.expert_parallel = None;
-        it.expert_tensor_parallel = None;
-        it.data_parallel = None;
-        it.zero_stage = None;
-        it.zero_shard = None;
-        it.micro_batch_size = None;
+        it.pipeline_parallel = Any;
+        it.virtual_stages = Any;
+        it.schedule = Any;
+        it.tensor_parallel = Any;
+        it.sequence_parallel = Any;
+        it.expert_parallel = Any;
+        it.expert_tensor_parallel = Any;
+        it.data_parallel = Any;
+        it.zero_stage = Any;
+        it.zero_shard = Any;
+        it.micro_batch_size = Any;
     },
 ];
 
@@ -84,9 +85,10 @@ pub(super) fn near(
     };
     let original = posed(checked.problem.graph.clone(), checked.plan.training);
     let whole = named(&checked.plan.layout, facts);
-    let whole = PartialLayout { virtual_stages: Some(checked.plan.layout.virtual_stages), ..whole };
+    let whole =
+        PartialLayout { virtual_stages: checked.plan.layout.virtual_stages.into(), ..whole };
     let fits = |fixed: &PartialLayout| {
-        let graph = match fixed.recompute {
+        let graph = match fixed.recompute.one() {
             None => with_usual_modules(plain.clone(), &framework, facts),
             Some(recompute) => match recompute.modules() {
                 Some(modules) => plain.clone().recomputing(modules).ok()?,

@@ -1,7 +1,7 @@
 //! What a tool cannot run of a plan, by the abilities of its framework: those that the search proposes by.
 
 use ir::framework::JobFacts;
-use ir::layout::{Offload, PartialLayout};
+use ir::layout::{Choice, PartialLayout};
 use ir::plan::Training;
 
 use super::error::Lack;
@@ -26,29 +26,25 @@ pub(super) fn of_framework(
 
 /// A layout with all that decides whether it can be run named, and nothing that it does without.
 pub fn named(layout: &LayoutSpec, facts: JobFacts) -> PartialLayout {
-    let has_pipeline = layout.pipeline_parallel > 1;
+    fn only_if<T>(has: bool, choice: Choice<T>) -> Choice<T> {
+        if has { choice } else { Choice::Any }
+    }
+    let all = PartialLayout::from(layout);
     let has_context = layout.context_parallel > 1;
-    let switches = layout.switches;
+    let has_experts = facts.has_experts;
     PartialLayout {
-        tensor_parallel: Some(layout.tensor_parallel),
-        sequence_parallel: (layout.tensor_parallel > 1).then_some(layout.sequence_parallel),
-        context_parallel: has_context.then_some(layout.context_parallel),
-        context_parallel_kind: has_context.then_some(layout.context_parallel_kind),
-        expert_parallel: facts.has_experts.then_some(layout.expert_parallel),
-        expert_tensor_parallel: facts.has_experts.then_some(layout.expert_tensor_parallel),
-        pipeline_parallel: Some(layout.pipeline_parallel),
+        sequence_parallel: only_if(layout.tensor_parallel > 1, all.sequence_parallel),
+        context_parallel: only_if(has_context, all.context_parallel),
+        context_parallel_kind: only_if(has_context, all.context_parallel_kind),
+        expert_parallel: only_if(has_experts, all.expert_parallel),
+        expert_tensor_parallel: only_if(has_experts, all.expert_tensor_parallel),
         // Which layers a stage has is asked of each tool.
-        virtual_stages: None,
-        data_parallel: Some(layout.data_parallel),
-        zero_shard: Some(layout.zero_shard),
-        zero_stage: Some(layout.zero_stage),
-        micro_batch_size: Some(layout.micro_batch_size),
-        recompute: Some(layout.recompute),
-        offload: Some(layout.offload).filter(|it| *it != Offload::NONE),
-        schedule: has_pipeline.then_some(layout.schedule),
-        token_dispatcher: facts.has_experts.then_some(switches.token_dispatcher),
-        expert_overlap: facts.has_experts.then_some(switches.expert_overlap),
-        cuda_graphs: Some(switches.cuda_graphs).filter(|it| *it != CudaGraphs::None),
-        ..PartialLayout::default()
+        virtual_stages: Choice::Any,
+        offload: only_if(layout.offload.is_some(), all.offload),
+        schedule: only_if(layout.pipeline_parallel > 1, all.schedule),
+        token_dispatcher: only_if(has_experts, all.token_dispatcher),
+        expert_overlap: only_if(has_experts, all.expert_overlap),
+        cuda_graphs: only_if(layout.switches.cuda_graphs != CudaGraphs::None, all.cuda_graphs),
+        ..all
     }
 }

@@ -1,0 +1,39 @@
+//! Enums whose values have names.
+
+/// Declares an enum without fields of which each variant has a name, on the command line and in JSON: with it all values
+/// (`ALL`), the name of each, and how it prints.
+macro_rules! named_enum {
+    (
+        $(#[$attribute:meta])*
+        $visibility:vis enum $type:ident {
+            $($(#[$of_variant:meta])* $variant:ident = $name:literal,)*
+        }
+    ) => {
+        #[derive(
+            Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+            schemars::JsonSchema,
+        )]
+        $(#[$attribute])*
+        $visibility enum $type {
+            $($(#[$of_variant])* #[serde(rename = $name)] $variant,)*
+        }
+
+        impl $type {
+            /// All values.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$variant),*];
+
+            /// The name on the command line and in JSON.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.name())
+            }
+        }
+    };
+}

@@ -319,6 +319,11 @@ impl Table {
         self.rows().iter().try_for_each(|row| row.read(reader, settings, self))
     }
 
+    /// All options that a plan decides.
+    pub(crate) fn options(&self) -> impl Iterator<Item = &'static str> {
+        self.rows().into_iter().map(|row| row.option)
+    }
+
     /// Options that say a field of a plan, those that are written first.
     pub(crate) fn options_of(&self, field: &str) -> Vec<&'static str> {
         let mut rows = self.rows();

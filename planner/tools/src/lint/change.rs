@@ -92,7 +92,7 @@ impl Change {
             Self::Context(_) => &["layout.context_parallel"],
             Self::Expert(_) => &["layout.expert_parallel"],
             Self::ExpertTensor(_) => &["layout.expert_tensor_parallel"],
-            Self::MicroBatch(_) => &["layout.micro_batch_size"],
+            Self::MicroBatch(_) => &["layout.micro_batch_size", "pipeline_batch"],
             Self::GlobalBatch(_) => &["training.global_batch_size"],
             Self::Sequence(_) => &["training.sequence_length"],
             Self::Recompute(_) => &["layout.recompute"],

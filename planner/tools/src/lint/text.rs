@@ -45,6 +45,11 @@ pub(super) fn unquoted(value: &str) -> &str {
     within('"').or_else(|| within('\'')).unwrap_or(value)
 }
 
+/// The first word that begins so.
+pub(super) fn word_from<'a>(text: &'a str, start: &str) -> Option<&'a str> {
+    tokens(text).into_iter().map(|it| &text[it]).find(|word| word.starts_with(start))
+}
+
 /// Whether an option is given.
 pub(super) fn has(text: &str, option: &str) -> bool {
     !places(text, option).is_empty()

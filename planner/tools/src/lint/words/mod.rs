@@ -28,8 +28,12 @@ impl Dialect {
         }
     }
 
-    /// An option as a text has it: arguments of the Trainer are keys of a file, or options of a program.
+    /// An option as a text has it: arguments of the Trainer are keys of a file, or options of a program; a word that ends
+    /// with a colon has its value behind it.
     fn name_in(self, text: &str, option: &str) -> String {
+        if option.ends_with(':') {
+            return text::word_from(text, option).unwrap_or(option).to_owned();
+        }
         let is_option = self == Self::Tool(Target::Trainer) && !is_file(text);
         if is_option { format!("--{option}") } else { option.to_owned() }
     }
@@ -81,27 +85,24 @@ fn of_table(
     changes: &[Change],
     [before, after]: [&Run<'_>; 2],
 ) -> Option<Vec<OptionChange>> {
-    let is_said = |field: &&str| !table.options_of(field).is_empty();
-    if !changes.iter().all(|change| change.fields().iter().any(is_said)) {
-        return None;
-    }
-    let fields: Vec<&str> = changes.iter().flat_map(Change::fields).copied().collect();
+    let is_said = |field: &&&str| !table.options_of(field).is_empty();
+    let field = |change: &Change| change.fields().iter().find(is_said).copied();
+    let fields: Vec<&str> = changes.iter().map(field).collect::<Option<_>>()?;
     let all = table.differences(before, after, &fields);
-    // What a tool finds out by itself follows by itself.
+    // What a tool finds out by itself follows by itself, unless its options are in another file.
+    let is_here = table.options().any(|option| text::has(text, &dialect.name_in(text, option)));
     let follows = |it: &Difference| {
         let name = dialect.name_in(text, it.option);
         let is_automatic = text::value(text, &name).is_some_and(|it| AUTOMATIC.contains(&it));
         let is_left_out = is_automatic || !text::has(text, &name);
-        is_left_out && it.before.is_some() && !fields.contains(&it.field)
+        is_here && is_left_out && it.before.is_some() && !fields.contains(&it.field)
     };
     let change = |it: Difference| {
         let name = dialect.name_in(text, it.option);
         match it.after {
             // Its value stands behind the name.
-            Some(values) if name.ends_with(':') => {
-                let word = |values: Vec<String>| name.clone() + &values.concat();
-                let (option, to) = (word(it.before.unwrap_or_default()), word(values));
-                OptionChange::Rename { option, to }
+            Some(values) if it.option.ends_with(':') => {
+                OptionChange::Rename { option: name, to: it.option.to_owned() + &values.concat() }
             }
             Some(values) => {
                 let value = (!values.is_empty()).then(|| values.join(" "));

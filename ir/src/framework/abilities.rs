@@ -8,8 +8,7 @@ use super::exclusion::{Exclusion, Feature, Features};
 use super::zero::{ShardGroups, ZeroAbility};
 use crate::cluster::Precision;
 use crate::graph::{
-    ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, RecomputeModule, Switches,
-    TokenDispatcher,
+    ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, RecomputeModule, TokenDispatcher,
 };
 use crate::layout::{Offload, OffloadedActivations, ZeroStage};
 use crate::schedule::ScheduleKind;
@@ -151,23 +150,18 @@ pub enum OverlapAbility {
     Always,
 }
 
-/// A policy of recompute, without its numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum RecomputePolicy {
-    /// Nothing.
-    None,
-    /// What is cheap to compute for the bytes that it takes.
-    Selective,
-    /// All but the input of each layer.
-    Full,
-    /// All but the inputs of the first layers of each stage.
-    FirstLayers,
-}
-
-impl RecomputePolicy {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::None, Self::Selective, Self::Full, Self::FirstLayers];
+named_enum! {
+    /// A policy of recompute, without its numbers.
+    pub enum RecomputePolicy {
+        /// Nothing.
+        None = "none",
+        /// What is cheap to compute for the bytes that it takes.
+        Selective = "selective",
+        /// All but the input of each layer.
+        Full = "full",
+        /// All but the inputs of the first layers of each stage.
+        FirstLayers = "first-layers",
+    }
 }
 
 /// How replicas come to have weights in common.
@@ -357,22 +351,6 @@ impl Abilities {
                 ActivationOffload::OfSomeLayers => plain && recompute == Recompute::None,
                 ActivationOffload::Any => true,
             }
-    }
-
-    /// Whether it runs with these switches, in such a pipeline.
-    pub fn takes_switches(
-        &self,
-        switches: &Switches,
-        [pipeline_parallel, virtual_stages]: [u32; 2],
-        recompute: Recompute,
-    ) -> bool {
-        self.takes_graphs(switches.cuda_graphs)
-            && self.takes_dispatcher(switches.token_dispatcher)
-            && self.takes_overlap(
-                switches.expert_overlap,
-                [pipeline_parallel, virtual_stages],
-                recompute,
-            )
     }
 
     /// Whether it captures such graphs.

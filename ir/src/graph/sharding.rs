@@ -47,6 +47,12 @@ impl Sharding {
         }
     }
 
+    /// The sharding of what is no expert.
+    #[must_use]
+    pub const fn without_experts(self) -> Self {
+        Self { expert_parallel: 1, expert_tensor_parallel: self.tensor_parallel, ..self }
+    }
+
     /// Ranks over which the heads of attention are sharded beside tensor parallelism.
     pub const fn head_exchange(&self) -> u32 {
         match self.context_parallel_kind {

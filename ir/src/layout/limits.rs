@@ -1,12 +1,12 @@
-//! What model, batch and number of GPUs allow.
+//! What model, batch and number of GPUs allow: a list of requirements.
 
 use super::error::{LayoutError, largest_divisor};
-use super::mesh::{Mesh, MeshAxis};
-use super::offload::{Offload, OffloadedActivations};
+use super::mesh::MeshAxis;
+use super::offload::OffloadedActivations;
 use super::spec::LayoutSpec;
 use super::zero::ZeroStage;
 use crate::graph::{
-    ContextParallelKind, DimName, Extent, Graph, OpKind, Recompute, RecomputeModules, Sharding,
+    ContextParallelKind, DimName, Extent, Graph, OpKind, Recompute, RecomputeModules,
 };
 use crate::schedule::ScheduleKind;
 
@@ -39,7 +39,33 @@ pub struct Limits {
     pub has_host: bool,
 }
 
+/// A requirement of a layout whose degrees and counts are at least 1; the error says what would meet it.
+type Requirement = fn(&Limits, &LayoutSpec) -> Result<(), LayoutError>;
+
+/// All requirements, in the order in which they are said. A search checks each by itself, as soon as it knows the fields
+/// that it reads.
+const REQUIREMENTS: [Requirement; 11] = [
+    Limits::degrees_fill_gpus,
+    Limits::heads_divide,
+    Limits::sequence_divides,
+    Limits::expert_widths_divide,
+    Limits::experts_divide,
+    Limits::batch_divides,
+    Limits::shards_divide,
+    Limits::recompute_is_of_graph,
+    Limits::offload_is_possible,
+    Limits::stages_have_blocks,
+    Limits::schedule_runs,
+];
+
 impl Limits {
+    pub(super) fn check(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
+        if let Some(name) = spec.zero() {
+            return Err(LayoutError::Zero { name });
+        }
+        REQUIREMENTS.iter().try_for_each(|requirement| requirement(self, spec))
+    }
+
     /// The limits that a graph sets.
     pub fn new(graph: &Graph, num_gpus: u32, global_batch_size: u64, sequence_length: u64) -> Self {
         let mut limits = Self {
@@ -87,16 +113,14 @@ impl Limits {
         limits
     }
 
-    /// Whether heads and inner widths divide by a tensor-parallel degree. Those of experts have
-    /// [their own](Self::check_expert_tensor).
-    ///
-    /// Key-value heads may be fewer than ranks, which then hold the same head in groups. The
-    /// vocabulary is padded.
+    /// Heads and inner widths divide by the tensor-parallel degree; those of experts have a requirement of their own.
+    /// Key-value heads may be fewer than ranks, which then hold the same head in groups. The vocabulary is padded.
     ///
     /// # Errors
     ///
     /// What does not divide.
-    pub fn check_tensor(&self, degree: u64) -> Result<(), LayoutError> {
+    pub fn heads_divide(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
+        let degree = spec.tensor_parallel.into();
         let sharded = [&self.heads, &self.intermediate_sizes, &self.expert_intermediate_sizes];
         if degree > 1 && sharded.into_iter().all(Vec::is_empty) {
             return Err(LayoutError::NothingToShard { axis: "tensor_parallel", degree });
@@ -122,17 +146,15 @@ impl Limits {
         whole.or_else(|| Some(("key-value heads", *shared?)))
     }
 
-    /// Whether the sequence divides over context and sequence parallelism. In a ring with a causal mask each
-    /// context-parallel rank takes two parts, one from either end, so that all have equal work. Where heads are
-    /// exchanged, these must divide.
+    /// The sequence divides over context and sequence parallelism. In a ring with a causal mask each context-parallel rank
+    /// takes two parts, one from either end, so that all have equal work. Where heads are exchanged, these must divide.
     ///
     /// # Errors
     ///
     /// What does not divide.
-    pub fn check_sequence(&self, sharding: &Sharding) -> Result<(), LayoutError> {
-        let [context, tensor] =
-            [sharding.context_parallel, sharding.tensor_parallel].map(u64::from);
-        let sequence_parallel = sharding.sequence_parallel;
+    pub fn sequence_divides(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
+        let [context, tensor] = [spec.context_parallel, spec.tensor_parallel].map(u64::from);
+        let sequence_parallel = spec.sequence_parallel;
         if sequence_parallel && tensor == 1 {
             return Err(LayoutError::SequenceParallelAlone);
         }
@@ -145,9 +167,9 @@ impl Limits {
                 Ok(())
             };
         }
-        let is_ring = sharding.context_parallel_kind == ContextParallelKind::Ring;
+        let is_ring = spec.context_parallel_kind == ContextParallelKind::Ring;
         if !is_ring {
-            self.check_head_exchange(sharding)?;
+            self.head_exchange(spec)?;
         }
         let parts = if context > 1 && is_ring { 2 * context } else { context };
         let parts = if sequence_parallel { parts * tensor } else { parts };
@@ -166,17 +188,17 @@ impl Limits {
         }
     }
 
-    /// Whether heads can be exchanged between context-parallel ranks: each tensor-parallel rank's divide over
-    /// these, and key-value heads too, as none is held twice.
-    fn check_head_exchange(&self, sharding: &Sharding) -> Result<(), LayoutError> {
-        let context = u64::from(sharding.context_parallel);
+    /// Heads can be exchanged between context-parallel ranks: each tensor-parallel rank's divide over these, and key-value
+    /// heads too, as none is held twice.
+    fn head_exchange(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
+        let context = u64::from(spec.context_parallel);
         if context == 1 {
             return Err(LayoutError::HeadExchangeAlone);
         }
         if self.heads.is_empty() {
             return Err(LayoutError::NothingToShard { axis: "context_parallel", degree: context });
         }
-        let degree = u64::from(sharding.tensor_parallel) * context;
+        let degree = u64::from(spec.tensor_parallel) * context;
         let all = [("attention heads", &self.heads), ("key-value heads", &self.kv_heads)];
         for (what, sizes) in all {
             if let Some(size) = sizes.iter().find(|size| **size % degree != 0) {
@@ -192,13 +214,13 @@ impl Limits {
         Ok(())
     }
 
-    /// Whether experts divide, and their ranks fit within tensor, context and data parallelism.
+    /// Experts divide, and their ranks fit within tensor, context and data parallelism.
     ///
     /// # Errors
     ///
-    /// What does not.
-    pub fn check_expert(&self, mesh: &Mesh) -> Result<(), LayoutError> {
-        let sharding = mesh.sharding;
+    /// What does not divide.
+    pub fn experts_divide(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
+        let (mesh, sharding) = (spec.mesh(), spec.sharding());
         let expert = u64::from(sharding.expert_parallel);
         if expert > 1 && self.experts.is_empty() {
             return Err(LayoutError::NothingToShard { axis: "expert_parallel", degree: expert });
@@ -232,14 +254,14 @@ impl Limits {
         Ok(())
     }
 
-    /// Whether experts can be cut over so many of the tensor-parallel ranks: over fewer than all, if each of
-    /// these has tokens of its own to send them.
+    /// Experts can be cut over so many of the tensor-parallel ranks: over fewer than all, if each of these has tokens of
+    /// its own to send them.
     ///
     /// # Errors
     ///
     /// What does not divide, or what it takes.
-    pub fn check_expert_tensor(&self, sharding: &Sharding) -> Result<(), LayoutError> {
-        let (degree, tensor_parallel) = (sharding.expert_tensor_parallel, sharding.tensor_parallel);
+    pub fn expert_widths_divide(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
+        let (degree, tensor_parallel) = (spec.expert_tensor_parallel, spec.tensor_parallel);
         let is_cut_as_all = degree == tensor_parallel;
         if !tensor_parallel.is_multiple_of(degree) {
             let [size, degree] = [tensor_parallel, degree].map(u64::from);
@@ -253,7 +275,7 @@ impl Limits {
         }
         let needs = if self.experts.is_empty() {
             Some("a model with experts")
-        } else if !sharding.sequence_parallel {
+        } else if !spec.sequence_parallel {
             Some("`sequence_parallel`")
         } else {
             None
@@ -274,20 +296,26 @@ impl Limits {
         }
     }
 
-    /// Whether a schedule can run with these numbers of ranks, stages of each and micro-batches.
+    /// Every stage has a block.
+    ///
+    /// # Errors
+    ///
+    /// The number of stages and of blocks.
+    pub fn stages_have_blocks(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
+        let stages = u64::from(spec.pipeline_parallel) * u64::from(spec.virtual_stages);
+        let blocks = self.num_blocks;
+        if stages > blocks { Err(LayoutError::TooManyStages { stages, blocks }) } else { Ok(()) }
+    }
+
+    /// The schedule can run with these numbers of ranks, stages of each and micro-batches.
     ///
     /// # Errors
     ///
     /// What it needs.
-    pub fn check_schedule(
-        &self,
-        schedule: ScheduleKind,
-        [p, v, m]: [u64; 3],
-    ) -> Result<(), LayoutError> {
+    pub fn schedule_runs(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
+        let schedule = spec.schedule;
+        let [p, v, m] = [spec.pipeline_parallel, spec.virtual_stages, spec.num_micro_batches];
         let problem = |needs: String| Err(LayoutError::Schedule { schedule, needs });
-        if p * v > self.num_blocks {
-            return Err(LayoutError::TooManyStages { stages: p * v, blocks: self.num_blocks });
-        }
         if schedule.is_interleaved() && (v < 2 || p < 2) {
             return problem(format!(
                 "`virtual_stages` and `pipeline_parallel` of at least 2, not {v} and {p}\nhint: `--virtual-stages 2` and `--pp 2`, \
@@ -295,7 +323,7 @@ impl Limits {
             ));
         }
         if schedule == ScheduleKind::Interleaved && m % p != 0 {
-            let works = super::error::multiples_around(m, p);
+            let works = super::error::multiples_around(m.into(), p.into());
             return problem(format!(
                 "micro-batches that divide by the {p} ranks, not {m}\nhint: a batch that makes {works}, or smaller micro-batches"
             ));
@@ -305,76 +333,79 @@ impl Limits {
                          order to choose";
             return problem(needs.to_owned());
         }
-        let [p, v, m] = [p, v, m].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
         Ok(schedule.check_numbers(p, m, v)?)
     }
 
-    pub(super) fn check(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
-        if let Some(name) = spec.zero() {
-            return Err(LayoutError::Zero { name });
+    /// The degrees multiply to the number of GPUs.
+    fn degrees_fill_gpus(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
+        let LayoutSpec { tensor_parallel, context_parallel, pipeline_parallel, .. } = *spec;
+        let degrees = [tensor_parallel, context_parallel, pipeline_parallel];
+        let model_parallel: u128 = degrees.into_iter().map(u128::from).product();
+        let (needs, has) = (model_parallel * u128::from(spec.data_parallel), self.num_gpus);
+        if needs == u128::from(has) {
+            return Ok(());
         }
-        let [t, c, p, v, d] = [
-            spec.tensor_parallel,
-            spec.context_parallel,
-            spec.pipeline_parallel,
-            spec.virtual_stages,
-            spec.data_parallel,
-        ]
-        .map(u64::from);
-        let model_parallel = u128::from(t) * u128::from(c) * u128::from(p);
-        if model_parallel * u128::from(d) != u128::from(self.num_gpus) {
-            let fits = u128::from(self.num_gpus) % model_parallel == 0;
-            return Err(LayoutError::GpuCount {
-                layout: spec.to_string(),
-                needs: model_parallel * u128::from(d),
-                has: self.num_gpus,
-                fitting_data_parallel: fits
-                    .then(|| (u128::from(self.num_gpus) / model_parallel) as u32),
-            });
-        }
-        self.check_tensor(t)?;
-        let mesh = spec.mesh();
-        self.check_sequence(&mesh.sharding)?;
-        self.check_expert_tensor(&mesh.sharding)?;
-        self.check_expert(&mesh)?;
-        let (b, m) = (u64::from(spec.micro_batch_size), u64::from(spec.num_micro_batches));
-        if d.checked_mul(b).and_then(|db| db.checked_mul(m)) != Some(self.global_batch_size) {
-            return Err(LayoutError::Batch {
-                global_batch_size: self.global_batch_size,
-                data_parallel: d,
-                micro_batch_size: b,
-                num_micro_batches: m,
-            });
-        }
-        if (c * d) % u64::from(spec.zero_shard) != 0 {
-            return Err(LayoutError::NotDivisible {
-                what: "context x data parallel ranks",
-                size: c * d,
-                by: "`zero_shard`",
-                degree: spec.zero_shard.into(),
-                works: largest_divisor(c * d, spec.zero_shard.into()),
-            });
-        }
-        if spec.zero_stage != ZeroStage::None {
-            check_expert_shards(spec.zero_shard, &mesh)?;
-        }
-        self.check_recompute(spec.recompute)?;
-        self.check_offload(spec.offload, spec.zero_stage, spec.schedule)?;
-        self.check_schedule(spec.schedule, [p, v, m])
+        let fits = u128::from(has).is_multiple_of(model_parallel);
+        let fitting_data_parallel = fits.then(|| (u128::from(has) / model_parallel) as u32);
+        let layout = spec.to_string();
+        Err(LayoutError::GpuCount { layout, needs, has, fitting_data_parallel })
     }
 
-    /// Whether there is a host to put anything on, and states that are sharded so, so many blocks and a schedule
-    /// can be offloaded so.
+    /// The batch is whole micro-batches of all replicas.
+    fn batch_divides(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
+        let LayoutSpec { data_parallel, micro_batch_size, num_micro_batches, .. } = *spec;
+        let [d, b, m] = [data_parallel, micro_batch_size, num_micro_batches].map(u64::from);
+        if d.checked_mul(b).and_then(|db| db.checked_mul(m)) == Some(self.global_batch_size) {
+            return Ok(());
+        }
+        Err(LayoutError::Batch {
+            global_batch_size: self.global_batch_size,
+            data_parallel: d,
+            micro_batch_size: b,
+            num_micro_batches: m,
+        })
+    }
+
+    /// The ranks that shard states divide the replicas; and those over which one copy of all states is sharded,
+    /// `zero_shard` of each place along tensor parallelism, have every expert equally often.
+    ///
+    /// # Errors
+    ///
+    /// By which number of ranks they do not divide.
+    pub fn shards_divide(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
+        let (mesh, shards) = (spec.mesh(), u64::from(spec.zero_shard));
+        let undivided = |what, size: u64, by, degree: u64| LayoutError::NotDivisible {
+            what,
+            size,
+            by,
+            degree,
+            works: largest_divisor(size, degree),
+        };
+        let replicas = u64::from(mesh.replicas());
+        if !replicas.is_multiple_of(shards) {
+            let what = "context x data parallel ranks";
+            return Err(undivided(what, replicas, "`zero_shard`", shards));
+        }
+        let (tensor, ranks) = (u64::from(spec.tensor_parallel), u64::from(mesh.expert_ranks()));
+        if spec.zero_stage == ZeroStage::None || (shards * tensor).is_multiple_of(ranks) {
+            return Ok(());
+        }
+        let by = if spec.expert_tensor_parallel == spec.tensor_parallel {
+            "`expert_parallel`"
+        } else {
+            "the ranks of each tensor-parallel place over which experts are spread:"
+        };
+        Err(undivided("zero_shard", shards, by, ranks / common_divisor(ranks, tensor)))
+    }
+
+    /// There is a host to put anything on, and states are sharded so that they can be; there are so many blocks, and the
+    /// schedule can be offloaded so.
     ///
     /// # Errors
     ///
     /// What is in the way.
-    pub fn check_offload(
-        &self,
-        offload: Offload,
-        zero_stage: ZeroStage,
-        schedule: ScheduleKind,
-    ) -> Result<(), LayoutError> {
+    pub fn offload_is_possible(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
+        let LayoutSpec { offload, zero_stage, schedule, .. } = *spec;
         if offload.is_some() && !self.has_host {
             return Err(LayoutError::UnknownHost { offload });
         }
@@ -397,8 +428,9 @@ impl Limits {
         Ok(())
     }
 
-    /// Whether selective recompute is of the same modules in the layout and in the graph.
-    fn check_recompute(&self, recompute: Recompute) -> Result<(), LayoutError> {
+    /// Selective recompute is of the same modules in the layout and in the graph.
+    fn recompute_is_of_graph(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
+        let recompute = spec.recompute;
         let is_selective = recompute == Recompute::Selective || recompute.modules().is_some();
         if is_selective && recompute.modules() != self.recomputed_modules {
             let modules = self.recomputed_modules.map(Recompute::Modules);
@@ -407,34 +439,6 @@ impl Limits {
         }
         Ok(())
     }
-}
-
-/// Whether the ranks over which one copy of all states is sharded, `zero_shard` of each place along tensor
-/// parallelism, have every expert equally often.
-///
-/// # Errors
-///
-/// By which number of ranks they do not divide.
-pub fn check_expert_shards(zero_shard: u32, mesh: &Mesh) -> Result<(), LayoutError> {
-    let (tensor, ranks) = (mesh.sharding.tensor_parallel, mesh.expert_ranks());
-    let shards = u64::from(zero_shard) * u64::from(tensor);
-    if shards.is_multiple_of(ranks.into()) {
-        return Ok(());
-    }
-    let ranks = u64::from(ranks);
-    let degree = ranks / common_divisor(ranks, tensor.into());
-    let by = if mesh.sharding.expert_tensor_parallel == tensor {
-        "`expert_parallel`"
-    } else {
-        "the ranks of each tensor-parallel place over which experts are spread:"
-    };
-    Err(LayoutError::NotDivisible {
-        what: "zero_shard",
-        size: zero_shard.into(),
-        by,
-        degree,
-        works: largest_divisor(zero_shard.into(), degree),
-    })
 }
 
 /// The largest number that divides both.

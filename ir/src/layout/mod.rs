@@ -20,7 +20,7 @@ use std::ops::Deref;
 pub use choice::{Choice, ParseDegreesError};
 pub use error::{LayoutError, largest_divisor, multiples_around};
 pub use fields::{Field, Takes};
-pub use limits::{Limits, check_expert_shards};
+pub use limits::Limits;
 pub use mesh::{Mesh, MeshAxis};
 pub use offload::{Offload, OffloadedActivations, ParseOffloadError};
 pub use parse::ParseLayoutError;

@@ -3,70 +3,37 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// What an action does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ActionKind {
-    /// From input to output of a stage: `F`.
-    Forward,
-    /// Gradients of activations and of parameters together: `B`.
-    Backward,
-    /// Gradients of activations: `I`.
-    InputGrad,
-    /// Gradients of parameters: `W`.
-    WeightGrad,
-    /// The stage's output goes to the next stage's rank: `SEND_F`.
-    SendForward,
-    /// The stage's input comes from the previous stage's rank: `RECV_F`.
-    RecvForward,
-    /// The gradient of the stage's input goes to the previous stage's rank: `SEND_B`.
-    SendBackward,
-    /// The gradient of the stage's output comes from the next stage's rank: `RECV_B`.
-    RecvBackward,
-    /// Sharded parameters of a stage are gathered: `UNSHARD`.
-    Unshard,
-    /// They are freed again but for the rank's shard: `RESHARD`.
-    Reshard,
-    /// A stage's gradients are reduced over its replicas: `REDUCE_GRAD`.
-    ReduceGrad,
-    /// A stage's parameters are updated: `STEP`.
-    OptimizerStep,
+named_enum! {
+    /// What an action does.
+    pub enum ActionKind {
+        /// From input to output of a stage.
+        Forward = "F",
+        /// Gradients of activations and of parameters together.
+        Backward = "B",
+        /// Gradients of activations.
+        InputGrad = "I",
+        /// Gradients of parameters.
+        WeightGrad = "W",
+        /// The stage's output goes to the next stage's rank.
+        SendForward = "SEND_F",
+        /// The stage's input comes from the previous stage's rank.
+        RecvForward = "RECV_F",
+        /// The gradient of the stage's input goes to the previous stage's rank.
+        SendBackward = "SEND_B",
+        /// The gradient of the stage's output comes from the next stage's rank.
+        RecvBackward = "RECV_B",
+        /// Sharded parameters of a stage are gathered.
+        Unshard = "UNSHARD",
+        /// They are freed again but for the rank's shard.
+        Reshard = "RESHARD",
+        /// A stage's gradients are reduced over its replicas.
+        ReduceGrad = "REDUCE_GRAD",
+        /// A stage's parameters are updated.
+        OptimizerStep = "STEP",
+    }
 }
 
 impl ActionKind {
-    /// All kinds.
-    pub const ALL: [Self; 12] = [
-        Self::Forward,
-        Self::Backward,
-        Self::InputGrad,
-        Self::WeightGrad,
-        Self::SendForward,
-        Self::RecvForward,
-        Self::SendBackward,
-        Self::RecvBackward,
-        Self::Unshard,
-        Self::Reshard,
-        Self::ReduceGrad,
-        Self::OptimizerStep,
-    ];
-
-    /// The word between stage and micro-batch.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Forward => "F",
-            Self::Backward => "B",
-            Self::InputGrad => "I",
-            Self::WeightGrad => "W",
-            Self::SendForward => "SEND_F",
-            Self::RecvForward => "RECV_F",
-            Self::SendBackward => "SEND_B",
-            Self::RecvBackward => "RECV_B",
-            Self::Unshard => "UNSHARD",
-            Self::Reshard => "RESHARD",
-            Self::ReduceGrad => "REDUCE_GRAD",
-            Self::OptimizerStep => "STEP",
-        }
-    }
-
     /// Whether it computes: forward, or one or both parts of backward.
     pub const fn is_compute(self) -> bool {
         matches!(self, Self::Forward | Self::Backward | Self::InputGrad | Self::WeightGrad)
@@ -131,14 +98,14 @@ impl Action {
 
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.stage, self.kind.word())?;
+        write!(f, "{}{}", self.stage, self.kind.name())?;
         if self.kind.has_micro_batch() { write!(f, "{}", self.micro_batch) } else { Ok(()) }
     }
 }
 
 /// A text that is no action.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no action; actions look like `2F0`: stage, {words}, micro-batch", words = ActionKind::ALL.map(ActionKind::word).join(" or "))]
+#[error("`{text}` is no action; actions look like `2F0`: stage, {words}, micro-batch", words = ActionKind::ALL.map(ActionKind::name).join(" or "))]
 pub struct ParseActionError {
     /// The text.
     pub text: String,
@@ -160,7 +127,7 @@ impl FromStr for Action {
         let stage = text[..word_start].parse().map_err(|_| error())?;
         let word = text.get(word_start..word_end).ok_or_else(error)?;
         let kind =
-            ActionKind::ALL.into_iter().find(|kind| kind.word() == word).ok_or_else(error)?;
+            ActionKind::ALL.into_iter().find(|kind| kind.name() == word).ok_or_else(error)?;
         let number = text.get(word_end..).ok_or_else(error)?;
         let micro_batch = match (kind.has_micro_batch(), number) {
             (true, number) => number.parse().map_err(|_| error())?,

@@ -143,7 +143,7 @@ impl Kinds {
             self.list.push(KindData {
                 class: key(class),
                 class_name: class.name_with(self.data_lane),
-                word: kind.word(),
+                word: kind.name(),
                 action_name: action_name(kind),
                 has_micro_batch: kind.has_micro_batch(),
                 is_pass: class.is_pass(),

@@ -128,7 +128,7 @@ pub fn depends_on(term: &str, problem: &Problem, layout: &LayoutSpec) -> String 
                 ExpertOverlap::None => "",
                 ExpertOverlap::MicroBatch => ", beside another micro-batch",
             };
-            let spread = expert_parallel * layout.expert_tensor_parallel;
+            let spread = layout.mesh().expert_ranks();
             let dispatcher = layout.switches.token_dispatcher;
             format!("ep {expert_parallel} {} by {dispatcher}{beside}", where_is(spread))
         }

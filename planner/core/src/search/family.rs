@@ -2,10 +2,7 @@
 
 use ir::framework::{Abilities, Features};
 use ir::graph::Recompute;
-use ir::layout::{
-    Layout, LayoutError, LayoutSpec, Mesh, Offload, PartialLayout, ZeroStage, check_expert_shards,
-    largest_divisor,
-};
+use ir::layout::{Layout, LayoutError, LayoutSpec, Mesh, Offload, PartialLayout, ZeroStage};
 use ir::schedule::ScheduleKind;
 use smallvec::SmallVec;
 
@@ -108,10 +105,7 @@ impl Family {
             let is_open = fixed.virtual_stages.one().is_none() && problem.stages.is_none();
             let is_needed = |v: &u32| !is_open || *v <= 2 || largest(*v) < largest(*v - 1);
             // What a few stages are too many for, more are.
-            let takes = |v: &u32| {
-                let numbers = [p, *v, self.num_micro_batches].map(u64::from);
-                problem.limits.check_schedule(schedule, numbers).is_ok()
-            };
+            let takes = |v: &u32| self.check_schedule(problem, schedule, *v).is_ok();
             let chosen = |v: &u32| {
                 let given = problem.stages.as_ref().map(GivenStages::num_stages);
                 fixed.virtual_stages.takes(*v)
@@ -147,23 +141,40 @@ impl Family {
             });
         }
         let stages = of_given.unwrap_or(stages);
-        let numbers = [self.pipeline_parallel, stages, self.num_micro_batches].map(u64::from);
-        let schedule = problem.limits.check_schedule(schedule, numbers).err();
-        let replicas = u64::from(self.mesh().replicas());
-        schedule.or_else(|| {
-            let shards = fixed.zero_shard.one()?;
-            if let Err(error) = self.check_expert_shards(shards) {
-                return Some(error);
-            }
-            let degree = u64::from(shards);
-            (!replicas.is_multiple_of(degree)).then(|| LayoutError::NotDivisible {
-                what: "context x data parallel ranks",
-                size: replicas,
-                by: "`zero_shard`",
-                degree,
-                works: largest_divisor(replicas, degree),
-            })
-        })
+        let schedule = self.check_schedule(problem, schedule, stages).err();
+        schedule.or_else(|| self.check_shards(problem, fixed.zero_shard.one()?).err())
+    }
+
+    /// Checks that the family can run a schedule with so many stages a rank.
+    fn check_schedule(
+        &self,
+        problem: &Problem,
+        schedule: ScheduleKind,
+        virtual_stages: u32,
+    ) -> Result<(), LayoutError> {
+        let spec = LayoutSpec { schedule, virtual_stages, ..self.spec() };
+        problem.limits.stages_have_blocks(&spec)?;
+        problem.limits.schedule_runs(&spec)
+    }
+
+    /// Checks that states can be sharded over so many ranks.
+    fn check_shards(&self, problem: &Problem, zero_shard: u32) -> Result<(), LayoutError> {
+        let zero_stage = ZeroStage::OptimizerState;
+        problem.limits.shards_divide(&LayoutSpec { zero_shard, zero_stage, ..self.spec() })
+    }
+
+    /// What all its layouts have in common.
+    fn spec(&self) -> LayoutSpec {
+        let Self { shape, pipeline_parallel, data_parallel, num_micro_batches } = *self;
+        let ShapeKey { sharding, micro_batch_size, switches } = shape;
+        LayoutSpec {
+            pipeline_parallel,
+            data_parallel,
+            micro_batch_size,
+            num_micro_batches,
+            switches,
+            ..LayoutSpec::ONE_RANK.sharded(&sharding)
+        }
     }
 
     /// Ways to shard model states: not at all, over all replicas, or over those of a network domain
@@ -171,9 +182,9 @@ impl Family {
     pub fn shardings(&self, problem: &Problem, fixed: &PartialLayout) -> Vec<ZeroSharding> {
         let replicas = self.mesh().replicas();
         let within = problem.hardware.domain / self.shape.sharding.tensor_parallel;
+        let divides = |shards| self.check_shards(problem, shards).is_ok();
         let local = divisors(replicas).into_iter().rfind(|shards| *shards <= within);
-        let hybrid =
-            local.filter(|shards| (2..replicas).contains(shards) && self.shards_experts(*shards));
+        let hybrid = local.filter(|shards| (2..replicas).contains(shards) && divides(*shards));
         let able = abilities(problem);
         let refused = self.refused(problem);
         // Experts that tensor-parallel ranks do not cut are on several ranks without a replica of the rest.
@@ -204,9 +215,7 @@ impl Family {
                 continue;
             }
             let degrees = match fixed.zero_shard.one() {
-                Some(shards) if replicas.is_multiple_of(shards) && self.shards_experts(shards) => {
-                    vec![shards]
-                }
+                Some(shards) if divides(shards) => vec![shards],
                 Some(_) => Vec::new(),
                 None if sharded => hybrid.into_iter().chain([replicas]).collect(),
                 None => vec![replicas],
@@ -217,15 +226,6 @@ impl Family {
             shardings.extend(options);
         }
         shardings
-    }
-
-    /// True if each group of expert-parallel ranks falls whole into one group of shards.
-    fn shards_experts(&self, shards: u32) -> bool {
-        self.check_expert_shards(shards).is_ok()
-    }
-
-    fn check_expert_shards(&self, shards: u32) -> Result<(), LayoutError> {
-        check_expert_shards(shards, &self.mesh())
     }
 
     /// Number of its subfamilies: schedules with their stages a rank, and policies of recompute.
@@ -292,21 +292,15 @@ impl Family {
         recompute: Recompute,
         states: ZeroSharding,
     ) -> Layout {
-        let Self { shape, pipeline_parallel, data_parallel, num_micro_batches } = *self;
-        let ShapeKey { sharding, micro_batch_size, switches } = shape;
+        let ZeroSharding { zero_stage, zero_shard, offload } = states;
         let spec = LayoutSpec {
-            pipeline_parallel,
             virtual_stages,
-            data_parallel,
-            zero_shard: states.zero_shard,
-            zero_stage: states.zero_stage,
-            micro_batch_size,
-            num_micro_batches,
+            zero_shard,
+            zero_stage,
             recompute,
-            offload: states.offload,
+            offload,
             schedule,
-            switches,
-            ..LayoutSpec::ONE_RANK.sharded(&sharding)
+            ..self.spec()
         };
         let layout = Layout::new(spec, &problem.limits);
         layout.unwrap_or_else(|error| panic!("a family has only layouts that are valid: {error}"))

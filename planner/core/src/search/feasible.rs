@@ -6,8 +6,7 @@ use ir::graph::{
     Axis, ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, Sharding, Switches,
     TokenDispatcher,
 };
-use ir::layout::{LayoutError, Offload, PartialLayout, ZeroStage};
-use ir::schedule::ScheduleKind;
+use ir::layout::{LayoutError, LayoutSpec, PartialLayout, ZeroStage};
 
 use crate::problem::Problem;
 use crate::step::ShapeKey;
@@ -114,16 +113,10 @@ pub(super) fn check_framework(problem: &Problem, fixed: &PartialLayout) -> Resul
 /// Checks that the options that are named are possible, whatever is chosen for the others.
 pub(super) fn check_named(problem: &Problem, fixed: &PartialLayout) -> Result<(), LayoutError> {
     fixed.check()?;
-    check_offload(problem, fixed)?;
+    // Of states that are open all that can be sharded are, so that the offload is possible with some.
+    let base = LayoutSpec { zero_stage: ZeroStage::Parameters, ..LayoutSpec::ONE_RANK };
+    problem.limits.offload_is_possible(&fixed.or(base))?;
     check_recompute(problem, fixed)
-}
-
-/// Checks that the offload that is named is possible with the other options that are fixed.
-fn check_offload(problem: &Problem, fixed: &PartialLayout) -> Result<(), LayoutError> {
-    let offload = fixed.offload.unwrap_or(Offload::NONE);
-    let zero_stage = fixed.zero_stage.unwrap_or(ZeroStage::Parameters);
-    let schedule = fixed.schedule.unwrap_or(ScheduleKind::OneFOneB);
-    problem.limits.check_offload(offload, zero_stage, schedule)
 }
 
 /// Checks that no more layers of each stage are to be recomputed than the model has.

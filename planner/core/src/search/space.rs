@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use ir::graph::{ContextParallelKind, Sharding};
-use ir::layout::{LayoutError, Mesh, MeshAxis, PartialLayout, largest_divisor};
+use ir::layout::{LayoutError, LayoutSpec, PartialLayout, largest_divisor};
 use serde::Serialize;
 
 use super::family::{Family, divisors};
@@ -74,12 +74,13 @@ impl Space {
         }
         let gpus = problem.limits.num_gpus;
         for tensor in fixed.tensor_parallel.among(divisors(gpus)) {
-            if let Err(error) = problem.limits.check_tensor(tensor.into()) {
+            let spec = LayoutSpec::ONE_RANK.sharded(&Sharding::tensor(tensor));
+            if let Err(error) = problem.limits.heads_divide(&spec) {
                 space.reject(Rejection::Tensor, error);
                 continue;
             }
-            for sequence in fixed.sequence_parallel.among(vec![false, true]) {
-                space.add_tensor(problem, fixed, tensor, sequence);
+            for sequence_parallel in fixed.sequence_parallel.among(vec![false, true]) {
+                space.add_tensor(problem, fixed, LayoutSpec { sequence_parallel, ..spec });
             }
         }
         space.families.sort_unstable_by_key(|family| {
@@ -90,14 +91,9 @@ impl Space {
         space
     }
 
-    fn add_tensor(
-        &mut self,
-        problem: &Problem,
-        fixed: &PartialLayout,
-        tensor: u32,
-        sequence: bool,
-    ) {
+    fn add_tensor(&mut self, problem: &Problem, fixed: &PartialLayout, spec: LayoutSpec) {
         let limits = &problem.limits;
+        let (tensor, sequence) = (spec.tensor_parallel, spec.sequence_parallel);
         if sequence && tensor == 1 && fixed.sequence_parallel.is_any() {
             return;
         }
@@ -111,61 +107,56 @@ impl Space {
                 continue;
             }
             for kind in context_kinds(problem, fixed, context) {
-                let sharding = Sharding {
-                    sequence_parallel: sequence,
-                    context_parallel: context,
-                    context_parallel_kind: kind,
-                    ..Sharding::tensor(tensor)
-                };
+                let spec =
+                    LayoutSpec { context_parallel: context, context_parallel_kind: kind, ..spec };
                 // What a kind that nobody named asks for is no reason, where there is another.
                 let is_other = fixed.context_parallel_kind.is_any()
                     && kind != ContextParallelKind::Ring
                     && abilities(problem).context_parallel.contains(&ContextParallelKind::Ring);
-                if !is_other || problem.limits.check_sequence(&sharding).is_ok() {
-                    self.add_kind(problem, fixed, sharding);
+                if !is_other || problem.limits.sequence_divides(&spec).is_ok() {
+                    self.add_kind(problem, fixed, spec);
                 }
             }
         }
     }
 
-    fn add_kind(&mut self, problem: &Problem, fixed: &PartialLayout, sharding: Sharding) {
-        let Sharding { context_parallel, context_parallel_kind, .. } = sharding;
-        if !abilities(problem).takes_context(context_parallel, context_parallel_kind) {
+    fn add_kind(&mut self, problem: &Problem, fixed: &PartialLayout, spec: LayoutSpec) {
+        let kind = spec.context_parallel_kind;
+        if !abilities(problem).takes_context(spec.context_parallel, kind) {
             return self.reject_unable();
         }
-        match problem.limits.check_sequence(&sharding) {
-            Ok(()) => self.add_context(problem, fixed, sharding),
+        match problem.limits.sequence_divides(&spec) {
+            Ok(()) => self.add_context(problem, fixed, spec),
             Err(error) => {
-                let is_ring = context_parallel_kind == ContextParallelKind::Ring;
+                let is_ring = kind == ContextParallelKind::Ring;
                 self.reject(if is_ring { Rejection::Sequence } else { Rejection::Tensor }, error);
             }
         }
     }
 
-    fn add_context(&mut self, problem: &Problem, fixed: &PartialLayout, sharding: Sharding) {
+    fn add_context(&mut self, problem: &Problem, fixed: &PartialLayout, spec: LayoutSpec) {
         let limits = &problem.limits;
-        let Sharding { tensor_parallel, context_parallel, .. } = sharding;
-        let Some(rest) = quotient(limits.num_gpus, tensor_parallel * context_parallel) else {
+        let Some(rest) = quotient(limits.num_gpus, spec.tensor_parallel * spec.context_parallel)
+        else {
             return;
         };
-        for pipeline in fixed.pipeline_parallel.among(divisors(rest)) {
-            let Some(data) = quotient(rest, pipeline) else { continue };
-            if !fixed.data_parallel.takes(data) {
+        for pipeline_parallel in fixed.pipeline_parallel.among(divisors(rest)) {
+            let Some(data_parallel) = quotient(rest, pipeline_parallel) else { continue };
+            if !fixed.data_parallel.takes(data_parallel) {
                 continue;
             }
-            if !self.takes_given_stages(problem, fixed, pipeline) {
+            if !self.takes_given_stages(problem, fixed, pipeline_parallel) {
                 continue;
             }
-            if pipeline > 1 && abilities(problem).schedules.is_empty() {
+            if pipeline_parallel > 1 && abilities(problem).schedules.is_empty() {
                 self.reject_unable();
                 continue;
             }
-            if u64::from(pipeline) > limits.num_blocks {
-                let (stages, blocks) = (pipeline.into(), limits.num_blocks);
-                self.reject(Rejection::Stages, LayoutError::TooManyStages { stages, blocks });
-                continue;
+            let spec = LayoutSpec { pipeline_parallel, data_parallel, ..spec };
+            match limits.stages_have_blocks(&spec) {
+                Ok(()) => self.add_data(problem, fixed, spec),
+                Err(error) => self.reject(Rejection::Stages, error),
             }
-            self.add_data(problem, fixed, Mesh { sharding, data_parallel: data }, pipeline);
         }
     }
 
@@ -196,8 +187,8 @@ impl Space {
         true
     }
 
-    fn add_data(&mut self, problem: &Problem, fixed: &PartialLayout, mesh: Mesh, pipeline: u32) {
-        let data = mesh.data_parallel;
+    fn add_data(&mut self, problem: &Problem, fixed: &PartialLayout, spec: LayoutSpec) {
+        let data = spec.data_parallel;
         let batch = problem.limits.global_batch_size;
         let indivisible = |micro_batch: u32| LayoutError::Batch {
             global_batch_size: batch,
@@ -210,7 +201,7 @@ impl Space {
             return self.reject(Rejection::Batch, error);
         }
         let of_replica = (batch / u64::from(data)) as u32;
-        let shardings = self.with_experts(problem, fixed, mesh);
+        let shardings = self.with_experts(problem, fixed, spec);
         let switched = |sharding| {
             let switches = switches(problem, fixed, &sharding);
             switches.into_iter().map(move |switches| (sharding, switches))
@@ -223,7 +214,7 @@ impl Space {
                 };
                 let family = Family {
                     shape: ShapeKey { sharding, micro_batch_size, switches },
-                    pipeline_parallel: pipeline,
+                    pipeline_parallel: spec.pipeline_parallel,
                     data_parallel: data,
                     num_micro_batches,
                 };
@@ -241,24 +232,24 @@ impl Space {
         &mut self,
         problem: &Problem,
         fixed: &PartialLayout,
-        mesh: Mesh,
+        spec: LayoutSpec,
     ) -> Vec<Sharding> {
         let limits = &problem.limits;
-        let Sharding { tensor_parallel, sequence_parallel, .. } = mesh.sharding;
+        let LayoutSpec { tensor_parallel, sequence_parallel, .. } = spec;
         let has_experts = !limits.experts.is_empty();
         let is_free = has_experts && sequence_parallel;
         let free = if is_free { divisors(tensor_parallel) } else { vec![tensor_parallel] };
         let mut shardings = Vec::new();
         for expert_tensor_parallel in fixed.expert_tensor_parallel.among(free) {
-            let sharding = Sharding { expert_tensor_parallel, ..mesh.sharding };
-            if let Err(error) = limits.check_expert_tensor(&sharding) {
+            let spec = LayoutSpec { expert_tensor_parallel, ..spec };
+            if let Err(error) = limits.expert_widths_divide(&spec) {
                 self.reject(Rejection::Expert, error);
                 continue;
             }
-            let ranks = mesh.stride(MeshAxis::Pipeline) / expert_tensor_parallel;
+            let ranks = spec.ranks_per_stage() / expert_tensor_parallel;
             let degrees = if has_experts { divisors(ranks) } else { vec![1] };
             for expert_parallel in fixed.expert_parallel.among(degrees) {
-                let sharding = Sharding { expert_parallel, ..sharding };
+                let spec = LayoutSpec { expert_parallel, ..spec };
                 let able = abilities(problem);
                 if has_experts
                     && !able.takes_experts(expert_parallel, expert_tensor_parallel, tensor_parallel)
@@ -266,8 +257,8 @@ impl Space {
                     self.reject_unable();
                     continue;
                 }
-                match limits.check_expert(&Mesh { sharding, ..mesh }) {
-                    Ok(()) => shardings.push(sharding),
+                match limits.experts_divide(&spec) {
+                    Ok(()) => shardings.push(spec.sharding()),
                     Err(error) => self.reject(Rejection::Expert, error),
                 }
             }

@@ -45,13 +45,10 @@ impl ShapeKey {
 
     /// Key of blocks that have no experts, with attention or without.
     fn without_experts(self, has_attention: bool) -> Self {
-        let Sharding { tensor_parallel, context_parallel_kind, .. } = self.sharding;
-        let kind = Some(context_parallel_kind).filter(|_| has_attention);
+        let kind = Some(self.sharding.context_parallel_kind).filter(|_| has_attention);
         let sharding = Sharding {
-            expert_parallel: 1,
-            expert_tensor_parallel: tensor_parallel,
             context_parallel_kind: kind.unwrap_or_default(),
-            ..self.sharding
+            ..self.sharding.without_experts()
         };
         let Switches { cuda_graphs, .. } = self.switches;
         Self { sharding, switches: Switches { cuda_graphs, ..Switches::USUAL }, ..self }

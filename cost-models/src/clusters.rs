@@ -1,6 +1,9 @@
 //! The clusters that ship: data-sheet numbers, each with its source.
 
+use std::sync::LazyLock;
+
 use ir::cluster::Cluster;
+use serde::Deserialize;
 
 use crate::{collectives, kernels};
 
@@ -18,39 +21,48 @@ pub struct UnknownRates {
     pub instead: &'static str,
 }
 
-/// Names and JSON texts, by generation.
-const PRESETS: &[(&str, &str)] = &[
-    ("v100-16gb", include_str!("../clusters/v100-16gb.json")),
-    ("v100", include_str!("../clusters/v100.json")),
-    ("a100-40gb", include_str!("../clusters/a100-40gb.json")),
-    ("a100", include_str!("../clusters/a100.json")),
-    ("a100-pcie", include_str!("../clusters/a100-pcie.json")),
-    ("a800", include_str!("../clusters/a800.json")),
-    ("h100", include_str!("../clusters/h100.json")),
-    ("h100-96gb", include_str!("../clusters/h100-96gb.json")),
-    ("h100-pcie", include_str!("../clusters/h100-pcie.json")),
-    ("h800", include_str!("../clusters/h800.json")),
-    ("h200", include_str!("../clusters/h200.json")),
-    ("gh200", include_str!("../clusters/gh200.json")),
-    ("b200", include_str!("../clusters/b200.json")),
-    ("b300", include_str!("../clusters/b300.json")),
-    ("gb200-nvl72", include_str!("../clusters/gb200-nvl72.json")),
-    ("gb300-nvl72", include_str!("../clusters/gb300-nvl72.json")),
-    ("mi250x", include_str!("../clusters/mi250x.json")),
-    ("mi300x", include_str!("../clusters/mi300x.json")),
-    ("mi325x", include_str!("../clusters/mi325x.json")),
-    ("mi355x", include_str!("../clusters/mi355x.json")),
-    ("l4", include_str!("../clusters/l4.json")),
-    ("l40s", include_str!("../clusters/l40s.json")),
-    ("rtx-4090", include_str!("../clusters/rtx-4090.json")),
-    ("tpu-v4", include_str!("../clusters/tpu-v4.json")),
-    ("tpu-v5e", include_str!("../clusters/tpu-v5e.json")),
-    ("tpu-v5p", include_str!("../clusters/tpu-v5p.json")),
-    ("tpu-v6e", include_str!("../clusters/tpu-v6e.json")),
-    ("trainium2", include_str!("../clusters/trainium2.json")),
-    ("gaudi2", include_str!("../clusters/gaudi2.json")),
-    ("gaudi3", include_str!("../clusters/gaudi3.json")),
-];
+/// Texts of the files in `clusters/`; `build.rs` lists them.
+const FILES: &[&str] = &include!(concat!(env!("OUT_DIR"), "/clusters.rs"));
+
+/// A cluster that ships, with the names that it goes by.
+#[derive(Deserialize)]
+struct Preset {
+    name: String,
+    #[serde(default, rename = "preset")]
+    listing: Listing,
+    #[serde(skip)]
+    text: &'static str,
+}
+
+/// The part of a cluster's file that is of the list of presets.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Listing {
+    /// Place in lists, older generations first.
+    order: u32,
+    /// Other names, in small letters without spaces and signs.
+    names: Vec<String>,
+    /// Words of which a GPU's name has one or, parted by blanks, several together; those of the cluster's name if none are
+    /// given.
+    gpus: Vec<String>,
+}
+
+impl Default for Listing {
+    fn default() -> Self {
+        Self { order: u32::MAX, names: Vec::new(), gpus: Vec::new() }
+    }
+}
+
+static PRESETS: LazyLock<Vec<Preset>> = LazyLock::new(|| {
+    let read = |text: &&'static str| {
+        let preset: Preset =
+            serde_json::from_str(text).expect("presets are valid; a test reads each");
+        Preset { text, ..preset }
+    };
+    let mut all: Vec<Preset> = FILES.iter().map(read).collect();
+    all.sort_by(|a, b| (a.listing.order, &a.name).cmp(&(b.listing.order, &b.name)));
+    all
+});
 
 /// Whether all rates that a cluster names were fitted.
 ///
@@ -106,11 +118,32 @@ pub fn with_known_rates(mut cluster: Cluster) -> Cluster {
 
 /// The presets' names, older generations first.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    PRESETS.iter().map(|(name, _)| *name)
+    PRESETS.iter().map(|preset| preset.name.as_str())
 }
 
 /// The preset called `name`.
 pub fn preset(name: &str) -> Option<Cluster> {
-    let (_, text) = PRESETS.iter().find(|(known, _)| *known == name)?;
-    Some(Cluster::from_json(text).expect("presets are valid; a test reads each"))
+    let preset = PRESETS.iter().find(|known| known.name == name)?;
+    Some(Cluster::from_json(preset.text).expect("presets are valid; a test reads each"))
+}
+
+/// The name of the preset that also goes by this one, in small letters without spaces and signs.
+pub fn also_called(name: &str) -> Option<&'static str> {
+    let found = PRESETS.iter().find(|it| it.listing.names.iter().any(|also| also == name))?;
+    Some(&found.name)
+}
+
+/// The preset of a GPU, by a name of it in small letters without spaces and signs: the one of whose words it has most.
+pub fn of_gpu(name: &str) -> Option<&'static str> {
+    let length = |words: &str, sign: char| {
+        let all = words.split(sign).all(|word| name.contains(word));
+        all.then(|| words.split(sign).map(str::len).sum::<usize>())
+    };
+    let matched = |Preset { name, listing, .. }: &Preset| match listing.gpus.as_slice() {
+        [] => length(name, '-'),
+        gpus => gpus.iter().filter_map(|words| length(words, ' ')).max(),
+    };
+    let found = PRESETS.iter().filter_map(|preset| Some((matched(preset)?, preset)));
+    let longest = found.max_by_key(|(length, _)| *length);
+    longest.map(|(_, preset)| preset.name.as_str())
 }

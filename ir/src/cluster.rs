@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use schemars::JsonSchema;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::collective::Collective;
@@ -34,6 +35,9 @@ pub struct Cluster {
     pub name: String,
     /// One sentence on what it is.
     pub description: String,
+    /// Place and names in the list of clusters that ship; no part of the cluster.
+    #[serde(default, skip_serializing)]
+    pub preset: IgnoredAny,
     /// The GPU, or other accelerator, that every rank has.
     pub gpu: Gpu,
     /// GPUs that share a host.

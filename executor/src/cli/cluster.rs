@@ -9,6 +9,7 @@ use executor::collectives::{FittedLevel, Row, fit_level, groups};
 use executor_communicators::Group;
 use ir::cluster::{Architecture, Cluster, Gpu, Precision};
 use ir::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
+use serde::de::IgnoredAny;
 
 use super::args::CommunicatorKind;
 use super::files;
@@ -60,6 +61,7 @@ pub(super) fn unlisted(
     Cluster {
         name: "this-machine".to_owned(),
         description: String::new(),
+        preset: IgnoredAny,
         gpu: Gpu {
             name: gpu_name,
             architecture,

@@ -27,7 +27,6 @@ struct Aliases {
     cluster_prefixes: Vec<&'static str>,
     /// Words of models' names that tell apart what weights were trained on, not the network that they are of.
     model_words: Vec<&'static str>,
-    clusters: Others,
     /// GPUs that are not known, by the cluster of the GPU nearest in kind.
     related_clusters: Others,
     /// Short names too, and tools that train through a framework that is known.
@@ -86,7 +85,9 @@ fn folded_without(name: &str, words: &[&str]) -> String {
 pub fn cluster(given: &str) -> Option<&'static str> {
     let name = folded_without(given, &ALIASES.cluster_words);
     let bare = ALIASES.cluster_prefixes.iter().find_map(|word| name.strip_prefix(word));
-    called(bare.unwrap_or(&name), clusters::names(), &ALIASES.clusters)
+    let bare = bare.unwrap_or(&name);
+    let own = clusters::names().find(|known| folded(known) == bare);
+    own.or_else(|| clusters::also_called(bare))
 }
 
 /// The preset whose GPU is nearest in kind to one that is not known.

@@ -4,52 +4,6 @@ use ir::cluster::{Cluster, NetworkLevel, Wiring};
 use ir::units::BytesPerSecond;
 
 use super::run::{MeasuredCluster, Unsupported};
-use super::words::folded;
-
-/// Presets by words that sources' names of GPUs have, in small letters and without what is between letters and
-/// digits; the first of which all are there.
-const GPUS: [(&[&str], &str); 33] = [
-    (&["h100", "96gb"], "h100-96gb"),
-    (&["h100", "pcie"], "h100-pcie"),
-    (&["gh200"], "gh200"),
-    (&["h200"], "h200"),
-    (&["h100"], "h100"),
-    (&["h800"], "h800"),
-    (&["a100", "pcie"], "a100-pcie"),
-    (&["a100", "40gb"], "a100-40gb"),
-    (&["a100"], "a100"),
-    (&["a800"], "a800"),
-    (&["v100", "16gb"], "v100-16gb"),
-    (&["v100"], "v100"),
-    (&["gb200"], "gb200-nvl72"),
-    (&["gb300"], "gb300-nvl72"),
-    (&["b200"], "b200"),
-    (&["b300"], "b300"),
-    (&["mi250"], "mi250x"),
-    (&["mi300"], "mi300x"),
-    (&["mi325"], "mi325x"),
-    (&["mi355"], "mi355x"),
-    (&["gaudi2"], "gaudi2"),
-    (&["gaudi3"], "gaudi3"),
-    (&["l40s"], "l40s"),
-    (&["rtx4090"], "rtx-4090"),
-    (&["tpuv4"], "tpu-v4"),
-    (&["tpuv5p"], "tpu-v5p"),
-    (&["tpuv5e"], "tpu-v5e"),
-    (&["tpuv5lite"], "tpu-v5e"),
-    (&["tpuv6e"], "tpu-v6e"),
-    (&["trillium"], "tpu-v6e"),
-    (&["trainium2"], "trainium2"),
-    (&["trn2"], "trainium2"),
-    (&["l4"], "l4"),
-];
-
-/// The preset of a GPU, by the name that a source gives it.
-pub(super) fn preset_of(gpu: &str) -> Option<&'static str> {
-    let name = folded(gpu);
-    let preset = GPUS.iter().find(|(words, _)| words.iter().all(|word| name.contains(word)));
-    preset.map(|(_, preset)| *preset)
-}
 
 /// The cluster of a run: a preset with the links and nodes that the run states.
 pub(super) fn cluster(

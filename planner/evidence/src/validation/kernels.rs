@@ -53,7 +53,8 @@ pub(super) fn read(name: &str, text: &str) -> Result<Vec<Point>, FileError> {
     let num_columns = columns.split(',').count();
     let gpu = name.trim_end_matches(".csv").rsplit('_').next().unwrap_or_default();
     let cluster = clusters::names()
-        .find(|preset| *preset == gpu || preset.strip_suffix("-nvl72") == Some(gpu))
+        .find(|preset| *preset == gpu)
+        .or_else(|| clusters::also_called(gpu))
         .and_then(clusters::preset)
         .ok_or_else(|| FileError::UnknownGpu(gpu.to_owned()))?;
     let (device, network) = (Device::new(&cluster.gpu), Network::new(&cluster));

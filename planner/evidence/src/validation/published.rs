@@ -13,6 +13,7 @@
 //! - Unfused attention applies dropout, as Megatron's runs of that time do; that of BLOOM's kind (`ALiBi`) does not.
 //! - Memory is that of the fullest rank.
 
+use cost_models::clusters;
 use ir::graph::{ContextParallelKind, Recompute, RecomputeModule, RecomputeModules};
 use ir::layout::{LayoutSpec, Offload, OffloadedActivations, ZeroStage};
 use ir::plan::{Optimizer, Training};
@@ -22,12 +23,11 @@ use ir::units::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::columns::Columns;
-use super::gpus::preset_of;
 use super::run::{
     GraphFacts, MeasuredCluster, MeasuredMemory, MeasuredPlan, MeasuredRun, StatedNumbers,
     Unsupported,
 };
-use super::words::Facts;
+use super::words::{Facts, folded};
 
 /// Columns of the problem: rows that have all of them in common differ in their layout alone.
 const PROBLEM: [&str; 31] = [
@@ -155,7 +155,7 @@ fn plan(row: &Columns, facts: &Facts) -> Result<MeasuredPlan, Unsupported> {
 
 fn cluster(row: &Columns, facts: &Facts) -> Result<MeasuredCluster, Unsupported> {
     let gpu = row.text("gpu");
-    let preset = preset_of(gpu)
+    let preset = clusters::of_gpu(&folded(gpu))
         .ok_or_else(|| Unsupported::new(format!("no cluster is known with GPU `{gpu}`")))?;
     let gpus_per_node = row.count("gpus_per_node")?.map(|gpus| {
         let gpus = u32::try_from(gpus).ok().filter(|gpus| *gpus > 0);

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use ir::framework::{Framework, FrameworkError, IDEAL};
-use serde::de::Error as _;
 use serde_json::Value;
 
 use crate::fitted::section;
@@ -79,38 +78,4 @@ pub fn read(text: &str) -> Result<Framework, FrameworkError> {
 /// All presets.
 pub fn all() -> impl Iterator<Item = Framework> {
     names().filter_map(preset)
-}
-
-/// A framework with other habits: a merge patch of its file (RFC 7386), or null for none.
-///
-/// # Errors
-///
-/// What results is no framework.
-pub fn with_habits(framework: &Framework, habits: &Value) -> serde_json::Result<Framework> {
-    if habits.is_null() {
-        return Ok(framework.clone());
-    }
-    let mut file = serde_json::to_value(framework)?;
-    merge(&mut file, habits);
-    let framework: Framework = serde_json::from_value(file)?;
-    framework.check().map_err(serde_json::Error::custom)?;
-    Ok(framework)
-}
-
-/// Applies a merge patch: null removes a field, objects are merged, all else takes the place of what was there.
-fn merge(target: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
-        *target = patch.clone();
-        return;
-    };
-    if !target.is_object() {
-        *target = Value::Object(serde_json::Map::new());
-    }
-    for (name, value) in patch {
-        if value.is_null() {
-            target.as_object_mut().and_then(|fields| fields.remove(name));
-        } else {
-            merge(&mut target[name], value);
-        }
-    }
 }

@@ -11,6 +11,7 @@ mod comparison;
 mod contradictions;
 mod error;
 mod gpus;
+mod habits;
 pub mod intervals;
 mod kernels;
 pub mod left_out;

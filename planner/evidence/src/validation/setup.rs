@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::contradictions;
 use super::gpus;
+use super::habits::with_habits;
 use super::run::{MeasuredPlan, MeasuredRun, Unsupported};
 use planner_core::problem::{Problem, ProblemError, hardware};
 use planner_core::step::{ChainIndex, PipelineRanks, Shape, ShapeKey};
@@ -58,7 +59,7 @@ impl Setup {
             .cloned()
             .or_else(|| frameworks::preset(&plan.framework))
             .ok_or_else(|| Unsupported::new(format!("framework `{}`", plan.framework)))?;
-        let framework = frameworks::with_habits(&framework, &plan.habits)
+        let framework = with_habits(&framework, &plan.habits)
             .map_err(|error| unsupported("its habits", error))?;
         let impossible = |error: ProblemError| Unsupported::new(error.to_string());
         let hardware = hardware(&cluster, framework, &plan.training).map_err(impossible)?;

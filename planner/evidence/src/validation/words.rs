@@ -196,6 +196,7 @@ mod tests {
     use cost_models::frameworks;
 
     use super::*;
+    use crate::validation::habits::with_habits;
 
     #[test]
     fn rules_that_ship_state_facts_of_frameworks_that_ship() {
@@ -204,7 +205,7 @@ mod tests {
             let facts = Facts::deserialize(Value::Object(is.clone())).expect("they are facts");
             let name = if is.contains_key("framework") { &facts.framework } else { "unknown" };
             let framework = frameworks::preset(name).expect(name);
-            frameworks::with_habits(&framework, &facts.habits).expect("they are habits");
+            with_habits(&framework, &facts.habits).expect("they are habits");
         }
     }
 

@@ -159,7 +159,7 @@ fn of_object(has: &dyn Fn(&str) -> bool) -> FileKind {
     match () {
         () if all(&["layout", "prediction"]) => FileKind::Plan,
         () if all(&["plans", "search"]) => FileKind::Report,
-        () if all(&["gpu", "n_gpus"]) => FileKind::Steps,
+        () if all(&["gpu", "n_gpus"]) || all(&["id", "plan"]) => FileKind::Steps,
         () if all(&["gpu", "gpus_per_node"]) => FileKind::Cluster,
         () if all(&["kernels", "abilities"]) => FileKind::Framework,
         () if any(&[

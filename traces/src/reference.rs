@@ -7,7 +7,7 @@ macro_rules! table {
     };
 }
 
-/// Tables of measured steps, each row with its source: names and texts, in the format of a folder's `runs`.
+/// Tables of measured steps, each row with its source: names and texts, in a format of a folder's `runs`.
 pub const REFERENCE: [(&str, &str); 20] = [
     table!("runs_bigscience.json"),
     table!("runs_bigscience_v100.json"),

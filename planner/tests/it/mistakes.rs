@@ -161,7 +161,7 @@ fn fill_broken(folder: &Path, model: &[u8]) {
     let runs = crate::cli::root().join("traces/reference/runs_bigscience.json");
     let runs: serde_json::Value = serde_json::from_str(&fs::read_to_string(runs).unwrap()).unwrap();
     let mut run = runs[0].clone();
-    run["step_time_s"] = 189_060.into();
+    run["step_time_seconds"] = 189_060.into();
     write("run.json", &run.to_string());
 }
 

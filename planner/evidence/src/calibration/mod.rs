@@ -270,20 +270,32 @@ fn linear(
     above: impl Fn(&Measured, &Predicted) -> Option<f64>,
 ) -> Vec<(Vec<f64>, f64)> {
     let row = |step: &Measured| {
-        let mut setup = step.setup.clone();
-        for (constant, log) in constants.iter().zip(logs) {
-            constant.scale(&mut setup.problem.hardware, log.exp());
-        }
-        let left = above(step, &predict(&setup))?;
-        let slopes = constants.iter().map(|constant| {
-            let mut moved = setup.clone();
-            constant.scale(&mut moved.problem.hardware, 1.0 + STEP);
-            let other = above(step, &predict(&moved)).unwrap_or(left);
-            (left - other) / (1.0 + STEP).ln()
-        });
-        Some((slopes.collect(), left))
+        slopes(constants, &step.setup, logs, |setup| above(step, &predict(setup)))
     };
     steps.iter().filter_map(row).collect()
+}
+
+/// Slopes of the logarithm of a prediction by those of constants, these being others by `logs`, and how much is measured
+/// `above` it there.
+fn slopes(
+    constants: &[Constant],
+    setup: &Setup,
+    logs: &[f64],
+    above: impl Fn(&Setup) -> Option<f64>,
+) -> Option<(Vec<f64>, f64)> {
+    let mut setup = setup.clone();
+    for (constant, log) in constants.iter().zip(logs) {
+        constant.scale(&mut setup.problem.hardware, log.exp());
+    }
+    let left = above(&setup)?;
+    let slopes = constants.iter().map(|constant| {
+        let hardware = setup.problem.hardware.clone();
+        constant.scale(&mut setup.problem.hardware, 1.0 + STEP);
+        let other = above(&setup).unwrap_or(left);
+        setup.problem.hardware = hardware;
+        (left - other) / (1.0 + STEP).ln()
+    });
+    Some((slopes.collect(), left))
 }
 
 fn log_evidence(

@@ -17,7 +17,9 @@ use ir::framework::Calibration;
 use ir::graph::{Kernel as Planned, Pass, Recompute};
 use ir::units::Seconds;
 
-use super::{Factors, Measured, WITHIN_A_SOURCE, linear, most_likely, moved};
+use super::{
+    Factors, Measured, WITHIN_A_SOURCE, above_predicted_time, linear, most_likely, moved, slopes,
+};
 use crate::measured::profile::{Class, Exchange, Phase, Profile, Purpose, Work};
 use crate::validation::predict;
 use crate::validation::setup::Setup;
@@ -36,9 +38,6 @@ const LEAST_SECONDS: f64 = 1e-5;
 
 /// A constant that moves a prediction by less than this share of its own move does not inform it.
 const LEAST_SLOPE: f64 = 0.05;
-
-/// By how much a constant is moved to see what depends on it.
-const STEP: f64 = 0.02;
 
 /// What profiles say of a machine.
 #[derive(Clone, Debug)]
@@ -141,11 +140,8 @@ pub fn calibrate(setup: &Setup, profiles: &[Profile]) -> Result<Profiled, Profil
     check_own(setup, &found, step.as_ref())?;
     let kernels: Vec<&Sampled> = found.iter().collect();
     let steps: Vec<Measured> = step.clone().into_iter().collect();
-    let above = |it: &Measured, predicted: &crate::validation::Predicted| {
-        Some(it.step_time_seconds?.ln() - predicted.step_time_seconds.ln())
-    };
     let factors = most_likely(&CONSTANTS, hardware, |logs| {
-        let mut rows = linear(&CONSTANTS, &steps, logs, above);
+        let mut rows = linear(&CONSTANTS, &steps, logs, above_predicted_time);
         rows.extend(kernels.iter().filter_map(|sampled| sampled.row(setup, logs)));
         rows
     });
@@ -213,21 +209,10 @@ impl Sampled {
 
     /// By how much it is above its prediction, and how that moves with each constant's logarithm, in deviations of steps.
     fn row(&self, setup: &Setup, logs: &[f64]) -> Option<(Vec<f64>, f64)> {
-        let mut at = setup.clone();
-        for (constant, log) in CONSTANTS.iter().zip(logs) {
-            constant.scale(&mut at.problem.hardware, log.exp());
-        }
-        let predicted = self.predict(&at)?.get();
         let weight = WITHIN_A_SOURCE / OF_A_KERNEL;
-        let slopes = CONSTANTS.iter().map(|constant| {
-            let hardware = at.problem.hardware.clone();
-            constant.scale(&mut at.problem.hardware, 1.0 + STEP);
-            let other = self.predict(&at).map_or(predicted, Seconds::get);
-            at.problem.hardware = hardware;
-            weight * (other / predicted).ln() / (1.0 + STEP).ln()
-        });
-        let slopes = slopes.collect();
-        Some((slopes, weight * (self.seconds / predicted).ln()))
+        slopes(&CONSTANTS, setup, logs, |it| {
+            Some(weight * (self.seconds / self.predict(it)?.get()).ln())
+        })
     }
 }
 

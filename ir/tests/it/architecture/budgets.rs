@@ -20,7 +20,7 @@ const LINES: &[(&str, usize)] = &[
     ("models", 96),
     ("planner", 11_566),
     ("planner/core", 10_350),
-    ("planner/evidence", 5_206),
+    ("planner/evidence", 5_109),
     ("planner/tools", 14_119),
     ("simulator", 3_328),
     ("traces", 7_477),

@@ -45,6 +45,14 @@ pub(super) fn moved_constants(calibration: &Calibration) -> String {
     text_table(["constant", "was", "is", "by", "of"], &["constant", "of"], rows)
 }
 
+/// Where a calibration was written, and the option that uses it.
+pub(super) fn written(output: Option<&Path>, option: &str) -> String {
+    output.map_or_else(
+        || "nothing was written: `-o FILE.json` keeps it\n".to_owned(),
+        |path| format!("written to {0}: `{option} {0}` uses it\n", path.display()),
+    )
+}
+
 /// What a plan's framework was calibrated on, and which constants that moved; or that it says nothing of `gpu`.
 pub(super) fn describe_calibration(framework: &Framework, gpu: &str) -> String {
     let Some(calibration) = &framework.calibration else { return String::new() };

@@ -9,7 +9,6 @@ mod action;
 mod check;
 mod csv;
 mod display;
-mod earliest;
 mod generate;
 mod given;
 mod kind;

@@ -1,4 +1,4 @@
-//! Whether every rank comes to its end.
+//! Whether every rank comes to its end, and in which order.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,6 +17,25 @@ pub enum Sends {
     NonBlocking,
 }
 
+/// Units of time that a step takes where each pass takes one.
+pub(in crate::schedule) fn units(step: Step) -> u64 {
+    let units = |action: Action| match action.kind {
+        ActionKind::Forward | ActionKind::InputGrad | ActionKind::WeightGrad => 1,
+        ActionKind::Backward => 2,
+        _ => 0,
+    };
+    step.actions().map(units).sum()
+}
+
+/// Ends of the steps of each rank, in [`units`], if everything starts as early as it can: the order in which messages are
+/// put in place. An overlapped pair starts when the data of both its actions is there. Real times are the `simulator`'s.
+pub(in crate::schedule) fn ends(schedule: &Schedule) -> Vec<Vec<u64>> {
+    let mut ends: Vec<Vec<u64>> = schedule.ranks().iter().map(|_| Vec::new()).collect();
+    let ended = |rank: usize, end| ends[rank].push(end);
+    run(schedule, Sends::NonBlocking, ended).expect("a schedule is checked when it is made");
+    ends
+}
+
 /// Runs the schedule without time. Sends from one rank to another arrive in the order in which they
 /// were sent, as NCCL has it. A schedule without communication passes in both modes or in neither.
 ///
@@ -24,11 +43,22 @@ pub enum Sends {
 ///
 /// The ranks that wait for each other, or a receive that would get another message.
 pub fn check(schedule: &Schedule, sends: Sends) -> Result<(), ScheduleError> {
+    run(schedule, sends, |_, _| {})
+}
+
+/// Runs the schedule, and says to `ended` of which rank a step ended, and when.
+fn run(
+    schedule: &Schedule,
+    sends: Sends,
+    mut ended: impl FnMut(usize, u64),
+) -> Result<(), ScheduleError> {
     let mut run = Run::new(schedule, sends);
     let mut queue: VecDeque<usize> = (0..schedule.ranks().len()).collect();
     let mut woken = Vec::new();
     while let Some(rank) = queue.pop_front() {
-        while run.advance(rank, &mut woken)? {}
+        while let Some(end) = run.advance(rank, &mut woken)? {
+            ended(rank, end);
+        }
         queue.extend(woken.drain(..));
     }
     match run.next.iter().zip(schedule.ranks()).position(|(next, steps)| *next < steps.len()) {
@@ -43,8 +73,10 @@ struct Run<'a> {
     communicates: bool,
     /// The step that each rank would take next.
     next: Vec<usize>,
-    /// Whether forward and backward of a stage and micro-batch are done, and at hand.
-    done: Vec<[bool; 2]>,
+    /// When the last step of each rank ended, in [`units`].
+    now: Vec<u64>,
+    /// When forward and backward of each stage and micro-batch ended, where they have.
+    done: Vec<[Option<u64>; 2]>,
     /// Messages sent and not received, by sender and receiver.
     on_the_way: BTreeMap<(u32, u32), VecDeque<Action>>,
 }
@@ -65,26 +97,35 @@ impl<'a> Run<'a> {
             sends,
             communicates: schedule.has_communication(),
             next: vec![0; schedule.ranks().len()],
-            done: vec![[false; 2]; pairs],
+            now: vec![0; schedule.ranks().len()],
+            done: vec![[None; 2]; pairs],
             on_the_way: BTreeMap::new(),
         }
     }
 
-    /// Takes the next step of `rank` if it need not wait; notes whom that may wake.
-    fn advance(&mut self, rank: usize, woken: &mut Vec<usize>) -> Result<bool, ScheduleError> {
-        let Some(step) = self.head(rank) else { return Ok(false) };
+    /// Takes the next step of `rank` if it need not wait, and says when that ends; notes whom it may wake.
+    fn advance(
+        &mut self,
+        rank: usize,
+        woken: &mut Vec<usize>,
+    ) -> Result<Option<u64>, ScheduleError> {
+        let Some(step) = self.head(rank) else { return Ok(None) };
         if self.waits_for(rank, step).is_some() {
-            return Ok(false);
+            return Ok(None);
         }
+        let needs = step.actions().filter_map(|action| self.schedule.need(action));
+        let ready = needs.filter_map(|need| self.end_of(need)).max();
+        let end = self.now[rank].max(ready.unwrap_or(0)) + units(step);
         for action in step.actions() {
             if action.kind.is_message() {
                 self.exchange(rank, action, woken)?;
             } else {
-                self.finish(action, woken);
+                self.finish(action, end, woken);
             }
         }
+        self.now[rank] = end;
         self.next[rank] += 1;
-        Ok(true)
+        Ok(Some(end))
     }
 
     fn head(&self, rank: usize) -> Option<Step> {
@@ -112,9 +153,8 @@ impl<'a> Run<'a> {
                 let need = self.schedule.need(action)?;
                 let crosses = self.schedule.rank(need.stage, need.micro_batch) != rank as u32;
                 // With communication, data from other ranks comes by receives, which stand before.
-                let at_hand = self.done[self.index(need)][need.pass as usize];
                 let is_received = self.communicates && crosses;
-                (!at_hand && !is_received).then_some(Awaited::Data(need))
+                (self.end_of(need).is_none() && !is_received).then_some(Awaited::Data(need))
             }
         })
     }
@@ -154,7 +194,12 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn finish(&mut self, action: Action, woken: &mut Vec<usize>) {
+    /// When what is needed was made, if it was.
+    fn end_of(&self, need: Need) -> Option<u64> {
+        self.done[self.index(need)][need.pass as usize]
+    }
+
+    fn finish(&mut self, action: Action, end: u64, woken: &mut Vec<usize>) {
         let Action { stage, micro_batch, kind } = action;
         let (pass, user) = match kind {
             ActionKind::Forward => (Pass::Forward, Some(stage + 1)),
@@ -162,7 +207,7 @@ impl<'a> Run<'a> {
             _ => return,
         };
         let index = self.index(Need { stage, micro_batch, pass });
-        self.done[index][pass as usize] = true;
+        self.done[index][pass as usize] = Some(end);
         if let Some(user) = user.filter(|user| *user < self.schedule.num_stages()) {
             woken.push(self.schedule.rank(user, micro_batch) as usize);
         }

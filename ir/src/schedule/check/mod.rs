@@ -5,6 +5,7 @@ mod error;
 mod structure;
 
 pub use deadlock::{Sends, check};
+pub(super) use deadlock::{ends, units};
 pub use error::{Defect, ScheduleError, Wait};
 
 use crate::schedule::{Schedule, StagePlacement, Step};

@@ -1,6 +1,7 @@
 //! Sends and receives between ranks.
 
-use crate::schedule::{Action, ActionKind, Schedule, Step, earliest};
+use crate::schedule::check::{ends, units};
+use crate::schedule::{Action, ActionKind, Schedule, Step};
 
 /// The schedule with a send after every action whose result another rank needs, and its receive on
 /// that rank; none between stages of one rank. A schedule that communicates already stays as it is.
@@ -15,7 +16,7 @@ pub fn add_communication(schedule: &Schedule) -> Schedule {
     if schedule.has_communication() {
         return schedule.clone();
     }
-    let ends = earliest::ends(schedule);
+    let ends = ends(schedule);
     // By time of end, then rank, then place in the rank's list.
     let mut order: Vec<(u64, usize, usize)> = ends
         .iter()
@@ -40,7 +41,7 @@ pub fn add_communication(schedule: &Schedule) -> Schedule {
             // What the partner is in the midst of comes before the receive.
             let next = placed[to];
             if let Some(following) = schedule.ranks()[to].get(next)
-                && ends[to][next] - earliest::length(*following) < end
+                && ends[to][next] - units(*following) < end
             {
                 ranks[to].push(*following);
                 placed[to] += 1;

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use ir::cluster::Cluster;
 use ir::plan::Plan;
 use planner::file_kind::FileKind;
-use planner_tools::interchange::{self, Job, Stated};
+use planner_tools::interchange::{self, Import, Job, Stated};
 
 use super::answer::Answer;
 use super::args::{ImportArgs, SettingsArgs};
 use super::files::{read_cluster, read_text, read_text_of, refuse_other_kinds};
 use super::input::{command, warn_of_model};
-use super::models::read_model;
+use super::models::{ModelFile, read_model};
 use super::picture::refuse_other_endings;
 use command_line::destination::{has_room, refuse_to_overwrite, write_json};
 use command_line::said::{print, tell};
@@ -23,31 +24,10 @@ pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<Answer> {
         refuse_other_endings(output, "a plan", &["json"], Some(draws))?;
     }
     let text = read_text_of(&args.file, &[FileKind::Settings])?;
-    refuse_other_kinds(
-        &args.file,
-        text.as_bytes(),
-        FileKind::Settings,
-        &[FileKind::OtherSettings, FileKind::Empty],
-    )?;
-    let about = || format!("`{}`", args.file.display());
-    let Script { text, set, files, .. } = script(text, &args.settings).with_context(about)?;
-    let files = beside(&args.file, &text, &set, files).with_context(about)?;
-    warn_of_launches(&args.file, &text, &set);
-    let file = read_model(&args.model)?;
-    warn_of_model(&args.model, &file.model);
-    let cluster = read_cluster(&args.cluster)?;
-    let plan = interchange::import(&interchange::Import {
-        text: &text,
-        from: args.settings.from,
-        files: &files,
-        stated: stated(&args.settings),
-        set: &set,
-        model: &file.model,
-        model_text: &file.text,
-        cluster: &cluster,
-        command: command(),
-    })
-    .with_context(about)?;
+    check_kind(&args.file, &text)?;
+    let settings = Settings::read(&args.file, text, &args.model, &args.cluster, &args.settings)?;
+    let plan = interchange::import(&settings.import(&args.settings));
+    let plan = plan.with_context(|| format!("`{}`", args.file.display()))?;
     if let Some(output) = &args.output {
         for input in [&args.file, &args.model] {
             refuse_to_overwrite(input, output)?;
@@ -60,28 +40,80 @@ pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<Answer> {
     Ok(Answer::Found)
 }
 
-/// Settings, and what they are read with.
-pub(super) struct Script {
+/// Settings of a tool, and what they are read with.
+pub(super) struct Settings {
     /// They themselves, or what a manifest has of them.
     pub(super) text: String,
     /// Variables that the user or the manifest gives.
-    pub(super) set: BTreeMap<String, String>,
-    /// Files that the manifest has, by their names.
-    pub(super) files: BTreeMap<String, String>,
+    set: BTreeMap<String, String>,
+    /// Files that they name and that the manifest has or that lie beside them, by their names. Those that are not there
+    /// are asked for where they are needed.
+    files: BTreeMap<String, String>,
     /// Whether lines and places are those of the file.
     pub(super) is_in_place: bool,
+    model: ModelFile,
+    cluster: Cluster,
 }
 
-/// The settings that a file has, be it a manifest of Kubernetes that runs them.
-pub(super) fn script(text: String, args: &SettingsArgs) -> anyhow::Result<Script> {
+impl Settings {
+    /// The settings that a file has, be it a manifest of Kubernetes that runs them, with what they are of.
+    pub(super) fn read(
+        file: &Path,
+        text: String,
+        model: &Path,
+        cluster: &str,
+        args: &SettingsArgs,
+    ) -> anyhow::Result<Self> {
+        let about = || format!("`{}`", file.display());
+        let (job, set) = script(text, args).with_context(about)?;
+        let Job { text, is_in_place, mut files, .. } = job;
+        warn_of_launches(file, &text, &set);
+        // What keeps a script from being read is said where it is read; what keeps a file beside it is not its fault.
+        let folder = file.parent().unwrap_or(Path::new("."));
+        for name in interchange::named_files(&text, &set).unwrap_or_default() {
+            let path = folder.join(&name);
+            if !files.contains_key(&name) && path.is_file() {
+                files.insert(name, read_text(&path).with_context(about)?);
+            }
+        }
+        let path = model;
+        let model = read_model(path)?;
+        warn_of_model(path, &model.model);
+        let cluster = read_cluster(cluster)?;
+        Ok(Self { text, set, files, is_in_place, model, cluster })
+    }
+
+    pub(super) fn import<'a>(&'a self, args: &SettingsArgs) -> Import<'a> {
+        Import {
+            text: &self.text,
+            from: args.from,
+            files: &self.files,
+            stated: stated(args),
+            set: &self.set,
+            model: &self.model.model,
+            model_text: &self.model.text,
+            cluster: &self.cluster,
+            command: command(),
+        }
+    }
+}
+
+/// Refuses a file that is plainly no settings of a tool.
+pub(super) fn check_kind(file: &Path, text: &str) -> anyhow::Result<()> {
+    let taken = [FileKind::OtherSettings, FileKind::Empty];
+    refuse_other_kinds(file, text.as_bytes(), FileKind::Settings, &taken)
+}
+
+/// The script of a text, and the variables that are given to it.
+fn script(text: String, args: &SettingsArgs) -> anyhow::Result<(Job, BTreeMap<String, String>)> {
     if let Some((name, _)) = args.set.iter().find(|(name, _)| !text.contains(name.as_str())) {
         bail!("`--set {name}`: nothing in the script is called so\nhint: leave it out");
     }
     let is_in_place = true;
-    let job = interchange::job(&text)?.unwrap_or(Job { text, is_in_place, ..Job::default() });
-    let Job { text, is_in_place, files, variables: mut set } = job;
+    let mut job = interchange::job(&text)?.unwrap_or(Job { text, is_in_place, ..Job::default() });
+    let mut set = std::mem::take(&mut job.variables);
     set.extend(args.set.iter().cloned());
-    let found = interchange::variables(&text, &set);
+    let found = interchange::variables(&job.text, &set);
     for (name, given) in &args.set {
         if let Some(value) = found.get(name).filter(|value| *value != given) {
             bail!(
@@ -89,11 +121,11 @@ pub(super) fn script(text: String, args: &SettingsArgs) -> anyhow::Result<Script
             );
         }
     }
-    Ok(Script { text, set, files, is_in_place })
+    Ok((job, set))
 }
 
 /// What the command line says beside settings.
-pub(super) fn stated(args: &SettingsArgs) -> Stated {
+fn stated(args: &SettingsArgs) -> Stated {
     Stated {
         num_gpus: args.gpus,
         sequence_length: args.seq_len,
@@ -106,7 +138,7 @@ pub(super) fn stated(args: &SettingsArgs) -> Stated {
 }
 
 /// Says on stderr where a script starts several programs that train, of which one is read.
-pub(super) fn warn_of_launches(file: &Path, text: &str, set: &BTreeMap<String, String>) {
+fn warn_of_launches(file: &Path, text: &str, set: &BTreeMap<String, String>) {
     let lines = interchange::launches(text, set).unwrap_or_default();
     let [first, rest @ ..] = lines.as_slice() else { return };
     if rest.is_empty() {
@@ -120,33 +152,6 @@ pub(super) fn warn_of_launches(file: &Path, text: &str, set: &BTreeMap<String, S
         file.display(),
         rest.join(", ")
     ));
-}
-
-/// Files that settings name and that lie beside them or are `known`, by their names; those that do not are asked for where
-/// they are needed.
-fn beside(
-    file: &Path,
-    text: &str,
-    set: &BTreeMap<String, String>,
-    known: BTreeMap<String, String>,
-) -> anyhow::Result<BTreeMap<String, String>> {
-    read_beside(file, interchange::named_files(text, set)?, known)
-}
-
-/// Those of some files that lie beside another, by their names, and those that are `known`.
-pub(super) fn read_beside(
-    file: &Path,
-    names: Vec<String>,
-    mut known: BTreeMap<String, String>,
-) -> anyhow::Result<BTreeMap<String, String>> {
-    let folder = file.parent().unwrap_or(Path::new("."));
-    for name in names {
-        let path = folder.join(&name);
-        if !known.contains_key(&name) && path.is_file() {
-            known.insert(name, read_text(&path)?);
-        }
-    }
-    Ok(known)
 }
 
 /// What the settings are, and what is expected of them.

@@ -7,15 +7,12 @@ use anyhow::{Context, ensure};
 use ir::text::printable_lines;
 use ir::units::Seconds;
 use planner::file_kind::FileKind;
-use planner_tools::interchange::{self, Import};
 use planner_tools::lint::{self, Finding, Nearby, Predicted, Report, Severity};
 
 use super::answer::Answer;
 use super::args::{FailOn, LintArgs, LintFormat, SettingsArgs};
-use super::files::{parse_plan, read_cluster, read_text_of, refuse_other_kinds};
-use super::import::{Script, read_beside, script, stated, warn_of_launches};
-use super::input::{command, warn_of_model};
-use super::models::read_model;
+use super::files::{parse_plan, read_text_of};
+use super::import::{Settings, check_kind};
 use super::picture::refuse_other_endings;
 use super::tables::{percent, text_table};
 use command_line::destination::{refuse_to_overwrite, write_output};
@@ -30,7 +27,7 @@ pub(crate) fn lint(args: &LintArgs) -> anyhow::Result<Answer> {
         refuse_settings(args)?;
         lint::lint_plan(&parse_plan(&args.file, &text)?, &text, args.nearest)
     } else {
-        of_settings(args, &text)?
+        of_settings(args, text.clone())?
     };
     let file = args.file.to_string_lossy();
     let format = args.format.unwrap_or_else(|| usual_format(args.output.as_deref()));
@@ -104,36 +101,16 @@ fn is_plan(text: &str) -> bool {
     value.is_some_and(|it| it.get("layout").is_some() && it.get("prediction").is_some())
 }
 
-fn of_settings(args: &LintArgs, text: &str) -> anyhow::Result<Report> {
-    let taken = [FileKind::OtherSettings, FileKind::Empty];
-    refuse_other_kinds(&args.file, text.as_bytes(), FileKind::Settings, &taken)?;
+fn of_settings(args: &LintArgs, text: String) -> anyhow::Result<Report> {
+    check_kind(&args.file, &text)?;
     let model: &Path = args.model.as_deref().context(
         "settings do not say all of the model that they train\nhint: `--model llama-3.1-8b`",
     )?;
-    let file = read_model(model)?;
-    warn_of_model(model, &file.model);
-    let cluster = read_cluster(args.cluster.as_deref().unwrap_or("h100"))?;
-    let about = || format!("`{}`", args.file.display());
-    let Script { text, set, files, is_in_place } =
-        script(text.to_owned(), &args.settings).with_context(about)?;
-    let text = text.as_str();
-    warn_of_launches(&args.file, text, &set);
-    // What keeps a script from being read is a finding; what keeps a file beside it from being read is not its fault.
-    let names = interchange::named_files(text, &set).unwrap_or_default();
-    let files = read_beside(&args.file, names, files).with_context(about)?;
-    let import = Import {
-        text,
-        from: args.settings.from,
-        files: &files,
-        stated: stated(&args.settings),
-        set: &set,
-        model: &file.model,
-        model_text: &file.text,
-        cluster: &cluster,
-        command: command(),
-    };
-    let mut report = lint::lint(&import, args.nearest).with_context(about)?;
-    if !is_in_place {
+    let cluster = args.cluster.as_deref().unwrap_or("h100");
+    let settings = Settings::read(&args.file, text, model, cluster, &args.settings)?;
+    let report = lint::lint(&settings.import(&args.settings), args.nearest);
+    let mut report = report.with_context(|| format!("`{}`", args.file.display()))?;
+    if !settings.is_in_place {
         report.forget_places();
     }
     Ok(report)

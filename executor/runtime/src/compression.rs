@@ -7,10 +7,13 @@ use executor_communicators::{CommunicationError, Communicator, Group, Reduction}
 use executor_kernels::array::{Array, Element, ElementExt};
 use executor_kernels::ops::Kernels;
 use executor_kernels::random::hash;
+use ir::collective::Collective;
 use ir::graph::WeightFormat;
 use ir::replication::GradientCompression;
 use traces::timeline::Stream;
 
+use crate::exchange::{Exchange, Link, Sums, UnitGradient};
+use crate::mesh::Replicas;
 use crate::quantised::{Codes, quantised, restored};
 
 /// What stands for a gradient: numbers and bytes.
@@ -39,7 +42,7 @@ impl<B: Kernels> Compressor<B> {
     }
 
     /// Whether what ranks send is added up on its way.
-    pub(crate) fn is_reducible(&self) -> bool {
+    fn is_reducible(&self) -> bool {
         self.compression.is_reducible()
     }
 
@@ -50,7 +53,7 @@ impl<B: Kernels> Compressor<B> {
     /// # Source
     ///
     /// See [`GradientCompression`].
-    pub(crate) fn sum(
+    fn sum_of(
         &self,
         communicator: &dyn Communicator<B>,
         group: &Group,
@@ -99,16 +102,10 @@ impl<B: Kernels> Compressor<B> {
     }
 
     /// Bytes of the whole buffer that stands for a gradient, as a collective counts it.
-    pub(crate) fn buffer_bytes(&self, gradient: &Array<B>, group: &Group) -> u64 {
+    fn buffer_bytes(&self, gradient: &Array<B>, group: &Group) -> u64 {
         let element = gradient.element().num_bytes();
         let own = self.compression.bytes(gradient.num_elements() as u64, element);
         if self.is_reducible() { own } else { own * group.len() as u64 }
-    }
-
-    /// What is held of gradients between steps.
-    pub(crate) fn num_bytes(&self) -> u64 {
-        let left_out = self.left_out.lock().expect("no other thread has failed");
-        left_out.values().map(|left| left.gradient.num_bytes()).sum()
     }
 
     /// What the numbers are sent as: parts of a gradient as it is, scales in fp32.
@@ -117,6 +114,29 @@ impl<B: Kernels> Compressor<B> {
             GradientCompression::TopK(_) | GradientCompression::RandomK(_) => element,
             _ => Element::F32,
         }
+    }
+}
+
+impl<B: Kernels> Exchange<B> for Compressor<B> {
+    fn sum(
+        &self,
+        link: &Link<B>,
+        replicas: &Replicas,
+        bucket: Vec<UnitGradient<B>>,
+    ) -> Result<Sums<B>, CommunicationError> {
+        let (communicator, group) = (link.communicator.as_ref(), &replicas.replicate);
+        let kind = if self.is_reducible() { Collective::AllReduce } else { Collective::AllGather };
+        let sum = |UnitGradient { unit, gradient }: UnitGradient<B>| {
+            link.reduce(kind, self.buffer_bytes(&gradient, group), || {
+                self.sum_of(communicator, group, unit, gradient).map(Some)
+            })
+        };
+        bucket.into_iter().map(sum).collect::<Result<_, _>>().map(Sums::Each)
+    }
+
+    fn num_bytes(&self) -> u64 {
+        let left_out = self.left_out.lock().expect("no other thread has failed");
+        left_out.values().map(|left| left.gradient.num_bytes()).sum()
     }
 }
 

@@ -6,59 +6,12 @@ use executor_kernels::array::{Array, Element};
 use executor_kernels::ops::Kernels;
 use ir::graph::WeightFormat;
 
+use crate::host::Placed;
 use crate::mesh::Replicas;
 use crate::parameters::LocalParameter;
-use crate::quantised::{Codes, Rows, dequantised, quantised};
-
-/// A weight, as an operator finds it.
-#[derive(Clone, Debug)]
-pub(crate) enum Weight<B: Kernels> {
-    /// As kernels read it.
-    Plain(Array<B>),
-    /// In few bits.
-    Quantised(Arc<Quantised<B>>),
-}
-
-/// A weight in few bits.
-#[derive(Debug)]
-pub(crate) struct Quantised<B: Kernels> {
-    codes: Array<B>,
-    scales: Array<B>,
-    rows: Rows,
-    format: WeightFormat,
-    element: Element,
-    /// Sizes of the weight's dimensions in the order in which rows have them.
-    sizes: Vec<usize>,
-    /// Of each of the weight's dimensions, its place in that order.
-    order: Vec<usize>,
-}
-
-impl<B: Kernels> Weight<B> {
-    /// What a kernel reads.
-    pub(crate) fn array(&self) -> Array<B> {
-        match self {
-            Self::Plain(array) => array.clone(),
-            Self::Quantised(it) => {
-                let codes = it.codes.clone();
-                let rows = dequantised(codes, &it.scales, it.rows, it.format, it.element);
-                rows.reshape(&it.sizes).permute(&it.order)
-            }
-        }
-    }
-
-    /// Sizes of its dimensions, outermost first.
-    pub(crate) fn shape(&self) -> Vec<usize> {
-        match self {
-            Self::Plain(array) => array.shape(),
-            Self::Quantised(it) => it.order.iter().map(|place| it.sizes[*place]).collect(),
-        }
-    }
-
-    /// Rows and columns exchanged.
-    pub(crate) fn transpose(self) -> Self {
-        Self::Plain(self.array().transpose())
-    }
-}
+use crate::quantised::{Codes, quantised};
+use crate::sharded::Sharded;
+use crate::weight::{Quantised, Weight};
 
 /// Flat arrays of a unit's weights, all of them or a shard: those that kernels read as they are, and codes
 /// and scales of the others.
@@ -75,13 +28,13 @@ impl<B: Kernels> Stored<B> {
     }
 
     /// The arrays, those that have elements.
-    pub(crate) fn filled(&self) -> impl Iterator<Item = &Array<B>> {
+    fn filled(&self) -> impl Iterator<Item = &Array<B>> {
         let all = [&self.plain, &self.codes, &self.scales].into_iter();
         all.filter(|array| array.num_elements() > 0)
     }
 
     /// The same with what `filled` says in the place of each of [`Self::filled`].
-    pub(crate) fn with_filled(&self, filled: Vec<Array<B>>) -> Self {
+    fn with_filled(&self, filled: Vec<Array<B>>) -> Self {
         let mut filled = filled.into_iter();
         let mut next = |array: &Array<B>| {
             let is_filled = array.num_elements() > 0;
@@ -109,11 +62,11 @@ struct Start {
 
 /// The frozen parameters of a block. ZeRO-3 cuts them as it does those that are trained.
 #[derive(Debug)]
-pub(crate) struct FrozenUnit<B: Kernels> {
+pub(crate) struct FrozenParameter<B: Kernels> {
     parameters: Vec<LocalParameter>,
     starts: Vec<Start>,
     element: Element,
-    pub(crate) replicas: Replicas,
+    replicas: Replicas,
     /// This rank's shard; all of them where they are not cut.
     shard: Stored<B>,
     /// All of them; none where they are cut and not gathered.
@@ -123,7 +76,7 @@ pub(crate) struct FrozenUnit<B: Kernels> {
 
 /// What a frozen unit is made of, before it has values.
 #[derive(Debug)]
-pub(crate) struct FrozenPlan {
+pub(crate) struct FrozenParameterPlan {
     pub(crate) parameters: Vec<LocalParameter>,
     pub(crate) replicas: Replicas,
     pub(crate) rank: u32,
@@ -131,14 +84,14 @@ pub(crate) struct FrozenPlan {
     pub(crate) is_cut: bool,
 }
 
-impl FrozenPlan {
+impl FrozenParameterPlan {
     /// The unit, with the values that `values` gives for each parameter's part.
     pub(crate) fn build<B: Kernels, E>(
         self,
         element: Element,
         device: &B::Device,
         mut values: impl FnMut(&LocalParameter) -> Result<Vec<f64>, E>,
-    ) -> Result<FrozenUnit<B>, E> {
+    ) -> Result<FrozenParameter<B>, E> {
         let (mut plain, mut all) = (Vec::new(), Codes::default());
         let mut starts = Vec::with_capacity(self.parameters.len());
         for parameter in &self.parameters {
@@ -172,7 +125,7 @@ impl FrozenPlan {
         let index = self.replicas.shard.position(self.rank).expect("a rank has a shard");
         let is_cut = shards > 1;
         let shard = if is_cut { whole.of_shard(index, shards) } else { whole.clone() };
-        Ok(FrozenUnit {
+        Ok(FrozenParameter {
             parameters: self.parameters,
             starts,
             element,
@@ -184,35 +137,30 @@ impl FrozenPlan {
     }
 }
 
-impl<B: Kernels> FrozenUnit<B> {
-    /// Whether all weights are here.
-    pub(crate) fn is_gathered(&self) -> bool {
+impl<B: Kernels> Sharded<B> for FrozenParameter<B> {
+    fn replicas(&self) -> &Replicas {
+        &self.replicas
+    }
+
+    fn is_gathered(&self) -> bool {
         self.whole.is_some()
     }
 
-    /// This rank's part of the weights.
-    pub(crate) fn shard(&self) -> Stored<B> {
-        self.shard.clone()
+    fn shards(&self) -> Vec<Placed<B>> {
+        self.shard.filled().cloned().map(Placed::Device).collect()
     }
 
-    /// Takes all weights, as they were gathered.
-    pub(crate) fn set_weights(&mut self, weights: Stored<B>) {
-        self.whole = Some(weights);
+    fn set_gathered(&mut self, arrays: Vec<Array<B>>) {
+        self.whole = Some(self.shard.with_filled(arrays));
     }
 
-    /// Frees what other ranks have too.
-    pub(crate) fn free_weights(&mut self) {
+    fn free(&mut self) {
         if self.is_cut {
             self.whole = None;
         }
     }
 
-    /// A parameter as operators find it.
-    ///
-    /// # Panics
-    ///
-    /// If the weights are not gathered.
-    pub(crate) fn view(&self, index: usize) -> Weight<B> {
+    fn weight(&self, index: usize) -> Weight<B> {
         let (parameter, start) = (&self.parameters[index], self.starts[index]);
         let whole = self.whole.as_ref().expect("weights are gathered before they are read");
         if parameter.format == WeightFormat::Plain {
@@ -233,9 +181,8 @@ impl<B: Kernels> FrozenUnit<B> {
         }))
     }
 
-    /// Bytes that the unit holds.
-    pub(crate) fn num_bytes(&self) -> u64 {
+    fn num_bytes(&self) -> [u64; 2] {
         let gathered = self.whole.as_ref().filter(|_| self.is_cut);
-        self.shard.num_bytes() + gathered.map_or(0, Stored::num_bytes)
+        [self.shard.num_bytes() + gathered.map_or(0, Stored::num_bytes), 0]
     }
 }

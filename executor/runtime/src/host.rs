@@ -21,21 +21,30 @@ pub(crate) type HostArray = Array<Flex>;
 pub(crate) enum Placed<B: Kernels> {
     /// On it.
     Device(Array<B>),
-    /// On its host.
-    Host(HostArray),
+    /// On its host, which copies it.
+    Host(HostArray, Arc<Host<B>>),
 }
 
 impl<B: Kernels> Placed<B> {
+    /// The array on the device; one that lies on the host is copied for what is done there.
+    pub(crate) fn on_device(self, kind: ActionKind) -> Array<B> {
+        match self {
+            Self::Device(array) => array,
+            Self::Host(array, host) => host.brought(array, kind),
+        }
+    }
+
     /// Bytes on the device, and on the host.
     pub(crate) fn num_bytes(&self) -> [u64; 2] {
         match self {
             Self::Device(array) => [array.num_bytes(), 0],
-            Self::Host(array) => [0, array.num_bytes()],
+            Self::Host(array, _) => [0, array.num_bytes()],
         }
     }
 }
 
-/// Copies between a device and its host, beside all else: those each way one after the other.
+/// Copies between a device and its host, overlapped with all else: those each way one after the other.
+#[derive(Debug)]
 pub(crate) struct Host<B: Kernels> {
     recorder: Arc<Recorder>,
     device: B::Device,
@@ -87,7 +96,7 @@ impl<B: Kernels> Host<B> {
     }
 
     /// Copies an array to the device, beside those that were started.
-    pub(crate) fn brought(&self, array: HostArray, kind: ActionKind) -> Array<B> {
+    fn brought(&self, array: HostArray, kind: ActionKind) -> Array<B> {
         copied_to_device(&self.recorder, array, &self.device, of_no_micro_batch(kind))
     }
 
@@ -114,17 +123,20 @@ impl<B: Kernels> Host<B> {
         lock(&self.copying).push(copying);
     }
 
-    /// Waits for all gradients that are on their way: their sums by unit, and none are left here.
-    pub(crate) fn take_gradients(&self) -> Result<BTreeMap<usize, HostArray>, CommunicationError> {
+    /// The sum of a unit's gradients, once all that are on their way have come; none is left here.
+    pub(crate) fn take_gradient(
+        &self,
+        unit: usize,
+    ) -> Result<Option<HostArray>, CommunicationError> {
         for copying in std::mem::take(&mut *lock(&self.copying)) {
             copying.wait()?;
         }
-        Ok(std::mem::take(&mut *lock(&self.gradients)))
+        Ok(lock(&self.gradients).remove(&unit))
     }
 
-    /// Bytes of gradients that have come to the host.
-    pub(crate) fn num_bytes(&self) -> u64 {
-        lock(&self.gradients).values().map(Array::num_bytes).sum()
+    /// Bytes of a unit's gradients that have come to the host.
+    pub(crate) fn gradient_bytes(&self, unit: usize) -> u64 {
+        lock(&self.gradients).get(&unit).map_or(0, Array::num_bytes)
     }
 }
 

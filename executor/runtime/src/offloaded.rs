@@ -1,5 +1,7 @@
 //! What a block took of a micro-batch, on the host from forward to backward.
 
+use std::sync::Arc;
+
 use executor_communicators::{CommunicationError, JobHandle};
 use executor_kernels::array::Array;
 use executor_kernels::ops::Kernels;
@@ -7,9 +9,11 @@ use ir::schedule::Action;
 
 use crate::block::Value;
 use crate::host::{Host, HostArray};
+use crate::kept_inputs::KeptInputs;
 
 /// What a block took of a micro-batch, on its way to the host and back.
 pub(crate) struct OffloadedInputs<B: Kernels> {
+    host: Arc<Host<B>>,
     /// By input: the number of its array among those that are copied; none of what is on the host anyway.
     places: Vec<Option<usize>>,
     copies: Copies<B>,
@@ -24,7 +28,7 @@ enum Copies<B: Kernels> {
 
 impl<B: Kernels> OffloadedInputs<B> {
     /// Starts to copy inputs to the host.
-    pub(crate) fn new(inputs: Vec<Value<B>>, host: &Host<B>, action: Action) -> Self {
+    pub(crate) fn new(inputs: Vec<Value<B>>, host: &Arc<Host<B>>, action: Action) -> Self {
         let num_bytes = inputs.iter().map(Value::num_bytes).sum();
         let (mut places, mut copies) = (Vec::with_capacity(inputs.len()), Vec::new());
         for input in inputs {
@@ -36,31 +40,26 @@ impl<B: Kernels> OffloadedInputs<B> {
                 }
             });
         }
-        Self { places, copies: Copies::ToHost(copies), num_bytes }
+        Self { host: Arc::clone(host), places, copies: Copies::ToHost(copies), num_bytes }
     }
+}
 
-    /// Waits until they are on the host.
-    pub(crate) fn settle(&self) {
+impl<B: Kernels> KeptInputs<B> for OffloadedInputs<B> {
+    fn settle(&self) {
         if let Copies::ToHost(copies) = &self.copies {
             copies.iter().for_each(JobHandle::settle);
         }
     }
 
-    /// Starts to copy them back, if that was not done.
-    pub(crate) fn fetch(&mut self, host: &Host<B>, action: Action) {
+    fn fetch(&mut self, action: Action) {
         if let Copies::ToHost(copies) = &mut self.copies {
             let copies = std::mem::take(copies);
-            self.copies = Copies::Back(host.bring_back(copies, action));
+            self.copies = Copies::Back(self.host.bring_back(copies, action));
         }
     }
 
-    /// The inputs, on the device again.
-    pub(crate) fn take(
-        mut self,
-        host: &Host<B>,
-        action: Action,
-    ) -> Result<Vec<Value<B>>, CommunicationError> {
-        self.fetch(host, action);
+    fn take(mut self: Box<Self>, action: Action) -> Result<Vec<Value<B>>, CommunicationError> {
+        self.fetch(action);
         let Copies::Back(arrays) = self.copies else { unreachable!("they were fetched") };
         let arrays = arrays.wait()?;
         let value = |place: &Option<usize>| match place {
@@ -70,8 +69,7 @@ impl<B: Kernels> OffloadedInputs<B> {
         Ok(self.places.iter().map(value).collect())
     }
 
-    /// Bytes on the device, and on the host.
-    pub(crate) fn num_bytes(&self) -> [u64; 2] {
+    fn num_bytes(&self) -> [u64; 2] {
         match &self.copies {
             Copies::ToHost(copies) if copies.iter().all(JobHandle::is_done) => [0, self.num_bytes],
             _ => [self.num_bytes, self.num_bytes],

@@ -19,14 +19,6 @@ type Result<T> = std::result::Result<T, CommunicationError>;
 /// Messages between a replica and the one that keeps the weights.
 pub(crate) const TAG: Tag = Tag::Stream(Stream::Data);
 
-/// Where the weights are that replicas share.
-pub(crate) enum Shared<B: Kernels> {
-    /// On this rank.
-    Here(Arc<Server<B>>),
-    /// On another.
-    At(u32),
-}
-
 /// How old the gradients were that updated the weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Staleness {

@@ -1,11 +1,15 @@
 //! What updates a shard of parameters: master weights, moments and gradients.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use burn_flex::Flex;
+use executor_communicators::CommunicationError;
 use executor_kernels::array::{Array, Element};
 use executor_kernels::ops::Kernels;
+use ir::schedule::ActionKind;
 
+use crate::host::{Host, Placed};
 use crate::optimizer;
 use crate::settings::Settings;
 
@@ -106,26 +110,26 @@ impl<A: Kernels> States<A> {
     }
 }
 
-/// States, and in whose memory they are.
+/// The states of a unit, and in whose memory they are.
 #[derive(Debug)]
-pub(crate) enum Held<B: Kernels> {
+pub(crate) enum PlacedStates<B: Kernels> {
     /// The device's.
     Device(States<B>),
-    /// Its host's, which updates them (ZeRO-Offload).
-    Host(Box<States<Flex>>),
+    /// Its host's, which updates them (ZeRO-Offload), by the unit's number.
+    Host(Box<States<Flex>>, Arc<Host<B>>, usize),
 }
 
 /// What one does with states wherever they are.
 macro_rules! wherever {
-    ($held:expr, $states:ident => $done:expr) => {
-        match $held {
-            Held::Device($states) => $done,
-            Held::Host($states) => $done,
+    ($placed:expr, $states:ident => $done:expr) => {
+        match $placed {
+            PlacedStates::Device($states) => $done,
+            PlacedStates::Host($states, ..) => $done,
         }
     };
 }
 
-impl<B: Kernels> Held<B> {
+impl<B: Kernels> PlacedStates<B> {
     /// Those on the device.
     ///
     /// # Panics
@@ -134,7 +138,7 @@ impl<B: Kernels> Held<B> {
     pub(crate) fn on_device(&self) -> &States<B> {
         match self {
             Self::Device(states) => states,
-            Self::Host(_) => panic!("states were expected on the device"),
+            Self::Host(..) => panic!("states were expected on the device"),
         }
     }
 
@@ -142,7 +146,7 @@ impl<B: Kernels> Held<B> {
     pub(crate) fn on_device_mut(&mut self) -> &mut States<B> {
         match self {
             Self::Device(states) => states,
-            Self::Host(_) => panic!("states were expected on the device"),
+            Self::Host(..) => panic!("states were expected on the device"),
         }
     }
 
@@ -150,7 +154,7 @@ impl<B: Kernels> Held<B> {
     pub(crate) fn squares(&self, ranges: Vec<Range<usize>>) -> (Vec<Array<B>>, f64) {
         match self {
             Self::Device(states) => (states.squares(ranges), 0.0),
-            Self::Host(states) => {
+            Self::Host(states, ..) => {
                 (Vec::new(), states.squares(ranges).iter().map(Array::item).sum())
             }
         }
@@ -185,6 +189,44 @@ impl<B: Kernels> Held<B> {
         });
     }
 
+    /// Adds a reduced shard of the gradients, or starts to: see [`Self::finish_reduced`].
+    pub(crate) fn add_reduced(&mut self, shard: Array<B>) {
+        match self {
+            Self::Device(states) => states.add_reduced(shard),
+            Self::Host(_, host, unit) => host.add_gradient(*unit, shard),
+        }
+    }
+
+    /// Waits until all gradients that were added are there.
+    pub(crate) fn finish_reduced(&mut self) -> Result<(), CommunicationError> {
+        if let Self::Host(states, host, unit) = self
+            && let Some(sum) = host.take_gradient(*unit)?
+        {
+            states.add_reduced(sum);
+        }
+        Ok(())
+    }
+
+    /// Puts in the place of the gradients, if there are any, what `change` makes of them on the device.
+    pub(crate) fn change_reduced(
+        &mut self,
+        change: impl FnOnce(Array<B>) -> Result<Array<B>, CommunicationError>,
+    ) -> Result<(), CommunicationError> {
+        match self {
+            Self::Device(states) => {
+                states.reduced = states.reduced.take().map(change).transpose()?;
+            }
+            Self::Host(states, host, _) => {
+                let own = states.reduced.take();
+                let own = own.map(|own| {
+                    Placed::Host(own, Arc::clone(host)).on_device(ActionKind::ReduceGrad)
+                });
+                states.reduced = own.map(change).transpose()?.map(|sum| host.taken(sum));
+            }
+        }
+        Ok(())
+    }
+
     /// Forgets the gradients.
     pub(crate) fn drop_reduced(&mut self) {
         wherever!(self, states => states.reduced = None);
@@ -194,7 +236,7 @@ impl<B: Kernels> Held<B> {
     pub(crate) fn num_bytes(&self) -> [u64; 2] {
         match self {
             Self::Device(states) => [states.num_bytes(), 0],
-            Self::Host(states) => [0, states.num_bytes()],
+            Self::Host(states, host, unit) => [0, states.num_bytes() + host.gradient_bytes(*unit)],
         }
     }
 }

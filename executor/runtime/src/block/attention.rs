@@ -18,7 +18,7 @@ use ir::graph::{AlibiSlopes, AttentionMask, DimName, Extent, OpId, OpKind, Posit
 use traces::timeline::Stream;
 
 use super::value::Extra;
-use super::{BlockRun, Env, Kept, Result, segments};
+use super::{BlockRun, Env, Result, SavedActivations, segments};
 use crate::mesh::part;
 
 /// The names of the parameters that attention may have.
@@ -27,7 +27,7 @@ const SINKS: &str = "sinks";
 
 impl<B: Kernels> BlockRun<'_, B> {
     /// What operator `id`, an attention, puts out.
-    pub(super) fn attend(&self, id: OpId, kept: &mut Kept<B>) -> Result<Array<B>> {
+    pub(super) fn attend(&self, id: OpId, kept: &mut SavedActivations<B>) -> Result<Array<B>> {
         if self.env.exchanges_heads() {
             return self.attend_by_heads(id, kept);
         }
@@ -46,7 +46,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         &self,
         id: OpId,
         gradient: Array<B>,
-        kept: &mut Kept<B>,
+        kept: &mut SavedActivations<B>,
     ) -> Result<[Array<B>; 3]> {
         if self.env.exchanges_heads() {
             return self.attend_by_heads_grad(id, kept, gradient);
@@ -103,7 +103,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         id: OpId,
         query: &Array<B>,
         heads: &Range<usize>,
-        kept: &Kept<B>,
+        kept: &SavedActivations<B>,
     ) -> Scoring<B> {
         let OpKind::Attention { scores, dropout, .. } = &self.program.op(id).kind else {
             panic!("only attention makes scores")
@@ -161,7 +161,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         id: OpId,
         [output, log_sum_exp, gradient]: [&Array<B>; 3],
         heads: &Range<usize>,
-        kept: &mut Kept<B>,
+        kept: &mut SavedActivations<B>,
     ) {
         let grad = self.of_heads(id, SINKS, heads).map(|sinks| {
             attention::sinks_grad(sinks, output.clone(), log_sum_exp.clone(), gradient.clone())
@@ -176,7 +176,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         name: &str,
         grad: Option<Array<B>>,
         heads: &Range<usize>,
-        kept: &mut Kept<B>,
+        kept: &mut SavedActivations<B>,
     ) {
         let op = self.program.op(id);
         let index = op.parameters.iter().position(|parameter| parameter.name == name);

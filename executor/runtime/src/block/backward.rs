@@ -14,7 +14,7 @@ use ir::graph::{OpId, OpKind, Pass, Placement};
 use super::forward::function_of;
 use super::parts::{repeated, summed};
 use super::value::{Extra, Value};
-use super::{BlockRun, Gradients, Kept, Result};
+use super::{BlockRun, Gradients, Result, SavedActivations};
 use crate::gradient::Gradient;
 
 /// Gradients of one tensor as they come from its uses.
@@ -66,7 +66,7 @@ impl<B: Kernels> BlockRun<'_, B> {
     pub(crate) fn input_grads(
         &self,
         outputs: Vec<Option<Value<B>>>,
-        kept: &mut Kept<B>,
+        kept: &mut SavedActivations<B>,
         mut gradients: Option<&mut Gradients<'_, B>>,
     ) -> Result<Vec<Option<Value<B>>>> {
         let program = self.program;
@@ -154,7 +154,7 @@ impl<B: Kernels> BlockRun<'_, B> {
     fn run_deferred(
         &self,
         deferred: &mut Vec<(OpId, Value<B>)>,
-        kept: &mut Kept<B>,
+        kept: &mut SavedActivations<B>,
         gradients: &mut Gradients<'_, B>,
     ) -> Result<()> {
         for (id, gradient) in deferred.drain(..) {
@@ -167,7 +167,7 @@ impl<B: Kernels> BlockRun<'_, B> {
     /// The gradients of parameters that [`Self::input_grads`] left for later.
     pub(crate) fn weight_grads(
         &self,
-        kept: &mut Kept<B>,
+        kept: &mut SavedActivations<B>,
         gradients: &mut Gradients<'_, B>,
     ) -> Result<()> {
         for (id, gradient) in std::mem::take(&mut kept.pending) {
@@ -262,7 +262,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         &self,
         id: OpId,
         gradient: &Value<B>,
-        kept: &mut Kept<B>,
+        kept: &mut SavedActivations<B>,
     ) -> Result<Vec<Option<Value<B>>>> {
         let op = self.program.op(id);
         let grad = || gradient.clone().array();
@@ -398,7 +398,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         })
     }
 
-    fn kept_shape(&self, id: OpId, kept: &Kept<B>) -> Vec<usize> {
+    fn kept_shape(&self, id: OpId, kept: &SavedActivations<B>) -> Vec<usize> {
         match kept.extras.get(&id) {
             Some(Extra::Shape(shape)) => shape.clone(),
             _ => panic!("`{}` keeps the shape of its input", self.program.op(id).name),
@@ -436,7 +436,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         &self,
         id: OpId,
         gradient: Value<B>,
-        kept: &mut Kept<B>,
+        kept: &mut SavedActivations<B>,
         gradients: &mut Gradients<'_, B>,
     ) -> Result<()> {
         let op = self.program.op(id);

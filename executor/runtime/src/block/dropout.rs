@@ -5,12 +5,12 @@ use executor_kernels::ops::Kernels;
 use executor_kernels::ops::dropout::{Dropout, Extract};
 use ir::graph::{Dim, DimName, Extent, OpId, OpKind, Placement};
 
-use super::{BlockRun, Kept};
+use super::{BlockRun, SavedActivations};
 use crate::mesh::part;
 
 impl<B: Kernels> BlockRun<'_, B> {
     /// `x`, what operator `id` is given, or the gradient of what it puts out, without what it zeroes.
-    pub(super) fn dropped(&self, id: OpId, x: Array<B>, kept: &Kept<B>) -> Array<B> {
+    pub(super) fn dropped(&self, id: OpId, x: Array<B>, kept: &SavedActivations<B>) -> Array<B> {
         let op = self.program.op(id);
         let OpKind::Dropout { rate } = op.kind else { panic!("only dropout drops") };
         let place = self.program.placements.outputs[id.index()];
@@ -21,7 +21,7 @@ impl<B: Kernels> BlockRun<'_, B> {
     }
 
     /// The random numbers of operator `id` for the samples of a micro-batch.
-    pub(super) fn dropout(&self, id: OpId, rate: f64, kept: &Kept<B>) -> Dropout {
+    pub(super) fn dropout(&self, id: OpId, rate: f64, kept: &SavedActivations<B>) -> Dropout {
         let key = [self.env.seed, self.number as u64, id.index() as u64];
         Dropout { rate, key, first_sample: kept.micro_batch.first_sample }
     }

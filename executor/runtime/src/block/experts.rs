@@ -19,7 +19,7 @@ use traces::timeline::Stream;
 
 use super::routed::{Exchanged, Order, Routed, Sent};
 use super::value::{Extra, Value};
-use super::{BlockRun, Env, Gradients, Kept, Result};
+use super::{BlockRun, Env, Gradients, Result, SavedActivations};
 use crate::gradient::Gradient;
 use crate::mesh::part;
 
@@ -55,7 +55,12 @@ impl<B: Kernels> BlockRun<'_, B> {
     }
 
     /// The gradient of the logits of a router from that of its probabilities.
-    fn logits_grad(&self, id: OpId, gradient: Array<B>, kept: &mut Kept<B>) -> Result<Array<B>> {
+    fn logits_grad(
+        &self,
+        id: OpId,
+        gradient: Array<B>,
+        kept: &mut SavedActivations<B>,
+    ) -> Result<Array<B>> {
         let place = self.program.placements.outputs[id.index()];
         let probabilities = self.take((id, place), kept)?.array().rows(1);
         let mut gradient = gradient.rows(1);
@@ -112,7 +117,7 @@ impl<B: Kernels> BlockRun<'_, B> {
     }
 
     /// What [`Self::balancing_slopes`] found in forward.
-    fn slopes(&self, id: OpId, kept: &mut Kept<B>) -> Result<Option<Array<B>>> {
+    fn slopes(&self, id: OpId, kept: &mut SavedActivations<B>) -> Result<Option<Array<B>>> {
         if self.env.numerics.router_auxiliary_loss == 0.0 {
             return Ok(None);
         }
@@ -123,7 +128,7 @@ impl<B: Kernels> BlockRun<'_, B> {
     }
 
     /// Notes what balancing the load adds to the step's loss.
-    fn note_auxiliary_loss(&self, id: OpId, kept: &mut Kept<B>) -> Result<()> {
+    fn note_auxiliary_loss(&self, id: OpId, kept: &mut SavedActivations<B>) -> Result<()> {
         let Some(slopes) = self.slopes(id, kept)? else { return Ok(()) };
         let place = self.program.placements.outputs[id.index()];
         let probabilities = self.take((id, place), kept)?.array().rows(1);
@@ -138,7 +143,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         &self,
         id: OpId,
         gradient: Array<B>,
-        kept: &mut Kept<B>,
+        kept: &mut SavedActivations<B>,
     ) -> Result<Array<B>> {
         self.note_auxiliary_loss(id, kept)?;
         let mut shape = gradient.shape();
@@ -153,7 +158,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         &self,
         id: OpId,
         gradient: Array<B>,
-        kept: &mut Kept<B>,
+        kept: &mut SavedActivations<B>,
         gradients: &mut Gradients<'_, B>,
     ) -> Result<()> {
         let x = self.input(id, 0, kept)?.array().rows(1);
@@ -172,7 +177,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         id: OpId,
         x: Array<B>,
         probabilities: &Array<B>,
-        kept: &mut Kept<B>,
+        kept: &mut SavedActivations<B>,
     ) -> Result<Routed<B>> {
         let env = self.env;
         let num_experts = probabilities.size(probabilities.rank() - 1);
@@ -212,7 +217,7 @@ impl<B: Kernels> BlockRun<'_, B> {
     }
 
     /// What it adds to the probabilities of each expert for the choice alone.
-    fn correction(&self, id: OpId, kept: &mut Kept<B>) -> Result<Option<Array<B>>> {
+    fn correction(&self, id: OpId, kept: &mut SavedActivations<B>) -> Result<Option<Array<B>>> {
         let router = self.router_of(id);
         let is_corrected = self.program.inputs[router.index()].len() > 1;
         Ok(if is_corrected { Some(self.input(router, 1, kept)?.array()) } else { None })
@@ -245,7 +250,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         &self,
         id: OpId,
         gradient: Array<B>,
-        kept: &mut Kept<B>,
+        kept: &mut SavedActivations<B>,
     ) -> Result<Vec<Option<Value<B>>>> {
         let env = self.env;
         let probabilities = self.input(id, 1, kept)?.array();

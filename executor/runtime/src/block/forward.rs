@@ -12,7 +12,7 @@ use ir::graph::{Activation, EmbeddedRows, OpId, OpKind, Pass, Placement, Rotatio
 use super::parts::repeated;
 use super::program::Key;
 use super::value::{Extra, Value};
-use super::{BlockRun, Kept, MicroBatch, Result, SharedMicroBatch};
+use super::{BlockRun, MicroBatch, Result, SavedActivations, SharedMicroBatch};
 use crate::mesh::part;
 use crate::program::DECODER_TOKENS;
 
@@ -23,9 +23,9 @@ impl<B: Kernels> BlockRun<'_, B> {
         &self,
         inputs: Vec<Value<B>>,
         micro_batch: &SharedMicroBatch<B>,
-    ) -> Result<(Vec<Value<B>>, Kept<B>)> {
+    ) -> Result<(Vec<Value<B>>, SavedActivations<B>)> {
         let program = self.program;
-        let mut kept = Kept::new(Arc::clone(micro_batch));
+        let mut kept = SavedActivations::new(Arc::clone(micro_batch));
         let mut inputs = inputs.into_iter();
         let mut uses: Vec<usize> = vec![0; program.inputs.len()];
         for source in program.inputs.iter().flatten().chain(program.block.outputs()) {
@@ -60,7 +60,11 @@ impl<B: Kernels> BlockRun<'_, B> {
     }
 
     /// What operator `id` kept beside tensors; where that was dropped, the operator runs again.
-    pub(super) fn extra(&self, id: OpId, kept: &mut Kept<B>) -> Result<Option<Extra<B>>> {
+    pub(super) fn extra(
+        &self,
+        id: OpId,
+        kept: &mut SavedActivations<B>,
+    ) -> Result<Option<Extra<B>>> {
         if self.program.runs_again(id) && !kept.extras.contains_key(&id) {
             let value = self.compute(id, kept)?;
             kept.values.insert((id, self.program.placements.outputs[id.index()]), value);
@@ -69,7 +73,7 @@ impl<B: Kernels> BlockRun<'_, B> {
     }
 
     /// An output of the block, where the next block expects its input.
-    fn output(&self, id: OpId, kept: &mut Kept<B>) -> Result<Value<B>> {
+    fn output(&self, id: OpId, kept: &mut SavedActivations<B>) -> Result<Value<B>> {
         self.take((id, self.output_placement(id)), kept)
     }
 
@@ -85,7 +89,7 @@ impl<B: Kernels> BlockRun<'_, B> {
     }
 
     /// A tensor at the place where it is wanted: as it is there, moved there, or computed again.
-    pub(super) fn take(&self, key: Key, kept: &mut Kept<B>) -> Result<Value<B>> {
+    pub(super) fn take(&self, key: Key, kept: &mut SavedActivations<B>) -> Result<Value<B>> {
         if let Some(value) = kept.values.get(&key) {
             return Ok(value.clone());
         }
@@ -110,14 +114,24 @@ impl<B: Kernels> BlockRun<'_, B> {
     }
 
     /// What operator `id` takes at `slot`, where it wants it.
-    pub(super) fn input(&self, id: OpId, slot: usize, kept: &mut Kept<B>) -> Result<Value<B>> {
+    pub(super) fn input(
+        &self,
+        id: OpId,
+        slot: usize,
+        kept: &mut SavedActivations<B>,
+    ) -> Result<Value<B>> {
         let source = self.program.inputs[id.index()][slot];
         self.take((source, self.wanted(id, slot)), kept)
     }
 
     /// Starts to gather what operator `id` takes at `slot`, if it is kept where it was made and wanted elsewhere, so that
     /// it comes beside what is computed until it is taken.
-    pub(super) fn prefetch(&self, id: OpId, slot: usize, kept: &mut Kept<B>) -> Result<()> {
+    pub(super) fn prefetch(
+        &self,
+        id: OpId,
+        slot: usize,
+        kept: &mut SavedActivations<B>,
+    ) -> Result<()> {
         let source = self.program.inputs[id.index()][slot];
         let (from, to) = (self.program.placements.outputs[source.index()], self.wanted(id, slot));
         let key = (source, to);
@@ -133,13 +147,13 @@ impl<B: Kernels> BlockRun<'_, B> {
         Ok(())
     }
 
-    fn array(&self, id: OpId, slot: usize, kept: &mut Kept<B>) -> Result<Array<B>> {
+    fn array(&self, id: OpId, slot: usize, kept: &mut SavedActivations<B>) -> Result<Array<B>> {
         Ok(self.input(id, slot, kept)?.array())
     }
 
     /// What operator `id` puts out.
     #[expect(clippy::too_many_lines, reason = "a table: one arm an operator")]
-    fn compute(&self, id: OpId, kept: &mut Kept<B>) -> Result<Value<B>> {
+    fn compute(&self, id: OpId, kept: &mut SavedActivations<B>) -> Result<Value<B>> {
         let op = self.program.op(id);
         let value = match &op.kind {
             OpKind::Input => panic!("the block's inputs are kept, not computed"),
@@ -318,7 +332,12 @@ impl<B: Kernels> BlockRun<'_, B> {
     }
 
     /// What the linear layer `id`, which has no bias, puts out, added to something of its shape.
-    fn product_plus(&self, id: OpId, addend: Array<B>, kept: &mut Kept<B>) -> Result<Array<B>> {
+    fn product_plus(
+        &self,
+        id: OpId,
+        addend: Array<B>,
+        kept: &mut SavedActivations<B>,
+    ) -> Result<Array<B>> {
         let OpKind::Linear { contracted, .. } = &self.program.op(id).kind else {
             panic!("a product that is added is that of a linear layer")
         };
@@ -331,7 +350,7 @@ impl<B: Kernels> BlockRun<'_, B> {
 
     /// Rows of a table: of tokens, by their ids; of positions, by the place in the sequence; of types,
     /// all of the first.
-    fn embed(&self, id: OpId, kept: &Kept<B>) -> Array<B> {
+    fn embed(&self, id: OpId, kept: &SavedActivations<B>) -> Array<B> {
         let table = self.weight(id, "weight").expect("an embedding has a table");
         let width = table.size(1);
         let (ids, [batch, length]) = self.embedded_ids(id, &kept.micro_batch);
@@ -383,7 +402,7 @@ impl<B: Kernels> BlockRun<'_, B> {
     }
 
     /// The sum of all inputs; partial sums are added first and moved once.
-    fn add(&self, id: OpId, kept: &mut Kept<B>) -> Result<Value<B>> {
+    fn add(&self, id: OpId, kept: &mut SavedActivations<B>) -> Result<Value<B>> {
         let sources = &self.program.inputs[id.index()];
         let partial = |source: &OpId, slot: usize| {
             self.program.placements.outputs[source.index()] == Placement::Partial

@@ -15,7 +15,7 @@ use traces::timeline::Stream;
 
 use super::attention::TABLE;
 use super::value::{Attended, Extra};
-use super::{BlockRun, Env, Kept, Result};
+use super::{BlockRun, Env, Result, SavedActivations};
 use crate::mesh::part;
 
 /// The dimensions of queries, keys and values, `[batch, sequence, heads, features]`, that are exchanged.
@@ -24,7 +24,11 @@ const HEADS: usize = 2;
 
 impl<B: Kernels> BlockRun<'_, B> {
     /// What operator `id`, an attention, puts out for the rank's positions.
-    pub(super) fn attend_by_heads(&self, id: OpId, kept: &mut Kept<B>) -> Result<Array<B>> {
+    pub(super) fn attend_by_heads(
+        &self,
+        id: OpId,
+        kept: &mut SavedActivations<B>,
+    ) -> Result<Array<B>> {
         let attended = self.attend_again(id, kept)?;
         let output = attended.output.clone();
         kept.extras.insert(id, Extra::Attended(attended));
@@ -36,7 +40,7 @@ impl<B: Kernels> BlockRun<'_, B> {
     pub(super) fn attend_by_heads_grad(
         &self,
         id: OpId,
-        kept: &mut Kept<B>,
+        kept: &mut SavedActivations<B>,
         gradient: Array<B>,
     ) -> Result<[Array<B>; 3]> {
         let attended = match kept.extras.get(&id) {
@@ -63,7 +67,7 @@ impl<B: Kernels> BlockRun<'_, B> {
     }
 
     /// Attention of all positions of the rank's share of the heads.
-    fn attend_again(&self, id: OpId, kept: &mut Kept<B>) -> Result<Attended<B>> {
+    fn attend_again(&self, id: OpId, kept: &mut SavedActivations<B>) -> Result<Attended<B>> {
         let [query, key, value] = [0, 1, 2].map(|slot| self.input(id, slot, kept));
         let given = [query?.array(), key?.array(), value?.array()];
         let [query, key, value] = self.env.exchange(given, HEADS, SEQUENCE)?;

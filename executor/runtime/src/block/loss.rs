@@ -7,7 +7,7 @@ use executor_kernels::ops::loss::{self, Measures, Softmax};
 use ir::graph::{OpId, OpKind};
 
 use super::value::{Extra, MicroBatch, Value};
-use super::{BlockRun, Kept, Result};
+use super::{BlockRun, Result, SavedActivations};
 use crate::data::masking::IGNORED;
 use crate::mesh::part;
 
@@ -98,7 +98,7 @@ impl<B: Kernels> BlockRun<'_, B> {
     }
 
     /// The gradient of the step's loss with respect to what the loss takes.
-    pub(super) fn loss_grad(&self, id: OpId, kept: &mut Kept<B>) -> Value<B> {
+    pub(super) fn loss_grad(&self, id: OpId, kept: &mut SavedActivations<B>) -> Value<B> {
         let scale = self.env.gradient_scale.get();
         let source = self.program.inputs[id.index()][0];
         let Some(extra) = kept.extras.remove(&id) else {

@@ -32,11 +32,11 @@ use ir::schedule::Action;
 
 use traces::timeline::Activity;
 
-use crate::frozen::Weight;
 use crate::gradient::Gradient;
 use crate::mesh::Place;
 use crate::probe::Probe;
 use crate::recorder::Recorder;
+use crate::weight::Weight;
 
 pub(crate) use program::BlockProgram;
 use program::Key;
@@ -119,7 +119,7 @@ impl<B: Kernels> Env<B> {
 
 /// What a block keeps of a micro-batch from forward to backward.
 #[derive(Debug)]
-pub(crate) struct Kept<B: Kernels> {
+pub(crate) struct SavedActivations<B: Kernels> {
     values: BTreeMap<Key, Value<B>>,
     /// Tensors on their way to where they are wanted.
     in_flight: BTreeMap<Key, InFlight<Array<B>>>,
@@ -131,7 +131,7 @@ pub(crate) struct Kept<B: Kernels> {
     micro_batch: SharedMicroBatch<B>,
 }
 
-impl<B: Kernels> Kept<B> {
+impl<B: Kernels> SavedActivations<B> {
     /// Bytes of all tensors kept.
     pub(crate) fn num_bytes(&self) -> u64 {
         let pending = self.pending.iter().map(|(_, gradient)| gradient);

@@ -7,7 +7,7 @@ use ir::graph::{DimName, Extent, NormKind, OpId, OpKind};
 
 use super::parts::{repeated, summed};
 use super::value::Extra;
-use super::{BlockRun, Kept, Result};
+use super::{BlockRun, Result, SavedActivations};
 
 /// What a norm is, and the parameters that it has on this rank.
 struct Norm<B: Kernels> {
@@ -98,7 +98,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         &self,
         id: OpId,
         gradient: Array<B>,
-        kept: &mut Kept<B>,
+        kept: &mut SavedActivations<B>,
     ) -> Result<Array<B>> {
         let norm = self.read_norm(id);
         let x = self.input(id, 0, kept)?.array();
@@ -133,7 +133,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         &self,
         id: OpId,
         gradient: Array<B>,
-        kept: &mut Kept<B>,
+        kept: &mut SavedActivations<B>,
     ) -> Result<[Array<B>; 2]> {
         let norm = self.read_norm(id);
         let x = self.input(id, 0, kept)?.array();
@@ -157,7 +157,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         repeated(parameter, &self.program.op(id).parameters[0].dims, self.given(id, 0), shape)
     }
 
-    fn statistics(&self, id: OpId, kept: &mut Kept<B>) -> Result<Statistics<B>> {
+    fn statistics(&self, id: OpId, kept: &mut SavedActivations<B>) -> Result<Statistics<B>> {
         match self.extra(id, kept)? {
             Some(Extra::Statistics(statistics)) => Ok(statistics),
             _ => panic!("a norm keeps its statistics"),

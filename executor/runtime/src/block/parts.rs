@@ -7,7 +7,7 @@ use executor_kernels::ops::Kernels;
 use ir::graph::{Dim, DimName, OpId, Tensor};
 
 use super::value::Value;
-use super::{BlockRun, Kept, Result};
+use super::{BlockRun, Result, SavedActivations};
 
 /// `array`, which has dimensions `own`, repeated along those that it lacks of `dims`, of which `shape` are the sizes.
 pub(super) fn repeated<B: Kernels>(
@@ -59,14 +59,24 @@ impl<B: Kernels> BlockRun<'_, B> {
     }
 
     /// Its inputs side by side; those that lack dimensions of the first are repeated along them.
-    pub(super) fn concat(&self, id: OpId, over: DimName, kept: &mut Kept<B>) -> Result<Array<B>> {
+    pub(super) fn concat(
+        &self,
+        id: OpId,
+        over: DimName,
+        kept: &mut SavedActivations<B>,
+    ) -> Result<Array<B>> {
         let parts = self.all_repeated(id, over, kept)?;
         let dim = position(&self.program.op(id).output, over);
         Ok(Array::concat(parts, dim))
     }
 
     /// The inputs of operator `id`, each as the first is but for the dimension `over`.
-    fn all_repeated(&self, id: OpId, over: DimName, kept: &mut Kept<B>) -> Result<Vec<Array<B>>> {
+    fn all_repeated(
+        &self,
+        id: OpId,
+        over: DimName,
+        kept: &mut SavedActivations<B>,
+    ) -> Result<Vec<Array<B>>> {
         let sources = &self.program.inputs[id.index()];
         let first = &self.program.op(sources[0]).output;
         let dim = position(first, over);

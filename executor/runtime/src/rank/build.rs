@@ -11,10 +11,12 @@ use ir::layout::ZeroStage;
 use ir::replication::DataParallelMethod;
 use ir::schedule::{Action, ActionKind};
 
-use super::{HeldStage, Rank, RunError, UnitAt, WeightAt};
+use super::layers::layers;
+use super::{LocalStage, Rank, RunError, UnitAt, WeightAt};
 use crate::batches::Source;
 use crate::block::{Env, segments};
-use crate::frozen::FrozenPlan;
+use crate::flat_parameter::{FlatParameterPlan, Role};
+use crate::frozen::FrozenParameterPlan;
 use crate::host::Host;
 use crate::mesh::{Place, Replicas};
 use crate::optimizer::num_moments;
@@ -24,7 +26,6 @@ use crate::program::Program;
 use crate::recorder::Recorder;
 use crate::reducer::Reducer;
 use crate::scaler::Scaler;
-use crate::unit::{Role, UnitPlan};
 
 impl<B: Kernels> Rank<B> {
     /// The rank of `program` that `communicator` speaks for, with the values that `values` gives for
@@ -76,20 +77,23 @@ impl<B: Kernels> Rank<B> {
             place,
         };
         let Plans { trained, frozen, stages } = plans(&program, &place);
+        let host = layout
+            .offload
+            .is_some()
+            .then(|| Arc::new(Host::new(place.rank, Arc::clone(&recorder), env.device.clone())));
         let moments = num_moments(settings.optimizer.kind);
         let elements = [settings.compute, settings.master, settings.moments];
         let units = trained
             .into_iter()
-            .map(|plan| plan.build(moments, elements, &env.device, &mut values))
+            .enumerate()
+            .map(|(number, plan)| {
+                plan.build(number, moments, elements, (&env.device, host.as_ref()), &mut values)
+            })
             .collect::<Result<_, E>>()?;
         let frozen = frozen.into_iter();
         let frozen = frozen
             .map(|plan| plan.build(settings.compute, &env.device, &mut values))
             .collect::<Result<_, E>>()?;
-        let host = layout.offload.is_some().then(|| {
-            let recorder = Arc::clone(&recorder);
-            Arc::new(Host::new(place.rank, recorder, env.device.clone()))
-        });
         let mut rank = Self {
             reducer: Reducer::new(
                 communicator,
@@ -97,7 +101,7 @@ impl<B: Kernels> Rank<B> {
                 settings,
                 host.clone().filter(|_| layout.offload.optimizer),
             ),
-            host,
+            layers: Vec::new(),
             scaler: Scaler::new(settings.loss_scaling),
             program,
             source,
@@ -115,12 +119,11 @@ impl<B: Kernels> Rank<B> {
             held_stages: BTreeSet::new(),
             loss_scale: 1.0,
             own_norm: 0.0,
-            shared: None,
             num_steps: 0,
             peak_memory: 0,
             peak_host_memory: 0,
         };
-        rank.share_weights();
+        rank.layers = layers(&mut rank, host.as_ref());
         Ok(rank)
     }
 }
@@ -128,9 +131,9 @@ impl<B: Kernels> Rank<B> {
 /// What a rank holds, before it has values.
 #[derive(Default)]
 struct Plans {
-    trained: Vec<UnitPlan>,
-    frozen: Vec<FrozenPlan>,
-    stages: BTreeMap<u32, HeldStage>,
+    trained: Vec<FlatParameterPlan>,
+    frozen: Vec<FrozenParameterPlan>,
+    stages: BTreeMap<u32, LocalStage>,
 }
 
 /// Which parameters of a block a unit has. They are held by different ranks, or treated in different ways.
@@ -175,13 +178,13 @@ impl Plans {
         let (parameters, rank) = (Vec::new(), place.rank);
         let is_cut = program.layout.zero_stage == ZeroStage::Parameters;
         if matches!(kind, UnitKind::FrozenDense | UnitKind::FrozenExpert) {
-            self.frozen.push(FrozenPlan { parameters, replicas, rank, is_cut });
+            self.frozen.push(FrozenParameterPlan { parameters, replicas, rank, is_cut });
             return UnitAt::Frozen(self.frozen.len() - 1);
         }
         let first = replicas.replicate.ranks()[0] == rank;
         let method = program.settings.replication.method;
         let is_home = kind != UnitKind::Tied || is_home;
-        self.trained.push(UnitPlan {
+        self.trained.push(FlatParameterPlan {
             parameters,
             replicas,
             rank,
@@ -282,7 +285,7 @@ fn plans(program: &Program, place: &Place) -> Plans {
         }
         plans.stages.insert(
             stage,
-            HeldStage { blocks: program.stages[stage as usize].clone(), weights: blocks },
+            LocalStage { blocks: program.stages[stage as usize].clone(), weights: blocks },
         );
     }
     plans

@@ -1,8 +1,7 @@
 //! A rank: it works through its list of the schedule's actions, step by step.
 
-mod asynchronous;
 mod build;
-mod offloaded;
+mod layers;
 mod passes;
 mod state;
 mod update;
@@ -21,19 +20,19 @@ use ir::units::Bytes;
 use traces::timeline::{Activity, Stream, Track};
 
 use crate::batches::Source;
-use crate::block::{Env, Kept, SharedMicroBatch, Value};
+use crate::block::{Env, SavedActivations, SharedMicroBatch};
 use crate::checkpoint::CheckpointError;
 use crate::data::DataError;
-use crate::frozen::{FrozenUnit, Weight};
-use crate::host::Host;
-use crate::offloaded::OffloadedInputs;
+use crate::flat_parameter::FlatParameter;
+use crate::frozen::FrozenParameter;
+use crate::kept_inputs::KeptInputs;
 use crate::probe::Laps;
 use crate::program::Program;
 use crate::reducer::{Gathering, Reducer};
 use crate::scaler::Scaler;
-use crate::server::Shared;
-use crate::unit::Unit;
-use ir::replication::Straggler;
+use crate::server::Staleness;
+use crate::sharded::Sharded;
+use crate::weight::Weight;
 
 /// Why a rank could not go on.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +70,7 @@ struct WeightAt {
 
 /// A stage that the rank holds.
 #[derive(Debug)]
-struct HeldStage {
+struct LocalStage {
     blocks: Range<usize>,
     /// For each block and operator, where its parameters are.
     weights: Vec<Vec<Vec<WeightAt>>>,
@@ -95,41 +94,88 @@ impl<B: Kernels> KeptBlock<B> {
     fn num_bytes(&self) -> [u64; 2] {
         match &self.state {
             KeptState::Tensors(kept) => [kept.num_bytes(), 0],
-            KeptState::Inputs(inputs) => [inputs.iter().map(Value::num_bytes).sum(), 0],
-            KeptState::Offloaded(inputs) => inputs.num_bytes(),
+            KeptState::Inputs(inputs) => inputs.num_bytes(),
         }
     }
 }
 
 enum KeptState<B: Kernels> {
     /// What backward needs.
-    Tensors(Kept<B>),
+    Tensors(SavedActivations<B>),
     /// What the block took: the rest is computed again.
-    Inputs(Vec<Value<B>>),
-    /// The same, on the host.
-    Offloaded(OffloadedInputs<B>),
+    Inputs(Box<dyn KeptInputs<B>>),
+}
+
+/// A layer of the training loop. The loop trains replicas that reduce their gradients and update alike; what a plan
+/// does besides stands beside it as a layer, which is asked at these points. All layers are listed in [`layers`].
+trait Layer<B: Kernels>: Send {
+    /// Before the first pass of a step.
+    fn before_step(&mut self, _rank: &mut Rank<B>) -> Result<(), RunError> {
+        Ok(())
+    }
+
+    /// The inputs of a block that backward will compute again, as they are kept until then.
+    fn keep(
+        &self,
+        inputs: Box<dyn KeptInputs<B>>,
+        _action: Action,
+    ) -> Result<Box<dyn KeptInputs<B>>, RunError> {
+        Ok(inputs)
+    }
+
+    /// After a pass that began at `start`.
+    fn after_pass(&mut self, _start: Instant) {}
+
+    /// When the optimizer is to update: what the step came to, where the layer sees to the update.
+    fn instead_of_update(&mut self, _rank: &mut Rank<B>) -> Result<Option<StepResult>, RunError> {
+        Ok(None)
+    }
+
+    /// After a unit was updated.
+    fn after_update(&mut self, _rank: &mut Rank<B>, _unit: usize) -> Result<(), RunError> {
+        Ok(())
+    }
+
+    /// After the last step.
+    fn settle(&mut self, _rank: &mut Rank<B>) -> Result<(), RunError> {
+        Ok(())
+    }
+
+    /// How old the gradients were that updated weights, on the rank that knows.
+    fn staleness(&self) -> Option<Staleness> {
+        None
+    }
+
+    /// How far replicas are from agreeing on the weights.
+    fn consensus_distance(&self, _rank: &Rank<B>) -> Result<Option<f64>, RunError> {
+        Ok(None)
+    }
+
+    /// Bytes that it holds.
+    fn num_bytes(&self) -> u64 {
+        0
+    }
 }
 
 /// The tensors that a stage's pass hands to a neighbour: the stage that takes them, whether they are
 /// gradients, and the micro-batch.
-type Handed = (u32, bool, u32);
+type StageMessage = (u32, bool, u32);
 
 /// One rank of a program, with its parameters and all that it is in the midst of.
 pub struct Rank<B: Kernels> {
     program: Arc<Program>,
     source: Arc<Source>,
     env: Env<B>,
-    units: Vec<Unit<B>>,
-    frozen: Vec<FrozenUnit<B>>,
-    stages: BTreeMap<u32, HeldStage>,
+    units: Vec<FlatParameter<B>>,
+    frozen: Vec<FrozenParameter<B>>,
+    stages: BTreeMap<u32, LocalStage>,
     reducer: Reducer<B>,
-    /// Where what is offloaded lies.
-    host: Option<Arc<Host<B>>>,
+    layers: Vec<Box<dyn Layer<B>>>,
     scaler: Scaler,
     /// What stages of this rank are to take.
-    inbox: BTreeMap<Handed, Vec<Option<Array<B>>>>,
+    inbox: BTreeMap<StageMessage, Vec<Option<Array<B>>>>,
     /// What is to be sent.
-    outbox: BTreeMap<Handed, Vec<Option<Array<B>>>>,
+    outbox: BTreeMap<StageMessage, Vec<Option<Array<B>>>>,
     kept: BTreeMap<(u32, u32), KeptStage<B>>,
     micro_batches: BTreeMap<u32, SharedMicroBatch<B>>,
     /// Parameters on their way, by unit.
@@ -144,8 +190,6 @@ pub struct Rank<B: Kernels> {
     loss_scale: f64,
     /// The norm of the gradients that this rank's update is by.
     own_norm: f64,
-    /// The weights that replicas share, where they wait for no other.
-    shared: Option<Shared<B>>,
     /// Steps done.
     num_steps: u64,
     /// The most bytes that tensors took.
@@ -186,9 +230,7 @@ impl<B: Kernels> Rank<B> {
         let steps = &program.schedule.ranks()[self.env.place.pipeline as usize];
         self.env.communicator.begin_step();
         self.count_uses(steps);
-        if self.shared.is_some() {
-            self.take_shared()?;
-        }
+        self.ask(|layer, rank| layer.before_step(rank))?;
         self.note_memory();
         let mut result = None;
         for action in steps.iter().flat_map(|step| step.actions()) {
@@ -294,26 +336,18 @@ impl<B: Kernels> Rank<B> {
 
     /// The same within a pass that keeps so much of blocks.
     fn note_memory_in_pass(&mut self, of_pass: &[KeptBlock<B>]) {
-        let [mut units, mut on_host] = [0; 2];
-        for unit in &self.units {
-            let bytes = unit.num_bytes();
-            units += bytes[0];
-            on_host += bytes[1];
-        }
-        let units = units
-            + self.frozen.iter().map(FrozenUnit::num_bytes).sum::<u64>()
-            + self.reducer.num_bytes()
-            + self.shared_bytes();
-        let mut kept = 0;
-        let of_stages = self.kept.values().flat_map(|stage| &stage.blocks);
-        for bytes in of_stages.chain(of_pass).map(KeptBlock::num_bytes) {
-            kept += bytes[0];
-            on_host += bytes[1];
-        }
-        on_host += self.host.as_ref().map_or(0, |host| host.num_bytes());
+        let units = self.units.iter().map(FlatParameter::num_bytes);
+        let frozen = self.frozen.iter().map(FrozenParameter::num_bytes);
+        let kept = self.kept.values().flat_map(|stage| &stage.blocks);
+        let kept = kept.chain(of_pass).map(KeptBlock::num_bytes);
+        let placed = units.chain(frozen).chain(kept);
+        let [held, on_host] = placed.fold([0; 2], |[a, b], [c, d]| [a + c, b + d]);
         self.peak_host_memory = self.peak_host_memory.max(on_host);
         let handed = self.inbox.values().chain(self.outbox.values()).flatten().flatten();
-        let total = units + kept + handed.map(Array::num_bytes).sum::<u64>();
+        let total = held
+            + self.reducer.num_bytes()
+            + self.layers.iter().map(|layer| layer.num_bytes()).sum::<u64>()
+            + handed.map(Array::num_bytes).sum::<u64>();
         self.peak_memory = self.peak_memory.max(total);
         self.env.recorder.memory(total);
     }
@@ -340,39 +374,98 @@ impl<B: Kernels> Rank<B> {
             ActionKind::Unshard => self.hold_stage(stage),
             ActionKind::Reshard => self.free_stage(stage),
             ActionKind::ReduceGrad => self.reducer.flush(),
-            ActionKind::OptimizerStep if self.updates_each_micro_batch() => {
-                self.take_reduced()?;
-                recorder.record(Stream::Compute, activity, 0, || self.update(stage, Some(1.0)))?;
-            }
-            ActionKind::OptimizerStep if self.shared.is_some() => {
-                *result = Some(self.bring_gradients()?);
-            }
-            ActionKind::OptimizerStep => {
-                if result.is_none() {
-                    *result = Some(self.finish_step()?);
-                }
-                let factor = self.gradient_factor(result.as_ref().expect("the step was finished"));
-                recorder.record(Stream::Compute, activity, 0, || self.update(stage, factor))?;
-            }
+            ActionKind::OptimizerStep => self.optimizer_step(action, result)?,
         }
         if kind.is_compute() {
-            self.straggle(start);
+            self.layers.iter_mut().for_each(|layer| layer.after_pass(start));
         }
         Ok(())
     }
 
-    /// Waits after a pass that began at `start`, where this rank is to be slower than it is.
-    fn straggle(&self, start: Instant) {
-        let straggler = self.program.settings.straggler;
-        if let Some(Straggler { factor, .. }) =
-            straggler.filter(|it| it.rank == self.env.place.rank)
-        {
-            std::thread::sleep(start.elapsed().mul_f64(factor - 1.0));
+    /// Updates the parameters of a stage; the first time in a step, after its end.
+    fn optimizer_step(
+        &mut self,
+        action: Action,
+        result: &mut Option<StepResult>,
+    ) -> Result<(), RunError> {
+        let mut done = None;
+        self.ask(|layer, rank| {
+            done = done.or(layer.instead_of_update(rank)?);
+            Ok(())
+        })?;
+        if done.is_some() {
+            *result = done;
+            return Ok(());
+        }
+        let factor = if self.updates_each_micro_batch() {
+            self.take_reduced()?;
+            Some(1.0)
+        } else {
+            let result = match *result {
+                Some(result) => result,
+                None => *result.insert(self.finish_step()?),
+            };
+            self.gradient_factor(&result)
+        };
+        let recorder = Arc::clone(&self.env.recorder);
+        recorder.record(Stream::Compute, Activity::Action(action), 0, || {
+            self.update(action.stage, factor)
+        })
+    }
+
+    /// Asks all layers, one after the other.
+    fn ask(
+        &mut self,
+        mut ask: impl FnMut(&mut dyn Layer<B>, &mut Self) -> Result<(), RunError>,
+    ) -> Result<(), RunError> {
+        let mut layers = std::mem::take(&mut self.layers);
+        let asked = layers.iter_mut().try_for_each(|layer| ask(layer.as_mut(), self));
+        self.layers = layers;
+        asked
+    }
+
+    /// Ends the training, once all ranks have done their steps.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError`] where another rank stopped.
+    pub fn settle(&mut self) -> Result<(), RunError> {
+        self.ask(|layer, rank| layer.settle(rank))
+    }
+
+    /// How old the gradients were that updated weights which replicas share, on the rank that keeps them.
+    pub fn staleness(&self) -> Option<Staleness> {
+        self.layers.iter().find_map(|layer| layer.staleness())
+    }
+
+    /// How far replicas are from agreeing on the weights: the root of the mean over replicas of the squared
+    /// distance from their mean. All ranks call it together. None where replicas are alike by what they do.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError`] where another rank stopped.
+    pub fn consensus_distance(&self) -> Result<Option<f64>, RunError> {
+        self.layers.iter().find_map(|it| it.consensus_distance(self).transpose()).transpose()
+    }
+
+    /// The weights of a unit.
+    fn sharded(&self, at: UnitAt) -> &dyn Sharded<B> {
+        match at {
+            UnitAt::Trained(unit) => &self.units[unit],
+            UnitAt::Frozen(unit) => &self.frozen[unit],
+        }
+    }
+
+    /// As [`Self::sharded`].
+    fn sharded_mut(&mut self, at: UnitAt) -> &mut dyn Sharded<B> {
+        match at {
+            UnitAt::Trained(unit) => &mut self.units[unit],
+            UnitAt::Frozen(unit) => &mut self.frozen[unit],
         }
     }
 
     /// Sends what a stage handed on.
-    fn send(&mut self, action: Action, handed: Handed) -> Result<(), RunError> {
+    fn send(&mut self, action: Action, handed: StageMessage) -> Result<(), RunError> {
         let partner = action.partner().expect("a message has a partner");
         let to = self.program.schedule.rank(partner.stage, partner.micro_batch);
         let to = self.env.place.on_pipeline_rank(&self.env.layout, to);
@@ -394,7 +487,7 @@ impl<B: Kernels> Rank<B> {
     }
 
     /// Receives what another rank's stage handed on.
-    fn receive(&mut self, action: Action, handed: Handed) -> Result<(), RunError> {
+    fn receive(&mut self, action: Action, handed: StageMessage) -> Result<(), RunError> {
         let partner = action.partner().expect("a message has a partner");
         let from = self.program.schedule.rank(partner.stage, partner.micro_batch);
         let from = self.env.place.on_pipeline_rank(&self.env.layout, from);

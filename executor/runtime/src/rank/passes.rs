@@ -10,15 +10,14 @@ use ir::layout::ZeroStage;
 use ir::schedule::{Action, ActionKind, Updates};
 
 use super::{
-    Handed, KeptBlock, KeptStage, KeptState, Rank, RunError, UnitAt, WeightAt, trained_units_of,
-    units_of,
+    KeptBlock, KeptStage, KeptState, Rank, RunError, StageMessage, UnitAt, WeightAt,
+    trained_units_of, units_of,
 };
 use crate::block::{BlockRun, SharedMicroBatch, Value};
-use crate::frozen::Weight;
+use crate::flat_parameter::FlatParameter;
 use crate::gradient::Gradient;
-use crate::host::Placed;
-use crate::states::Held;
-use crate::unit::{Unit, only};
+use crate::kept_inputs::KeptInputs;
+use crate::weight::Weight;
 
 impl<B: Kernels> Rank<B> {
     /// Forward of a micro-batch through a stage.
@@ -46,11 +45,11 @@ impl<B: Kernels> Rank<B> {
             let (outputs, tensors) = run.forward(inputs, &data)?;
             let action = Action { stage, kind: ActionKind::Forward, micro_batch };
             let state = match before {
-                Some(inputs) => self.kept_inputs(inputs, action),
+                Some(inputs) => KeptState::Inputs(self.keep(inputs, action)?),
                 None => KeptState::Tensors(tensors),
             };
             // One block's inputs are on their way while another computes.
-            if let Some(KeptBlock { state: KeptState::Offloaded(inputs), .. }) = kept.last() {
+            if let Some(KeptBlock { state: KeptState::Inputs(inputs), .. }) = kept.last() {
                 inputs.settle();
             }
             let stashed = self.updates_each_micro_batch().then_some(weights);
@@ -93,10 +92,12 @@ impl<B: Kernels> Rank<B> {
             if let Some(next) = place.checked_sub(1) {
                 self.gather_ahead(stage, next);
             }
-            let at = (stage, micro_batch);
-            let again = self.inputs_again(&mut kept.blocks[place].state, at)?;
-            if let Some(next) = place.checked_sub(1) {
-                self.fetch_ahead(&mut kept.blocks[next].state, at);
+            let action = Action { stage, kind: ActionKind::Backward, micro_batch };
+            let again = kept.blocks[place].state.take_inputs(action)?;
+            if let Some(next) = place.checked_sub(1)
+                && let KeptState::Inputs(inputs) = &mut kept.blocks[next].state
+            {
+                inputs.fetch(action);
             }
             let stashed = kept.blocks[place].stashed.take();
             let weights = stashed.unwrap_or_else(|| self.weights(stage, place));
@@ -166,6 +167,16 @@ impl<B: Kernels> Rank<B> {
         Ok(())
     }
 
+    /// What is kept of a block that will be computed again.
+    fn keep(
+        &self,
+        inputs: Vec<Value<B>>,
+        action: Action,
+    ) -> Result<Box<dyn KeptInputs<B>>, RunError> {
+        let inputs: Box<dyn KeptInputs<B>> = Box::new(inputs);
+        self.layers.iter().try_fold(inputs, |inputs, layer| layer.keep(inputs, action))
+    }
+
     pub(super) fn updates_each_micro_batch(&self) -> bool {
         self.program.schedule.updates() == Updates::AfterEachMicroBatch
     }
@@ -210,7 +221,7 @@ impl<B: Kernels> Rank<B> {
     }
 
     /// Gives tensors to a stage of this rank, or has them ready to be sent.
-    fn hand_on(&mut self, handed: Handed, arrays: Vec<Option<Array<B>>>) {
+    fn hand_on(&mut self, handed: StageMessage, arrays: Vec<Option<Array<B>>>) {
         let (stage, _, micro_batch) = handed;
         if self.program.schedule.rank(stage, micro_batch) == self.env.place.pipeline {
             self.inbox.insert(handed, arrays);
@@ -221,14 +232,11 @@ impl<B: Kernels> Rank<B> {
 
     /// The weights of a block, by operator and parameter.
     fn weights(&self, stage: u32, place: usize) -> Vec<Vec<Weight<B>>> {
-        let view = |at: &WeightAt| {
-            let view = match at.unit {
-                UnitAt::Trained(unit) => Weight::Plain(self.units[unit].view(at.index)),
-                UnitAt::Frozen(unit) => self.frozen[unit].view(at.index),
-            };
-            if at.is_transposed { view.transpose() } else { view }
+        let weight = |at: &WeightAt| {
+            let weight = self.sharded(at.unit).weight(at.index);
+            if at.is_transposed { weight.transpose() } else { weight }
         };
-        let of_op = |op: &Vec<WeightAt>| op.iter().map(view).collect();
+        let of_op = |op: &Vec<WeightAt>| op.iter().map(weight).collect();
         self.stages[&stage].weights[place].iter().map(of_op).collect()
     }
 
@@ -238,13 +246,7 @@ impl<B: Kernels> Rank<B> {
             self.start_gathering(unit);
             let Some(pending) = self.gathering.remove(&unit) else { continue };
             let gathered = pending.wait()?.wait()?;
-            match unit {
-                UnitAt::Trained(unit) => self.units[unit].set_weights(only(gathered)),
-                UnitAt::Frozen(unit) => {
-                    let unit = &mut self.frozen[unit];
-                    unit.set_weights(unit.shard().with_filled(gathered));
-                }
-            }
+            self.sharded_mut(unit).set_gathered(gathered);
         }
         Ok(())
     }
@@ -257,23 +259,12 @@ impl<B: Kernels> Rank<B> {
         }
     }
 
-    fn start_gathering(&mut self, unit: UnitAt) {
-        if self.gathering.contains_key(&unit) {
-            return;
+    fn start_gathering(&mut self, at: UnitAt) {
+        let unit = self.sharded(at);
+        if !unit.is_gathered() && !self.gathering.contains_key(&at) {
+            let gathering = self.reducer.gather(unit.shards(), unit.replicas());
+            self.gathering.insert(at, gathering);
         }
-        let (shards, replicas) = match unit {
-            UnitAt::Trained(unit) if !self.units[unit].is_gathered() => {
-                let unit = &self.units[unit];
-                (vec![unit.shard()], &unit.replicas)
-            }
-            UnitAt::Frozen(unit) if !self.frozen[unit].is_gathered() => {
-                let unit = &self.frozen[unit];
-                let filled = unit.shard().filled().cloned().map(Placed::Device).collect();
-                (filled, &unit.replicas)
-            }
-            _ => return,
-        };
-        self.gathering.insert(unit, self.reducer.gather(shards, replicas));
     }
 
     /// Frees the weights of a block that other ranks have too.
@@ -282,10 +273,7 @@ impl<B: Kernels> Rank<B> {
             return;
         }
         for unit in units_of(&self.stages[&stage].weights[place]) {
-            match unit {
-                UnitAt::Trained(unit) => self.units[unit].free_weights(),
-                UnitAt::Frozen(unit) => self.frozen[unit].free_weights(),
-            }
+            self.sharded_mut(unit).free();
         }
     }
 
@@ -343,18 +331,22 @@ impl<B: Kernels> Rank<B> {
             self.reducer.reduce(index, gradient, &unit.replicas);
             return Ok(());
         }
-        match (&mut unit.states, &self.host) {
-            (Held::Device(states), _) => states.add_reduced(gradient),
-            (Held::Host(_), Some(host)) => host.add_gradient(index, gradient),
-            (Held::Host(_), None) => panic!("states on the host need one"),
-        }
+        unit.states.add_reduced(gradient);
         Ok(())
+    }
+}
+
+impl<B: Kernels> KeptState<B> {
+    /// The inputs of a block that is to be computed again; none where what backward needs is there.
+    fn take_inputs(&mut self, action: Action) -> Result<Option<Vec<Value<B>>>, RunError> {
+        let Self::Inputs(inputs) = self else { return Ok(None) };
+        Ok(Some(std::mem::replace(inputs, Box::new(Vec::new())).take(action)?))
     }
 }
 
 /// Adds gradients of a block's parameters to where they belong.
 fn accumulate<'a, B: Kernels>(
-    units: &'a mut [Unit<B>],
+    units: &'a mut [FlatParameter<B>],
     at: &'a [Vec<WeightAt>],
     element: Element,
 ) -> impl FnMut(OpId, usize, Gradient<B>) + 'a {

@@ -15,9 +15,10 @@ use crate::checkpoint::{
     CheckpointError, Keep, LossScale, ModelIdentity, ModelParameter, Naming, OptimizerState, Piece,
     PieceKind, Shard, State, Training, Values, Writer, hexadecimal,
 };
+use crate::flat_parameter::{FlatParameter, Renewal, Role};
 use crate::parameters::{LocalParameter, Sharing};
 use crate::program::Program;
-use crate::unit::{Renewal, Role, Unit};
+use crate::sharded::Sharded;
 
 /// What a unit holds, in its order: weights, then moments.
 const KINDS: [PieceKind; 3] = [PieceKind::Weight, PieceKind::FirstMoment, PieceKind::SecondMoment];
@@ -96,7 +97,7 @@ impl<B: Kernels> Rank<B> {
     /// What the rank holds of those parameters that `is_wanted`.
     fn pieces_at(
         &self,
-        is_wanted: impl Fn(&Unit<B>, &LocalParameter) -> bool,
+        is_wanted: impl Fn(&FlatParameter<B>, &LocalParameter) -> bool,
     ) -> Vec<(Piece, PieceAt)> {
         let mut pieces = Vec::new();
         for (index, unit) in self.units.iter().enumerate() {
@@ -226,7 +227,7 @@ impl<B: Kernels> Rank<B> {
             unit.states.restore(weights, moments);
             match unit.renew(compute) {
                 Renewal::Done => {}
-                Renewal::Gather(_) => unit.set_weights(all),
+                Renewal::Gather(_) => unit.set_gathered(vec![all]),
                 Renewal::Copy(_) => unit.set_shard(all.narrow(0, shard)),
             }
         }

@@ -2,18 +2,15 @@
 
 use std::sync::Arc;
 
-use executor_communicators::{CommunicationError, JobHandle, Reduction, Tag};
+use executor_communicators::{JobHandle, Reduction};
 use executor_kernels::array::{Array, Element};
 use executor_kernels::ops::Kernels;
-use ir::collective::Collective;
-use ir::replication::DataParallelMethod;
-use ir::schedule::ActionKind;
 use traces::timeline::Stream;
 
 use super::{Rank, RunError, StepResult, trained_units_of};
+use crate::flat_parameter::{Renewal, Role};
 use crate::reducer::Gathering;
-use crate::states::Held;
-use crate::unit::{Renewal, Role, only};
+use crate::sharded::Sharded;
 
 impl<B: Kernels> Rank<B> {
     /// Waits for all reductions, adds up copies of tied tables, and finds the loss and the norm.
@@ -72,14 +69,7 @@ impl<B: Kernels> Rank<B> {
         for (unit, sum) in self.reducer.finish()? {
             self.units[unit].states.on_device_mut().add_reduced(sum);
         }
-        if let Some(host) = &self.host {
-            for (unit, sum) in host.take_gradients()? {
-                if let Held::Host(states) = &mut self.units[unit].states {
-                    states.add_reduced(sum);
-                }
-            }
-        }
-        Ok(())
+        Ok(self.units.iter_mut().try_for_each(|unit| unit.states.finish_reduced())?)
     }
 
     /// Adds up the gradients of copies of tied tables: on all ranks in the order of what they are tied to, whichever
@@ -91,17 +81,7 @@ impl<B: Kernels> Rank<B> {
             let Some(group) = &unit.tied else { continue };
             let communicator = &self.env.communicator;
             let sum = |own| communicator.on(group, Stream::Data).all_reduce(own, Reduction::Sum);
-            match (&mut unit.states, &self.host) {
-                (Held::Device(states), _) => {
-                    states.reduced = states.reduced.take().map(sum).transpose()?;
-                }
-                (Held::Host(states), Some(host)) => {
-                    let own = states.reduced.take();
-                    let own = own.map(|own| host.brought(own, ActionKind::ReduceGrad));
-                    states.reduced = own.map(sum).transpose()?.map(|sum| host.taken(sum));
-                }
-                (Held::Host(_), None) => panic!("states on the host need one"),
-            }
+            unit.states.change_reduced(sum)?;
         }
         Ok(())
     }
@@ -123,7 +103,6 @@ impl<B: Kernels> Rank<B> {
         let mut of_stage: Vec<usize> = blocks.flat_map(|block| trained_units_of(block)).collect();
         of_stage.sort_unstable();
         of_stage.dedup();
-        let method = settings.replication.method;
         let mut renewing = Vec::new();
         for index in of_stage {
             let unit = &mut self.units[index];
@@ -136,109 +115,25 @@ impl<B: Kernels> Rank<B> {
             if renewal.is_none() && unit.role != Role::Served {
                 continue;
             }
-            let num_replicas = unit.replicas.len();
             match renewal {
                 Some(Renewal::Gather(shard)) => {
                     let gathered = self.reducer.gather(vec![shard], &unit.replicas);
                     renewing.push((index, Renewing::Whole(gathered)));
                 }
-                Some(Renewal::Copy(shard)) => {
-                    let host = self.host.as_ref().expect("only an offload copies shards");
-                    let copied = host.to_device(shard, ActionKind::OptimizerStep);
-                    renewing.push((index, Renewing::Shard(copied)));
-                }
+                Some(Renewal::Copy(copied)) => renewing.push((index, Renewing::Shard(copied))),
                 Some(Renewal::Done) | None => {}
             }
-            match method {
-                DataParallelMethod::ParameterServer if num_replicas > 1 => self.serve(index)?,
-                DataParallelMethod::RingAveraging if num_replicas > 1 => self.average(index)?,
-                _ => {}
-            }
+            self.ask(|layer, rank| layer.after_update(rank, index))?;
         }
         for (index, renewing) in renewing {
             match renewing {
                 Renewing::Whole(pending) => {
-                    self.units[index].set_weights(only(pending.wait()?.wait()?));
+                    self.units[index].set_gathered(pending.wait()?.wait()?);
                 }
                 Renewing::Shard(pending) => self.units[index].set_shard(pending.wait()?),
             }
         }
         Ok(())
-    }
-
-    /// Hands the weights of a unit from the replica that updated it to all others.
-    fn serve(&mut self, index: usize) -> Result<(), RunError> {
-        let unit = &mut self.units[index];
-        let group = &unit.replicas.replicate;
-        let root = group.ranks()[0];
-        let own = (unit.role != Role::Served).then(|| unit.shard_on_device());
-        let bytes = unit.shard_on_device().num_bytes();
-        let activity = self.env.of_replicas(Collective::Broadcast);
-        let weights = self.env.recorder.record(Stream::Data, activity, bytes, || {
-            self.env.communicator.on(group, Stream::Data).broadcast(root, own)
-        })?;
-        if unit.role == Role::Served {
-            unit.set_served(weights);
-        }
-        Ok(())
-    }
-
-    /// Averages the weights of a unit with those of both neighbours on the ring of replicas.
-    fn average(&mut self, index: usize) -> Result<(), RunError> {
-        let unit = &mut self.units[index];
-        let neighbours = unit.replicas.replicate.neighbours(self.env.place.rank);
-        let own = unit.states.on_device().master.clone();
-        let bytes = own.num_bytes() * neighbours.len() as u64;
-        let tag = Tag::Stream(Stream::Data);
-        let communicator = &self.env.communicator;
-        let activity = self.env.of_replicas(Collective::SendReceive);
-        let theirs = self.env.recorder.record(Stream::Data, activity, bytes, || {
-            for neighbour in &neighbours {
-                communicator.send(*neighbour, tag, own.clone())?;
-            }
-            let theirs = neighbours.iter().map(|neighbour| communicator.receive(*neighbour, tag));
-            theirs.collect::<Result<Vec<_>, CommunicationError>>()
-        })?;
-        let share = 1.0 / (theirs.len() + 1) as f64;
-        let sum = theirs.into_iter().fold(own, |sum, other| sum + other);
-        unit.states.on_device_mut().master = sum.scale(share);
-        unit.renew(self.program.settings.compute);
-        Ok(())
-    }
-
-    /// How far replicas are from agreeing on the weights: the root of the mean over replicas of the squared
-    /// distance from their mean.
-    ///
-    /// ```text
-    /// sqrt(1 / d sum_i |w_i - w|^2)        w = 1 / d sum_i w_i
-    /// ```
-    ///
-    /// All ranks call it together. None where replicas are alike by what they do.
-    ///
-    /// # Errors
-    ///
-    /// [`RunError`] where another rank stopped.
-    pub fn consensus_distance(&self) -> Result<Option<f64>, RunError> {
-        if self.program.settings.replication.method != DataParallelMethod::RingAveraging {
-            return Ok(None);
-        }
-        let communicator = &self.env.communicator;
-        let mut squares = 0.0;
-        for unit in &self.units {
-            let group = &unit.replicas.replicate;
-            let own = unit.states.on_device().master.clone();
-            let sum =
-                communicator.on(group, Stream::Data).all_reduce(own.clone(), Reduction::Sum)?;
-            let away = own - sum.scale(1.0 / group.len() as f64);
-            for range in unit.ranges_in_norm() {
-                let part = away.narrow(0, range).widened();
-                squares += part.square().sum().item();
-            }
-        }
-        let world = communicator.world();
-        let squares = Array::from_f64(vec![squares], &[1], Element::F64, &self.env.device);
-        let squares = communicator.on(&world, Stream::Data).all_reduce(squares, Reduction::Sum)?;
-        Ok(Some((squares.item() / f64::from(self.program.layout.data_parallel)).sqrt()))
     }
 }
 

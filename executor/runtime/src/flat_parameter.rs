@@ -1,24 +1,28 @@
 //! Units: the parameters of a block that are gathered, reduced and updated together.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use burn_flex::{Flex, FlexDevice};
-use executor_communicators::Group;
+use executor_communicators::{Group, JobHandle};
 use executor_kernels::array::{Array, Element};
 use executor_kernels::ops::Kernels;
 use ir::layout::Offload;
+use ir::schedule::ActionKind;
 
 use crate::gradient::{Gradient, GradientSums};
-use crate::host::{HostArray, Placed};
+use crate::host::{Host, HostArray, Placed};
 use crate::mesh::Replicas;
 use crate::parameters::LocalParameter;
 use crate::settings::Settings;
-use crate::states::{Held, States};
+use crate::sharded::Sharded;
+use crate::states::{PlacedStates, States};
+use crate::weight::Weight;
 
 /// The parameters of a block that are gathered, reduced and updated together, as one flat array. ZeRO
 /// cuts it evenly over the ranks that shard it; so it is padded to a multiple of their number.
 #[derive(Debug)]
-pub(crate) struct Unit<B: Kernels> {
+pub(crate) struct FlatParameter<B: Kernels> {
     pub(crate) parameters: Vec<LocalParameter>,
     /// Where each parameter begins in the flat array.
     pub(crate) offsets: Vec<usize>,
@@ -41,7 +45,7 @@ pub(crate) struct Unit<B: Kernels> {
     /// This rank's shard of them. Of no elements where all weights are here and the host updates them.
     shard: Placed<B>,
     /// What updates the shard.
-    pub(crate) states: Held<B>,
+    pub(crate) states: PlacedStates<B>,
     /// Updates done.
     pub(crate) num_updates: u64,
     /// Gradients of whole parameters as they add up.
@@ -55,7 +59,7 @@ pub(crate) enum Renewal<B: Kernels> {
     /// Once the shards of all ranks are gathered.
     Gather(Placed<B>),
     /// Once this rank's shard, which will be gathered when it is needed, is on the device.
-    Copy(HostArray),
+    Copy(JobHandle<Array<B>>),
 }
 
 /// What a rank's copy of a unit is among those of its replicas.
@@ -79,7 +83,7 @@ impl Role {
 
 /// What a unit is made of, before it has values.
 #[derive(Debug)]
-pub(crate) struct UnitPlan {
+pub(crate) struct FlatParameterPlan {
     pub(crate) parameters: Vec<LocalParameter>,
     pub(crate) replicas: Replicas,
     pub(crate) rank: u32,
@@ -89,7 +93,7 @@ pub(crate) struct UnitPlan {
     pub(crate) offload: Offload,
 }
 
-impl UnitPlan {
+impl FlatParameterPlan {
     /// Elements before and with padding, and where each parameter begins.
     fn extent(&self) -> (usize, usize, Vec<usize>) {
         let mut offsets = Vec::with_capacity(self.parameters.len());
@@ -101,14 +105,15 @@ impl UnitPlan {
         (len, len.next_multiple_of(self.replicas.shard.len()), offsets)
     }
 
-    /// The unit, with the values that `values` gives for each parameter's part.
+    /// The unit of this number, with the values that `values` gives for each parameter's part.
     pub(crate) fn build<B: Kernels, E>(
         self,
+        number: usize,
         num_moments: usize,
         [compute, master, moment]: [Element; 3],
-        device: &B::Device,
+        (device, host): (&B::Device, Option<&Arc<Host<B>>>),
         mut values: impl FnMut(&LocalParameter) -> Result<Vec<f64>, E>,
-    ) -> Result<Unit<B>, E> {
+    ) -> Result<FlatParameter<B>, E> {
         let (_, len, offsets) = self.extent();
         let shards = self.replicas.shard.len();
         let shard_index = self.replicas.shard.position(self.rank).expect("a rank has a shard");
@@ -120,19 +125,19 @@ impl UnitPlan {
         flat.resize(len, 0.0);
         let own = flat[shard_index * shard_len..(shard_index + 1) * shard_len].to_vec();
         let elements = [master, moment];
-        let (states, shard, weights) = if self.offload.optimizer {
+        let (states, shard, weights) = if let Some(host) = host.filter(|_| self.offload.optimizer) {
             let states = States::<Flex>::new(own, num_moments, elements, &FlexDevice);
             let read = states.master.clone().cast(compute);
             let there = |array: &HostArray| Array::from_data(array.clone().into_data(), device);
             let (shard, weights) = if self.offload.parameters {
-                (Placed::Host(read), None)
+                (Placed::Host(read, Arc::clone(host)), None)
             } else if self.frees_weights {
                 (Placed::Device(there(&read)), None)
             } else {
                 let all = Array::from_f64(flat, &[len], master, device).cast(compute);
                 (Placed::Device(Array::zeros(&[0], compute, device)), Some(all))
             };
-            (Held::Host(Box::new(states)), shard, weights)
+            (PlacedStates::Host(Box::new(states), Arc::clone(host), number), shard, weights)
         } else {
             let states = States::new(own, num_moments, elements, device);
             let shard = states.master.clone().cast(compute);
@@ -145,9 +150,9 @@ impl UnitPlan {
             });
             let is_served = self.role == Role::Served;
             let states = if is_served { States::none(master, device) } else { states };
-            (Held::Device(states), Placed::Device(shard), weights)
+            (PlacedStates::Device(states), Placed::Device(shard), weights)
         };
-        Ok(Unit {
+        Ok(FlatParameter {
             gradients: GradientSums::new(self.parameters.len()),
             parameters: self.parameters,
             offsets,
@@ -166,12 +171,7 @@ impl UnitPlan {
     }
 }
 
-/// The one array of which a unit's weights are gathered.
-pub(crate) fn only<B: Kernels>(mut gathered: Vec<Array<B>>) -> Array<B> {
-    gathered.pop().expect("a unit's weights are one array")
-}
-
-impl<B: Kernels> Unit<B> {
+impl<B: Kernels> FlatParameter<B> {
     /// Elements of a shard.
     pub(crate) fn shard_len(&self) -> usize {
         self.len / self.replicas.shard.len()
@@ -183,17 +183,7 @@ impl<B: Kernels> Unit<B> {
         self.shard_index * len..(self.shard_index + 1) * len
     }
 
-    /// Whether all weights are here.
-    pub(crate) fn is_gathered(&self) -> bool {
-        self.weights.is_some()
-    }
-
-    /// This rank's part of the weights that kernels read.
-    pub(crate) fn shard(&self) -> Placed<B> {
-        self.shard.clone()
-    }
-
-    /// The same, of states that are on the device.
+    /// This rank's part of the weights that kernels read, of states that are on the device.
     ///
     /// # Panics
     ///
@@ -201,25 +191,13 @@ impl<B: Kernels> Unit<B> {
     pub(crate) fn shard_on_device(&self) -> Array<B> {
         match &self.shard {
             Placed::Device(shard) => shard.clone(),
-            Placed::Host(_) => panic!("a shard was expected on the device"),
+            Placed::Host(..) => panic!("a shard was expected on the device"),
         }
     }
 
     /// Takes this rank's part, as it was copied to the device.
     pub(crate) fn set_shard(&mut self, shard: Array<B>) {
         self.shard = Placed::Device(shard);
-    }
-
-    /// Takes all weights, as they were gathered.
-    pub(crate) fn set_weights(&mut self, weights: Array<B>) {
-        self.weights = Some(weights);
-    }
-
-    /// Frees what other ranks have too, where that is the plan.
-    pub(crate) fn free_weights(&mut self) {
-        if self.frees_weights {
-            self.weights = None;
-        }
     }
 
     /// Updates this rank's shard by the gradients that are there, times `factor`; none if there are none.
@@ -245,18 +223,18 @@ impl<B: Kernels> Unit<B> {
     pub(crate) fn renew(&mut self, compute: Element) -> Renewal<B> {
         self.weights = None;
         match &self.states {
-            Held::Host(states) => {
+            PlacedStates::Host(states, host, _) => {
                 let read = states.master.clone().cast(compute);
                 if self.keeps_shard_on_host {
-                    self.shard = Placed::Host(read);
+                    self.shard = Placed::Host(read, Arc::clone(host));
                     Renewal::Done
                 } else if self.frees_weights {
-                    Renewal::Copy(read)
+                    Renewal::Copy(host.to_device(read, ActionKind::OptimizerStep))
                 } else {
-                    Renewal::Gather(Placed::Host(read))
+                    Renewal::Gather(Placed::Host(read, Arc::clone(host)))
                 }
             }
-            Held::Device(states) => {
+            PlacedStates::Device(states) => {
                 let shard = states.master.clone().cast(compute);
                 self.shard = Placed::Device(shard.clone());
                 if self.frees_weights {
@@ -287,7 +265,7 @@ impl<B: Kernels> Unit<B> {
     pub(crate) fn take_back(&mut self, states: States<B>, num_updates: u64, compute: Element) {
         self.role = Role::First;
         self.num_updates = num_updates;
-        self.states = Held::Device(states);
+        self.states = PlacedStates::Device(states);
         self.renew(compute);
     }
 
@@ -302,18 +280,6 @@ impl<B: Kernels> Unit<B> {
         let len = self.shard_len();
         let reduced = self.states.on_device_mut().reduced.take();
         reduced.unwrap_or_else(|| Array::zeros(&[len], element, device))
-    }
-
-    /// A parameter as kernels read it.
-    ///
-    /// # Panics
-    ///
-    /// If the weights are not gathered.
-    pub(crate) fn view(&self, index: usize) -> Array<B> {
-        let parameter = &self.parameters[index];
-        let weights = self.weights.as_ref().expect("weights are gathered before they are read");
-        let start = self.offsets[index];
-        weights.narrow(0, start..start + parameter.num_elements()).reshape(&parameter.shape())
     }
 
     /// Adds a gradient of a parameter's part.
@@ -396,22 +362,55 @@ impl<B: Kernels> Unit<B> {
         }
         ranges
     }
+}
+
+impl<B: Kernels> Sharded<B> for FlatParameter<B> {
+    fn replicas(&self) -> &Replicas {
+        &self.replicas
+    }
+
+    fn is_gathered(&self) -> bool {
+        self.weights.is_some()
+    }
+
+    fn shards(&self) -> Vec<Placed<B>> {
+        vec![self.shard.clone()]
+    }
+
+    fn set_gathered(&mut self, mut arrays: Vec<Array<B>>) {
+        self.weights = arrays.pop();
+    }
+
+    fn free(&mut self) {
+        if self.frees_weights {
+            self.weights = None;
+        }
+    }
+
+    fn weight(&self, index: usize) -> Weight<B> {
+        let parameter = &self.parameters[index];
+        let weights = self.weights.as_ref().expect("weights are gathered before they are read");
+        let range = self.offsets[index]..self.offsets[index] + parameter.num_elements();
+        Weight::Plain(weights.narrow(0, range).reshape(&parameter.shape()))
+    }
 
     /// Bytes that the unit holds on the device and on the host: weights, master weights and moments, gradients. Where
     /// kernels read what the optimizer updates, it is there once; and where the shard is all, so is it.
-    pub(crate) fn num_bytes(&self) -> [u64; 2] {
+    fn num_bytes(&self) -> [u64; 2] {
         let is_sharded = self.replicas.shard.len() > 1;
         let is_master_read = match (&self.states, &self.shard) {
-            (Held::Device(states), Placed::Device(shard)) => {
+            (PlacedStates::Device(states), Placed::Device(shard)) => {
                 self.role != Role::Served && states.master.element() == shard.element()
             }
-            (Held::Host(states), Placed::Host(shard)) => states.master.element() == shard.element(),
+            (PlacedStates::Host(states, ..), Placed::Host(shard, _)) => {
+                states.master.element() == shard.element()
+            }
             _ => false,
         };
         let [mut on_device, mut on_host] = self.states.num_bytes();
         let weights = self.weights.as_ref().map_or(0, Array::num_bytes);
         let [shard, shard_on_host] = self.shard.num_bytes();
-        let is_whole_here = !is_sharded && !matches!(self.shard, Placed::Host(_));
+        let is_whole_here = !is_sharded && !matches!(self.shard, Placed::Host(..));
         on_device += match (is_whole_here, is_master_read) {
             (false, true) => weights,
             (false, false) => weights + shard,

@@ -1,0 +1,36 @@
+//! What a block took of a micro-batch, kept from forward to a backward that computes the rest again.
+
+use executor_communicators::CommunicationError;
+use executor_kernels::ops::Kernels;
+use ir::schedule::Action;
+
+use crate::block::Value;
+
+/// The inputs of a block from forward to backward, wherever they lie meanwhile.
+pub(crate) trait KeptInputs<B: Kernels>: Send {
+    /// Waits until they are where they lie.
+    fn settle(&self) {}
+
+    /// Starts to bring them back, if that was not done.
+    fn fetch(&mut self, _action: Action) {}
+
+    /// The inputs, on the device.
+    ///
+    /// # Errors
+    ///
+    /// What bringing them back fails with.
+    fn take(self: Box<Self>, action: Action) -> Result<Vec<Value<B>>, CommunicationError>;
+
+    /// Bytes on the device, and on the host.
+    fn num_bytes(&self) -> [u64; 2];
+}
+
+impl<B: Kernels> KeptInputs<B> for Vec<Value<B>> {
+    fn take(self: Box<Self>, _action: Action) -> Result<Self, CommunicationError> {
+        Ok(*self)
+    }
+
+    fn num_bytes(&self) -> [u64; 2] {
+        [self.iter().map(Value::num_bytes).sum(), 0]
+    }
+}

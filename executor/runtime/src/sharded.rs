@@ -1,0 +1,36 @@
+//! Weights of a block that are gathered before they are read and freed afterwards, whether they are trained or not.
+
+use executor_kernels::array::Array;
+use executor_kernels::ops::Kernels;
+
+use crate::host::Placed;
+use crate::mesh::Replicas;
+use crate::weight::Weight;
+
+/// The weights of some parameters of a block, as flat arrays that ranks may share.
+pub(crate) trait Sharded<B: Kernels> {
+    /// The ranks that have them.
+    fn replicas(&self) -> &Replicas;
+
+    /// Whether all weights are here.
+    fn is_gathered(&self) -> bool;
+
+    /// This rank's shards of the flat arrays.
+    fn shards(&self) -> Vec<Placed<B>>;
+
+    /// Takes the whole flat arrays, as they were gathered.
+    fn set_gathered(&mut self, arrays: Vec<Array<B>>);
+
+    /// Frees what other ranks have too, where that is the plan.
+    fn free(&mut self);
+
+    /// A parameter as operators find it.
+    ///
+    /// # Panics
+    ///
+    /// If the weights are not gathered.
+    fn weight(&self, index: usize) -> Weight<B>;
+
+    /// Bytes on the device, and on the host.
+    fn num_bytes(&self) -> [u64; 2];
+}

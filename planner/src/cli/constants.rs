@@ -76,11 +76,3 @@ pub(super) fn describe_calibration(framework: &Framework, gpu: &str) -> String {
         moved_constants(calibration)
     )
 }
-
-/// Where a calibration was written, and the option that uses it.
-pub(super) fn written(output: Option<&Path>, option: &str) -> String {
-    output.map_or_else(
-        || "nothing was written: `-o FILE.json` keeps it\n".to_owned(),
-        |path| format!("written to {0}: `{option} {0}` uses it\n", path.display()),
-    )
-}

@@ -103,9 +103,9 @@ fn frameworks_are_found_in_any_writing() {
 /// Every other name is of one thing, and written as names are compared.
 #[test]
 fn other_names_are_folded_and_of_one_thing() {
-    let Aliases { clusters, related_clusters, frameworks, values, commands, .. } = &*ALIASES;
+    let Aliases { related_clusters, frameworks, values, commands, .. } = &*ALIASES;
     for (section, also) in
-        [clusters, related_clusters, frameworks, commands].map(|it| (it, it.values().flatten()))
+        [related_clusters, frameworks, commands].map(|it| (it, it.values().flatten()))
     {
         let mut seen = BTreeSet::new();
         for name in also {
@@ -130,8 +130,8 @@ fn other_names_are_folded_and_of_one_thing() {
 /// Names in `aliases.json` are of what there is.
 #[test]
 fn what_has_other_names_is_known() {
-    let Aliases { clusters, related_clusters, frameworks, .. } = &*ALIASES;
-    for name in clusters.keys().chain(related_clusters.keys()) {
+    let Aliases { related_clusters, frameworks, .. } = &*ALIASES;
+    for name in related_clusters.keys() {
         assert!(clusters::names().any(|it| it == *name), "{name}");
     }
     for name in frameworks.keys() {

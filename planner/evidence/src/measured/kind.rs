@@ -27,15 +27,14 @@ impl Kind {
         }
         let text = String::from_utf8_lossy(&bytes[..bytes.len().min(LOOKED_AT)]);
         let start = text.trim_start_matches('\u{feff}').trim_start();
+        let has = |keys: [&str; 2]| keys.iter().all(|key| start.contains(&format!("\"{key}\"")));
         match () {
             () if start.is_empty() => Self::Empty,
             () if start.starts_with('{') && start.contains("\"traceEvents\"") => Self::Trace,
             () if start.starts_with('[') && start.contains("\"ph\"") => Self::Trace,
             () if start.starts_with('[') => Self::Steps,
             // One step, without the list.
-            () if start.starts_with('{')
-                && ["\"n_gpus\"", "\"gpu\""].iter().all(|it| start.contains(it)) =>
-            {
+            () if start.starts_with('{') && (has(["n_gpus", "gpu"]) || has(["id", "plan"])) => {
                 Self::Steps
             }
             // What comes before the events may be long.

@@ -5,11 +5,11 @@ use burn::tensor::FloatDType;
 use crate::array::{Array, Element};
 use crate::ops::Kernels;
 use crate::random::Plain;
-use crate::trials::Trial;
+use crate::trials::OperatorTrial;
 
 /// How near a device comes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Comparison {
+pub struct DeviceComparison {
     /// The largest error of all elements, as [`error`] has it; infinite where there are not as many as there should be.
     pub error: f64,
     /// Where: the number of the output, and of the element in row-major order.
@@ -23,21 +23,21 @@ pub struct Comparison {
 /// Holds what `trial` gives on a device in `element` against what it gives in fp64 on the CPU; both take `inputs`
 /// rounded to `element`.
 pub fn compare<B: Kernels>(
-    trial: &impl Trial,
+    trial: &impl OperatorTrial,
     inputs: &[Plain],
     element: Element,
     device: &B::Device,
-) -> Comparison {
+) -> DeviceComparison {
     let rounded: Vec<Plain> = inputs.iter().map(|input| input.clone().cast(element)).collect();
     let given = rounded.iter().map(|input| Array::from_data(input.clone().into_data(), device));
     let outputs: Vec<Array<B>> = trial.run(given.collect());
     let given = rounded.into_iter().map(|input| input.cast(FloatDType::F64));
     let exact: Vec<Plain> = trial.run(given.collect());
-    let mut worst = Comparison { error: 0.0, place: [0, 0], actual: 0.0, expected: 0.0 };
+    let mut worst = DeviceComparison { error: 0.0, place: [0, 0], actual: 0.0, expected: 0.0 };
     for (output, (actual, expected)) in outputs.iter().zip(&exact).enumerate() {
         if actual.shape() != expected.shape() {
             let place = [output, 0];
-            return Comparison {
+            return DeviceComparison {
                 error: f64::INFINITY,
                 place,
                 actual: f64::NAN,
@@ -48,7 +48,7 @@ pub fn compare<B: Kernels>(
         for (index, (actual, expected)) in pairs.enumerate() {
             let error = error(actual, expected);
             if error > worst.error {
-                worst = Comparison { error, place: [output, index], actual, expected };
+                worst = DeviceComparison { error, place: [output, index], actual, expected };
             }
         }
     }

@@ -18,67 +18,17 @@ use cudarc::driver::sys::{CUdevice_attribute, CUresult};
 use cudarc::driver::{CudaContext, DriverError};
 use ir::units::Bytes;
 
+use crate::failure::DeviceError;
 use crate::streams::make_one_stream;
 
 /// burn's CUDA backend. Its parameters are the element types where none is named, which is nowhere
 /// here.
 pub type Cuda = burn_cuda::Cuda<f32, i32>;
 
-/// Why no GPU can be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum DeviceError {
-    /// There is no driver.
-    #[error(
-        "no NVIDIA driver (`libcuda.so`) is found\nhint: install it, or start the container with its \
-         GPUs; leave `--backend` out to run on the CPU"
-    )]
-    NoDriver,
-    /// The driver does not work.
-    #[error("the NVIDIA driver does not start: {message}")]
-    Driver {
-        /// What it says.
-        message: String,
-    },
-    /// There is a driver, but no GPU.
-    #[error("the NVIDIA driver sees no GPU\nhint: `CUDA_VISIBLE_DEVICES` may hide them")]
-    NoGpu,
-    /// There is no compiler of kernels.
-    #[error("no compiler of CUDA kernels (`libnvrtc.so`) is found\nhint: install the CUDA toolkit")]
-    NoCompiler,
-    /// There are no headers for it.
-    #[error(
-        "the headers of CUDA lack `{missing}`\nhint: install the CUDA toolkit, and set `CUDA_PATH` if it is not \
-         in `/usr/local/cuda`"
-    )]
-    NoHeaders {
-        /// The header.
-        missing: &'static str,
-    },
-    /// The driver does not know what the compiler makes.
-    #[error(
-        "the NVIDIA driver is of CUDA {driver}, older than the compiler of kernels, of CUDA {compiler}\nhint: update \
-         the driver, or install the CUDA toolkit of {driver} or before"
-    )]
-    OldDriver {
-        /// The driver's version.
-        driver: String,
-        /// The compiler's.
-        compiler: String,
-    },
-    /// cuBLASLt is there and does not start.
-    #[error("cuBLASLt, which multiplies matrices, does not start: {message}")]
-    Products {
-        /// What it says.
-        message: String,
-    },
-    /// burn does not show the stream that NCCL and cuBLASLt are to be ordered with.
-    #[error("burn shows no stream to order others with: {message}")]
-    NoStream {
-        /// What was found.
-        message: String,
-    },
-}
+/// What fails where the driver does.
+const DRIVER: &str = "the NVIDIA driver does not start";
+
+const NO_GPU: &str = "the NVIDIA driver sees no GPU\nhint: `CUDA_VISIBLE_DEVICES` may hide them";
 
 /// What kernels include: those of half precision, and those of matrix products. The second comes with the compiler's
 /// package, not with the runtime's.
@@ -93,23 +43,33 @@ const HEADERS: [&str; 3] = ["include/cuda_fp16.h", "include/mma.h", "include/crt
 pub fn devices() -> Result<Vec<CudaDevice>, DeviceError> {
     // SAFETY: the initialisers of the driver's library may run at any time.
     if !unsafe { cudarc::driver::sys::is_culib_present() } {
-        return Err(DeviceError::NoDriver);
+        return Err(DeviceError(
+            "no NVIDIA driver (`libcuda.so`) is found\nhint: install it, or start the container with its GPUs; leave \
+             `--backend` out to run on the CPU"
+                .to_owned(),
+        ));
     }
     let count = CudaContext::device_count().map_err(|error| match error {
-        DriverError(CUresult::CUDA_ERROR_NO_DEVICE) => DeviceError::NoGpu,
-        error => DeviceError::Driver { message: error.to_string() },
+        DriverError(CUresult::CUDA_ERROR_NO_DEVICE) => DeviceError(NO_GPU.to_owned()),
+        error => DeviceError::of(DRIVER)(error),
     })?;
     if count < 1 {
-        return Err(DeviceError::NoGpu);
+        return Err(DeviceError(NO_GPU.to_owned()));
     }
     // SAFETY: as above, of the compiler's library.
     if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {
-        return Err(DeviceError::NoCompiler);
+        return Err(DeviceError(
+            "no compiler of CUDA kernels (`libnvrtc.so`) is found\nhint: install the CUDA toolkit"
+                .to_owned(),
+        ));
     }
     let path = install::cuda_path().unwrap_or_default();
     let is_missing = |header: &&&str| !Path::new(&path).join(header).exists();
     if let Some(missing) = HEADERS.iter().find(is_missing) {
-        return Err(DeviceError::NoHeaders { missing });
+        return Err(DeviceError(format!(
+            "the headers of CUDA lack `{missing}`\nhint: install the CUDA toolkit, and set `CUDA_PATH` if it is not in \
+             `/usr/local/cuda`"
+        )));
     }
     check_versions()?;
     make_one_stream();
@@ -122,8 +82,10 @@ fn check_versions() -> Result<(), DeviceError> {
     if driver >= compiler {
         return Ok(());
     }
-    let [driver, compiler] = [driver, compiler].map(|it| it.to_string());
-    Err(DeviceError::OldDriver { driver, compiler })
+    Err(DeviceError(format!(
+        "the NVIDIA driver is of CUDA {driver}, older than the compiler of kernels, of CUDA {compiler}\nhint: update the \
+         driver, or install the CUDA toolkit of {driver} or before"
+    )))
 }
 
 /// A version of CUDA.
@@ -160,14 +122,12 @@ pub struct Versions {
 #[expect(unsafe_code, reason = "driver and compiler are written in C")]
 pub fn versions() -> Result<Versions, DeviceError> {
     let (mut driver, mut major, mut minor): (c_int, c_int, c_int) = (0, 0, 0);
-    let told = |result: Result<(), DriverError>| {
-        result.map_err(|error| DeviceError::Driver { message: error.to_string() })
-    };
+    let told = |result: Result<(), DriverError>| result.map_err(DeviceError::of(DRIVER));
     // SAFETY: the pointer is to a number.
     told(unsafe { cudarc::driver::sys::cuDriverGetVersion(&raw mut driver) }.result())?;
     // SAFETY: the pointers are to numbers.
     let asked = unsafe { cudarc::nvrtc::sys::nvrtcVersion(&raw mut major, &raw mut minor) };
-    asked.result().map_err(|error| DeviceError::Driver { message: format!("{error:?}") })?;
+    asked.result().map_err(|error| DeviceError::of(DRIVER)(format!("{error:?}")))?;
     // The driver counts as in 12090, of 12.9.
     let driver = Version { major: driver / 1000, minor: driver % 1000 / 10 };
     let headers = install::cuda_path().unwrap_or_default().join("include");
@@ -176,7 +136,7 @@ pub fn versions() -> Result<Versions, DeviceError> {
 
 /// A GPU as its driver describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Description {
+pub struct GpuDescription {
     /// The vendor's name.
     pub name: String,
     /// The compute capability, major and minor.
@@ -194,16 +154,16 @@ pub struct Description {
 /// # Errors
 ///
 /// It does not say.
-pub fn describe(device: &CudaDevice) -> Result<Description, DeviceError> {
-    let told = |error: DriverError| DeviceError::Driver { message: error.to_string() };
-    let context = CudaContext::new(device.index).map_err(told)?;
-    let (major, minor) = context.compute_capability().map_err(told)?;
+pub fn describe(device: &CudaDevice) -> Result<GpuDescription, DeviceError> {
+    let told = DeviceError::of::<DriverError>(DRIVER);
+    let context = CudaContext::new(device.index).map_err(&told)?;
+    let (major, minor) = context.compute_capability().map_err(&told)?;
     let count = context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
-    Ok(Description {
-        name: context.name().map_err(told)?,
+    Ok(GpuDescription {
+        name: context.name().map_err(&told)?,
         capability: [major, minor],
-        num_multiprocessors: count.map_err(told)?.unsigned_abs(),
-        total: Bytes::new(context.total_mem().map_err(told)? as u64),
+        num_multiprocessors: count.map_err(&told)?.unsigned_abs(),
+        total: Bytes::new(context.total_mem().map_err(&told)? as u64),
         free: free_memory(device)?,
     })
 }
@@ -219,7 +179,7 @@ pub fn free_memory(device: &CudaDevice) -> Result<Bytes, DeviceError> {
         .and_then(|()| cudarc::driver::result::mem_get_info());
     match free {
         Ok((free, _)) => Ok(Bytes::new(free as u64)),
-        Err(error) => Err(DeviceError::Driver { message: error.to_string() }),
+        Err(error) => Err(DeviceError::of(DRIVER)(error)),
     }
 }
 

@@ -53,6 +53,18 @@ impl fmt::Display for DeviceFailure {
     }
 }
 
+/// The reason why a device, or a library for it, cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct DeviceError(pub String);
+
+impl DeviceError {
+    /// The error of what has failed, from what was said of it.
+    pub fn of<E: fmt::Display>(failed: &str) -> impl Fn(E) -> Self {
+        move |said| Self(format!("{failed}: {said}"))
+    }
+}
+
 /// What a device gave, unless it or what serves it has failed: then the program of the rank ends.
 pub fn unless_failed<T, E: fmt::Display>(given: Result<T, E>) -> T {
     if let Some(noted) = DeviceFailure::noted() {

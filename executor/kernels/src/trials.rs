@@ -13,7 +13,7 @@ use crate::ops::{linear, loss, norm};
 use crate::random::{Plain, random, random_indices};
 
 /// A computation that any backend can do.
-pub trait Trial {
+pub trait OperatorTrial {
     /// What it gives, on the device of `inputs` and from their element type.
     fn run<B: Kernels>(&self, inputs: Vec<Array<B>>) -> Vec<Array<B>>;
 }
@@ -26,9 +26,9 @@ fn named<B: Kernels, const N: usize>(inputs: Vec<Array<B>>) -> [Array<B>; N] {
 
 /// Products `[m, k] [k, n]`, and both gradients.
 #[derive(Clone, Copy, Debug)]
-pub struct Product;
+pub struct MatrixProduct;
 
-impl Product {
+impl MatrixProduct {
     /// An input `[m, k]`, a weight `[k, n]` and a gradient `[m, n]`, of such a size that sums are about as large as
     /// their terms.
     pub fn inputs([m, n, k]: [usize; 3]) -> Vec<Plain> {
@@ -41,7 +41,7 @@ impl Product {
     }
 }
 
-impl Trial for Product {
+impl OperatorTrial for MatrixProduct {
     fn run<B: Kernels>(&self, inputs: Vec<Array<B>>) -> Vec<Array<B>> {
         let [x, weight, grad] = named(inputs);
         vec![
@@ -63,7 +63,7 @@ impl Activations {
     }
 }
 
-impl Trial for Activations {
+impl OperatorTrial for Activations {
     fn run<B: Kernels>(&self, inputs: Vec<Array<B>>) -> Vec<Array<B>> {
         let ([x, value, grad], function) = (named(inputs), self.0);
         let (gate_grad, value_grad) =
@@ -91,7 +91,7 @@ impl Norms {
     }
 }
 
-impl Trial for Norms {
+impl OperatorTrial for Norms {
     fn run<B: Kernels>(&self, inputs: Vec<Array<B>>) -> Vec<Array<B>> {
         let ([x, grad, weight, bias], kind) = (named(inputs), self.0);
         let per_row = 1.0 / x.size(0) as f64;
@@ -122,7 +122,7 @@ impl Rotations {
     }
 }
 
-impl Trial for Rotations {
+impl OperatorTrial for Rotations {
     fn run<B: Kernels>(&self, inputs: Vec<Array<B>>) -> Vec<Array<B>> {
         let [heads, flat] = named(inputs);
         let positions: Vec<u32> = (3..3 + heads.size(1) as u32).collect();
@@ -155,7 +155,7 @@ impl CrossEntropy {
     }
 }
 
-impl Trial for CrossEntropy {
+impl OperatorTrial for CrossEntropy {
     fn run<B: Kernels>(&self, inputs: Vec<Array<B>>) -> Vec<Array<B>> {
         let [logits] = named(inputs);
         let targets = random_indices(logits.size(0), self.num_classes, 1);
@@ -179,7 +179,7 @@ impl Squares {
     }
 }
 
-impl Trial for Squares {
+impl OperatorTrial for Squares {
     fn run<B: Kernels>(&self, inputs: Vec<Array<B>>) -> Vec<Array<B>> {
         let [x] = named(inputs);
         let [whole, part] = [0, 3.min(x.size(0) - 1)].map(|start| x.narrow(0, start..x.size(0)));
@@ -203,7 +203,7 @@ impl Update {
     }
 }
 
-impl Trial for Update {
+impl OperatorTrial for Update {
     fn run<B: Kernels>(&self, inputs: Vec<Array<B>>) -> Vec<Array<B>> {
         let [weights, first, second, grad] = named(inputs);
         let rates = AdamW {
@@ -255,7 +255,7 @@ impl ToExperts {
     }
 }
 
-impl Trial for ToExperts {
+impl OperatorTrial for ToExperts {
     fn run<B: Kernels>(&self, inputs: Vec<Array<B>>) -> Vec<Array<B>> {
         let ([x, probabilities, correction, weight, bias, grad], rule) = (named(inputs), &self.0);
         let per_row = 1.0 / x.size(0) as f64;
@@ -342,7 +342,7 @@ impl Attend {
     }
 }
 
-impl Trial for Attend {
+impl OperatorTrial for Attend {
     fn run<B: Kernels>(&self, inputs: Vec<Array<B>>) -> Vec<Array<B>> {
         let Self { soft_cap, has_slopes, has_sinks, visibility } = *self;
         let [q, k, v, grad, of_heads] = named(inputs);

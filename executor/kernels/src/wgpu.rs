@@ -9,6 +9,7 @@ use burn_wgpu::{CubeBackend, RuntimeOptions, WgpuRuntime, init_setup};
 use cubecl::Runtime;
 
 use crate::array::Element;
+use crate::failure::DeviceError;
 use crate::streams::make_one_stream;
 
 pub use burn_wgpu::WgpuDevice;
@@ -16,40 +17,20 @@ pub use burn_wgpu::WgpuDevice;
 /// burn's wgpu backend. Its parameters are the element types where none is named, which is nowhere here.
 pub type Wgpu = CubeBackend<WgpuRuntime, f32, i32, u32>;
 
-/// Why no device can be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum DeviceError {
-    /// There is no device.
-    #[error(
-        "no device is found that speaks {api}\nhint: install the driver of its maker, or the software one of Mesa \
-         (`apt-get install mesa-vulkan-drivers libvulkan1`); leave `--backend wgpu` out to run on the CPU"
-    )]
-    NoDevice {
-        /// The interface through which devices are looked for.
-        api: String,
-    },
-    /// The device has no such numbers.
-    #[error(
-        "the device of the wgpu backend has no numbers of type {element:?}\nhint: `--precision fp32`"
-    )]
-    NoElement {
-        /// Their type.
-        element: Element,
-    },
-}
-
 /// The device that this process works on, ready for burn: the fastest there is, unless the variable
 /// `CUBECL_WGPU_DEFAULT_DEVICE` names another.
 ///
 /// # Errors
 ///
-/// [`DeviceError::NoDevice`].
+/// [`DeviceError`] where there is none.
 pub fn device() -> Result<WgpuDevice, DeviceError> {
     make_one_stream();
     let api = AutoGraphicsApi::backend();
     if WgpuRuntime::enumerate_all_devices(&api).is_empty() {
-        return Err(DeviceError::NoDevice { api: format!("{api:?}") });
+        return Err(DeviceError(format!(
+            "no device is found that speaks {api:?}\nhint: install the driver of its maker, or the software one of \
+             Mesa (`apt-get install mesa-vulkan-drivers libvulkan1`); leave `--backend wgpu` out to run on the CPU"
+        )));
     }
     Ok(WgpuDevice::DefaultDevice)
 }
@@ -58,7 +39,7 @@ pub fn device() -> Result<WgpuDevice, DeviceError> {
 ///
 /// # Errors
 ///
-/// [`DeviceError::NoDevice`].
+/// [`DeviceError`] where there is none.
 pub fn describe() -> Result<(WgpuDevice, String), DeviceError> {
     let device = device()?;
     let setup = init_setup::<AutoGraphicsApi>(&device, RuntimeOptions::default());
@@ -72,11 +53,13 @@ pub fn describe() -> Result<(WgpuDevice, String), DeviceError> {
 ///
 /// # Errors
 ///
-/// [`DeviceError::NoElement`].
+/// [`DeviceError`] where it does not.
 pub fn check_element(device: &WgpuDevice, element: Element) -> Result<(), DeviceError> {
     if Wgpu::supports_dtype(device, DType::from(element)) {
         Ok(())
     } else {
-        Err(DeviceError::NoElement { element })
+        Err(DeviceError(format!(
+            "the device of the wgpu backend has no numbers of type {element:?}\nhint: `--precision fp32`"
+        )))
     }
 }

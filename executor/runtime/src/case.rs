@@ -9,7 +9,7 @@ use ir::replication::{DataParallelMethod, Replication};
 use ir::schedule::ScheduleKind;
 
 use crate::batches::Source;
-use crate::data::{DataError, Distribution, Samples, Sampling, SyntheticSamples, Tokens};
+use crate::data::{DataError, SampleDistribution, Samples, Sampling, SyntheticSamples, Tokens};
 use crate::program::{Parts, Program, ProgramError};
 use crate::settings::{LearningRate, Settings};
 
@@ -177,7 +177,7 @@ pub fn parts(model: &str, case: Case, compute: Element) -> Result<Parts, Program
 /// [`DataError`], if the book is shorter than a sequence.
 pub fn source(program: &Program) -> Result<Source, DataError> {
     if program.vocab_size().is_none() {
-        let distribution = Distribution::StandardNormal;
+        let distribution = SampleDistribution::StandardNormal;
         return Ok(Source::Synthetic(SyntheticSamples { distribution, seed: 3 }));
     }
     let sampling = Sampling { sequence_length: SEQUENCE_LENGTH, vocab_size: 256, seed: 3 };

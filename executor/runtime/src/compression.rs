@@ -13,7 +13,7 @@ use ir::replication::GradientCompression;
 use traces::timeline::Stream;
 
 use crate::exchange::{Exchange, Link, Sums, UnitGradient};
-use crate::mesh::Replicas;
+use crate::mesh::ReplicaGroups;
 use crate::quantised::{Codes, quantised, restored};
 
 /// What stands for a gradient: numbers and bytes.
@@ -121,7 +121,7 @@ impl<B: Kernels> Exchange<B> for Compressor<B> {
     fn sum(
         &self,
         link: &Link<B>,
-        replicas: &Replicas,
+        replicas: &ReplicaGroups,
         bucket: Vec<UnitGradient<B>>,
     ) -> Result<Sums<B>, CommunicationError> {
         let (communicator, group) = (link.communicator.as_ref(), &replicas.replicate);

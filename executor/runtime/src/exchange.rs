@@ -12,7 +12,7 @@ use ir::schedule::{Action, ActionKind};
 use traces::timeline::{Activity, Stream};
 
 use crate::host::Host;
-use crate::mesh::Replicas;
+use crate::mesh::ReplicaGroups;
 use crate::recorder::Recorder;
 
 /// The gradient of a unit, by its number.
@@ -76,7 +76,7 @@ pub(crate) trait Exchange<B: Kernels>: Send + Sync {
     fn sum(
         &self,
         link: &Link<B>,
-        replicas: &Replicas,
+        replicas: &ReplicaGroups,
         bucket: Vec<UnitGradient<B>>,
     ) -> Result<Sums<B>, CommunicationError>;
 
@@ -98,7 +98,7 @@ impl<B: Kernels> Exchange<B> for Reduce {
     fn sum(
         &self,
         link: &Link<B>,
-        replicas: &Replicas,
+        replicas: &ReplicaGroups,
         bucket: Vec<UnitGradient<B>>,
     ) -> Result<Sums<B>, CommunicationError> {
         let gradients: Vec<Array<B>> = bucket.into_iter().map(|entry| entry.gradient).collect();
@@ -145,7 +145,7 @@ impl<B: Kernels> Exchange<B> for ReduceToHost<B> {
     fn sum(
         &self,
         link: &Link<B>,
-        replicas: &Replicas,
+        replicas: &ReplicaGroups,
         bucket: Vec<UnitGradient<B>>,
     ) -> Result<Sums<B>, CommunicationError> {
         let units: Vec<usize> = bucket.iter().map(|entry| entry.unit).collect();
@@ -169,7 +169,7 @@ impl<B: Kernels> Exchange<B> for GatherToFirst {
     fn sum(
         &self,
         link: &Link<B>,
-        replicas: &Replicas,
+        replicas: &ReplicaGroups,
         bucket: Vec<UnitGradient<B>>,
     ) -> Result<Sums<B>, CommunicationError> {
         let group = &replicas.replicate;

@@ -12,7 +12,7 @@ use ir::schedule::ActionKind;
 
 use crate::gradient::{Gradient, GradientSums};
 use crate::host::{Host, HostArray, Placed};
-use crate::mesh::Replicas;
+use crate::mesh::ReplicaGroups;
 use crate::parameters::LocalParameter;
 use crate::settings::Settings;
 use crate::sharded::Sharded;
@@ -28,7 +28,7 @@ pub(crate) struct FlatParameter<B: Kernels> {
     pub(crate) offsets: Vec<usize>,
     /// Elements of the flat array, with padding.
     pub(crate) len: usize,
-    pub(crate) replicas: Replicas,
+    pub(crate) replicas: ReplicaGroups,
     /// Whether parameters are freed after use (ZeRO-3).
     pub(crate) frees_weights: bool,
     /// This rank's place among those that shard.
@@ -85,7 +85,7 @@ impl Role {
 #[derive(Debug)]
 pub(crate) struct FlatParameterPlan {
     pub(crate) parameters: Vec<LocalParameter>,
-    pub(crate) replicas: Replicas,
+    pub(crate) replicas: ReplicaGroups,
     pub(crate) rank: u32,
     pub(crate) frees_weights: bool,
     pub(crate) tied: Option<Group>,
@@ -365,7 +365,7 @@ impl<B: Kernels> FlatParameter<B> {
 }
 
 impl<B: Kernels> Sharded<B> for FlatParameter<B> {
-    fn replicas(&self) -> &Replicas {
+    fn replicas(&self) -> &ReplicaGroups {
         &self.replicas
     }
 

@@ -7,7 +7,7 @@ use executor_kernels::ops::Kernels;
 use ir::graph::WeightFormat;
 
 use crate::host::Placed;
-use crate::mesh::Replicas;
+use crate::mesh::ReplicaGroups;
 use crate::parameters::LocalParameter;
 use crate::quantised::{Codes, quantised};
 use crate::sharded::Sharded;
@@ -66,7 +66,7 @@ pub(crate) struct FrozenParameter<B: Kernels> {
     parameters: Vec<LocalParameter>,
     starts: Vec<Start>,
     element: Element,
-    replicas: Replicas,
+    replicas: ReplicaGroups,
     /// This rank's shard; all of them where they are not cut.
     shard: Stored<B>,
     /// All of them; none where they are cut and not gathered.
@@ -78,7 +78,7 @@ pub(crate) struct FrozenParameter<B: Kernels> {
 #[derive(Debug)]
 pub(crate) struct FrozenParameterPlan {
     pub(crate) parameters: Vec<LocalParameter>,
-    pub(crate) replicas: Replicas,
+    pub(crate) replicas: ReplicaGroups,
     pub(crate) rank: u32,
     /// Whether weights are cut over the ranks that shard them, and gathered for use (ZeRO-3).
     pub(crate) is_cut: bool,
@@ -138,7 +138,7 @@ impl FrozenParameterPlan {
 }
 
 impl<B: Kernels> Sharded<B> for FrozenParameter<B> {
-    fn replicas(&self) -> &Replicas {
+    fn replicas(&self) -> &ReplicaGroups {
         &self.replicas
     }
 

@@ -5,7 +5,7 @@ use ir::layout::{LayoutSpec, MeshAxis, ZeroStage};
 
 /// Where a rank stands along each axis of its layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct MeshPosition {
     /// The rank among all.
     pub rank: u32,
     /// Along tensor parallelism.
@@ -22,14 +22,14 @@ pub struct Place {
 
 /// The ranks that hold the same parameters but for sharding by ZeRO.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Replicas {
+pub struct ReplicaGroups {
     /// Those that share one copy of the states; one rank where nothing is sharded.
     pub shard: Group,
     /// Those that hold the same part of it.
     pub replicate: Group,
 }
 
-impl Replicas {
+impl ReplicaGroups {
     /// How many copies of a gradient are summed.
     pub fn len(&self) -> usize {
         self.shard.len() * self.replicate.len()
@@ -41,7 +41,7 @@ impl Replicas {
     }
 }
 
-impl Place {
+impl MeshPosition {
     /// The place of `rank` in `layout`, in the order of ranks that [`ir::layout::Mesh`] has.
     pub fn new(layout: &LayoutSpec, rank: u32) -> Self {
         let mesh = layout.mesh();
@@ -106,18 +106,18 @@ impl Place {
 
     /// The ranks that hold the dense parameters of this rank's stage, which lies on the pipeline
     /// ranks `holders`.
-    pub fn replicas(&self, layout: &LayoutSpec, holders: &[u32]) -> Replicas {
+    pub fn replicas(&self, layout: &LayoutSpec, holders: &[u32]) -> ReplicaGroups {
         self.replicas_apart(layout, holders, layout.mesh().stride(MeshAxis::ContextData))
     }
 
     /// The ranks that hold the same experts.
-    pub fn expert_replicas(&self, layout: &LayoutSpec, holders: &[u32]) -> Replicas {
+    pub fn expert_replicas(&self, layout: &LayoutSpec, holders: &[u32]) -> ReplicaGroups {
         let stride = layout.mesh().expert_ranks();
         self.replicas_apart(layout, holders, stride)
     }
 
     /// Replicas among the ranks of a stage, each `stride` ranks from the next.
-    fn replicas_apart(&self, layout: &LayoutSpec, holders: &[u32], stride: u32) -> Replicas {
+    fn replicas_apart(&self, layout: &LayoutSpec, holders: &[u32], stride: u32) -> ReplicaGroups {
         let num_ranks = layout.ranks_per_stage();
         let (first, place) = (self.rank % stride, self.rank % num_ranks / stride);
         let count = num_ranks / stride;
@@ -131,7 +131,7 @@ impl Place {
         let alike = || (0..count).filter(|other| other % shards == place % shards);
         let replicate =
             holders.iter().flat_map(|pipeline| alike().map(|other| at(other, *pipeline)));
-        Replicas {
+        ReplicaGroups {
             shard: Group::new(shard.collect::<Vec<_>>()),
             replicate: Group::new(replicate.collect::<Vec<_>>()),
         }

@@ -16,7 +16,7 @@ use traces::timeline::Stream;
 use crate::compression::Compressor;
 use crate::exchange::{Exchange, GatherToFirst, Link, Reduce, ReduceToHost, Sums, UnitGradient};
 use crate::host::{Host, Placed};
-use crate::mesh::Replicas;
+use crate::mesh::ReplicaGroups;
 use crate::recorder::Recorder;
 use crate::settings::Settings;
 
@@ -42,7 +42,7 @@ pub(crate) struct Reducer<B: Kernels> {
     bucket_bytes: u64,
     exchange: Arc<dyn Exchange<B>>,
     bucket: Vec<UnitGradient<B>>,
-    bucket_replicas: Option<Replicas>,
+    bucket_replicas: Option<ReplicaGroups>,
     /// Reductions in flight: their units, and the sums.
     in_flight: VecDeque<(Vec<usize>, JobHandle<Sums<B>>)>,
 }
@@ -74,7 +74,7 @@ impl<B: Kernels> Reducer<B> {
     /// # Source
     ///
     /// Li et al. 2020, *PyTorch Distributed* (arXiv 2006.15704), section 3.2.
-    pub(crate) fn reduce(&mut self, unit: usize, gradient: Array<B>, replicas: &Replicas) {
+    pub(crate) fn reduce(&mut self, unit: usize, gradient: Array<B>, replicas: &ReplicaGroups) {
         if self.bucket_replicas.as_ref().is_some_and(|other| other != replicas) {
             self.flush();
         }
@@ -125,7 +125,7 @@ impl<B: Kernels> Reducer<B> {
 
     /// Starts gathering the shards of a unit's parameters: of each array all ranks' parts, in order. Those on the
     /// host are copied to the device before.
-    pub(crate) fn gather(&self, shards: Vec<Placed<B>>, replicas: &Replicas) -> Gathering<B> {
+    pub(crate) fn gather(&self, shards: Vec<Placed<B>>, replicas: &ReplicaGroups) -> Gathering<B> {
         let (link, group) = (Arc::clone(&self.link), replicas.shard.clone());
         self.start(move || {
             let on_device = |shard: Placed<B>| shard.on_device(ActionKind::Unshard);

@@ -4,13 +4,13 @@ use executor_kernels::array::Array;
 use executor_kernels::ops::Kernels;
 
 use crate::host::Placed;
-use crate::mesh::Replicas;
+use crate::mesh::ReplicaGroups;
 use crate::weight::Weight;
 
 /// The weights of some parameters of a block, as flat arrays that ranks may share.
 pub(crate) trait Sharded<B: Kernels> {
     /// The ranks that have them.
-    fn replicas(&self) -> &Replicas;
+    fn replicas(&self) -> &ReplicaGroups;
 
     /// Whether all weights are here.
     fn is_gathered(&self) -> bool;

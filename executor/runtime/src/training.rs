@@ -34,7 +34,7 @@ pub struct StepReport {
 
 /// What the ranks of a run tell at its end.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Report {
+pub struct RunReport {
     /// What each rank held at most, by rank.
     pub peak_memory: Vec<Bytes>,
     /// The most bytes that each rank's offloaded tensors took in its host's memory.
@@ -58,7 +58,7 @@ pub fn train<B: Kernels, E: From<RunError>>(
     num_steps: u64,
     recorded_step: Option<u64>,
     mut observe: impl FnMut(&Rank<B>, &StepReport) -> Result<(), E>,
-) -> Result<Option<Report>, E> {
+) -> Result<Option<RunReport>, E> {
     let mut track = None;
     while rank.num_steps() < num_steps {
         let step = rank.num_steps() + 1;
@@ -97,10 +97,10 @@ pub fn train<B: Kernels, E: From<RunError>>(
         Timeline { tracks: first.tracks.into_iter().chain(rest).collect(), ..first }
     });
     let staleness = rank.staleness();
-    Ok(Some(Report { peak_memory, peak_host_memory, timeline, staleness, consensus_distance }))
+    Ok(Some(RunReport { peak_memory, peak_host_memory, timeline, staleness, consensus_distance }))
 }
 
-/// What a rank has of its own of a [`Report`].
+/// What a rank has of its own of a [`RunReport`].
 #[derive(Serialize, Deserialize)]
 struct RankReport {
     peak_memory: Bytes,

@@ -24,7 +24,7 @@ pub enum Verdict {
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Finding {
+pub struct CheckFinding {
     /// What was looked at.
     pub name: String,
     /// How it came out.
@@ -39,7 +39,7 @@ pub struct Finding {
     pub numbers: BTreeMap<String, f64>,
 }
 
-impl Finding {
+impl CheckFinding {
     /// Something that is as it should be.
     pub fn pass(name: impl Into<String>, said: impl Into<String>) -> Self {
         Self::new(Verdict::Pass, name.into(), said.into(), None)

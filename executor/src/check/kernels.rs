@@ -2,19 +2,19 @@
 
 use burn::tensor::DType;
 use executor_kernels::array::Element;
-use executor_kernels::comparison::{Comparison, compare};
+use executor_kernels::comparison::{DeviceComparison, compare};
 use executor_kernels::ops::Kernels;
 use executor_kernels::ops::activation::Function;
 use executor_kernels::ops::attention::Visibility;
 use executor_kernels::ops::experts::Rule;
 use executor_kernels::random::Plain;
 use executor_kernels::trials::{
-    Activations, Attend, AttentionSizes, CrossEntropy, MixtureSizes, Norms, Product, Rotations,
-    Squares, ToExperts, Trial, Update,
+    Activations, Attend, AttentionSizes, CrossEntropy, MatrixProduct, MixtureSizes, Norms,
+    OperatorTrial, Rotations, Squares, ToExperts, Update,
 };
 use ir::graph::{AttentionMask, ExpertGroups, NormKind, RotaryPairs};
 
-use super::finding::{Deadline, Finding, caught};
+use super::finding::{CheckFinding, Deadline, caught};
 
 /// An element type, what it is called, and the largest error of results in it: some units in the last place.
 type Tolerated = (Element, &'static str, f64);
@@ -41,7 +41,11 @@ pub fn elements<B: Kernels>(device: &B::Device) -> Vec<(Element, &'static str, f
 }
 
 /// Holds every operator against itself in fp64 on the CPU, in every element type that the device has.
-pub fn kernels<B: Kernels>(device: &B::Device, deadline: Deadline, found: &mut dyn FnMut(Finding)) {
+pub fn kernels<B: Kernels>(
+    device: &B::Device,
+    deadline: Deadline,
+    found: &mut dyn FnMut(CheckFinding),
+) {
     let all = elements::<B>(device);
     let mut check =
         Check::<B> { device, all: &all, allowance: 1.0, hint: OF_PRODUCTS, deadline, found };
@@ -66,7 +70,7 @@ struct Check<'a, B: Kernels> {
     /// What to do where an operator is wrong.
     hint: &'static str,
     deadline: Deadline,
-    found: &'a mut dyn FnMut(Finding),
+    found: &'a mut dyn FnMut(CheckFinding),
 }
 
 impl<B: Kernels> Check<'_, B> {
@@ -74,7 +78,7 @@ impl<B: Kernels> Check<'_, B> {
         for sizes in [[75, 85, 130], [256, 128, 512]] {
             let [m, n, k] = sizes;
             let name = format!("product {m} x {n} x {k}");
-            self.hold(&name, &Product, &Product::inputs(sizes));
+            self.hold(&name, &MatrixProduct, &MatrixProduct::inputs(sizes));
         }
     }
 
@@ -161,9 +165,9 @@ impl<B: Kernels> Check<'_, B> {
     }
 
     /// Holds an operator against itself in all element types, and tells how near they come.
-    fn hold(&mut self, name: &str, trial: &impl Trial, inputs: &[Plain]) {
+    fn hold(&mut self, name: &str, trial: &impl OperatorTrial, inputs: &[Plain]) {
         if self.deadline.is_over() {
-            return (self.found)(Finding::out_of_time(name));
+            return (self.found)(CheckFinding::out_of_time(name));
         }
         let mut said = Vec::new();
         let mut numbers = Vec::new();
@@ -171,7 +175,7 @@ impl<B: Kernels> Check<'_, B> {
         for (element, type_name, tolerance) in self.all {
             let tolerance = tolerance * self.allowance;
             match caught(|| compare::<B>(trial, inputs, *element, self.device)) {
-                Ok(Comparison { error, place: [output, index], actual, expected }) => {
+                Ok(DeviceComparison { error, place: [output, index], actual, expected }) => {
                     numbers.push((format!("{type_name}_error"), error));
                     said.push(if error <= tolerance {
                         format!("{type_name} {error:.1e} of {tolerance:.0e}")
@@ -190,7 +194,7 @@ impl<B: Kernels> Check<'_, B> {
             }
         }
         let said = said.join(", ");
-        let finding = Finding::judged(name, said, is_right, self.hint);
+        let finding = CheckFinding::judged(name, said, is_right, self.hint);
         let numbers = numbers.into_iter();
         (self.found)(numbers.fold(finding, |finding, (key, error)| finding.with(key, error)));
     }

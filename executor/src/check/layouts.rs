@@ -16,7 +16,7 @@ use ir::graph::{ContextParallelKind, Recompute};
 use ir::layout::ZeroStage;
 use ir::schedule::ScheduleKind;
 
-use super::finding::{Deadline, Finding, caught, first_line};
+use super::finding::{CheckFinding, Deadline, caught, first_line};
 
 /// What losses in fp32 may differ by from those in fp64.
 const TOLERANCE: f64 = 1e-4;
@@ -93,12 +93,12 @@ enum TrainingError {
 pub fn layouts<B: Kernels>(
     devices: &[B::Device],
     deadline: Deadline,
-    found: &mut dyn FnMut(Finding),
+    found: &mut dyn FnMut(CheckFinding),
 ) {
     let mut exact = Exact::default();
     for (name, model, case) in LAYOUTS {
         if deadline.is_over() {
-            found(Finding::out_of_time(*name));
+            found(CheckFinding::out_of_time(*name));
             continue;
         }
         let num_ranks = case.num_ranks();
@@ -122,14 +122,14 @@ pub fn layouts_of_ranks<B: Kernels>(
     communicator: &Arc<dyn Communicator<B>>,
     device: &B::Device,
     goes_on: &mut dyn FnMut() -> bool,
-    found: &mut dyn FnMut(Finding),
+    found: &mut dyn FnMut(CheckFinding),
 ) -> Result<(), RunError> {
     let num_ranks = communicator.num_ranks();
     let mut exact = Exact::default();
     for (name, model, case) in LAYOUTS.iter().filter(|(.., case)| case.num_ranks() == num_ranks) {
         if !goes_on() {
             if communicator.rank() == 0 {
-                found(Finding::out_of_time(*name));
+                found(CheckFinding::out_of_time(*name));
             }
             continue;
         }
@@ -156,14 +156,14 @@ impl Exact {
         model: &'static str,
         where_it_runs: &str,
         actual: Result<Vec<f64>, TrainingError>,
-    ) -> Finding {
+    ) -> CheckFinding {
         let expected = match self.0.get(model) {
             Some(losses) => Ok(losses.clone()),
             None => losses::<Flex>(model, ONE, Element::F64, &[FlexDevice]),
         };
         let failed = |error: &TrainingError| {
             let said = format!("{where_it_runs}: {}", first_line(&error.to_string()));
-            Finding::fail(name, said, "report it with the whole of what `--only layouts` says")
+            CheckFinding::fail(name, said, "report it with the whole of what `--only layouts` says")
         };
         let (actual, expected) = match (actual, expected) {
             (Ok(actual), Ok(expected)) => (actual, expected),
@@ -179,7 +179,7 @@ impl Exact {
         );
         let hint =
             "where one rank is right too, ranks use each other's arrays too early: report it";
-        let finding = Finding::judged(name, said, largest <= TOLERANCE, hint);
+        let finding = CheckFinding::judged(name, said, largest <= TOLERANCE, hint);
         finding.with("largest_error", largest).with("first_loss", first).with("last_loss", last)
     }
 }

@@ -1,6 +1,6 @@
 //! What a device can do with this program: how fast it is, and whether what it computes is right.
 //!
-//! Every part is told a [`Deadline`] and tells a [`Finding`] as soon as it has one, so that what was found
+//! Every part is told a [`Deadline`] and tells a [`CheckFinding`] as soon as it has one, so that what was found
 //! remains where a device fails or time runs out.
 
 mod finding;
@@ -11,7 +11,7 @@ mod products;
 mod sheet;
 mod speeds;
 
-pub use finding::{Deadline, Finding, Verdict, caught, first_line};
+pub use finding::{CheckFinding, Deadline, Verdict, caught, first_line};
 pub use kernels::{elements, kernels};
 pub use layouts::{LAYOUTS, layouts, layouts_of_ranks};
 pub use model::{CheckedModel, MODELS, model};

@@ -12,7 +12,7 @@ use ir::cluster::Precision;
 use ir::units::{Bytes, Seconds};
 use traces::statistics::{MEDIAN, quantile};
 
-use super::finding::{Deadline, Finding, caught, first_line};
+use super::finding::{CheckFinding, Deadline, caught, first_line};
 use super::products::REPEATS;
 use super::speeds::least;
 
@@ -115,7 +115,7 @@ pub fn model<B: Kernels>(
     memory: Option<Bytes>,
     peak: Option<(f64, &str)>,
     deadline: Deadline,
-    found: &mut dyn FnMut(Finding),
+    found: &mut dyn FnMut(CheckFinding),
 ) {
     let compute = compute_element(precision);
     let one = Array::<B>::ones(&[LARGE_PRODUCT, LARGE_PRODUCT], compute, device);
@@ -129,7 +129,7 @@ pub fn model<B: Kernels>(
             Ok(program) => program,
             Err(error) => {
                 let hint = "this is a bug: report it";
-                return found(Finding::fail(model.name, first_line(&error.to_string()), hint));
+                return found(CheckFinding::fail(model.name, first_line(&error.to_string()), hint));
             }
         };
         let estimate = program.operations_per_step().get() / (ASSUMED_SHARE * rate);
@@ -140,7 +140,7 @@ pub fn model<B: Kernels>(
         }
         let name = format!("{}, {precision}, {} tokens", model.name, model.sequence_length);
         if deadline.is_over() {
-            return found(Finding::out_of_time(name));
+            return found(CheckFinding::out_of_time(name));
         }
         let operations = program.operations_per_step().get();
         let outcome = caught(|| steps::<B>(program, device, deadline));
@@ -152,9 +152,9 @@ pub fn model<B: Kernels>(
     }
 }
 
-fn failed(name: String, said: &str) -> Finding {
+fn failed(name: String, said: &str) -> CheckFinding {
     let hint = "where it lacks memory, something else uses the device: `nvidia-smi`";
-    Finding::fail(name, first_line(said), hint)
+    CheckFinding::fail(name, first_line(said), hint)
 }
 
 /// What training came to: the times of steps that count, in seconds, all losses, and what tensors took at most.
@@ -207,7 +207,7 @@ fn told(
     outcome: &Trained,
     operations: f64,
     peak: Option<(f64, &str)>,
-) -> Finding {
+) -> CheckFinding {
     let Trained { times, losses, peak_memory } = outcome;
     let time = quantile(times, MEDIAN);
     let tokens = model.sequence_length as f64 / time;
@@ -226,7 +226,7 @@ fn told(
         (first - expected).abs() < FIRST_LOSS_OFF && losses.iter().all(|it| it.is_finite());
     let wrong = format!(", but random weights give about {expected:.3}");
     let said = if is_right { said } else { said + &wrong };
-    let finding = Finding::judged(name, said, is_right, "see which kernels are wrong above")
+    let finding = CheckFinding::judged(name, said, is_right, "see which kernels are wrong above")
         .with("tokens_per_second", tokens)
         .with("step_time_seconds", time)
         .with("flops_per_second", rate)

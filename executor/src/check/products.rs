@@ -8,7 +8,7 @@ use executor_kernels::ops::Kernels;
 use executor_runtime::settings::compute_element;
 use ir::cluster::{Cluster, Precision};
 
-use super::finding::{Deadline, Finding, caught};
+use super::finding::{CheckFinding, Deadline, caught};
 use super::sheet::share;
 use super::speeds::least;
 use crate::measure::Repeats;
@@ -46,7 +46,7 @@ pub fn products<B: Kernels>(
     device: &B::Device,
     sheet: Option<&Cluster>,
     deadline: Deadline,
-    found: &mut dyn FnMut(Finding),
+    found: &mut dyn FnMut(CheckFinding),
 ) {
     let mut precisions: Vec<_> = PRECISIONS
         .into_iter()
@@ -78,16 +78,16 @@ pub fn products<B: Kernels>(
             };
             // Others of this precision are not better.
             let hint = "report it with the name of the device; `--only kernels` looks closer";
-            found(Finding::fail(named(shape), format!("{precision}: {said}"), hint));
+            found(CheckFinding::fail(named(shape), format!("{precision}: {said}"), hint));
             false
         });
         tell(shape, &rates, sheet, found);
     }
     if left_out > 0 && deadline.is_over() {
-        found(Finding::out_of_time(format!("{left_out} larger products")));
+        found(CheckFinding::out_of_time(format!("{left_out} larger products")));
     } else if left_out > 0 {
         let said = format!("would take longer than {LONG} s each");
-        found(Finding::skip(format!("{left_out} larger products"), said));
+        found(CheckFinding::skip(format!("{left_out} larger products"), said));
     }
     for (precision, rate) in fastest {
         let peak = peak(sheet, precision);
@@ -95,7 +95,7 @@ pub fn products<B: Kernels>(
         let name = format!("fastest in {precision}");
         let is_right = peak.is_none_or(|peak| rate >= LEAST_SHARE_OF_PEAK * peak);
         let hint = "this executor's products are not made for this device, or its clock is held down: `nvidia-smi -q -d CLOCK`";
-        let finding = Finding::judged(name, said, is_right, hint);
+        let finding = CheckFinding::judged(name, said, is_right, hint);
         found(finding.with("flops_per_second", rate));
     }
 }
@@ -117,7 +117,7 @@ fn tell(
     shape: [usize; 3],
     rates: &[(Precision, f64)],
     sheet: Option<&Cluster>,
-    found: &mut dyn FnMut(Finding),
+    found: &mut dyn FnMut(CheckFinding),
 ) {
     if rates.is_empty() {
         return;
@@ -126,7 +126,7 @@ fn tell(
         let share = peak(sheet, *precision).map(|peak| format!(" ({:.0} %)", rate / peak * 100.0));
         format!("{precision} {}{}", in_words(*rate), share.unwrap_or_default())
     });
-    let finding = Finding::pass(named(shape), said.collect::<Vec<_>>().join(", "));
+    let finding = CheckFinding::pass(named(shape), said.collect::<Vec<_>>().join(", "));
     found(rates.iter().fold(finding, |finding, (precision, rate)| {
         finding.with(format!("{precision}_flops_per_second"), *rate)
     }));

@@ -10,7 +10,7 @@ use executor_kernels::ops::Kernels;
 use ir::cluster::Cluster;
 use ir::units::{Bytes, Seconds};
 
-use super::finding::{Deadline, Finding};
+use super::finding::{CheckFinding, Deadline};
 use super::sheet::share;
 use crate::measure::{Measured, Repeats, alone, measure};
 
@@ -40,12 +40,12 @@ pub fn speeds<B: Kernels>(
     sheet: Option<&Cluster>,
     is_host: bool,
     deadline: Deadline,
-    found: &mut dyn FnMut(Finding),
+    found: &mut dyn FnMut(CheckFinding),
 ) {
     let sheet_bandwidth = sheet.map(|it| it.gpu.memory_bandwidth.get());
     memory::<B>(device, sheet_bandwidth, deadline, found);
     if deadline.is_over() {
-        return found(Finding::out_of_time("launches and the host"));
+        return found(CheckFinding::out_of_time("launches and the host"));
     }
     launches::<B>(device, sheet.is_some(), found);
     if !is_host {
@@ -66,7 +66,7 @@ fn memory<B: Kernels>(
     device: &B::Device,
     sheet: Option<f64>,
     deadline: Deadline,
-    found: &mut dyn FnMut(Finding),
+    found: &mut dyn FnMut(CheckFinding),
 ) {
     let mut length = SMALLEST;
     let (bytes, copy, sum) = loop {
@@ -87,12 +87,12 @@ fn memory<B: Kernels>(
         let is_right = sheet.is_none_or(|sheet| rate >= LEAST_SHARE_OF_MEMORY * sheet);
         let hint = "see with `nvidia-smi` whether something else uses the GPU, and whether its power or \
                     clock is held down";
-        let finding = Finding::judged(name, said, is_right, hint);
+        let finding = CheckFinding::judged(name, said, is_right, hint);
         found(finding.with("bandwidth_bytes_per_second", rate).with("size_bytes", bytes as f64));
     }
 }
 
-fn launches<B: Kernels>(device: &B::Device, is_gpu: bool, found: &mut dyn FnMut(Finding)) {
+fn launches<B: Kernels>(device: &B::Device, is_gpu: bool, found: &mut dyn FnMut(CheckFinding)) {
     let one = Array::<B>::ones(&[1], Element::F32, device);
     let [launch, wait] = [LAUNCHES, 1].map(|in_a_row| {
         let repeats = Repeats { in_a_row, ..REPEATS };
@@ -101,14 +101,18 @@ fn launches<B: Kernels>(device: &B::Device, is_gpu: bool, found: &mut dyn FnMut(
     let said = format!("{} each, {} with a wait", Seconds::new(launch), Seconds::new(wait));
     let is_right = !is_gpu || launch <= LONGEST_LAUNCH;
     let hint = "the host is slow: is its processor shared, or its clock held down?";
-    let finding = Finding::judged("launches in a row", said, is_right, hint);
+    let finding = CheckFinding::judged("launches in a row", said, is_right, hint);
     found(finding.with("launch_seconds", launch).with("launch_and_wait_seconds", wait));
 }
 
 /// Elements of fp32 that go to the host and come back.
 const SENT: usize = 16 << 20;
 
-fn host<B: Kernels>(device: &B::Device, sheet: Option<&Cluster>, found: &mut dyn FnMut(Finding)) {
+fn host<B: Kernels>(
+    device: &B::Device,
+    sheet: Option<&Cluster>,
+    found: &mut dyn FnMut(CheckFinding),
+) {
     let data = TensorData::new(vec![1.0f32; SENT], [SENT]);
     let bytes = (SENT * size_of::<f32>()) as f64;
     let repeats = Repeats { warm_ups: 0, in_a_row: 1, ..REPEATS };
@@ -130,7 +134,7 @@ fn host<B: Kernels>(device: &B::Device, sheet: Option<&Cluster>, found: &mut dyn
         let wrong = if is_same { "" } else { ", but what came back is not what was sent" };
         let said = format!("{:.1} GB/s{}{wrong}", rate / 1e9, share(rate, sheet));
         let hint = "nothing else can be trusted: look at the device's own errors first";
-        let finding = Finding::judged(format!("{size} {name}"), said, is_same, hint);
+        let finding = CheckFinding::judged(format!("{size} {name}"), said, is_same, hint);
         found(finding.with("bandwidth_bytes_per_second", rate).with("size_bytes", bytes));
     }
 }

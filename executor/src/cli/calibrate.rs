@@ -7,7 +7,7 @@ use anyhow::{bail, ensure};
 use command_line::destination::check_output;
 use command_line::said::tell;
 use executor::calibration::{self, Effort, Machine, Rates};
-use executor::collectives::Row;
+use executor::collectives::TimedCollective;
 use executor_communicators::{Communicator, Reduction};
 use executor_kernels::ops::Kernels;
 use executor_runtime::settings::compute_element;
@@ -55,7 +55,7 @@ struct Found {
     rates: BTreeMap<Precision, Rates>,
     kernels: BTreeMap<Precision, KernelTimes>,
     slowdown: f64,
-    rows: Vec<Vec<Row>>,
+    rows: Vec<Vec<TimedCollective>>,
 }
 
 impl Found {
@@ -121,7 +121,7 @@ impl Job<'_> {
         communicator: &dyn Communicator<B>,
         topology: Topology,
         device: &B::Device,
-    ) -> anyhow::Result<Vec<Vec<Row>>> {
+    ) -> anyhow::Result<Vec<Vec<TimedCollective>>> {
         let first = self.args.precision.first().expect("a precision is always given");
         let timing = Timing {
             args: &self.args.timing,
@@ -134,7 +134,7 @@ impl Job<'_> {
             for groups in &ways {
                 for collective in Collective::ALL {
                     let operation = Operation::Collective(collective);
-                    let observe = |_: &Row| Ok(());
+                    let observe = |_: &TimedCollective| Ok(());
                     rows.extend(timing.rows(communicator, device, groups, operation, observe)?);
                 }
             }

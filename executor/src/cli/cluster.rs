@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow, ensure};
 use command_line::destination::write_output;
-use executor::collectives::{FittedLevel, Row, fit_level, groups};
+use executor::collectives::{FittedLevel, TimedCollective, fit_level, groups};
 use executor_communicators::Group;
 use ir::cluster::{Architecture, Cluster, Gpu, Precision};
 use ir::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
@@ -119,11 +119,11 @@ impl Topology {
 pub(super) fn fit_levels(
     topology: Topology,
     kind: CommunicatorKind,
-    rows: &[Vec<Row>],
+    rows: &[Vec<TimedCollective>],
 ) -> Vec<FittedLevel> {
     let has_network = rows.len() > 1 || topology.ranks_per_node == 1;
     let last = rows.len().saturating_sub(1);
-    let level = |(index, rows): (usize, &Vec<Row>)| {
+    let level = |(index, rows): (usize, &Vec<TimedCollective>)| {
         let name = match kind {
             _ if has_network && index == last => "network between nodes",
             CommunicatorKind::Local => "threads of a process",

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use anyhow::{bail, ensure};
 use command_line::destination::check_output;
 use command_line::said::{print_bytes, print_json_text, tell};
-use executor::collectives::{Plan, Row, Shown, Sizes, bus_factor, show, time};
+use executor::collectives::{
+    Shown, SizeRange, TimedCollective, TimingPlan, bus_factor, show, time,
+};
 use executor_communicators::{Communicator, Group, Reduction};
 use executor_kernels::array::Element;
 use executor_kernels::ops::Kernels;
@@ -48,7 +50,7 @@ fn check(args: &CollectivesArgs) -> anyhow::Result<()> {
 }
 
 /// The sizes that are asked for.
-pub(super) fn sizes(args: &TimingArgs) -> anyhow::Result<Sizes> {
+pub(super) fn sizes(args: &TimingArgs) -> anyhow::Result<SizeRange> {
     let TimingArgs { min_bytes: least, max_bytes: most, factor, .. } = *args;
     ensure!(
         least <= most,
@@ -57,7 +59,7 @@ pub(super) fn sizes(args: &TimingArgs) -> anyhow::Result<Sizes> {
         least.get(),
         most.get()
     );
-    Ok(Sizes { least, most, factor })
+    Ok(SizeRange { least, most, factor })
 }
 
 /// Refuses what has nobody to talk to.
@@ -84,9 +86,9 @@ impl Timing<'_> {
         device: &B::Device,
         groups: &[Group],
         operation: Operation,
-        mut observe: impl FnMut(&Row) -> anyhow::Result<()>,
-    ) -> anyhow::Result<Vec<Row>> {
-        let plan = Plan {
+        mut observe: impl FnMut(&TimedCollective) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Vec<TimedCollective>> {
+        let plan = TimingPlan {
             operation,
             reduction: self.reduction,
             element: self.element,
@@ -94,11 +96,12 @@ impl Timing<'_> {
             iterations: self.args.iterations,
         };
         let contents = plan.contents(groups[0].len() as u32);
-        let mut rows: Vec<Row> = Vec::new();
+        let mut rows: Vec<TimedCollective> = Vec::new();
         for bytes in sizes(self.args)?.all() {
             let row = time(communicator, groups, &contents, &plan, bytes, device)?;
             // Small sizes may come to the same: an element for each rank.
-            let is_new = |row: &Row| rows.last().is_none_or(|last| last.bytes != row.bytes);
+            let is_new =
+                |row: &TimedCollective| rows.last().is_none_or(|last| last.bytes != row.bytes);
             if let Some(row) = row.filter(is_new) {
                 observe(&row)?;
                 rows.push(row);
@@ -144,7 +147,7 @@ impl Work for Job<'_> {
         let world = vec![Group::new((0..num_ranks).collect::<Vec<_>>())];
         let levels = if base.is_some() { topology.levels() } else { vec![vec![world.clone()]] };
         // All ranks together are measured last, and are what a reader looks for.
-        let mut rows: Vec<Vec<Row>> = Vec::new();
+        let mut rows: Vec<Vec<TimedCollective>> = Vec::new();
         for ways in &levels {
             let mut of_level = Vec::new();
             for groups in ways {
@@ -164,7 +167,12 @@ impl Work for Job<'_> {
 
 impl Job<'_> {
     /// The base with the levels that fit the rows.
-    fn cluster(&self, base: &Cluster, topology: Topology, rows: &[Vec<Row>]) -> Measured {
+    fn cluster(
+        &self,
+        base: &Cluster,
+        topology: Topology,
+        rows: &[Vec<TimedCollective>],
+    ) -> Measured {
         let levels = cluster::fit_levels(topology, self.args.ranks.communicator, rows);
         let mut made = base.clone();
         if let Some(name) = &self.args.cluster_name {
@@ -220,7 +228,7 @@ impl Report<'_> {
         device: &B::Device,
         groups: &[Group],
         operation: Operation,
-    ) -> anyhow::Result<Vec<Row>> {
+    ) -> anyhow::Result<Vec<TimedCollective>> {
         let size = groups[0].len() as u32;
         let stride = groups[0].ranks()[1] - groups[0].ranks()[0];
         let apart = if stride > 1 { format!(", {stride} apart") } else { String::new() };
@@ -235,14 +243,15 @@ impl Report<'_> {
             reduction: self.args.reduction.reduction(),
             element: self.args.precision.element(),
         };
-        let print = |row: &Row| self.print(&self.line(row));
+        let print = |row: &TimedCollective| self.print(&self.line(row));
         let rows = timing.rows(communicator, device, groups, operation, print)?;
-        let mean = rows.iter().map(Row::bus_bandwidth).sum::<f64>() / rows.len().max(1) as f64;
+        let mean =
+            rows.iter().map(TimedCollective::bus_bandwidth).sum::<f64>() / rows.len().max(1) as f64;
         self.print(&format!("# Avg bus bandwidth    : {:.4} GB/s", mean / 1e9))?;
         Ok(rows)
     }
 
-    fn line(&self, row: &Row) -> String {
+    fn line(&self, row: &TimedCollective) -> String {
         let (reduction, root) = self.words_of(row.operation);
         format!(
             "{:>12} {:>13} {:>9} {:>7} {:>7} {:>9} {:>8.3} {:>8.3} {:>7} {:>12}",
@@ -286,7 +295,7 @@ impl Report<'_> {
     fn finish<'r>(
         &self,
         drawings: &[Shown],
-        rows: impl Iterator<Item = &'r Row> + Clone,
+        rows: impl Iterator<Item = &'r TimedCollective> + Clone,
         measured: Option<&Measured>,
     ) -> anyhow::Result<()> {
         if self.args.format == ReportFormat::Json {
@@ -338,7 +347,7 @@ impl Report<'_> {
     }
 
     /// The row with what the table has too.
-    fn row_json(&self, row: &Row) -> Value {
+    fn row_json(&self, row: &TimedCollective) -> Value {
         let (reduction, root) = self.words_of(row.operation);
         let mut json = json!(row);
         json["type"] = self.type_name().into();

@@ -8,7 +8,7 @@ use command_line::said::tell;
 use executor_kernels::array::Element;
 use executor_runtime::base::Base;
 use executor_runtime::checkpoint::{
-    Form, ModelParameter, Naming, ParameterId, PieceKind, Shard, State, Training, Weights,
+    Form, ModelParameter, Naming, ParameterId, PieceKind, Shard, State, TrainingState, Weights,
     WeightsWriter,
 };
 use executor_runtime::merge::merged;
@@ -73,7 +73,7 @@ fn base(
     state: &State,
     parameters: &[ModelParameter],
 ) -> anyhow::Result<Base> {
-    let Training { seed, base: trained_beside, .. } = state.training();
+    let TrainingState { seed, base: trained_beside, .. } = state.training();
     let base = match &args.weights {
         Some(path) => Base::Weights(Weights::open(path, &program.naming(), parameters)?),
         None => Base::Random { seed: *seed },

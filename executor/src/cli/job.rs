@@ -13,11 +13,11 @@ use executor_communicators::Communicator;
 use executor_kernels::ops::Kernels;
 use executor_runtime::base::Base;
 use executor_runtime::batches::Source;
-use executor_runtime::checkpoint::{CheckpointError, State, Training, Weights};
+use executor_runtime::checkpoint::{CheckpointError, State, TrainingState, Weights};
 use executor_runtime::parameters::LocalParameter;
 use executor_runtime::program::Program;
 use executor_runtime::rank::{Rank, RunError};
-use executor_runtime::training::{self, Report};
+use executor_runtime::training::{self, RunReport};
 use ir::graph::Learning;
 use ir::layout::LayoutSpec;
 use ir::plan::Plan;
@@ -245,7 +245,7 @@ fn newest_checkpoint(args: &RunArgs, is_first: bool) -> anyhow::Result<Option<(P
 }
 
 /// Refuses to go on beside other frozen weights.
-fn check_base(program: &Program, before: &Training) -> anyhow::Result<()> {
+fn check_base(program: &Program, before: &TrainingState) -> anyhow::Result<()> {
     if before.base != program.base {
         let named = |base: &Option<String>| base.clone().unwrap_or_else(|| "none".to_owned());
         bail!(
@@ -258,7 +258,7 @@ fn check_base(program: &Program, before: &Training) -> anyhow::Result<()> {
 }
 
 /// Refuses to go on from what was trained in another way: other samples would follow.
-fn check_training(args: &RunArgs, program: &Program, before: &Training) -> anyhow::Result<()> {
+fn check_training(args: &RunArgs, program: &Program, before: &TrainingState) -> anyhow::Result<()> {
     if before.seed != args.seed {
         bail!(
             "it was trained with `--seed {}`, not {}, and would see other samples\nhint: use that seed, \
@@ -360,7 +360,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    fn finish(&self, show: &mut Show<'_>, report: Report) -> anyhow::Result<()> {
+    fn finish(&self, show: &mut Show<'_>, report: RunReport) -> anyhow::Result<()> {
         show.finish(&report)?;
         if let (Some(path), Some(mut timeline)) = (&self.args.output.timeline, report.timeline) {
             let step = self.args.output.timeline_step.unwrap_or(self.args.steps);

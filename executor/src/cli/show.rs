@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use command_line::said::{print_bytes, print_json_text, tell};
 use executor_runtime::program::Program;
-use executor_runtime::training::{Report, Staleness, StepReport};
+use executor_runtime::training::{RunReport, Staleness, StepReport};
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use ir::cluster::Architecture;
 use ir::plan::Plan;
@@ -137,7 +137,7 @@ impl<'a> Show<'a> {
     }
 
     /// Shows what the run came to, beside what was predicted.
-    pub(crate) fn finish(&mut self, report: &Report) -> anyhow::Result<()> {
+    pub(crate) fn finish(&mut self, report: &RunReport) -> anyhow::Result<()> {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }

@@ -8,7 +8,7 @@ use ir::units::{BytesPerSecond, Seconds};
 use traces::collectives::Operation;
 use traces::statistics::{Fit, Sample, fit};
 
-use super::timing::Row;
+use super::timing::TimedCollective;
 
 /// A level that fits rows, and how well.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,7 +44,7 @@ const FASTEST: f64 = 1e30;
 /// Steps and volumes are those of [`Collective`], as the planner counts them, so that it says of a
 /// measured collective what was measured. Each collective has its own three numbers; those of the level are
 /// fitted to all of them together.
-pub fn fit_level(name: &str, ranks: Option<u32>, rows: &[Row]) -> Option<FittedLevel> {
+pub fn fit_level(name: &str, ranks: Option<u32>, rows: &[TimedCollective]) -> Option<FittedLevel> {
     let mut by_kind: BTreeMap<Collective, Vec<Sample<3>>> = BTreeMap::new();
     for row in rows {
         if let Operation::Collective(kind) = row.operation {
@@ -86,7 +86,7 @@ pub fn fit_level(name: &str, ranks: Option<u32>, rows: &[Row]) -> Option<FittedL
     Some(FittedLevel { level, errors })
 }
 
-fn sample(kind: Collective, row: &Row) -> Sample<3> {
+fn sample(kind: Collective, row: &TimedCollective) -> Sample<3> {
     let (steps, volume) = (kind.steps(row.num_ranks), kind.volume_factor(row.num_ranks));
     Sample {
         quantities: [1.0, steps, volume * row.bytes.as_f64()],

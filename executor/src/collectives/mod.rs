@@ -17,4 +17,4 @@ pub use contents::{Contents, Numbers};
 pub use error::CollectiveError;
 pub use fitting::{FittedLevel, KindError, fit_level};
 pub use holdings::{Shown, show};
-pub use timing::{Plan, Row, Sizes, groups, time};
+pub use timing::{SizeRange, TimedCollective, TimingPlan, groups, time};

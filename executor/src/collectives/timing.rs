@@ -20,7 +20,7 @@ use crate::measure::{Measured, Repeats, Times, measure};
 
 /// What is timed, and how often.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct TimingPlan {
     /// The operation.
     pub operation: Operation,
     /// How reductions combine.
@@ -35,7 +35,7 @@ pub struct Plan {
 
 /// The sizes of buffers to go through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sizes {
+pub struct SizeRange {
     /// The first.
     pub least: Bytes,
     /// None is larger.
@@ -44,7 +44,7 @@ pub struct Sizes {
     pub factor: u64,
 }
 
-impl Sizes {
+impl SizeRange {
     /// All of them.
     pub fn all(self) -> impl Iterator<Item = Bytes> {
         let next = move |bytes: &Bytes| bytes.get().checked_mul(self.factor).map(Bytes::new);
@@ -54,7 +54,7 @@ impl Sizes {
 
 /// An operation on a buffer of one size, as it was measured, and as it stands in the JSON of `executor collectives`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub struct TimedCollective {
     /// The operation.
     #[serde(serialize_with = "as_text", deserialize_with = "from_text")]
     pub operation: Operation,
@@ -125,10 +125,10 @@ pub fn time<B: Backend>(
     communicator: &dyn Communicator<B>,
     groups: &[Group],
     contents: &Contents,
-    plan: &Plan,
+    plan: &TimingPlan,
     bytes: Bytes,
     device: &B::Device,
-) -> Result<Option<Row>, CollectiveError> {
+) -> Result<Option<TimedCollective>, CollectiveError> {
     let rank = communicator.rank();
     let own = groups.iter().find_map(|group| Some((group, group.position(rank)?)));
     let (group, position) = own.expect("each rank is in one of the groups");
@@ -166,7 +166,7 @@ pub fn time<B: Backend>(
                 Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll
             )
     );
-    Ok(Some(Row {
+    Ok(Some(TimedCollective {
         operation: plan.operation,
         num_ranks,
         num_groups: groups.len() as u32,
@@ -181,7 +181,7 @@ pub fn time<B: Backend>(
     }))
 }
 
-impl Row {
+impl TimedCollective {
     /// Bytes over time.
     pub fn algorithm_bandwidth(&self) -> f64 {
         self.bytes.as_f64() / self.median.get()
@@ -194,7 +194,7 @@ impl Row {
 }
 
 /// Contents of what a plan times, in groups of `num_ranks`.
-impl Plan {
+impl TimingPlan {
     /// What its ranks have before and after.
     pub fn contents(&self, num_ranks: u32) -> Contents {
         Contents::new(self.operation, num_ranks, self.reduction, Numbers::Exact)

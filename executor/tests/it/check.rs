@@ -4,12 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use burn_flex::{Flex, FlexDevice};
-use executor::check::{Finding, Verdict, caught, first_line, recognised};
+use executor::check::{CheckFinding, Verdict, caught, first_line, recognised};
 use executor_kernels::array::{Array, Element};
 use executor_kernels::comparison::{compare, error};
 use executor_kernels::ops::Kernels;
 use executor_kernels::random::{Plain, random};
-use executor_kernels::trials::Trial;
+use executor_kernels::trials::OperatorTrial;
 use ir::cluster::Cluster;
 use ir::units::Bytes;
 
@@ -48,7 +48,7 @@ fn gpus_are_recognised_by_what_their_driver_says() {
 /// The same, but for one element on the device that `OFF` is added to.
 struct Off(f64);
 
-impl Trial for Off {
+impl OperatorTrial for Off {
     fn run<B: Kernels>(&self, inputs: Vec<Array<B>>) -> Vec<Array<B>> {
         let x = inputs[0].clone();
         if x.element() == Element::F64 {
@@ -98,9 +98,9 @@ fn what_panics_is_a_message_and_what_is_no_number_is_left_out() {
         Err("no memory".to_owned())
     );
     assert_eq!(first_line(&"x".repeat(500)).len(), 162);
-    let finding = Finding::pass("sum", "3").with("a", f64::NAN).with("b_bytes", 2.0);
+    let finding = CheckFinding::pass("sum", "3").with("a", f64::NAN).with("b_bytes", 2.0);
     let text = serde_json::to_string(&finding).unwrap();
     assert_eq!(text, r#"{"name":"sum","verdict":"pass","said":"3","numbers":{"b_bytes":2.0}}"#);
-    assert_eq!(serde_json::from_str::<Finding>(&text).unwrap(), finding);
-    assert_eq!(Finding::out_of_time("sum").verdict, Verdict::Skip);
+    assert_eq!(serde_json::from_str::<CheckFinding>(&text).unwrap(), finding);
+    assert_eq!(CheckFinding::out_of_time("sum").verdict, Verdict::Skip);
 }

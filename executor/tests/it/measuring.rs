@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use burn_flex::{Flex, FlexDevice};
 use executor::collectives::{
-    CollectiveError, Plan, Row, Sizes, bus_factor, fit_level, groups, show, time,
+    CollectiveError, SizeRange, TimedCollective, TimingPlan, bus_factor, fit_level, groups, show,
+    time,
 };
 use executor_communicators::{
     CommunicationError, Communicator, Group, Message, MessagePassing, Reduction, Tag, Transport,
@@ -26,8 +27,8 @@ fn on_first<T: Send>(num_ranks: u32, program: impl Fn(Rank) -> Option<T> + Sync)
     all.swap_remove(0).expect("rank 0 is told")
 }
 
-fn plan(operation: Operation, reduction: Reduction, element: Element) -> Plan {
-    Plan { operation, reduction, element, warm_ups: 0, iterations: 1 }
+fn plan(operation: Operation, reduction: Reduction, element: Element) -> TimingPlan {
+    TimingPlan { operation, reduction, element, warm_ups: 0, iterations: 1 }
 }
 
 #[test]
@@ -66,7 +67,8 @@ fn what_is_timed_is_right_and_sends_what_was_planned() {
             for reduction in Reduction::ALL {
                 for element in [Element::F32, Element::F64, Element::BF16] {
                     let plan = plan(operation, reduction, element);
-                    let sizes = Sizes { least: Bytes::new(1), most: Bytes::new(4096), factor: 64 };
+                    let sizes =
+                        SizeRange { least: Bytes::new(1), most: Bytes::new(4096), factor: 64 };
                     for (bytes, size) in sizes.all().flat_map(|it| [(it, num_ranks), (it, 2)]) {
                         if num_ranks % size != 0 {
                             continue;
@@ -167,7 +169,7 @@ fn a_level_that_rows_follow_is_found() {
         let n = f64::from(num_ranks);
         let time = start + (n - 1.0) * latency + (n - 1.0) / n * bytes as f64 / bandwidth;
         let time = Seconds::new(time);
-        Row {
+        TimedCollective {
             operation: Operation::Collective(Collective::AllGather),
             num_ranks,
             num_groups: 8 / num_ranks,
@@ -181,7 +183,7 @@ fn a_level_that_rows_follow_is_found() {
             planned: Vec::new(),
         }
     };
-    let rows: Vec<Row> =
+    let rows: Vec<TimedCollective> =
         [2, 4, 8].iter().flat_map(|n| (10..24).map(|bit| row(*n, 1 << bit))).collect();
     let fitted = fit_level("test", None, &rows).unwrap();
     let measured = &fitted.level.measured[&Collective::AllGather];

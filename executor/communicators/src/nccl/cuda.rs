@@ -17,13 +17,13 @@ use executor_kernels::array::Array;
 use executor_kernels::clock::Point;
 use executor_kernels::cuda::Cuda;
 use executor_kernels::cuda::compute_stream::ComputeStream;
+use executor_kernels::failure::DeviceError;
 use executor_kernels::lock::lock;
 use traces::timeline::Stream;
 
 use super::communicator::{CudaCommunicator, marked};
 use super::engine::{Engine, LibraryCommunicator, Membership, RunState};
 use super::guard::Guard;
-pub use super::library::EngineError;
 use super::library::{Library, of_driver};
 use crate::error::Result;
 
@@ -46,9 +46,10 @@ impl NcclEngine {
     /// # Errors
     ///
     /// NCCL is not there, or the GPU cannot be used.
-    pub fn open(device: CudaDevice, limit: Duration) -> Result<Self, EngineError> {
+    pub fn open(device: CudaDevice, limit: Duration) -> Result<Self, DeviceError> {
         let library = Library::load()?;
-        let unusable = |message: String| EngineError::Device { index: device.index, message };
+        let failed = format!("GPU {} cannot be used", device.index);
+        let unusable = DeviceError::of(&failed);
         let context =
             CudaContext::new(device.index).map_err(|error| unusable(error.to_string()))?;
         let compute = ComputeStream::of(&device, Arc::clone(&context))

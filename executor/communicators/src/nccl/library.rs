@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use burn::tensor::DType;
 use cudarc::driver::DriverError;
+use executor_kernels::failure::DeviceError;
 use executor_kernels::lock::lock;
 use libloading::Library as SharedObject;
 
@@ -93,36 +94,6 @@ functions! {
     ncclRecv(*mut c_void, usize, c_int, c_int, Comm, Stream);
 }
 
-/// Why NCCL cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum EngineError {
-    /// The library is not there.
-    #[error(
-        "NCCL is not found: {message}\nhint: install it ({} in a folder of `LD_LIBRARY_PATH`), or \
-         leave `--communicator` out to run ranks as threads",
-        NAMES.map(|name| format!("`{name}`")).join(" or ")
-    )]
-    NoLibrary {
-        /// The system's message.
-        message: String,
-    },
-    /// The library lacks a function.
-    #[error("this version of NCCL is too old: {message}")]
-    OldLibrary {
-        /// The system's message.
-        message: String,
-    },
-    /// The driver does not let the GPU be used.
-    #[error("GPU {index} cannot be used: {message}")]
-    Device {
-        /// Its number among the GPUs that the driver sees.
-        index: usize,
-        /// The driver's message.
-        message: String,
-    },
-}
-
 /// NCCL, loaded.
 pub(super) struct Library {
     functions: Functions,
@@ -144,7 +115,7 @@ pub(super) struct RawCall {
 
 impl Library {
     /// Loads NCCL.
-    pub(super) fn load() -> Result<Arc<Self>, EngineError> {
+    pub(super) fn load() -> Result<Arc<Self>, DeviceError> {
         let mut causes = Vec::new();
         for name in NAMES {
             // SAFETY: initialisers of NCCL may run at any time and on any thread.
@@ -156,10 +127,15 @@ impl Library {
                 }
             };
             let functions = Functions::load(&object)
-                .map_err(|error| EngineError::OldLibrary { message: error.to_string() })?;
+                .map_err(DeviceError::of("this version of NCCL is too old"))?;
             return Ok(Arc::new(Self { functions, _object: ManuallyDrop::new(object) }));
         }
-        Err(EngineError::NoLibrary { message: causes.join("; ") })
+        Err(DeviceError(format!(
+            "NCCL is not found: {}\nhint: install it ({} in a folder of `LD_LIBRARY_PATH`), or leave `--communicator` \
+             out to run ranks as threads",
+            causes.join("; "),
+            NAMES.map(|name| format!("`{name}`")).join(" or ")
+        )))
     }
 
     /// The identifier of a new communicator.

@@ -83,11 +83,16 @@ impl Connection {
     /// Ranks were not there within `limit`, or do not agree how many they are.
     pub fn join(launch: &Launch, limit: Duration) -> Result<(Self, Shutdown), RendezvousError> {
         let Launch { rank, num_ranks, .. } = *launch;
-        let system = |source| RendezvousError::System { rank, source };
+        let system =
+            |error: io::Error| RendezvousError(format!("rank {rank} cannot be connected: {error}"));
         let addresses = resolve(launch)?;
         if rank == 0 {
-            let listener = listen(&addresses)
-                .map_err(|source| RendezvousError::Listen { port: launch.port, source })?;
+            let listener = listen(&addresses).map_err(|error| {
+                RendezvousError(format!(
+                    "rank 0 cannot listen on port {}: {error}\nhint: set `MASTER_PORT` to a free port",
+                    launch.port
+                ))
+            })?;
             hub::start(listener, num_ranks, limit).map_err(system)?;
         }
         let mut stream = connect(launch, &addresses, limit)?;
@@ -103,7 +108,8 @@ impl Connection {
             Err(error) => Some(format!("rank 0 does not answer: {error}")),
         };
         if let Some(reason) = refusal {
-            return Err(RendezvousError::Refused { address: launch.address(), reason });
+            let address = launch.address();
+            return Err(RendezvousError(format!("the ranks did not meet at {address}: {reason}")));
         }
         stream.set_read_timeout(None).map_err(system)?;
 
@@ -251,7 +257,12 @@ fn read_all(stream: &mut TcpStream, incoming: &Mailbox<Channel, Vec<u8>>, num_ra
 }
 
 fn resolve(launch: &Launch) -> Result<Vec<SocketAddr>, RendezvousError> {
-    let unknown = |source| RendezvousError::Host { host: launch.host.clone(), source };
+    let unknown = |error: io::Error| {
+        RendezvousError(format!(
+            "the host of rank 0, `{}`, is not known here: {error}",
+            launch.host
+        ))
+    };
     let addresses: Vec<_> =
         (launch.host.as_str(), launch.port).to_socket_addrs().map_err(unknown)?.collect();
     if addresses.is_empty() {
@@ -292,12 +303,14 @@ fn connect(
             }
         }
         if deadline.is_over() {
-            return Err(RendezvousError::Unreachable {
-                rank: launch.rank,
-                address: launch.address(),
-                limit,
-                source: last.expect("a host has an address"),
-            });
+            return Err(RendezvousError(format!(
+                "rank {} cannot reach rank 0 at {}, after {} s: {}\nhint: rank 0 runs on the host that `MASTER_ADDR` \
+                 names, and listens on the port that `MASTER_PORT` names",
+                launch.rank,
+                launch.address(),
+                limit.as_secs_f64(),
+                last.expect("a host has an address")
+            )));
         }
         std::thread::sleep(POLL);
     }

@@ -24,51 +24,8 @@ pub struct Launch {
 
 /// Failure to find a process's place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum LaunchError {
-    /// No launcher has started the process.
-    #[error(
-        "no launcher has said which rank this process is: none of {} is set\nhint: start the ranks \
-         with `torchrun --no-python`, `mpirun` or `srun`",
-        VARIABLES.map(|family| format!("`{}`", family.rank)).join(", ")
-    )]
-    NoLauncher,
-    /// A variable is missing beside those that are set.
-    #[error("`{given}` is set, but `{missing}` is not{}", hint(missing))]
-    Missing {
-        /// The variable that is set.
-        given: &'static str,
-        /// The variable that is not.
-        missing: &'static str,
-    },
-    /// A variable holds something else than it should.
-    #[error("`{name}` is `{value}`, which is not {expected}")]
-    Invalid {
-        /// The variable.
-        name: &'static str,
-        /// Its value.
-        value: String,
-        /// The kind of value that it should have.
-        expected: &'static str,
-    },
-    /// The rank is not below the number of ranks.
-    #[error("`{name}` is {rank}, but there are {num_ranks} ranks, counted from 0")]
-    RankTooLarge {
-        /// The variable.
-        name: &'static str,
-        /// Its value.
-        rank: u32,
-        /// Number of ranks.
-        num_ranks: u32,
-    },
-}
-
-fn hint(missing: &str) -> &'static str {
-    match missing {
-        "MASTER_ADDR" => "\nhint: set it to the host of rank 0, on all ranks",
-        _ => "",
-    }
-}
+#[error("{0}")]
+pub struct LaunchError(String);
 
 /// The variables of a kind of launcher.
 struct Variables {
@@ -111,18 +68,21 @@ impl Launch {
             None => Ok(None),
             Some(value) => match value.parse::<u32>() {
                 Ok(number) => Ok(Some(number)),
-                Err(_) => Err(LaunchError::Invalid { name, value, expected }),
+                Err(_) => Err(invalid(name, &value, expected)),
             },
         };
         let is_given = |family: &&Variables| variable(family.rank).is_some();
-        let family = VARIABLES.iter().find(is_given).ok_or(LaunchError::NoLauncher)?;
-        let needed = |name| {
-            number(name, "a number")?
-                .ok_or(LaunchError::Missing { given: family.rank, missing: name })
+        let family = VARIABLES.iter().find(is_given).ok_or_else(no_launcher)?;
+        let missing = |name: &str, hint: &str| {
+            LaunchError(format!("`{}` is set, but `{name}` is not{hint}", family.rank))
         };
+        let needed = |name| number(name, "a number")?.ok_or_else(|| missing(name, ""));
         let (rank, num_ranks) = (needed(family.rank)?, needed(family.num_ranks)?);
         if rank >= num_ranks {
-            return Err(LaunchError::RankTooLarge { name: family.rank, rank, num_ranks });
+            return Err(LaunchError(format!(
+                "`{}` is {rank}, but there are {num_ranks} ranks, counted from 0",
+                family.rank
+            )));
         }
         let local_rank = needed(family.local_rank)?;
 
@@ -130,11 +90,13 @@ impl Launch {
         let nodes = || variable("SLURM_STEP_NODELIST").or_else(|| variable("SLURM_JOB_NODELIST"));
         let host = variable("MASTER_ADDR")
             .or_else(|| nodes().filter(|_| is_slurm).map(|nodes| first_host(&nodes)))
-            .ok_or(LaunchError::Missing { given: family.rank, missing: "MASTER_ADDR" })?;
+            .ok_or_else(|| {
+                missing("MASTER_ADDR", "\nhint: set it to the host of rank 0, on all ranks")
+            })?;
         let port = match variable("MASTER_PORT") {
             Some(value) => {
                 let port = value.parse::<u16>().ok().filter(|port| *port > 0);
-                port.ok_or(LaunchError::Invalid { name: "MASTER_PORT", value, expected: "a port" })?
+                port.ok_or_else(|| invalid("MASTER_PORT", &value, "a port"))?
             }
             None if is_slurm => {
                 let (first, count) = SLURM_PORTS;
@@ -148,6 +110,18 @@ impl Launch {
         let port = if is_taken { port.checked_add(1).unwrap_or(port - 1) } else { port };
         Ok(Self { rank, num_ranks, local_rank, host, port })
     }
+}
+
+fn no_launcher() -> LaunchError {
+    LaunchError(format!(
+        "no launcher has said which rank this process is: none of {} is set\nhint: start the ranks with `torchrun \
+         --no-python`, `mpirun` or `srun`",
+        VARIABLES.map(|family| format!("`{}`", family.rank)).join(", ")
+    ))
+}
+
+fn invalid(name: &str, value: &str, expected: &str) -> LaunchError {
+    LaunchError(format!("`{name}` is `{value}`, which is not {expected}"))
 }
 
 /// The first of Slurm's list of nodes, which is written as in `gpu[03-05,07],login1`.

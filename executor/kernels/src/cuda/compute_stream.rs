@@ -10,7 +10,7 @@ use burn_cuda::CudaDevice;
 use cudarc::driver::sys::{self, CUevent_flags, CUevent_wait_flags, CUstream};
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result};
 
-use super::DeviceError;
+use crate::failure::DeviceError;
 
 type Server = <CudaRuntime as Runtime>::Server;
 
@@ -37,9 +37,9 @@ impl ComputeStream {
     ///
     /// # Errors
     ///
-    /// [`DeviceError::NoStream`] if burn shows none.
+    /// [`DeviceError`] if burn shows none.
     pub fn of(device: &CudaDevice, context: Arc<CudaContext>) -> Result<Self, DeviceError> {
-        let no_stream = |message: String| DeviceError::NoStream { message };
+        let no_stream = DeviceError::of("burn shows no stream to order others with");
         let client = CudaRuntime::client(device);
         // The stream is made when it is first used.
         client.flush().map_err(|error| no_stream(error.to_string()))?;

@@ -5,7 +5,7 @@
 //! them.
 
 use super::Kernels;
-pub use super::composed::experts::{Choices, Counts, Rule, Sorted};
+pub use super::composed::experts::{ExpertChoices, ExpertCounts, Rule, Sorted};
 use crate::array::{Array, ElementExt, Indices};
 
 /// The experts that rows choose by probabilities `[rows, experts]`; of equal ones, the first.
@@ -20,7 +20,7 @@ pub fn choose<B: Kernels>(
     probabilities: &Array<B>,
     correction: Option<&Array<B>>,
     rule: &Rule,
-) -> Choices<B> {
+) -> ExpertChoices<B> {
     let (top_k, num_experts) = (rule.top_k, probabilities.size(1));
     assert!(top_k <= num_experts, "each of the {top_k} chosen experts is another");
     B::choose_experts(probabilities, correction, rule)
@@ -28,7 +28,7 @@ pub fn choose<B: Kernels>(
 
 /// How many rows chose each of `num_experts` experts, `[experts]` in fp32.
 pub fn load<B: Kernels>(experts: &Indices<B>, num_experts: usize) -> Array<B> {
-    Counts::counted(B::count_choices(experts, num_experts)).numbers()
+    ExpertCounts::counted(B::count_choices(experts, num_experts)).numbers()
 }
 
 /// Choices `[rows, top_k]` in the order of experts.
@@ -57,7 +57,11 @@ pub fn dispatch_grad<B: Kernels>(grad: Array<B>, sorted: &Sorted<B>) -> Array<B>
 }
 
 /// The experts' outputs `y`, `[sent, width]`, brought back to rows and summed by the weights of `choices`.
-pub fn combine<B: Kernels>(y: Array<B>, sorted: &Sorted<B>, choices: &Choices<B>) -> Array<B> {
+pub fn combine<B: Kernels>(
+    y: Array<B>,
+    sorted: &Sorted<B>,
+    choices: &ExpertChoices<B>,
+) -> Array<B> {
     B::gather_sent(y, &sorted.places, Some(&choices.weights))
 }
 
@@ -65,7 +69,7 @@ pub fn combine<B: Kernels>(y: Array<B>, sorted: &Sorted<B>, choices: &Choices<B>
 pub fn combine_input_grad<B: Kernels>(
     grad: &Array<B>,
     sorted: &Sorted<B>,
-    choices: &Choices<B>,
+    choices: &ExpertChoices<B>,
 ) -> Array<B> {
     let num_choices = choices.weights.num_elements();
     let weights = choices.weights.clone().reshape(&[num_choices, 1]);
@@ -95,7 +99,7 @@ pub fn combine_weight_grad<B: Kernels>(
 /// Zero for experts that were not chosen.
 pub fn probability_grad<B: Kernels>(
     probabilities: &Array<B>,
-    choices: &Choices<B>,
+    choices: &ExpertChoices<B>,
     weight_grad: Array<B>,
     rule: &Rule,
 ) -> Array<B> {

@@ -2,7 +2,7 @@
 //! are experts, each applied to rows of its own.
 
 use super::Kernels;
-use super::experts::Counts;
+use super::experts::ExpertCounts;
 use crate::array::Array;
 
 /// `x W + b`, `[rows, out]`.
@@ -47,7 +47,7 @@ pub fn bias_grad<B: Kernels>(grad: Array<B>) -> Array<B> {
 /// second, and so on. `weight` is `[experts, in, out]`, `bias` is `[experts, out]`.
 pub fn grouped_forward<B: Kernels>(
     x: Array<B>,
-    counts: &Counts<B>,
+    counts: &ExpertCounts<B>,
     weight: Array<B>,
     bias: Option<Array<B>>,
 ) -> Array<B> {
@@ -65,7 +65,7 @@ pub fn grouped_forward<B: Kernels>(
 /// [`input_grad`] for experts.
 pub fn grouped_input_grad<B: Kernels>(
     grad: Array<B>,
-    counts: &Counts<B>,
+    counts: &ExpertCounts<B>,
     weight: Array<B>,
 ) -> Array<B> {
     grouped_product(grad, counts, &weight, true)
@@ -74,7 +74,7 @@ pub fn grouped_input_grad<B: Kernels>(
 /// [`weight_grad`] for experts, `[experts, in, out]`; zeros for an expert without rows.
 pub fn grouped_weight_grad<B: Kernels>(
     x: Array<B>,
-    counts: &Counts<B>,
+    counts: &ExpertCounts<B>,
     grad: Array<B>,
 ) -> Array<B> {
     if let Some(product) = B::grouped_outer(&x, counts, &grad) {
@@ -94,7 +94,7 @@ pub fn grouped_weight_grad<B: Kernels>(
 }
 
 /// [`bias_grad`] for experts, `[experts, out]`; zeros for an expert without rows.
-pub fn grouped_bias_grad<B: Kernels>(counts: &Counts<B>, grad: Array<B>) -> Array<B> {
+pub fn grouped_bias_grad<B: Kernels>(counts: &ExpertCounts<B>, grad: Array<B>) -> Array<B> {
     let shape = [counts.num_experts(), grad.size(1)];
     grouped_weight_grad(ones_of_rows(&grad), counts, grad).reshape(&shape)
 }
@@ -107,7 +107,7 @@ fn ones_of_rows<B: Kernels>(rows: &Array<B>) -> Array<B> {
 /// The rows of each expert times its matrix of `[experts, in, out]`, or that transposed, below each other.
 fn grouped_product<B: Kernels>(
     rows: Array<B>,
-    counts: &Counts<B>,
+    counts: &ExpertCounts<B>,
     weight: &Array<B>,
     is_transposed: bool,
 ) -> Array<B> {

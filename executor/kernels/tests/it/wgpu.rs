@@ -10,8 +10,8 @@ use executor_kernels::ops::attention::Visibility;
 use executor_kernels::ops::experts::Rule;
 use executor_kernels::random::Plain;
 use executor_kernels::trials::{
-    Activations, Attend, AttentionSizes, CrossEntropy, MixtureSizes, Norms, Rotations, Squares,
-    ToExperts, Trial, Update,
+    Activations, Attend, AttentionSizes, CrossEntropy, MixtureSizes, Norms, OperatorTrial,
+    Rotations, Squares, ToExperts, Update,
 };
 use executor_kernels::wgpu::Wgpu;
 use executor_kernels::wgpu::WgpuDevice;
@@ -44,7 +44,7 @@ const FP16: Check = Check { element: FloatDType::F16, tolerance: 4e-3 };
 
 /// Holds what a trial gives on the device against what it gives in fp64 on the CPU, from the same numbers.
 #[track_caller]
-fn hold(check: Check, device: &WgpuDevice, trial: &impl Trial, inputs: &[Plain]) {
+fn hold(check: Check, device: &WgpuDevice, trial: &impl OperatorTrial, inputs: &[Plain]) {
     let found = compare::<Wgpu>(trial, inputs, check.element, device);
     assert!(found.error <= check.tolerance, "{found:?}");
 }
@@ -68,7 +68,7 @@ fn activations() {
 fn activations_of_views() {
     struct Views;
 
-    impl Trial for Views {
+    impl OperatorTrial for Views {
         fn run<B: Kernels>(&self, inputs: Vec<Array<B>>) -> Vec<Array<B>> {
             let both = &inputs[0];
             let half = both.size(1) / 2;
@@ -215,7 +215,7 @@ fn attention_of_any_width() {
 fn attention_of_views() {
     struct Views;
 
-    impl Trial for Views {
+    impl OperatorTrial for Views {
         fn run<B: Kernels>(&self, inputs: Vec<Array<B>>) -> Vec<Array<B>> {
             let [all, grad] = [0, 1].map(|index| inputs[index].clone());
             let [q, k, v] = [0..4, 4..6, 6..8].map(|heads| all.narrow(2, heads));
@@ -234,7 +234,7 @@ fn attention_of_views() {
 fn exchanged_dimensions_take_any_shape() {
     struct Exchanged([usize; 2], &'static [usize]);
 
-    impl Trial for Exchanged {
+    impl OperatorTrial for Exchanged {
         fn run<B: Kernels>(&self, inputs: Vec<Array<B>>) -> Vec<Array<B>> {
             let [a, b] = self.0;
             vec![inputs[0].clone().swap_dims(a, b).reshape(self.1)]

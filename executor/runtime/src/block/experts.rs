@@ -11,7 +11,7 @@ use executor_communicators::{CollectiveCall, Reduction};
 use executor_kernels::array::{Array, Element, Indices};
 use executor_kernels::ops::Kernels;
 use executor_kernels::ops::activation::Function;
-use executor_kernels::ops::experts::{self, Counts, Rule, Sorted};
+use executor_kernels::ops::experts::{self, ExpertCounts, Rule, Sorted};
 use executor_kernels::ops::{attention, linear};
 use ir::collective::Collective;
 use ir::graph::{OpId, OpKind, RouterScores};
@@ -382,7 +382,7 @@ impl<B: Kernels> Env<B> {
         &self,
         rows: Array<B>,
         sorted: &Sorted<B>,
-    ) -> Result<(Array<B>, Counts<B>, Option<Exchanged>)> {
+    ) -> Result<(Array<B>, ExpertCounts<B>, Option<Exchanged>)> {
         let ranks = self.expert.len();
         if ranks == 1 {
             return Ok((rows, sorted.counts.clone(), None));
@@ -398,7 +398,7 @@ impl<B: Kernels> Env<B> {
         let order = Order { counts: came.chunks(local).map(<[usize]>::to_vec).collect() };
         let came = self.exchange_rows(&rows, &counts, &order.source_sizes())?;
         let rows = reordered(came, &order.by_expert());
-        let here = Counts::known(order.expert_sizes(), &self.device);
+        let here = ExpertCounts::known(order.expert_sizes(), &self.device);
         Ok((rows, here, Some(Exchanged { counts, order })))
     }
 
@@ -440,7 +440,7 @@ impl<B: Kernels> Env<B> {
             Ok((order, rows))
         })?;
         let rows = reordered(Array::concat(parts, 0), &order.by_expert());
-        let counts = Counts::known(order.expert_sizes(), &self.device);
+        let counts = ExpertCounts::known(order.expert_sizes(), &self.device);
         Ok(Routed { rows, counts, sent: routed.sent, joined: Some(Arc::new(order)) })
     }
 

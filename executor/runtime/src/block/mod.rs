@@ -33,7 +33,7 @@ use ir::schedule::Action;
 use traces::timeline::Activity;
 
 use crate::gradient::Gradient;
-use crate::mesh::Place;
+use crate::mesh::MeshPosition;
 use crate::probe::Probe;
 use crate::recorder::Recorder;
 use crate::weight::Weight;
@@ -50,7 +50,7 @@ type Angles<B> = RefCell<BTreeMap<(Rotation, usize, bool), Arc<Rotary<B>>>>;
 pub(crate) struct Env<B: Kernels> {
     pub(crate) communicator: Arc<dyn Communicator<B>>,
     pub(crate) layout: LayoutSpec,
-    pub(crate) place: Place,
+    pub(crate) place: MeshPosition,
     pub(crate) tensor: Group,
     pub(crate) expert_tensor: Group,
     pub(crate) context: Group,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use executor_kernels::array::Array;
 use executor_kernels::ops::Kernels;
-use executor_kernels::ops::experts::{Choices, Counts, Rule, Sorted};
+use executor_kernels::ops::experts::{ExpertChoices, ExpertCounts, Rule, Sorted};
 
 /// Rows of tokens where their experts are, sorted by expert.
 #[derive(Clone, Debug)]
@@ -12,7 +12,7 @@ pub(crate) struct Routed<B: Kernels> {
     /// `[rows, width]`.
     pub(super) rows: Array<B>,
     /// Rows of each expert that this rank has.
-    pub(super) counts: Counts<B>,
+    pub(super) counts: ExpertCounts<B>,
     pub(super) sent: Arc<Sent<B>>,
     /// How the rows of the ranks that share each expert were joined, if they were.
     pub(super) joined: Option<Arc<Order>>,
@@ -23,13 +23,13 @@ pub(crate) struct Routed<B: Kernels> {
 pub(super) struct Sent<B: Kernels> {
     pub(super) rule: Rule,
     /// Which experts each token chose.
-    pub(super) choices: Choices<B>,
+    pub(super) choices: ExpertChoices<B>,
     /// Those of its choices that were sent, in the order of experts.
     pub(super) sorted: Sorted<B>,
     /// How rows were exchanged with the ranks that share the experts; none where this rank has all of them.
     pub(super) exchanged: Option<Exchanged>,
     /// Rows that came for each expert of this rank.
-    pub(super) counts: Counts<B>,
+    pub(super) counts: ExpertCounts<B>,
 }
 
 /// An exchange of rows among the ranks that share the experts.

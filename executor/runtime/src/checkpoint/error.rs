@@ -5,7 +5,8 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::identity::ModelIdentity;
+use safetensors::Dtype;
+
 use super::parameter::ParameterId;
 use super::shard::PieceKind;
 
@@ -79,16 +80,6 @@ pub enum CheckpointError {
         /// Its directory.
         path: PathBuf,
     },
-    /// A checkpoint without what is written last.
-    #[error(
-        "checkpoint `{}` is incomplete: it has no `manifest.json`, which is written last\nhint: use \
-         an earlier one; this one can be removed",
-        .path.display()
-    )]
-    Incomplete {
-        /// Its directory.
-        path: PathBuf,
-    },
     /// A checkpoint that a later program wrote.
     #[error(
         "`{}` has format version {found}, but this program reads {supported} at most\nhint: use the \
@@ -102,98 +93,6 @@ pub enum CheckpointError {
         found: u64,
         /// The latest that is read.
         supported: u64,
-    },
-    /// A checkpoint of another model.
-    #[error(
-        "checkpoint `{}` is of {found}, not of {model}: {difference}\nhint: run the model that it is \
-         of, or name another directory",
-        .path.display()
-    )]
-    AnotherModel {
-        /// The checkpoint.
-        path: PathBuf,
-        /// The model that is run.
-        model: Box<ModelIdentity>,
-        /// The model of the checkpoint.
-        found: Box<ModelIdentity>,
-        /// The first parameter that differs, if any.
-        difference: String,
-    },
-    /// A tensor that no file has.
-    #[error(
-        "`{}` has no tensor `{tensor}` for parameter `{parameter}`\nhint: it has {num_tensors} \
-         tensors, the first `{first}`",
-        .path.display()
-    )]
-    MissingTensor {
-        /// Where it was looked for.
-        path: PathBuf,
-        /// Its name.
-        tensor: String,
-        /// What it is for.
-        parameter: Box<ParameterId>,
-        /// How many tensors there are.
-        num_tensors: usize,
-        /// The first of them by name.
-        first: String,
-    },
-    /// Tensors that the model has no use for.
-    #[error(
-        "`{}` has {count} tensors that the model has no parameter for, the first `{first}`\nhint: give the model \
-         and the weights of one folder",
-        .path.display()
-    )]
-    ExtraTensors {
-        /// Where they are.
-        path: PathBuf,
-        /// How many.
-        count: usize,
-        /// The first by name.
-        first: String,
-    },
-    /// A tensor of other sizes than the model's.
-    #[error(
-        "`{}`: tensor `{tensor}` has shape {found:?}, but parameter `{parameter}` of the model needs \
-         {expected:?}",
-        .path.display()
-    )]
-    Shape {
-        /// The file.
-        path: PathBuf,
-        /// Its name.
-        tensor: String,
-        /// What it is for.
-        parameter: Box<ParameterId>,
-        /// The shape that it should have.
-        expected: Vec<usize>,
-        /// The shape that it has.
-        found: Vec<usize>,
-    },
-    /// Elements of a type that is not read here.
-    #[error("`{}`: tensor `{tensor}` has elements {found}, but {expected} can be read", .path.display())]
-    ElementType {
-        /// The file.
-        path: PathBuf,
-        /// The tensor.
-        tensor: String,
-        /// What its elements are.
-        found: String,
-        /// What they could be.
-        expected: &'static str,
-    },
-    /// A parameter that the names in use have no word for.
-    #[error("parameter `{parameter}` has no name in this architecture's files")]
-    Unnamed {
-        /// Which one.
-        parameter: ParameterId,
-    },
-    /// A parameter that a checkpoint does not have.
-    #[error("checkpoint `{}` has no parameter `{parameter}`", .path.display())]
-    UnknownParameter {
-        /// The checkpoint.
-        path: PathBuf,
-        /// Which one.
-        parameter: ParameterId,
     },
     /// Elements that no rank wrote.
     #[error(
@@ -213,30 +112,35 @@ pub enum CheckpointError {
         /// How many were asked for.
         len: usize,
     },
-    /// A rank that has not written its file when the checkpoint is to be completed.
-    #[error("rank {rank} of {world_size} has not written to checkpoint `{}`", .path.display())]
-    MissingRank {
-        /// The directory.
-        path: PathBuf,
-        /// Which rank.
-        rank: u32,
-        /// How many there are.
-        world_size: u32,
-    },
-    /// A parameter that was not given when a file of weights is to be completed.
-    #[error("parameter `{parameter}` was not written to `{}`", .path.display())]
-    NotWritten {
-        /// The file.
-        path: PathBuf,
-        /// Which one.
-        parameter: ParameterId,
-    },
+    /// It is not what was to be read or written.
+    #[error("{0}")]
+    Unsuitable(String),
 }
 
 impl CheckpointError {
     /// The error of `action` on `path`.
     pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { action, path: path.to_owned(), source }
+    }
+
+    /// The error of a parameter that files of this architecture have no name for.
+    pub(super) fn unnamed(parameter: &ParameterId) -> Self {
+        Self::Unsuitable(format!(
+            "parameter `{parameter}` has no name in this architecture's files"
+        ))
+    }
+
+    /// The error of a parameter that a checkpoint does not have.
+    pub(super) fn unknown(path: &Path, parameter: &ParameterId) -> Self {
+        Self::Unsuitable(format!("checkpoint `{}` has no parameter `{parameter}`", path.display()))
+    }
+
+    /// The error of a tensor whose elements are not read here.
+    pub(super) fn element_type(file: &Path, tensor: &str, found: Dtype, expected: &str) -> Self {
+        let file = file.display();
+        Self::Unsuitable(format!(
+            "`{file}`: tensor `{tensor}` has elements {found}, but {expected} can be read"
+        ))
     }
 
     pub(super) fn malformed(path: &Path, problem: &dyn fmt::Display) -> Self {

@@ -21,7 +21,7 @@ const VERSION: u64 = 1;
 /// How far training has come.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Training {
+pub struct TrainingState {
     /// Steps taken.
     pub step: u64,
     /// Index of the sample that comes next.
@@ -65,7 +65,7 @@ pub struct LossScale {
 pub(super) struct Manifest {
     format: String,
     version: u64,
-    pub(super) training: Training,
+    pub(super) training: TrainingState,
     pub(super) world_size: u32,
     /// The whole shape of every parameter.
     pub(super) parameters: BTreeMap<ParameterId, Vec<usize>>,
@@ -92,7 +92,7 @@ struct Version {
 
 impl Manifest {
     pub(super) fn new(
-        training: Training,
+        training: TrainingState,
         world_size: u32,
         parameters: BTreeMap<ParameterId, Vec<usize>>,
         files: Vec<RankFile>,
@@ -105,7 +105,11 @@ impl Manifest {
     pub(super) fn read(directory: &Path) -> Result<Self, CheckpointError> {
         let path = directory.join(MANIFEST);
         if directory.is_dir() && !path.exists() {
-            return Err(CheckpointError::Incomplete { path: directory.to_owned() });
+            return Err(CheckpointError::Unsuitable(format!(
+                "checkpoint `{}` is incomplete: it has no `manifest.json`, which is written last\nhint: use an earlier \
+                 one; this one can be removed",
+                directory.display()
+            )));
         }
         let text = fs::read(&path).map_err(CheckpointError::io("read", &path))?;
         let malformed = |error: serde_json::Error| CheckpointError::malformed(&path, &error);

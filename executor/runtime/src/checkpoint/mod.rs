@@ -24,7 +24,7 @@ pub use directory::{Latest, latest};
 pub use error::CheckpointError;
 pub(crate) use hash::hexadecimal;
 pub use identity::ModelIdentity;
-pub use manifest::{LossScale, OptimizerState, Training};
+pub use manifest::{LossScale, OptimizerState, TrainingState};
 pub use names::{Fused, Naming, Orientation, Stored};
 pub use parameter::{Form, ModelParameter, ParameterId};
 pub use scalar::{Scalar, Values};

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use super::error::CheckpointError;
 use super::hash::hexadecimal;
 use super::identity::ModelIdentity;
-use super::manifest::{Manifest, RankFile, Training};
+use super::manifest::{Manifest, RankFile, TrainingState};
 use super::parameter::{ModelParameter, ParameterId};
 use super::scalar::{Scalar, num_bytes};
 use super::shard::{PieceKind, Shard};
@@ -21,7 +21,7 @@ use super::tensors::{Tensor, TensorFile, check_size};
 #[derive(Debug)]
 pub struct State {
     path: PathBuf,
-    training: Training,
+    training: TrainingState,
     parameters: BTreeMap<ParameterId, Vec<usize>>,
     files: Vec<PieceFile>,
     /// Where the pieces are, each shard once: file and place in its list.
@@ -61,7 +61,7 @@ impl State {
     }
 
     /// How far training has come.
-    pub fn training(&self) -> &Training {
+    pub fn training(&self) -> &TrainingState {
         &self.training
     }
 
@@ -69,7 +69,7 @@ impl State {
     ///
     /// # Errors
     ///
-    /// [`CheckpointError::AnotherModel`] with the first parameter that differs.
+    /// [`CheckpointError`] with the first parameter that differs.
     pub fn check_model(
         &self,
         model: &ModelIdentity,
@@ -81,12 +81,12 @@ impl State {
             return Ok(());
         }
         let equal = "all parameters have the same shapes, but not all of the description is equal";
-        Err(CheckpointError::AnotherModel {
-            path: self.path.clone(),
-            model: Box::new(model.clone()),
-            found: Box::new(found.clone()),
-            difference: difference.unwrap_or_else(|| equal.to_owned()),
-        })
+        Err(CheckpointError::Unsuitable(format!(
+            "checkpoint `{}` is of {found}, not of {model}: {}\nhint: run the model that it is of, or name another \
+             directory",
+            self.path.display(),
+            difference.as_deref().unwrap_or(equal)
+        )))
     }
 
     /// The sizes of a parameter's dimensions; none if the checkpoint does not have it.
@@ -112,8 +112,7 @@ impl State {
         shard: &Shard,
     ) -> Result<Vec<T>, CheckpointError> {
         let Some(shape) = self.parameters.get(parameter) else {
-            let (path, parameter) = (self.path.clone(), parameter.clone());
-            return Err(CheckpointError::UnknownParameter { path, parameter });
+            return Err(CheckpointError::unknown(&self.path, parameter));
         };
         assert!(shard.fits(shape), "a shard of `{parameter}` is within its shape {shape:?}");
         let key = (parameter.clone(), kind);
@@ -166,12 +165,7 @@ impl State {
         for (to, from, len) in runs {
             let bytes = &tensor.bytes[from * width..(from + len) * width];
             T::decode(bytes, tensor.dtype, &mut values[to..to + len]).ok_or_else(|| {
-                CheckpointError::ElementType {
-                    path: file.path().to_owned(),
-                    tensor: name.clone(),
-                    found: tensor.dtype.to_string(),
-                    expected: T::READABLE,
-                }
+                CheckpointError::element_type(file.path(), &name, tensor.dtype, T::READABLE)
             })?;
         }
         Ok(())

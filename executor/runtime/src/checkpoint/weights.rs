@@ -133,7 +133,7 @@ impl Weights {
 
     fn stored(&self, parameter: &ModelParameter) -> Result<Stored, CheckpointError> {
         let stored = self.naming.stored(parameter);
-        stored.ok_or_else(|| CheckpointError::Unnamed { parameter: parameter.id.clone() })
+        stored.ok_or_else(|| CheckpointError::unnamed(&parameter.id))
     }
 
     /// The tensor called `name`, with its file.
@@ -148,33 +148,28 @@ impl Weights {
             let file = &self.files[*self.tensors.get(name)?];
             Some((file, file.tensor(name)?))
         });
-        let (file, tensor) = found.ok_or_else(|| CheckpointError::MissingTensor {
-            path: self.path.clone(),
-            tensor: name.to_owned(),
-            parameter: Box::new(parameter.clone()),
-            num_tensors: self.tensors.len(),
-            first: self.tensors.keys().next().cloned().unwrap_or_default(),
+        let (file, tensor) = found.ok_or_else(|| {
+            CheckpointError::Unsuitable(format!(
+                "`{}` has no tensor `{name}` for parameter `{parameter}`\nhint: it has {} tensors, the first `{}`",
+                self.path.display(),
+                self.tensors.len(),
+                self.tensors.keys().next().map_or("", String::as_str)
+            ))
         })?;
         if tensor.shape != stored.shape {
-            return Err(CheckpointError::Shape {
-                path: file.path().to_owned(),
-                tensor: name.to_owned(),
-                parameter: Box::new(parameter.clone()),
-                expected: stored.shape.clone(),
-                found: tensor.shape.to_vec(),
-            });
+            return Err(CheckpointError::Unsuitable(format!(
+                "`{}`: tensor `{name}` has shape {:?}, but parameter `{parameter}` of the model needs {:?}",
+                file.path().display(),
+                tensor.shape,
+                stored.shape
+            )));
         }
         Ok((file, tensor))
     }
 }
 
 fn not_floating_point(file: &TensorFile, tensor: &str, found: Dtype) -> CheckpointError {
-    CheckpointError::ElementType {
-        path: file.path().to_owned(),
-        tensor: tensor.to_owned(),
-        found: found.to_string(),
-        expected: "F64, F32, BF16 or F16",
-    }
+    CheckpointError::element_type(file.path(), tensor, found, "F64, F32, BF16 or F16")
 }
 
 /// Whether every tensor is one of the model's. Where the model lacks one, that is what is wrong, and [`Weights::check`]
@@ -199,11 +194,12 @@ fn check_extra<'a>(
     let extra: Vec<&String> = tensors.keys().filter(is_extra).collect();
     match extra.first() {
         None => Ok(()),
-        Some(first) => Err(CheckpointError::ExtraTensors {
-            path: path.to_owned(),
-            count: extra.len(),
-            first: (*first).clone(),
-        }),
+        Some(first) => Err(CheckpointError::Unsuitable(format!(
+            "`{}` has {} tensors that the model has no parameter for, the first `{first}`\nhint: give the model and the \
+             weights of one folder",
+            path.display(),
+            extra.len()
+        ))),
     }
 }
 

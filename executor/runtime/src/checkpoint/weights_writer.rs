@@ -48,8 +48,8 @@ impl WeightsWriter {
         let mut pending = BTreeMap::new();
         let mut shapes = BTreeMap::new();
         for parameter in parameters {
-            let stored = stored(parameter)
-                .ok_or_else(|| CheckpointError::Unnamed { parameter: parameter.id.clone() })?;
+            let stored =
+                stored(parameter).ok_or_else(|| CheckpointError::unnamed(&parameter.id))?;
             shapes.extend(stored.tensors.iter().map(|name| (name.clone(), stored.shape.clone())));
             pending.insert(parameter.id.clone(), (parameter.clone(), stored));
         }
@@ -107,7 +107,10 @@ impl WeightsWriter {
     pub fn finish(self) -> Result<(), CheckpointError> {
         let Self { path, file, pending, .. } = self;
         if let Some(parameter) = pending.into_keys().next() {
-            return Err(CheckpointError::NotWritten { path, parameter });
+            return Err(CheckpointError::Unsuitable(format!(
+                "parameter `{parameter}` was not written to `{}`",
+                path.display()
+            )));
         }
         file.as_file().sync_all().map_err(CheckpointError::io("write", &path))?;
         let renamed = file.persist(&path).map_err(|error| error.error);

@@ -11,7 +11,7 @@ use executor_kernels::array::Element;
 use super::directory::{self, Stage};
 use super::error::CheckpointError;
 use super::hash::HashingFile;
-use super::manifest::{MANIFEST, Manifest, RankFile, Training};
+use super::manifest::{MANIFEST, Manifest, RankFile, TrainingState};
 use super::parameter::{ModelParameter, ParameterId};
 use super::scalar::{Values, dtype};
 use super::shard::{Piece, PieceKind, Shard};
@@ -96,7 +96,7 @@ impl Writer {
     /// system refuses. The checkpoint is then removed, and all others are as they were.
     pub fn commit(
         self,
-        training: Training,
+        training: TrainingState,
         world_size: u32,
         parameters: &[ModelParameter],
         keep: Keep,
@@ -126,7 +126,7 @@ impl Writer {
 
     fn try_commit(
         &self,
-        training: Training,
+        training: TrainingState,
         world_size: u32,
         parameters: &[ModelParameter],
     ) -> Result<PathBuf, CheckpointError> {
@@ -134,10 +134,10 @@ impl Writer {
         for rank in 0..world_size {
             let [data, listing] = self.rank_paths(rank);
             let text = fs::read(&listing).map_err(|error| match error.kind() {
-                io::ErrorKind::NotFound => {
-                    let path = self.partial.clone();
-                    CheckpointError::MissingRank { path, rank, world_size }
-                }
+                io::ErrorKind::NotFound => CheckpointError::Unsuitable(format!(
+                    "rank {rank} of {world_size} has not written to checkpoint `{}`",
+                    self.partial.display()
+                )),
                 _ => CheckpointError::io("read", &listing)(error),
             })?;
             let file: RankFile = serde_json::from_slice(&text)
@@ -175,8 +175,7 @@ impl Writer {
         let shapes: BTreeMap<_, _> = parameters.iter().map(|p| (&p.id, &p.shape)).collect();
         for (parameter, kind) in all {
             let Some(shape) = shapes.get(parameter) else {
-                let (path, parameter) = (self.partial.clone(), parameter.clone());
-                return Err(CheckpointError::UnknownParameter { path, parameter });
+                return Err(CheckpointError::unknown(&self.partial, parameter));
             };
             let there = shards.remove(&(parameter, kind)).unwrap_or_default();
             assert!(there.iter().all(|shard| shard.fits(shape)), "pieces are within `{parameter}`");

@@ -33,15 +33,21 @@ impl Samples {
     ///
     /// # Errors
     ///
-    /// [`DataError::TooShort`] if not even one window is there.
+    /// [`DataError`] if not even one window is there.
     pub fn new(tokens: Tokens, sampling: Sampling) -> Result<Self, DataError> {
         let num_windows = tokens.num_tokens() / sampling.sequence_length.saturating_add(1);
         if num_windows == 0 {
-            return Err(DataError::TooShort {
-                name: tokens.name().to_owned(),
-                num_tokens: tokens.num_tokens(),
-                sequence_length: sampling.sequence_length,
-            });
+            let (num_tokens, length) = (tokens.num_tokens(), sampling.sequence_length);
+            let hint = match num_tokens - 1 {
+                0 => "use more data".to_owned(),
+                longest => format!("sequence length {longest} fits"),
+            };
+            return Err(DataError::Unusable(format!(
+                "`{}` ends after {num_tokens} of the {} tokens that a sample of sequence length {length} takes\nhint: \
+                 {hint}",
+                tokens.name(),
+                length.saturating_add(1)
+            )));
         }
         Ok(Self { tokens, sampling, num_windows })
     }
@@ -61,7 +67,7 @@ impl Samples {
     ///
     /// # Errors
     ///
-    /// [`DataError::Vocabulary`] if one is not below `vocab_size`.
+    /// [`DataError`] if one is not below `vocab_size`.
     pub fn window(&self, index: u64) -> Result<Vec<u32>, DataError> {
         let width = self.sampling.sequence_length + 1;
         let start = self.window_id(index) * width;
@@ -69,12 +75,14 @@ impl Samples {
         let vocab_size = self.sampling.vocab_size;
         match ids.iter().position(|&id| u64::from(id) >= vocab_size) {
             None => Ok(ids),
-            Some(place) => Err(DataError::Vocabulary {
-                name: self.tokens.name().to_owned(),
-                position: start + place as u64,
-                id: ids[place],
-                vocab_size,
-            }),
+            Some(place) => Err(DataError::Unusable(format!(
+                "`{}`: token {} has id {}, but the model's vocabulary ends at {}\nhint: `vocab_size` must be above the \
+                 largest id; text is read as bytes and takes 256",
+                self.tokens.name(),
+                start + place as u64,
+                ids[place],
+                vocab_size.saturating_sub(1)
+            ))),
         }
     }
 

@@ -4,7 +4,7 @@ use executor_kernels::random::{from_0_to_1, hash, standard_normal};
 
 /// How made-up values are distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Distribution {
+pub enum SampleDistribution {
     /// Evenly from 0 to 1, without 1.
     Uniform,
     /// Normally, with mean 0 and variance 1.
@@ -15,7 +15,7 @@ pub enum Distribution {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyntheticSamples {
     /// How values are distributed.
-    pub distribution: Distribution,
+    pub distribution: SampleDistribution,
     /// Which of the random samples.
     pub seed: u64,
 }
@@ -52,8 +52,8 @@ impl SyntheticSamples {
         let sample = hash([self.seed, part as u64, index]);
         let uniform = |number| from_0_to_1(hash([sample, number]));
         match self.distribution {
-            Distribution::Uniform => (0..len as u64).map(uniform).collect(),
-            Distribution::StandardNormal => (0..len as u64)
+            SampleDistribution::Uniform => (0..len as u64).map(uniform).collect(),
+            SampleDistribution::StandardNormal => (0..len as u64)
                 .map(|element| standard_normal(uniform(2 * element), uniform(2 * element + 1)))
                 .collect(),
         }

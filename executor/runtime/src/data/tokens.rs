@@ -29,13 +29,17 @@ impl TokenFormat {
     ///
     /// # Errors
     ///
-    /// [`DataError::UnknownExtension`] for any other.
+    /// [`DataError`] for any other.
     pub fn of_path(path: &Path) -> Result<Self, DataError> {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("txt" | "md") => Ok(Self::Text),
             Some("u16" | "bin") => Ok(Self::U16),
             Some("u32") => Ok(Self::U32),
-            _ => Err(DataError::UnknownExtension { path: path.to_owned() }),
+            _ => Err(DataError::Unusable(format!(
+                "`{}`: its extension does not tell what it holds\nhint: name it `.txt` for text, `.u16` or `.u32` for \
+                 token ids of 2 or 4 bytes, little endian",
+                path.display()
+            ))),
         }
     }
 
@@ -89,17 +93,28 @@ impl Tokens {
             return Err(DataError::NotAFile { path: path.to_owned() });
         }
         if metadata.len() == 0 {
-            return Err(DataError::Empty { name });
+            return Err(DataError::Unusable(format!("`{name}` is empty")));
         }
         let map = map(&file).map_err(unreadable)?;
         let num_bytes = map.len() as u64;
-        if !num_bytes.is_multiple_of(format.width()) {
-            return Err(DataError::PartialToken { name, num_bytes, width: format.width() });
+        let width = format.width();
+        if !num_bytes.is_multiple_of(width) {
+            let hint = match num_bytes - num_bytes % width {
+                0 => "use more data".to_owned(),
+                whole => format!("{whole} bytes would be"),
+            };
+            return Err(DataError::Unusable(format!(
+                "`{name}` has {num_bytes} bytes, which are no whole number of token ids of {width} bytes\nhint: {hint}"
+            )));
         }
         if format == TokenFormat::Text
             && let Err(error) = str::from_utf8(&map)
         {
-            return Err(DataError::NotUtf8 { name, offset: error.valid_up_to() as u64 });
+            return Err(DataError::Unusable(format!(
+                "`{name}` is not UTF-8 text: byte {} does not belong there\nhint: token ids go into a file named `.u16` \
+                 or `.u32`",
+                error.valid_up_to()
+            )));
         }
         Ok(Self { name, format, bytes: TokenBytes::Mapped(map) })
     }

@@ -18,7 +18,7 @@ use crate::block::{Env, segments};
 use crate::flat_parameter::{FlatParameterPlan, Role};
 use crate::frozen::FrozenParameterPlan;
 use crate::host::Host;
-use crate::mesh::{Place, Replicas};
+use crate::mesh::{MeshPosition, ReplicaGroups};
 use crate::optimizer::num_moments;
 use crate::parameters::{LocalParameter, Sharing, is_expert};
 use crate::probe::Probe;
@@ -42,7 +42,7 @@ impl<B: Kernels> Rank<B> {
         mut values: impl FnMut(&LocalParameter) -> Result<Vec<f64>, E>,
     ) -> Result<Self, E> {
         let layout = program.layout;
-        let place = Place::new(&layout, communicator.rank());
+        let place = MeshPosition::new(&layout, communicator.rank());
         let recorder = Arc::new(Recorder::new());
         let settings = &program.settings;
         let length = program.sequence_length as usize;
@@ -170,9 +170,9 @@ impl Plans {
     fn add_unit(
         &mut self,
         program: &Program,
-        place: &Place,
+        place: &MeshPosition,
         kind: UnitKind,
-        replicas: Replicas,
+        replicas: ReplicaGroups,
         (tied, is_home): (Option<Group>, bool),
     ) -> UnitAt {
         let (parameters, rank) = (Vec::new(), place.rank);
@@ -214,7 +214,7 @@ impl Plans {
 }
 
 /// The units and stages of a rank.
-fn plans(program: &Program, place: &Place) -> Plans {
+fn plans(program: &Program, place: &MeshPosition) -> Plans {
     let layout = &program.layout;
     let sharing = Sharing {
         tensor: (place.tensor as usize, layout.tensor_parallel as usize),
@@ -296,7 +296,7 @@ fn plans(program: &Program, place: &Place) -> Plans {
 fn tied_holders(
     program: &Program,
     (block, op): (usize, ir::graph::OpId),
-    place: &Place,
+    place: &MeshPosition,
 ) -> Option<Group> {
     let name = &program.block(block).op(op).name;
     let uses = program.chain.iter().enumerate().filter(|(other, class)| {

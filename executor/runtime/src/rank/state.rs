@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use super::{Rank, RunError};
 use crate::checkpoint::{
     CheckpointError, Keep, LossScale, ModelIdentity, ModelParameter, Naming, OptimizerState, Piece,
-    PieceKind, Shard, State, Training, Values, Writer, hexadecimal,
+    PieceKind, Shard, State, TrainingState, Values, Writer, hexadecimal,
 };
 use crate::flat_parameter::{FlatParameter, Renewal, Role};
 use crate::parameters::{LocalParameter, Sharing};
@@ -169,11 +169,11 @@ impl<B: Kernels> Rank<B> {
         Ok(written)
     }
 
-    fn training_state(&self) -> Training {
+    fn training_state(&self) -> TrainingState {
         let settings = &self.program.settings;
         let (scale, num_good_steps) = self.scaler.state();
         let loss_scale = settings.loss_scaling.map(|_| LossScale { scale, num_good_steps });
-        Training {
+        TrainingState {
             step: self.num_steps,
             next_sample: self.num_steps * self.program.global_batch_size,
             seed: settings.seed,

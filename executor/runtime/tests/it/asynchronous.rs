@@ -11,7 +11,7 @@ use executor_communicators::{Communicator, local};
 use executor_kernels::array::Element;
 use executor_runtime::batches::Source;
 use executor_runtime::checkpoint::{PieceKind, Values};
-use executor_runtime::data::{Distribution, SyntheticSamples};
+use executor_runtime::data::{SampleDistribution, SyntheticSamples};
 use executor_runtime::parameters::LocalParameter;
 use executor_runtime::program::{Parts, Program};
 use executor_runtime::rank::{Rank, RunError};
@@ -27,7 +27,7 @@ const NUM_LAYERS: usize = WIDTHS.len() - 1;
 const RATE: f64 = 0.05;
 const NUM_STEPS: u64 = 3;
 const SAMPLES: SyntheticSamples =
-    SyntheticSamples { distribution: Distribution::StandardNormal, seed: 11 };
+    SyntheticSamples { distribution: SampleDistribution::StandardNormal, seed: 11 };
 
 /// Linear layers without biases, a rectifier between each two.
 fn model() -> String {

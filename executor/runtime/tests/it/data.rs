@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 
 use executor_runtime::data::{
-    DataError, Distribution, Samples, Sampling, SyntheticSamples, TokenFormat, Tokens,
+    DataError, SampleDistribution, Samples, Sampling, SyntheticSamples, TokenFormat, Tokens,
 };
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -90,7 +90,7 @@ proptest! {
         seed: u64, index: u64, len in 1usize..100, is_normal: bool,
     ) {
         let distribution =
-            if is_normal { Distribution::StandardNormal } else { Distribution::Uniform };
+            if is_normal { SampleDistribution::StandardNormal } else { SampleDistribution::Uniform };
         let samples = SyntheticSamples { distribution, seed };
         let input = samples.input(index, len);
         prop_assert_eq!(&samples.input(index, len + 7)[..len], &input);
@@ -235,8 +235,8 @@ fn what_is_not_there_is_named() {
 #[test]
 fn made_up_values_are_distributed_as_asked() {
     for (distribution, mean, variance, mean_error, variance_error) in [
-        (Distribution::Uniform, 0.5, 1.0 / 12.0, 0.0046, 0.0012),
-        (Distribution::StandardNormal, 0.0, 1.0, 0.016, 0.023),
+        (SampleDistribution::Uniform, 0.5, 1.0 / 12.0, 0.0046, 0.0012),
+        (SampleDistribution::StandardNormal, 0.0, 1.0, 0.016, 0.023),
     ] {
         let samples = SyntheticSamples { distribution, seed: 3 };
         let values: Vec<f64> = (0..1000).flat_map(|index| samples.input(index, 100)).collect();
@@ -244,7 +244,7 @@ fn made_up_values_are_distributed_as_asked() {
         let squares: Vec<f64> = values.iter().map(|value| (value - mean).powi(2)).collect();
         assert!((average(&values) - mean).abs() < mean_error);
         assert!((average(&squares) - variance).abs() < variance_error);
-        if distribution == Distribution::Uniform {
+        if distribution == SampleDistribution::Uniform {
             assert!(values.iter().all(|value| (0.0..1.0).contains(value)));
         }
     }
@@ -253,7 +253,7 @@ fn made_up_values_are_distributed_as_asked() {
 /// Of 10,000 samples, each class has a tenth; 180 are six standard deviations.
 #[test]
 fn classes_are_equally_likely() {
-    let samples = SyntheticSamples { distribution: Distribution::Uniform, seed: 0 };
+    let samples = SyntheticSamples { distribution: SampleDistribution::Uniform, seed: 0 };
     let mut counts = [0u32; 10];
     for index in 0..10_000 {
         counts[samples.class(index, 10) as usize] += 1;

@@ -1,7 +1,7 @@
 //! What devices there are.
 
 use executor::calibration;
-use executor::check::Finding;
+use executor::check::CheckFinding;
 use ir::units::Bytes;
 
 use crate::cli::choices::{Backend, CommunicatorKind};
@@ -12,7 +12,7 @@ use crate::cli::start;
 /// # Errors
 ///
 /// There is none, or something that is needed is missing.
-pub(super) fn devices(backend: Backend, tell: &mut dyn FnMut(Finding)) -> anyhow::Result<()> {
+pub(super) fn devices(backend: Backend, tell: &mut dyn FnMut(CheckFinding)) -> anyhow::Result<()> {
     start::check(backend, CommunicatorKind::Local)?;
     match backend {
         #[cfg(feature = "wgpu")]
@@ -24,40 +24,41 @@ pub(super) fn devices(backend: Backend, tell: &mut dyn FnMut(Finding)) -> anyhow
     Ok(())
 }
 
-fn cpu(tell: &mut dyn FnMut(Finding)) {
+fn cpu(tell: &mut dyn FnMut(CheckFinding)) {
     let machine = calibration::machine();
     let memory = machine.memory.map_or_else(String::new, |memory| format!(", {memory}"));
     let cores = if machine.cores == 1 { "1 core" } else { &format!("{} cores", machine.cores) };
-    let finding = Finding::pass("processor", format!("{}, {cores}{memory}", machine.processor));
+    let finding =
+        CheckFinding::pass("processor", format!("{}, {cores}{memory}", machine.processor));
     let finding = finding.with("num_cores", f64::from(machine.cores));
     let bytes = machine.memory.map(Bytes::as_f64);
     tell(bytes.into_iter().fold(finding, |it, bytes| it.with("memory_bytes", bytes)));
 }
 
 #[cfg(feature = "wgpu")]
-fn wgpu(tell: &mut dyn FnMut(Finding)) -> anyhow::Result<()> {
+fn wgpu(tell: &mut dyn FnMut(CheckFinding)) -> anyhow::Result<()> {
     use executor_kernels::array::Element;
     use executor_kernels::wgpu::{check_element, describe};
 
     let (device, adapter) = describe()?;
-    tell(Finding::pass("adapter", adapter));
+    tell(CheckFinding::pass("adapter", adapter));
     let has_fp16 = check_element(&device, Element::F16).is_ok();
-    tell(Finding::pass("precisions", if has_fp16 { "fp32, fp16" } else { "fp32" }));
+    tell(CheckFinding::pass("precisions", if has_fp16 { "fp32, fp16" } else { "fp32" }));
     Ok(())
 }
 
 #[cfg(feature = "cuda")]
-fn cuda(tell: &mut dyn FnMut(Finding)) -> anyhow::Result<()> {
+fn cuda(tell: &mut dyn FnMut(CheckFinding)) -> anyhow::Result<()> {
     use executor_communicators::nccl::cuda::NcclEngine;
     use executor_kernels::cuda::{describe, devices, versions};
     use std::time::Duration;
 
     let found = devices()?;
     let versions = versions()?;
-    tell(Finding::pass("driver", format!("CUDA {}", versions.driver)));
+    tell(CheckFinding::pass("driver", format!("CUDA {}", versions.driver)));
     let compiler =
         format!("NVRTC {}, headers in `{}`", versions.compiler, versions.headers.display());
-    tell(Finding::pass("compiler", compiler));
+    tell(CheckFinding::pass("compiler", compiler));
     for device in &found {
         let gpu = describe(device)?;
         let [major, minor] = gpu.capability;
@@ -68,7 +69,7 @@ fn cuda(tell: &mut dyn FnMut(Finding)) -> anyhow::Result<()> {
         let name = format!("GPU {}", device.index);
         let is_free = gpu.free.as_f64() >= LEAST_FREE * gpu.total.as_f64();
         let hint = "something else uses it: `nvidia-smi` says what";
-        let finding = Finding::judged(name, said, is_free, hint);
+        let finding = CheckFinding::judged(name, said, is_free, hint);
         tell(
             finding
                 .with("compute_capability", f64::from(major) + f64::from(minor) / 10.0)
@@ -83,11 +84,12 @@ fn cuda(tell: &mut dyn FnMut(Finding)) -> anyhow::Result<()> {
         // NCCL counts as in 22603, of 2.26.3.
         Ok(Ok(version)) => {
             let [major, minor, patch] = [version / 10_000, version / 100 % 100, version % 100];
-            Finding::pass("NCCL", format!("{major}.{minor}.{patch}"))
+            CheckFinding::pass("NCCL", format!("{major}.{minor}.{patch}"))
         }
-        Err(error) if found.len() == 1 => {
-            Finding::skip("NCCL", format!("one GPU needs none: {}", check_line(&error.to_string())))
-        }
+        Err(error) if found.len() == 1 => CheckFinding::skip(
+            "NCCL",
+            format!("one GPU needs none: {}", check_line(&error.to_string())),
+        ),
         Err(error) => failed(&error.to_string()),
         Ok(Err(error)) => failed(&error.to_string()),
     });
@@ -99,9 +101,9 @@ fn cuda(tell: &mut dyn FnMut(Finding)) -> anyhow::Result<()> {
 const LEAST_FREE: f64 = 0.8;
 
 #[cfg(feature = "cuda")]
-fn failed(said: &str) -> Finding {
+fn failed(said: &str) -> CheckFinding {
     let hint = "install `libnccl.so.2`; `--communicator local` goes through the host instead";
-    Finding::fail("NCCL", check_line(said), hint)
+    CheckFinding::fail("NCCL", check_line(said), hint)
 }
 
 #[cfg(feature = "cuda")]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use executor::calibration::{self, Machine};
-use executor::check::Finding;
+use executor::check::CheckFinding;
 use ir::cluster::{
     Architecture, Cluster, Host, KernelTimes, MeasuredKernels, NetworkLevel, Precision,
 };
@@ -34,7 +34,7 @@ pub(super) struct Measurements<'a> {
 }
 
 impl Measurements<'_> {
-    fn findings(&self, part: Part) -> impl Iterator<Item = &Finding> {
+    fn findings(&self, part: Part) -> impl Iterator<Item = &CheckFinding> {
         let of_part = self.sections.iter().filter(move |section| section.part == part);
         of_part.flat_map(|section| &section.findings)
     }

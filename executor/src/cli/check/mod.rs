@@ -21,7 +21,7 @@ use clap::ValueEnum;
 use command_line::destination::{check_output, write_output};
 use command_line::said::{print_bytes, print_json_text, tell};
 use executor::calibration::{self, Effort};
-use executor::check::{Finding, MODELS, first_line, recognised};
+use executor::check::{CheckFinding, MODELS, first_line, recognised};
 use executor_communicators::{Communicator, local};
 use ir::cluster::{Cluster, KernelTimes, Precision};
 use ir::units::{Bytes, Seconds};
@@ -149,7 +149,7 @@ impl Check<'_> {
         part: Part,
         limit: Duration,
         peak: Option<f64>,
-    ) -> anyhow::Result<Vec<Finding>> {
+    ) -> anyhow::Result<Vec<CheckFinding>> {
         let mut command = self.command(part, limit)?;
         if let Some(peak) = peak {
             command.args(["--peak", &peak.to_string()]);
@@ -162,7 +162,7 @@ impl Check<'_> {
     /// # Errors
     ///
     /// There is none that could be checked.
-    fn devices(&mut self, limit: Duration) -> anyhow::Result<Vec<Finding>> {
+    fn devices(&mut self, limit: Duration) -> anyhow::Result<Vec<CheckFinding>> {
         let mut findings = Vec::new();
         let commands = vec![self.command(Part::Device, limit)?];
         let ended =
@@ -170,7 +170,7 @@ impl Check<'_> {
         if let Some(failure) = ended.failure {
             bail!("{}", failure.message());
         }
-        let gpus: Vec<&Finding> =
+        let gpus: Vec<&CheckFinding> =
             findings.iter().filter(|it| it.name.starts_with("GPU ")).collect();
         self.num_devices = gpus.len().max(1);
         if let (Some(gpu), None) = (gpus.first(), &self.sheet) {
@@ -182,18 +182,20 @@ impl Check<'_> {
             self.sheet = recognised(&known, name, count, memory).cloned();
             findings.push(match (&self.sheet, &self.planner) {
                 (Some(sheet), _) => {
-                    Finding::pass("data sheet", format!("that of `{}`", sheet.name))
+                    CheckFinding::pass("data sheet", format!("that of `{}`", sheet.name))
                 }
-                (None, Some(_)) => Finding::skip("data sheet", "the planner has none of this GPU")
-                    .with_hint("`--base FILE` with a cluster file of its kind"),
-                (None, None) => Finding::skip("data sheet", "`planner` is not found")
+                (None, Some(_)) => {
+                    CheckFinding::skip("data sheet", "the planner has none of this GPU")
+                        .with_hint("`--base FILE` with a cluster file of its kind")
+                }
+                (None, None) => CheckFinding::skip("data sheet", "`planner` is not found")
                     .with_hint("build it beside this program: `cargo build --release`"),
             });
         }
         Ok(findings)
     }
 
-    fn collectives(&mut self, limit: Duration) -> anyhow::Result<Vec<Finding>> {
+    fn collectives(&mut self, limit: Duration) -> anyhow::Result<Vec<CheckFinding>> {
         let limit = limit + GRACE;
         let network = network::collectives(self.args.backend, self.num_devices, limit)?;
         let findings = network.findings.clone();
@@ -202,13 +204,13 @@ impl Check<'_> {
     }
 
     /// Layouts with a process for each GPU: of two, four and eight as far as there are any.
-    fn nccl(&self, limit: Duration) -> anyhow::Result<Vec<Finding>> {
+    fn nccl(&self, limit: Duration) -> anyhow::Result<Vec<CheckFinding>> {
         if self.args.backend != Backend::Cuda || self.num_devices < 2 {
             let why = match self.args.backend {
                 Backend::Cuda => "there is one GPU",
                 _ => "it moves arrays between NVIDIA GPUs alone",
             };
-            return Ok(vec![Finding::skip("layouts over NCCL", why)]);
+            return Ok(vec![CheckFinding::skip("layouts over NCCL", why)]);
         }
         let counts: Vec<usize> =
             [2, 4, 8].into_iter().filter(|count| *count <= self.num_devices).collect();
@@ -229,7 +231,7 @@ impl Check<'_> {
     }
 
     /// What a model takes, beside what the planner says of it.
-    fn training(&mut self, limit: Duration) -> anyhow::Result<Vec<Finding>> {
+    fn training(&mut self, limit: Duration) -> anyhow::Result<Vec<CheckFinding>> {
         let precision = training_precision(self.args.backend);
         let peak = self.measurements(None).rates().get(&precision).map(|rate| rate.get());
         let mut findings = self.alone(Part::Training, limit, peak)?;
@@ -240,10 +242,10 @@ impl Check<'_> {
         Ok(findings)
     }
 
-    fn prediction(&self, trained: &Finding) -> Finding {
+    fn prediction(&self, trained: &CheckFinding) -> CheckFinding {
         const NAME: &str = "as the planner predicts it";
         let Some(planner) = &self.planner else {
-            return Finding::skip(NAME, "`planner` is not found")
+            return CheckFinding::skip(NAME, "`planner` is not found")
                 .with_hint("build it beside this program: `cargo build --release`");
         };
         let model = MODELS
@@ -267,12 +269,12 @@ impl Check<'_> {
                     Seconds::new(predicted),
                     measured / predicted
                 );
-                let finding = Finding::pass(NAME, said);
+                let finding = CheckFinding::pass(NAME, said);
                 finding
                     .with("predicted_step_time_seconds", predicted)
                     .with("measured_over_predicted", measured / predicted)
             }
-            Err(why) => Finding::skip(NAME, why),
+            Err(why) => CheckFinding::skip(NAME, why),
         }
     }
 
@@ -350,28 +352,32 @@ impl Check<'_> {
 }
 
 /// What processes of a part found, and how they ended if not well.
-fn heard(part: Part, commands: Vec<Command>, limit: Duration) -> anyhow::Result<Vec<Finding>> {
+fn heard(part: Part, commands: Vec<Command>, limit: Duration) -> anyhow::Result<Vec<CheckFinding>> {
     let mut findings = Vec::new();
     let ended = process::run(commands, limit + GRACE, |line| findings.extend(finding(line)))?;
     Ok(concluded(part, findings, ended.failure))
 }
 
 /// What processes found that ended so.
-fn concluded(part: Part, mut findings: Vec<Finding>, failure: Option<Failure>) -> Vec<Finding> {
+fn concluded(
+    part: Part,
+    mut findings: Vec<CheckFinding>,
+    failure: Option<Failure>,
+) -> Vec<CheckFinding> {
     if let Some(failure) = failure {
         let said = first_line(&failure.message());
         let hint = match failure {
             Failure::TooLong => "it hangs, or more `--minutes` are needed",
             Failure::Ended { .. } => "what it was at came after the line above: report it",
         };
-        findings.push(Finding::fail(word(&part), said, hint));
+        findings.push(CheckFinding::fail(word(&part), said, hint));
     } else if findings.is_empty() {
-        findings.push(Finding::out_of_time(word(&part)));
+        findings.push(CheckFinding::out_of_time(word(&part)));
     }
     findings
 }
 
 /// A line as a finding; none where it is something else.
-fn finding(line: &str) -> Option<Finding> {
+fn finding(line: &str) -> Option<CheckFinding> {
     serde_json::from_str(line).ok()
 }

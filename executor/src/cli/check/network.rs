@@ -4,8 +4,8 @@ use std::net::TcpListener;
 use std::process::Command;
 use std::time::Duration;
 
-use executor::check::{Finding, first_line};
-use executor::collectives::{FittedLevel, Row, fit_level};
+use executor::check::{CheckFinding, first_line};
+use executor::collectives::{FittedLevel, TimedCollective, fit_level};
 use ir::collective::Collective;
 use serde::Deserialize;
 use serde_json::Value;
@@ -50,7 +50,7 @@ pub(super) fn processes(
 
 /// What came of collectives: what is told, and the network level that they follow.
 pub(super) struct Network {
-    pub(super) findings: Vec<Finding>,
+    pub(super) findings: Vec<CheckFinding>,
     pub(super) level: Option<FittedLevel>,
     pub(super) num_ranks: usize,
 }
@@ -99,22 +99,22 @@ pub(super) fn collectives(
 fn told(ended: &Ended, how: &str, num_ranks: usize) -> Network {
     let answers = ended.lines.iter().rev().filter_map(|line| serde_json::from_str(line).ok());
     let answer: Value = answers.into_iter().next().unwrap_or_default();
-    let rows: Vec<Row> = Vec::deserialize(&answer["rows"]).unwrap_or_default();
-    let mut findings: Vec<Finding> =
+    let rows: Vec<TimedCollective> = Vec::deserialize(&answer["rows"]).unwrap_or_default();
+    let mut findings: Vec<CheckFinding> =
         TOLD.iter().filter_map(|kind| bandwidths(*kind, &rows, how)).collect();
     if let Some(failure) = &ended.failure {
         let said = format!("{how}: {}", first_line(&failure.message()));
         let hint = format!("`executor collectives` with `--ranks {num_ranks}` says more");
-        findings.push(Finding::fail(word(&Part::Collectives), said, hint));
+        findings.push(CheckFinding::fail(word(&Part::Collectives), said, hint));
     }
     let level = fit_level("as measured", None, &rows).filter(|_| ended.failure.is_none());
     Network { findings, level, num_ranks }
 }
 
 /// The smallest and the largest of a collective.
-fn bandwidths(kind: Collective, rows: &[Row], how: &str) -> Option<Finding> {
+fn bandwidths(kind: Collective, rows: &[TimedCollective], how: &str) -> Option<CheckFinding> {
     let of_kind = rows.iter().filter(|row| row.operation == Operation::Collective(kind));
-    let of_kind: Vec<&Row> = of_kind.collect();
+    let of_kind: Vec<&TimedCollective> = of_kind.collect();
     let (first, last) = (of_kind.first()?, of_kind.last()?);
     let bandwidth = last.bus_bandwidth();
     let said = format!(
@@ -130,9 +130,10 @@ fn bandwidths(kind: Collective, rows: &[Row], how: &str) -> Option<Finding> {
         _ => format!(", {num_wrong} elements wrong"),
     };
     let hint = "report it with the whole of what `executor collectives` prints";
-    let finding = Finding::judged(kind.to_string(), format!("{said}{wrong}"), num_wrong == 0, hint)
-        .with("busbw_bytes_per_second", bandwidth)
-        .with("size_bytes", last.bytes.as_f64())
-        .with("smallest_time_seconds", first.median.get());
+    let finding =
+        CheckFinding::judged(kind.to_string(), format!("{said}{wrong}"), num_wrong == 0, hint)
+            .with("busbw_bytes_per_second", bandwidth)
+            .with("size_bytes", last.bytes.as_f64())
+            .with("smallest_time_seconds", first.median.get());
     Some(finding)
 }

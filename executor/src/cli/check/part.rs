@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use command_line::said::print_bytes;
 use executor::calibration;
-use executor::check::{self, Deadline, Finding};
+use executor::check::{self, CheckFinding, Deadline};
 use executor_communicators::Communicator;
 use executor_kernels::ops::Kernels;
 use ir::cluster::{Cluster, Precision};
@@ -29,7 +29,7 @@ pub(crate) fn part(args: &PartArgs) -> anyhow::Result<()> {
 
 /// Writes a finding.
 #[expect(clippy::needless_pass_by_value, reason = "findings are handed over to whoever is told")]
-fn tell(finding: Finding) {
+fn tell(finding: CheckFinding) {
     let line = serde_json::to_string(&finding).expect("findings print as JSON");
     // Where nobody listens any more, nobody misses it.
     let _ = print_bytes(format!("{line}\n").as_bytes());

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use executor::check::{Finding, Verdict};
+use executor::check::{CheckFinding, Verdict};
 use ir::units::Seconds;
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use crate::cli::choices::word;
 /// What a part came to.
 pub(super) struct Section {
     pub(super) part: Part,
-    pub(super) findings: Vec<Finding>,
+    pub(super) findings: Vec<CheckFinding>,
     pub(super) elapsed: Duration,
 }
 
@@ -35,7 +35,9 @@ impl Section {
             format!("{} ({})\n", word(&self.part), Seconds::new(self.elapsed.as_secs_f64()));
         let widest = self.findings.iter().map(|it| it.name.chars().count()).max().unwrap_or(0);
         let width = widest.min(WIDEST_NAME);
-        for (index, Finding { name, verdict, said, hint, .. }) in self.findings.iter().enumerate() {
+        for (index, CheckFinding { name, verdict, said, hint, .. }) in
+            self.findings.iter().enumerate()
+        {
             let verdict = match verdict {
                 Verdict::Pass => "pass",
                 Verdict::Fail => "FAIL",

@@ -11,9 +11,12 @@ use cudarc::cublaslt::sys::cublasLtMatmulPreferenceAttributes_t as Preference;
 use cudarc::cublaslt::sys::cublasLtMatrixLayoutAttribute_t as Attribute;
 use cudarc::driver::CudaContext;
 
-use super::super::DeviceError;
 use super::super::compute_stream::ComputeStream;
 use super::layout::{Operand, Product, Stored};
+use crate::failure::DeviceError;
+
+/// What fails where the library does.
+pub(super) const FAILED: &str = "cuBLASLt, which multiplies matrices, does not start";
 
 /// What kernels may put aside, as NVIDIA advises for its GPUs since Hopper.
 const WORKSPACE_BYTES: usize = 32 << 20;
@@ -116,7 +119,7 @@ impl Library {
         context: Arc<CudaContext>,
         stream: Arc<ComputeStream>,
     ) -> Result<Self, DeviceError> {
-        let told = |message: String| DeviceError::Products { message };
+        let told = DeviceError::of(FAILED);
         context.bind_to_thread().map_err(|error| told(error.to_string()))?;
         let handle = result::create_handle().map_err(|error| told(error.to_string()))?;
         #[expect(unsafe_code, reason = "memory is the driver's")]

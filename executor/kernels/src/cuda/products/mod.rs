@@ -28,9 +28,9 @@ use burn_cuda::CudaDevice;
 use cudarc::driver::CudaContext;
 
 use self::layout::{Product, View};
-use self::library::{Addresses, Element, Elements, Library};
-use super::DeviceError;
+use self::library::{Addresses, Element, Elements, FAILED, Library};
 use super::compute_stream::ComputeStream;
+use crate::failure::DeviceError;
 use crate::lock::lock;
 
 type Tensor = CubeTensor<CudaRuntime>;
@@ -176,7 +176,7 @@ fn product(left: &Tensor, right: &Tensor) -> Option<Product> {
 fn library_on(device: &CudaDevice) -> Opened {
     let mut libraries = lock(&LIBRARIES);
     let open = || {
-        let told = |message: String| DeviceError::Products { message };
+        let told = DeviceError::of(FAILED);
         let context = CudaContext::new(device.index).map_err(|error| told(error.to_string()))?;
         let stream = ComputeStream::of(device, Arc::clone(&context))?;
         Library::open(context, Arc::new(stream)).map(|library| Arc::new(Mutex::new(library)))

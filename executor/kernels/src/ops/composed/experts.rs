@@ -29,7 +29,7 @@ impl Rule {
 
 /// The experts that rows chose.
 #[derive(Clone, Debug)]
-pub struct Choices<B: Backend> {
+pub struct ExpertChoices<B: Backend> {
     /// Their numbers, `[rows, top_k]`, the likeliest first.
     pub experts: Indices<B>,
     /// What each expert's output counts for, `[rows, top_k]`, in fp32 at least.
@@ -39,12 +39,12 @@ pub struct Choices<B: Backend> {
 /// How many rows each expert has, where the rows of one are behind those of another: on the device, and on the host once
 /// someone there has asked.
 #[derive(Clone, Debug)]
-pub struct Counts<B: Backend> {
+pub struct ExpertCounts<B: Backend> {
     on_device: Indices<B>,
     on_host: Arc<OnceLock<Vec<usize>>>,
 }
 
-impl<B: Backend> Counts<B> {
+impl<B: Backend> ExpertCounts<B> {
     /// Those that a device counted, `[experts]`.
     pub fn counted(on_device: Indices<B>) -> Self {
         Self { on_device, on_host: Arc::default() }
@@ -91,7 +91,7 @@ pub struct Sorted<B: Backend> {
     /// Where in that order each choice is, `[rows, top_k]`; behind the last for those that are not sent.
     pub places: Indices<B>,
     /// How many each expert is sent.
-    pub counts: Counts<B>,
+    pub counts: ExpertCounts<B>,
 }
 
 impl<B: Backend> Sorted<B> {
@@ -126,7 +126,7 @@ impl<B: Backend> Sorted<B> {
             choices: Indices::new(&choices, &[sent], device),
             rows: Indices::new(&rows, &[sent], device),
             places: Indices::new(&places, &[experts.len() / top_k, top_k], device),
-            counts: Counts::known(counts, device),
+            counts: ExpertCounts::known(counts, device),
         }
     }
 
@@ -142,7 +142,7 @@ pub(in crate::ops) fn choose<B: Backend>(
     probabilities: &Array<B>,
     correction: Option<&Array<B>>,
     rule: &Rule,
-) -> Choices<B> {
+) -> ExpertChoices<B> {
     let (device, element) = (probabilities.device(), probabilities.element().widened());
     let shape = [probabilities.size(0), rule.top_k];
     let correction = correction.map(Array::to_f64).unwrap_or_default();
@@ -155,7 +155,7 @@ pub(in crate::ops) fn choose<B: Backend>(
         experts.extend(chosen.iter().map(|expert| *expert as u32));
         weights.extend(chosen.iter().map(|expert| of_row[*expert] / divisor));
     }
-    Choices {
+    ExpertChoices {
         experts: Indices::new(&experts, &shape, &device),
         weights: Array::from_f64(weights, &shape, element, &device),
     }
@@ -250,7 +250,7 @@ pub(in crate::ops) fn products<B: Backend>(
 /// [`BasicKernels::probability_grad`](super::super::BasicKernels::probability_grad).
 pub(in crate::ops) fn probability_grad<B: Backend>(
     probabilities: &Array<B>,
-    choices: &Choices<B>,
+    choices: &ExpertChoices<B>,
     weight_grad: Array<B>,
     rule: &Rule,
 ) -> Array<B> {

@@ -17,7 +17,7 @@ use ir::graph::NormKind;
 use super::composed;
 use super::composed::activation::Function;
 use super::composed::adamw::AdamW;
-use super::composed::experts::{Choices, Counts, Rule, Sorted};
+use super::composed::experts::{ExpertChoices, ExpertCounts, Rule, Sorted};
 use super::composed::norm::Statistics;
 use crate::array::{Array, Indices};
 use crate::clock::DeviceClock;
@@ -86,7 +86,7 @@ pub trait BasicKernels: Backend {
         probabilities: &Array<Self>,
         correction: Option<&Array<Self>>,
         rule: &Rule,
-    ) -> Choices<Self> {
+    ) -> ExpertChoices<Self> {
         composed::experts::choose(probabilities, correction, rule)
     }
 
@@ -124,7 +124,7 @@ pub trait BasicKernels: Backend {
     /// [`experts::probability_grad`](super::experts::probability_grad).
     fn probability_grad(
         probabilities: &Array<Self>,
-        choices: &Choices<Self>,
+        choices: &ExpertChoices<Self>,
         weight_grad: Array<Self>,
         rule: &Rule,
     ) -> Array<Self> {
@@ -135,7 +135,7 @@ pub trait BasicKernels: Backend {
     /// none where a backend leaves that to a product for each expert, which takes counts on the host.
     fn grouped_matmul(
         _x: &Array<Self>,
-        _counts: &Counts<Self>,
+        _counts: &ExpertCounts<Self>,
         _weight: &Array<Self>,
     ) -> Option<Array<Self>> {
         None
@@ -144,7 +144,7 @@ pub trait BasicKernels: Backend {
     /// The transposed rows of each expert times its rows of `grad`, `[rows, out]`: `[experts, in, out]`; none as above.
     fn grouped_outer(
         _x: &Array<Self>,
-        _counts: &Counts<Self>,
+        _counts: &ExpertCounts<Self>,
         _grad: &Array<Self>,
     ) -> Option<Array<Self>> {
         None

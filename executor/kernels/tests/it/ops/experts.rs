@@ -1,7 +1,7 @@
 //! Routing of rows to experts.
 
 use executor_kernels::array::{Array, Indices};
-use executor_kernels::ops::experts::{self, Choices, Rule, Sorted, places};
+use executor_kernels::ops::experts::{self, ExpertChoices, Rule, Sorted, places};
 use ir::graph::ExpertGroups;
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ fn of_rows<const N: usize>(rows: &[[f64; N]]) -> Plain {
 
 /// Each row's choices, where each expert takes the first `capacity` of those that chose it.
 fn sorted(
-    choices: &Choices<burn_flex::Flex>,
+    choices: &ExpertChoices<burn_flex::Flex>,
     num_experts: usize,
     capacity: Option<usize>,
 ) -> Sorted<burn_flex::Flex> {
@@ -196,7 +196,7 @@ proptest! {
 #[test]
 fn where_nothing_is_sent_nothing_comes_back() {
     let x = random(&[3, 2], 1);
-    let choices = Choices {
+    let choices = ExpertChoices {
         experts: Indices::new(&[0, 1, 0], &[3, 1], &x.device()),
         weights: random(&[3, 1], 2),
     };

@@ -1,7 +1,7 @@
 //! Linear layers, one or one for each expert.
 
 use executor_kernels::array::Array;
-use executor_kernels::ops::experts::Counts;
+use executor_kernels::ops::experts::ExpertCounts;
 use executor_kernels::ops::linear;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -41,7 +41,7 @@ proptest! {
         let weight = random(&[num_experts, inputs, outputs], u64::from(seed) + 1);
         let bias = random(&[num_experts, outputs], u64::from(seed) + 2);
         let grad = random(&[rows, outputs], u64::from(seed) + 3);
-        let known = Counts::known(counts.clone(), &x.device());
+        let known = ExpertCounts::known(counts.clone(), &x.device());
         let y = linear::grouped_forward(x.clone(), &known, weight.clone(), Some(bias.clone()));
         let x_grad = linear::grouped_input_grad(grad.clone(), &known, weight.clone());
         let weight_grad = linear::grouped_weight_grad(x.clone(), &known, grad.clone());

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use executor_kernels::array::Element;
 use executor_runtime::checkpoint::{
     CheckpointError, Form, Keep, LossScale, ModelIdentity, ModelParameter, OptimizerState,
-    ParameterId, Piece, PieceKind, Shard, State, Training, Values, Writer, latest,
+    ParameterId, Piece, PieceKind, Shard, State, TrainingState, Values, Writer, latest,
 };
 use proptest::prelude::*;
 
@@ -16,8 +16,8 @@ use super::{message, places, range};
 
 const KINDS: [PieceKind; 3] = [PieceKind::Weight, PieceKind::FirstMoment, PieceKind::SecondMoment];
 
-pub(super) fn training(step: u64) -> Training {
-    Training {
+pub(super) fn training(step: u64) -> TrainingState {
+    TrainingState {
         step,
         next_sample: step * 16,
         seed: u64::MAX,

@@ -44,7 +44,7 @@ use crate::ops::attention::{Bias, Grads, Scoring, Visibility, blocks};
 use crate::ops::composed;
 use crate::ops::composed::activation::Function;
 use crate::ops::composed::adamw::AdamW;
-use crate::ops::composed::experts::{Choices, Counts, Rule, Sorted};
+use crate::ops::composed::experts::{ExpertChoices, ExpertCounts, Rule, Sorted};
 use crate::ops::composed::norm::{Statistics, has_mean};
 
 /// burn's backend on a runtime of cubecl's.
@@ -170,7 +170,7 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
         probabilities: &Array<Self>,
         correction: Option<&Array<Self>>,
         rule: &Rule,
-    ) -> Choices<Self> {
+    ) -> ExpertChoices<Self> {
         let correction = correction.map(|correction| correction.clone().widened());
         let tensor = probabilities.clone().primitive();
         let all = [probabilities].into_iter().chain(&correction);
@@ -179,7 +179,7 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
         }
         let correction = correction.map(Array::primitive);
         let [experts, weights] = experts::choose(tensor, correction, rule);
-        Choices { experts: Indices::from_primitive(experts), weights: wrapped(weights) }
+        ExpertChoices { experts: Indices::from_primitive(experts), weights: wrapped(weights) }
     }
 
     fn count_choices(choices: &Indices<Self>, num_experts: usize) -> Indices<Self> {
@@ -193,7 +193,7 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
         let counts = Self::count_choices(choices, num_experts);
         let sorted = experts::sort(choices.clone().primitive(), counts.clone().primitive());
         let [choices, rows, places] = sorted.map(Indices::from_primitive);
-        Sorted { choices, rows, places, counts: Counts::counted(counts) }
+        Sorted { choices, rows, places, counts: ExpertCounts::counted(counts) }
     }
 
     fn gather_sent(
@@ -222,7 +222,7 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
 
     fn probability_grad(
         probabilities: &Array<Self>,
-        choices: &Choices<Self>,
+        choices: &ExpertChoices<Self>,
         weight_grad: Array<Self>,
         rule: &Rule,
     ) -> Array<Self> {
@@ -236,7 +236,7 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
 
     fn grouped_matmul(
         x: &Array<Self>,
-        counts: &Counts<Self>,
+        counts: &ExpertCounts<Self>,
         weight: &Array<Self>,
     ) -> Option<Array<Self>> {
         grouped(x, weight, counts, weight.size(2)).then(|| {
@@ -247,7 +247,7 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
 
     fn grouped_outer(
         x: &Array<Self>,
-        counts: &Counts<Self>,
+        counts: &ExpertCounts<Self>,
         grad: &Array<Self>,
     ) -> Option<Array<Self>> {
         (!x.is_empty() && grouped(x, grad, counts, grad.size(1))).then(|| {
@@ -453,7 +453,7 @@ const LARGE: usize = 1 << 32;
 fn grouped<R: Vendor, T: BoolElement>(
     x: &Array<Cube<R, T>>,
     other: &Array<Cube<R, T>>,
-    counts: &Counts<Cube<R, T>>,
+    counts: &ExpertCounts<Cube<R, T>>,
     width: usize,
 ) -> bool {
     let rows_of_expert = x.size(0) / counts.num_experts();

@@ -2,6 +2,8 @@
 
 use anyhow::{bail, ensure};
 use burn_flex::{Flex, FlexDevice};
+#[cfg(feature = "wgpu")]
+use executor_kernels::wgpu;
 
 use super::args::{Backend, CommunicatorKind};
 use super::measuring::RanksArgs;
@@ -46,11 +48,7 @@ pub(super) fn run(work: &impl Work, args: &RanksArgs) -> anyhow::Result<()> {
         #[cfg(feature = "mpi")]
         Backend::Cpu => super::mpi::run(work, args),
         #[cfg(feature = "wgpu")]
-        Backend::Wgpu => run_threads::<executor_kernels::wgpu::Wgpu>(
-            work,
-            args,
-            &[executor_kernels::wgpu::device()?],
-        ),
+        Backend::Wgpu => run_threads::<wgpu::Wgpu>(work, args, &[wgpu::device()?]),
         #[cfg(feature = "cuda")]
         Backend::Cuda => super::cuda::run(work, args),
         #[cfg(not(all(feature = "mpi", feature = "cuda", feature = "wgpu")))]
@@ -64,9 +62,7 @@ pub(super) fn run_on_devices(job: &impl OnDevices, backend: Backend) -> anyhow::
     match backend {
         Backend::Cpu => job.run::<Flex>(&[FlexDevice]),
         #[cfg(feature = "wgpu")]
-        Backend::Wgpu => {
-            job.run::<executor_kernels::wgpu::Wgpu>(&[executor_kernels::wgpu::device()?])
-        }
+        Backend::Wgpu => job.run::<wgpu::Wgpu>(&[wgpu::device()?]),
         #[cfg(feature = "cuda")]
         Backend::Cuda => super::cuda::run_on_devices(job)?,
         #[cfg(not(all(feature = "cuda", feature = "wgpu")))]

@@ -26,7 +26,7 @@ pub fn refuse_to_overwrite(input: &Path, output: &Path) -> anyhow::Result<()> {
 }
 
 /// Whether two paths lead to what is one.
-fn is_same(one: &Path, other: &Path) -> bool {
+pub fn is_same(one: &Path, other: &Path) -> bool {
     matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
 

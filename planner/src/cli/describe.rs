@@ -17,6 +17,7 @@ use planner_core::search::{
 
 use super::args::ProblemArgs;
 use super::input::{Input, command};
+use super::questions::with_schedule;
 use super::report::is_page;
 use super::tables::{count, gib, percent, render, table};
 
@@ -46,18 +47,15 @@ pub(crate) fn describe(
                 _ => describe_misfit(input, outcome, *least_gpus),
             });
         }
-        [only] if *named => {
-            let apart = less.map(|it| Row::apart(&it.found));
-            let rows: Vec<Row<'_>> =
-                std::iter::once(Row::named(&only.found)).chain(apart).collect();
-            text.push_str(&plan_table(&input.problem, &rows));
-            text.push_str(&describe_best(&input.problem, &only.found, *headroom, less));
-        }
         [first, ..] => {
             let apart = less.map(|it| Row::apart(&it.found));
-            let rows: Vec<Row<'_>> = shown.iter().map(Row::of).chain(apart).collect();
+            let rows = shown.iter();
+            let rows = rows.map(|it| if *named { Row::named(&it.found) } else { Row::of(it) });
+            let rows: Vec<Row<'_>> = rows.chain(apart).collect();
             text.push_str(&plan_table(&input.problem, &rows));
-            text.push_str(&describe_order(&input.problem, shown));
+            if !named {
+                text.push_str(&describe_order(&input.problem, shown));
+            }
             text.push_str(&describe_best(&input.problem, &first.found, *headroom, less));
         }
     }
@@ -485,10 +483,8 @@ fn describe_loss(
         })
         .collect();
     format!(
-        "the best layout{by} takes {best_time}: {}, {}, ZeRO {}; this one {:.1} % more{}\n",
-        best.layout,
-        best.layout.schedule,
-        best.layout.zero_stage.number(),
+        "the best layout{by} takes {best_time}: {}; this one {:.1} % more{}\n",
+        with_schedule(&best.layout),
         (time / best_time - 1.0) * 100.0,
         if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) },
     )
@@ -514,9 +510,8 @@ fn describe_misfit(input: &Input, outcome: &Outcome, least: Option<u32>) -> Stri
         let layout = &closest.layout;
         let _ = writeln!(
             text,
-            "closest: {layout}, {}, ZeRO {}, micro-batch {}, recompute {}: needs {} of {memory}{}",
-            layout.schedule,
-            layout.zero_stage.number(),
+            "closest: {}, micro-batch {}, recompute {}: needs {} of {memory}{}",
+            with_schedule(layout),
             layout.micro_batch_size,
             layout.recompute,
             closest.evaluation.memory.total(),

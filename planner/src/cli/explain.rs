@@ -18,6 +18,7 @@ use super::args::ExplainArgs;
 use super::constants::describe_calibration;
 use super::describe::{describe_adapters, describe_replication};
 use super::files::read_plan;
+use super::questions::with_schedule;
 use super::tables::{percent, text_table};
 
 pub(crate) fn explain(args: &ExplainArgs) -> anyhow::Result<Answer> {
@@ -146,12 +147,11 @@ fn describe(checked: &CheckedPlan, explanation: &Explanation<'_>) -> String {
         .map_or_else(String::new, |adapters| describe_adapters(adapters, trained) + "\n");
     let replication = describe_replication(&plan.training.replication());
     let mut text = format!(
-        "{} on {} x {}\n{adapters}{replication}{layout}, {}, ZeRO {}, {} micro-batches of {}, recompute {}{}\n\n",
+        "{} on {} x {}\n{adapters}{replication}{}, {} micro-batches of {}, recompute {}{}\n\n",
         plan.model.name,
         plan.num_gpus,
         plan.cluster.gpu.name,
-        layout.schedule,
-        layout.zero_stage.number(),
+        with_schedule(layout),
         layout.num_micro_batches,
         layout.micro_batch_size,
         layout.recompute,

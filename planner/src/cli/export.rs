@@ -12,7 +12,7 @@ use super::chakra::{self, Ranks};
 use super::files::{read_plan, read_text};
 use super::input::warn_of_hardware;
 use super::values::one_of;
-use command_line::destination::{is_dash, make_folder, refuse_to_overwrite, write_output};
+use command_line::destination::{is_dash, is_same, make_folder, refuse_to_overwrite, write_output};
 use command_line::said::{print, print_bytes};
 
 #[derive(Debug, Args)]
@@ -126,11 +126,6 @@ fn write(plan: &Path, folder: &Path, files: &[File]) -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Whether two paths lead to one file.
-fn is_same(one: &Path, other: &Path) -> bool {
-    matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
 
 #[cfg(unix)]

@@ -15,6 +15,7 @@ use super::files::{read_cluster, read_text, read_text_of, refuse_other_kinds};
 use super::input::{command, warn_of_model};
 use super::models::{ModelFile, read_model};
 use super::picture::refuse_other_endings;
+use super::questions::with_schedule;
 use command_line::destination::{has_room, refuse_to_overwrite, write_json};
 use command_line::said::{print, tell};
 
@@ -159,13 +160,12 @@ fn summary(plan: &Plan) -> String {
     let Plan { model, layout, training, prediction, num_gpus, cluster, .. } = plan;
     let micro_batches = layout.num_micro_batches;
     format!(
-        "{} on {num_gpus} x {}: {layout}, {}, ZeRO {}, {micro_batches}x{} micro-batches, recompute {}\n\
+        "{} on {num_gpus} x {}: {}, {micro_batches}x{} micro-batches, recompute {}\n\
          sequence {}, batch {}, {}\n\
          predicted: {:.4} s a step, {:.0} tokens/s on each GPU, MFU {:.1} %, {:.1} GiB of {:.1}\n",
         model.name,
         cluster.gpu.name,
-        layout.schedule,
-        layout.zero_stage.number(),
+        with_schedule(layout),
         layout.micro_batch_size,
         layout.recompute,
         training.sequence_length,

@@ -14,6 +14,7 @@ use super::args::{FailOn, LintArgs, LintFormat, SettingsArgs};
 use super::files::{parse_plan, read_text_of};
 use super::import::{Settings, check_kind};
 use super::picture::refuse_other_endings;
+use super::questions::with_schedule;
 use super::tables::{percent, text_table};
 use command_line::destination::{refuse_to_overwrite, write_output};
 use command_line::said::{print, print_json_text};
@@ -161,14 +162,13 @@ fn describe_prediction(text: &mut String, report: &Report, prediction: &Predicte
     let fixed = if prediction.with_errors_fixed { ", with the fixes of all errors" } else { "" };
     let _ = write!(
         text,
-        "{} on {num_gpus} x {} with {}: {layout}, {}, ZeRO {}, {}x{} micro-batches, recompute {}{fixed}\n\
+        "{} on {num_gpus} x {} with {}: {}, {}x{} micro-batches, recompute {}{fixed}\n\
          sequence {}, batch {}, {}\n\
          predicted: {} a step ({low} to {high}), {:.0} tokens/s on each GPU, MFU {}, {:.1} GiB of {:.1}\n",
         report.model,
         report.cluster,
         report.tool,
-        layout.schedule,
-        layout.zero_stage.number(),
+        with_schedule(layout),
         layout.num_micro_batches,
         layout.micro_batch_size,
         layout.recompute,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use ir::schedule::{Action, Schedule, Sends, Step, check};
+use ir::text::count_of;
 use ir::units::Nanos;
 use serde::Serialize;
 use simulator::{Durations, Earliest, PassTimes, SimulationError, Work, earliest, simulate};
@@ -150,16 +151,12 @@ pub fn timeline(
     );
     let (ranks, micro_batches) = (schedule.num_ranks(), schedule.num_micro_batches());
     let of_stages = if stages > 1 { format!(" of {stages} stages") } else { String::new() };
-    let ranks = counted(ranks, "rank", "ranks");
-    let micro_batches = counted(micro_batches, "micro-batch", "micro-batches");
+    let ranks = count_of(ranks, "rank", "ranks");
+    let micro_batches = count_of(micro_batches, "micro-batch", "micro-batches");
     timeline.title = format!("{name}, {ranks}{of_stages}, {micro_batches}; {times}");
-    let stages = counted(schedule.num_stages(), "stage", "stages");
+    let stages = count_of(schedule.num_stages(), "stage", "stages");
     timeline.work = format!("{stages}, {micro_batches}; {times}");
     Ok(timeline)
-}
-
-fn counted(count: u32, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// Gives the two passes of each overlapped pair the time of both, where nothing comes between them.

@@ -55,6 +55,11 @@ impl Answers {
     }
 }
 
+/// A layout with its schedule and its sharding.
+pub(crate) fn with_schedule(layout: &LayoutSpec) -> String {
+    format!("{layout}, {}, ZeRO {}", layout.schedule, layout.zero_stage.number())
+}
+
 /// A layout with what stands in columns of their own elsewhere.
 pub(crate) fn whole(layout: &LayoutSpec) -> String {
     let mut text = format!(

@@ -21,7 +21,7 @@ use super::interrupt::Limit;
 use super::tables::count;
 use super::values::{parse_count_of, parse_hours, parse_price, parse_time_limit, parse_watts};
 use asked::Asked;
-pub(crate) use describe::{describe_considered, whole};
+pub(crate) use describe::{describe_considered, whole, with_schedule};
 
 /// What is asked beside which plans are best.
 #[derive(Debug, Args)]
@@ -127,7 +127,7 @@ struct LongestReport {
 }
 
 /// Why the first plan does without something.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct WhyNotReport {
     asked: String,
     answer: &'static str,
@@ -152,17 +152,7 @@ struct WhyNotReport {
 
 impl WhyNotReport {
     fn new(asked: &Asked, why: WhyNot) -> Self {
-        let plain = |answer| Self {
-            asked: asked.to_string(),
-            answer,
-            reasons: Vec::new(),
-            layout: None,
-            difference: None,
-            missing_bytes: None,
-            headroom_bytes: None,
-            found: None,
-            roomy: None,
-        };
+        let plain = |answer| Self { asked: asked.to_string(), answer, ..Self::default() };
         match why {
             WhyNot::Chosen => plain("chosen"),
             WhyNot::Unknown => plain("unknown"),

@@ -136,39 +136,38 @@ fn ranking(problem: &Problem, plans: &[PagePlan], is_all: bool) -> String {
     table(caption, headings, rows.collect())
 }
 
-fn plan_headings(first: &str, plans: &[PagePlan]) -> Vec<String> {
+/// A table of what plans spend something on, a column for each, with how much that is in all.
+fn spent(
+    (caption, all, decimals): (&str, &str, usize),
+    plans: &[PagePlan],
+    parts: impl Fn(&PagePlan) -> (Vec<(&'static str, f64)>, f64),
+) -> String {
+    let (columns, totals): (Vec<_>, Vec<f64>) = plans.iter().map(parts).unzip();
+    let cell = |value: f64| format!("{value:.decimals$}");
+    let names = columns.first().into_iter().flatten().map(|(name, _)| *name).enumerate();
+    let there = names.filter(|(part, _)| columns.iter().any(|parts| parts[*part].1 != 0.0));
+    let rows = there.map(|(part, name)| row(name, columns.iter().map(|parts| cell(parts[part].1))));
+    let rows = rows.chain([row(all, totals.iter().copied().map(cell))]).collect();
     let names = plans.iter().enumerate().map(|(index, plan)| name(index, plan));
-    std::iter::once(first.to_owned()).chain(names).collect()
+    table(caption, row("", names), rows)
 }
 
 fn time(plans: &[PagePlan]) -> String {
-    let columns: Vec<_> =
-        plans.iter().map(|plan| plan.found.evaluation.breakdown.parts()).collect();
-    let mut rows = Vec::new();
-    for part in 0..columns.first().map_or(0, |parts| parts.len()) {
-        if columns.iter().any(|parts| parts[part].1 != 0.0) {
-            let cells = columns.iter().map(|parts| format!("{:.1}", parts[part].1 * 1e3));
-            rows.push(row(columns[0][part].0, cells));
-        }
-    }
-    let step = |plan: &PagePlan| format!("{:.1}", plan.found.evaluation.step_time.get() * 1e3);
-    rows.push(row("step", plans.iter().map(step)));
-    table("milliseconds, in the mean over all GPUs", plan_headings("", plans), rows)
+    spent(("milliseconds, in the mean over all GPUs", "step", 1), plans, |plan| {
+        let evaluation = &plan.found.evaluation;
+        let parts = evaluation.breakdown.parts().into_iter();
+        let parts = parts.map(|(name, seconds)| (name, seconds * 1e3)).collect();
+        (parts, evaluation.step_time.get() * 1e3)
+    })
 }
 
 fn memory(problem: &Problem, plans: &[PagePlan]) -> String {
-    let columns: Vec<_> = plans.iter().map(|plan| plan.found.evaluation.memory.lines()).collect();
-    let mut rows = Vec::new();
-    for line in 0..columns.first().map_or(0, |lines| lines.len()) {
-        if columns.iter().any(|lines| lines[line].1.get() > 0) {
-            let cells = columns.iter().map(|lines| format!("{:.2}", lines[line].1.as_gib()));
-            rows.push(row(columns[0][line].0, cells));
-        }
-    }
-    let total = |plan: &PagePlan| format!("{:.2}", plan.found.evaluation.memory.total().as_gib());
-    rows.push(row("all", plans.iter().map(total)));
     let caption = format!("GiB of the GPU that needs most; it has {}", problem.hardware.memory);
-    table(&caption, plan_headings("", plans), rows)
+    spent((&caption, "all", 2), plans, |plan| {
+        let memory = &plan.found.evaluation.memory;
+        let lines = memory.lines().into_iter().map(|(name, bytes)| (name, bytes.as_gib()));
+        (lines.collect(), memory.total().as_gib())
+    })
 }
 
 /// What each plan loses against the first.

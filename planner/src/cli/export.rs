@@ -23,7 +23,7 @@ pub(crate) struct ExportArgs {
     #[arg(value_name = "PLAN")]
     pub(crate) plan: PathBuf,
     /// The tool that trains; or `chakra`, execution traces for simulators of networks (ASTRA-sim).
-    #[arg(long = "to", value_name = "TOOL", value_parser = one_of(Destination::ALL, Destination::name))]
+    #[arg(long = "to", value_name = "TOOL", value_parser = one_of(Destination::all(), Destination::name))]
     pub(crate) destination: Destination,
     /// What starts the ranks.
     #[arg(long, value_name = "NAME", default_value = "torchrun", value_parser = one_of(Launcher::ALL, Launcher::name))]
@@ -49,15 +49,9 @@ pub(crate) enum Destination {
 }
 
 impl Destination {
-    const ALL: [Self; Target::ALL.len() + 1] = {
-        let mut all = [Self::Chakra; Target::ALL.len() + 1];
-        let mut index = 0;
-        while index < Target::ALL.len() {
-            all[index] = Self::Tool(Target::ALL[index]);
-            index += 1;
-        }
-        all
-    };
+    fn all() -> impl Iterator<Item = Self> {
+        Target::ALL.into_iter().map(Self::Tool).chain([Self::Chakra])
+    }
 
     const fn name(self) -> &'static str {
         match self {

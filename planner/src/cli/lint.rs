@@ -10,8 +10,9 @@ use planner::file_kind::FileKind;
 use planner_tools::lint::{self, Finding, Nearby, Predicted, Report, Severity};
 
 use super::answer::Answer;
-use super::args::{FailOn, LintArgs, LintFormat, SettingsArgs};
+use super::args::{FailOn, LintArgs, LintFormat};
 use super::files::{parse_plan, read_text_of};
+use super::given::options;
 use super::import::{Settings, check_kind};
 use super::picture::refuse_other_endings;
 use super::questions::with_schedule;
@@ -25,7 +26,7 @@ pub(crate) fn lint(args: &LintArgs) -> anyhow::Result<Answer> {
     }
     let text = read_text_of(&args.file, &[FileKind::Settings, FileKind::Plan])?;
     let report = if is_plan(&text) {
-        refuse_settings(args)?;
+        refuse_settings()?;
         lint::lint_plan(&parse_plan(&args.file, &text)?, &text, args.nearest)
     } else {
         of_settings(args, text.clone())?
@@ -70,29 +71,30 @@ fn usual_format(output: Option<&Path>) -> LintFormat {
     }
 }
 
-/// What is said of settings is not said of a plan, which has all of it.
-fn refuse_settings(args: &LintArgs) -> anyhow::Result<()> {
-    let SettingsArgs { from, gpus, seq_len, micro_batch_size, global_batch_size, pp, parts, set } =
-        &args.settings;
-    let asked = [
-        ("--model", args.model.is_some()),
-        ("--cluster", args.cluster.is_some()),
-        ("--from", from.is_some()),
-        ("--gpus", gpus.is_some()),
-        ("--seq-len", seq_len.is_some()),
-        ("--micro-batch-size", micro_batch_size.is_some()),
-        ("--global-batch-size", global_batch_size.is_some()),
-        ("--pp", pp.is_some()),
-        ("--multi-token-prediction", parts.multi_token_prediction),
-        ("--dropout", parts.dropout),
-        ("--set", !set.is_empty()),
-    ];
-    for (name, is_given) in asked {
-        ensure!(
-            !is_given,
-            "a plan has its own `{name}`\nhint: leave it out; `planner evaluate` makes a plan with another"
-        );
-    }
+/// Options of settings, of which a plan has all.
+const OF_SETTINGS: [&str; 11] = [
+    "--model",
+    "--cluster",
+    "--from",
+    "--gpus",
+    "--seq-len",
+    "--micro-batch-size",
+    "--global-batch-size",
+    "--pp",
+    "--multi-token-prediction",
+    "--dropout",
+    "--set",
+];
+
+/// Refuses what is said of settings where a plan is judged.
+fn refuse_settings() -> anyhow::Result<()> {
+    let given = options();
+    let refused = OF_SETTINGS.into_iter().find(|option| given.iter().any(|it| it == option));
+    ensure!(
+        refused.is_none(),
+        "a plan has its own `{}`\nhint: leave it out; `planner evaluate` makes a plan with another",
+        refused.unwrap_or_default()
+    );
     Ok(())
 }
 

@@ -203,8 +203,8 @@ pub(super) struct OneOf<T> {
 }
 
 /// One of `all`, by its name in any writing, or by another.
-pub(super) fn one_of<T: Copy, const N: usize>(
-    all: [T; N],
+pub(super) fn one_of<T: Copy>(
+    all: impl IntoIterator<Item = T>,
     name: fn(T) -> &'static str,
 ) -> OneOf<T> {
     OneOf { all: all.into_iter().map(|one| (one, name(one))).collect() }

@@ -10,8 +10,8 @@ use super::{assert_none, code, members, mentions, read, root, sources, without_t
 /// Lines of source of each crate, without tests; scripts and styles of its pages count.
 const LINES: &[(&str, usize)] = &[
     ("command-line", 824),
-    ("cost-models", 4_155),
-    ("executor", 7_560),
+    ("cost-models", 4_245),
+    ("executor", 7_580),
     ("executor/communicators", 4_706),
     ("executor/kernels", 11_611),
     ("executor/runtime", 13_051),
@@ -63,7 +63,6 @@ const AMBIGUOUS: &[(&str, usize)] = &[
     ("Pass", 2),
     ("PassTimes", 2),
     ("Piece", 2),
-    ("Plan", 2),
     ("Precision", 2),
     ("Predicted", 2),
     ("Program", 2),

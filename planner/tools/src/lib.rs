@@ -1,6 +1,6 @@
-//! The settings of tools that train: import, export, lint.
+//! Settings of training tools: import, export, lint.
 //!
-//! Knows the core's plans and predictions; never a measured run, a terminal.
+//! Depends on the core's plans and predictions, never on a measured run or a terminal.
 
 pub mod interchange;
 pub mod lint;

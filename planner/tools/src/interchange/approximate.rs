@@ -1,4 +1,4 @@
-//! The nearest plan that a tool runs.
+//! Search of the nearest plan that a tool runs.
 
 use ir::cluster::Precision;
 use ir::framework::Framework;
@@ -15,18 +15,18 @@ use planner_core::plan::{self, CheckedPlan};
 use planner_core::problem::{Problem, with_usual_modules};
 use planner_core::search::{EvaluatedPlan, Go, LOOKED_AT, Request, search, simulated};
 
-/// A plan in the place of another.
+/// A plan that replaces one that the tool cannot run.
 #[derive(Clone, Debug)]
 pub(super) struct Near {
     /// The plan.
     pub(super) plan: Plan,
-    /// Its problem.
+    /// Problem that the plan solves.
     pub(super) problem: Problem,
-    /// What was changed, and what that costs.
+    /// Changes to the original plan, and their predicted cost, as lines of text.
     pub(super) changes: Vec<String>,
 }
 
-/// Parts of a layout that may be left open, those that change least first.
+/// Parts of a layout to leave open, in the order in which they are tried: the smallest change first.
 const PARTS: [fn(&mut PartialLayout); 12] = [
     |it| it.recompute = Any,
     |it| it.cuda_graphs = Any,
@@ -65,8 +65,8 @@ const PARTS: [fn(&mut PartialLayout); 12] = [
     },
 ];
 
-/// The best plan that a tool runs of those that keep as much of another as it can run: `lacks` says what it cannot
-/// run of a plan, and `plain` is its model with nothing named that is computed again.
+/// The best plan that a tool runs, with as much of the checked plan kept as possible. `still` returns the parts of a
+/// plan that the tool cannot run, and `plain` is the model's graph without modules to recompute.
 pub(super) fn near(
     checked: &CheckedPlan,
     plain: &Graph,
@@ -104,7 +104,7 @@ pub(super) fn near(
         let (plan, found) = all.find(|(plan, _)| still(plan, &problem).is_empty())?;
         Some((plan, found, problem))
     };
-    // What can be run and only lacks its training changed is kept whole; else one part is left open, then more.
+    // First the whole layout is kept, as other training may do; then each part alone is left open, then more and more.
     let mut open = whole;
     let one_at_a_time = PARTS.iter().map(|part| {
         let mut fixed = whole;
@@ -124,14 +124,14 @@ pub(super) fn near(
     Ok(Near { plan, problem, changes })
 }
 
-/// The time that the plan itself would take with the framework's habits.
+/// Step time, in seconds, of the original plan with the framework's habits.
 fn before(problem: &Problem, checked: &CheckedPlan) -> Option<f64> {
     let layout = Layout::new(checked.plan.layout, &problem.limits).ok()?;
     let (found, _) = simulated(problem, layout, &checked.found.stage_ends);
     Some(found.evaluation.step_time.get())
 }
 
-/// Training that a framework has: wider numbers where it lacks narrow ones, gradients as they are.
+/// The nearest training that a framework supports: wider formats replace unsupported narrow ones.
 fn nearest_training(
     training: &Training,
     layout: &LayoutSpec,
@@ -144,7 +144,7 @@ fn nearest_training(
             && (it.input_bits() > training.precision.input_bits() || *it == training.precision)
     });
     let mut training = *training;
-    // Of two formats of 16 bits the one with the larger range.
+    // Of the two 16-bit formats, the one with the larger range.
     training.precision = wider.into_iter().next().unwrap_or(training.precision);
     training.bf16_moments &= abilities.moments.contains(&Precision::Bf16);
     training.no_master_weights &= abilities.no_master_weights;
@@ -157,7 +157,7 @@ fn nearest_training(
             (training.no_master_weights, training.bf16_moments) = (all_in_16, all_in_16);
         }
         Target::Accelerate | Target::Trainer => {
-            // DDP's are in fp32, FSDP's in 16 bits.
+            // Gradients of DDP are in fp32, those of FSDP in 16 bits.
             training.fp32_gradients &= layout.zero_stage == ZeroStage::None
                 && layout.tensor_parallel * layout.context_parallel == 1;
             training.optimizer = Optimizer::AdamW;
@@ -182,7 +182,7 @@ fn made(checked: &CheckedPlan, problem: &Problem, found: &EvaluatedPlan) -> Plan
     plan::make(problem, cluster, model.clone(), found, &[], provenance.clone())
 }
 
-/// What differs between two plans in words, and what that costs.
+/// Differences between two plans as lines of text, and their predicted cost.
 fn changes(old: &Plan, new: &Plan, before: Option<f64>, found: &EvaluatedPlan) -> Vec<String> {
     let (from, to) = (&old.layout, &new.layout);
     let mut changed = Vec::new();

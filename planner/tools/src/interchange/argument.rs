@@ -1,31 +1,31 @@
-//! Arguments of a program, each with the reason for it.
+//! Command-line arguments of a program, each with its reason.
 
 use std::fmt::Write as _;
 
-/// An argument with its values, and why it is there.
+/// An argument with its values and its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Argument {
-    /// With its dashes.
+    /// Name, with dashes if it is an option.
     pub name: String,
-    /// None of a switch.
+    /// Values; empty for a switch.
     pub values: Vec<String>,
     /// The reason, in a few words.
     pub why: String,
 }
 
 impl Argument {
-    /// A switch.
+    /// An argument without a value.
     pub(super) fn switch(name: &str, why: impl Into<String>) -> Self {
         Self { name: name.to_owned(), values: Vec::new(), why: why.into() }
     }
 
-    /// An argument with a value.
+    /// An argument with one value.
     #[expect(clippy::needless_pass_by_value, reason = "so that numbers are written plainly")]
     pub(super) fn value(name: &str, value: impl ToString, why: impl Into<String>) -> Self {
         Self { name: name.to_owned(), values: vec![value.to_string()], why: why.into() }
     }
 
-    /// An argument with several.
+    /// An argument with several values.
     pub(super) fn values<T: ToString>(
         name: &str,
         values: impl IntoIterator<Item = T>,
@@ -35,17 +35,17 @@ impl Argument {
         Self { name: name.to_owned(), values, why: why.into() }
     }
 
-    /// As words of a shell.
+    /// The argument as shell words.
     pub fn words(&self) -> String {
         let words = std::iter::once(&self.name).chain(&self.values).map(|word| quoted(word));
         words.collect::<Vec<_>>().join(" ")
     }
 }
 
-/// Arguments about one thing.
+/// Arguments of one topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section {
-    /// What they are about.
+    /// Topic.
     pub title: String,
     /// The arguments.
     pub arguments: Vec<Argument>,
@@ -57,10 +57,10 @@ impl Section {
     }
 }
 
-/// The column where reasons start, unless what they are of is longer.
+/// Column where comments with reasons start, unless the argument is longer.
 const REASONS: usize = 56;
 
-/// Sections as elements of an array of a shell, one argument a line, each with its reason beside it.
+/// Sections as a shell array, one argument a line, each with its reason as a comment.
 pub(super) fn as_array(name: &str, sections: &[Section]) -> String {
     let mut text = format!("{name}=(\n");
     for section in sections.iter().filter(|section| !section.arguments.is_empty()) {
@@ -72,7 +72,7 @@ pub(super) fn as_array(name: &str, sections: &[Section]) -> String {
     text + ")\n"
 }
 
-/// A word as a shell takes it for itself.
+/// A word, quoted for a shell where necessary.
 pub(super) fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+%@".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {

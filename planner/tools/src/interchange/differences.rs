@@ -1,4 +1,4 @@
-//! The plan that settings are, unless they are of another model than the one that is given.
+//! The plan of imported settings, and differences between their model and the user's.
 
 use std::fmt;
 
@@ -15,38 +15,38 @@ use super::write;
 use planner_core::plan;
 use planner_core::search::simulated;
 
-/// Something that settings say of another model.
+/// An argument with which the settings describe another model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelDifference {
-    /// What they say.
+    /// The argument in the settings.
     pub stated: Argument,
-    /// What they would say of the model that was given.
+    /// The argument that describes the user's model.
     pub would: Argument,
 }
 
-/// What settings do not say: for which model, on what.
+/// Context of an import that settings do not have: the model and the cluster.
 #[derive(Clone, Debug)]
 pub struct ImportContext<'a> {
     /// The model.
     pub model: &'a Model,
-    /// Its graph, as the settings train it.
+    /// Graph of the model, as trained with these settings.
     pub graph: &'a Graph,
-    /// Its file, as the plan will hold it.
+    /// Entry of the model in the plan.
     pub planned: PlannedModel,
-    /// The GPUs.
+    /// The cluster.
     pub cluster: &'a Cluster,
-    /// How many, where the settings do not say.
+    /// Number of GPUs, where the settings do not say.
     pub num_gpus: Option<u32>,
-    /// What the plan says of where it comes from.
+    /// Provenance that is written into the plan.
     pub provenance: Provenance,
 }
 
 impl Imported {
-    /// The plan that the settings are.
+    /// The plan of the settings.
     ///
     /// # Errors
     ///
-    /// [`ImportError`] where they contradict each other, the model, or what was given beside them.
+    /// [`ImportError`] where they contradict each other, the model, or the context.
     pub fn plan(&self, given: &ImportContext<'_>) -> Result<Plan, ImportError> {
         let ImportContext { model, graph, planned, cluster, num_gpus, provenance } = given;
         let Posed { problem, layout, stage_ends } = self.posed(graph, cluster, *num_gpus)?;
@@ -60,7 +60,7 @@ impl Imported {
         Ok(plan)
     }
 
-    /// What is said of the model and is not what would be said of the one that was given.
+    /// Arguments of the settings that differ from those of the user's model.
     pub fn differences(&self, plan: &Plan, model: &Model, graph: &Graph) -> Vec<ModelDifference> {
         let view = ExportView::new(plan, model, graph, Vec::new());
         let expected = write::model_arguments(self.source, &view);

@@ -1,4 +1,4 @@
-//! Why a plan cannot be written for a tool, or a tool's settings cannot be read.
+//! Errors of export and import.
 
 use ir::layout::LayoutError;
 use planner_core::problem::ProblemError;
@@ -7,14 +7,14 @@ use super::options::OptionError;
 use super::shell::ShellError;
 use super::target::Target;
 
-/// Something of a plan that a tool cannot say.
+/// A part of a plan that a tool does not support.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lack {
-    /// What.
+    /// The unsupported part.
     pub what: String,
-    /// What would work instead.
+    /// An option or setting that works instead.
     pub works: Option<String>,
-    /// Whether it changes no time and no memory that is predicted, so that a plan without it is the same plan.
+    /// True if it changes no predicted time or memory, so that a plan without the part has the same prediction.
     pub is_free: bool,
 }
 
@@ -24,35 +24,35 @@ impl Lack {
     }
 }
 
-/// Why a plan cannot be written for a tool.
+/// Error of an export.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportError {
-    /// The tool cannot say all of it.
+    /// The tool does not support the whole plan.
     #[error("{} cannot run this plan: {}{}", target.tool(), listed(lacks), hint(lacks, *target))]
     Lacks {
-        /// For which.
+        /// The tool.
         target: Target,
-        /// What it cannot say.
+        /// Unsupported parts.
         lacks: Vec<Lack>,
     },
-    /// The tool cannot say the model, and no other layout changes that.
+    /// The tool does not support the model, and no other layout changes that.
     #[error("{} cannot be given this model: {}", target.tool(), listed(lacks))]
     Model {
-        /// For which.
+        /// The tool.
         target: Target,
-        /// What it cannot say.
+        /// Unsupported parts of the model.
         lacks: Vec<Lack>,
     },
-    /// Nothing near it fits either.
+    /// The tool does not support the plan, and no layout near it fits in memory.
     #[error(
         "{} cannot run this plan, and no layout near it fits: {}\nhint: `planner search --framework {}` \
          finds what it runs", target.tool(), listed(lacks), target.framework().name
     )]
     NothingNear {
-        /// For which.
+        /// The tool.
         target: Target,
-        /// What it cannot say.
+        /// Unsupported parts.
         lacks: Vec<Lack>,
     },
 }
@@ -75,7 +75,7 @@ fn hint(lacks: &[Lack], target: Target) -> String {
     )
 }
 
-/// Why settings become no plan.
+/// Error of an import.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
@@ -85,12 +85,12 @@ pub enum ImportError {
     /// The options cannot be read.
     #[error(transparent)]
     Option(#[from] OptionError),
-    /// It is no file of a tool that is known.
+    /// The settings are of no known tool, or lack a value that the plan needs.
     #[error("{what}\nhint: {works}")]
     Unknown {
-        /// What is missing.
+        /// Missing or unknown part.
         what: String,
-        /// What would work.
+        /// Input that works.
         works: String,
     },
     /// The problem cannot be posed.
@@ -99,37 +99,37 @@ pub enum ImportError {
     /// The layout is not valid.
     #[error("the layout that the settings give")]
     Layout(#[from] LayoutError),
-    /// The settings are of another model.
+    /// The settings describe another model.
     #[error("the settings are of another model than `{model}`: {}", differences.join("; "))]
     Model {
-        /// The model that was given.
+        /// Name of the model that was given.
         model: String,
-        /// What differs.
+        /// Differences between the settings and the model.
         differences: Vec<String>,
     },
-    /// Ranks, sequences or layers do not divide.
+    /// Ranks, sequences or layers do not divide, or the command line contradicts the settings.
     #[error("{what}\nhint: {works}")]
     Divides {
-        /// Of what.
+        /// Kind of quantity.
         of: Divided,
-        /// An option, and the number with which it agrees with the others.
+        /// An option, and a value of it that agrees with the others.
         instead: Option<(&'static str, u64)>,
-        /// What does not.
+        /// Description of the quantities.
         what: String,
-        /// What would.
+        /// Values that work.
         works: String,
     },
 }
 
-/// What is divided, or was stated twice.
+/// Quantity that does not divide, or that was stated twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Divided {
-    /// Ranks, into replicas and their parts.
+    /// Ranks, into replicas and the ranks of each.
     Ranks,
     /// A batch, into micro-batches and replicas.
     Batch,
     /// Layers, into stages.
     Stages,
-    /// Nothing: settings and command line say two different things.
+    /// None: the settings and the command line state different values.
     Stated,
 }

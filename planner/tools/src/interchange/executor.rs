@@ -1,11 +1,11 @@
-//! This project's executor: the plan itself, and what starts its ranks.
+//! This project's executor: it runs the plan itself, and MPI starts its ranks.
 
 use super::argument::{Argument, Section};
 use super::file::File;
 use super::launch::{Program, Starter};
 use super::view::ExportView;
 
-/// The program; the plan, which it reads, goes with every export.
+/// The program to start. It reads the plan, which every export includes.
 pub(super) fn program(view: &ExportView<'_>, plan: &File) -> Program {
     let has_gpus = view.plan.cluster.gpu.architecture != ir::cluster::Architecture::Cpu;
     let mut arguments =

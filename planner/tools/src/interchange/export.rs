@@ -1,4 +1,4 @@
-//! A plan, written for a tool.
+//! Export of a plan for a tool.
 
 use ir::graph::{AdapterError, Graph};
 use ir::model::{GraphOptions, Model};
@@ -15,35 +15,35 @@ use super::{lacks, write};
 use planner_core::plan::CheckedPlan;
 use planner_core::problem::Problem;
 
-/// A plan in the words of a tool.
+/// Files of a plan for a tool.
 #[derive(Clone, Debug)]
 pub struct Export {
-    /// For which tool.
+    /// The tool.
     pub target: Target,
-    /// The files, the one to start with first.
+    /// Files; the one to start with is first.
     pub files: Vec<File>,
-    /// The plan that they are of, which is another than the one that was given where that was approximated.
+    /// The plan in the files: the original, or the nearest that the tool runs.
     pub plan: Plan,
-    /// What was changed, and what that costs; what else there is to know.
+    /// Changes to the plan with their cost, and other remarks.
     pub notes: Vec<String>,
 }
 
-/// How a plan is to be written.
+/// Options of an export.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// For which tool.
+    /// The tool.
     pub target: Target,
-    /// What starts the ranks.
+    /// Launcher of the ranks.
     pub launcher: Launcher,
-    /// Whether the nearest plan may be written where the tool cannot run this one.
+    /// True if the nearest plan may be written where the tool cannot run the original.
     pub approximate: bool,
 }
 
-/// Writes a plan for a tool.
+/// Exports a plan for a tool.
 ///
 /// # Errors
 ///
-/// [`ExportError`] where the tool cannot run it, with what would work.
+/// [`ExportError`] where the tool cannot run it, with hints.
 pub fn export(checked: &CheckedPlan, wanted: Wanted) -> Result<Export, ExportError> {
     let Wanted { target, launcher, approximate } = wanted;
     let model = &checked.model;
@@ -79,22 +79,22 @@ pub fn export(checked: &CheckedPlan, wanted: Wanted) -> Result<Export, ExportErr
     Ok(Export { target, files, plan, notes })
 }
 
-/// The plan that the other files are of.
+/// `plan.json`.
 fn plan_file(plan: &Plan) -> File {
     let text = serde_json::to_string_pretty(plan).expect("a plan is JSON") + "\n";
-    // A manifest has it in it, as text that must be fit for YAML.
+    // A manifest embeds it as text, which must be valid in YAML.
     let text = printable_json(&text).into_owned();
     File { name: "plan.json".to_owned(), text, is_executable: false }
 }
 
-/// The graph of a plan's model, with nothing named that is computed again.
+/// The graph of a plan's model, without modules to recompute.
 fn plain_graph(plan: &Plan, model: &Model) -> Result<Graph, AdapterError> {
     let PlannedModel { multi_token_prediction, dropout, .. } = plan.model;
     let options = GraphOptions { multi_token_prediction, dropout, ..GraphOptions::default() };
     model.training_graph(options, plan.model.adapters.as_ref())
 }
 
-/// What a tool cannot run of a plan, its model aside.
+/// Parts of a plan that a tool cannot run, its model aside.
 fn lacks_of(target: Target, plan: &Plan, model: &Model, problem: &Problem) -> Vec<Lack> {
     let facts = problem.facts;
     let view = ExportView::new(plan, model, &problem.graph, Vec::new());
@@ -107,8 +107,8 @@ fn lacks_of_model(target: Target, plan: &Plan, model: &Model, graph: &Graph) -> 
     write::lacks_of_model(target, &ExportView::new(plan, model, graph, Vec::new()))
 }
 
-/// What of a plan's model none of the tools of a framework can be given, as the first of them says it; nothing where
-/// one can, or where plans are written for none.
+/// Parts of a plan's model that no tool of a framework supports, as the first tool states them; empty if one tool
+/// supports the model, or if the framework has no tool.
 pub fn lacked_by_tools(framework: &str, plan: &Plan, model: &Model, graph: &Graph) -> Vec<String> {
     let tools = Target::ALL.into_iter().filter(|target| target.framework().name == framework);
     let lacks = tools.map(|target| {

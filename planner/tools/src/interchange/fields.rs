@@ -1,4 +1,4 @@
-//! Fields of settings by their paths, which are those of `plan.json`, with values as JSON has them.
+//! Fields of settings by their paths in `plan.json`, with values as text.
 
 use std::num::NonZeroU32;
 
@@ -11,7 +11,7 @@ use super::run::Run;
 
 macro_rules! fields {
     ($($first:ident $(. $rest:ident)*;)+) => {
-        /// Fields that settings state.
+        /// Paths of fields that settings state.
         #[cfg(test)]
         pub(super) const STATED: &[&str] =
             &[$(concat!(stringify!($first) $(, ".", stringify!($rest))*)),+];
@@ -69,7 +69,7 @@ fields! {
     shard_groups;
 }
 
-/// The value of a field, or of what follows from several; `None` where that is not known.
+/// Value of a field or of a derived quantity as text; `None` if unknown.
 pub(super) fn get(run: &Run<'_>, path: &str) -> Option<String> {
     let offloaded = run.layout.offload.activations;
     let value: Value = match path {
@@ -98,7 +98,7 @@ pub(super) fn get(run: &Run<'_>, path: &str) -> Option<String> {
     }
 }
 
-/// Sets a field; what follows from several is not set.
+/// Sets a field. Derived quantities other than the number of micro-batches are ignored.
 pub(super) fn set(settings: &mut Imported, path: &str, value: &str) -> serde_json::Result<()> {
     let activations = &mut settings.layout.offload.activations;
     match path {

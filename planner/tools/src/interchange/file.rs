@@ -1,24 +1,24 @@
-//! Files that are written or named.
+//! Files of an export, and names of files.
 
 /// A file to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
-    /// Its name.
+    /// File name.
     pub name: String,
-    /// What it says.
+    /// Content.
     pub text: String,
-    /// Whether it is a program.
+    /// True for a script that can be run.
     pub is_executable: bool,
 }
 
 impl File {
-    /// A file that is no program.
+    /// A file that is not executable.
     pub(super) fn text(name: &str, text: String) -> Self {
         Self { name: name.to_owned(), text, is_executable: false }
     }
 }
 
-/// The last part of a path.
+/// Last component of a path.
 pub(super) fn basename(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }

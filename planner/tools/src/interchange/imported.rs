@@ -1,4 +1,4 @@
-//! Settings of other tools, read, as a plan.
+//! Settings of other tools in the terms of a plan.
 
 use ir::cluster::{Cluster, Precision};
 use ir::framework::{ExpertTensor, Framework};
@@ -13,35 +13,35 @@ use super::target::Target;
 use planner_core::problem::Problem;
 use planner_core::step::{ChainIndex, PipelineRanks, Shape, ShapeKey};
 
-/// Settings of a tool, in no tool's words.
+/// Settings of a tool, independent of its option names.
 #[derive(Clone, Debug)]
 pub struct Imported {
-    /// Whose they are.
+    /// Tool of the settings.
     pub source: Target,
-    /// What runs them, with the habits that they switch on and off.
+    /// The framework that runs the settings, with the habits that they switch on or off.
     pub framework: Framework,
-    /// The layout; its data parallelism and micro-batches follow from the rest.
+    /// The layout; data parallelism, ZeRO shards and micro-batches are derived from the other fields.
     pub layout: LayoutSpec,
-    /// Ranks, where that is said.
+    /// Number of ranks, if stated.
     pub num_gpus: Option<u32>,
-    /// How the model is trained.
+    /// Training, as far as stated.
     pub training: StatedTraining,
-    /// What of the stages is said.
+    /// Stages, as far as stated.
     pub stages: StatedStages,
-    /// Over how many groups of replicas states are repeated.
+    /// Number of groups of replicas that each hold all states, sharded within the group where ZeRO is on.
     pub shard_groups: u32,
-    /// What is said of the model.
+    /// Arguments that describe the model.
     pub model: Vec<Argument>,
-    /// Whether multi-token prediction modules are trained.
+    /// True if modules for multi-token prediction are trained.
     pub multi_token_prediction: bool,
-    /// Whether dropout is applied.
+    /// True if dropout is applied.
     pub dropout: bool,
 }
 
-/// What settings do not say, as the user says it.
+/// Values that the user states in addition to the settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stated {
-    /// Ranks.
+    /// Number of ranks.
     pub num_gpus: Option<u32>,
     /// Tokens in a sequence.
     pub sequence_length: Option<u64>,
@@ -51,59 +51,59 @@ pub struct Stated {
     pub global_batch_size: Option<u64>,
     /// Pipeline-parallel ranks.
     pub pipeline_parallel: Option<u32>,
-    /// Whether multi-token prediction modules are trained.
+    /// True if modules for multi-token prediction are trained.
     pub multi_token_prediction: bool,
-    /// Whether dropout is applied.
+    /// True if dropout is applied.
     pub dropout: bool,
 }
 
-/// How a model is trained, as far as it is said.
+/// Training of a model, as far as the settings state it.
 #[derive(Clone, Copy, Debug)]
 pub struct StatedTraining {
     /// Tokens in a sequence.
     pub sequence_length: Option<u64>,
-    /// Sequences in a step; absent: one micro-batch for each replica.
+    /// Sequences in a step; if `None`, `num_micro_batches` of each replica, or one micro-batch.
     pub global_batch_size: Option<u64>,
-    /// Micro-batches of a replica in a step, where the tool has these.
+    /// Micro-batches of a replica in a step, if the tool has an option for them.
     pub num_micro_batches: Option<u32>,
     /// Precision of linear layers.
     pub precision: Precision,
-    /// What updates the parameters.
+    /// Optimizer.
     pub optimizer: Optimizer,
-    /// Whether gradients are added up in fp32.
+    /// True if gradients are accumulated in fp32.
     pub fp32_gradients: bool,
-    /// Whether moments are in bf16.
+    /// True if the optimizer's moments are in bf16.
     pub bf16_moments: bool,
-    /// Whether there are no master weights.
+    /// True if there are no fp32 master weights.
     pub no_master_weights: bool,
 }
 
-/// Which layers a stage has.
+/// Partition of the model into stages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatedStages {
-    /// As many each, the embedding with the first and the head with the last.
+    /// Equal numbers of layers, with the embedding on the first stage and the head on the last.
     Even,
-    /// Blocks of each, embedding and head counted.
+    /// Number of blocks of each stage, with embedding and head counted.
     Blocks(Vec<u32>),
-    /// As many blocks each, embedding and head counted, the first stages one more where they do not divide.
+    /// Equal numbers of blocks, with embedding and head counted; the first stages have one more if they do not divide.
     Spread,
-    /// The tool cuts by its own rule, which is taken to even out times.
+    /// The tool's own partition, which is assumed to balance the times of the stages.
     Balanced,
 }
 
-/// Settings as a problem with its layout.
+/// Settings as a problem with its layout and stages.
 #[derive(Clone, Debug)]
 pub struct Posed {
-    /// Model, training and GPUs.
+    /// Model, training and cluster.
     pub problem: Problem,
     /// The layout.
     pub layout: Layout,
-    /// Where each stage ends, in blocks.
+    /// End of each stage, in blocks.
     pub stage_ends: Vec<usize>,
 }
 
 impl Imported {
-    /// What a tool has of so many ranks where its options say nothing, with what the user states.
+    /// Settings with a tool's default for every option; prediction modules and dropout are as the user states.
     pub(super) fn unset(tool: Target, num_gpus: Option<u32>, stated: Stated) -> Self {
         Self {
             source: tool,
@@ -128,7 +128,7 @@ impl Imported {
         }
     }
 
-    /// The settings that a plan is.
+    /// Settings that equal a plan.
     pub(crate) fn of_plan(plan: &Plan) -> Self {
         Self {
             source: Target::Executor,
@@ -144,11 +144,11 @@ impl Imported {
         }
     }
 
-    /// The problem that the settings pose, with their layout and stages.
+    /// Poses the problem of the settings, with their layout and stages.
     ///
     /// # Errors
     ///
-    /// [`ImportError`] where they contradict each other, or what was given beside them.
+    /// [`ImportError`] where they contradict each other, the model, or the number of GPUs.
     pub fn posed(
         &self,
         graph: &Graph,
@@ -169,7 +169,7 @@ impl Imported {
         Ok(Posed { problem, layout, stage_ends })
     }
 
-    /// How experts are cut, where the tool cuts them in one way.
+    /// Sets expert tensor parallelism, where the tool supports one degree only.
     fn with_experts(&self, layout: LayoutSpec, problem: &Problem) -> LayoutSpec {
         let ability = self.framework.abilities.experts.as_ref().map(|it| it.tensor);
         let has_experts = problem.facts.has_experts;
@@ -198,7 +198,7 @@ impl Imported {
         }
     }
 
-    /// Replicas, where the ranks are known and divide into them.
+    /// Number of replicas, if the number of ranks is known and divides.
     pub fn known_replicas(&self) -> Option<u32> {
         self.replicas(self.num_gpus?).ok()
     }
@@ -360,7 +360,7 @@ impl Imported {
 }
 
 impl StatedTraining {
-    /// All of it, stated.
+    /// Training with all values stated.
     pub(crate) const fn of(training: &Training) -> Self {
         Self {
             sequence_length: Some(training.sequence_length),
@@ -375,7 +375,7 @@ impl StatedTraining {
     }
 }
 
-/// Groups of replicas, each of which has all states.
+/// Number of groups of replicas that each hold all states.
 pub(crate) fn shard_groups(layout: &LayoutSpec) -> u32 {
     (layout.context_parallel * layout.data_parallel / layout.zero_shard.max(1)).max(1)
 }

@@ -1,4 +1,4 @@
-//! Options as the keys of a file: each name is a path with dots.
+//! Options as the keys of a file: each name is a path of keys with dots between them.
 
 use std::fmt::Write as _;
 
@@ -6,10 +6,10 @@ use serde_json::{Map, Value};
 
 use super::argument::Argument;
 
-/// The column where reasons start, unless what they are of is longer.
+/// Column where comments with reasons start, unless the setting is longer.
 const REASONS: usize = 52;
 
-/// Keys, each with its value or with keys below it, in the order in which they come first.
+/// Keys, each with a value or with nested keys, in the order of their first occurrence.
 #[derive(Debug, Default)]
 struct Keys<'a>(Vec<(&'a str, Node<'a>)>);
 
@@ -71,7 +71,7 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// A number or a truth as what it is, all else as text.
+/// JSON literal of a text: a number or a boolean if it is one, else a string.
 pub(super) fn literal(text: &str) -> Value {
     match serde_json::from_str(text) {
         Ok(value @ (Value::Number(_) | Value::Bool(_))) => value,
@@ -79,14 +79,14 @@ pub(super) fn literal(text: &str) -> Value {
     }
 }
 
-/// YAML with the reason for each value beside it.
+/// YAML, with the reason for each value as a comment.
 pub(super) fn yaml<'a>(arguments: impl IntoIterator<Item = &'a Argument>) -> String {
     let mut text = String::new();
     Keys::of(arguments).yaml(0, &mut text);
     text
 }
 
-/// JSON, which has no room for reasons.
+/// JSON, which has no comments for reasons.
 pub(super) fn json<'a>(arguments: impl IntoIterator<Item = &'a Argument>) -> String {
     serde_json::to_string_pretty(&Keys::of(arguments).json()).unwrap_or_default() + "\n"
 }

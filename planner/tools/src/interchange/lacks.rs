@@ -1,4 +1,4 @@
-//! What a tool cannot run of a plan, by the abilities of its framework: those that the search proposes by.
+//! Parts of a plan that a tool cannot run, by the abilities of its framework, which the search uses too.
 
 use ir::framework::JobFacts;
 use ir::layout::{Choice, PartialLayout};
@@ -9,7 +9,7 @@ use super::target::Target;
 use ir::graph::CudaGraphs;
 use ir::layout::LayoutSpec;
 
-/// What the framework of a tool cannot run of a layout, and of how the model is trained.
+/// Parts of a layout and of its training that the framework of a tool cannot run.
 pub(super) fn of_framework(
     target: Target,
     layout: &LayoutSpec,
@@ -24,7 +24,7 @@ pub(super) fn of_framework(
     lacks.into_iter().map(alone).collect()
 }
 
-/// A layout with all that decides whether it can be run named, and nothing that it does without.
+/// A layout with the parts that decide whether a framework can run it; parts that do not matter here are left open.
 pub fn named(layout: &LayoutSpec, facts: JobFacts) -> PartialLayout {
     fn only_if<T>(has: bool, choice: Choice<T>) -> Choice<T> {
         if has { choice } else { Choice::Any }
@@ -38,7 +38,7 @@ pub fn named(layout: &LayoutSpec, facts: JobFacts) -> PartialLayout {
         context_parallel_kind: only_if(has_context, all.context_parallel_kind),
         expert_parallel: only_if(has_experts, all.expert_parallel),
         expert_tensor_parallel: only_if(has_experts, all.expert_tensor_parallel),
-        // Which layers a stage has is asked of each tool.
+        // Stages are checked by each tool's own code.
         virtual_stages: Choice::Any,
         offload: only_if(layout.offload.is_some(), all.offload),
         schedule: only_if(layout.pipeline_parallel > 1, all.schedule),

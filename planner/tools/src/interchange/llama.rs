@@ -1,10 +1,10 @@
-//! What a Llama is, to tools that have no model file and build Llamas of any size.
+//! Definition of a Llama, for tools that have no model file and build Llamas of any size.
 
 use ir::graph::{Activation, AttentionMask, PositionBias, RotaryPairs, RotaryScaling};
 use ir::model::Transformer;
 use ir::model::transformer::{Embedding, FeedForward, Layer, NormPlacement, NormType, Scales};
 
-/// What of a model a Llama does not have.
+/// The first part of a model that differs from a Llama, or `None` for a Llama.
 pub(super) fn unlike(transformer: &Transformer) -> Option<&'static str> {
     let [first] = transformer.layers.as_slice() else {
         return Some("its layers are unlike each other");

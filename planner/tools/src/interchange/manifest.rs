@@ -1,4 +1,4 @@
-//! Jobs of Kubernetes: the script that a manifest runs, and on how many GPUs.
+//! Kubernetes jobs: the script that a manifest runs, and its number of GPUs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,21 +10,21 @@ use super::launch::{NUM_NODES, RANKS_PER_NODE};
 use super::source::arguments;
 use super::tree::Tree;
 
-/// What a manifest runs.
+/// The script of a manifest, with its files and variables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Job {
-    /// The script. Where the manifest has it as a block (`|`), it stands as it does there, with blanks for all else, so that
-    /// lines and places are those of the manifest.
+    /// Text of the script. If the manifest has it as a block (`|`), the whole manifest with all other text blanked, so
+    /// that lines and columns are those of the manifest.
     pub text: String,
-    /// Whether it does.
+    /// True if the text is the blanked manifest.
     pub is_in_place: bool,
-    /// Files that the manifest mounts, by their names.
+    /// Files of the manifest's `ConfigMap`s, by their names.
     pub files: BTreeMap<String, String>,
-    /// Variables that its containers have.
+    /// Environment variables of the containers.
     pub variables: BTreeMap<String, String>,
 }
 
-/// The job that a manifest is; nothing where a text is none.
+/// The job of a manifest; `None` if the text is no manifest.
 ///
 /// # Errors
 ///
@@ -49,7 +49,7 @@ pub fn job(text: &str) -> Result<Option<Job>, ImportError> {
         let mut pods = Vec::new();
         add_pods(document, 1, &mut pods)?;
         match jobs.iter_mut().find(|it| it.is_runtime && is_of_runtime(document)) {
-            // A runtime and the job that runs in it are one.
+            // A job of Kubeflow's trainer and the runtime that it uses count as one.
             Some(job) => {
                 job.pods.splice(0..0, pods);
                 job.trees.insert(0, document);
@@ -103,7 +103,7 @@ pub fn job(text: &str) -> Result<Option<Job>, ImportError> {
             "the same arguments for all",
         ));
     }
-    // What Kubeflow's operator sets where `torchrun` is not told.
+    // Kubeflow's operator sets these variables, which `torchrun` reads where no option is given.
     if let Some([nodes, each]) = job.nodes(&started)? {
         variables.entry(NUM_NODES.to_owned()).or_insert(nodes.to_string());
         variables.entry(RANKS_PER_NODE.to_owned()).or_insert(each.to_string());
@@ -119,7 +119,7 @@ fn unknown(what: String, works: &str) -> ImportError {
     ImportError::Unknown { what, works: works.to_owned() }
 }
 
-/// Whether a text says of itself that it is a manifest, in YAML or in JSON.
+/// Returns whether a text is a manifest, in YAML or in JSON.
 fn is_manifest(text: &str) -> bool {
     let has = |key: &str| text.lines().any(|line| line.starts_with(key));
     let is_json = text.trim_start().starts_with('{');
@@ -131,7 +131,7 @@ fn kind(document: &Tree) -> &str {
     document.get("kind").and_then(Tree::text).unwrap_or_default()
 }
 
-/// What a list lists, or what is none itself.
+/// Items of a `List`, or the document itself.
 fn listed(document: &Tree) -> &[Tree] {
     match document.get("items") {
         Some(Tree::List(items)) if kind(document) == "List" => items,
@@ -139,21 +139,21 @@ fn listed(document: &Tree) -> &[Tree] {
     }
 }
 
-/// Whether it is a runtime of Kubeflow's trainer, or a job that runs in one.
+/// Returns whether a document is a runtime of Kubeflow's trainer, or a job that uses one.
 fn is_of_runtime(document: &Tree) -> bool {
     ["TrainingRuntime", "ClusterTrainingRuntime", "TrainJob"].contains(&kind(document))
 }
 
-/// A job with its containers.
+/// A job with its pods.
 struct Document<'a> {
-    /// What it is written in; of several, what the first says goes before.
+    /// YAML documents of the job; where several have a value, the first counts.
     trees: Vec<&'a Tree>,
     pods: Vec<Pod<'a>>,
     is_runtime: bool,
 }
 
 impl Document<'_> {
-    /// Nodes of the job, and the ranks of each, where it says.
+    /// Numbers of nodes and of ranks per node, if the job states them.
     fn nodes(
         &self,
         started: &dyn Fn(&Pod<'_>) -> Option<Started>,
@@ -170,7 +170,7 @@ impl Document<'_> {
         };
         let trains = |pod: &&Pod<'_>| started(pod).is_some_and(|it| it.arguments.is_some());
         let on_gpus = self.pods.iter().filter(|it| it.gpus > 0);
-        // Where MPI starts the ranks, those that have the GPUs run nothing of their own.
+        // Where MPI starts the ranks, the pods with GPUs have no training command of their own.
         let training: Vec<&Pod<'_>> = on_gpus.clone().filter(trains).collect();
         let training = if training.is_empty() { on_gpus.collect() } else { training };
         let mut nodes = training.iter().map(|it| it.replicas).fold(0, u64::saturating_add);
@@ -187,7 +187,7 @@ impl Document<'_> {
             &["spec", "trainer", "numProcPerNode"],
             &["spec", "mlPolicy", "torch", "numProcPerNode"],
         ] {
-            // `auto` and `gpu` are as many as there are.
+            // `auto` and `gpu` stand for the number of GPUs.
             if let Ok(Some(count)) = of_job(path) {
                 each = count;
                 break;
@@ -197,14 +197,14 @@ impl Document<'_> {
     }
 }
 
-/// Containers that run alike.
+/// A container and its number of replicas.
 struct Pod<'a> {
     container: &'a Tree,
     replicas: u64,
     gpus: u64,
 }
 
-/// The whole number that a key has, if it is there.
+/// Integer value of a key, if the key is present.
 fn count(tree: &Tree, name: &str) -> Result<Option<u64>, ImportError> {
     match tree.get(name) {
         None | Some(Tree::Null) => Ok(None),
@@ -215,11 +215,11 @@ fn count(tree: &Tree, name: &str) -> Result<Option<u64>, ImportError> {
     }
 }
 
-/// What accelerators are called among resources.
+/// Endings of the resource names of accelerators.
 const ACCELERATORS: [&str; 6] =
     ["/gpu", "/gaudi", "/tpu", "/neuron", "/neuroncore", "/neurondevice"];
 
-/// The accelerators that some resources limit.
+/// Number of accelerators in the limits of resources.
 fn accelerators(resources: Option<&Tree>) -> u64 {
     let limits = resources.and_then(|it| it.get("limits"));
     let mut limits = limits.map_or(&[][..], Tree::keys).iter();
@@ -229,13 +229,13 @@ fn accelerators(resources: Option<&Tree>) -> u64 {
     count.unwrap_or_default()
 }
 
-/// All containers below a key, with how many there are of each.
+/// Adds all containers below a key, with the number of replicas of each.
 fn add_pods<'a>(tree: &'a Tree, replicas: u64, pods: &mut Vec<Pod<'a>>) -> Result<(), ImportError> {
     let mut replicas = replicas;
     for name in ["replicas", "parallelism"] {
         replicas = replicas.saturating_mul(count(tree, name)?.unwrap_or(1));
     }
-    // A group of a leader, if it is unlike the others, and workers.
+    // A `LeaderWorkerSet`: a leader, if it has its own template, and workers.
     let is_group = tree.get("workerTemplate").is_some();
     let group = if is_group { count(tree, "size")? } else { None };
     let has_leader = tree.get("leaderTemplate").is_some();
@@ -263,16 +263,16 @@ fn add_pods<'a>(tree: &'a Tree, replicas: u64, pods: &mut Vec<Pod<'a>>) -> Resul
     Ok(())
 }
 
-/// The script that a container runs, with the container's variables.
+/// Script that a container runs, with the container's variables.
 struct Started {
     text: String,
     variables: BTreeMap<String, String>,
-    /// The arguments of the program that trains, where it is known to start one.
+    /// Arguments of the training program, if a known one is started.
     arguments: Option<Vec<String>>,
 }
 
 impl Started {
-    /// The script that is given to a shell or as words; none where it starts no Python.
+    /// The script that a container gives to a shell, or its words; `None` if it starts no Python.
     fn of(container: &Tree, files: &BTreeMap<String, String>) -> Option<Self> {
         let variables = variables(container);
         let text = script(container, files, &variables)?;
@@ -290,7 +290,7 @@ fn variables(container: &Tree) -> BTreeMap<String, String> {
     for tree in all {
         let of = |key: &str| tree.get(key).and_then(Tree::text);
         if let (Some(name), Some(value)) = (of("name"), of("value")) {
-            // Those that stand before may be named in it.
+            // A value may refer to variables above it.
             let value = expanded(value, &variables);
             variables.insert(name.to_owned(), value);
         }
@@ -298,10 +298,10 @@ fn variables(container: &Tree) -> BTreeMap<String, String> {
     variables
 }
 
-/// The most that variables are put into: those that name another twice are twice as long each time.
+/// Limit of bytes that one variable may add; variables that each name another twice would double each time.
 const MOST_BYTES: usize = 1 << 16;
 
-/// A text with the values of the variables that it names as Kubernetes has them, `$(NAME)`.
+/// A text with the variables in Kubernetes's form `$(NAME)` replaced by their values.
 fn expanded(text: &str, variables: &BTreeMap<String, String>) -> String {
     let mut expanded = text.to_owned();
     for (name, value) in variables {
@@ -329,7 +329,7 @@ fn script(
         .collect();
     if let Some(place) = words.iter().position(|it| ["bash", "sh"].contains(&basename(it))) {
         let rest = &words[place + 1..];
-        // `-c`, `-lc` and the like.
+        // `-c`, also within `-lc` and the like.
         let is_inline =
             |it: &&str| it.starts_with('-') && !it.starts_with("--") && it.ends_with('c');
         return match rest.iter().position(is_inline) {
@@ -351,7 +351,7 @@ fn script(
     })
 }
 
-/// A text with blanks for all but a script that it has as a block, which is found by its lines.
+/// The text with blanks for everything but the lines of a script that it has as a block.
 fn masked(text: &str, script: &str) -> Option<String> {
     let wanted: Vec<&str> = script.trim_end().lines().collect();
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
@@ -369,7 +369,7 @@ fn masked(text: &str, script: &str) -> Option<String> {
     };
     let mut places = (0..lines.len()).filter_map(|from| Some((from, indent_at(from)?)));
     let (from, indent) = places.next()?;
-    // Of several, one alone is not to be changed.
+    // Of several equal blocks, the right one is unknown.
     if places.next().is_some() {
         return None;
     }

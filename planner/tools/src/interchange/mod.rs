@@ -1,8 +1,8 @@
-//! Plans in the words of other tools.
+//! Plans as files of other tools, and settings of other tools as plans.
 //!
-//! A plan becomes a [`ExportView`] once, which no tool's words are in; each target writes that in its own. What a target
-//! cannot say is never left out: it is an error, or, where the user asks for the nearest plan that it can, a change
-//! that is stated with what it costs. Abilities are those of the framework's file, by which the search proposes.
+//! A plan becomes an [`ExportView`] once, which is independent of tools; each target writes it as its own settings. A
+//! part that a tool does not support is an error, or, where the user asks for the nearest plan that the tool runs, a
+//! change that is reported with its cost. Abilities are those of the framework's file, which the search uses too.
 
 mod accelerate;
 mod approximate;

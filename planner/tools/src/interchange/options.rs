@@ -1,4 +1,4 @@
-//! Options of a program, as its parser takes them.
+//! Options of a program, parsed as the program parses them.
 
 use std::collections::BTreeMap;
 
@@ -6,39 +6,39 @@ use ir::text::typeset;
 
 use super::shell::Word;
 
-/// The options that a program knows, each with how many values it takes; or the keys of its file, dots between them.
+/// Options of a program, each with its number of values; or keys of its file, with dots between them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Vocabulary {
-    /// The program.
+    /// Name of the program.
     pub(super) program: &'static str,
-    /// Lines of a name and `none`, `one`, `some`, `any` or a number; a name that ends with `*` stands for all that
-    /// begin so.
+    /// Lines of a name and `none`, `one`, `some`, `any` or a number of values; a name that ends with `*` stands for all
+    /// with this prefix.
     pub(super) table: &'static str,
-    /// What of names nobody knows.
+    /// Treatment of names that are not in the table.
     pub(super) others: Others,
 }
 
-/// What of names that are not in the table.
+/// Treatment of names that are not in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Others {
-    /// The program refuses them, or ignores them without a word, which is worse.
+    /// Refused, as the program refuses them, or ignores them silently, which is worse.
     Refused,
-    /// They are those of a script of the user's own, unless they are misspelt.
+    /// Skipped as options of the user's own script, unless they look like misspelt options.
     TheUsers,
 }
 
-/// What a key of a file has.
+/// Content of a key of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Leaf {
-    /// Nothing, as if it were not there.
+    /// Null, as if the key were absent.
     Null,
-    /// Keys, but none of them.
+    /// An empty object.
     NoKeys,
-    /// Values.
+    /// Values: one, or the items of a list.
     Values(Vec<String>),
 }
 
-/// Options that were given.
+/// Options that were given, with their values.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ParsedOptions {
     all: BTreeMap<String, Vec<Word>>,
@@ -48,41 +48,41 @@ fn typeset_note(word: &str) -> String {
     typeset(word).map_or_else(String::new, |it| format!(": {}", it.what))
 }
 
-/// Why options cannot be read.
+/// Error of options.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionError {
-    /// None that the program knows.
+    /// An option that the program does not know.
     #[error(
         "{program} has no `{name}`{}{}", typeset_note(name),
         nearest.as_ref().map_or(String::new(), |it| format!("\nhint: `{it}`"))
     )]
     Unknown {
-        /// Which.
+        /// Name of the option.
         name: String,
-        /// Of which program.
+        /// Name of the program.
         program: &'static str,
-        /// The one that is spelt most like it, if any is.
+        /// Known option of the most similar spelling, if one is similar enough.
         nearest: Option<String>,
     },
-    /// It comes twice.
+    /// An option that is given twice.
     #[error("`{name}` is given twice: {first}, then {second}\nhint: leave out one")]
     Twice {
-        /// Which.
+        /// Name of the option.
         name: String,
-        /// What it is first.
+        /// First value.
         first: String,
-        /// What it is then.
+        /// Second value.
         second: String,
     },
-    /// It has no value, or too many.
+    /// An option with no value or with too many.
     #[error("`{name}` takes {takes}, but has {has}")]
     Values {
-        /// Which.
+        /// Name of the option.
         name: String,
-        /// How many values it takes.
+        /// Number of values that it takes, in words.
         takes: String,
-        /// How many it has.
+        /// Number of values given.
         has: usize,
     },
     /// A word that belongs to no option.
@@ -94,67 +94,67 @@ pub enum OptionError {
     Stray {
         /// The word.
         word: String,
-        /// What stands before it.
+        /// Option before it.
         after: Option<String>,
     },
-    /// It depends on what is not known.
+    /// A value that depends on unknown variables.
     #[error(
         "{what} depends on {}, which the script does not set, or in a branch alone\nhint: `--set {}=VALUE`", ticked(unknown),
         unknown.first().map_or("NAME", String::as_str)
     )]
     Unresolved {
-        /// The option, or the place of one.
+        /// The option, or its position if its name is unknown.
         what: String,
-        /// What it depends on.
+        /// Unknown variables.
         unknown: Vec<String>,
     },
-    /// Keys where a value stands, or the other way.
+    /// Keys instead of a value, or a value instead of keys.
     #[error("{program} has {takes}, but `{name}` is {has}")]
     Kind {
-        /// Which.
+        /// Name of the key.
         name: String,
-        /// Of which program.
+        /// Name of the program.
         program: &'static str,
-        /// What it is.
+        /// Kind of the content given.
         has: &'static str,
-        /// What there would be.
+        /// Content that the program expects.
         takes: String,
     },
-    /// Somebody else is to fill it in.
+    /// `auto`, which the program that reads the file fills in.
     #[error(
         "`{name}` is `auto`, which is filled in by what reads the file\nhint: write its value, or import the script \
          whose arguments have it"
     )]
     Auto {
-        /// Which.
+        /// Name of the key.
         name: String,
     },
-    /// A value that is none of those it can have.
+    /// A value that the option does not accept.
     #[error("`{name} {value}`: {works}")]
     Value {
-        /// Which.
+        /// Name of the option.
         name: String,
         /// The value.
         value: String,
-        /// What would work.
+        /// Values that it accepts.
         works: String,
     },
-    /// Two that contradict each other.
+    /// Two options that contradict each other.
     #[error("{one} and {other} contradict each other: {why}")]
     Contradiction {
-        /// One.
+        /// First option.
         one: String,
-        /// The other.
+        /// Second option.
         other: String,
-        /// What of them cannot be.
+        /// Reason for the contradiction.
         why: String,
     },
-    /// One without which nothing is known.
+    /// A required option that is not given.
     #[error("`{name}` is missing\nhint: {works}")]
     Missing {
-        /// Which.
+        /// Name of the option.
         name: String,
-        /// What would work.
+        /// Hint: a value that works, or where to set it.
         works: String,
     },
 }
@@ -163,16 +163,16 @@ fn ticked(names: &[String]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// How unlike a known name may be to be taken for a misspelt one: a share of its letters.
+/// Least similarity of a name and a known option for a hint: normalized Damerau-Levenshtein, from 0 to 1.
 const LIKENESS: f64 = 0.7;
 
-/// How unlike a name of a user's own may be: it is another word, not another spelling.
+/// Least similarity at which a name that may be the user's own counts as a misspelt option.
 const OWN_LIKENESS: f64 = 0.9;
 
-/// Names with fewer letters are words of their own with one of them changed.
+/// Least letters of a name that counts as misspelt if one letter differs; shorter names may be the user's own.
 const SHORT: usize = 6;
 
-/// What stands for a value that somebody else fills in.
+/// Value that is filled in when the program reads the file.
 const AUTO: &str = "auto";
 
 impl Vocabulary {
@@ -192,7 +192,7 @@ impl Vocabulary {
         self.lines().find(|(known, _)| is_it(known)).map(|(_, takes)| takes)
     }
 
-    /// Whether a name that nobody knows is the user's own, not a known one misspelt.
+    /// Returns whether an unknown name is an option of the user's own script, not a misspelt known one.
     fn is_own(&self, name: &str) -> bool {
         let is_misspelt = |(likeness, known): (f64, &str)| {
             let is_a_letter_off = strsim::damerau_levenshtein(name, known) <= 1;
@@ -206,7 +206,7 @@ impl Vocabulary {
         OptionError::Unknown { name: name.to_owned(), program: self.program, nearest }
     }
 
-    /// Reads the values of a file, each with its keys.
+    /// Reads the keys of a file, each with its path and content.
     pub(super) fn of_leaves(
         &self,
         leaves: &[(String, Leaf)],
@@ -219,7 +219,7 @@ impl Vocabulary {
             let Some(takes) = self.takes(name) else {
                 let (program, name) = (self.program, name.clone());
                 match (within, leaf) {
-                    // A section that is empty is there all the same.
+                    // A section that is present but empty counts as given.
                     (Some(_), Leaf::NoKeys) => drop(given.all.insert(name, Vec::new())),
                     (Some(_), Leaf::Null) => {}
                     (Some((known, _)), Leaf::Values(_)) => {
@@ -267,7 +267,7 @@ impl Vocabulary {
         Ok(given)
     }
 
-    /// The name that is spelt most like another.
+    /// Known option of the most similar spelling, if it is similar enough.
     fn nearest(&self, name: &str) -> Option<String> {
         let best = self.likest(name);
         best.filter(|(likeness, _)| *likeness >= LIKENESS).map(|(_, known)| known.to_owned())
@@ -281,7 +281,7 @@ impl Vocabulary {
         scored.max_by(|a, b| a.0.total_cmp(&b.0).then_with(|| b.1.cmp(a.1)))
     }
 
-    /// Reads the words after a program.
+    /// Reads the words after a program, all of which must be options and their values.
     pub(super) fn read(&self, words: &[Word]) -> Result<ParsedOptions, OptionError> {
         let (given, read) = self.read_options(words)?;
         match words.get(read) {
@@ -302,7 +302,7 @@ impl Vocabulary {
         }
     }
 
-    /// Reads words as far as they are options, and says how far.
+    /// Reads options up to the first word that is none; returns the index of that word.
     pub(super) fn read_options(
         &self,
         words: &[Word],
@@ -374,17 +374,17 @@ fn shown(values: &[Word]) -> String {
 }
 
 impl ParsedOptions {
-    /// Whether an option is given.
+    /// Returns whether an option is given.
     pub(super) fn has(&self, name: &str) -> bool {
         self.all.contains_key(name)
     }
 
-    /// Whether any option is given whose name begins so.
+    /// Returns whether any option with a prefix is given.
     pub(super) fn has_within(&self, start: &str) -> bool {
         self.all.keys().any(|name| name.starts_with(start))
     }
 
-    /// What is given here, and what is given there besides.
+    /// Options of both; where both give one, the value of `self` counts.
     #[must_use]
     pub(super) fn over(mut self, other: Self) -> Self {
         for (name, words) in other.all {
@@ -393,7 +393,7 @@ impl ParsedOptions {
         self
     }
 
-    /// The same, with what is `auto` as it is filled in there.
+    /// Options with every `auto` replaced by the value in `other`.
     #[must_use]
     pub(super) fn filled(mut self, other: &Self) -> Self {
         for (name, words) in &mut self.all {
@@ -403,37 +403,37 @@ impl ParsedOptions {
                 words.clone_from(filled);
             }
         }
-        // What is filled in with nothing is not given.
+        // An option that is filled with no value, by `without`, counts as not given.
         self.all.retain(|name, words| !words.is_empty() || !other.all.contains_key(name));
         self
     }
 
-    /// One that is filled in with nothing.
+    /// Adds an option without a value, which `filled` then removes.
     #[must_use]
     pub(super) fn without(mut self, name: &str) -> Self {
         self.all.insert(name.to_owned(), Vec::new());
         self
     }
 
-    /// The value of an option, whatever of it is not known: of a path the folder seldom is.
+    /// Value of an option even if parts are unknown; for paths, of which only the file name matters.
     pub(super) fn text_if_known(&self, name: &str) -> Option<&str> {
         self.all.get(name)?.first().map(|word| word.text.as_str())
     }
 
-    /// One more, as if it were given.
+    /// Adds an option, or replaces its value.
     #[must_use]
     pub(super) fn with(mut self, name: &str, text: &str) -> Self {
         self.all.insert(name.to_owned(), vec![Word::known(text)]);
         self
     }
 
-    /// The same with other names.
+    /// Options under other names.
     #[must_use]
     pub(super) fn renamed(self, name: impl Fn(&str) -> String) -> Self {
         Self { all: self.all.into_iter().map(|(old, words)| (name(&old), words)).collect() }
     }
 
-    /// `true` or `false`, or a switch by itself.
+    /// Boolean value of an option; a switch without a value is true.
     pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, OptionError> {
         if self.all.get(name).is_some_and(Vec::is_empty) {
             return Ok(Some(true));
@@ -442,12 +442,12 @@ impl ParsedOptions {
         self.one_of(name, &known)
     }
 
-    /// Whether a flag is given and is on.
+    /// Returns whether a flag is given and on.
     pub(super) fn is_on(&self, name: &str) -> Result<bool, OptionError> {
         Ok(self.flag(name)?.unwrap_or(false))
     }
 
-    /// The values of an option, all of them known.
+    /// Values of an option; an error if one is unknown or `auto`.
     pub(super) fn values(&self, name: &str) -> Result<Option<Vec<&str>>, OptionError> {
         let Some(words) = self.all.get(name) else { return Ok(None) };
         let unknown: Vec<String> = words.iter().flat_map(|it| it.unknown.iter().cloned()).collect();
@@ -460,12 +460,12 @@ impl ParsedOptions {
         Ok(Some(words.iter().map(|word| word.text.as_str()).collect()))
     }
 
-    /// The value of an option.
+    /// First value of an option.
     pub(super) fn text(&self, name: &str) -> Result<Option<&str>, OptionError> {
         Ok(self.values(name)?.and_then(|values| values.into_iter().next()))
     }
 
-    /// A count: a whole number, at least 1.
+    /// Value of an option as a count: an integer of at least 1.
     pub(super) fn count<T: std::str::FromStr + PartialOrd + From<u8>>(
         &self,
         name: &str,
@@ -477,7 +477,7 @@ impl ParsedOptions {
         count.map(Some).ok_or_else(error)
     }
 
-    /// The value of an option as one of several.
+    /// Value of an option, mapped by a list of known values.
     pub(super) fn one_of<T: Copy>(
         &self,
         name: &str,
@@ -491,7 +491,7 @@ impl ParsedOptions {
         found.map(Some).ok_or_else(error)
     }
 
-    /// Refuses two that may not be given together.
+    /// Refuses two options that may not be given together.
     pub(super) fn not_both(&self, one: &str, other: &str, why: &str) -> Result<(), OptionError> {
         if self.has(one) && self.has(other) {
             return Err(OptionError::Contradiction {

@@ -1,4 +1,4 @@
-//! How many ranks a script starts, by the options of what starts them.
+//! Number of ranks that a script starts, from the options of its launcher.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::file::basename;
 use super::launch::{NUM_NODES, RANKS_PER_NODE};
 use super::shell::{Script, Word};
 
-/// That what starts a program is typed as it is read, and starts no more ranks than there are GPUs.
+/// Refuses launcher options with typographic characters, or that start more nodes or ranks than the job has.
 pub(super) fn check_start(
     before: &[Word],
     set: &BTreeMap<String, String>,
@@ -45,12 +45,12 @@ pub(super) fn check_start(
     Ok(())
 }
 
-/// Whether the number of nodes is named, though perhaps by what is not known here.
+/// Returns whether an option sets the number of nodes, even if its value is unknown.
 fn names_nodes(before: &[Word]) -> bool {
     before.iter().any(|it| ["--nnodes", "--num_nodes"].iter().any(|name| it.text.starts_with(name)))
 }
 
-/// The count that one of some options has: `-N 4`, `--nodes=4`, `-N4`.
+/// Integer value of the first of some options that is given: `-N 4`, `--nodes=4`, `-N4`.
 fn option(before: &[Word], names: &[&str]) -> Option<u32> {
     let value = before.iter().enumerate().find_map(|(place, word)| {
         let joined = |name: &&str| {
@@ -67,7 +67,7 @@ fn option(before: &[Word], names: &[&str]) -> Option<u32> {
     value.trim_start_matches("gpu:").rsplit(':').next()?.parse::<u32>().ok()
 }
 
-/// How many ranks a script starts, as far as it says.
+/// Number of ranks that a script starts, if it says.
 pub(super) fn ranks(
     script: &Script,
     before: &[Word],
@@ -77,7 +77,7 @@ pub(super) fn ranks(
     let variable = |name: &str| set.get(name)?.parse::<u32>().ok();
     let starts = |names: &[&str]| before.iter().any(|it| names.contains(&basename(&it.text)));
     let starts_others = starts(&["torchrun", "accelerate"]);
-    // Each rank is a process that MPI or Slurm starts, unless those start others.
+    // Each rank is a process that MPI or Slurm starts, unless these start `torchrun` or `accelerate`.
     if starts(&["mpirun", "mpiexec"])
         && !starts_others
         && let Some(ranks) = option(&["--np", "-np", "-n", "--n"])
@@ -97,7 +97,7 @@ pub(super) fn ranks(
     let each = option(&["--nproc-per-node", "--nproc_per_node"]).or(option(&["--num_gpus"]));
     let each = each.or(variable(RANKS_PER_NODE));
     let is_standalone = before.iter().any(|it| it.text == "--standalone");
-    // `torchrun` starts one node where none are named.
+    // `torchrun` starts one node if no number of nodes is given.
     let is_one =
         is_standalone || (starts(&["torchrun"]) && slurm_nodes.is_none() && !names_nodes(before));
     if let (Some(nodes), Some(each)) = (nodes.or(is_one.then_some(1)), each) {

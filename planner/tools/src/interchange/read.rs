@@ -1,4 +1,4 @@
-//! Settings of other tools, found in what a user has.
+//! Import of other tools' settings.
 
 use std::collections::BTreeMap;
 
@@ -18,34 +18,34 @@ use super::target::Target;
 use super::{accelerate, bridge, deepspeed, megatron, nanotron, torchtitan};
 use planner_core::plan::sha256;
 
-/// What is beside the settings.
+/// Settings to import, with their context.
 #[derive(Clone, Debug)]
 pub struct Import<'a> {
-    /// What the settings are: a script, a list of arguments, or a tool's file.
+    /// Text of the settings: a script, a list of arguments, or a tool's file.
     pub text: &'a str,
-    /// Of which tool, where their words do not say.
+    /// Tool of the settings, if the user names it.
     pub from: Option<Target>,
-    /// Files that they name ([`named_files`](super::named_files)), by their names.
+    /// Files that the settings name ([`named_files`](super::named_files)), by their names.
     pub files: &'a BTreeMap<String, String>,
-    /// What they do not say.
+    /// Values that the user states in addition to the settings.
     pub stated: Stated,
-    /// Values of variables that a script does not set.
+    /// Values of variables that the script does not set.
     pub set: &'a BTreeMap<String, String>,
     /// The model.
     pub model: &'a Model,
-    /// Its file.
+    /// Text of the model's file.
     pub model_text: &'a str,
-    /// The GPUs.
+    /// Cluster that the plan is for.
     pub cluster: &'a Cluster,
-    /// The command that makes the plan again.
+    /// Command that reproduces the plan.
     pub command: String,
 }
 
-/// The plan that settings are.
+/// Imports settings as a plan.
 ///
 /// # Errors
 ///
-/// [`ImportError`] where they cannot be read, contradict themselves, or are of another model.
+/// [`ImportError`] where they cannot be read, contradict themselves, or describe another model.
 pub fn import(import: &Import<'_>) -> Result<Plan, ImportError> {
     let Import { model, model_text, cluster, stated, .. } = *import;
     let imported = settings(import)?;
@@ -92,7 +92,7 @@ fn planned(
     }
 }
 
-/// The settings, as the tool that they are of has them.
+/// Reads settings of a tool, without a check against model and cluster.
 ///
 /// # Errors
 ///

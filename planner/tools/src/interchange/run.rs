@@ -1,4 +1,4 @@
-//! Settings with what follows from them, as options are written of.
+//! Settings and the quantities derived from them that options are written from.
 
 use std::ops::Deref;
 
@@ -9,18 +9,18 @@ use ir::layout::ZeroStage;
 use super::imported::{Imported, StatedStages};
 use super::stages::{StageParts, is_even, parts};
 
-/// Settings that are written as options.
+/// Settings with derived quantities, as the input of the option tables.
 #[derive(Clone, Debug)]
 pub(crate) struct Run<'a> {
     pub(super) settings: &'a Imported,
-    /// Contents of each stage; empty where the layers are spread evenly.
+    /// Parts of the model on each stage; empty if no list of blocks is stated.
     pub(super) stages: Vec<StageParts>,
-    /// Whether the model has experts.
+    /// True if the model has experts.
     pub(super) has_experts: bool,
 }
 
 impl<'a> Run<'a> {
-    /// Settings of a model with this graph.
+    /// Settings for a model with this graph.
     pub(crate) fn new(settings: &'a Imported, graph: &Graph) -> Self {
         let stages = match &settings.stages {
             StatedStages::Blocks(counts) => parts(counts, graph),
@@ -29,18 +29,18 @@ impl<'a> Run<'a> {
         Self { settings, stages, has_experts: JobFacts::of(graph).has_experts }
     }
 
-    /// Whether all stages have as many layers, so that they need not be listed.
+    /// Returns whether all stages have equal numbers of layers, so that they need not be listed.
     pub(super) fn has_even_stages(&self) -> bool {
         is_even(&self.stages)
     }
 
-    /// Whether gradients are reduced over several ranks: those that share a sequence count.
+    /// Returns whether gradients are reduced over several ranks (context-parallel ranks count), or ranks are unknown.
     pub(super) fn has_replicas(&self) -> bool {
         let others = self.layout.tensor_parallel * self.layout.pipeline_parallel;
         self.num_gpus.is_none_or(|ranks| ranks > others)
     }
 
-    /// Micro-batches of a replica in a step, where they are known.
+    /// Micro-batches of a replica in a step, if known.
     pub(super) fn num_micro_batches(&self) -> Option<u64> {
         let of_batch = || {
             let each = u64::from(self.known_replicas()?) * u64::from(self.layout.micro_batch_size);
@@ -49,7 +49,7 @@ impl<'a> Run<'a> {
         self.training.num_micro_batches.map(u64::from).or_else(of_batch)
     }
 
-    /// Groups of replicas that each have all states, and ranks of each over which these are sharded.
+    /// Number of groups of replicas that each hold all states, and number of ranks over which a group shards them.
     pub(super) fn copies_and_shards(&self) -> Option<[u32; 2]> {
         let replicas = self.known_replicas()?;
         Some(match self.layout.zero_stage {

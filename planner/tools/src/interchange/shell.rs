@@ -1,7 +1,7 @@
-//! Scripts of a shell, as far as launch scripts go: assignments, arrays, expansions and commands.
+//! A reader of shell scripts for launch scripts: assignments, arrays, expansions and commands.
 //!
-//! What decides at run time is not followed: loops, substitutions of commands, branches on what is not known. A word that
-//! depends on one of these or on what they set, or on a variable that the script does not set, knows that it does.
+//! Run-time decisions are not followed: loops, command substitutions, branches on unknown values. A word that depends
+//! on one of these, on variables that they set, or on variables that the script does not set, records this.
 
 mod condition;
 mod expand;
@@ -19,29 +19,29 @@ use parts::{branches, cases, closing, function};
 pub(super) use word::Word;
 pub use word::{End, ShellError};
 
-/// A script that was read.
+/// Commands and variables of a script.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Script {
-    /// Each command, in order.
+    /// Commands in order.
     pub(super) commands: Vec<Command>,
-    /// Options of the batch system, from comments at the head.
+    /// Options of the batch system, from `#SBATCH` lines.
     pub(super) directives: BTreeMap<String, String>,
-    /// What variables stand for at its end, as far as that is known and one word.
+    /// Variables at the end of the script whose value is one known word.
     pub(super) variables: BTreeMap<String, String>,
 }
 
 /// A command of a script.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Command {
-    /// Where it begins, from 1.
+    /// First line, from 1.
     pub(super) line: usize,
-    /// Its words.
+    /// Words after expansion.
     pub(super) words: Vec<Word>,
-    /// What variables stand for where it is run, as far as that is known and one word; of what runs another shell.
+    /// Variables at the command whose value is one known word; empty unless the command runs `bash`.
     pub(super) variables: BTreeMap<String, String>,
 }
 
-/// Reads a script; `set` are variables that the user gives.
+/// Reads a script; `set` has the variables that the user sets.
 ///
 /// # Errors
 ///
@@ -64,32 +64,32 @@ pub(super) fn read(text: &str, set: &BTreeMap<String, String>) -> Result<Script,
     Ok(Script { commands: reader.commands, directives: directives(text), variables })
 }
 
-/// How deep functions, brackets and branches are within each other, at most.
+/// Limit of the nesting of functions, subshells and branches.
 const DEEPEST: usize = 64;
 
-/// Statements that are followed at most, those of a function each time that it is called.
+/// Limit of executed statements; those of a function count for each call.
 const MOST_STATEMENTS: usize = 100_000;
 
-/// Goes through a script as a shell does.
+/// Interpreter of a script's tokens.
 struct Reader<'a> {
     text: &'a str,
     tokens: &'a [Token],
     scope: Scope<'a>,
-    /// Where the commands of each function are.
+    /// Token ranges of the bodies of functions.
     functions: BTreeMap<String, Range<usize>>,
     commands: Vec<Command>,
-    /// The line with which the last of them ends.
+    /// Line with which the last command ends.
     ended: usize,
-    /// How many functions, brackets and branches are within each other.
+    /// Nesting depth of functions, subshells and branches.
     depth: usize,
-    /// So many statements more are followed.
+    /// Statements left until the limit.
     left: usize,
-    /// Variables without a value on which it depends whether a command runs.
+    /// Unknown variables on which it depends whether the current command runs.
     because: BTreeSet<String>,
 }
 
 impl Reader<'_> {
-    /// Goes through some of the tokens.
+    /// Executes a range of tokens.
     fn run(&mut self, range: Range<usize>) -> Result<(), ShellError> {
         self.depth += 1;
         let result = self.run_within(range);
@@ -100,9 +100,9 @@ impl Reader<'_> {
     fn run_within(&mut self, range: Range<usize>) -> Result<(), ShellError> {
         let tokens = self.tokens;
         let mut at = range.start;
-        // Whether what comes is run, as what stands before it decides; nothing where that is not known.
+        // Whether the next command runs after `&&` or `||`; `None` if unknown.
         let mut is_run = Some(true);
-        // Whether the last command that ran succeeds, if that is known.
+        // Whether the last command succeeded; `None` if unknown.
         let mut succeeded = Some(true);
         while at < range.end {
             if self.depth > DEEPEST || self.left == 0 {
@@ -121,14 +121,14 @@ impl Reader<'_> {
                 at = end + 1;
                 match by {
                     Some(Break::Open) => {
-                        // What a subshell sets ends with it.
+                        // Variables that a subshell sets end with it.
                         let close = closing(tokens, end..range.end);
                         let before = self.scope.clone();
                         self.run(at..close)?;
                         self.scope.restore(before);
                         at = close + 1;
                     }
-                    // A subshell, or arithmetic in brackets, decides.
+                    // The outcome of a subshell, or of arithmetic in brackets, is unknown.
                     Some(Break::And | Break::Or) => (is_run, succeeded) = (None, None),
                     _ => {}
                 }
@@ -163,7 +163,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// What a branch that begins a range runs, and where the statement after it begins, if what decides is known.
+    /// Body that the branch at the start of a range executes, and the index after it; `None` if that is unknown.
     fn chosen(&mut self, range: Range<usize>) -> Option<(Range<usize>, usize)> {
         let (parts, after) = match cases(self.tokens, range.clone()) {
             Some(found) => found,
@@ -190,7 +190,7 @@ impl Reader<'_> {
         Some((chosen.unwrap_or(after..after), after))
     }
 
-    /// That what would be set by tokens that do not run is nothing, unless it is set already.
+    /// Declares variables that tokens which do not run assign: they are empty, unless set already.
     fn declare(&mut self, tokens: &[Token]) {
         for token in tokens {
             if let Token::Assign { name, .. } = token {
@@ -199,7 +199,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The words of some tokens, if all are known.
+    /// Words of some tokens; `None` if one is unknown.
     fn words(&mut self, range: Range<usize>) -> Option<Vec<Word>> {
         let mut all = Vec::new();
         for token in &self.tokens[range] {
@@ -210,7 +210,7 @@ impl Reader<'_> {
         all.iter().all(|word| word.unknown.is_empty()).then_some(all)
     }
 
-    /// Whether a condition holds, if that is known.
+    /// Result of a condition; `None` if unknown.
     fn holds(&mut self, range: Range<usize>) -> Option<bool> {
         let mut result = None;
         let mut joined = Break::Plain;
@@ -236,7 +236,7 @@ impl Reader<'_> {
         result
     }
 
-    /// Takes a statement: what it sets, or the command that it is. Says whether it succeeds, if that is known.
+    /// Executes a statement: assignments or a command. Returns whether it succeeds, `None` if unknown.
     fn statement(
         &mut self,
         statement: &[Token],
@@ -265,7 +265,7 @@ impl Reader<'_> {
             self.assign(words, is_conditional);
             return Ok(Some(true));
         }
-        // What stands before a command is set for it alone.
+        // Assignments before a command hold for this command only.
         let before = (!assigned.is_empty()).then(|| self.scope.clone());
         self.assign(assigned, false);
         if let Some(body) = self.functions.get(&name).cloned() {
@@ -273,7 +273,7 @@ impl Reader<'_> {
             self.run(body)?;
         } else {
             let line = statement.first().map_or(0, Token::line);
-            // What another shell runs knows them.
+            // A nested shell sees the variables.
             let has_shell = command.iter().any(|word| word.text == "bash");
             let variables = if has_shell { self.scope.known() } else { BTreeMap::new() };
             let command = Command { line, words: command, variables };
@@ -289,7 +289,7 @@ impl Reader<'_> {
         Ok(SAFE.contains(&name.as_str()).then_some(true))
     }
 
-    /// Sets variables, or leaves open what they are where that depends.
+    /// Sets variables, or marks them as unknown if it is unknown whether the assignment runs.
     fn assign(&mut self, tokens: &[Token], is_conditional: bool) {
         for token in tokens {
             if let Token::Assign { name, appends, value, .. } = token {
@@ -302,7 +302,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Where the statement after a branch or loop begins. What is set in it is left open.
+    /// Index after a branch or loop that is not followed. Variables that it sets become unknown.
     fn skip(
         &mut self,
         from: usize,
@@ -310,7 +310,7 @@ impl Reader<'_> {
         keyword: &str,
         line: usize,
     ) -> Result<usize, ShellError> {
-        // The words up to the first commands of the branch.
+        // Words of the condition, up to the first commands of the branch.
         let decides = (0..from).rev().find(|place| self.tokens[*place].keyword() == Some(keyword));
         let mut words = Vec::new();
         for token in &self.tokens[decides.map_or(from, |place| place + 1)..from] {
@@ -341,7 +341,7 @@ impl Reader<'_> {
                     if is_start && word.starts_with("--") {
                         return Err(ShellError::Branch { line, keyword: keyword.to_owned() });
                     }
-                    // What follows these is a command of its own.
+                    // A new command begins after these words.
                     starts = ["then", "do", "else"].contains(&word);
                     if depth == 0 {
                         return Ok(place + 1);
@@ -353,7 +353,7 @@ impl Reader<'_> {
     }
 }
 
-/// Variables on which words depend, such as a user can give.
+/// Variables on which words depend and which a user can set.
 fn variables_of(words: &[Word]) -> BTreeSet<String> {
     let is_name = |name: &&String| {
         name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -362,11 +362,11 @@ fn variables_of(words: &[Word]) -> BTreeSet<String> {
     words.iter().flat_map(|word| &word.unknown).filter(is_name).cloned().collect()
 }
 
-/// Commands that succeed, so that what `&&` has after them is run.
+/// Commands that are taken to succeed, so that the command after their `&&` runs.
 const SAFE: [&str; 8] = ["cd", "mkdir", "echo", "source", ".", "set", "ulimit", "module"];
 
-/// Whether the words of a command are the rest of the one before: options after what takes options, or the program
-/// after what starts one.
+/// Returns whether a command's words continue the command before: options after a command that takes options, or a
+/// program after a launcher.
 fn goes_on(before: &Command, command: &Command) -> bool {
     let [first, start] =
         [command, before].map(|it| it.words.first().map_or("", |it| it.text.as_str()));
@@ -386,11 +386,11 @@ fn goes_on(before: &Command, command: &Command) -> bool {
     is_program(first) && !has_program && STARTERS.contains(&name)
 }
 
-/// What starts a program of Python that it is given.
+/// Commands that start the Python program in their arguments.
 const STARTERS: [&str; 7] =
     ["torchrun", "python", "python3", "srun", "mpirun", "deepspeed", "accelerate"];
 
-/// That a command ended with a line, though its words go on.
+/// Error for a command that ends with a line although its words go on.
 fn ended_early(text: &str, ended: usize, command: &Command) -> ShellError {
     let line = text.lines().nth(ended.saturating_sub(1)).unwrap_or_default().trim();
     let end = match line.chars().next() {
@@ -402,7 +402,7 @@ fn ended_early(text: &str, ended: usize, command: &Command) -> ShellError {
     ShellError::Ended { line: command.line, word, ended, end }
 }
 
-/// `#SBATCH --nodes=8` and the like.
+/// Options of `#SBATCH` lines, such as `--nodes=8`.
 fn directives(text: &str) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     for line in text.lines() {

@@ -1,4 +1,4 @@
-//! What a user has of a tool, and which tool it is of.
+//! Form of the settings that a user has, and their tool.
 
 use std::collections::BTreeMap;
 
@@ -12,51 +12,51 @@ use super::shell::{self, Command, Script, Word};
 use super::target::Target;
 use super::tree::{Notation, Tree};
 
-/// A program with its words.
+/// A program with its arguments.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Started {
-    /// The program, and what follows it.
+    /// The program and the words after it.
     pub(super) words: Vec<Word>,
-    /// Ranks that are started, as far as that is said.
+    /// Number of ranks that are started, if the script says.
     pub(super) num_gpus: Option<u32>,
 }
 
-/// What there is to read.
+/// Form of settings.
 #[derive(Clone, Debug)]
 pub(super) enum Form {
-    /// A program with its options.
+    /// Program with its options.
     Started(Started),
-    /// A file of keys.
+    /// File of keys.
     Tree(Tree),
-    /// A file of Python.
+    /// Python file.
     Python(String),
 }
 
-/// Settings, with all that they are read with.
+/// Settings of a tool, with the context to read them.
 #[derive(Clone, Debug)]
 pub(super) struct Source<'a> {
-    /// Of which tool.
+    /// Tool of the settings.
     pub(super) target: Target,
-    /// What they are.
+    /// Form of the settings.
     pub(super) form: Form,
-    /// Files that they name, by their names.
+    /// Files that the settings name, by their names.
     pub(super) files: &'a BTreeMap<String, String>,
-    /// What they do not say.
+    /// Values that the user states in addition.
     pub(super) stated: Stated,
-    /// Layers of the model that they are said to be of, where it is a transformer.
+    /// Layers of the user's model, if it is a transformer.
     pub(super) num_layers: Option<u32>,
-    /// Whether that has experts.
+    /// True if the user's model has experts.
     pub(super) has_experts: bool,
 }
 
 impl Source<'_> {
-    /// What a tool has where its options say nothing.
+    /// Settings of a tool with all options at their defaults.
     pub(super) fn defaults(&self, tool: Target) -> Imported {
         let num_gpus = self.started().ok().and_then(|it| it.num_gpus);
         Imported::unset(tool, num_gpus, self.stated)
     }
 
-    /// A file that is named; the error says that it is not there.
+    /// Text of a file that the settings name; an error if it is missing.
     pub(super) fn file(&self, name: &str) -> Result<&str, ImportError> {
         let name = basename(name);
         self.files.get(name).map(String::as_str).ok_or_else(|| ImportError::Unknown {
@@ -65,7 +65,7 @@ impl Source<'_> {
         })
     }
 
-    /// A file of keys that is named.
+    /// Keys of a file that the settings name.
     pub(super) fn tree(&self, name: &str) -> Result<Tree, ImportError> {
         let text = self.file(name)?;
         Tree::read(text, notation(name, text)).map_err(|what| ImportError::Unknown {
@@ -74,7 +74,7 @@ impl Source<'_> {
         })
     }
 
-    /// Ranks, as the settings or the user have them.
+    /// Number of ranks, from the settings or the user.
     pub(super) fn num_gpus(&self) -> Option<u32> {
         let started = match &self.form {
             Form::Started(started) => started.num_gpus,
@@ -111,7 +111,7 @@ pub fn named_files(text: &str, set: &BTreeMap<String, String>) -> Result<Vec<Str
             if endings.iter().any(|ending| text.ends_with(ending)) {
                 names.push(basename(text).to_owned());
             }
-            // torchtitan names its module without the ending, and DeepSpeed's pipeline is a class that `train.py` has.
+            // torchtitan's `--module` has no file ending; no word names DeepSpeed's `pipeline.py`.
             match word.text.as_str() {
                 "--module" => {
                     names.extend(words.get(place + 1).map(|word| format!("{}.py", word.text)));
@@ -124,7 +124,7 @@ pub fn named_files(text: &str, set: &BTreeMap<String, String>) -> Result<Vec<Str
     Ok(names)
 }
 
-/// Settings and the tool that they are of: the one that the user names, or what their words are those of.
+/// Settings with their tool, which the user names, or which follows from their words or keys.
 pub(super) fn source<'a>(
     text: &str,
     from: Option<Target>,
@@ -167,7 +167,7 @@ pub(super) fn source<'a>(
     let script = shell::read(text, set)?;
     let commands = commands(&script, set)?;
     let found = commands.iter().find_map(|words| started(words, files));
-    // Whose program it is, the user says.
+    // With `--from`, any Python program is taken to be of the user's tool.
     let found = found.or_else(|| commands.iter().find_map(|words| any_program(words, from?)));
     if let Some((target, before, words)) = found {
         check_start(&before, set)?;
@@ -178,7 +178,7 @@ pub(super) fn source<'a>(
         };
         return Ok(made(target, Form::Started(Started { words, num_gpus })));
     }
-    // A list of arguments alone, on one line or several; the word before them is the program's, whichever it is.
+    // A list of arguments alone, on one line or several; an empty word takes the program's place.
     let all = commands.concat();
     let first = all.first().map_or("", |it| it.text.as_str());
     if first.starts_with("--") {
@@ -217,7 +217,7 @@ pub(super) fn source<'a>(
     })
 }
 
-/// Tools that are told by options, whatever their program is called.
+/// Names of tools that any program's options can be read as.
 fn options_of() -> String {
     let told = [
         Target::TorchTitan,
@@ -229,7 +229,7 @@ fn options_of() -> String {
     told.map(|it| format!("`{}`", it.name())).join(", ")
 }
 
-/// Lines of a script with which programs are started that train, and which are known: settings are read of the first.
+/// Lines of a script that start known training programs; settings are read from the first.
 ///
 /// # Errors
 ///
@@ -245,7 +245,7 @@ pub fn launches(text: &str, set: &BTreeMap<String, String>) -> Result<Vec<usize>
     Ok(launches.map(|(command, _)| command.line).collect())
 }
 
-/// What variables stand for at the end of a script, as far as that is known and one word.
+/// Variables at the end of a script whose value is one known word.
 pub fn variables(text: &str, set: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     if !is_script(text) || is_of_bridge(text) {
         return BTreeMap::new();
@@ -253,7 +253,7 @@ pub fn variables(text: &str, set: &BTreeMap<String, String>) -> BTreeMap<String,
     shell::read(text, set).map_or_else(|_| BTreeMap::new(), |script| script.variables)
 }
 
-/// The arguments of the first program of a script that is known to train.
+/// Arguments of the first known training program of a script.
 pub(super) fn arguments(text: &str, set: &BTreeMap<String, String>) -> Option<Vec<String>> {
     let script = shell::read(text, set).ok()?;
     let none = BTreeMap::new();
@@ -262,31 +262,30 @@ pub(super) fn arguments(text: &str, set: &BTreeMap<String, String>) -> Option<Ve
     Some(words.into_iter().skip(1).map(|word| word.text).collect())
 }
 
-/// The program of Python that a command starts, and its place: a file, or the module after `-m`.
+/// Index and word of the Python program that a command starts: a file, or the module after `-m`.
 fn program(words: &[Word]) -> Option<(usize, &Word)> {
     let place = words.iter().position(|word| has_ending(&word.text, "py") || word.text == "-m")?;
     let place = place + usize::from(words[place].text == "-m");
     Some((place, words.get(place)?))
 }
 
-/// The program of a command, whichever it is, with the tool that it is said to be of.
+/// Python program of a command with the words before it, for the tool that the user names.
 fn any_program(words: &[Word], target: Target) -> Option<(Target, Vec<Word>, Vec<Word>)> {
     let (place, _) = program(words)?;
     Some((target, words[..place].to_vec(), words[place..].to_vec()))
 }
 
-/// Whether a text is Python of Megatron-Bridge.
+/// Returns whether a text is Python of Megatron-Bridge.
 fn is_of_bridge(text: &str) -> bool {
     text.contains("import AutoBridge") || text.contains("ConfigContainer")
 }
 
-/// What can be read.
+/// Forms of settings that can be read, for hints.
 const ANY: &str = "a script that runs Megatron-LM's `pretrain_gpt.py`, `torchtitan.train`, `accelerate launch`, a \
     Trainer, or a program with `--deepspeed_config`; their arguments alone; a manifest of Kubernetes that \
     runs them; DeepSpeed's JSON, accelerate's YAML, the Trainer's arguments in a file; `--from` says which it is";
 
-/// Whether a text is a script, or words as a shell takes them: what is no JSON, and no keys of YAML from the first line
-/// on.
+/// Returns whether a text is a script or a list of arguments: neither JSON nor YAML with a key in its first line.
 pub(crate) fn is_script(text: &str) -> bool {
     if text.starts_with("#!") {
         return true;
@@ -304,7 +303,7 @@ pub(crate) fn is_script(text: &str) -> bool {
     !(first.starts_with(['{', '[']) || first == "---" || key.is_some_and(|(key, _)| is_key(key)))
 }
 
-/// Whether a text begins with a table of TOML.
+/// Returns whether a text begins with a TOML table.
 fn is_toml(text: &str) -> bool {
     let mut lines = text.lines().map(str::trim).filter(|it| !it.is_empty() && !it.starts_with('#'));
     let table = lines.next().and_then(|first| first.strip_prefix('[')?.strip_suffix(']'));
@@ -314,14 +313,14 @@ fn is_toml(text: &str) -> bool {
     })
 }
 
-/// Whether settings are of a tool whose are read, as far as their form and keys say.
+/// Returns whether a text has the form, and keys if any, of settings of a tool that can be read.
 pub fn is_read(text: &str) -> bool {
     is_of_bridge(text)
         || is_script(text)
         || Tree::read(text, notation("", text)).is_ok_and(|tree| of_tree(&tree).is_ok())
 }
 
-/// The tool whose keys these are.
+/// Tool to which the keys of a file belong.
 fn of_tree(tree: &Tree) -> Result<Target, ImportError> {
     let has = |keys: &[&str]| keys.iter().any(|key| tree.get(key).is_some());
     let other = |what: &str, works: &str| {
@@ -349,7 +348,7 @@ fn of_tree(tree: &Tree) -> Result<Target, ImportError> {
         "tensor_parallel",
         "activation_checkpointing",
     ];
-    // Others have steps of accumulation by this name too, beside the model that they train.
+    // Other tools use this key for gradient accumulation too, next to the model that they train.
     let is_others = has(&["base_model", "model", "model_name_or_path", "datasets"]);
     if has(&of_deepspeed) || has(&["gradient_accumulation_steps"]) && !is_others {
         return Ok(Target::DeepSpeed);
@@ -357,7 +356,7 @@ fn of_tree(tree: &Tree) -> Result<Target, ImportError> {
     other("these are the keys of no tool that is known", ANY)
 }
 
-/// A Trainer's script is told of accelerate alone, or has arguments in a file.
+/// The Trainer instead of accelerate if the script's words, or a file that they name, have the Trainer's arguments.
 fn of_files(target: Target, words: &[Word], files: &BTreeMap<String, String>) -> Target {
     if target != Target::Accelerate {
         return target;
@@ -371,7 +370,7 @@ fn of_files(target: Target, words: &[Word], files: &BTreeMap<String, String>) ->
     if words.iter().any(is_trainers) { Target::Trainer } else { target }
 }
 
-/// The commands of a script; one that `bash -c` runs as if it stood by itself.
+/// Commands of a script, where `bash -c` is replaced by the command that it runs.
 fn commands(
     script: &Script,
     set: &BTreeMap<String, String>,
@@ -383,12 +382,12 @@ fn commands(
             all.push(words.clone());
             continue;
         };
-        // What is not exported is taken too: that it is missing is for those to see who run the script.
+        // Variables count even if they are not exported: a missing export is no matter of the settings.
         let mut known = variables.clone();
         known.extend(set.clone());
         known.extend(passed(&words[..place]));
         let inner = shell::read(&words[place + 2].text, &known)?;
-        // What follows is its name, then what stands for "$@" in it.
+        // The next word is `$0` of the inner script; the others are its `$@`.
         let rest = words.iter().skip(place + 4).cloned();
         let mut command = words[..place].to_vec();
         command.extend(inner.commands.last().cloned().unwrap_or_default().words);
@@ -406,7 +405,7 @@ fn passed(words: &[Word]) -> BTreeMap<String, String> {
     lists.flat_map(|list| list.split(',')).filter_map(of_one).collect()
 }
 
-/// The program of a command that trains, with the tool that it is of and the words before it.
+/// Training program of a command: its tool, the words before it, and the words from it on.
 fn started(
     words: &[Word],
     files: &BTreeMap<String, String>,
@@ -449,7 +448,7 @@ fn started(
 }
 
 impl Source<'_> {
-    /// The program and its words; the error says that there is none.
+    /// Program with its words; an error if the settings are a file.
     pub(super) fn started(&self) -> Result<&Started, ImportError> {
         match &self.form {
             Form::Started(started) => Ok(started),
@@ -461,7 +460,7 @@ impl Source<'_> {
     }
 }
 
-/// What settings say, or the user where they do not; the error says that they do not agree.
+/// Value of the settings, else of the user; an error if both state different values.
 pub(super) fn agreed<T: Copy + PartialEq + std::fmt::Display>(
     said: Option<T>,
     name: &str,

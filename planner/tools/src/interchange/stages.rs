@@ -1,24 +1,24 @@
-//! What each stage of a pipeline has.
+//! Parts of a transformer on each pipeline stage.
 
 use ir::graph::Graph;
 
-/// What a stage of the pipeline has of a transformer.
+/// Parts of a transformer on one pipeline stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StageParts {
-    /// Whether it has the embedding.
+    /// True if the stage has the embedding.
     pub embedding: bool,
-    /// Layers.
+    /// Number of layers.
     pub layers: u32,
-    /// Modules for multi-token prediction.
+    /// Number of modules for multi-token prediction.
     pub prediction_modules: u32,
-    /// Whether it has head and loss.
+    /// True if the stage has head and loss.
     pub head: bool,
 }
 
-/// What blocks for multi-token prediction are called.
+/// Prefix of the names of blocks for multi-token prediction.
 const PREDICTION: &str = "mtp";
 
-/// What stages of so many blocks each have: the first block is the embedding, the last the head.
+/// Parts of stages with `counts` blocks: the first block is the embedding, the last the head.
 pub(super) fn parts(counts: &[u32], graph: &Graph) -> Vec<StageParts> {
     let names: Vec<&str> = graph.blocks().map(|class| graph.class(class).name()).collect();
     let last = names.len().saturating_sub(1);
@@ -40,8 +40,8 @@ pub(super) fn parts(counts: &[u32], graph: &Graph) -> Vec<StageParts> {
     counts.iter().map(&mut of_stage).collect()
 }
 
-/// Whether every stage has as many layers, the first the embedding too, and the last the head and all modules for
-/// multi-token prediction.
+/// Returns whether all stages have equal numbers of layers, the first has the embedding, and the last the head and all
+/// modules for multi-token prediction.
 pub(super) fn is_even(stages: &[StageParts]) -> bool {
     let last = stages.len().saturating_sub(1);
     stages.iter().enumerate().all(|(index, stage)| {

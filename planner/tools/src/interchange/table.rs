@@ -1,25 +1,25 @@
-//! A tool's options as a table, which an export writes, an import reads, and of which lint takes the difference of two runs.
+//! Table of a tool's options: exports write it, imports read it, lint takes the difference of two runs.
 //!
-//! A line of the table is an option and how many values it takes, as [`Vocabulary`](super::options::Vocabulary) has it, or `word`
-//! where it is none that a parser knows. Where a plan decides the option, there follow the field of the plan, the forms of its values, and when it is written:
+//! A line is an option and its number of values as in [`Vocabulary`](super::options::Vocabulary), or `word` if no
+//! parser knows it. If a plan decides the option, a field of the plan, forms of its values, and conditions follow:
 //!
 //! ```text
-//! --cp-comm-type one layout.context_parallel_kind p2p=ring <all_gather=ring a2a=all_to_all if layout.context_parallel>1
+//! --cp-comm-type some layout.context_parallel_kind p2p=ring a2a=all_to_all if layout.context_parallel>1
 //! ```
 //!
 //! | form | what it is |
 //! |---|---|
-//! | `*`, `>*` | the number itself; written only |
-//! | `word=a\|b` | a word for values; `given` of a switch without one; reading it gives the first |
+//! | `*`, `>*` | the number itself; `>*` is written only |
+//! | `word=a\|b` | a word for field values, the first of which it reads as; `given` for a switch without a value |
 //! | `<word=a` | a word that is read only |
 //! | `>word=a` | a word that is written only |
-//! | `-=a` | what it is where the option is left out, if the conditions hold |
-//! | `!a,b` | the same values whatever the field is; `!` alone a switch |
-//! | `code` | the tool's own code writes it where no other form does, and reads it after the others |
-//! | `read` | never written: others say the same, and the code for these reads it |
+//! | `-=a` | field value if the option is left out and the conditions hold |
+//! | `!a,b` | values that do not depend on the field; `!` alone is a switch |
+//! | `code` | values of the tool's own code where no other form applies; it reads the option after the others |
+//! | `read` | never written: other options have the value, and the code for them reads this one |
 //!
-//! A condition is `field=a|b`, `field!=a` or `field>n`. Behind ` # ` stands the reason that an export gives, with fields
-//! in braces; `[title]` begins a topic.
+//! A condition is `field=a|b`, `field!=a` or `field>n`. After ` # ` follows the reason that an export gives, with
+//! fields in braces; `[title]` begins a topic.
 
 use super::argument::{Argument, Section};
 use super::error::ImportError;
@@ -29,28 +29,28 @@ use super::options::{OptionError, ParsedOptions};
 use super::run::Run;
 use super::source::{Source, agreed};
 
-/// Options that were given, and what there is beside them.
+/// Options to read, with their source.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a> {
     pub(super) source: &'a Source<'a>,
     pub(super) given: &'a ParsedOptions,
 }
 
-/// The values of an option; none of a switch.
+/// Values of an option; empty for a switch.
 pub(super) type Values = Vec<String>;
 
-/// The options of a tool that a plan decides.
+/// Options of a tool that a plan decides.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Table {
-    /// Its lines.
+    /// Lines of the table.
     pub(super) text: &'static str,
-    /// Values of options that have `code` among their forms.
+    /// Returns the values of an option that has `code` among its forms.
     pub(super) write: fn(&str, &Run<'_>) -> Option<Values>,
-    /// Reads these.
+    /// Reads an option that has `code` among its forms.
     pub(super) read: fn(&str, Reader<'_>, &mut Imported) -> Result<(), ImportError>,
 }
 
-/// An option.
+/// A row of the table: an option and its field.
 #[derive(Clone, Debug)]
 struct Row {
     topic: &'static str,
@@ -89,7 +89,7 @@ impl Form {
     }
 }
 
-/// What has to be so for an option to be written.
+/// Condition for an option to be written.
 #[derive(Clone, Debug)]
 struct Condition {
     field: &'static str,
@@ -116,27 +116,27 @@ impl Condition {
     }
 }
 
-/// An option that differs between two runs.
+/// An option whose values differ between two runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Difference {
     pub(crate) option: &'static str,
-    /// Its field.
+    /// Field of the plan.
     pub(crate) field: &'static str,
-    /// Its values in the one run, where it is given.
+    /// Values in the first run; `None` if the option is not given.
     pub(crate) before: Option<Values>,
-    /// Its values in the other.
+    /// Values in the second run.
     pub(crate) after: Option<Values>,
 }
 
-/// A word of a switch that has none.
+/// Word that stands for a switch without a value.
 const GIVEN: &str = "given";
 
-/// Whether a field is another, or a part of it.
+/// Returns whether a field is `whole` or a part of it.
 fn is_of(field: &str, whole: &str) -> bool {
     field.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Fields whose options change together.
+/// Group of fields whose options change together.
 fn group(field: &'static str) -> &'static str {
     match field {
         "layout.pipeline_parallel" | "layout.virtual_stages" => "stages",
@@ -159,7 +159,7 @@ impl Row {
         self.conditions.iter().all(|it| it.holds(run))
     }
 
-    /// Whether it is written where its conditions hold and its value has a word.
+    /// Returns whether the option is ever written.
     fn writes(&self) -> bool {
         self.forms.iter().any(|form| match form {
             Form::Word { writes, .. } => *writes,
@@ -211,7 +211,7 @@ impl Row {
         if is_code { (table.read)(self.option, reader, settings) } else { Ok(()) }
     }
 
-    /// The value of the field that the options state.
+    /// Field value that the options state, as text.
     fn stated(
         &self,
         reader: Reader<'_>,
@@ -252,7 +252,7 @@ impl Row {
         Ok(value.or(left_out).map(str::to_owned))
     }
 
-    /// A number that the options state, or the user where they do not.
+    /// Number that the options state, else the user.
     fn number(&self, reader: Reader<'_>) -> Result<Option<String>, ImportError> {
         let (option, stated) = (self.option, reader.source.stated);
         let of_user = match self.field {
@@ -276,7 +276,7 @@ impl Row {
     }
 }
 
-/// Values with commas between them.
+/// Values separated by commas.
 fn listed(values: &str) -> Values {
     values.split(',').filter(|it| !it.is_empty()).map(str::to_owned).collect()
 }
@@ -294,12 +294,12 @@ impl Table {
         rows
     }
 
-    /// The options of a run, each with its reason.
+    /// Options of a run, each with its reason.
     pub(super) fn arguments(&self, run: &Run<'_>) -> Vec<Argument> {
         self.rows().iter().filter_map(|row| row.argument(run, self)).collect()
     }
 
-    /// The same by topic.
+    /// Options of a run by topic.
     pub(super) fn sections(&self, run: &Run<'_>) -> Vec<Section> {
         let rows = self.rows();
         let topics = rows.chunk_by(|one, other| one.topic == other.topic);
@@ -324,7 +324,7 @@ impl Table {
         self.rows().into_iter().map(|row| row.option)
     }
 
-    /// Options that say a field of a plan, those that are written first.
+    /// Options of a field and its parts; options that are written come first.
     pub(crate) fn options_of(&self, field: &str) -> Vec<&'static str> {
         let mut rows = self.rows();
         rows.retain(|row| is_of(row.field, field));
@@ -332,8 +332,7 @@ impl Table {
         rows.into_iter().map(|row| row.option).collect()
     }
 
-    /// Options that lead from one run to another: those that differ, and all of a group of which some do or of which a
-    /// field is changed.
+    /// Options to change from one run to another: all of each group in which an option differs or has one of `fields`.
     pub(crate) fn differences(
         &self,
         before: &Run<'_>,
@@ -345,7 +344,7 @@ impl Table {
             let Row { option, field, .. } = row;
             let [before, after] = [before, after].map(|run| row.values(run, self));
             match all.iter_mut().find(|it| it.option == option) {
-                // One of several rows of an option is written.
+                // An option may have several rows, of which at most one is written.
                 Some(known) => {
                     known.before = known.before.take().or(before);
                     known.after = known.after.take().or(after);
@@ -369,7 +368,7 @@ mod tests {
     use super::super::target::Target;
     use super::*;
 
-    /// What follows from several fields.
+    /// Quantities that are derived from several fields.
     const DERIVED: [&str; 9] = [
         "experts",
         "even_stages",
@@ -412,7 +411,7 @@ mod tests {
         }
     }
 
-    /// Every field and every value in every table is one that a plan has.
+    /// Every field and every value in the tables is one that a plan has.
     #[test]
     fn tables_are_of_plans() {
         Target::ALL.into_iter().filter_map(super::super::write::table).for_each(check);

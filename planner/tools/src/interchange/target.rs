@@ -1,14 +1,14 @@
-//! The tools that plans are written for.
+//! Tools that plans are exported to.
 
 use cost_models::frameworks;
 use ir::framework::Framework;
 
-/// A tool that runs training, in the version whose names are written.
+/// A tool that runs training, in the version whose option names are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Target {
     /// Megatron-LM's `pretrain_gpt.py`.
     Megatron,
-    /// Megatron-Bridge, in Python.
+    /// Megatron-Bridge's Python.
     MegatronBridge,
     /// PyTorch's torchtitan.
     TorchTitan,
@@ -25,7 +25,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// All of them.
+    /// All tools.
     pub const ALL: [Self; 8] = [
         Self::Megatron,
         Self::MegatronBridge,
@@ -37,7 +37,7 @@ impl Target {
         Self::Executor,
     ];
 
-    /// Those whose settings are read.
+    /// Tools whose settings can be imported.
     pub const IMPORTED: [Self; 7] = [
         Self::Megatron,
         Self::MegatronBridge,
@@ -48,7 +48,7 @@ impl Target {
         Self::Nanotron,
     ];
 
-    /// The name on the command line.
+    /// Name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Megatron => "megatron",
@@ -62,7 +62,7 @@ impl Target {
         }
     }
 
-    /// What it is, with the version that names are of.
+    /// Name of the tool with the version of its options.
     pub const fn tool(self) -> &'static str {
         match self {
             Self::Megatron => "Megatron-LM with megatron-core 0.19.2",
@@ -76,7 +76,7 @@ impl Target {
         }
     }
 
-    /// The framework whose abilities are its own, and whose habits its steps are predicted with.
+    /// The framework with the tool's abilities, whose habits are used to predict its steps.
     ///
     /// # Panics
     ///

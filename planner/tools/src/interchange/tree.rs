@@ -1,4 +1,4 @@
-//! Settings within settings: JSON and YAML, read alike.
+//! JSON and YAML as one tree of keys.
 
 use std::fmt;
 
@@ -7,20 +7,20 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 
 use super::options::Leaf;
 
-/// A value, or keys with values.
+/// A node of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Tree {
-    /// Nothing: the key is there, and says no more than if it were not.
+    /// Null: the key counts as absent.
     Null,
-    /// A word, a number, `true` or `false`.
+    /// String, number or boolean, as text.
     Value(String),
-    /// Several.
+    /// List.
     List(Vec<Tree>),
-    /// Keys in their order, none of them twice.
+    /// Object: keys in the order of the text, without duplicates.
     Keys(Vec<(String, Tree)>),
 }
 
-/// What a text is written in.
+/// Notation of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Notation {
     /// JSON.
@@ -30,7 +30,7 @@ pub(super) enum Notation {
 }
 
 impl Tree {
-    /// Reads a text; the error is in words.
+    /// Reads a text; the error is a message.
     pub(super) fn read(text: &str, notation: Notation) -> Result<Self, String> {
         if text.trim().is_empty() {
             return Err("the file is empty".to_owned());
@@ -52,17 +52,17 @@ impl Tree {
         }
     }
 
-    /// Reads all documents of a text in YAML; the error is in words.
+    /// Reads all documents of a YAML text; the error is a message.
     pub(super) fn documents(text: &str) -> Result<Vec<Self>, String> {
         serde_saphyr::from_multiple(text).map_err(|error| {
-            // Its messages end with the lines about the place.
+            // serde-saphyr's messages end with an excerpt of the text, which is left out.
             let message = error.to_string();
             let first = message.lines().next().unwrap_or_default();
             format!("it is no YAML: {}", first.trim_start_matches("error: "))
         })
     }
 
-    /// Its keys, each with what it has; none of what has no keys.
+    /// Keys with their content; empty if the node is no object.
     pub(super) fn keys(&self) -> &[(String, Self)] {
         match self {
             Self::Keys(keys) => keys,
@@ -70,7 +70,7 @@ impl Tree {
         }
     }
 
-    /// The word or number that it is.
+    /// Text of a scalar.
     pub(super) fn text(&self) -> Option<&str> {
         match self {
             Self::Value(text) => Some(text),
@@ -78,12 +78,12 @@ impl Tree {
         }
     }
 
-    /// The whole number that it is.
+    /// Value of a scalar that is a non-negative integer.
     pub(super) fn number(&self) -> Option<u64> {
         self.text()?.parse().ok()
     }
 
-    /// What a key has, if it is there.
+    /// Content of a key.
     pub(super) fn get(&self, key: &str) -> Option<&Self> {
         match self {
             Self::Keys(keys) => keys.iter().find(|(name, _)| name == key).map(|(_, tree)| tree),
@@ -91,7 +91,7 @@ impl Tree {
         }
     }
 
-    /// Every value with its keys, dots between them.
+    /// Every leaf with its path of keys, dots between them.
     pub(super) fn leaves(&self) -> Vec<(String, Leaf)> {
         let mut leaves = Vec::new();
         self.add_leaves("", &mut leaves);
@@ -130,7 +130,7 @@ impl<'de> Deserialize<'de> for Tree {
 
 struct OfTree;
 
-/// Numbers below this are exact, and whole ones are written as such however they were: `5e8` is a count.
+/// Floats below 2^53 are exact; integral ones are written as integers, as in `5e8`.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 impl<'de> Visitor<'de> for OfTree {

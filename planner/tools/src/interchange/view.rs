@@ -1,4 +1,4 @@
-//! What every tool is told of a plan, in no tool's words.
+//! The parts of a plan that exports need, independent of tools.
 
 use ir::graph::Graph;
 use ir::layout::LayoutSpec;
@@ -11,27 +11,27 @@ use super::imported::Imported;
 use super::run::Run;
 use super::stages::{StageParts, parts};
 
-/// A plan as tools are told it: derived from the plan once.
+/// A plan with quantities derived from it once, as the input of all exports.
 #[derive(Clone, Debug)]
 pub struct ExportView<'a> {
     /// The plan.
     pub plan: &'a Plan,
-    /// Its model, where that is a transformer.
+    /// Model of the plan, if that is a transformer.
     pub transformer: Option<&'a Transformer>,
-    /// Its layout.
+    /// Layout of the plan.
     pub layout: LayoutSpec,
-    /// How it is trained.
+    /// Training: batch, precision, optimizer.
     pub training: Training,
-    /// The same and its stages, as settings of a tool state them.
+    /// Layout, training and stages as imported settings have them.
     pub(super) settings: Imported,
-    /// What each stage has, in the order of the model.
+    /// Parts of the model on each stage, in the order of the model.
     pub stages: Vec<StageParts>,
-    /// What of the plan was changed, and what else its files should say.
+    /// Changes to the plan, and other remarks that the files state.
     pub notes: Vec<String>,
 }
 
 impl<'a> ExportView<'a> {
-    /// That of a plan whose model has this graph.
+    /// The view of a plan whose model has this graph.
     pub fn new(plan: &'a Plan, model: &'a Model, graph: &Graph, notes: Vec<String>) -> Self {
         let transformer = match &model.description {
             Description::Transformer(transformer) => Some(&**transformer),
@@ -44,17 +44,17 @@ impl<'a> ExportView<'a> {
         Self { plan, transformer, layout, training, settings, stages, notes }
     }
 
-    /// Layers of the model.
+    /// Number of layers of the model.
     pub fn num_layers(&self) -> u32 {
         self.stages.iter().map(|stage| stage.layers).sum()
     }
 
-    /// Modules for multi-token prediction that are trained.
+    /// Number of modules for multi-token prediction that are trained.
     pub fn num_prediction_modules(&self) -> u32 {
         self.stages.iter().map(|stage| stage.prediction_modules).sum()
     }
 
-    /// What options are written of.
+    /// Input of the option tables.
     pub(super) fn run(&self) -> Run<'_> {
         Run {
             settings: &self.settings,
@@ -63,17 +63,17 @@ impl<'a> ExportView<'a> {
         }
     }
 
-    /// Replicas, counting those that share a sequence.
+    /// Number of replicas, with context-parallel ranks counted as replicas.
     pub fn replicas(&self) -> u32 {
         self.layout.context_parallel * self.layout.data_parallel
     }
 
-    /// Whether the model has experts.
+    /// Returns whether the model has experts.
     pub fn has_experts(&self) -> bool {
         self.mixtures().next().is_some()
     }
 
-    /// Whether its routers choose by a correction that is not trained.
+    /// Returns whether its routers choose experts with a bias that is not trained by gradients.
     pub fn corrects_routing(&self) -> bool {
         self.mixtures().any(|it| it.corrects_choice)
     }
@@ -86,13 +86,13 @@ impl<'a> ExportView<'a> {
         })
     }
 
-    /// Nodes that the plan takes, and GPUs of each.
+    /// Number of nodes that the plan uses, and of GPUs on each.
     pub fn nodes(&self) -> [u32; 2] {
         let (gpus, node) = (self.plan.num_gpus, self.plan.cluster.gpus_per_node);
         if gpus <= node { [1, gpus] } else { [gpus.div_ceil(node), node] }
     }
 
-    /// Lines that say what the files are of.
+    /// Comment lines at the head of a file: the plan, the tool, the prediction, the command.
     pub fn heading(&self, tool: &str) -> Vec<String> {
         let Plan { model, cluster, framework, prediction, num_gpus, provenance, .. } = self.plan;
         let gib = prediction.peak_memory_bytes.as_gib();
@@ -106,7 +106,7 @@ impl<'a> ExportView<'a> {
             format!("plan: {} (planner {})", provenance.command, provenance.planner_version),
         ];
         lines.extend(self.notes.iter().cloned());
-        // Each stands behind a mark of a comment, which ends with the line.
+        // Each line follows a comment mark, so it must be one printable line.
         lines.into_iter().map(|line| printable(&line).into_owned()).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! What each target writes: the one place that knows them all.
+//! Dispatch to the code of each target.
 
 use super::argument::Argument;
 use super::error::Lack;
@@ -9,7 +9,7 @@ use super::target::Target;
 use super::view::ExportView;
 use super::{accelerate, bridge, deepspeed, executor, megatron, nanotron, torchtitan};
 
-/// The files of a plan, the one to start with first and the plan last.
+/// Files of an export: the file to start with first, the plan last.
 pub(super) fn files(
     target: Target,
     launcher: Launcher,
@@ -43,7 +43,7 @@ pub(super) fn files(
     std::iter::once(first).chain(beside).chain([plan.clone()]).collect()
 }
 
-/// The options that a plan decides; the executor reads the plan itself.
+/// Table of the options that a plan decides; none for the executor, which reads the plan.
 pub(crate) const fn table(target: Target) -> Option<&'static Table> {
     Some(match target {
         Target::Megatron | Target::MegatronBridge => &megatron::TABLE,
@@ -56,11 +56,11 @@ pub(crate) const fn table(target: Target) -> Option<&'static Table> {
     })
 }
 
-/// What a target cannot be told of a plan, its model and what its framework cannot run aside.
+/// Parts of a plan that a target cannot run; the model, and the abilities of its framework, are checked elsewhere.
 pub(super) fn lacks(target: Target, view: &ExportView<'_>) -> Vec<Lack> {
     let mut lacks = own_lacks(target, view);
     let ([nodes, each], gpus) = (view.nodes(), view.plan.num_gpus);
-    // MPI starts so many ranks in all; the others as many on each node.
+    // MPI starts a total number of ranks; the other launchers start equal numbers on each node.
     if target != Target::Executor && nodes * each != gpus {
         let what = format!("{gpus} ranks on nodes of {each}: as many are started on each node");
         lacks.push(Lack::new(what, format!("`--gpus {}`", nodes * each)));
@@ -81,7 +81,7 @@ fn own_lacks(target: Target, view: &ExportView<'_>) -> Vec<Lack> {
     }
 }
 
-/// What it cannot be told of a plan's model.
+/// Parts of a plan's model that a target cannot express.
 pub(super) fn lacks_of_model(target: Target, view: &ExportView<'_>) -> Vec<Lack> {
     match target {
         Target::Megatron => megatron::lacks_of_model(view),
@@ -94,7 +94,7 @@ pub(super) fn lacks_of_model(target: Target, view: &ExportView<'_>) -> Vec<Lack>
     }
 }
 
-/// What it is told of a plan's model by arguments.
+/// Arguments with which a target describes a plan's model.
 pub(super) fn model_arguments(target: Target, view: &ExportView<'_>) -> Vec<Argument> {
     match target {
         Target::Megatron => megatron::model_arguments(view),

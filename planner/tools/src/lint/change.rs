@@ -1,4 +1,4 @@
-//! Changes of settings, in no tool's words.
+//! Changes of settings, independent of tools.
 
 use ir::cluster::Precision;
 use ir::framework::{TensorOverlap, UpdatedParameters, WhenReduced};
@@ -11,19 +11,19 @@ use crate::interchange::{Imported, StatedStages, Target};
 /// A change of one setting.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Change {
-    /// Ranks over which products are sharded.
+    /// Tensor-parallel degree.
     TensorParallel(u32),
-    /// Whether the sequence is sharded over those too.
+    /// Sequence parallelism over the tensor-parallel ranks, on or off.
     SequenceParallel(bool),
-    /// Pipeline ranks.
+    /// Pipeline-parallel degree.
     Pipeline(u32),
-    /// Stages of each.
+    /// Virtual stages of each pipeline rank.
     VirtualStages(u32),
-    /// Ranks that share a sequence.
+    /// Context-parallel degree.
     Context(u32),
-    /// Ranks that share the experts.
+    /// Expert-parallel degree.
     Expert(u32),
-    /// Ranks over which an expert is sharded.
+    /// Expert-tensor-parallel degree.
     ExpertTensor(u32),
     /// Sequences of a micro-batch.
     MicroBatch(u32),
@@ -31,33 +31,33 @@ pub(super) enum Change {
     GlobalBatch(u64),
     /// Tokens of a sequence.
     Sequence(u64),
-    /// What is computed again.
+    /// Recompute of activations.
     Recompute(Recompute),
-    /// What replicas share.
+    /// ZeRO stage.
     Zero(ZeroStage),
-    /// All replicas share it.
+    /// One group of all replicas that shards the states, instead of several groups.
     OneShardGroup,
-    /// Exchanges of replicas are hidden, those of updated parameters too.
+    /// Gradients are reduced during backward.
     ReplicasOverlap {
-        /// Whether parameters are gathered.
+        /// True if updated parameters are also gathered during forward.
         gathers: bool,
     },
-    /// Number format of products.
+    /// Number format of matrix products.
     Precision(Precision),
-    /// What a vocabulary is padded to a multiple of, on each tensor-parallel rank.
+    /// Multiple to which the vocabulary is padded, per tensor-parallel rank.
     VocabularyMultiple(u32),
-    /// What carries tokens to experts.
+    /// Token dispatcher of experts.
     Dispatcher(TokenDispatcher),
-    /// Nothing lies on the host.
+    /// No offload to the host.
     NoOffload,
-    /// Layers of stages, so that none holds up the others.
+    /// Stages cut such that their times are balanced.
     RebalanceStages,
-    /// Ranks.
+    /// Number of ranks.
     Gpus(u32),
 }
 
-/// Where micro-batches are counted, as many as before are of another batch once they or the replicas are others: the
-/// batch stays where it can.
+/// Adjusts a stated number of micro-batches to a change of degrees or micro-batch size such that the global batch stays
+/// the same, where that divides. A change of the global batch clears the number.
 fn keep_batch(imported: &mut Imported, before: &LayoutSpec, change: &Change) {
     let ranks = |it: &LayoutSpec| {
         [it.tensor_parallel, it.context_parallel, it.pipeline_parallel]
@@ -82,7 +82,7 @@ fn keep_batch(imported: &mut Imported, before: &LayoutSpec, change: &Change) {
 }
 
 impl Change {
-    /// The field of a plan that is changed, as in `plan.json`, and others that say something of it.
+    /// Paths of the changed field in `plan.json`, then those of other fields whose options may express the change.
     pub(super) const fn fields(&self) -> &'static [&'static str] {
         match self {
             Self::TensorParallel(_) => &["layout.tensor_parallel"],
@@ -108,8 +108,8 @@ impl Change {
         }
     }
 
-    /// The settings with this changed. Stages are cut evenly where that is possible, else so that none holds up the
-    /// others.
+    /// Applies the change to settings. If the number of stages changes, layers are cut evenly where they divide, else
+    /// such that the times of the stages are balanced.
     pub(super) fn apply(&self, imported: &mut Imported, num_layers: u32) {
         let before = imported.layout;
         self.set(imported);
@@ -148,7 +148,7 @@ impl Change {
                     layout.sequence_parallel = false;
                 } else if layout.tensor_parallel == 1 {
                     layout.sequence_parallel = true;
-                    // Megatron overlaps more only where it is told to.
+                    // Megatron overlaps more only with an option for it.
                     if is_megatron {
                         framework.tensor_parallel.overlap = TensorOverlap::Gradients;
                     }
@@ -172,7 +172,7 @@ impl Change {
             Self::Recompute(recompute) => layout.recompute = recompute,
             Self::Zero(stage) => {
                 if is_megatron && layout.zero_stage == ZeroStage::None {
-                    // Megatron gathers before forward unless it is told otherwise, which nobody had a reason to.
+                    // Default of Megatron: parameters are gathered before forward.
                     framework.parameters.gathered = UpdatedParameters::BeforeForward;
                 }
                 layout.zero_stage = stage;
@@ -186,7 +186,7 @@ impl Change {
             }
             Self::Precision(precision) => {
                 training.precision = precision;
-                // Both have nothing else, or nothing else by default.
+                // Megatron's bf16 has fp32 gradients by default, torchtitan's always.
                 let is_in_fp32 = is_megatron || imported.source == Target::TorchTitan;
                 training.fp32_gradients |= is_in_fp32 && precision == Precision::Bf16;
             }

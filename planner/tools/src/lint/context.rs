@@ -1,4 +1,4 @@
-//! What rules work with: settings that were evaluated, and others beside them.
+//! Input of the rules: evaluated settings, and variants of them.
 
 use rayon::prelude::*;
 
@@ -9,36 +9,36 @@ use super::rule::{Rule, Severity};
 use super::text;
 use super::words::{Dialect, option_changes, options};
 
-/// Settings that were evaluated, and what others are evaluated with.
+/// Evaluated settings, with the context to evaluate variants.
 pub(super) struct LintContext<'a> {
-    /// What settings are evaluated with.
+    /// Model and cluster for evaluations.
     pub(super) eval: EvalContext<'a>,
-    /// Whose words are spoken.
+    /// Option names to use.
     pub(super) dialect: Dialect,
-    /// The settings as they were given.
+    /// Text of the settings as given.
     pub(super) text: &'a str,
-    /// The same, faults put right.
+    /// Text with faults fixed.
     pub(super) now: &'a str,
-    /// The settings, faults put right.
+    /// Evaluated settings with faults fixed.
     pub(super) base: EvaluatedConfig,
-    /// The longest sequence that the model was made for.
+    /// Longest sequence that the model was made for, in tokens.
     pub(super) longest_sequence: Option<u64>,
 }
 
 impl LintContext<'_> {
-    /// What several changes lead to, one after the other; those that cannot be are left out.
+    /// Variants for several lists of changes; those that cannot run are left out.
     pub(super) fn variants(&self, all: &[Vec<Change>]) -> Vec<Variant> {
         let tried = |changes: &Vec<Change>| self.eval.tried(&self.base, changes);
         all.par_iter().filter_map(tried).collect()
     }
 
-    /// The fastest of several changes that may run.
+    /// The fastest variant of several that may run.
     pub(super) fn fastest(&self, all: &[Vec<Change>]) -> Option<Variant> {
         let may = self.variants(all).into_iter().filter(|it| it.may_run(&self.base));
         may.max_by(|one, other| one.saves.total_cmp(&other.saves))
     }
 
-    /// A finding of waste: a warning where the time that is saved is beyond noise, else a note.
+    /// A finding of waste: a warning if it is certain that time is saved, else a note.
     pub(super) fn waste(
         &self,
         rule: Rule,
@@ -50,7 +50,7 @@ impl LintContext<'_> {
         self.finding(rule, severity, message(&cost.in_words()), Some((variant, cost)), &[])
     }
 
-    /// A finding about the options of some changes, and those of its variant.
+    /// A finding about the options of `about`, or else of the variant's changes.
     pub(super) fn finding(
         &self,
         rule: Rule,
@@ -72,7 +72,7 @@ impl LintContext<'_> {
         }
     }
 
-    /// A variant in the tool's words.
+    /// A variant as changes of the tool's options; `None` if the tool has no option for one.
     pub(super) fn fix(&self, variant: &Variant) -> Option<Fix> {
         let Variant { changes, case, .. } = variant;
         let runs = [&self.base.imported, &case.imported].map(|it| self.eval.run(it));
@@ -81,7 +81,7 @@ impl LintContext<'_> {
     }
 }
 
-/// A fix whose settings were evaluated.
+/// A fix with the prediction of its evaluated settings.
 pub(super) fn of_case(text: &str, changes: Vec<OptionChange>, case: &EvaluatedConfig) -> Fix {
     let replacements = text::changed(text, &changes).map_or_else(Vec::new, |(_, all)| all);
     Fix {
@@ -93,7 +93,7 @@ pub(super) fn of_case(text: &str, changes: Vec<OptionChange>, case: &EvaluatedCo
     }
 }
 
-/// The options that changes are of, and where they stand: of each the first that is given, or else the first.
+/// Options of changes and their lines: for each change the first option that is given, else the first of all.
 pub(super) fn places<'a>(
     dialect: Dialect,
     text: &str,

@@ -1,4 +1,4 @@
-//! Rules about degrees: what is spread over too many ranks, or over the wrong ones.
+//! Rules about degrees of parallelism: sharding over too many ranks, or across slow networks.
 
 use ir::graph::TokenDispatcher;
 
@@ -26,7 +26,7 @@ pub(super) fn find(context: &LintContext<'_>) -> Vec<Finding> {
     rules.iter().filter_map(|rule| rule(context)).collect()
 }
 
-/// What the tool cannot run.
+/// Finding of a layout that the tool cannot run.
 fn not_supported(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let lacks = base.lacks();
@@ -59,7 +59,7 @@ fn not_supported(context: &LintContext<'_>) -> Option<Finding> {
     Some(context.finding(Rule::NotSupported, Severity::Error, message, cost, &[]))
 }
 
-/// Products over ranks that no fast network joins.
+/// Finding of tensor parallelism across nodes.
 fn across_nodes(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let layout = &base.found.layout;
@@ -100,7 +100,7 @@ fn across_nodes(context: &LintContext<'_>) -> Option<Finding> {
     Some(context.waste(Rule::TensorParallelAcrossNodes, message, &variant))
 }
 
-/// Products over more ranks than need be: said only where it is certain, as many run so for other reasons.
+/// Finding of more tensor parallelism than memory requires; only if sure, as many run so for other reasons.
 fn tensor_not_needed(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let tensor = base.found.layout.tensor_parallel;
@@ -121,7 +121,7 @@ fn tensor_not_needed(context: &LintContext<'_>) -> Option<Finding> {
     finding.cost.is_some_and(Cost::is_sure).then_some(finding)
 }
 
-/// Tensor parallelism whose ranks all keep the whole of what lies between sharded products.
+/// Finding of tensor parallelism without sequence parallelism: every rank saves and computes whole norms and residuals.
 fn sequence_parallel(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let layout = &base.found.layout;
@@ -152,15 +152,15 @@ fn sequence_parallel(context: &LintContext<'_>) -> Option<Finding> {
     Some(context.finding(rule, severity, message, Some((&variant, cost)), &[]))
 }
 
-/// Whether memory that is short is no longer so.
+/// Returns whether a variant has headroom where the settings have none.
 pub(super) fn gives_room(context: &LintContext<'_>, variant: &Variant) -> bool {
     !context.base.has_room() && variant.case.has_room()
 }
 
-/// From this share of a step on, a bubble is a loss whatever the reason.
+/// Share of a step from which a bubble is a warning in any case.
 const LARGE_BUBBLE: f64 = 0.4;
 
-/// A pipeline that is never full.
+/// Finding of fewer micro-batches than pipeline ranks.
 fn few_micro_batches(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let layout = &base.found.layout;
@@ -205,7 +205,7 @@ fn few_micro_batches(context: &LintContext<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// Stages of which one holds up the others.
+/// Finding of a stage that is slower than the others.
 fn uneven_stages(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     if base.found.layout.pipeline_parallel == 1 || base.imported.stages == StatedStages::Balanced {
@@ -224,10 +224,10 @@ fn uneven_stages(context: &LintContext<'_>) -> Option<Finding> {
     Some(context.waste(Rule::StagesUneven, message, &variant))
 }
 
-/// Below so many tokens a rank, a sequence is seldom worth sharing.
+/// Tokens per rank below which context parallelism is seldom worth it.
 const SHORT: u64 = 4096;
 
-/// Sequences that are shared for no need.
+/// Finding of context parallelism that is not needed.
 fn context_parallel(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let layout = &base.found.layout;
@@ -239,7 +239,7 @@ fn context_parallel(context: &LintContext<'_>) -> Option<Finding> {
     let mut all: Vec<Vec<Change>> = Vec::new();
     for fewer in fewer {
         all.push(vec![Change::Context(fewer)]);
-        // What was exchanged within a sequence is then for replicas, which take micro-batches of their own.
+        // The ranks become replicas, each with its own micro-batches, which may have to be smaller.
         if fewer == 1 && layout.micro_batch_size > 1 {
             all.push(vec![Change::Context(1), Change::MicroBatch(1)]);
         }
@@ -259,7 +259,7 @@ fn context_parallel(context: &LintContext<'_>) -> Option<Finding> {
     Some(context.waste(Rule::ContextParallelWithoutLongSequence, message, &variant))
 }
 
-/// Tokens that go to ranks which have none of their experts.
+/// Finding of a dispatcher that gathers all tokens on all expert-parallel ranks.
 fn dispatcher(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let layout = &base.found.layout;

@@ -1,4 +1,4 @@
-//! Settings, posed as a problem and evaluated.
+//! Settings, evaluated as a problem.
 
 use ir::cluster::Cluster;
 use ir::graph::{Graph, Recompute};
@@ -13,61 +13,61 @@ use planner_core::problem::Problem;
 use planner_core::search::{EvaluatedPlan, RESOLUTION, saving, with_step};
 use planner_core::step::Step;
 
-/// What settings are evaluated with.
+/// Model and cluster with which settings are evaluated.
 #[derive(Clone, Debug)]
 pub(super) struct EvalContext<'a> {
-    /// The model as the settings train it, with nothing named that is computed again.
+    /// Graph of the model as the settings train it, without modules to recompute.
     pub(super) graph: Graph,
-    /// The GPUs.
+    /// The cluster.
     pub(super) cluster: &'a Cluster,
-    /// How many, where the settings do not say.
+    /// Number of GPUs, where the settings do not say.
     pub(super) num_gpus: Option<u32>,
-    /// Whether all pipeline ranks share the vocabulary.
+    /// True if the vocabulary is sharded over all pipeline ranks.
     pub(super) vocabulary_parallel: bool,
 }
 
-/// Settings that can be posed, with what they take.
+/// Settings with their problem, layout and prediction.
 #[derive(Clone, Debug)]
 pub(super) struct EvaluatedConfig {
     /// The settings.
     pub(super) imported: Imported,
     /// The problem that they pose.
     pub(super) problem: Problem,
-    /// Their layout, time and memory.
+    /// Layout, predicted time and memory.
     pub(super) found: EvaluatedPlan,
 }
 
-/// Other settings, beside those at hand.
+/// Settings that differ from others by changes.
 #[derive(Clone, Debug)]
 pub(super) struct Variant {
-    /// What is changed.
+    /// The changes.
     pub(super) changes: Vec<Change>,
-    /// The settings so changed.
+    /// The changed settings, evaluated.
     pub(super) case: EvaluatedConfig,
-    /// The share of the time of a sequence that they save.
+    /// Share of the time per sequence that the changes save.
     pub(super) saves: f64,
 }
 
-/// Below this share of time no interval is asked for: it cannot be told apart from none.
+/// Least saving for which an interval is computed; smaller ones cannot be resolved.
 const ASKED_FROM: f64 = RESOLUTION;
 
-/// A share of a step's time that people do not leave lying for the sake of margin or habit.
+/// Share of a step's time that nobody gives up for a margin or by habit.
 const SURE: f64 = 0.1;
 
 impl EvalContext<'_> {
-    /// Layers of the model: all blocks but the embedding, the head and modules for multi-token prediction.
+    /// Layers of the model: all blocks except embedding, head and modules for multi-token prediction.
     pub(super) fn num_layers(&self) -> u32 {
         let names = self.graph.blocks().map(|class| self.graph.class(class).name());
         let modules = names.filter(|name| name.starts_with("mtp")).count();
         self.graph.num_blocks().saturating_sub(2 + modules) as u32
     }
 
-    /// What options are written of.
+    /// Input of the option tables.
     pub(super) fn run<'a>(&self, imported: &'a Imported) -> Run<'a> {
         Run::new(imported, &self.graph)
     }
 
-    /// Settings with changes.
+    /// Settings with changes applied.
     pub(super) fn changed(&self, imported: &Imported, changes: &[Change]) -> Imported {
         let mut new = imported.clone();
         for change in changes {
@@ -91,7 +91,7 @@ impl EvalContext<'_> {
         imported.posed(graph, self.cluster, self.num_gpus)
     }
 
-    /// What settings take.
+    /// Evaluates settings.
     pub(super) fn evaluated(&self, imported: &Imported) -> Result<EvaluatedConfig, ImportError> {
         let Posed { problem, layout, stage_ends } = self.posed(imported)?;
         let problem = problem.with_vocabulary_parallel(self.vocabulary_parallel);
@@ -107,7 +107,7 @@ impl EvalContext<'_> {
         Ok(EvaluatedConfig { imported: imported.clone(), problem, found })
     }
 
-    /// What other settings take: those that the tool can run and that are cut as it says.
+    /// Evaluates changes; `None` if nothing changes, they cannot be evaluated, or the tool cannot run them.
     pub(super) fn tried(&self, base: &EvaluatedConfig, changes: &[Change]) -> Option<Variant> {
         let imported = self.changed(&base.imported, changes);
         let mut case = self.evaluated(&imported).ok()?;
@@ -119,7 +119,7 @@ impl EvalContext<'_> {
                 return None;
             }
         }
-        // Nobody is told to leave the fast network for what a prediction promises.
+        // Tensor parallelism across nodes is never suggested on a prediction alone.
         if case.crosses_nodes() && !base.crosses_nodes() {
             return None;
         }
@@ -127,7 +127,7 @@ impl EvalContext<'_> {
         if more(&case) > more(base) {
             return None;
         }
-        // What is cut by costs is told as it was cut.
+        // Balanced stages are stated as their numbers of blocks.
         if case.imported.stages == StatedStages::Balanced {
             case.imported.stages = StatedStages::Blocks(case.blocks());
         }
@@ -137,59 +137,59 @@ impl EvalContext<'_> {
 }
 
 impl EvaluatedConfig {
-    /// Seconds for each sequence of a step.
+    /// Predicted step time per sequence, in seconds.
     pub(super) fn seconds_per_sequence(&self) -> f64 {
         self.found.evaluation.step_time.get() / self.problem.training.global_batch_size as f64
     }
 
-    /// Memory of the fullest rank.
+    /// Peak memory of the fullest rank.
     pub(super) fn peak(&self) -> Bytes {
         self.found.evaluation.memory.total()
     }
 
-    /// Whether it fits, as nine of ten do that are predicted to: with the usual headroom left.
+    /// Returns whether it fits with the usual headroom, with which nine of ten such predictions fit.
     pub(super) fn has_room(&self) -> bool {
         let room = self.problem.hardware.memory.saturating_sub(self.problem.usual_headroom());
         self.peak() <= room && self.problem.fits(&self.found.evaluation.memory)
     }
 
-    /// Whether it fits at all.
+    /// Returns whether predicted memory is within the GPU's and the host's.
     pub(super) fn fits(&self) -> bool {
         self.problem.fits(&self.found.evaluation.memory)
     }
 
-    /// Whether tensor-parallel ranks are joined by more than the fast network.
+    /// Returns whether tensor-parallel groups span more than the fastest network domain.
     pub(super) fn crosses_nodes(&self) -> bool {
         let domain = self.problem.hardware.domain;
         self.problem.limits.num_gpus > domain
             && !domain.is_multiple_of(self.found.layout.tensor_parallel)
     }
 
-    /// Blocks of each stage.
+    /// Number of blocks of each stage.
     pub(super) fn blocks(&self) -> Vec<u32> {
         let starts = std::iter::once(0).chain(self.found.stage_ends.iter().copied());
         starts.zip(&self.found.stage_ends).map(|(start, end)| (end - start) as u32).collect()
     }
 
-    /// What the framework cannot run of it.
+    /// Parts of the layout that the framework cannot run.
     pub(super) fn lacks(&self) -> Vec<String> {
         self.problem.unsupported(&named(&self.found.layout, self.problem.facts))
     }
 
-    /// Whether activations are computed again.
+    /// Returns whether activations are recomputed.
     pub(super) fn recomputes(&self) -> bool {
         self.found.layout.recompute != Recompute::None
     }
 }
 
 impl Variant {
-    /// Whether it may be offered in the place of what is there: it has room, or needs no more where that is known to
-    /// run.
+    /// Returns whether the variant may be suggested: it fits with headroom, or needs no more memory than settings that
+    /// fit.
     pub(super) fn may_run(&self, base: &EvaluatedConfig) -> bool {
         self.case.has_room() || base.fits() && self.case.fits() && self.case.peak() <= base.peak()
     }
 
-    /// What the settings at hand cost beside these.
+    /// Cost of `base` relative to this variant: its saving, its interval, and the memory that it frees.
     pub(super) fn cost(&self, base: &EvaluatedConfig) -> Cost {
         let is_same_batch =
             self.case.problem.training.global_batch_size == base.problem.training.global_batch_size;
@@ -203,17 +203,17 @@ impl Variant {
 }
 
 impl Cost {
-    /// Whether time is saved for certain: even the lower end of the interval is beyond what can be told apart.
+    /// Returns whether time is saved for certain: the interval's lower end is beyond [`RESOLUTION`].
     pub(super) fn is_certain(self) -> bool {
         self.interval.is_some_and(|[low, _]| low > RESOLUTION)
     }
 
-    /// Whether so much is saved that no other reason, which a model does not see, is likely to outweigh it.
+    /// Returns whether the saving is so large that reasons outside of the model are unlikely to outweigh it.
     pub(super) fn is_sure(self) -> bool {
         self.interval.is_some_and(|[low, _]| low > SURE)
     }
 
-    /// In words: `saves 21 % of a step (14 to 28 %)`.
+    /// The cost as text: `saves 21 % of a step (14 to 28 %)`.
     pub(super) fn in_words(&self) -> String {
         let percent = self.share_of_time * 100.0;
         let time = match self.interval {

@@ -1,64 +1,64 @@
-//! What was found.
+//! Findings and fixes.
 
 use serde::Serialize;
 
 use super::rule::{Rule, Severity};
 
-/// Something that a rule found.
+/// A fault or remark that a rule found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
-    /// Which rule.
+    /// The rule.
     pub rule: Rule,
-    /// How bad it is.
+    /// Severity of the finding.
     pub severity: Severity,
-    /// What it is, with its numbers.
+    /// Description, with numbers.
     pub message: String,
-    /// The options that it is about, in the tool's words.
+    /// Options that it is about, by their names in the tool.
     pub options: Vec<SourceSpan>,
-    /// What it costs, where that is predicted.
+    /// Predicted cost, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
-    /// What would work, where something was found that does.
+    /// A fix that works, if one was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<Fix>,
 }
 
-/// An option, and where it stands.
+/// An option and its line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SourceSpan {
-    /// Its name.
+    /// Name of the option.
     pub option: String,
-    /// The line, from 1, where it is given.
+    /// Line, from 1, where it is given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
 }
 
-/// What one setting is predicted to take beyond another.
+/// Predicted cost of one setting relative to another.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cost {
-    /// The share of a step's time that the better one saves.
+    /// Share of a step's time that the better one saves.
     pub share_of_time: f64,
-    /// Its interval of 80 %, of the pair; absent where the difference is too small for one to be asked for.
+    /// 80 % interval of the share, for the pair; `None` if the difference is too small to resolve.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval: Option<[f64; 2]>,
-    /// Bytes of the fullest GPU that it frees; below zero where it takes more.
+    /// Bytes of the fullest GPU that the better one frees; negative if it takes more.
     pub freed_bytes: i64,
 }
 
-/// Changes of options, evaluated before they are offered.
+/// Changes of options that fix a finding, with their prediction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fix {
-    /// The changes, in the tool's words.
+    /// Changes of the tool's options.
     pub changes: Vec<OptionChange>,
-    /// The same in one line.
+    /// The changes in one line.
     pub text: String,
-    /// The predicted time of a step with them, all other findings that are errors fixed too.
+    /// Predicted step time with the changes, and with all errors fixed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step_time_seconds: Option<f64>,
-    /// The predicted memory of the fullest GPU with them.
+    /// Predicted peak memory of the fullest GPU with the changes, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_memory_bytes: Option<u64>,
-    /// Where in the file what is written instead.
+    /// Replacements in the text of the file.
     #[serde(skip)]
     pub replacements: Vec<Replacement>,
 }
@@ -67,51 +67,51 @@ pub struct Fix {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "do", rename_all = "lowercase")]
 pub enum OptionChange {
-    /// It is given, in the place of what it was if it was.
+    /// Sets an option, whether given or not.
     Set {
-        /// Its name.
+        /// Name of the option.
         option: String,
-        /// Its value; none of a switch.
+        /// Value; `None` for a switch.
         #[serde(skip_serializing_if = "Option::is_none")]
         value: Option<String>,
     },
-    /// It is left out.
+    /// Removes an option.
     Remove {
-        /// Its name.
+        /// Name of the option.
         option: String,
     },
-    /// It is called otherwise.
+    /// Renames an option.
     Rename {
-        /// What it is called.
+        /// Present name.
         option: String,
-        /// What it should be.
+        /// New name.
         to: String,
     },
 }
 
-/// A part of a text, and what stands there instead.
+/// Replacement of a byte range of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replacement {
-    /// Bytes from the beginning.
+    /// Start, in bytes.
     pub from: usize,
-    /// To this one, which stays.
+    /// End, in bytes, exclusive.
     pub to: usize,
-    /// What is written.
+    /// New text.
     pub with: String,
 }
 
 impl OptionChange {
-    /// A value, or a switch.
+    /// Sets an option to a value, or sets a switch.
     pub(super) fn set(option: &str, value: Option<String>) -> Self {
         Self::Set { option: option.to_owned(), value }
     }
 
-    /// None at all.
+    /// Removes an option.
     pub(super) fn remove(option: &str) -> Self {
         Self::Remove { option: option.to_owned() }
     }
 
-    /// The option that it is of.
+    /// Name of the option.
     pub fn option(&self) -> &str {
         match self {
             Self::Set { option, .. } | Self::Remove { option } | Self::Rename { option, .. } => {
@@ -120,7 +120,7 @@ impl OptionChange {
         }
     }
 
-    /// In words.
+    /// The change as text.
     pub fn in_words(&self) -> String {
         match self {
             Self::Set { option, value: Some(value) } => format!("`{option} {value}`"),
@@ -131,7 +131,7 @@ impl OptionChange {
     }
 }
 
-/// Changes in one line.
+/// Changes as text in one line.
 pub(super) fn in_words(changes: &[OptionChange]) -> String {
     changes.iter().map(OptionChange::in_words).collect::<Vec<_>>().join(", ")
 }

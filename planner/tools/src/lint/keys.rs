@@ -1,4 +1,4 @@
-//! Where a file of keys has what: JSON, YAML, and Python whose lines set one thing each.
+//! Keys of files and their positions: JSON, YAML, and Python with lines that set one value each.
 
 use std::ops::Range;
 
@@ -7,17 +7,17 @@ use crate::interchange::is_script;
 /// A key with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Key {
-    /// All keys that lead to it, with dots between them.
+    /// Path of keys, with dots between them.
     pub(super) path: String,
-    /// The last of them, without quotes.
+    /// Byte range of the last key of the path, without quotes.
     pub(super) name: Range<usize>,
-    /// Its value, with quotes and brackets.
+    /// Byte range of the value, with quotes and brackets.
     pub(super) value: Range<usize>,
-    /// What goes where it is left out: a whole line, or the entry with a comma.
+    /// Byte range to remove with the key: a whole line, or the entry with its comma.
     pub(super) whole: Range<usize>,
 }
 
-/// What a text is.
+/// Notation of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Notation {
     Json,
@@ -27,7 +27,7 @@ pub(super) enum Notation {
 }
 
 impl Notation {
-    /// That of a text, by what it looks like; none where it has words of a shell, and no keys.
+    /// Notation of a text by its form; `None` for shell words without keys.
     pub(super) fn of(text: &str) -> Option<Self> {
         if text.trim_start().starts_with('{') {
             Some(Self::Json)
@@ -38,7 +38,7 @@ impl Notation {
         }
     }
 
-    /// A value as it is written.
+    /// Text of a value in this notation.
     pub(super) fn written(self, value: &str) -> String {
         let is_plain = value.parse::<f64>().is_ok() || ["true", "false"].contains(&value);
         match self {
@@ -48,7 +48,7 @@ impl Notation {
     }
 }
 
-/// All keys of a text that have values or keys below them, in order.
+/// All keys of a text that have values or nested keys, in order.
 pub(super) fn keys(text: &str) -> Vec<Key> {
     match Notation::of(text) {
         None => Vec::new(),
@@ -62,7 +62,7 @@ pub(super) fn keys(text: &str) -> Vec<Key> {
     }
 }
 
-/// What a line of Python sets: the path, and where path and value stand in the line.
+/// Ranges within a line of Python of the path and the value that it sets.
 fn python_setting(line: &str) -> Option<(Range<usize>, Range<usize>)> {
     let indent = line.len() - line.trim_start().len();
     let setting = line.trim_start();
@@ -96,7 +96,7 @@ fn python(text: &str) -> Vec<Key> {
 
 fn yaml(text: &str) -> Vec<Key> {
     let mut keys: Vec<Key> = Vec::new();
-    // Keys that the line is below, each with its indent and its place among all.
+    // Parent keys of the line, each with its indent and its index in `keys`.
     let mut above: Vec<(usize, usize)> = Vec::new();
     let mut start = 0;
     for line in text.split_inclusive('\n') {
@@ -107,7 +107,7 @@ fn yaml(text: &str) -> Vec<Key> {
         if plain.trim_end().is_empty() || plain.starts_with('#') {
             continue;
         }
-        // A list may stand as far in as the key that it is of.
+        // A list may have the same indent as its key.
         let is_item = plain.starts_with("- ");
         while above.last().is_some_and(|(of, _)| *of > indent || *of == indent && !is_item) {
             above.pop();
@@ -137,7 +137,7 @@ fn yaml(text: &str) -> Vec<Key> {
     keys
 }
 
-/// JSON, as far as it is read.
+/// A JSON scanner that collects keys.
 struct Json<'a> {
     text: &'a str,
     at: usize,
@@ -151,7 +151,7 @@ impl Json<'_> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    /// Reads a string, and says where it stands within its quotes.
+    /// Reads a string; returns the range within its quotes.
     fn string(&mut self) -> Option<Range<usize>> {
         let start = self.at + 1;
         let bytes = self.text.as_bytes();
@@ -163,7 +163,7 @@ impl Json<'_> {
         Some(start..at)
     }
 
-    /// Reads a value under a path; none where the text ends before it does.
+    /// Reads a value under a path; `None` if the text ends within it.
     fn value(&mut self, path: &str) -> Option<Range<usize>> {
         let first = self.next()?;
         let start = self.at;
@@ -201,7 +201,7 @@ impl Json<'_> {
         Some(start..self.at)
     }
 
-    /// Reads a key, its value, and the comma behind it.
+    /// Reads a key, its value, and the comma after it.
     fn entry(&mut self, path: &str) -> Option<()> {
         if self.next()? != b'"' {
             return None;
@@ -213,7 +213,7 @@ impl Json<'_> {
         self.at += 1;
         let dot = if path.is_empty() { "" } else { "." };
         let path = format!("{path}{dot}{}", &self.text[name.clone()]);
-        // Keys stand in the order of the text: this one before those below it.
+        // Keys are in the order of the text: this one comes before its nested keys.
         let index = self.keys.len();
         let from = name.start - 1;
         self.keys.push(Key { path: path.clone(), name, value: from..from, whole: from..from });
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(told(python), ["model.a=[\"b\"]", "ddp.on=True"]);
     }
 
-    /// What ends before it is whole has the keys before that.
+    /// A truncated text yields the keys before its end.
     #[test]
     fn half_a_file_has_half_of_the_keys() {
         assert_eq!(told("{\"a\": 1, \"b\": {\"c\": 2"), ["a=1", "b=", "b.c="]);

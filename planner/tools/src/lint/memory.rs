@@ -1,4 +1,4 @@
-//! Rules about memory: what does not fit, and what is computed again or put away for no need.
+//! Rules about memory: peak beyond the GPU's memory, and recompute or offload that memory does not require.
 
 use ir::graph::{Recompute, RecomputeModule, RecomputeModules};
 use ir::layout::{Offload, ZeroStage};
@@ -18,13 +18,13 @@ pub(super) fn find(context: &LintContext<'_>) -> Vec<Finding> {
     all
 }
 
-/// None of 857 measured steps ran that was predicted to need so many times what a GPU has; a test holds that.
+/// Ratio of predicted peak to GPU memory beyond which none of 857 measured steps ran; a test checks this.
 const NONE_RAN_BEYOND: f64 = 1.35;
 
-/// Two of them ran that were predicted to need more than this.
+/// Ratio beyond which only two of them ran.
 const FEW_RAN_BEYOND: f64 = 1.1;
 
-/// What does not fit, by how much, and what would.
+/// Finding of peak memory that does not fit, or fits without headroom, with a fix.
 fn room(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let memory = &base.found.evaluation.memory;
@@ -70,7 +70,7 @@ fn room(context: &LintContext<'_>) -> Option<Finding> {
     lines.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
     let largest = lines.iter().take(3).map(|(name, bytes)| format!("{name} {:.1}", gib(*bytes)));
     let largest = largest.collect::<Vec<_>>().join(", ");
-    // What the allocator reserves beyond what is used it gives back before it fails.
+    // The allocator gives back its cache before it fails.
     let without_slack = peak.saturating_sub(memory.allocator_bytes);
     let ratio = peak.as_f64() / capacity.as_f64();
     let (rule, severity, how) = if ratio > NONE_RAN_BEYOND {
@@ -91,7 +91,7 @@ fn room(context: &LintContext<'_>) -> Option<Finding> {
     Some(context.finding(rule, severity, message, cost, &about))
 }
 
-/// The fastest of the changes that make it fit, of as few settings as will do.
+/// The fastest change to make it fit, with as few settings changed as possible.
 fn smallest_change(context: &LintContext<'_>) -> Option<Variant> {
     let singles = savers(context);
     let one: Vec<Vec<Change>> = singles.iter().map(|it| vec![it.clone()]).collect();
@@ -121,7 +121,7 @@ fn smallest_change(context: &LintContext<'_>) -> Option<Variant> {
     fitting
 }
 
-/// What there is to free memory with.
+/// Candidate changes that save memory.
 fn savers(context: &LintContext<'_>) -> Vec<Change> {
     let base = &context.base;
     let layout = &base.found.layout;
@@ -167,7 +167,7 @@ fn savers(context: &LintContext<'_>) -> Vec<Change> {
     all
 }
 
-/// All pairs of changes of two settings.
+/// All pairs of changes of two different settings.
 pub(super) fn pairs(singles: &[Change]) -> Vec<Vec<Change>> {
     let mut all = Vec::new();
     for (index, one) in singles.iter().enumerate() {
@@ -184,7 +184,7 @@ fn per_stage(context: &LintContext<'_>) -> u32 {
     context.eval.num_layers() / context.base.found.layout.num_stages().max(1)
 }
 
-/// Recompute of more, the least first.
+/// Recompute of more than `now`, the least first.
 fn heavier(now: Recompute, layers: u32) -> impl Iterator<Item = Recompute> {
     let attention = RecomputeModules::new([RecomputeModule::Attention]).map(Recompute::Modules);
     let some = [layers / 4, layers / 2, layers / 4 * 3].map(Recompute::FirstLayers);
@@ -199,7 +199,7 @@ fn heavier(now: Recompute, layers: u32) -> impl Iterator<Item = Recompute> {
     all.filter(is_more)
 }
 
-/// What is computed again and would have room.
+/// Finding of recompute that memory does not require.
 fn recompute(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     if !base.recomputes() || !base.fits() {
@@ -238,7 +238,7 @@ fn recompute(context: &LintContext<'_>) -> Option<Finding> {
         )
     };
     let mut finding = context.waste(Rule::RecomputeNotNeeded, message, &variant);
-    // Some layers or modules are recomputed to leave a margin; all of them, where none need be, are not.
+    // Warning only if no whole layer need be recomputed and the saving is sure; the rest may be a margin on purpose.
     let is_dropped = most > 0 && new.first_layers().is_none();
     if !is_dropped || !finding.cost.is_some_and(Cost::is_sure) {
         finding.severity = Severity::Note;
@@ -246,7 +246,7 @@ fn recompute(context: &LintContext<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// What lies on the host and would have room.
+/// Finding of states or activations on the host that fit on the GPU.
 fn offload(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     if base.found.layout.offload == Offload::NONE {

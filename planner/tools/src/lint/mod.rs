@@ -1,8 +1,8 @@
-//! Settings that people run, judged: what cannot run, what is wasteful or risky and by how much, and what is better.
+//! Checks of training settings: errors, waste and risks with their predicted cost, and better settings nearby.
 //!
-//! A [`Rule`] has a name that stays. What keeps settings from being read or posed is put right fault by fault, so that
-//! all faults are found; then the settings are evaluated, and so is everything that is offered in their place. A waste
-//! of time is a warning only where the interval of the pair says that it is one, else a note.
+//! A [`Rule`] has a stable name. Faults that prevent reading or posing are fixed one by one, so that all are found;
+//! then the settings and every suggested change are evaluated. Wasted time is a warning only if the whole interval of
+//! the pair's saving is large enough to be resolved, else a note.
 
 mod change;
 mod context;
@@ -43,11 +43,11 @@ use crate::interchange::{
 use planner_core::plan::{self, CheckedPlan};
 use planner_core::problem::Problem;
 
-/// Settings of a tool, judged; at most so many better ones near them are looked for.
+/// Checks settings of a tool; reports `most_nearest` better settings nearby at most.
 ///
 /// # Errors
 ///
-/// [`ImportError`] where there are none, or they leave open what decides.
+/// [`ImportError`] where the text has no settings, or leaves values open that decide.
 pub fn lint(import: &Import<'_>, most_nearest: usize) -> Result<Report, ImportError> {
     let reading::Reading { imported, text, mut findings } = reading::read(import)?;
     let mut report = Report {
@@ -90,7 +90,7 @@ pub fn lint(import: &Import<'_>, most_nearest: usize) -> Result<Report, ImportEr
         let longest_sequence = import.model.max_position_embeddings();
         let (text, now) = (import.text, now.as_str());
         let context = LintContext { eval, dialect, text, now, base, longest_sequence };
-        // What puts one of several faults right cannot be evaluated by itself.
+        // A fix of one of several faults may not be evaluable alone, and then stays as it is.
         for finding in &mut findings {
             let alone = finding.fix.clone().filter(|it| it.step_time_seconds.is_some());
             let alone = alone.and_then(|fix| checked(import, &context, fix));
@@ -110,13 +110,13 @@ pub fn lint(import: &Import<'_>, most_nearest: usize) -> Result<Report, ImportEr
     Ok(report)
 }
 
-/// A text with options changed, if they can be.
+/// The text with options changed; `None` if a change has no place.
 pub fn changed(text: &str, changes: &[OptionChange]) -> Option<String> {
     Some(text::changed(text, changes)?.0)
 }
 
-/// A fix as the tool would read it: written into the settings, read and evaluated again. None where that does not work;
-/// where the text has no place for it, as it was evaluated.
+/// A fix after a round trip: written into the text, read and evaluated again. `None` if that fails; unchanged if the
+/// text has no place for it.
 fn checked(import: &Import<'_>, context: &LintContext<'_>, fix: Fix) -> Option<Fix> {
     let Some((text, _)) = text::changed(context.now, &fix.changes) else { return Some(fix) };
     let imported = interchange::settings(&Import { text: &text, ..import.clone() }).ok()?;
@@ -126,7 +126,7 @@ fn checked(import: &Import<'_>, context: &LintContext<'_>, fix: Fix) -> Option<F
     Some(Fix { step_time_seconds, peak_memory_bytes, ..fix })
 }
 
-/// A plan, judged.
+/// Checks a plan.
 pub fn lint_plan(checked: &CheckedPlan, text: &str, most_nearest: usize) -> Report {
     let Plan { model, cluster, framework, .. } = &checked.plan;
     let described = Model::from_json(&model.description.to_string(), &model.name).ok();
@@ -156,8 +156,8 @@ pub fn lint_plan(checked: &CheckedPlan, text: &str, most_nearest: usize) -> Repo
     report
 }
 
-/// The report on a run that is known to have worked: its problem and layout, where its stages end in blocks, the cluster
-/// that it ran on, and its name. `None` where it cannot be evaluated.
+/// Report on a run that is known to have worked, named `id`: `stage_ends` are in blocks, `cluster` is where it ran.
+/// `None` if it cannot be evaluated.
 pub fn lint_run(
     problem: &Problem,
     layout: &Layout,
@@ -165,8 +165,8 @@ pub fn lint_run(
     cluster: &Cluster,
     id: &str,
 ) -> Option<Report> {
-    // It ran, in what is most like the framework that ran it; and what rows call a node is what a fast network joins,
-    // which may have the hosts of several.
+    // The run worked, so the framework most like its own gets all abilities. A node in measured rows is the domain of a
+    // fast network, which may span several hosts, so host memory is multiplied.
     let mut framework = problem.hardware.framework.clone();
     framework.abilities = Abilities::all();
     let mut cluster = cluster.clone();
@@ -223,7 +223,7 @@ fn judge(
     report.nearest = nearest::nearest(context, nearest);
 }
 
-/// What settings say of another model than the one that is given.
+/// Findings of settings that describe another model than the user's.
 fn differences(import: &Import<'_>, base: &evaluated::EvaluatedConfig, text: &str) -> Vec<Finding> {
     let Import { model, cluster, .. } = *import;
     let planned = PlannedModel {
@@ -282,7 +282,7 @@ fn differences(import: &Import<'_>, base: &evaluated::EvaluatedConfig, text: &st
     findings
 }
 
-/// The most severe first, then in the order of the file.
+/// Findings by descending severity, then by line.
 fn sorted(mut findings: Vec<Finding>) -> Vec<Finding> {
     let line = |it: &Finding| it.options.iter().find_map(|place| place.line).unwrap_or(usize::MAX);
     findings.sort_by_key(|it| (std::cmp::Reverse(it.severity), line(it), it.rule));

@@ -1,4 +1,4 @@
-//! Better settings near those at hand: one or two changed, the rest as it is.
+//! Faster settings near the given ones, with one or two changes.
 
 use ir::graph::{Recompute, RecomputeModule, RecomputeModules};
 use ir::layout::ZeroStage;
@@ -12,21 +12,21 @@ use super::memory::pairs;
 use ir::layout::LayoutSpec;
 use planner_core::search::RESOLUTION;
 
-/// Better settings, with what they save.
+/// Faster settings, with their savings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Nearby {
-    /// What is changed.
+    /// Changes to make.
     pub fix: Fix,
-    /// What that saves.
+    /// Predicted savings.
     pub saves: Cost,
-    /// The layout so changed.
+    /// Layout with these changes.
     pub layout: LayoutSpec,
 }
 
-/// Of so many, those that are likely to be better are looked for.
+/// Number of the fastest variants for which the savings' interval is computed.
 const LOOKED_AT: usize = 12;
 
-/// The best few settings that differ in one or two things, fit, and are faster by more than can be told apart.
+/// The best `most` settings that differ in one or two changes, fit with headroom, and save more than [`RESOLUTION`].
 pub(super) fn nearest(context: &LintContext<'_>, most: usize) -> Vec<Nearby> {
     if most == 0 {
         return Vec::new();
@@ -41,7 +41,7 @@ pub(super) fn nearest(context: &LintContext<'_>, most: usize) -> Vec<Nearby> {
         .filter(|it| context.fix(it).is_some())
         .collect();
     variants.sort_by(|one, other| other.saves.total_cmp(&one.saves));
-    // A second change is worth it only where it adds to what the first saves alone.
+    // A pair of changes must save noticeably more than each of the two alone.
     let alone: Vec<(Change, f64)> = variants
         .iter()
         .filter_map(|it| match it.changes.as_slice() {
@@ -68,7 +68,7 @@ pub(super) fn nearest(context: &LintContext<'_>, most: usize) -> Vec<Nearby> {
     shown
 }
 
-/// The settings next to those at hand.
+/// Single changes to settings next to the given ones.
 fn singles(context: &LintContext<'_>) -> Vec<Change> {
     let base = &context.base;
     let layout = &base.found.layout;
@@ -107,7 +107,7 @@ fn singles(context: &LintContext<'_>) -> Vec<Change> {
     let stages = [ZeroStage::OptimizerState, ZeroStage::Gradients];
     all.extend(stages.into_iter().filter(|it| *it != layout.zero_stage).map(Change::Zero));
     all.push(Change::RebalanceStages);
-    // Across nodes it may be faster by prediction, but nobody has reason to try that first.
+    // Tensor parallelism across nodes may be faster by prediction, but is seldom worth trying first.
     all.retain(
         |it| !matches!(it, Change::TensorParallel(degree) if !domain.is_multiple_of(*degree)),
     );

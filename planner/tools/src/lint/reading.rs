@@ -1,4 +1,4 @@
-//! What keeps settings from being read: each fault is put right and the rest is read again, so that all are found.
+//! Faults in the text of settings: each is fixed and the rest is read again, so that all are found.
 
 use ir::text::typeset;
 
@@ -9,24 +9,24 @@ use super::rule::Rule;
 use super::text;
 use super::words::{bridge, megatron};
 
-/// Settings that were read, if need be after faults were put right.
+/// Result of reading settings, with faults fixed.
 pub(super) struct Reading {
-    /// What was read; absent where a fault could not be put right.
+    /// Settings that were read; `None` if a fault could not be fixed.
     pub(super) imported: Option<Imported>,
-    /// The text that it was read from.
+    /// Text from which they were read, with the fixes.
     pub(super) text: String,
-    /// The faults.
+    /// Findings, one for each fault.
     pub(super) findings: Vec<Finding>,
 }
 
-/// So many faults are put right before the rest is left alone.
+/// Limit of faults that are fixed.
 const MOST_FAULTS: usize = 32;
 
-/// Reads settings.
+/// Reads settings, and fixes faults in a copy of their text.
 ///
 /// # Errors
 ///
-/// [`ImportError`] where they are none, or depend on what is not known: nothing can be said of them.
+/// [`ImportError`] where they are no settings of a tool, or depend on unknown values, so that nothing can be found.
 pub(super) fn read(import: &Import<'_>) -> Result<Reading, ImportError> {
     let mut text = import.text.to_owned();
     let mut findings: Vec<Finding> = Vec::new();
@@ -38,7 +38,7 @@ pub(super) fn read(import: &Import<'_>) -> Result<Reading, ImportError> {
                 break;
             }
             Err(ImportError::Option(error)) => error,
-            // What contradicts the command line is no fault of the settings.
+            // A contradiction of the command line is no fault of the settings.
             Err(ImportError::Divides { of, instead, what, works }) if of != Divided::Stated => {
                 let message = format!("{what}; what would work: {works}");
                 let (finding, new) = undivided(import, &text, of, instead, message);
@@ -85,7 +85,7 @@ pub(super) fn read(import: &Import<'_>) -> Result<Reading, ImportError> {
     Ok(Reading { imported, text, findings })
 }
 
-/// Options that say how many replicas there are, or how a batch divides: the first that mends a product is taken.
+/// Options of the number of replicas or of a batch's division, in the order in which they are tried to fix a product.
 const FACTORS: [&str; 5] = [
     "--parallelism.data_parallel_shard_degree",
     "parallelism.dp",
@@ -94,19 +94,19 @@ const FACTORS: [&str; 5] = [
     "gradient_accumulation_steps",
 ];
 
-/// Options that say over how many ranks a replica is cut: tried where no number of replicas mends a product.
+/// Options of degrees within a replica, tried if no number of replicas fixes a product.
 const DEGREES: [&str; 2] = [
     "parallelism_config.parallelism_config_tp_size",
     "parallelism_config.parallelism_config_cp_size",
 ];
 
-/// The option that says how many ranks there are.
+/// Option of the number of ranks.
 const RANKS: &str = "num_processes";
 
-/// The most that a factor is tried with.
+/// Largest value of a factor that is tried.
 const MOST_REPLICAS: u32 = 1024;
 
-/// Numbers that contradict each other, and the text with one that agrees with the others, where there is one.
+/// Finding of numbers that contradict each other, and the text with one fixed, if a candidate can be read.
 fn undivided(
     import: &Import<'_>,
     text: &str,
@@ -119,7 +119,7 @@ fn undivided(
         Divided::Stages => Rule::StagesUneven,
         Divided::Ranks | Divided::Stated => Rule::NodesDoNotDivide,
     };
-    // As many ranks as the user has.
+    // The number of GPUs that the user has is tried first.
     let ranks = import.stated.num_gpus.filter(|_| text::has(text, RANKS));
     let mut candidates: Vec<OptionChange> =
         ranks.iter().map(|it| OptionChange::set(RANKS, Some(it.to_string()))).collect();
@@ -128,7 +128,7 @@ fn undivided(
             std::iter::once("-1".to_owned()).chain((1..=MOST_REPLICAS).map(|it| it.to_string()));
         candidates.extend(values.map(|it| OptionChange::set(option, Some(it))));
     }
-    // Of ranks that are cut otherwise, those nearest to what they are.
+    // Degrees are tried in the order of their distance from the present value.
     for option in DEGREES.into_iter().filter(|it| text::has(text, it)) {
         let Some(now) = text::value(text, option).and_then(|it| it.parse::<u32>().ok()) else {
             continue;
@@ -161,10 +161,10 @@ fn undivided(
     (Finding { rule, severity, message, options, cost: None, fix }, new)
 }
 
-/// Changes, and the text with them.
+/// Changes of options, and the text with these changes.
 type Repair = (Vec<OptionChange>, String);
 
-/// What a fault is, and what might put it right, the likeliest first.
+/// Rule and options of a fault, with candidate repairs, the likeliest first.
 struct Fault {
     rule: Rule,
     options: Vec<String>,
@@ -193,7 +193,7 @@ fn fault(error: &OptionError, text: &str) -> Fault {
             }
         }
         OptionError::Twice { name, second, .. } => {
-            // The parser takes the last, and so do we.
+            // The value is the last one, as for the tool's parser.
             let value = second.trim_matches('`');
             let value = (second != "as a switch").then(|| value.to_owned());
             let change = vec![OptionChange::Set { option: name.clone(), value }];
@@ -239,7 +239,7 @@ fn fault(error: &OptionError, text: &str) -> Fault {
     }
 }
 
-/// Values that an option could have instead.
+/// Candidate changes of an option with a wrong value.
 fn values(name: &str, value: &str, works: &str) -> Vec<Vec<OptionChange>> {
     let set = |value: String| vec![OptionChange::set(name, Some(value))];
     let mut all = Vec::new();
@@ -251,7 +251,7 @@ fn values(name: &str, value: &str, works: &str) -> Vec<Vec<OptionChange>> {
         known.sort_by(|one, other| likeness(other).total_cmp(&likeness(one)));
         all.extend(known.into_iter().map(|it| set(it.to_owned())));
     }
-    // A number is rounded; of what is none, nobody knows which was meant.
+    // A number is rounded; other text is no candidate, as the number that was meant is unknown.
     if works.starts_with("a whole number")
         && let Some(number) = value.parse::<f64>().ok().filter(|it| it.is_finite())
     {
@@ -263,7 +263,7 @@ fn values(name: &str, value: &str, works: &str) -> Vec<Vec<OptionChange>> {
     all
 }
 
-/// How near two values are: numbers by their distance, words by their letters.
+/// Similarity of two values: minus the distance of numbers, spelling similarity of words.
 fn likeness(one: &str, other: &str) -> f64 {
     match (one.parse::<f64>(), other.parse::<f64>()) {
         (Ok(one), Ok(other)) => -(one - other).abs(),

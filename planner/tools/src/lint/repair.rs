@@ -1,4 +1,4 @@
-//! What keeps settings from being posed: each fault is put right and the rest posed again, so that all are found.
+//! Faults of settings as a problem: each is fixed and the rest is posed again, so that all are found.
 
 use ir::cluster::Precision;
 use ir::layout::{LayoutError, LayoutSpec, ZeroStage};
@@ -12,18 +12,18 @@ use super::words::{Dialect, option_changes};
 use crate::interchange::{ImportError, Imported, StatedStages};
 use planner_core::problem::ProblemError;
 
-/// Settings that can be posed, if need be after faults were put right.
+/// Result of posing settings, with faults fixed.
 pub(super) struct Repaired {
-    /// What they take; absent where a fault could not be put right.
+    /// Evaluated settings; `None` if a fault could not be fixed.
     pub(super) case: Option<EvaluatedConfig>,
-    /// The faults.
+    /// Findings, one for each fault.
     pub(super) findings: Vec<Finding>,
 }
 
-/// So many faults are put right before the rest is left alone.
+/// Limit of faults that are fixed.
 const MOST_FAULTS: usize = 16;
 
-/// What cannot be, and what might be instead, the likeliest first.
+/// A fault with the changes that it is about, and candidate changes that may fix it, the likeliest first.
 struct Fault {
     rule: Rule,
     message: String,
@@ -31,11 +31,11 @@ struct Fault {
     candidates: Vec<Vec<Change>>,
 }
 
-/// Poses settings.
+/// Poses and evaluates settings, and fixes faults.
 ///
 /// # Errors
 ///
-/// [`ImportError`] where something is not said without which nothing is known.
+/// [`ImportError`] where a value is missing that the problem needs.
 pub(super) fn pose(
     eval: &EvalContext<'_>,
     dialect: Dialect,
@@ -71,7 +71,7 @@ pub(super) fn pose(
     let finding = |(fault, chosen, before): (Fault, Option<Vec<Change>>, Imported)| {
         let fix = chosen.as_ref().and_then(|changes| {
             let mut after = eval.changed(&before, changes);
-            // Alone where it is enough, else with all the others.
+            // The prediction is of this fix alone if that can run, else of all fixes together.
             let alone = eval.evaluated(&after).ok();
             if let Some(alone) = &alone
                 && after.stages == StatedStages::Balanced
@@ -104,7 +104,7 @@ pub(super) fn pose(
     Ok(Repaired { case, findings })
 }
 
-/// Of what might be instead: the fastest that fits, other faults put right too; else the first that has another fault.
+/// Changes to fix a fault: the fastest that fit, with other faults fixed; else the first that lead to another fault.
 fn chosen(eval: &EvalContext<'_>, fault: &Fault, imported: &Imported) -> Option<Vec<Change>> {
     let settled = fault.candidates.iter().filter_map(|changes| {
         let new = eval.changed(imported, changes);
@@ -119,7 +119,7 @@ fn chosen(eval: &EvalContext<'_>, fault: &Fault, imported: &Imported) -> Option<
     let best = fitting.min_by(|(_, one), (_, other)| {
         one.seconds_per_sequence().total_cmp(&other.seconds_per_sequence())
     });
-    // Where nothing fits, what misses by least.
+    // If nothing fits, the least peak memory.
     let best = best.or_else(|| settled.iter().min_by_key(|(_, case)| case.peak()));
     if let Some((changes, _)) = best {
         return Some((*changes).clone());
@@ -131,10 +131,10 @@ fn chosen(eval: &EvalContext<'_>, fault: &Fault, imported: &Imported) -> Option<
     fault.candidates.iter().find(differs).cloned()
 }
 
-/// So many further faults are put right to see what something leads to.
+/// Limit of further faults that are fixed to evaluate a candidate.
 const SETTLED_WITH: u32 = 3;
 
-/// What settings take once a few faults are put right by what is likeliest.
+/// Evaluates settings, after further faults are fixed by the first or second candidate of each.
 fn settled(eval: &EvalContext<'_>, imported: &Imported, most: u32) -> Option<EvaluatedConfig> {
     let Some(fault) = fault_in(eval, imported) else { return eval.evaluated(imported).ok() };
     let most = most.checked_sub(1)?;
@@ -142,7 +142,7 @@ fn settled(eval: &EvalContext<'_>, imported: &Imported, most: u32) -> Option<Eva
     first.into_iter().find_map(|changes| settled(eval, &eval.changed(imported, changes), most))
 }
 
-/// What keeps settings from being evaluated.
+/// First fault of settings, if they have one.
 fn fault_in(eval: &EvalContext<'_>, imported: &Imported) -> Option<Fault> {
     match fault_of(eval, imported) {
         Some(fault) => Some(fault),
@@ -150,7 +150,7 @@ fn fault_in(eval: &EvalContext<'_>, imported: &Imported) -> Option<Fault> {
     }
 }
 
-/// The first of what does not divide.
+/// First product or sum of settings that does not divide, or contradicts the number of GPUs.
 fn fault_of(eval: &EvalContext<'_>, imported: &Imported) -> Option<Fault> {
     let Imported { layout, training, .. } = imported;
     let gpus = imported.num_gpus.or(eval.num_gpus)?;
@@ -192,12 +192,12 @@ fn fault_of(eval: &EvalContext<'_>, imported: &Imported) -> Option<Fault> {
     uneven(eval, imported, stages)
 }
 
-/// Smaller degrees, the largest first.
+/// Smaller degrees, in descending order.
 pub(super) fn below(degree: u32) -> impl Iterator<Item = u32> {
     (1..degree.min(4096)).rev()
 }
 
-/// A change of a degree, and what that is.
+/// Constructor of a change of a degree, and the present degree.
 type Degree = (fn(u32) -> Change, u32);
 
 fn ranks(layout: &LayoutSpec, gpus: u32, others: u64, domain: u32) -> Fault {
@@ -219,7 +219,7 @@ fn ranks(layout: &LayoutSpec, gpus: u32, others: u64, domain: u32) -> Fault {
     }
     let is_across = |changes: &Vec<Change>| matches!(changes.as_slice(), [Change::TensorParallel(degree)] if !domain.is_multiple_of(*degree));
     candidates.retain(|it| !is_across(it));
-    // Pairs, where none alone does.
+    // Pairs of tensor and pipeline degrees, which may divide where no single change does.
     for tensor in below(layout.tensor_parallel.saturating_add(1)) {
         for pipeline in below(layout.pipeline_parallel.saturating_add(1)).take(64) {
             let rest = u64::from(tensor) * u64::from(pipeline) * u64::from(layout.context_parallel);
@@ -252,7 +252,7 @@ fn ranks(layout: &LayoutSpec, gpus: u32, others: u64, domain: u32) -> Fault {
 
 fn batches(layout: &LayoutSpec, replicas: u64, batch: u64) -> Fault {
     let micro = layout.micro_batch_size;
-    // Interleaving takes as many rounds of micro-batches as there are stages.
+    // Interleaved 1F1B requires a multiple of the pipeline ranks as the number of micro-batches.
     let rounds = if layout.virtual_stages > 1 { layout.pipeline_parallel } else { 1 };
     let unit = replicas * u64::from(micro) * u64::from(rounds);
     let smaller = below(micro).filter(|it| {
@@ -329,7 +329,7 @@ fn uneven(eval: &EvalContext<'_>, imported: &Imported, stages: u32) -> Option<Fa
     }
 }
 
-/// What an error says.
+/// The fault that an error describes.
 fn of_error(eval: &EvalContext<'_>, error: &ImportError, imported: &Imported) -> Fault {
     let message = error.to_string();
     let message = message.lines().next().unwrap_or_default();
@@ -353,13 +353,13 @@ fn of_error(eval: &EvalContext<'_>, error: &ImportError, imported: &Imported) ->
     Fault { rule, message, about, candidates }
 }
 
-/// Other degrees of tensor parallelism, with as many ranks in the end or not.
+/// Candidate changes of the tensor-parallel degree.
 fn other_tensor(layout: &LayoutSpec) -> Vec<Vec<Change>> {
     let near = below(layout.tensor_parallel).take(8);
     let more = layout.tensor_parallel + 1..=layout.tensor_parallel.saturating_mul(2).min(64);
     let mut all: Vec<Vec<Change>> =
         near.chain(more).map(|it| vec![Change::TensorParallel(it)]).collect();
-    // With as many ranks in the end.
+    // The pipeline takes the ranks that tensor parallelism gives up.
     all.extend(below(layout.tensor_parallel).filter_map(|it| {
         let ratio =
             layout.tensor_parallel.is_multiple_of(it).then(|| layout.tensor_parallel / it)?;
@@ -369,7 +369,7 @@ fn other_tensor(layout: &LayoutSpec) -> Vec<Vec<Change>> {
     all
 }
 
-/// What makes micro-batches a multiple of the stages, or does without.
+/// Candidate changes that make micro-batches a multiple of the pipeline ranks, or switch interleaving off.
 fn other_rounds(eval: &EvalContext<'_>, imported: &Imported) -> Vec<Vec<Change>> {
     let layout = &imported.layout;
     let (p, b) = (u64::from(layout.pipeline_parallel), u64::from(layout.micro_batch_size));
@@ -386,7 +386,7 @@ fn other_rounds(eval: &EvalContext<'_>, imported: &Imported) -> Vec<Vec<Change>>
         .collect();
     all.push(vec![Change::VirtualStages(1)]);
     let near = if down > 0 && batch - down <= up - batch { down } else { up };
-    // A batch of another size is another run, unless it is nearly the same.
+    // The batch may change by an eighth at most: a larger change is another training run.
     if near.abs_diff(batch) * 8 <= batch {
         all.push(vec![Change::GlobalBatch(near)]);
     }

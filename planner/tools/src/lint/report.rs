@@ -1,4 +1,4 @@
-//! All that is said of settings.
+//! Report of lint.
 
 use cost_models::residuals::{SHARE, Spread, SpreadOf};
 use ir::layout::LayoutSpec;
@@ -12,26 +12,26 @@ use super::nearest::Nearby;
 use super::rule::Severity;
 use planner_core::search::{model_flops_utilization, simulated, tokens_per_second_per_gpu};
 
-/// What is said of settings, for programs.
+/// Report on settings, which serializes as JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// The model.
+    /// Name of the model.
     pub model: String,
-    /// The cluster.
+    /// Name of the cluster.
     pub cluster: String,
-    /// The tool whose settings they are.
+    /// Name of the tool of the settings.
     pub tool: String,
-    /// What was found, the most severe first.
+    /// Findings, the most severe first.
     pub findings: Vec<Finding>,
-    /// What is predicted, errors put right; absent where one of them could not be.
+    /// Prediction with errors fixed; `None` if an error could not be fixed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prediction: Option<Predicted>,
-    /// Better settings near these.
+    /// Faster settings near these.
     pub nearest: Vec<Nearby>,
 }
 
 impl Report {
-    /// Leaves out lines and replacements, where they are of another text than the user's file.
+    /// Removes lines and replacements, where they refer to another text than the user's file.
     pub fn forget_places(&mut self) {
         let places = self.findings.iter_mut().flat_map(|it| &mut it.options);
         places.for_each(|place| place.line = None);
@@ -41,54 +41,54 @@ impl Report {
     }
 }
 
-/// What is predicted of settings.
+/// Predicted time and memory of settings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Predicted {
-    /// Whether errors had to be put right first.
+    /// True if errors had to be fixed first.
     pub with_errors_fixed: bool,
-    /// GPUs.
+    /// Number of GPUs.
     pub num_gpus: u32,
     /// The layout.
     pub layout: LayoutSpec,
-    /// How it is trained.
+    /// Training: batch, precision, optimizer.
     pub training: Training,
-    /// Time of a step.
+    /// Predicted step time.
     pub step_time_seconds: f64,
-    /// The interval that holds this share of steps.
+    /// Interval that holds `interval_share` of steps.
     pub interval_seconds: [f64; 2],
-    /// The share.
+    /// Share of steps within the interval.
     pub interval_share: f64,
-    /// Throughput.
+    /// Throughput of each GPU.
     pub tokens_per_second_per_gpu: f64,
-    /// Model FLOPs over the peak's.
+    /// Model FLOPs utilization: model FLOP/s over peak FLOP/s.
     pub mfu: f64,
-    /// Memory of the fullest GPU.
+    /// Peak memory of the fullest GPU.
     pub peak_memory_bytes: Bytes,
-    /// What a GPU has.
+    /// Memory of a GPU.
     pub memory_bytes: Bytes,
-    /// Whether it fits.
+    /// True if peak memory is within the memory of GPU and host.
     pub fits: bool,
     /// Time and memory of each pipeline rank.
     pub ranks: Vec<RankPrediction>,
 }
 
-/// What is predicted of a pipeline rank.
+/// Predicted time and memory of a pipeline rank.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RankPrediction {
-    /// Its place in the pipeline.
+    /// Index in the pipeline.
     pub pipeline_rank: usize,
-    /// Blocks of its stages, embedding and head counted.
+    /// Number of blocks of its stages, with embedding and head counted.
     pub num_blocks: u32,
-    /// How long it is at work in a step, waiting for the others left out.
+    /// Time in a step without pipeline bubble.
     pub busy_seconds: f64,
-    /// How long it waits for others.
+    /// Time in a step that it waits for other pipeline ranks.
     pub bubble_seconds: f64,
-    /// Its memory at its peak.
+    /// Peak memory.
     pub peak_memory_bytes: Bytes,
 }
 
 impl Report {
-    /// How many findings are as severe, or more so.
+    /// Number of findings of a severity or above.
     pub fn count(&self, at_least: Severity) -> usize {
         self.findings.iter().filter(|it| it.severity >= at_least).count()
     }

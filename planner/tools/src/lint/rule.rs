@@ -1,21 +1,21 @@
-//! The rules, each with a name that stays.
+//! Rules of lint, each with a stable name.
 
 use serde::{Serialize, Serializer};
 
-/// How bad what a rule found is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Worth knowing; nothing is lost that can be told from noise.
+    /// A remark: the loss, if any, is below the noise.
     Note,
-    /// Wasteful or risky, by more than what the model cannot tell apart.
+    /// Waste or risk beyond the model's resolution.
     Warning,
-    /// It cannot run.
+    /// The settings cannot run.
     Error,
 }
 
 impl Severity {
-    /// The word for it, which is SARIF's level too.
+    /// Name of the severity, which is also SARIF's level.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Note => "note",
@@ -27,7 +27,7 @@ impl Severity {
 
 macro_rules! rules {
     ($($(#[doc = $text:literal])+ $variant:ident = $id:literal, $severity:ident;)+) => {
-        /// What is looked for.
+        /// A rule, which looks for one kind of fault.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Rule {
             $($(#[doc = $text])+ $variant,)+
@@ -40,20 +40,20 @@ macro_rules! rules {
         }
 
         impl Rule {
-            /// All of them.
+            /// All rules.
             pub const ALL: &[Self] = &[$(Self::$variant),+];
 
-            /// Its name, which stays.
+            /// Stable name.
             pub const fn id(self) -> &'static str {
                 match self { $(Self::$variant => $id),+ }
             }
 
-            /// What it looks for, in a sentence.
+            /// Description of what the rule looks for, in a sentence.
             pub const fn description(self) -> &'static str {
                 match self { $(Self::$variant => concat!($($text),+).trim_ascii()),+ }
             }
 
-            /// The most severe that it finds.
+            /// Most severe finding of the rule.
             pub const fn most_severe(self) -> Severity {
                 match self { $(Self::$variant => Severity::$severity),+ }
             }

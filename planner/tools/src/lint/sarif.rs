@@ -1,4 +1,4 @@
-//! Findings in the format of the Static Analysis Results Interchange Format, version 2.1.0.
+//! Findings as SARIF, the Static Analysis Results Interchange Format, version 2.1.0.
 //!
 //! # Source
 //!
@@ -11,7 +11,7 @@ use super::report::Report;
 use super::rule::Rule;
 use super::text::line_at;
 
-/// A report as a log of one run, of settings in a file that is called so and says this.
+/// A report as a SARIF log of one run; `file` and `text` are the path and the content of the settings.
 pub fn sarif(report: &Report, file: &str, text: &str) -> Value {
     let uri = uri(file);
     let rules = Rule::ALL.iter().map(|rule| {
@@ -47,7 +47,7 @@ fn result(finding: &Finding, uri: &str, text: &str) -> Value {
             json!({ "physicalLocation": { "artifactLocation": artifact, "region": region } })
         })
         .collect();
-    // The first is where the result is; the others belong to it.
+    // The first location is that of the result, the others are related locations.
     let related = if locations.is_empty() { Vec::new() } else { locations.split_off(1) };
     if locations.is_empty() {
         locations.push(json!({ "physicalLocation": { "artifactLocation": artifact } }));
@@ -97,14 +97,14 @@ fn fixed(fix: &Fix, artifact: &Value, text: &str) -> Value {
     })
 }
 
-/// Line and column, from 1, of a place in a text.
+/// Line and column, from 1, of a byte offset in a text.
 fn place(text: &str, at: usize) -> [usize; 2] {
     let before = text.get(..at).unwrap_or_default();
     let line = before.rsplit('\n').next().unwrap_or_default();
     [line_at(text, before.len()), line.chars().count() + 1]
 }
 
-/// A path as a reference: relative ones stay so.
+/// URI reference of a path; relative paths stay relative.
 fn uri(path: &str) -> String {
     let path = path.replace('\\', "/");
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);

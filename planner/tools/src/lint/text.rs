@@ -1,14 +1,14 @@
-//! Settings as text: where an option stands, and the text with an option changed.
+//! Settings as text: positions of options, and the text with options changed.
 //!
-//! Scripts and lists of arguments have words that begin with `--`; files of JSON, YAML and Python have keys, which are
-//! looked for by their paths. What cannot be found is not changed, and says so.
+//! Scripts and lists of arguments have words that begin with `--`; JSON, YAML and Python files have keys, which are
+//! found by their paths. A change is `None` if its place cannot be found.
 
 use std::ops::Range;
 
 use super::finding::{OptionChange, Replacement};
 use super::keys::{Key, Notation, keys};
 
-/// Options beside which others are written: those that every run has, of the program and not of what starts it.
+/// Options next to which new ones are inserted: most runs have them, and the training program reads them.
 const ANCHORS: [&str; 12] = [
     "--micro-batch-size",
     "--seq-length",
@@ -24,17 +24,17 @@ const ANCHORS: [&str; 12] = [
     "--per_device_train_batch_size",
 ];
 
-/// The line, from 1, of a place in a text.
+/// Line, from 1, of a byte offset in a text.
 pub(super) fn line_at(text: &str, at: usize) -> usize {
     text[..at].bytes().filter(|byte| *byte == b'\n').count() + 1
 }
 
-/// The line where an option is first given.
+/// Line, from 1, where an option is first given.
 pub(super) fn line_of(text: &str, option: &str) -> Option<usize> {
     Some(line_at(text, places(text, option).first()?.name.start))
 }
 
-/// The value of an option, as it is written.
+/// Value of an option as written, without quotes.
 pub(super) fn value<'a>(text: &'a str, option: &str) -> Option<&'a str> {
     text.get(places(text, option).last()?.values.clone()?).map(unquoted)
 }
@@ -45,17 +45,17 @@ pub(super) fn unquoted(value: &str) -> &str {
     within('"').or_else(|| within('\'')).unwrap_or(value)
 }
 
-/// The first word that begins so.
+/// The first word with a prefix.
 pub(super) fn word_from<'a>(text: &'a str, start: &str) -> Option<&'a str> {
     tokens(text).into_iter().map(|it| &text[it]).find(|word| word.starts_with(start))
 }
 
-/// Whether an option is given.
+/// Returns whether an option is given.
 pub(super) fn has(text: &str, option: &str) -> bool {
     !places(text, option).is_empty()
 }
 
-/// Whether a change does anything to a text: what is not there need not be left out, and what is there not be added.
+/// Returns whether a change alters a text: removing an absent option does not, nor setting the present value.
 pub(super) fn is_changed(text: &str, change: &OptionChange) -> bool {
     match change {
         OptionChange::Remove { option } | OptionChange::Rename { option, .. } => has(text, option),
@@ -66,7 +66,7 @@ pub(super) fn is_changed(text: &str, change: &OptionChange) -> bool {
     }
 }
 
-/// The text with options changed, and where; `None` where one of them cannot be.
+/// The text with options changed, and the replacements; `None` if one of the changes has no place.
 pub(super) fn changed(text: &str, changes: &[OptionChange]) -> Option<(String, Vec<Replacement>)> {
     let mut all = Vec::new();
     for change in changes {
@@ -76,7 +76,7 @@ pub(super) fn changed(text: &str, changes: &[OptionChange]) -> Option<(String, V
     Some((text, all))
 }
 
-/// The text with parts of it replaced, which may not overlap.
+/// The text with replacements applied; `None` if they overlap.
 pub(super) fn applied(text: &str, replacements: &[Replacement]) -> Option<String> {
     let mut sorted: Vec<&Replacement> = replacements.iter().collect();
     sorted.sort_by_key(|it| (it.from, it.to));
@@ -94,17 +94,17 @@ pub(super) fn applied(text: &str, replacements: &[Replacement]) -> Option<String
     Some(new)
 }
 
-/// Nothing in the place of something.
+/// Replacement of a byte range by nothing.
 fn removed(from: usize, to: usize) -> Replacement {
     Replacement { from, to, with: String::new() }
 }
 
-/// Where an option stands with its values.
+/// Byte ranges of an option and its values.
 struct Placed {
     name: Range<usize>,
-    /// Its values; nothing of a switch.
+    /// Range of its values; `None` for a switch.
     values: Option<Range<usize>>,
-    /// What goes with it where it is left out, of a key of a file.
+    /// Range to remove with a key of a file: its line, or its entry with the comma.
     whole: Option<Range<usize>>,
 }
 
@@ -115,14 +115,14 @@ impl Placed {
         let bytes = text.as_bytes();
         let is_quote = |at: usize| matches!(bytes.get(at), Some(b'"' | b'\''));
         if let Some(whole) = &self.whole {
-            // Of the last entry of an object the comma before it goes.
+            // The last entry of an object is removed with the comma before it.
             let before = text[..whole.start].trim_end();
             let is_last = before.ends_with(',') && bytes.get(whole.end - 1) != Some(&b',');
             let from = if is_last { before.len() - 1 } else { whole.start };
             return removed(from, whole.end);
         }
         if is_quote(to) {
-            // A quote that closes here was opened before the name, or before the value.
+            // A quote that closes here was opened before the name or before the value.
             let of_whole = from > 0 && bytes[from - 1] == bytes[to];
             let of_value = self
                 .values
@@ -158,12 +158,12 @@ fn replacements(text: &str, change: &OptionChange) -> Option<Vec<Replacement>> {
         }
         OptionChange::Set { option, value } => match (places.split_last(), value) {
             (Some((last, others)), value) => {
-                // Of several the last is taken.
+                // If an option is given several times, the last one counts.
                 let mut all: Vec<Replacement> = others.iter().map(|it| it.removed(text)).collect();
                 if let Some(value) = value {
                     let Range { start, end } = last.values.clone()?;
                     if last.whole.is_some() {
-                        // Keys that are below it are another thing than a value.
+                        // A key with nested keys cannot be set to a value.
                         let is_value = !text[start..end].starts_with(['\n', '{']);
                         let with = Notation::of(text)?.written(value);
                         all.push(is_value.then_some(Replacement { from: start, to: end, with })?);
@@ -180,7 +180,7 @@ fn replacements(text: &str, change: &OptionChange) -> Option<Vec<Replacement>> {
     }
 }
 
-/// What several words or one mean to a shell.
+/// Words of a shell: plain text as it is, else one word in quotes.
 fn shell_word(value: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+%@ ".contains(c);
     if value.chars().all(is_plain) { value.to_owned() } else { format!("'{value}'") }
@@ -198,7 +198,7 @@ fn inserted(text: &str, option: &str, value: Option<&str>) -> Option<Replacement
             },
             |it| Some(it.name.start),
         )?;
-        // Before an option that is quoted itself, its quote comes first.
+        // The quote before a quoted option stays with that option.
         let is_quoted = at > 0
             && matches!(text.as_bytes()[at - 1], b'"' | b'\'')
             && tokens(text).into_iter().any(|it| {
@@ -211,7 +211,7 @@ fn inserted(text: &str, option: &str, value: Option<&str>) -> Option<Replacement
     inserted_key(text, option, value.unwrap_or("true"))
 }
 
-/// A key that is not there yet, below its parent.
+/// Inserts a new key under its parent.
 fn inserted_key(text: &str, option: &str, value: &str) -> Option<Replacement> {
     let (notation, keys) = (Notation::of(text)?, keys(text));
     let written = notation.written(value);
@@ -223,7 +223,7 @@ fn inserted_key(text: &str, option: &str, value: &str) -> Option<Replacement> {
     let above = parent.and_then(|parent| keys.iter().find(|it| it.path == parent));
     match (notation, parent, above) {
         (Notation::Python, ..) => {
-            // Beside what is of the same section, or else the last.
+            // The new line follows the last of the same section, or else the last of all.
             let section = |path: &str| path.split('.').next().unwrap_or_default().to_owned();
             let of_section = |it: &&Key| section(&it.path) == section(option);
             let beside = keys.iter().rfind(of_section).or(keys.last())?;
@@ -257,14 +257,14 @@ fn inserted_key(text: &str, option: &str, value: &str) -> Option<Replacement> {
     }
 }
 
-/// An entry as the first of the object that begins at or after a place, with a comma where others follow.
+/// Text of a first entry for the object that begins at or after an offset, with a comma if others follow.
 fn entry(text: &str, object: usize, key: &str, value: &str) -> Option<String> {
     let inside = &text[object + text[object..].find('{')? + 1..];
     let comma = if inside.trim_start().starts_with('}') { "" } else { "," };
     Some(format!("\n  \"{key}\": {value}{comma}"))
 }
 
-/// All places of an option.
+/// All places of an option in a text.
 fn places(text: &str, option: &str) -> Vec<Placed> {
     if !option.starts_with('-') {
         let keys = keys(text).into_iter().filter(|it| it.path == option);
@@ -277,7 +277,7 @@ fn places(text: &str, option: &str) -> Vec<Placed> {
         if !placed.is_empty() {
             return placed;
         }
-        // A word of a program, such as torchtitan's `activation-checkpoint:full`.
+        // A word without dashes, such as torchtitan's `activation-checkpoint:full`.
         let words = tokens(text).into_iter().filter(|it| text[it.clone()] == *option);
         return words.map(|name| Placed { name, values: None, whole: None }).collect();
     }
@@ -314,8 +314,8 @@ fn places(text: &str, option: &str) -> Vec<Placed> {
     all
 }
 
-/// Words of a shell, by and large: what stands between blanks, quotes and brackets; comments are none. Quotes hold
-/// several words where they are a list of arguments, so blanks end words within them too.
+/// Approximate shell words: text between blanks, quotes and brackets, without comments. Blanks end words within quotes
+/// too, as a quoted list of arguments has several.
 fn tokens(text: &str) -> Vec<Range<usize>> {
     let bytes = text.as_bytes();
     let mut all = Vec::new();
@@ -354,7 +354,7 @@ fn tokens(text: &str) -> Vec<Range<usize>> {
     all
 }
 
-/// Behind the bracket that closes the one at a place.
+/// Offset after the bracket that closes the one at `from`.
 fn closed(bytes: &[u8], from: usize) -> usize {
     let mut depth = 0usize;
     for (at, byte) in bytes.iter().enumerate().skip(from) {

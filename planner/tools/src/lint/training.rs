@@ -1,4 +1,4 @@
-//! Rules about states, exchanges of replicas, number formats and sizes.
+//! Rules about optimizer states, communication of replicas, number formats and sizes.
 
 use ir::cluster::{Architecture, Precision};
 use ir::framework::WhenReduced;
@@ -35,7 +35,7 @@ fn replicas(context: &LintContext<'_>) -> u32 {
     layout.data_parallel.saturating_mul(layout.context_parallel)
 }
 
-/// States that every replica holds whole.
+/// Finding of optimizer states that every replica holds whole.
 fn optimizer_unused(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     if replicas(context) == 1 || base.found.layout.zero_stage != ZeroStage::None {
@@ -60,7 +60,7 @@ fn optimizer_unused(context: &LintContext<'_>) -> Option<Finding> {
     Some(context.finding(rule, severity, message, Some((&variant, cost)), &[]))
 }
 
-/// Sharding over one replica.
+/// Finding of ZeRO with one replica.
 fn zero_alone(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let stage = base.found.layout.zero_stage;
@@ -76,7 +76,7 @@ fn zero_alone(context: &LintContext<'_>) -> Option<Finding> {
     Some(context.finding(rule, Severity::Note, message, cost, &about))
 }
 
-/// Parameters that are gathered for every pass, and would have room.
+/// Finding of parameters that are gathered for every pass although they fit.
 fn sharding_not_needed(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     if replicas(context) == 1 || base.found.layout.zero_stage != ZeroStage::Parameters {
@@ -97,7 +97,7 @@ fn sharding_not_needed(context: &LintContext<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// Exchanges of replicas that nothing hides.
+/// Finding of gradient reduction that is not overlapped with backward.
 fn overlap_off(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let is_off = base.imported.framework.gradients.reduced == WhenReduced::AfterBackward;
@@ -122,13 +122,13 @@ fn overlap_off(context: &LintContext<'_>) -> Option<Finding> {
     Some(context.waste(Rule::OverlapOff, message, &variant))
 }
 
-/// What padding may add before it is a loss by itself.
+/// Share of rows that padding may add to the vocabulary before it counts as waste.
 const PADDING: f64 = 0.05;
 
-/// Rows of 16 bytes in 16 bits: what kernels take without loss.
+/// Alignment of vocabulary rows on a rank that kernels run fast with: 8 numbers of 16 bits are 16 bytes.
 const ALIGNED: u64 = 8;
 
-/// A vocabulary that is padded to much more, or to nothing that kernels like.
+/// Finding of a vocabulary that is padded too much, or to an unaligned size.
 fn vocabulary(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let blocks = base.problem.graph.classes().flat_map(|(_, block)| block.nodes());
@@ -150,7 +150,7 @@ fn vocabulary(context: &LintContext<'_>) -> Option<Finding> {
     let better = [128, 64, 32, 16, 8].into_iter().filter(|it| u64::from(*it) != multiple);
     let all: Vec<Vec<Change>> = better.map(|it| vec![Change::VocabularyMultiple(it)]).collect();
     let mut variants = context.variants(&all);
-    // Where times do not differ, the least padding.
+    // Of variants with equal times, the one with the least padding.
     variants.sort_by(|one, other| other.saves.total_cmp(&one.saves));
     let best = variants.first()?.saves;
     let variant = variants.into_iter().filter(|it| best - it.saves < 1e-3).min_by_key(|it| {
@@ -180,14 +180,14 @@ fn vocabulary(context: &LintContext<'_>) -> Option<Finding> {
         }
     };
     let mut finding = context.waste(Rule::VocabularyPadding, message, &variant);
-    // What is padded by so much is a loss of time and memory whatever else there is.
+    // Padding of this size is waste of time and memory in any case.
     if share >= 2.0 * PADDING {
         finding.severity = Severity::Warning;
     }
     Some(finding)
 }
 
-/// A number format that the GPU has a better one for.
+/// Finding of a number format that is worse than bf16 on this GPU.
 fn number_format(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let hardware = &base.problem.hardware;
@@ -199,7 +199,7 @@ fn number_format(context: &LintContext<'_>) -> Option<Finding> {
     match precision {
         Precision::Fp16 => {
             let cost = variant.as_ref().map(|it| (it, it.cost(base)));
-            // On Ampere many trained in fp16, and finished; since then nobody has had a reason to.
+            // Many trained successfully in fp16 on Ampere; on later GPUs there is no reason to.
             let is_new =
                 matches!(hardware.architecture, Architecture::Hopper | Architecture::Blackwell);
             let severity = if is_new { Severity::Warning } else { Severity::Note };
@@ -222,7 +222,7 @@ fn number_format(context: &LintContext<'_>) -> Option<Finding> {
     }
 }
 
-/// A sequence that the model was not made for.
+/// Finding of a sequence longer than the model's positions.
 fn long_sequence(context: &LintContext<'_>) -> Option<Finding> {
     let longest = context.longest_sequence?;
     let length = context.base.problem.training.sequence_length;
@@ -237,7 +237,7 @@ fn long_sequence(context: &LintContext<'_>) -> Option<Finding> {
     Some(context.finding(rule, Severity::Note, message, None, &about))
 }
 
-/// A switch that does nothing.
+/// Finding of Megatron's `--sequence-parallel` without tensor parallelism, which has no effect.
 fn sequence_parallel_alone(context: &LintContext<'_>) -> Option<Finding> {
     let option = "--sequence-parallel";
     let is_given =
@@ -250,7 +250,7 @@ fn sequence_parallel_alone(context: &LintContext<'_>) -> Option<Finding> {
     Some(of_option(context, Rule::SequenceParallelAlone, option, message))
 }
 
-/// Several stages of a rank that has all layers.
+/// Finding of virtual stages with one pipeline rank.
 fn interleaving_alone(context: &LintContext<'_>) -> Option<Finding> {
     let options =
         ["--num-virtual-stages-per-pipeline-rank", "--num-layers-per-virtual-pipeline-stage"];
@@ -264,7 +264,7 @@ fn interleaving_alone(context: &LintContext<'_>) -> Option<Finding> {
     Some(of_option(context, Rule::InterleavingWithoutPipeline, option, message))
 }
 
-/// An option that is to be left out, which changes nothing that is predicted.
+/// Finding whose fix removes an option without an effect on the prediction.
 fn of_option(context: &LintContext<'_>, rule: Rule, option: &str, message: &str) -> Finding {
     let mut finding = context.finding(rule, rule.most_severe(), message.to_owned(), None, &[]);
     finding.options =

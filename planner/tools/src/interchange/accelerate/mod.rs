@@ -1,4 +1,4 @@
-//! Hugging Face accelerate's YAML, and the Trainer's arguments beside it.
+//! Hugging Face accelerate: its YAML configuration, with or without the Trainer's arguments.
 
 mod read;
 mod table;
@@ -14,11 +14,11 @@ use super::file::File;
 use super::keys;
 use super::launch::{Program, Starter};
 use super::view::ExportView;
-/// Read what is in a configuration, in arguments of the Trainer, or in a script.
+/// Readers of a configuration, of the Trainer's arguments, and of a script that has them.
 pub(super) use read::{read, read_trainer};
 pub(crate) use table::{CONFIGURATION, TRAINER};
 
-/// What accelerate cannot be told of a plan.
+/// Parts of a plan that accelerate has no setting for, the model aside.
 pub(super) fn lacks(view: &ExportView<'_>, is_trainer: bool) -> Vec<Lack> {
     let (layout, training) = (&view.layout, &view.training);
     let mut lacks = Vec::new();
@@ -33,14 +33,14 @@ pub(super) fn lacks(view: &ExportView<'_>, is_trainer: bool) -> Vec<Lack> {
     lacks
 }
 
-/// What it cannot be told of the model: that comes from its own `config.json`.
+/// Parts of the plan's model that accelerate cannot express: the model is made from its own `config.json`.
 pub(super) fn lacks_of_model(view: &ExportView<'_>) -> Vec<Lack> {
     let is_of_hub = view.plan.model.description.get("model_type").is_some();
     let mut lacks = Vec::new();
     if !is_of_hub {
         lacks.push("a model that is no Hugging Face configuration");
     }
-    // peft wraps the model in the script that makes it.
+    // The training script wraps the model for LoRA (peft), not the configuration.
     if view.plan.model.adapters.is_some() {
         lacks.push("adapters (LoRA), which the script that makes the model has");
     }
@@ -48,7 +48,7 @@ pub(super) fn lacks_of_model(view: &ExportView<'_>) -> Vec<Lack> {
     lacks.into_iter().map(lack).collect()
 }
 
-/// The program, and files that it reads; with arguments of the Trainer or without.
+/// The program to start and the files that it reads, which include the Trainer's arguments if `is_trainer`.
 pub(super) fn program(view: &ExportView<'_>, is_trainer: bool) -> (Program, Vec<File>) {
     let mut files = vec![File::text("accelerate.yaml", yaml(view))];
     let config = serde_json::to_string_pretty(&view.plan.model.description).unwrap_or_default();
@@ -104,7 +104,7 @@ fn yaml(view: &ExportView<'_>) -> String {
     heading + &keys::yaml(&all)
 }
 
-/// What a plan says nothing of, with values that let a step run at once.
+/// Trainer arguments that a plan does not decide, with values with which a step runs at once.
 const YOURS: [(&str, &str); 5] = [
     ("output_dir", "out"),
     ("optim", "adamw_torch_fused"),
@@ -113,9 +113,9 @@ const YOURS: [(&str, &str); 5] = [
     ("include_num_input_tokens_seen", "no"),
 ];
 
-/// The Trainer's own arguments, for its parser of JSON.
+/// Text of `training_arguments.json`, for the Trainer's JSON parser.
 fn arguments(view: &ExportView<'_>) -> String {
-    // FSDP has a switch of its own, beside which this one computes again twice.
+    // FSDP has its own switch for recompute; with both switched on, blocks are recomputed twice.
     let mut all = TRAINER.arguments(&view.run());
     let is_sharded = view.layout.zero_stage != ZeroStage::None;
     for argument in all.iter_mut().filter(|it| is_sharded && it.name == "gradient_checkpointing") {

@@ -1,4 +1,4 @@
-//! accelerate's configuration and flags, read; and the Trainer's arguments, beside these or alone.
+//! Reads accelerate's configuration and flags, and the Trainer's arguments, with accelerate's or alone.
 
 use cost_models::frameworks;
 use ir::cluster::Precision;
@@ -22,25 +22,25 @@ use super::table::CONFIGURATION;
 const KEYS: Vocabulary =
     Vocabulary { program: "accelerate", table: CONFIGURATION.text, others: Others::Refused };
 
-/// The flags of `accelerate launch`.
+/// Flags of `accelerate launch`.
 const FLAGS: Vocabulary = Vocabulary {
     program: "`accelerate launch`",
     table: include_str!("flags.txt"),
     others: Others::Refused,
 };
 
-/// The Trainer's arguments in a file. A script may have arguments of its own beside.
+/// The Trainer's arguments as keys of a file. Unknown keys are accepted: a script may define arguments too.
 const TRAINER: Vocabulary =
     Vocabulary { program: "the Trainer", table: super::TRAINER.text, others: Others::TheUsers };
 
-/// The same as options.
+/// The Trainer's arguments as options of the command line.
 const TRAINER_FLAGS: Vocabulary = Vocabulary {
     program: "the Trainer",
     table: include_str!("trainer_flags.txt"),
     others: Others::TheUsers,
 };
 
-/// Reads a configuration, or what `accelerate launch` is given.
+/// Reads a configuration, or the words after `accelerate launch`.
 pub(in super::super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
     let (given, _) = match &source.form {
         Form::Tree(tree) => (KEYS.of_leaves(&tree.leaves())?, Vec::new()),
@@ -49,7 +49,7 @@ pub(in super::super) fn read(source: &Source<'_>) -> Result<Imported, ImportErro
     imported(source, &given, &Script::default())
 }
 
-/// Reads the Trainer's arguments, in a file or as options, and accelerate's where that starts it.
+/// Reads the Trainer's arguments, from a file or options, and those of `accelerate launch` if it starts the script.
 pub(in super::super) fn read_trainer(source: &Source<'_>) -> Result<Imported, ImportError> {
     let (given, arguments) = if let Form::Tree(tree) = &source.form {
         (ParsedOptions::default(), TRAINER.of_leaves(&tree.leaves())?)
@@ -71,7 +71,7 @@ pub(in super::super) fn read_trainer(source: &Source<'_>) -> Result<Imported, Im
     imported(source, &given, &script)
 }
 
-/// The Trainer's arguments: in the file that is the first word, or the words themselves.
+/// The Trainer's arguments, read from the file that the first word names, or from the words themselves.
 fn arguments_of(source: &Source<'_>, words: &[Word]) -> Result<ParsedOptions, ImportError> {
     let first = words.first().map_or("", |it| it.text.as_str());
     let is_file = [".json", ".yaml", ".yml"].iter().any(|ending| first.ends_with(ending));
@@ -82,7 +82,7 @@ fn arguments_of(source: &Source<'_>, words: &[Word]) -> Result<ParsedOptions, Im
     Ok(given.renamed(|name| name.trim_start_matches("--").to_owned()))
 }
 
-/// What a script says that accelerate's configuration does not.
+/// Settings of the training script that accelerate's configuration does not have.
 #[derive(Clone, Copy, Debug, Default)]
 struct Script {
     micro_batch_size: Option<u32>,
@@ -95,7 +95,7 @@ struct Script {
 }
 
 impl Script {
-    /// That of a Trainer with these arguments.
+    /// Settings of a script that uses the Trainer with these arguments.
     fn of(given: &ParsedOptions) -> Result<Self, OptionError> {
         let [bf16, fp16] = [given.is_on("bf16")?, given.is_on("fp16")?];
         if bf16 && fp16 {
@@ -125,7 +125,7 @@ impl Script {
         })
     }
 
-    /// What the Trainer fills into a DeepSpeed configuration that leaves it open.
+    /// Values that the Trainer fills in where a DeepSpeed configuration has `auto`.
     fn fills(&self) -> ParsedOptions {
         let on = |precision| if self.precision == Some(precision) { "true" } else { "false" };
         let text = |number: Option<u32>| number.unwrap_or(1).to_string();
@@ -140,8 +140,8 @@ impl Script {
     }
 }
 
-/// What `accelerate launch` is given, its file under its flags, and the words of the script; of a script that
-/// something else starts, its words alone.
+/// Settings of `accelerate launch` (its flags override its file), and the words after the script's name. If something
+/// else starts the script: no settings, and the words after the first.
 fn launched(source: &Source<'_>) -> Result<(ParsedOptions, Vec<Word>), ImportError> {
     let words = &source.started()?.words;
     if words.first().is_none_or(|it| it.text != "launch") {
@@ -163,7 +163,7 @@ fn launched(source: &Source<'_>) -> Result<(ParsedOptions, Vec<Word>), ImportErr
     Ok((given, program.cloned().collect()))
 }
 
-/// The key that a flag is the same as.
+/// Key of the configuration that a flag of `accelerate launch` sets.
 fn key_of(flag: &str) -> String {
     let name = flag.trim_start_matches("--");
     let section = match name {
@@ -180,7 +180,7 @@ fn key_of(flag: &str) -> String {
     format!("{section}{name}")
 }
 
-/// What the Trainer's own arguments say of FSDP, as accelerate has it.
+/// Adds the Trainer's own FSDP arguments to `given`, as keys of accelerate's configuration.
 fn with_fsdp(
     source: &Source<'_>,
     given: ParsedOptions,
@@ -207,7 +207,7 @@ fn with_fsdp(
         ("no_shard", "NO_SHARD"),
     ];
     let strategy = strategies.iter().find(|(name, _)| words.contains(name));
-    // A strategy in words is of the first version, unless it is said to be of the second, which has two of them.
+    // The version is 2 unless stated. Version 2 has two of these strategies, as `fsdp_reshard_after_forward`.
     let version = version.unwrap_or("2").to_owned();
     given = given.with("fsdp_config.fsdp_version", &version);
     if let Some((_, name)) = strategy {
@@ -228,7 +228,7 @@ fn with_fsdp(
     Ok(given)
 }
 
-/// How ranks share their work.
+/// Kind of data parallelism in accelerate's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Alone,
@@ -246,7 +246,7 @@ fn kind(given: &ParsedOptions) -> Result<Kind, OptionError> {
     }
     let known = [
         ("NO", Kind::Alone),
-        // YAML's `NO` without quotes is a flag.
+        // Without quotes, YAML reads `NO` as false.
         ("false", Kind::Alone),
         ("MULTI_GPU", Kind::Replicas),
         ("FSDP", Kind::Sharded),
@@ -320,7 +320,7 @@ fn imported(
     Ok(settings)
 }
 
-/// The stage of ZeRO, and over how many groups of replicas, where that is said with it.
+/// ZeRO stage, and the number of groups of replicas that shard by themselves where the strategy is hybrid.
 fn sharded(
     given: &ParsedOptions,
     is_sharded: bool,
@@ -338,7 +338,7 @@ fn sharded(
             ("HYBRID_SHARD_ZERO2", ZeroStage::Gradients),
         ];
         let name = "fsdp_config.fsdp_sharding_strategy";
-        // The older version's key of this name may have the strategy too.
+        // FSDP 1 may have a strategy in the key `fsdp_reshard_after_forward` too; it is not used here.
         let stage = given.one_of(name, &known)?.unwrap_or(ZeroStage::Parameters);
         let is_hybrid = given.text(name)?.is_some_and(|it| it.starts_with("HYBRID"));
         let nodes: Option<u32> = given.count("num_machines")?;
@@ -356,13 +356,13 @@ fn sharded(
     Ok((stage, None))
 }
 
-/// Whether it is FSDP's first version, which is accelerate's default.
+/// Returns whether the configuration is of FSDP version 1, accelerate's default.
 fn is_first(given: &ParsedOptions) -> Result<bool, OptionError> {
     let versions = [("1", true), ("2", false)];
     Ok(given.one_of("fsdp_config.fsdp_version", &versions)?.unwrap_or(true))
 }
 
-/// The habits of FSDP's two versions.
+/// Framework preset of the FSDP version in use.
 fn habits(given: &ParsedOptions) -> Result<Framework, OptionError> {
     let is_first = given.has_within("fsdp_config.") && is_first(given)?;
     let older = frameworks::preset("fsdp").filter(|_| is_first);
@@ -381,7 +381,7 @@ fn micro_batch_size(source: &Source<'_>, script: &Script) -> Result<u32, ImportE
     })
 }
 
-/// Micro-batches of a replica.
+/// Number of micro-batches of each replica in a step.
 fn rounds(
     source: &Source<'_>,
     given: &ParsedOptions,
@@ -389,7 +389,7 @@ fn rounds(
 ) -> Result<Option<u32>, ImportError> {
     let rounds = given.count("gradient_accumulation_steps")?;
     let rounds = match (script.is_trainer, rounds, script.num_micro_batches) {
-        // The Trainer adds up by its own count.
+        // The Trainer accumulates gradients by its own argument.
         (true, Some(flag), Some(own)) if flag != own => {
             return Err(ImportError::Divides {
                 of: Divided::Batch,
@@ -402,12 +402,12 @@ fn rounds(
         }
         (_, rounds, own) => rounds.or(own),
     };
-    // A script that says nothing takes one micro-batch; where the batch is known, as many as make it.
+    // Default: one micro-batch; with a known global batch, the number follows from the batch.
     let is_by_batch = source.stated.global_batch_size.is_some();
     Ok(rounds.or((!is_by_batch).then_some(1)))
 }
 
-/// What accelerate gives DeepSpeed, which runs it then.
+/// Reads the DeepSpeed configuration that accelerate names or describes, where accelerate runs DeepSpeed.
 fn by_deepspeed(
     source: &Source<'_>,
     given: &ParsedOptions,
@@ -426,7 +426,7 @@ fn by_deepspeed(
     Ok(imported)
 }
 
-/// DeepSpeed's configuration, of what accelerate's says of it.
+/// DeepSpeed's configuration, built from accelerate's `deepspeed_config` section.
 fn deepspeed_tree(given: &ParsedOptions, script: &Script) -> Result<Tree, OptionError> {
     let value = |text: &str| Tree::Value(text.to_owned());
     let section = |key: &str, tree: Tree| (key.to_owned(), tree);

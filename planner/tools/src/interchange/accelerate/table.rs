@@ -1,4 +1,4 @@
-//! The keys of accelerate's configuration, and the Trainer's arguments, that a plan decides.
+//! Keys of accelerate's configuration, and Trainer arguments, that a plan decides.
 
 use ir::framework::Fusion;
 use ir::graph::ContextParallelKind;
@@ -8,7 +8,7 @@ use super::super::imported::Imported;
 use super::super::options::OptionError;
 use super::super::table::{Reader, Table};
 
-/// The keys of accelerate 1.15.0's configuration, and those that its flags are the same as.
+/// Keys of accelerate 1.15.0's configuration; its flags are mapped to the same keys.
 pub(crate) const CONFIGURATION: Table =
     Table { text: include_str!("keys.txt"), write: |_, _| None, read };
 

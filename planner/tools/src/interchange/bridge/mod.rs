@@ -1,6 +1,6 @@
-//! Megatron-Bridge: Python that makes a `ConfigContainer`, of the model's own `config.json`.
+//! Megatron-Bridge: Python that makes a `ConfigContainer` for the model in a `config.json`.
 //!
-//! Its settings are Megatron-LM's arguments under other names, so they are derived from these.
+//! Its settings are Megatron-LM's arguments under other names, so they are derived from those.
 
 mod read;
 mod table;
@@ -24,7 +24,7 @@ use table::{Kind, Row, rows};
 /// Reads the Python that an export writes, or the script that starts it.
 pub(super) use read::read;
 
-/// Architectures that `AutoBridge` of 0.6.2 has, of those that are text alone.
+/// Text-only architectures that `AutoBridge` of 0.6.2 supports.
 const ARCHITECTURES: [&str; 20] = [
     "DeepseekV2ForCausalLM",
     "DeepseekV3ForCausalLM",
@@ -48,7 +48,7 @@ const ARCHITECTURES: [&str; 20] = [
     "Qwen3NextForCausalLM",
 ];
 
-/// What it cannot be told of a plan, its model aside: what Megatron cannot.
+/// Parts of a plan, its model aside, that Megatron-Bridge cannot express; Megatron-LM's are among them.
 pub(super) fn lacks(view: &ExportView<'_>) -> Vec<Lack> {
     let mut lacks = megatron::lacks(view);
     let unplaced = megatron::sections(view)
@@ -64,10 +64,10 @@ pub(super) fn lacks(view: &ExportView<'_>) -> Vec<Lack> {
     lacks
 }
 
-/// The section of Megatron's arguments that `config.json` says here.
+/// Title of the section of Megatron's arguments that `config.json` replaces here.
 const MODEL: &str = "model";
 
-/// What it cannot be told of a plan's model, which it makes of a `config.json`.
+/// Parts of a plan's model that Megatron-Bridge cannot make from a `config.json`.
 pub(super) fn lacks_of_model(view: &ExportView<'_>) -> Vec<Lack> {
     let model = &view.plan.model;
     let architecture = model.description["architectures"][0].as_str().unwrap_or_default();
@@ -86,14 +86,14 @@ pub(super) fn lacks_of_model(view: &ExportView<'_>) -> Vec<Lack> {
     lacks
 }
 
-/// What it is told of a plan's model beside `config.json`, as Megatron is.
+/// Megatron's arguments of the model that are also settings of Megatron-Bridge, in addition to `config.json`.
 pub(super) fn model_arguments(view: &ExportView<'_>) -> Vec<Argument> {
     let mut all = megatron::model_arguments(view);
     all.retain(|argument| rows().any(|row| row.flag == argument.name));
     all
 }
 
-/// The program, and files that it reads.
+/// The program to start, and the files that it reads.
 pub(super) fn program(view: &ExportView<'_>) -> (Program, Vec<File>) {
     let config = serde_json::to_string_pretty(&view.plan.model.description).unwrap_or_default();
     let config = printable_json(&config).into_owned();
@@ -113,7 +113,7 @@ pub(super) fn program(view: &ExportView<'_>) -> (Program, Vec<File>) {
     (program, files)
 }
 
-/// The column where reasons start, unless what they are of is longer.
+/// Column where comments with reasons start, unless the setting is longer.
 const REASONS: usize = 64;
 
 fn python(view: &ExportView<'_>) -> String {
@@ -138,7 +138,7 @@ fn python(view: &ExportView<'_>) -> String {
     text + END
 }
 
-/// What Megatron-LM derives of its options, or has otherwise where they are not given.
+/// Settings that Megatron-LM derives from its options, or whose defaults differ in Megatron-Bridge.
 fn more(view: &ExportView<'_>, line: &mut impl FnMut(&str, &str, &str)) {
     let (layout, training) = (&view.layout, &view.training);
     let given: Vec<String> = megatron::sections(view)
@@ -152,7 +152,7 @@ fn more(view: &ExportView<'_>, line: &mut impl FnMut(&str, &str, &str)) {
         line("model.cross_entropy_loss_fusion", "False", why);
     }
     if !has("--mtp-num-layers") {
-        // `config.json` may have some.
+        // `config.json` may have modules for multi-token prediction.
         let why = "no modules for multi-token prediction, as in the plan";
         line("model.mtp_num_layers", "None", why);
     }
@@ -174,7 +174,7 @@ fn more(view: &ExportView<'_>, line: &mut impl FnMut(&str, &str, &str)) {
     }
 }
 
-/// What an option says, as Python has it.
+/// Value of an option as a Python literal.
 fn literal(row: &Row, argument: &Argument) -> String {
     let value = argument.values.first().map_or("", String::as_str);
     match row.kind {

@@ -1,4 +1,4 @@
-//! The Python of an export for Megatron-Bridge, read: lines that set one thing each.
+//! Reads the Python of an export for Megatron-Bridge: lines that set one value each.
 
 use super::super::error::ImportError;
 use super::super::file::basename;
@@ -10,7 +10,7 @@ use super::super::source::{Form, Source};
 use super::super::target::Target;
 use super::table::{Kind, TABLE, rows};
 
-/// The settings that are read; each other is refused, so that none is overlooked.
+/// Settings that are read. Any other is refused, so that none is overlooked.
 const KNOWN: Vocabulary =
     Vocabulary { program: "Megatron-Bridge", table: TABLE, others: Others::Refused };
 
@@ -22,7 +22,7 @@ pub(in super::super) fn read(source: &Source<'_>) -> Result<Imported, ImportErro
         let words = &source.started()?.words;
         source.file(words.first().map_or("planned.py", |it| basename(&it.text)))?
     };
-    // What a function sets is known to who runs it alone.
+    // Values that a function sets are unknown here: Python is not run.
     if !text.contains("AutoBridge.from_hf_config(") {
         return Err(ImportError::Unknown {
             what: "the configuration comes from a function (a recipe), which is Python and is not run".to_owned(),
@@ -60,7 +60,7 @@ pub(in super::super) fn read(source: &Source<'_>) -> Result<Imported, ImportErro
     megatron::read_words(source, &words, Target::MegatronBridge)
 }
 
-/// Every `config.a.b = value` of a text.
+/// Every `config.a.b = value` (or `cfg.a.b = value`) of a text, as path and values.
 fn leaves(text: &str) -> Vec<(String, Leaf)> {
     let leaf = |line: &str| {
         let line = line.trim();

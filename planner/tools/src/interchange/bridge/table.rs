@@ -1,52 +1,51 @@
-//! Megatron-Bridge's settings, and the options of Megatron-LM that they are the same as.
+//! Megatron-Bridge's settings, each with the Megatron-LM option that it equals.
 
-/// How a setting has what an option says.
+/// Form in which a setting has the value of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// As a number.
+    /// Number.
     Number,
-    /// As a word in quotes.
+    /// String in quotes.
     Text,
-    /// As a list of such words.
+    /// List of strings in quotes.
     List,
-    /// As `True` where the option is given, and `False` else.
+    /// `True` if the option is given, else `False`.
     Switch,
-    /// As `False` where the option is given.
+    /// `False` if the option is given, else `True`.
     Unless,
-    /// As a type of PyTorch's.
+    /// PyTorch dtype.
     Dtype,
-    /// Nothing of a plan.
+    /// No option of Megatron-LM: the setting is known, but not read.
     None,
 }
 
-/// A setting.
+/// A setting, which is a row of [`TABLE`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
-    /// Its place in a `ConfigContainer`.
+    /// Path in a `ConfigContainer`.
     pub(super) path: &'static str,
     pub(super) kind: Kind,
-    /// The option.
+    /// The option of Megatron-LM.
     pub(super) flag: &'static str,
-    /// A place that has the same once more.
+    /// Path of a second setting with the same value.
     pub(super) twin: Option<&'static str>,
 }
 
-/// Lines of a place, how it has what an option says, the option, and a place that has the same once more: fields of
-/// megatron-bridge 0.6.2.
+/// Rows of path, kind, option, and an optional second path with the same value: fields of megatron-bridge 0.6.2.
 pub(super) const TABLE: &str = include_str!("settings.txt");
 
-/// How an option is given.
+/// Form in which an option is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HowGiven<'a> {
-    /// Not at all.
+    /// The option is not given.
     LeftOut,
-    /// By itself.
+    /// The option has no value.
     Switch,
-    /// With a value.
+    /// The option has a value.
     Value(&'a str),
 }
 
-/// The settings that have what an option of Megatron-LM says, each with its value in Python.
+/// Settings of Megatron-Bridge that equal an option of Megatron-LM, as paths and values in Python.
 pub(crate) fn settings(flag: &str, given: HowGiven<'_>) -> Vec<(String, String)> {
     let quoted = |word: &str| format!("\"{word}\"");
     let is_left_out = given == HowGiven::LeftOut;

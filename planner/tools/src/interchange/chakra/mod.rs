@@ -1,7 +1,7 @@
-//! Steps as execution traces of MLCommons Chakra, which ASTRA-sim plays on its networks.
+//! Execution traces of a step in the format of MLCommons Chakra, which ASTRA-sim replays on a simulated network.
 //!
-//! A trace is a rank's tasks as a graph; exchanges have sizes and groups, which the simulator that reads them gives
-//! times. Its format is length-delimited protobuf (`GlobalMetadata`, then each `Node`).
+//! A trace is the graph of a rank's tasks. Collectives and messages have sizes and groups but no times: the simulator
+//! computes these. The format is length-delimited protobuf (`GlobalMetadata`, then each `Node`).
 
 mod schema;
 
@@ -16,28 +16,28 @@ use planner_core::search::with_step;
 use planner_core::step::{Members, Task, TaskKind, TasksError};
 use schema::{Attribute, CollectiveType, GlobalMetadata, Node, NodeType, VERSION, Value};
 
-/// The traces of all ranks of a plan.
+/// Traces of all ranks of a plan.
 #[derive(Clone, Debug)]
 pub struct ChakraTraces {
     num_ranks: u32,
-    /// How far apart neighbours of the pipeline lie: as many ranks do the same.
+    /// Number of consecutive ranks that have the same pipeline rank, and so run the same tasks.
     stride: u32,
-    /// By pipeline rank.
+    /// Tasks of each pipeline rank.
     tasks: Vec<Vec<Task>>,
-    /// The number of each group, from 1.
+    /// Number of each group of ranks, from 1.
     groups: BTreeMap<Vec<u32>, u32>,
-    /// What every file says of itself.
+    /// Attributes, names and values, that every file begins with.
     about: Vec<[String; 2]>,
 }
 
-/// What the name of each trace begins with.
+/// Prefix of the names of trace files.
 const STEP: &str = "step";
 
-/// The name of the file with the groups.
+/// Name of the file with the groups.
 const GROUPS: &str = "groups.json";
 
 impl ChakraTraces {
-    /// Those of a plan.
+    /// The traces of a checked plan.
     ///
     /// # Errors
     ///
@@ -59,35 +59,35 @@ impl ChakraTraces {
         Ok(Self { num_ranks: plan.num_gpus, stride, tasks, groups, about })
     }
 
-    /// How many ranks there are.
+    /// Number of ranks.
     pub fn num_ranks(&self) -> u32 {
         self.num_ranks
     }
 
-    /// The name of a rank's file.
+    /// Name of the trace file of a rank.
     pub fn name(rank: u32) -> String {
         format!("{STEP}.{rank}.et")
     }
 
-    /// The name of the file with the groups.
+    /// Name of the file with the groups.
     pub fn name_of_groups() -> &'static str {
         GROUPS
     }
 
-    /// How ASTRA-sim is told where the traces are, in a folder.
+    /// Options of ASTRA-sim that name the traces and groups in a folder.
     pub fn options(folder: &str) -> String {
         format!(
             "--workload-configuration={folder}/{STEP} --comm-group-configuration={folder}/{GROUPS}"
         )
     }
 
-    /// The bytes of all ranks' files.
+    /// Total size of all ranks' trace files, in bytes.
     pub fn num_bytes(&self) -> u64 {
         let firsts = (0..self.num_ranks).step_by(self.stride as usize);
         firsts.map(|rank| self.of_rank(rank).len() as u64 * u64::from(self.stride)).sum()
     }
 
-    /// The groups that collectives run in: JSON of their numbers, each with its ranks.
+    /// JSON of the groups that collectives run in: the number of each, with its ranks.
     pub fn groups(&self) -> String {
         let by_number: BTreeMap<u32, &Vec<u32>> =
             self.groups.iter().map(|(ranks, number)| (*number, ranks)).collect();
@@ -98,7 +98,7 @@ impl ChakraTraces {
         format!("{{\n{}\n}}\n", lines.collect::<Vec<String>>().join(",\n"))
     }
 
-    /// The trace of a rank.
+    /// Bytes of the trace file of a rank.
     ///
     /// # Panics
     ///
@@ -122,7 +122,7 @@ impl ChakraTraces {
     fn node(&self, rank: u32, task: &Task, id: u64, clock: &mut Clock) -> Node {
         let (kind, what) = kind_of(&task.kind);
         let ids = |tasks: &[u32]| tasks.iter().map(|task| u64::from(*task) + FIRST_ID).collect();
-        // ASTRA-sim waits for data alone, so what merely follows something is said to need it, too.
+        // ASTRA-sim waits for data dependencies only, so tasks that merely follow another depend on its data too.
         let mut all = [&task.needs[..], &task.follows].concat();
         all.sort_unstable();
         all.dedup();
@@ -178,10 +178,10 @@ impl ChakraTraces {
     }
 }
 
-/// The number of a rank's first node.
+/// Id of the first node of each trace.
 const FIRST_ID: u64 = 1;
 
-/// The groups of all collectives, each with its number: ASTRA-sim keeps 0 for that of all ranks.
+/// Groups of ranks of all collectives, numbered from 1: ASTRA-sim reserves 0 for the group of all ranks.
 fn groups(tasks: &[Vec<Task>], stride: u32) -> BTreeMap<Vec<u32>, u32> {
     let mut groups = BTreeSet::new();
     for (tasks, pipeline_rank) in tasks.iter().zip(0..) {
@@ -204,7 +204,7 @@ fn write(bytes: &mut Vec<u8>, message: &impl prost::Message) {
     message.encode_length_delimited(bytes).expect("a vector takes any number of bytes");
 }
 
-/// What a node is, and what its name says.
+/// Type of a task's node, and the word for it in the node's name.
 fn kind_of(kind: &TaskKind) -> (NodeType, &'static str) {
     match kind {
         TaskKind::Compute { .. } => (NodeType::Compute, "kernels"),
@@ -230,8 +230,8 @@ fn collective_type(collective: Collective) -> (CollectiveType, &'static str) {
     (kind, collective.name())
 }
 
-/// The bytes that a rank puts into a collective whose whole buffer has `bytes`: of an all-gather its own part, else
-/// all.
+/// Bytes (`comm_size`) that a rank puts into a collective whose whole buffer has `bytes`: its shard for an all-gather,
+/// else all.
 ///
 /// # Source
 ///
@@ -241,12 +241,12 @@ fn own_size(collective: Collective, bytes: Bytes, num_ranks: u64) -> u64 {
     if collective == Collective::AllGather { bytes.shard(num_ranks).get() } else { bytes.get() }
 }
 
-/// Operations of kernels: one at least, as a roofline divides by them.
+/// Operations of a task's kernels, at least 1: ASTRA-sim's roofline divides by them.
 fn operations(flops: Flops) -> i64 {
     flops.get().max(1.0) as i64
 }
 
-/// Rounds times to microseconds so that those of a rank's kernels add up to theirs, and so do those of its host.
+/// Rounds task times to microseconds such that the sums over a rank's kernels and host tasks are rounded once each.
 #[derive(Default)]
 struct Clock {
     kernels: Nanos,
@@ -267,7 +267,7 @@ impl Clock {
     }
 }
 
-/// In whole microseconds, the nearest.
+/// Microseconds, rounded to the nearest.
 const fn rounded(time: Nanos) -> u64 {
     (time.get() + 500) / 1000
 }

@@ -1,4 +1,4 @@
-//! Messages of execution traces.
+//! Protobuf messages of execution traces.
 //!
 //! # Source
 //!
@@ -10,7 +10,7 @@ use prost::{Enumeration, Message, Oneof};
 /// The version of the schema.
 pub(super) const VERSION: &str = "1.0.0";
 
-/// What a file begins with.
+/// First message of a file.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct GlobalMetadata {
     #[prost(string, tag = "1")]
@@ -19,7 +19,7 @@ pub(super) struct GlobalMetadata {
     pub(super) attributes: Vec<Attribute>,
 }
 
-/// A node of the graph.
+/// A node of the trace's graph: a task.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Node {
     #[prost(uint64, tag = "1")]
@@ -50,7 +50,7 @@ pub(super) enum NodeType {
     Collective = 7,
 }
 
-/// What a collective does; an attribute's value.
+/// Value of the attribute `comm_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CollectiveType {
     AllReduce = 0,

@@ -1,19 +1,19 @@
-//! A batch, its micro-batches and their number, of which two decide the third.
+//! Sizes of batch and micro-batch, and the number of micro-batches: any two determine the third.
 
 use super::super::error::{Divided, ImportError};
 use super::super::imported::Imported;
 use super::super::source::agreed;
 use super::super::table::Reader;
 
-/// Sequences of a step.
+/// Key of the sequences of a step, over all replicas.
 pub(super) const GLOBAL: &str = "train_batch_size";
-/// Sequences of a micro-batch.
+/// Key of the sequences of a micro-batch.
 pub(super) const EACH: &str = "train_micro_batch_size_per_gpu";
-/// Micro-batches of a step.
+/// Key of the micro-batches of a replica in a step.
 pub(super) const ROUNDS: &str = "gradient_accumulation_steps";
 
-/// Reads all three, of a layout that is known: two of them decide the third where the replicas are known; all three the
-/// replicas.
+/// Reads all three keys; the layout's degrees must be known. With a known number of replicas, two keys determine the
+/// third. Without it, three keys determine the number of replicas.
 pub(super) fn read(reader: Reader<'_>, settings: &mut Imported) -> Result<(), ImportError> {
     let Reader { source, given } = reader;
     let layout = &settings.layout;
@@ -79,7 +79,7 @@ pub(super) fn read(reader: Reader<'_>, settings: &mut Imported) -> Result<(), Im
             });
         }
     };
-    // All three say how many replicas there are.
+    // All three keys together give the number of replicas.
     let derived = match (ranks, global, number) {
         (None, Some(global), Some(number)) => {
             whole(global, u64::from(micro) * u64::from(number), "replicas")?

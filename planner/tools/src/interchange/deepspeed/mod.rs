@@ -1,4 +1,4 @@
-//! DeepSpeed: its JSON, the stages of its pipeline in Python, and a script with the reasons, which JSON has no room for.
+//! DeepSpeed: its JSON, the pipeline's stages in Python, and a script that has the reasons, as JSON has no comments.
 
 mod batch;
 mod read;
@@ -13,11 +13,11 @@ use super::file::File;
 use super::keys;
 use super::launch::{Program, Starter};
 use super::view::ExportView;
-/// Reads a configuration, or a script that names one.
+/// Readers of a configuration, and of a script that names one.
 pub(super) use read::{read, read_tree};
 pub(crate) use table::TABLE;
 
-/// What DeepSpeed cannot be told of a plan.
+/// Parts of a plan that DeepSpeed has no setting for, its model aside.
 pub(super) fn lacks(view: &ExportView<'_>) -> Vec<Lack> {
     let mut lacks = Vec::new();
     if view.training.bf16_moments && !view.training.no_master_weights {
@@ -35,14 +35,14 @@ pub(super) fn lacks(view: &ExportView<'_>) -> Vec<Lack> {
     lacks
 }
 
-/// What it cannot be told of a plan's model, which the user's own script makes.
+/// Parts of a plan's model that DeepSpeed has no setting for: the user's own script makes the model.
 pub(super) fn lacks_of_model(view: &ExportView<'_>) -> Vec<Lack> {
     let what = "adapters (LoRA), which the script that makes the model has".to_owned();
     let lack = Lack { what, works: None, is_free: false };
     view.plan.model.adapters.iter().map(|_| lack.clone()).collect()
 }
 
-/// The program, and files that it reads.
+/// The program to start, and the files that it reads.
 pub(super) fn program(view: &ExportView<'_>) -> (Program, Vec<File>) {
     let settings = TABLE.arguments(&view.run());
     let mut files = vec![File::text("ds_config.json", keys::json(&settings))];
@@ -66,7 +66,7 @@ pub(super) fn program(view: &ExportView<'_>) -> (Program, Vec<File>) {
     (program, files)
 }
 
-/// The stages of the plan for a `PipelineModule`, which cuts by rules of its own otherwise.
+/// Text of `pipeline.py`: a `PipelineModule` with the plan's stages instead of DeepSpeed's own partition.
 fn pipeline(view: &ExportView<'_>) -> String {
     let heading: Vec<String> =
         view.heading("DeepSpeed 0.19.8").iter().map(|line| format!("# {line}\n")).collect();
@@ -76,7 +76,7 @@ fn pipeline(view: &ExportView<'_>) -> String {
     }
     let stages = view.layout.pipeline_parallel;
     let again = match view.layout.recompute {
-        // Of every layer: `activation_checkpointing` of the configuration does nothing in a pipeline by itself.
+        // Every layer is a checkpoint: in a pipeline, the key `activation_checkpointing` alone has no effect.
         Recompute::Full => ", activation_checkpoint_interval=1",
         _ => "",
     };

@@ -1,4 +1,4 @@
-//! DeepSpeed's configuration, read.
+//! Reads DeepSpeed's configuration.
 
 use ir::cluster::Precision;
 
@@ -14,7 +14,7 @@ use super::table::TABLE;
 const KNOWN: Vocabulary =
     Vocabulary { program: "DeepSpeed", table: TABLE.text, others: Others::Refused };
 
-/// What of a step DeepSpeed can do and the planner does not know; off, it is as if it were not there.
+/// Features of DeepSpeed that change a step and that the planner does not model; they are accepted only if off.
 const NOT_PLANNED: [(&str, &str); 6] = [
     ("zero_optimization.zero_quantized_weights", "weights that are gathered in 8 bits"),
     ("zero_optimization.zero_quantized_nontrainable_weights", "frozen weights in 8 bits"),
@@ -24,7 +24,7 @@ const NOT_PLANNED: [(&str, &str); 6] = [
     ("zero_optimization.offload_optimizer.super_offload", "SuperOffload"),
 ];
 
-/// Reads the configuration, or the script that names it.
+/// Reads a configuration, or the script that names one.
 pub(in super::super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
     if let Form::Tree(tree) = &source.form {
         return read_tree(source, tree, &ParsedOptions::default());
@@ -40,7 +40,7 @@ pub(in super::super) fn read(source: &Source<'_>) -> Result<Imported, ImportErro
     read_tree(source, &source.tree(name)?, &ParsedOptions::default())
 }
 
-/// Reads a configuration; `filled` is what somebody else fills in where it says `auto`.
+/// Reads a configuration; `filled` has the values that replace `auto`.
 pub(in super::super) fn read_tree(
     source: &Source<'_>,
     tree: &Tree,
@@ -61,7 +61,7 @@ pub(in super::super) fn read_tree(
     Ok(settings)
 }
 
-/// Refuses what contradicts itself, and what would change a step in a way that is not planned.
+/// Refuses contradictory keys, and features that change a step but are not modelled.
 fn refuse(given: &ParsedOptions) -> Result<(), ImportError> {
     if given.is_on("bf16.enabled")? && given.is_on("fp16.enabled")? {
         return Err(OptionError::Contradiction {
@@ -99,7 +99,7 @@ fn not_planned(name: &str, value: &str, what: &str) -> ImportError {
     .into()
 }
 
-/// The stages in `pipeline.py`, where an export put it; else those that the user says, cut by DeepSpeed's own rule.
+/// Stages and their number, from `pipeline.py` of an export, else the user's number with DeepSpeed's own partition.
 fn pipeline(source: &Source<'_>) -> Result<(StatedStages, u32), ImportError> {
     let stated = source.stated.pipeline_parallel;
     let listed = source.files.get("pipeline.py").and_then(|text| ends_of(text));
@@ -114,7 +114,7 @@ fn pipeline(source: &Source<'_>) -> Result<(StatedStages, u32), ImportError> {
     Ok((StatedStages::Blocks(blocks), pipeline))
 }
 
-/// Where stages begin and end, as `pipeline.py` of an export has them.
+/// First block of each stage, and the end of the last, from `STAGES` in an export's `pipeline.py`.
 fn ends_of(text: &str) -> Option<Vec<u32>> {
     let line = text.lines().find_map(|line| line.strip_prefix("STAGES = ["))?;
     let ends = line.strip_suffix(']')?.split(',').map(|it| it.trim().parse().ok());

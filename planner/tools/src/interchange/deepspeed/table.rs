@@ -1,4 +1,4 @@
-//! The keys of DeepSpeed's JSON that a plan decides.
+//! Keys of DeepSpeed's JSON that a plan decides.
 
 use ir::framework::WhenReduced;
 use ir::graph::{ContextParallelKind, Recompute};
@@ -10,8 +10,8 @@ use super::super::imported::Imported;
 use super::super::table::{Reader, Table};
 use super::batch;
 
-/// The keys of `DeepSpeedConfig` in deepspeed 0.19.8. Those that it knows and that are of no plan, such as how often it
-/// logs, are here and nowhere else.
+/// Keys of `DeepSpeedConfig` in deepspeed 0.19.8. Keys that no plan decides, such as how often it logs, are listed here
+/// only.
 pub(crate) const TABLE: Table = Table { text: include_str!("keys.txt"), write: |_, _| None, read };
 
 fn read(key: &str, reader: Reader<'_>, settings: &mut Imported) -> Result<(), ImportError> {
@@ -28,7 +28,7 @@ fn read(key: &str, reader: Reader<'_>, settings: &mut Imported) -> Result<(), Im
         "sequence_parallel_size" if layout.context_parallel > 1 => {
             layout.context_parallel_kind = ContextParallelKind::AllToAll;
         }
-        // On by default with ZeRO 3 alone.
+        // `overlap_comm` is on by default with ZeRO 3 only.
         "zero_optimization.overlap_comm" if layout.zero_stage != ZeroStage::None => {
             let is_usual = layout.zero_stage == ZeroStage::Parameters;
             if !given.flag(key)?.unwrap_or(is_usual) {

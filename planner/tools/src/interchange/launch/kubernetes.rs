@@ -1,4 +1,4 @@
-//! Manifests for Kubernetes: a `PyTorchJob` of Kubeflow's trainer, or an `MPIJob` where each rank is a process.
+//! Kubernetes manifests: a `PyTorchJob` of Kubeflow's trainer, or an `MPIJob` where each rank is a process.
 
 use std::fmt::Write as _;
 
@@ -14,11 +14,11 @@ pub(super) fn file(view: &ExportView<'_>, tool: &str, program: &Program) -> (Str
     } else {
         pytorch(view, tool, program)
     };
-    // Beside a configuration that has the name of the tool.
+    // The suffix keeps the name apart from a configuration named after the tool.
     (format!("{}-job.yaml", program.name), text)
 }
 
-/// A text as the block of a YAML document, so far to the right.
+/// A text as a YAML block, indented by `indent` blanks.
 fn block(text: &str, indent: usize) -> String {
     let line = |line: &str| {
         if line.is_empty() { "\n".to_owned() } else { format!("{}{line}\n", " ".repeat(indent)) }
@@ -26,7 +26,7 @@ fn block(text: &str, indent: usize) -> String {
     text.lines().map(line).collect()
 }
 
-/// The files that a program reads, as data of a `ConfigMap`.
+/// Files that a program reads, as the data of a `ConfigMap`.
 fn files(program: &Program) -> String {
     let mut text = String::new();
     for file in &program.beside {
@@ -35,7 +35,7 @@ fn files(program: &Program) -> String {
     text
 }
 
-/// What the accelerators are called that a pod asks for.
+/// Resource name of the accelerators that a pod requests.
 fn resource(view: &ExportView<'_>) -> &'static str {
     match view.plan.cluster.gpu.architecture.platform() {
         Platform::Nvidia | Platform::Cpu => "nvidia.com/gpu",
@@ -55,7 +55,7 @@ fn container(program: &Program, gpus: (u32, &str), command: &str) -> String {
          - name: plan\n                  mountPath: /plan\n                - name: shared-memory\n                  \
          mountPath: /dev/shm\n          volumes:\n            - name: plan\n              configMap:\n                \
          name: {}-plan\n            - name: shared-memory\n              emptyDir:\n                medium: Memory\n",
-        // The operator looks for containers by this name.
+        // Kubeflow's operator looks for containers by this name.
         if program.starter == Starter::Mpi { "mpi" } else { "pytorch" },
         program.name,
     )
@@ -64,7 +64,7 @@ fn container(program: &Program, gpus: (u32, &str), command: &str) -> String {
 fn pytorch(view: &ExportView<'_>, tool: &str, program: &Program) -> String {
     let [nodes, gpus] = view.nodes();
     let heading = comment(&view.heading(tool));
-    // The operator numbers pods by RANK, and gives all of them the address of the first.
+    // Kubeflow's operator numbers the pods by RANK and gives all of them the address of pod 0.
     let script = torchrun::text(view, tool, program)
         .replace("NODE_RANK=${NODE_RANK:?", "NODE_RANK=${RANK:?");
     let of = |replicas: u32| {
@@ -93,7 +93,7 @@ fn mpi(view: &ExportView<'_>, tool: &str, program: &Program) -> String {
     let [nodes, gpus] = view.nodes();
     let heading = comment(&view.heading(tool));
     let (_, script) = mpirun::file(view, tool, program);
-    // The operator lists the workers there.
+    // Kubeflow's operator lists the workers in this file.
     let start = "[\"env\", \"HOSTFILE=/etc/mpi/hostfile\", \"bash\", \"/plan/run.sh\"]";
     let launcher = container(program, (0, resource(view)), start).replace(
         &format!(

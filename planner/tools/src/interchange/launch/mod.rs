@@ -9,30 +9,30 @@ mod torchrun;
 use super::view::ExportView;
 pub(super) use program::{Program, Starter};
 
-/// The variable by which `torchrun` knows the nodes where no option says.
+/// Environment variable from which `torchrun` takes the number of nodes where no option sets it.
 pub(super) const NUM_NODES: &str = "PET_NNODES";
 
-/// The same of a node's ranks.
+/// Environment variable from which `torchrun` takes the number of ranks per node where no option sets it.
 pub(super) const RANKS_PER_NODE: &str = "PET_NPROC_PER_NODE";
 
-/// What starts the ranks.
+/// Launcher of a plan's ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Launcher {
-    /// A script that is run once on each node.
+    /// A script that runs once on each node.
     Torchrun,
-    /// Slurm, by `sbatch`.
+    /// A Slurm job, submitted with `sbatch`.
     Slurm,
     /// Open MPI's `mpirun`.
     Mpirun,
-    /// Kubernetes with Kubeflow's trainer.
+    /// A Kubernetes job of Kubeflow's trainer.
     Kubernetes,
 }
 
 impl Launcher {
-    /// All of them.
+    /// All launchers.
     pub const ALL: [Self; 4] = [Self::Torchrun, Self::Slurm, Self::Mpirun, Self::Kubernetes];
 
-    /// The name on the command line.
+    /// Name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Torchrun => "torchrun",
@@ -43,7 +43,7 @@ impl Launcher {
     }
 }
 
-/// The file that starts a program, with its name.
+/// Name and text of the file that launches a program.
 pub(super) fn file(
     launcher: Launcher,
     view: &ExportView<'_>,
@@ -51,7 +51,7 @@ pub(super) fn file(
     program: &Program,
 ) -> (String, String) {
     match launcher {
-        // A process for each rank takes something that starts them.
+        // A process for each rank needs `mpirun` to start it.
         Launcher::Torchrun if program.starter == Starter::Mpi => mpirun::file(view, tool, program),
         Launcher::Torchrun => torchrun::file(view, tool, program),
         Launcher::Slurm => slurm::file(view, tool, program),

@@ -1,4 +1,4 @@
-//! What is started on every rank, and the parts of scripts that start it.
+//! The program that runs on every rank, and the parts of launch scripts that start it.
 
 use std::fmt::Write as _;
 
@@ -6,46 +6,46 @@ use super::super::argument::{Section, as_array, quoted};
 use super::super::file::File;
 use super::super::view::ExportView;
 
-/// A program with its arguments, to be started on every rank.
+/// A program that is started on every rank, with its arguments.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Program {
-    /// What it is called in the names of files.
+    /// Name in the names of files.
     pub(in super::super) name: &'static str,
-    /// The words of a command that is given to Python, before the arguments.
+    /// Words of the command before the arguments: a script or module for Python, or the executor's command.
     pub(in super::super) command: Vec<String>,
-    /// Environment variables, each with its reason.
+    /// Environment variables: name, value, reason.
     pub(in super::super) environment: Vec<(&'static str, String, String)>,
-    /// Arguments of the plan, by topic.
+    /// Arguments that the plan decides, by topic.
     pub(in super::super) sections: Vec<Section>,
-    /// Arguments that are the user's own, which the plan says nothing of.
+    /// Arguments that the user decides, such as data, steps and learning rates.
     pub(in super::super) own: Vec<Section>,
-    /// Words that come after all others.
+    /// Words after all other arguments.
     pub(in super::super) last: Vec<String>,
-    /// What starts it on the GPUs of a node.
+    /// Process launcher on each node.
     pub(in super::super) starter: Starter,
-    /// Files that lie beside the script and that it reads.
+    /// Files that the program reads, in the folder of the script.
     pub(in super::super) beside: Vec<File>,
 }
 
-/// What starts a program on the GPUs of a node.
+/// Process launcher: the program that starts the ranks of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Starter {
     /// PyTorch's `torchrun`.
     Torchrun,
-    /// `accelerate launch` with a configuration that lies beside, which has no place for the micro-batches of a step.
+    /// `accelerate launch` with `accelerate.yaml`; the number of micro-batches is passed as a flag.
     Accelerate { num_micro_batches: u32 },
-    /// Nothing: each rank is a process that MPI starts.
+    /// None: MPI starts each rank as a process.
     Mpi,
 }
 
 impl Starter {
-    /// Whether it reads a configuration that lies beside.
+    /// Returns whether the ranks are started by `accelerate launch`, which reads a file in the script's folder.
     pub(super) const fn is_accelerate(self) -> bool {
         matches!(self, Self::Accelerate { .. })
     }
 
-    /// The words of a shell that start a node's ranks, where `NUM_NODES`, `GPUS_PER_NODE`, `NODE_RANK`, `MASTER_ADDR`
-    /// and `MASTER_PORT` are set.
+    /// Shell words that start a node's ranks; they use `NUM_NODES`, `GPUS_PER_NODE`, `NODE_RANK`, `MASTER_ADDR` and
+    /// `MASTER_PORT`.
     pub(super) fn words(self) -> String {
         match self {
             Self::Torchrun => {
@@ -63,15 +63,15 @@ impl Starter {
     }
 }
 
-/// Lines of comment.
+/// Comment lines of a shell script or YAML file.
 pub(super) fn comment(lines: &[String]) -> String {
     lines.iter().flat_map(|line| ["# ", line, "\n"]).collect()
 }
 
-/// How a script that is run where it lies finds its folder.
+/// Shell line that sets `HERE` to the folder of the running script.
 pub(super) const HERE: &str = "HERE=$(cd \"$(dirname \"${BASH_SOURCE[0]}\")\" && pwd)";
 
-/// `export` lines, those of the program and those of the network; `here` finds the script's folder.
+/// Lines that `export` the variables of the program and of the network, after `here`, the line that sets `HERE`.
 pub(super) fn exports(view: &ExportView<'_>, program: &Program, here: &str) -> String {
     let mut text = String::new();
     if !program.beside.is_empty() {
@@ -88,7 +88,7 @@ pub(super) fn names(view: &ExportView<'_>, program: &Program) -> Vec<&'static st
     program.environment.iter().chain(&network(view)).map(|(name, ..)| *name).collect()
 }
 
-/// NCCL's variables that matter for a plan.
+/// NCCL's environment variables that a plan's ranks need.
 fn network(view: &ExportView<'_>) -> Vec<(&'static str, String, String)> {
     let [nodes, _] = view.nodes();
     let mut all = vec![(
@@ -107,7 +107,7 @@ fn network(view: &ExportView<'_>) -> Vec<(&'static str, String, String)> {
     all
 }
 
-/// The arguments as arrays of a shell; none where there are no arguments.
+/// Arguments as shell arrays, `PLAN_ARGUMENTS` and `OWN_ARGUMENTS`; each is left out if empty.
 pub(super) fn arrays(program: &Program) -> String {
     let mut text = String::new();
     if !program.sections.is_empty() {
@@ -124,7 +124,7 @@ pub(super) fn arrays(program: &Program) -> String {
     text
 }
 
-/// The command of a rank in a script, after what starts it.
+/// Command of a rank in a script, to follow the words of the process launcher.
 pub(super) fn command(program: &Program) -> String {
     let is_here = |word: &str| program.beside.iter().any(|file| file.name == word);
     let of_word = |word: &String| {

@@ -1,4 +1,4 @@
-//! A job for `sbatch`.
+//! A Slurm job, for `sbatch`.
 
 use ir::cluster::Architecture;
 use ir::replication::DataParallelMethod;
@@ -37,7 +37,7 @@ fn name(program: &Program) -> String {
     format!("{}.sbatch", program.name)
 }
 
-/// What `sbatch` is asked for.
+/// `#SBATCH` lines: the resources and options of the job.
 fn options(view: &ExportView<'_>, program: &Program) -> String {
     let name = program.name;
     let [nodes, gpus] = view.nodes();
@@ -58,19 +58,19 @@ fn options(view: &ExportView<'_>, program: &Program) -> String {
     options.iter().flat_map(|option| ["#SBATCH --", option, "\n"]).collect()
 }
 
-/// Whether the ranks fill all nodes.
+/// Returns whether the ranks fill all nodes.
 fn is_even(view: &ExportView<'_>) -> bool {
     let [nodes, gpus] = view.nodes();
     view.plan.num_gpus == nodes * gpus
 }
 
-/// Whether a job that is queued again can go on: the executor can, unless no two replicas are at the same step.
+/// Returns whether a requeued job can resume: the executor can, unless replicas train asynchronously.
 const fn keeps_checkpoints(view: &ExportView<'_>, program: &Program) -> bool {
     matches!(program.starter, Starter::Mpi)
         && !matches!(view.training.data_parallel_method, DataParallelMethod::Asynchronous { .. })
 }
 
-/// Finds the folder of the script, which `sbatch` runs a copy of. Of its command, Slurm knows path and arguments.
+/// Shell lines that find the script's folder: `sbatch` runs a copy, but Slurm knows the original's path and arguments.
 fn here(program: &Program) -> String {
     format!(
         "HERE=$(scontrol show job \"$SLURM_JOB_ID\" | sed -n 's|^ *Command=\\(.*\\)/{}.*|\\1|p')\n\
@@ -79,9 +79,9 @@ fn here(program: &Program) -> String {
     )
 }
 
-/// A task for each rank.
+/// `srun` command with a task for each rank.
 fn start_ranks(view: &ExportView<'_>, program: &Program) -> String {
-    // Of nodes that ranks do not fill, blocks would have as many each.
+    // With block distribution, nodes that ranks do not fill would get equal numbers of ranks.
     let places = if is_even(view) {
         "--ntasks-per-node=\"$GPUS_PER_NODE\" --distribution=block"
     } else {
@@ -103,7 +103,7 @@ fn start_ranks(view: &ExportView<'_>, program: &Program) -> String {
     )
 }
 
-/// Says which nodes failed when Slurm ends the job.
+/// Shell function that names the failed nodes and their ranks when Slurm ends the job.
 fn say_which_went(ranks: u32) -> String {
     format!(
         "say_which_went() {{\n    \
@@ -120,7 +120,7 @@ fn say_which_went(ranks: u32) -> String {
     )
 }
 
-/// A task for each node, which starts its ranks.
+/// `srun` command with a task for each node, which starts the node's ranks.
 fn start_nodes(program: &Program) -> String {
     format!(
         "# SLURM_NODEID is that of the task, so a shell of its own reads it.\n\

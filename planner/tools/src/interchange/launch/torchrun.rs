@@ -1,4 +1,4 @@
-//! A script that is run once on each node.
+//! A script that runs once on each node.
 
 use super::super::view::ExportView;
 use super::program::{HERE, Program, arrays, command, comment, exports};
@@ -7,7 +7,7 @@ pub(super) fn file(view: &ExportView<'_>, tool: &str, program: &Program) -> (Str
     (format!("{}.sh", program.name), text(view, tool, program))
 }
 
-/// The script, which other launchers run too.
+/// Text of the script; the Kubernetes manifest has it too.
 pub(super) fn text(view: &ExportView<'_>, tool: &str, program: &Program) -> String {
     let [nodes, gpus] = view.nodes();
     let heading = comment(&view.heading(tool));

@@ -1,4 +1,4 @@
-//! What Megatron cannot be told of a plan's layout, and the environment that its options take.
+//! Parts of a plan's layout that Megatron has no option for, and the environment variables that its options need.
 
 use ir::cluster::Architecture;
 use ir::framework::Abilities;
@@ -8,7 +8,7 @@ use ir::layout::ZeroStage;
 use super::super::error::Lack;
 use super::super::view::ExportView;
 
-/// Environment variables that the arguments take, each with its reason.
+/// Environment variables that the arguments need, each with its reason.
 pub(in super::super) fn environment(view: &ExportView<'_>) -> Vec<(&'static str, String, String)> {
     let architecture = view.plan.cluster.gpu.architecture;
     let is_fsdp = view.layout.zero_stage >= ZeroStage::Gradients;
@@ -48,7 +48,7 @@ pub(in super::super) fn environment(view: &ExportView<'_>) -> Vec<(&'static str,
     all
 }
 
-/// What Megatron cannot be told of a plan's layout.
+/// Parts of a plan's layout, and of its optimizer, that Megatron cannot run, the model aside.
 pub(in super::super) fn lacks(view: &ExportView<'_>) -> Vec<Lack> {
     let layout = &view.layout;
     let mut lacks = Vec::new();

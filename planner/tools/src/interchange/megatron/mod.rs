@@ -11,30 +11,30 @@ use super::argument::{Argument, Section};
 use super::error::Lack;
 use super::view::ExportView;
 
-/// What `pretrain_gpt.py` is told, by topic.
+/// Arguments of `pretrain_gpt.py` that the plan decides, by topic.
 pub(super) fn sections(view: &ExportView<'_>) -> Vec<Section> {
     let mut sections = TABLE.sections(&view.run());
     sections.push(Section::new("model", model::arguments(view)));
     sections
 }
 
-/// What it is told of a plan's model.
+/// Arguments that describe a plan's model.
 pub(super) fn model_arguments(view: &ExportView<'_>) -> Vec<Argument> {
     model::arguments(view)
 }
 
-/// What it cannot be told of a plan's model.
+/// Parts of a plan's model that Megatron has no option for.
 pub(super) fn lacks_of_model(view: &ExportView<'_>) -> Vec<Lack> {
     model::lacks(view)
 }
 
-/// Environment variables that the arguments take, each with its reason.
+/// Environment variables that the arguments need, and parts of a plan that Megatron cannot run.
 pub(super) use lacks::{environment, lacks};
-/// Reads the words after `pretrain_gpt.py`.
+/// Readers of the words after `pretrain_gpt.py`.
 pub(super) use read::{read, read_words};
 pub(crate) use table::TABLE;
 
-/// Arguments that are the user's own, with values that let a step run at once.
+/// Arguments that the user decides, with values with which a step runs at once.
 pub(super) fn own() -> Vec<Section> {
     let own = vec![
         Argument::switch("--mock-data", "random tokens, until --data-path says where yours are"),

@@ -1,4 +1,4 @@
-//! The model in Megatron's arguments.
+//! The model as Megatron's arguments.
 
 use ir::graph::{
     Activation, AttentionMask, PositionBias, RotaryPairs, RotaryScaling, Rotation, RouterScores,
@@ -15,17 +15,17 @@ use super::super::argument::Argument;
 use super::super::error::Lack;
 use super::super::view::ExportView;
 
-/// What Megatron is told of the model.
+/// Arguments that describe the model.
 pub(super) fn arguments(view: &ExportView<'_>) -> Vec<Argument> {
     told(view).arguments
 }
 
-/// What it cannot be told.
+/// Parts of the model that Megatron has no argument for.
 pub(super) fn lacks(view: &ExportView<'_>) -> Vec<Lack> {
     told(view).lacks
 }
 
-/// What is said, and what cannot be: found out together, so that nothing is in neither.
+/// Arguments of the model and its unsupported parts, collected in one pass so that no part is missed.
 #[derive(Default)]
 struct Told {
     arguments: Vec<Argument>,
@@ -42,12 +42,12 @@ impl Told {
         self.arguments.push(Argument::switch(name, why));
     }
 
-    /// Something that changes what a step takes.
+    /// Adds an unsupported part that changes predicted time or memory.
     fn lack(&mut self, what: impl Into<String>) {
         self.lacks.push(Lack { what: what.into(), works: None, is_free: false });
     }
 
-    /// Something that changes what is computed, but nothing that is predicted.
+    /// Adds an unsupported part that changes what is computed, but no predicted time or memory.
     fn lack_freely(&mut self, what: impl Into<String>) {
         self.lacks.push(Lack { what: what.into(), works: None, is_free: true });
     }
@@ -109,7 +109,7 @@ fn told(view: &ExportView<'_>) -> Told {
 
 fn mlp(told: &mut Told, mlp: &Mlp) {
     match (mlp.gated, mlp.activation) {
-        // gpt-oss: that of QuickGELU, cut off and with one more.
+        // gpt-oss: QuickGELU, clamped, with an offset of 1 on the value.
         (true, _) if mlp.clamp.is_some() => {
             told.switch("--quick-geglu", "one projection gates another");
         }
@@ -183,7 +183,7 @@ fn attention(told: &mut Told, transformer: &Transformer, attention: &Attention) 
     window(told, transformer);
 }
 
-/// Layers that look at a window alone, and which.
+/// Arguments of sliding windows: the length, and which layers have one.
 fn window(told: &mut Told, transformer: &Transformer) {
     let masks = transformer.layers.iter().map(|it| (it.count, it.layer.attention.mask));
     let masks: Vec<(u32, AttentionMask)> = masks.collect();
@@ -211,7 +211,7 @@ fn window(told: &mut Told, transformer: &Transformer) {
     }
 }
 
-/// Counted zeros and ones as Megatron evaluates them: `([0]*3+[1]*58)`.
+/// Runs of zeros and ones as a Python list expression that Megatron evaluates: `([0]*3+[1]*58)`.
 fn as_list(counted: impl IntoIterator<Item = (u32, u32)>) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for (count, value) in counted {
@@ -463,7 +463,7 @@ fn experts(told: &mut Told, mixture: &Mixture) {
     }
 }
 
-/// Which layers have experts, where some have none.
+/// Argument that lists which layers have experts, if some have none.
 fn frequency(told: &mut Told, transformer: &Transformer) {
     let has = |layer: &Layer| u32::from(matches!(layer.feed_forward, FeedForward::Mixture(_)));
     let counted = transformer.layers.iter().map(|it| (it.count, has(&it.layer)));
@@ -473,7 +473,7 @@ fn frequency(told: &mut Told, transformer: &Transformer) {
     }
 }
 
-/// Layers may differ in having experts and in their window alone.
+/// Adds an unsupported part if layers differ in more than windows and whether they have experts.
 fn equal_layers(told: &mut Told, transformer: &Transformer) {
     let plain = |layer: &Layer| {
         let mut layer = layer.clone();

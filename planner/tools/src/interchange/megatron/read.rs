@@ -1,4 +1,4 @@
-//! Megatron's arguments, read.
+//! Reads Megatron's arguments.
 
 use super::super::argument::Argument;
 use super::super::error::ImportError;
@@ -13,7 +13,7 @@ use super::table::TABLE;
 const KNOWN: Vocabulary =
     Vocabulary { program: "Megatron-LM", table: TABLE.text, others: Others::Refused };
 
-/// Options that say what the model is, and what `pretrain_gpt.py` has where they are not given.
+/// Options that describe the model; those given are compared with the user's model.
 const OF_MODEL: [&str; 21] = [
     "--num-layers",
     "--hidden-size",
@@ -44,7 +44,7 @@ pub(in super::super) fn read(source: &Source<'_>) -> Result<Imported, ImportErro
     read_words(source, started.words.get(1..).unwrap_or_default(), Target::Megatron)
 }
 
-/// Reads words that are options of `pretrain_gpt.py`, or stand for such.
+/// Reads options of `pretrain_gpt.py`, or settings of another tool that were translated to these.
 pub(in super::super) fn read_words(
     source: &Source<'_>,
     words: &[Word],
@@ -56,7 +56,7 @@ pub(in super::super) fn read_words(
     TABLE.read(Reader { source, given }, &mut settings)?;
     settings.model = model(given)?;
     settings.multi_token_prediction |= given.has("--mtp-num-layers");
-    // Megatron's default is a tenth.
+    // Both dropout rates are 0.1 by default in Megatron.
     let dropout = [given.text("--hidden-dropout")?, given.text("--attention-dropout")?];
     settings.dropout = dropout.iter().any(|rate| rate.is_none_or(|it| it.parse() != Ok(0.0)));
     Ok(settings)
@@ -109,7 +109,7 @@ fn contradictions(given: &ParsedOptions) -> Result<(), OptionError> {
     Ok(())
 }
 
-/// What is said of the model.
+/// Arguments that describe the model.
 fn model(given: &ParsedOptions) -> Result<Vec<Argument>, OptionError> {
     let mut all = Vec::new();
     for name in OF_MODEL {

@@ -1,4 +1,4 @@
-//! What is computed again, in Megatron's options.
+//! Recompute in Megatron's options.
 
 use ir::graph::{Recompute, RecomputeModule, RecomputeModules};
 
@@ -6,7 +6,7 @@ use super::super::options::{OptionError, ParsedOptions};
 use super::super::run::Run;
 use super::super::table::Values;
 
-/// The values of an option.
+/// Values of a recompute option, or none if it is not written.
 pub(super) fn write(option: &str, run: &Run<'_>) -> Option<Values> {
     let [granularity, method, num_layers] = match run.layout.recompute {
         Recompute::None | Recompute::Selective => return None,
@@ -34,7 +34,7 @@ pub(super) fn write(option: &str, run: &Run<'_>) -> Option<Values> {
     }
 }
 
-/// What all of them say.
+/// Recompute that the options together select.
 pub(super) fn read(given: &ParsedOptions) -> Result<Recompute, OptionError> {
     let attention = RecomputeModules::new([RecomputeModule::Attention]);
     let granularities = [("full", true), ("selective", false)];

@@ -1,4 +1,4 @@
-//! Which layers each stage has, in Megatron's options.
+//! Layers of each pipeline stage, in Megatron's options.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use super::super::imported::{Imported, StatedStages};
 use super::super::options::{OptionError, ParsedOptions};
 use super::super::stages::StageParts;
 
-/// Stages in the letters of `--pipeline-model-parallel-layout`; equal ones that follow each other are counted.
+/// Stages in the letters of `--pipeline-model-parallel-layout`; runs of equal stages are written as `(..|)*n`.
 pub(super) fn layout_text(stages: &[StageParts]) -> String {
     let of_stage = |stage: &StageParts| {
         let several = |letter: &str, count: u32| match count {
@@ -22,7 +22,7 @@ pub(super) fn layout_text(stages: &[StageParts]) -> String {
         format!("{embedding}{layers}{}{head}", several("m", stage.prediction_modules))
     };
     let texts: Vec<String> = stages.iter().map(of_stage).collect();
-    // What follows a bar is another stage, so the last has none after it and is not counted with others.
+    // A bar begins another stage, so the last stage has none after it and joins no run.
     let Some((last, others)) = texts.split_last() else { return String::new() };
     let mut text = String::new();
     for run in others.chunk_by(|one, other| one == other) {
@@ -35,7 +35,7 @@ pub(super) fn layout_text(stages: &[StageParts]) -> String {
     text + last
 }
 
-/// Reads all options that say something of stages, of a pipeline whose ranks are known.
+/// Reads all options that set stages; the pipeline degree in `settings` must be read already.
 pub(super) fn read(given: &ParsedOptions, settings: &mut Imported) -> Result<(), OptionError> {
     let layout = &mut settings.layout;
     (settings.stages, layout.virtual_stages) = stated(given, layout.pipeline_parallel)?;
@@ -45,7 +45,7 @@ pub(super) fn read(given: &ParsedOptions, settings: &mut Imported) -> Result<(),
     Ok(())
 }
 
-/// Which layers each stage has, and how many stages each rank.
+/// Layers of each stage, and the number of virtual stages of each pipeline rank.
 fn stated(given: &ParsedOptions, pipeline: u32) -> Result<(StatedStages, u32), OptionError> {
     if let Some(text) = given.text("--pipeline-model-parallel-layout")? {
         let wrong = |works: &str| OptionError::Value {
@@ -117,7 +117,7 @@ fn stated(given: &ParsedOptions, pipeline: u32) -> Result<(StatedStages, u32), O
     Ok((StatedStages::Even, virtual_stages))
 }
 
-/// Blocks of stages where each rank has so many layers, embedding and head among these where they count as some.
+/// Blocks of each stage if a rank has `of_rank` layers; `counts` says whether embedding and head are among them.
 fn listed(
     pipeline: u32,
     virtual_stages: u32,
@@ -141,7 +141,7 @@ fn listed(
     Ok((StatedStages::Blocks(blocks), virtual_stages))
 }
 
-/// Blocks of each stage in the letters of a layout: `(..)*n` and `x*n` repeat.
+/// Blocks of each stage of a layout text, in which `(..)*n` and `x*n` repeat.
 fn blocks_of(text: &str) -> Option<Vec<u32>> {
     let text: String = text.chars().filter(|c| !c.is_whitespace() && *c != ',').collect();
     let mut plain = String::new();
@@ -158,7 +158,7 @@ fn blocks_of(text: &str) -> Option<Vec<u32>> {
             }
             None => (1, after),
         };
-        // Units within brackets may repeat letters themselves.
+        // The text within brackets may have repeated letters too.
         let unit = if unit.contains('*') { repeated(unit)? } else { unit.to_owned() };
         plain.push_str(&unit.repeat(times));
         rest = after;
@@ -171,7 +171,7 @@ fn blocks_of(text: &str) -> Option<Vec<u32>> {
     (is_known && plain.starts_with('E') && plain.ends_with('L')).then_some(stages)
 }
 
-/// Letters with `x*n` written out.
+/// Text with every `x*n` expanded.
 fn repeated(text: &str) -> Option<String> {
     let mut plain = String::new();
     let mut chars = text.chars().peekable();

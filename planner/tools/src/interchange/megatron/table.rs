@@ -12,7 +12,7 @@ use super::super::run::Run;
 use super::super::table::{Reader, Table, Values};
 use super::{recompute, stages};
 
-/// The options of `megatron.training.arguments` in megatron-core 0.19.2.
+/// Options of `megatron.training.arguments` in megatron-core 0.19.2.
 pub(crate) const TABLE: Table = Table { text: include_str!("options.txt"), write, read };
 
 fn write(option: &str, run: &Run<'_>) -> Option<Values> {
@@ -26,7 +26,7 @@ fn read(option: &str, reader: Reader<'_>, settings: &mut Imported) -> Result<(),
     let Reader { source, given } = reader;
     let Imported { layout, training, .. } = settings;
     match option {
-        // Megatron itself switches it off where there is one rank.
+        // Megatron switches sequence parallelism off with one tensor-parallel rank.
         "--sequence-parallel" => layout.sequence_parallel &= layout.tensor_parallel > 1,
         "--num-virtual-stages-per-pipeline-rank" => stages::read(given, settings)?,
         "--expert-tensor-parallel-size" if !given.has(option) || !given.has("--num-experts") => {

@@ -1,4 +1,4 @@
-//! nanotron's YAML.
+//! nanotron: its YAML configuration.
 
 mod read;
 mod stages;
@@ -18,11 +18,11 @@ use super::llama;
 use super::view::ExportView;
 use stages::{Sizes, blocks};
 
-/// Reads a configuration, or the script that names it.
+/// Reader of a configuration, or of the script that names one.
 pub(super) use read::read;
 pub(crate) use table::TABLE;
 
-/// What nanotron cannot be told of a plan, its model aside.
+/// Parts of a plan, its model aside, that nanotron cannot run.
 pub(super) fn lacks(view: &ExportView<'_>) -> Vec<Lack> {
     let mut lacks = Vec::new();
     if view.training.optimizer != Optimizer::AdamW {
@@ -33,7 +33,7 @@ pub(super) fn lacks(view: &ExportView<'_>) -> Vec<Lack> {
     let planned: Vec<u32> = view.plan.stages.iter().map(|stage| stage.num_blocks).collect();
     if pipeline > 1 && own.as_ref() != Some(&planned) {
         let what = "layers of stages other than by its own rule, which is of their weights";
-        // Layers of each, as `--stages` takes them: the embedding and the head go with the first and the last.
+        // `--stages` takes layers only: the embedding and the head belong to the first and the last stage.
         let works = own.map(|own| {
             let last = own.len() - 1;
             let layers = own.iter().enumerate().map(|(stage, count)| {
@@ -46,7 +46,7 @@ pub(super) fn lacks(view: &ExportView<'_>) -> Vec<Lack> {
     lacks
 }
 
-/// What it cannot be told of a plan's model.
+/// Parts of a plan's model that nanotron cannot express.
 pub(super) fn lacks_of_model(view: &ExportView<'_>) -> Vec<Lack> {
     let lack = |what: String| Lack { what, works: None, is_free: false };
     let Some(transformer) = view.transformer else {
@@ -72,10 +72,10 @@ pub(super) fn lacks_of_model(view: &ExportView<'_>) -> Vec<Lack> {
     lacks
 }
 
-/// The base of rotation in nanotron's code (`RotaryEmbedding` of 0.4), which no key changes.
+/// Base of rotary embeddings in nanotron's code (`RotaryEmbedding` of 0.4), which no key changes.
 const OWN_THETA: f64 = 10_000.0;
 
-/// The sizes of a Llama.
+/// Sizes of a Llama that nanotron's stage costs depend on.
 fn sizes(transformer: &Transformer) -> Option<Sizes> {
     let first = &transformer.layers.first()?.layer;
     let (FeedForward::Dense(mlp), Embedding::Tokens { vocab_size, .. }) =
@@ -92,7 +92,7 @@ fn sizes(transformer: &Transformer) -> Option<Sizes> {
     })
 }
 
-/// What it is told of a plan's model.
+/// Keys that describe a plan's model.
 pub(super) fn model_arguments(view: &ExportView<'_>) -> Vec<Argument> {
     let Some((transformer, sizes)) =
         view.transformer.and_then(|transformer| Some((transformer, sizes(transformer)?)))
@@ -114,7 +114,7 @@ pub(super) fn model_arguments(view: &ExportView<'_>) -> Vec<Argument> {
     all.into_iter().map(argument).collect()
 }
 
-/// The program, and the file that it reads.
+/// The program to start, and the file that it reads.
 pub(super) fn program(view: &ExportView<'_>) -> (Program, Vec<File>) {
     let name = "nanotron.yaml";
     let files = vec![File::text(name, yaml(view))];
@@ -148,7 +148,7 @@ fn yaml(view: &ExportView<'_>) -> String {
     )
 }
 
-/// The model, which nanotron makes of its sizes.
+/// Keys of the model, which nanotron builds from its sizes.
 fn model_keys(view: &ExportView<'_>) -> Vec<Argument> {
     let Some(transformer) = view.transformer else { return Vec::new() };
     let own = |name: &str, value: String, why: &str| {
@@ -171,7 +171,7 @@ fn model_keys(view: &ExportView<'_>) -> Vec<Argument> {
     all
 }
 
-/// What a plan says nothing of, with values that let a step run at once; no dataset is random tokens.
+/// Keys that a plan does not decide, with values with which a step runs at once; without a dataset, tokens are random.
 const YOURS: [(&str, &str); 20] = [
     ("general.project", "planned"),
     ("general.run", "planned"),

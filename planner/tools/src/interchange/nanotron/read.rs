@@ -1,4 +1,4 @@
-//! nanotron's YAML, read.
+//! Reads nanotron's YAML.
 
 use super::super::argument::Argument;
 use super::super::error::{Divided, ImportError};
@@ -14,7 +14,7 @@ use super::table::{TABLE, missing};
 const KNOWN: Vocabulary =
     Vocabulary { program: "nanotron", table: TABLE.text, others: Others::Refused };
 
-/// Keys of the model that are held against the one that is given.
+/// Keys of the model that are compared with the user's model.
 const OF_MODEL: [&str; 6] = [
     "model.model_config.hidden_size",
     "model.model_config.intermediate_size",
@@ -24,7 +24,7 @@ const OF_MODEL: [&str; 6] = [
     "model.model_config.vocab_size",
 ];
 
-/// Reads the configuration, or the script that names it.
+/// Reads a configuration, or the script that names one.
 pub(in super::super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
     if let Form::Tree(tree) = &source.form {
         return read_tree(source, tree);
@@ -68,7 +68,7 @@ fn needed(given: &ParsedOptions, name: &str) -> Result<u32, OptionError> {
     given.count(name)?.ok_or_else(|| missing(name))
 }
 
-/// Stages as nanotron cuts them.
+/// Stages by nanotron's own rule.
 fn stages(given: &ParsedOptions, pipeline: u32) -> Result<StatedStages, OptionError> {
     if pipeline == 1 {
         return Ok(StatedStages::Even);

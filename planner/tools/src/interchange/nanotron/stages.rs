@@ -1,8 +1,8 @@
-//! Which layers nanotron puts on each stage, which nothing but the model decides.
+//! Layers that nanotron places on each stage, which follow from the model alone.
 
 use planner_core::partition::filled;
 
-/// A Llama, as far as its cost goes by nanotron's count.
+/// Sizes of a Llama that nanotron's block costs depend on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     pub(super) layers: u32,
@@ -12,7 +12,7 @@ pub(super) struct Sizes {
     pub(super) vocab_size: u64,
 }
 
-/// Blocks of each stage, embedding and head counted as one each; `None` where nanotron does not cut so.
+/// Blocks of each stage, with embedding and head as one each; `None` where nanotron's rule gives no such stages.
 ///
 /// # Source
 ///

@@ -1,4 +1,4 @@
-//! The keys of nanotron's YAML that a plan decides.
+//! Keys of nanotron's YAML that a plan decides.
 
 use ir::cluster::Precision;
 use ir::framework::TensorOverlap;
@@ -9,10 +9,10 @@ use super::super::imported::Imported;
 use super::super::options::OptionError;
 use super::super::table::{Reader, Table};
 
-/// The keys of nanotron 0.4's dataclasses.
+/// Keys of nanotron 0.4's dataclasses.
 pub(crate) const TABLE: Table = Table { text: include_str!("keys.txt"), write: |_, _| None, read };
 
-/// A key that nanotron has no default for.
+/// Error for a missing key that nanotron has no default for.
 pub(super) fn missing(name: &str) -> OptionError {
     let works = "nanotron has no default for it".to_owned();
     OptionError::Missing { name: name.to_owned(), works }
@@ -41,7 +41,7 @@ fn read(key: &str, reader: Reader<'_>, settings: &mut Imported) -> Result<(), Im
         "optimizer.accumulate_grad_in_fp32" => {
             let in_16 = training.precision != Precision::Fp32;
             training.fp32_gradients &= in_16;
-            // Without sums in fp32 there is no copy of weights either, and moments are as the weights are.
+            // Without fp32 accumulation there are no master weights, and moments have the precision of the weights.
             training.bf16_moments = in_16 && !training.fp32_gradients;
             training.no_master_weights = training.bf16_moments;
         }

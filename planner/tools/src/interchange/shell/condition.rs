@@ -1,16 +1,16 @@
-//! Tests that decide what a script does, as far as they follow from words that are known.
+//! Tests in a script, evaluated where all their words are known.
 
 use super::word::Word;
 
-/// Whether a command does nothing but decide.
+/// Returns whether a command is a test without side effects.
 pub(super) fn is_test(words: &[Word]) -> bool {
     let deciding = ["[", "[[", "test", "true", "false", ":"];
     let first = words.iter().map(|it| it.text.as_str()).find(|it| *it != "!");
     first.is_some_and(|it| deciding.contains(&it))
 }
 
-/// Whether a test holds: `[ .. ]`, `[[ .. ]]`, `test ..`, `true`, `false`. Nothing where that depends on what is not known, such
-/// as a file.
+/// Evaluates a test (`[ .. ]`, `[[ .. ]]`, `test ..`, `true`, `false`). `None` where the result is unknown, such as for
+/// a file test.
 pub(super) fn holds(words: &[Word]) -> Option<bool> {
     if words.iter().any(|it| !it.unknown.is_empty()) {
         return None;
@@ -30,11 +30,11 @@ pub(super) fn holds(words: &[Word]) -> Option<bool> {
 fn expression(words: &[&str]) -> Option<bool> {
     match *words {
         ["!", ref rest @ ..] => expression(rest).map(|holds| !holds),
-        // One word is no word's test, but something itself: a variable of nothing stands behind it.
+        // `-n` or `-z` alone: its operand was an empty unquoted variable, and a test of one word is true.
         ["-n" | "-z"] => Some(true),
         ["-n", word] => Some(!word.is_empty()),
         ["-z", word] => Some(word.is_empty()),
-        // A pattern is not matched.
+        // Patterns are not matched.
         [_, "=" | "==" | "!=", right] if right.contains(['*', '?', '[']) => None,
         [left, "=" | "==", right] => Some(left == right),
         [left, "!=", right] => Some(left != right),
@@ -54,7 +54,7 @@ fn expression(words: &[&str]) -> Option<bool> {
     }
 }
 
-/// Whether a word is one of some patterns, if that can be told without matching.
+/// Returns whether a word equals one of some patterns; `None` where that would take pattern matching.
 pub(super) fn matches(word: &str, patterns: &[Word]) -> Option<bool> {
     for pattern in patterns {
         match pattern.text.as_str() {

@@ -1,28 +1,27 @@
-//! Variables and what they stand for.
+//! Variables of a script and their expansion.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::lex::{Piece, Value};
 use super::word::Word;
 
-/// Variables that a script has set so far.
+/// Variables that are set at a point of a script.
 #[derive(Clone)]
 pub(super) struct Scope<'a> {
     variables: BTreeMap<String, Vec<Word>>,
-    /// Those that the user gives.
+    /// Variables that the user sets.
     given: &'a BTreeMap<String, String>,
-    /// Bytes of what variables were replaced by so far.
+    /// Bytes that expansions of variables have produced so far, as estimated for the limit.
     spent: usize,
 }
 
-/// So many bytes are put in the place of variables at most; after that, none has a value that is known. A text that names
-/// itself twice is twice as long each time.
+/// Limit of bytes that expansions may produce; beyond it, variables are unknown. `A=$A$A` doubles the text each time.
 const MOST_BYTES: usize = 16 << 20;
 
-/// What a word takes beside its text.
+/// Estimated bytes of a word's overhead, added to its text.
 const BYTES_OF_WORD: usize = 64;
 
-/// Variables of the command line and the like, which are nothing where a script is read.
+/// Positional parameters as a whole, which expand to nothing: a script is read without arguments.
 const NOTHING: [&str; 2] = ["@", "*"];
 
 impl<'a> Scope<'a> {
@@ -31,8 +30,8 @@ impl<'a> Scope<'a> {
         Self { variables: given.iter().map(one).collect(), given, spent: 0 }
     }
 
-    /// That a branch may set a variable: it has the value that the user gives, or none that is known. Of a list to which
-    /// the branch adds, what is added is given so. Variables that decide are named in its place.
+    /// A variable set only in one branch: takes the user's value, else unknown. For `LIST+=`, only the addition does.
+    /// An unknown value names the variables in `because`, if any, instead of this one.
     pub(super) fn leave_open(
         &mut self,
         name: &str,
@@ -53,19 +52,19 @@ impl<'a> Scope<'a> {
         self.variables.insert(name.to_owned(), words);
     }
 
-    /// That a script sets a variable elsewhere: it is nothing here, unless it was set before.
+    /// Declares a variable that a branch not taken sets: empty, unless it is set already.
     pub(super) fn declare(&mut self, name: &str) {
         self.variables.entry(name.to_owned()).or_insert_with(|| vec![Word::default()]);
     }
 
-    /// What stands for `$1` and so on, in a function that is called with these words.
+    /// Sets `$1`, `$2` and so on for a call of a function with these words.
     pub(super) fn call_with(&mut self, words: &[Word]) {
         for (place, word) in words.iter().enumerate() {
             self.variables.insert((place + 1).to_string(), vec![word.clone()]);
         }
     }
 
-    /// Variables of one word that is known.
+    /// Variables whose value is one known word.
     pub(super) fn known(&self) -> BTreeMap<String, String> {
         let known = self.variables.iter().filter_map(|(name, words)| match words.as_slice() {
             [word] if word.unknown.is_empty() => Some((name.clone(), word.text.clone())),
@@ -92,7 +91,7 @@ impl<'a> Scope<'a> {
         self.variables.insert(name.to_owned(), new);
     }
 
-    /// A word with all that it holds put together, as in an assignment.
+    /// Value of pieces as one word, without splitting, as in an assignment.
     fn joined(&mut self, pieces: &[Piece]) -> Word {
         let mut all = Word::default();
         for piece in pieces {
@@ -104,7 +103,7 @@ impl<'a> Scope<'a> {
         all
     }
 
-    /// The words that a word becomes: what is not quoted is parted at blanks.
+    /// Words that pieces expand to: unquoted text is split at blanks.
     pub(super) fn words(&mut self, pieces: &[Piece]) -> Vec<Word> {
         let mut words: Vec<Word> = Vec::new();
         let mut is_open = false;
@@ -143,7 +142,7 @@ impl<'a> Scope<'a> {
         words
     }
 
-    /// What a piece stands for: several words where it is a list.
+    /// Values of a piece: several words if it is a list.
     fn values(&mut self, piece: &Piece) -> Vec<Word> {
         match piece {
             Piece::Plain(text) | Piece::Quoted(text) => vec![Word::known(text)],
@@ -153,25 +152,25 @@ impl<'a> Scope<'a> {
             Piece::Variable { text, .. } => {
                 let words = self.variable(text);
                 let bytes = words.iter().map(|word| word.text.len() + BYTES_OF_WORD);
-                // What is not quoted may become a word for every other byte.
+                // Split at blanks, an unquoted value may become a word for every other byte.
                 self.spent += bytes.sum::<usize>().saturating_mul(BYTES_OF_WORD / 2);
                 words
             }
         }
     }
 
-    /// Takes back what was set since `before`.
+    /// Restores the variables of `before`; `spent` keeps counting.
     pub(super) fn restore(&mut self, before: Self) {
         let spent = self.spent;
         *self = Self { spent, ..before };
     }
 
-    /// `NAME`, `NAME[@]`, `#NAME[@]`, `NAME:-default` and the like.
+    /// Words of a parameter expansion: `NAME`, `NAME[@]`, `#NAME[@]`, `NAME:-default` and the like.
     fn variable(&mut self, text: &str) -> Vec<Word> {
         if NOTHING.contains(&text) {
             return Vec::new();
         }
-        // How many words a script is given is not known.
+        // `$#`, the number of arguments, is unknown; `#NAME[@]` is the length of a list.
         if let Some(counted) = text.strip_prefix('#').filter(|it| !it.is_empty()) {
             let name = counted.trim_end_matches("[@]").trim_end_matches("[*]");
             let count = self.variables.get(name).map_or(0, Vec::len);
@@ -185,7 +184,7 @@ impl<'a> Scope<'a> {
         match rest {
             "" => value.map_or_else(|| vec![unknown(name)], |it| it.into_iter().take(1).collect()),
             "[@]" | "[*]" => match (value, self.given.get(name)) {
-                // A list is given as words with blanks between them.
+                // A list that the user sets is one text, with blanks between its words.
                 (Some(words), Some(given)) if words == [Word::known(given)] => {
                     given.split_ascii_whitespace().map(Word::known).collect()
                 }
@@ -210,7 +209,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// A default, which may name other variables.
+    /// Default value in an expansion; it may be another variable.
     fn default(&mut self, text: &str) -> Word {
         let text = text.trim_matches(|c| c == '"' || c == '\'');
         match text.strip_prefix('$') {
@@ -222,7 +221,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Whole numbers with `+ - * / %` and brackets.
+    /// Value of integer arithmetic with `+ - * / %` and brackets.
     fn arithmetic(&mut self, text: &str) -> Word {
         let mut missing = BTreeSet::new();
         let chars: Vec<char> = text.chars().filter(|c| !c.is_whitespace() && *c != '$').collect();
@@ -302,7 +301,7 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// A word of which nothing is known but what it depends on.
+/// A word of unknown text that depends on `name`.
 fn unknown(name: &str) -> Word {
     Word { text: String::new(), unknown: BTreeSet::from([name.to_owned()]) }
 }

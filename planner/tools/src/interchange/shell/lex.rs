@@ -1,43 +1,43 @@
-//! From the text of a script to words that are not expanded yet.
+//! Lexer: from the text of a script to words that are not expanded yet.
 
 use super::word::ShellError;
 
 /// A part of a word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// Text as it is, which holds no blanks that would part words.
+    /// Literal text without quotes.
     Plain(String),
-    /// Text within quotes.
+    /// Text in quotes.
     Quoted(String),
-    /// `$NAME` or what stands in `${..}`; within quotes or not.
+    /// `$NAME` or the inside of `${..}`; `quoted` if in double quotes.
     Variable { text: String, quoted: bool },
-    /// What stands in `$((..))`.
+    /// Inside of `$((..))`.
     Arithmetic(String),
-    /// `$(..)` or what stands between backquotes, as it is written.
+    /// Command substitution as written: `$(..)` or with backquotes.
     Command(String),
 }
 
-/// A part of a script.
+/// A token of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token {
     /// A word.
     Word { pieces: Vec<Piece>, line: usize },
-    /// `NAME=..`, `NAME+=..`, with words in brackets or with one.
+    /// `NAME=..` or `NAME+=..`, with a word or with a list in brackets.
     Assign { name: String, appends: bool, value: Value, line: usize },
-    /// What ends a command.
+    /// The end of a command.
     End { line: usize, by: Break },
 }
 
-/// What ends a command.
+/// Separator that ends a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Break {
-    /// A line's end, or `;`, `&` or `|`: the next command runs in any case.
+    /// A line's end, `;`, `&` or `|`: the next command always runs.
     Plain,
     /// `&&`: the next command runs if this one succeeds.
     And,
     /// `||`: the next command runs if this one fails.
     Or,
-    /// `;;`, with which a case ends.
+    /// `;;`, the end of a branch of `case`.
     Case,
     /// `(`.
     Open,
@@ -45,12 +45,12 @@ pub(super) enum Break {
     Close,
 }
 
-/// What is assigned.
+/// Right-hand side of an assignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
     /// A word.
     One(Vec<Piece>),
-    /// Words in brackets.
+    /// A list: words in brackets.
     List(Vec<Vec<Piece>>),
 }
 
@@ -65,19 +65,19 @@ impl Token {
         }
     }
 
-    /// The word, where it is written without quotes and variables.
+    /// Text of a word without quotes and variables.
     pub(super) fn plain(&self) -> Option<&str> {
         let Self::Word { pieces, .. } = self else { return None };
         let [Piece::Plain(word)] = pieces.as_slice() else { return None };
         Some(word)
     }
 
-    /// The word, if it begins a branch or loop.
+    /// Keyword that begins a branch or loop.
     pub(super) fn keyword(&self) -> Option<&str> {
         self.plain().filter(|word| ["if", "for", "while", "until", "case"].contains(word))
     }
 
-    /// By what it ends a command, if it does.
+    /// Separator that ends a command, if the token is one.
     pub(super) fn ends_by(&self) -> Option<Break> {
         match self {
             Self::End { by, .. } => Some(*by),
@@ -88,7 +88,7 @@ impl Token {
 
 /// The tokens of a script.
 pub(super) fn tokens(text: &str) -> Result<Vec<Token>, ShellError> {
-    // Line ends of Windows are line ends, within quotes too.
+    // Line ends of Windows become `\n`, within quotes too.
     let chars = text.replace("\r\n", "\n").chars().collect();
     let mut lexer = Lexer { chars, at: 0, line: 1, here: Vec::new() };
     let mut tokens = Vec::new();
@@ -102,7 +102,7 @@ struct Lexer {
     chars: Vec<char>,
     at: usize,
     line: usize,
-    /// Words that end texts which begin on the next line.
+    /// Delimiters of here-documents that begin on the next line.
     here: Vec<String>,
 }
 
@@ -122,7 +122,7 @@ impl Lexer {
         text.chars().enumerate().all(|(place, c)| self.chars.get(self.at + place) == Some(&c))
     }
 
-    /// The next token; none at the end.
+    /// The next token; `None` at the end of the text.
     fn token(&mut self) -> Result<Option<Token>, ShellError> {
         loop {
             self.skip_blanks();
@@ -185,7 +185,7 @@ impl Lexer {
         }
     }
 
-    /// Whether a number is that of a stream which is led elsewhere.
+    /// Returns whether the digits here are the file descriptor of a redirection.
     fn is_redirection(&self) -> bool {
         let rest = self.chars[self.at..].iter();
         rest.clone().find(|c| !c.is_ascii_digit()).is_some_and(|c| *c == '<' || *c == '>')
@@ -206,7 +206,7 @@ impl Lexer {
         Ok(())
     }
 
-    /// Leaves out the texts that commands of the line before are given.
+    /// Skips the here-documents of the line before.
     fn skip_here(&mut self) {
         for end in std::mem::take(&mut self.here) {
             loop {
@@ -244,7 +244,7 @@ impl Lexer {
         Ok(Token::Assign { name, appends, value, line })
     }
 
-    /// Words up to a closing bracket.
+    /// Words of a list, up to the closing bracket.
     fn list(&mut self, line: usize) -> Result<Vec<Vec<Piece>>, ShellError> {
         let mut words = Vec::new();
         loop {
@@ -264,7 +264,7 @@ impl Lexer {
         }
     }
 
-    /// The pieces of a word, up to a blank or what ends a command; of a value nothing may come.
+    /// Pieces of a word, up to a blank or the end of the command; the value of an assignment may be empty.
     fn pieces(&mut self, may_be_empty: bool) -> Result<Vec<Piece>, ShellError> {
         let mut pieces = Vec::new();
         let mut text = String::new();
@@ -305,13 +305,13 @@ impl Lexer {
         }
         flush(&mut pieces, &mut text);
         if self.at == start && !may_be_empty {
-            // Not a word and not an end: left out, so that reading goes on.
+            // A character that is no word and no end is skipped, so that reading goes on.
             self.next();
         }
         Ok(pieces)
     }
 
-    /// That a backslash is not meant to end its line, but has blanks or a comment after it.
+    /// Refuses a backslash that was meant to join lines, but has blanks or a comment after it.
     fn check_backslash(&self) -> Result<(), ShellError> {
         let is_blank = |c: &&char| matches!(**c, ' ' | '\t');
         let blanks = self.chars[self.at + 1..].iter().take_while(is_blank).count();
@@ -323,7 +323,7 @@ impl Lexer {
         Err(ShellError::Backslash { line: self.line, what })
     }
 
-    /// What stands between two of a character.
+    /// Text up to the next `end`; the current character is the opening one.
     fn until(&mut self, end: char) -> Result<String, ShellError> {
         let line = self.line;
         self.next();
@@ -376,7 +376,7 @@ impl Lexer {
         }
     }
 
-    /// What a dollar sign begins.
+    /// Expansion that a dollar sign begins.
     fn expansion(&mut self, quoted: bool) -> Result<Piece, ShellError> {
         let line = self.line;
         self.next();
@@ -408,7 +408,7 @@ impl Lexer {
         Ok(Piece::Variable { text, quoted })
     }
 
-    /// What stands in a pair of brackets, other pairs within it included.
+    /// Text up to the matching closing bracket, with nested pairs included.
     fn bracketed(&mut self, open: char, close: char, line: usize) -> Result<String, ShellError> {
         self.next();
         let mut depth = 1;
@@ -430,7 +430,7 @@ fn flush(pieces: &mut Vec<Piece>, text: &mut String) {
     }
 }
 
-/// Pieces that hold no variables, as a text.
+/// Text of pieces without their variables.
 fn plain(pieces: &[Piece]) -> String {
     let text = |piece: &Piece| match piece {
         Piece::Plain(text) | Piece::Quoted(text) => text.clone(),

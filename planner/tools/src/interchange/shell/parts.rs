@@ -1,11 +1,10 @@
-//! Where the parts of a script begin and end: branches, functions, subshells.
+//! Token ranges of a script's parts: branches, functions, subshells.
 
 use std::ops::Range;
 
 use super::lex::{Break, Token};
 
-/// The parts of an `if` that begins a range, each with its condition, which `else` has none of; and where the statement
-/// after it begins.
+/// Branches of the `if` at the start of a range (`else` has an empty condition), and the first token after its `fi`.
 pub(super) fn branches(tokens: &[Token], range: Range<usize>) -> Option<(Vec<Branch>, usize)> {
     if tokens[range.start].keyword() != Some("if") {
         return None;
@@ -48,10 +47,10 @@ pub(super) fn branches(tokens: &[Token], range: Range<usize>) -> Option<(Vec<Bra
     None
 }
 
-/// Where the condition of a part of a branch is, and where its commands are.
+/// Token ranges of a branch's condition or patterns, and of its commands.
 pub(super) type Branch = (Range<usize>, Range<usize>);
 
-/// The function that is defined from a place on, with its commands.
+/// Name and body of a function that is defined at the start of a range.
 pub(super) fn function(tokens: &[Token], range: Range<usize>) -> Option<(&str, Range<usize>)> {
     let tokens = &tokens[..range.end];
     let mut at = range.start;
@@ -87,7 +86,7 @@ pub(super) fn function(tokens: &[Token], range: Range<usize>) -> Option<(&str, R
     None
 }
 
-/// The bracket that closes the one at the start of a range, or its end.
+/// Index of the bracket that closes the one at the start of a range, or the range's end.
 pub(super) fn closing(tokens: &[Token], range: Range<usize>) -> usize {
     let mut depth = 0usize;
     for place in range.clone() {
@@ -103,7 +102,7 @@ pub(super) fn closing(tokens: &[Token], range: Range<usize>) -> usize {
     range.end
 }
 
-/// The cases of a `case` that begins a range, each with its patterns; and where the statement after it begins.
+/// Branches of the `case` at the start of a range, each with its patterns, and the first token after its `esac`.
 pub(super) fn cases(tokens: &[Token], range: Range<usize>) -> Option<(Vec<Branch>, usize)> {
     let is_in = tokens.get(range.start + 2)?.plain() == Some("in");
     if tokens[range.start].keyword() != Some("case") || !is_in {

@@ -1,25 +1,25 @@
-//! Words, and why there are none.
+//! Words of commands, and errors of scripts.
 
 use std::collections::BTreeSet;
 
-/// A word as a command gets it.
+/// A word of a command after expansion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in super::super) struct Word {
-    /// The text; nothing stands for what is not known.
+    /// Text; unknown parts are left out.
     pub(in super::super) text: String,
-    /// Variables and commands whose values are not known.
+    /// Variables and command substitutions whose values are unknown.
     pub(in super::super) unknown: BTreeSet<String>,
 }
 
 impl Word {
-    /// A word that is known.
+    /// A word without unknown parts.
     pub(in super::super) fn known(text: &str) -> Self {
         Self { text: text.to_owned(), unknown: BTreeSet::new() }
     }
 }
 
 impl Word {
-    /// The same with `_` for `-` in the name of an option, which are the same to many parsers.
+    /// The word with `_` for `-` in the name of an option; many parsers accept both.
     pub(in super::super) fn underscored(&self) -> Self {
         let Some(name) = self.text.strip_prefix("--") else { return self.clone() };
         let (name, value) = match name.split_once('=') {
@@ -31,51 +31,51 @@ impl Word {
     }
 }
 
-/// Why a script cannot be read.
+/// Error in a script.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShellError {
     /// A quote or bracket without its end.
     #[error("line {line}: {what} without its end")]
     Open {
-        /// Where it begins, from 1.
+        /// Line where it begins, from 1.
         line: usize,
-        /// What it is.
+        /// Kind of quote or bracket.
         what: &'static str,
     },
-    /// A command that ends with a line, though the next one has more of its words.
+    /// A command that ends at a line although the next line continues it.
     #[error(
         "line {line}: `{word}` begins a line, but the command before it ends with line {ended}, and so does without what \
          follows\nhint: {}", end.mended(*ended)
     )]
     Ended {
-        /// Where the words go on, from 1.
+        /// Line where the words continue, from 1.
         line: usize,
-        /// The first of them.
+        /// First of these words.
         word: String,
-        /// The line with which the command ends.
+        /// Line with which the command ends.
         ended: usize,
-        /// With what.
+        /// Reason why the command ends there.
         end: End,
     },
-    /// A backslash that is not the last of its line, so that it does not join the next line.
+    /// A backslash that is not the last character of its line, and so does not join the next line.
     #[error(
         "line {line}: {what} follows the `\\`, so that the command ends there, without what the next lines have\n\
          hint: remove it, so that the `\\` is the last of line {line}"
     )]
     Backslash {
-        /// Where it is, from 1.
+        /// Line of the backslash, from 1.
         line: usize,
-        /// What follows it.
+        /// Characters after the backslash.
         what: &'static str,
     },
-    /// Functions that call each other without end, or what is nested deeper than anyone writes.
+    /// Functions that call each other endlessly, or nesting beyond the limit.
     #[error(
         "line {line}: functions call each other too often, or too much is nested, to be followed\nhint: give the list of \
          arguments that the script leads to"
     )]
     Endless {
-        /// Where that is noticed, from 1.
+        /// Line where the limit is reached, from 1.
         line: usize,
     },
     /// A branch or loop that starts a program.
@@ -84,26 +84,26 @@ pub enum ShellError {
          lines of the branch that runs alone, or the list of arguments that it leads to"
     )]
     Branch {
-        /// Where it begins, from 1.
+        /// Line where it begins, from 1.
         line: usize,
-        /// The word that begins it.
+        /// Keyword that begins it.
         keyword: String,
     },
 }
 
-/// With what a line ends a command.
+/// Reason why a command ends at a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Its words, with no backslash after them.
+    /// The line has words and no backslash at its end.
     Open,
-    /// It has none.
+    /// The line is empty.
     Empty,
-    /// A comment.
+    /// The line is a comment.
     Comment,
 }
 
 impl End {
-    /// How to join the next line.
+    /// Hint that says how to join the next line.
     fn mended(self, line: usize) -> String {
         match self {
             Self::Open => {

@@ -1,4 +1,4 @@
-//! Schedule, replicas and batch in torchtitan's flags, each of which several say.
+//! Schedule, replicas and batch, each of which several torchtitan flags set.
 
 use ir::layout::ZeroStage;
 use ir::schedule::{self, ScheduleKind, generate, read_csv};
@@ -18,7 +18,7 @@ pub(super) fn count(given: &ParsedOptions, name: &str) -> Result<Option<u32>, Op
     given.count(&format!("--parallelism.{name}"))
 }
 
-/// The schedule that is named; or of one's own, where a CSV says the order of its passes.
+/// The named schedule, or the user's own schedule if a CSV has another order of passes.
 pub(super) fn schedule(option: &str, reader: Reader<'_>) -> Result<ScheduleKind, OptionError> {
     let Reader { source, given } = reader;
     let known = [
@@ -46,10 +46,10 @@ pub(super) fn schedule(option: &str, reader: Reader<'_>) -> Result<ScheduleKind,
     Ok(if is_named { schedule } else { ScheduleKind::Given(own) })
 }
 
-/// Where the order of a schedule is, action by action.
+/// Flag of the CSV with the actions of a schedule.
 const CSV: &str = "--parallelism.pipeline_parallel_schedule_csv";
 
-/// Groups of replicas, ranks over which each shards, and what they share.
+/// Reads the groups of replicas, and the ZeRO stage.
 pub(super) fn read_replicas(
     reader: Reader<'_>,
     settings: &mut Imported,
@@ -77,12 +77,12 @@ pub(super) fn read_replicas(
     Ok(())
 }
 
-/// Groups of replicas; ranks over which each shards, beside context parallelism, where they are known.
+/// Groups of replicas, and data-parallel ranks over which each shards (context parallelism not counted), if known.
 fn replicas(reader: Reader<'_>, others: u64) -> Result<(u32, Option<u32>), ImportError> {
     let Reader { source, given } = reader;
     let copies: u32 = count(given, "data_parallel_replicate_degree")?.unwrap_or(1);
     let name = "--parallelism.data_parallel_shard_degree";
-    // What is left of the ranks, by default.
+    // By default all replicas that remain.
     let shards = match given.text(name)? {
         Some("-1") | None => None,
         Some(_) => given.count::<u32>(name)?,
@@ -111,8 +111,8 @@ fn replicas(reader: Reader<'_>, others: u64) -> Result<(u32, Option<u32>), Impor
     Ok((copies, shards.or_else(|| u32::try_from(replicas / product).ok())))
 }
 
-/// Sequences of a step and how they are cut: a local batch goes through a pipeline in micro-batches; without one it is a
-/// micro-batch, and they add up.
+/// Reads batch sizes. With a pipeline, the local batch is cut into the pipeline's micro-batches; without, it is one
+/// micro-batch, and gradients accumulate.
 pub(super) fn read_batch(reader: Reader<'_>, settings: &mut Imported) -> Result<(), ImportError> {
     let Reader { source, given } = reader;
     let stated = source.stated;
@@ -145,7 +145,7 @@ pub(super) fn read_batch(reader: Reader<'_>, settings: &mut Imported) -> Result<
             works: format!("{}", local.next_multiple_of(micro)),
         });
     }
-    // Local batches that follow each other empty the pipeline in between, which no plan does.
+    // Gradient accumulation over several local batches drains the pipeline between them, which no plan has.
     settings.layout.micro_batch_size = micro;
     settings.training.num_micro_batches = Some(local / micro);
     Ok(())

@@ -1,4 +1,4 @@
-//! torchtitan: flags, a function of the model for its registry, and the schedule as PyTorch's CSV.
+//! torchtitan: flags, a function that defines the model for its registry, and the schedule as PyTorch's CSV.
 
 mod degrees;
 mod model;
@@ -17,11 +17,11 @@ use super::error::Lack;
 use super::file::File;
 use super::launch::{Program, Starter};
 use super::view::ExportView;
-/// Reads flags, with the function that they name.
+/// Reader of the flags, and of the function that they name.
 pub(super) use read::read;
 pub(crate) use table::TABLE;
 
-/// What torchtitan cannot be told of a plan, its model aside.
+/// Parts of a plan, its model aside, that torchtitan cannot run.
 pub(super) fn lacks(view: &ExportView<'_>) -> Vec<Lack> {
     let (layout, training) = (&view.layout, &view.training);
     let mut lacks = Vec::new();
@@ -53,20 +53,20 @@ pub(super) fn lacks(view: &ExportView<'_>) -> Vec<Lack> {
     lacks
 }
 
-/// Whether nothing is kept in 32 bits of weights that products read in 16.
+/// Returns whether weights are in 16 bits without an fp32 copy.
 const fn is_all_in_16(precision: Precision, no_master_weights: bool) -> bool {
     precision.activation_bytes() == 2 && no_master_weights
 }
 
-/// What it cannot be told of a plan's model.
+/// Parts of a plan's model that torchtitan cannot express.
 pub(super) fn lacks_of_model(view: &ExportView<'_>) -> Vec<Lack> {
     model::source(view).err().into_iter().collect()
 }
 
-/// The file with the schedule.
+/// File with the schedule.
 const SCHEDULE: &str = "schedule.csv";
 
-/// The program, and files that it reads.
+/// The program to start, and the files that it reads.
 pub(super) fn program(view: &ExportView<'_>) -> (Program, Vec<File>) {
     let mut files = Vec::new();
     let model = model::source(view).unwrap_or_default();
@@ -87,7 +87,7 @@ pub(super) fn program(view: &ExportView<'_>) -> (Program, Vec<File>) {
         let text = write_csv(&schedule);
         files.push(File { name: SCHEDULE.to_owned(), text, is_executable: false });
     }
-    // The schedule's name says which rank has which stages; of one of the user's own the CSV says the order.
+    // The named schedule decides which rank has which stages; a user's own schedule has its order in the CSV.
     let is_given =
         matches!(layout.schedule, ScheduleKind::Given(_)) && layout.pipeline_parallel > 1;
     let by_csv = is_given.then_some(["--parallelism.pipeline_parallel_schedule_csv", SCHEDULE]);
@@ -136,7 +136,7 @@ fn own() -> Vec<Section> {
     vec![Section::new("data, steps", own)]
 }
 
-/// The module with the function that `--config` names.
+/// Text of `planned.py`, with the function that `--config` names.
 fn module(view: &ExportView<'_>, model: &model::Source) -> String {
     let heading: Vec<String> =
         view.heading("torchtitan 0.3.0").iter().map(|line| format!("# {line}\n")).collect();

@@ -1,4 +1,4 @@
-//! The model as torchtitan's registries have it.
+//! The model as an entry of torchtitan's registries.
 
 use ir::graph::RotaryScaling;
 use ir::model::Transformer;
@@ -8,18 +8,18 @@ use super::super::error::Lack;
 use super::super::llama;
 use super::super::view::ExportView;
 
-/// Python that defines a model.
+/// Python text that defines a model.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Source {
-    /// What it imports.
+    /// Import lines.
     pub(super) imports: String,
-    /// What it defines.
+    /// Definitions after the imports.
     pub(super) definitions: String,
-    /// What `model_registry` is called with.
+    /// First arguments of `model_registry`.
     pub(super) spec: String,
 }
 
-/// Models of the registries: module, name there, layers, width, experts.
+/// Models of the registries: module, flavor, layers, width, experts.
 const FLAVORS: [(&str, &str, u32, u64, u64); 13] = [
     ("qwen3", "0.6B", 28, 1024, 0),
     ("qwen3", "1.7B", 28, 2048, 0),
@@ -36,19 +36,19 @@ const FLAVORS: [(&str, &str, u32, u64, u64); 13] = [
     ("gpt_oss", "120b", 36, 2880, 128),
 ];
 
-/// Modules of the registries with the longest sequence that their rotation has (`max_seq_len`, beyond which
+/// Modules of the registries: name, longest sequence of the rotary embeddings (`max_seq_len`, beyond which
 /// `models/common/decoder.py:168` refuses), and whether `model_registry` takes `FlexAttention` by default.
 const MODULES: [(&str, u64, bool); 3] =
     [("qwen3", 40_960, true), ("deepseek_v3", 16_384, true), ("gpt_oss", 131_072, false)];
 
-/// What every model imports.
+/// Import lines of every model.
 const IMPORTS: &str = "from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss\n\
 from torchtitan.components.optimizer import default_adamw\n\
 from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader\n\
 from torchtitan.models.common.config_utils import decoder_vocab_size\n\
 from torchtitan.trainer import Trainer\n";
 
-/// The model's Python, or what of it torchtitan does not have.
+/// Python that defines the model, or the first part that torchtitan does not support.
 pub(super) fn source(view: &ExportView<'_>) -> Result<Source, Lack> {
     let lack = |what: String| Lack { what, works: None, is_free: false };
     let Some(transformer) = view.transformer else {
@@ -82,7 +82,7 @@ pub(super) fn source(view: &ExportView<'_>) -> Result<Source, Lack> {
             });
         }
         let own = format!("from torchtitan.models.{module} import model_registry\n");
-        // Context parallelism runs with FlexAttention alone (distributed/full_dtensor.py:44).
+        // Context parallelism requires FlexAttention (distributed/full_dtensor.py:44).
         let needs_flex = view.layout.context_parallel > 1 && !is_flex;
         let attention = if needs_flex { ", attn_backend=\"flex\"" } else { "" };
         let spec = format!("\"{flavor}\"{attention}");
@@ -97,7 +97,7 @@ pub(super) fn source(view: &ExportView<'_>) -> Result<Source, Lack> {
     Ok(of_llama(transformer, layers, view.training.sequence_length))
 }
 
-/// A Llama of any size.
+/// Python that defines a Llama of any size.
 fn of_llama(transformer: &Transformer, layers: u32, sequence_length: u64) -> Source {
     let Layer { attention, feed_forward, .. } = &transformer.layers[0].layer;
     let (FeedForward::Dense(mlp), Embedding::Tokens { vocab_size, .. }) =

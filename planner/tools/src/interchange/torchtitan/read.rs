@@ -1,4 +1,4 @@
-//! torchtitan's flags, read, with the Python that an export puts beside them.
+//! Reads torchtitan's flags, and the Python that an export puts in the same folder.
 
 use ir::cluster::Precision;
 use ir::graph::{Recompute, TokenDispatcher};
@@ -40,12 +40,12 @@ pub(in super::super) fn read(source: &Source<'_>) -> Result<Imported, ImportErro
     if python.is_some_and(|text| text.contains("Float8LinearConverter.Config")) {
         training.precision = Precision::Fp8;
     }
-    // `mixed_precision_reduce` has float32 alone.
+    // `mixed_precision_reduce` supports only float32.
     training.fp32_gradients = training.precision != Precision::Fp32;
     Ok(settings)
 }
 
-/// What a function that is not there may set must be said.
+/// Refuses missing flags that the function of `--config` may set, where its Python is not given.
 fn unseen(
     source: &Source<'_>,
     given: &ParsedOptions,
@@ -77,8 +77,8 @@ fn unseen(
     if policy.is_none() { missing("activation-checkpoint:none|selective|full") } else { Ok(()) }
 }
 
-/// Which layers each stage has, and how many stages each rank: as the function lists them, else by torchtitan's rule
-/// (`generate_llm_fqn_per_model_part`).
+/// Blocks of each stage, and the number of virtual stages of each rank: as the Python lists them, else by torchtitan's
+/// rule (`generate_llm_fqn_per_model_part`).
 fn stages(
     source: &Source<'_>,
     given: &ParsedOptions,
@@ -115,7 +115,7 @@ fn stages(
     Ok((StatedStages::Blocks(blocks), all / pipeline))
 }
 
-/// Blocks of each stage, of the lists of modules that a function sets.
+/// Blocks of each stage, from the lists of modules in the Python.
 fn blocks_of(python: &str) -> Option<Vec<u32>> {
     let mut lines = python.lines().map(str::trim);
     lines.find(|line| line.ends_with("module_fqns_per_model_part = ["))?;

@@ -11,7 +11,7 @@ use super::super::source::agreed;
 use super::super::table::{Reader, Table, Values};
 use super::degrees::{LOCAL_BATCH, read_batch, read_replicas, schedule};
 
-/// The flags of `ConfigManager` in torchtitan 0.3.0, with `_` for `-`, which are the same to it.
+/// Flags of `ConfigManager` in torchtitan 0.3.0, written with `_`; it accepts `-` too.
 pub(crate) const TABLE: Table = Table { text: include_str!("options.txt"), write, read };
 
 fn write(option: &str, run: &Run<'_>) -> Option<Values> {

@@ -1,10 +1,10 @@
-//! Megatron-Bridge's settings, which are Megatron-LM's arguments in Python.
+//! Option changes for Megatron-Bridge, whose Python has Megatron-LM's arguments as settings.
 
 use crate::interchange::{HowGiven, bridge_settings};
 use crate::lint::finding::OptionChange;
 use crate::lint::keys::Notation;
 
-/// The same changes of what an export's Python sets; none where it has no such setting.
+/// Changes of Megatron's options as changes of settings in Python; `None` if an option has no setting.
 pub(super) fn of_megatron(changes: Vec<OptionChange>) -> Option<Vec<OptionChange>> {
     let mut all = Vec::new();
     for change in changes {
@@ -16,7 +16,7 @@ pub(super) fn of_megatron(changes: Vec<OptionChange>) -> Option<Vec<OptionChange
             OptionChange::Rename { .. } => return None,
         };
         let settings = bridge_settings(flag, value);
-        // What it cannot be told need not be left out.
+        // An option without a setting is not there to be removed.
         if settings.is_empty() && value != HowGiven::LeftOut {
             return None;
         }
@@ -26,7 +26,7 @@ pub(super) fn of_megatron(changes: Vec<OptionChange>) -> Option<Vec<OptionChange
     Some(all)
 }
 
-/// Changes as they are made in a text, which may be Python that has Megatron's options by other names.
+/// Changes as they apply to a text, which may be Python with settings instead of Megatron's options.
 pub(in crate::lint) fn of_text(text: &str, changes: Vec<OptionChange>) -> Vec<OptionChange> {
     let is_of_megatron = |it: &OptionChange| it.option().starts_with("--");
     if Notation::of(text) == Some(Notation::Python) && changes.iter().all(is_of_megatron) {
@@ -35,14 +35,14 @@ pub(in crate::lint) fn of_text(text: &str, changes: Vec<OptionChange>) -> Vec<Op
     changes
 }
 
-/// An option as it is named in a text.
+/// Name of an option in a text.
 pub(in crate::lint) fn name_in(text: &str, option: &str) -> String {
     let is_python = Notation::of(text) == Some(Notation::Python);
     let path = is_python.then(|| paths(&[option]).into_iter().next()).flatten();
     path.unwrap_or_else(|| option.to_owned())
 }
 
-/// Where it has what Megatron has under these options.
+/// Paths of the settings that equal options of Megatron-LM.
 pub(super) fn paths(options: &[&str]) -> Vec<String> {
     let paths = options.iter().flat_map(|flag| bridge_settings(flag, HowGiven::LeftOut));
     paths.map(|(path, _)| path).collect()

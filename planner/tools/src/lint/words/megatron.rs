@@ -1,9 +1,9 @@
-//! What may repair Megatron-LM's arguments where they cannot be read.
+//! Candidate repairs of Megatron-LM's arguments that cannot be read.
 
 use super::option::value;
 use crate::lint::finding::OptionChange;
 
-/// Whether an option says where a pipeline is cut.
+/// Returns whether an option decides the cut of the model into stages.
 pub(in crate::lint) fn cuts_stages(option: &str) -> bool {
     matches!(
         option,
@@ -14,7 +14,7 @@ pub(in crate::lint) fn cuts_stages(option: &str) -> bool {
     )
 }
 
-/// Fewer layers in each stage, the nearest first.
+/// Fewer layers in each stage, in descending order.
 pub(in crate::lint) fn fewer_layers(option: &str, now: &str) -> Vec<Vec<OptionChange>> {
     if option != "--num-layers-per-virtual-pipeline-stage" {
         return Vec::new();
@@ -23,7 +23,7 @@ pub(in crate::lint) fn fewer_layers(option: &str, now: &str) -> Vec<Vec<OptionCh
     (1..=most).rev().map(|each| vec![value(option, each)]).collect()
 }
 
-/// An option left out together with the one that says the same for the other end of the pipeline.
+/// Removes an option together with its counterpart for the other end of the pipeline.
 pub(in crate::lint) fn without_both_ends(option: &str) -> Option<Vec<OptionChange>> {
     let ends = [
         ["--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"],
@@ -33,7 +33,7 @@ pub(in crate::lint) fn without_both_ends(option: &str) -> Option<Vec<OptionChang
     Some(ends.map(OptionChange::remove).to_vec())
 }
 
-/// A missing option with the value that is right more often than another, and what it needs beside it.
+/// Adds a missing option with its most likely value, and options that it requires.
 pub(in crate::lint) fn added(option: &str) -> Vec<OptionChange> {
     match option {
         "--recompute-method" => vec![value(option, "uniform"), value("--recompute-num-layers", 1)],
@@ -41,10 +41,10 @@ pub(in crate::lint) fn added(option: &str) -> Vec<OptionChange> {
     }
 }
 
-/// What of two options that contradict each other could go, or what the one needs.
+/// Candidates for two options that contradict each other: remove one, or add the option that one requires.
 pub(in crate::lint) fn contradiction(one: &str, other: &str) -> Vec<Vec<OptionChange>> {
     let Some(needed) = other.strip_prefix("no ") else {
-        // Of two formats of 16 bits the one with the larger range stays; of two ways to say the same, the newer.
+        // bf16 stays rather than fp16; of two options for the same thing, the newer stays.
         let (first, second) = if one == "--fp16" { (one, other) } else { (other, one) };
         return vec![vec![OptionChange::remove(first)], vec![OptionChange::remove(second)]];
     };

@@ -1,4 +1,4 @@
-//! Changes in the words of the tools, by the names that each has for them.
+//! Changes as options of the tools.
 
 pub(super) mod bridge;
 pub(super) mod megatron;
@@ -11,12 +11,12 @@ use super::keys::Notation;
 use super::text;
 use crate::interchange::{Difference, Run, StatedStages, Table, Target, table};
 
-/// Whose words.
+/// Naming of options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
-    /// Those of a tool.
+    /// Options of a tool.
     Tool(Target),
-    /// Those of this command, of a plan.
+    /// Options of `planner evaluate`, for a plan.
     Planner,
 }
 
@@ -28,8 +28,8 @@ impl Dialect {
         }
     }
 
-    /// An option as a text has it: arguments of the Trainer are keys of a file, or options of a program; a word that ends
-    /// with a colon has its value behind it.
+    /// Name of an option in a text: the Trainer's arguments are keys in files, but options with dashes in scripts; a
+    /// name that ends with a colon includes its value.
     fn name_in(self, text: &str, option: &str) -> String {
         if option.ends_with(':') {
             return text::word_from(text, option).unwrap_or(option).to_owned();
@@ -39,8 +39,8 @@ impl Dialect {
     }
 }
 
-/// The changes of options that lead from settings in a text to others which differ by these changes; `None` where the
-/// tool has no word for one of them, or nothing is to be changed.
+/// Changes of options in a text that lead from the settings `before` to `after`, which differ by `changes`. `None` if
+/// the tool has no option for one of them, or no option changes.
 pub(super) fn option_changes(
     dialect: Dialect,
     text: &str,
@@ -74,10 +74,10 @@ pub(super) fn option_changes(
     (!told.is_empty()).then_some(told)
 }
 
-/// Values that stand for what follows from the other options.
+/// Values with which a tool derives an option from others.
 const AUTOMATIC: [&str; 2] = ["-1", "auto"];
 
-/// The difference of what a table says of two runs, on a text.
+/// Option changes by a tool's table.
 fn of_table(
     table: &Table,
     dialect: Dialect,
@@ -89,7 +89,7 @@ fn of_table(
     let field = |change: &Change| change.fields().iter().find(is_said).copied();
     let fields: Vec<&str> = changes.iter().map(field).collect::<Option<_>>()?;
     let all = table.differences(before, after, &fields);
-    // What a tool finds out by itself follows by itself, unless its options are in another file.
+    // An option that the tool derives need not be changed, unless its options are in another file.
     let is_here = table.options().any(|option| text::has(text, &dialect.name_in(text, option)));
     let follows = |it: &Difference| {
         let name = dialect.name_in(text, it.option);
@@ -100,7 +100,7 @@ fn of_table(
     let change = |it: Difference| {
         let name = dialect.name_in(text, it.option);
         match it.after {
-            // Its value stands behind the name.
+            // The value is part of the name.
             Some(values) if it.option.ends_with(':') => {
                 OptionChange::Rename { option: name, to: it.option.to_owned() + &values.concat() }
             }
@@ -113,7 +113,7 @@ fn of_table(
     };
     let mut changes: Vec<OptionChange> =
         all.into_iter().filter(|it| !follows(it)).map(change).collect();
-    // What is below a key that is left out goes with it.
+    // Keys below a removed key are removed with it.
     let is_removed = |it: &&OptionChange| {
         matches!(it, OptionChange::Remove { .. }) && text::is_changed(text, it)
     };
@@ -130,12 +130,12 @@ fn of_table(
     }
 }
 
-/// Whether a text has keys, and is no script.
+/// Returns whether a text is a file of keys, not a script.
 fn is_file(text: &str) -> bool {
     Notation::of(text) == Some(Notation::Json) || !text.contains("--")
 }
 
-/// The options that say what a finding is about, by tool.
+/// Options of a tool that a finding about a change refers to.
 pub(super) fn options(dialect: Dialect, text: &str, change: &Change) -> Vec<String> {
     let Some(table) = dialect.table() else { return vec![change.fields()[0].to_owned()] };
     let options: Vec<&str> =

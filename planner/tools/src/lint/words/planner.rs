@@ -1,10 +1,10 @@
-//! Arguments of `planner evaluate`.
+//! Option changes for `planner evaluate`.
 
 use super::option::value;
 use crate::lint::change::Change;
 use crate::lint::finding::OptionChange;
 
-/// Arguments of `planner evaluate`.
+/// Changes of arguments of `planner evaluate`; `None` if it has none for a change.
 pub(super) fn words(change: &Change) -> Option<Vec<OptionChange>> {
     let one = |name: &str, it: &dyn ToString| Some(vec![value(name, it.to_string())]);
     match change {

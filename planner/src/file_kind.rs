@@ -1,4 +1,4 @@
-//! What a file is, whatever it was taken for.
+//! Detection of a file's kind from its contents, for errors about a file in the wrong place.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -9,11 +9,11 @@ use serde_json::Value;
 use planner_evidence::measured::kind::Kind;
 use planner_tools::interchange::is_read;
 
-/// What a file is, by what is in it.
+/// Kind of a file, detected from its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileKind {
-    /// Nothing is in it.
+    /// An empty file.
     Empty,
     /// A model: a Hugging Face configuration, a short form, or a native graph.
     Model,
@@ -25,7 +25,7 @@ pub enum FileKind {
     Cluster,
     /// A framework.
     Framework,
-    /// What a search prints as JSON.
+    /// JSON output of `search`.
     Report,
     /// Measured steps.
     Steps,
@@ -33,36 +33,36 @@ pub enum FileKind {
     NcclTests,
     /// A database, such as Nsight Systems export.
     Database,
-    /// The order of a pipeline schedule.
+    /// A pipeline schedule as CSV, a row of actions for each rank.
     Order,
     /// Settings of another tool: a script, JSON, YAML or TOML.
     Settings,
     /// TOML, as older versions of torchtitan have.
     Toml,
-    /// Settings of a tool whose are not read.
+    /// Settings of a tool that `import` does not read.
     OtherSettings,
-    /// A table of the results of a command.
+    /// Text output of a command, with its tables.
     Results,
     /// Weights of a model.
     Weights,
-    /// A file that lies beside a model's configuration, and says nothing of the network.
+    /// A file of a model's repository that does not describe the network, such as the tokenizer's.
     BesideModel,
-    /// Sizes of a model by Meta's own names.
+    /// Sizes of a model in Meta's `params.json`.
     Params,
-    /// A page of the web.
+    /// An HTML page.
     Page,
-    /// Where a large file of a repository is kept, in the place of the file.
+    /// A Git LFS pointer in the place of a large file.
     Pointer,
     /// A picture.
     Picture,
-    /// Packed.
+    /// A compressed file.
     Packed,
-    /// None of these.
+    /// A file of no known kind.
     Unknown,
 }
 
 impl FileKind {
-    /// That of a file with these bytes; the first of them may do.
+    /// Detects the kind of a file from its bytes, or from a prefix of them.
     pub fn of(bytes: &[u8]) -> Self {
         if let Some(kind) = by_signature(bytes) {
             return kind;
@@ -72,7 +72,7 @@ impl FileKind {
             Kind::Trace => return Self::Timeline,
             Kind::Sqlite => return Self::Database,
             Kind::NcclTests => return Self::NcclTests,
-            // Lists of anything look alike from their beginning.
+            // A prefix of a JSON list does not tell lists of different contents apart.
             Kind::Steps | Kind::Unknown => {}
         }
         let Ok(text) = ir::text::decoded(bytes) else { return Self::Unknown };
@@ -99,23 +99,23 @@ impl FileKind {
         &ALL[&self]
     }
 
-    /// In words, with an article.
+    /// Description of the kind, with an article.
     pub fn in_words(self) -> &'static str {
         self.known().words
     }
 
-    /// What takes it, where it is called `name`; else what to take in its place.
+    /// Hint on how a file called `name` is used: the command that reads it, or the file to use instead.
     pub fn use_of(self, name: &str) -> Option<String> {
         self.known().usage.map(|text| text.replace("{name}", name))
     }
 
-    /// Where a file of this kind comes from.
+    /// Origin of files of this kind.
     pub fn source(self) -> Option<&'static str> {
         self.known().source
     }
 }
 
-/// What there is to say of a kind of file.
+/// Texts about a file kind, from `file_kind.json`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Known {
@@ -125,7 +125,7 @@ struct Known {
     source: Option<&'static str>,
 }
 
-/// Formats that begin in a way of their own.
+/// Detects formats that have a signature in their first bytes.
 fn by_signature(bytes: &[u8]) -> Option<FileKind> {
     const SIGNATURES: [(&[u8], FileKind); 15] = [
         (b"GGUF", FileKind::Weights),
@@ -146,13 +146,13 @@ fn by_signature(bytes: &[u8]) -> Option<FileKind> {
         (b"version https://git-lfs", FileKind::Pointer),
     ];
     let known = SIGNATURES.into_iter().find(|(start, _)| bytes.starts_with(start));
-    // Safetensors: the length of its head in 8 bytes, and the head, an object of JSON.
+    // Safetensors: the header's length in 8 bytes, then the header, a JSON object.
     let has_head = |head: &[u8]| head.starts_with(b"{\"") && bytes[..8].ends_with(&[0, 0]);
     let is_safetensors = bytes.get(8..10).is_some_and(has_head);
     known.map(|(_, kind)| kind).or(is_safetensors.then_some(FileKind::Weights))
 }
 
-/// What an object is, by the keys that it has.
+/// Detects the kind of a JSON object by its keys.
 fn of_object(has: &dyn Fn(&str) -> bool) -> FileKind {
     let all = |keys: &[&str]| keys.iter().all(|key| has(key));
     let any = |keys: &[&str]| keys.iter().any(|key| has(key));
@@ -192,7 +192,7 @@ fn of_object(has: &dyn Fn(&str) -> bool) -> FileKind {
     }
 }
 
-/// What a text is that is no JSON.
+/// Detects the kind of a text that is not JSON.
 fn of_text(text: &str) -> FileKind {
     let start = text.trim_start_matches('\u{feff}').trim_start();
     let small: String = start.chars().take(64).flat_map(char::to_lowercase).collect();
@@ -203,7 +203,7 @@ fn of_text(text: &str) -> FileKind {
         let is_part = |c: char| c.is_ascii_alphanumeric() || "_-.\"".contains(c);
         !key.is_empty() && key.chars().all(is_part)
     };
-    // One line with a colon may be anything.
+    // A single line with a colon is not enough to be settings.
     let is_setting = |line: &str| {
         let key = line.trim_start_matches("- ").split_once([':', '=']).map(|(key, _)| key.trim());
         line.starts_with(['#', '-']) || key.is_some_and(is_key)
@@ -236,7 +236,7 @@ fn of_text(text: &str) -> FileKind {
     }
 }
 
-/// Whether a text is what `search`, `evaluate`, `explain`, `compare` or `sweep` prints for people to read.
+/// Returns whether a text is the table output of `search`, `evaluate`, `explain`, `compare` or `sweep`.
 fn is_result(text: &str) -> bool {
     let [first, second] = [0, 1].map(|place| text.lines().nth(place).unwrap_or_default());
     first.ends_with(" parameters") && second.contains(", cluster ")
@@ -244,7 +244,7 @@ fn is_result(text: &str) -> bool {
         || first.starts_with("A: ") && first.contains(" GPUs with ")
 }
 
-/// Whether a line is a rank's of a pipeline order: `0F0,1F0,,0B0`.
+/// Returns whether a line is a rank's row of a pipeline schedule: `0F0,1F0,,0B0`.
 fn is_order(line: &str) -> bool {
     let mut actions = line.split(',').map(str::trim).filter(|action| !action.is_empty()).peekable();
     let is_action = |action: &str| {

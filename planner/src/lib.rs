@@ -1,4 +1,4 @@
-//! Reports of plans, and the names that users give: what the `planner` command has beside its terminal.
+//! Library of the `planner` command without its terminal: reports, lookup of names, detection of file kinds.
 
 pub mod file_kind;
 pub mod names;

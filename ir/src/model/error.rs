@@ -1,41 +1,41 @@
-//! What may be wrong with the description of a model.
+//! Errors of reading a model's description.
 
 use crate::graph::GraphError;
 use crate::native::NativeError;
 use crate::text::{folded, json};
 
-/// Where the hint of a fitting divisor starts at most; beyond lies no number of heads.
+/// Largest divisor tried for a hint; no model has as many heads.
 const MOST_HEADS_TRIED: u64 = 1 << 16;
 
-/// Why a text does not describe a model.
+/// Errors of a text that does not describe a model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
-    /// Nothing but white space.
+    /// An empty text, or only white space.
     #[error("the model description is empty")]
     Empty,
-    /// Not JSON.
+    /// Text that is not valid JSON.
     #[error("not valid JSON, line {line}, column {column}: {problem}")]
     Json {
-        /// What the parser expected or found.
+        /// Problem reported by the parser.
         problem: String,
         /// Line, from 1.
         line: usize,
         /// Column, from 1.
         column: usize,
     },
-    /// JSON, but a list or a scalar.
+    /// A JSON list or scalar in the place of an object.
     #[error("a model is described by a JSON object, but this is {found}")]
     NotAnObject {
-        /// What it is.
+        /// Kind of the JSON value.
         found: &'static str,
     },
-    /// None of the keys by which the three formats are told apart.
+    /// None of the keys that distinguish the three formats.
     #[error(
         "cannot tell the architecture: `model_type`, `architecture` and `format` are all absent"
     )]
     NoArchitecture {
-        /// The class that `architectures` names, and the `model_type` that has it.
+        /// The class in `architectures`, and the `model_type` with this class, where there is one.
         of: Option<(&'static str, &'static str)>,
     },
     /// A Hugging Face `model_type` or short form without a reader.
@@ -44,9 +44,9 @@ pub enum ModelError {
          written as a native graph, with `\"format\": \"planner-graph\"`"
     )]
     UnknownArchitecture {
-        /// What was asked for.
+        /// The architecture that was given.
         architecture: String,
-        /// Those that there are.
+        /// List of the known architectures.
         known: String,
     },
     /// A known architecture in a class that has another head.
@@ -56,40 +56,40 @@ pub enum ModelError {
         architecture: String,
         /// The first of `architectures`.
         class: String,
-        /// The classes that are.
+        /// List of the supported classes.
         supported: String,
     },
-    /// A variant that nothing here can express.
+    /// A variant of an architecture that the graph cannot represent.
     #[error("`{architecture}` with {variant} is not supported")]
     UnsupportedVariant {
         /// The architecture.
         architecture: String,
-        /// Field and value that ask for it.
+        /// Field and value that select the variant.
         variant: String,
     },
-    /// A field without which the model is not determined.
+    /// A missing field that is needed to determine the model.
     #[error("field `{field}` is missing, which `{architecture}` needs")]
     MissingField {
         /// The architecture.
         architecture: String,
         /// The field.
         field: String,
-        /// A field that is there, with a name much like it.
+        /// A field of the object with a similar name.
         similar: Option<String>,
     },
-    /// A field that holds the wrong kind of value.
+    /// A field with a value of the wrong type.
     #[error("field `{field}` of `{architecture}` must be {expected}, but is {found}")]
     WrongType {
         /// The architecture.
         architecture: String,
         /// The field.
         field: String,
-        /// What it must be.
+        /// The expected type.
         expected: &'static str,
-        /// What it is, as JSON, shortened.
+        /// The value found, as JSON, shortened.
         found: String,
     },
-    /// An activation function that is none.
+    /// An activation function with an unknown name.
     #[error(
         "`{field}` `{value}` of `{architecture}` is no activation function that is known; known are {known}"
     )]
@@ -98,9 +98,9 @@ pub enum ModelError {
         architecture: String,
         /// The field.
         field: String,
-        /// What it holds.
+        /// The value of the field.
         value: String,
-        /// Those that there are.
+        /// List of the known activation functions.
         known: String,
     },
     /// A field of the short form that does not exist.
@@ -110,10 +110,10 @@ pub enum ModelError {
         architecture: String,
         /// The field.
         field: String,
-        /// Those that there are.
+        /// List of the known fields.
         known: String,
     },
-    /// A number that no model has.
+    /// A number outside the plausible range.
     #[error("field `{field}` of `{architecture}` must be from {least} to {most}, but is {found}")]
     OutOfRange {
         /// The architecture.
@@ -124,7 +124,7 @@ pub enum ModelError {
         least: u64,
         /// The most allowed.
         most: u64,
-        /// What it is.
+        /// The value found, as JSON.
         found: String,
     },
     /// A size that must be a multiple of another.
@@ -134,23 +134,23 @@ pub enum ModelError {
     NotDivisible {
         /// The architecture.
         architecture: String,
-        /// What is divided.
+        /// Field that must be a multiple.
         field: &'static str,
-        /// Its value.
+        /// Value of that field.
         value: u64,
-        /// What it is divided by.
+        /// Field that must divide it.
         divisor_field: &'static str,
-        /// Its value.
+        /// Value of the divisor.
         divisor: u64,
     },
-    /// More experts for a token than there are.
+    /// More experts per token than experts in the layer.
     #[error("`{architecture}` sends a token to {top_k} experts, but has {num_experts}")]
     TooFewExperts {
         /// The architecture.
         architecture: String,
-        /// Experts for each token.
+        /// Number of experts for each token, top-k.
         top_k: u64,
-        /// Experts to choose among.
+        /// Number of routed experts.
         num_experts: u64,
     },
     /// More parameters than can be counted.
@@ -158,7 +158,7 @@ pub enum ModelError {
     TooLarge {
         /// The architecture.
         architecture: String,
-        /// How many, in scientific notation.
+        /// Number of parameters, in scientific notation.
         parameters: String,
     },
     /// A native graph that cannot be read.
@@ -169,14 +169,14 @@ pub enum ModelError {
     Graph {
         /// The architecture.
         architecture: String,
-        /// Which operator, and why.
+        /// Error of the operator that does not fit.
         #[source]
         source: GraphError,
     },
 }
 
 impl ModelError {
-    /// What would work instead, where that can be computed.
+    /// Returns a hint on what would work instead, where one can be computed.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::NotDivisible { field, value, divisor_field, divisor, .. } => {
@@ -212,7 +212,7 @@ impl ModelError {
     }
 }
 
-/// What is planned of a model that reads more than text, where an architecture is called like one.
+/// Hint for an unknown architecture whose name is that of a multimodal model.
 fn reads_more(architecture: &str) -> Option<String> {
     const PARTS: [&str; 9] =
         ["llava", "vl", "vision", "image", "audio", "speech", "omni", "paligemma", "idefics"];

@@ -1,4 +1,4 @@
-//! Reading fields of a configuration: names old and new, defaults, ranges.
+//! Typed access to the fields of a configuration: synonyms, defaults, ranges.
 
 use serde_json::{Map, Value};
 
@@ -7,12 +7,12 @@ use super::warning::{Asked, like};
 use crate::graph::{Activation, Real};
 use crate::text;
 
-/// The most layers that a model may have.
+/// Largest number of layers of a model.
 pub(super) const MOST_LAYERS: u64 = 100_000;
-/// The most of anything else.
+/// Largest value of any other size.
 pub(super) const MOST: u64 = 1 << 40;
 
-/// Names that architectures have for the same thing, each after the name used here.
+/// Synonyms of field names in different architectures, each after the name used here.
 const OTHER_NAMES: &[(&str, &[&str])] = &[
     ("hidden_size", &["n_embd", "n_embed", "d_model"]),
     ("num_hidden_layers", &["n_layer", "n_layers", "num_layers"]),
@@ -25,7 +25,7 @@ const OTHER_NAMES: &[(&str, &[&str])] = &[
     ("num_experts_per_tok", &["experts_per_token"]),
 ];
 
-/// Activation functions by the names that transformers has for them.
+/// Activation functions by their names in transformers.
 const ACTIVATIONS: [(&str, Activation); 13] = [
     ("silu", Activation::Silu),
     ("swish", Activation::Silu),
@@ -42,12 +42,12 @@ const ACTIVATIONS: [(&str, Activation); 13] = [
     ("quick_gelu", Activation::QuickGelu),
 ];
 
-/// The fields of one configuration, for an architecture whose name errors will state.
+/// Fields of one configuration, for an architecture whose name appears in errors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields<'a> {
     architecture: &'a str,
     object: &'a Map<String, Value>,
-    /// Where what is looked for is noted.
+    /// Record of the names that were looked up, for warnings.
     asked: Option<&'a Asked>,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Fields<'a> {
         Self { architecture, object, asked: None }
     }
 
-    /// The same, where what is looked for is noted.
+    /// These fields, with lookups recorded in `asked`.
     pub(super) fn noting(self, asked: &'a Asked) -> Self {
         Self { asked: Some(asked), ..self }
     }
@@ -73,7 +73,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Notes a scaling of positions that is not known.
+    /// Records an unknown type of RoPE scaling.
     pub(super) fn note_scaling(&self, name: &str) {
         if let Some(asked) = self.asked {
             asked.note_scaling(name);
@@ -84,18 +84,18 @@ impl<'a> Fields<'a> {
         self.architecture.to_owned()
     }
 
-    /// The fields within the object called `name`, if there is one.
+    /// Fields of the nested object `name`, if there is one.
     pub(super) fn within(&self, name: &str) -> Option<Self> {
         self.note(name);
         Some(self.of(self.object.get(name)?.as_object()?))
     }
 
-    /// The fields of an object of its own, with names of its own.
+    /// Fields of another object; its lookups are not recorded.
     pub(super) fn of(&self, object: &'a Map<String, Value>) -> Self {
         Self { object, asked: None, ..*self }
     }
 
-    /// The same of a field that holds an object or null where it is there.
+    /// Fields of the nested object `name`; an error where the value is neither an object nor null.
     pub(super) fn object(&self, name: &str) -> Result<Option<Self>, ModelError> {
         self.note(name);
         match self.object.get(name) {
@@ -104,34 +104,34 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Number of entries of the object called `name`, if there is one.
+    /// Number of entries of the nested object `name`, if there is one.
     pub(super) fn num_entries(&self, name: &str) -> Option<u64> {
         self.note(name);
         Some(self.object.get(name)?.as_object()?.len() as u64)
     }
 
-    /// A size from 1 that must be there.
+    /// A required size of at least 1.
     pub(super) fn size(&self, name: &str) -> Result<u64, ModelError> {
         let (found, value) = self.find(name).ok_or_else(|| self.missing(name))?;
         self.whole(found, value, 1, MOST)
     }
 
-    /// A size from 1, or `default` where it is absent.
+    /// A size of at least 1, or `default` where the field is absent.
     pub(super) fn size_or(&self, name: &str, default: u64) -> Result<u64, ModelError> {
         self.number_or(name, default, 1)
     }
 
-    /// A count from 0, or `default` where it is absent.
+    /// A count of at least 0, or `default` where the field is absent.
     pub(super) fn count_or(&self, name: &str, default: u64) -> Result<u64, ModelError> {
         self.number_or(name, default, 0)
     }
 
-    /// A size from 1, or nothing where it is absent or null.
+    /// A size of at least 1, or `None` where the field is absent or null.
     pub(super) fn optional_size(&self, name: &str) -> Result<Option<u64>, ModelError> {
         self.nullable_size_or(name, None)
     }
 
-    /// A size from 1, nothing where it is null, or `default` where it is absent.
+    /// A size of at least 1, `None` where the field is null, or `default` where it is absent.
     pub(super) fn nullable_size_or(
         &self,
         name: &str,
@@ -155,7 +155,7 @@ impl<'a> Fields<'a> {
         self.whole(found, value, 1, MOST_LAYERS)
     }
 
-    /// A truth value, or `default` where it is absent; null is false, as it is in Python.
+    /// A boolean, or `default` where the field is absent; null is false, as in Python.
     pub(super) fn flag_or(&self, name: &str, default: bool) -> Result<bool, ModelError> {
         match self.find(name) {
             None => Ok(default),
@@ -165,7 +165,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A rate of dropout, or `default` where it is absent; null is none.
+    /// A dropout rate from 0 to 1, or `default` where the field is absent; null is 0.
     pub(super) fn rate_or(&self, name: &str, default: f64) -> Result<Real, ModelError> {
         let is_rate = |rate: &f64| (0.0..=1.0).contains(rate);
         match self.find(name) {
@@ -178,12 +178,12 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// What something is multiplied by, unless it is 1, absent or null.
+    /// A factor, or `None` where the field is 1, absent or null.
     pub(super) fn scale(&self, name: &str) -> Result<Option<Real>, ModelError> {
         Ok(self.optional_real(name)?.filter(|scale| *scale != 1.0))
     }
 
-    /// A number of at least 0, or nothing where it is absent or null.
+    /// A number of at least 0, or `None` where the field is absent or null.
     pub(super) fn optional_real(&self, name: &str) -> Result<Option<Real>, ModelError> {
         match self.find(name) {
             None | Some((_, Value::Null)) => Ok(None),
@@ -191,7 +191,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A list of numbers of at least 0 that must be there.
+    /// A required list of numbers of at least 0.
     pub(super) fn reals(&self, name: &str) -> Result<Vec<Real>, ModelError> {
         const EXPECTED: &str = "a list of numbers of at least 0";
         let values = self.list(name, EXPECTED)?.ok_or_else(|| self.missing(name))?;
@@ -202,14 +202,14 @@ impl<'a> Fields<'a> {
         values.iter().map(real).collect()
     }
 
-    /// A number of at least 0 that must be there.
+    /// A required number of at least 0.
     pub(super) fn real(&self, name: &str) -> Result<f64, ModelError> {
         let (found, value) = self.find(name).ok_or_else(|| self.missing(name))?;
         let number = value.as_f64().filter(|number| *number >= 0.0);
         number.ok_or_else(|| self.wrong_type(found, "a number of at least 0", value))
     }
 
-    /// A number of at least 0, or `default` where it is absent or null.
+    /// A number of at least 0, or `default` where the field is absent or null.
     pub(super) fn real_or(&self, name: &str, default: f64) -> Result<f64, ModelError> {
         match self.find(name) {
             None | Some((_, Value::Null)) => Ok(default),
@@ -217,7 +217,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A text, or `default` where it is absent or null.
+    /// A string, or `default` where the field is absent or null.
     pub(super) fn text_or(&self, name: &str, default: &'a str) -> Result<&'a str, ModelError> {
         match self.find(name) {
             None | Some((_, Value::Null)) => Ok(default),
@@ -226,7 +226,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A list of texts, if there is one.
+    /// A list of strings, or `None` where the field is absent or null.
     pub(super) fn texts(&self, name: &str) -> Result<Option<Vec<&'a str>>, ModelError> {
         let Some(values) = self.list(name, "a list of strings")? else { return Ok(None) };
         let text = |value: &'a Value| {
@@ -235,7 +235,7 @@ impl<'a> Fields<'a> {
         values.iter().map(text).collect::<Result<_, _>>().map(Some)
     }
 
-    /// A list of indices, if there is one.
+    /// A list of indices, or `None` where the field is absent or null.
     pub(super) fn indices(&self, name: &str) -> Result<Option<Vec<u64>>, ModelError> {
         let Some(values) = self.list(name, "a list of whole numbers")? else { return Ok(None) };
         values
@@ -266,7 +266,7 @@ impl<'a> Fields<'a> {
         self.activation(name, word)
     }
 
-    /// The activation function that `word`, the value of the field `name`, stands for.
+    /// The activation function called `word`, which is the value of the field `name`.
     pub(super) fn activation(&self, name: &str, word: &str) -> Result<Activation, ModelError> {
         let known = ACTIVATIONS.iter().find(|(known, _)| *known == word).map(|(_, it)| *it);
         known.ok_or_else(|| ModelError::UnknownActivation {
@@ -301,7 +301,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The value of `name` or of another name for it, with the name that it has.
+    /// The value of the field `name` or of a synonym, with the name under which it was found.
     pub(super) fn find(&self, name: &str) -> Option<(&'a str, &'a Value)> {
         let others =
             OTHER_NAMES.iter().find(|(own, _)| *own == name).map_or(&[][..], |(_, others)| *others);
@@ -351,7 +351,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A value as JSON, cut after what a message can bear.
+/// A value as JSON, shortened for a message.
 fn shortened(value: &Value) -> String {
     text::shortened(&value.to_string())
 }

@@ -1,7 +1,7 @@
-//! Models as people describe them, and their graphs.
+//! Model descriptions, and their graphs.
 //!
-//! Three formats, told apart by their top-level keys: a Hugging Face `config.json` (`model_type`), a
-//! short form (`architecture`), and a native graph (`format`).
+//! Three formats, distinguished by their top-level keys: a Hugging Face `config.json` (`model_type`), a short form
+//! (`architecture`), and a native graph (`format`).
 
 mod error;
 mod fields;
@@ -26,36 +26,35 @@ pub use warning::ModelWarning;
 use crate::graph::{AdapterError, Adapters, Graph, GraphError};
 use crate::text::{json, printable, printable_value};
 
-/// A model: what it is called, and what it is.
+/// A model with its name and description.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// What its description or its file calls it.
+    /// Name from the description, or else the given fallback.
     pub name: String,
-    /// The class that transformers builds, as in `LlamaForCausalLM`, or the short form's word.
+    /// Class in transformers, such as `LlamaForCausalLM`, or the word of the short form.
     pub architecture: String,
-    /// What it consists of.
+    /// The transformer or graph.
     pub description: Description,
-    /// What its description has that may not be meant.
+    /// Warnings about the description, which may have mistakes.
     pub warnings: Vec<ModelWarning>,
 }
 
-/// What a model consists of.
+/// A model's structure.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Description {
-    /// A transformer, by its sizes.
+    /// A transformer, given by its sizes.
     Transformer(Box<Transformer>),
-    /// Any model, by its operators.
+    /// Any model, given by its operators.
     Graph(Graph),
 }
 
 impl Model {
     /// Reads a model from JSON. `fallback_name` is its name unless the text has a field `name`.
     ///
-    /// Where a Hugging Face configuration leaves a field out, it has the default of the transformers
-    /// library; but the width and the number of layers must be there, since a configuration that
-    /// leaves those out is a mistake. A model that is returned has a graph under all options, and its
-    /// parameters can be counted without overflow.
+    /// Absent fields of a Hugging Face configuration have the defaults of the transformers library, except for the
+    /// width and the number of layers, which are required: a configuration without them is a mistake. A returned model
+    /// has a graph under all options, and its parameters can be counted without overflow.
     ///
     /// # Errors
     ///
@@ -88,17 +87,17 @@ impl Model {
         })
     }
 
-    /// What training needs of the model that `text` describes, beyond its graph.
+    /// Initialization and loss weights of the model that `text` describes, which its graph does not have.
     ///
     /// # Errors
     ///
-    /// [`ModelError`] where the text describes no model, or one whose computation is not known in
-    /// every detail; its costs may be known all the same.
+    /// [`ModelError`] where the text describes no model, or one whose computation is not known in every detail, even if
+    /// its costs are.
     pub fn numerics(text: &str) -> Result<Numerics, ModelError> {
         Numerics::read(&parse(text)?)
     }
 
-    /// The longest sequence that the model was made for, where its description says.
+    /// Longest sequence that the model was made for, where known.
     pub fn max_position_embeddings(&self) -> Option<u64> {
         match &self.description {
             Description::Transformer(transformer) => transformer.max_position_embeddings,
@@ -106,11 +105,11 @@ impl Model {
         }
     }
 
-    /// The graph of the model in training, its own parameters frozen where there are adapters.
+    /// Graph of the model in training; with adapters, its own parameters are frozen.
     ///
     /// # Errors
     ///
-    /// [`AdapterError`] where the model cannot have them.
+    /// [`AdapterError`] where the model does not support the adapters.
     pub fn training_graph(
         &self,
         options: GraphOptions,
@@ -120,7 +119,7 @@ impl Model {
         adapters.map_or(Ok(graph.clone()), |adapters| graph.with_adapters(adapters))
     }
 
-    /// The graph of the model's operators, from data to loss.
+    /// Graph of the model's operators, from data to loss.
     ///
     /// # Errors
     ///
@@ -136,16 +135,16 @@ impl Model {
     }
 }
 
-/// An architecture that is read.
+/// A supported architecture.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct KnownArchitecture {
     /// The `model_type` of a Hugging Face configuration.
     pub model_type: &'static str,
-    /// The classes of that type whose head is built.
+    /// The supported classes of that type.
     pub classes: &'static [String],
 }
 
-/// The architectures that are read.
+/// Returns all supported architectures.
 pub fn known_architectures() -> Vec<KnownArchitecture> {
     hf::classes().map(|(model_type, classes)| KnownArchitecture { model_type, classes }).collect()
 }

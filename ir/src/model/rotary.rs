@@ -1,4 +1,4 @@
-//! How a configuration states the rotation of queries and keys.
+//! Reader of rotary embedding in a configuration.
 
 use serde_json::{Map, Value};
 
@@ -7,19 +7,19 @@ use crate::graph::{Real, RotaryPairs, RotaryScaling, Rotation};
 use super::error::ModelError;
 use super::fields::Fields;
 
-/// The base of rotation where a configuration states none.
+/// Default base of the rotation.
 pub(super) const THETA: f64 = 10_000.0;
 
-/// The rotation of a family where its configuration states nothing.
+/// Defaults of a family's rotary embedding.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RotaryDefaults<'a> {
-    /// The base.
+    /// Base of the angles.
     pub(super) theta: f64,
-    /// The share of a head's features that is rotated.
+    /// Share of a head's features that are rotated.
     pub(super) share: f64,
-    /// Which features are rotated together.
+    /// Features that form a pair.
     pub(super) pairs: RotaryPairs,
-    /// `rope_scaling`.
+    /// Default of `rope_scaling`.
     pub(super) scaling: Option<&'a Map<String, Value>>,
 }
 
@@ -29,8 +29,8 @@ impl Default for RotaryDefaults<'_> {
     }
 }
 
-/// The rotation of heads of `head_dim` features, as `rope_theta`, `partial_rotary_factor` and `rope_scaling`,
-/// or as `rope_parameters`, which later configurations have instead.
+/// Rotation of heads with `head_dim` features, from `rope_theta`, `partial_rotary_factor` and `rope_scaling`, or from
+/// `rope_parameters` in later configurations.
 pub(super) fn rotation(
     fields: Fields<'_>,
     head_dim: u64,
@@ -39,7 +39,7 @@ pub(super) fn rotation(
     of_kind(fields, None, head_dim, defaults)
 }
 
-/// The same for layers of one kind, where `rope_parameters` may state each kind's own.
+/// Rotation of layers of type `layer_type`, for which `rope_parameters` may have a nested object.
 pub(super) fn of_kind(
     fields: Fields<'_>,
     layer_type: Option<&str>,
@@ -58,7 +58,7 @@ pub(super) fn of_kind(
         let what = format!("`rope_theta` {theta} with `partial_rotary_factor` {share}");
         return Err(fields.unsupported(what));
     }
-    // Later configurations have the newer field alone; what they state there is what counts.
+    // Later configurations have `rope_parameters` alone, which then also holds the scaling.
     let stated = fields.object("rope_scaling")?.or(parameters);
     let scaling = match stated.or(scaling.map(|object| fields.of(object))) {
         Some(scaling) => self::scaling(fields, scaling)?,
@@ -80,7 +80,7 @@ fn scaling(fields: Fields<'_>, scaling: Fields<'_>) -> Result<RotaryScaling, Mod
             },
         }
     };
-    // By how much longer sequences are, where the factor is left out.
+    // Default factor: the ratio of the longest sequence to the original one.
     let longer = || -> Result<f64, ModelError> {
         Ok(fields.real("max_position_embeddings")? / original()?.into_inner())
     };
@@ -135,7 +135,7 @@ fn scaling(fields: Fields<'_>, scaling: Fields<'_>) -> Result<RotaryScaling, Mod
     })
 }
 
-/// What YaRN multiplies queries and keys by for sequences `factor` times as long (Peng et al. 2023, equation 22).
+/// Factor of YaRN on queries and keys for sequences `factor` times as long (Peng et al. 2023, equation 22).
 pub(super) fn yarn_scale(factor: f64, weight: f64) -> f64 {
     if factor <= 1.0 { 1.0 } else { 0.1 * weight * factor.ln() + 1.0 }
 }

@@ -1,4 +1,4 @@
-//! The short form: a plain GPT or Llama by its sizes alone.
+//! The short form: a plain GPT or Llama, given by its sizes.
 //!
 //! ```json
 //! {"architecture": "gpt", "num_hidden_layers": 96, "hidden_size": 12288, "num_attention_heads": 96,
@@ -36,16 +36,16 @@ const FIELDS: &[&str] = &[
     "moe_intermediate_size",
 ];
 
-/// What must be there.
+/// Required fields.
 const NEEDED: &[&str] = &["num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size"];
 
-/// PyTorch's default for its norms.
+/// PyTorch's default epsilon of layer norms.
 const NORM_EPSILON: f64 = 1e-5;
 
-/// Llama's inner width is a multiple of this.
+/// Llama's default inner width is rounded up to a multiple of this.
 const INTERMEDIATE_MULTIPLE: u64 = 256;
 
-/// The architecture that `object` names, and the transformer that it is.
+/// Reads the architecture that `object` names, and builds its transformer.
 pub(super) fn read(object: &Map<String, Value>) -> Result<(String, Transformer), ModelError> {
     let architecture = Fields::new("short form", object).text_or("architecture", "")?;
     if !ARCHITECTURES.contains(&architecture) {
@@ -70,7 +70,7 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<(String, Transformer),
     Ok((architecture.to_owned(), transformer))
 }
 
-/// As GPT-2 and 3: learned positions, layer norms, GELU, biases, dropout, a tied head.
+/// GPT-2 and 3: learned positions, layer norms, GELU, biases, dropout, a tied head.
 fn gpt(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let shape = shape(fields, true)?;
     let norm = Norm::layer(NORM_EPSILON);
@@ -97,7 +97,7 @@ fn gpt(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     })
 }
 
-/// As Llama: rotated positions, root mean square norms, SwiGLU, no biases, a head of its own.
+/// Llama: rotary embedding, RMS norms, SwiGLU, no biases, an untied head.
 fn llama(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let mut shape = shape(fields, false)?;
     if fields.optional_size("intermediate_size")?.is_none() {
@@ -124,7 +124,7 @@ fn shape(fields: Fields<'_>, tie_word_embeddings: bool) -> Result<Shape, ModelEr
     Shape::read(fields, defaults)
 }
 
-/// `mlp`, or `num_experts` of it, with `moe_intermediate_size` where that is given.
+/// The dense block `mlp`, or `num_experts` of it, with inner width `moe_intermediate_size` where given.
 fn feed_forward(fields: Fields<'_>, mlp: Mlp) -> Result<FeedForward, ModelError> {
     let Some(num_experts) = fields.optional_size("num_experts")? else {
         for field in ["num_experts_per_tok", "moe_intermediate_size"] {

@@ -1,7 +1,7 @@
-//! One description that every transformer fits: what the readers of Hugging Face configurations
-//! produce, what the graph is built from, and what the executor builds.
+//! One description for all transformers: readers of Hugging Face configurations produce it, the graph is lowered from
+//! it, and the executor builds the model from it.
 //!
-//! Names follow Hugging Face where it has one. Sizes are those of the whole model.
+//! Names follow Hugging Face where it has one. Sizes are of the whole, unsharded model.
 
 use ordered_float::OrderedFloat;
 use serde::Deserialize;
@@ -11,84 +11,84 @@ use crate::graph::{Activation, AttentionMask, Real, Rotation, Routing, Scores};
 /// A transformer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Transformer {
-    /// What turns data into the residual stream.
+    /// Embedding of the input data.
     pub embedding: Embedding,
     /// An encoder whose output the layers attend to, as in T5.
     pub encoder: Option<Encoder>,
-    /// The layers, equal ones that follow one another together.
+    /// The layers; equal neighbours are one entry.
     pub layers: Vec<Layers>,
     /// The norm after the last layer, where there is one.
     pub final_norm: Option<Norm>,
-    /// What turns the residual stream into a loss.
+    /// Head, from the residual stream to the loss.
     pub head: Head,
-    /// The layers of the multi-token prediction modules after the last layer (DeepSeek-V3), each with a
-    /// projection of `2 h` to `h`; they share the embedding and the head.
+    /// Layers of the multi-token prediction modules after the last layer (DeepSeek-V3), each with a projection from `2
+    /// h` to `h`; they share the embedding and the head.
     pub prediction_modules: Vec<Layer>,
     /// Width of the residual stream, `h`.
     pub hidden_size: u64,
-    /// What the residual stream and the logits are multiplied by.
+    /// Factors on the residual stream and the logits.
     pub scales: Scales,
-    /// What training zeroes at random.
+    /// Dropout rates in training.
     pub dropout: DropoutRates,
-    /// The longest sequence that the model was made for, where it says.
+    /// Longest sequence that the model was made for, where known.
     pub max_position_embeddings: Option<u64>,
 }
 
-/// What tensors between the layers are multiplied by, where it is not 1.
+/// Factors on tensors between the layers, where they are not 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scales {
-    /// What comes from the tables (Gemma, Granite).
+    /// Factor on the embedding's output (Gemma, Granite).
     pub embedding: Option<Real>,
-    /// What each sublayer adds to the residual stream (Granite).
+    /// Factor on the output of each sublayer (Granite).
     pub residual: Option<Real>,
-    /// The logits (Cohere, Granite); or where the head is tied, what it reads (T5).
+    /// Factor on the logits (Cohere, Granite), or on the input of a tied head (T5).
     pub logits: Option<Real>,
-    /// Logits `x` become `cap tanh(x / cap)` (Gemma 2).
+    /// Cap of the logits: `x` becomes `cap tanh(x / cap)` (Gemma 2).
     pub logit_soft_cap: Option<Real>,
 }
 
-/// The shares of elements that training zeroes at random.
+/// Shares of elements that dropout zeroes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DropoutRates {
-    /// After the embedding.
+    /// Rate after the embedding.
     pub embedding: Real,
-    /// Of attention probabilities.
+    /// Rate of attention probabilities.
     pub attention: Real,
-    /// After attention.
+    /// Rate after attention.
     pub attention_output: Real,
-    /// Of what the last matrix of feed-forward is given (T5).
+    /// Rate of the input of the feed-forward block's last linear layer (T5).
     pub intermediate: Real,
-    /// After feed-forward; where both stand side by side, and no rate for attention's output is stated, of their sum
+    /// Rate after feed-forward. In parallel layers without a rate after attention, the rate of the sum of both
     /// (Falcon).
     pub feed_forward_output: Real,
-    /// After the norms that end a stack (T5).
+    /// Rate after the final norm of a stack (T5).
     pub final_norm: Real,
-    /// Of whole layers (OPT), which is not run.
+    /// Rate at which whole layers are skipped (OPT), which the executor does not support.
     pub layers: Real,
 }
 
-/// Equal layers that follow one another.
+/// A run of equal consecutive layers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layers {
-    /// How many.
+    /// Number of layers.
     pub count: u32,
-    /// What each is.
+    /// The layer that is repeated.
     pub layer: Layer,
 }
 
-/// An encoder stack, with the same width as the decoder's.
+/// An encoder stack, as wide as the decoder.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Encoder {
     /// The layers.
     pub layers: Vec<Layers>,
-    /// The norm after the last.
+    /// The norm after the last layer.
     pub final_norm: Option<Norm>,
 }
 
-/// What turns data into the residual stream.
+/// Embedding of input data into the residual stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Embedding {
-    /// A table of tokens.
+    /// A token table.
     Tokens {
         /// Rows of the table.
         vocab_size: u64,
@@ -115,55 +115,55 @@ pub enum Embedding {
 /// A table of learned positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Positions {
-    /// Its rows.
+    /// Number of rows of the table.
     pub rows: u64,
-    /// The row of the first position.
+    /// Row of position 0.
     pub first: u64,
 }
 
-/// What turns the residual stream into a loss.
+/// Head, from the residual stream to the loss.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Head {
-    /// Classes: the vocabulary, or labels of a classifier.
+    /// Number of classes: the vocabulary's size, or that of a classifier's labels.
     pub num_classes: u64,
-    /// Whether the weight is that of the token embedding.
+    /// True where the weight is that of the token embedding.
     pub tied: bool,
-    /// Whether a bias is added.
+    /// True where the head has a bias.
     pub bias: bool,
-    /// A dense layer, activation and norm before it, as BERT's masked language model has.
+    /// Dense layer, activation and norm before the head, as in BERT's masked language model.
     pub transform: Option<HeadTransform>,
-    /// Whether only the first position is classified (ViT).
+    /// True where only the first position is classified (ViT).
     pub first_token_only: bool,
-    /// Width that the residual stream is projected to first, where it is not `h` (OPT-350m).
+    /// Width of a projection before the head, where it is not `h` (OPT-350m).
     pub projected_to: Option<u64>,
 }
 
-/// Dense layer, activation and norm in front of the head.
+/// Dense layer, activation and norm before the head.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeadTransform {
-    /// The function between dense layer and norm.
+    /// The activation function between dense layer and norm.
     pub activation: Activation,
     /// The norm.
     pub norm: Norm,
 }
 
-/// A normalisation and what it trains.
+/// A norm with its trained parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Norm {
-    /// Whether the mean is taken out.
+    /// Layer norm or RMS norm.
     pub kind: NormType,
-    /// Whether it has a trained scale.
+    /// True where the norm has a trained scale.
     pub weight: bool,
-    /// Whether it has a trained shift.
+    /// True where the norm has a trained shift.
     pub bias: bool,
     /// Added to the variance or mean square.
     pub epsilon: Real,
-    /// Whether the scale is the trained one plus 1 (Gemma).
+    /// True where the scale is the trained weight plus 1 (Gemma).
     pub unit_offset: bool,
 }
 
 impl Norm {
-    /// Root mean square norm with a scale.
+    /// RMS norm with a scale.
     pub const fn rms(epsilon: f64) -> Self {
         let kind = NormType::RmsNorm;
         let epsilon = OrderedFloat(epsilon);
@@ -182,9 +182,9 @@ impl Norm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NormType {
-    /// Mean and variance.
+    /// Normalizes by mean and variance.
     LayerNorm,
-    /// Root mean square.
+    /// Normalizes by the root mean square.
     RmsNorm,
 }
 
@@ -197,104 +197,104 @@ pub struct Layer {
     pub cross_attention: Option<Attention>,
     /// The feed-forward block.
     pub feed_forward: FeedForward,
-    /// The norm used in this layer.
+    /// The norm that is used throughout the layer.
     pub norm: Norm,
-    /// Where the norms stand.
+    /// Placement of the norms.
     pub norm_placement: NormPlacement,
 }
 
-/// Where the norms of a layer stand.
+/// Placement of the norms of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NormPlacement {
     /// Before attention and before feed-forward (GPT-2, Llama).
     Pre,
-    /// The same, and what is added to is what the norm put out (an option of BLOOM)
+    /// As `Pre`, but the residual is the norm's output (an option of BLOOM).
     PreWithResidual,
     /// After each residual sum (BERT, OPT-350m).
     PostResidual,
     /// On the outputs of attention and feed-forward, before the sum (OLMo-2).
     PostBlock,
-    /// Before and after each (Gemma 2 and 3).
+    /// Before and after attention, and before and after feed-forward (Gemma 2 and 3).
     Sandwich,
-    /// Attention and feed-forward side by side on one norm (GPT-J, Falcon-7B, Cohere, Phi-2).
+    /// Attention and feed-forward in parallel, on the output of one norm (GPT-J, Falcon-7B, Cohere, Phi-2).
     ParallelShared,
-    /// Side by side, each with a norm of its own (GPT-NeoX, Falcon-40B).
+    /// Attention and feed-forward in parallel, each with its own norm (GPT-NeoX, Falcon-40B).
     ParallelSeparate,
 }
 
-/// Attention.
+/// An attention sublayer.
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one architecture")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attention {
-    /// Query heads, `a`.
+    /// Number of query heads, `a`.
     pub num_heads: u64,
-    /// Key and value heads; fewer than `a` in grouped-query attention.
+    /// Number of key and value heads; fewer than `a` in grouped-query attention.
     pub num_kv_heads: u64,
-    /// Features of a query and a key.
+    /// Number of features of a query or key head.
     pub head_dim: u64,
-    /// Features of a value.
+    /// Number of features of a value head.
     pub value_head_dim: u64,
-    /// Whether the query projection has a bias.
+    /// True where the query projection has a bias.
     pub query_bias: bool,
-    /// Whether the key projection has a bias.
+    /// True where the key projection has a bias.
     pub key_bias: bool,
-    /// Whether the value projection has a bias.
+    /// True where the value projection has a bias.
     pub value_bias: bool,
-    /// Whether the output projection has a bias.
+    /// True where the output projection has a bias.
     pub output_bias: bool,
     /// Norms of queries and keys.
     pub qk_norm: Option<QkNorm>,
-    /// What queries, keys and values are cut off at (OLMo, MPT).
+    /// Clamp limit of queries, keys and values (OLMo, MPT).
     pub clamp: Option<Real>,
-    /// How queries and keys are rotated by position.
+    /// Rotary embedding of queries and keys.
     pub rotary: Option<Rotation>,
-    /// Which positions are seen.
+    /// Mask of the positions that a query attends to.
     pub mask: AttentionMask,
-    /// How scores come from queries and keys.
+    /// Scale, cap and position bias of the scores.
     pub scores: Scores,
-    /// Whether a trained bias of positions is that of the first layer (T5).
+    /// True where the trained position bias is that of the stack's first layer (T5).
     pub shares_bias: bool,
-    /// Queries, keys and values through compressed representations (DeepSeek).
+    /// Compressed queries, keys and values (DeepSeek).
     pub latent: Option<Latent>,
-    /// A trained sink for each head (gpt-oss).
+    /// True where each head has a trained attention sink (gpt-oss).
     pub sinks: bool,
 }
 
 /// Norms of queries and keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QkNorm {
-    /// Over the features of each head, one weight for all heads (Qwen3, Gemma 3).
+    /// Over the features of each head, with one weight for all heads (Qwen3, Gemma 3).
     PerHead(Norm),
-    /// Over all heads at once (OLMo-2, OLMoE).
+    /// Over the features of all heads at once (OLMo-2, OLMoE).
     AllHeads(Norm),
-    /// Over the features of each head, with weights of its own for each head (Cohere, StableLM).
+    /// Over the features of each head, with a separate weight for each head (Cohere, StableLM).
     EachHead(Norm),
 }
 
 /// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latent {
-    /// Width of the compressed queries, where they are compressed.
+    /// Width of the compressed queries; `None` where they are not compressed.
     pub q_lora_rank: Option<u64>,
     /// Width of the compressed keys and values.
     pub kv_lora_rank: u64,
-    /// Features of each head without position.
+    /// Number of features of each head without rotation.
     pub qk_nope_head_dim: u64,
-    /// Features with position; one key for all heads.
+    /// Number of features with rotation; the key has one set for all heads.
     pub qk_rope_head_dim: u64,
-    /// Whether the down-projections have biases.
+    /// True where the down-projections have biases.
     pub down_bias: bool,
-    /// The norms of what is compressed.
+    /// Norm of the compressed representations.
     pub norm: Norm,
 }
 
 /// A feed-forward block.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FeedForward {
-    /// One for all tokens.
+    /// One block for all tokens.
     Dense(Mlp),
-    /// Experts, of which a router chooses some for each token.
+    /// A mixture of experts, some of which a router chooses for each token.
     Mixture(Mixture),
 }
 
@@ -303,35 +303,35 @@ pub enum FeedForward {
 pub struct Mlp {
     /// Inner width.
     pub intermediate_size: u64,
-    /// Whether the activation of one projection gates another.
+    /// True where the activation of one projection multiplies another.
     pub gated: bool,
-    /// Whether the projection into the inner width has a bias.
+    /// True where the projection into the inner width has a bias.
     pub up_bias: bool,
-    /// Whether the projection out of it has a bias.
+    /// True where the projection out of the inner width has a bias.
     pub down_bias: bool,
-    /// The function.
+    /// The activation function.
     pub activation: Activation,
-    /// Where gate and value are cut off, of which the value then counts one more (gpt-oss).
+    /// Clamp limit of gate and value, after which 1 is added to the value (gpt-oss).
     pub clamp: Option<Real>,
 }
 
 /// A mixture of experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mixture {
-    /// Experts to choose among.
+    /// Number of routed experts.
     pub num_experts: u64,
-    /// Experts for each token.
+    /// Number of experts for each token, top-k.
     pub top_k: u64,
-    /// What each expert is.
+    /// The feed-forward block of an expert.
     pub expert: Mlp,
-    /// Experts that every token goes to, as one block of their total width.
+    /// Shared experts, which every token goes to, as one block of their total width.
     pub shared: Option<Mlp>,
-    /// Whether the shared block is weighted by a gate of its own (Qwen2-MoE).
+    /// True where the shared block is weighted by a trained gate (Qwen2-MoE).
     pub shared_gate: bool,
-    /// Whether the router has a bias that is trained.
+    /// True where the router has a trained bias.
     pub router_bias: bool,
-    /// How experts are weighed and chosen.
+    /// Choice and weights of the experts.
     pub routing: Routing,
-    /// Whether a correction that is not trained takes part in the choice (DeepSeek-V3).
+    /// True where a correction that is not trained is added for the choice (DeepSeek-V3).
     pub corrects_choice: bool,
 }

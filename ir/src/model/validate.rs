@@ -8,12 +8,12 @@ use super::transformer::{
 };
 use crate::graph::{Extent, Graph, RotaryScaling, Rotation};
 
-/// Counts of parameters stay below this, so that their sums and those of their bytes fit 64 bits.
+/// Upper bound on the number of parameters, such that sums of them and of their bytes fit 64 bits.
 const MOST_PARAMETERS: f64 = (1u64 << 62) as f64;
-/// The widest image.
+/// Largest width of an image, in pixels.
 const MOST_PIXELS: u64 = 1 << 16;
 
-/// That sizes fit each other and that the parameters can be counted.
+/// Checks that sizes fit each other and that the parameters can be counted.
 pub(super) fn check(transformer: &Transformer, architecture: &str) -> Result<(), ModelError> {
     let check = Check { architecture };
     let encoder = transformer.encoder.iter().flat_map(|encoder| &encoder.layers);
@@ -66,13 +66,13 @@ impl Check<'_> {
         })
     }
 
-    /// The rotation of so many features of a head.
+    /// Checks the rotation of `features` features of a head.
     fn rotation(&self, rotation: &Rotation, features: u64) -> Result<(), ModelError> {
         let unsupported = |variant: String| {
             let architecture = self.architecture.to_owned();
             Err(ModelError::UnsupportedVariant { architecture, variant })
         };
-        // A part of a head may have an odd number: the library builds that, though most families cannot run it.
+        // A partial rotation may have an odd number: the library builds that, though most families cannot run it.
         if rotation.features.is_none() && !features.is_multiple_of(2) {
             return unsupported(format!("rotation of {features} features, which go in pairs,"));
         }
@@ -128,7 +128,7 @@ impl Check<'_> {
         })
     }
 
-    /// In floating point, which does not overflow; tied parameters count twice, which is safe.
+    /// Checks the number of parameters in floating point, which does not overflow; tied ones count twice.
     fn num_parameters(&self, graph: &Graph) -> Result<(), ModelError> {
         let counts = graph.class_counts();
         let of_class = graph.classes().map(|(class, block)| {

@@ -1,4 +1,4 @@
-//! What a configuration has that is accepted, but may not be what its author means.
+//! Warnings about a configuration that is accepted, but likely has mistakes.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,49 +10,49 @@ use serde_json::{Map, Value};
 
 use crate::text::shortened;
 
-/// Something in the description of a model that is accepted, but may not be meant.
+/// A likely mistake in the description of a model that is accepted all the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ModelWarning {
-    /// A field that is not read, with a name much like one that is.
+    /// A field that is not read, whose name is similar to one that is.
     Misspelt {
         /// The field.
         field: String,
         /// The name that is read.
         known: String,
     },
-    /// A field that says what a model consists of, and is not read of this architecture.
+    /// A structural field that is not read for this architecture.
     NotRead {
         /// The architecture.
         architecture: String,
         /// The field.
         field: String,
     },
-    /// A model that reads more than text, of which the language model alone is known.
+    /// A multimodal model, of which only the language model is known.
     LanguageModelAlone {
         /// The architecture.
         architecture: String,
-        /// That of its language model.
+        /// The architecture of its language model.
         inner: String,
     },
-    /// A type of numbers that is none; the precision of training is chosen apart from it.
+    /// An unknown number type; the precision of training does not depend on it.
     UnknownType {
         /// The field.
         field: String,
-        /// What it holds.
+        /// The value of the field.
         value: String,
     },
-    /// A name of a scaling of positions that is none; it takes the same time whatever it is.
+    /// An unknown type of RoPE scaling; costs do not depend on it.
     UnknownScaling {
-        /// What it is called.
+        /// Name of the scaling.
         scaling: String,
     },
-    /// A field that is there several times.
+    /// A field that occurs several times.
     Repeated {
         /// The field.
         field: String,
     },
-    /// A size that is left out, for which the transformers library has a default.
+    /// A missing size, for which the default of the transformers library is used.
     LeftOut {
         /// The architecture.
         architecture: String,
@@ -99,7 +99,7 @@ impl fmt::Display for ModelWarning {
     }
 }
 
-/// Fields that say what a model consists of; where a family has them, its reader asks for them.
+/// Structural fields; readers look them up for all families that have them.
 const STRUCTURAL: [&str; 11] = [
     "audio_config",
     "kv_lora_rank",
@@ -114,14 +114,14 @@ const STRUCTURAL: [&str; 11] = [
     "vision_config",
 ];
 
-/// Sizes that every configuration of a released model states, where its family has them.
+/// Sizes that the configurations of all released models state, where their family has them.
 const STATED: [&str; 3] = ["intermediate_size", "num_attention_heads", "vocab_size"];
 
-/// Types of numbers, as PyTorch calls them, with or without `torch.`.
+/// Known number types in PyTorch's names, with or without `torch.`.
 const TYPES: [&str; 8] =
     ["auto", "bfloat16", "double", "float", "float16", "float32", "float64", "half"];
 
-/// What a reader looked for in a configuration.
+/// Record of the fields that a reader looked up in a configuration.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     names: RefCell<BTreeSet<String>>,
@@ -130,25 +130,25 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// Notes names under which something was looked for.
+    /// Records names of a field that was looked up.
     pub(super) fn note<'n>(&self, names: impl IntoIterator<Item = &'n str>) {
         self.names.borrow_mut().extend(names.into_iter().map(str::to_owned));
     }
 
-    /// Notes a size that was not there.
+    /// Records a size that was absent.
     pub(super) fn note_default(&self, name: &str, default: u64) {
-        // One is what a family has of what it does not have, such as a vision transformer of words.
+        // A default of 1 stands for a feature that the family lacks, such as a vision transformer's vocabulary.
         if STATED.contains(&name) && default > 1 {
             self.defaults.borrow_mut().insert(name.to_owned(), default);
         }
     }
 
-    /// Notes a scaling of positions that is not known.
+    /// Records an unknown type of RoPE scaling.
     pub(super) fn note_scaling(&self, name: &str) {
         self.scalings.borrow_mut().insert(name.to_owned());
     }
 
-    /// What may not be meant of the configuration that was read.
+    /// Warnings about the configuration that was read.
     pub(super) fn warnings(
         self,
         architecture: &str,
@@ -190,14 +190,14 @@ impl Asked {
     }
 }
 
-/// The fields of an object that are in its text more than once, of which JSON's readers keep the last.
+/// Warnings about fields that occur more than once in a JSON text, of which parsers use the last.
 pub(super) fn repeated(text: &str) -> Vec<ModelWarning> {
     let Names(names) = serde_json::from_str(text).unwrap_or_default();
     let fields = names.into_iter().filter(|(_, times)| *times > 1);
     fields.map(|(field, _)| ModelWarning::Repeated { field: shortened(&field) }).collect()
 }
 
-/// How often each name is in an object.
+/// Number of occurrences of each name in an object.
 #[derive(Default)]
 struct Names(BTreeMap<String, u64>);
 
@@ -223,7 +223,7 @@ impl<'de> Deserialize<'de> for Names {
     }
 }
 
-/// Whether a field has what it has where a model lacks what it is about.
+/// Returns whether a value means that the model lacks the feature: null, false, at most 1, or empty.
 fn says_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -235,7 +235,7 @@ fn says_nothing(value: &Value) -> bool {
     }
 }
 
-/// Of `names`, the one that `field` is a misspelling of: one letter off, of long names two.
+/// Returns the name that `field` is a likely misspelling of: one edit apart, or up to two for long names.
 pub(super) fn like<'n>(field: &str, names: impl Iterator<Item = &'n String>) -> Option<&'n String> {
     let most = match field.len() {
         0..6 => return None,

@@ -1,4 +1,4 @@
-//! From the nodes and edges of a file to a chain of blocks.
+//! Assembly of a file's nodes and edges into a chain of blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::limits::{MAX_ELEMENTS, MAX_PARAMETERS};
 use super::wiring::Wiring;
 use crate::graph::{Block, BlockBuilder, Extent, Graph, OpKind, Tensor, Value};
 
-/// The graph of `nodes` and `edges`.
+/// Builds the graph of `nodes` and `edges`.
 pub(super) fn graph(nodes: &[Node], edges: &[Edge]) -> Result<Graph, NativeError> {
     let wiring = Wiring::new(nodes, edges)?;
     check_inputs(nodes, &wiring)?;
@@ -30,7 +30,7 @@ pub(super) fn graph(nodes: &[Node], edges: &[Edge]) -> Result<Graph, NativeError
     Ok(Graph::new(blocks)?)
 }
 
-/// Data comes from nowhere and is used; everything else takes something.
+/// Checks that inputs have no incoming edge and are used, and that every operator has an input.
 fn check_inputs(nodes: &[Node], wiring: &Wiring) -> Result<(), NativeError> {
     let num_inputs = nodes.iter().filter(|node| matches!(node.kind, Kind::Input { .. })).count();
     if num_inputs == nodes.len() {
@@ -56,14 +56,14 @@ fn check_inputs(nodes: &[Node], wiring: &Wiring) -> Result<(), NativeError> {
 struct Assembly<'a> {
     nodes: &'a [Node],
     wiring: &'a Wiring,
-    /// What each node puts out, as far as is known.
+    /// Output tensor of each node, where already inferred.
     outputs: Vec<Option<Tensor>>,
-    /// Parameters so far.
+    /// Number of parameters of the blocks so far.
     num_parameters: u64,
 }
 
 impl Assembly<'_> {
-    /// The block of the nodes `group`, which the outputs of `leaving` leave.
+    /// Builds the block of the nodes `group`; its outputs are those of the nodes `leaving`.
     fn block(&mut self, group: &[usize], leaving: &[usize]) -> Result<Block, NativeError> {
         let first = group.iter().find(|node| !self.wiring.inputs[**node].is_empty());
         let name = first.map_or("", |node| self.nodes[*node].name.as_str());
@@ -83,7 +83,7 @@ impl Assembly<'_> {
         Ok(block)
     }
 
-    /// The output of `node` within `block`: its own, or that of a block before it.
+    /// Output of `node` within `block`: computed there, or an input from an earlier block.
     fn value(
         &self,
         block: &mut BlockBuilder,
@@ -123,7 +123,7 @@ impl Assembly<'_> {
         Ok(value)
     }
 
-    /// Adds up the parameters of `block`, whose dimensions must be fixed.
+    /// Adds the parameters of `block` to the total; their dimensions must be fixed.
     fn count_parameters(&mut self, block: &Block) -> Result<(), NativeError> {
         for node in block.nodes() {
             for parameter in &node.op.parameters {
@@ -150,7 +150,7 @@ impl Assembly<'_> {
         Ok(())
     }
 
-    /// Compares the shapes that edges state with those that follow from the operators.
+    /// Compares the shapes that edges state with those inferred from the operators.
     fn check_edges(&self, edges: &[Edge]) -> Result<(), NativeError> {
         let tensors: BTreeMap<&str, &Tensor> = self
             .nodes
@@ -177,7 +177,7 @@ impl Assembly<'_> {
     }
 }
 
-/// What selective recompute does with an operator: what is cheap for its bytes is computed again.
+/// Selective recompute of an operator: norms, activations and other operators cheap for their bytes.
 fn recompute(kind: &OpKind) -> fn(&mut BlockBuilder, Value) {
     match kind {
         OpKind::Norm { .. }
@@ -193,7 +193,7 @@ fn recompute(kind: &OpKind) -> fn(&mut BlockBuilder, Value) {
     }
 }
 
-/// Whether a tensor can be counted, and its dimensions told apart.
+/// Checks that the names of a tensor's dimensions are distinct and its elements can be counted.
 fn check_tensor(node: &str, tensor: &Tensor) -> Result<(), NativeError> {
     let mut names = BTreeSet::new();
     if let Some(twice) = tensor.dims.iter().find(|dim| !names.insert(dim.name)) {

@@ -1,4 +1,4 @@
-//! Attributes of nodes and edges as they are written.
+//! Attributes of nodes and edges in a file.
 
 use schemars::JsonSchema;
 

@@ -1,4 +1,4 @@
-//! From the kinds of a file to the operators of a graph.
+//! Conversion of node kinds in a file to operators of a graph.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::graph::{
     Rotation, Routing, Scores, Tensor, Window2d,
 };
 
-/// The tensor of an input node.
+/// Tensor of an input node.
 pub(super) fn input(
     dims: &[DimName],
     shape: &[Extent],
@@ -49,7 +49,7 @@ pub(super) fn input(
     })
 }
 
-/// The extent that a file states in a shape.
+/// Converts the size of a dimension in a file.
 pub(super) fn extent(extent: Extent) -> graph::Extent {
     match extent {
         Extent::Symbol(Symbol::Batch) => graph::Extent::Batch,
@@ -58,7 +58,7 @@ pub(super) fn extent(extent: Extent) -> graph::Extent {
     }
 }
 
-/// What a node that takes `x` first computes.
+/// Converts the kind of a node, whose first input is `x`, to its operator.
 #[expect(clippy::too_many_lines, reason = "a table: one arm a kind")]
 pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
     Ok(match kind {
@@ -249,7 +249,7 @@ fn window(
     Ok(Window2d { kernel: sizes("kernel", kernel)?, stride, padding })
 }
 
-/// The dimensions that a linear layer puts out.
+/// Output dimensions of a linear layer.
 fn produced(features: &OutFeatures, names: Option<&[DimName]>) -> Result<Vec<Dim>, String> {
     let features = match features {
         OutFeatures::One(one) => std::slice::from_ref(one),
@@ -276,7 +276,7 @@ fn produced(features: &OutFeatures, names: Option<&[DimName]>) -> Result<Vec<Dim
     dims.map(|(name, extent)| Ok(Dim::fixed(*name, size("out_features", *extent)?))).collect()
 }
 
-/// The dimensions that an operator names in `over`, or the last of `x`.
+/// Dimensions that an operator names in `over`, or the last dimension of `x`.
 fn reduced(over: Option<&[DimName]>, x: &Tensor) -> Result<DimNames, String> {
     match over {
         None => Ok(vec![last(x)?]),

@@ -1,17 +1,17 @@
-//! What may be wrong with a native graph.
+//! Errors of reading a native graph.
 
 use super::file::VERSION;
 use crate::graph::{GraphError, Tensor};
 use crate::text::json;
 
-/// Why a text is not a graph that can be planned for.
+/// Errors of a text that is not a valid native graph.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NativeError {
-    /// Not JSON, or not of the form of a graph outside of the attributes of nodes.
+    /// Text that is not JSON, or an object that is not a graph, apart from attributes of nodes.
     #[error("not a native graph, line {line}, column {column}: {problem}")]
     Json {
-        /// What the parser expected or found.
+        /// Problem reported by the parser.
         problem: String,
         /// Line, from 1.
         line: usize,
@@ -21,54 +21,54 @@ pub enum NativeError {
     /// JSON of another format.
     #[error("{}; that of a native graph is \"planner-graph\"", stated("format", found))]
     Format {
-        /// What it is, as JSON; `null` if it is absent.
+        /// The value found, as JSON; `null` where the field is absent.
         found: String,
     },
     /// A version of the format that this build does not know.
     #[error("{}; this build reads version {}", stated("version", found), VERSION)]
     Version {
-        /// What it is, as JSON; `null` if it is absent.
+        /// The value found, as JSON; `null` where the field is absent.
         found: String,
     },
-    /// A node with attributes that are missing, unknown or out of range.
+    /// A node with missing, unknown or invalid attributes.
     #[error("node `{node}`: {problem}")]
     Node {
-        /// Its name, or `#3` if it has none.
+        /// The node's name, or `#3` for the node of index 3 without a name.
         node: String,
-        /// Which attribute, and what would do.
+        /// The attribute, and its valid values.
         problem: String,
     },
-    /// A node of a kind that there is not.
+    /// A node of unknown kind.
     #[error("node `{node}` is of unknown kind `{kind}`; known are {known}")]
     UnknownKind {
-        /// Its name.
+        /// The node's name.
         node: String,
-        /// What it claims to be.
+        /// The kind that it states.
         kind: String,
-        /// The kinds that there are.
+        /// List of the known kinds.
         known: String,
     },
-    /// Two nodes of one name.
+    /// Two nodes with the same name.
     #[error("two nodes are called `{name}`: numbers {first} and {second} of `nodes`, from 0")]
     DuplicateNode {
         /// The name.
         name: String,
-        /// Position of the first.
+        /// Index of the first node.
         first: usize,
-        /// Position of the second.
+        /// Index of the second node.
         second: usize,
     },
-    /// An edge from or to a node that there is not.
+    /// An edge from or to a node that does not exist.
     #[error("edge `{from}` -> `{to}`: there is no node `{missing}`")]
     DanglingEdge {
-        /// Where the edge comes from.
+        /// Source node of the edge.
         from: String,
-        /// Where it goes.
+        /// Target node of the edge.
         to: String,
-        /// Which of the two is missing.
+        /// The one that does not exist.
         missing: String,
     },
-    /// Slots that do not number the inputs of a node.
+    /// Slots of edges that do not number a node's inputs.
     #[error(
         "the {} edges into `{node}` state slots {stated}, but must state each of 0 to {} once, or none \
          at all", num_edges, num_edges - 1
@@ -76,44 +76,44 @@ pub enum NativeError {
     Slots {
         /// The node.
         node: String,
-        /// How many edges lead to it.
+        /// Number of edges into the node.
         num_edges: usize,
-        /// What they state, in the order of the file; `-` for none.
+        /// Slots of these edges, in the order of the file; `-` where none is stated.
         stated: String,
     },
-    /// Nodes that wait for each other.
+    /// Nodes that depend on each other in a cycle.
     #[error("nodes form a cycle: {}", cycle(nodes))]
     Cycle {
-        /// The nodes, each before the one that takes its output; the last leads to the first.
+        /// The nodes, each before a consumer of its output; the last one's consumer is the first.
         nodes: Vec<String>,
     },
     /// An input that no operator takes.
     #[error("input `{node}` is not used: no edge leads from it")]
     UnusedInput {
-        /// Its name.
+        /// The input's name.
         node: String,
     },
-    /// An operator that cannot take what it is given.
+    /// An operator that does not accept its inputs.
     #[error(transparent)]
     Operator(#[from] GraphError),
-    /// A shape stated on an edge that is not the shape that follows from the operators.
+    /// A shape stated on an edge that differs from the one inferred from the operators.
     #[error("edge `{from}` -> `{to}` states shape {stated}, but `{from}` puts out {inferred}")]
     StatedShape {
-        /// Where the edge comes from.
+        /// Source node of the edge.
         from: String,
-        /// Where it goes.
+        /// Target node of the edge.
         to: String,
-        /// What it states.
+        /// The stated shape.
         stated: String,
-        /// What follows from the operators.
+        /// The inferred tensor.
         inferred: Box<Tensor>,
     },
-    /// More elements than can be planned for.
+    /// More elements than the limit.
     #[error("node `{node}`: {what} would exceed {} elements, the most that is read", limit)]
     TooLarge {
-        /// Where the limit is passed.
+        /// Node at which the limit is exceeded.
         node: String,
-        /// What is too large.
+        /// Quantity that is too large.
         what: &'static str,
         /// The limit.
         limit: u64,
@@ -121,13 +121,13 @@ pub enum NativeError {
     /// No operators.
     #[error("the graph has no operators (inputs: {num_inputs})")]
     Empty {
-        /// How many inputs there are.
+        /// Number of input nodes.
         num_inputs: usize,
     },
 }
 
 impl NativeError {
-    /// What would work instead, where that can be told.
+    /// Returns a hint on what would work instead, where one is known.
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::UnknownKind { kind, known, .. } => {
@@ -142,14 +142,14 @@ impl NativeError {
         }
     }
 
-    /// What kept `text` from being read.
+    /// Error of a JSON parser on `text`.
     pub(super) fn json(text: &str, error: &serde_json::Error) -> Self {
         let (line, column) = (error.line(), error.column());
         Self::Json { problem: json::problem(text, error), line, column }
     }
 }
 
-/// What a field has, or that it is not there.
+/// Text on a field's value, or on its absence.
 fn stated(field: &str, found: &str) -> String {
     match found {
         "null" => format!("`{field}` is missing"),
@@ -157,7 +157,7 @@ fn stated(field: &str, found: &str) -> String {
     }
 }
 
-/// `a` -> `b` -> `a`.
+/// Text of a cycle: `a` -> `b` -> `a`.
 fn cycle(nodes: &[String]) -> String {
     nodes
         .iter()

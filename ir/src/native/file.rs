@@ -1,4 +1,4 @@
-//! The file as it is written.
+//! Structure of the file.
 
 use schemars::JsonSchema;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
@@ -49,7 +49,7 @@ enum Format {
     PlannerGraph,
 }
 
-/// A node before its kind is looked at, so that what is wrong with it can be said by its name.
+/// A node before its kind is parsed, so that errors can state its name.
 #[derive(Debug)]
 pub(super) struct RawNode(pub(super) Map<String, Value>);
 

@@ -1,4 +1,4 @@
-//! The kinds of nodes with their attributes, as they are written.
+//! Kinds of nodes with their attributes, as in a file.
 
 use schemars::JsonSchema;
 
@@ -279,7 +279,7 @@ pub(super) enum Kind {
     MeanSquaredError {},
 }
 
-/// The words for the kinds, in order.
+/// Names of the kinds, in order.
 pub(super) const KINDS: &[&str] = &[
     "input",
     "linear",
@@ -326,8 +326,8 @@ pub(super) const KINDS: &[&str] = &[
 ];
 
 impl Kind {
-    /// Whether the node finishes what the one before it began, and so never starts a block: it holds
-    /// nothing worth a stage of its own, and a cut before it would send as much as one after it.
+    /// Returns whether the node belongs to the block of its predecessor and never starts one: it is too small for a
+    /// stage, and a cut before it would send as much as one after it.
     pub(super) fn finishes(&self) -> bool {
         matches!(
             self,
@@ -366,12 +366,12 @@ fn none_each() -> Pair<u64> {
     Pair::Both(0)
 }
 
-/// PyTorch's default for its norms.
+/// PyTorch's default epsilon of norms.
 fn epsilon() -> f64 {
     1e-5
 }
 
-/// PyTorch's default.
+/// PyTorch's default dropout rate.
 fn half() -> f64 {
     0.5
 }

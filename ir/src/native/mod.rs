@@ -1,8 +1,8 @@
 //! The native format: a model as a graph of operators, for what is not a transformer.
 //!
-//! A file is a JSON object. Its nodes are operators with attributes, its edges are tensors. Shapes
-//! and parameters follow from the operators; a shape that an edge states is checked, never believed.
-//! `models/graph.schema.json` is the JSON Schema, [`schema`] makes it, `models/*.json` are examples.
+//! A file is a JSON object. Its nodes are operators with attributes, its edges are tensors. Shapes and parameters are
+//! inferred from the operators; a shape stated on an edge is only checked. The JSON Schema is
+//! `models/graph.schema.json`, made by [`schema`]; examples are `models/*.json`.
 //!
 //! ```
 //! let text = r#"{
@@ -33,14 +33,13 @@
 //!
 //! # Top level
 //!
-//! `format` is `planner-graph`, `version` is 1, `name` is what the model is called. `nodes` and
-//! `edges` follow. `description` and `$schema` may be there, for people and for editors. Anything
-//! else is an error, as is an attribute that a kind does not have.
+//! `format` is `planner-graph`, `version` is 1, `name` is the name of the model. `nodes` and `edges` follow.
+//! `description` and `$schema` are optional, for people and for editors. Any other field is an error, as is an
+//! attribute that a kind does not have.
 //!
 //! # Nodes
 //!
-//! A node has a `name` of its own, a `kind`, and the attributes of that kind. What may be left out
-//! defaults to what it does in PyTorch.
+//! A node has a unique `name`, a `kind`, and the attributes of that kind. Optional attributes have PyTorch's defaults.
 //!
 //! | kind | attributes (default) | inputs |
 //! |---|---|---|
@@ -51,22 +50,25 @@
 //! | `adaptive_average_pool2d` | `output` | x |
 //! | `gather` | | x |
 //! | `flatten` | | x |
-//! | `batch_norm` | `weight` (true), `bias` (true) | x |
-//! | `layer_norm` | `over` (last), `weight` (true), `bias` (true) | x |
-//! | `rms_norm` | `over` (last), `weight` (true) | x |
-//! | `gelu`, `relu`, `silu`, `tanh`, `sigmoid`, `dropout` | | x |
-//! | `gated_activation` | `activation`: one of the five | gate, value |
+//! | `batch_norm` | `weight` (true), `bias` (true), `epsilon` (1e-5) | x |
+//! | `layer_norm` | `over` (last), `weight` (true), `bias` (true), `epsilon` (1e-5) | x |
+//! | `rms_norm` | `over` (last), `weight` (true), `epsilon` (1e-5) | x |
+//! | `gelu`, `gelu_tanh`, `relu`, `silu`, `tanh`, `sigmoid` | | x |
+//! | `gated_activation` | `activation`: one of the six | gate, value |
+//! | `scale`, `soft_cap`, `clamp` | `factor`; `cap`; `limit` | x |
+//! | `dropout` | `rate` (0.5) | x |
 //! | `softmax` | `over` (last) | x |
 //! | `add` | | two or more of one shape |
 //! | `multiply` | | a, b; b may lack dimensions |
 //! | `concat` | `over` | two or more |
-//! | `slice` | `dim`, `size` | x |
+//! | `slice` | `dim`, `size`, `start` (0) | x |
 //! | `embedding` | `num_embeddings`, `embedding_dim`, `out_dim` (`hidden`) | indices |
-//! | `attention` | `mask` (`full`; `causal`, `{"sliding_window": 4096}`) | q, k, v |
+//! | `attention` | `mask` (`full`; `causal`, `{"sliding_window": 512}`), `scale`, `soft_cap`, `dropout` (0) | q, k, v |
 //! | `attention_scores`, `attention_values` | | q, k; probabilities, v |
-//! | `rotary`, `prepend_parameter`, `patches_to_sequence`, `first_token` | | x |
+//! | `rotary` | `theta` (10000), `features` (all) | x |
+//! | `prepend_parameter`, `patches_to_sequence`, `first_token` | | x |
 //! | `add_parameter` | `over` | x |
-//! | `router` | `num_experts`, `top_k`, `bias` (false) | x |
+//! | `router` | `num_experts`, `top_k`, `bias` (false), `normalize` (true) | x |
 //! | `dispatch` | `top_k` | x, probabilities |
 //! | `grouped_linear` | `num_experts`, and those of `linear` | x |
 //! | `combine` | | y, probabilities |
@@ -94,18 +96,16 @@
 //!
 //! # Edges
 //!
-//! An edge leads `from` a node `to` a node. A node that takes several tensors takes them in the
-//! order in which its edges are listed, unless each of them states its `slot`, from 0. `shape`, if
-//! there, is what `from` puts out.
+//! An edge leads `from` a node `to` a node. A node's inputs have the order in which its edges are listed, unless each
+//! of them states its `slot`, from 0. `shape`, where stated, is that of the output of `from`.
 //!
 //! # Blocks
 //!
-//! The nodes are put in topological order, the first listed first where there is a choice, and cut
-//! into a chain of blocks, which is what pipeline stages are made of. A block ends wherever a single
-//! tensor goes on, as after each residual sum. Activations, dropout, batch norms, flattening and
-//! losses stay with what they follow. A block is called what its first operator is called. What
-//! nobody takes is an output of the last block; an output in the middle, or an input listed long
-//! before it is used, leaves no cut between there and the end or its use.
+//! The nodes are sorted topologically, those listed first being first where there is a choice, and cut into a chain of
+//! blocks, of which pipeline stages are made. A block ends wherever a single tensor is live, as after each residual
+//! sum. Activations, dropout, batch norms, flattening and losses stay in the block of their predecessor. A block has
+//! the name of its first operator. Tensors without consumers are outputs of the last block; such a tensor in the
+//! middle, or an input listed long before its use, prevents cuts from there to the end or to its use.
 
 mod assemble;
 mod attributes;
@@ -127,14 +127,14 @@ pub use limits::{MAX_ELEMENTS, MAX_PARAMETERS, MAX_SIZE};
 use crate::graph::Graph;
 use crate::text::json;
 
-/// The name and the graph of the model that `text` describes.
+/// Reads the name and the graph of the model that `text` describes.
 ///
 /// # Errors
 ///
 /// [`NativeError`] where the text is not a graph of this format, or its operators do not fit.
 pub fn read(text: &str) -> Result<(String, Graph), NativeError> {
     let wrong = |error| NativeError::json(text, &error);
-    // Of a later version, nothing but these two fields need be known.
+    // These two fields are read first, since a later version may have other fields.
     let json: Value = serde_json::from_str(text).map_err(wrong)?;
     if json["format"] != "planner-graph" {
         return Err(NativeError::Format { found: json["format"].to_string() });
@@ -148,7 +148,7 @@ pub fn read(text: &str) -> Result<(String, Graph), NativeError> {
     Ok((file.name, assemble::graph(&nodes, &file.edges)?))
 }
 
-/// The JSON Schema of the format.
+/// Returns the JSON Schema of the format.
 pub fn schema() -> Value {
     schemars::schema_for!(File<Node>).to_value()
 }

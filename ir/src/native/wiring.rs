@@ -1,4 +1,4 @@
-//! Who takes what from whom: order, cycles, and where the chain of blocks is cut.
+//! Edges between nodes: topological order, cycles, and cuts into blocks.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use super::error::NativeError;
 use super::file::{Edge, Node};
 
-/// The edges by the positions of their nodes in the file.
+/// Edges, by indices of their nodes in the file.
 #[derive(Debug)]
 pub(super) struct Wiring {
-    /// For each node, the nodes whose outputs it takes, by slot.
+    /// For each node, the source nodes of its inputs, by slot.
     pub(super) inputs: Vec<Vec<usize>>,
-    /// For each node, the nodes that take its output.
+    /// For each node, the consumers of its output.
     consumers: Vec<Vec<usize>>,
 }
 
@@ -46,7 +46,7 @@ impl Wiring {
         Ok(Self { inputs, consumers })
     }
 
-    /// All nodes, each after what it takes; where several could come next, the first in the file.
+    /// Topological order of all nodes; among nodes that are ready, the first in the file comes first.
     pub(super) fn order(&self, nodes: &[Node]) -> Result<Vec<usize>, NativeError> {
         let mut missing: Vec<usize> = self.inputs.iter().map(Vec::len).collect();
         let mut ready: BinaryHeap<Reverse<usize>> =
@@ -67,7 +67,7 @@ impl Wiring {
         }
     }
 
-    /// The cycle that `waiting` waits for, from its node that is listed first.
+    /// Finds the cycle that `waiting` depends on, starting from its node with the lowest index.
     fn cycle(&self, nodes: &[Node], missing: &[usize], waiting: usize) -> NativeError {
         let mut path = vec![waiting];
         let mut met = BTreeMap::from([(waiting, 0)]);
@@ -86,14 +86,14 @@ impl Wiring {
         }
     }
 
-    /// `order` in blocks: a new one starts wherever a single tensor goes on, unless what follows
-    /// only finishes what was begun or nothing has been computed yet.
+    /// Cuts `order` into blocks: a new block starts wherever a single tensor is live, unless the next node belongs to
+    /// its predecessor or no operator has run yet.
     pub(super) fn cut(&self, nodes: &[Node], order: &[usize]) -> Vec<Vec<usize>> {
         let mut position = vec![0; nodes.len()];
         for (at, node) in order.iter().enumerate() {
             position[*node] = at;
         }
-        // What nobody takes leaves the model, so it is needed to the end.
+        // An output without consumers leaves the model, so it is live to the end.
         let last_use = |node: usize| {
             self.consumers[node].iter().map(|user| position[*user]).max().unwrap_or(order.len())
         };
@@ -115,13 +115,13 @@ impl Wiring {
         blocks
     }
 
-    /// The nodes whose outputs nobody takes, in the order of the file.
+    /// Nodes without consumers, in the order of the file.
     pub(super) fn sinks(&self) -> impl Iterator<Item = usize> {
         (0..self.consumers.len()).filter(|node| self.consumers[*node].is_empty())
     }
 }
 
-/// The sources of `edges` into `node`, in the order of their slots.
+/// Sources of the edges into `node`, in the order of their slots.
 fn by_slot(node: &Node, mut edges: Vec<(Option<u64>, usize)>) -> Result<Vec<usize>, NativeError> {
     let slots: BTreeSet<_> = edges.iter().map(|(slot, _)| *slot).collect();
     let stated_none = slots.iter().all(Option::is_none);

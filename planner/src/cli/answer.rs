@@ -1,13 +1,13 @@
-//! What commands answer.
+//! Outcomes of commands.
 
-/// What a command that did its work has to say.
+/// Outcome of a command, which becomes its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// There is a plan.
+    /// A plan was found, or the command did its work.
     Found,
     /// No layout fits.
     NothingFits,
-    /// Settings have faults.
+    /// The settings have faults.
     Faults,
     /// The executor ended, with this exit code.
     #[cfg(not(unix))]

@@ -11,7 +11,7 @@ use super::files::read_plan;
 use command_line::destination::{is_dash, make_folder, refuse_to_overwrite, write_output};
 use command_line::said::print;
 
-/// The most that is written where nobody says which ranks: more is seldom meant.
+/// Most bytes written without `--ranks`; more is seldom meant.
 const MOST_BYTES: u64 = 1 << 30;
 
 /// Whole numbers and ranges of them, such as `0-7,64`.
@@ -29,7 +29,7 @@ impl Ranks {
         ranges.map(Self).ok_or_else(|| "must be ranks and ranges, such as `0-7,64`".to_owned())
     }
 
-    /// Each of them once, in order, if there are so many.
+    /// The ranks in order, each once; an error if the plan has fewer.
     fn of(&self, num_ranks: u32) -> anyhow::Result<Vec<u32>> {
         let last = self.0.iter().map(|range| range[1]).max().unwrap_or_default();
         ensure!(
@@ -79,7 +79,7 @@ fn write(plan: &Path, path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     write_output(path, bytes)
 }
 
-/// What was written, and how it is read.
+/// List of the files written, and options for ASTRA-sim.
 fn summary(layout: &str, folder: &Path, ranks: &[u32], all: u32) -> String {
     let path = |name: String| folder.join(name).display().to_string();
     let mut text = format!("{layout} as execution traces of MLCommons Chakra 1.0.0\n");

@@ -21,11 +21,11 @@ use super::files::{decoded, is_wrong, parse_plan, read_bytes_of, read_plan};
 use super::picture::{Kind, Look, StillKind};
 use command_line::destination::{refuse_to_overwrite, write_output};
 
-/// The most that is read of a timeline: some million events.
+/// Most bytes read of a timeline: some million events.
 const LARGEST_TIMELINE: u64 = 1 << 30;
 
 pub(crate) fn chart(args: &ChartArgs) -> anyhow::Result<Answer> {
-    // Before anything is read: a wrong ending is the cheapest mistake to find.
+    // The ending is checked before any file is read: a wrong one is the cheapest mistake to find.
     check_ending(&args.output)?;
     for input in &args.inputs {
         refuse_to_overwrite(input, &args.output)?;
@@ -99,7 +99,7 @@ pub(crate) fn collective(args: &CollectiveArgs) -> anyhow::Result<Answer> {
     Ok(Answer::Found)
 }
 
-/// A picture, as wide as what it shows needs where that is wider than the paper: what stands beside it may grow with it.
+/// Draws on wider paper where the picture needs it, in several tries, since other parts may grow with it.
 fn grown(
     paper: Paper,
     draw: impl Fn(&Paper) -> Result<Drawing, DrawError>,
@@ -115,7 +115,7 @@ fn grown(
     drawn
 }
 
-/// What every rank holds before and after.
+/// Table of the chunks that every rank holds before and after.
 fn holdings(operation: Operation, num_ranks: u32) -> Table {
     let (before, after) = (operation.before(num_ranks), operation.after(num_ranks));
     let row = |rank: u32| {
@@ -133,7 +133,7 @@ fn holdings(operation: Operation, num_ranks: u32) -> Table {
     }
 }
 
-/// A timeline from its file, or that of a plan.
+/// Reads a timeline's file, or simulates a plan.
 fn read_timeline(path: &Path) -> anyhow::Result<Timeline> {
     let wanted = [FileKind::Plan, FileKind::Timeline];
     let bytes = read_bytes_of(path, LARGEST_TIMELINE, &wanted)?;
@@ -146,7 +146,7 @@ fn read_timeline(path: &Path) -> anyhow::Result<Timeline> {
     Ok(parse_plan(path, text)?.simulated.simulation.timeline)
 }
 
-/// Draws timelines into a file, as its ending says.
+/// Draws timelines into a file in the format of its ending.
 pub(crate) fn write_timelines(
     timelines: &[Timeline],
     output: &Path,
@@ -179,7 +179,7 @@ pub(crate) fn write_timelines(
     write_output(output, &bytes)
 }
 
-/// What fills the memory of every pipeline rank, as a bar each.
+/// Draws the peak memory of every pipeline rank as a bar each.
 fn draw_memory(checked: &CheckedPlan, args: &ChartArgs) -> anyhow::Result<Vec<u8>> {
     let kind = match Kind::of(&args.output)? {
         Kind::Image(format) => StillKind::Image(format),
@@ -194,8 +194,8 @@ fn draw_memory(checked: &CheckedPlan, args: &ChartArgs) -> anyhow::Result<Vec<u8
     })
 }
 
-/// A bar for each pipeline rank. All that may take memory is among its parts, so that each has its colour
-/// whatever a plan has of the others.
+/// One bar for each pipeline rank. Each bar has all kinds of memory, including empty ones, so that each kind always has
+/// the same colour.
 pub(crate) fn memory_bars(memory_by_rank: &[MemoryUse]) -> Vec<MemoryBar> {
     let bar = |(rank, memory): (usize, &MemoryUse)| {
         let parts = memory
@@ -207,7 +207,7 @@ pub(crate) fn memory_bars(memory_by_rank: &[MemoryUse]) -> Vec<MemoryBar> {
     memory_by_rank.iter().enumerate().map(bar).collect()
 }
 
-/// The same in GiB, what takes memory on no rank left out.
+/// Table of these bars in GiB, without kinds of memory that no rank uses.
 pub(crate) fn memory_table(bars: &[MemoryBar], capacity: Bytes) -> Table {
     let num_parts = bars.first().map_or(0, |bar| bar.parts.len());
     let is_there = |part: &usize| bars.iter().any(|bar| bar.parts[*part].bytes > Bytes::ZERO);
@@ -227,8 +227,7 @@ pub(crate) fn memory_table(bars: &[MemoryBar], capacity: Bytes) -> Table {
     }
 }
 
-/// What a picture of memory is called, and below that what tells the plan from others, and what is not on the
-/// device.
+/// Title of a picture of memory, followed by the plan's settings and its memory on the host.
 fn memory_title(checked: &CheckedPlan) -> String {
     let Timeline { title, setting, .. } = &checked.simulated.simulation.timeline;
     let hosts = checked.simulated.memory_by_rank.iter().map(|memory| memory.host_bytes);
@@ -240,7 +239,7 @@ fn memory_title(checked: &CheckedPlan) -> String {
     format!("memory of a GPU of each pipeline rank: {title}\n{setting}{on_host}")
 }
 
-/// Whether a file name says what to draw.
+/// Checks that the ending of a file name is that of a picture or trace.
 pub(crate) fn check_ending(path: &Path) -> anyhow::Result<()> {
     Kind::of(path).map(|_| ())
 }

@@ -23,21 +23,21 @@ use super::models::read_model;
 use super::questions::whole;
 use super::tables::{percent, text_table};
 
-/// One of two that are compared.
+/// One of the two plans that are compared.
 struct Side {
     problem: Problem,
     found: EvaluatedPlan,
-    /// What the framework cannot run of it.
+    /// Features of the plan that the framework does not support.
     lacks: Vec<String>,
     model: String,
 }
 
-/// What `compare` says, for programs.
+/// JSON output of `compare`.
 #[derive(Serialize)]
 struct Comparison {
     a: SideReport,
     b: SideReport,
-    /// What the second takes beyond the first.
+    /// Differences of the second plan from the first.
     difference: Difference,
 }
 
@@ -109,7 +109,7 @@ fn of_plan(path: &Path) -> anyhow::Result<Side> {
     Ok(Side { problem: checked.problem, found: checked.found, lacks: Vec::new(), model })
 }
 
-/// What to do about a file that is not there.
+/// Hint on a plan's file that does not exist.
 fn no_file(text: &str) -> String {
     if names::model(text).is_some() {
         return format!(
@@ -121,7 +121,7 @@ fn no_file(text: &str) -> String {
     format!("no file is called so; `planner search MODEL --gpus N -o {written}` writes a plan")
 }
 
-/// The layout that a text names; what it leaves open is chosen as `evaluate` does.
+/// Parses a named layout; open degrees are filled as in `evaluate`.
 fn named(text: &str) -> anyhow::Result<PartialLayout> {
     let neither = || format!("`{text}` is neither a plan's file nor a layout such as tp8-pp2-dp4");
     ensure!(!text.contains(['/', '.']), "{}\nhint: {}", neither(), no_file(text));
@@ -130,7 +130,7 @@ fn named(text: &str) -> anyhow::Result<PartialLayout> {
     Ok(filled(&named, 1))
 }
 
-/// A layout for the problem of a plan.
+/// Evaluates a layout on the problem of another plan.
 fn of_layout(text: &str, problem: &Problem, model: &str) -> anyhow::Result<Side> {
     let layout = named(text)?;
     let mut problem = problem.clone().with_stages(None);
@@ -142,7 +142,7 @@ fn of_layout(text: &str, problem: &Problem, model: &str) -> anyhow::Result<Side>
     Ok(Side { problem, found, lacks, model: model.to_owned() })
 }
 
-/// A layout for the problem that arguments pose.
+/// Evaluates a layout on the problem that the arguments give.
 fn posed(args: &CompareArgs, text: &str) -> anyhow::Result<Side> {
     let layout = named(text)?;
     let (Some(model), Some(gpus)) = (&args.model, args.gpus) else {
@@ -157,7 +157,7 @@ fn posed(args: &CompareArgs, text: &str) -> anyhow::Result<Side> {
     Ok(Side { problem: input.problem, found, lacks: input.lacks, model })
 }
 
-/// The best of what a layout leaves open; where nothing fits, what misses by least.
+/// Best completion of a partial layout; where none fits, the one that exceeds memory by least.
 fn evaluated(
     text: &str,
     problem: &Problem,
@@ -242,7 +242,7 @@ fn describe(comparison: &Comparison, sides: [&Side; 2]) -> String {
     text + &text_table(headings, &headings[..1], lines)
 }
 
-/// What of the work of a step differs between two problems.
+/// Differences in the work of a step (batch, sequence, GPUs) between two problems.
 fn unlike_work(one: &Problem, other: &Problem) -> Option<String> {
     let facts = |problem: &Problem| {
         let training = &problem.training;

@@ -1,4 +1,4 @@
-//! `planner completions`: what a shell offers, names included.
+//! `planner completions`: completion scripts, names of presets included.
 
 use clap::Command;
 use clap::builder::PossibleValuesParser;
@@ -8,8 +8,8 @@ use ir::framework::IDEAL;
 use ir::schedule::ScheduleKind;
 use models::ALL;
 
-/// Commands with the names that ship where they are taken, for completions. The parser itself takes any text there, since files are
-/// taken too; a shell offers either these or files, but bash, which offers files where no name fits.
+/// Adds the names that ship as values for completions. The parser itself accepts any text there, since files are
+/// accepted too. A shell offers either names or files, except bash, which offers files where no name matches.
 pub(crate) fn with_names(command: Command, shell: Shell) -> Command {
     let subcommands: Vec<String> =
         command.get_subcommands().map(|it| it.get_name().to_owned()).collect();

@@ -1,4 +1,4 @@
-//! What a calibration found, to people.
+//! Text about calibrations and the constants that they moved.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use ir::text::count_of;
 
 use super::tables::{percent_more, text_table};
 
-/// What a calibration rests on.
+/// Measurements of a calibration: numbers of kernels, steps and peaks, the GPU and precisions.
 pub(super) fn basis(calibration: &Calibration) -> String {
     let precisions: Vec<String> = calibration.precisions.iter().map(ToString::to_string).collect();
     let kernels = match calibration.kernels {
@@ -24,7 +24,7 @@ pub(super) fn basis(calibration: &Calibration) -> String {
     )
 }
 
-/// The constants that a calibration moved, those that moved most first.
+/// Table of the constants that a calibration moved, those with the largest change first.
 pub(super) fn moved_constants(calibration: &Calibration) -> String {
     let mut by_size: Vec<_> = calibration.constants.iter().collect();
     by_size.sort_by(|(_, a), (_, b)| {
@@ -45,7 +45,7 @@ pub(super) fn moved_constants(calibration: &Calibration) -> String {
     text_table(["constant", "was", "is", "by", "of"], &["constant", "of"], rows)
 }
 
-/// Where a calibration was written, and the option that uses it.
+/// Path that a calibration was written to, and the option that uses it.
 pub(super) fn written(output: Option<&Path>, option: &str) -> String {
     output.map_or_else(
         || "nothing was written: `-o FILE.json` keeps it\n".to_owned(),
@@ -53,7 +53,7 @@ pub(super) fn written(output: Option<&Path>, option: &str) -> String {
     )
 }
 
-/// What a plan's framework was calibrated on, and which constants that moved; or that it says nothing of `gpu`.
+/// Calibration of a plan's framework and the constants that it moved, or a note that it is for another GPU than `gpu`.
 pub(super) fn describe_calibration(framework: &Framework, gpu: &str) -> String {
     let Some(calibration) = &framework.calibration else { return String::new() };
     let name = &framework.name;

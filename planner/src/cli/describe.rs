@@ -1,4 +1,4 @@
-//! What `search` and `evaluate` say to people.
+//! Text output of `search` and `evaluate`.
 
 use std::fmt::Write as _;
 
@@ -21,7 +21,7 @@ use super::questions::with_schedule;
 use super::report::is_page;
 use super::tables::{count, gib, percent, render, table};
 
-/// What `search` or `evaluate` says, with the answers to what else was asked.
+/// Text output of `search` or `evaluate`, with the answers to further questions.
 pub(crate) fn describe(
     input: &Input,
     args: &ProblemArgs,
@@ -144,7 +144,7 @@ fn describe_problem(input: &Input, args: &ProblemArgs) -> String {
     )
 }
 
-/// What runs the step, and where the user did not name it, why it is not the one that is usual.
+/// The framework that runs the step, and, for a default, why the usual one was not chosen.
 fn describe_framework(input: &Input, is_chosen: bool) -> String {
     let framework = &input.framework;
     let chosen = match &input.why_not_first {
@@ -161,7 +161,7 @@ fn describe_framework(input: &Input, is_chosen: bool) -> String {
     format!("framework {}{chosen}", framework.name)
 }
 
-/// What replicas do that is not usual, on a line of its own.
+/// A line on how replicas synchronize, where this is not all-reduce of full gradients.
 pub(crate) fn describe_replication(replication: &Replication) -> String {
     match replication {
         Replication { compression: Some(compression), .. } => {
@@ -172,7 +172,7 @@ pub(crate) fn describe_replication(replication: &Replication) -> String {
     }
 }
 
-/// What is trained of a model with adapters.
+/// Adapters of a model, and the number of trained parameters.
 pub(crate) fn describe_adapters(adapters: &Adapters, trained: u64) -> String {
     let Adapters { rank, alpha, targets, base_weights } = adapters;
     format!(
@@ -185,9 +185,9 @@ pub(crate) fn describe_adapters(adapters: &Adapters, trained: u64) -> String {
 /// A row of a table of plans.
 struct Row<'a> {
     found: &'a EvaluatedPlan,
-    /// How likely it is the fastest, where it stands among others.
+    /// Probability that the plan is the fastest; `None` where the row is not ranked.
     likelihood: Option<f64>,
-    /// Whether it stands apart from those that are ranked.
+    /// True where the row is separate from the ranked ones.
     is_apart: bool,
 }
 
@@ -200,13 +200,13 @@ impl<'a> Row<'a> {
         Self { found, likelihood: None, is_apart: false }
     }
 
-    /// A plan that fits with less headroom alone.
+    /// A plan that fits only with less headroom.
     const fn apart(found: &'a EvaluatedPlan) -> Self {
         Self { found, likelihood: None, is_apart: true }
     }
 }
 
-/// Why the plans stand in their order.
+/// Explains why the first plan is not the one with the shortest predicted step.
 fn describe_order(problem: &Problem, shown: &[Chosen]) -> String {
     let place = shown.iter().position(|chosen| chosen.is_fastest);
     let Some(place) = place.filter(|place| *place > 0) else { return String::new() };
@@ -232,7 +232,7 @@ fn describe_order(problem: &Problem, shown: &[Chosen]) -> String {
     format!("\n{} is predicted {gain:.1} % faster than 1, {why}\n", place + 1)
 }
 
-/// What is switched on, in words.
+/// Description of the switches that differ from the usual.
 fn switched_on(switches: Switches) -> String {
     let overlap = (switches.expert_overlap != ExpertOverlap::None)
         .then(|| "exchanges of experts beside another micro-batch".to_owned());
@@ -313,7 +313,7 @@ fn plan_table(problem: &Problem, plans: &[Row<'_>]) -> String {
     render(&rows) + &modules + &switched
 }
 
-/// What is switched on in which rows.
+/// Lines of switches, each with the rows that have them.
 fn describe_switches(plans: &[Row<'_>]) -> String {
     let mut by_words: Vec<(String, Vec<String>)> = Vec::new();
     for (index, row) in plans.iter().enumerate() {
@@ -332,7 +332,7 @@ fn describe_switches(plans: &[Row<'_>]) -> String {
     format!("switched on\n{}", lines.collect::<String>())
 }
 
-/// Why the search stopped before it was done.
+/// Reason why the search stopped early.
 fn why(outcome: &Outcome) -> &'static str {
     match outcome.stop_reason {
         StopReason::TimeLimit => "the time limit was reached",
@@ -340,7 +340,7 @@ fn why(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// That the search stopped before it found anything.
+/// Message that the search stopped before it found a plan.
 fn describe_nothing_yet(outcome: &Outcome) -> String {
     format!(
         "nothing found: {} when {} of {} layouts were left\nhint: a longer `--time-limit`, or fewer \
@@ -351,7 +351,7 @@ fn describe_nothing_yet(outcome: &Outcome) -> String {
     )
 }
 
-/// By how much a layout that was not looked at may be faster at most.
+/// Largest gain over the best plan that an unexplored layout may have.
 fn describe_gap(outcome: &Outcome) -> String {
     let (Some(best), Some(least)) = (outcome.plans.first(), outcome.least_left) else {
         return String::new();
@@ -366,7 +366,7 @@ fn describe_gap(outcome: &Outcome) -> String {
     )
 }
 
-/// Where the best plan's time goes, in a line.
+/// Breakdown of the best plan's time in a line, and lines about its memory and confidence.
 fn describe_best(
     problem: &Problem,
     best: &EvaluatedPlan,
@@ -396,7 +396,7 @@ fn describe_best(
     )
 }
 
-/// What stays free of a GPU's memory, and what less of it would gain.
+/// Headroom of the plan, and the gain of the plan that fits only with less.
 fn describe_headroom(
     problem: &Problem,
     best: &EvaluatedPlan,
@@ -423,7 +423,7 @@ fn describe_headroom(
     format!("        {rule}{gain}\n")
 }
 
-/// What MFU counts, where a mask leaves something to say.
+/// Definition of MFU, where a mask makes counts with and without masked pairs differ.
 fn describe_utilization(problem: &Problem, found: &EvaluatedPlan) -> String {
     let time = found.evaluation.step_time;
     let with_every_pair = utilization_with_every_pair(problem, time);
@@ -438,7 +438,7 @@ fn describe_utilization(problem: &Problem, found: &EvaluatedPlan) -> String {
     )
 }
 
-/// What of a plan lies on hosts, on a line of its own.
+/// A line on the plan's memory on hosts, for offloaded layouts.
 fn describe_host(problem: &Problem, found: &EvaluatedPlan) -> String {
     let Some(host) = problem.hardware.host.filter(|_| found.layout.offload.is_some()) else {
         return String::new();
@@ -450,8 +450,8 @@ fn describe_host(problem: &Problem, found: &EvaluatedPlan) -> String {
     )
 }
 
-/// What a named layout loses against the best that leaves the headroom in force, and on what; without one where the named
-/// layout leaves less.
+/// Loss of a named layout against the best layout, and the parts of the step that cause it. `headroom` is `None` where
+/// the named layout leaves less memory free than required.
 fn describe_loss(
     best: &EvaluatedPlan,
     by: &str,

@@ -29,7 +29,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> anyhow::Result<Answer> {
     args.format.print(&explanation, || describe(&checked, &explanation))
 }
 
-/// What `explain` says, for programs.
+/// JSON output of `explain`.
 #[derive(Debug, Serialize)]
 struct Explanation<'a> {
     plan: &'a Plan,
@@ -37,7 +37,7 @@ struct Explanation<'a> {
     runners_up: Vec<Loss>,
 }
 
-/// A runner-up and what it loses by.
+/// A runner-up with its loss against the plan, in seconds, in all and by part of the step.
 #[derive(Debug, Serialize)]
 struct Loss {
     layout: String,
@@ -46,7 +46,7 @@ struct Loss {
     parts_seconds: BTreeMap<&'static str, f64>,
 }
 
-/// What an operator of one kind of block costs a rank in a micro-batch.
+/// Time of one operator, on one rank for one micro-batch, in one class of blocks.
 #[derive(Clone, Debug, Serialize)]
 struct KernelRow {
     block: String,
@@ -63,7 +63,7 @@ impl KernelRow {
     }
 }
 
-/// Operators by what they cost over the whole model, dearest first.
+/// Operators in the order of their time over the whole model, longest first.
 fn kernel_rows(checked: &CheckedPlan) -> Vec<KernelRow> {
     let CheckedPlan { problem, found, .. } = checked;
     let key = ShapeKey::of(&found.layout);
@@ -110,7 +110,7 @@ fn named(term: &Term) -> (usize, String, String) {
     }
 }
 
-/// Between which ranks an exchange goes.
+/// Links that a collective uses, by its axis.
 const fn links(axis: Axis) -> &'static str {
     match axis {
         Axis::Tensor => "tensor links",
@@ -120,7 +120,7 @@ const fn links(axis: Axis) -> &'static str {
     }
 }
 
-/// What bounds each part of a step.
+/// Bottleneck of each part of a step.
 fn bound_of(part: &str, is_offloaded: bool) -> &'static str {
     match part {
         "compute" | "recompute" => "kernels, below",
@@ -132,7 +132,7 @@ fn bound_of(part: &str, is_offloaded: bool) -> &'static str {
     }
 }
 
-/// Rows of the kernel table.
+/// Number of rows shown of the kernel table.
 const KERNEL_ROWS: usize = 16;
 
 fn describe(checked: &CheckedPlan, explanation: &Explanation<'_>) -> String {
@@ -218,7 +218,7 @@ fn describe_memory(checked: &CheckedPlan) -> String {
     text_table([&heading, "GiB", "share"], &[&heading], rows) + &host
 }
 
-/// What each stage has, counted as `--stages` counts.
+/// Number of layers or blocks of each stage, counted as by `--stages`.
 fn describe_stages(checked: &CheckedPlan) -> String {
     let plan = &checked.plan;
     let by_hand = if plan.stages_by_hand { " (given by hand)" } else { "" };
@@ -262,7 +262,7 @@ fn describe_kernels(kernels: &[KernelRow]) -> String {
     text
 }
 
-/// What each runner-up loses, part by part.
+/// Loss of each runner-up, in all and by part of the step.
 fn losses(plan: &Plan) -> Vec<Loss> {
     let best = plan.prediction.breakdown.parts();
     plan.runners_up

@@ -39,7 +39,7 @@ pub(crate) struct ExportArgs {
     pub(crate) output: Option<PathBuf>,
 }
 
-/// What plans are written for.
+/// Consumer of an exported plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Destination {
     /// A tool that trains.
@@ -90,7 +90,7 @@ pub(crate) fn export(args: &ExportArgs) -> anyhow::Result<Answer> {
     Ok(Answer::Found)
 }
 
-/// Refuses a folder that is not there and is called as a file is.
+/// Refuses a folder that does not exist and whose name has the ending of a file.
 fn check_folder_name(folder: &Path) -> anyhow::Result<()> {
     const OF_FILES: [&str; 9] =
         ["json", "ps1", "py", "sbatch", "sh", "slurm", "toml", "yaml", "yml"];
@@ -105,7 +105,7 @@ fn check_folder_name(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes files to a folder, which is made if it is not there.
+/// Writes files to a folder, which is created if it does not exist.
 fn write(plan: &Path, folder: &Path, files: &[File]) -> anyhow::Result<()> {
     make_folder(folder)?;
     for file in files {
@@ -137,7 +137,7 @@ fn make_executable(_: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What was written, and what there is to know of it.
+/// List of the files written, and notes on them.
 fn summary(export: &Export, folder: &Path) -> String {
     let mut text = format!("{} for {}\n", export.plan.layout, export.target.tool());
     for file in &export.files {
@@ -149,7 +149,7 @@ fn summary(export: &Export, folder: &Path) -> String {
     text
 }
 
-/// A file as it is; several with their names above. The plan, which comes last, is left out.
+/// Text of one file, or of several with their names above. The plan, which comes last, is left out.
 fn printed(files: &[File]) -> String {
     match files {
         [file, _] => file.text.clone(),

@@ -1,4 +1,4 @@
-//! Reading files.
+//! Reading of input files, with errors that say what a wrong file is.
 
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -17,30 +17,30 @@ use super::near::{is_folder, near, no_file};
 use super::values::counted_gpus;
 use command_line::said::tell;
 
-/// Files larger than this are not configurations.
+/// Most bytes read of a configuration.
 pub(crate) const LARGEST_FILE: u64 = 64 << 20;
 
-/// Reads a file of text, or says why not.
+/// Reads a text file.
 pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
     read_text_up_to(path, LARGEST_FILE)
 }
 
-/// Reads a file of text of at most so many bytes, or says why not.
+/// Reads a text file of at most `most` bytes.
 pub(crate) fn read_text_up_to(path: &Path, most: u64) -> anyhow::Result<String> {
     decoded(path, &read_bytes_up_to(path, most)?).map(str::to_owned)
 }
 
-/// The text that a file's bytes are.
+/// Decodes the bytes of a text file.
 pub(crate) fn decoded<'a>(path: &Path, bytes: &'a [u8]) -> anyhow::Result<&'a str> {
     ir::text::decoded(bytes).with_context(|| format!("reading `{}`", path.display()))
 }
 
-/// Reads a file, or says why not.
+/// Reads a file of at most [`LARGEST_FILE`] bytes.
 pub(crate) fn read_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     read_bytes_up_to(path, LARGEST_FILE)
 }
 
-/// Reads a file of one of these kinds as text, or says why not, with the files of such a kind that may be meant.
+/// Reads a text file of one of the kinds `wanted`; an error names nearby files of these kinds.
 pub(crate) fn read_text_of(path: &Path, wanted: &[FileKind]) -> anyhow::Result<String> {
     let bytes = read_bytes_of(path, LARGEST_FILE, wanted)?;
     match decoded(path, &bytes) {
@@ -52,8 +52,8 @@ pub(crate) fn read_text_of(path: &Path, wanted: &[FileKind]) -> anyhow::Result<S
     }
 }
 
-/// What is wrong with a file that was taken for one of kind `wanted`: that it is of another, with what takes that and what
-/// to give instead; else `error`.
+/// Error about a file in the place of one of kind `wanted`: its own kind, with hints on what reads it and what to give
+/// instead. Returns `error` where the kind is right or unknown.
 pub(crate) fn is_wrong(
     path: &Path,
     bytes: &[u8],
@@ -80,7 +80,7 @@ pub(crate) fn is_wrong(
              for it"
         );
     }
-    // Where the files of a repository come from is of use for a model alone.
+    // Hints on files of a model's repository help only where a model is wanted.
     let of_repository = [
         FileKind::Page,
         FileKind::Pointer,
@@ -96,7 +96,7 @@ pub(crate) fn is_wrong(
     anyhow!("`{name}` is {found}, not {wanted_in_words}\nhint: {}", hints.join("; "))
 }
 
-/// Refuses a file that is plainly of another kind than `wanted`.
+/// Refuses a file of another kind than `wanted`, unless its kind is unknown or in `taken`.
 pub(crate) fn refuse_other_kinds(
     path: &Path,
     bytes: &[u8],
@@ -110,19 +110,18 @@ pub(crate) fn refuse_other_kinds(
     Err(is_wrong(path, bytes, wanted, anyhow!("`{}` cannot be read", path.display())))
 }
 
-/// As a file that is read: standard input.
+/// Path that stands for standard input.
 const STDIN: &str = "-";
 
-/// Whether standard input has been read. It has one end for the whole program.
+/// True once standard input has been read, which is possible once per process.
 static STDIN_IS_READ: AtomicBool = AtomicBool::new(false);
 
-/// Reads a file of at most so many bytes, or says why not.
+/// Reads a file of at most `most` bytes.
 pub(crate) fn read_bytes_up_to(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
     read_bytes_of(path, most, &[])
 }
 
-/// Reads a file of one of these kinds, of at most so many bytes, or says why not, with the files of such a kind that may
-/// be meant.
+/// Reads a file of one of the kinds `wanted`, of at most `most` bytes; an error names nearby files of these kinds.
 pub(crate) fn read_bytes_of(
     path: &Path,
     most: u64,
@@ -145,7 +144,7 @@ pub(crate) fn read_bytes_of(
         })?
     };
     let mut bytes = Vec::new();
-    // A device or a pipe does not tell its length.
+    // Devices and pipes have no known length.
     file.take(most + 1).read_to_end(&mut bytes).with_context(reading)?;
     if bytes.len() as u64 > most {
         bail!("`{}` has more than the {most} bytes that are read", path.display());
@@ -153,17 +152,17 @@ pub(crate) fn read_bytes_of(
     Ok(bytes)
 }
 
-/// Whether a file that is read stands for standard input.
+/// Returns whether a path stands for standard input.
 pub(crate) fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == STDIN
 }
 
-/// Whether there is something to read.
+/// Returns whether a path exists or is standard input.
 pub(crate) fn is_there(path: &Path) -> bool {
     is_stdin(path) || path.exists()
 }
 
-/// A preset by name, or a cluster file.
+/// Reads a cluster: a preset's name or a file.
 pub(crate) fn read_cluster(name: &str) -> anyhow::Result<Cluster> {
     if let Some(cluster) = clusters::preset(&name.to_ascii_lowercase()) {
         return Ok(cluster);
@@ -185,7 +184,7 @@ fn read_cluster_text(path: &Path, bytes: &[u8]) -> anyhow::Result<Cluster> {
     Ok(clusters::with_known_rates(cluster))
 }
 
-/// That no cluster is called so.
+/// Error that no preset or file has this name, with hints.
 fn no_cluster(name: &str) -> anyhow::Error {
     const ALL: &str = "`planner list clusters` has all presets, and a file describes any other";
     let hint = match counted_gpus(name) {
@@ -201,7 +200,7 @@ fn no_cluster(name: &str) -> anyhow::Error {
     anyhow!("cluster `{name}` is neither a preset nor a file\nhint: {beside}{hint}")
 }
 
-/// That a file of a kind is beside one that is not there, where the name is a file's.
+/// Hint on a file of a kind next to one that does not exist, where the name looks like a file's.
 fn beside(name: &str, kind: FileKind) -> String {
     let path = Path::new(name);
     let is_file = path.extension().is_some() || path.components().count() > 1;
@@ -209,7 +208,7 @@ fn beside(name: &str, kind: FileKind) -> String {
     near.map_or_else(String::new, |near| format!("`{}` is there; ", near.display()))
 }
 
-/// A framework by name, or a framework file.
+/// Reads a framework: a preset's name or a file.
 pub(crate) fn read_framework(name: &str) -> anyhow::Result<Framework> {
     if let Some(framework) = frameworks::preset(&name.to_ascii_lowercase()) {
         return Ok(framework);
@@ -240,7 +239,7 @@ pub(crate) fn read_plan(path: &Path) -> anyhow::Result<CheckedPlan> {
     }
 }
 
-/// Checks a plan that was read from `path`.
+/// Parses and checks a plan that was read from `path`.
 pub(crate) fn parse_plan(path: &Path, text: &str) -> anyhow::Result<CheckedPlan> {
     let checked = plan::read(text)
         .with_context(|| format!("`{}`", path.display()))
@@ -249,10 +248,10 @@ pub(crate) fn parse_plan(path: &Path, text: &str) -> anyhow::Result<CheckedPlan>
     Ok(checked)
 }
 
-/// Predictions that differ by less are of the same planner.
+/// Largest relative difference of step times at which predictions count as equal.
 const SAME_PREDICTION: f64 = 1e-6;
 
-/// Says on stderr where what a plan predicts is not what its layout takes.
+/// Warns on stderr where the prediction in a plan differs from a new prediction of its layout.
 fn warn_of_prediction(path: &Path, checked: &CheckedPlan) {
     let CheckedPlan { plan, problem, found, .. } = checked;
     let (written, now) = (&plan.prediction, found.prediction(problem));
@@ -274,7 +273,7 @@ fn warn_of_prediction(path: &Path, checked: &CheckedPlan) {
     ));
 }
 
-/// The most that is read of a CSV: 10^8 actions of ten characters.
+/// Most bytes read of a CSV: 10^8 actions of ten characters.
 const LARGEST_CSV: u64 = 1 << 30;
 
 /// Reads a schedule in PyTorch's CSV.

@@ -1,11 +1,11 @@
-//! Which options a command line has.
+//! Options that the command line has.
 
 use clap::CommandFactory as _;
 use clap::parser::ValueSource;
 
 use super::args::Cli;
 
-/// The options that were given, as they are written; not those that have their usual values.
+/// Names of the options that the command line gives explicitly; defaults are left out.
 pub(crate) fn options() -> Vec<String> {
     let command = Cli::command();
     let Ok(matches) = command.clone().try_get_matches_from(std::env::args_os()) else {
@@ -20,7 +20,7 @@ pub(crate) fn options() -> Vec<String> {
         .collect()
 }
 
-/// Refuses those of `options` that are about a picture, where none is drawn.
+/// Refuses options about a picture where none is drawn.
 pub(crate) fn refuse_look(look: &[&str], is_drawn: bool) -> anyhow::Result<()> {
     let idle = options().into_iter().find(|option| look.contains(&option.as_str()));
     match idle.filter(|_| !is_drawn) {

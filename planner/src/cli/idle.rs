@@ -1,4 +1,4 @@
-//! Options that would change nothing of what is trained.
+//! Refusal of options without an effect.
 
 use ir::cluster::Precision;
 use ir::framework::JobFacts;
@@ -9,7 +9,7 @@ use ir::plan::Training;
 
 use super::setting::SettingArgs;
 
-/// Refuses options of which the model, or what else was chosen, has nothing that they could change.
+/// Refuses options without an effect on this model with these other choices.
 pub(crate) fn refuse_idle(
     args: &SettingArgs,
     layout: &PartialLayout,

@@ -41,23 +41,23 @@ pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<Answer> {
     Ok(Answer::Found)
 }
 
-/// Settings of a tool, and what they are read with.
+/// Settings of a tool, with the model, cluster and variables for their import.
 pub(super) struct Settings {
-    /// They themselves, or what a manifest has of them.
+    /// Text of the settings, from the file itself or from a job manifest.
     pub(super) text: String,
-    /// Variables that the user or the manifest gives.
+    /// Variables given by the user or the manifest.
     set: BTreeMap<String, String>,
-    /// Files that they name and that the manifest has or that lie beside them, by their names. Those that are not there
-    /// are asked for where they are needed.
+    /// Files that the settings name, by name, from the manifest or from the settings' folder. A missing file is an
+    /// error only where it is needed.
     files: BTreeMap<String, String>,
-    /// Whether lines and places are those of the file.
+    /// True where line numbers and positions are those of the file.
     pub(super) is_in_place: bool,
     model: ModelFile,
     cluster: Cluster,
 }
 
 impl Settings {
-    /// The settings that a file has, be it a manifest of Kubernetes that runs them, with what they are of.
+    /// Reads settings from a file, which may be a Kubernetes manifest, and the model and cluster.
     pub(super) fn read(
         file: &Path,
         text: String,
@@ -69,7 +69,7 @@ impl Settings {
         let (job, set) = script(text, args).with_context(about)?;
         let Job { text, is_in_place, mut files, .. } = job;
         warn_of_launches(file, &text, &set);
-        // What keeps a script from being read is said where it is read; what keeps a file beside it is not its fault.
+        // A script that cannot be parsed is an error of the import itself; a missing file next to it is not.
         let folder = file.parent().unwrap_or(Path::new("."));
         for name in interchange::named_files(&text, &set).unwrap_or_default() {
             let path = folder.join(&name);
@@ -99,13 +99,13 @@ impl Settings {
     }
 }
 
-/// Refuses a file that is plainly no settings of a tool.
+/// Refuses a file that is certainly not settings of a tool.
 pub(super) fn check_kind(file: &Path, text: &str) -> anyhow::Result<()> {
     let taken = [FileKind::OtherSettings, FileKind::Empty];
     refuse_other_kinds(file, text.as_bytes(), FileKind::Settings, &taken)
 }
 
-/// The script of a text, and the variables that are given to it.
+/// Script of a text, and the variables that are set for it.
 fn script(text: String, args: &SettingsArgs) -> anyhow::Result<(Job, BTreeMap<String, String>)> {
     if let Some((name, _)) = args.set.iter().find(|(name, _)| !text.contains(name.as_str())) {
         bail!("`--set {name}`: nothing in the script is called so\nhint: leave it out");
@@ -125,7 +125,7 @@ fn script(text: String, args: &SettingsArgs) -> anyhow::Result<(Job, BTreeMap<St
     Ok((job, set))
 }
 
-/// What the command line says beside settings.
+/// Values that the command line adds to the settings.
 fn stated(args: &SettingsArgs) -> Stated {
     Stated {
         num_gpus: args.gpus,
@@ -138,7 +138,7 @@ fn stated(args: &SettingsArgs) -> Stated {
     }
 }
 
-/// Says on stderr where a script starts several programs that train, of which one is read.
+/// Warns on stderr where a script has several training launches, of which only the first is read.
 fn warn_of_launches(file: &Path, text: &str, set: &BTreeMap<String, String>) {
     let lines = interchange::launches(text, set).unwrap_or_default();
     let [first, rest @ ..] = lines.as_slice() else { return };
@@ -155,7 +155,7 @@ fn warn_of_launches(file: &Path, text: &str, set: &BTreeMap<String, String>) {
     ));
 }
 
-/// What the settings are, and what is expected of them.
+/// Text of the imported plan and its prediction.
 fn summary(plan: &Plan) -> String {
     let Plan { model, layout, training, prediction, num_gpus, cluster, .. } = plan;
     let micro_batches = layout.num_micro_batches;

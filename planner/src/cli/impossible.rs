@@ -1,4 +1,4 @@
-//! Why there is no candidate at all.
+//! Explanation of why there is no candidate at all.
 
 use ir::graph::{ContextParallelKind, Sharding};
 use ir::layout::{Choice, Layout, LayoutError, LayoutSpec, Limits, PartialLayout};
@@ -9,18 +9,18 @@ use planner_core::search::{Conflict, Outcome, conflicting, failed_requirements};
 
 use super::layout::LayoutArgs;
 
-/// What was asked for, where there is no layout.
+/// Options and problem of a search without candidates.
 pub(crate) struct AskedFor<'a> {
     pub(crate) problem: &'a Problem,
     /// Options of the layout.
     pub(crate) options: &'a LayoutArgs,
-    /// What `--layout` names besides, where a layout is evaluated.
+    /// The layout of `--layout`, where one is evaluated.
     pub(crate) named: Option<&'a PartialLayout>,
-    /// All that was searched.
+    /// All constraints of the search.
     pub(crate) fixed: &'a PartialLayout,
 }
 
-/// Why no layout is even possible.
+/// Explains why no layout is possible.
 pub(crate) fn no_candidates(asked: &AskedFor<'_>, outcome: &Outcome) -> anyhow::Error {
     let AskedFor { problem, fixed, .. } = *asked;
     let num_gpus = problem.limits.num_gpus;
@@ -33,14 +33,14 @@ pub(crate) fn no_candidates(asked: &AskedFor<'_>, outcome: &Outcome) -> anyhow::
     if let Some(error) = asked.conflict().filter(|_| fixed.has_lists()) {
         return error;
     }
-    // Of several reasons, that of what is named, with all else as plain as can be; and of a sequence, the fewest parts.
+    // Of several reasons, the one for the named degrees with all else plain; for sequences, the fewest parts.
     let rejected = &outcome.rejected;
     if (rejected.len() > 1 || rejected.contains_key(&Rejection::Sequence))
         && let Some(error) = plainest(fixed, problem)
     {
         return anyhow::Error::new(error);
     }
-    // What is named and cannot be, or cannot be run.
+    // A named layout that is invalid or that the framework cannot run.
     let reasons = rejected.keys().filter(|it| **it != Rejection::Framework).count();
     if let Some(error) = &outcome.invalid
         && (reasons <= 1 || matches!(error, LayoutError::Framework { .. }))
@@ -50,7 +50,7 @@ pub(crate) fn no_candidates(asked: &AskedFor<'_>, outcome: &Outcome) -> anyhow::
     if let Some(error) = asked.conflict() {
         return error;
     }
-    // What fails by itself is named, and no other requirement that some of the layouts did not meet.
+    // Requirements that fail alone; requirements that only some layouts did not meet are left out.
     let failed = failed_requirements(problem, fixed);
     if !failed.is_empty() {
         let fails = failed.iter().map(|it| it.fails.as_str()).filter(|it| !it.is_empty());
@@ -75,7 +75,7 @@ pub(crate) fn no_candidates(asked: &AskedFor<'_>, outcome: &Outcome) -> anyhow::
 }
 
 impl AskedFor<'_> {
-    /// Which options leave nothing together.
+    /// Error about options that together leave no candidate.
     fn conflict(&self) -> Option<anyhow::Error> {
         let flags = self.options.over(&PartialLayout::default()).ok()?;
         let completed = |kept: &PartialLayout| match self.named {
@@ -102,11 +102,11 @@ impl AskedFor<'_> {
 }
 
 impl AskedFor<'_> {
-    /// That there is one rank, or one stage on each, where a schedule or stages need several.
+    /// Error about a schedule or stages that need several pipeline ranks or stages per rank, where there is one.
     fn one_of_many(&self) -> Option<anyhow::Error> {
         let [ranks, virtual_stages] =
             [self.fixed.pipeline_parallel, self.fixed.virtual_stages].map(|it| it.one());
-        // What decides it: an option, or the layout.
+        // Setting that fixes an option's value: the option itself, or the layout.
         let decided = |option: &str| {
             let flags = self.options.over(&PartialLayout::default()).ok()?;
             let restrictions = flags.restrictions();
@@ -158,7 +158,7 @@ impl AskedFor<'_> {
         Some(error)
     }
 
-    /// That so many pipeline ranks would do too, as an option or in the layout, where there are GPUs for them.
+    /// Hint that `ranks` pipeline ranks would work, as an option or in the layout, where the number of GPUs allows it.
     fn or_with_ranks(&self, ranks: u32) -> String {
         let gpus = self.problem.limits.num_gpus;
         let PartialLayout { tensor_parallel, context_parallel, .. } = *self.fixed;
@@ -177,7 +177,7 @@ impl AskedFor<'_> {
         format!(", or have as many ranks, as in `{with}`")
     }
 
-    /// What to give instead of an option that leaves nothing.
+    /// Hint on a replacement for an option that leaves no candidate.
     fn instead_of(&self, option: &str) -> String {
         let gpus = self.problem.limits.num_gpus;
         let ranks = (2..=gpus).find(|ranks| gpus.is_multiple_of(*ranks));
@@ -193,9 +193,9 @@ impl AskedFor<'_> {
     }
 }
 
-/// What is wrong with the layout in which all that is not named is as plain as can be; none where that is possible.
+/// Error of the layout in which all that is open is as plain as possible; `None` where that layout is valid.
 fn plainest(fixed: &PartialLayout, problem: &Problem) -> Option<LayoutError> {
-    // Where nothing is named, no degree is to blame.
+    // Without named degrees, none of them is the cause.
     if *fixed == PartialLayout::default() {
         return None;
     }
@@ -226,13 +226,13 @@ fn plainest(fixed: &PartialLayout, problem: &Problem) -> Option<LayoutError> {
         schedule,
         ..LayoutSpec::ONE_RANK.sharded(&sharding)
     };
-    // Where the degrees that are not named make up what is left of the GPUs, it is not their product that is wrong.
+    // Where open degrees can take up the remaining GPUs, the product of degrees is not the cause.
     let num_gpus = within.checked_mul(data_parallel)?;
     let limits = Limits { num_gpus, ..limits.clone() };
     Layout::new(spec, &limits).err()
 }
 
-/// Whether the degrees that are fixed cannot multiply to the number of GPUs, and what would.
+/// Error where the fixed degrees cannot multiply to the number of GPUs, with data-parallel degrees that would.
 fn wrong_gpu_count(fixed: &PartialLayout, has: u32) -> Option<LayoutError> {
     let degree = |degree: Choice<u32>| degree.unwrap_or(1);
     let model_parallel = [fixed.tensor_parallel, fixed.context_parallel, fixed.pipeline_parallel];

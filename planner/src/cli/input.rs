@@ -1,4 +1,4 @@
-//! What a search is asked: a problem, and the files that it comes from.
+//! Input of a search: a problem, and the files that it comes from.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -33,31 +33,31 @@ pub(crate) struct Input {
     pub(crate) cluster: Cluster,
     pub(crate) adapters: Option<Adapters>,
     pub(crate) choices: Choices,
-    /// The framework that was named, or chosen.
+    /// The framework that was named or chosen by default.
     pub(crate) framework: Framework,
-    /// Why it is not the one that is usual, where none was named.
+    /// Reason why the usual framework was not chosen, where none was named.
     pub(crate) why_not_first: Option<String>,
-    /// What it cannot run of what is named, though it is predicted.
+    /// Features of the named layout that the framework does not support, though its step is predicted.
     pub(crate) lacks: Vec<String>,
     pub(crate) problem: Problem,
-    /// The same where nothing is decided.
+    /// The problem without the user's decisions.
     pub(crate) open: Problem,
 }
 
-/// What a user decided that is part of the problem.
+/// Decisions of the user that are part of the problem.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Decided<'a> {
     /// Layers of each stage.
     pub(crate) stages: Option<&'a [u32]>,
-    /// What is computed again.
+    /// Modules to recompute.
     pub(crate) modules: Option<RecomputeModules>,
-    /// What is named of the layout.
+    /// Constraints on the layout.
     pub(crate) layout: PartialLayout,
-    /// Whether the layout is to be evaluated, though the framework may not run it.
+    /// True where a named layout is evaluated even if the framework does not support it.
     pub(crate) is_named: bool,
 }
 
-/// Reads a problem's files.
+/// Reads the files of a problem and builds it.
 pub(crate) fn read(
     model: &Path,
     gpus: u32,
@@ -125,7 +125,7 @@ pub(crate) fn read(
     Ok(Input { file, cluster, adapters, choices, framework, why_not_first, lacks, problem, open })
 }
 
-/// The problem with a headroom in GiB, or with the usual one.
+/// Sets the headroom of a problem: `headroom` in GiB, or the default.
 pub(crate) fn leave_free(problem: Problem, headroom: Option<f64>) -> anyhow::Result<Problem> {
     let memory = problem.hardware.memory;
     let Some(gib) = headroom else {
@@ -141,14 +141,14 @@ pub(crate) fn leave_free(problem: Problem, headroom: Option<f64>) -> anyhow::Res
     Ok(problem.with_headroom(free))
 }
 
-/// Says on stderr what a model's description has that may not be meant.
+/// Warns on stderr of likely mistakes in a model's description.
 pub(crate) fn warn_of_model(path: &Path, model: &Model) {
     for warning in &model.warnings {
         tell(&format!("warning: `{}`: {warning}", path.display()));
     }
 }
 
-/// Says on stderr where a sequence is longer than the model was made for.
+/// Warns on stderr where the sequence is longer than the model's position embeddings.
 pub(crate) fn warn_of_long_sequence(input: &Input) {
     let length = input.problem.training.sequence_length;
     let longest = input.file.model.max_position_embeddings();
@@ -160,7 +160,7 @@ pub(crate) fn warn_of_long_sequence(input: &Input) {
     }
 }
 
-/// Says on stderr where a framework is not known to run on such hardware, and which are.
+/// Warns on stderr where a framework is not known to run on this hardware, and names frameworks that do.
 pub(crate) fn warn_of_hardware(framework: &Framework, cluster: &Cluster) {
     let platform = cluster.gpu.architecture.platform();
     if framework.runs_on(platform) {
@@ -183,10 +183,10 @@ pub(crate) fn warn_of_hardware(framework: &Framework, cluster: &Cluster) {
     ));
 }
 
-/// So many frameworks are named as the ones that could be meant.
+/// Largest number of frameworks in a hint.
 const MOST_NAMED: usize = 4;
 
-/// Says on stderr where no tool of the framework can be given the model of a plan, and whose tools can.
+/// Warns on stderr where no tool of the framework can represent a plan's model, and names frameworks whose tools can.
 pub(crate) fn warn_of_tools(input: &Input, plan: &Plan) {
     let Input { file, framework, problem, .. } = input;
     let lacked = |name: &str| lacked_by_tools(name, plan, &file.model, &problem.graph);
@@ -208,12 +208,12 @@ pub(crate) fn warn_of_tools(input: &Input, plan: &Plan) {
     ));
 }
 
-/// More tokens than any published run has in a step.
+/// More tokens than in a step of any published run.
 const MOST_USUAL_TOKENS: u64 = 1 << 28;
 
-/// Refuses a batch, which is counted in sequences, that is surely counted in tokens.
+/// Refuses a batch that was given in tokens, though it is counted in sequences.
 fn refuse_batch_of_tokens(training: &Training, num_gpus: u32) -> anyhow::Result<()> {
-    /// Fewer sequences for each GPU in a step are what someone may mean, however many GPUs.
+    /// Sequences per GPU in a step below which any batch is accepted.
     const MOST_FOR_A_GPU: u64 = 16;
 
     let (batch, length) = (training.global_batch_size, training.sequence_length);
@@ -231,7 +231,7 @@ fn refuse_batch_of_tokens(training: &Training, num_gpus: u32) -> anyhow::Result<
     )
 }
 
-/// Says on stderr where GPUs do not fill nodes, on each of which launchers start as many ranks.
+/// Warns on stderr where the GPUs do not fill whole nodes, since launchers start as many ranks on each node.
 pub(crate) fn warn_of_nodes(num_gpus: u32, cluster: &Cluster) {
     let node = cluster.gpus_per_node.max(1);
     if num_gpus <= node || num_gpus.is_multiple_of(node) {
@@ -245,14 +245,14 @@ pub(crate) fn warn_of_nodes(num_gpus: u32, cluster: &Cluster) {
     ));
 }
 
-/// The command line, as it can be given again.
+/// The command line, quoted for a shell.
 pub(crate) fn command() -> String {
     let words = std::env::args_os().skip(1).map(|word| quoted(&word));
     std::iter::once("planner".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
-/// An argument as a shell reads it: as it is where that is plain, in quotes, or, where it is no text or has characters
-/// that do not show, with those as Bash has them in `$'..'`.
+/// Quotes an argument for a shell: unquoted where it is plain, else in single quotes; with Bash's `$'..'` escapes where
+/// it is not UTF-8 or has unprintable characters.
 fn quoted(word: &OsStr) -> String {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_./=,:".contains(byte);
     let bytes = word.as_encoded_bytes();

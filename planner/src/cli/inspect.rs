@@ -11,7 +11,7 @@ use super::input::warn_of_model;
 use super::models::{ModelFile, read_model};
 use super::tables::{count, text_table};
 
-/// What `inspect` says of a model.
+/// JSON output of `inspect`.
 #[derive(Debug, Serialize)]
 struct Inspection {
     name: String,
@@ -23,17 +23,17 @@ struct Inspection {
     num_routed_expert_parameters: u64,
     num_layers: u32,
     sequence_length: u64,
-    /// Every query-key pair of a causal mask counted.
+    /// FLOPs with every query-key pair of a causal mask counted.
     forward_flops_per_token: f64,
-    /// Masked pairs left out.
+    /// FLOPs without masked pairs.
     forward_flops_per_token_causal: f64,
     blocks: Vec<BlockSummary>,
-    /// What the description has that may not be meant.
+    /// Warnings about the model's description, which may have mistakes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
 }
 
-/// Equal blocks that follow one another.
+/// A run of equal consecutive blocks.
 #[derive(Debug, Serialize)]
 struct BlockSummary {
     name: String,
@@ -54,7 +54,7 @@ pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<Answer> {
         "`--seq-len` is {sequence_length}, but must be between 1 and {LONGEST_SEQUENCE}"
     );
     let flops = graph.forward_flops(sequence_length);
-    // A model without a sequence is counted by the sample.
+    // FLOPs of a model without a sequence are per sample.
     let tokens = if graph.has_sequence() { sequence_length as f64 } else { 1.0 };
     let counts = graph.parameter_counts();
     let inspection = Inspection {
@@ -91,7 +91,7 @@ fn summaries(graph: &Graph) -> Vec<BlockSummary> {
         .collect()
 }
 
-/// Blocks with attention; of a model without any, all blocks.
+/// Number of blocks with attention; in a model without attention, of all blocks.
 fn num_layers(graph: &Graph) -> u32 {
     let counts = graph.class_counts();
     let with_attention = graph.classes().filter(|(_, block)| {

@@ -1,4 +1,4 @@
-//! Ctrl-C: a search ends with the best so far; a file that is being written is written whole.
+//! Ctrl-C: ends a search with the best plan so far; a file that is being written is completed first.
 
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,17 +10,17 @@ use planner_core::search::{Go, StopReason};
 
 use super::progress::Heartbeat;
 
-/// Whether a search looks at [`INTERRUPTED`]. Signals know no values, so these are global.
+/// True while a search checks [`INTERRUPTED`]. Signal handlers have no arguments, so these are global.
 static SEARCHING: AtomicBool = AtomicBool::new(false);
 
-/// Whether the user wants the search to end.
+/// True once the user pressed Ctrl-C.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// The exit code of a program that Ctrl-C ended, by convention of shells: 128 and the number of SIGINT.
+/// Exit code of a program ended by Ctrl-C, by convention of shells: 128 plus the number of SIGINT.
 const INTERRUPTED_CODE: i32 = 130;
 
-/// Handles Ctrl-C from now on. The first ends a search gracefully, any other ends the program, though not
-/// in the midst of a file.
+/// Installs the handler of Ctrl-C. The first Ctrl-C ends a search gracefully; any other ends the program, after a file
+/// that is being written is complete.
 pub(crate) fn handle() -> anyhow::Result<()> {
     ctrlc::set_handler(|| {
         let is_first = !INTERRUPTED.swap(true, Ordering::Relaxed);
@@ -34,7 +34,7 @@ pub(crate) fn handle() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// When a search ends before it is done.
+/// Stop condition of a search: a time limit or Ctrl-C.
 pub(crate) struct Limit {
     deadline: Option<Instant>,
     was_reached: AtomicBool,
@@ -42,7 +42,7 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// After a time from now on, or when the user interrupts it.
+    /// A limit that is reached after `time_limit` from now, or when the user interrupts.
     #[expect(clippy::disallowed_methods, reason = "the command keeps its user's time limit")]
     pub(crate) fn new(time_limit: Option<Duration>, is_quiet: bool) -> Self {
         SEARCHING.store(true, Ordering::Relaxed);
@@ -51,18 +51,18 @@ impl Limit {
         Self { deadline, was_reached: AtomicBool::new(false), heartbeat }
     }
 
-    /// Whether a search was told to end.
+    /// Returns whether the search was stopped.
     pub(crate) fn was_reached(&self) -> bool {
         self.was_reached.load(Ordering::Relaxed)
     }
 
-    /// Whether a search goes on, of which there is a sign of life now and then.
+    /// Returns whether the search continues, and reports on stderr now and then that it is alive.
     pub(crate) fn go(&self) -> Go {
         self.heartbeat.beat(|| "; Ctrl-C ends it with the best so far".to_owned());
         self.go_in_silence()
     }
 
-    /// Whether a search goes on whose progress is seen otherwise.
+    /// Returns whether the search continues, without reports, where its progress is shown elsewhere.
     #[expect(clippy::disallowed_methods, reason = "the command keeps its user's time limit")]
     pub(crate) fn go_in_silence(&self) -> Go {
         let reason = if INTERRUPTED.load(Ordering::Relaxed) {

@@ -124,7 +124,7 @@ pub(crate) enum Axis {
 }
 
 impl Axis {
-    /// Its name, and the option that decides on it.
+    /// The axis's name, and the option that sets it.
     const fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::Tp => ("tp", "--tp"),
@@ -138,7 +138,7 @@ impl Axis {
         }
     }
 
-    /// What does without it.
+    /// Constraint that switches the axis off.
     fn without(self) -> PartialLayout {
         let open = PartialLayout::default();
         match self {
@@ -154,7 +154,7 @@ impl Axis {
     }
 }
 
-/// Whether states are to be sharded over some ranks, but none of them are to be sharded.
+/// Refuses `--zero-shard` above 1 with ZeRO 0, which shards nothing.
 pub(crate) fn check_shards(named: &PartialLayout) -> anyhow::Result<()> {
     if let (One(ZeroStage::None), One(shards)) = (named.zero_stage, named.zero_shard)
         && shards > 1
@@ -167,7 +167,7 @@ pub(crate) fn check_shards(named: &PartialLayout) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses what is decided on twice, and not alike. The words of what is decided are made of an option and its value.
+/// Refuses two settings that contradict each other. The functions describe a setting from its option and value.
 fn check_agreement(
     (one, in_one): (&PartialLayout, impl Fn(&str, &str) -> String),
     (other, in_other): (&PartialLayout, impl Fn(&str, &str) -> String),
@@ -183,12 +183,12 @@ fn check_agreement(
 }
 
 impl LayoutArgs {
-    /// Whether full recompute is of the fewest layers that fit.
+    /// Returns whether full recompute is limited to the fewest layers that fit.
     pub(crate) fn fewest_layers(&self) -> bool {
         self.recompute_layers == Some(RecomputeLayers::Fewest)
     }
 
-    /// What is computed again; layers are of full recompute.
+    /// Recompute policy; a number of layers is only valid with full recompute.
     fn recompute(&self) -> anyhow::Result<Option<Recompute>> {
         let (policy, Some(layers)) = (self.recompute, self.recompute_layers) else {
             return Ok(self.recompute);
@@ -204,7 +204,7 @@ impl LayoutArgs {
         }))
     }
 
-    /// The families that are named.
+    /// Schedule families that are named.
     fn families(&self) -> impl Iterator<Item = ScheduleKind> {
         self.schedule.iter().filter_map(|named| match named {
             NamedSchedule::Family(kind) => Some(*kind),
@@ -212,7 +212,7 @@ impl LayoutArgs {
         })
     }
 
-    /// The schedule that is read from a file, which is the only one then.
+    /// Schedule from a file, which must then be the only one.
     fn given(&self) -> anyhow::Result<Option<Given>> {
         let mut files = self.schedule.iter().filter_map(|named| match named {
             NamedSchedule::File(path) => Some(path),
@@ -228,7 +228,7 @@ impl LayoutArgs {
         given.map(Some).with_context(|| format!("`{}`", path.display()))
     }
 
-    /// What is decided with one value.
+    /// Constraints of all options.
     fn decided(&self) -> anyhow::Result<PartialLayout> {
         let given = self.given()?;
         let number = |place: usize| given.map(|given| given.numbers()[place]);
@@ -237,7 +237,7 @@ impl LayoutArgs {
             One(degree) => One(degree),
             other => number(place).map_or(other, One),
         };
-        // Of what is named twice once, in the order of all that there are.
+        // Each named value once, in the order of all values.
         let zero_stages = ZeroStage::ALL.into_iter().filter(|it| self.zero_stage.contains(it));
         let is_named = |kind: &ScheduleKind| self.families().any(|it| it == *kind);
         let schedules = ScheduleKind::ALL.into_iter().filter(is_named);
@@ -273,7 +273,7 @@ impl LayoutArgs {
         Ok(decided)
     }
 
-    /// What an option decides, as it is given: by itself, by `--without`, or by a schedule of one's own.
+    /// Text of the option that fixes a value: the option itself, `--without`, or a schedule's file.
     pub(crate) fn as_given(&self, option: &str, value: &str) -> String {
         let of_axis = self.without.iter().map(|axis| axis.names());
         let left_out = of_axis.into_iter().find(|(_, decides)| *decides == option);
@@ -302,7 +302,7 @@ impl LayoutArgs {
         }
     }
 
-    /// A layout as it is evaluated, with the pipeline ranks that stages which are given have.
+    /// Completes a layout for evaluation; the pipeline degree is that of given stages.
     pub(crate) fn completed(&self, named: &PartialLayout) -> PartialLayout {
         let given = self.stages.as_ref().map_or(1, Vec::len) as u32;
         let of_schedule = named.schedule.one().map(ScheduleKind::default_virtual_stages);
@@ -310,7 +310,7 @@ impl LayoutArgs {
         filled(named, given.checked_div(each).unwrap_or(1).max(1))
     }
 
-    /// These decisions on top of `base`; an error names what is decided twice and differently.
+    /// Combines these constraints with `base`; an error names a setting that both fix differently.
     pub(crate) fn over(&self, base: &PartialLayout) -> anyhow::Result<PartialLayout> {
         let flags = self.decided()?;
         let in_layout = |option: &str, value: &str| {
@@ -324,8 +324,8 @@ impl LayoutArgs {
     }
 }
 
-/// A layout as it is evaluated: tensor and context degrees that are not named are 1, the pipeline's is `ranks`, and of
-/// what is listed the search chooses.
+/// Completes a layout for evaluation: open tensor and context degrees are 1, the pipeline degree is `ranks`, and the
+/// search chooses among listed values.
 pub(crate) fn filled(named: &PartialLayout, ranks: u32) -> PartialLayout {
     PartialLayout {
         tensor_parallel: named.tensor_parallel.or(1),

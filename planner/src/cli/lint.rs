@@ -61,7 +61,7 @@ pub(crate) fn lint(args: &LintArgs) -> anyhow::Result<Answer> {
     Ok(if fails { Answer::Faults } else { Answer::Found })
 }
 
-/// The form that a file's ending asks for.
+/// Output format by the ending of the output file; text by default.
 fn usual_format(output: Option<&Path>) -> LintFormat {
     let ending = output.and_then(Path::extension).map(|it| it.to_string_lossy().to_lowercase());
     match ending.as_deref() {
@@ -71,7 +71,7 @@ fn usual_format(output: Option<&Path>) -> LintFormat {
     }
 }
 
-/// Options of settings, of which a plan has all.
+/// Options about settings; a plan has its own values of all of them.
 const OF_SETTINGS: [&str; 11] = [
     "--model",
     "--cluster",
@@ -86,7 +86,7 @@ const OF_SETTINGS: [&str; 11] = [
     "--set",
 ];
 
-/// Refuses what is said of settings where a plan is judged.
+/// Refuses options about settings where a plan is linted.
 fn refuse_settings() -> anyhow::Result<()> {
     let given = options();
     let refused = OF_SETTINGS.into_iter().find(|option| given.iter().any(|it| it == option));
@@ -98,7 +98,7 @@ fn refuse_settings() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether a text is a plan of this program, rather than settings of another.
+/// Returns whether a text is a plan of this program rather than settings of another tool.
 fn is_plan(text: &str) -> bool {
     let value: Option<serde_json::Value> = serde_json::from_str(text).ok();
     value.is_some_and(|it| it.get("layout").is_some() && it.get("prediction").is_some())

@@ -58,7 +58,7 @@ pub(crate) fn list(args: &ListArgs) -> anyhow::Result<Answer> {
     }
 }
 
-/// A model that ships, with what it amounts to.
+/// A model that ships, with its numbers of parameters.
 #[derive(Serialize)]
 struct ListedModel {
     name: &'static str,

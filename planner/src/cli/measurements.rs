@@ -1,4 +1,4 @@
-//! What `planner validate` reads: a folder of measurements, and a file of limits.
+//! Input of `planner validate`: a folder of measurements, and a file of limits.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use planner_evidence::validation::reference::REFERENCE;
 
 use super::files::{read_bytes, read_text};
 
-/// Files with what was read of them.
+/// Texts of the files of measurements, by name, or the error of reading them.
 pub(super) struct Tables {
     pub(super) kernels: Vec<(String, anyhow::Result<String>)>,
     pub(super) runs: Vec<(String, anyhow::Result<String>)>,
@@ -30,7 +30,7 @@ impl Tables {
     }
 }
 
-/// Largest mean errors by file and quantity, and of decisions.
+/// Largest mean errors by file and quantity; the entry `choices` limits the cost of decisions.
 pub(super) type Limits = BTreeMap<String, BTreeMap<String, f64>>;
 
 /// Reads a file of limits.
@@ -48,7 +48,7 @@ pub(super) fn read_limits(path: &Path) -> anyhow::Result<Limits> {
     })
 }
 
-/// The files of a folder within another with their names, in the order of these; none if it is not there.
+/// Files in the folder `inner` of `outer`, sorted by name; empty if there is no such folder.
 fn files(outer: &Path, inner: &str) -> anyhow::Result<Vec<(String, std::path::PathBuf)>> {
     check_outer(outer)?;
     let folder = outer.join(inner);
@@ -67,7 +67,7 @@ fn files(outer: &Path, inner: &str) -> anyhow::Result<Vec<(String, std::path::Pa
     Ok(found)
 }
 
-/// That a folder is one of measurements: it has `runs` or `kernels`.
+/// Checks that a folder has measurements: a folder `runs` or `kernels`.
 fn check_outer(outer: &Path) -> anyhow::Result<()> {
     let shown = outer.display();
     if outer.is_file() {

@@ -1,4 +1,4 @@
-//! The command line: arguments, files, tables. All that decides anything is in the library.
+//! The command line: arguments, files, tables. Decisions about plans are made in the libraries.
 
 mod answer;
 mod args;
@@ -53,9 +53,8 @@ use answer::Answer;
 use args::{Cli, Command};
 use completions::with_names;
 
-/// Runs the command: exit code 0 where it found something, 1 where nothing fits or settings have faults, 2 on
-/// errors; that of the
-/// executor where it ran a plan.
+/// Runs the command. Exit codes: 0 where something was found, 1 where nothing fits or settings have faults, 2 on
+/// errors; after `planner run`, the executor's.
 pub(crate) fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
     let cli = usage::parse(&words).unwrap_or_else(|error| error.exit());

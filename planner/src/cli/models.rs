@@ -19,8 +19,8 @@ pub(crate) struct ModelFile {
     pub(crate) text: String,
 }
 
-/// Reads a model: a file; a folder with a `config.json`; a repository of the Hugging Face hub that was fetched; or one
-/// that ships, by name.
+/// Reads a model: a file; a folder with a `config.json`; a repository in the Hugging Face hub's cache; or the name of
+/// one that ships.
 pub(crate) fn read_model(given: &Path) -> anyhow::Result<ModelFile> {
     if given.is_dir() {
         return read_file(&in_folder(given)?);
@@ -41,7 +41,7 @@ pub(crate) fn read_model(given: &Path) -> anyhow::Result<ModelFile> {
             if let Some(config) = fetched(owner, name) {
                 return read_config(&config, name);
             }
-            // Of a folder that is there, a file is meant; but README's paths hold anywhere.
+            // If the owner is an existing folder, a file in it is meant. Otherwise README's names work from any folder.
             let is_folder = Path::new(owner).is_dir();
             match names::model(name).filter(|_| !is_folder) {
                 Some(shipped) => of_shipped(shipped),
@@ -55,7 +55,7 @@ pub(crate) fn read_model(given: &Path) -> anyhow::Result<ModelFile> {
     }
 }
 
-/// What lists all models that ship.
+/// Hint on the list of models that ship.
 const LISTED: &str =
     "`planner list models` has all that ship; others need the path of their `config.json`";
 
@@ -68,19 +68,19 @@ fn of_shipped(shipped: &Shipped) -> anyhow::Result<ModelFile> {
     Ok(ModelFile { model, text: shipped.text.to_owned() })
 }
 
-/// The model that ships and lies at this path of the project, from wherever it is asked for.
+/// Returns the model that ships under this path of the repository (`models/..`), from any working directory.
 fn of_models_folder(text: &str) -> Option<&'static Shipped> {
     let within = text.trim_start_matches("./").strip_prefix("models/")?;
     ALL.iter()
         .find(|shipped| shipped.path == within || shipped.name == within.trim_end_matches('/'))
 }
 
-/// Reads the file of a model, which has its name, or that of its folder for a `config.json`.
+/// Reads the file of a model; its default name is that of the file, or of the folder for a `config.json`.
 fn read_file(path: &Path) -> anyhow::Result<ModelFile> {
     read_config(path, &name_of(path))
 }
 
-/// Reads the file of a model that is called so unless it says otherwise.
+/// Reads the file of a model; `name` is used where the file has none.
 fn read_config(path: &Path, name: &str) -> anyhow::Result<ModelFile> {
     let bytes = read_bytes_of(path, LARGEST_FILE, &[FileKind::Model])?;
     let wrong = |error: anyhow::Error| is_wrong(path, &bytes, FileKind::Model, error);
@@ -92,7 +92,7 @@ fn read_config(path: &Path, name: &str) -> anyhow::Result<ModelFile> {
     Ok(ModelFile { model, text: text.to_owned() })
 }
 
-/// A model's name where its file does not say: the file's, or its folder's for `config.json`.
+/// Default name of a model: the file's stem, or the folder's name for a `config.json`.
 fn name_of(path: &Path) -> String {
     if is_stdin(path) {
         return UNNAMED.to_owned();
@@ -105,10 +105,10 @@ fn name_of(path: &Path) -> String {
     named.map_or_else(|| UNNAMED.to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// A model without a name.
+/// Name of a model read from standard input.
 const UNNAMED: &str = "model";
 
-/// The `config.json` of a folder, which may be a repository of the hub's cache.
+/// Path of the `config.json` in a folder, which may be a repository of the hub's cache.
 pub(crate) fn in_folder(folder: &Path) -> anyhow::Result<PathBuf> {
     let config = folder.join("config.json");
     if config.exists() {
@@ -126,7 +126,7 @@ pub(crate) fn in_folder(folder: &Path) -> anyhow::Result<PathBuf> {
     bail!("the folder `{}` has no `config.json`\nhint: {hint}", folder.display())
 }
 
-/// What to take of a folder that has no `config.json`.
+/// Hint for a folder without a `config.json`.
 fn instead(folder: &Path, there: &[PathBuf]) -> String {
     let below = there.iter().find(|path| path.join("config.json").is_file());
     if let Some(below) = below {
@@ -159,12 +159,12 @@ fn instead(folder: &Path, there: &[PathBuf]) -> String {
     }
 }
 
-/// The `config.json` of a repository that was fetched from the Hugging Face hub.
+/// Path of the `config.json` of a repository in the Hugging Face hub's cache.
 fn fetched(owner: &str, name: &str) -> Option<PathBuf> {
     of_snapshot(&hub_cache()?.join(format!("models--{owner}--{name}")))
 }
 
-/// The `config.json` of a repository in the hub's cache: of its main branch, else of the last of its versions.
+/// Path of the `config.json` in a cached repository: of its main branch, else of the last snapshot by name.
 fn of_snapshot(repository: &Path) -> Option<PathBuf> {
     let snapshots = repository.join("snapshots");
     let config = |version: &str| Some(snapshots.join(version).join("config.json"));
@@ -177,7 +177,7 @@ fn of_snapshot(repository: &Path) -> Option<PathBuf> {
     })
 }
 
-/// Where the hub's tools keep what they fetch, by the variables that they heed.
+/// Folder of the hub's cache, by the environment variables of the hub's tools.
 fn hub_cache() -> Option<PathBuf> {
     let variable =
         |name: &str| std::env::var_os(name).filter(|it| !it.is_empty()).map(PathBuf::from);
@@ -192,7 +192,7 @@ fn hub_cache() -> Option<PathBuf> {
         .or_else(usual)
 }
 
-/// That neither the cache nor the project has a repository.
+/// Error about a repository that is neither in the cache nor among the models that ship.
 fn not_fetched(owner: &str, name: &str, is_folder: bool) -> anyhow::Error {
     let nearest = or_nearest(name, shipped_names(), "`planner list models` has all of them");
     if is_folder {
@@ -209,7 +209,7 @@ fn not_fetched(owner: &str, name: &str, is_folder: bool) -> anyhow::Error {
     )
 }
 
-/// That a path leads nowhere; the model of that name may ship.
+/// Error about a path that does not exist, with a hint if a model of that name ships.
 fn not_there(path: &Path, error: &anyhow::Error) -> anyhow::Error {
     let name = match path.file_name() {
         Some(name) if name == "config.json" => path.parent().and_then(Path::file_name),
@@ -224,7 +224,7 @@ fn not_there(path: &Path, error: &anyhow::Error) -> anyhow::Error {
             or_nearest(name, shipped_names(), LISTED)
         ),
     };
-    // What lies beside it may be what is meant, as well.
+    // The error may already have a hint on a file next to the path.
     let text = format!("{error:#}");
     let joint = if text.contains("\nhint: ") { "; " } else { "\nhint: " };
     anyhow!("{text}{joint}{hint}")

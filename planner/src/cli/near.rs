@@ -1,4 +1,4 @@
-//! Files that may be meant: those beside one that is not there, and those of a folder that was taken for a file.
+//! Hints on files that may be meant: those next to a missing file, and those in a folder given as a file.
 
 use std::path::{Path, PathBuf};
 
@@ -7,16 +7,16 @@ use ir::text::similarity;
 use planner::file_kind::FileKind;
 use planner::names::{self, nearest};
 
-/// Files of more bytes are not looked into.
+/// Largest size in bytes of a file whose kind is detected for a hint.
 const LARGEST_LOOKED_INTO: u64 = 16 << 20;
 
-/// So many files of a folder are looked into.
+/// Largest number of a folder's files whose kind is detected for a hint.
 const MOST_LOOKED_INTO: usize = 64;
 
-/// That there is no file at a path where one of these kinds is taken, with what is beside it.
+/// Error about a missing file of one of these kinds, with a hint on a file next to it.
 pub(crate) fn no_file(path: &Path, wanted: &[FileKind]) -> anyhow::Error {
     let beside = near(path, wanted).map(|beside| format!("`{}` is there", beside.display()));
-    // Of models their reader says more.
+    // The reader of models adds its own hints.
     let from = source(wanted).filter(|_| !wanted.contains(&FileKind::Model));
     let hints: Vec<String> = match of_model(path, wanted) {
         Some(hint) => vec![hint],
@@ -25,7 +25,7 @@ pub(crate) fn no_file(path: &Path, wanted: &[FileKind]) -> anyhow::Error {
     anyhow!("reading `{}`: No such file{}", path.display(), hint(&hints))
 }
 
-/// That a directory was taken for a file, with the file in it that may be meant.
+/// Error about a directory given as a file, with a hint on a file in it.
 pub(crate) fn is_folder(path: &Path, wanted: &[FileKind]) -> anyhow::Error {
     let hints: Vec<String> = match (of_model(path, wanted), within(path, wanted)) {
         (Some(hint), _) => vec![hint],
@@ -44,7 +44,7 @@ fn hint(hints: &[String]) -> String {
     if hints.is_empty() { String::new() } else { format!("\nhint: {}", hints.join("; ")) }
 }
 
-/// What to do where a plan is taken and a model is named.
+/// Hint where a model was given instead of a plan.
 fn of_model(path: &Path, wanted: &[FileKind]) -> Option<String> {
     let is_model = path.join("config.json").exists()
         || path.to_str().is_some_and(|name| names::model(name).is_some());
@@ -52,22 +52,22 @@ fn of_model(path: &Path, wanted: &[FileKind]) -> Option<String> {
         .then(|| format!("`planner search {} --gpus N -o plan.json` writes a plan", path.display()))
 }
 
-/// The file beside one that is not there that is called most like it: of those that are of a kind that is taken, or of
-/// all whose names are much like it where any kind is.
+/// Returns the file with the most similar name next to a missing one, among files of the kinds `wanted`; without kinds,
+/// among files of similar names.
 pub(crate) fn near(path: &Path, wanted: &[FileKind]) -> Option<PathBuf> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let given = path.file_name()?.to_str()?;
     let mut names = files(folder.unwrap_or(Path::new(".")));
     names.sort_by(|one, other| similarity(given, other).total_cmp(&similarity(given, one)));
     let is_of_kind = |name: &&String| is_one(&path.with_file_name(name), wanted);
-    // What is called so but for its ending, else what is written nearly so.
+    // A name that differs only in its ending comes first, then similar names.
     let stem = |name: &&String| Path::new(name).file_stem().is_some_and(|stem| stem == given);
     let whole = names.iter().filter(stem).find(is_of_kind);
     let alike = || {
         let alike = nearest(given, names.iter().map(String::as_str)).into_iter();
         alike.filter_map(|like| names.iter().find(|name| *name == like)).find(is_of_kind)
     };
-    // Models are found by name as well: only what is written nearly so is meant.
+    // Models are also found by name, so that only a similar name is a hint.
     let any = || {
         let has_few = !wanted.is_empty() && !wanted.contains(&FileKind::Model);
         names.iter().take(MOST_LOOKED_INTO).find(is_of_kind).filter(|_| has_few)
@@ -76,13 +76,13 @@ pub(crate) fn near(path: &Path, wanted: &[FileKind]) -> Option<PathBuf> {
     Some(path.with_file_name(name))
 }
 
-/// The first file of a folder that is of one of these kinds.
+/// First file of a folder, by name, of one of these kinds.
 fn within(folder: &Path, wanted: &[FileKind]) -> Option<PathBuf> {
     let paths = files(folder).into_iter().take(MOST_LOOKED_INTO).map(|name| folder.join(name));
     paths.into_iter().find(|path| !wanted.is_empty() && is_one(path, wanted))
 }
 
-/// The names of the files in a folder, in their order.
+/// Sorted names of the entries of a folder.
 fn files(folder: &Path) -> Vec<String> {
     let there = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> =
@@ -91,7 +91,7 @@ fn files(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Whether a file is of one of these kinds; where there are none, of any.
+/// Returns whether a file is of one of the kinds `wanted`; true where `wanted` is empty.
 fn is_one(path: &Path, wanted: &[FileKind]) -> bool {
     if wanted.is_empty() {
         return true;

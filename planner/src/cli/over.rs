@@ -1,4 +1,4 @@
-//! What `sweep` varies, as people write it.
+//! Parser of `planner sweep --over`.
 
 use planner::names::{folded, is_called};
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::values::MEMORY;
 use command_line::numbers::{counted, quantity};
 
-/// What is varied, and its values.
+/// The swept quantity and its values.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Over {
     pub(crate) what: Varied,
@@ -19,14 +19,14 @@ pub(crate) enum Varied {
     Gpus,
     SequenceLength,
     GlobalBatchSize,
-    /// Times that of the cluster, of links between nodes.
+    /// Factor on the bandwidth of links between nodes.
     Bandwidth,
-    /// GiB of a GPU.
+    /// Memory of a GPU in GiB.
     Memory,
 }
 
 impl Varied {
-    /// Each with its name.
+    /// All quantities, each with its name in `--over`.
     const ALL: [(Self, &'static str); 5] = [
         (Self::Gpus, "gpus"),
         (Self::SequenceLength, "seq-len"),
@@ -35,19 +35,19 @@ impl Varied {
         (Self::Memory, "memory"),
     ];
 
-    /// A value with what it is of.
+    /// A value with its unit.
     pub(crate) fn in_words(self, value: f64) -> String {
         match self {
             Self::Gpus => format!("{value} {}", if value as u64 == 1 { "GPU" } else { "GPUs" }),
             Self::SequenceLength => format!("{value} tokens"),
             Self::GlobalBatchSize => format!("batch {value}"),
             Self::Bandwidth => format!("{value} \u{d7} bandwidth"),
-            // What was given in GB is not a round number.
+            // A value given in GB is not a round number of GiB.
             Self::Memory => format!("{} GiB", (value * 100.0).round() / 100.0),
         }
     }
 
-    /// What it is, after a number or alone.
+    /// Name of the quantity, for titles and headings.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Gpus => "number of GPUs",
@@ -58,7 +58,7 @@ impl Varied {
         }
     }
 
-    /// Values that people try.
+    /// Values for a hint.
     const fn example(self) -> &'static str {
         match self {
             Self::Gpus => "8,16,32",
@@ -74,10 +74,10 @@ impl Varied {
     }
 }
 
-/// No GPU has so many GiB.
+/// Largest memory of a GPU in GiB that is plausible; larger values were given in bytes.
 const MOST_GIB: f64 = 1e5;
 
-/// The most values of a sweep.
+/// Largest number of values of a sweep.
 const MOST_VALUES: usize = 64;
 
 impl std::str::FromStr for Over {
@@ -95,7 +95,7 @@ impl std::str::FromStr for Over {
             Varied::Bandwidth => quantity(text, &[("", 1.0), ("x", 1.0)]),
             _ => counted(text).ok().map(|count| count as f64).or_else(|| text.parse().ok()),
         };
-        // `1,024` is not 1 and 24.
+        // `1,024` is refused, not read as 1 and 24.
         let is_of_thousands = |text: &&str| {
             text.len() > 1
                 && text.starts_with('0')

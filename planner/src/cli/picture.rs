@@ -1,4 +1,4 @@
-//! Pictures as they are asked for: what is shown, as what, and how it looks.
+//! Options of pictures: format, time window and style.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use traces::{DrawError, Drawing, Format, Paper};
 use super::args::{LanesArg, LookArgs, ThemeArg};
 use command_line::destination::is_dash;
 
-/// How a drawing of timelines looks.
+/// Style and window of a drawing of timelines.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Look {
     pub(crate) paper: Paper,
@@ -54,7 +54,7 @@ impl ThemeArg {
     }
 }
 
-/// What a file name asks for.
+/// Format of a picture or trace, by the ending of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Image(Format),
@@ -63,7 +63,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// What a file's ending says. A stream has none: what goes there is the picture that is text.
+    /// Format by the ending of a path; SVG, which is text, for stdout.
     pub(crate) fn of(path: &Path) -> anyhow::Result<Self> {
         if is_dash(path) {
             return Ok(Self::Image(Format::Svg));
@@ -83,18 +83,18 @@ impl Kind {
     }
 }
 
-/// Endings that say what is in a file.
+/// Endings that name a file's format, which must then be the right one.
 const TELLING: [&str; 27] = [
     "bmp", "csv", "docx", "eps", "gif", "htm", "html", "jpeg", "jpg", "md", "npy", "pdf", "pickle",
     "png", "py", "sarif", "sh", "svg", "tiff", "toml", "txt", "webp", "xlsx", "xml", "yaml", "yml",
     "zip",
 ];
 
-/// Endings of files that are packed.
+/// Endings of compressed files.
 const PACKED: [&str; 6] = ["bz2", "gz", "tar", "tgz", "xz", "zst"];
 
-/// Refuses a file whose ending promises something else than what goes there: `what`, which ends as `works` has it. `draws` is
-/// what draws a picture, if something does.
+/// Refuses a file whose ending names another format than the endings `works` of the content `what`. `draws` is a hint
+/// on the command that draws a picture.
 pub(crate) fn refuse_other_endings(
     path: &Path,
     what: &str,
@@ -120,7 +120,7 @@ pub(crate) fn refuse_other_endings(
     )
 }
 
-/// What a file name asks for, where there is no time to look into.
+/// Format of a picture without a time axis to zoom into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StillKind {
     Image(Format),
@@ -128,7 +128,7 @@ pub(crate) enum StillKind {
 }
 
 impl StillKind {
-    /// That of a file into which `what` is drawn.
+    /// Format of the file that `what` is drawn into.
     pub(crate) fn of(path: &Path, what: &str) -> anyhow::Result<Self> {
         match Kind::of(path) {
             Ok(Kind::Image(format)) => Ok(Self::Image(format)),
@@ -140,8 +140,8 @@ impl StillKind {
         }
     }
 
-    /// The file's content: a drawing by `draw`, or a page with one for the light and one for the dark and the
-    /// numbers in a table.
+    /// Content of the file: the drawing by `draw`, or a page with a light and a dark drawing and the numbers in a
+    /// table.
     pub(crate) fn content(
         self,
         title: &str,

@@ -1,19 +1,19 @@
-//! Signs of life on stderr where work takes long.
+//! Progress messages on stderr during long work.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use command_line::said::tell;
 
-/// Time between two signs of life, and before the first.
+/// Time between two messages, and before the first.
 const INTERVAL: Duration = Duration::from_secs(8);
 
-/// Says now and then that work goes on, and for how long it has.
+/// Reports now and then that work continues, and its elapsed time.
 pub(crate) struct Heartbeat {
     doing: &'static str,
     is_quiet: bool,
     start: Instant,
-    /// Signs that were given.
+    /// Number of messages that were due so far.
     given: AtomicU64,
 }
 
@@ -23,11 +23,11 @@ impl Heartbeat {
         Self { doing, is_quiet, start: Instant::now(), given: AtomicU64::new(0) }
     }
 
-    /// To be called often: gives a sign where it is time for one, with how far the work is.
+    /// Called often; prints a message where one is due, with the progress `how_far`.
     pub(crate) fn beat(&self, how_far: impl FnOnce() -> String) {
         let elapsed = self.start.elapsed();
         let due = elapsed.as_secs() / INTERVAL.as_secs();
-        // Of several threads one gives it.
+        // Only one of several threads prints it.
         if self.is_quiet || self.given.fetch_max(due, Ordering::Relaxed) >= due {
             return;
         }

@@ -1,4 +1,4 @@
-//! Reports as pages: of a search, and of a plan that was saved.
+//! HTML pages of a search's result, and of a saved plan.
 
 use std::path::{Path, PathBuf};
 
@@ -27,12 +27,12 @@ pub(crate) struct ReportArgs {
     pub(crate) output: PathBuf,
 }
 
-/// Whether a file is to be a page rather than a plan.
+/// Returns whether an output file is an HTML page rather than a plan.
 pub(crate) fn is_page(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("html"))
 }
 
-/// The plan and its runners-up, which are found and played again.
+/// Writes the page of a plan and its runners-up, which are simulated.
 pub(crate) fn report(args: &ReportArgs) -> anyhow::Result<Answer> {
     anyhow::ensure!(
         is_page(&args.output) || is_dash(&args.output),
@@ -58,7 +58,7 @@ pub(crate) fn report(args: &ReportArgs) -> anyhow::Result<Answer> {
     Ok(Answer::Found)
 }
 
-/// The page of a search's answer.
+/// The page of a search's result.
 pub(crate) fn of_search(input: &Input, answer: &Answered) -> String {
     let problem = &input.problem;
     let names = Names { model: &input.file.model.name, cluster: &input.cluster.name };
@@ -96,7 +96,7 @@ fn title(problem: &Problem, names: Names<'_>) -> String {
     format!("{} on {num_gpus} {gpus} of {}", names.model, names.cluster)
 }
 
-/// What plans depend on.
+/// Inputs of the plans, as name and value.
 fn facts(problem: &Problem, names: Names<'_>) -> Vec<(String, String)> {
     let training = &problem.training;
     let mut facts = vec![

@@ -11,9 +11,9 @@ use super::answer::Answer;
 use super::args::RunArgs;
 use super::files::{is_stdin, read_plan};
 
-/// Checks the plan and hands it to the executor, whose exit code and streams become ours.
+/// Checks the plan and runs the executor with it, passing on its exit code and streams.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Answer> {
-    // What is read to its end here would be empty there.
+    // A stream that is read here would be empty for the executor.
     let is_stream = |plan: &Path| {
         std::fs::metadata(plan).is_ok_and(|there| !there.is_file() && !there.is_dir())
     };
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Answer> {
     hand_over(command).with_context(|| format!("starting `{}`", executor.display()))
 }
 
-/// The executor, beside this program or else on the path.
+/// Path of the executor: next to this program, else in `PATH`.
 fn find_executor() -> anyhow::Result<PathBuf> {
     let file = format!("executor{EXE_SUFFIX}");
     let beside = std::env::current_exe().ok();
@@ -61,7 +61,7 @@ fn is_executable(path: &Path) -> bool {
     path.is_file()
 }
 
-/// The command takes the place of this program, so that signals reach it too; returns where it cannot.
+/// Replaces this process by the command, so that signals reach it; returns only on failure.
 #[cfg(unix)]
 fn hand_over(mut command: Command) -> anyhow::Result<Answer> {
     use std::os::unix::process::CommandExt as _;
@@ -69,7 +69,7 @@ fn hand_over(mut command: Command) -> anyhow::Result<Answer> {
     Err(command.exec().into())
 }
 
-/// Runs the command to its end.
+/// Runs the command and waits for its end.
 #[cfg(not(unix))]
 fn hand_over(mut command: Command) -> anyhow::Result<Answer> {
     let status = command.status()?;

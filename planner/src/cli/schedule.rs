@@ -1,4 +1,4 @@
-//! `planner schedule`: the order of a pipeline schedule, generated or someone else's.
+//! `planner schedule`: the order of a pipeline schedule, generated or read from a CSV.
 
 use std::path::Path;
 
@@ -70,7 +70,7 @@ pub(crate) fn schedule(args: &ScheduleArgs) -> anyhow::Result<Answer> {
     Ok(Answer::Found)
 }
 
-/// No time can be longer than all passes and messages one after the other, which must fit times.
+/// Checks that the sum of all passes and messages, which bounds every time, fits 64 bits.
 fn check_total(schedule: &Schedule, costs: Costs) -> anyhow::Result<()> {
     let Costs { forward, input_grad, weight_grad, send } = costs;
     let each: u128 = [forward, input_grad, weight_grad, send, send].map(u128::from).iter().sum();
@@ -84,12 +84,12 @@ fn check_total(schedule: &Schedule, costs: Costs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The schedule of a family, or the scheduler's own.
+/// The schedule of a family, or for `auto` one made for the given costs.
 fn named(args: &ScheduleArgs, costs: Costs) -> anyhow::Result<(String, Schedule)> {
     let name = args.name.as_deref().unwrap_or(AUTO);
     let path = Path::new(name);
     if path.is_file() {
-        // Another kind of file says itself what takes it.
+        // Reading a file of another kind is an error that says what reads it.
         read_schedule(path)?;
         anyhow::bail!(
             "`{name}` is a file, not a family\nhint: `planner schedule --from {name}` reads it"
@@ -112,7 +112,7 @@ fn named(args: &ScheduleArgs, costs: Costs) -> anyhow::Result<(String, Schedule)
     Ok((kind.name().to_owned(), generate(kind, p, m, v)?))
 }
 
-/// The family of a name.
+/// Finds a schedule family by name.
 fn family(name: &str) -> anyhow::Result<ScheduleKind> {
     names::schedule(name).with_context(|| {
         let known = ScheduleKind::ALL.map(ScheduleKind::name);
@@ -123,7 +123,7 @@ fn family(name: &str) -> anyhow::Result<ScheduleKind> {
     })
 }
 
-/// Pipeline ranks and micro-batches, without which no order is made.
+/// Numbers of pipeline ranks and micro-batches, which every generated schedule needs.
 fn numbers(name: &str, args: &ScheduleArgs) -> anyhow::Result<(u32, u32)> {
     let (stages, micro_batches) = (args.stages, args.micro_batches);
     if let (Some(stages), Some(micro_batches)) = (stages, micro_batches) {
@@ -142,12 +142,11 @@ fn numbers(name: &str, args: &ScheduleArgs) -> anyhow::Result<(u32, u32)> {
     )
 }
 
-/// The name of the scheduler that looks at the costs.
+/// Name of the scheduler that makes a schedule for given costs.
 const AUTO: &str = "auto";
 
-/// The share of activations that a weight gradient needs where nobody says: more than the
-/// `32 h / (34 h + 5 a s)` of the authors of zero bubble (0.37 for h 2304, a 24, s 1024), which counts
-/// unfused attention.
+/// Default share of activations held for the weight gradient: more than the `32 h / (34 h + 5 a s)` of the authors of
+/// zero bubble (0.37 for h 2304, a 24, s 1024), which counts unfused attention.
 const USUALLY_KEPT: f64 = 0.5;
 
 /// Shares of activations are counted in thousandths.
@@ -179,5 +178,5 @@ fn made_for(args: &ScheduleArgs, costs: Costs, p: u32, m: u32) -> anyhow::Result
     Ok(scheduling::schedule(&request)?.schedule)
 }
 
-/// Before durations are made for more stages than anyone has.
+/// Largest number of passes that `auto` orders, checked before durations are allocated.
 const MOST_PASSES: u64 = 1 << 19;

@@ -48,7 +48,7 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
     answer(&args.problem, &args.layout, &request, Asked::Best(args))
 }
 
-/// Like a search in which degrees that are not named are 1, and what else is not named is chosen best.
+/// Searches for the best completion of a named layout; open tensor, context and pipeline degrees are not searched.
 pub(crate) fn evaluate(args: &EvaluateArgs) -> anyhow::Result<Answer> {
     let fixed = args.layout.completed(&args.layout.over(&args.named)?);
     let fewest_layers = args.layout.fewest_layers();
@@ -57,7 +57,7 @@ pub(crate) fn evaluate(args: &EvaluateArgs) -> anyhow::Result<Answer> {
     answer(&args.problem, &args.layout, &request, Asked::Named(&args.named))
 }
 
-/// The number of threads asked for, at most as many as the machine runs at once.
+/// The number of threads asked for, at most the machine's available parallelism.
 fn capped(threads: usize, is_quiet: bool) -> usize {
     let cores = std::thread::available_parallelism().map_or(threads, std::num::NonZero::get);
     if threads > cores && !is_quiet {
@@ -68,16 +68,16 @@ fn capped(threads: usize, is_quiet: bool) -> usize {
     threads.min(cores)
 }
 
-/// What is asked for.
+/// Subject of a search.
 #[derive(Clone, Copy, Debug)]
 enum Asked<'a> {
-    /// The best plans.
+    /// The best plans of a problem.
     Best(&'a SearchArgs),
-    /// A layout that is named.
+    /// A named layout.
     Named(&'a PartialLayout),
 }
 
-/// Whether the best plan could be written, before it is searched for.
+/// Checks before the search that the best plan could be written.
 fn check_place(args: &ProblemArgs, output: &Path) -> anyhow::Result<()> {
     let draws = "`planner chart plan.json -o step.svg` draws a plan";
     refuse_other_endings(output, "a plan or its page", &["json", "html"], Some(draws))?;
@@ -186,7 +186,7 @@ fn answer(
     Ok(found)
 }
 
-/// The least number of GPUs that would do, where those that there are do not.
+/// Smallest number of GPUs that fits, where it is above the given number.
 fn more_gpus(input: &Input, request: &Request, limit: &Limit) -> anyhow::Result<Option<u32>> {
     let Input { file, problem, choices, cluster, .. } = input;
     let go = &mut || limit.go();
@@ -194,8 +194,8 @@ fn more_gpus(input: &Input, request: &Request, limit: &Limit) -> anyhow::Result<
     Ok(least.filter(|gpus| *gpus > problem.limits.num_gpus))
 }
 
-/// Says on stderr where the next smaller or larger batch that the GPUs divide has a higher throughput than the one that was
-/// asked for, by more than [`RESOLUTION`].
+/// Hints on stderr at a batch that is a multiple of the number of GPUs, next to the given one, if its throughput is
+/// higher by more than [`RESOLUTION`].
 fn tell_of_better_batch(
     input: &Input,
     request: &Request,
@@ -231,7 +231,7 @@ fn tell_of_better_batch(
     Ok(())
 }
 
-/// A report with answers beside it.
+/// JSON of a search's report with the answers to further questions.
 #[derive(Serialize)]
 struct Whole {
     #[serde(flatten)]
@@ -240,7 +240,7 @@ struct Whole {
     answers: Answers,
 }
 
-/// Narrows a problem down to what is best by an objective other than time, and says what of.
+/// Restricts a problem to the best by an objective other than time, and returns a text about it.
 fn narrow(
     input: &mut Input,
     questions: &QuestionArgs,
@@ -253,7 +253,7 @@ fn narrow(
         Objective::Time => Ok(String::new()),
         Objective::Gpus => {
             let Input { file, choices, cluster, .. } = &*input;
-            // All numbers of GPUs for one and the same batch.
+            // All numbers of GPUs have the same batch.
             let choices =
                 Choices { global_batch_size: Some(problem.training.global_batch_size), ..*choices };
             let least = least_gpus(&file.model, problem, &choices, cluster, request, go)?;
@@ -293,7 +293,7 @@ fn narrow(
     }
 }
 
-/// The best plan where nothing is decided, to hold a named layout against.
+/// The best plan without the user's decisions, to compare a named layout with.
 fn best_of_all(problem: &Problem, limit: &Limit) -> Option<EvaluatedPlan> {
     let request = Request { closest: false, ..Request::default() };
     search_layouts(problem, &request, &mut |_| limit.go()).plans.into_iter().next()
@@ -304,8 +304,8 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Searches, or evaluates a named layout, with a progress bar on stderr from the second second on; with the headroom
-/// that is left where a named layout does not fit with that in force.
+/// Searches, or evaluates a named layout, with a progress bar on stderr after one second. Where a named layout only
+/// fits with less headroom, also returns the memory that it leaves free.
 fn observed_search(
     problem: &Problem,
     request: &Request,
@@ -343,7 +343,7 @@ fn observed_search(
     outcome
 }
 
-/// What goes into a plan file.
+/// Builds a plan file.
 fn make_plan(
     input: &Input,
     args: &ProblemArgs,

@@ -1,4 +1,4 @@
-//! Arguments that say how a model is trained, on what and with what.
+//! Arguments on training: the cluster, batch, precision, optimizer, framework, adapters.
 
 use clap::Args;
 use ir::cluster::Precision;
@@ -81,7 +81,7 @@ pub(crate) struct AdapterArgs {
 }
 
 impl AdapterArgs {
-    /// The adapters that are asked for, if any.
+    /// Adapters of the model, if requested.
     pub(crate) fn adapters(&self) -> Option<Adapters> {
         self.lora_rank.map(|rank| Adapters {
             rank,

@@ -1,4 +1,4 @@
-//! `planner sweep`: the best plan for each of several values of one thing.
+//! `planner sweep`: the best plan for each of several values of one quantity.
 
 use anyhow::{Context, bail, ensure};
 use ir::layout::PartialLayout;
@@ -24,14 +24,14 @@ use super::tables::{percent, text_table};
 use command_line::destination::{check_output, has_room, refuse_to_overwrite, write_output};
 use command_line::said::tell;
 
-/// The best plan of a value; none where nothing fits.
+/// The best plan for one value; `best` is `None` where nothing fits.
 #[derive(Debug, Serialize)]
 struct Point {
     value: f64,
     num_gpus: u32,
     sequence_length: u64,
     global_batch_size: u64,
-    /// Whether there is any layout, even one that does not fit.
+    /// True where there is any candidate layout, even if none fits.
     #[serde(skip)]
     is_possible: bool,
     #[serde(flatten)]
@@ -39,13 +39,13 @@ struct Point {
 }
 
 impl Point {
-    /// Why it has no plan.
+    /// Reason why the value has no plan.
     const fn without_plan(&self) -> &'static str {
         if self.is_possible { "nothing fits" } else { "no layout" }
     }
 }
 
-/// What `sweep` says, for programs.
+/// JSON output of `sweep`.
 #[derive(Debug, Serialize)]
 struct Sweep {
     model: String,
@@ -122,7 +122,7 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
     Ok(if found { Answer::Found } else { Answer::NothingFits })
 }
 
-/// Refuses what is varied and given besides.
+/// Refuses an option that sets the swept quantity.
 fn refuse_both(args: &SweepArgs) -> anyhow::Result<()> {
     let setting = &args.setting;
     let given = match args.over.what {
@@ -139,7 +139,7 @@ fn refuse_both(args: &SweepArgs) -> anyhow::Result<()> {
     }
 }
 
-/// The option for one value of what varies.
+/// The option that sets the quantity outside of a sweep.
 const fn option_of(varied: Varied) -> Option<&'static str> {
     match varied {
         Varied::Gpus => Some("--gpus"),
@@ -149,7 +149,7 @@ const fn option_of(varied: Varied) -> Option<&'static str> {
     }
 }
 
-/// The problem with one value.
+/// The problem at one value of the swept quantity.
 fn posed(args: &SweepArgs, layout: &PartialLayout, value: f64) -> anyhow::Result<(Input, Problem)> {
     let mut setting = args.setting.clone();
     let mut gpus = args.gpus;
@@ -164,7 +164,7 @@ fn posed(args: &SweepArgs, layout: &PartialLayout, value: f64) -> anyhow::Result
     let modules = layout.recompute.one().and_then(ir::graph::Recompute::modules);
     let decided = Decided { stages, modules, layout: *layout, is_named: false };
     let input = read(&args.model, gpus, &setting, &decided).map_err(|error| {
-        // The option was not given, but what is varied.
+        // The error may name an option that was not given; the swept value is what is wrong.
         let is_of_option =
             option_of(args.over.what).is_some_and(|it| error.to_string().contains(it));
         let over = args.over.what.in_words(value);
@@ -194,7 +194,7 @@ fn posed(args: &SweepArgs, layout: &PartialLayout, value: f64) -> anyhow::Result
 
 const HEADINGS: [&str; 7] = ["", "batch", "step s", "tok/s/GPU", "MFU", "GiB", "layout"];
 
-/// The points as rows of a table.
+/// Rows of the table, one for each point.
 fn rows(sweep: &Sweep) -> impl Iterator<Item = [String; HEADINGS.len()]> {
     sweep.points.iter().map(|point| {
         let name = sweep.over.in_words(point.value);
@@ -221,7 +221,7 @@ fn describe(sweep: &Sweep) -> String {
     format!("{model} on {cluster} with {framework}, the best for each\n\n{rows}")
 }
 
-/// The sweep as a table of a page.
+/// Table of the sweep on a page.
 fn numbers(sweep: &Sweep) -> Table {
     Table {
         caption: "the best for each".to_owned(),
@@ -230,7 +230,7 @@ fn numbers(sweep: &Sweep) -> Table {
     }
 }
 
-/// What all points have in common of GPUs, batch and sequence.
+/// GPUs, batch and sequence, where they are equal at all points.
 fn of_all(sweep: &Sweep) -> String {
     let of = |what: &str, value: fn(&Point) -> u64| {
         let mut values = sweep.points.iter().map(value);
@@ -239,7 +239,7 @@ fn of_all(sweep: &Sweep) -> String {
     };
     let gpus = of("GPUs", |point| point.num_gpus.into());
     let batch = of("batch", |point| point.global_batch_size);
-    // Models without sequences have one of one.
+    // Models without sequences have a sequence length of 1.
     let has_sequence = sweep.points.iter().any(|point| point.sequence_length > 1);
     let sequence = of("sequence", |point| point.sequence_length).filter(|_| has_sequence);
     [gpus, batch, sequence].into_iter().flatten().collect()

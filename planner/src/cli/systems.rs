@@ -7,7 +7,7 @@ use super::args::SystemsArgs;
 
 pub(crate) fn list(args: &SystemsArgs) -> anyhow::Result<Answer> {
     let systems = systems();
-    // Commands are there to be copied, so no line of them is broken.
+    // Lines are not wrapped, so that commands can be copied.
     let row = |System { name, plan, run }: &System| format!("{name}\n  {plan}\n  {run}\n");
     args.format.print(&systems, || systems.iter().map(row).collect())
 }

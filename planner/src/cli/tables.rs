@@ -1,4 +1,4 @@
-//! Tables that read well in 100 columns, and on narrower terminals.
+//! Text tables that fit 100 columns, and narrower terminals.
 
 use comfy_table::{
     Cell, CellAlignment, ColumnConstraint, ContentArrangement, Row, Table, Width, presets,
@@ -6,19 +6,19 @@ use comfy_table::{
 use command_line::said::columns;
 use ir::units::Bytes;
 
-/// Cells that are wider hold prose, which may be broken.
+/// Widest cell, in columns, that is never broken; wider cells are prose, which may be wrapped.
 const PROSE: u16 = 32;
 
-/// The least that is left to prose.
+/// Least width of prose, in columns.
 const LEAST_PROSE: u16 = 24;
 
-/// GiB as `--headroom` takes them: whole, or tenths.
+/// GiB as accepted by `--headroom`: a whole number, or with one decimal.
 pub(crate) fn gib(bytes: Bytes) -> String {
     let gib = bytes.as_gib();
     if (gib - gib.round()).abs() < 1e-6 { format!("{gib:.0}") } else { format!("{gib:.1}") }
 }
 
-/// A table with a heading; columns named in `left` are left-aligned, all others right.
+/// A table with a heading; columns in `left` are left-aligned, all others right-aligned.
 pub(crate) fn table(headings: &[&str], left: &[&str]) -> Table {
     let mut table = Table::new();
     table
@@ -36,7 +36,7 @@ pub(crate) fn table(headings: &[&str], left: &[&str]) -> Table {
     table
 }
 
-/// A table of `rows` as text, as wide as stdout has room for.
+/// Text of a table of `rows`, fit to the width of stdout.
 pub(crate) fn text_table<const N: usize, C: Into<Cell>>(
     headings: [&str; N],
     left: &[&str],
@@ -47,13 +47,13 @@ pub(crate) fn text_table<const N: usize, C: Into<Cell>>(
     render(&all)
 }
 
-/// The table as text, without blanks at the ends of lines; on a terminal that is narrower, in other forms.
+/// Text of a table, without blanks at ends of lines, in a narrower form where the terminal needs it.
 pub(crate) fn render(table: &Table) -> String {
     columns().map_or_else(|| lines(table), |columns| narrowed(table, columns))
 }
 
-/// The table in so many columns: as it is; with prose in several lines; where that is too little for it, what each row has
-/// one below the other; and where there is no prose, some of its columns after others, each time with the first.
+/// Fits a table into `columns`: unchanged; with wrapped prose; as records, a heading and cell per line; or, without
+/// prose, in groups of columns one below the other, each with the first column.
 fn narrowed(table: &Table, columns: usize) -> String {
     let widest = table.lines().map(|line| line.trim_end().chars().count()).max().unwrap_or(0);
     if widest <= columns {
@@ -72,9 +72,9 @@ fn lines(table: &Table) -> String {
     table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
-/// Columns after columns, each time with the first; none where one of them does not fit beside it.
+/// Groups of columns one below the other, each with the first column; `None` if a column does not fit next to it.
 fn parts(table: &Table, columns: usize) -> Option<String> {
-    // A blank on each side, and one more before the first.
+    // Each column has a blank on both sides, the first one more.
     let widths: Vec<usize> =
         table.column_max_content_widths().iter().map(|width| usize::from(*width) + 2).collect();
     let first = widths.first()? + 1;
@@ -104,7 +104,7 @@ fn parts(table: &Table, columns: usize) -> Option<String> {
     Some(parts?.join("\n"))
 }
 
-/// Each row as its first cell, and below it the others by their headings.
+/// Records: the first cell of each row, and below it the other cells with their headings.
 fn records(table: &Table, columns: usize) -> String {
     let headings: Vec<String> = table.header().map_or_else(Vec::new, cells);
     let widest = headings.iter().skip(1).map(|heading| heading.chars().count()).max().unwrap_or(0);
@@ -134,7 +134,7 @@ fn cells(row: &Row) -> Vec<String> {
     row.cell_iter().map(Cell::content).collect()
 }
 
-/// The table in so many columns of a terminal, of which prose has what is left; none where that is too little. Names and
+/// Fits a table into `columns` by wrapping prose into the remaining width; `None` where that is too little. Names and
 /// numbers are never broken.
 fn fitted(table: &Table, columns: usize) -> Option<Table> {
     let widths = table.column_max_content_widths();
@@ -144,7 +144,7 @@ fn fitted(table: &Table, columns: usize) -> Option<Table> {
         .map(|width| if is_prose(width) { LEAST_PROSE } else { *width })
         .map(usize::from)
         .sum();
-    // A blank on each side of each, and one more before the first.
+    // Each column has a blank on both sides, the first one more.
     let blanks = 2 * widths.len() + 1;
     if !widths.iter().any(is_prose) || taken + blanks > columns {
         return None;
@@ -169,12 +169,12 @@ pub(crate) fn count(number: f64) -> String {
     }
 }
 
-/// A share in per cent.
+/// A share as a percentage.
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// By how much more one is than another, in per cent, with its sign.
+/// Relative difference of `one` from `other` as a percentage, with its sign.
 pub(crate) fn percent_more(one: f64, other: f64) -> String {
     format!("{:+.1} %", (one / other - 1.0) * 100.0)
 }
@@ -194,7 +194,7 @@ mod tests {
         plans
     }
 
-    /// What fits is left as it is; else some columns follow others, each time beside the first, and all are there.
+    /// A table that fits is unchanged; else groups of columns follow, each with the first column, and no cell is lost.
     #[test]
     fn columns_follow_columns() {
         let plans = plans();
@@ -219,7 +219,7 @@ mod tests {
         );
     }
 
-    /// Prose is broken where enough is left for it; else rows are told one below the other.
+    /// Prose is wrapped where enough width is left for it; else rows become records.
     #[test]
     fn prose_is_broken() {
         let mut frameworks =

@@ -1,4 +1,4 @@
-//! What is wrong with a command line, and what was likely meant by it.
+//! Errors of the command line, with tips on what was likely meant.
 
 use std::ffi::OsString;
 
@@ -11,12 +11,12 @@ use planner::names::{self, Sought, folded};
 
 use super::args::Cli;
 
-/// Reads the command line.
+/// Parses the command line.
 ///
 /// # Errors
 ///
-/// What is wrong, with what was likely meant as a tip: options by the names of other tools, of another command, or left
-/// out before their values.
+/// An invalid command line; tips cover options of other tools, options of another command, and values without their
+/// option.
 pub(crate) fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
     let mut command = Cli::command();
     let matches = command
@@ -25,7 +25,7 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
     matches.map_err(|error| told(error, &command, &as_text(words)))
 }
 
-/// An error with what was likely meant, where that can be told.
+/// Adds a tip to an error, where one is found.
 fn told(error: clap::Error, command: &Command, words: &[String]) -> clap::Error {
     let tip =
         match error.kind() {
@@ -44,13 +44,13 @@ fn told(error: clap::Error, command: &Command, words: &[String]) -> clap::Error 
     with_tip(error, command, words, tip)
 }
 
-/// What is meant by a value that is none of those that an argument takes.
+/// Tip for a value that is not among an argument's possible values.
 fn meant_choice(error: &clap::Error, given: &str) -> Option<String> {
     let argument = self::given(error, ContextKind::InvalidArg)?;
     names::value_tip(&argument, given).map(str::to_owned)
 }
 
-/// The layout of degrees that are options of their own, where a layout is missing.
+/// Tip for `evaluate` without `--layout`: the layout of the degrees that are given as options.
 fn layout(words: &[String]) -> Option<String> {
     const DEGREES: [&str; 5] = ["--tp", "--cp", "--ep", "--pp", "--dp"];
     if words.get(1)? != "evaluate" || words.iter().any(|word| word.starts_with("--layout")) {
@@ -69,7 +69,7 @@ fn layout(words: &[String]) -> Option<String> {
     (!degrees.is_empty()).then(|| format!("these are `--layout {}`", degrees.join("-")))
 }
 
-/// What is meant by an argument that a command does not take.
+/// Tip for an argument that the command does not accept.
 fn meant(command: &Command, words: &[String], given: &str) -> Option<String> {
     let Some(of) = named(command, words) else {
         let having = command.get_subcommands().find(|other| has(other, given))?;
@@ -84,7 +84,7 @@ fn meant(command: &Command, words: &[String], given: &str) -> Option<String> {
     if of.get_name() == "run" {
         return Some(format!("the plan comes first: `planner run PLAN {given} ..`"));
     }
-    // Of `-gpus` only `-g` is looked at.
+    // In `-gpus`, clap only reports `-g`.
     let is_whole = |word: &&String| word.starts_with(given) && !word.starts_with("--");
     let whole = words.iter().find(is_whole).filter(|_| !given.starts_with("--"));
     let whole = whole.map_or(given, String::as_str);
@@ -101,7 +101,7 @@ fn meant(command: &Command, words: &[String], given: &str) -> Option<String> {
     if matches!(flag, "-o" | "--output") {
         return Some(format!("`planner {}` prints its result: `> FILE` keeps it", of.get_name()));
     }
-    // What others call it, if it is of this command; else what another command has by that name.
+    // A synonym of this command's options comes first, then options of other commands.
     let takes = |value: &str| {
         let names = |it: &clap::Arg| {
             let names = it.get_value_names().unwrap_or_default();
@@ -143,7 +143,7 @@ fn meant(command: &Command, words: &[String], given: &str) -> Option<String> {
     Some(format!("`{long}` is an option of {all}, not of `planner {}`", of.get_name()))
 }
 
-/// What stands behind an option: after `=`, or as the next word.
+/// Value of an option: after `=`, or the next word.
 fn value_of<'a>(words: &'a [String], option: &'a str) -> Option<&'a str> {
     let mut joined = words.iter().filter_map(|word| word.strip_prefix(option)?.strip_prefix('='));
     if let Some(value) = joined.next_back() {
@@ -153,7 +153,7 @@ fn value_of<'a>(words: &'a [String], option: &'a str) -> Option<&'a str> {
     words.get(place + 1).map(String::as_str).filter(|word| !word.starts_with('-'))
 }
 
-/// What is meant by an option that is not known, where that follows from its value.
+/// Tip for an unknown option, by its value: a cluster, or settings of another tool.
 fn told_by_value(of: &Command, flag: &str, value: &str) -> Option<String> {
     if let Some(cluster) = names::cluster(value).filter(|_| has(of, "--cluster")) {
         return Some(format!("a cluster is `--cluster {cluster}`"));
@@ -166,7 +166,7 @@ fn told_by_value(of: &Command, flag: &str, value: &str) -> Option<String> {
     })
 }
 
-/// What is wrong with a value behind an option that takes none, or none that is negative.
+/// Tip for a value after an option that takes none, or takes no negative one.
 fn without_value(of: &Command, words: &[String], given: &str) -> Option<String> {
     let is_negative =
         given.strip_prefix('-').is_some_and(|it| it.starts_with(|c: char| c.is_ascii_digit()));
@@ -188,20 +188,20 @@ fn without_value(of: &Command, words: &[String], given: &str) -> Option<String> 
     }
 }
 
-/// What is meant by a model's name in the place of an option's value.
+/// Tip for a model's name in the place of an option's value.
 fn misplaced(command: &Command, words: &[String], given: &str) -> Option<String> {
     let of = named(command, words)?;
     let is_model = matches!(Sought::of(given), Sought::Name(name) if names::model(name).is_some());
     is_model.then(|| format!("a model stands alone: `planner {} {given}`", of.get_name()))
 }
 
-/// The two words before one.
+/// The two words before `given`.
 fn before<'a>(words: &'a [String], given: &str) -> Option<&'a [String; 2]> {
     let place = words.iter().position(|word| word == given)?;
     words.get(place.checked_sub(2)?..place)?.try_into().ok()
 }
 
-/// What is meant by a value that no option stands before.
+/// Tip for a value without an option.
 fn meant_value(of: &Command, words: &[String], given: &str) -> String {
     let is_open = |flag: &str| has(of, flag) && !words.iter().any(|word| word.starts_with(flag));
     if let Some([flag, over]) = before(words, given)
@@ -263,7 +263,7 @@ fn meant_value(of: &Command, words: &[String], given: &str) -> String {
     }
 }
 
-/// What is meant by a word in the place of a command.
+/// Tip for an unknown word in the place of a subcommand.
 fn meant_command(words: &[String], given: &str) -> Option<String> {
     if let Some(line) = names::command(given) {
         return Some(format!("that is `{line}`"));
@@ -277,7 +277,7 @@ fn meant_command(words: &[String], given: &str) -> Option<String> {
     if is_model || is_there {
         return Some(format!("a command comes first: `planner search {given} --gpus N`"));
     }
-    // Of what stands behind `help`, clap knows no neighbours.
+    // After `help`, clap suggests no similar commands.
     let cli = Cli::command();
     let all = cli.get_subcommands().map(Command::get_name);
     let nearest = names::nearest(given, all).first().map(|name| format!("`planner help {name}`"));

@@ -29,42 +29,42 @@ use super::tables::{percent, render, table};
 use command_line::destination::{check_output, has_room, write_output};
 use command_line::said::{print, print_json};
 
-/// Rows that are not predicted and are named, of all files.
+/// Largest number of rows without a prediction that are listed, over all files.
 const NUM_NAMED: usize = 30;
 
-/// Rows whose predictions are furthest off, of all files, that a table ends with.
+/// Number of rows with the largest errors that are listed, over all files.
 const NUM_WORST: usize = 10;
 
-/// Names of groups are cut, so that a row has a hundred columns.
+/// Names of groups are cut to this many characters, so that a row fits 100 columns.
 const WIDEST_GROUP: usize = 30;
 
-/// How many terms stand in a line.
+/// Number of a prediction's terms in a line.
 const TERMS_OF_A_LINE: usize = 3;
 
-/// Terms of a prediction that are a smaller share of it are left out there.
+/// Terms below this share of a prediction are not listed.
 const LEAST_TERM: f64 = 0.005;
 
-/// Predictions that are off by at most this share lie within the band of the picture.
+/// Relative error within which predictions lie in the band of the picture.
 const BAND: f64 = 0.1;
 
 const WIDTH_OF_A_PANEL: u32 = 560;
 
-/// The answer as JSON.
+/// JSON output of `validate`.
 #[derive(Serialize)]
 struct Report<'a> {
     files: &'a [Comparison],
     out_of_memory: &'a [OutOfMemory<'a>],
-    /// Of the times of steps. Absent where none was predicted.
+    /// Coverage of the intervals of step times; absent where no step was predicted.
     #[serde(skip_serializing_if = "Option::is_none")]
     intervals: Option<Coverage>,
-    /// The same of their memory.
+    /// Coverage of the intervals of peak memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_intervals: Option<Coverage>,
-    /// How well layouts of one problem are chosen between, by file.
+    /// Regret of choosing between layouts of one problem by prediction, by file.
     regret: &'a [Regret],
-    /// The same by constants that each file's source had no part in.
+    /// Regret with constants fitted without each file's source.
     regret_left_out: &'a [Regret],
-    /// Whether runs that worked are predicted to fit.
+    /// Predicted fit of runs that worked.
     fits: &'a Fits,
     /// Errors after a calibration on a few steps, by file.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -72,14 +72,14 @@ struct Report<'a> {
     skipped: &'a [Skipped],
 }
 
-/// A file that holds no runs.
+/// A file that could not be read as runs.
 #[derive(Serialize)]
 struct Skipped {
     file: String,
     reason: String,
 }
 
-/// A run that ended for lack of memory, and whether that was predicted.
+/// A run that ran out of memory, and whether this was predicted.
 #[derive(Serialize)]
 struct OutOfMemory<'a> {
     file: &'a str,
@@ -89,7 +89,7 @@ struct OutOfMemory<'a> {
     is_predicted: bool,
 }
 
-/// A bar on stderr, where that is a terminal and the result is for people.
+/// Progress bar on stderr; hidden where stderr is no terminal or the output is JSON.
 fn progress(files: usize, format: Format) -> ProgressBar {
     let target = match format {
         Format::Table => ProgressDrawTarget::stderr(),
@@ -110,7 +110,7 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
         }
         None => None,
     };
-    // Before anything is predicted: a mistake in it would be told after all of that.
+    // The limits are read first, so that a mistake in them is reported before the long predictions.
     let limits = match &args.at_most {
         Some(path) => Some((path, read_limits(path)?)),
         None => None,
@@ -198,7 +198,7 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
     Ok(Answer::Found)
 }
 
-/// That something was compared: else what was wrong with each file, or each row.
+/// Fails where nothing was compared, with the reasons of each file and row.
 fn check_compared(
     folder: &Path,
     comparisons: &[Comparison],
@@ -221,7 +221,7 @@ fn check_compared(
     )
 }
 
-/// Predictions against measurements, a panel for each quantity.
+/// Scatter plot of predictions against measurements, a panel for each quantity.
 fn scatter_plot(kind: StillKind, comparisons: &[Comparison]) -> anyhow::Result<Vec<u8>> {
     let quantities = [
         (Quantity::StepTimeSeconds, "time of a step (s)", 1.0),
@@ -255,13 +255,13 @@ fn scatter_plot(kind: StillKind, comparisons: &[Comparison]) -> anyhow::Result<V
     })
 }
 
-/// What a source is called: of those that ship, what the README calls it; else its file.
+/// Name of a source: for those that ship, as in the README; else the file's name without its ending.
 fn source_name(file: &str) -> String {
     let own = || file.rsplit_once('.').map_or(file, |(name, _)| name);
     reference::source_name(file).unwrap_or_else(own).to_owned()
 }
 
-/// How far off predictions are, by source and quantity.
+/// Table of prediction errors by source and quantity.
 fn errors(comparisons: &[Comparison]) -> Table {
     let row = |comparison: &Comparison| {
         let Comparison { file, quantity, accuracy, left_out, .. } = comparison;
@@ -283,7 +283,7 @@ fn errors(comparisons: &[Comparison]) -> Table {
     }
 }
 
-/// What decisions by predictions cost, in the words of a file of limits.
+/// Metrics of decisions by prediction, by their names in a file of limits.
 fn choices(regret: &[Regret], fits: &Fits) -> BTreeMap<&'static str, f64> {
     let mut choices =
         BTreeMap::from([("share_rejected", fits.rejected.len() as f64 / fits.ran.max(1) as f64)]);
@@ -295,10 +295,10 @@ fn choices(regret: &[Regret], fits: &Fits) -> BTreeMap<&'static str, f64> {
     choices
 }
 
-/// The entry of a file of limits that is of decisions.
+/// Entry of a file of limits for metrics of decisions.
 const CHOICES: &str = "choices";
 
-/// Whether every file that has a limit was compared, and stays below it.
+/// Fails where a file with a limit was not compared, or its error exceeds the limit.
 fn check_limits(
     path: &Path,
     limits: &Limits,
@@ -402,7 +402,7 @@ fn as_text(report: &Report<'_>, runs: &[(String, Validated)]) -> String {
     summary.chain(rest).chain(skipped).collect()
 }
 
-/// Mean errors of the times of steps over sources, as fitted and with each left out of the fit.
+/// Mean errors of step times over sources, as fitted and with each left out of the fit.
 fn of_sources(comparisons: &[Comparison]) -> String {
     let mut by_source: BTreeMap<&str, [f64; 3]> = BTreeMap::new();
     let of_steps = comparisons.iter().filter(|it| it.quantity == Quantity::StepTimeSeconds);
@@ -429,7 +429,7 @@ fn of_sources(comparisons: &[Comparison]) -> String {
     )
 }
 
-/// What calibrations on a few steps are worth, file by file and in the mean of these.
+/// Table of errors before and after calibrations on a few steps, by file and as the mean of these.
 fn of_trials(trials: &[(String, Trial)]) -> String {
     let Some((_, first)) = trials.first() else { return String::new() };
     let mut rows = table(&["file", "others", "before", "after"], &["file"]);
@@ -450,7 +450,7 @@ fn of_trials(trials: &[(String, Trial)]) -> String {
     )
 }
 
-/// Runs that worked and are predicted not to fit.
+/// Number of runs that worked but are predicted not to fit.
 fn describe_fits(fits: &Fits) -> String {
     if fits.ran == 0 {
         return String::new();
@@ -463,7 +463,7 @@ fn describe_fits(fits: &Fits) -> String {
     )
 }
 
-/// How well layouts are chosen between, file by file and over all.
+/// Table of regret, by file and over all.
 fn describe_regret(regret: &[Regret], left_out: &[Regret]) -> String {
     let [all, without] = [regret, left_out].map(|of| of.iter().cloned().reduce(Regret::and));
     let (Some(all), Some(without)) = (all, without) else { return String::new() };
@@ -503,7 +503,7 @@ const fn in_words(quantity: Quantity) -> &'static str {
     }
 }
 
-/// The steps whose times are furthest off, with the terms of their predictions.
+/// Steps with the largest errors of their times, with the terms of their predictions.
 fn worst(runs: &[(String, Validated)]) -> String {
     let mut off: Vec<_> = runs
         .iter()
@@ -535,7 +535,7 @@ fn worst(runs: &[(String, Validated)]) -> String {
     "\nfurthest off:\n".to_owned() + &lines.collect::<String>()
 }
 
-/// The rows that are not predicted, and why not; a row that states several quantities stands once for each reason.
+/// Rows without a prediction, with the reason; a row with several quantities appears once for each reason.
 fn not_predicted(comparisons: &[Comparison]) -> String {
     let mut lines: Vec<String> = Vec::new();
     for Comparison { file, rows, .. } in comparisons {

@@ -1,4 +1,4 @@
-//! Values of options, read as people write them.
+//! Parsers of option values, lenient about spelling.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use planner_core::problem::MOST_GPUS;
 
 use command_line::numbers::{counted, counted_up_to, quantity, seconds};
 
-/// A number of things, of which there is at least one: `64`, `16,384` or `128k`.
+/// Parses a count of at least 1: `64`, `16,384` or `128k`.
 pub(super) fn parse_count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     let most = u64::MAX >> (u64::BITS as usize - 8 * size_of::<T>().min(8));
     let count = counted_up_to(text, most)?;
@@ -25,7 +25,7 @@ pub(super) fn parse_count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     T::try_from(count).map_err(|_| format!("must be at least 1 and at most {most}"))
 }
 
-/// Says of an error where several values go, where a text has such.
+/// Adds a hint on `sweep` to an error where a text has several values.
 fn several(text: &str, what: &str, error: String) -> String {
     let parts: Vec<&str> = text.split(',').map(str::trim).collect();
     let are_counts = parts.len() > 1 && parts.iter().all(|part| counted(part).is_ok());
@@ -36,12 +36,12 @@ fn several(text: &str, what: &str, error: String) -> String {
     }
 }
 
-/// Tokens of a sequence.
+/// Parses a sequence length in tokens.
 pub(super) fn parse_length(text: &str) -> Result<u64, String> {
     parse_count(text).map_err(|error| several(text, "seq-len", error))
 }
 
-/// Sequences in a step: a number of tokens is refused, since how many each has is another option's.
+/// Parses a batch in sequences; a number of tokens is refused, since the sequence length is another option's.
 pub(super) fn parse_batch(text: &str) -> Result<u64, String> {
     const USUAL: u64 = 4096;
     const LONGER: u64 = 8192;
@@ -62,7 +62,7 @@ pub(super) fn parse_batch(text: &str) -> Result<u64, String> {
     })
 }
 
-/// A number of GPUs; the error says where several go, or a kind of them.
+/// Parses a number of GPUs; errors have hints for several numbers, and for a GPU with a number.
 pub(super) fn parse_gpus(text: &str) -> Result<u32, String> {
     let count = counted_up_to(text, MOST_GPUS.into()).and_then(|_| parse_count(text));
     count.map_err(|error| match counted_gpus(text) {
@@ -73,7 +73,7 @@ pub(super) fn parse_gpus(text: &str) -> Result<u32, String> {
     })
 }
 
-/// The cluster and the number of `8xH100` and `H100x8`.
+/// Cluster and number of GPUs of `8xH100` or `H100x8`.
 pub(super) fn counted_gpus(text: &str) -> Option<(&'static str, u32)> {
     let (one, other) = text.split_once(['x', 'X'])?;
     let [one, other] = [one, other].map(str::trim);
@@ -81,12 +81,12 @@ pub(super) fn counted_gpus(text: &str) -> Option<(&'static str, u32)> {
     Some((names::cluster(gpu)?, count.parse().ok()?))
 }
 
-/// How many layers of each stage full recompute is of.
+/// Number of layers of each stage with full recompute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecomputeLayers {
-    /// The first so many.
+    /// The first layers of each stage, by number.
     First(u32),
-    /// As few as fit.
+    /// The fewest layers with which a layout fits.
     Fewest,
 }
 
@@ -102,7 +102,7 @@ impl RecomputeLayers {
     }
 }
 
-/// A policy; the hint of an error on a line of its own.
+/// Parses a recompute policy; an error's hint is on a line of its own.
 pub(super) fn parse_recompute(text: &str) -> Result<Recompute, String> {
     let small = text.to_ascii_lowercase();
     let usual = match small.as_str() {
@@ -113,12 +113,12 @@ pub(super) fn parse_recompute(text: &str) -> Result<Recompute, String> {
     usual.parse().map_err(|error: ParseRecomputeError| error.to_string())
 }
 
-/// What lies on the host; the hint of an error on a line of its own.
+/// Parses what is offloaded to the host; an error's hint is on a line of its own.
 pub(super) fn parse_offload(text: &str) -> Result<Offload, String> {
     text.to_ascii_lowercase().parse().map_err(|error: ParseOffloadError| error.to_string())
 }
 
-/// A value whose names are small letters with hyphens: `Ring_Averaging` is `ring-averaging`.
+/// Parses a value with hyphenated lower-case names: `Ring_Averaging` is `ring-averaging`.
 pub(super) fn parse_named<T>(text: &str) -> Result<T, String>
 where
     T: std::str::FromStr,
@@ -128,10 +128,10 @@ where
     usual.parse().map_err(|error: T::Err| error.to_string())
 }
 
-/// The largest cost of an action: sums of millions of them still fit 64 bits.
+/// Largest cost of an action: sums of millions of them still fit 64 bits.
 pub(super) const LARGEST_COST: u64 = 1_000_000_000_000;
 
-/// A whole number from `LEAST` to `MOST`.
+/// Parses a whole number from `LEAST` to `MOST`.
 pub(super) fn whole<T: TryFrom<u64>, const LEAST: u64, const MOST: u64>(
     text: &str,
 ) -> Result<T, String> {
@@ -140,34 +140,34 @@ pub(super) fn whole<T: TryFrom<u64>, const LEAST: u64, const MOST: u64>(
     fitting.ok_or_else(|| format!("must be a whole number between {LEAST} and {MOST}"))
 }
 
-/// Where random numbers start.
+/// Parses a seed of random numbers.
 pub(super) fn parse_seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("must be a whole number between 0 and {}", u64::MAX))
 }
 
-/// A number from 0 to `MOST`.
+/// Parses a number from 0 to `MOST`.
 pub(super) fn number<const MOST: u32>(text: &str) -> Result<f64, String> {
     up_to::<MOST>(text, &[("", 1.0)], "")
 }
 
-/// Hours, with their unit or without, or days.
+/// Parses hours, with or without unit, or days.
 pub(super) fn parse_hours(text: &str) -> Result<f64, String> {
     const UNITS: &[(&str, f64)] =
         &[("", 1.0), ("h", 1.0), ("hours", 1.0), ("d", 24.0), ("days", 24.0)];
     up_to::<1_000_000_000>(text, UNITS, ", in hours")
 }
 
-/// A share in per cent, from 0 to 100, with or without its sign.
+/// Parses a percentage from 0 to 100, with or without `%`.
 pub(super) fn parse_percent(text: &str) -> Result<f64, String> {
     up_to::<100>(text, &[("", 1.0), ("%", 1.0), ("percent", 1.0)], ", in per cent")
 }
 
-/// Memory in GiB.
+/// Parses memory into GiB.
 pub(super) fn parse_gib<const MOST: u32>(text: &str) -> Result<f64, String> {
     up_to::<MOST>(text, MEMORY, ", in GiB")
 }
 
-/// Units of memory, in GiB; makers' GB are of 10^9 bytes.
+/// Units of memory, in GiB; GB are 10^9 bytes, as in data sheets.
 pub(super) const MEMORY: &[(&str, f64)] = &[
     ("", 1.0),
     ("GiB", 1.0),
@@ -179,12 +179,12 @@ pub(super) const MEMORY: &[(&str, f64)] = &[
     ("TB", 1e12 / (1u64 << 30) as f64),
 ];
 
-/// Power in watts.
+/// Parses power into watts.
 pub(super) fn parse_watts(text: &str) -> Result<f64, String> {
     up_to::<1_000_000>(text, &[("", 1.0), ("W", 1.0), ("watts", 1.0), ("kW", 1e3)], ", in watts")
 }
 
-/// Money for an hour of a GPU, in whatever currency.
+/// Parses a price of a GPU hour, in any currency.
 pub(super) fn parse_price(text: &str) -> Result<f64, String> {
     let bare = text.trim().trim_start_matches(['$', '€', '£']);
     let units = &[("", 1.0), ("/h", 1.0), ("/hour", 1.0), ("/hr", 1.0), ("$", 1.0), ("€", 1.0)];
@@ -196,13 +196,13 @@ fn up_to<const MOST: u32>(text: &str, units: &[(&str, f64)], of_what: &str) -> R
     number.ok_or_else(|| format!("must be a number from 0 to {MOST}{of_what}"))
 }
 
-/// One of several, by its name in any writing, or by another.
+/// Parser of a value from a list, by its name in any spelling or a synonym.
 #[derive(Clone, Debug)]
 pub(super) struct OneOf<T> {
     all: Vec<(T, &'static str)>,
 }
 
-/// One of `all`, by its name in any writing, or by another.
+/// Makes a parser of the values `all`, by their names in any spelling or a synonym.
 pub(super) fn one_of<T: Copy>(
     all: impl IntoIterator<Item = T>,
     name: fn(T) -> &'static str,
@@ -223,7 +223,7 @@ impl<T: Copy + Send + Sync + 'static> TypedValueParser for OneOf<T> {
         if let Some((one, _)) = self.all.iter().find(|(_, name)| names::is_called(name, &given)) {
             return Ok(*one);
         }
-        // What the names are, and the one that is nearest, is said as of all such options.
+        // Clap's own error lists the names and the most similar one.
         let names = PossibleValuesParser::new(self.all.iter().map(|(_, name)| *name));
         let name = names.parse_ref(command, argument, value)?;
         let one = self.all.iter().find(|(_, known)| *known == name);
@@ -235,16 +235,16 @@ impl<T: Copy + Send + Sync + 'static> TypedValueParser for OneOf<T> {
     }
 }
 
-/// A schedule as it is named: a family, or a file with one of the user's own.
+/// A schedule argument: a family, or a file with the user's own schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NamedSchedule {
-    /// A family.
+    /// A schedule family, by name.
     Family(ScheduleKind),
-    /// PyTorch's CSV.
+    /// A file with PyTorch's pipeline-order CSV.
     File(PathBuf),
 }
 
-/// Reads a family by its name in any writing, or the name of a file.
+/// Parser of a schedule family's name in any spelling, or of a file's path.
 #[derive(Clone, Debug)]
 pub(super) struct ScheduleParser(OneOf<ScheduleKind>);
 
@@ -268,7 +268,7 @@ impl TypedValueParser for ScheduleParser {
             return Ok(NamedSchedule::File(path));
         }
         let family = self.0.parse_ref(command, argument, value).map(NamedSchedule::Family);
-        // Of a file that is no order, what it is says more than the names of families.
+        // For a file of another kind, the error about its kind is more useful than a list of families.
         family.or_else(
             |error| if path.is_file() { Ok(NamedSchedule::File(path)) } else { Err(error) },
         )
@@ -279,7 +279,7 @@ impl TypedValueParser for ScheduleParser {
     }
 }
 
-/// A variable with its value.
+/// Parses a variable assignment, `NAME=VALUE`.
 pub(super) fn parse_variable(text: &str) -> Result<(String, String), String> {
     let split = text.split_once('=').filter(|(name, _)| !name.is_empty());
     let own = split.map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -290,7 +290,7 @@ pub(super) fn parse_layers(text: &str) -> Result<u32, String> {
     text.trim().parse().map_err(|_| "must be whole numbers with commas between them".to_owned())
 }
 
-/// A stage of ZeRO: `3`, `zero-3`, `stage3`, or what PyTorch calls it.
+/// Parses a ZeRO stage: `3`, `zero-3`, `stage3`, or PyTorch's name, such as `fsdp`.
 pub(super) fn parse_zero(text: &str) -> Result<ZeroStage, String> {
     let folded = folded(text);
     let number = match folded.as_str() {
@@ -318,7 +318,7 @@ pub(super) fn parse_optimizer(text: &str) -> Result<Optimizer, String> {
     }
 }
 
-/// A moment of a step, from its start: seconds where there is no unit.
+/// Parses a time from the step's start; seconds without a unit.
 pub(super) fn parse_moment(text: &str) -> Result<Nanos, String> {
     const UNITS: &[(&str, f64)] = &[
         ("", 1e9),
@@ -331,14 +331,14 @@ pub(super) fn parse_moment(text: &str) -> Result<Nanos, String> {
         ("seconds", 1e9),
         ("min", 60e9),
     ];
-    // Later than any step ends, and whole nanoseconds of a float.
+    // 2^53 ns: later than the end of any step, and exact in a float.
     const LATEST: f64 = (1_u64 << 53) as f64;
     let nanos = quantity(text, UNITS).filter(|nanos| (0.0..=LATEST).contains(nanos));
     let nanos = nanos.map(|nanos| Nanos::new(nanos.round() as u64));
     nanos.ok_or_else(|| "must be a time from 0 on, such as `1.5s`, `200ms` or `40us`".to_owned())
 }
 
-/// A number with its unit: seconds where there is none; or several, as in `1h30m`.
+/// Parses a time limit: a number with a unit, seconds without one, or several, as in `1h30m`.
 pub(super) fn parse_time_limit(text: &str) -> Result<Duration, String> {
     match seconds(text).map(Duration::try_from_secs_f64) {
         Some(Ok(limit)) if limit > Duration::ZERO => Ok(limit),
@@ -346,7 +346,7 @@ pub(super) fn parse_time_limit(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A number of tokens: `15T`, `300B`, `20M`, `1e12` or plain.
+/// Parses a number of tokens: `15T`, `300B`, `20M`, `1e12` or plain.
 pub(super) fn parse_count_of(text: &str) -> Result<f64, String> {
     const UNITS: &[(&str, f64)] =
         &[("", 1.0), ("T", 1e12), ("B", 1e9), ("G", 1e9), ("M", 1e6), ("k", 1e3)];

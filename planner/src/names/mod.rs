@@ -1,5 +1,5 @@
-//! What people call things: names in any writing, and for a name that nothing has, those that were likely meant. What is
-//! called otherwise elsewhere is in `aliases.json`.
+//! Lookup of names that users give: models, clusters, frameworks, schedules and options in any spelling, and the
+//! nearest known names where none matches. Synonyms of other tools are in `aliases.json`.
 
 mod models;
 
@@ -14,44 +14,44 @@ use serde::Deserialize;
 
 pub use models::{Sought, model};
 
-/// A name with what else it is called.
+/// Synonyms by the name that is used here.
 type Others = BTreeMap<&'static str, Vec<&'static str>>;
 
-/// Other names of what this program knows, each written as [`folded`] writes it.
+/// Contents of `aliases.json`: synonyms of known names, each normalized by [`folded`].
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
 struct Aliases {
-    /// Words that makers and clouds put beside a GPU's name. A memory's size is none: some GPUs come with several.
+    /// Words that makers and clouds add to a GPU's name. Memory sizes are not listed: some GPUs come with several.
     cluster_words: Vec<&'static str>,
-    /// The same where no blank follows them: `dgxh100`.
+    /// Prefixes that makers and clouds write without a blank before a GPU's name: `dgxh100`.
     cluster_prefixes: Vec<&'static str>,
-    /// Words of models' names that tell apart what weights were trained on, not the network that they are of.
+    /// Words of model names that say what the weights were tuned on, and do not change the network.
     model_words: Vec<&'static str>,
-    /// GPUs that are not known, by the cluster of the GPU nearest in kind.
+    /// GPUs without a preset, by the preset whose GPU is nearest in kind.
     related_clusters: Others,
-    /// Short names too, and tools that train through a framework that is known.
+    /// Synonyms of frameworks, including short names and tools that train through a known framework.
     frameworks: Others,
-    /// Values of options: in papers, in PyTorch and JAX, in launch scripts.
+    /// Synonyms of option values: in papers, in PyTorch and JAX, in launch scripts.
     values: Others,
-    /// Options by the names that other tools give them: first those that carry their value in their name, or mean something
-    /// else here, with what to type.
+    /// Options by their names in other tools. Rows with a tip come first: the name includes a value, or has another
+    /// meaning here, and the tip is what to type.
     options: Vec<Meant>,
-    /// Options of others that are about something that no option here is: of a command that has another option, a sentence.
+    /// Options of other tools without a counterpart here. A row applies to a command that has the option `of`.
     unplanned: Vec<Meant>,
-    /// Values that an argument does not take.
+    /// Values that an argument does not accept, each with a tip.
     value_tips: Vec<Meant>,
-    /// Words in the place of a command, by the line that is meant.
+    /// Words typed in the place of a subcommand, by the command line that is meant.
     commands: Others,
 }
 
-/// What may be meant by names.
+/// A row of `aliases.json`: names of other tools for an option or argument, with an optional tip.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Meant {
-    /// The option or the argument that it is about.
+    /// The option or argument of this program.
     of: &'static str,
     names: Vec<&'static str>,
-    /// What to type, or to know; nothing where the option itself is meant.
+    /// Text of the hint: what to type, or an explanation; `None` where the option `of` itself is the counterpart.
     tip: Option<&'static str>,
 }
 
@@ -59,7 +59,7 @@ static ALIASES: LazyLock<Aliases> = LazyLock::new(|| {
     serde_json::from_str(include_str!("aliases.json")).expect("what ships is valid; a test")
 });
 
-/// That of `known` that is called `given`, folded, there or in `others`.
+/// Returns the name in `known` whose normalized spelling or synonym in `others` is `given`, which is normalized.
 fn called(
     given: &str,
     known: impl IntoIterator<Item = &'static str>,
@@ -73,15 +73,15 @@ fn key_of(given: &str, others: &'static Others) -> Option<&'static str> {
     others.iter().find(|(_, also)| also.contains(&given)).map(|(name, _)| *name)
 }
 
-/// A name as [`folded`], without words that say nothing of which thing it is.
+/// Normalizes a name as [`folded`] does and drops the given words, such as a maker's prefix.
 fn folded_without(name: &str, words: &[&str]) -> String {
     let small = name.to_lowercase();
     let parts = small.split(|c: char| !c.is_alphanumeric());
     parts.filter(|part| !words.contains(part)).collect()
 }
 
-/// The name of the preset that is called `given`, in any writing and with what makers put beside it:
-/// `DGX H100` and `NVIDIA H100 SXM5 80GB` are `h100`.
+/// Returns the cluster preset called `given`, in any spelling and with makers' additions: `DGX H100` and `NVIDIA H100
+/// SXM5 80GB` are `h100`.
 pub fn cluster(given: &str) -> Option<&'static str> {
     let name = folded_without(given, &ALIASES.cluster_words);
     let bare = ALIASES.cluster_prefixes.iter().find_map(|word| name.strip_prefix(word));
@@ -90,7 +90,7 @@ pub fn cluster(given: &str) -> Option<&'static str> {
     own.or_else(|| clusters::also_called(bare))
 }
 
-/// The preset whose GPU is nearest in kind to one that is not known.
+/// Returns the preset whose GPU is nearest in kind to one without a preset.
 pub fn related_cluster(given: &str) -> Option<&'static str> {
     let given = folded(given);
     let is_like = |others: &Vec<&str>| others.iter().any(|other| given.ends_with(other));
@@ -98,33 +98,33 @@ pub fn related_cluster(given: &str) -> Option<&'static str> {
     rows.find(|(_, others)| is_like(others)).map(|(name, _)| *name)
 }
 
-/// The name of the framework that is called `given`, in any writing.
+/// Returns the name of the framework called `given`, in any spelling.
 pub fn framework(given: &str) -> Option<&'static str> {
     called(&folded(given), frameworks::names().chain([IDEAL]), &ALIASES.frameworks)
 }
 
-/// The schedule that is called `given`, in any writing.
+/// Returns the schedule called `given`, in any spelling.
 pub fn schedule(given: &str) -> Option<ScheduleKind> {
     ScheduleKind::ALL.into_iter().find(|kind| is_called(kind.name(), &folded(given)))
 }
 
-/// Whether a value of an option is called `given`, folded.
+/// Returns whether `given`, which is normalized, is the name or a synonym of an option's value.
 pub fn is_called(value: &str, given: &str) -> bool {
     folded(value) == given || ALIASES.values.get(value).is_some_and(|also| also.contains(&given))
 }
 
-/// What to know of a value that an argument does not take, where others choose it.
+/// Returns the tip for a value that an argument does not accept because another setting decides it.
 pub fn value_tip(argument: &str, given: &str) -> Option<&'static str> {
     let given = folded(given);
     meant(&ALIASES.value_tips, &given, |of| argument.starts_with(of))?.tip
 }
 
-/// The line that is meant by a word in the place of a command.
+/// Returns the command line that is meant by a word in the place of a subcommand.
 pub fn command(word: &str) -> Option<&'static str> {
     key_of(&folded(word), &ALIASES.commands)
 }
 
-/// The first of `rows` that has a name, of what `has` says is there.
+/// Returns the first row that lists the name `given` and whose option or argument satisfies `has`.
 fn meant(
     rows: &'static [Meant],
     given: &str,
@@ -133,8 +133,8 @@ fn meant(
     rows.iter().find(|row| row.names.contains(&given) && has(row.of))
 }
 
-/// An option as it is looked up: of `--parallelism.tensor_parallel_degree`, what stands last; of Slurm's letters, which
-/// are capital, what they are short for.
+/// Normalizes an option for the lookup: the last part of `--parallelism.tensor_parallel_degree`, and the long name of a
+/// Slurm short option.
 fn own(flag: &str) -> String {
     match flag {
         "-N" => "nodes".to_owned(),
@@ -142,25 +142,25 @@ fn own(flag: &str) -> String {
     }
 }
 
-/// What there is to know of an option that nothing here corresponds to, of a command that has what `has` says.
+/// Returns the tip for an option without a counterpart here, for a command whose options are those that `has` accepts.
 pub fn unplanned(flag: &str, has: impl Fn(&str) -> bool) -> Option<&'static str> {
     meant(&ALIASES.unplanned, &own(flag), has)?.tip
 }
 
-/// What to type for an option that is not known, of a command that has what `has` says.
+/// Returns the text to type for an unknown option, for a command whose options are those that `has` accepts.
 pub fn instead(flag: &str, has: impl Fn(&str) -> bool) -> Option<String> {
     let Meant { of, tip, .. } = meant(&ALIASES.options, &own(flag), has)?;
     Some(tip.map_or_else(|| format!("`{of}`"), str::to_owned))
 }
 
-/// The option of this program that others call `flag`, of those that `has` says are there: the first.
+/// Returns this program's first option, among those that `has` accepts, that other tools call `flag`.
 pub fn flag(flag: &str, has: impl Fn(&str) -> bool) -> Option<&'static str> {
     let options = ALIASES.options.iter().filter(|row| row.tip.is_none());
     let given = own(flag);
     options.filter(|row| row.names.contains(&given.as_str())).map(|row| row.of).find(|of| has(of))
 }
 
-/// A hint of the names nearest to `given`, and of what lists `all` of them.
+/// Returns a hint with the names nearest to `given`; `all` is the text about listing all of them.
 pub fn or_nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>, all: &str) -> String {
     let quoted: Vec<String> =
         nearest(given, names).into_iter().map(|name| format!("`{name}`")).collect();

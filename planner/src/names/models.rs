@@ -1,27 +1,27 @@
-//! Models that ship, by the names that people give them and by repositories of the Hugging Face hub.
+//! Lookup of models that ship, by common names and by repositories of the Hugging Face hub.
 
 use models::{ALL, Shipped};
 
 use super::{ALIASES, folded_without};
 
-/// What is asked for by a text that names no file.
+/// A model argument, classified by its form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sought<'a> {
     /// A model by name: `llama-3.1-8b`.
     Name(&'a str),
     /// A repository of the Hugging Face hub: `meta-llama/Llama-3.1-8B`.
     Repository {
-        /// Whose it is.
+        /// Owner of the repository.
         owner: &'a str,
-        /// What it is called.
+        /// Name of the repository.
         name: &'a str,
     },
-    /// A place in a file system.
+    /// A path in the file system.
     Path,
 }
 
 impl<'a> Sought<'a> {
-    /// What `text` asks for, by its form.
+    /// Classifies `text` by its form; no file is read.
     pub fn of(text: &'a str) -> Self {
         let text = text.trim_end_matches('/');
         let plain = |part: &str| {
@@ -46,8 +46,8 @@ impl<'a> Sought<'a> {
     }
 }
 
-/// The model that ships and is called `given`, in any writing; weights that were tuned are of the same network as those
-/// they come from.
+/// Returns the model that ships and is called `given`, in any spelling; names of fine-tuned weights match the model
+/// that they were tuned from.
 pub fn model(given: &str) -> Option<&'static Shipped> {
     let folded = |name: &str| folded_without(name, &ALIASES.model_words);
     let given = folded(given);

@@ -100,7 +100,7 @@ fn frameworks_are_found_in_any_writing() {
     assert!(frameworks::names().all(|name| framework(name) == Some(name)));
 }
 
-/// Every other name is of one thing, and written as names are compared.
+/// Every synonym belongs to one name, and is normalized.
 #[test]
 fn other_names_are_folded_and_of_one_thing() {
     let Aliases { related_clusters, frameworks, values, commands, .. } = &*ALIASES;
@@ -127,7 +127,7 @@ fn other_names_are_folded_and_of_one_thing() {
     }
 }
 
-/// Names in `aliases.json` are of what there is.
+/// Synonyms in `aliases.json` belong to presets that exist.
 #[test]
 fn what_has_other_names_is_known() {
     let Aliases { related_clusters, frameworks, .. } = &*ALIASES;

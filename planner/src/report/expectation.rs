@@ -1,4 +1,4 @@
-//! How far a prediction can be trusted: the interval that it carries, and what it rests on.
+//! Confidence in a prediction: its intervals of step time and memory, and the measurements behind them.
 
 use cost_models::Basis;
 use cost_models::block::terms;
@@ -10,44 +10,44 @@ use planner_core::problem::Problem;
 use planner_core::search::EvaluatedPlan;
 use planner_core::step::ShapeKey;
 
-/// What measured steps say of a predicted one.
+/// Interval of a predicted step time and peak memory, from the residuals of measured steps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Expectation {
-    /// The interval's lower end.
+    /// Lower end of the step time's interval.
     pub low_seconds: f64,
-    /// Its upper end.
+    /// Upper end of the step time's interval.
     pub high_seconds: f64,
-    /// Share of the measured steps of sources that were left out of the fit that lay within, in the mean of these.
+    /// Coverage of the intervals: the share of held-out sources' steps within them, averaged over sources.
     pub share: f64,
-    /// What is known of the framework on such GPUs.
+    /// Level of evidence for the framework on such GPUs.
     pub evidence: Evidence,
-    /// How many sources were left out, each once, of which as much was known.
+    /// Number of sources, each held out of the fit once, with this level of evidence.
     pub sources: usize,
-    /// How many steps they have.
+    /// Number of measured steps of these sources.
     pub measured_steps: usize,
-    /// The same of its memory.
+    /// Interval of the peak memory.
     pub peak_memory: ExpectedMemory,
-    /// Of the time of kernels and collectives, the share that rests on measurements around its sizes.
+    /// Share of the time of kernels and collectives that is interpolated between measurements around its sizes.
     pub interpolated: f64,
-    /// On measurements at other sizes.
+    /// Share of that time that is extrapolated from measurements at other sizes.
     pub extrapolated: f64,
-    /// On data sheets.
+    /// Share of that time that rests on data sheets.
     pub data_sheet: f64,
 }
 
-/// What measured peaks of memory say of a predicted one: each as its source counted it, allocated, reserved or
-/// all of the process, over as much of its prediction.
+/// Interval of a predicted peak memory, from measured peaks. Each source counts allocated, reserved or all process
+/// memory, and is compared with the same part of its prediction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ExpectedMemory {
-    /// The interval's lower end.
+    /// Lower end of the interval.
     pub low_bytes: Bytes,
-    /// Its upper end.
+    /// Upper end of the interval.
     pub high_bytes: Bytes,
-    /// What is known of such peaks.
+    /// Level of evidence for such peaks.
     pub evidence: Evidence,
-    /// How many sources were left out of which as much was known.
+    /// Number of held-out sources with this level of evidence.
     pub sources: usize,
-    /// How many peaks they have.
+    /// Number of measured peaks of these sources.
     pub measured_peaks: usize,
 }
 
@@ -67,7 +67,7 @@ impl ExpectedMemory {
 }
 
 impl Expectation {
-    /// That of a plan.
+    /// The expectation for an evaluated plan.
     pub fn of(problem: &Problem, found: &EvaluatedPlan) -> Self {
         let (evidence, Spread { sources, rows, low, high, .. }) =
             Spread::shipped(SpreadOf::StepTimeSeconds, &problem.hardware);
@@ -87,7 +87,7 @@ impl Expectation {
         }
     }
 
-    /// The intervals of time and memory with their sources, a line each; and what the time rests on.
+    /// Text of the intervals of time and memory with their sources, a line each, and of the basis of the time.
     pub fn in_words(&self) -> String {
         let [low, high] = [self.low_seconds, self.high_seconds].map(Seconds::new);
         let shares = [self.interpolated, self.extrapolated, self.data_sheet];
@@ -110,7 +110,7 @@ impl Expectation {
     }
 }
 
-/// What is known of a stack, in words.
+/// Text of a level of evidence.
 const fn known(evidence: Evidence) -> &'static str {
     match evidence {
         Evidence::Calibrated => "(calibrated: steps of this framework were measured on these GPUs)",
@@ -126,7 +126,7 @@ const fn known(evidence: Evidence) -> &'static str {
     }
 }
 
-/// Shares of the time of all blocks by what it rests on, in the order of [`Basis::ALL`].
+/// Shares of the time of all blocks by basis, in the order of [`Basis::ALL`].
 fn bases(problem: &Problem, found: &EvaluatedPlan) -> [f64; 3] {
     let key = ShapeKey::of(&found.layout);
     let counts = problem.graph.class_counts();

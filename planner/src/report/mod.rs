@@ -1,4 +1,4 @@
-//! What commands say, for programs and in words.
+//! Reports of commands, serializable and as text.
 
 mod expectation;
 pub mod page;

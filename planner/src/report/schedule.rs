@@ -1,4 +1,4 @@
-//! A schedule by itself: its order, its time, what it keeps.
+//! Report and timeline of a schedule alone: order, makespan, bubble, micro-batches in flight.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,10 +10,10 @@ use serde::Serialize;
 use simulator::{Durations, Earliest, PassTimes, SimulationError, Work, earliest, simulate};
 use traces::timeline::{Activity, Timeline, Track};
 
-/// What `planner schedule` prints. Times are in the unit of the costs.
+/// Output of `planner schedule`. Times are in the unit of the costs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ScheduleReport {
-    /// The family, or `auto`, or the file.
+    /// Name of the schedule's family, or `auto`, or the file's name.
     pub name: String,
     /// Pipeline ranks.
     pub num_ranks: u32,
@@ -21,53 +21,53 @@ pub struct ScheduleReport {
     pub num_stages: u32,
     /// Micro-batches.
     pub num_micro_batches: u32,
-    /// What the passes of a stage cost.
+    /// Costs of the passes of a stage.
     pub costs: Costs,
-    /// From time zero to the end of the last action.
+    /// Time from zero to the end of the last action.
     pub makespan: u64,
     /// The share of idle time from time zero over the whole step, of all ranks together.
     pub bubble_fraction: f64,
     /// The share of idle time between first and last action of the rank that takes longest.
     pub bubble_from_first_action: f64,
-    /// Of a schedule with messages, who waits for whom if a send waits for its receive; absent where that
-    /// comes to its end too.
+    /// Deadlock, for a schedule with messages, if a send blocks until its receive; absent where the schedule completes
+    /// with blocking sends too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadlock_with_blocking_sends: Option<String>,
     /// Micro-batches whose activations each rank holds at its peak, each of its stages counting one, from
     /// its forward to its weight gradient.
     pub peak_in_flight: Vec<u32>,
-    /// When each rank works.
+    /// Actions and times of each rank.
     pub ranks: Vec<RankReport>,
 }
 
-/// What the passes of a stage cost.
+/// Costs of the passes of a stage, in one arbitrary unit of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Costs {
-    /// A forward.
+    /// Cost of a forward.
     pub forward: u64,
-    /// A gradient of activations.
+    /// Cost of an input gradient (of activations).
     pub input_grad: u64,
-    /// A gradient of parameters; a full backward is the sum of both.
+    /// Cost of a weight gradient; a full backward costs the sum of both gradients.
     pub weight_grad: u64,
-    /// From the end of an action to when another rank has its result.
+    /// Time from the end of an action until another rank has its result.
     pub send: u64,
 }
 
-/// What a rank does, and when it works.
+/// Actions of a rank, and when it works.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RankReport {
-    /// When its first pass starts.
+    /// Start of the rank's first pass.
     pub start: u64,
-    /// When its last action ends.
+    /// End of the rank's last action.
     pub end: u64,
-    /// How long it computes.
+    /// Time that the rank computes.
     pub busy: u64,
-    /// Its actions, in order.
+    /// Actions of the rank, in order.
     pub actions: Vec<String>,
 }
 
 impl Costs {
-    /// The same passes for each stage.
+    /// Durations with the same costs for each stage.
     pub fn durations(&self, num_stages: u32) -> Durations {
         let [forward, input_grad, weight_grad, send] =
             [self.forward, self.input_grad, self.weight_grad, self.send].map(Nanos::new);
@@ -76,7 +76,7 @@ impl Costs {
 }
 
 impl ScheduleReport {
-    /// Times `schedule`.
+    /// Computes the report of `schedule`.
     pub fn new(name: String, schedule: &Schedule, costs: Costs) -> Self {
         let times = earliest(schedule, &costs.durations(schedule.num_stages()));
         let Earliest { makespan, ranks, .. } = &times;
@@ -103,7 +103,7 @@ impl ScheduleReport {
         }
     }
 
-    /// The figures in words, above the grid of `schedule`, whose rows end where they would be longer than `width`.
+    /// Text of the figures, above the grid of `schedule`, whose rows are cut to `width` columns.
     pub fn text(&self, schedule: &Schedule, width: Option<usize>) -> String {
         let mut text = String::new();
         let most = self.peak_in_flight.iter().max().copied().unwrap_or(0);
@@ -127,12 +127,12 @@ impl ScheduleReport {
     }
 }
 
-/// The schedule on a timeline, with a nanosecond for each unit of cost. The passes of an overlapped pair
-/// take turns: both have the time of the two.
+/// Timeline of the schedule, one nanosecond for each unit of cost. Both passes of an overlapped pair span the time of
+/// the two.
 ///
 /// # Errors
 ///
-/// If the schedule cannot be played to its end.
+/// If the simulation of the schedule fails.
 pub fn timeline(
     name: &str,
     schedule: &Schedule,
@@ -159,7 +159,7 @@ pub fn timeline(
     Ok(timeline)
 }
 
-/// Gives the two passes of each overlapped pair the time of both, where nothing comes between them.
+/// Gives both passes of each overlapped pair the time of the two, where they are adjacent on the timeline.
 fn join_pairs(track: &mut Track, steps: &[Step]) {
     let places: BTreeMap<Action, usize> = (track.events.iter().enumerate())
         .filter_map(|(index, event)| match event.activity {
@@ -183,7 +183,7 @@ fn join_pairs(track: &mut Track, steps: &[Step]) {
     track.events.sort_by_key(|event| (event.start, event.stream, event.end));
 }
 
-/// A row of the grid in so many columns: as many of its actions as there is room for, and how many more there are.
+/// A row of the grid in at most `width` columns: the actions that fit, and the number of the others.
 fn shortened(row: &str, width: usize) -> String {
     if row.chars().count() <= width {
         return row.to_owned();
@@ -191,7 +191,7 @@ fn shortened(row: &str, width: usize) -> String {
     let words: Vec<&str> = row.split(' ').collect();
     let shown =
         |count: usize| format!("{} .. {} more", words[..count].join(" "), words.len() - count);
-    // The rank and the line beside it stay.
+    // The rank and the separator after it are always shown.
     let fitting = (2..words.len()).rev().map(shown).find(|text| text.chars().count() <= width);
     fitting.unwrap_or_else(|| shown(2.min(words.len())))
 }

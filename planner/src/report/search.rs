@@ -1,4 +1,4 @@
-//! The JSON that `search` and `evaluate` print.
+//! JSON output of `search` and `evaluate`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,43 +16,43 @@ use planner_core::search::{
     Chosen, EvaluatedPlan, Outcome, StopReason, utilization_with_every_pair,
 };
 
-/// What came of a search or an evaluation.
+/// Result of a search or an evaluation, with the plans to show.
 #[derive(Debug)]
 pub struct Answered {
-    /// What was found.
+    /// Outcome of the search.
     pub outcome: Outcome,
-    /// The plans to show of it, in their order.
+    /// Plans to show, in their order.
     pub shown: Vec<Chosen>,
-    /// How long it took.
+    /// Duration of the search.
     pub elapsed: Duration,
-    /// Where nothing fits, the least number of GPUs that would do, if one was found.
+    /// Smallest number of GPUs that fits, where nothing fits and a number was found.
     pub least_gpus: Option<u32>,
-    /// Whether the user named the layout.
+    /// True where the user named the layout.
     pub named: bool,
-    /// For a named layout, the best one.
+    /// The best plan, where the user named a layout.
     pub best: Option<EvaluatedPlan>,
-    /// What of a named layout the framework cannot run.
+    /// Features of a named layout that the framework does not support.
     pub lacks: Vec<String>,
-    /// What of a GPU's memory is to stay free.
+    /// Memory of a GPU that is to stay free.
     pub headroom: Bytes,
 }
 
-/// What a search found, for programs.
+/// JSON report of a search or an evaluation.
 #[derive(Debug, Serialize)]
 pub struct SearchReport {
     model: ModelReport,
     num_gpus: u32,
     cluster: String,
-    /// What runs the step.
+    /// The framework that runs the step.
     framework: FrameworkReport,
     training: Training,
-    /// Whether stages were given by hand, the same for all plans.
+    /// True where stages were given by `--stages`; all plans then have them.
     stages_by_hand: bool,
     plans: Vec<PlanReport>,
-    /// Of an evaluation: the best plan where nothing is decided.
+    /// The best plan without the user's decisions, in an evaluation.
     #[serde(skip_serializing_if = "Option::is_none")]
     best: Option<PlanReport>,
-    /// The fastest plan that fits with less headroom alone, where that gains more than can be told apart.
+    /// The fastest plan that fits only with less headroom, where its gain is above the resolution of predictions.
     #[serde(skip_serializing_if = "Option::is_none")]
     faster_with_less_headroom: Option<PlanReport>,
     search: SearchStatistics,
@@ -64,7 +64,7 @@ pub struct SearchReport {
 struct ModelReport {
     name: String,
     num_parameters: u64,
-    /// What its description has that may not be meant.
+    /// Warnings about the model's description, which may have mistakes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
 }
@@ -73,9 +73,9 @@ struct ModelReport {
 #[derive(Debug, Serialize)]
 struct FrameworkReport {
     name: String,
-    /// Whether every plan runs in a framework that there is: not with `ideal`.
+    /// True where plans run in an existing framework: not with `ideal`.
     is_real: bool,
-    /// What is named and it cannot run.
+    /// Features of the named layout that the framework does not support.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     lacks: Vec<String>,
 }
@@ -85,21 +85,21 @@ struct PlanReport {
     layout: LayoutSpec,
     #[serde(flatten)]
     prediction: Prediction,
-    /// As `mfu`, with every query-key pair of a causal mask counted.
+    /// MFU with every query-key pair of a causal mask counted.
     mfu_every_pair: f64,
-    /// Whether its predicted peak fits.
+    /// True where the predicted peak memory fits.
     fits: bool,
-    /// Whether it does with the headroom that is to stay free.
+    /// True where the predicted peak memory fits and leaves the headroom free.
     fits_with_headroom: bool,
-    /// That headroom.
+    /// Memory of a GPU that is to stay free.
     headroom_bytes: Bytes,
-    /// What the framework cannot run of it.
+    /// Features of the layout that the framework does not support.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unsupported: Vec<String>,
-    /// How likely it is that no plan of another kind is faster.
+    /// Probability that no plan of another kind is faster.
     #[serde(skip_serializing_if = "Option::is_none")]
     likelihood: Option<f64>,
-    /// Whether it is the fastest by its prediction.
+    /// True for the plan with the shortest predicted step.
     #[serde(skip_serializing_if = "Option::is_none")]
     is_fastest: Option<bool>,
     stage_ends: Vec<usize>,
@@ -119,14 +119,14 @@ struct SearchStatistics {
     stop_reason: StopReason,
 }
 
-/// Candidates that bounds leave out, by what the bound is of.
+/// Number of candidates pruned by bounds, by the quantity that is bounded.
 #[derive(Debug, Serialize)]
 struct PrunedBy {
     time: u64,
     memory: u64,
 }
 
-/// Why nothing fits.
+/// Reasons why nothing fits, and the plan that misses by least.
 #[derive(Debug, Serialize)]
 struct Infeasible {
     rejected: BTreeMap<Rejection, u64>,

@@ -1,4 +1,4 @@
-//! What `planner simulate` says of a step.
+//! Report of `planner simulate`.
 
 use std::collections::BTreeMap;
 
@@ -17,75 +17,75 @@ use planner_core::plan::CheckedPlan;
 use planner_core::search::with_step;
 use planner_core::step::{SimulateError, Simulated};
 
-/// A step, rank by rank. Times are in seconds.
+/// Simulation of a step, by pipeline rank. Times are in seconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SimulationReport {
-    /// The plan in words.
+    /// Title of the plan.
     pub title: String,
-    /// From the start of the step to its end.
+    /// Time from the start of the step to its end.
     pub step_time_seconds: f64,
-    /// The share of time in which GPUs wait for other pipeline ranks: the pipeline's bubble.
+    /// Share of time in which GPUs wait for other pipeline ranks: the pipeline's bubble.
     pub idle_fraction: f64,
-    /// Where the time goes, in the mean over all GPUs.
+    /// Breakdown of the step time, as the mean over all GPUs.
     pub breakdown: Breakdown,
-    /// By pipeline rank.
+    /// Reports by pipeline rank.
     pub ranks: Vec<RankReport>,
-    /// What the end of the step waited for, from its start on, by what was done.
+    /// Composition of the critical path: seconds by kind of work.
     pub critical_path: BTreeMap<&'static str, f64>,
-    /// Steps drawn at random.
+    /// Distribution of step times with jitter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter: Option<JitterReport>,
-    /// The same with a rank that is slower than it is planned to be.
+    /// Step with one rank slower than planned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub straggler: Option<StragglerReport>,
 }
 
-/// How a pipeline rank spends the step.
+/// Time and memory of a pipeline rank.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RankReport {
-    /// Which.
+    /// Index of the pipeline rank.
     pub pipeline_rank: usize,
-    /// GPUs that do the same at the same time.
+    /// Number of GPUs that do the same at the same time.
     pub num_gpus: u32,
-    /// Where its time goes.
+    /// Breakdown of the rank's time.
     pub breakdown: Breakdown,
-    /// Waiting for other pipeline ranks.
+    /// Time that the rank waits for other pipeline ranks.
     pub idle_seconds: f64,
-    /// Memory at its peak.
+    /// Peak memory of the rank.
     pub peak_memory_bytes: u64,
 }
 
-/// Steps drawn at random.
+/// Distribution of step times drawn at random.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct JitterReport {
-    /// How many.
+    /// Number of steps drawn.
     pub num_samples: usize,
-    /// Their mean.
+    /// Mean step time.
     pub mean_seconds: f64,
-    /// What half of them do not exceed.
+    /// Median step time.
     pub p50_seconds: f64,
-    /// What nine in ten do not exceed.
+    /// 90th percentile of step times.
     pub p90_seconds: f64,
-    /// What ninety-nine in a hundred do not exceed.
+    /// 99th percentile of step times.
     pub p99_seconds: f64,
-    /// The longest.
+    /// Longest step time.
     pub max_seconds: f64,
 }
 
-/// What a rank that is slower than planned does to all.
+/// Effect of one rank that is slower than planned.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StragglerReport {
-    /// Which.
+    /// Index of the slow rank.
     pub rank: u32,
-    /// How many times as long its passes take.
+    /// Factor by which the rank's passes take longer.
     pub factor: f64,
-    /// In what time there are as many updates as replicas, where these do not wait for each other, once all
-    /// have settled; else the time of a step, in which all wait for the slowest.
+    /// Step time, in which all wait for the slowest rank. Where replicas do not wait for each other: time in which
+    /// there are as many updates as replicas, in steady state.
     pub step_time_seconds: f64,
-    /// How old gradients are, in updates, in the mean, where replicas do not wait for each other.
+    /// Mean staleness of gradients, in updates, where replicas do not wait for each other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mean_staleness: Option<f64>,
-    /// How old the oldest are.
+    /// Largest staleness of a gradient, in updates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub most_staleness: Option<u64>,
 }
@@ -129,8 +129,8 @@ fn seconds(time: Nanos) -> f64 {
     Seconds::from(time).get()
 }
 
-/// What the critical path consists of. Parts of an overlapped pair count for the time that they take the
-/// path further.
+/// Seconds of the critical path by kind of work. Each part of an overlapped pair counts for the time by which it
+/// extends the path.
 fn composition(path: &[CriticalStep]) -> BTreeMap<&'static str, f64> {
     let mut parts: BTreeMap<&'static str, Nanos> = BTreeMap::new();
     let mut until = Nanos::ZERO;
@@ -157,8 +157,8 @@ fn composition(path: &[CriticalStep]) -> BTreeMap<&'static str, f64> {
     parts.into_iter().map(|(name, time)| (name, seconds(time))).collect()
 }
 
-/// Draws steps of a plan at random: each run of a pass or an update deviates from what is planned, and is
-/// slowed by the slowest of the GPUs that exchange data within it. `observe` is called after each step.
+/// Samples steps of a plan: each pass and each update deviates at random from its planned time, and is as slow as the
+/// slowest of the GPUs that exchange data within it. `observe` is called after each step.
 ///
 /// # Errors
 ///
@@ -182,9 +182,9 @@ pub fn jittered(
     })
 }
 
-/// Plays a plan's step with one of its GPUs slower than planned; none where the plan has no such rank. Ranks that
-/// exchange data within its passes go as slowly, and the step ends when the slowest replica does, unless replicas
-/// do not wait for each other.
+/// Simulates a plan's step with one GPU slower than planned; `None` where the plan has no such rank. Ranks that
+/// exchange data within its passes are as slow, and the step ends with the slowest replica, unless replicas do not wait
+/// for each other.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Plans in a few numbers.
+//! Short summary of a plan.
 
 use ir::layout::LayoutSpec;
 use ir::units::Bytes;
@@ -6,23 +6,23 @@ use planner_core::problem::Problem;
 use planner_core::search::EvaluatedPlan;
 use serde::Serialize;
 
-/// A plan in a few numbers.
+/// Layout, step time, throughput and memory of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PlanSummary {
-    /// Its layout.
+    /// Layout of the plan.
     pub layout: LayoutSpec,
     /// Time of a step.
     pub step_time_seconds: f64,
-    /// Throughput; samples of a model without a sequence.
+    /// Tokens per second on each GPU; samples for a model without a sequence.
     pub tokens_per_second_per_gpu: f64,
-    /// Model FLOP/s over the peak's.
+    /// Model FLOP/s over the GPU's peak FLOP/s.
     pub mfu: f64,
-    /// Memory of the fullest rank.
+    /// Peak memory of the fullest rank.
     pub peak_memory_bytes: Bytes,
 }
 
 impl PlanSummary {
-    /// That of a plan that was found.
+    /// The summary of an evaluated plan.
     pub fn of(problem: &Problem, found: &EvaluatedPlan) -> Self {
         let prediction = found.prediction(problem);
         Self {

@@ -1,19 +1,19 @@
-//! The systems of parallel training, each with a command that plans it and one that runs it.
+//! Systems of parallel training, each with a command that plans it and one that runs it.
 
 use serde::{Deserialize, Serialize};
 
 /// A system with its commands, as they are typed in the folder that has `models`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct System {
-    /// What it is called, other names for it included.
+    /// Name of the system, with its synonyms.
     pub name: String,
-    /// What plans it, on models that a laptop runs.
+    /// Command that plans it, on models that a laptop runs.
     pub plan: String,
-    /// What runs it.
+    /// Command that runs it.
     pub run: String,
 }
 
-/// All systems.
+/// Returns all systems.
 ///
 /// # Panics
 ///

@@ -1,4 +1,4 @@
-//! BERT, RoBERTa and XLM-RoBERTa: types of tokens, and a masked-language-model head.
+//! BERT, RoBERTa and XLM-RoBERTa: token types, and a masked-language-model head.
 
 use super::parts::Shape;
 use crate::graph::{Activation, AttentionMask};
@@ -6,7 +6,7 @@ use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::transformer::{Embedding, HeadTransform, Positions, Transformer};
 
-/// The head of BERT has the activation of its layers.
+/// BERT: the head has the activation function of the layers.
 pub(super) fn bert(
     fields: Fields<'_>,
     _: &Shape,
@@ -16,7 +16,7 @@ pub(super) fn bert(
     finish(fields, transformer, 0, activation)
 }
 
-/// The head of RoBERTa has an activation of its own, and positions are counted from the row after that of padding.
+/// RoBERTa: the head has GELU, and position indices start after the row of the padding token.
 pub(super) fn roberta(
     fields: Fields<'_>,
     _: &Shape,

@@ -1,4 +1,4 @@
-//! The one reader of plain transformers: what a family and a configuration make together.
+//! Reader of transformers without special code: combines a family's rules with a configuration.
 
 use serde_json::Value;
 
@@ -20,14 +20,14 @@ use crate::model::transformer::{
     QkNorm, Scales, Transformer,
 };
 
-/// Each module for multi-token prediction hands on the outputs of all before it; no model has more than one.
+/// Largest number of multi-token prediction modules; no model has more than one.
 const MOST_MODULES: u64 = 16;
 
-/// Layers with a window, in `layer_types` and `rope_parameters`.
+/// Name of layers with a sliding window in `layer_types` and `rope_parameters`.
 const SLIDING: &str = "sliding_attention";
 
 impl Family {
-    /// The sizes of the model, and the transformer of them.
+    /// Reads the sizes of the model and builds its transformer.
     pub(super) fn read(
         &'static self,
         fields: Fields<'_>,
@@ -48,7 +48,7 @@ impl Family {
             parts::layer(attention, feed_forwards.of(is_sparse), norm, placement)
         };
         let modules = self.num_prediction_modules(fields)?;
-        // Modules are counted on from the layers.
+        // Prediction modules have the layer indices after the last layer.
         let modules = (0..modules).map(|module| layer(key(shape.num_hidden_layers + module)));
         let decoder = shape.decoder(shape.layers_by(key, layer), norm);
         let transformer = Transformer {
@@ -140,18 +140,18 @@ impl Family {
     }
 }
 
-/// The attention of a model's layers.
+/// Attention of all layers of a model.
 struct Attentions {
     attention: Attention,
     window: Option<u64>,
-    /// Whether each layer has the window.
+    /// True for each layer with a sliding window.
     sliding: Vec<bool>,
-    /// Whether each layer rotates.
+    /// True for each layer with rotary embedding.
     rotates: Vec<bool>,
     sliding_rotary: Option<Rotation>,
 }
 
-/// What tells the attention of one layer from that of another.
+/// Properties of attention that differ between layers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct AttentionKey {
     slides: bool,
@@ -159,7 +159,7 @@ struct AttentionKey {
 }
 
 impl Attentions {
-    /// The key of a layer; layers of modules after the last have no window.
+    /// Key of a layer; prediction modules after the last layer rotate and have no window.
     fn key(&self, layer: u64) -> AttentionKey {
         let of = |all: &[bool], further: bool| all.get(layer as usize).copied().unwrap_or(further);
         AttentionKey { slides: of(&self.sliding, false), rotates: of(&self.rotates, true) }
@@ -239,7 +239,7 @@ impl AttentionRule {
     }
 }
 
-/// Whether each layer rotates: by a 1 in `no_rope_layers`, or else all but every so many.
+/// True for each layer with rotary embedding: by a 1 in `no_rope_layers`, else all but every `interval`-th.
 fn rotated(
     fields: Fields<'_>,
     shape: &Shape,
@@ -259,7 +259,7 @@ fn rotated(
 }
 
 impl RotaryRule {
-    /// The rotation of layers of one kind, where `theta` may go before the base of all.
+    /// Rotation of layers of type `layer_type`; `theta` overrides the base of the family's rule.
     fn read(
         &self,
         fields: Fields<'_>,
@@ -267,7 +267,7 @@ impl RotaryRule {
         layer_type: Option<&str>,
         theta: Option<f64>,
     ) -> Result<Rotation, ModelError> {
-        // Where layers differ, the others have full attention.
+        // Where sliding layers rotate differently, the other layers are `full_attention`.
         let layer_type = layer_type.or(self.sliding.as_ref().map(|_| "full_attention"));
         let features = optional(self.features.as_ref(), |field| fields.optional_size(field))?;
         let share = match features.flatten() {
@@ -283,7 +283,7 @@ impl RotaryRule {
         rotary::of_kind(fields, layer_type, shape.head_dim, defaults)
     }
 
-    /// The rotation of layers with a window, where it is not that of the others.
+    /// Rotation of layers with a sliding window, where it differs from that of the others.
     fn of_sliding(
         &self,
         fields: Fields<'_>,
@@ -371,7 +371,7 @@ impl FeedForwardRule {
         let (field, word) = self.activation.word(fields)?;
         let stripped = word.strip_prefix("gated-").filter(|_| self.gated == Gating::ByPrefix);
         let activation = match fields.activation(field, stripped.unwrap_or(word))? {
-            // Of a gated block, too, `gelu` stands for the approximation.
+            // In a gated block, too, `gelu` means the tanh approximation.
             Activation::Gelu if self.gelu_is_approximate || stripped == Some("gelu") => {
                 Activation::GeluTanh
             }
@@ -433,7 +433,7 @@ fn cap(fields: Fields<'_>, cap: Option<&SoftCap>) -> Result<Option<Real>, ModelE
     Ok(optional(cap, |cap| cap.read(fields))?.flatten().map(Real::from))
 }
 
-/// The value of a rule, where a family has one.
+/// Reads the value of an optional rule; `None` where the family has no such rule.
 fn optional<'r, R, T>(
     rule: Option<&'r R>,
     read: impl FnOnce(&'r R) -> Result<T, ModelError>,

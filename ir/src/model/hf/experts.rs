@@ -1,4 +1,4 @@
-//! Mixtures of experts.
+//! Mixtures of experts of a family.
 
 use serde::Deserialize;
 
@@ -9,27 +9,27 @@ use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::transformer::{FeedForward, Mixture, Mlp};
 
-/// The experts of a family.
+/// Rule for the experts of a family's layers.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Experts {
     count: Number,
-    /// What layers have where there are no experts.
+    /// Feed-forward block of layers where the number of experts is zero.
     #[serde(default)]
     without: Without,
-    /// Experts for each token.
+    /// Number of experts for each token.
     top_k: Number,
-    /// The inner width of an expert, where it is not that of a dense layer.
+    /// Inner width of an expert, where it differs from that of a dense layer.
     intermediate_size: Option<Field<u64>>,
     shared: Option<Shared>,
     #[serde(default)]
     router_bias: bool,
     #[serde(default = "softmax")]
     scores: RouterScores,
-    /// Whether the weights of the chosen experts add up to 1.
+    /// True where the weights of the chosen experts are normalized to a sum of 1.
     #[serde(default = "stated::always")]
     normalized: Stated<bool>,
-    /// What the weights are multiplied by.
+    /// Factor on the weights of the chosen experts.
     #[serde(default = "stated::one")]
     scaling: Stated<f64>,
     groups: Option<Groups>,
@@ -41,51 +41,51 @@ const fn softmax() -> RouterScores {
     RouterScores::Softmax
 }
 
-/// What layers have where the number of experts is zero.
+/// Feed-forward block of layers where the number of experts is zero.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 enum Without {
     #[default]
     Dense,
-    /// The block that all tokens go to.
+    /// The shared block, which all tokens go to.
     Shared,
 }
 
-/// What every token goes to.
+/// Shared experts, which every token goes to.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Shared {
-    /// So many experts, as one block.
+    /// This number of shared experts, merged into one block.
     Experts(Number),
-    /// A block of this inner width, or none if it is zero.
+    /// A block of this inner width, or none where the width is zero.
     Width(Field<u64>),
-    /// The same with a gate of its own.
+    /// A block of this inner width, with a trained gate.
     GatedWidth(Field<u64>),
 }
 
-/// Groups of experts of which some are chosen first.
+/// Expert groups, some of which are chosen before the experts.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Groups {
-    /// By the best expert of each, where `topk_method` asks for groups.
+    /// Groups scored by their best expert, where `topk_method` selects groups.
     ByMethod,
-    /// By the sum of the best two of each; one group is as none.
+    /// Groups scored by the sum of their best two experts; a single group means no groups.
     ByBestTwo { count: Number, chosen: Number },
 }
 
-/// Which layers have experts.
+/// Layers with experts.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum ExpertLayers {
     #[default]
     All,
-    /// Those from `first_k_dense_replace` on, which has this default.
+    /// Layers from index `first_k_dense_replace` on, with this default.
     AfterDense(u64),
-    /// Every so many, but for those in `mlp_only_layers`.
+    /// Every n-th layer, with n from this field, except those in `mlp_only_layers`.
     Every(Field<u64>),
 }
 
-/// The feed-forward blocks of a model's layers.
+/// Feed-forward blocks of all layers of a model.
 pub(super) struct FeedForwards {
     dense: FeedForward,
     sparse: Option<FeedForward>,
@@ -118,7 +118,7 @@ impl FeedForwards {
 }
 
 impl Experts {
-    /// The blocks of layers whose dense ones are `mlp`.
+    /// Reads the feed-forward blocks; `mlp` is the dense one.
     pub(super) fn read(
         &self,
         fields: Fields<'_>,
@@ -138,7 +138,7 @@ impl Experts {
             (Without::Shared, Some(shared)) => FeedForward::Dense(shared),
             _ => FeedForward::Dense(mlp),
         };
-        // Of none, a block for all tokens is left, or a mixture that is refused.
+        // With zero experts, only the shared block is left, or the mixture is refused by later checks.
         let is_left_out = count.is_none()
             || count == Some(0) && (self.without == Without::Dense || shared.is_some());
         if is_left_out {
@@ -149,7 +149,7 @@ impl Experts {
             shared_gate: matches!(self.shared, Some(Shared::GatedWidth(_))),
             router_bias: self.router_bias,
             routing,
-            // A correction that is not trained goes with scores that do not add up to 1.
+            // Sigmoid scores, which are not normalized over experts, have a correction that is not trained.
             corrects_choice: self.scores == RouterScores::Sigmoid,
             ..parts::mixture(
                 count.unwrap_or_default(),
@@ -228,7 +228,7 @@ impl Groups {
     }
 }
 
-/// Groups that are stated fit the experts; defaults, which small models leave, need not.
+/// Checks groups against the number of experts where groups are stated; defaults need not fit small models.
 fn check_groups(fields: Fields<'_>, groups: ExpertGroups, count: u64) -> Result<(), ModelError> {
     if fields.find("n_group").is_some() && !count.is_multiple_of(groups.count) {
         return Err(ModelError::NotDivisible {
@@ -242,7 +242,7 @@ fn check_groups(fields: Fields<'_>, groups: ExpertGroups, count: u64) -> Result<
     within(fields, "topk_group", groups.chosen, 1, groups.count)
 }
 
-/// That a value is at most `most`, if it is stated.
+/// Checks that a value is at most `most`, if its field is stated.
 fn within(
     fields: Fields<'_>,
     field: &str,

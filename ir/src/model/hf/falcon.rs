@@ -37,8 +37,8 @@ pub(super) fn falcon(
             attention.scores.bias = PositionBias::Alibi(AlibiSlopes::Rounded);
         }
     }
-    // The library zeroes probabilities with ALiBi only; and what attention puts out by the rate of probabilities,
-    // unless feed-forward stands beside it.
+    // The library applies dropout to probabilities only with ALiBi, and to the output of attention by the
+    // probabilities' rate unless attention and feed-forward are parallel.
     let of_attention = fields.rate_or("attention_dropout", 0.0)?;
     let is_sequential = norm_placement == NormPlacement::Pre;
     transformer.dropout = DropoutRates {

@@ -1,7 +1,7 @@
-//! A family of models as data: what its configuration class in the transformers library has and builds.
+//! Data of a model family: its configuration class's defaults in the transformers library, and what the class builds.
 //!
-//! The files in `ir/families/` are these structures as JSON. A file may be `like` another, whose values it has where it
-//! states none of its own. What no file can say of a family is code, in a module of this folder.
+//! The files in `ir/families/` are these structures as JSON. A file may be `like` another, from which it inherits all
+//! values that it does not state. Features that the data cannot express are code, in the modules of this folder.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -15,57 +15,57 @@ use crate::graph::{AlibiSlopes, RotaryPairs};
 use crate::model::rotary::THETA;
 use crate::model::transformer::{NormPlacement, NormType};
 
-/// A `model_type`.
+/// A model family, by its `model_type`.
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one family")]
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Family {
-    /// What is remarkable about the family, for whoever reads the file.
+    /// Remarks for readers of the file; not used.
     #[serde(default, rename = "notes")]
     _notes: IgnoredAny,
     pub(super) model_type: String,
-    /// The classes whose head is built, the first by default.
+    /// Supported classes, by their heads; the first is the default.
     pub(super) classes: Vec<String>,
-    /// The field that holds the configuration of the language model, for a family that reads more than text.
+    /// Field with the nested configuration of the language model, for a multimodal family.
     pub(super) within: Option<String>,
-    /// Fields that must have the value given here, since what they ask for otherwise is not modelled.
+    /// Fields that must have this value, since other values are not modelled.
     #[serde(default)]
     pub(super) only: Map<String, Value>,
-    /// The sizes of models whose configurations leave them out.
+    /// Default sizes where a configuration leaves them out.
     pub(super) defaults: Defaults,
     #[serde(default)]
     pub(super) head_dim: HeadDim,
-    /// The inner width over the hidden size, where no field changes it.
+    /// Inner width over hidden size, where it is fixed.
     pub(super) expansion: Option<u64>,
-    /// The field that states the longest sequence, where it is not `max_position_embeddings`.
+    /// Field of the longest sequence, where it is not `max_position_embeddings`.
     pub(super) max_length: Option<String>,
     pub(super) positions: Option<LearnedPositions>,
-    /// Whether a norm follows the embedding.
+    /// True where a norm follows the embedding.
     #[serde(default)]
     pub(super) embedding_norm: bool,
     pub(super) norm: NormRule,
     #[serde(default)]
     pub(super) norm_placement: PlacementRule,
-    /// Whether a norm follows the last layer.
+    /// True where a norm follows the last layer.
     #[serde(default = "yes")]
     pub(super) final_norm: bool,
     pub(super) attention: AttentionRule,
     pub(super) feed_forward: FeedForwardRule,
     pub(super) experts: Option<Experts>,
-    /// Whether `num_nextn_predict_layers` are described, although transformers builds none; a graph has them only on
-    /// request.
+    /// True where `num_nextn_predict_layers` modules are read, although transformers builds none; graphs include them
+    /// only on request.
     #[serde(default)]
     pub(super) prediction_modules: bool,
-    /// Whether the head has a bias.
+    /// True where the head has a bias.
     #[serde(default)]
     pub(super) head_bias: bool,
     #[serde(default)]
     pub(super) scales: ScalesRule,
     #[serde(default)]
     pub(super) dropout: DropoutRule,
-    /// The names of tensors in files.
+    /// Names of tensors in checkpoints.
     pub(super) tensors: Modules,
-    /// Those that go before them where feed-forward blocks are gated.
+    /// Names that override `tensors` where feed-forward blocks are gated.
     #[serde(default)]
     pub(super) gated_tensors: Modules,
 }
@@ -74,20 +74,20 @@ const fn yes() -> bool {
     true
 }
 
-/// Where the size of a head comes from.
+/// Source of the head dimension.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum HeadDim {
-    /// `head_dim`, or the hidden size over the heads.
+    /// `head_dim`, or hidden size / heads where absent.
     #[default]
     Stated,
-    /// The same, and the heads must divide the hidden size all the same.
+    /// As `Stated`, but the number of heads must divide the hidden size all the same.
     StatedAndWhole,
-    /// The hidden size over the heads, whatever is stated.
+    /// Hidden size / heads; a stated `head_dim` is ignored.
     Derived,
 }
 
-/// A table of learned positions, whose first rows stand for no position.
+/// Table of learned positions; its first `offset` rows are not positions.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LearnedPositions {
@@ -95,22 +95,22 @@ pub(super) struct LearnedPositions {
     pub(super) offset: u64,
 }
 
-/// The norm of all layers, and after the last.
+/// Norm of all layers, and after the last one.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NormRule {
     pub(super) kind: NormType,
     pub(super) epsilon: Stated<f64>,
-    /// Whether it trains a scale.
+    /// True where the norm has a trained scale.
     #[serde(default = "stated::always")]
     pub(super) weight: Stated<bool>,
-    /// Whether it trains a shift; a layer norm does if nothing is said.
+    /// True where the norm has a trained shift; by default only layer norms do.
     pub(super) bias: Option<Stated<bool>>,
     #[serde(default)]
     pub(super) unit_offset: bool,
 }
 
-/// Where the norms of a layer stand.
+/// Placement of the norms of a layer.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum PlacementRule {
@@ -132,20 +132,20 @@ impl Default for PlacementRule {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AttentionRule {
-    /// Whether queries, keys, values and output are compressed as DeepSeek's.
+    /// True where attention is multi-head latent attention, as in DeepSeek.
     #[serde(default)]
     pub(super) latent: bool,
-    /// Whether the projections have biases.
+    /// True where the projections have biases.
     #[serde(default)]
     pub(super) bias: Stated<bool>,
-    /// Whether the output projection has one, where that is another question.
+    /// True where the output projection has a bias; `bias` by default.
     pub(super) output_bias: Option<Stated<bool>>,
     #[serde(default)]
     pub(super) key_value_heads: KeyValueHeads,
     pub(super) qk_norm: Option<QkNormRule>,
-    /// The field that states where queries, keys and values are cut off.
+    /// Field with the clamp limit of queries, keys and values.
     pub(super) clip: Option<String>,
-    /// Whether each head has a trained sink.
+    /// True where each head has a trained attention sink.
     #[serde(default)]
     pub(super) sinks: bool,
     pub(super) rotary: Option<RotaryRule>,
@@ -155,16 +155,16 @@ pub(super) struct AttentionRule {
     pub(super) alibi: Option<AlibiSlopes>,
 }
 
-/// How many key and value heads there are.
+/// Number of key and value heads.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum KeyValueHeads {
     /// `num_key_value_heads`.
     #[default]
     Stated,
-    /// As many as query heads, whatever is stated.
+    /// The number of query heads; a stated number is ignored.
     AsQueries,
-    /// One if a field is true, else as many as query heads.
+    /// One where a field is true, else the number of query heads.
     OneIf(Field<bool>),
 }
 
@@ -173,12 +173,12 @@ pub(super) enum KeyValueHeads {
 #[serde(deny_unknown_fields)]
 pub(super) struct QkNormRule {
     pub(super) over: NormedHeads,
-    /// The field that turns them on.
+    /// Field that enables the norms.
     #[serde(rename = "if", default = "stated::always")]
     pub(super) used: Stated<bool>,
 }
 
-/// What one norm of queries or keys is over; see `QkNorm`.
+/// Features that one norm of queries or keys covers; see `QkNorm`.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum NormedHeads {
@@ -187,24 +187,24 @@ pub(super) enum NormedHeads {
     EachHead,
 }
 
-/// How queries and keys are rotated, where a configuration says nothing else.
+/// Rotary embedding of queries and keys, with defaults for a configuration's fields.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RotaryRule {
     #[serde(default = "usual_base")]
     pub(super) theta: Stated<f64>,
-    /// The share of a head's features that is rotated.
+    /// Share of a head's features that are rotated.
     #[serde(default = "stated::one")]
     pub(super) share: Stated<f64>,
-    /// The field that states instead how many of a head's features are rotated.
+    /// Field with the number of rotated features of a head, which overrides `share`.
     pub(super) features: Option<String>,
     #[serde(default)]
     pub(super) pairs: RotaryPairs,
-    /// What `rope_scaling` is where it is left out.
+    /// Default of `rope_scaling`.
     pub(super) scaling: Option<Map<String, Value>>,
     #[serde(default)]
     pub(super) layers: RotatedLayers,
-    /// Layers with a sliding window, where they rotate in a way of their own.
+    /// Rotation of layers with a sliding window, where it differs.
     pub(super) sliding: Option<SlidingRotation>,
 }
 
@@ -212,59 +212,59 @@ const fn usual_base() -> Stated<f64> {
     Stated::Fixed(THETA)
 }
 
-/// Which layers rotate queries and keys.
+/// Layers that rotate queries and keys.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum RotatedLayers {
     #[default]
     All,
-    /// Those with a sliding window.
+    /// Layers with a sliding window.
     Sliding,
-    /// Those with a 1 in `no_rope_layers`, or else all but every so many.
+    /// Layers with a 1 in `no_rope_layers`, or else all but every n-th, with n from this field.
     AllButEvery(Field<u64>),
 }
 
-/// The rotation of layers with a sliding window, unless `rope_parameters` states theirs.
+/// Rotation of layers with a sliding window, unless `rope_parameters` has one for them.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SlidingRotation {
-    /// The base; if none is stated it is that of the other layers. Angles are not scaled.
+    /// Base of the angles, by default that of the other layers. Angles are not scaled.
     pub(super) theta: Option<Field<f64>>,
 }
 
-/// `sliding_window`, and the layers that have it.
+/// Rule for `sliding_window`, and the layers that have it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WindowRule {
     pub(super) default: Option<u64>,
-    /// The field that turns it on.
+    /// Field that enables the window.
     #[serde(rename = "if", default = "stated::always")]
     pub(super) used: Stated<bool>,
     #[serde(default)]
     pub(super) layers: WindowLayers,
-    /// Whether layers with and without a window are modelled.
+    /// True where a mix of layers with and without window is modelled.
     #[serde(default = "yes")]
     pub(super) supported: bool,
 }
 
-/// The layers with a sliding window, unless `layer_types` names them.
+/// Layers with a sliding window, unless `layer_types` lists them.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum WindowLayers {
-    /// All, whatever `layer_types` says.
+    /// All layers; `layer_types` is ignored.
     #[default]
     All,
-    /// All but every so many.
+    /// All layers but every n-th.
     AllButEvery(Stated<u64>),
-    /// Those from an index on.
+    /// Layers from an index on.
     From(Field<u64>),
-    /// Every other of those before an index.
+    /// Every other layer before an index, from the first.
     EvenBefore(Field<u64>),
-    /// Those that do not rotate.
+    /// Layers without rotary embedding.
     Unrotated,
 }
 
-/// What scores are multiplied by, where it is not one over the root of the size of a head.
+/// Factor on attention scores, where it is not `head_dim^-0.5`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum ScoreScale {
@@ -278,32 +278,32 @@ pub(super) struct FeedForwardRule {
     #[serde(default)]
     pub(super) gated: Gating,
     pub(super) activation: Stated<String>,
-    /// Whether `gelu` stands for its approximation.
+    /// True where `gelu` means the tanh approximation.
     #[serde(default)]
     pub(super) gelu_is_approximate: bool,
     #[serde(default)]
     pub(super) bias: Stated<bool>,
-    /// Where gate and value are cut off.
+    /// Clamp limit of gate and value.
     pub(super) clamp: Option<Field<f64>>,
 }
 
-/// Whether the activation of one projection gates another.
+/// Gating of the feed-forward block: the activation of one projection multiplies another.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Gating {
     #[default]
     Always,
     Never,
-    /// If `gated-` stands before the activation.
+    /// Gated where the activation's name begins with `gated-`.
     ByPrefix,
 }
 
-/// What the residual stream and the logits are multiplied by.
+/// Factors on the residual stream and the logits.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ScalesRule {
     pub(super) embedding: Option<EmbeddingScale>,
-    /// The field that states the factor of what each sublayer adds.
+    /// Field with the factor on each sublayer's output.
     pub(super) residual: Option<String>,
     pub(super) logits: Option<LogitScale>,
     pub(super) logit_soft_cap: Option<SoftCap>,
@@ -312,7 +312,7 @@ pub(super) struct ScalesRule {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum EmbeddingScale {
-    /// The root of the hidden size, so that elements have a variance of 1.
+    /// The root of the hidden size, which gives elements a variance of 1.
     RootOfWidth,
     Field(String),
 }
@@ -321,20 +321,20 @@ pub(super) enum EmbeddingScale {
 #[serde(rename_all = "kebab-case")]
 pub(super) enum LogitScale {
     Multiply(Field<f64>),
-    /// The field that states a divisor.
+    /// Field with a divisor.
     Divide(String),
 }
 
-/// A cap that is none where the field is null.
+/// Field of a cap; null means no cap.
 pub(super) type SoftCap = Field<Option<f64>>;
 
-/// Rates of dropout by the names that a family has for them; zero where it has no name.
+/// Fields of dropout rates; the rate is zero where a family has no field.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DropoutRule {
     pub(super) embedding: Option<Field<f64>>,
-    /// After both sublayers.
+    /// Rate after attention and after feed-forward.
     pub(super) hidden: Option<Field<f64>>,
-    /// Of attention probabilities.
+    /// Rate of attention probabilities.
     pub(super) attention: Option<Field<f64>>,
 }

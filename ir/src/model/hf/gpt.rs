@@ -1,4 +1,4 @@
-//! GPT-2 and GPT-BigCode, which scale scores in several ways, and GPT-J, which says how many features it rotates.
+//! GPT-2 and GPT-BigCode, with several scales of scores, and GPT-J, with a number of rotated features.
 
 use ordered_float::OrderedFloat;
 
@@ -23,7 +23,7 @@ pub(super) fn gpt2(
         let Some(first) = transformer.layers.first().map(|layers| layers.layer.clone()) else {
             return Ok(transformer);
         };
-        // The layer's number, from 1, divides its scores.
+        // Scores are divided by the layer's number, counted from 1.
         let scale = first.attention.scores.scale.unwrap_or_else(|| shape.attention_scale());
         transformer.layers = shape.layers_by(
             |index| index,

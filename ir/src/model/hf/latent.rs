@@ -6,10 +6,10 @@ use crate::model::fields::Fields;
 use crate::model::rotary::{self, RotaryDefaults, yarn_scale};
 use crate::model::transformer::{Attention, Latent, Norm};
 
-/// The norms of what is compressed have an epsilon of their own.
+/// Norm of compressed representations, with its own epsilon.
 const LATENT_NORM: Norm = Norm::rms(1e-6);
 
-/// `attention` with queries, keys and values through compressed representations.
+/// `attention` with queries, keys and values through compressed latent representations.
 pub(super) fn read(fields: Fields<'_>, attention: &Attention) -> Result<Attention, ModelError> {
     let latent = Latent {
         q_lora_rank: fields.nullable_size_or("q_lora_rank", Some(1536))?,
@@ -29,7 +29,7 @@ pub(super) fn read(fields: Fields<'_>, attention: &Attention) -> Result<Attentio
     let scaling = ["rope_scaling", "rope_parameters"].iter().find_map(|it| fields.within(it));
     let weight = scaling.map_or(Ok(0.0), |it| it.real_or("mscale_all_dim", 0.0))?;
     let head_dim = latent.qk_nope_head_dim + latent.qk_rope_head_dim;
-    // Longer sequences have larger scores, beside what rotation multiplies them by.
+    // YaRN with `mscale_all_dim` scales the scores, in addition to the factor of the rotation.
     let scale = match &rotary.scaling {
         RotaryScaling::Yarn { factor, .. } if weight > 0.0 => {
             let longer = yarn_scale(factor.0, weight);

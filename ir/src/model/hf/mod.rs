@@ -1,7 +1,7 @@
-//! The reader of Hugging Face `config.json`, by a file of data for each family (`ir/families/`).
+//! Reader of Hugging Face `config.json`, with a data file for each family (`ir/families/`).
 //!
-//! It builds what the transformers library, version 4.57, builds: the same defaults for absent fields, the same biases
-//! and norms. What the data cannot say of a family, a function of its own does afterwards.
+//! Builds the same model as the transformers library, version 4.57: the same defaults for absent fields, the same
+//! biases and norms. Functions in this folder add what the data of a family cannot express.
 
 mod bert;
 mod decoder;
@@ -32,7 +32,7 @@ use super::fields::Fields;
 use super::transformer::Transformer;
 use super::warning::{Asked, ModelWarning};
 
-/// Each `model_type` with its file.
+/// Table of each `model_type` with the text of its file.
 macro_rules! files {
     ($($model_type:literal,)*) => {
         &[$(($model_type, include_str!(concat!("../../../families/", $model_type, ".json")))),*]
@@ -95,8 +95,8 @@ static FAMILIES: LazyLock<Vec<Family>> = LazyLock::new(|| {
     FILES.iter().map(|file| family(file).expect("families are valid; a test reads all")).collect()
 });
 
-/// The file of a family as JSON: of one that is `like` another, each field of each section that it does not state is the
-/// other's. A section may be like that of yet another.
+/// The file of a family as JSON, merged with the one it is `like`: fields that it does not state are inherited, section
+/// by section. A section may be `like` that of a third family.
 fn with_its_like(model_type: &str) -> Map<String, Value> {
     let file = FILES.iter().find(|(name, _)| *name == model_type);
     let (_, text) = file.expect("families are like others that there are");
@@ -119,7 +119,7 @@ fn with_its_like(model_type: &str) -> Map<String, Value> {
     family
 }
 
-/// What of a family its data cannot say, on top of what it says.
+/// A function that completes a family's transformer with features that its data cannot express.
 type Finish = fn(Fields<'_>, &Shape, Transformer) -> Result<Transformer, ModelError>;
 
 const FINISHED: &[(&str, Finish)] = &[
@@ -136,12 +136,12 @@ const FINISHED: &[(&str, Finish)] = &[
     ("xlm-roberta", bert::roberta),
 ];
 
-/// Every class that is read, by family.
+/// All supported classes, by family.
 pub(super) fn classes() -> impl Iterator<Item = (&'static str, &'static [String])> {
     FAMILIES.iter().map(|family| (family.model_type.as_str(), family.classes.as_slice()))
 }
 
-/// The class that `object` names, or its family's first, and the transformer that it is.
+/// Reads the class that `object` names, or its family's first, and builds the transformer.
 ///
 /// A class without a head, as `LlamaModel`, or with the head of another task is refused: the head is
 /// part of what trains, and its parameters would be miscounted.
@@ -172,7 +172,7 @@ pub(super) fn read(
     Ok((class.to_owned(), transformer, asked.warnings(model_type, object)))
 }
 
-/// The class that `object` names, and the `model_type` that has it.
+/// The first class in `architectures`, and the `model_type` of the family with this class.
 pub(super) fn named_by_class(object: &Map<String, Value>) -> Option<(&'static str, &'static str)> {
     let named = object.get("architectures")?.get(0)?.as_str()?;
     let all = classes()
@@ -184,11 +184,11 @@ fn family_of(model_type: &str) -> Option<&'static Family> {
     FAMILIES.iter().find(|family| family.model_type == model_type)
 }
 
-/// The names of tensors in files of an architecture: a class, a `model_type` or a word of the short form. Of several the
-/// first is meant that has one for each parameter of a model.
+/// Candidate names of tensors in files of an architecture: a class, a `model_type` or the short form's word. The right
+/// one is the first with a name for each parameter of a model.
 pub fn tensor_names(architecture: &str) -> Vec<TensorNames> {
     let architecture = if architecture == "gpt" { "gpt2" } else { architecture };
-    // A class that several families have is that of the one that builds it by default.
+    // A class of several families belongs to the one whose default it is.
     let by_default = FAMILIES.iter().find(|family| family.classes[0] == architecture);
     let has_class = |family: &&Family| family.classes.iter().any(|class| class == architecture);
     let family =
@@ -200,8 +200,8 @@ pub fn tensor_names(architecture: &str) -> Vec<TensorNames> {
     family.into_iter().flat_map(names).collect()
 }
 
-/// The families that language models are of which have names of their own where they read images too. Their rotation
-/// by three axes is the plain one where there is text alone.
+/// Families of language models that have another `model_type` inside multimodal models. For text alone, their rotation
+/// by three axes is the plain rotation.
 const LANGUAGE_MODELS: &[(&str, &str)] = &[
     ("qwen2_vl", "qwen2"),
     ("qwen2_vl_text", "qwen2"),
@@ -211,8 +211,8 @@ const LANGUAGE_MODELS: &[(&str, &str)] = &[
     ("qwen3_vl_moe_text", "qwen3_moe"),
 ];
 
-/// The language model of one that reads more than text, where it is known; its other parts are not modelled. It is what
-/// `text_config` describes, or in older configurations what stands beside the other parts.
+/// Reads the language model of a known multimodal model; its other parts are not modelled. Its configuration is
+/// `text_config`, or in older files the top level itself.
 fn language_model(
     model_type: &str,
     object: &Map<String, Value>,
@@ -224,7 +224,7 @@ fn language_model(
     let found =
         renamed.or_else(|| text.and(family_of(own)).map(|family| family.model_type.as_str()));
     let Some(family) = found else {
-        // Without a type of its own, nothing says what the text is read by.
+        // Without `text_config.model_type`, the language model's family is unknown.
         if text.is_some() && own.is_empty() {
             return Err(ModelError::MissingField {
                 architecture: model_type.to_owned(),
@@ -247,7 +247,7 @@ fn language_model(
             inner.remove(other);
         }
     }
-    // The head is the whole model's.
+    // The outer configuration says whether the head is tied, where the inner one does not.
     if let Some(tied) = object.get("tie_word_embeddings") {
         inner.entry("tie_word_embeddings").or_insert_with(|| tied.clone());
     }
@@ -257,7 +257,7 @@ fn language_model(
     Ok((class, transformer, warnings))
 }
 
-/// Words in back ticks, with commas.
+/// Words in backticks, separated by commas.
 pub(super) fn list<'a>(words: impl Iterator<Item = &'a str>) -> String {
     words.map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
 }

@@ -1,5 +1,5 @@
-//! MPT, whose attention has a configuration of its own. The library has no biases and a feed-forward block of four
-//! times the width, whatever `no_bias`, `learned_pos_emb` and `expansion_ratio` say.
+//! MPT, with a nested configuration of attention. The library has no biases and a feed-forward block of four times the
+//! width, whatever `no_bias`, `learned_pos_emb` and `expansion_ratio` say.
 
 use super::parts::Shape;
 use crate::graph::Real;
@@ -19,7 +19,7 @@ pub(super) fn mpt(
         attention.clamp = clamp;
         attention.scores.scale = scale;
     });
-    // The library has one rate for all, whatever `resid_pdrop` and `emb_pdrop` say.
+    // The library uses one rate everywhere; `resid_pdrop` and `emb_pdrop` are ignored.
     let rate: Real = of_attention.rate_or("attn_pdrop", 0.0)?;
     transformer.dropout = DropoutRates {
         attention: rate,

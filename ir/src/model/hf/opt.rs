@@ -1,4 +1,4 @@
-//! OPT, whose smallest releases project what the table holds, and norm in other places.
+//! OPT, whose smallest releases have a projected embedding and other placements of norms.
 
 use super::parts::Shape;
 use crate::model::error::ModelError;

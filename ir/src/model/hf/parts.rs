@@ -1,4 +1,4 @@
-//! Sizes, and the parts that families have in common.
+//! Sizes of a configuration, and parts common to several families.
 
 use ordered_float::OrderedFloat;
 use serde::Deserialize;
@@ -12,23 +12,23 @@ use crate::model::transformer::{
     NormPlacement, Positions, Scales, Transformer,
 };
 
-/// The sizes that a family's configuration class has where a field is absent.
+/// Default sizes of a family's configuration class.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::model) struct Defaults {
     pub(in crate::model) vocab_size: u64,
     pub(in crate::model) num_attention_heads: u64,
-    /// As many as query heads if there is none.
+    /// `None` means the number of query heads.
     pub(in crate::model) num_key_value_heads: Option<u64>,
-    /// The hidden size over the heads if there is none.
+    /// `None` means hidden size / heads.
     pub(in crate::model) head_dim: Option<u64>,
-    /// Four times the hidden size if there is none.
+    /// `None` means four times the hidden size.
     pub(in crate::model) intermediate_size: Option<u64>,
     pub(in crate::model) max_position_embeddings: u64,
     pub(in crate::model) tie_word_embeddings: bool,
 }
 
-/// The sizes that nearly every configuration states.
+/// Sizes that nearly all configurations have.
 #[derive(Clone, Copy)]
 pub(in crate::model) struct Shape {
     pub(in crate::model) hidden_size: u64,
@@ -54,7 +54,7 @@ impl Shape {
             Some(head_dim) => head_dim,
             None => head_dim(fields, hidden_size, num_attention_heads)?,
         };
-        // Of a family with a size of its own the transformers library makes no model without one.
+        // Where a family has a default width, transformers rejects null, so null is an error here too.
         let intermediate_size = match defaults.intermediate_size {
             Some(default) => fields.size_or("intermediate_size", default)?,
             None => fields.optional_size("intermediate_size")?.unwrap_or(4 * hidden_size),
@@ -78,14 +78,14 @@ impl Shape {
         })
     }
 
-    /// A table of learned positions, for a family that has one.
+    /// Table of learned positions; `max_position_embeddings` is then required.
     pub(in crate::model) fn positions(&self, fields: Fields<'_>) -> Result<Positions, ModelError> {
         let rows = self.max_position_embeddings;
         let rows = rows.ok_or_else(|| fields.missing("max_position_embeddings"))?;
         Ok(Positions { rows, first: 0 })
     }
 
-    /// Causal attention without biases, rotated in the plainest way.
+    /// Causal attention without biases, with plain rotary embedding.
     pub(in crate::model) fn attention(&self) -> Attention {
         Attention {
             num_heads: self.num_attention_heads,
@@ -107,7 +107,7 @@ impl Shape {
         }
     }
 
-    /// What scores are multiplied by where nothing else is stated.
+    /// Default factor on attention scores, `head_dim^-0.5`.
     pub(in crate::model) fn attention_scale(&self) -> Real {
         OrderedFloat((self.head_dim as f64).powf(-0.5))
     }
@@ -158,12 +158,12 @@ impl Shape {
         }
     }
 
-    /// As many equal layers as the configuration states.
+    /// All layers equal, as many as the configuration states.
     pub(in crate::model) fn equal_layers(&self, layer: Layer) -> Vec<Layers> {
         vec![Layers { count: self.num_hidden_layers as u32, layer }]
     }
 
-    /// A layer for each index, equal neighbours together; layers of one key are equal.
+    /// Layers by index, with equal neighbours merged; equal keys mean equal layers.
     pub(in crate::model) fn layers_by<K: Copy + PartialEq>(
         &self,
         key: impl Fn(u64) -> K,
@@ -187,8 +187,7 @@ impl Shape {
         layers
     }
 
-    /// For each layer whether it attends to a sliding window only: as `layer_types` says, or else as
-    /// `default` does.
+    /// True for each layer with a sliding window: by `layer_types`, else by `default`.
     pub(in crate::model) fn sliding_layers(
         &self,
         fields: Fields<'_>,
@@ -210,7 +209,7 @@ impl Shape {
     }
 }
 
-/// All four projections of attention with a bias, or none.
+/// Sets the biases of all four projections.
 pub(in crate::model) fn with_biases(attention: Attention, bias: bool) -> Attention {
     Attention { query_bias: bias, key_bias: bias, value_bias: bias, output_bias: bias, ..attention }
 }
@@ -221,7 +220,7 @@ pub(in crate::model) fn gated_mlp(intermediate_size: u64, activation: Activation
     Mlp { intermediate_size, gated: true, up_bias, down_bias, activation, clamp: None }
 }
 
-/// Both projections of a feed-forward block with a bias, or none.
+/// Sets the biases of both projections.
 pub(in crate::model) fn with_mlp_biases(mlp: Mlp, bias: bool) -> Mlp {
     Mlp { up_bias: bias, down_bias: bias, ..mlp }
 }
@@ -250,12 +249,12 @@ pub(in crate::model) fn layer(
     Layer { attention, cross_attention: None, feed_forward, norm, norm_placement }
 }
 
-/// The mask for a window, where there is one.
+/// Attention mask for an optional sliding window.
 pub(in crate::model) fn mask(window: Option<u64>) -> AttentionMask {
     window.map_or(AttentionMask::Causal, |window| AttentionMask::SlidingWindow { window })
 }
 
-/// The hidden size over the heads, which must divide it.
+/// Hidden size / heads; an error where it is no whole number.
 pub(super) fn head_dim(
     fields: Fields<'_>,
     hidden_size: u64,

@@ -1,11 +1,11 @@
-//! Values of a family that are fixed, or that its configurations state under a name.
+//! Values that are fixed for a family, or read from a field of the configuration.
 
 use serde::Deserialize;
 
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 
-/// A field of the configuration, with the library's default.
+/// A field of the configuration with its default in transformers.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Field<T> {
@@ -13,7 +13,7 @@ pub(super) struct Field<T> {
     pub(super) default: T,
 }
 
-/// A value that all models of a family have, or that each configuration states.
+/// A value that is fixed for the family, or a field of the configuration.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Stated<T> {
@@ -35,7 +35,7 @@ pub(super) const fn one() -> Stated<f64> {
     Stated::Fixed(1.0)
 }
 
-/// A value with one way to read it.
+/// A type that can be read from a field.
 pub(super) trait Readable: Copy {
     fn read(fields: Fields<'_>, name: &str, default: Self) -> Result<Self, ModelError>;
 }
@@ -52,7 +52,7 @@ impl Readable for f64 {
     }
 }
 
-/// A size from 1.
+/// Sizes of at least 1.
 impl Readable for u64 {
     fn read(fields: Fields<'_>, name: &str, default: Self) -> Result<Self, ModelError> {
         fields.size_or(name, default)
@@ -65,7 +65,7 @@ impl<T: Readable> Field<T> {
     }
 }
 
-/// A number that may be none, which is what null says.
+/// Numbers that may be null, which means none.
 impl Readable for Option<f64> {
     fn read(fields: Fields<'_>, name: &str, default: Self) -> Result<Self, ModelError> {
         match fields.find(name) {
@@ -76,7 +76,7 @@ impl Readable for Option<f64> {
 }
 
 impl Field<u64> {
-    /// A count from 0.
+    /// Reads a count of at least 0.
     pub(super) fn count(&self, fields: Fields<'_>) -> Result<u64, ModelError> {
         fields.count_or(&self.field, self.default)
     }
@@ -92,7 +92,7 @@ impl<T: Readable> Stated<T> {
 }
 
 impl Stated<String> {
-    /// The text, and the field that states it.
+    /// The text, with the name of its field, which is empty for a fixed text.
     pub(super) fn word<'a>(
         &'static self,
         fields: Fields<'a>,
@@ -104,17 +104,17 @@ impl Stated<String> {
     }
 }
 
-/// A number of experts or groups that a configuration states.
+/// A field with a number of experts or groups.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Number {
     field: String,
-    /// The library's default; without one the field must be there.
+    /// Default in transformers; a field without one is required.
     default: Option<u64>,
-    /// Whether it may be null.
+    /// True where null is allowed, and means none.
     #[serde(default)]
     or_null: bool,
-    /// Whether it may be zero.
+    /// True where zero is allowed.
     #[serde(default)]
     or_zero: bool,
 }

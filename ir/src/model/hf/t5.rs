@@ -1,4 +1,4 @@
-//! T5 and Flan-T5: an encoder, and a trained bias of positions.
+//! T5 and Flan-T5: an encoder, and a trained relative position bias.
 
 use ordered_float::OrderedFloat;
 
@@ -10,7 +10,7 @@ use crate::model::transformer::{
     Attention, DropoutRates, Encoder, Layer, Layers, Scales, Transformer,
 };
 
-/// The encoder and the decoder share the table of tokens, whether the head is tied to it or not.
+/// T5: encoder and decoder share the token table, whether the head is tied to it or not.
 pub(super) fn t5(
     fields: Fields<'_>,
     shape: &Shape,
@@ -23,8 +23,8 @@ pub(super) fn t5(
     let decoder_shape = Shape { num_hidden_layers: num_decoder_layers, ..*shape };
     let num_buckets = fields.size_or("relative_attention_num_buckets", 32)?;
     let max_distance = fields.size_or("relative_attention_max_distance", 128)?;
-    // Half of the buckets are for later positions; half of the rest have a distance each, the others share the
-    // distances from there to the greatest.
+    // Half of the buckets are for later positions. Half of the rest have one distance each, the others divide the range
+    // up to the largest distance.
     if num_buckets < 4 || max_distance <= num_buckets / 2 {
         let what = format!("{num_buckets} buckets of distances up to {max_distance}");
         return Err(fields.unsupported(what));
@@ -32,13 +32,13 @@ pub(super) fn t5(
     let Some(Layers { layer: plain, .. }) = transformer.layers.first().cloned() else {
         return Ok(transformer);
     };
-    // Scores are not scaled: the weights are drawn so that they need not be.
+    // T5 does not scale scores: its initialization accounts for the factor.
     let attention = |mask: AttentionMask, bias: PositionBias| Attention {
         mask,
         scores: Scores { scale: Some(OrderedFloat(1.0)), soft_cap: None, bias },
         ..plain.attention.clone()
     };
-    // The first layer of each stack trains the bias that all of its layers add.
+    // The first layer of each stack has the trained bias that all of its layers add.
     let layer = |mask: AttentionMask, is_first: bool| {
         let both_ways = mask == AttentionMask::Full;
         let bias = PositionBias::Relative { num_buckets, max_distance, both_ways };
@@ -54,7 +54,7 @@ pub(super) fn t5(
         cross_attention: Some(attention(AttentionMask::Full, PositionBias::None)),
         ..layer(AttentionMask::Causal, is_first)
     });
-    // A tied head reads the table as it was drawn, too large by the root of the width.
+    // A tied head uses the table's weights, which are initialized too large by the root of the width.
     let logits = shape.tie_word_embeddings.then(|| (shape.hidden_size as f64).powf(-0.5).into());
     let rate = fields.rate_or("dropout_rate", 0.1)?;
     Ok(Transformer {

@@ -1,19 +1,19 @@
-//! Names that files of the transformers library have for parameters, by family.
+//! Names of parameters in checkpoints of the transformers library, by family.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// The names of one family: for operators here, or a parameter of one after a colon, modules of the library. Those of
-/// one stack of layers alone begin with what its blocks are called, as in `encoder/mlp.up`; what the names of a layer's
-/// modules begin with stands by `layer.#`, and has `#` for the layer's number.
+/// Names of one family: an operator here, optionally with a parameter after a colon, to a module of the library. Keys
+/// for one stack of layers have a prefix, as in `encoder/mlp.up`. The key `layer.#` has the prefix of a layer's
+/// modules, where `#` stands for the layer's number.
 pub(super) type Modules = BTreeMap<String, TensorModule>;
 
-/// The names that a class has for its tensors.
+/// Names of the tensors of a class.
 #[derive(Clone, Debug)]
 pub struct TensorNames {
     class: &'static str,
-    /// Where a name is looked for, one after the other.
+    /// Tables that are searched, in this order.
     modules: Vec<&'static Modules>,
 }
 
@@ -21,52 +21,52 @@ pub struct TensorNames {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "StatedModule")]
 pub struct TensorModule {
-    /// Its name within the layer; `{}` is the expert.
+    /// Name within the layer; `{}` stands for the expert's index.
     pub name: String,
-    /// Whether a weight has its inputs first, as operators have here; `nn.Linear` has its outputs first.
+    /// True where a weight has its input dimensions first, as operators have here; `nn.Linear` has outputs first.
     pub inputs_first: bool,
-    /// The operators here that are one tensor there.
+    /// Set where several operators here are one tensor in the file.
     pub joins: Option<Join>,
-    /// How tensors are named, and what dimensions they have.
+    /// Naming and dimensions of the tensors.
     pub form: TensorForm,
 }
 
-/// How tensors are named, and what dimensions they have.
+/// Naming of a module's tensors, and their dimensions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TensorForm {
-    /// The parameter's name comes after the module's.
+    /// The parameter's name follows the module's.
     #[default]
     Named,
-    /// The name is the tensor's.
+    /// The module's name is that of the tensor itself.
     Bare,
-    /// The same, with so many dimensions of 1 before those that it has here.
+    /// As `Bare`, with this number of leading dimensions of 1.
     Within(usize),
 }
 
-/// Operators whose parameters lie in one tensor.
+/// Layout of several operators' parameters in one tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Join {
-    /// Queries, keys and values, one after the other.
+    /// Queries, keys and values, concatenated.
     QkvInOrder,
-    /// The same, all as wide.
+    /// Queries, keys and values of equal widths, concatenated.
     QkvEvenly,
-    /// For each key-value head its queries, key and value.
+    /// For each key-value head: its queries, its key and its value.
     QkvByHead,
-    /// Compressed keys and values, and the key's features with position.
+    /// Latent keys and values, and the rotated features of the key.
     Latent,
-    /// Gate and value of a gated block.
+    /// Gate and up projection of a gated block, concatenated.
     GateUp,
-    /// The same of experts.
+    /// Gate and up projection of routed experts, concatenated.
     ExpertsGateUp,
-    /// The same of experts, in turn.
+    /// Gate and up projection of routed experts, interleaved.
     ExpertsGateUpInTurn,
-    /// The same of the experts for all tokens.
+    /// Gate and up projection of the shared experts, concatenated.
     SharedGateUp,
 }
 
-/// A module as families state it; most are `nn.Linear` or norms, and named alone.
+/// A module as stated in a file; mostly just its name, for `nn.Linear` and norms.
 #[derive(Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
 enum StatedModule {
@@ -99,17 +99,17 @@ impl TensorNames {
         Self { class, modules }
     }
 
-    /// The class that has the names.
+    /// Class of the model with these names.
     pub const fn class(&self) -> &'static str {
         self.class
     }
 
-    /// What names of a stack's layers begin with, `#` for the layer.
+    /// Prefix of the names in a stack's layers, with `#` for the layer's number.
     pub fn prefix(&self, stack: &str) -> Option<&'static str> {
         self.find(&format!("{stack}.#")).map(|module| module.name.as_str())
     }
 
-    /// The module of a parameter of an operator, in a stack of layers or in none.
+    /// Module of an operator's parameter, within a stack of layers or outside of all stacks.
     pub fn module(
         &self,
         stack: Option<&str>,
@@ -124,7 +124,7 @@ impl TensorNames {
         stack.and_then(|stack| of(&format!("{stack}/{op}"))).or_else(|| of(op))
     }
 
-    /// Modules of all operators, and of parameters with a name of their own.
+    /// All keys with their modules.
     pub fn modules(&self) -> impl Iterator<Item = (&'static str, &'static TensorModule)> {
         self.modules.iter().flat_map(|modules| modules.iter()).map(|(op, it)| (op.as_str(), it))
     }

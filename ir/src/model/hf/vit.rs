@@ -1,4 +1,4 @@
-//! The vision transformer, with its classifier.
+//! Vision transformer with its classifier.
 
 use super::parts::Shape;
 use crate::graph::AttentionMask;

@@ -1,4 +1,4 @@
-//! Attention: plain, grouped and latent; fused and step by step.
+//! Lowering of attention: plain, grouped-query and latent; fused and unfused.
 
 use super::{AttentionKernel, Lowering, linear};
 use crate::graph::{
@@ -7,7 +7,7 @@ use crate::graph::{
 use crate::model::transformer::{Attention, Latent, Norm, QkNorm};
 
 impl Lowering {
-    /// Attention of `x` to `context`, with its four projections. Operators are called `name.…`.
+    /// Attention of `x` to `context`, with its four projections. Operators are named `name.…`.
     pub(super) fn attention(
         &self,
         block: &mut BlockBuilder,
@@ -29,8 +29,8 @@ impl Lowering {
         scope.linear("output", &contracted, &[self.hidden], attention.output_bias, attended)
     }
 
-    /// One kernel. A trained bias of positions is that of the stack's first layer, where the operator has a name
-    /// that no other has.
+    /// Attention in one kernel. A trained position bias belongs to the first layer of the stack, whose operator has a
+    /// unique name for the others to tie to.
     fn fused(
         &self,
         scope: &mut Scope<'_>,
@@ -51,7 +51,7 @@ impl Lowering {
         Ok(core)
     }
 
-    /// Queries, keys and values, each by one linear layer.
+    /// Queries, keys and values, each from one linear layer.
     fn projections(
         &self,
         scope: &mut Scope<'_>,
@@ -80,7 +80,7 @@ impl Lowering {
         Ok([query, key, value])
     }
 
-    /// Queries or keys, normalised and rotated where the model does so.
+    /// Applies norm, clamp and rotation to queries or keys, where the model has them.
     fn prepare(
         &self,
         scope: &mut Scope<'_>,
@@ -125,7 +125,7 @@ impl Lowering {
         scope.push(part, OpKind::Rotary(rotation.clone()), &[x])
     }
 
-    /// Queries, keys or values without what exceeds the model's limit, where it has one.
+    /// Clamps queries, keys or values, where the model has a limit.
     fn clamped(
         scope: &mut Scope<'_>,
         part: &str,
@@ -214,9 +214,9 @@ impl Lowering {
         self.norm(scope.block, &name, norm, &[DimName::Latent], x)
     }
 
-    /// Scores, softmax, dropout and weighted sum, which selective recompute computes again.
+    /// Unfused attention: scores, softmax, dropout and weighted sum, which selective recompute recomputes.
     ///
-    /// A relative position bias is a parameter of the scores, sinks are of the softmax.
+    /// A relative position bias is a parameter of the scores; sinks are one of the softmax.
     fn unfused(
         &self,
         scope: &mut Scope<'_>,
@@ -252,7 +252,7 @@ impl Lowering {
     }
 }
 
-/// A block under construction and what the names of operators start with.
+/// A block under construction, with the prefix of its operators' names.
 struct Scope<'a> {
     block: &'a mut BlockBuilder,
     name: &'a str,

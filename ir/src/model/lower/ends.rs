@@ -1,4 +1,4 @@
-//! The blocks before and after the layers: embeddings, prediction modules, the head.
+//! Blocks before and after the layers: embeddings, prediction modules, the head.
 
 use super::{Lowering, TOKEN_TABLE, linear};
 use crate::graph::{
@@ -9,21 +9,21 @@ use crate::model::transformer::{
     Embedding, Encoder, Head, HeadTransform, Layer, Norm, Transformer,
 };
 
-/// The epsilon of a prediction module's norms where the model has no final one.
+/// Epsilon of a prediction module's norms where the model has no final norm.
 const MTP_EPSILON: f64 = 1e-6;
 
-/// What the mean of the prediction modules' losses is multiplied by.
+/// Weight of the mean loss of the prediction modules.
 ///
 /// # Source
 ///
 /// DeepSeek-AI 2024, *DeepSeek-V3* (arXiv 2412.19437), section 4.2: for the first 10 T of 14.8 T tokens.
 const MTP_LOSS_WEIGHT: f64 = 0.3;
 
-/// The head's linear layer, to which those of prediction modules are tied.
+/// Name of the head's linear layer, to which prediction modules tie theirs.
 const HEAD: &str = "head";
 
 impl Lowering {
-    /// The first block: from data to the residual stream.
+    /// First block: from input data to the residual stream.
     pub(super) fn embedding(&self, name: &str, embedding: &Embedding) -> Result<Block, GraphError> {
         let mut block = BlockBuilder::new(name);
         let x = match embedding {
@@ -45,8 +45,8 @@ impl Lowering {
         Ok(block.finish([x]))
     }
 
-    /// The block between encoder and decoder: the encoder's norm, and the decoder's embedding, whose
-    /// table is the encoder's.
+    /// Block between encoder and decoder: the encoder's final norm, and the decoder's embedding, which shares the
+    /// encoder's table.
     pub(super) fn decoder_embedding(
         &self,
         encoder: &Encoder,
@@ -64,10 +64,10 @@ impl Lowering {
         Ok(block.finish([x, output]))
     }
 
-    /// A module that predicts one token further (DeepSeek-V3, arXiv 2412.19437, section 2.2): it joins
-    /// the hidden state of the module before it with the embedding of a token further on, and is a layer.
+    /// Module that predicts one token further (DeepSeek-V3, arXiv 2412.19437, section 2.2): combines the hidden state
+    /// of the module before it with the embedding of a later token, and applies a layer.
     ///
-    /// It hands on all that the head will need: the last layer's output and those of the modules.
+    /// It also passes on the inputs of the head: the outputs of the last layer and of all modules so far.
     pub(super) fn mtp_module(
         &self,
         transformer: &Transformer,
@@ -102,7 +102,7 @@ impl Lowering {
         Ok(block.finish(handed_on))
     }
 
-    /// The last block: from the residual stream, and those of prediction modules, to losses.
+    /// Last block: from the residual streams of the last layer and of prediction modules to losses.
     pub(super) fn head(
         &self,
         transformer: &Transformer,
@@ -110,7 +110,7 @@ impl Lowering {
     ) -> Result<Block, GraphError> {
         let mut block = BlockBuilder::new(HEAD);
         let x = block.input("x", self.residual());
-        // Modules come first to hand on; their order is that of the outputs of the block before.
+        // The inputs have the order of the preceding block's outputs: the modules' come before the encoder's.
         let modules: Vec<Value> = (1..=num_modules)
             .map(|module| block.input(format!("x{module}"), self.residual()))
             .collect();
@@ -137,7 +137,7 @@ impl Lowering {
         Ok(block.finish(losses))
     }
 
-    /// The logits of `x`; operators are called `prefix…`.
+    /// Logits of `x`; operators have the given prefix.
     fn logits(
         &self,
         block: &mut BlockBuilder,
@@ -164,7 +164,7 @@ impl Lowering {
             }
             None => (x, DimName::Hidden),
         };
-        // Logits are scaled with what they are made of, which is the smaller tensor.
+        // The head's input is scaled instead of the logits, since it is the smaller tensor.
         let x = Self::scaled(block, &format!("{prefix}head.scale"), self.scales.logits, x)?;
         let classes = Dim::fixed(DimName::Vocabulary, head.num_classes);
         let name = format!("{prefix}{HEAD}");
@@ -204,7 +204,7 @@ impl Lowering {
         self.norm(block, "head.transform.norm", transform.norm, &hidden, x)
     }
 
-    /// Tables of tokens, positions and types, their sum, and what follows it.
+    /// Embedding of tokens, positions and token types, their sum, scale, norm and dropout.
     fn embed_tokens(
         &self,
         block: &mut BlockBuilder,
@@ -246,7 +246,7 @@ impl Lowering {
         Self::dropout(block, &format!("{name}.dropout"), self.dropout.embedding, x)
     }
 
-    /// Patches as a sequence, behind a class token, with learned positions.
+    /// Embedding of image patches as a sequence after a class token, with learned positions.
     fn embed_patches(
         &self,
         block: &mut BlockBuilder,

@@ -1,4 +1,4 @@
-//! Feed-forward blocks and mixtures of them.
+//! Lowering of feed-forward blocks and mixtures of experts.
 
 use super::{Lowering, linear};
 use crate::graph::{
@@ -7,7 +7,7 @@ use crate::graph::{
 use crate::model::transformer::{Mixture, Mlp};
 
 impl Lowering {
-    /// One feed-forward block for all tokens.
+    /// Dense feed-forward block.
     pub(super) fn mlp(
         &self,
         block: &mut BlockBuilder,
@@ -22,7 +22,7 @@ impl Lowering {
         linear(block, &down, &[DimName::Intermediate], &[self.hidden], mlp.down_bias, inner)
     }
 
-    /// Router, experts, and the block that every token goes to.
+    /// Mixture of experts: router, dispatch, experts, combine, and the shared block.
     pub(super) fn mixture(
         &self,
         block: &mut BlockBuilder,
@@ -68,7 +68,7 @@ impl Lowering {
         block.push("mlp.shared.sum", OpKind::Add, &[routed, shared])
     }
 
-    /// The inner tensor of a feed-forward block, whose linear layers `project` adds.
+    /// Inner tensor of a feed-forward block; `project` adds its linear layers, dense or grouped.
     fn inner(
         &self,
         block: &mut BlockBuilder,
@@ -106,7 +106,7 @@ impl Lowering {
         Ok(inner)
     }
 
-    /// The shared block's output, weighted for each token by a gate of its own.
+    /// Output of the shared block, weighted for each token by a sigmoid gate.
     fn gated(
         &self,
         block: &mut BlockBuilder,

@@ -1,11 +1,11 @@
-//! One layer: its sublayers, and where norms and sums stand between them.
+//! Lowering of one layer: its sublayers, norms and residual sums.
 
 use super::Lowering;
 use crate::graph::{BlockBuilder, DimName, GraphError, OpKind, Real, Value};
 use crate::model::transformer::{DropoutRates, FeedForward, Layer, NormPlacement};
 
 impl Lowering {
-    /// The residual stream after `layer`, from that before it and the encoder's output.
+    /// Residual stream after `layer`, from its input and the encoder's output.
     pub(super) fn layer(
         &self,
         block: &mut BlockBuilder,
@@ -47,7 +47,7 @@ impl Lowering {
         })
     }
 
-    /// `compute` between the norms and the sum that `layer` puts around it, and dropout.
+    /// A sublayer: `compute`, with the layer's norms, dropout and residual sum.
     fn sublayer(
         &self,
         block: &mut BlockBuilder,
@@ -85,7 +85,7 @@ impl Lowering {
         }
     }
 
-    /// Attention and feed-forward side by side.
+    /// A layer with attention and feed-forward in parallel.
     fn parallel_layer(
         &self,
         block: &mut BlockBuilder,

@@ -1,11 +1,11 @@
-//! From a transformer to the graph of its operators.
+//! Lowering of a transformer to its graph of operators.
 //!
-//! The chain is `embedding`, a `layer` for each layer, and `head`; before the layers of a decoder
-//! with an encoder stand the encoder's, called `encoder`, and `decoder_embedding`; before the head
-//! stand multi-token prediction modules, called `mtp`, if asked for.
+//! The chain is `embedding`, a `layer` for each layer, and `head`. With an encoder, `encoder` layers and
+//! `decoder_embedding` precede the decoder's layers. If requested, multi-token prediction modules, `mtp`, precede the
+//! head.
 //!
-//! A block takes the outputs of the block before it, in order, as its first inputs; further inputs
-//! are data: `tokens`, `decoder_tokens`, `pixels`.
+//! The first inputs of a block are the outputs of the block before it, in order; further inputs are data: `tokens`,
+//! `decoder_tokens`, `pixels`.
 
 mod attention;
 mod ends;
@@ -17,32 +17,32 @@ use crate::graph::{
     Block, BlockBuilder, Dim, DimName, Graph, GraphError, NormKind, OpKind, Real, Tensor, Value,
 };
 
-/// How attention is computed.
+/// Implementation of attention.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AttentionKernel {
-    /// One kernel that never stores the scores.
+    /// Fused attention, which never stores the scores.
     #[default]
     Flash,
-    /// A kernel for each step, with scores and probabilities in memory.
+    /// A kernel for each step, which stores scores and probabilities.
     Unfused,
 }
 
-/// What of a model its graph has.
+/// Parts of a model that its graph includes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GraphOptions {
-    /// How attention is computed. It also decides what selective recompute computes again: unfused,
-    /// the steps of attention (Korthikanti et al. 2022, section 5); fused, norms and activations.
+    /// Implementation of attention. It also decides what selective recompute recomputes: unfused, the steps of
+    /// attention (Korthikanti et al. 2022, section 5); fused, norms and activations.
     pub attention: AttentionKernel,
-    /// Whether dropout is applied where the model has it.
+    /// True where dropout is applied, if the model has it.
     pub dropout: bool,
-    /// Whether the modules for multi-token prediction are trained too.
+    /// True where the multi-token prediction modules are trained too.
     pub multi_token_prediction: bool,
 }
 
-/// The table of tokens, to which heads are tied.
+/// Name of the token table, to which heads are tied.
 const TOKEN_TABLE: &str = "embedding.tokens";
 
-/// The graph of `transformer`.
+/// Builds the graph of `transformer`.
 pub(super) fn lower(transformer: &Transformer, options: GraphOptions) -> Result<Graph, GraphError> {
     let lowering = Lowering::new(transformer, options);
     let mut blocks = vec![(lowering.embedding("embedding", &transformer.embedding)?, 1)];
@@ -60,7 +60,7 @@ pub(super) fn lower(transformer: &Transformer, options: GraphOptions) -> Result<
     Graph::new(blocks)
 }
 
-/// What all blocks of one graph have in common.
+/// Properties common to all blocks of a graph.
 struct Lowering {
     sequence: Dim,
     hidden: Dim,
@@ -87,12 +87,12 @@ impl Lowering {
         }
     }
 
-    /// A tensor of the residual stream.
+    /// Tensor of the residual stream.
     fn residual(&self) -> Tensor {
         Tensor::new([Dim::BATCH, self.sequence, self.hidden])
     }
 
-    /// Appends `layers`, each called `name`; those of a decoder hand the encoder's output on.
+    /// Appends blocks of `layers`, all called `name`; with an encoder, each also passes on the encoder's output.
     fn layers(
         &self,
         blocks: &mut Vec<(Block, u32)>,
@@ -111,7 +111,7 @@ impl Lowering {
         Ok(())
     }
 
-    /// A norm over `over`.
+    /// Adds a norm over the dimensions `over`.
     fn norm(
         &self,
         block: &mut BlockBuilder,
@@ -132,7 +132,7 @@ impl Lowering {
         Ok(y)
     }
 
-    /// Dropout of a tensor, where there is any.
+    /// Adds dropout, where the rate is above 0.
     fn dropout(
         block: &mut BlockBuilder,
         name: &str,
@@ -142,7 +142,7 @@ impl Lowering {
         if *rate > 0.0 { block.push(name, OpKind::Dropout { rate }, &[x]) } else { Ok(x) }
     }
 
-    /// `x` times a factor, where there is one.
+    /// Multiplies `x` by a factor, where there is one.
     fn scaled(
         block: &mut BlockBuilder,
         name: &str,
@@ -152,13 +152,13 @@ impl Lowering {
         factor.map_or(Ok(x), |factor| block.push(name, OpKind::Scale { factor }, &[x]))
     }
 
-    /// What a sublayer adds to the residual stream, as the model's scale leaves it.
+    /// Output of a sublayer, multiplied by the model's residual scale.
     fn summand(&self, block: &mut BlockBuilder, name: &str, x: Value) -> Result<Value, GraphError> {
         Self::scaled(block, &format!("{name}.scale"), self.scales.residual, x)
     }
 
-    /// With fused attention there is nothing of it to compute again, so selective recompute takes
-    /// what is cheap for its bytes.
+    /// Marks a value for selective recompute with fused attention, where scores are never stored and so norms and
+    /// activations, cheap for their bytes, are recomputed.
     fn recompute_if_flash(&self, block: &mut BlockBuilder, value: Value) {
         if self.kernel == AttentionKernel::Flash {
             block.recompute_selectively(value);
@@ -166,7 +166,7 @@ impl Lowering {
     }
 }
 
-/// A linear layer.
+/// Adds a linear layer.
 fn linear(
     block: &mut BlockBuilder,
     name: &str,

@@ -1,4 +1,4 @@
-//! The form of a result.
+//! Output format of a command.
 
 use clap::ValueEnum;
 use command_line::said::{print, print_json};
@@ -15,7 +15,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// Prints a report as programs read it, or as `text` says it to people.
+    /// Prints a report as JSON, or its text.
     pub(crate) fn print(
         self,
         report: &impl Serialize,

@@ -1,4 +1,4 @@
-//! Headings of options that stand after a group with one of its own, which clap would go on with.
+//! Help headings for options after a flattened group, whose own heading clap would otherwise continue.
 
 pub(super) const SEARCH: &str = "Search";
 pub(super) const OUTPUT: &str = "Output";

@@ -1,4 +1,4 @@
-//! Arguments of what reads settings of other tools.
+//! Arguments of commands that read settings of other tools.
 
 use std::path::PathBuf;
 

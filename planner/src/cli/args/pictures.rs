@@ -1,4 +1,4 @@
-//! Arguments of what draws.
+//! Arguments of commands that draw.
 
 use std::path::PathBuf;
 

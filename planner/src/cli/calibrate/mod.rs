@@ -20,10 +20,10 @@ use super::files::{decoded, is_stdin, read_bytes_of};
 use super::picture::refuse_other_endings;
 use command_line::destination::{check_output, refuse_to_overwrite};
 
-/// The most that is read of a file, packed or not: profiles of a few steps.
+/// Most bytes read of a file, before and after decompression: profiles of a few steps.
 const LARGEST_FILE: u64 = 1 << 30;
 
-/// What is read.
+/// Kinds of files that `calibrate` reads.
 const MEASURED: [FileKind; 4] =
     [FileKind::Steps, FileKind::NcclTests, FileKind::Timeline, FileKind::Database];
 
@@ -60,7 +60,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Answer> {
                         let trace = kineto::read(decoded(path, bytes)?);
                         trace.map(|profile| vec![profile]).map_err(anyhow::Error::new)
                     }
-                    // A database is read here and there, not from its beginning to its end.
+                    // SQLite reads the file at random offsets, so it cannot be a stream.
                     _ if is_stdin(path) => bail!(
                         "an export of Nsight Systems cannot come by standard input\nhint: name its file"
                     ),
@@ -86,7 +86,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Answer> {
     }
 }
 
-/// What all files are of.
+/// The kind of all files, which must be equal.
 fn kind_of_all(files: &[(&Path, Vec<u8>)]) -> anyhow::Result<Kind> {
     let mut first: Option<(Kind, &Path)> = None;
     for (path, bytes) in files {
@@ -117,7 +117,7 @@ fn kind_of_all(files: &[(&Path, Vec<u8>)]) -> anyhow::Result<Kind> {
     first.map(|(kind, _)| kind).context("`--from` names no file")
 }
 
-/// What a file that is packed by gzip holds; any other as it is.
+/// Decompresses a gzip file; other bytes are returned unchanged.
 fn unpacked(path: &Path, bytes: Vec<u8>) -> anyhow::Result<Vec<u8>> {
     if !bytes.starts_with(&[0x1f, 0x8b]) {
         return Ok(bytes);

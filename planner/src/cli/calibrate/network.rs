@@ -1,4 +1,4 @@
-//! The network of a cluster from what nccl-tests print.
+//! Calibration of a cluster's network from output of nccl-tests.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::cli::files::read_cluster;
 use crate::cli::tables::{percent, text_table};
 use command_line::destination::{has_room, name_for, write_json};
 
-/// What is said of a network, for programs.
+/// JSON output of a network calibration.
 #[derive(Serialize)]
 struct Report<'a> {
     cluster: &'a Cluster,
@@ -77,7 +77,7 @@ pub(super) fn calibrate(
     args.format.print(&report, || describe(&base, &runs, &found, args.output.as_deref()))
 }
 
-/// Where the numbers of a refitted cluster come from.
+/// Source of a refitted cluster's network: files and number of rows.
 fn source(found: &RefittedNetwork, files: &[(&Path, impl AsRef<str>)]) -> String {
     let names: Vec<_> = files
         .iter()
@@ -167,7 +167,7 @@ fn describe(
     )
 }
 
-/// A warning where the tests ran on other GPUs than the cluster has.
+/// Warning where the tests ran on other GPUs than the cluster's.
 fn other_gpu(base: &Cluster, runs: &[NcclRun]) -> String {
     let model = base.gpu.name.split(['-', ' ']).next().unwrap_or_default().to_lowercase();
     let is_other = |run: &&NcclRun| !run.gpu.is_empty() && !run.gpu.to_lowercase().contains(&model);
@@ -179,7 +179,7 @@ fn other_gpu(base: &Cluster, runs: &[NcclRun]) -> String {
     })
 }
 
-/// What of a network between nodes was not measured.
+/// Note that larger numbers of nodes than measured are assumed to be as fast.
 fn more_nodes(found: &RefittedNetwork) -> String {
     let most = found.tables.iter().map(|table| table.num_nodes).max().unwrap_or(1);
     if most < 2 {

@@ -1,4 +1,4 @@
-//! The tables of an export of Nsight Systems.
+//! Reader of the SQLite tables of an Nsight Systems export.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use rusqlite::{Connection, OpenFlags};
 const KERNELS: &str = "CUPTI_ACTIVITY_KIND_KERNEL";
 const RANGES: &str = "NVTX_EVENTS";
 
-/// What was recorded of each GPU.
+/// Profiles of the recorded GPUs.
 pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Profile>> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let database = Connection::open_with_flags(path, flags)?;
@@ -35,7 +35,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Profile>> {
     let of_ranges = columns(RANGES).context(broken)?;
     let mut ranges = Vec::new();
     if !of_ranges.is_empty() {
-        // Older exports have no texts that are kept once.
+        // Older exports have no column `textId`.
         let has_ids = of_ranges.iter().any(|name| name == "textId");
         let (text, joined) = if has_ids {
             ("COALESCE(n.text, s.value)", "LEFT JOIN StringIds s ON s.id = n.textId")

@@ -1,4 +1,4 @@
-//! Constants of a framework from what a profiler recorded of steps, and both timelines in one picture.
+//! Calibration of a framework from profiled steps, and a picture of the predicted and the measured timeline.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ use crate::cli::picture::{Look, StillKind};
 use crate::cli::tables::{percent_more, text_table};
 use command_line::destination::{has_room, name_for, refuse_to_overwrite, write_json};
 
-/// What is said of a profile, for programs.
+/// JSON output of a calibration from profiles.
 #[derive(Serialize)]
 struct Report<'a> {
     calibration: &'a Calibration,
@@ -51,7 +51,7 @@ struct Held {
     predicted_seconds: f64,
 }
 
-/// The plan whose steps were recorded.
+/// The plan whose steps were profiled.
 pub(super) fn plan(args: &CalibrateArgs) -> anyhow::Result<(PathBuf, CheckedPlan)> {
     let path = args.plan.clone().context(
         "which plan ran is not said\nhint: `--plan plan.json`, which `planner evaluate MODEL --gpus N --layout LAYOUT -o \
@@ -132,7 +132,7 @@ fn report(found: &Profiled) -> Report<'_> {
     }
 }
 
-/// Rows of a table, the longest times first.
+/// Largest number of rows shown of the table of samples, those with the longest times.
 const MOST_SAMPLES: usize = 24;
 
 fn describe(
@@ -183,7 +183,7 @@ fn describe(
     )
 }
 
-/// Where the time of the recorded kernels went.
+/// Shares of the recorded kernels' time, by class.
 fn classes(profiles: &[Profile]) -> String {
     let all = || profiles.iter().flat_map(|profile| &profile.kernels);
     let sum: f64 = all().map(|kernel| kernel.duration().get()).sum();

@@ -1,4 +1,4 @@
-//! Constants of a framework from the times of whole steps.
+//! Calibration of a framework from the times of whole steps.
 
 use std::path::Path;
 
@@ -18,13 +18,13 @@ use crate::cli::tables::{percent_more, text_table};
 use command_line::destination::{has_room, name_for, write_json};
 use command_line::said::tell;
 
-/// Steps whose ratios of measured over predicted times differ by more, with the calibration, say so.
+/// Largest ratio of two steps' measured-over-predicted times, after calibration, without a warning.
 const DISAGREEMENT: f64 = 1.25;
 
-/// What `calibrate` says, for programs.
+/// JSON output of a calibration from steps.
 #[derive(Serialize)]
 struct Report<'a> {
-    /// Where it is not known what ran them: the frameworks that it may be like, the likeliest first.
+    /// Frameworks that the steps resemble, likeliest first, where the framework that ran them is unknown.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     like: &'a [(String, f64)],
     calibration: &'a Calibration,
@@ -41,7 +41,7 @@ struct Step<'a> {
     predicted_seconds: f64,
 }
 
-/// Calibrates on the rows of `from`, a list of which is `text`.
+/// Calibrates on the measured steps in `text`, the JSON list of the file `from`.
 pub(super) fn calibrate(args: &CalibrateArgs, from: &Path, text: &str) -> anyhow::Result<Answer> {
     let name = from.file_name().unwrap_or_default().to_string_lossy();
     let of_file = || format!("`{}`", from.display());
@@ -100,10 +100,10 @@ pub(super) fn calibrate(args: &CalibrateArgs, from: &Path, text: &str) -> anyhow
     args.format.print(&report, || describe(&found, &left_out, args.output.as_deref()))
 }
 
-/// What is measured takes no so many times longer or shorter than is predicted, unless it is counted in something else.
+/// Factor between measured and predicted time beyond which the measurement is likely in another unit.
 const OTHER_UNIT: f64 = 20.0;
 
-/// Says on stderr of which steps the time is probably no number of seconds.
+/// Warns on stderr about steps whose time is likely not in seconds.
 fn warn_of_units(found: &Calibrated) {
     for step in &found.steps {
         let (measured, predicted) = (step.measured_seconds, step.predicted_seconds[0]);
@@ -124,7 +124,7 @@ fn warn_of_units(found: &Calibrated) {
     }
 }
 
-/// The framework without what single rows say of their runs.
+/// The named framework, or the preset of the one that ran, without the settings of single rows.
 fn preset_of(
     ran: &ir::framework::Framework,
     named: Option<&ir::framework::Framework>,

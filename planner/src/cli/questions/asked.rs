@@ -1,4 +1,4 @@
-//! What `--why-not` asks about, as people write it.
+//! Parser of `--why-not`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use ir::layout::Choice::One;
 use ir::layout::{Choice, PartialLayout, ZeroStage};
 use planner::names;
 
-/// What a plan does without.
+/// A constraint that the best plan may not meet, with its text.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Asked {
     text: String,
@@ -16,7 +16,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// What it names of a layout of this graph, whose selective recompute may be of chosen modules.
+    /// The constraint for layouts of this graph, whose selective recompute may be of chosen modules.
     pub(crate) fn named_for(&self, graph: &Graph) -> PartialLayout {
         let modules = graph
             .recomputed_modules()

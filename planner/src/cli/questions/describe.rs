@@ -1,4 +1,4 @@
-//! What is said of answers.
+//! Text of the answers to questions.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use super::super::tables::{count, gib, percent, text_table};
 use super::{Answers, LongestReport, PlanPoint, WhyNotReport};
 
 impl Answers {
-    /// All answers, each after an empty line.
+    /// Text of all answers, each after an empty line.
     pub(crate) fn in_words(&self) -> String {
         let mut text = String::new();
         if !self.why_not.is_empty() {
@@ -55,12 +55,12 @@ impl Answers {
     }
 }
 
-/// A layout with its schedule and its sharding.
+/// A layout with its schedule and ZeRO stage.
 pub(crate) fn with_schedule(layout: &LayoutSpec) -> String {
     format!("{layout}, {}, ZeRO {}", layout.schedule, layout.zero_stage.number())
 }
 
-/// A layout with what stands in columns of their own elsewhere.
+/// A layout with all settings that other tables have in separate columns.
 pub(crate) fn whole(layout: &LayoutSpec) -> String {
     let mut text = format!(
         "{layout} {} ZeRO {} micro-batch {} recompute {}",
@@ -189,7 +189,7 @@ fn describe_sensitivities(all: &[Sensitivity]) -> String {
     }
     let is_settled =
         |it: &&&Sensitivity| changing.iter().all(|other| other.constant != it.constant);
-    // Where nothing at all fits with more of something, that was not held against anything.
+    // A constant for which nothing fits at a larger factor was not evaluated there.
     let factors = |constant: &str| {
         let factors = all.iter().filter(|it| it.constant == constant).map(|it| it.factor);
         let least = factors.clone().fold(1.0, f64::min);
@@ -234,7 +234,7 @@ fn describe_run(run: &TrainingRun) -> String {
     text
 }
 
-/// A time in the unit that people say it in.
+/// Text of a time in a suitable unit.
 fn hours(seconds: f64) -> String {
     match seconds {
         it if it >= 48.0 * 3600.0 => format!("{:.1} days", it / 86_400.0),
@@ -244,7 +244,7 @@ fn hours(seconds: f64) -> String {
     }
 }
 
-/// What was considered for an objective other than time.
+/// Table of the plans considered for the objective cost.
 pub(crate) fn describe_considered(points: &[FrontPoint], price: f64) -> String {
     let rows = points.iter().map(|point| {
         [

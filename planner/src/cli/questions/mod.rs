@@ -1,4 +1,4 @@
-//! What `search` is asked beside the best plans: arguments, answers, and what is said of them.
+//! Questions to `search` in addition to the best plans: arguments, answers, and their text.
 
 mod asked;
 mod describe;
@@ -86,7 +86,7 @@ pub(crate) enum Objective {
     Cost,
 }
 
-/// What came of the questions.
+/// Answers to the questions, as JSON.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Answers {
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -101,15 +101,15 @@ pub(crate) struct Answers {
     sensitivity: Option<Vec<Sensitivity>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     training_run: Option<TrainingRun>,
-    /// What a billion tokens, or samples, cost.
+    /// Cost of a billion tokens, or samples.
     #[serde(skip_serializing_if = "Option::is_none")]
     cost_per_billion_tokens: Option<f64>,
-    /// Whether the time was over before all was looked at.
+    /// True where the time limit ended the search before all questions were answered.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_cut_short: bool,
 }
 
-/// A point and the layout of its plan.
+/// A point with the layout of its plan.
 #[derive(Debug, Serialize)]
 struct PlanPoint<P> {
     #[serde(flatten)]
@@ -117,21 +117,21 @@ struct PlanPoint<P> {
     layout: LayoutSpec,
 }
 
-/// The longest sequence; 0 where none fits.
+/// The longest sequence that fits; a length of 0 where none does.
 #[derive(Debug, Serialize)]
 struct LongestReport {
     sequence_length: u64,
     global_batch_size: u64,
-    /// Positions that the model was made for, where that is known.
+    /// Positions that the model was made for, where known.
     max_position_embeddings: Option<u64>,
 }
 
-/// Why the first plan does without something.
+/// Answer to why the first plan does not meet a constraint.
 #[derive(Debug, Default, Serialize)]
 struct WhyNotReport {
     asked: String,
     answer: &'static str,
-    /// What the framework lacks, or why no layout is possible.
+    /// Features that the framework does not support, or the reason why no layout is possible.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     reasons: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -140,12 +140,12 @@ struct WhyNotReport {
     difference: Option<Difference>,
     #[serde(skip_serializing_if = "Option::is_none")]
     missing_bytes: Option<Bytes>,
-    /// The headroom that it takes to have it.
+    /// Headroom with which a plan that meets the constraint fits.
     #[serde(skip_serializing_if = "Option::is_none")]
     headroom_bytes: Option<Bytes>,
     #[serde(skip)]
     found: Option<EvaluatedPlan>,
-    /// Where it takes less headroom: the best that has it with what is in force.
+    /// Best plan that meets the constraint with the headroom in force, where `found` takes less headroom.
     #[serde(skip)]
     roomy: Option<EvaluatedPlan>,
 }
@@ -183,7 +183,7 @@ impl WhyNotReport {
 }
 
 impl QuestionArgs {
-    /// Answers about the first of the plans that are shown, all within the time that a search has.
+    /// Answers the questions about the first of the plans shown, within the search's time limit.
     pub(crate) fn answer(
         &self,
         input: &Input,
@@ -270,7 +270,7 @@ impl QuestionArgs {
     }
 }
 
-/// Time to write all parameters and what the optimizer has, each node its part.
+/// Time to write all trained parameters and the optimizer state, each node writing its shard.
 fn checkpoint_seconds(input: &Input, problem: &Problem) -> f64 {
     let bytes = StateBytes::new(&problem.training);
     let parameters = problem.parameters().trained as f64;

@@ -1,4 +1,4 @@
-//! The numbers of the page, for its scripts.
+//! Data of the page for its scripts.
 
 use ir::units::Bytes;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use planner_core::answers::depends_on;
 use planner_core::problem::Problem;
 use planner_core::search::EvaluatedPlan;
 
-/// What the scripts draw, as JSON that may stand in a `script` element.
+/// JSON of all plans, fit to stand in a `script` element.
 pub(super) fn json(problem: &Problem, plans: &[PagePlan], others: &[EvaluatedPlan]) -> String {
     let is_shown =
         |found: &&EvaluatedPlan| !plans.iter().any(|plan| plan.found.layout == found.layout);
@@ -37,7 +37,7 @@ struct PlanData {
     memory: Vec<Line>,
 }
 
-/// A plan in time and memory.
+/// Step time and peak memory of a plan.
 #[derive(Serialize)]
 struct Point {
     layout: String,
@@ -49,7 +49,7 @@ struct Point {
 struct Term {
     name: &'static str,
     seconds: f64,
-    /// What of the layout it depends on.
+    /// Settings of the layout that determine this term.
     because: String,
 }
 

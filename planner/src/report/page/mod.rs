@@ -1,8 +1,8 @@
-//! What a search found as a page to read and to look into: the ranking, time against memory, what plans spend
-//! both on, any two of them side by side with their timelines, and why the next ones lose.
+//! HTML page of a search's result: the ranking, time against memory, breakdowns of both, any two plans side by side
+//! with their timelines, and why the runners-up lose.
 //!
-//! One file, which needs nothing else and no network. What a reader without scripts needs is plain HTML: the
-//! ranking, where time and memory go, and what each plan loses.
+//! The page is one self-contained file and needs no network. Without scripts, plain HTML still has the ranking, the
+//! breakdowns and what each plan loses.
 
 mod data;
 mod plan;
@@ -20,25 +20,25 @@ use planner_core::answers::Difference;
 use planner_core::problem::Problem;
 use planner_core::search::EvaluatedPlan;
 
-/// The page and its places, each named in a comment.
+/// Template of the page; its placeholders are named in comments.
 const PAGE: &str = include_str!("page.html");
 
 const STYLE: &str = include_str!("style.css");
 
 const SCRIPT: &str = include_str!("page.js");
 
-/// What is known of a search, in words.
+/// Texts about a search at the head of the page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heading {
     /// The model and the GPUs.
     pub title: String,
-    /// What else the plans depend on, and what was looked at: name and value.
+    /// Further inputs of the plans and statistics of the search, as name and value.
     pub facts: Vec<(String, String)>,
-    /// The command that makes the page again.
+    /// The command that reproduces the page.
     pub command: String,
 }
 
-/// The page of `plans`, the one to take first, and of `others`, which are but points among them.
+/// Renders the page of `plans`, best first; `others` are drawn only as points of time against memory.
 pub fn page(
     heading: &Heading,
     problem: &Problem,
@@ -75,7 +75,7 @@ fn facts(heading: &Heading) -> String {
     facts
 }
 
-/// A row of a table, its first cell naming it.
+/// A row of a table whose first cell is its name.
 fn row(name: &str, cells: impl IntoIterator<Item = String>) -> Vec<String> {
     std::iter::once(name.to_owned()).chain(cells).collect()
 }
@@ -84,8 +84,8 @@ fn table(caption: &str, headings: Vec<String>, rows: Vec<Vec<String>>) -> String
     Table { caption: caption.to_owned(), headings, rows }.to_string()
 }
 
-/// The plans in their order. Where they are all that is known of their search, they are judged among themselves, and
-/// the table says so: among more a plan is less likely to be the fastest.
+/// Table of the plans in their order. With `is_all`, likelihoods compare only the plans of this table, and its heading
+/// says so: among more plans each is less likely to be the fastest.
 fn ranking(problem: &Problem, plans: &[PagePlan], is_all: bool) -> String {
     let unit = if problem.limits.has_sequence { "tokens/s/GPU" } else { "samples/s/GPU" };
     let mut headings = vec![
@@ -136,7 +136,7 @@ fn ranking(problem: &Problem, plans: &[PagePlan], is_all: bool) -> String {
     table(caption, headings, rows.collect())
 }
 
-/// A table of what plans spend something on, a column for each, with how much that is in all.
+/// Table of a breakdown, a column for each plan and a row for each part, and the total.
 fn spent(
     (caption, all, decimals): (&str, &str, usize),
     plans: &[PagePlan],
@@ -170,7 +170,7 @@ fn memory(problem: &Problem, plans: &[PagePlan]) -> String {
     })
 }
 
-/// What each plan loses against the first.
+/// List items of what each plan loses against the first.
 fn losses(problem: &Problem, plans: &[PagePlan]) -> String {
     const NUM_TERMS: usize = 3;
     let Some((first, rest)) = plans.split_first() else { return String::new() };

@@ -1,4 +1,4 @@
-//! Plans as they are on the page.
+//! Plans of the page.
 
 use planner_core::plan::name_timeline;
 use planner_core::problem::Problem;
@@ -10,14 +10,14 @@ use planner_core::step::Simulated;
 pub struct PagePlan {
     /// The plan.
     pub found: EvaluatedPlan,
-    /// Its step, played through.
+    /// Simulation of the plan's step.
     pub simulated: Simulated,
-    /// How likely it is that no plan of another kind is faster, where that is known.
+    /// Probability that no plan of another kind is faster, where known.
     pub likelihood: Option<f64>,
 }
 
 impl PagePlan {
-    /// A plan that was found, played through.
+    /// Simulates an evaluated plan.
     pub fn new(
         problem: &Problem,
         found: &EvaluatedPlan,
@@ -30,16 +30,16 @@ impl PagePlan {
     }
 }
 
-/// What a problem itself does not say.
+/// Names that a problem does not have.
 #[derive(Clone, Copy, Debug)]
 pub struct Names<'a> {
-    /// The model's.
+    /// Name of the model.
     pub model: &'a str,
-    /// The cluster's.
+    /// Name of the cluster.
     pub cluster: &'a str,
 }
 
-/// What a plan is called on the page: its place and its layout.
+/// Heading of a plan on the page: its rank in the list and its layout.
 pub(super) fn name(index: usize, plan: &PagePlan) -> String {
     format!("{} {}", index + 1, *plan.found.layout)
 }

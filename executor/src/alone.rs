@@ -1,4 +1,4 @@
-//! One rank that trains a model on the text that comes with the program: what measurements of training run.
+//! Training on one rank, on the built-in text, for measurements.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub(crate) fn program(
     Program::new(Parts::even(description, name, options, layout, sizes, settings)?)
 }
 
-/// The rank that trains it, beginning with these values.
+/// The rank that trains the program, with these initial values.
 pub(crate) fn rank<B: Kernels>(
     program: Program,
     device: &B::Device,

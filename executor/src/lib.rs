@@ -1,6 +1,6 @@
-//! Measurements of a machine by the executor's own parts: what the `executor` command checks and calibrates.
+//! Measurements of a machine with the executor's own components: the checks and calibrations of the `executor` command.
 //!
-//! Knows ranks, communicators and kernels by what they offer; never how they do it.
+//! Uses ranks, communicators and kernels through their public interfaces only.
 
 mod alone;
 pub mod calibration;

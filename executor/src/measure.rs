@@ -1,4 +1,4 @@
-//! Times of the same thing done again and again: the one way in which kernels, copies and collectives are measured.
+//! Repeated timing: the one way in which kernels, copies and collectives are measured.
 
 use std::convert::Infallible;
 
@@ -10,24 +10,24 @@ use serde::{Deserialize, Serialize};
 use traces::statistics::{LOWER_QUARTILE, MEDIAN, quantile};
 use traces::timeline::Stream;
 
-/// How often something is done.
+/// Number of repetitions of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Repeats {
-    /// Runs before those that count.
+    /// Runs before the timed ones.
     pub(crate) warm_ups: u32,
-    /// Times that are taken.
+    /// Number of times that are taken.
     pub(crate) times: u32,
-    /// Runs within each, between two waits for the device: more than one where a wait would count much.
+    /// Runs in each time, between two waits for the device: more than one where a wait would weigh much.
     pub(crate) in_a_row: u32,
 }
 
-/// Seconds that runs took, in their order.
+/// Times of runs in seconds, in order.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Times(Vec<f64>);
 
 impl Times {
-    /// For each run the time of the slowest rank.
+    /// For each run, the time of the slowest rank.
     pub(crate) fn slowest(ranks: &[Self]) -> Self {
         let slowest = |one: Self, other: &Self| {
             Self(one.0.into_iter().zip(&other.0).map(|(a, b)| a.max(*b)).collect())
@@ -36,12 +36,12 @@ impl Times {
         others.iter().fold(first.clone(), slowest)
     }
 
-    /// The least: what is reached at best.
+    /// The minimum time.
     pub(crate) fn least(&self) -> f64 {
         quantile(&self.0, 0.0)
     }
 
-    /// The lower quartile: what it takes while the machine does little else.
+    /// The lower quartile: the time with little disturbance by other work of the machine.
     pub(crate) fn lower_quartile(&self) -> f64 {
         quantile(&self.0, LOWER_QUARTILE)
     }
@@ -52,22 +52,22 @@ impl Times {
     }
 }
 
-/// What running something came to: its times, and what the last run gave.
+/// Result of a measurement: the times, and the value of the last run.
 pub(crate) struct Measured<T> {
     pub(crate) times: Times,
     pub(crate) last: T,
 }
 
-/// Waits until the device has done all that it was given.
+/// Waits until the device is idle.
 pub(crate) fn synchronize<B: Backend>(device: &B::Device) {
     unless_failed(B::sync(device));
 }
 
-/// Times `run` until the device has done all of it, each time after `ready`, which does not count.
+/// Times `run` until the device is idle, after an untimed call of `ready` each time.
 ///
 /// # Panics
 ///
-/// If nothing is to be run.
+/// If the number of runs is zero.
 pub(crate) fn measure<B: Backend, T, E>(
     device: &B::Device,
     repeats: Repeats,
@@ -92,7 +92,7 @@ pub(crate) fn measure<B: Backend, T, E>(
     Ok(Measured { times: Times(times), last: last.expect("something is run") })
 }
 
-/// The same on this rank alone, of what does not fail.
+/// [`measure`] on one rank, of a function that does not fail.
 pub(crate) fn alone<B: Backend, T>(
     device: &B::Device,
     repeats: Repeats,
@@ -102,7 +102,7 @@ pub(crate) fn alone<B: Backend, T>(
     measured
 }
 
-/// The same on all ranks, which begin each run together.
+/// [`measure`] on all ranks, which begin each run together.
 pub(crate) fn together<B: Backend, T, E: From<CommunicationError>>(
     communicator: &dyn Communicator<B>,
     device: &B::Device,

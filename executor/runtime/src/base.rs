@@ -1,4 +1,4 @@
-//! Where parameters come from that no checkpoint has: first weights, and frozen ones.
+//! Values of parameters that no checkpoint has: initial weights, and frozen ones.
 
 use std::ops::Range;
 
@@ -9,25 +9,25 @@ use crate::checkpoint::{CheckpointError, Form, ModelParameter, Weights, hexadeci
 use crate::parameters::LocalParameter;
 use crate::program::Program;
 
-/// Where a model's own parameters come from.
+/// Source of a model's own parameters.
 #[derive(Debug)]
 pub enum Base {
-    /// They are random.
+    /// Random numbers.
     Random {
-        /// Which random numbers.
+        /// Seed of the random numbers.
         seed: u64,
     },
-    /// They are in files.
+    /// Weights read from files.
     Weights(Weights),
 }
 
 impl Base {
-    /// The first values of a rank's part of a parameter. Adapters are in no files of a model, and begin as
-    /// random numbers that `seed` decides.
+    /// The initial values of a rank's part of a parameter. Adapters are in no files of a model: they begin as random
+    /// numbers drawn by `seed`.
     ///
     /// # Errors
     ///
-    /// [`CheckpointError`] where files lack them.
+    /// [`CheckpointError`] where files lack the parameter.
     pub fn values(
         &self,
         parameter: &LocalParameter,
@@ -42,11 +42,11 @@ impl Base {
         }
     }
 
-    /// Whether all of the model's parameters are there.
+    /// Checks that the source has all of the model's parameters.
     ///
     /// # Errors
     ///
-    /// [`CheckpointError`] where one is not.
+    /// [`CheckpointError`] where a parameter is missing.
     pub fn check(&self) -> Result<(), CheckpointError> {
         match self {
             Self::Random { .. } => Ok(()),
@@ -54,8 +54,8 @@ impl Base {
         }
     }
 
-    /// What tells the frozen weights of a program from those of other files or seeds; none where nothing is
-    /// frozen. Of files, a few elements of each parameter count.
+    /// Identity of a program's frozen weights, which differs for other files or seeds; none where nothing is frozen. Of
+    /// weights in files, a hash over a few elements of each parameter.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ impl Base {
     }
 }
 
-/// As little of a parameter as shows that all of its tensors are there: an element of each expert's.
+/// The smallest part of a parameter that shows that all of its tensors are there: one element of each expert's tensor.
 fn sample(parameter: &ModelParameter) -> Vec<Range<usize>> {
     let is_of_experts = matches!(parameter.form, Form::Experts { .. });
     let size = |(dim, size): (usize, &usize)| if is_of_experts && dim == 0 { *size } else { 1 };

@@ -12,16 +12,14 @@ use crate::data::masking::{IGNORED, Masking, num_masked};
 use crate::data::{DataError, Samples, SyntheticSamples};
 use crate::program::{Objective, Program};
 
-/// What a model is trained on.
+/// Training data of a model.
 #[derive(Debug)]
 pub enum Source {
     /// Windows of tokens.
     Tokens(Samples),
-    /// These windows, in this order, of one token more than a sequence has; from the first again after
-    /// the last.
+    /// These windows of one token more than a sequence has, in this order; the first window follows the last.
     Windows(Vec<Vec<u32>>),
-    /// These samples, in this order, from the first again after the last: what goes in, and the class that should come
-    /// out.
+    /// These samples, each an input and its class, in this order; the first sample follows the last.
     Samples(Vec<(Vec<f64>, u32)>),
     /// Made-up samples, for models that take no tokens.
     Synthetic(SyntheticSamples),
@@ -39,7 +37,7 @@ impl Source {
         }
     }
 
-    /// The part of a micro-batch of step `step`, counting from 0, that a rank works on.
+    /// The rank's part of a micro-batch of step `step`, counting from 0.
     ///
     /// Micro-batch `m` of replica `d` of `D` is the step's micro-batch `m D + d`, so that a step has the
     /// same micro-batches whatever the number of replicas.
@@ -101,14 +99,14 @@ impl Source {
     }
 }
 
-/// The parts of windows that the rank has: tokens, and what follows each.
+/// The rank's segments of windows: the tokens, and as targets the token after each.
 fn of_windows<B: Kernels>(
     program: &Program,
     env: &Env<B>,
     first_sample: u64,
     windows: &[Vec<u32>],
 ) -> MicroBatch<B> {
-    // What stands so many places after each token, or `none`.
+    // The token at the given distance after each token, or `none` past the end.
     let after = |places: usize, none: u32| {
         let places_here = |window: &Vec<u32>| {
             let of_segment = |segment: &Range<usize>| {
@@ -132,7 +130,7 @@ fn of_windows<B: Kernels>(
     }
 }
 
-/// The parts of windows that the rank has, with some tokens masked, and those that were.
+/// The rank's segments of windows with some tokens masked; the targets are the masked tokens.
 fn filling_in<B: Kernels>(
     env: &Env<B>,
     first_sample: u64,
@@ -158,7 +156,7 @@ fn all_masked(
     masked.unzip()
 }
 
-/// The parts of sequences that the rank has.
+/// The rank's segments of sequences.
 fn of_segments<B: Kernels>(env: &Env<B>, sequences: &[Vec<u32>]) -> Vec<u32> {
     let mut own = Vec::new();
     for sequence in sequences {
@@ -199,7 +197,7 @@ fn synthetic<B: Kernels>(
     MicroBatch { first_sample, tokens, decoder_tokens, targets, further, inputs, values }
 }
 
-/// Sizes of what goes in, for one sample.
+/// Sizes of the model's input of one sample.
 fn input_shape(program: &Program) -> Vec<usize> {
     sample_shape(program.block(0).block.nodes().find_map(|node| {
         let is_data =

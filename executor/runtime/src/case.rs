@@ -1,4 +1,4 @@
-//! Small models, and layouts in few words.
+//! Small models, and layouts in a short form.
 
 use executor_kernels::array::Element;
 use ir::graph::{Adapters, ContextParallelKind, Recompute, Switches, WeightFormat};
@@ -19,66 +19,66 @@ pub const SEQUENCE_LENGTH: u64 = 16;
 /// Sequences in a step.
 pub const GLOBAL_BATCH_SIZE: u64 = 8;
 
-/// Steps that are compared.
+/// Steps whose losses are compared.
 pub const NUM_STEPS: usize = 8;
 
-/// Llama's kind: root mean square norms, rotated positions, grouped queries, gated feed-forward.
+/// Llama's architecture: root mean square norms, rotary positions, grouped queries, gated feed-forward.
 pub const LLAMA: &str = r#"{"architecture": "llama", "num_hidden_layers": 6, "hidden_size": 32,
     "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48, "vocab_size": 256,
     "max_position_embeddings": 64}"#;
 
-/// GPT-2's kind: layer norms, learned positions, biases, a head tied to the table of tokens.
+/// GPT-2's architecture: layer norms, learned positions, biases, a head tied to the token embedding.
 pub const GPT: &str = r#"{"architecture": "gpt", "num_hidden_layers": 6, "hidden_size": 32,
     "num_attention_heads": 4, "vocab_size": 259, "max_position_embeddings": 64}"#;
 
-/// Mixtral's kind: four experts, two for each token.
+/// Mixtral's architecture: four experts, two for each token.
 pub const MIXTRAL: &str = r#"{"model_type": "mixtral", "num_hidden_layers": 6, "hidden_size": 32,
     "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 24, "vocab_size": 256,
     "num_local_experts": 4, "num_experts_per_tok": 2, "max_position_embeddings": 64}"#;
 
-/// Adapters in few words: their rank, the layers that have one, and how frozen weights are stored.
+/// Adapters in a short form: their rank, the layers that have one, and the format of frozen weights.
 pub type AdapterCase = (u64, &'static str, WeightFormat);
 
-/// A layout in few words; what is left out is 1 or off.
+/// A layout in a short form; a degree that is left out is 1, an option that is left out is off.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     /// Tensor-parallel ranks.
     pub tensor: u32,
-    /// Whether these cut sequences between operators.
+    /// True where tensor-parallel ranks shard sequences between operators (sequence parallelism).
     pub sequence: bool,
     /// Context-parallel ranks.
     pub context: u32,
-    /// How these see each other's keys.
+    /// The kind of context parallelism.
     pub context_kind: ContextParallelKind,
-    /// Ranks that experts are spread over.
+    /// Expert-parallel ranks.
     pub expert: u32,
-    /// Ranks that share each expert; all tensor-parallel ones if 0.
+    /// Expert-tensor-parallel ranks; as many as tensor-parallel ones if 0.
     pub expert_tensor: u32,
-    /// Ranks of a pipeline.
+    /// Pipeline ranks.
     pub pipeline: u32,
     /// Replicas.
     pub data: u32,
     /// Sequences of a micro-batch.
     pub micro_batch_size: u32,
-    /// What replicas share.
+    /// The states that replicas shard.
     pub zero: ZeroStage,
-    /// Ranks that share states; all of them if 0.
+    /// Ranks that shard states; all replicas if 0.
     pub shard: u32,
-    /// What backward computes again.
+    /// Activations that backward recomputes.
     pub recompute: Recompute,
-    /// What lies on the host.
+    /// Tensors that are offloaded to the host.
     pub offload: Offload,
-    /// The order of passes.
+    /// The pipeline schedule.
     pub schedule: ScheduleKind,
-    /// Stages of a rank.
+    /// Virtual stages of a pipeline rank.
     pub virtual_stages: u32,
-    /// Gradients are reduced once so many bytes of them are there.
+    /// Bytes of gradients in a bucket, at which it is reduced.
     pub bucket_bytes: u64,
     /// Adapters, if there are any.
     pub adapters: Option<AdapterCase>,
-    /// Whether the model's dropout is applied.
+    /// True where the model's dropout is applied.
     pub dropout: bool,
-    /// How replicas come to have weights in common.
+    /// The way in which replicas synchronize their weights.
     pub replication: Replication,
 }
 
@@ -106,7 +106,7 @@ pub const ONE: Case = Case {
 };
 
 impl Case {
-    /// Its ranks.
+    /// Number of ranks of the layout.
     pub const fn num_ranks(&self) -> u32 {
         self.tensor * self.context * self.pipeline * self.data
     }
@@ -170,7 +170,7 @@ pub fn parts(model: &str, case: Case, compute: Element) -> Result<Parts, Program
     Ok(Parts { adapters, ..parts })
 }
 
-/// What such a program is trained on: the book that comes with it, or made-up samples.
+/// Training data of such a program: the built-in book, or synthetic samples.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! What replicas send in the place of their gradients, and what that leaves out, kept for the next step.
+//! Compression of replicas' gradients, with error feedback: the compression error is saved for the next step.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -16,20 +16,20 @@ use crate::exchange::{Exchange, Link, Sums, UnitGradient};
 use crate::mesh::ReplicaGroups;
 use crate::quantised::{Codes, quantised, restored};
 
-/// What stands for a gradient: numbers and bytes.
+/// A compressed gradient: numbers and bytes.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Code {
     numbers: Vec<f64>,
     bytes: Vec<u8>,
 }
 
-/// What a unit's gradients left out, and how many it has sent.
+/// Compression error of a unit's gradients, and the number of gradients that the unit has sent.
 struct LeftOut<B: Kernels> {
     gradient: Array<B>,
     num_sent: u64,
 }
 
-/// Brings gradients of replicas together by something smaller.
+/// Sums compressed gradients of replicas.
 pub(crate) struct Compressor<B: Kernels> {
     compression: GradientCompression,
     seed: u64,
@@ -41,14 +41,14 @@ impl<B: Kernels> Compressor<B> {
         Self { compression, seed, left_out: Mutex::default() }
     }
 
-    /// Whether what ranks send is added up on its way.
+    /// Returns whether compressed gradients are summed by an all-reduce.
     fn is_reducible(&self) -> bool {
         self.compression.is_reducible()
     }
 
-    /// The sum over the group of what stands for the gradients of unit `unit`.
+    /// The sum over the group of the compressed gradients of unit `unit`.
     ///
-    /// With error feedback: what stands for `p = g + e` is sent, and `e` of the next step is `p` less that.
+    /// With error feedback: the compressed `p = g + e` is sent, and `e` of the next step is `p` less the sent value.
     ///
     /// # Source
     ///
@@ -67,7 +67,7 @@ impl<B: Kernels> Compressor<B> {
         let wide = gradient.widened();
         let full = before.map_or(wide.clone(), |before| wide + before.gradient);
         let values = full.to_f64();
-        // The same places on all ranks.
+        // The same elements on all ranks.
         let key = hash([self.seed, unit as u64, num_sent]);
         let code = encode(self.compression, &values, key);
         let numbers_of = self.numbers_element(element);
@@ -101,14 +101,14 @@ impl<B: Kernels> Compressor<B> {
         Ok(Array::from_f64(sum, &[len], element, &device))
     }
 
-    /// Bytes of the whole buffer that stands for a gradient, as a collective counts it.
+    /// Bytes of the whole buffer of a compressed gradient, as a collective counts it.
     fn buffer_bytes(&self, gradient: &Array<B>, group: &Group) -> u64 {
         let element = gradient.element().num_bytes();
         let own = self.compression.bytes(gradient.num_elements() as u64, element);
         if self.is_reducible() { own } else { own * group.len() as u64 }
     }
 
-    /// What the numbers are sent as: parts of a gradient as it is, scales in fp32.
+    /// Element type of the numbers that are sent: the gradient's own for its elements, fp32 for scales.
     fn numbers_element(&self, element: Element) -> Element {
         match self.compression {
             GradientCompression::TopK(_) | GradientCompression::RandomK(_) => element,
@@ -140,7 +140,7 @@ impl<B: Kernels> Exchange<B> for Compressor<B> {
     }
 }
 
-/// What stands for `values`.
+/// The compressed form of `values`.
 fn encode(compression: GradientCompression, values: &[f64], key: u64) -> Code {
     let len = values.len();
     match compression {
@@ -178,7 +178,7 @@ fn encode(compression: GradientCompression, values: &[f64], key: u64) -> Code {
     }
 }
 
-/// The gradient of `len` elements that `code` stands for.
+/// The gradient of `len` elements that `code` encodes.
 fn decode(compression: GradientCompression, code: &Code, len: usize, key: u64) -> Vec<f64> {
     let sparse = |places: Vec<usize>| {
         let mut values = vec![0.0; len];
@@ -207,7 +207,7 @@ fn decode(compression: GradientCompression, code: &Code, len: usize, key: u64) -
     }
 }
 
-/// The format of whole numbers.
+/// The format of codes for int8 and int4.
 fn format(compression: GradientCompression) -> WeightFormat {
     match compression {
         GradientCompression::Int8 => WeightFormat::Int8,
@@ -215,7 +215,7 @@ fn format(compression: GradientCompression) -> WeightFormat {
     }
 }
 
-/// `count` of the places below `len`, in ascending order, each as likely as any other.
+/// `count` distinct indices below `len`, in ascending order, drawn uniformly.
 ///
 /// # Source
 ///

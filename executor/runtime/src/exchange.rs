@@ -1,4 +1,4 @@
-//! Exchanges: how the gradients of replicas become their sum.
+//! Exchanges: the ways in which gradients of replicas are summed.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::host::Host;
 use crate::mesh::ReplicaGroups;
 use crate::recorder::Recorder;
 
-/// The gradient of a unit, by its number.
+/// The gradient of a unit, with the unit's number.
 pub(crate) struct UnitGradient<B: Kernels> {
     pub(crate) unit: usize,
     pub(crate) gradient: Array<B>,
@@ -23,9 +23,9 @@ pub(crate) struct UnitGradient<B: Kernels> {
 
 /// Sums of gradients.
 pub(crate) enum Sums<B: Kernels> {
-    /// One after the other, of these lengths.
+    /// The sums in one array, one after the other, of these lengths.
     Together(InFlight<Array<B>>, Vec<usize>),
-    /// One by one, where they come to this rank.
+    /// The sum of each unit; none where this rank does not receive it.
     Each(Vec<Option<Array<B>>>),
 }
 
@@ -40,7 +40,7 @@ impl<B: Kernels> Sums<B> {
     }
 }
 
-/// The communicator of a rank, and the record of what it does.
+/// The communicator of a rank, and the recorder of its events.
 pub(crate) struct Link<B: Kernels> {
     pub(crate) communicator: Arc<dyn Communicator<B>>,
     pub(crate) recorder: Arc<Recorder>,
@@ -70,9 +70,9 @@ impl<B: Kernels> Link<B> {
     }
 }
 
-/// A way in which gradients of replicas become their sum.
+/// A way in which gradients of replicas are summed.
 pub(crate) trait Exchange<B: Kernels>: Send + Sync {
-    /// The sums of a bucket's gradients, or their shards, as far as they come to this rank.
+    /// The sums of a bucket's gradients, or their shards, where this rank receives them.
     fn sum(
         &self,
         link: &Link<B>,
@@ -80,18 +80,18 @@ pub(crate) trait Exchange<B: Kernels>: Send + Sync {
         bucket: Vec<UnitGradient<B>>,
     ) -> Result<Sums<B>, CommunicationError>;
 
-    /// Bytes that are held of gradients between steps.
+    /// Bytes of gradients that are held between steps.
     fn num_bytes(&self) -> u64 {
         0
     }
 
-    /// Whether it takes the time of a thread, though collectives run by themselves.
+    /// Returns whether the exchange needs a thread even where collectives are asynchronous.
     fn needs_thread(&self) -> bool {
         false
     }
 }
 
-/// Reduction to all ranks, or to those that have the shards.
+/// All-reduce, or reduce-scatter to the ranks that shard.
 pub(crate) struct Reduce;
 
 impl<B: Kernels> Exchange<B> for Reduce {
@@ -106,7 +106,7 @@ impl<B: Kernels> Exchange<B> for Reduce {
         let lens: Vec<usize> = gradients.iter().map(|g| g.num_elements() / shards).collect();
         let bytes: u64 = gradients.iter().map(Array::num_bytes).sum();
         let mut sum = if shards > 1 {
-            // The gradients of one unit lie as they are sent; those of several are put in the order of their shards.
+            // The gradient of one unit is in the order of sending; those of several units are reordered by shard.
             let whole = if gradients.len() == 1 {
                 gradients.into_iter().next().expect("there is one")
             } else {
@@ -138,7 +138,7 @@ impl<B: Kernels> Exchange<B> for Reduce {
     }
 }
 
-/// The same, with sums that go on to the host.
+/// [`Reduce`], with the sums copied to the host.
 pub(crate) struct ReduceToHost<B: Kernels>(pub(crate) Arc<Host<B>>);
 
 impl<B: Kernels> Exchange<B> for ReduceToHost<B> {
@@ -156,13 +156,13 @@ impl<B: Kernels> Exchange<B> for ReduceToHost<B> {
         Ok(Sums::Each(units.iter().map(|_| None).collect()))
     }
 
-    /// Copies from the host take the time of a thread.
+    /// Copies to the host occupy a thread.
     fn needs_thread(&self) -> bool {
         true
     }
 }
 
-/// Gathering by the first replica, which alone gets the sum.
+/// A gather to the first replica, which alone gets the sum.
 pub(crate) struct GatherToFirst;
 
 impl<B: Kernels> Exchange<B> for GatherToFirst {

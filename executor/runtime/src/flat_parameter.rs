@@ -1,4 +1,4 @@
-//! Units: the parameters of a block that are gathered, reduced and updated together.
+//! Flat parameters: the parameters of a block that are gathered, reduced and updated together.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,59 +19,59 @@ use crate::sharded::Sharded;
 use crate::states::{PlacedStates, States};
 use crate::weight::Weight;
 
-/// The parameters of a block that are gathered, reduced and updated together, as one flat array. ZeRO
-/// cuts it evenly over the ranks that shard it; so it is padded to a multiple of their number.
+/// The parameters of a block that are gathered, reduced and updated together, as one flat array. ZeRO shards it evenly
+/// over ranks, so it is padded to a multiple of their number.
 #[derive(Debug)]
 pub(crate) struct FlatParameter<B: Kernels> {
     pub(crate) parameters: Vec<LocalParameter>,
-    /// Where each parameter begins in the flat array.
+    /// Offset of each parameter in the flat array.
     pub(crate) offsets: Vec<usize>,
     /// Elements of the flat array, with padding.
     pub(crate) len: usize,
     pub(crate) replicas: ReplicaGroups,
-    /// Whether parameters are freed after use (ZeRO-3).
+    /// True where parameters are freed after use (ZeRO-3).
     pub(crate) frees_weights: bool,
-    /// This rank's place among those that shard.
+    /// This rank's index among the ranks that shard.
     pub(crate) shard_index: usize,
-    /// Ranks of other stages that have the same table, this one included.
+    /// Ranks of the stages that have the same tied table, this rank included.
     pub(crate) tied: Option<Group>,
-    /// What this rank's copy is among the replicas'.
+    /// Role of this rank's copy among those of the replicas.
     pub(crate) role: Role,
-    /// Whether the shard lies on the host, from where it is copied to be gathered.
+    /// True where the shard is on the host, and copied to the device to be gathered.
     keeps_shard_on_host: bool,
 
     /// All weights that kernels read; none where they are sharded and not gathered.
     weights: Option<Array<B>>,
-    /// This rank's shard of them. Of no elements where all weights are here and the host updates them.
+    /// This rank's shard of the weights; empty where all weights are on the device and the host updates them.
     shard: Placed<B>,
-    /// What updates the shard.
+    /// Optimizer states of the shard.
     pub(crate) states: PlacedStates<B>,
-    /// Updates done.
+    /// Number of updates so far.
     pub(crate) num_updates: u64,
-    /// Gradients of whole parameters as they add up.
+    /// Gradients of whole parameters, accumulated over micro-batches.
     gradients: GradientSums<B>,
 }
 
-/// How kernels come to read what was updated.
+/// What is left to do after an update until kernels read the new weights.
 pub(crate) enum Renewal<B: Kernels> {
-    /// They do.
+    /// Nothing.
     Done,
-    /// Once the shards of all ranks are gathered.
+    /// A gather of the shards of all ranks.
     Gather(Placed<B>),
-    /// Once this rank's shard, which will be gathered when it is needed, is on the device.
+    /// A copy of this rank's shard to the device; the shard is gathered when it is needed.
     Copy(JobHandle<Array<B>>),
 }
 
-/// What a rank's copy of a unit is among those of its replicas.
+/// Role of a rank's copy of a unit among those of its replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// The one that the norm of all gradients counts, and checkpoints have.
+    /// The copy that the norm of all gradients counts, and that checkpoints save.
     First,
-    /// One that is always like the first.
+    /// A copy that always equals the first.
     Copy,
-    /// One with gradients and a norm of its own.
+    /// A copy with its own gradients and norm.
     Independent,
-    /// One that the first updates: this rank holds what kernels read alone.
+    /// A copy that the first replica updates: this rank holds only the weights that kernels read.
     Served,
 }
 
@@ -81,7 +81,7 @@ impl Role {
     }
 }
 
-/// What a unit is made of, before it has values.
+/// A flat parameter before it has values.
 #[derive(Debug)]
 pub(crate) struct FlatParameterPlan {
     pub(crate) parameters: Vec<LocalParameter>,
@@ -94,7 +94,7 @@ pub(crate) struct FlatParameterPlan {
 }
 
 impl FlatParameterPlan {
-    /// Elements before and with padding, and where each parameter begins.
+    /// Elements without and with padding, and the offset of each parameter.
     fn extent(&self) -> (usize, usize, Vec<usize>) {
         let mut offsets = Vec::with_capacity(self.parameters.len());
         let mut len = 0;
@@ -105,7 +105,7 @@ impl FlatParameterPlan {
         (len, len.next_multiple_of(self.replicas.shard.len()), offsets)
     }
 
-    /// The unit of this number, with the values that `values` gives for each parameter's part.
+    /// The flat parameter with this number, with the values that `values` gives for each parameter's part.
     pub(crate) fn build<B: Kernels, E>(
         self,
         number: usize,
@@ -177,17 +177,17 @@ impl<B: Kernels> FlatParameter<B> {
         self.len / self.replicas.shard.len()
     }
 
-    /// The range of the flat array that this rank's shard is.
+    /// This rank's range of the flat array.
     pub(crate) fn shard_range(&self) -> std::ops::Range<usize> {
         let len = self.shard_len();
         self.shard_index * len..(self.shard_index + 1) * len
     }
 
-    /// This rank's part of the weights that kernels read, of states that are on the device.
+    /// This rank's shard of the weights that kernels read, where it is on the device.
     ///
     /// # Panics
     ///
-    /// If it is on the host.
+    /// If the shard is on the host.
     pub(crate) fn shard_on_device(&self) -> Array<B> {
         match &self.shard {
             Placed::Device(shard) => shard.clone(),
@@ -195,12 +195,12 @@ impl<B: Kernels> FlatParameter<B> {
         }
     }
 
-    /// Takes this rank's part, as it was copied to the device.
+    /// Stores this rank's shard, copied to the device.
     pub(crate) fn set_shard(&mut self, shard: Array<B>) {
         self.shard = Placed::Device(shard);
     }
 
-    /// Updates this rank's shard by the gradients that are there, times `factor`; none if there are none.
+    /// Updates this rank's shard by the reduced gradients times `factor`; none if there are none.
     pub(crate) fn update(
         &mut self,
         settings: &Settings,
@@ -211,7 +211,7 @@ impl<B: Kernels> FlatParameter<B> {
         if !self.states.has_reduced() {
             return None;
         }
-        // Nothing else may hold what is updated in place.
+        // In-place updates need that nothing else holds the arrays.
         self.weights = None;
         self.shard = Placed::Device(Array::zeros(&[0], settings.compute, device));
         self.states.update(settings, rates, number);
@@ -219,7 +219,7 @@ impl<B: Kernels> FlatParameter<B> {
         Some(self.renew(settings.compute))
     }
 
-    /// Has kernels read what the states are now.
+    /// Has kernels read the current master weights.
     pub(crate) fn renew(&mut self, compute: Element) -> Renewal<B> {
         self.weights = None;
         match &self.states {
@@ -249,19 +249,19 @@ impl<B: Kernels> FlatParameter<B> {
         }
     }
 
-    /// Takes what kernels read from the rank that updates it.
+    /// Stores the weights that kernels read, from the rank that updates them.
     pub(crate) fn set_served(&mut self, weights: Array<B>) {
         self.shard = Placed::Device(weights.clone());
         self.weights = Some(weights);
     }
 
-    /// Hands over what updates the unit to one that keeps it for all.
+    /// Moves the optimizer states to the server that updates the weights for all replicas.
     pub(crate) fn hand_over(&mut self) -> States<B> {
         self.role = Role::Served;
         self.states.on_device_mut().take()
     }
 
-    /// Takes back what [`Self::hand_over`] gave, after so many updates.
+    /// Takes back the states that [`Self::hand_over`] gave, after `num_updates` updates.
     pub(crate) fn take_back(&mut self, states: States<B>, num_updates: u64, compute: Element) {
         self.role = Role::First;
         self.num_updates = num_updates;
@@ -269,13 +269,12 @@ impl<B: Kernels> FlatParameter<B> {
         self.renew(compute);
     }
 
-    /// Sums of the squares of its gradients, of those that this rank counts in the norm: on the device, and on the
-    /// host.
+    /// Sums of the squares of the gradients that this rank counts in the norm: on the device, and on the host.
     pub(crate) fn squares(&self) -> (Vec<Array<B>>, f64) {
         self.states.squares(self.ranges_in_norm())
     }
 
-    /// Takes its gradients, which are on the device; zeros where there are none.
+    /// Takes the reduced gradients, which are on the device; zeros where there are none.
     pub(crate) fn take_reduced(&mut self, element: Element, device: &B::Device) -> Array<B> {
         let len = self.shard_len();
         let reduced = self.states.on_device_mut().reduced.take();
@@ -287,17 +286,17 @@ impl<B: Kernels> FlatParameter<B> {
         self.gradients.add(index, gradient, element, [self.offsets[index], self.len]);
     }
 
-    /// Whether there are gradients that were not taken.
+    /// Returns whether there are gradients that were not taken.
     pub(crate) fn has_gradients(&self) -> bool {
         self.gradients.is_some()
     }
 
-    /// Over how many neighbouring tensor-parallel ranks gradients are summands, each number once.
+    /// Numbers of neighbouring tensor-parallel ranks over which gradients have to be summed, each number once.
     pub(crate) fn summed_over(&self) -> BTreeSet<usize> {
         self.parameters.iter().map(|it| it.summed_over).filter(|count| *count > 1).collect()
     }
 
-    /// The gradients of those parameters whose gradients are summands over so many tensor-parallel ranks, as one
+    /// The gradients of the parameters whose gradients have to be summed over `count` tensor-parallel ranks, as one
     /// array; none if there are none.
     pub(crate) fn partial_gradients(&self, count: usize) -> Option<Array<B>> {
         let partial = self.partial_indices(count);
@@ -309,12 +308,12 @@ impl<B: Kernels> FlatParameter<B> {
         parts.filter(|parts| !parts.is_empty()).map(|parts| Array::concat(parts, 0))
     }
 
-    /// Whether its parameters are those of experts.
+    /// Returns whether the parameters are those of experts.
     pub(crate) fn is_of_experts(&self) -> bool {
         self.parameters.iter().any(|parameter| parameter.is_expert)
     }
 
-    /// Takes the sums of what [`Self::partial_gradients`] gave.
+    /// Stores the sums of the gradients that [`Self::partial_gradients`] gave.
     pub(crate) fn set_partial_gradients(&mut self, count: usize, sums: &Array<B>) {
         let mut start = 0;
         for index in self.partial_indices(count) {
@@ -330,15 +329,15 @@ impl<B: Kernels> FlatParameter<B> {
         parameters.filter(|(_, p)| p.summed_over == count).map(|(index, _)| index).collect()
     }
 
-    /// All gradients as one flat array, and none are left here.
+    /// Takes all gradients as one flat array.
     pub(crate) fn take_gradients(&mut self, element: Element, device: &B::Device) -> Array<B> {
         let lens = self.parameters.iter().map(LocalParameter::num_elements);
         let parts = self.offsets.iter().zip(lens).map(|(start, len)| [*start, len]);
         self.gradients.take(parts, self.len, element, device)
     }
 
-    /// The ranges of the shard that belong to parameters which this rank counts in the norm: all but those
-    /// that a tensor-parallel rank before it has too.
+    /// The ranges of the shard whose parameters this rank counts in the norm: all but copies of a tensor-parallel rank
+    /// before it.
     pub(crate) fn ranges_in_norm(&self) -> Vec<std::ops::Range<usize>> {
         if !self.role.counts_in_norm() {
             return Vec::new();
@@ -394,8 +393,8 @@ impl<B: Kernels> Sharded<B> for FlatParameter<B> {
         Weight::Plain(weights.narrow(0, range).reshape(&parameter.shape()))
     }
 
-    /// Bytes that the unit holds on the device and on the host: weights, master weights and moments, gradients. Where
-    /// kernels read what the optimizer updates, it is there once; and where the shard is all, so is it.
+    /// Bytes that the unit holds on the device and on the host: weights, master weights and moments, gradients. An
+    /// array that is both the master and the kernels' weights, or both the shard and the whole, counts once.
     fn num_bytes(&self) -> [u64; 2] {
         let is_sharded = self.replicas.shard.len() > 1;
         let is_master_read = match (&self.states, &self.shard) {

@@ -1,4 +1,4 @@
-//! Frozen parameters: weights that are read, but neither have gradients nor are updated.
+//! Frozen parameters: weights without gradients, which are never updated.
 
 use std::sync::Arc;
 
@@ -13,8 +13,7 @@ use crate::quantised::{Codes, quantised};
 use crate::sharded::Sharded;
 use crate::weight::{Quantised, Weight};
 
-/// Flat arrays of a unit's weights, all of them or a shard: those that kernels read as they are, and codes
-/// and scales of the others.
+/// Flat arrays of a unit's weights, all of them or a shard: plain weights, and the codes and scales of quantised ones.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored<B: Kernels> {
     plain: Array<B>,
@@ -27,13 +26,13 @@ impl<B: Kernels> Stored<B> {
         [&self.plain, &self.codes, &self.scales].into_iter().map(Array::num_bytes).sum()
     }
 
-    /// The arrays, those that have elements.
+    /// The arrays that have elements.
     fn filled(&self) -> impl Iterator<Item = &Array<B>> {
         let all = [&self.plain, &self.codes, &self.scales].into_iter();
         all.filter(|array| array.num_elements() > 0)
     }
 
-    /// The same with what `filled` says in the place of each of [`Self::filled`].
+    /// A copy in which `filled` replaces each array of [`Self::filled`].
     fn with_filled(&self, filled: Vec<Array<B>>) -> Self {
         let mut filled = filled.into_iter();
         let mut next = |array: &Array<B>| {
@@ -52,7 +51,7 @@ impl<B: Kernels> Stored<B> {
     }
 }
 
-/// Where a parameter is in the flat arrays.
+/// Offsets of a parameter in the flat arrays.
 #[derive(Clone, Copy, Debug)]
 struct Start {
     plain: usize,
@@ -60,27 +59,27 @@ struct Start {
     scales: usize,
 }
 
-/// The frozen parameters of a block. ZeRO-3 cuts them as it does those that are trained.
+/// The frozen parameters of a block. ZeRO-3 shards them as it does trained ones.
 #[derive(Debug)]
 pub(crate) struct FrozenParameter<B: Kernels> {
     parameters: Vec<LocalParameter>,
     starts: Vec<Start>,
     element: Element,
     replicas: ReplicaGroups,
-    /// This rank's shard; all of them where they are not cut.
+    /// This rank's shard; all weights where they are not sharded.
     shard: Stored<B>,
-    /// All of them; none where they are cut and not gathered.
+    /// All weights; none where they are sharded and not gathered.
     whole: Option<Stored<B>>,
     is_cut: bool,
 }
 
-/// What a frozen unit is made of, before it has values.
+/// A frozen unit before it has values.
 #[derive(Debug)]
 pub(crate) struct FrozenParameterPlan {
     pub(crate) parameters: Vec<LocalParameter>,
     pub(crate) replicas: ReplicaGroups,
     pub(crate) rank: u32,
-    /// Whether weights are cut over the ranks that shard them, and gathered for use (ZeRO-3).
+    /// True where weights are sharded over ranks, and gathered for use (ZeRO-3).
     pub(crate) is_cut: bool,
 }
 

@@ -5,21 +5,21 @@ use executor_kernels::ops::Kernels;
 
 /// A gradient of a parameter's part.
 pub(crate) enum Gradient<B: Kernels> {
-    /// As it is.
+    /// A computed gradient.
     Ready(Array<B>),
-    /// `left right`, `[m, k]` by `[k, n]`, of this shape: computed where it is added, by the same kernel where a
-    /// backend has one.
+    /// The product `left right`, `[m, k]` by `[k, n]`, in this shape: computed and added in one kernel where a backend
+    /// has one.
     Product { left: Array<B>, right: Array<B>, shape: Vec<usize> },
 }
 
 impl<B: Kernels> Gradient<B> {
-    /// That of the weight of a linear layer, `[in, out]` in another shape, from rows `[rows, in]` and the gradient of
-    /// what became of them, `[rows, out]`.
+    /// The gradient of the weight of a linear layer, `[in, out]` in another shape, from the inputs `[rows, in]` and the
+    /// gradient of the outputs, `[rows, out]`.
     pub(crate) fn of_linear(x: Array<B>, grad: Array<B>, shape: Vec<usize>) -> Self {
         Self::Product { left: x.transpose(), right: grad, shape }
     }
 
-    /// The other way round: of a matrix.
+    /// The transpose of a matrix's gradient.
     pub(crate) fn transposed(self) -> Self {
         match self {
             Self::Ready(array) => Self::Ready(array.transpose()),
@@ -42,7 +42,7 @@ impl<B: Kernels> Gradient<B> {
 #[derive(Clone, Debug)]
 enum Sum<B: Kernels> {
     Apart(Array<B>),
-    /// In its place of the flat array.
+    /// At the parameter's offset of the flat array.
     InPlace,
 }
 
@@ -50,18 +50,17 @@ enum Sum<B: Kernels> {
 #[derive(Debug)]
 pub(crate) struct GradientSums<B: Kernels> {
     sums: Vec<Option<Sum<B>>>,
-    /// All of them one after the other, once one was written there. What was not written is anything.
+    /// The flat array of all sums, allocated once one is written into it. Parts that were not written are undefined.
     flat: Option<Array<B>>,
 }
 
 impl<B: Kernels> GradientSums<B> {
-    /// Those of so many parameters: none yet.
+    /// Sums for `num_parameters` parameters, all empty.
     pub(crate) fn new(num_parameters: usize) -> Self {
         Self { sums: (0..num_parameters).map(|_| None).collect(), flat: None }
     }
 
-    /// Adds a gradient of a parameter, of which there are `len` elements from `start` on in the flat array, which has
-    /// `flat_len`.
+    /// Adds a gradient of a parameter, which begins at `start` in the flat array of `flat_len` elements.
     pub(crate) fn add(
         &mut self,
         index: usize,
@@ -97,7 +96,7 @@ impl<B: Kernels> GradientSums<B> {
         self.sums[index] = Some(Sum::Apart(sum));
     }
 
-    /// Whether there are any.
+    /// Returns whether there are any sums.
     pub(crate) fn is_some(&self) -> bool {
         self.sums.iter().any(Option::is_some)
     }
@@ -110,13 +109,13 @@ impl<B: Kernels> GradientSums<B> {
         })
     }
 
-    /// Takes another sum in the place of the one that is there.
+    /// Replaces the sum of a parameter's gradients.
     pub(crate) fn set(&mut self, index: usize, sum: Array<B>) {
         self.sums[index] = Some(Sum::Apart(sum));
     }
 
-    /// All of them as one flat array of `flat_len` elements, and none are left here: zeros for parameters without, and
-    /// behind the last. Parameters have so many elements, from these on.
+    /// Takes all sums as one flat array of `flat_len` elements: zeros for parameters without gradients, and for
+    /// padding. `parts` has each parameter's offset and number of elements.
     pub(crate) fn take(
         &mut self,
         parts: impl Iterator<Item = [usize; 2]>,
@@ -148,7 +147,7 @@ impl<B: Kernels> GradientSums<B> {
         }
     }
 
-    /// Bytes that they take.
+    /// Bytes that the sums take.
     pub(crate) fn num_bytes(&self) -> u64 {
         let apart = self.sums.iter().flatten().filter_map(|sum| match sum {
             Sum::Apart(sum) => Some(sum.num_bytes()),

@@ -16,17 +16,17 @@ use crate::recorder::Recorder;
 /// An array in the host's memory.
 pub(crate) type HostArray = Array<Flex>;
 
-/// Where an array lies that a device works with.
+/// An array that a device works with, and its memory.
 #[derive(Clone, Debug)]
 pub(crate) enum Placed<B: Kernels> {
-    /// On it.
+    /// In the device's memory.
     Device(Array<B>),
-    /// On its host, which copies it.
+    /// In the memory of its host, which copies it.
     Host(HostArray, Arc<Host<B>>),
 }
 
 impl<B: Kernels> Placed<B> {
-    /// The array on the device; one that lies on the host is copied for what is done there.
+    /// The array on the device; an array on the host is copied, and the copy recorded as of `kind`.
     pub(crate) fn on_device(self, kind: ActionKind) -> Array<B> {
         match self {
             Self::Device(array) => array,
@@ -43,7 +43,7 @@ impl<B: Kernels> Placed<B> {
     }
 }
 
-/// Copies between a device and its host, overlapped with all else: those each way one after the other.
+/// Copies between a device and its host, overlapped with other work. Copies in one direction run in order.
 #[derive(Debug)]
 pub(crate) struct Host<B: Kernels> {
     recorder: Arc<Recorder>,
@@ -51,7 +51,7 @@ pub(crate) struct Host<B: Kernels> {
     outward: Queue,
     inward: Queue,
     gradients: Arc<Mutex<BTreeMap<usize, HostArray>>>,
-    /// Gradients on their way.
+    /// Copies of gradients in flight.
     copying: Mutex<Vec<JobHandle<()>>>,
 }
 
@@ -80,7 +80,7 @@ impl<B: Kernels> Host<B> {
         self.inward.start(move || Ok(copied_to_device(&recorder, array, &device, action)))
     }
 
-    /// Starts to copy arrays back to the device, once they have come to the host.
+    /// Starts to copy arrays back to the device, after their copies to the host.
     pub(crate) fn bring_back(
         &self,
         arrays: Vec<JobHandle<HostArray>>,
@@ -95,17 +95,17 @@ impl<B: Kernels> Host<B> {
         })
     }
 
-    /// Copies an array to the device, beside those that were started.
+    /// Copies an array to the device, overlapped with the copies in the queue.
     fn brought(&self, array: HostArray, kind: ActionKind) -> Array<B> {
         copied_to_device(&self.recorder, array, &self.device, of_no_micro_batch(kind))
     }
 
-    /// Copies gradients to the host, beside what was started.
+    /// Copies gradients to the host, overlapped with the copies in the queue.
     pub(crate) fn taken(&self, array: Array<B>) -> HostArray {
         copied_to_host(&self.recorder, array, of_no_micro_batch(ActionKind::ReduceGrad))
     }
 
-    /// Starts to copy a unit's gradients to the host, and to add them to those that are there.
+    /// Starts to copy a unit's gradients to the host, and to add them to the host's sum.
     pub(crate) fn add_gradient(&self, unit: usize, gradient: Array<B>) {
         let recorder = Arc::clone(&self.recorder);
         let gradients = Arc::clone(&self.gradients);
@@ -123,7 +123,7 @@ impl<B: Kernels> Host<B> {
         lock(&self.copying).push(copying);
     }
 
-    /// The sum of a unit's gradients, once all that are on their way have come; none is left here.
+    /// Takes the sum of a unit's gradients, after waiting for all copies in flight.
     pub(crate) fn take_gradient(
         &self,
         unit: usize,
@@ -134,13 +134,13 @@ impl<B: Kernels> Host<B> {
         Ok(lock(&self.gradients).remove(&unit))
     }
 
-    /// Bytes of a unit's gradients that have come to the host.
+    /// Bytes of a unit's gradients that are on the host.
     pub(crate) fn gradient_bytes(&self, unit: usize) -> u64 {
         lock(&self.gradients).get(&unit).map_or(0, Array::num_bytes)
     }
 }
 
-/// Copies belong to what needs them, which for parameters and gradients is no micro-batch.
+/// The action of a copy of parameters or gradients, which belongs to no micro-batch.
 const fn of_no_micro_batch(kind: ActionKind) -> Action {
     Action { stage: 0, kind, micro_batch: 0 }
 }

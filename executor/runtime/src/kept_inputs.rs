@@ -1,4 +1,4 @@
-//! What a block took of a micro-batch, kept from forward to a backward that computes the rest again.
+//! Inputs of a block for a micro-batch, saved from forward to a backward that recomputes the other activations.
 
 use executor_communicators::CommunicationError;
 use executor_kernels::ops::Kernels;
@@ -6,19 +6,19 @@ use ir::schedule::Action;
 
 use crate::block::Value;
 
-/// The inputs of a block from forward to backward, wherever they lie meanwhile.
+/// The inputs of a block from forward to backward, on the device or the host.
 pub(crate) trait KeptInputs<B: Kernels>: Send {
-    /// Waits until they are where they lie.
+    /// Waits until copies to the host are done.
     fn settle(&self) {}
 
-    /// Starts to bring them back, if that was not done.
+    /// Starts to copy them back, if that was not done.
     fn fetch(&mut self, _action: Action) {}
 
     /// The inputs, on the device.
     ///
     /// # Errors
     ///
-    /// What bringing them back fails with.
+    /// Errors of copying them back.
     fn take(self: Box<Self>, action: Action) -> Result<Vec<Value<B>>, CommunicationError>;
 
     /// Bytes on the device, and on the host.

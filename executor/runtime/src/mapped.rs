@@ -1,11 +1,11 @@
-//! Files whose contents are read as they are needed.
+//! Memory-mapped files.
 
 use std::fs::File;
 use std::io;
 
 use memmap2::Mmap;
 
-/// The contents of a file.
+/// Maps a file into memory, read-only.
 #[expect(unsafe_code, reason = "mapping a file is unsafe, as others may change it")]
 pub(crate) fn map(file: &File) -> io::Result<Mmap> {
     // SAFETY: nothing here writes to the file, and the map is read-only. Were another process to

@@ -1,4 +1,4 @@
-//! Adapters merged into the weights that they are beside.
+//! Adapters merged into the weights that they adapt.
 
 use ir::graph::{AdapterPart, OpKind};
 use rayon::prelude::*;
@@ -13,12 +13,12 @@ use crate::program::Program;
 /// W + (alpha / rank) A B
 /// ```
 ///
-/// from what it was before, as it is stored, and the adapter's matrices, which `read` gives; a parameter
-/// without an adapter as it was.
+/// from the stored weight before and the adapter's matrices, which `read` gives; a parameter without an adapter is
+/// returned as stored.
 ///
 /// # Errors
 ///
-/// What `read` fails with.
+/// Errors of `read`.
 ///
 /// # Source
 ///

@@ -1,48 +1,48 @@
-//! Which ranks work together: the place of a rank on the mesh of a layout, and its groups.
+//! The position of a rank on the mesh of a layout, and its groups.
 
 use executor_communicators::Group;
 use ir::layout::{LayoutSpec, MeshAxis, ZeroStage};
 
-/// Where a rank stands along each axis of its layout.
+/// Position of a rank along each axis of its layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeshPosition {
-    /// The rank among all.
+    /// Rank among all ranks.
     pub rank: u32,
-    /// Along tensor parallelism.
+    /// Index among tensor-parallel ranks.
     pub tensor: u32,
-    /// Among the ranks that share each expert.
+    /// Index among expert-tensor-parallel ranks.
     pub expert_tensor: u32,
-    /// Along context parallelism.
+    /// Index among context-parallel ranks.
     pub context: u32,
-    /// Which replica.
+    /// Index of the replica.
     pub data: u32,
-    /// Along the pipeline.
+    /// Index among pipeline ranks.
     pub pipeline: u32,
 }
 
 /// The ranks that hold the same parameters but for sharding by ZeRO.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaGroups {
-    /// Those that share one copy of the states; one rank where nothing is sharded.
+    /// Ranks that shard one copy of the states; one rank where nothing is sharded.
     pub shard: Group,
-    /// Those that hold the same part of it.
+    /// Ranks that hold the same shard.
     pub replicate: Group,
 }
 
 impl ReplicaGroups {
-    /// How many copies of a gradient are summed.
+    /// Number of copies of a gradient that are summed.
     pub fn len(&self) -> usize {
         self.shard.len() * self.replicate.len()
     }
 
-    /// Never: a rank is a replica of itself.
+    /// Returns false: a rank is a replica of itself.
     pub fn is_empty(&self) -> bool {
         false
     }
 }
 
 impl MeshPosition {
-    /// The place of `rank` in `layout`, in the order of ranks that [`ir::layout::Mesh`] has.
+    /// The position of `rank` in `layout`, in the order of ranks that [`ir::layout::Mesh`] has.
     pub fn new(layout: &LayoutSpec, rank: u32) -> Self {
         let mesh = layout.mesh();
         let along = |axis, degree| rank / mesh.stride(axis) % degree;
@@ -57,13 +57,13 @@ impl MeshPosition {
         }
     }
 
-    /// The rank with the same place on another pipeline rank.
+    /// The rank with the same position on another pipeline rank.
     pub fn on_pipeline_rank(&self, layout: &LayoutSpec, pipeline: u32) -> u32 {
         let stride = layout.mesh().stride(MeshAxis::Pipeline);
         self.rank - self.pipeline * stride + pipeline * stride
     }
 
-    /// The ranks that have one replica of the model between them.
+    /// The ranks that hold one replica of the model together.
     pub fn replica_group(&self, layout: &LayoutSpec) -> Group {
         let first = self.rank - self.tensor;
         let ranks = (0..layout.pipeline_parallel).flat_map(|pipeline| {
@@ -73,44 +73,43 @@ impl MeshPosition {
         Group::new(ranks.collect::<Vec<_>>())
     }
 
-    /// The ranks that share this rank's operators by tensor parallelism.
+    /// The tensor-parallel ranks of this rank.
     pub fn tensor_group(&self, layout: &LayoutSpec) -> Group {
         let first = self.rank - self.tensor;
         Group::new((0..layout.tensor_parallel).map(|i| first + i).collect::<Vec<_>>())
     }
 
-    /// Those of them that have the other parts of this rank's experts.
+    /// The expert-tensor-parallel ranks, which hold the other parts of this rank's experts.
     pub fn expert_tensor_group(&self, layout: &LayoutSpec) -> Group {
         let first = self.rank - self.expert_tensor;
         Group::new((first..first + layout.expert_tensor_parallel).collect::<Vec<_>>())
     }
 
-    /// The ranks that share this rank's sequences.
+    /// The context-parallel ranks of this rank.
     pub fn context_group(&self, layout: &LayoutSpec) -> Group {
         let stride = layout.mesh().stride(MeshAxis::Context);
         let first = self.rank - self.context * stride;
         Group::new((0..layout.context_parallel).map(|i| first + i * stride).collect::<Vec<_>>())
     }
 
-    /// The ranks that share the experts with this one, each with as large a part of its own.
+    /// The expert-parallel ranks of this rank, each with an equal number of experts.
     pub fn expert_group(&self, layout: &LayoutSpec) -> Group {
         let stride = layout.mesh().stride(MeshAxis::Expert);
         let first = self.rank - self.expert(layout) * stride;
         Group::new((0..layout.expert_parallel).map(|i| first + i * stride).collect::<Vec<_>>())
     }
 
-    /// Its place among them.
+    /// This rank's index in [`Self::expert_group`].
     pub fn expert(&self, layout: &LayoutSpec) -> u32 {
         self.rank / layout.mesh().stride(MeshAxis::Expert) % layout.expert_parallel
     }
 
-    /// The ranks that hold the dense parameters of this rank's stage, which lies on the pipeline
-    /// ranks `holders`.
+    /// The ranks that hold the dense parameters of this rank's stage, which the pipeline ranks `holders` hold.
     pub fn replicas(&self, layout: &LayoutSpec, holders: &[u32]) -> ReplicaGroups {
         self.replicas_apart(layout, holders, layout.mesh().stride(MeshAxis::ContextData))
     }
 
-    /// The ranks that hold the same experts.
+    /// The ranks that hold the same expert parameters.
     pub fn expert_replicas(&self, layout: &LayoutSpec, holders: &[u32]) -> ReplicaGroups {
         let stride = layout.mesh().expert_ranks();
         self.replicas_apart(layout, holders, stride)
@@ -138,8 +137,7 @@ impl MeshPosition {
     }
 }
 
-/// The part of `size` things that the `index`th of `count` ranks has: as many as the others, but for
-/// the last ones, which may have fewer.
+/// The range of `size` items that rank `index` of `count` has, in equal parts; the last parts may be smaller.
 pub fn part(size: usize, count: usize, index: usize) -> std::ops::Range<usize> {
     let each = size.div_ceil(count);
     (index * each).min(size)..((index + 1) * each).min(size)

@@ -1,4 +1,4 @@
-//! What a block took of a micro-batch, on the host from forward to backward.
+//! Inputs of a block for a micro-batch, offloaded to the host from forward to backward.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use crate::block::Value;
 use crate::host::{Host, HostArray};
 use crate::kept_inputs::KeptInputs;
 
-/// What a block took of a micro-batch, on its way to the host and back.
+/// Offloaded inputs of a block for a micro-batch, with their copies in flight.
 pub(crate) struct OffloadedInputs<B: Kernels> {
     host: Arc<Host<B>>,
-    /// By input: the number of its array among those that are copied; none of what is on the host anyway.
+    /// By input: the index of its array among the copies; none for tokens, which are on the host anyway.
     places: Vec<Option<usize>>,
     copies: Copies<B>,
-    /// Bytes of all of them.
+    /// Bytes of all inputs.
     num_bytes: u64,
 }
 

@@ -7,7 +7,7 @@ use ir::plan::Optimizer;
 
 use crate::settings::OptimizerSettings;
 
-/// Moments that a rule keeps for each parameter.
+/// Number of moments that an optimizer holds for each parameter.
 pub(crate) const fn num_moments(kind: Optimizer) -> usize {
     match kind {
         Optimizer::AdamW => 2,
@@ -16,8 +16,7 @@ pub(crate) const fn num_moments(kind: Optimizer) -> usize {
     }
 }
 
-/// Weights after the update number `update`, counting from 1, with their moments; gradients count
-/// `factor` times.
+/// Weights and moments after update `update`, counting from 1; gradients are multiplied by `factor`.
 ///
 /// ```text
 /// momentum:  m = b1 m + g    w = w (1 - r d) - r m
@@ -34,7 +33,7 @@ pub(crate) fn update<B: Kernels>(
     gradient: Array<B>,
 ) -> (Array<B>, Vec<Array<B>>) {
     let OptimizerSettings { kind, beta1, beta2, epsilon, weight_decay } = *settings;
-    // AdamW reads gradients as they are.
+    // AdamW reads gradients in their own precision.
     let gradient =
         if kind == Optimizer::AdamW { gradient } else { gradient.cast(weights.element()) };
     let decayed = |weights: Array<B>| {

@@ -16,62 +16,62 @@ use crate::quantised::{Rows, quantised, restored};
 /// The part of a parameter that a rank holds before ZeRO shards it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LocalParameter {
-    /// Which parameter.
+    /// Identifier of the parameter.
     pub id: ParameterId,
     /// Its operator within the block.
     pub(crate) op: OpId,
-    /// Which of the operator's parameters.
+    /// Index among the operator's parameters.
     pub(crate) index: usize,
     /// Sizes of the whole parameter, outermost first.
     pub full_shape: Vec<usize>,
-    /// The part along each dimension.
+    /// The range along each dimension.
     pub part: Vec<Range<usize>>,
-    /// Whether it is one of experts.
+    /// True for parameters of experts.
     pub(crate) is_expert: bool,
-    /// Whether a tensor-parallel rank before this one has the same part, though the two are no replicas.
+    /// True where an earlier tensor-parallel rank has the same part, although the two are not replicas.
     pub(crate) is_tensor_copy: bool,
-    /// How many neighbouring tensor-parallel ranks have summands of its gradient: each has some of the tokens, or of
-    /// the heads.
+    /// Number of neighbouring tensor-parallel ranks over which the gradient has to be summed: each has some of the
+    /// tokens, or of the heads.
     pub(crate) summed_over: usize,
-    /// What its elements are at first.
+    /// Initial values of its elements.
     pub(crate) initial: Initial,
-    /// What training does with it.
+    /// Role in training.
     pub learning: Learning,
-    /// How it is stored: other than plain only where it is frozen.
+    /// Storage format: other than plain only where the parameter is frozen.
     pub(crate) format: WeightFormat,
-    /// The dimensions that layouts cut.
+    /// The dimensions that layouts shard.
     cut: Vec<usize>,
 }
 
-/// What the elements of a parameter are at first.
+/// Distribution of the initial elements of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Initial {
-    /// All the same.
+    /// One constant.
     Constant(f64),
-    /// Normally distributed around zero, with this standard deviation.
+    /// Normal around zero, with this standard deviation.
     Normal(f64),
-    /// Evenly between minus this and this.
+    /// Uniform between minus this and this.
     Uniform(f64),
 }
 
-/// How a rank shares parameters with others.
+/// A rank's position among the ranks that shard parameters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sharing {
-    /// Its place among the tensor-parallel ranks, and their number.
+    /// Index among the tensor-parallel ranks, and their number.
     pub(crate) tensor: (usize, usize),
-    /// Its place among those of them that share each expert, and their number.
+    /// Index among the expert-tensor-parallel ranks, and their number.
     pub(crate) expert_tensor: (usize, usize),
-    /// Its place among the ranks over which experts are spread, and their number.
+    /// Index among the expert-parallel ranks, and their number.
     pub(crate) expert: (usize, usize),
 }
 
 impl Sharing {
-    /// With nobody.
+    /// A single rank.
     pub(crate) const NONE: Self = Self { tensor: (0, 1), expert_tensor: (0, 1), expert: (0, 1) };
 }
 
 impl LocalParameter {
-    /// The part of a parameter of `program`, the block with number `block`, that a rank holds.
+    /// A rank's part of parameter `index` of operator `op`, in block number `block` with program `program`.
     pub(crate) fn new(
         program: &BlockProgram,
         block: u32,
@@ -86,7 +86,7 @@ impl LocalParameter {
         let (place, num_ranks) = if is_expert { sharing.expert_tensor } else { sharing.tensor };
         let cut = parameter.cut(is_expert);
         let full_shape = shape(parameter);
-        // Fewer key-value heads than ranks: neighbours have the same one.
+        // With fewer key-value heads than ranks, neighbours have the same head.
         let copies =
             cut.tensor.map_or(1, |dim| parameter.num_copies(dim, num_ranks as u32)) as usize;
         let parts = full_shape.iter().enumerate().map(|(dim, size)| {
@@ -130,7 +130,7 @@ impl LocalParameter {
         self.part.iter().map(ExactSizeIterator::len).product()
     }
 
-    /// The first values of the part, in row-major order; the same in every layout.
+    /// The initial values of the part, in row-major order; the same in every layout.
     pub fn initial_values(&self, seed: u64) -> Vec<f64> {
         let stream =
             self.id.to_string().bytes().fold(seed, |state, byte| hash([state, byte.into()]));
@@ -145,33 +145,32 @@ impl LocalParameter {
         self.elements().map(|element| value(element as u64)).collect()
     }
 
-    /// The dimensions in the order in which quantised rows have them: first those that layouts cut, which
-    /// number the rows.
+    /// The dimensions in the order of quantised rows: first the dimensions that layouts shard, which number the rows.
     fn dims_in_rows(&self) -> Vec<usize> {
         let others = (0..self.part.len()).filter(|dim| !self.cut.contains(dim));
         self.cut.iter().copied().chain(others).collect()
     }
 
-    /// Sizes of the dimensions in that order.
+    /// Sizes of the dimensions in the order of [`Self::dims_in_rows`].
     pub(crate) fn sizes_in_rows(&self) -> Vec<usize> {
         self.dims_in_rows().into_iter().map(|dim| self.part[dim].len()).collect()
     }
 
-    /// Of each dimension, its place in that order.
+    /// Of each dimension, its index in the order of [`Self::dims_in_rows`].
     pub(crate) fn places_in_rows(&self) -> Vec<usize> {
         let dims = self.dims_in_rows();
         let place = |dim| dims.iter().position(|other| *other == dim);
         (0..dims.len()).map(|dim| place(dim).expect("every dimension is there")).collect()
     }
 
-    /// The rows that the part is quantised in.
+    /// The rows in which the part is quantised.
     pub(crate) fn rows(&self) -> Rows {
         let sizes = self.sizes_in_rows();
         let (count, len) = sizes.split_at(self.cut.len());
         Rows { count: count.iter().product(), len: len.iter().product() }
     }
 
-    /// For each value in the order of rows, its place in row-major order.
+    /// For each value in the order of rows, its index in row-major order.
     fn places_of_rows(&self) -> Vec<usize> {
         let shape = self.shape();
         let stride = |dim: usize| shape[dim + 1..].iter().product::<usize>();
@@ -185,12 +184,12 @@ impl LocalParameter {
         })
     }
 
-    /// Values in row-major order, put in the order of rows.
+    /// Values in row-major order, reordered by rows.
     pub(crate) fn in_rows(&self, values: &[f64]) -> Vec<f64> {
         self.places_of_rows().into_iter().map(|place| values[place]).collect()
     }
 
-    /// What is left of values, in row-major order, once they are stored.
+    /// Values in row-major order after a round trip through the storage format.
     pub fn as_stored(&self, values: Vec<f64>) -> Vec<f64> {
         if self.format == WeightFormat::Plain {
             return values;
@@ -204,7 +203,7 @@ impl LocalParameter {
         stored
     }
 
-    /// Places of the part's elements in the whole parameter, both in row-major order.
+    /// Indices of the part's elements in the whole parameter, both in row-major order.
     pub fn elements(&self) -> impl Iterator<Item = usize> + '_ {
         let shape = self.shape();
         (0..self.num_elements()).map(move |mut local| {
@@ -219,7 +218,7 @@ impl LocalParameter {
     }
 }
 
-/// Whether each expert has parameters of its own in operators of this kind.
+/// Returns whether operators of this kind have parameters for each expert.
 pub(crate) fn is_expert(kind: &OpKind) -> bool {
     matches!(kind, OpKind::GroupedLinear { .. })
 }
@@ -232,10 +231,10 @@ fn shape(parameter: &Parameter) -> Vec<usize> {
     parameter.dims.iter().map(|dim| size(dim.extent)).collect()
 }
 
-/// Adapters begin as peft's do: A uniform within one over the root of what it sums over (Kaiming's with a
-/// slope of the root of 5), B zero. Norms begin as the identity and biases as zero. Weights of transformers are normal with the deviation
-/// that their configuration says; those of other models uniform as PyTorch's layers draw them, within
-/// one over the root of what they sum over.
+/// Initial distribution of a parameter. Adapters are initialised as in peft: A uniform within one over the root of the
+/// number of terms that it sums (Kaiming's with a slope of the root of 5), B zero. Norms are the identity, and biases
+/// zero. Weights of transformers are normal with the deviation of their configuration; those of other models uniform as
+/// in PyTorch's layers, within one over the root of the number of terms that they sum.
 fn initial(
     op: &Op,
     parameter: &Parameter,
@@ -262,7 +261,7 @@ fn initial(
     }
 }
 
-/// How many products an element of an operator's output sums up.
+/// Number of products that are summed in an element of an operator's output.
 fn summed(op: &Op, shape: &[usize]) -> f64 {
     let summed: usize = match &op.kind {
         OpKind::Linear { contracted, .. } => shape[..contracted.len()].iter().product(),

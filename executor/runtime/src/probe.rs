@@ -1,4 +1,4 @@
-//! How long single operators take within a rank's passes.
+//! Times of single operators within a rank's passes.
 
 use std::cell::{Cell, RefCell};
 use std::time::Instant;
@@ -8,57 +8,57 @@ use executor_kernels::clock::now;
 use executor_kernels::failure::unless_failed;
 use ir::graph::{OpId, Pass};
 
-/// What an operator took in a pass, with all that the rank did since the operator before.
+/// Time of an operator in a pass, including all work since the operator before.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lap {
-    /// The number of its block in the chain.
+    /// Index of its block in the chain.
     pub block: usize,
     /// The operator.
     pub op: OpId,
     /// The pass.
     pub pass: Pass,
-    /// Seconds.
+    /// Time in seconds.
     pub time: f64,
 }
 
-/// What a step took, operator by operator.
+/// Times of a step, operator by operator.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Laps {
     /// Operators, in the order in which they ran.
     pub operators: Vec<Lap>,
-    /// Putting gradients together: seconds.
+    /// Time of flattening gradients, in seconds.
     pub gradients: f64,
 }
 
-/// Takes the time of operators while it is on; otherwise it costs nothing.
+/// Timer of operators; costs nothing while it is off.
 #[derive(Debug, Default)]
 pub(crate) struct Probe {
-    /// When the lap at hand began; none while the probe is off.
+    /// Start of the current lap; none while the probe is off.
     since: Cell<Option<Instant>>,
     laps: RefCell<Laps>,
 }
 
 impl Probe {
-    /// Takes times from now on.
+    /// Starts the probe.
     pub(crate) fn start(&self) {
         *self.laps.borrow_mut() = Laps::default();
         self.since.set(Some(now()));
     }
 
-    /// What it found; it is off then.
+    /// Stops the probe, and returns its times.
     pub(crate) fn finish(&self) -> Laps {
         self.since.set(None);
         std::mem::take(&mut self.laps.borrow_mut())
     }
 
-    /// A lap begins here: what was done since the last is none of an operator's.
+    /// Begins a lap: time since the last lap is not counted.
     pub(crate) fn begin<B: Backend>(&self, device: &B::Device) {
         if self.since.get().is_some() {
             self.since.set(Some(reached::<B>(device)));
         }
     }
 
-    /// An operator is done.
+    /// Ends an operator's lap.
     pub(crate) fn lap<B: Backend>(&self, device: &B::Device, block: usize, op: OpId, pass: Pass) {
         let Some(since) = self.since.get() else { return };
         let end = reached::<B>(device);
@@ -67,7 +67,7 @@ impl Probe {
         self.since.set(Some(end));
     }
 
-    /// Gradients are put together.
+    /// Times the flattening of gradients.
     pub(crate) fn gradients<B: Backend, T>(
         &self,
         device: &B::Device,
@@ -85,7 +85,7 @@ impl Probe {
     }
 }
 
-/// When the device has done all that it was given.
+/// Waits for the device, and returns the time then.
 fn reached<B: Backend>(device: &B::Device) -> Instant {
     unless_failed(B::sync(device));
     now()

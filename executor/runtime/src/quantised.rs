@@ -1,7 +1,7 @@
-//! Quantised weights: few bits each, a scale for each block of them; numbers again where they are used.
+//! Quantised weights: few bits each, and a scale for each block of weights; dequantised where they are used.
 //!
-//! A parameter is quantised row by row, a row being what no layout cuts (see [`WeightFormat::bytes`]), so
-//! that every layout rounds alike.
+//! A parameter is quantised row by row, and no layout cuts rows (see [`WeightFormat::bytes`]), so that every layout
+//! rounds alike.
 
 use executor_kernels::array::{Array, Element, ElementExt, Indices};
 use executor_kernels::ops::Kernels;
@@ -10,7 +10,7 @@ use ir::graph::{QUANTISED_BLOCK, WeightFormat};
 /// Weights that share a scale.
 const BLOCK: usize = QUANTISED_BLOCK as usize;
 
-/// What 4 bits stand for in NormalFloat, times the largest magnitude of a block.
+/// Values of the 16 NormalFloat codes, relative to the largest magnitude of a block.
 ///
 /// # Source
 ///
@@ -43,12 +43,12 @@ pub struct Codes {
     pub scales: Vec<f32>,
 }
 
-/// Rows of weights, each of so many.
+/// Numbers and lengths of quantised rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rows {
-    /// How many.
+    /// Number of rows.
     pub count: usize,
-    /// Weights in each.
+    /// Number of weights in a row.
     pub len: usize,
 }
 
@@ -100,7 +100,7 @@ pub fn quantised(weights: &[f64], len: usize, format: WeightFormat) -> Codes {
     codes
 }
 
-/// What the largest weight of a block is divided by for its scale.
+/// The code of the largest weight of a block, by which its magnitude is divided for the scale.
 fn largest_code(format: WeightFormat) -> f64 {
     match format {
         WeightFormat::Int8 => 127.0,
@@ -109,7 +109,7 @@ fn largest_code(format: WeightFormat) -> f64 {
     }
 }
 
-/// The code for the weight that is nearest to `weight`, in units of its scale.
+/// The code whose value is nearest to `weight`, in units of the scale.
 fn code(weight: f64, format: WeightFormat) -> u8 {
     let whole = |largest: f64| (weight.round().clamp(-largest, largest) + largest + 1.0) as u8;
     match format {
@@ -125,7 +125,7 @@ fn code(weight: f64, format: WeightFormat) -> u8 {
     }
 }
 
-/// The weights that codes stand for, rows of `len` each.
+/// The dequantised weights, rows of `len` each.
 pub fn restored(codes: &Codes, len: usize, format: WeightFormat) -> Vec<f64> {
     let units = |byte: &u8| match format {
         WeightFormat::Int8 => vec![f64::from(*byte) - 128.0],
@@ -143,7 +143,7 @@ pub fn restored(codes: &Codes, len: usize, format: WeightFormat) -> Vec<f64> {
     rows.zip(scales).flat_map(of_row).collect()
 }
 
-/// The weights that `codes` and `scales` stand for, `[rows, len]`.
+/// The dequantised weights of `codes` and `scales`, `[rows, len]`.
 pub(crate) fn dequantised<B: Kernels>(
     codes: Array<B>,
     scales: &Array<B>,

@@ -1,4 +1,4 @@
-//! When things happened on a rank, for the timeline of a step.
+//! Times of a rank's events, for the timeline of a step.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -8,7 +8,7 @@ use executor_kernels::lock::lock;
 use ir::units::{Bytes, Nanos};
 use traces::timeline::{Activity, Event, MemoryPoint, Stream, Track};
 
-/// Notes when events of a step start and end, from all threads of a rank.
+/// Records the start and end of a step's events, from all threads of a rank.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     /// None while nothing is recorded.
@@ -21,11 +21,11 @@ pub(crate) struct Recorder {
 #[derive(Clone, Debug)]
 struct Zero {
     host: Instant,
-    /// Of a device that works in its own time.
+    /// Time zero of a device with its own clock.
     device: Option<(Arc<dyn DeviceClock>, Point)>,
 }
 
-/// A time that is known, or that a device will tell.
+/// A time of the host's clock, or a point on a device's.
 #[derive(Clone, Debug)]
 enum Moment {
     Host(Nanos),
@@ -37,7 +37,7 @@ struct Recorded {
     /// By the host's clock.
     start: Nanos,
     end: Nanos,
-    /// What the device did, where it works in its own time.
+    /// Spans of the device's work, where the device has its own clock.
     spans: Spans,
     stream: Stream,
     activity: Activity,
@@ -49,7 +49,7 @@ impl Recorder {
         Self { zero: Mutex::new(None), events: Mutex::default(), memory: Mutex::default() }
     }
 
-    /// Records from now on, which is time zero. The device has nothing to do, and a clock if it works in its own time.
+    /// Starts recording, at time zero. The device must be idle; `clock` is given if it has its own clock.
     pub(crate) fn start(&self, clock: Option<Arc<dyn DeviceClock>>) -> Result<(), String> {
         let device = match clock {
             Some(clock) => {
@@ -62,7 +62,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// What was recorded, as the track of `rank`; nothing is recorded any more. Waits for the device.
+    /// Stops recording, and returns the events as the track of `rank`. Waits for the device.
     pub(crate) fn finish(&self, rank: u32, name: String) -> Result<Track, String> {
         let zero = lock(&self.zero).take();
         let recorded = std::mem::take(&mut *lock(&self.events));
@@ -79,7 +79,7 @@ impl Recorder {
         Ok(Track { name, rank, num_ranks: 1, events, memory, memory_capacity: None })
     }
 
-    /// Runs something, and records it if recording is on.
+    /// Runs `run`, and records it if recording is on.
     pub(crate) fn record<T>(
         &self,
         stream: Stream,
@@ -92,7 +92,7 @@ impl Recorder {
         let start = zero.elapsed();
         let result = match &zero.device {
             Some((clock, _)) if stream == Stream::Compute => {
-                // A driver that fails here is found by whoever calls it next.
+                // An error of the driver here is reported by its next call.
                 let begin = clock.point();
                 let result = run();
                 if let (Ok(begin), Ok(end)) = (begin, clock.point()) {
@@ -108,7 +108,7 @@ impl Recorder {
         result
     }
 
-    /// Notes how much memory is in use from now on.
+    /// Records the memory in use from now on, in bytes.
     pub(crate) fn memory(&self, bytes: u64) {
         if let Some(zero) = lock(&self.zero).clone() {
             let of_device = zero.device.as_ref().and_then(|(clock, _)| clock.point().ok());
@@ -133,7 +133,7 @@ impl Zero {
 }
 
 impl Recorded {
-    /// From the first that the device did for it to the last; by the host's clock where it did nothing.
+    /// From the start of the device's first span to the end of its last; by the host's clock where there are none.
     fn event(self, zero: &Zero) -> Result<Event, String> {
         let Self { start, end, spans, stream, activity, bytes } = self;
         let mut within: Option<[Nanos; 2]> = None;

@@ -1,4 +1,4 @@
-//! Reduction of gradients over replicas, and gathering of sharded parameters, while other work goes on.
+//! Reduction of gradients over replicas, and gathering of sharded parameters, overlapped with other work.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::mesh::ReplicaGroups;
 use crate::recorder::Recorder;
 use crate::settings::Settings;
 
-/// Weights that are gathered: those of each array of a unit.
+/// A gather of a unit's weights in flight: one whole array for each array of the unit.
 pub(crate) type Gathering<B> = JobHandle<InFlight<Vec<Array<B>>>>;
 
-/// How gradients are exchanged: one line for each way that is not the plain reduction.
+/// The exchange of gradients that the settings ask for: one line for each that is not the plain reduction.
 fn exchange<B: Kernels>(settings: &Settings, host: Option<Arc<Host<B>>>) -> Arc<dyn Exchange<B>> {
     let Replication { method, compression, .. } = settings.replication;
     match (compression, method, host) {
@@ -37,7 +37,7 @@ fn exchange<B: Kernels>(settings: &Settings, host: Option<Arc<Host<B>>>) -> Arc<
 /// Starts collectives over data-parallel ranks, in order.
 pub(crate) struct Reducer<B: Kernels> {
     link: Arc<Link<B>>,
-    /// A thread that does them beside computation; none where they go on beside it by themselves.
+    /// A thread for collectives; none where collectives are asynchronous by themselves.
     queue: Option<Queue>,
     bucket_bytes: u64,
     exchange: Arc<dyn Exchange<B>>,
@@ -86,7 +86,7 @@ impl<B: Kernels> Reducer<B> {
         }
     }
 
-    /// Starts reducing what is in the bucket.
+    /// Starts reducing the bucket.
     pub(crate) fn flush(&mut self) {
         let Some(replicas) = self.bucket_replicas.take() else { return };
         let bucket = std::mem::take(&mut self.bucket);
@@ -96,7 +96,7 @@ impl<B: Kernels> Reducer<B> {
         self.in_flight.push_back((units, pending));
     }
 
-    /// Does a job after all that were started before, beside what this thread goes on to do.
+    /// Runs a job after all earlier jobs, overlapped with the calling thread if there is a queue.
     fn start<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> Result<T, CommunicationError> + Send + 'static,
@@ -107,12 +107,12 @@ impl<B: Kernels> Reducer<B> {
         }
     }
 
-    /// What is held of gradients between steps.
+    /// Bytes of gradients that are held between steps.
     pub(crate) fn num_bytes(&self) -> u64 {
         self.exchange.num_bytes()
     }
 
-    /// Waits for all reductions: the units with the shards of their sums, of those that come to this rank.
+    /// Waits for all reductions. Returns the units with the shards of their sums that this rank receives.
     pub(crate) fn finish(&mut self) -> Result<Vec<(usize, Array<B>)>, CommunicationError> {
         self.flush();
         let mut sums = Vec::new();
@@ -123,7 +123,7 @@ impl<B: Kernels> Reducer<B> {
         Ok(sums)
     }
 
-    /// Starts gathering the shards of a unit's parameters: of each array all ranks' parts, in order. Those on the
+    /// Starts gathering the shards of a unit's parameters: for each array, all ranks' parts in order. Shards on the
     /// host are copied to the device before.
     pub(crate) fn gather(&self, shards: Vec<Placed<B>>, replicas: &ReplicaGroups) -> Gathering<B> {
         let (link, group) = (Arc::clone(&self.link), replicas.shard.clone());

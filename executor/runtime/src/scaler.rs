@@ -2,7 +2,7 @@
 
 use crate::settings::LossScaling;
 
-/// The scale of the loss, grown while gradients stay finite and cut when one does not.
+/// Scale of the loss, which grows while gradients stay finite and shrinks when one does not.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Scaler {
     settings: Option<LossScaling>,
@@ -16,23 +16,23 @@ impl Scaler {
         Self { settings, scale: settings.map_or(1.0, |settings| settings.initial), good_steps: 0 }
     }
 
-    /// What the loss is multiplied by.
+    /// Factor of the loss.
     pub(crate) fn scale(&self) -> f64 {
         self.scale
     }
 
-    /// The scale and the steps since it last changed, to be saved.
+    /// The scale and the steps since it last changed, for a checkpoint.
     pub(crate) fn state(&self) -> (f64, u64) {
         (self.scale, self.good_steps)
     }
 
-    /// Goes on from what [`Self::state`] gave.
+    /// Restores the values that [`Self::state`] gave.
     pub(crate) fn restore(&mut self, (scale, good_steps): (f64, u64)) {
         self.scale = scale;
         self.good_steps = good_steps;
     }
 
-    /// Whether the update of a step with such a norm of gradients is to be skipped; changes the scale.
+    /// Updates the scale by the norm of a step's gradients, and returns whether the step's update is to be skipped.
     pub(crate) fn observe(&mut self, norm: f64) -> bool {
         let Some(settings) = self.settings else { return false };
         if !norm.is_finite() {

@@ -1,4 +1,4 @@
-//! Weights that one replica keeps for all, which update them whenever they have gradients.
+//! Asynchronous parameter server: one replica holds the weights, which all replicas update by their gradients.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,33 +16,33 @@ use crate::states::States;
 
 type Result<T> = std::result::Result<T, CommunicationError>;
 
-/// Messages between a replica and the one that keeps the weights.
+/// Tag of messages between a replica and the server.
 pub(crate) const TAG: Tag = Tag::Stream(Stream::Data);
 
-/// How old the gradients were that updated the weights.
+/// Staleness of the gradients that updated the weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Staleness {
-    /// Updates so far.
+    /// Number of updates so far.
     pub num_updates: u64,
-    /// Updates by others between a replica's taking weights and its own, in the mean.
+    /// Mean number of updates by others between a replica's taking weights and its own update.
     pub mean: f64,
-    /// The most of them.
+    /// Maximum of this number.
     pub most: u64,
 }
 
-/// All that replicas share.
+/// State that replicas share.
 struct State<B: Kernels> {
     outstanding: Outstanding,
-    /// Replicas that wait for weights, in the order in which they asked.
+    /// Replicas that wait for weights, in the order of their requests.
     asked: VecDeque<u32>,
     units: Vec<States<B>>,
     ages: u64,
     oldest: u64,
-    /// Why no more is served, once that is so.
+    /// The error that stopped the server, if any.
     failure: Option<CommunicationError>,
 }
 
-/// Keeps weights for replicas, which take them and bring gradients, none older than is allowed.
+/// Holds weights for replicas, which take them and send gradients within the limit on staleness.
 pub(crate) struct Server<B: Kernels> {
     state: Mutex<State<B>>,
     changed: Condvar,
@@ -65,9 +65,9 @@ impl<B: Kernels> Server<B> {
         Self { state, changed, settings, staleness, num_replicas }
     }
 
-    /// The weights of all units as kernels read them, for a replica that will bring gradients of them. Waits
-    /// until these could come in time, and until all have weights who asked before: else one that has just
-    /// brought gradients would mostly be there again before those that wait are awake.
+    /// The weights of all units in compute precision, for a replica that will send gradients of them. Waits until these
+    /// gradients could be fresh enough, and until all earlier requests are served: else a replica that has just sent
+    /// gradients would mostly be served again before those that wait are awake.
     pub(crate) fn take(&self, replica: u32) -> Result<Vec<Array<B>>> {
         self.lock().asked.push_back(replica);
         let is_next = |it: &State<B>| it.asked.front() == Some(&replica);
@@ -82,14 +82,14 @@ impl<B: Kernels> Server<B> {
         Ok(weights)
     }
 
-    /// Updates all units by a replica's gradients. Waits while that would make those of others too old.
+    /// Updates all units by a replica's gradients. Waits while this would make gradients of others too stale.
     pub(crate) fn apply(&self, replica: u32, gradients: Vec<Array<B>>) -> Result<()> {
         let mut state = self.wait_until(|it| it.outstanding.may_apply(replica, self.staleness))?;
         let age = state.outstanding.apply(replica);
         state.ages += age;
         state.oldest = state.oldest.max(age);
         let update = state.outstanding.version();
-        // As many updates as there are replicas make a step.
+        // A step has as many updates as there are replicas.
         let rate = self.settings.schedule.at((update - 1) / u64::from(self.num_replicas));
         for (unit, gradient) in state.units.iter_mut().zip(gradients) {
             unit.update(&self.settings, [rate, 1.0], update, gradient);
@@ -99,14 +99,13 @@ impl<B: Kernels> Server<B> {
         Ok(())
     }
 
-    /// The weights, with what updates them, once all gradients that are on their way have come. Nothing is served
-    /// any more.
+    /// Stops the server: waits for all outstanding gradients, and returns the weights with their optimizer states.
     pub(crate) fn settle(&self) -> Result<(Vec<States<B>>, u64)> {
         let mut state = self.wait_until(|it| it.outstanding.is_empty())?;
         Ok((std::mem::take(&mut state.units), state.outstanding.version()))
     }
 
-    /// How old gradients were so far.
+    /// Staleness of the gradients so far.
     pub(crate) fn staleness(&self) -> Staleness {
         let state = self.lock();
         let num_updates = state.outstanding.version();
@@ -114,13 +113,13 @@ impl<B: Kernels> Server<B> {
         Staleness { num_updates, mean, most: state.oldest }
     }
 
-    /// Bytes that are held of weights and of what updates them.
+    /// Bytes of the weights and their optimizer states.
     pub(crate) fn num_bytes(&self) -> u64 {
         let state = self.lock();
         state.units.iter().map(States::num_bytes).sum()
     }
 
-    /// Serves another replica on a thread of its own, until that has ended.
+    /// Serves another replica on a new thread, until that replica ends.
     pub(crate) fn serve(self: &Arc<Self>, communicator: Arc<dyn Communicator<B>>, replica: u32) {
         let server = Arc::clone(self);
         let serve = move || {
@@ -129,7 +128,7 @@ impl<B: Kernels> Server<B> {
                     break error;
                 }
             };
-            // A replica that has done its steps is missed by nobody.
+            // A replica that is gone has done its steps; that is not a failure.
             if !matches!(failure, CommunicationError::Gone { .. }) {
                 server.lock().failure = Some(failure);
                 server.changed.notify_all();
@@ -144,7 +143,7 @@ impl<B: Kernels> Server<B> {
         }
     }
 
-    /// Gives a replica weights when it asks for them, and takes its gradients.
+    /// Sends weights to a replica on its request, and receives its gradients.
     fn serve_step(&self, communicator: &dyn Communicator<B>, replica: u32) -> Result<()> {
         communicator.receive(replica, TAG)?;
         for weights in self.take(replica)? {

@@ -1,43 +1,43 @@
-//! How a model is trained, as the one who starts it decides.
+//! Training settings that the user chooses.
 
 use executor_kernels::array::Element;
 use ir::cluster::Precision;
 use ir::plan::Optimizer;
 use ir::replication::{Replication, Straggler};
 
-/// Numbers of training that a plan does not fix.
+/// Training settings that a plan does not fix.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// What updates the parameters.
+    /// Settings of the optimizer.
     pub optimizer: OptimizerSettings,
-    /// The largest norm of all gradients together; larger ones are scaled down to it.
+    /// Limit of the norm of all gradients; gradients with a larger norm are scaled down to it.
     pub max_gradient_norm: Option<f64>,
-    /// The learning rate over the steps.
+    /// Schedule of the learning rate over the steps.
     pub schedule: LearningRate,
-    /// What activations, and the weights that kernels read, are made of.
+    /// Element type of activations, and of the weights that kernels read.
     pub compute: Element,
-    /// What gradients are added up in.
+    /// Element type in which gradients are accumulated.
     pub gradients: Element,
-    /// What is held of weights.
+    /// Element type of master weights.
     pub master: Element,
-    /// What moments are held in.
+    /// Element type of moments.
     pub moments: Element,
-    /// For fp16: what the loss is multiplied by, so that small gradients do not vanish.
+    /// For fp16: scaling of the loss, so that small gradients do not underflow.
     pub loss_scaling: Option<LossScaling>,
-    /// Gradients are reduced once so many bytes of them are there.
+    /// Bytes of gradients in a bucket, at which it is reduced.
     pub bucket_bytes: u64,
-    /// The most tokens that an expert takes of a micro-batch, over its even share, rounded up; the first in
-    /// the order of sequences and positions. All of them if none.
+    /// Capacity of an expert in tokens of a micro-batch, as a multiple of its even share, rounded up; it takes the
+    /// first in the order of sequences and positions. No limit if none.
     pub expert_capacity_factor: Option<f64>,
-    /// How replicas come to have weights in common, and what they send of gradients.
+    /// The way in which replicas synchronize their weights, and the compression of their gradients.
     pub replication: Replication,
-    /// A rank that is made slower than it is, to see what others do meanwhile.
+    /// A rank that is slowed down, to study its effect on the others.
     pub straggler: Option<Straggler>,
-    /// Which random numbers.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
-/// The elements that a plan of this precision computes in.
+/// The element type of computation in a plan of this precision.
 pub const fn compute_element(precision: Precision) -> Element {
     match precision {
         Precision::Fp32 => Element::F32,
@@ -47,8 +47,8 @@ pub const fn compute_element(precision: Precision) -> Element {
 }
 
 impl Settings {
-    /// The usual settings of an optimizer, with gradients in the elements that are computed in and states in fp32 at
-    /// least; the learning rate is left to be chosen.
+    /// The usual settings of an optimizer, with gradients in the compute element type and states in fp32 at least; the
+    /// learning rate is left at zero.
     pub fn usual(optimizer: Optimizer, compute: Element) -> Self {
         let master = if compute == Element::F64 { Element::F64 } else { Element::F32 };
         Self {
@@ -69,23 +69,23 @@ impl Settings {
     }
 }
 
-/// What updates parameters from gradients.
+/// Settings of an optimizer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OptimizerSettings {
-    /// The rule.
+    /// The kind of optimizer.
     pub kind: Optimizer,
-    /// How much of the first moment (or momentum) stays.
+    /// Decay rate of the first moment, or the momentum factor.
     pub beta1: f64,
-    /// How much of the second moment stays.
+    /// Decay rate of the second moment.
     pub beta2: f64,
     /// Added to the root of the second moment.
     pub epsilon: f64,
-    /// Share of each weight that is taken off a step, times the learning rate.
+    /// Weight decay: the share of each weight that a step subtracts, times the learning rate.
     pub weight_decay: f64,
 }
 
 impl OptimizerSettings {
-    /// The usual numbers for a rule: those of Llama 2 for AdamW.
+    /// The usual settings of an optimizer; those of Llama 2 for AdamW.
     pub fn usual(kind: Optimizer) -> Self {
         let (beta1, weight_decay) = match kind {
             Optimizer::AdamW => (0.9, 0.1),
@@ -96,21 +96,21 @@ impl OptimizerSettings {
     }
 }
 
-/// The learning rate over the steps: up in a line, then down along half a cosine.
+/// Schedule of the learning rate: linear warmup, then cosine decay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LearningRate {
-    /// The highest.
+    /// The peak rate.
     pub peak: f64,
-    /// Steps until then.
+    /// Steps of warmup.
     pub warmup_steps: u64,
-    /// Steps until it is at its lowest; none if it stays at its peak.
+    /// Step at which the rate reaches its minimum; none if it stays at its peak.
     pub decay_steps: Option<u64>,
-    /// The lowest, at the end.
+    /// The minimum rate, at the end.
     pub least: f64,
 }
 
 impl LearningRate {
-    /// The same at every step.
+    /// A constant rate.
     pub const fn constant(rate: f64) -> Self {
         Self { peak: rate, warmup_steps: 0, decay_steps: None, least: rate }
     }
@@ -136,13 +136,13 @@ impl LearningRate {
 /// `GradScaler`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossScaling {
-    /// The scale at first.
+    /// The initial scale.
     pub initial: f64,
-    /// By how much it grows.
+    /// Factor by which the scale grows.
     pub growth: f64,
-    /// By how much it is cut after a step that overflowed.
+    /// Factor of the scale after a step that overflowed.
     pub backoff: f64,
-    /// Steps without overflow until it grows.
+    /// Steps without overflow until the scale grows.
     pub growth_interval: u64,
 }
 

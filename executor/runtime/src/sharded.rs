@@ -9,22 +9,22 @@ use crate::weight::Weight;
 
 /// The weights of some parameters of a block, as flat arrays that ranks may share.
 pub(crate) trait Sharded<B: Kernels> {
-    /// The ranks that have them.
+    /// The ranks that hold the weights.
     fn replicas(&self) -> &ReplicaGroups;
 
-    /// Whether all weights are here.
+    /// Returns whether the whole weights are gathered.
     fn is_gathered(&self) -> bool;
 
     /// This rank's shards of the flat arrays.
     fn shards(&self) -> Vec<Placed<B>>;
 
-    /// Takes the whole flat arrays, as they were gathered.
+    /// Stores the whole flat arrays after a gather.
     fn set_gathered(&mut self, arrays: Vec<Array<B>>);
 
-    /// Frees what other ranks have too, where that is the plan.
+    /// Frees gathered weights, where they are sharded.
     fn free(&mut self);
 
-    /// A parameter as operators find it.
+    /// The weight of a parameter, for operators.
     ///
     /// # Panics
     ///

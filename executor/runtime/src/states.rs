@@ -1,4 +1,4 @@
-//! What updates a shard of parameters: master weights, moments and gradients.
+//! Optimizer states of a shard of parameters: master weights, moments and gradients.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::host::{Host, Placed};
 use crate::optimizer;
 use crate::settings::Settings;
 
-/// What updates a shard of parameters, all in one memory.
+/// Optimizer states of a shard of parameters, all in one memory.
 #[derive(Clone, Debug)]
 pub(crate) struct States<A: Kernels> {
-    /// The weights that are updated, in higher precision than kernels read.
+    /// The master weights, in higher precision than the weights that kernels read.
     pub(crate) master: Array<A>,
     /// The optimizer's moments.
     pub(crate) moments: Vec<Array<A>>,
@@ -25,7 +25,7 @@ pub(crate) struct States<A: Kernels> {
 }
 
 impl<A: Kernels> States<A> {
-    /// Those of weights with these values, before any update.
+    /// The states of weights with these values, before any update.
     pub(crate) fn new(
         values: Vec<f64>,
         num_moments: usize,
@@ -41,19 +41,19 @@ impl<A: Kernels> States<A> {
         }
     }
 
-    /// Those of no weights.
+    /// The states of no weights.
     pub(crate) fn none(master: Element, device: &A::Device) -> Self {
         Self { master: Array::zeros(&[0], master, device), moments: Vec::new(), reduced: None }
     }
 
-    /// The same, and none are left here.
+    /// Takes the states, and leaves states of no weights.
     pub(crate) fn take(&mut self) -> Self {
         let none = Self::none(self.master.element(), &self.master.device());
         std::mem::replace(self, none)
     }
 
-    /// Updates in place, as nothing else holds the arrays; gradients count `factor` times. It is update number
-    /// `number`, counting from 1.
+    /// Applies update `number`, counting from 1, in place, as nothing else holds the arrays; gradients are multiplied
+    /// by `factor`.
     pub(crate) fn update(
         &mut self,
         settings: &Settings,
@@ -78,20 +78,20 @@ impl<A: Kernels> States<A> {
         });
     }
 
-    /// The sums of the squares of gradients in each of these ranges, an element each.
+    /// The sums of the squares of gradients in each of these ranges, as arrays of one element.
     pub(crate) fn squares(&self, ranges: Vec<Range<usize>>) -> Vec<Array<A>> {
         let Some(reduced) = &self.reduced else { return Vec::new() };
         let squares = |range| A::sum_of_squares(reduced.narrow(0, range));
         ranges.into_iter().map(squares).collect()
     }
 
-    /// Values of the weights (0), or from 1 on of a moment.
+    /// Values of the weights (state 0), or of a moment (from state 1 on).
     pub(crate) fn values(&self, state: usize, range: Range<usize>) -> Vec<f64> {
         let array = if state == 0 { &self.master } else { &self.moments[state - 1] };
         array.narrow(0, range).to_f64()
     }
 
-    /// Takes other values of the weights and of each moment.
+    /// Replaces the values of the weights and of each moment.
     pub(crate) fn restore(&mut self, weights: Vec<f64>, moments: Vec<Vec<f64>>) {
         let like = |values: Vec<f64>, element| {
             let len = values.len();
@@ -103,23 +103,23 @@ impl<A: Kernels> States<A> {
         *self = Self { master, moments, reduced: None };
     }
 
-    /// Bytes that they take.
+    /// Bytes of the states.
     pub(crate) fn num_bytes(&self) -> u64 {
         let arrays = self.moments.iter().chain(&self.reduced).chain([&self.master]);
         arrays.map(Array::num_bytes).sum()
     }
 }
 
-/// The states of a unit, and in whose memory they are.
+/// The states of a unit, on the device or on the host.
 #[derive(Debug)]
 pub(crate) enum PlacedStates<B: Kernels> {
-    /// The device's.
+    /// On the device.
     Device(States<B>),
-    /// Its host's, which updates them (ZeRO-Offload), by the unit's number.
+    /// On the host, which updates them (ZeRO-Offload), with the unit's number.
     Host(Box<States<Flex>>, Arc<Host<B>>, usize),
 }
 
-/// What one does with states wherever they are.
+/// Runs an expression on states wherever they are.
 macro_rules! wherever {
     ($placed:expr, $states:ident => $done:expr) => {
         match $placed {
@@ -130,11 +130,11 @@ macro_rules! wherever {
 }
 
 impl<B: Kernels> PlacedStates<B> {
-    /// Those on the device.
+    /// The states on the device.
     ///
     /// # Panics
     ///
-    /// If they are on the host: what needs them here is refused beside an offload.
+    /// If they are on the host: features that need them on the device are refused in combination with an offload.
     pub(crate) fn on_device(&self) -> &States<B> {
         match self {
             Self::Device(states) => states,
@@ -170,17 +170,17 @@ impl<B: Kernels> PlacedStates<B> {
         wherever!(self, states => states.restore(weights, moments));
     }
 
-    /// How many moments there are.
+    /// Number of moments.
     pub(crate) fn num_moments(&self) -> usize {
         wherever!(self, states => states.moments.len())
     }
 
-    /// Whether there are gradients.
+    /// Returns whether there are gradients.
     pub(crate) fn has_reduced(&self) -> bool {
         wherever!(self, states => states.reduced.is_some())
     }
 
-    /// [`States::update`] by the gradients that are there, if there are any.
+    /// [`States::update`] by the reduced gradients, if there are any.
     pub(crate) fn update(&mut self, settings: &Settings, rates: [f64; 2], number: u64) {
         wherever!(self, states => {
             if let Some(gradient) = states.reduced.take() {
@@ -189,7 +189,7 @@ impl<B: Kernels> PlacedStates<B> {
         });
     }
 
-    /// Adds a reduced shard of the gradients, or starts to: see [`Self::finish_reduced`].
+    /// Adds a reduced shard of the gradients; on the host, starts to copy it: see [`Self::finish_reduced`].
     pub(crate) fn add_reduced(&mut self, shard: Array<B>) {
         match self {
             Self::Device(states) => states.add_reduced(shard),
@@ -197,7 +197,7 @@ impl<B: Kernels> PlacedStates<B> {
         }
     }
 
-    /// Waits until all gradients that were added are there.
+    /// Waits until all added gradients are copied.
     pub(crate) fn finish_reduced(&mut self) -> Result<(), CommunicationError> {
         if let Self::Host(states, host, unit) = self
             && let Some(sum) = host.take_gradient(*unit)?
@@ -207,7 +207,7 @@ impl<B: Kernels> PlacedStates<B> {
         Ok(())
     }
 
-    /// Puts in the place of the gradients, if there are any, what `change` makes of them on the device.
+    /// Replaces the gradients, if there are any, by the result of `change` on the device.
     pub(crate) fn change_reduced(
         &mut self,
         change: impl FnOnce(Array<B>) -> Result<Array<B>, CommunicationError>,
@@ -227,7 +227,7 @@ impl<B: Kernels> PlacedStates<B> {
         Ok(())
     }
 
-    /// Forgets the gradients.
+    /// Drops the gradients.
     pub(crate) fn drop_reduced(&mut self) {
         wherever!(self, states => states.reduced = None);
     }

@@ -1,4 +1,4 @@
-//! The training loop of a rank, and what ranks tell each other about it.
+//! The training loop of a rank, and the exchange of reports between ranks.
 
 use std::time::Duration;
 
@@ -16,43 +16,42 @@ use traces::timeline::{Stream, Timeline};
 use crate::rank::{Rank, RunError, StepResult};
 pub use crate::server::Staleness;
 
-/// A step as it went.
+/// Report of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepReport {
-    /// Which step, counting from 1.
+    /// Number of the step, counting from 1.
     pub step: u64,
     /// Loss and norm.
     pub result: StepResult,
     /// The learning rate of its update.
     pub learning_rate: f64,
-    /// How long it took on this rank.
+    /// Time of the step on this rank.
     pub time: Duration,
-    /// Updates of weights that replicas share without waiting, by all of them so far; known on the rank that
-    /// keeps the weights.
+    /// Updates of asynchronously shared weights, by all replicas so far; known on the rank of the server.
     pub num_updates: Option<u64>,
 }
 
-/// What the ranks of a run tell at its end.
+/// Report of all ranks of a run, at its end.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunReport {
-    /// What each rank held at most, by rank.
+    /// Peak memory of each rank, by rank.
     pub peak_memory: Vec<Bytes>,
-    /// The most bytes that each rank's offloaded tensors took in its host's memory.
+    /// Peak bytes of each rank's offloaded tensors in its host's memory.
     pub peak_host_memory: Vec<Bytes>,
-    /// The recorded step, if one was.
+    /// The timeline of the recorded step, if one was recorded.
     pub timeline: Option<Timeline>,
-    /// How old the gradients were that updated weights which replicas share without waiting.
+    /// Staleness of the gradients that updated asynchronously shared weights.
     pub staleness: Option<Staleness>,
-    /// How far replicas that average their weights are from agreeing on them.
+    /// Distance of the replicas' weights from their mean, where replicas average their weights.
     pub consensus_distance: Option<f64>,
 }
 
-/// Trains until `num_steps` steps are done, recording step `recorded_step`, counting from 1. Each step is
-/// told to `observe`. Rank 0 gets the report of all ranks.
+/// Trains until `num_steps` steps are done, and records step `recorded_step`, counting from 1. Calls `observe` after
+/// each step. Rank 0 gets the report of all ranks.
 ///
 /// # Errors
 ///
-/// [`RunError`] where another rank stopped or data cannot be used, or what `observe` fails with.
+/// [`RunError`] where another rank stopped or data cannot be used, or errors of `observe`.
 pub fn train<B: Kernels, E: From<RunError>>(
     rank: &mut Rank<B>,
     num_steps: u64,
@@ -100,7 +99,7 @@ pub fn train<B: Kernels, E: From<RunError>>(
     Ok(Some(RunReport { peak_memory, peak_host_memory, timeline, staleness, consensus_distance }))
 }
 
-/// What a rank has of its own of a [`RunReport`].
+/// One rank's part of a [`RunReport`].
 #[derive(Serialize, Deserialize)]
 struct RankReport {
     peak_memory: Bytes,

@@ -1,4 +1,4 @@
-//! Weights as operators find them.
+//! Weights of operators.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use ir::graph::WeightFormat;
 
 use crate::quantised::{Rows, dequantised};
 
-/// A weight, as an operator finds it.
+/// A weight of an operator.
 #[derive(Clone, Debug)]
 pub(crate) enum Weight<B: Kernels> {
-    /// As kernels read it.
+    /// In the element type that kernels read.
     Plain(Array<B>),
-    /// In few bits.
+    /// Quantised.
     Quantised(Arc<Quantised<B>>),
 }
 
-/// A weight in few bits.
+/// A quantised weight.
 #[derive(Debug)]
 pub(crate) struct Quantised<B: Kernels> {
     pub(crate) codes: Array<B>,
@@ -25,14 +25,14 @@ pub(crate) struct Quantised<B: Kernels> {
     pub(crate) rows: Rows,
     pub(crate) format: WeightFormat,
     pub(crate) element: Element,
-    /// Sizes of the weight's dimensions in the order in which rows have them.
+    /// Sizes of the weight's dimensions in the order of rows.
     pub(crate) sizes: Vec<usize>,
-    /// Of each of the weight's dimensions, its place in that order.
+    /// Of each of the weight's dimensions, its index in the order of rows.
     pub(crate) order: Vec<usize>,
 }
 
 impl<B: Kernels> Weight<B> {
-    /// What a kernel reads.
+    /// The weight in the form that kernels read, dequantised if necessary.
     pub(crate) fn array(&self) -> Array<B> {
         match self {
             Self::Plain(array) => array.clone(),
@@ -52,7 +52,7 @@ impl<B: Kernels> Weight<B> {
         }
     }
 
-    /// Rows and columns exchanged.
+    /// The transpose, dequantised if necessary.
     pub(crate) fn transpose(self) -> Self {
         Self::Plain(self.array().transpose())
     }

@@ -1,17 +1,17 @@
-//! What goes wrong with a calibration.
+//! Errors of calibration.
 
 use executor_communicators::CommunicationError;
 use executor_runtime::program::ProgramError;
 use executor_runtime::rank::RunError;
 
-/// Why a machine was not calibrated.
+/// Errors of calibration.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CalibrationError {
     /// A rank could not train.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// A model that comes with the program is not run.
+    /// A built-in model is not supported.
     #[error("a model to calibrate with cannot be run")]
     Model(#[from] ProgramError),
 }

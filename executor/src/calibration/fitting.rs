@@ -1,4 +1,4 @@
-//! From samples to what a cluster file has.
+//! Fits the numbers of a cluster file to samples.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use traces::statistics::{Sample, fit};
 
 use super::samples::{Samples, Step, Work};
 
-/// The costs that fit all samples.
+/// The costs that fit all samples best.
 pub(super) fn times(samples: &Samples) -> KernelTimes {
     let mut operators: BTreeMap<String, PassTimes<MemoryTime>> = BTreeMap::new();
     for ((family, pass), of_family) in &samples.operators {
         let passes = operators.entry((*family).to_owned()).or_insert(PassTimes::NONE);
         *slot(passes, *pass) = Some(fitted(of_family));
     }
-    // What is none of these moves data as a sum of two tensors does.
+    // Other operators move data at the rate of a sum of two tensors.
     let sums = samples.operators.get(&("add", Pass::Forward));
     let all: Vec<Sample<2>> = samples.operators.values().flatten().cloned().collect();
     let update = fit(&samples.update).costs;
@@ -56,7 +56,7 @@ fn fitted<T: Times<N>, const N: usize>(samples: &[Sample<N>]) -> T {
     T::from_costs(fit(samples).costs)
 }
 
-/// What these times say of a step.
+/// Time of a step that these kernel times predict.
 fn predicted(times: &KernelTimes, step: &Step) -> f64 {
     let of_kernels: f64 = step.work.iter().map(|work| of_work(times, work)).sum();
     let each = times.seconds_per_gradient + times.seconds_per_update;

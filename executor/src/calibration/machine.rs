@@ -1,17 +1,17 @@
-//! What the system says of the machine.
+//! Information of the system about the machine.
 
 use ir::units::Bytes;
 
 /// A host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// Its processor, as the system names it.
+    /// Name of the processor, as the system reports it.
     pub processor: String,
-    /// Cores that this process may use.
+    /// Number of cores that this process may use.
     pub cores: u32,
-    /// Its memory; none where the system does not tell.
+    /// Memory; none where the system does not report it.
     pub memory: Option<Bytes>,
-    /// Its swap space.
+    /// Swap space.
     pub swap: Bytes,
 }
 

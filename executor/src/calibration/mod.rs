@@ -1,8 +1,8 @@
-//! What this machine's kernels take, measured within steps of small models.
+//! Times of this machine's kernels, measured within steps of small models.
 //!
-//! All ranks train models of their own at once, so that each has what is left to it while the others work.
-//! The time of every operator in every pass is taken where it runs, with what its rank does around it, and
-//! costs of a few quantities are fitted to them: those that the planner's cost model counts.
+//! Every rank trains its own model, all at once, so that each has the share of the machine that the others leave. The
+//! time of every operator in every pass is taken in place, with the work of its rank around it. Costs are fitted to the
+//! quantities that the planner's cost model counts.
 
 mod error;
 mod fitting;
@@ -34,16 +34,16 @@ pub use error::CalibrationError;
 pub use machine::{Machine, machine};
 pub use models::{Effort, TrainedModel};
 
-/// What a rank reaches while all ranks work.
+/// Rates that a rank reaches while all ranks work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rates {
-    /// Operations of a large product in a second.
+    /// Floating-point operations per second of a large product.
     pub flops_per_second: f64,
-    /// Bytes read and written in a second by a sum of large arrays.
+    /// Bytes read and written per second by a sum of large arrays.
     pub bytes_per_second: f64,
 }
 
-/// Times of a step on one rank: of all laps, of gradients and of the rest.
+/// Times of a step on one rank: of all laps, of gradients, and of the rest.
 #[derive(Debug, Serialize, Deserialize)]
 struct StepTimes {
     laps: Vec<f64>,
@@ -51,7 +51,7 @@ struct StepTimes {
     rest: f64,
 }
 
-/// What kernels take in a precision. Rank 0 alone is told; `observe` is told each model before its turn.
+/// Fits kernel times in a precision. Only rank 0 gets the result; `observe` is called with each model before it runs.
 ///
 /// # Errors
 ///
@@ -94,16 +94,16 @@ pub fn kernel_times<B: Kernels>(
     Ok((communicator.rank() == 0).then(|| fitting::times(&all)))
 }
 
-/// Rows and columns of the product that the peak is measured with.
+/// Rows and columns of the product that measures the peak rate.
 const LARGE_PRODUCT: usize = 1024;
 
-/// Elements of the arrays whose sum memory is measured with: more than caches hold.
+/// Elements of the arrays whose sum measures memory bandwidth: more than caches hold.
 const LARGE_SUM: usize = 8 << 20;
 
-/// How often each is done.
+/// Repetitions of each measurement.
 const REPEATS: Repeats = Repeats { warm_ups: 0, times: 6, in_a_row: 1 };
 
-/// What each rank reaches at best while all ranks do the same. Rank 0 alone is told, of the slowest rank.
+/// Peak rates of each rank while all ranks do the same. Only rank 0 gets the result, which is the slowest rank's.
 ///
 /// # Errors
 ///
@@ -117,7 +117,7 @@ pub fn rates<B: Kernels>(
         let values = vec![1.0f32; shape.iter().product()];
         Array::from_data(TensorData::new(values, shape), device).cast(element)
     };
-    // A peak is what is reached at best.
+    // A peak is taken from the minimum time.
     let least = |run: &dyn Fn() -> Array<B>| -> Result<f64, CalibrationError> {
         let run = || Ok::<_, CalibrationError>(run());
         Ok(together(communicator.as_ref(), device, REPEATS, run)?.times.least())
@@ -137,11 +137,11 @@ pub fn rates<B: Kernels>(
     }))
 }
 
-/// A buffer that is reduced beside products: large enough that both take a while.
+/// Size of the buffer that is reduced overlapped with products: large enough that both take a while.
 const REDUCED: Bytes = Bytes::new(16 << 20);
 
-/// By what share kernels run slower while their rank exchanges data on another thread: of the time of a
-/// large all-reduce, what products beside it take longer. All ranks are told.
+/// Slowdown of kernels by communication of their rank on another thread: the time that products take longer when
+/// overlapped with a large all-reduce, as a share of the all-reduce's time. All ranks get the result.
 ///
 /// # Errors
 ///
@@ -176,7 +176,7 @@ pub fn slowdown<B: Kernels>(
     };
     let alone = timed(&exchange)?;
     let one = timed(&|| products(1))?;
-    // Three times as long as the exchange, which so lies within.
+    // Three times as long as the exchange, so that the exchange ends within them.
     let count = told_by_first(communicator, device, (3.0 * alone / one).ceil().max(1.0))? as usize;
     let computed = timed(&|| products(count))?;
     let both = timed(&|| {
@@ -190,10 +190,10 @@ pub fn slowdown<B: Kernels>(
     told_by_first(communicator, device, share)
 }
 
-/// Kernels always go on a little.
+/// Limit of the slowdown: kernels never stop entirely.
 const LARGEST_SLOWDOWN: f64 = 0.98;
 
-/// What rank 0 has.
+/// The value of rank 0, on all ranks.
 fn told_by_first<B: Kernels>(
     communicator: &Arc<dyn Communicator<B>>,
     device: &B::Device,

@@ -8,7 +8,7 @@ use ir::cluster::Precision;
 
 use super::error::CalibrationError;
 
-/// How much is measured.
+/// Extent of a calibration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
     /// A few steps of two models: seconds, for a first look.
@@ -18,7 +18,7 @@ pub enum Effort {
 }
 
 impl Effort {
-    /// Steps before those that count.
+    /// Steps before the timed ones.
     pub(super) const fn warm_ups(self) -> usize {
         match self {
             Self::Quick => 1,
@@ -26,7 +26,7 @@ impl Effort {
         }
     }
 
-    /// Steps that count.
+    /// Number of timed steps.
     pub(super) const fn steps(self) -> usize {
         match self {
             Self::Quick => 3,
@@ -47,13 +47,13 @@ pub struct TrainedModel {
     vocab_size: u64,
 }
 
-/// Layers of each: the second begins as the first has ended, as most blocks of a model do.
+/// Number of layers of each model: from the second on, a layer follows another, as most blocks of a model do.
 const NUM_LAYERS: u64 = 2;
 
 /// Features of a head.
 const HEAD_DIM: u64 = 32;
 
-/// The models, small ones first. Their shapes are those of whole models and of parts of larger ones.
+/// The models, small ones first, with shapes of whole models and of shards of larger ones.
 pub(super) fn all(effort: Effort) -> Vec<TrainedModel> {
     let model = |(is_llama, hidden_size, sequence_length, batch, vocab_size)| TrainedModel {
         is_llama,
@@ -84,7 +84,7 @@ pub(super) fn all(effort: Effort) -> Vec<TrainedModel> {
 }
 
 impl TrainedModel {
-    /// What it is called.
+    /// Name of the model.
     pub fn name(&self) -> String {
         let kind = if self.is_llama { "llama" } else { "gpt" };
         let Self { hidden_size, sequence_length, batch, .. } = self;
@@ -100,7 +100,7 @@ impl TrainedModel {
             "max_position_embeddings": {sequence_length}"#
         );
         if self.is_llama {
-            // Of Llama 2: 8/3 of the features, and query heads that share keys as in Llama 3.
+            // As in Llama 2, 8/3 of the features; query heads share keys as in Llama 3.
             let intermediate = hidden_size * 8 / 3 / 8 * 8;
             let kv_heads = heads / 2;
             format!(
@@ -112,7 +112,7 @@ impl TrainedModel {
         }
     }
 
-    /// The rank that trains it alone.
+    /// The single rank that trains it.
     pub(super) fn rank<B: Kernels>(
         &self,
         device: &B::Device,

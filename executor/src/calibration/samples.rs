@@ -1,4 +1,4 @@
-//! From laps to samples: what each kernel of the graph had to do, and the time of the laps that did it.
+//! Converts laps to samples: the work of each kernel of the graph, and the time of its laps.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +14,17 @@ use traces::statistics::Sample;
 
 use super::models::TrainedModel;
 
-/// All samples, by what they are fitted together with.
+/// All samples, grouped by the costs that are fitted to them.
 #[derive(Debug, Default)]
 pub(super) struct Samples {
     pub(super) products: BTreeMap<Pass, Vec<Sample<5>>>,
     pub(super) attention: BTreeMap<Pass, Vec<Sample<5>>>,
     pub(super) operators: BTreeMap<(&'static str, Pass), Vec<Sample<2>>>,
-    /// Seconds for putting gradients together, by their number.
+    /// Seconds for flattening gradients, by their number.
     pub(super) gradients: Vec<Sample<1>>,
     /// Seconds for the end of the step, by the number of parameters.
     pub(super) update: Vec<Sample<2>>,
-    /// What whole steps took, beside what all their kernels have to do.
+    /// Times of whole steps, with the work of all their kernels.
     pub(super) steps: Vec<Step>,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Step {
     pub(super) work: Vec<Work>,
 }
 
-/// What an operator does in a pass.
+/// Work of an operator in a pass.
 #[derive(Clone, Debug)]
 pub(super) enum Work {
     Product(Pass, [f64; 5]),
@@ -45,7 +45,7 @@ pub(super) enum Work {
 }
 
 impl Samples {
-    /// Adds a step of a model: its laps, and the seconds of gradients and of all else.
+    /// Adds a step of a model: its laps, and the seconds of gradients and of the rest.
     pub(super) fn add(
         &mut self,
         model: &TrainedModel,
@@ -111,8 +111,8 @@ const fn sample<const N: usize>(quantities: [f64; N], time: f64) -> Sample<N> {
     Sample { quantities, known: 0.0, time }
 }
 
-/// The time of each operator and pass that the graph has kernels for. What a rank does for others counts
-/// with the kernels that come next: the gradient of a norm's scale, for one, with that of its input.
+/// The time of each operator and pass for which the graph has kernels. Laps without kernels count with the next lap
+/// that has some: a norm's weight gradient, for one, with its input gradient.
 fn by_kernel<'a>(
     kernels: &[KernelWork],
     laps: impl Iterator<Item = &'a Lap>,
@@ -139,7 +139,7 @@ fn by_kernel<'a>(
     times
 }
 
-/// The kernels of an operator in a pass, those that move data as one.
+/// The kernels of an operator in a pass, with all memory-bound ones merged.
 fn merged<'a>(kernels: impl Iterator<Item = &'a KernelWork>, family: &'static str) -> Vec<Work> {
     let mut all = Vec::new();
     let mut moved: Option<(Pass, [f64; 2])> = None;

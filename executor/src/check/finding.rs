@@ -1,4 +1,4 @@
-//! What a check finds, in words and in numbers.
+//! Findings of checks, in text and in numbers.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -9,48 +9,48 @@ use executor_kernels::clock::now;
 use executor_kernels::failure::DeviceFailure;
 use serde::{Deserialize, Serialize};
 
-/// How something came out.
+/// Outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// As it should.
+    /// The check passed.
     Pass,
-    /// Not as it should.
+    /// The check failed.
     Fail,
-    /// It was not looked at.
+    /// The check did not run.
     Skip,
 }
 
-/// One thing that was looked at.
+/// Finding of one check.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckFinding {
-    /// What was looked at.
+    /// Name of the check.
     pub name: String,
-    /// How it came out.
+    /// Outcome of the check.
     pub verdict: Verdict,
-    /// What was found, or why nothing was.
+    /// Description of the result, or of the reason why there is none.
     pub said: String,
-    /// What to do about it.
+    /// Hint: what to do about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// What was measured; keys carry the unit.
+    /// Measured values; keys carry the unit.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub numbers: BTreeMap<String, f64>,
 }
 
 impl CheckFinding {
-    /// Something that is as it should be.
+    /// A check that passed.
     pub fn pass(name: impl Into<String>, said: impl Into<String>) -> Self {
         Self::new(Verdict::Pass, name.into(), said.into(), None)
     }
 
-    /// Something that is not, and what to do.
+    /// A check that failed, with a hint.
     pub fn fail(name: impl Into<String>, said: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(Verdict::Fail, name.into(), said.into(), Some(hint.into()))
     }
 
-    /// Something that either is as it should be, or is not, and then what to do.
+    /// A check that passed if `is_right`, and else failed, with a hint.
     pub fn judged(
         name: impl Into<String>,
         said: impl Into<String>,
@@ -60,12 +60,12 @@ impl CheckFinding {
         if is_right { Self::pass(name, said) } else { Self::fail(name, said, hint) }
     }
 
-    /// Something that was left out, and why.
+    /// A check that was skipped, with the reason.
     pub fn skip(name: impl Into<String>, said: impl Into<String>) -> Self {
         Self::new(Verdict::Skip, name.into(), said.into(), None)
     }
 
-    /// What has no time left.
+    /// A check that was skipped for lack of time.
     pub fn out_of_time(name: impl Into<String>) -> Self {
         let hint = "more `--minutes`".to_owned();
         Self::new(Verdict::Skip, name.into(), "no time was left".to_owned(), Some(hint))
@@ -75,7 +75,7 @@ impl CheckFinding {
         Self { name, verdict, said, hint, numbers: BTreeMap::new() }
     }
 
-    /// The same with a number more; what is not finite is none.
+    /// Adds a measured value, unless it is not finite.
     #[must_use]
     pub fn with(mut self, key: impl Into<String>, value: f64) -> Self {
         if value.is_finite() {
@@ -84,7 +84,7 @@ impl CheckFinding {
         self
     }
 
-    /// The same with something to do.
+    /// Adds a hint.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
@@ -92,34 +92,34 @@ impl CheckFinding {
     }
 }
 
-/// When a part of a check is to end.
+/// Time at which a part of a check is to end.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline(Instant);
 
 impl Deadline {
-    /// So long from now.
+    /// The deadline `time` from now.
     pub fn after(time: Duration) -> Self {
         Self(now() + time)
     }
 
-    /// What is left.
+    /// Time that is left.
     pub fn left(self) -> Duration {
         self.0.saturating_duration_since(now())
     }
 
-    /// Whether nothing is left.
+    /// Returns whether no time is left.
     pub fn is_over(self) -> bool {
         self.left().is_zero()
     }
 }
 
-/// What `run` returns, or what it said when it panicked: the libraries below panic where a device fails.
+/// Catches panics of `run`: the libraries below panic where a device fails.
 ///
 /// # Errors
 ///
-/// What it said, in a line.
+/// The first line of the panic's message.
 pub fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
-    // What a panic leaves half done is not looked at again: what it was to come to is a failure.
+    // State that a panic leaves inconsistent is not used any more: the result is a failure.
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| first_line(&message(&*panic)))
 }
 
@@ -130,7 +130,7 @@ fn message(panic: &(dyn Any + Send)) -> String {
         .unwrap_or_default()
 }
 
-/// Enough of a message to stand in a line.
+/// The first line of a message that is not empty, cut to 160 characters.
 pub fn first_line(text: &str) -> String {
     const MOST: usize = 160;
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no message");

@@ -1,4 +1,4 @@
-//! Every operator that has kernels of its own, held against itself in fp64 on the CPU.
+//! Comparison of every operator that has its own kernels with fp64 on the CPU.
 
 use burn::tensor::DType;
 use executor_kernels::array::Element;
@@ -16,20 +16,20 @@ use ir::graph::{AttentionMask, ExpertGroups, NormKind, RotaryPairs};
 
 use super::finding::{CheckFinding, Deadline, caught};
 
-/// An element type, what it is called, and the largest error of results in it: some units in the last place.
+/// An element type, its name, and the largest error of results in it: some units in the last place.
 type Tolerated = (Element, &'static str, f64);
 
 const FP32: Tolerated = (Element::F32, "fp32", 5e-6);
 const FP16: Tolerated = (Element::F16, "fp16", 4e-3);
 const BF16: Tolerated = (Element::BF16, "bf16", 3e-2);
 
-/// Results of attention and of experts are sums of terms that were rounded before: so many times the error of others.
+/// Results of attention and of experts are sums of rounded terms: factor of their tolerance.
 const OF_SUMS: f64 = 2.0;
 
 /// Rows and their width: no multiples of tiles, planes, cubes or vectors, and multiples of all but of tiles.
 const SHAPES: [[usize; 2]; 2] = [[37, 1003], [136, 1024]];
 
-/// How a shape is named.
+/// Name of a shape.
 fn of_width([_, width]: [usize; 2]) -> String {
     format!("rows of {width}")
 }
@@ -40,7 +40,7 @@ pub fn elements<B: Kernels>(device: &B::Device) -> Vec<(Element, &'static str, f
     all.filter(|(element, ..)| B::supports_dtype(device, DType::from(*element))).collect()
 }
 
-/// Holds every operator against itself in fp64 on the CPU, in every element type that the device has.
+/// Compares every operator with fp64 on the CPU, in every element type that the device supports.
 pub fn kernels<B: Kernels>(
     device: &B::Device,
     deadline: Deadline,
@@ -57,17 +57,17 @@ pub fn kernels<B: Kernels>(
     check.attention();
 }
 
-/// What to do where operators are wrong.
+/// Hints where operators are wrong.
 const OF_PRODUCTS: &str = "where fp32 alone is wrong, tensor cores round it to 10 bits (TF32)";
 const OF_KERNELS: &str = "report it with the name of the device and its driver";
 
-/// What operators are held against, and who is told.
+/// A comparison of operators, and the receiver of its findings.
 struct Check<'a, B: Kernels> {
     device: &'a B::Device,
     all: &'a [Tolerated],
-    /// What tolerances are multiplied by.
+    /// Factor of tolerances.
     allowance: f64,
-    /// What to do where an operator is wrong.
+    /// Hint of findings where an operator is wrong.
     hint: &'static str,
     deadline: Deadline,
     found: &'a mut dyn FnMut(CheckFinding),
@@ -164,7 +164,7 @@ impl<B: Kernels> Check<'_, B> {
         }
     }
 
-    /// Holds an operator against itself in all element types, and tells how near they come.
+    /// Compares an operator with fp64 in all element types, and reports the errors.
     fn hold(&mut self, name: &str, trial: &impl OperatorTrial, inputs: &[Plain]) {
         if self.deadline.is_over() {
             return (self.found)(CheckFinding::out_of_time(name));

@@ -1,4 +1,4 @@
-//! Layouts, held against one rank in fp64 on the CPU: the losses of some steps of small models.
+//! Comparison of layouts with one rank in fp64 on the CPU, by the losses of some steps of small models.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use ir::schedule::ScheduleKind;
 
 use super::finding::{CheckFinding, Deadline, caught, first_line};
 
-/// What losses in fp32 may differ by from those in fp64.
+/// Largest error of losses in fp32 against fp64.
 const TOLERANCE: f64 = 1e-4;
 
-/// What layouts are called, the models that are trained under them, and what they are.
+/// Layouts: the name, the model that is trained, and the layout.
 pub const LAYOUTS: &[(&str, &str, Case)] = &[
     ("one rank", LLAMA, ONE),
     ("one rank, layers computed again", GPT, Case { recompute: Recompute::Full, ..ONE }),
@@ -78,7 +78,7 @@ pub const LAYOUTS: &[(&str, &str, Case)] = &[
     ),
 ];
 
-/// Why losses are not known.
+/// Errors of a training run.
 #[derive(Debug, thiserror::Error)]
 enum TrainingError {
     #[error(transparent)]
@@ -89,7 +89,7 @@ enum TrainingError {
     Failed(String),
 }
 
-/// Trains under every layout, with its ranks as threads on `devices`, and holds losses against those of one rank.
+/// Trains under every layout, with its ranks as threads on `devices`, and compares losses with those of one rank.
 pub fn layouts<B: Kernels>(
     devices: &[B::Device],
     deadline: Deadline,
@@ -112,8 +112,8 @@ pub fn layouts<B: Kernels>(
     }
 }
 
-/// The same for the layouts that have as many ranks as `communicator`; rank 0 alone tells. Before each, every rank asks
-/// `goes_on`, which must answer all alike: ranks end together.
+/// [`layouts`] for the layouts with as many ranks as `communicator`; only rank 0 reports. Before each, every rank calls
+/// `goes_on`, whose answer must agree on all ranks, so that they end together.
 ///
 /// # Errors
 ///
@@ -188,7 +188,7 @@ fn program(model: &str, case: Case, compute: Element) -> Result<Arc<Program>, Pr
     Ok(Arc::new(Program::new(parts(model, case, compute)?)?))
 }
 
-/// The losses of some steps, with all ranks as threads.
+/// The losses of [`NUM_STEPS`] steps, with all ranks as threads.
 fn losses<B: Kernels>(
     model: &str,
     case: Case,
@@ -208,7 +208,7 @@ fn losses<B: Kernels>(
     Ok(outcomes.map_err(TrainingError::Failed)?.swap_remove(0))
 }
 
-/// The same on one rank.
+/// The losses of this rank.
 fn of_rank<B: Kernels>(
     program: &Arc<Program>,
     communicator: Arc<dyn Communicator<B>>,

@@ -1,7 +1,7 @@
-//! What a device can do with this program: how fast it is, and whether what it computes is right.
+//! Checks of a device: its speed, and the correctness of its results.
 //!
-//! Every part is told a [`Deadline`] and tells a [`CheckFinding`] as soon as it has one, so that what was found
-//! remains where a device fails or time runs out.
+//! Every part has a [`Deadline`] and reports each [`CheckFinding`] at once, so that findings remain where a device
+//! fails or time runs out.
 
 mod finding;
 mod kernels;

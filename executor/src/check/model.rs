@@ -1,4 +1,4 @@
-//! How fast a model trains on one device, and what share of the device's peak that is.
+//! Speed of training a model on one device, and its share of the device's peak.
 
 use crate::alone;
 use executor_kernels::array::{Array, Element};
@@ -16,22 +16,22 @@ use super::finding::{CheckFinding, Deadline, caught, first_line};
 use super::products::REPEATS;
 use super::speeds::least;
 
-/// A Llama, and the sequence that it is trained on.
+/// A Llama, and the length of the sequence that it is trained on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckedModel {
-    /// What it is called.
+    /// Name of the model.
     pub name: &'static str,
-    /// Its layers.
+    /// Number of layers.
     pub layers: u64,
-    /// Its features.
+    /// Number of features.
     pub hidden_size: u64,
-    /// Its query heads; a quarter as many have keys, and one at least.
+    /// Number of query heads; there are a quarter as many key-value heads, at least one.
     pub heads: u64,
-    /// Features within a feed-forward.
+    /// Number of features within a feed-forward.
     pub intermediate_size: u64,
-    /// Its tokens.
+    /// Size of the vocabulary.
     pub vocab_size: u64,
-    /// Tokens of a sequence, of which a step has one.
+    /// Tokens of a sequence; a step has one sequence.
     pub sequence_length: u64,
 }
 
@@ -62,23 +62,23 @@ const fn sized(
     }
 }
 
-/// Steps that count, after one that does not.
+/// Timed steps, after one that is not timed.
 const STEPS: usize = 5;
 
-/// A step that takes longer tells no more of a device: seconds.
+/// Limit of a step's time, in seconds; longer steps tell no more about a device.
 const LONGEST_STEP: f64 = 4.0;
 
-/// What a step is taken to reach of the rate of a large product before it has run.
+/// Assumed rate of a step before it has run, as a share of the rate of a large product.
 const ASSUMED_SHARE: f64 = 0.15;
 
-/// Rows and columns of the product that a step is estimated by.
+/// Rows and columns of the product from which a step's time is estimated.
 const LARGE_PRODUCT: usize = 512;
 
-/// Losses at first are the logarithm of the number of tokens, and differ from it by less than this.
+/// Largest difference of the first loss from the logarithm of the vocabulary size.
 const FIRST_LOSS_OFF: f64 = 1.0;
 
 impl CheckedModel {
-    /// Its description as a Hugging Face configuration.
+    /// The description as a Hugging Face configuration.
     pub fn description(&self) -> String {
         let Self { layers, hidden_size, heads, intermediate_size, vocab_size, .. } = self;
         let (kv_heads, positions) = ((heads / 4).max(1), self.sequence_length);
@@ -89,8 +89,8 @@ impl CheckedModel {
         )
     }
 
-    /// What training takes at least: states of 16 bytes a parameter, what two blocks in three keep of each token for
-    /// backward (34 bytes a feature in 16 bits, twice that in 32), and logits twice in fp32.
+    /// Minimum memory of training: states of 16 bytes per parameter, saved activations of each token (34 bytes per
+    /// feature and layer in 16 bits, twice that in 32), and logits twice in fp32.
     ///
     /// # Source
     ///
@@ -107,8 +107,8 @@ impl CheckedModel {
     }
 }
 
-/// Trains the largest of [`MODELS`] of which some steps have time and `memory` has room, in bf16 or fp32. `peak` is what
-/// the device reaches in that precision, operations a second, and what that is: by its data sheet, or in products.
+/// Trains the largest of [`MODELS`] that fits `memory` and the time left, in bf16 or fp32. `peak` is the device's peak
+/// rate in that precision, in operations per second, with its source: the data sheet, or products.
 pub fn model<B: Kernels>(
     device: &B::Device,
     precision: Precision,
@@ -121,7 +121,7 @@ pub fn model<B: Kernels>(
     let one = Array::<B>::ones(&[LARGE_PRODUCT, LARGE_PRODUCT], compute, device);
     let time = least::<B, _>(device, REPEATS, || one.clone().matmul(one.clone()));
     let rate = 2.0 * (LARGE_PRODUCT as f64).powi(3) / time;
-    // As many steps as are done, and as much again for what comes before the first.
+    // All steps, and as much time again for preparation.
     let longest = (deadline.left().as_secs_f64() / (2 * (1 + STEPS)) as f64).min(LONGEST_STEP);
     for (place, model) in MODELS.iter().enumerate() {
         let is_last = place + 1 == MODELS.len();
@@ -157,7 +157,7 @@ fn failed(name: String, said: &str) -> CheckFinding {
     CheckFinding::fail(name, first_line(said), hint)
 }
 
-/// What training came to: the times of steps that count, in seconds, all losses, and what tensors took at most.
+/// Result of training: the times of timed steps, in seconds, all losses, and the peak memory of tensors.
 struct Trained {
     times: Vec<f64>,
     losses: Vec<f64>,
@@ -185,11 +185,10 @@ fn steps<B: Kernels>(
     Ok(Trained { times, losses, peak_memory: rank.peak_memory() })
 }
 
-/// Random numbers that are made once for so many elements, about.
+/// Approximate number of elements that are drawn for a large parameter.
 const DRAWN: usize = 1 << 16;
 
-/// First values of a parameter. Those of a large one are drawn for a few rows, which then come again: a billion draws
-/// take a minute.
+/// Initial values of a parameter. For a large one a few rows are drawn and repeated: a billion draws take a minute.
 fn quick_values(parameter: &LocalParameter) -> Vec<f64> {
     let count = parameter.num_elements();
     let Some(first) = parameter.part.first().filter(|_| count > DRAWN) else {

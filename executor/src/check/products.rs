@@ -1,4 +1,4 @@
-//! How fast a device multiplies matrices.
+//! Rates of matrix products on a device.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ use super::sheet::share;
 use super::speeds::least;
 use crate::measure::Repeats;
 
-/// Rows, columns and the length of sums: squares, and a Llama of a billion parameters on 4,096 tokens (its queries, its
-/// feed-forward in and out, a quarter of its head). Lengths are powers of two, whose sums of ones are exact.
+/// Rows, columns and the length of sums: squares, and products of a Llama of a billion parameters on 4,096 tokens
+/// (queries, feed-forward in and out, a quarter of the head). Lengths are powers of two, whose sums of ones are exact.
 const SHAPES: [[usize; 3]; 10] = [
     [256, 256, 256],
     [512, 512, 512],
@@ -28,20 +28,20 @@ const SHAPES: [[usize; 3]; 10] = [
     [4096, 32_064, 2048],
 ];
 
-/// The precisions that are tried.
+/// The measured precisions.
 const PRECISIONS: [Precision; 3] = [Precision::Fp32, Precision::Fp16, Precision::Bf16];
 
-/// Products that would take longer are left out: seconds.
+/// Limit of a product's expected time, in seconds; longer ones are skipped.
 const LONG: f64 = 0.25;
 
-/// How often each is measured; the fastest counts.
+/// Repetitions of each measurement; the fastest counts.
 pub(super) const REPEATS: Repeats = Repeats { warm_ups: 1, times: 3, in_a_row: 2 };
 
-/// What the fastest product reaches at least of the peak on a data sheet, unless its kernel is not made for the device.
+/// Minimum share of the data sheet's peak that the fastest product reaches with a kernel made for the device.
 const LEAST_SHARE_OF_PEAK: f64 = 0.3;
 
-/// Multiplies matrices of many shapes, in each precision that the device has, and holds the fastest against the peak of
-/// its data sheet.
+/// Measures matrix products of many shapes, in each precision that the device supports, and compares the fastest with
+/// the peak of its data sheet.
 pub fn products<B: Kernels>(
     device: &B::Device,
     sheet: Option<&Cluster>,
@@ -53,7 +53,7 @@ pub fn products<B: Kernels>(
         .filter(|it| B::supports_dtype(device, DType::from(compute_element(*it))))
         .collect();
     let mut fastest: BTreeMap<Precision, f64> = BTreeMap::new();
-    // Small products are slower than large ones, so that their rate tells at most how long those take.
+    // Small products have lower rates than large ones, so their rate bounds the time of large ones.
     let mut last: BTreeMap<Precision, f64> = BTreeMap::new();
     let mut left_out = 0;
     for shape in SHAPES {
@@ -76,7 +76,7 @@ pub fn products<B: Kernels>(
                 Ok(None) => "the product of ones is wrong".to_owned(),
                 Err(said) => said,
             };
-            // Others of this precision are not better.
+            // Other products of this precision would fail too.
             let hint = "report it with the name of the device; `--only kernels` looks closer";
             found(CheckFinding::fail(named(shape), format!("{precision}: {said}"), hint));
             false
@@ -100,7 +100,7 @@ pub fn products<B: Kernels>(
     }
 }
 
-/// Operations in a second of a product; none where its result is wrong.
+/// Operations per second of a product; none where its result is wrong.
 fn rate<B: Kernels>([m, n, k]: [usize; 3], element: Element, device: &B::Device) -> Option<f64> {
     let left = Array::<B>::ones(&[m, k], element, device);
     let right = Array::<B>::ones(&[k, n], element, device);
@@ -136,7 +136,7 @@ fn named([m, n, k]: [usize; 3]) -> String {
     format!("{m} x {n} x {k}")
 }
 
-/// A rate in words: `12.3 TFLOP/s`.
+/// A rate as text: `12.3 TFLOP/s`.
 fn in_words(rate: f64) -> String {
     if rate < 1e12 {
         format!("{:.1} GFLOP/s", rate / 1e9)

@@ -1,14 +1,14 @@
-//! Data sheets: which one is a GPU's, and what share of it was reached.
+//! Data sheets: recognition of a GPU's, and the share of its numbers that was reached.
 
 use ir::cluster::Cluster;
 use ir::units::Bytes;
 
-/// GPUs of one kind differ by so much of their memory at most, as what is reserved of it differs.
+/// Largest relative difference in memory between GPUs of one kind, as the reserved part differs.
 const MEMORY_SHARE: f64 = 0.06;
 
-/// The cluster whose GPU a driver calls `name`, that has `memory` and so many multiprocessors; none where it is not
-/// known. The first word of the GPU's name in the file is one of those that the driver says, and multiprocessors agree
-/// where the file has them; of several, the one with most words in common, and then of the nearest memory.
+/// The cluster whose GPU matches the driver's `name`, `memory` and number of multiprocessors; none where it is not
+/// known. The first word of the GPU's name in the file has to be in `name`, and multiprocessors have to agree where the
+/// file has them; of several, the one with most words in common is taken, and then the one of the nearest memory.
 pub fn recognised<'a>(
     clusters: &'a [Cluster],
     name: &str,
@@ -25,7 +25,7 @@ pub fn recognised<'a>(
     let is_alike = |cluster: &&Cluster| {
         let own = cluster.gpu.name.to_ascii_uppercase();
         let own: Vec<&str> = own.split(is_separator).filter(|it| !it.is_empty()).collect();
-        // `RTX 4090` has two words, `H100-SXM5-80GB` and `GB200-NVL72` one that matters.
+        // `RTX 4090` is recognised by two words, `H100-SXM5-80GB` and `GB200-NVL72` by one.
         let needed = if own.first() == Some(&"RTX") { 2 } else { 1 };
         let is_named = own.iter().take(needed).all(|it| words.iter().any(|word| word == it));
         let count = cluster.gpu.num_multiprocessors;
@@ -43,7 +43,7 @@ pub fn recognised<'a>(
     })
 }
 
-/// A share in words: `, 87 % of data sheet`; nothing where there is no sheet.
+/// A share as text: `, 87 % of data sheet`; empty without a data sheet.
 pub fn share(measured: f64, sheet: Option<f64>) -> String {
     sheet.map_or_else(String::new, |sheet| {
         format!(", {:.0} % of data sheet", measured / sheet * 100.0)

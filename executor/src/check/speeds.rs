@@ -1,4 +1,4 @@
-//! What a device does with memory, with kernels that have nothing to do, and with its host.
+//! Speeds of a device: memory bandwidth, launch overhead, and copies to and from its host.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -14,27 +14,27 @@ use super::finding::{CheckFinding, Deadline};
 use super::sheet::share;
 use crate::measure::{Measured, Repeats, alone, measure};
 
-/// Arrays of fp32 that are measured with, smallest and largest, in elements: the largest is more than caches hold.
+/// Smallest and largest arrays of fp32 that are measured, in elements: the largest is more than caches hold.
 const SMALLEST: usize = 1 << 20;
 const LARGEST: usize = 64 << 20;
 
-/// Arrays do not grow further once an operation takes so long.
+/// Arrays stop growing once an operation takes this long.
 const LONG: Duration = Duration::from_millis(20);
 
-/// How often each is measured, of which the fastest counts; operations in a row, so that a wait counts little.
+/// Repetitions of each measurement, of which the fastest counts; operations in a row, so that a wait weighs little.
 const REPEATS: Repeats = Repeats { warm_ups: 1, times: 5, in_a_row: 4 };
 
-/// Kernels that are launched without a wait between.
+/// Number of kernels that are launched without a wait between them.
 const LAUNCHES: u32 = 300;
 
-/// What a device reaches at least of the bandwidth on its data sheet, unless something is wrong.
+/// Minimum share of the data sheet's bandwidth that a device reaches when it works correctly.
 const LEAST_SHARE_OF_MEMORY: f64 = 0.6;
 
-/// A GPU's host launches kernels faster than this, unless something is wrong: seconds.
+/// Maximum time of a kernel launch on a GPU when it works correctly, in seconds.
 const LONGEST_LAUNCH: f64 = 100e-6;
 
-/// Measures bandwidths of memory and of the way to the host, and what a launch takes. `sheet` is the data sheet of a
-/// GPU, which the first two are held against; `is_host` says that the device is the host itself.
+/// Measures bandwidths of memory and of the link to the host, and the time of a launch. `sheet` is the data sheet of a
+/// GPU, with which the bandwidths are compared; `is_host` says that the device is the host itself.
 pub fn speeds<B: Kernels>(
     device: &B::Device,
     sheet: Option<&Cluster>,
@@ -53,7 +53,7 @@ pub fn speeds<B: Kernels>(
     }
 }
 
-/// The least time of an operation, in seconds.
+/// The minimum time of an operation, in seconds.
 pub(super) fn least<B: Kernels, T>(
     device: &B::Device,
     repeats: Repeats,
@@ -105,7 +105,7 @@ fn launches<B: Kernels>(device: &B::Device, is_gpu: bool, found: &mut dyn FnMut(
     found(finding.with("launch_seconds", launch).with("launch_and_wait_seconds", wait));
 }
 
-/// Elements of fp32 that go to the host and come back.
+/// Elements of fp32 that are copied to the device and back.
 const SENT: usize = 16 << 20;
 
 fn host<B: Kernels>(

@@ -44,13 +44,13 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<()> {
     start::run(&Job { args, base }, &args.ranks)
 }
 
-/// All that ranks share.
+/// The arguments and the base cluster, shared by all ranks.
 struct Job<'a> {
     args: &'a CalibrateArgs,
     base: Option<Cluster>,
 }
 
-/// What rank 0 learns.
+/// Measurements that rank 0 collects.
 struct Found {
     rates: BTreeMap<Precision, Rates>,
     kernels: BTreeMap<Precision, KernelTimes>,
@@ -59,8 +59,8 @@ struct Found {
 }
 
 impl Found {
-    /// The rate that nothing is above: that of a large product, or what the fitted products come near to as
-    /// they grow.
+    /// The highest rate in a precision: that of a large product, or the limit that fitted products approach as they
+    /// grow.
     fn peak(&self, precision: Precision, rates: &Rates) -> FlopsPerSecond {
         let products = self.kernels.get(&precision).map(|times| &times.products);
         let fitted = products
@@ -96,7 +96,7 @@ impl Work for Job<'_> {
             let found = calibration::rates(&communicator, &device, compute_element(precision))?;
             rates.extend(found.map(|found| (precision, found)));
             let observe = |nth: usize, model: &calibration::TrainedModel| {
-                // Who cannot read it misses nothing else.
+                // A line that cannot be printed is no error: it only reports progress.
                 say(&format!("{precision}: model {}: {}", nth + 1, model.name()));
             };
             let found =
@@ -115,7 +115,7 @@ impl Work for Job<'_> {
 }
 
 impl Job<'_> {
-    /// Times of the collectives that plans have, level by level; rank 0 alone has any.
+    /// Times of the collectives that plans have, level by level; empty on ranks other than 0.
     fn collectives<B: Kernels>(
         &self,
         communicator: &dyn Communicator<B>,
@@ -143,7 +143,7 @@ impl Job<'_> {
         Ok(levels)
     }
 
-    /// Writes the file.
+    /// Writes the cluster file.
     fn finish(&self, topology: Topology, found: &Found) -> anyhow::Result<()> {
         let wrong = found.rows.iter().flatten().find(|row| row.num_wrong > 0);
         if let Some(row) = wrong {
@@ -179,7 +179,7 @@ impl Job<'_> {
         self.tell(&made, &levels)
     }
 
-    /// What is measured of a machine without a data sheet.
+    /// The cluster of a machine without a data sheet, from measurements.
     fn cluster(
         &self,
         machine: &Machine,
@@ -224,7 +224,7 @@ impl Job<'_> {
         Ok(made)
     }
 
-    /// What came of it.
+    /// Reports the results.
     fn tell(
         &self,
         made: &Cluster,

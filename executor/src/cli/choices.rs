@@ -1,4 +1,4 @@
-//! What several commands let choose: where ranks are, and what they compute in.
+//! Options that several commands share: backend, communicator and precision.
 
 use std::fmt::Display;
 use std::num::NonZeroUsize;
@@ -34,7 +34,7 @@ pub(crate) enum Backend {
 }
 
 impl Backend {
-    /// Refuses a precision that it does not have.
+    /// Refuses a precision that the backend does not support.
     pub(crate) fn check(self, precision: PrecisionArg) -> anyhow::Result<()> {
         match self {
             Self::Cuda if precision == PrecisionArg::Fp64 => {
@@ -76,7 +76,7 @@ pub(crate) enum PrecisionArg {
 }
 
 impl PrecisionArg {
-    /// What a plan of this precision is run in.
+    /// The precision in which a plan of this precision runs.
     pub(crate) const fn of(precision: Precision) -> Self {
         match precision {
             Precision::Fp32 => Self::Fp32,
@@ -85,7 +85,7 @@ impl PrecisionArg {
         }
     }
 
-    /// The elements that are computed in.
+    /// The element type of computation.
     pub(crate) const fn element(self) -> Element {
         match self {
             Self::Fp64 => Element::F64,
@@ -96,13 +96,13 @@ impl PrecisionArg {
     }
 }
 
-/// The word of the command line for a choice.
+/// The name of a choice on the command line.
 pub(crate) fn word(choice: &impl ValueEnum) -> String {
     let value = choice.to_possible_value().expect("no choice is left out");
     value.get_name().to_owned()
 }
 
-/// Ranks and devices in words.
+/// Description of ranks and devices.
 pub(crate) const fn ranks_and_devices(
     backend: Backend,
     communicator: CommunicatorKind,
@@ -116,7 +116,7 @@ pub(crate) const fn ranks_and_devices(
     }
 }
 
-/// A whole number within limits.
+/// Parses a whole number within limits.
 pub(crate) fn whole_within<T: FromStr + PartialOrd + Display>(
     text: &str,
     limits: RangeInclusive<T>,
@@ -126,14 +126,14 @@ pub(crate) fn whole_within<T: FromStr + PartialOrd + Display>(
     number.ok_or_else(|| format!("must be a whole number from {least} to {most}"))
 }
 
-/// More threads than any machine has cores.
+/// Maximum number of threads: more than any machine has cores.
 const MOST_THREADS: NonZeroUsize = NonZeroUsize::new(4096).expect("it is not zero");
 
 pub(crate) fn parse_threads(text: &str) -> Result<NonZeroUsize, String> {
     whole_within(text, NonZeroUsize::MIN..=MOST_THREADS)
 }
 
-/// The longest that anyone waits: a day.
+/// Maximum time limit, in seconds: a day.
 const LONGEST_SECONDS: f64 = 86_400.0;
 
 pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
@@ -146,7 +146,7 @@ pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
     time.map(Duration::from_secs_f64).ok_or_else(problem)
 }
 
-/// Refuses a precision that kernels are not compiled for, or that the device lacks.
+/// Refuses a precision that kernels are not compiled for, or that the device does not support.
 #[cfg(feature = "wgpu")]
 fn check_wgpu(precision: PrecisionArg) -> anyhow::Result<()> {
     use executor_kernels::wgpu::{check_element, device};

@@ -1,4 +1,4 @@
-//! Cluster files: reading the one that another builds on, and putting measured networks into it.
+//! Cluster files: reading, writing, and inserting measured networks.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use serde::de::IgnoredAny;
 use super::args::CommunicatorKind;
 use super::files;
 
-/// Reads a cluster file, or says why not.
+/// Reads a cluster file.
 pub(super) fn read(path: &Path) -> anyhow::Result<Cluster> {
     let text = files::read_text(path)?;
     Cluster::from_json(&text).map_err(|error| match other(&text) {
@@ -27,7 +27,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Cluster> {
     })
 }
 
-/// What a text is that is plainly no cluster file.
+/// The kind of a JSON text that is evidently not a cluster file.
 fn other(text: &str) -> Option<&'static str> {
     let value: serde_json::Value = serde_json::from_str(text).ok()?;
     let has = |key: &str| value.get(key).is_some();
@@ -41,7 +41,7 @@ fn other(text: &str) -> Option<&'static str> {
     }
 }
 
-/// Writes a cluster file, having read it back: what the planner would refuse is not written.
+/// Writes a cluster file, after checking that it can be read: the planner would refuse others.
 pub(super) fn write(path: &Path, cluster: &Cluster) -> anyhow::Result<()> {
     let mut text = serde_json::to_string_pretty(cluster)?;
     text.push('\n');
@@ -49,7 +49,7 @@ pub(super) fn write(path: &Path, cluster: &Cluster) -> anyhow::Result<()> {
     write_output(path, text.as_bytes())
 }
 
-/// This machine, by a device of which no data sheet is known; what lies between its devices is left to be added.
+/// The cluster of this machine, by a device without a data sheet; network levels are empty.
 pub(super) fn unlisted(
     gpu_name: String,
     architecture: Architecture,
@@ -83,12 +83,12 @@ pub(super) fn unlisted(
     }
 }
 
-/// Where the ranks of a job lie.
+/// Distribution of a job's ranks over nodes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Topology {
-    /// All ranks.
+    /// Number of all ranks.
     pub(super) num_ranks: u32,
-    /// Those of a node.
+    /// Number of ranks of a node.
     pub(super) ranks_per_node: u32,
 }
 
@@ -102,8 +102,8 @@ impl Topology {
         Ok(Self { num_ranks, ranks_per_node })
     }
 
-    /// The levels of the network, innermost first; on each the ways to have all ranks in groups of one
-    /// size, smallest first.
+    /// The levels of the network, innermost first; for each level, the partitions of all ranks into groups of one size,
+    /// smallest first.
     pub(super) fn levels(self) -> Vec<Vec<Vec<Group>>> {
         let Self { num_ranks, ranks_per_node } = self;
         let sizes = |most: u32| (2..=most).filter(move |size| most.is_multiple_of(*size));
@@ -115,7 +115,7 @@ impl Topology {
     }
 }
 
-/// The levels that fit rows, which come level by level.
+/// The levels that are fitted to rows, which are grouped by level.
 pub(super) fn fit_levels(
     topology: Topology,
     kind: CommunicatorKind,
@@ -135,7 +135,7 @@ pub(super) fn fit_levels(
     rows.iter().enumerate().filter_map(level).collect()
 }
 
-/// How well each collective is fitted: `all-reduce 4.1 % of 26`.
+/// Errors of each collective's fit, as in `all-reduce 4.1 % of 26 times`.
 pub(super) fn errors(level: &FittedLevel) -> String {
     let of = |error: &executor::collectives::KindError| {
         let percent = error.own * 100.0;
@@ -144,7 +144,7 @@ pub(super) fn errors(level: &FittedLevel) -> String {
     level.errors.iter().map(of).collect::<Vec<_>>().join(", ")
 }
 
-/// Puts levels into a cluster, with how they were measured.
+/// Replaces the levels of a cluster, and names their source.
 pub(super) fn set_levels(cluster: &mut Cluster, levels: &[FittedLevel], how: &str) {
     cluster.levels = levels.iter().map(|fitted| fitted.level.clone()).collect();
     for fitted in levels {
@@ -155,7 +155,7 @@ pub(super) fn set_levels(cluster: &mut Cluster, levels: &[FittedLevel], how: &st
     cluster.sources.retain(|field, _| !field.starts_with("levels."));
 }
 
-/// A time in microseconds, as tables have it.
+/// A time in microseconds, for tables.
 pub(super) fn microseconds(time: Seconds) -> String {
     let value = time.get() * 1e6;
     let decimals = if value < 100.0 { 2 } else { usize::from(value < 1000.0) };

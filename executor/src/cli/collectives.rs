@@ -24,7 +24,7 @@ use super::start;
 use super::words;
 use super::work::Work;
 
-/// Who holds what is shown for at most so many ranks: more do not fit on a line.
+/// Maximum number of ranks for which contents are shown: more do not fit on a line.
 const MOST_RANKS_SHOWN: u32 = 8;
 
 pub(crate) fn collectives(args: &CollectivesArgs) -> anyhow::Result<()> {
@@ -49,7 +49,7 @@ fn check(args: &CollectivesArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The sizes that are asked for.
+/// The sizes in the arguments.
 pub(super) fn sizes(args: &TimingArgs) -> anyhow::Result<SizeRange> {
     let TimingArgs { min_bytes: least, max_bytes: most, factor, .. } = *args;
     ensure!(
@@ -62,7 +62,7 @@ pub(super) fn sizes(args: &TimingArgs) -> anyhow::Result<SizeRange> {
     Ok(SizeRange { least, most, factor })
 }
 
-/// Refuses what has nobody to talk to.
+/// Refuses a collective of one rank.
 pub(super) fn check_ranks(num_ranks: u32) -> anyhow::Result<()> {
     ensure!(
         num_ranks >= 2,
@@ -71,7 +71,7 @@ pub(super) fn check_ranks(num_ranks: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How collectives are timed, size by size.
+/// Timing of collectives, size by size.
 pub(super) struct Timing<'a> {
     pub(super) args: &'a TimingArgs,
     pub(super) reduction: Reduction,
@@ -79,7 +79,7 @@ pub(super) struct Timing<'a> {
 }
 
 impl Timing<'_> {
-    /// Times an operation in all groups at once, each size once. Rank 0 alone has rows, and `observe`s each as it comes.
+    /// Times an operation in all groups at once, each size once. Only rank 0 has rows, and calls `observe` for each.
     pub(super) fn rows<B: Kernels>(
         &self,
         communicator: &dyn Communicator<B>,
@@ -99,7 +99,7 @@ impl Timing<'_> {
         let mut rows: Vec<TimedCollective> = Vec::new();
         for bytes in sizes(self.args)?.all() {
             let row = time(communicator, groups, &contents, &plan, bytes, device)?;
-            // Small sizes may come to the same: an element for each rank.
+            // Small sizes may be rounded up to the same size: an element for each rank.
             let is_new =
                 |row: &TimedCollective| rows.last().is_none_or(|last| last.bytes != row.bytes);
             if let Some(row) = row.filter(is_new) {
@@ -111,10 +111,10 @@ impl Timing<'_> {
     }
 }
 
-/// All that ranks share.
+/// The arguments and the base cluster, shared by all ranks.
 struct Job<'a> {
     args: &'a CollectivesArgs,
-    /// What a file is made from, if one is to be written.
+    /// The base of the cluster file, if one is to be written.
     base: Option<Cluster>,
 }
 
@@ -146,7 +146,7 @@ impl Work for Job<'_> {
         }
         let world = vec![Group::new((0..num_ranks).collect::<Vec<_>>())];
         let levels = if base.is_some() { topology.levels() } else { vec![vec![world.clone()]] };
-        // All ranks together are measured last, and are what a reader looks for.
+        // Groups of all ranks are measured last, as readers look for them.
         let mut rows: Vec<Vec<TimedCollective>> = Vec::new();
         for ways in &levels {
             let mut of_level = Vec::new();
@@ -166,7 +166,7 @@ impl Work for Job<'_> {
 }
 
 impl Job<'_> {
-    /// The base with the levels that fit the rows.
+    /// The base with the levels that are fitted to the rows.
     fn cluster(
         &self,
         base: &Cluster,
@@ -186,13 +186,13 @@ impl Job<'_> {
     }
 }
 
-/// A cluster, and how well its levels fit.
+/// A cluster, and the errors of its levels' fits.
 struct Measured {
     cluster: Cluster,
     errors: Vec<String>,
 }
 
-/// What rank 0 prints; other ranks print nothing.
+/// Output of rank 0; other ranks print nothing.
 struct Report<'a> {
     args: &'a CollectivesArgs,
     num_ranks: u32,
@@ -268,7 +268,7 @@ impl Report<'_> {
         )
     }
 
-    /// The reduction and the root as nccl-tests has them.
+    /// Names of the reduction and the root in nccl-tests.
     fn words_of(&self, operation: Operation) -> (&'static str, i32) {
         let is_rooted = matches!(
             operation,
@@ -291,7 +291,7 @@ impl Report<'_> {
         }
     }
 
-    /// Writes the cluster file, prints the JSON, and says what was wrong.
+    /// Writes the cluster file, prints the JSON, and reports errors.
     fn finish<'r>(
         &self,
         drawings: &[Shown],
@@ -346,7 +346,7 @@ impl Report<'_> {
         Ok(())
     }
 
-    /// The row with what the table has too.
+    /// The row as JSON, with the columns of the table.
     fn row_json(&self, row: &TimedCollective) -> Value {
         let (reduction, root) = self.words_of(row.operation);
         let mut json = json!(row);
@@ -360,7 +360,7 @@ impl Report<'_> {
     }
 }
 
-/// The heading of nccl-tests, and what it does not have: the most bytes that a rank sent.
+/// The heading of nccl-tests, with another column: the most bytes that a rank sent.
 const HEADING: &str = "\
 #       size         count      type   redop    root      time    algbw    busbw  #wrong         sent
 #        (B)    (elements)                                (us)   (GB/s)   (GB/s)                  (B)";

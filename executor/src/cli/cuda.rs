@@ -18,14 +18,14 @@ use super::args::CommunicatorKind;
 use super::measuring::RanksArgs;
 use super::work::{OnDevices, Work, check_started, reported_once, run_threads};
 
-/// How long ranks wait for each other: those of a large job start minutes apart.
+/// Time that ranks wait for each other at the start: those of a large job start minutes apart.
 const MEETING_TIME: Duration = Duration::from_mins(5);
 
-/// How burn calls such threads.
+/// Name prefix of burn's device threads.
 const SERVER: &str = "DSD";
 
-/// Hears what the threads that serve GPUs say when they panic, as they do where the driver fails, and keeps what follows
-/// from it silent: whoever asks them is told nothing but that they are not there.
+/// Records panics of the threads that serve GPUs, which panic where the driver fails, and silences later panics:
+/// callers of a dead thread learn only that it is gone.
 fn hear_servers() {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
@@ -37,7 +37,7 @@ fn hear_servers() {
     }));
 }
 
-/// What work came to; a failure by what the GPU said, if it was that which failed, also of work that did not notice.
+/// The outcome of work; where a GPU failed, the GPU's failure, even if the work did not notice it.
 fn with_cause(outcome: anyhow::Result<()>) -> anyhow::Result<()> {
     let Some(noted) = DeviceFailure::noted() else { return outcome };
     Err(match outcome {
@@ -46,19 +46,19 @@ fn with_cause(outcome: anyhow::Result<()>) -> anyhow::Result<()> {
     })
 }
 
-/// Who failed, as in `rank 0 failed`.
+/// The first part of an error, as in `rank 0 failed`.
 fn first_words(error: &anyhow::Error) -> String {
     error.to_string().split(": ").next().unwrap_or_default().to_owned()
 }
 
-/// The GPUs, whose failures are heard from then on.
+/// The GPUs, whose failures are recorded from then on.
 fn find_devices() -> anyhow::Result<Vec<CudaDevice>> {
     let devices = devices()?;
     hear_servers();
     Ok(devices)
 }
 
-/// Does some work on all ranks, or on the one that is this process.
+/// Runs work on all ranks as threads, or on the one rank of this process.
 pub(super) fn run(work: &impl Work, args: &RanksArgs) -> anyhow::Result<()> {
     if args.communicator == CommunicatorKind::Nccl {
         return run_nccl(work, args);
@@ -74,7 +74,7 @@ pub(super) fn run(work: &impl Work, args: &RanksArgs) -> anyhow::Result<()> {
     with_cause(outcome)
 }
 
-/// Does something with all GPUs from this process.
+/// Runs a job on all GPUs from this process.
 pub(super) fn run_on_devices(job: &impl OnDevices) -> anyhow::Result<()> {
     let devices = find_devices()?;
     job.run::<Cuda>(&devices);
@@ -82,16 +82,16 @@ pub(super) fn run_on_devices(job: &impl OnDevices) -> anyhow::Result<()> {
     with_cause(Ok(()))
 }
 
-/// Does the work of the rank that this process is. Ranks meet before anything else, so that all hear at once if one of
-/// them cannot begin.
+/// Runs the work of this process's rank. Ranks meet before anything else, so that all are told at once if one of them
+/// cannot begin.
 fn run_nccl(work: &impl Work, args: &RanksArgs) -> anyhow::Result<()> {
     let launch = match Launch::from_variables(|name| std::env::var(name).ok()) {
         Ok(launch) => launch,
-        // Nobody waits: what GPUs lack is told before what launchers say.
+        // No other rank waits: missing GPUs are reported before missing launcher variables.
         Err(error) => return devices().map_err(Into::into).and(Err(error.into())),
     };
     let connection = Connection::join(&launch, MEETING_TIME)?;
-    // Control messages cost little beside what they protect, but not in a build that is made to be fast.
+    // Control messages cost little compared with what they protect, but release builds omit them.
     let checks = if cfg!(debug_assertions) { Checks::Reductions } else { Checks::None };
     let mut used = Vec::new();
     let engine = |connection: &Connection| {

@@ -21,7 +21,7 @@ use super::files;
 
 pub(crate) fn export(args: &ExportArgs) -> anyhow::Result<()> {
     let plan = files::read(&args.plan)?;
-    // No plan that is not run asks for others.
+    // Export runs no steps, so the usual settings suffice.
     let usual = Settings::usual(plan.training.optimizer, Element::F32);
     let settings = Settings { max_gradient_norm: None, ..usual };
     let named = || format!("`{}`", args.plan.display());
@@ -40,7 +40,7 @@ pub(crate) fn export(args: &ExportArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All of the model's own parameters; adapters are merged into them.
+/// Writes all of the model's own parameters, with adapters merged into them.
 fn write_model(args: &ExportArgs, program: &Program, state: &State) -> anyhow::Result<()> {
     let parameters = program.parameters();
     let naming = program.naming();
@@ -66,7 +66,7 @@ fn write_model(args: &ExportArgs, program: &Program, state: &State) -> anyhow::R
     Ok(writer.finish()?)
 }
 
-/// Where frozen parameters come from, which must be those that the checkpoint was trained beside.
+/// Source of frozen parameters, which must be those with which the adapters were trained.
 fn base(
     args: &ExportArgs,
     program: &Program,
@@ -90,7 +90,7 @@ fn base(
     Ok(base)
 }
 
-/// The adapters alone, as peft reads them: the file, and what it says of itself beside it.
+/// Writes only the adapters, as peft reads them: the weights, and `adapter_config.json` in the same folder.
 fn write_adapters(args: &ExportArgs, program: &Program, state: &State) -> anyhow::Result<()> {
     let parameters = program.adapter_parameters();
     let Some(adapters) = &program.adapters else {
@@ -133,18 +133,18 @@ fn write_adapters(args: &ExportArgs, program: &Program, state: &State) -> anyhow
     write_output(&beside, serde_json::to_string_pretty(&config)?.as_bytes())
 }
 
-/// How peft is told of the layer that a tensor of an adapter is beside: by the end of its name.
+/// peft's name of the layer that an adapter's tensor belongs to: the end of the layer's name.
 fn target(naming: &Naming, tensor: &str) -> String {
-    // Each of GPT-2's layers has two that are called `c_proj`.
+    // GPT-2's layers each have two modules named `c_proj`.
     let count = if naming.has_conv1d() { 2 } else { 1 };
-    // Then `lora_A` and `weight`.
+    // `lora_A` and `weight` come last.
     let mut parts: Vec<&str> = tensor.rsplit('.').skip(2).take(count).collect();
     parts.reverse();
     parts.join(".")
 }
 
-/// transformers keeps the three matrices of experts in two tensors; peft 0.21 refuses adapters of half of one,
-/// and reads those of the first alone without using them.
+/// transformers stores the three matrices of experts in two tensors; peft 0.21 refuses adapters of half of one, and
+/// reads those of the first tensor alone without using them.
 fn check_experts(parameters: &[ModelParameter]) -> anyhow::Result<()> {
     let experts = parameters.iter().filter(|it| matches!(it.form, Form::Experts { .. }));
     let adapted: BTreeSet<&str> = experts.filter_map(|it| it.id.op.rsplit('.').nth(1)).collect();

@@ -8,12 +8,12 @@ use executor_runtime::checkpoint::{CheckpointError, State, latest};
 use executor_runtime::program::read_plan;
 use ir::plan::Plan;
 
-/// Files larger than this are no plans.
+/// Maximum size of a plan, in bytes.
 const LARGEST_PLAN: u64 = 64 << 20;
 
-/// Reads a plan, or says why not.
+/// Reads a plan.
 pub(super) fn read(path: &Path) -> anyhow::Result<Plan> {
-    // A folder that may not be looked into is another error, which reading has.
+    // A folder without permission is another error, which reading reports.
     ensure!(
         path.try_exists().unwrap_or(true),
         "reading `{}`: No such file\nhint: `planner search MODEL --gpus N -o plan.json` writes a plan",
@@ -23,7 +23,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Plan> {
     read_plan(&text).with_context(|| format!("`{}`", path.display()))
 }
 
-/// Reads a text, or says why not.
+/// Reads a text.
 pub(super) fn read_text(path: &Path) -> anyhow::Result<String> {
     let reading = || format!("reading `{}`", path.display());
     let file = std::fs::File::open(path).map_err(|error| match error.kind() {
@@ -31,7 +31,7 @@ pub(super) fn read_text(path: &Path) -> anyhow::Result<String> {
         _ => anyhow::Error::new(error).context(reading()),
     })?;
     let mut bytes = Vec::new();
-    // A device or a pipe does not tell its length.
+    // Devices and pipes do not report their length.
     file.take(LARGEST_PLAN + 1).read_to_end(&mut bytes).with_context(reading)?;
     ensure!(
         bytes.len() as u64 <= LARGEST_PLAN,
@@ -41,12 +41,12 @@ pub(super) fn read_text(path: &Path) -> anyhow::Result<String> {
     ir::text::decoded(&bytes).map(str::to_owned).with_context(reading)
 }
 
-/// The newest whole checkpoint of a folder and where it is, if the folder has any; `warn` is told what is
-/// passed over. Where the very first was interrupted, there is none.
+/// The newest complete checkpoint of a folder with its path, if the folder has any; `warn` is called with the errors of
+/// skipped ones. If the very first was interrupted, there is none.
 ///
 /// # Errors
 ///
-/// What is wrong with the newest that was whole once, where none is now: to begin anew beside it would
+/// The error of the newest that was once complete, where none is complete now: a new start in the same folder would
 /// look as if training went on.
 pub(super) fn newest_checkpoint(
     folder: &Path,

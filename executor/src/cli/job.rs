@@ -1,4 +1,4 @@
-//! A run: what all ranks share, and what one does.
+//! A run: the part that all ranks share, and the part of one rank.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ use super::show::Show;
 use super::work::Work;
 use super::{files, limits, words};
 
-/// A run on whatever ranks there are. Where this process is all of them, the job is ready before they start.
+/// A run on any ranks. If this process has all of them, the job is prepared before they start.
 pub(super) struct Run<'a> {
     pub(super) args: &'a RunArgs,
     pub(super) job: Option<Job<'a>>,
@@ -57,7 +57,7 @@ impl Work for Run<'_> {
         ranks.threads_per_rank
     }
 
-    /// Fails if ranks on a GPU need more for their tensors alone than it has free, where they run as the plan says.
+    /// Fails if the tensors of ranks on a GPU exceed its free memory, where they run in the plan's precision.
     #[cfg(feature = "cuda")]
     fn check_memory(&self, gpu: &CudaDevice, num_ranks: usize) -> anyhow::Result<()> {
         if self.args.training.precision.is_some() {
@@ -76,14 +76,14 @@ impl Work for Run<'_> {
     }
 }
 
-/// Which process of how many this is.
+/// Rank of this process, and the number of processes.
 pub(super) struct Place {
     rank: u32,
     num_ranks: u32,
 }
 
-/// All that can be found wrong before training starts; none if nothing is left to do. `place` is that of a
-/// process that is one rank, none where this process is all of them.
+/// Prepares a run, with all checks that are possible before training starts; none if nothing is left to do. `place` is
+/// given where this process is one rank, none where it has all of them.
 pub(super) fn prepare<'a>(
     args: &'a RunArgs,
     plan: &'a Plan,
@@ -158,14 +158,14 @@ pub(super) fn prepare<'a>(
     Ok(Some(Job { args, plan, program, source, start }))
 }
 
-/// Says something once, however many processes the run has.
+/// Prints a message on the first process only.
 fn say(is_first: bool, text: &str) {
     if is_first {
         tell(text);
     }
 }
 
-/// Finds out before a run of which `num_done` steps are done whether its results can be written.
+/// Checks before a run, of which `num_done` steps are done, that its results can be written.
 fn check_outputs(args: &RunArgs, num_done: u64) -> anyhow::Result<()> {
     if let Some(path) = &args.output.timeline {
         let step = args.output.timeline_step.unwrap_or(args.steps);
@@ -182,20 +182,19 @@ fn check_outputs(args: &RunArgs, num_done: u64) -> anyhow::Result<()> {
     args.checkpoints.folder.as_deref().map_or(Ok(()), check_folder)
 }
 
-/// Where training starts: where a checkpoint left off, if there is one. What that does not have comes from
-/// `base`.
+/// Start of training: a checkpoint, if there is one. Parameters that the checkpoint lacks come from `base`.
 struct Start {
     base: Base,
     checkpoint: Option<State>,
 }
 
 impl Start {
-    /// Steps that were done before.
+    /// Number of steps that were done before.
     fn num_steps(&self) -> u64 {
         self.checkpoint.as_ref().map_or(0, |state| state.training().step)
     }
 
-    /// First values of a rank's part of a parameter. Those of a checkpoint come later, with its moments.
+    /// Initial values of a rank's part of a parameter. Those of a checkpoint are restored later, with its moments.
     fn values(&self, parameter: &LocalParameter, seed: u64) -> Result<Vec<f64>, CheckpointError> {
         let is_frozen = matches!(parameter.learning, Learning::Frozen(_));
         if self.checkpoint.is_some() && !is_frozen {
@@ -205,11 +204,11 @@ impl Start {
     }
 }
 
-/// Where training starts; the first process alone reads all that a checkpoint holds to see that it is whole.
+/// The start of training; only the first process reads all of a checkpoint to verify it.
 fn start(args: &RunArgs, program: &mut Program, is_first: bool) -> anyhow::Result<Start> {
     let parameters = program.parameters();
     let found = newest_checkpoint(args, is_first)?;
-    // A checkpoint has all but frozen weights.
+    // A checkpoint has everything but frozen weights.
     let weights = args.checkpoints.weights.as_ref();
     let weights = weights.filter(|_| found.is_none() || program.adapters.is_some());
     let base = match weights {
@@ -236,7 +235,7 @@ fn start(args: &RunArgs, program: &mut Program, is_first: bool) -> anyhow::Resul
     Ok(Start { base, checkpoint: Some(state) })
 }
 
-/// The newest whole checkpoint of the folder, if there is one.
+/// The newest complete checkpoint of the folder, if there is one.
 fn newest_checkpoint(args: &RunArgs, is_first: bool) -> anyhow::Result<Option<(PathBuf, State)>> {
     let warn =
         |skipped: &_| say(is_first, &format!("warning: a checkpoint is passed over: {skipped}"));
@@ -244,7 +243,7 @@ fn newest_checkpoint(args: &RunArgs, is_first: bool) -> anyhow::Result<Option<(P
     folder.map_or(Ok(None), |folder| files::newest_checkpoint(folder, warn))
 }
 
-/// Refuses to go on beside other frozen weights.
+/// Refuses to resume with other frozen weights.
 fn check_base(program: &Program, before: &TrainingState) -> anyhow::Result<()> {
     if before.base != program.base {
         let named = |base: &Option<String>| base.clone().unwrap_or_else(|| "none".to_owned());
@@ -257,7 +256,7 @@ fn check_base(program: &Program, before: &TrainingState) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses to go on from what was trained in another way: other samples would follow.
+/// Refuses to resume a run with other settings: other samples would follow.
 fn check_training(args: &RunArgs, program: &Program, before: &TrainingState) -> anyhow::Result<()> {
     if before.seed != args.seed {
         bail!(
@@ -295,7 +294,7 @@ fn check_training(args: &RunArgs, program: &Program, before: &TrainingState) -> 
     Ok(())
 }
 
-/// A run, ready to be started on ranks.
+/// A prepared run, ready to be started on ranks.
 pub(super) struct Job<'a> {
     args: &'a RunArgs,
     plan: &'a Plan,
@@ -305,7 +304,7 @@ pub(super) struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// What one rank does.
+    /// Runs one rank.
     fn run_rank<B: Kernels>(
         &self,
         communicator: Arc<dyn Communicator<B>>,

@@ -1,4 +1,4 @@
-//! What can be seen before a run to be too little: data, memory.
+//! Limits that are checked before a run: data and memory.
 
 use anyhow::{bail, ensure};
 use executor::calibration::machine;
@@ -13,15 +13,15 @@ use ir::units::{Bytes, Seconds};
 
 use super::args::RunArgs;
 
-/// So many tokens are compared with the vocabulary before a run, which takes some milliseconds; those that
-/// come later are at their step.
+/// Number of tokens that are compared with the vocabulary before a run, which takes some milliseconds; later tokens are
+/// compared at their step.
 const CHECKED_TOKENS: u64 = 1 << 22;
 
-/// What the model is trained on, and a warning where a step has some of it more than once.
+/// The training data of the model, and a warning where a step has some samples more than once.
 ///
 /// # Errors
 ///
-/// There are too few samples for a step, or tokens that the model does not know.
+/// There are too few samples for a step, or tokens beyond the model's vocabulary.
 pub(super) fn source(
     args: &RunArgs,
     program: &Program,
@@ -67,13 +67,13 @@ pub(super) fn source(
     Ok((Source::Tokens(samples), warning))
 }
 
-/// Operations a second that a core reaches, about: half of what one with AVX-512 does in products in fp32.
+/// Approximate operations per second of a core: half the rate of one with AVX-512 in fp32 products.
 const OPERATIONS_OF_A_CORE: f64 = 5e10;
 
-/// A step that takes longer is warned of: seconds.
+/// Time of a step from which a warning is printed, in seconds.
 const LONG_STEP: f64 = 30.0;
 
-/// That a step will take long on this machine's cores, if it will.
+/// A warning if a step will take long on this machine's cores.
 pub(super) fn long_step(program: &Program) -> Option<String> {
     let operations = program.operations_per_step().get();
     let cores = machine().cores;
@@ -88,11 +88,11 @@ pub(super) fn long_step(program: &Program) -> Option<String> {
     })
 }
 
-/// Refuses a model of which not even one copy has room in this machine's memory.
+/// Refuses a model of which not even one copy fits in this machine's memory.
 ///
 /// # Errors
 ///
-/// How much it needs, and how much there is.
+/// The memory that it needs, and the memory that there is.
 pub(super) fn check_memory(plan: &Plan, program: &Program) -> anyhow::Result<()> {
     let held = [program.settings.master, program.settings.moments];
     let [weight, moment] = held.map(ElementExt::num_bytes);
@@ -101,7 +101,7 @@ pub(super) fn check_memory(plan: &Plan, program: &Program) -> anyhow::Result<()>
     let frozen = plan.model.num_parameters - trained;
     let format = plan.model.adapters.as_ref().map_or(WeightFormat::Plain, |it| it.base_weights);
     let frozen = format.bytes(1, frozen, program.settings.compute.num_bytes());
-    // Where each micro-batch updates, gradients come and go.
+    // Where each micro-batch updates, gradients are transient.
     let gradient = match program.schedule.updates() {
         Updates::AfterFlush => program.settings.gradients.num_bytes(),
         Updates::AfterEachMicroBatch => 0,

@@ -37,16 +37,16 @@ pub(crate) struct RanksArgs {
     pub(crate) threads_per_rank: Option<NonZeroUsize>,
 }
 
-/// Ranks as threads where none are said.
+/// Default number of ranks, where they are threads.
 const DEFAULT_RANKS: u32 = 2;
 
 impl RanksArgs {
-    /// Ranks, where they are threads.
+    /// Number of ranks, where they are threads.
     pub(crate) fn num_ranks(&self) -> u32 {
         self.ranks.unwrap_or(DEFAULT_RANKS)
     }
 
-    /// Threads for the kernels of each of so many ranks.
+    /// Threads for the kernels of each of `num_ranks` ranks.
     pub(crate) fn threads(&self, num_ranks: u32) -> NonZeroUsize {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let share = NonZeroUsize::new(cores / num_ranks.max(1) as usize);
@@ -152,7 +152,7 @@ pub(crate) enum ReportFormat {
     Json,
 }
 
-/// More ranks than this are no threads of one process.
+/// Maximum number of ranks as threads of one process.
 const MOST_RANKS: u32 = 256;
 
 fn parse_ranks(text: &str) -> Result<u32, String> {
@@ -168,7 +168,7 @@ fn parse_sizes_factor(text: &str) -> Result<u64, String> {
     factor.ok_or_else(|| "must be a whole number, at least 2".to_owned())
 }
 
-/// Buffers larger than this are more than a collective has.
+/// Maximum size of a buffer, in bytes.
 const LARGEST_BUFFER: u64 = 1 << 40;
 
 fn parse_bytes(text: &str) -> Result<Bytes, String> {

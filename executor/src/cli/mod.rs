@@ -1,4 +1,4 @@
-//! The command line: arguments, files, what is printed.
+//! The command line: arguments, files, output.
 
 mod args;
 mod calibrate;
@@ -70,7 +70,7 @@ fn message(error: &anyhow::Error) -> String {
         let said = cause.to_string();
         let mut parts = said.trim_end().split("\nhint: ");
         let problem = parts.next().unwrap_or_default();
-        // Some errors say their cause themselves.
+        // Some errors include their cause in their message.
         if !text.contains(problem) {
             text += if text.is_empty() { "" } else { ": " };
             text += problem;

@@ -8,7 +8,7 @@ use executor_communicators::{Communicator, mpi};
 use super::measuring::RanksArgs;
 use super::work::{Work, check_started, reported_once};
 
-/// Does this process's part of some work.
+/// Runs this process's part of the work.
 pub(super) fn run(work: &impl Work, args: &RanksArgs) -> anyhow::Result<()> {
     let mut own = 0;
     let device = |rank| {
@@ -17,7 +17,7 @@ pub(super) fn run(work: &impl Work, args: &RanksArgs) -> anyhow::Result<()> {
     };
     let outcome = mpi::run(device, |communicator: Arc<dyn Communicator<Flex>>| {
         check_started(args, communicator.num_ranks())?;
-        // A process has the threads of its one rank.
+        // All threads of a process serve its one rank.
         if let Some(threads) = work.threads(args, communicator.num_ranks()) {
             rayon::ThreadPoolBuilder::new().num_threads(threads.get()).build_global()?;
         }

@@ -1,4 +1,4 @@
-//! How a plan is run.
+//! Settings of a run.
 
 use executor_kernels::array::Element;
 use executor_runtime::settings::{LearningRate, LossScaling, OptimizerSettings, Settings};
@@ -7,23 +7,23 @@ use ir::schedule::Updates;
 
 use super::args::{PrecisionArg, RunArgs};
 
-/// The learning rate falls to this share of its highest.
+/// Final learning rate as a share of its peak.
 const LEAST_SHARE: f64 = 0.1;
 
 /// The usual limit on the norm of all gradients, as GPT-3's and Llama's recipes have it.
 const USUAL_GRADIENT_NORM: f64 = 1.0;
 
-/// What the run computes in.
+/// The precision in which the run computes.
 pub(super) fn precision(args: &RunArgs, plan: &Plan) -> PrecisionArg {
     args.training.precision.unwrap_or_else(|| PrecisionArg::of(plan.training.precision))
 }
 
-/// The settings that the arguments ask for.
+/// The settings that arguments and plan ask for.
 pub(super) fn settings(args: &RunArgs, plan: &Plan) -> Settings {
     let precision = precision(args, plan);
     let usual = Settings::usual(plan.training.optimizer, precision.element());
     let Settings { optimizer, compute, master, .. } = usual;
-    // Who asks for 64 bits wants nothing rounded.
+    // With fp64 nothing is to be rounded.
     let has_bf16_moments = plan.training.bf16_moments && master == Element::F32;
     Settings {
         optimizer: OptimizerSettings {
@@ -49,8 +49,8 @@ pub(super) fn settings(args: &RunArgs, plan: &Plan) -> Settings {
     }
 }
 
-/// Whether the usual limit on the norm of all gradients is left out: none was asked for, and where each
-/// micro-batch updates by itself there is no moment at which all gradients are there.
+/// Returns whether the default limit on the gradient norm is dropped: no limit was asked for, and with updates after
+/// each micro-batch there is no time at which all gradients exist.
 pub(super) fn leaves_out_gradient_norm(args: &RunArgs, plan: &Plan) -> bool {
     let updates = plan.layout.schedule.updates();
     args.training.max_gradient_norm.is_none() && updates == Updates::AfterEachMicroBatch

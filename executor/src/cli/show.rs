@@ -1,4 +1,4 @@
-//! What a run shows: where it runs, how it goes, what it came to.
+//! Output of a run: ranks and devices, progress, results.
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -18,10 +18,10 @@ use super::args::{Backend, Format, PrecisionArg, RunArgs};
 use super::choices::ranks_and_devices;
 use super::words;
 
-/// Steps that warm caches up and do not count in the median, if more follow.
+/// Number of first steps that warm up caches, and do not count in the median if more follow.
 const WARM_UP_STEPS: usize = 1;
 
-/// What rank 0 shows; other ranks show nothing.
+/// Output of rank 0; other ranks print nothing.
 pub(crate) struct Show<'a> {
     args: &'a RunArgs,
     plan: &'a Plan,
@@ -30,7 +30,7 @@ pub(crate) struct Show<'a> {
     is_first: bool,
     times: Vec<Duration>,
     losses: Vec<f64>,
-    /// The line of the last step, which the memory of all ranks is added to.
+    /// The JSON line of the last step, to which the memory of all ranks is added.
     last: Option<Value>,
 }
 
@@ -45,8 +45,8 @@ impl<'a> Show<'a> {
         Self { args, plan, program, bar: None, is_first, times, losses, last: None }
     }
 
-    /// One line: the model, its layout, the ranks, and what is expected; training goes on after
-    /// `num_done` steps.
+    /// Prints one line: the model, its layout, the ranks, and the expected memory; training continues after `num_done`
+    /// steps.
     pub(crate) fn start(&mut self, num_done: u64) {
         if !self.is_first || self.args.output.format == Format::Json {
             return;
@@ -72,7 +72,7 @@ impl<'a> Show<'a> {
             let style = ProgressStyle::with_template("{bar:24} step {pos} of {len}{msg}{left}");
             let left = move |state: &ProgressState, text: &mut dyn fmt::Write| {
                 if state.pos() > num_done {
-                    // A bar that cannot be drawn is no reason to stop.
+                    // A bar that cannot be drawn does not stop the run.
                     let _ = write!(text, ", {:#} left", HumanDuration(state.eta()));
                 }
             };
@@ -83,7 +83,7 @@ impl<'a> Show<'a> {
         }
     }
 
-    /// Shows a step.
+    /// Prints a step.
     pub(crate) fn step(&mut self, report: &StepReport) -> anyhow::Result<()> {
         if !self.is_first {
             return Ok(());
@@ -125,18 +125,18 @@ impl<'a> Show<'a> {
         Ok(())
     }
 
-    /// Clears the way for the error that ends a run.
+    /// Removes the progress bar before the error that ends a run is printed.
     pub(crate) fn stop(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.abandon();
         }
         if let Some(line) = self.last.take() {
-            // That nobody reads it matters less than what ends the run.
+            // An error of this output matters less than the error that ends the run.
             let _ = print(&line);
         }
     }
 
-    /// Shows what the run came to, beside what was predicted.
+    /// Prints the results of the run, next to the predictions.
     pub(crate) fn finish(&mut self, report: &RunReport) -> anyhow::Result<()> {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
@@ -205,13 +205,13 @@ impl<'a> Show<'a> {
         print_bytes(text.as_bytes())
     }
 
-    /// Whether what was predicted is for devices such as these, in this precision.
+    /// Returns whether the prediction is for devices of this kind, in this precision.
     fn compares(&self) -> bool {
         let is_for_cpus = self.plan.cluster.gpu.architecture == Architecture::Cpu;
         self.is_as_planned() && is_for_cpus == (self.args.backend == Backend::Cpu)
     }
 
-    /// How measured and predicted are to be read beside each other.
+    /// Explains how measured and predicted values compare.
     fn comparison(&self) -> String {
         let Plan { num_gpus, cluster, training, .. } = self.plan;
         let planned = format!("{num_gpus} x {}", cluster.name);
@@ -231,14 +231,14 @@ impl<'a> Show<'a> {
         }
     }
 
-    /// The time of a step in the median, its first steps left out.
+    /// The median time of a step, without the first steps.
     fn median(&self) -> Seconds {
         let skipped = WARM_UP_STEPS.min(self.times.len().saturating_sub(1));
         let times: Vec<f64> = self.times[skipped..].iter().map(Duration::as_secs_f64).collect();
         Seconds::new(quantile(&times, MEDIAN))
     }
 
-    /// Whether tensors are as wide as the plan says.
+    /// Returns whether the run computes in the plan's precision.
     fn is_as_planned(&self) -> bool {
         self.args
             .training
@@ -255,7 +255,7 @@ impl<'a> Show<'a> {
     }
 }
 
-/// A line on stdout, at once.
+/// Prints a line on stdout, at once.
 fn print(line: &Value) -> anyhow::Result<()> {
     print_json_text(&format!("{line}\n"))
 }

@@ -1,4 +1,4 @@
-//! Starts work on whatever ranks it is asked for.
+//! Starts work on the ranks that the arguments ask for.
 
 use anyhow::{bail, ensure};
 use burn_flex::{Flex, FlexDevice};
@@ -9,7 +9,7 @@ use super::args::{Backend, CommunicatorKind};
 use super::measuring::RanksArgs;
 use super::work::{OnDevices, Work, run_threads};
 
-/// Refuses what this build, or any machine, does not have.
+/// Refuses backends and communicators that this build lacks, and combinations that do not exist.
 pub(super) fn check(backend: Backend, communicator: CommunicatorKind) -> anyhow::Result<()> {
     let (what, feature, is_there) = match (backend, communicator) {
         (Backend::Cpu, CommunicatorKind::Local) => return Ok(()),
@@ -38,7 +38,7 @@ pub(super) fn check(backend: Backend, communicator: CommunicatorKind) -> anyhow:
     }
 }
 
-/// Does the work on all ranks, or on the one that is this process.
+/// Runs the work on all ranks as threads, or on the one rank of this process.
 pub(super) fn run(work: &impl Work, args: &RanksArgs) -> anyhow::Result<()> {
     check(args.backend, args.communicator)?;
     match args.backend {
@@ -56,7 +56,7 @@ pub(super) fn run(work: &impl Work, args: &RanksArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Does something with all devices of a backend.
+/// Runs a job on all devices of a backend.
 pub(super) fn run_on_devices(job: &impl OnDevices, backend: Backend) -> anyhow::Result<()> {
     check(backend, CommunicatorKind::Local)?;
     match backend {

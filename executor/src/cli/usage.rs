@@ -1,4 +1,4 @@
-//! What is wrong with a command line, and what was likely meant by it.
+//! Errors of the command line, with tips about what was likely meant.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -10,7 +10,7 @@ use ir::text::folded;
 
 use super::args::Cli;
 
-/// Options that other programs have, without hyphens and small, and what to type here.
+/// Options of other programs, in lower case without hyphens, and tips about options here.
 const INSTEAD: &[(&[&str], &str)] = &[
     (
         &[
@@ -89,7 +89,7 @@ const INSTEAD: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// What others choose, folded, by what it is given for, and what to type.
+/// Values of other programs, normalized, by option, and tips about values here.
 const CHOICES: &[(&str, &[&str], &str)] = &[
     (
         "--backend",
@@ -108,7 +108,7 @@ const CHOICES: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
-/// Commands by other names.
+/// Commands of other programs, and tips about commands here.
 const COMMANDS: &[(&[&str], &str)] = &[
     (&["train", "start", "execute", "launch"], "that is `executor run plan.json`"),
     (&["bench", "benchmark", "doctor", "info", "test", "verify"], "that is `executor check`"),
@@ -127,7 +127,7 @@ const COMMANDS: &[(&[&str], &str)] = &[
 ///
 /// # Errors
 ///
-/// What is wrong, with what was likely meant as a tip.
+/// The error, with a tip about what was likely meant.
 pub(super) fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
     let mut program = Cli::command();
     let matches = program
@@ -140,7 +140,7 @@ pub(super) fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
     })
 }
 
-/// What was likely meant, where that can be told.
+/// A tip about what was likely meant, where it can be told.
 fn tip(error: &clap::Error, program: &Command, words: &[String]) -> Option<String> {
     match error.kind() {
         ErrorKind::UnknownArgument => {
@@ -175,7 +175,7 @@ fn option(program: &Command, words: &[String], given: &str) -> Option<String> {
         (None, Some(other)) => {
             Some(format!("a command comes first, such as `executor {}`", other.get_name()))
         }
-        // What others call it first: their ranks are the plan's, not those of `collectives`.
+        // `INSTEAD` comes first: the ranks of other programs are the plan's, not those of `collectives`.
         (Some(of), Some(other)) => {
             let (own, has_it) = (of.get_name(), other.get_name());
             let told =

@@ -1,16 +1,16 @@
-//! Layouts, counts and ranks in words.
+//! Descriptions of layouts, counts and ranks.
 
 use ir::graph::Recompute;
 use ir::layout::{LayoutSpec, ZeroStage};
 use ir::plan::{MemoryUse, Plan};
 use ir::units::Bytes;
 
-/// So many ranks.
+/// A number of ranks.
 pub(super) fn ranks(count: u32) -> String {
     if count == 1 { "1 rank".to_owned() } else { format!("{count} ranks") }
 }
 
-/// A layout in words: what is spread over how many ranks, and what a step consists of.
+/// Description of a layout: the parallel degrees, and what is recomputed.
 pub(super) fn layout(layout: &LayoutSpec) -> String {
     let mut words = Vec::new();
     if layout.tensor_parallel > 1 {
@@ -60,7 +60,7 @@ pub(super) fn layout(layout: &LayoutSpec) -> String {
     if words.is_empty() { "undivided".to_owned() } else { words.join(", ") }
 }
 
-/// What a step consists of.
+/// Description of a step's batch.
 pub(super) fn step(plan: &Plan, has_sequence: bool) -> String {
     let batch = plan.training.global_batch_size;
     let what = match (has_sequence, batch) {
@@ -78,14 +78,14 @@ pub(super) fn step(plan: &Plan, has_sequence: bool) -> String {
     format!("{what} a step, in {pieces} of {micro_batch_size}{replica}")
 }
 
-/// What the plan expects of a rank in tensors, on the rank that needs most: what ranks count here too. It
-/// leaves out what passes within an operator, and what the device's libraries take.
+/// Memory of tensors that the plan expects on the rank that needs most, counted as ranks count it. It leaves out
+/// workspace of operators, and memory of the device's libraries.
 pub(super) fn expected_tensors(memory: &MemoryUse) -> Bytes {
     let held = memory.of_blocks() + memory.gathered_bytes + memory.buffers_bytes;
     held + memory.recompute_bytes
 }
 
-/// A count with three digits: `53.5 thousand`.
+/// A count with three significant digits: `53.5 thousand`.
 pub(super) fn count(count: u64) -> String {
     const WORDS: [(f64, &str); 4] =
         [(1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1e4, "thousand")];
@@ -100,7 +100,7 @@ pub(super) fn count(count: u64) -> String {
     }
 }
 
-/// One value for each rank, equal neighbours as one: `ranks 0-3 1.5 MiB, rank 4 2.1 MiB`.
+/// One value for each rank, with equal neighbours merged: `ranks 0-3 1.5 MiB, rank 4 2.1 MiB`.
 pub(super) fn by_rank<T: ToString>(values: &[T]) -> String {
     let texts = values.iter().map(ToString::to_string);
     let mut runs: Vec<(usize, usize, String)> = Vec::new();

@@ -1,4 +1,4 @@
-//! What ranks do, on whatever they are asked to run.
+//! Work of ranks, on any backend and communicator.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -14,34 +14,34 @@ use executor_kernels::ops::Kernels;
 use super::args::Backend;
 use super::measuring::RanksArgs;
 
-/// What each rank does.
+/// Work of each rank.
 pub(super) trait Work: Sync {
-    /// Does it on one rank.
+    /// Runs the work on one rank.
     fn run<B: Kernels>(
         &self,
         communicator: Arc<dyn Communicator<B>>,
         device: B::Device,
     ) -> anyhow::Result<()>;
 
-    /// Threads for the kernels of each of so many ranks; none where they share those of the process.
+    /// Threads for the kernels of each of `num_ranks` ranks; none where ranks share the process's threads.
     fn threads(&self, ranks: &RanksArgs, num_ranks: u32) -> Option<NonZeroUsize> {
         (ranks.backend == Backend::Cpu).then(|| ranks.threads(num_ranks))
     }
 
-    /// Refuses a GPU whose free memory so many ranks exceed.
+    /// Refuses a GPU whose free memory `num_ranks` ranks exceed.
     #[cfg(feature = "cuda")]
     fn check_memory(&self, _gpu: &CudaDevice, _num_ranks: usize) -> anyhow::Result<()> {
         Ok(())
     }
 }
 
-/// What is done with all devices of a backend.
+/// A job on all devices of a backend.
 pub(super) trait OnDevices {
-    /// Does it.
+    /// Runs the job.
     fn run<B: Kernels>(&self, devices: &[B::Device]);
 }
 
-/// All ranks as threads; rank `r` is on device `r`, and they begin anew where there are fewer.
+/// Runs all ranks as threads; rank `r` is on device `r` modulo the number of devices.
 pub(super) fn run_threads<B: Kernels>(
     work: &impl Work,
     args: &RanksArgs,
@@ -56,7 +56,7 @@ pub(super) fn run_threads<B: Kernels>(
     local::run_on(num_ranks, devices, threads, program).map(|_| ()).map_err(failed)
 }
 
-/// Refuses a job of processes that is not as large as was said.
+/// Refuses a job whose number of processes differs from `--ranks`.
 #[cfg(any(feature = "mpi", feature = "cuda"))]
 pub(super) fn check_started(args: &RanksArgs, started: u32) -> anyhow::Result<()> {
     ensure!(
@@ -72,7 +72,7 @@ pub(super) fn check_started(args: &RanksArgs, started: u32) -> anyhow::Result<()
 #[error("another rank failed")]
 pub(super) struct ReportedElsewhere;
 
-/// The failure of a job of processes, if this one, which is rank `own`, is to report it.
+/// The failure of a job of processes, if this process, which is rank `own`, is to report it.
 #[cfg(any(feature = "mpi", feature = "cuda"))]
 pub(super) fn reported_once(own: u32, failure: RankFailure<anyhow::Error>) -> anyhow::Error {
     if failure.teller() == own { failed(failure) } else { ReportedElsewhere.into() }

@@ -16,19 +16,19 @@ const STREAM: Stream = Stream::Tensor;
 /// An operation among the ranks of a group. The root is its first rank.
 #[derive(Clone, Copy)]
 pub struct Call<'a, B: Backend> {
-    /// What speaks for this rank.
+    /// The communicator of this rank.
     pub communicator: &'a dyn Communicator<B>,
-    /// Who takes part.
+    /// The participating ranks.
     pub group: &'a Group,
-    /// What is done.
+    /// The operation.
     pub operation: Operation,
-    /// How reductions combine.
+    /// The reduction of reducing operations.
     pub reduction: Reduction,
 }
 
 impl<B: Backend> Call<'_, B> {
-    /// What the rank ends with from what it has, each of them the slots of its buffer that are filled, one
-    /// after the other; none where it has nothing.
+    /// The rank's result for its input, each of them the filled slots of its buffer in order; none where it has no
+    /// filled slots.
     ///
     /// # Errors
     ///
@@ -36,7 +36,7 @@ impl<B: Backend> Call<'_, B> {
     ///
     /// # Panics
     ///
-    /// If the rank has nothing where the operation takes something.
+    /// If the rank has no input where the operation needs one.
     pub fn run(&self, given: Option<Array<B>>) -> Result<Option<Array<B>>, CommunicationError> {
         let Self { communicator, group, reduction, .. } = *self;
         let (all, root) = (communicator.on(group, STREAM), group.ranks()[0]);
@@ -91,8 +91,8 @@ impl<B: Backend> Call<'_, B> {
     }
 }
 
-/// What the bandwidth of an operation, its bytes over its time, is multiplied by so that it can be held
-/// against the bandwidth of the links, whatever the number of ranks.
+/// Factor by which an operation's bandwidth, its bytes over its time, is multiplied so that it compares with the
+/// bandwidth of the links, whatever the number of ranks.
 ///
 /// # Source
 ///
@@ -106,8 +106,8 @@ pub fn bus_factor(operation: Operation, num_ranks: u32) -> f64 {
     }
 }
 
-/// What the rank at `position` of `num_ranks` sends in an operation on a buffer of `bytes`, by the
-/// algorithms that [`Communicator`] states. The root is at position 0; `bytes` divide by the ranks.
+/// Bytes that the rank at `position` of `num_ranks` sends in an operation on a buffer of `bytes`, by the algorithms
+/// that [`Communicator`] states. The root is at position 0; `bytes` is a multiple of the number of ranks.
 pub fn planned_bytes(operation: Operation, position: u32, num_ranks: u32, bytes: Bytes) -> Bytes {
     let n = u64::from(num_ranks);
     let slot = Bytes::new(bytes.get() / n);
@@ -118,7 +118,7 @@ pub fn planned_bytes(operation: Operation, position: u32, num_ranks: u32, bytes:
             Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll,
         ) => slot * (n - 1),
         Operation::Collective(Collective::Broadcast) => {
-            // Place p sends to p + 2^k for each 2^k above p.
+            // Position p sends to p + 2^k for each 2^k above p.
             let reach = (0..u32::BITS).map(|bit| 1u64 << bit);
             let children = reach.filter(|r| *r > position.into() && u64::from(position) + r < n);
             bytes * children.count() as u64

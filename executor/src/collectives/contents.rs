@@ -1,4 +1,4 @@
-//! What ranks have and must end with, in numbers.
+//! Numbers in ranks' buffers before an operation, and the expected ones after it.
 
 use std::collections::BTreeSet;
 
@@ -8,15 +8,15 @@ use executor_communicators::Reduction;
 use executor_kernels::array::{Array, Element};
 use traces::collectives::{Holdings, Operation, Piece};
 
-/// Places after which the numbers of a piece come again.
+/// Number of elements after which the numbers of a piece repeat.
 const PERIOD: usize = 16;
 
-/// The numbers that pieces consist of.
+/// The numbers of which pieces consist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Numbers {
     /// 0.5, 1 and 2, whose sums and products are exact in any format.
     Exact,
-    /// From 1 to 2, no two pieces alike, so that a piece is known by its number.
+    /// From 1 to 2, different for each piece, so that a piece is identified by its number.
     Telling,
 }
 
@@ -30,7 +30,7 @@ impl Numbers {
                 [0.5, 1.0, 2.0][(mixed >> 16) as usize % 3]
             }
             Self::Telling => {
-                // Multiples of the golden ratio lie as far apart as any between whole numbers.
+                // Fractional parts of multiples of the golden ratio are as far apart as possible.
                 const GOLDEN: f64 = 0.618_033_988_749_895;
                 1.0 + (f64::from(rank * 64 + chunk + 1) * GOLDEN).fract()
             }
@@ -38,14 +38,14 @@ impl Numbers {
     }
 }
 
-/// What the ranks of a group have before and after an operation.
+/// Contents of the buffers of a group's ranks before and after an operation.
 #[derive(Clone, Debug)]
 pub struct Contents {
     /// The operation.
     pub operation: Operation,
-    /// How reductions combine.
+    /// The reduction of reducing operations.
     pub reduction: Reduction,
-    /// What pieces consist of.
+    /// The numbers of which pieces consist.
     pub numbers: Numbers,
     /// The pieces before.
     pub before: Holdings,
@@ -54,7 +54,7 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Those of an operation among `num_ranks` ranks.
+    /// The contents of an operation among `num_ranks` ranks.
     pub fn new(
         operation: Operation,
         num_ranks: u32,
@@ -65,17 +65,17 @@ impl Contents {
         Self { operation, reduction, numbers, before, after }
     }
 
-    /// Ranks that take part.
+    /// Number of participating ranks.
     pub fn num_ranks(&self) -> u32 {
         self.before.num_ranks()
     }
 
-    /// Slots of a buffer.
+    /// Number of slots of a buffer.
     pub fn num_slots(&self) -> u32 {
         self.before.num_slots()
     }
 
-    /// What a slot with these pieces has at a place; none where there are none.
+    /// The number at a place of a slot with these pieces; none if there are no pieces.
     pub fn number(&self, pieces: &BTreeSet<Piece>, place: usize) -> Option<f64> {
         let numbers = pieces.iter().map(|piece| self.numbers.of(*piece, place));
         numbers.reduce(|a, b| match self.reduction {
@@ -86,7 +86,7 @@ impl Contents {
         })
     }
 
-    /// What the rank at `position` has before, with slots of `length` elements; none if nothing.
+    /// Input of the rank at `position`, with slots of `length` elements; none if it has no filled slots.
     pub fn given<B: Backend>(
         &self,
         position: u32,
@@ -104,8 +104,7 @@ impl Contents {
         Some(Array::from_data(TensorData::new(values, [count]), device).cast(element))
     }
 
-    /// How many of the elements that the rank at `position` has ended with are not what they must be, with
-    /// slots of `length` elements.
+    /// Number of wrong elements in the result of the rank at `position`, with slots of `length` elements.
     pub fn num_wrong<B: Backend>(
         &self,
         position: u32,
@@ -114,7 +113,7 @@ impl Contents {
     ) -> u64 {
         let slots = self.filled(&self.after, position);
         let Some(found) = found.filter(|_| !slots.is_empty()) else {
-            // Some that are not there are as wrong as some that should not be.
+            // Missing elements count as wrong, as do superfluous ones.
             return (slots.len() * length) as u64
                 + found.map_or(0, |found| found.num_elements() as u64);
         };
@@ -128,7 +127,7 @@ impl Contents {
         wrong.count() as u64 + found.len().abs_diff(slots.len() * length) as u64
     }
 
-    /// The numbers that come again and again in each of a rank's slots that are filled.
+    /// The repeating numbers of each filled slot of a rank.
     fn filled(&self, holdings: &Holdings, position: u32) -> Vec<[f32; PERIOD]> {
         let slots = (0..self.num_slots()).map(|slot| holdings.slot(position, slot));
         let filled = slots.filter(|pieces| !pieces.is_empty()).map(|pieces| {

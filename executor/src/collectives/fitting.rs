@@ -1,4 +1,4 @@
-//! Network levels that times of collectives follow.
+//! Fits of network levels to times of collectives.
 
 use std::collections::BTreeMap;
 
@@ -10,40 +10,40 @@ use traces::statistics::{Fit, Sample, fit};
 
 use super::timing::TimedCollective;
 
-/// A level that fits rows, and how well.
+/// A level that is fitted to rows, with its errors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FittedLevel {
     /// The level.
     pub level: NetworkLevel,
-    /// How far it is off.
+    /// Mean errors of the fits, by collective.
     pub errors: Vec<KindError>,
 }
 
-/// How far fits of a collective are off, in the mean over its rows.
+/// Mean error of a collective's fit, over its rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KindError {
-    /// Which.
+    /// The collective.
     pub collective: Collective,
-    /// Rows.
+    /// Number of rows.
     pub num_rows: usize,
-    /// Of the collective's own fit.
+    /// Error of the collective's own fit.
     pub own: f64,
 }
 
-/// The slowest that anything is, in bytes per second, and the fastest: what a cluster file takes.
+/// The lowest and highest bandwidths of a cluster file, in bytes per second.
 const SLOWEST: f64 = 1.0;
 const FASTEST: f64 = 1e30;
 
-/// The level on which collectives take as long as in `rows`; none where there are none of the six that a
-/// plan has.
+/// The level that fits the times of collectives in `rows`; none where there are none of the six collectives that a plan
+/// has.
 ///
 /// ```text
 /// t = start + steps latency + v S / W
 /// ```
 ///
-/// Steps and volumes are those of [`Collective`], as the planner counts them, so that it says of a
-/// measured collective what was measured. Each collective has its own three numbers; those of the level are
-/// fitted to all of them together.
+/// Steps and volumes are those of [`Collective`], as the planner counts them, so that its prediction for a measured
+/// collective is the measured time. Each collective has its own three numbers; the level's are fitted to all
+/// collectives together.
 pub fn fit_level(name: &str, ranks: Option<u32>, rows: &[TimedCollective]) -> Option<FittedLevel> {
     let mut by_kind: BTreeMap<Collective, Vec<Sample<3>>> = BTreeMap::new();
     for row in rows {
@@ -95,7 +95,7 @@ fn sample(kind: Collective, row: &TimedCollective) -> Sample<3> {
     }
 }
 
-/// Start and latency in seconds, and bandwidth in bytes per second where bytes cost anything.
+/// Start and latency in seconds, and bandwidth in bytes per second; none where time does not grow with bytes.
 fn numbers(fit: &Fit<3>) -> (f64, f64, Option<f64>) {
     let [start, latency, each] = fit.costs;
     (start, latency, (each > 0.0).then(|| (1.0 / each).clamp(SLOWEST, FASTEST)))

@@ -1,4 +1,4 @@
-//! Who holds what, by the numbers that ranks really have.
+//! Contents of ranks' buffers before and after a collective, from the values that they really have.
 
 use std::fmt;
 
@@ -12,29 +12,28 @@ use super::call::Call;
 use super::contents::{Contents, Numbers};
 use super::error::CollectiveError;
 
-/// Two numbers closer than this, relatively, are taken for the same: results come in fp32, and pieces lie
-/// at least 1e-3 apart.
+/// Relative difference below which two numbers are the same: results are in fp32, and pieces differ by at least 1e-3.
 const TOLERANCE: f64 = 1e-5;
 
-/// What stands in an empty slot.
+/// Text of an empty slot.
 const EMPTY: &str = ".";
 
-/// The slots of all ranks before and after an operation, as they were found.
+/// The slots of all ranks before and after an operation, as found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// The operation.
     pub operation: Operation,
-    /// What is in each slot of each rank before.
+    /// Content of each slot of each rank before.
     pub before: Vec<Vec<String>>,
-    /// And after.
+    /// Content of each slot of each rank after.
     pub after: Vec<Vec<String>>,
 }
 
-/// Runs an operation on one number a slot among all ranks, and says who held what. Rank 0 alone is told.
+/// Runs an operation on one number per slot among all ranks, and returns the contents of slots. Only rank 0 gets them.
 ///
 /// # Errors
 ///
-/// [`CollectiveError::Wrong`] where a rank, or several, ended with what it should not have.
+/// [`CollectiveError::Wrong`] where ranks ended with wrong results.
 pub fn show<B: Backend>(
     communicator: &dyn Communicator<B>,
     operation: Operation,
@@ -68,7 +67,7 @@ pub fn show<B: Backend>(
     }))
 }
 
-/// What a rank has in each slot, where its array has the slots that are filled; no number in the others.
+/// The numbers in a rank's slots, whose array has only the filled ones; NaN in empty slots.
 fn slots<B: Backend>(holdings: &Holdings, position: u32, array: Option<&Array<B>>) -> Vec<f64> {
     let values = array.map_or_else(Vec::new, Array::to_f64);
     let mut values = values.into_iter();
@@ -78,7 +77,7 @@ fn slots<B: Backend>(holdings: &Holdings, position: u32, array: Option<&Array<B>
     (0..holdings.num_slots()).map(slot).map(|value| value.unwrap_or(f64::NAN)).collect()
 }
 
-/// Holds what ranks have against what they must have.
+/// Compares the ranks' contents with the expected ones.
 fn check(contents: &Contents, ranks: &[Vec<f64>]) -> Result<(), CollectiveError> {
     let mut first = None;
     let mut num_wrong = 0;
@@ -112,8 +111,8 @@ fn is_same(found: f64, expected: f64) -> bool {
     (found - expected).abs() <= TOLERANCE * expected.abs()
 }
 
-/// The piece that a number is, or what all ranks' pieces of a chunk make together; else the number.
-/// `sums`: which of them, where it may be both, as a maximum is.
+/// Name of the piece with this value, or of the reduction of all ranks' pieces of a chunk; else the number. `sums` says
+/// which name is taken where both fit, as for a maximum.
 fn name(contents: &Contents, value: f64, sums: bool) -> String {
     if value.is_nan() {
         return EMPTY.to_owned();

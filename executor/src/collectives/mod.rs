@@ -1,9 +1,8 @@
-//! Collectives on real ranks: who holds what before and after, whether that is right, and how long it
-//! takes.
+//! Collectives on real ranks: contents of buffers before and after, their correctness, and times.
 //!
-//! What an operation must give is stated once, by [`traces::collectives::Operation`]: sets of pieces in
-//! the slots of each rank's buffer. Ranks are given the pieces' numbers, and what they end with is held
-//! against the numbers of the pieces that they must have.
+//! The result of an operation is defined once, by [`traces::collectives::Operation`]: sets of pieces in the slots of
+//! each rank's buffer. Ranks begin with the pieces' numbers, and their results are compared with the numbers of the
+//! pieces that they must have.
 
 mod call;
 mod contents;

@@ -1,4 +1,4 @@
-//! How long collectives take.
+//! Times of collectives.
 
 use std::cell::Cell;
 
@@ -18,34 +18,34 @@ use super::contents::{Contents, Numbers};
 use super::error::CollectiveError;
 use crate::measure::{Measured, Repeats, Times, measure};
 
-/// What is timed, and how often.
+/// An operation to time, with its repetitions.
 #[derive(Clone, Copy, Debug)]
 pub struct TimingPlan {
     /// The operation.
     pub operation: Operation,
-    /// How reductions combine.
+    /// The reduction of reducing operations.
     pub reduction: Reduction,
-    /// What elements are.
+    /// Element type of buffers.
     pub element: Element,
-    /// Calls before those that count.
+    /// Calls before the timed ones.
     pub warm_ups: u32,
-    /// Calls that count.
+    /// Timed calls.
     pub iterations: u32,
 }
 
-/// The sizes of buffers to go through.
+/// Sizes of buffers, in geometric steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeRange {
-    /// The first.
+    /// The smallest size.
     pub least: Bytes,
-    /// None is larger.
+    /// Upper bound of sizes.
     pub most: Bytes,
-    /// From one to the next.
+    /// Ratio of one size to the size before.
     pub factor: u64,
 }
 
 impl SizeRange {
-    /// All of them.
+    /// All sizes.
     pub fn all(self) -> impl Iterator<Item = Bytes> {
         let next = move |bytes: &Bytes| bytes.get().checked_mul(self.factor).map(Bytes::new);
         std::iter::successors(Some(self.least), next).take_while(move |bytes| *bytes <= self.most)
@@ -58,30 +58,30 @@ pub struct TimedCollective {
     /// The operation.
     #[serde(serialize_with = "as_text", deserialize_with = "from_text")]
     pub operation: Operation,
-    /// Ranks of a group.
+    /// Number of ranks of a group.
     pub num_ranks: u32,
-    /// Groups that acted at once.
+    /// Number of groups that run at once.
     pub num_groups: u32,
-    /// The whole buffer, as [`ir::collective::Collective`] counts it.
+    /// Bytes of the whole buffer, as [`ir::collective::Collective`] counts it.
     #[serde(rename = "size_bytes")]
     pub bytes: Bytes,
-    /// Elements that nccl-tests would name: those of the buffer, or of a slot of it where ranks have slots.
+    /// Number of elements as nccl-tests counts it: of the buffer, or of a slot of it where ranks have slots.
     pub count: u64,
     /// The median over the calls of the time on the slowest rank.
     #[serde(rename = "time_seconds")]
     pub median: Seconds,
-    /// The lower quartile: what it takes while the machine does little else.
+    /// The lower quartile: the time with little disturbance by other work of the machine.
     #[serde(rename = "lower_quartile_seconds")]
     pub quartile: Seconds,
-    /// The least.
+    /// The minimum.
     #[serde(rename = "least_seconds")]
     pub least: Seconds,
-    /// Elements with another number than they must have, over all ranks.
+    /// Number of wrong elements, over all ranks.
     pub num_wrong: u64,
-    /// What each rank sent in a call.
+    /// Bytes that each rank sent in a call.
     #[serde(rename = "sent_bytes_by_rank")]
     pub sent: Vec<Bytes>,
-    /// What each rank was to send.
+    /// Bytes that each rank is planned to send.
     #[serde(rename = "planned_bytes_by_rank")]
     pub planned: Vec<Bytes>,
 }
@@ -96,7 +96,7 @@ fn from_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Operation, D:
     Operation::named(&text).ok_or_else(|| D::Error::custom(format!("no operation `{text}`")))
 }
 
-/// What a rank found.
+/// Report of a rank.
 #[derive(Debug, Serialize, Deserialize)]
 struct RankReport {
     times: Times,
@@ -105,7 +105,7 @@ struct RankReport {
     planned: Bytes,
 }
 
-/// All ranks in groups of `size`, whose members lie `stride` apart. `size stride` divides `num_ranks`.
+/// Groups of `size` ranks whose members are `stride` apart; they cover all ranks. `size stride` divides `num_ranks`.
 pub fn groups(num_ranks: u32, size: u32, stride: u32) -> Vec<Group> {
     let domain = size * stride;
     let first = (0..num_ranks).filter(|rank| rank % domain < stride);
@@ -113,10 +113,10 @@ pub fn groups(num_ranks: u32, size: u32, stride: u32) -> Vec<Group> {
     first.map(|first| Group::new(group(first))).collect()
 }
 
-/// Times an operation on buffers of about `bytes` in all of `groups` at once, of which each rank is in
-/// one. Rank 0 alone is told.
+/// Times an operation on buffers of about `bytes`, in all of `groups` at once; each rank is in one of them. Only rank 0
+/// gets the result.
 ///
-/// Every call begins when all ranks are ready and counts until the last of them has its result.
+/// Every call begins when all ranks are ready, and ends when the last of them has its result.
 ///
 /// # Errors
 ///
@@ -182,12 +182,12 @@ pub fn time<B: Backend>(
 }
 
 impl TimedCollective {
-    /// Bytes over time.
+    /// Algorithm bandwidth: bytes over time.
     pub fn algorithm_bandwidth(&self) -> f64 {
         self.bytes.as_f64() / self.median.get()
     }
 
-    /// The same as [`bus_factor`] has it.
+    /// Bus bandwidth: algorithm bandwidth times [`bus_factor`].
     pub fn bus_bandwidth(&self) -> f64 {
         self.algorithm_bandwidth() * bus_factor(self.operation, self.num_ranks)
     }
@@ -195,7 +195,7 @@ impl TimedCollective {
 
 /// Contents of what a plan times, in groups of `num_ranks`.
 impl TimingPlan {
-    /// What its ranks have before and after.
+    /// Contents of the ranks' buffers before and after.
     pub fn contents(&self, num_ranks: u32) -> Contents {
         Contents::new(self.operation, num_ranks, self.reduction, Numbers::Exact)
     }

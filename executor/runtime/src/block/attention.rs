@@ -1,4 +1,4 @@
-//! Attention over a sequence that ranks share: keys and values go round a ring.
+//! Ring attention: attention over a sequence sharded by context parallelism, where keys and values go round a ring.
 //!
 //! # Source
 //!
@@ -21,12 +21,12 @@ use super::value::Extra;
 use super::{BlockRun, Env, Result, SavedActivations, segments};
 use crate::mesh::part;
 
-/// The names of the parameters that attention may have.
+/// Names of the parameters that attention may have.
 pub(super) const TABLE: &str = "relative_bias";
 const SINKS: &str = "sinks";
 
 impl<B: Kernels> BlockRun<'_, B> {
-    /// What operator `id`, an attention, puts out.
+    /// The output of operator `id`, an attention.
     pub(super) fn attend(&self, id: OpId, kept: &mut SavedActivations<B>) -> Result<Array<B>> {
         if self.env.exchanges_heads() {
             return self.attend_by_heads(id, kept);
@@ -41,7 +41,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         Ok(output)
     }
 
-    /// Gradients of the queries, keys and values of operator `id`. Those of its parameters are kept.
+    /// Gradients of the queries, keys and values of operator `id`. Those of its parameters are saved in `kept`.
     pub(super) fn attend_grad(
         &self,
         id: OpId,
@@ -69,7 +69,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         Ok([grads.query, grads.key, grads.value])
     }
 
-    /// The heads of operator `id`, an attention, that this rank has.
+    /// This rank's heads of operator `id`, an attention.
     pub(super) fn heads(&self, id: OpId) -> Range<usize> {
         part(self.num_heads(id), self.env.tensor.len(), self.env.place.tensor as usize)
     }
@@ -82,14 +82,14 @@ impl<B: Kernels> BlockRun<'_, B> {
         }
     }
 
-    /// How many positions a sequence has in what operator `id` takes at `slot`, on all ranks together.
+    /// Number of positions of a sequence in the input of operator `id` at `slot`, on all ranks together.
     fn num_positions(&self, id: OpId, slot: usize) -> usize {
         let source = self.program.inputs[id.index()][slot];
         let sequence = self.program.op(source).output.dim(DimName::Sequence);
         self.size_of(sequence.expect("attention is to positions"))
     }
 
-    /// Which positions a query looks at.
+    /// The mask of operator `id`, an attention.
     pub(super) fn mask(&self, id: OpId) -> AttentionMask {
         match self.program.op(id).kind {
             OpKind::Attention { mask, .. } => mask,
@@ -97,7 +97,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         }
     }
 
-    /// How operator `id` makes scores of some of its heads.
+    /// The scoring of operator `id` for some of its heads.
     pub(super) fn scoring(
         &self,
         id: OpId,
@@ -135,14 +135,14 @@ impl<B: Kernels> BlockRun<'_, B> {
         Scoring { scale, soft_cap: scores.soft_cap.map(|cap| cap.0), bias, dropout }
     }
 
-    /// What a parameter of operator `id`, the last dimension of which is of heads, has for some of them.
+    /// The slice of a parameter of operator `id` for some heads; heads are its last dimension.
     fn of_heads(&self, id: OpId, name: &str, heads: &Range<usize>) -> Option<Array<B>> {
         let parameter = self.weight(id, name)?;
         let first = heads.start - self.heads(id).start;
         Some(parameter.narrow(parameter.rank() - 1, first..first + heads.len()))
     }
 
-    /// Output and log-sum-exp with the sinks of some heads, where there are any.
+    /// Output and log-sum-exp with the attention sinks of some heads, where there are any.
     pub(super) fn with_sinks(
         &self,
         id: OpId,
@@ -155,7 +155,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         }
     }
 
-    /// Keeps the gradient of the sinks of some heads, where there are any, for that of the parameters.
+    /// Saves the gradient of the attention sinks of some heads, where there are any.
     pub(super) fn keep_sinks_grad(
         &self,
         id: OpId,
@@ -169,7 +169,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         self.keep_parameter_grad(id, SINKS, grad, heads, kept);
     }
 
-    /// Keeps the gradient of a parameter of some heads; that of the rank's other heads is zero here.
+    /// Saves the gradient of a parameter for some heads; it is zero for the rank's other heads.
     pub(super) fn keep_parameter_grad(
         &self,
         id: OpId,
@@ -196,8 +196,8 @@ impl<B: Kernels> BlockRun<'_, B> {
 }
 
 impl<B: Kernels> Env<B> {
-    /// What the rank's queries attend to, and the logarithm of the sum of exponentials of each query's
-    /// scores. Keys and values of the other ranks come round while those at hand are worked on.
+    /// The output for the rank's queries, and the log-sum-exp of each query's scores. Keys and values of the other
+    /// ranks circulate, overlapped with computation.
     pub(super) fn attention(
         &self,
         query: Array<B>,
@@ -246,8 +246,8 @@ impl<B: Kernels> Env<B> {
         Ok((Array::concat(outputs, 1), Array::concat(log_sum_exps, 2)))
     }
 
-    /// Gradients of what attention takes. Keys and values go round once more, and their gradients
-    /// with them; a rank adds those from its own queries when the others are home.
+    /// Gradients of the inputs of attention. Keys and values circulate once more, and their gradients with them; a rank
+    /// adds the gradients from its own queries when the others' have come round.
     pub(super) fn attention_grad(
         &self,
         [query, key, value]: [Array<B>; 3],
@@ -276,7 +276,7 @@ impl<B: Kernels> Env<B> {
         let log_sum_exps = log_sum_exp.split(2, &lengths(&own));
         let gradients = gradient.split(1, &lengths(&own));
         let mut of_queries: Vec<Array<B>> = queries.iter().map(|q| zeros_like(q)).collect();
-        // Gradients of the rank's own keys and values stay; those of the ones that are here go with them.
+        // Gradients of the rank's own keys and values stay; those of circulating ones circulate with them.
         let mut of_own = [zeros_like(&key), zeros_like(&value)];
         let mut of_circulating = of_own.clone();
         let mut of_table = None;
@@ -340,7 +340,7 @@ impl<B: Kernels> Env<B> {
         })
     }
 
-    /// The parts of the sequence whose keys are here after so many steps of the ring.
+    /// The segments of the sequence whose keys are on this rank after `step` steps of the ring.
     fn ring_segments(&self, step: usize) -> Vec<Range<usize>> {
         let degree = self.context.len();
         let from = (self.place.context as usize + degree - step) % degree;

@@ -1,7 +1,7 @@
 //! Backward through a block: gradients of its inputs, gradients of its parameters, or both.
 //!
-//! The gradient of a tensor lies where the tensor does; that of a partial sum is whole. Where a tensor was
-//! moved to be used, its gradient is moved back by the conjugate collective, once for all uses.
+//! The gradient of a tensor has the tensor's placement; that of a partial sum is whole. Where a tensor was moved for
+//! its uses, its gradient is moved back by the conjugate collective, once for all uses.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +17,11 @@ use super::value::{Extra, Value};
 use super::{BlockRun, Gradients, Result, SavedActivations};
 use crate::gradient::Gradient;
 
-/// Gradients of one tensor as they come from its uses.
+/// Sums of the gradients that the uses of one tensor give.
 struct Uses<B: Kernels> {
-    /// Where the tensor lies.
+    /// Sum in the tensor's own placement.
     settled: Option<Value<B>>,
-    /// Where it was moved to: gradients that each rank has whole, and those of which it has a summand.
+    /// Sums in other placements, to which the tensor was moved: gradients that each rank has whole, and partial ones.
     moved: BTreeMap<Placement, [Option<Value<B>>; 2]>,
 }
 
@@ -31,14 +31,14 @@ impl<B: Kernels> Default for Uses<B> {
     }
 }
 
-/// The gradient of a tensor on its way to where the tensor lies.
+/// The gradient of a tensor, with moves to the tensor's placement in flight.
 struct Settling<B: Kernels> {
     settled: Option<Value<B>>,
     moving: Vec<InFlight<Value<B>>>,
 }
 
 impl<B: Kernels> Settling<B> {
-    /// Whether nothing is on its way.
+    /// Returns whether no moves are in flight.
     fn is_done(&self) -> bool {
         self.moving.iter().all(InFlight::is_done)
     }
@@ -61,8 +61,8 @@ fn add<B: Kernels>(sum: &mut Option<Value<B>>, gradient: Value<B>) {
 }
 
 impl<B: Kernels> BlockRun<'_, B> {
-    /// Gradients of the block's inputs, in their order, from those of its outputs; none for what needs
-    /// none. Gradients of parameters go to `gradients`, or wait for [`Self::weight_grads`].
+    /// Gradients of the block's inputs, in their order, from those of its outputs; none for inputs that need none.
+    /// Gradients of parameters go to `gradients`, or are left to [`Self::weight_grads`].
     pub(crate) fn input_grads(
         &self,
         outputs: Vec<Option<Value<B>>>,
@@ -78,7 +78,7 @@ impl<B: Kernels> BlockRun<'_, B> {
             }
         }
         let mut of_inputs = Vec::new();
-        // Weight gradients of linear layers, which are computed while something is exchanged.
+        // Weight gradients of linear layers, deferred to overlap with a collective.
         let mut deferred = Vec::new();
         let nodes: Vec<OpId> = program.block.nodes().map(|node| node.id).collect();
         for id in nodes.into_iter().rev() {
@@ -150,7 +150,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         Ok(of_inputs)
     }
 
-    /// Computes the weight gradients that were put off.
+    /// Computes the deferred weight gradients.
     fn run_deferred(
         &self,
         deferred: &mut Vec<(OpId, Value<B>)>,
@@ -164,7 +164,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         Ok(())
     }
 
-    /// The gradients of parameters that [`Self::input_grads`] left for later.
+    /// The weight gradients that [`Self::input_grads`] left for later.
     pub(crate) fn weight_grads(
         &self,
         kept: &mut SavedActivations<B>,
@@ -176,7 +176,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         Ok(())
     }
 
-    /// Notes the gradient that one use of a tensor gives.
+    /// Adds the gradient that one use of a tensor gives.
     fn use_gradient(
         &self,
         uses: &mut [Uses<B>],
@@ -190,7 +190,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         }
     }
 
-    /// Where the gradients of such uses of a tensor add up.
+    /// The sum of the gradients of a tensor's uses with this placement.
     fn sum_of_uses<'a>(
         &self,
         uses: &'a mut [Uses<B>],
@@ -207,8 +207,8 @@ impl<B: Kernels> BlockRun<'_, B> {
         }
     }
 
-    /// Adds the gradient of what the linear layer `id` takes to those of other uses, if there are any, by the product
-    /// itself. Returns whether it did.
+    /// Adds the input gradient of the linear layer `id` to the sum of other uses, if there is one, in the product's own
+    /// kernel. Returns whether it did.
     fn add_product(&self, id: OpId, gradient: &Value<B>, uses: &mut [Uses<B>]) -> bool {
         if !self.needs_grad(id, 0) {
             return false;
@@ -237,7 +237,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         (grad.rows(produced), weight.rows(produced), shape)
     }
 
-    /// Starts to move what uses of the output of `id` give to where it puts it.
+    /// Starts to move the gradients of the uses of `id`'s output to the placement of that output.
     fn start_settling(&self, id: OpId, uses: Uses<B>) -> Result<Settling<B>> {
         let from = self.program.placements.outputs[id.index()];
         let tensor = &self.program.op(id).output;
@@ -256,7 +256,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         self.program.requires_grad[self.program.inputs[id.index()][slot].index()]
     }
 
-    /// Gradients of what operator `id` takes, where it wants it.
+    /// Gradients of the inputs of operator `id`, in the placements in which it takes them.
     #[expect(clippy::too_many_lines, reason = "a table: one arm an operator")]
     fn input_grad(
         &self,
@@ -353,7 +353,7 @@ impl<B: Kernels> BlockRun<'_, B> {
             }
             OpKind::Concat { over } => self.concat_grad(id, *over, &grad()),
             OpKind::AddParameter { .. } => one(grad()),
-            // A correction has none.
+            // A correction has no gradient.
             OpKind::Router { .. } => one(self.router_input_grad(id, grad(), kept)?),
             OpKind::Dispatch { .. } => {
                 let routed = gradient.clone().routed();
@@ -405,8 +405,8 @@ impl<B: Kernels> BlockRun<'_, B> {
         }
     }
 
-    /// Each summand has the gradient of the sum. Partial sums, which were added before they were moved,
-    /// get it where they lie, moved back once.
+    /// Each summand has the gradient of the sum. Partial sums, which were added before they were moved, get it in their
+    /// own placement, moved back once.
     fn add_grad(&self, id: OpId, gradient: &Value<B>) -> Result<Vec<Option<Value<B>>>> {
         let sources = &self.program.inputs[id.index()];
         let mut back: Option<Value<B>> = None;

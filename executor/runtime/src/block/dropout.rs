@@ -1,4 +1,4 @@
-//! Dropout of the part of a tensor that a rank has.
+//! Dropout of a rank's part of a tensor.
 
 use executor_kernels::array::Array;
 use executor_kernels::ops::Kernels;
@@ -9,7 +9,7 @@ use super::{BlockRun, SavedActivations};
 use crate::mesh::part;
 
 impl<B: Kernels> BlockRun<'_, B> {
-    /// `x`, what operator `id` is given, or the gradient of what it puts out, without what it zeroes.
+    /// `x`, the input of operator `id` or the gradient of its output, times the dropout mask.
     pub(super) fn dropped(&self, id: OpId, x: Array<B>, kept: &SavedActivations<B>) -> Array<B> {
         let op = self.program.op(id);
         let OpKind::Dropout { rate } = op.kind else { panic!("only dropout drops") };
@@ -26,7 +26,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         Dropout { rate, key, first_sample: kept.micro_batch.first_sample }
     }
 
-    /// How many indices a dimension has, on all ranks together.
+    /// Size of a dimension, on all ranks together.
     pub(super) fn size_of(&self, dim: Dim) -> usize {
         match dim.extent {
             Extent::Batch => self.env.micro_batch_size,
@@ -35,7 +35,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         }
     }
 
-    /// What this rank has of a dimension of what operator `id` puts out.
+    /// This rank's indices of a dimension of operator `id`'s output.
     fn extract(&self, id: OpId, dim: Dim, place: Placement) -> Extract {
         let of = self.size_of(dim);
         if dim.extent == Extent::Sequence {

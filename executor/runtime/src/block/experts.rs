@@ -1,8 +1,8 @@
-//! Rows of tokens on their way to the experts and back.
+//! Exchange of tokens' rows with experts.
 //!
-//! Each rank sends every row to the rank that has the expert, sorted by expert; there, rows of all ranks
-//! are put in the order of experts, so that each expert's rows are together. With sequence parallelism
-//! the ranks that have the parts of the same experts then gather each other's rows.
+//! Each rank sends every row to the rank of its expert, sorted by expert; there, rows of all ranks are reordered by
+//! expert, so that each expert's rows are contiguous. With sequence parallelism the expert-tensor-parallel ranks then
+//! gather each other's rows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use super::{BlockRun, Env, Gradients, Result, SavedActivations};
 use crate::gradient::Gradient;
 use crate::mesh::part;
 
-/// `rows` in the order of `places`; none of them if there are none.
+/// `rows` reordered by `places`; unchanged if `places` is empty.
 fn reordered<B: Kernels>(rows: Array<B>, places: &[u32]) -> Array<B> {
     if places.is_empty() {
         return rows;
@@ -33,7 +33,7 @@ fn reordered<B: Kernels>(rows: Array<B>, places: &[u32]) -> Array<B> {
 }
 
 impl<B: Kernels> BlockRun<'_, B> {
-    /// The probability of each expert for each token.
+    /// The score of each expert for each token.
     pub(super) fn router(&self, id: OpId, x: Array<B>) -> Array<B> {
         let weight = self.weight(id, "weight").expect("a router has a weight");
         let mut shape = x.shape();
@@ -74,15 +74,15 @@ impl<B: Kernels> BlockRun<'_, B> {
         Ok(of_logits.cast(self.env.element))
     }
 
-    /// What a loss that balances the load of experts adds to the gradient of each probability, `[1, E]`,
-    /// for a step's loss that is a sum over targets; none if the model has no such loss.
+    /// Slopes of the load-balancing loss: what it adds to the gradient of each probability, `[1, E]`, for a step's loss
+    /// that is a sum over targets; none if the model has no such loss.
     ///
     /// ```text
     /// c / L  E f_e
     /// ```
     ///
-    /// `f_e` is how many of the micro-batch's tokens chose expert `e` of `E`, by the number of tokens; `c`
-    /// is the loss's weight and `L` the number of layers with experts.
+    /// `f_e` is the number of the micro-batch's tokens that chose expert `e` of `E`, by the number of tokens; `c` is
+    /// the loss's weight and `L` the number of layers with experts.
     ///
     /// # Source
     ///
@@ -116,7 +116,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         Ok(Some(slopes.reshape(&[1, num_experts as usize])))
     }
 
-    /// What [`Self::balancing_slopes`] found in forward.
+    /// The slopes that [`Self::balancing_slopes`] gave in forward.
     fn slopes(&self, id: OpId, kept: &mut SavedActivations<B>) -> Result<Option<Array<B>>> {
         if self.env.numerics.router_auxiliary_loss == 0.0 {
             return Ok(None);
@@ -127,12 +127,12 @@ impl<B: Kernels> BlockRun<'_, B> {
         }
     }
 
-    /// Notes what balancing the load adds to the step's loss.
+    /// Adds the load-balancing loss to the step's auxiliary losses.
     fn note_auxiliary_loss(&self, id: OpId, kept: &mut SavedActivations<B>) -> Result<()> {
         let Some(slopes) = self.slopes(id, kept)? else { return Ok(()) };
         let place = self.program.placements.outputs[id.index()];
         let probabilities = self.take((id, place), kept)?.array().rows(1);
-        // Tensor-parallel ranks that do not share the sequence have the same tokens.
+        // Without sequence parallelism, tensor-parallel ranks have the same tokens.
         if self.env.layout.sequence_parallel || self.env.place.tensor == 0 {
             self.env.auxiliary_losses.borrow_mut().push((probabilities * slopes).sum());
         }
@@ -171,7 +171,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         Ok(())
     }
 
-    /// Sends each token's row to the experts that its probabilities choose.
+    /// Sends each token's row to the experts that are chosen by its probabilities.
     pub(super) fn dispatch(
         &self,
         id: OpId,
@@ -198,12 +198,12 @@ impl<B: Kernels> BlockRun<'_, B> {
         Ok(Routed { rows, counts, sent: Arc::new(sent), joined: None })
     }
 
-    /// The router that operator `id`, a dispatch, listens to.
+    /// The router of operator `id`, a dispatch.
     fn router_of(&self, id: OpId) -> OpId {
         self.program.inputs[id.index()][1]
     }
 
-    /// How that has experts chosen.
+    /// The rule by which the router of `id` chooses experts.
     fn rule(&self, id: OpId, top_k: usize) -> Rule {
         let OpKind::Router { routing, .. } = &self.program.op(self.router_of(id)).kind else {
             panic!("rows are sent where a router says")
@@ -216,14 +216,14 @@ impl<B: Kernels> BlockRun<'_, B> {
         }
     }
 
-    /// What it adds to the probabilities of each expert for the choice alone.
+    /// The correction that the router adds to each expert's probability, for the choice only.
     fn correction(&self, id: OpId, kept: &mut SavedActivations<B>) -> Result<Option<Array<B>>> {
         let router = self.router_of(id);
         let is_corrected = self.program.inputs[router.index()].len() > 1;
         Ok(if is_corrected { Some(self.input(router, 1, kept)?.array()) } else { None })
     }
 
-    /// The gradient of the tokens from those of the rows that were sent.
+    /// The gradient of the tokens from those of the dispatched rows.
     pub(super) fn dispatch_grad(&self, gradient: Routed<B>) -> Result<Array<B>> {
         let sent = Arc::clone(&gradient.sent);
         let rows = self.env.returned(gradient)?;
@@ -237,7 +237,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         rows.reshape(&[batch, count / batch, width])
     }
 
-    /// Brings the experts' outputs back and sums them by their weights; also the rows that came back.
+    /// Brings the experts' outputs back and sums them by their weights; also returns the rows that came back.
     pub(super) fn combine(&self, routed: Routed<B>) -> Result<(Array<B>, Array<B>)> {
         let sent = Arc::clone(&routed.sent);
         let returned = self.env.returned(routed)?;
@@ -277,7 +277,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         Ok(vec![Some(Value::Routed(of_rows)), Some(Value::Array(of_probabilities))])
     }
 
-    /// A linear layer of which each expert has its own.
+    /// A linear layer with a weight for each expert.
     pub(super) fn grouped_linear(&self, id: OpId, routed: &Routed<B>) -> Routed<B> {
         let weight = self.weight(id, "weight").expect("experts have weights");
         let bias = self.weight(id, "bias").filter(|_| self.adds_bias(id));
@@ -311,9 +311,9 @@ impl<B: Kernels> BlockRun<'_, B> {
 }
 
 impl<B: Kernels> Env<B> {
-    /// Choices `[rows, top_k]` in the order of experts, without those for which an expert has no place left: it takes
-    /// `factor` times its even share of a micro-batch. Who is among the first is a question to all ranks that have parts
-    /// of it, so the host answers.
+    /// Choices `[rows, top_k]` in the order of experts, without those beyond the capacity of an expert, which is
+    /// `factor` times its even share of a micro-batch. Capacity is counted over all ranks that have parts of the
+    /// micro-batch, so the host computes it.
     fn sorted_within(
         &self,
         factor: f64,
@@ -332,15 +332,15 @@ impl<B: Kernels> Env<B> {
         Ok(Sorted::of_known(&sent, [num_experts, top_k], &self.device))
     }
 
-    /// For each choice of this rank's tokens, how many of the same expert come before it among all tokens of
-    /// the micro-batch, which context-parallel ranks, and tensor-parallel ones with sequence parallelism,
-    /// have parts of: so a layout changes nothing about which tokens find a place.
+    /// For each choice of this rank's tokens, the number of choices of the same expert before it among all tokens of
+    /// the micro-batch. Context-parallel ranks, and tensor-parallel ones with sequence parallelism, have parts of it:
+    /// so the layout does not change which tokens are dropped.
     fn places(&self, choices: &[usize], top_k: usize, num_experts: usize) -> Result<Vec<usize>> {
         let own = self.token_numbers();
         let rows = own.iter().zip(choices.chunks_exact(top_k));
         let numbered: Vec<usize> =
             rows.flat_map(|(token, choices)| [&[*token], choices].concat()).collect();
-        // In fp32 exact below 2^24, more than a micro-batch has tokens.
+        // Exact in fp32 below 2^24, which is more than a micro-batch's tokens.
         let numbered = numbered.into_iter().map(|number| number as f64).collect::<Vec<_>>();
         let shape = [numbered.len()];
         let mut all = Array::from_f64(numbered, &shape, Element::F32, &self.device);
@@ -361,7 +361,7 @@ impl<B: Kernels> Env<B> {
         Ok(own.iter().flat_map(|token| by_token[token]).copied().collect())
     }
 
-    /// The numbers of this rank's tokens within the micro-batch, as rows have them.
+    /// Indices of this rank's tokens within the micro-batch, in the order of rows.
     fn token_numbers(&self) -> Vec<usize> {
         let positions = self.positions();
         let own = if self.layout.sequence_parallel {
@@ -376,8 +376,8 @@ impl<B: Kernels> Env<B> {
         (0..self.micro_batch_size).flat_map(of_sequence).collect()
     }
 
-    /// Sends rows to the ranks that have their experts. The rows that come, in the order of experts, and how many each
-    /// has. Where there are such ranks, the host waits for the counts by which it cuts rows.
+    /// Sends rows to the ranks of their experts. Returns the rows received, in the order of experts, and their number
+    /// for each expert. With several expert-parallel ranks, the host waits for the counts by which it splits rows.
     fn to_experts(
         &self,
         rows: Array<B>,
@@ -402,7 +402,7 @@ impl<B: Kernels> Env<B> {
         Ok((rows, here, Some(Exchanged { counts, order })))
     }
 
-    /// Sends so many rows to each rank that shares the experts, in order; the rows that come, so many of each rank.
+    /// Sends `go` rows to each expert-parallel rank, in order; returns the rows received, `come` from each rank.
     fn exchange_rows(&self, rows: &Array<B>, go: &[usize], come: &[usize]) -> Result<Array<B>> {
         self.recorded(Stream::Expert, Collective::AllToAll, rows.num_bytes(), || {
             let (group, stream, parts) = (&self.expert, Stream::Expert, rows.split(0, go));
@@ -412,7 +412,7 @@ impl<B: Kernels> Env<B> {
         })
     }
 
-    /// Rows from the experts back in the order in which this rank sent them.
+    /// Rows from the experts, back in the order in which this rank sent them.
     fn returned(&self, routed: Routed<B>) -> Result<Array<B>> {
         assert!(routed.joined.is_none(), "joined rows are parted before they return");
         let Some(Exchanged { counts, order }) = &routed.sent.exchanged else {
@@ -422,7 +422,7 @@ impl<B: Kernels> Env<B> {
         self.exchange_rows(&rows, &order.source_sizes(), counts)
     }
 
-    /// The rows of all ranks that share each expert, in the order of experts.
+    /// The rows of all expert-tensor-parallel ranks, in the order of experts.
     pub(super) fn gather_routed(&self, routed: Routed<B>) -> Result<Routed<B>> {
         let group = &self.expert_tensor;
         let bytes = routed.rows.num_bytes() * group.len() as u64;
@@ -444,7 +444,7 @@ impl<B: Kernels> Env<B> {
         Ok(Routed { rows, counts, sent: routed.sent, joined: Some(Arc::new(order)) })
     }
 
-    /// This rank's rows of the sum over those ranks.
+    /// This rank's rows of the sum over expert-tensor-parallel ranks.
     pub(super) fn reduce_scatter_routed(&self, routed: Routed<B>) -> Result<Routed<B>> {
         let order = routed.joined.expect("only joined rows are parted");
         let rows = reordered(routed.rows, &order.by_source());
@@ -459,7 +459,7 @@ impl<B: Kernels> Env<B> {
     }
 }
 
-/// Shapes of so many of an array's rows each.
+/// Shapes of parts of an array with these numbers of rows.
 fn shapes_of_rows<B: Kernels>(rows: &Array<B>, counts: &[usize]) -> Vec<Vec<usize>> {
     let shape = rows.shape();
     counts.iter().map(|count| [&[*count], &shape[1..]].concat()).collect()

@@ -17,8 +17,8 @@ use crate::mesh::part;
 use crate::program::DECODER_TOKENS;
 
 impl<B: Kernels> BlockRun<'_, B> {
-    /// The outputs of the block for `inputs`, which come in the order of the graph's inputs, and what
-    /// backward will need.
+    /// The outputs of the block for `inputs`, which are in the order of the graph's inputs, and the activations saved
+    /// for backward.
     pub(crate) fn forward(
         &self,
         inputs: Vec<Value<B>>,
@@ -41,7 +41,7 @@ impl<B: Kernels> BlockRun<'_, B> {
                 self.compute(node.id, &mut kept)?
             };
             kept.values.insert((node.id, program.placements.outputs[node.id.index()]), value);
-            // What nobody takes any more and backward does not need is freed.
+            // Values without further uses that backward does not need are freed.
             let product = program.product_of_sum(node.id).filter(|_| B::adds_products());
             let of_product = product.map_or(&[][..], |(id, _)| &program.inputs[id.index()]);
             for source in program.inputs[node.id.index()].iter().chain(of_product) {
@@ -59,7 +59,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         Ok((outputs, kept))
     }
 
-    /// What operator `id` kept beside tensors; where that was dropped, the operator runs again.
+    /// The extra that operator `id` saved in addition to tensors; if it was dropped, the operator is recomputed.
     pub(super) fn extra(
         &self,
         id: OpId,
@@ -72,12 +72,12 @@ impl<B: Kernels> BlockRun<'_, B> {
         Ok(kept.extras.get(&id).cloned())
     }
 
-    /// An output of the block, where the next block expects its input.
+    /// An output of the block, in the placement in which the next block takes it.
     fn output(&self, id: OpId, kept: &mut SavedActivations<B>) -> Result<Value<B>> {
         self.take((id, self.output_placement(id)), kept)
     }
 
-    /// Where an output leaves the block: where the residual stream lies.
+    /// The placement of the block's outputs, which is that of the residual stream.
     pub(super) fn output_placement(&self, id: OpId) -> Placement {
         let tensor = &self.program.op(id).output;
         let sequence = tensor.dim(ir::graph::DimName::Sequence).is_some();
@@ -88,7 +88,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         }
     }
 
-    /// A tensor at the place where it is wanted: as it is there, moved there, or computed again.
+    /// A tensor in a placement: as saved, moved from another placement, or recomputed.
     pub(super) fn take(&self, key: Key, kept: &mut SavedActivations<B>) -> Result<Value<B>> {
         if let Some(value) = kept.values.get(&key) {
             return Ok(value.clone());
@@ -113,7 +113,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         Ok(value)
     }
 
-    /// What operator `id` takes at `slot`, where it wants it.
+    /// The input of operator `id` at `slot`, in the placement in which it takes it.
     pub(super) fn input(
         &self,
         id: OpId,
@@ -124,8 +124,8 @@ impl<B: Kernels> BlockRun<'_, B> {
         self.take((source, self.wanted(id, slot)), kept)
     }
 
-    /// Starts to gather what operator `id` takes at `slot`, if it is kept where it was made and wanted elsewhere, so that
-    /// it comes beside what is computed until it is taken.
+    /// Starts to gather the input of operator `id` at `slot`, if it is saved in another placement, so that the gather
+    /// overlaps with computation until the input is taken.
     pub(super) fn prefetch(
         &self,
         id: OpId,
@@ -151,7 +151,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         Ok(self.input(id, slot, kept)?.array())
     }
 
-    /// What operator `id` puts out.
+    /// The output of operator `id`.
     #[expect(clippy::too_many_lines, reason = "a table: one arm an operator")]
     fn compute(&self, id: OpId, kept: &mut SavedActivations<B>) -> Result<Value<B>> {
         let op = self.program.op(id);
@@ -304,7 +304,7 @@ impl<B: Kernels> BlockRun<'_, B> {
                 x.narrow(1, 0..1).reshape(&[x.size(0), x.size(2)])
             }
             OpKind::Buffer { .. } => self.weight(id, "weight").expect("a buffer is there"),
-            // What it takes is whole already.
+            // The input is whole already.
             OpKind::Gather => self.array(id, 0, kept)?,
             OpKind::Flatten => {
                 let x = self.array(id, 0, kept)?;
@@ -331,7 +331,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         y.reshape(&shape)
     }
 
-    /// What the linear layer `id`, which has no bias, puts out, added to something of its shape.
+    /// The output of the linear layer `id`, which has no bias, plus `addend` of the same shape.
     fn product_plus(
         &self,
         id: OpId,
@@ -348,8 +348,8 @@ impl<B: Kernels> BlockRun<'_, B> {
         Ok(linear::forward_plus(x, weight.rows(produced), addend.rows(produced)).reshape(&shape))
     }
 
-    /// Rows of a table: of tokens, by their ids; of positions, by the place in the sequence; of types,
-    /// all of the first.
+    /// Rows of a table: of tokens, by their ids; of positions, by the position in the sequence; of types, always the
+    /// first row.
     fn embed(&self, id: OpId, kept: &SavedActivations<B>) -> Array<B> {
         let table = self.weight(id, "weight").expect("an embedding has a table");
         let width = table.size(1);
@@ -358,7 +358,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         embedding::forward(table, &ids, first).reshape(&[batch, length, width])
     }
 
-    /// The rows that an embedding takes, with the sequences and the length that they form.
+    /// The row indices of an embedding, with the numbers of sequences and of positions.
     pub(super) fn embedded_ids(
         &self,
         id: OpId,
@@ -391,7 +391,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         (ids, [batch, length])
     }
 
-    /// The first row of a table that this rank has.
+    /// The first row of this rank's part of a table.
     pub(super) fn first_row(&self, id: OpId) -> usize {
         let parameter = &self.program.op(id).parameters[0];
         let rows = parameter.dims[0].extent;
@@ -434,7 +434,7 @@ impl<B: Kernels> BlockRun<'_, B> {
     }
 }
 
-/// The function that an activation of the graph is.
+/// The kernels' function of an activation of the graph.
 pub(super) const fn function_of(activation: Activation) -> Function {
     match activation {
         Activation::Gelu => Function::Gelu,
@@ -448,7 +448,7 @@ pub(super) const fn function_of(activation: Activation) -> Function {
 }
 
 impl<B: Kernels> BlockRun<'_, B> {
-    /// The positions of what operator `id` puts out on this rank.
+    /// The positions of operator `id`'s output on this rank.
     pub(super) fn positions(&self, id: OpId) -> Vec<u32> {
         let (env, positions) = (self.env, self.env.positions());
         if self.is_cut_by_sequence(id) {
@@ -458,13 +458,13 @@ impl<B: Kernels> BlockRun<'_, B> {
         positions
     }
 
-    /// Whether tensor-parallel ranks have parts of the sequence of what operator `id` puts out.
+    /// Returns whether operator `id`'s output is sharded by sequence over tensor-parallel ranks.
     fn is_cut_by_sequence(&self, id: OpId) -> bool {
         let sequence = Placement::Shard(ir::graph::DimName::Sequence);
         self.program.placements.outputs[id.index()] == sequence
     }
 
-    /// Angles for heads of so many features, at the positions that operator `id` has on this rank.
+    /// Table of angles for heads of `features` features, at the positions of operator `id` on this rank.
     pub(super) fn rotary(&self, id: OpId, rotation: &Rotation, features: usize) -> Arc<Rotary<B>> {
         let env = self.env;
         let mut tables = env.rotary.borrow_mut();

@@ -1,4 +1,4 @@
-//! Attention over a sequence that ranks share: each gets all positions of a share of the heads.
+//! Attention over a sequence sharded by context parallelism, by all-to-all: each rank gets all positions of some heads.
 //!
 //! # Source
 //!
@@ -23,7 +23,7 @@ const SEQUENCE: usize = 1;
 const HEADS: usize = 2;
 
 impl<B: Kernels> BlockRun<'_, B> {
-    /// What operator `id`, an attention, puts out for the rank's positions.
+    /// The output of operator `id`, an attention, at the rank's positions.
     pub(super) fn attend_by_heads(
         &self,
         id: OpId,
@@ -36,7 +36,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         Ok(output)
     }
 
-    /// Gradients of queries, keys and values for the rank's positions.
+    /// Gradients of queries, keys and values at the rank's positions.
     pub(super) fn attend_by_heads_grad(
         &self,
         id: OpId,
@@ -66,7 +66,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         self.env.exchange([grads.query, grads.key, grads.value], SEQUENCE, HEADS)
     }
 
-    /// Attention of all positions of the rank's share of the heads.
+    /// Attention of all positions over the rank's part of the heads.
     fn attend_again(&self, id: OpId, kept: &mut SavedActivations<B>) -> Result<Attended<B>> {
         let [query, key, value] = [0, 1, 2].map(|slot| self.input(id, slot, kept));
         let given = [query?.array(), key?.array(), value?.array()];
@@ -80,7 +80,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         Ok(Attended { query, key, value, output, log_sum_exp })
     }
 
-    /// The heads whose positions this rank has all of, once they are exchanged.
+    /// The heads of which this rank has all positions after the exchange.
     fn exchanged_heads(&self, id: OpId) -> Range<usize> {
         let (own, context) = (self.heads(id), &self.env.context);
         let share = part(own.len(), context.len(), self.env.place.context as usize);
@@ -88,18 +88,18 @@ impl<B: Kernels> BlockRun<'_, B> {
     }
 }
 
-/// All queries and keys are here.
+/// Visibility where all queries and keys are on this rank.
 const fn visibility(mask: AttentionMask) -> Visibility {
     Visibility { mask, query_start: 0, key_start: 0 }
 }
 
 impl<B: Kernels> Env<B> {
-    /// Whether context-parallel ranks exchange heads for positions.
+    /// Returns whether context parallelism exchanges heads (all-to-all).
     pub(super) fn exchanges_heads(&self) -> bool {
         self.layout.sharding().head_exchange() > 1
     }
 
-    /// Arrays that come cut along `cut`, and whole along `joined`, between context-parallel ranks.
+    /// All-to-all between context-parallel ranks: splits arrays along `cut`, and concatenates the parts along `joined`.
     fn exchange<const N: usize>(
         &self,
         arrays: [Array<B>; N],
@@ -111,7 +111,7 @@ impl<B: Kernels> Env<B> {
         let exchanged = self.recorded(Stream::Context, Collective::AllToAll, bytes, || {
             let exchange = |array: Array<B>| {
                 let parts = array.split(cut, &vec![array.size(cut) / count; count]);
-                // Heads and positions divide over the ranks: all parts are alike.
+                // Heads and positions divide evenly over ranks: all parts have one shape.
                 let shapes = vec![parts[0].shape(); count];
                 let (group, stream) = (&self.context, Stream::Context);
                 let came = self.communicator.on(group, stream).all_to_all(parts, Some(&shapes))?;

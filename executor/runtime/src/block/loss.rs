@@ -1,5 +1,5 @@
-//! Losses. Classes may be sharded over tensor-parallel ranks: maxima, sums and the target's logit are
-//! then combined over them.
+//! Losses. Classes may be sharded over tensor-parallel ranks: maxima, sums and the target's logit are then reduced over
+//! these ranks.
 
 use executor_kernels::array::{Array, ElementExt};
 use executor_kernels::ops::Kernels;
@@ -49,7 +49,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         Ok((total, Extra::Softmax { softmax, sum }))
     }
 
-    /// The targets of operator `id`, a cross-entropy, and what its loss is multiplied by.
+    /// The targets of operator `id`, a cross-entropy, and the weight of its loss.
     fn targets<'a>(&self, id: OpId, micro_batch: &'a MicroBatch<B>) -> (&'a [u32], f64) {
         let OpKind::CrossEntropy { ahead, weight, .. } = self.program.op(id).kind else {
             panic!("targets belong to a cross-entropy")
@@ -61,7 +61,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         (targets, weight.0)
     }
 
-    /// One for each row that has a target and zero for the others, `[rows, 1]`; none where all have one.
+    /// A mask, `[rows, 1]`: one for each row with a target, zero for others; none where all rows have targets.
     fn counted(&self, targets: &[u32]) -> Option<Array<B>> {
         let is_counted = |target: &u32| f64::from(u8::from(*target != IGNORED));
         let counted: Vec<f64> = targets.iter().map(is_counted).collect();
@@ -85,7 +85,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         part(classes as usize, self.env.tensor.len(), self.env.place.tensor as usize).start
     }
 
-    /// The sum over the rank's samples of the mean squared error, and the difference.
+    /// The sum over the rank's samples of the mean squared error, and the differences.
     pub(super) fn squared_error(
         prediction: Array<B>,
         micro_batch: &MicroBatch<B>,
@@ -97,7 +97,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         (total, Extra::Difference(difference))
     }
 
-    /// The gradient of the step's loss with respect to what the loss takes.
+    /// The gradient of the step's loss with respect to the input of the loss `id`.
     pub(super) fn loss_grad(&self, id: OpId, kept: &mut SavedActivations<B>) -> Value<B> {
         let scale = self.env.gradient_scale.get();
         let source = self.program.inputs[id.index()][0];

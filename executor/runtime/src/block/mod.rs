@@ -1,5 +1,4 @@
-//! One block of the model on one rank: its operators forward and backward, with the collectives that
-//! stand between them.
+//! One block of the model on one rank: its operators forward and backward, with the collectives between them.
 
 mod attention;
 mod backward;
@@ -43,10 +42,10 @@ use program::Key;
 use value::Extra;
 pub(crate) use value::{Further, MicroBatch, SharedMicroBatch, Value};
 
-/// Tables of angles by rotation, features of a head, and whether for a part of the rank's positions.
+/// Tables of angles by rotation, features of a head, and whether the positions are sharded by sequence parallelism.
 type Angles<B> = RefCell<BTreeMap<(Rotation, usize, bool), Arc<Rotary<B>>>>;
 
-/// What the blocks of a rank share.
+/// State that the blocks of a rank share.
 pub(crate) struct Env<B: Kernels> {
     pub(crate) communicator: Arc<dyn Communicator<B>>,
     pub(crate) layout: LayoutSpec,
@@ -55,37 +54,37 @@ pub(crate) struct Env<B: Kernels> {
     pub(crate) expert_tensor: Group,
     pub(crate) context: Group,
     pub(crate) expert: Group,
-    /// What activations and the weights that kernels read are made of.
+    /// Element type of activations, and of the weights that kernels read.
     pub(crate) element: Element,
     pub(crate) device: B::Device,
     pub(crate) numerics: Numerics,
-    /// Which random numbers.
+    /// Seed of the random numbers.
     pub(crate) seed: u64,
     /// Sequences in a micro-batch.
     pub(crate) micro_batch_size: usize,
     /// Tokens in a sequence.
     pub(crate) sequence_length: usize,
-    /// The parts of each sequence that the rank has.
+    /// The rank's segments of each sequence.
     pub(crate) segments: Vec<Range<usize>>,
     /// The gradient of the step's loss with respect to one target's loss, times the loss scale.
     pub(crate) gradient_scale: Cell<f64>,
-    /// Angles at the positions that the rank has.
+    /// Tables of angles at the rank's positions.
     pub(crate) rotary: Angles<B>,
     /// Layers with a mixture of experts in the whole model.
     pub(crate) num_mixtures: usize,
-    /// The most tokens that an expert takes, over its even share.
+    /// Capacity of an expert in tokens, as a multiple of its even share.
     pub(crate) expert_capacity_factor: Option<f64>,
-    /// The losses that balance the load of experts in this step, each times the targets that it is for.
+    /// The load-balancing losses of this step, each times the number of targets.
     pub(crate) auxiliary_losses: RefCell<Vec<Array<B>>>,
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) probe: Probe,
-    /// What the rank is in the midst of.
+    /// The current action of the rank.
     pub(crate) action: Cell<Action>,
 }
 
-/// Shares of each sequence that rank `context` of `degree` has. In a ring the `context`th part from the front
-/// and from the back, so that all have as many visible pairs of a causal mask; the plain part where heads are
-/// exchanged for positions, or the length does not divide so.
+/// Segments of each sequence that rank `context` of `degree` has. In a ring, part `context` from the front and from the
+/// back, so that ranks have equal numbers of visible pairs of a causal mask; one contiguous part where heads are
+/// exchanged, or where the length does not divide by twice the degree.
 ///
 /// # Source
 ///
@@ -106,33 +105,33 @@ pub(crate) fn segments(
 }
 
 impl<B: Kernels> Env<B> {
-    /// What a collective of replicas is on the timeline.
+    /// The timeline activity of a collective of replicas.
     pub(crate) fn of_replicas(&self, collective: Collective) -> Activity {
         Activity::Collective { collective, action: self.action.get() }
     }
 
-    /// The positions of the tokens that the rank has, in the order in which it has them.
+    /// The positions of the rank's tokens, in the rank's order.
     pub(crate) fn positions(&self) -> Vec<u32> {
         self.segments.iter().flat_map(|part| part.clone().map(|p| p as u32)).collect()
     }
 }
 
-/// What a block keeps of a micro-batch from forward to backward.
+/// Activations that a rank saves of one block for a micro-batch, from forward to backward.
 #[derive(Debug)]
 pub(crate) struct SavedActivations<B: Kernels> {
     values: BTreeMap<Key, Value<B>>,
-    /// Tensors on their way to where they are wanted.
+    /// Gathers in flight to the placements in which tensors are taken.
     in_flight: BTreeMap<Key, InFlight<Array<B>>>,
     extras: BTreeMap<OpId, Extra<B>>,
-    /// Gradients of the outputs of operators whose weight gradients are still to be computed.
+    /// Output gradients of operators whose weight gradients are not yet computed.
     pending: Vec<(OpId, Value<B>)>,
-    /// Gradients of parameters that came with those of inputs, by operator.
+    /// Gradients of parameters that were computed with those of inputs, by operator.
     of_parameters: BTreeMap<OpId, Vec<(usize, Array<B>)>>,
     micro_batch: SharedMicroBatch<B>,
 }
 
 impl<B: Kernels> SavedActivations<B> {
-    /// Bytes of all tensors kept.
+    /// Bytes of all saved tensors.
     pub(crate) fn num_bytes(&self) -> u64 {
         let pending = self.pending.iter().map(|(_, gradient)| gradient);
         let values = self.values.values().chain(pending).map(Value::num_bytes).sum::<u64>();
@@ -153,15 +152,15 @@ impl<B: Kernels> SavedActivations<B> {
     }
 }
 
-/// Takes the gradient of a parameter: its operator, which of its parameters, and the gradient.
+/// Receives the gradient of a parameter: its operator, its index within the operator, and the gradient.
 pub(crate) type Gradients<'a, B> = dyn FnMut(OpId, usize, Gradient<B>) + 'a;
 
-/// A block with the weights that it reads, by operator and parameter.
+/// A block with its weights, by operator and parameter.
 pub(crate) struct BlockRun<'a, B: Kernels> {
     pub(crate) program: &'a BlockProgram,
     pub(crate) env: &'a Env<B>,
     pub(crate) weights: &'a [Vec<Weight<B>>],
-    /// Its number in the chain.
+    /// Index of the block in the chain.
     pub(crate) number: usize,
 }
 
@@ -171,7 +170,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         Some(self.weights[id.index()][index].array())
     }
 
-    /// Operator `id` is done in a pass.
+    /// Records the time of operator `id` in a pass.
     fn lap(&self, id: OpId, pass: Pass) {
         self.env.probe.lap::<B>(&self.env.device, self.number, id, pass);
     }
@@ -180,7 +179,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         self.program.placements.wanted[id.index()][slot]
     }
 
-    /// Whether this rank adds what only one summand of a partial sum may hold.
+    /// Returns whether this rank adds the bias, which only one summand of a partial sum may have.
     fn adds_bias(&self, id: OpId) -> bool {
         let is_routed = self.program.op(id).output.is_routed();
         let place = self.env.place;

@@ -1,5 +1,4 @@
-//! Moving tensors and gradients between the places where they lie and are wanted along the
-//! tensor-parallel axis.
+//! Moves of tensors and gradients between placements along the tensor-parallel axis.
 
 use std::ops::Range;
 
@@ -16,7 +15,7 @@ use super::{BlockRun, Env, Result};
 use crate::mesh::part;
 
 impl<B: Kernels> BlockRun<'_, B> {
-    /// `value`, of the graph's tensor `tensor`, from where it lies to where it is wanted.
+    /// Moves `value`, of the graph's tensor `tensor`, from one placement to another.
     pub(super) fn moved(
         &self,
         value: Value<B>,
@@ -57,8 +56,8 @@ impl<B: Kernels> BlockRun<'_, B> {
         }
     }
 
-    /// Starts to gather an array of the graph's tensor `tensor` from where it lies to where it is wanted; none, and
-    /// nothing done, where that is no plain gather.
+    /// Starts to gather an array of the graph's tensor `tensor` from one placement to another; none, and nothing is
+    /// started, where the move is not a plain all-gather.
     pub(super) fn started(
         &self,
         array: &Array<B>,
@@ -74,7 +73,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         env.start_all_gather(array.clone(), from, tensor).map(Some)
     }
 
-    /// A gradient of `tensor` from where it was wanted, `to`, back to where it lies, `from`. If it is
+    /// Moves a gradient of `tensor` from the placement `to` of its use back to the tensor's placement `from`. If it is
     /// partial, each rank has a summand.
     pub(super) fn moved_back(
         &self,
@@ -87,7 +86,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         self.start_moving_back(gradient, from, to, is_partial, tensor)?.wait()
     }
 
-    /// Starts what [`Self::moved_back`] does.
+    /// Starts the move of [`Self::moved_back`].
     pub(super) fn start_moving_back(
         &self,
         gradient: Value<B>,
@@ -114,7 +113,7 @@ impl<B: Kernels> BlockRun<'_, B> {
                 let moved = env.all_to_all(&array, dim(tensor, to), dim(tensor, from))?;
                 Ok(InFlight::done(Value::Array(moved)))
             }
-            // A shard that was gathered for use by all alike: each has the gradient of its own part.
+            // Where a shard was gathered for replicated use, each rank takes the gradient of its own part.
             (Value::Array(array), _) if matches!(from, Placement::Shard(_)) && from != to => {
                 let own = env.own_part(&array, dim(tensor, from));
                 Ok(InFlight::done(Value::Array(own)))
@@ -126,7 +125,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         }
     }
 
-    /// Routed rows' gradient, moved by a collective.
+    /// The gradient of routed rows, moved by a collective.
     fn routed_back(&self, routed: Routed<B>, collective: Option<Collective>) -> Result<Value<B>> {
         let env = self.env;
         Ok(Value::Routed(match collective {
@@ -142,7 +141,7 @@ impl<B: Kernels> BlockRun<'_, B> {
     }
 }
 
-/// The dimension of `tensor` along which a shard is cut.
+/// The dimension along which `tensor` is sharded.
 fn dim(tensor: &Tensor, placement: Placement) -> usize {
     let Placement::Shard(name) = placement else {
         panic!("only a shard is cut along a dimension, not {placement:?}")
@@ -169,12 +168,12 @@ impl<B: Kernels> Env<B> {
         self.all_reduce_among(&self.tensor, array)
     }
 
-    /// The sum over tensor-parallel ranks, or over those of them that share each expert.
+    /// The sum over `group`: tensor-parallel ranks, or expert-tensor-parallel ones.
     pub(crate) fn all_reduce_among(&self, group: &Group, array: Array<B>) -> Result<Array<B>> {
         self.reduced(group, array, Reduction::Sum)
     }
 
-    /// The greatest over tensor-parallel ranks.
+    /// The maximum over tensor-parallel ranks.
     pub(super) fn greatest(&self, array: Array<B>) -> Result<Array<B>> {
         self.reduced(&self.tensor, array, Reduction::Max)
     }
@@ -205,7 +204,7 @@ impl<B: Kernels> Env<B> {
         })
     }
 
-    /// The shards of all tensor-parallel ranks.
+    /// The concatenated shards of all tensor-parallel ranks.
     fn all_gather(&self, array: Array<B>, from: Placement, tensor: &Tensor) -> Result<Array<B>> {
         self.start_all_gather(array, from, tensor)?.wait()
     }
@@ -220,7 +219,7 @@ impl<B: Kernels> Env<B> {
         let dim = dim(tensor, from);
         self.recorded(Stream::Tensor, Collective::AllGather, bytes, || {
             let (group, stream) = (&self.tensor, Stream::Tensor);
-            // Of all that is sharded, ranks may have different numbers of words alone.
+            // Vocabulary shards alone may differ in size between ranks.
             if from != Placement::Shard(DimName::Vocabulary) {
                 let call = CollectiveCall::AllGather { array, dim };
                 return self.communicator.on(group, stream).start(call);

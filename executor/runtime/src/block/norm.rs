@@ -1,4 +1,4 @@
-//! Norms: of rows that a rank has whole, and of rows whose features tensor-parallel ranks share.
+//! Norms: of rows that a rank has whole, and of rows whose features are sharded over tensor-parallel ranks.
 
 use executor_kernels::array::Array;
 use executor_kernels::ops::Kernels;
@@ -9,10 +9,10 @@ use super::parts::{repeated, summed};
 use super::value::Extra;
 use super::{BlockRun, Result, SavedActivations};
 
-/// What a norm is, and the parameters that it has on this rank.
+/// A norm with this rank's parts of its parameters.
 struct Norm<B: Kernels> {
     kind: NormKind,
-    /// How many of the last dimensions are normalised.
+    /// Number of trailing dimensions that are normalised.
     trailing: usize,
     epsilon: f64,
     weight: Option<Array<B>>,
@@ -20,7 +20,7 @@ struct Norm<B: Kernels> {
 }
 
 impl<B: Kernels> Norm<B> {
-    /// Whether scale and shift are of more dimensions than are normalised: of each head its own.
+    /// Returns whether scale and shift have more dimensions than are normalised, with values for each head.
     fn has_weights_of_heads(&self) -> bool {
         let parameter = self.weight.as_ref().or(self.bias.as_ref());
         self.kind != NormKind::BatchNorm && parameter.is_some_and(|it| it.rank() > self.trailing)
@@ -43,8 +43,8 @@ impl<B: Kernels> BlockRun<'_, B> {
         }
     }
 
-    /// The features of whole rows, where tensor-parallel ranks have parts of them, and over how many ranks in all
-    /// copies of each are: more than one where ranks share key-value heads.
+    /// The number of features of whole rows, where these are sharded over tensor-parallel ranks, and the share that
+    /// each rank counts: one over the number of copies of key-value heads.
     fn shared_width(&self, id: OpId) -> Option<(usize, f64)> {
         let is_shared =
             self.env.tensor.len() > 1 && self.program.placements.sharded_reductions.contains(&id);
@@ -60,7 +60,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         width.filter(|_| is_shared).map(|width| (width, 1.0 / copies as f64))
     }
 
-    /// The normalised `x`, and what was measured.
+    /// The normalised `x`, and its statistics.
     pub(super) fn norm(&self, id: OpId, x: Array<B>) -> Result<(Array<B>, Statistics<B>)> {
         let norm = self.read_norm(id);
         if norm.kind == NormKind::BatchNorm {
@@ -93,7 +93,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         Ok((y, statistics))
     }
 
-    /// The gradient of what operator `id`, a norm, takes.
+    /// The gradient of the input of operator `id`, a norm.
     pub(super) fn norm_input_grad(
         &self,
         id: OpId,
@@ -115,7 +115,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         };
         let (x, gradient) = (x.rows(norm.trailing), gradient.rows(norm.trailing));
         let grad = match self.shared_width(id) {
-            // Copies have summands of the gradient, and each takes its share of what is taken off.
+            // Copies have summands of the gradient, and each subtracts its share of the projection.
             Some((width, share)) => {
                 let own =
                     norm::projection(x.clone(), &statistics, weight.clone(), gradient.clone())
@@ -152,7 +152,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         Ok(norm::weight_grad(norm.kind, x, &statistics, gradient).into())
     }
 
-    /// A scale or shift that has values of their own for each head, for every row.
+    /// A scale or shift with values for each head, repeated for every row.
     fn of_heads_repeated(&self, id: OpId, parameter: Array<B>, shape: &[usize]) -> Array<B> {
         repeated(parameter, &self.program.op(id).parameters[0].dims, self.given(id, 0), shape)
     }

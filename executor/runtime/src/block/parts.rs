@@ -1,4 +1,4 @@
-//! Parts of tensors, and tensors of parts.
+//! Slices, concatenation, and broadcasts of tensors.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use ir::graph::{Dim, DimName, OpId, Tensor};
 use super::value::Value;
 use super::{BlockRun, Result, SavedActivations};
 
-/// `array`, which has dimensions `own`, repeated along those that it lacks of `dims`, of which `shape` are the sizes.
+/// `array` of dimensions `own`, repeated along the dimensions of `dims` that it lacks, to the sizes `shape`.
 pub(super) fn repeated<B: Kernels>(
     array: Array<B>,
     own: &[Dim],
@@ -23,7 +23,7 @@ pub(super) fn repeated<B: Kernels>(
     array.reshape(&with_ones).expand(shape)
 }
 
-/// `array`, which has dimensions `dims`, summed over those that `own` lacks.
+/// `array` of dimensions `dims`, summed over the dimensions that `own` lacks.
 pub(super) fn summed<B: Kernels>(mut array: Array<B>, own: &[Dim], dims: &[Dim]) -> Array<B> {
     let mut shape = Vec::new();
     for (at, dim) in dims.iter().enumerate() {
@@ -36,19 +36,19 @@ pub(super) fn summed<B: Kernels>(mut array: Array<B>, own: &[Dim], dims: &[Dim])
     array.reshape(&shape)
 }
 
-/// Which dimension of a tensor is called `name`.
+/// Index of the dimension `name` of a tensor.
 fn position(tensor: &Tensor, name: DimName) -> usize {
     let position = tensor.dims.iter().position(|dim| dim.name == name);
     position.expect("an operator was given the dimensions that it needs")
 }
 
 impl<B: Kernels> BlockRun<'_, B> {
-    /// The dimensions of what operator `id` takes at `slot`.
+    /// The dimensions of the input of operator `id` at `slot`.
     pub(super) fn given(&self, id: OpId, slot: usize) -> &[Dim] {
         &self.program.op(self.program.inputs[id.index()][slot]).output.dims
     }
 
-    /// The dimension that operator `id` takes a part of, and which part. Layouts do not cut it.
+    /// The dimension that the slice `id` is of, and its range. Layouts do not shard this dimension.
     pub(super) fn sliced(&self, id: OpId, name: DimName, start: usize) -> (usize, Range<usize>) {
         let output = &self.program.op(id).output;
         let dim = position(output, name);
@@ -58,7 +58,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         (dim, start..start + size as usize)
     }
 
-    /// Its inputs side by side; those that lack dimensions of the first are repeated along them.
+    /// The inputs of operator `id`, repeated along dimensions of the first that they lack, and concatenated.
     pub(super) fn concat(
         &self,
         id: OpId,
@@ -70,7 +70,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         Ok(Array::concat(parts, dim))
     }
 
-    /// The inputs of operator `id`, each as the first is but for the dimension `over`.
+    /// The inputs of operator `id`, repeated to the first input's shape in all dimensions but `over`.
     fn all_repeated(
         &self,
         id: OpId,
@@ -94,7 +94,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         Ok(parts)
     }
 
-    /// The gradients of its inputs from that of operator `id`, which put them side by side.
+    /// The gradients of the inputs of operator `id`, a concatenation, from that of its output.
     pub(super) fn concat_grad(
         &self,
         id: OpId,

@@ -1,4 +1,4 @@
-//! A block of the model's graph, ready to run: where its tensors lie, and what is kept of them.
+//! A block of the model's graph, ready to run: placements of its tensors, and the activations that it saves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,32 +6,32 @@ use ir::graph::{
     Block, BlockRecompute, Keeps, Op, OpId, OpKind, Placement, Placements, Recomputable, Sharding,
 };
 
-/// A tensor of a block at one of the places where it is wanted.
+/// A tensor of a block in one of the placements in which it is taken.
 pub(crate) type Key = (OpId, Placement);
 
-/// A block with what follows from the layout.
+/// A block with the placements and saved tensors that follow from the layout.
 #[derive(Debug)]
 pub(crate) struct BlockProgram {
     pub(crate) block: Block,
-    /// For each operator, what it takes.
+    /// For each operator, the sources of its inputs.
     pub(crate) inputs: Vec<Vec<OpId>>,
     pub(crate) placements: Placements,
-    /// For each operator, whether a gradient of its output is needed.
+    /// For each operator, true where a gradient of its output is needed.
     pub(crate) requires_grad: Vec<bool>,
-    /// What is kept from forward to backward.
+    /// Tensors that are saved from forward to backward.
     kept: BTreeSet<Key>,
-    /// What of it the gradients of parameters need.
+    /// Saved tensors that weight gradients need.
     pub(crate) kept_for_weight_grad: BTreeSet<Key>,
-    /// Operators that run again in backward, and keep nothing beside tensors from forward.
+    /// Operators that backward recomputes, whose extras are not saved from forward.
     again: BTreeSet<OpId>,
-    /// Whether attention is of exchanged heads.
+    /// True where attention exchanges heads between context-parallel ranks.
     exchanges_heads: bool,
-    /// Linear layers whose output nothing but a sum of two takes, where it is: that sum, and its slot.
+    /// Linear layers whose output has one use, a sum of two in the same placement: that sum, and the slot in it.
     summands: BTreeMap<OpId, (OpId, usize)>,
 }
 
 impl BlockProgram {
-    /// The program of `block`; the first of a model takes data, and no gradient leaves it.
+    /// The program of `block`; the first block of a model takes data, so no gradient leaves it.
     pub(crate) fn new(
         block: &Block,
         sharding: Sharding,
@@ -63,13 +63,13 @@ impl BlockProgram {
         program
     }
 
-    /// Whether a backend that adds products to what is there need not compute `id` by itself: the sum that takes it
-    /// does.
+    /// Returns whether linear layer `id` is computed as part of the sum that takes it, on backends whose products add
+    /// to an array.
     pub(crate) fn is_summand(&self, id: OpId) -> bool {
         self.summands.contains_key(&id)
     }
 
-    /// The linear layer that the sum `id` computes where products are added to what is there, and its slot.
+    /// The linear layer that is computed as part of sum `id` where a backend's products add to an array, and its slot.
     pub(crate) fn product_of_sum(&self, id: OpId) -> Option<(OpId, usize)> {
         let of_sum = |(linear, (sum, slot)): (&OpId, &(OpId, usize))| {
             (*sum == id).then_some((*linear, *slot))
@@ -81,18 +81,18 @@ impl BlockProgram {
         self.block.op(id)
     }
 
-    /// Whether `key` is kept from forward to backward.
+    /// Returns whether `key` is saved from forward to backward.
     pub(crate) fn keeps(&self, key: &Key) -> bool {
         self.kept.contains(key)
     }
 
-    /// Whether `id` runs again in backward.
+    /// Returns whether backward recomputes `id`.
     pub(crate) fn runs_again(&self, id: OpId) -> bool {
         self.again.contains(&id)
     }
 
-    /// Where the tensor that `id` takes at `slot` is kept: where it was made if it is gathered for
-    /// use, where it is used otherwise.
+    /// The key under which the input of `id` at `slot` is saved: in the source's placement if it is a shard, which is
+    /// gathered for use; otherwise in the placement of its use.
     pub(crate) fn kept_key(&self, id: OpId, slot: usize) -> Key {
         let source = self.inputs[id.index()][slot];
         let from = self.placements.outputs[source.index()];
@@ -103,26 +103,26 @@ impl BlockProgram {
     fn kept(&self, recompute: BlockRecompute) -> BTreeSet<Key> {
         let mut kept = BTreeSet::new();
         for node in self.block.nodes() {
-            // What attention keeps of exchanged heads it keeps beside the tensors.
+            // Attention of exchanged heads saves its tensors as an extra.
             if self.exchanges_heads && matches!(node.op.kind, OpKind::Attention { .. }) {
                 continue;
             }
             for keeps in node.op.keeps() {
                 match keeps {
-                    // The rows that came back are kept beside the tensors, where their tokens are.
+                    // The rows that came back are saved as an extra, on the rank of their tokens.
                     Keeps::Input(0) if node.op.kind == OpKind::Combine => false,
                     Keeps::Input(slot) => kept.insert(self.kept_key(node.id, slot)),
                     Keeps::Output => {
                         kept.insert((node.id, self.placements.outputs[node.id.index()]))
                     }
-                    // These are kept beside the tensors.
+                    // Saved as extras.
                     Keeps::Softmax | Keeps::Mask | Keeps::Indices | Keeps::Statistics(_) => false,
                 };
             }
         }
         if recompute == BlockRecompute::Selective {
             kept.retain(|(id, _)| self.op(*id).recomputable != Recomputable::Selective);
-            // What is computed again starts from what is there.
+            // Inputs from which recomputation starts are saved.
             for node in self.block.nodes() {
                 if node.op.recomputable == Recomputable::No {
                     continue;
@@ -138,7 +138,7 @@ impl BlockProgram {
     }
 
     fn summands(&self, sharding: Sharding) -> BTreeMap<OpId, (OpId, usize)> {
-        // What one rank has a summand of it has whole.
+        // A rank that is alone has partial sums whole.
         let is_alone = sharding.tensor_parallel == 1;
         let is_there = |from: Placement, to: Placement| {
             if from == Placement::Partial { is_alone && to == Placement::Whole } else { from == to }
@@ -169,7 +169,7 @@ impl BlockProgram {
         let trains = self.block.nodes().filter(|node| node.op.is_trained());
         let takes = trains.filter(|node| !self.inputs[node.id.index()].is_empty());
         let mut needed: BTreeSet<Key> = takes.map(|node| self.kept_key(node.id, 0)).collect();
-        // What selective recompute dropped is made from what it starts from.
+        // Tensors that selective recompute dropped are recomputed from these inputs.
         for node in self.block.nodes() {
             if node.op.recomputable == Recomputable::Selective {
                 let slots = 0..self.inputs[node.id.index()].len();

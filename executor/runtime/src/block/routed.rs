@@ -1,4 +1,4 @@
-//! Rows of tokens where their experts are, and how they came there.
+//! Rows of tokens on the ranks of their experts, and the record of their dispatch.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use executor_kernels::array::Array;
 use executor_kernels::ops::Kernels;
 use executor_kernels::ops::experts::{ExpertChoices, ExpertCounts, Rule, Sorted};
 
-/// Rows of tokens where their experts are, sorted by expert.
+/// Rows of tokens on the ranks of their experts, sorted by expert.
 #[derive(Clone, Debug)]
 pub(crate) struct Routed<B: Kernels> {
     /// `[rows, width]`.
@@ -14,30 +14,30 @@ pub(crate) struct Routed<B: Kernels> {
     /// Rows of each expert that this rank has.
     pub(super) counts: ExpertCounts<B>,
     pub(super) sent: Arc<Sent<B>>,
-    /// How the rows of the ranks that share each expert were joined, if they were.
+    /// The order of rows gathered from expert-tensor-parallel ranks, where they were gathered.
     pub(super) joined: Option<Arc<Order>>,
 }
 
-/// How the rows of a rank were sent to the experts.
+/// Record of a dispatch of a rank's rows to experts.
 #[derive(Debug)]
 pub(super) struct Sent<B: Kernels> {
     pub(super) rule: Rule,
-    /// Which experts each token chose.
+    /// The experts that each token chose.
     pub(super) choices: ExpertChoices<B>,
-    /// Those of its choices that were sent, in the order of experts.
+    /// The choices that were sent, in the order of experts.
     pub(super) sorted: Sorted<B>,
-    /// How rows were exchanged with the ranks that share the experts; none where this rank has all of them.
+    /// The exchange with expert-parallel ranks; none where this rank has all experts.
     pub(super) exchanged: Option<Exchanged>,
-    /// Rows that came for each expert of this rank.
+    /// Rows received for each expert of this rank.
     pub(super) counts: ExpertCounts<B>,
 }
 
-/// An exchange of rows among the ranks that share the experts.
+/// An exchange of rows among expert-parallel ranks.
 #[derive(Debug)]
 pub(super) struct Exchanged {
     /// Rows sent to each rank.
     pub(super) counts: Vec<usize>,
-    /// How the rows that came from all ranks were put in order.
+    /// The reordering of the rows received from all ranks.
     pub(super) order: Order,
 }
 
@@ -60,7 +60,7 @@ impl Order {
         (0..experts).map(|expert| self.counts.iter().map(|counts| counts[expert]).sum()).collect()
     }
 
-    /// For each row in the order of experts, its place in the order of sources.
+    /// For each row in the order of experts, its index in the order of sources.
     pub(super) fn by_expert(&self) -> Vec<u32> {
         let mut starts: Vec<u32> = Vec::new();
         let mut next = 0;
@@ -79,7 +79,7 @@ impl Order {
         places
     }
 
-    /// For each row in the order of sources, its place in the order of experts.
+    /// For each row in the order of sources, its index in the order of experts.
     pub(super) fn by_source(&self) -> Vec<u32> {
         let by_expert = self.by_expert();
         let mut inverse = vec![0; by_expert.len()];

@@ -1,4 +1,4 @@
-//! What operators hand to one another.
+//! Inputs and outputs of operators.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use executor_kernels::ops::pool::Places;
 
 use super::routed::{Routed, Sent};
 
-/// What an operator takes or puts out.
+/// An input or output of an operator.
 #[derive(Clone, Debug)]
 pub(crate) enum Value<B: Kernels> {
-    /// A tensor of the graph's shape, or the part of it that this rank has.
+    /// A tensor of the graph's shape, or this rank's part of it.
     Array(Array<B>),
-    /// The micro-batch's tokens, which lie on the host.
+    /// The micro-batch's tokens, which are on the host.
     Tokens,
-    /// Rows of tokens on their way through the experts.
+    /// Rows of tokens routed to experts.
     Routed(Routed<B>),
 }
 
@@ -26,7 +26,7 @@ impl<B: Kernels> Value<B> {
     ///
     /// # Panics
     ///
-    /// If it is none: the graph's shapes say where tensors are.
+    /// If the value is not an array: the graph's shapes say where arrays are.
     pub(crate) fn array(self) -> Array<B> {
         match self {
             Self::Array(array) => array,
@@ -64,7 +64,7 @@ impl<B: Kernels> Value<B> {
         self.mapped(|array| array.scale(factor))
     }
 
-    /// What `map` makes of it, element by element.
+    /// The value with `map` applied to its array, element by element.
     pub(crate) fn mapped(self, map: impl FnOnce(Array<B>) -> Array<B>) -> Self {
         match self {
             Self::Routed(routed) => Self::Routed(routed.with_rows(map(routed.rows.clone()))),
@@ -72,7 +72,7 @@ impl<B: Kernels> Value<B> {
         }
     }
 
-    /// What `join` makes of two that lie alike, element by element.
+    /// The results of `join` on two values in the same placement, element by element.
     pub(crate) fn joined<const N: usize>(
         self,
         other: Self,
@@ -86,7 +86,7 @@ impl<B: Kernels> Value<B> {
         }
     }
 
-    /// The sum of two gradients of one tensor, or of two tensors that lie alike.
+    /// The sum of two gradients of one tensor, or of two tensors in the same placement.
     pub(crate) fn plus(self, other: Self) -> Self {
         match (self, other) {
             (Self::Array(a), Self::Array(b)) => Self::Array(a + b),
@@ -96,7 +96,7 @@ impl<B: Kernels> Value<B> {
     }
 }
 
-/// Attention of all positions of a rank's share of the heads: what its backward needs.
+/// Tensors of attention over all positions of a rank's part of the heads, saved for backward.
 #[derive(Clone, Debug)]
 pub(crate) struct Attended<B: Kernels> {
     pub(super) query: Array<B>,
@@ -114,24 +114,24 @@ impl<B: Kernels> Attended<B> {
     }
 }
 
-/// What an operator keeps for backward beside its tensors.
+/// State that an operator saves for backward in addition to tensors of the graph.
 #[derive(Clone, Debug)]
 pub(crate) enum Extra<B: Kernels> {
-    /// Of the rows of a norm.
+    /// Statistics of the rows of a norm.
     Statistics(Statistics<B>),
     /// The logarithm of the sum of exponentials of each query's scores.
     LogSumExp(Array<B>),
     /// The softmax of the logits, and the sum of their exponentials over all classes.
     Softmax { softmax: Softmax<B>, sum: Array<B> },
-    /// Where each maximum was found.
+    /// Position of each maximum.
     Places(Places<B>),
-    /// Attention of all positions of a share of the heads.
+    /// Attention over all positions of a part of the heads.
     Attended(Attended<B>),
     /// The shape of the input.
     Shape(Vec<usize>),
-    /// What balancing the load adds to the gradient of each expert's probability.
+    /// Slopes of the load-balancing loss for each expert's probability.
     Slopes(Array<B>),
-    /// The rows that came back from the experts, for each token and choice, and how they had been sent.
+    /// The rows that came back from the experts, for each token and choice, and the record of their dispatch.
     Returned(Array<B>, Arc<Sent<B>>),
     /// Predictions less their targets.
     Difference(Array<B>),
@@ -151,38 +151,38 @@ impl<B: Kernels> Extra<B> {
             | Self::Slopes(array)
             | Self::Returned(array, _)
             | Self::Difference(array) => array.num_bytes(),
-            // Indices are as small beside the tensor as the model's planner takes them to be.
+            // The planner counts indices as negligible against the tensor.
             Self::Places(_) | Self::Shape(_) => 0,
         }
     }
 }
 
-/// Tokens so many places further, and what follows each; beyond the end of a sequence the first token of all, and
-/// none.
+/// Tokens a fixed number of positions ahead, and the token after each as its target; beyond the end of a sequence,
+/// token id 0 without a target.
 #[derive(Clone, Debug)]
 pub(crate) struct Further {
     pub(crate) tokens: Vec<u32>,
     pub(crate) targets: Vec<u32>,
 }
 
-/// The data of a micro-batch, or the part that this rank has.
+/// The data of a micro-batch, or this rank's part of it.
 #[derive(Clone, Debug)]
 pub(crate) struct MicroBatch<B: Kernels> {
-    /// The number of the first sample, counted from the beginning of training.
+    /// Global index of the first sample, counted from the beginning of training.
     pub(crate) first_sample: u64,
     /// Token ids, sequence by sequence.
     pub(crate) tokens: Vec<u32>,
-    /// The same for a decoder, where it is given others than the encoder.
+    /// Token ids for a decoder, where they differ from the encoder's.
     pub(crate) decoder_tokens: Option<Vec<u32>>,
-    /// What follows each token, or is to be filled in, or the class of each sample.
+    /// Targets: the token after each token, the masked token, or the class of each sample.
     pub(crate) targets: Vec<u32>,
-    /// The same one token further, two tokens further, and so on, where the model predicts as far.
+    /// Tokens and targets one position further ahead, two positions, and so on, as far as the model predicts.
     pub(crate) further: Vec<Further>,
-    /// Samples that are no tokens.
+    /// Input values of samples that are not tokens.
     pub(crate) inputs: Option<Array<B>>,
     /// Target values of samples.
     pub(crate) values: Option<Array<B>>,
 }
 
-/// Shared by the blocks that a micro-batch passes through.
+/// A micro-batch, shared by the blocks that it passes through.
 pub(crate) type SharedMicroBatch<B> = Arc<MicroBatch<B>>;

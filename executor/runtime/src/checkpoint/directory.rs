@@ -1,8 +1,7 @@
-//! The directory that checkpoints lie in: `step-00000120` and so on.
+//! The directory of checkpoints: `step-00000120` and so on.
 //!
-//! Only a complete checkpoint has such a name. One that is being written is called
-//! `step-00000120.partial`, and so is one that is being removed. One that a later checkpoint of the
-//! same step takes the place of is called `step-00000120.replaced` in between.
+//! Only a complete checkpoint has such a name. While it is written or removed, it is called `step-00000120.partial`.
+//! While a later checkpoint of the same step replaces it, it is called `step-00000120.replaced`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,12 +13,12 @@ use super::tensors::sync_directory;
 const PARTIAL: &str = "partial";
 const REPLACED: &str = "replaced";
 
-/// The newest complete checkpoint, and what is wrong with those that are newer.
+/// The newest complete checkpoint, and the errors of newer ones.
 #[derive(Debug, Default)]
 pub struct Latest {
     /// The newest complete checkpoint.
     pub path: Option<PathBuf>,
-    /// Why newer ones were passed over, the newest first.
+    /// Errors of newer ones, which were skipped, the newest first.
     pub skipped: Vec<CheckpointError>,
 }
 
@@ -27,8 +26,8 @@ pub struct Latest {
 ///
 /// # Errors
 ///
-/// [`CheckpointError`] if the directory cannot be read, or the newest checkpoint was written by a
-/// later program: what was trained since the one before would be lost without a word.
+/// [`CheckpointError`] if the directory cannot be read, or the newest checkpoint was written by a later program: the
+/// training since the one before would be lost silently.
 pub fn latest(directory: &Path) -> Result<Latest, CheckpointError> {
     let mut latest = Latest::default();
     for (step, state) in list(directory)?.into_iter().rev() {
@@ -49,7 +48,7 @@ pub fn latest(directory: &Path) -> Result<Latest, CheckpointError> {
     Ok(latest)
 }
 
-/// How far a checkpoint is. The later in this order, the better to go on from.
+/// State of completion of a checkpoint. Of one step, the later in this order is the better to resume from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
     Partial,
@@ -68,7 +67,7 @@ impl Stage {
     }
 }
 
-/// Removes what crashes left, and puts back what a crash left between two names.
+/// Removes partial checkpoints that crashes left, and restores a replaced checkpoint whose replacement is missing.
 pub(super) fn clean(directory: &Path) -> Result<(), CheckpointError> {
     for (step, stage) in list(directory)? {
         let (path, complete) = (stage.path(directory, step), Stage::Complete.path(directory, step));
@@ -82,7 +81,7 @@ pub(super) fn clean(directory: &Path) -> Result<(), CheckpointError> {
     Ok(())
 }
 
-/// Gives the partial checkpoint of `step` its name. One that was there goes when the new one has it.
+/// Renames the partial checkpoint of `step` to its final name, then removes the checkpoint that it replaces.
 pub(super) fn complete(directory: &Path, step: u64) -> Result<PathBuf, CheckpointError> {
     let [partial, replaced, complete] =
         [Stage::Partial, Stage::Replaced, Stage::Complete].map(|stage| stage.path(directory, step));
@@ -98,8 +97,7 @@ pub(super) fn complete(directory: &Path, step: u64) -> Result<PathBuf, Checkpoin
     Ok(complete)
 }
 
-/// Removes all but the newest `num_kept` checkpoints up to that of `step`. Later ones are of another
-/// run, and stay.
+/// Removes all but the newest `num_kept` checkpoints up to that of `step`. Later ones are of another run, and stay.
 pub(super) fn prune(directory: &Path, step: u64, num_kept: usize) -> Result<(), CheckpointError> {
     let old = list(directory)?
         .into_iter()
@@ -107,7 +105,7 @@ pub(super) fn prune(directory: &Path, step: u64, num_kept: usize) -> Result<(), 
         .filter(|(found, stage)| *found <= step && *stage == Stage::Complete)
         .skip(num_kept);
     for (step, stage) in old {
-        // Under its own name a checkpoint is whole or not there, even if this is interrupted.
+        // Renamed first: under its final name a checkpoint is always whole, even if this is interrupted.
         let partial = Stage::Partial.path(directory, step);
         rename(&stage.path(directory, step), &partial)?;
         remove(&partial)?;
@@ -128,7 +126,7 @@ fn list(directory: &Path) -> Result<Vec<(u64, Stage)>, CheckpointError> {
     Ok(found)
 }
 
-/// The step and the stage that a name tells.
+/// The step and the stage in a name.
 fn parse(name: &str) -> Option<(u64, Stage)> {
     let (number, stage) = match name.strip_prefix("step-")?.split_once('.') {
         None => (name.strip_prefix("step-")?, Stage::Complete),
@@ -137,7 +135,7 @@ fn parse(name: &str) -> Option<(u64, Stage)> {
         Some(_) => return None,
     };
     let step = number.parse().ok()?;
-    // `step-7` or `step-+0000007` are not ours.
+    // `step-7` or `step-+0000007` are not names of checkpoints.
     (stage.path(Path::new(""), step) == Path::new(name)).then_some((step, stage))
 }
 

@@ -1,4 +1,4 @@
-//! Why a checkpoint or a file of weights cannot be read or written.
+//! Errors of reading and writing checkpoints and files of weights.
 
 use std::fmt;
 use std::io;
@@ -10,18 +10,18 @@ use safetensors::Dtype;
 use super::parameter::ParameterId;
 use super::shard::PieceKind;
 
-/// Why a checkpoint or a file of weights cannot be read or written.
+/// Errors of reading and writing checkpoints and files of weights.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
     /// The system refuses: missing, not permitted, disk full.
     #[error("cannot {action} `{}`{}", .path.display(), hint(.source))]
     Io {
-        /// What was to be done, as in `read`.
+        /// The action, as in `read`.
         action: &'static str,
-        /// With which file or directory.
+        /// File or directory.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
     /// A directory without weights.
@@ -34,15 +34,15 @@ pub enum CheckpointError {
         /// The directory.
         path: PathBuf,
     },
-    /// A file that is not what its name says.
+    /// A file whose content is not of its format.
     #[error("`{}` cannot be understood: {problem}", .path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the problem.
         problem: String,
     },
-    /// A file that ends too early, or too late.
+    /// A file that is too short or too long.
     #[error(
         "`{}` has {found} bytes, but should have {expected}\nhint: copy or download it again, or use \
          an earlier checkpoint",
@@ -56,7 +56,7 @@ pub enum CheckpointError {
         /// Bytes that it has.
         found: u64,
     },
-    /// A file that is of the right size, but was changed.
+    /// A file of the right size whose content was changed.
     #[error(
         "`{}` was changed since it was written: its SHA-256 is {found}, not {expected}\nhint: use an \
          earlier checkpoint",
@@ -70,14 +70,14 @@ pub enum CheckpointError {
         /// Its hash now.
         found: String,
     },
-    /// A checkpoint whose writing, or whose removal, was interrupted: its name says so.
+    /// A checkpoint whose writing or removal was interrupted, by its name.
     #[error(
         "checkpoint `{}` is incomplete: writing or removing it was interrupted\nhint: use an earlier \
          one; this one can be removed",
         .path.display()
     )]
     Interrupted {
-        /// Its directory.
+        /// Directory of the checkpoint.
         path: PathBuf,
     },
     /// A checkpoint that a later program wrote.
@@ -87,11 +87,11 @@ pub enum CheckpointError {
         .path.display()
     )]
     NewerVersion {
-        /// Its manifest.
+        /// Path of its manifest.
         path: PathBuf,
-        /// Its version.
+        /// Its format version.
         found: u64,
-        /// The latest that is read.
+        /// The latest version that can be read.
         supported: u64,
     },
     /// Elements that no rank wrote.
@@ -103,16 +103,16 @@ pub enum CheckpointError {
     Gap {
         /// The checkpoint.
         path: PathBuf,
-        /// Of which parameter.
+        /// The parameter.
         parameter: ParameterId,
-        /// What of it.
+        /// The kind of piece.
         kind: PieceKind,
-        /// The first elements missing, in row-major order of what was asked for.
+        /// The first missing elements, in row-major order of the requested ones.
         range: Range<usize>,
-        /// How many were asked for.
+        /// Number of requested elements.
         len: usize,
     },
-    /// It is not what was to be read or written.
+    /// The file or checkpoint does not fit the model or the request.
     #[error("{0}")]
     Unsuitable(String),
 }
@@ -135,7 +135,7 @@ impl CheckpointError {
         Self::Unsuitable(format!("checkpoint `{}` has no parameter `{parameter}`", path.display()))
     }
 
-    /// The error of a tensor whose elements are not read here.
+    /// The error of a tensor whose element type cannot be read.
     pub(super) fn element_type(file: &Path, tensor: &str, found: Dtype, expected: &str) -> Self {
         let file = file.display();
         Self::Unsuitable(format!(

@@ -23,14 +23,14 @@ impl HashingFile {
         self.file.write_all(bytes)
     }
 
-    /// Waits until all is on the disk. Returns the number of bytes and their hash.
+    /// Waits until all bytes are on the disk. Returns the number of bytes and their hash.
     pub(super) fn finish(self) -> io::Result<(u64, String)> {
         self.file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
         Ok((self.num_bytes, hexadecimal(&self.hash.finalize())))
     }
 }
 
-/// A hash in digits.
+/// A hash in hexadecimal digits.
 pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     bytes
         .iter()

@@ -1,16 +1,16 @@
-//! Which model a checkpoint is of.
+//! Identity of the model of a checkpoint.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A model, so that another one is told from it.
+/// Identity of a model, which differs for different models.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelIdentity {
-    /// What it is called.
+    /// Name of the model.
     pub name: String,
-    /// SHA-256 of its description, in hexadecimal.
+    /// SHA-256 of the description, in hexadecimal.
     pub sha256: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a checkpoint says about itself.
+//! Manifests of checkpoints.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,35 +13,35 @@ use super::shard::Piece;
 
 /// The file that makes a checkpoint complete.
 pub(super) const MANIFEST: &str = "manifest.json";
-/// What manifests say that they are.
+/// The `format` of manifests.
 const FORMAT: &str = "executor checkpoint";
-/// The version that is written, and the latest that is read.
+/// The format version that is written, and the latest that is read.
 const VERSION: u64 = 1;
 
-/// How far training has come.
+/// State of training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainingState {
     /// Steps taken.
     pub step: u64,
-    /// Index of the sample that comes next.
+    /// Index of the next sample.
     pub next_sample: u64,
-    /// Which random numbers.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// Where the optimizer is.
+    /// State of the optimizer.
     pub optimizer: OptimizerState,
-    /// Of which model.
+    /// Identity of the model.
     pub model: ModelIdentity,
-    /// Beside which frozen weights, where there are any: a checkpoint has trained ones alone.
+    /// Identity of the frozen weights, where there are any: a checkpoint has only trained ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
 }
 
-/// What an optimizer keeps besides moments.
+/// State of an optimizer besides moments.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OptimizerState {
-    /// The rule, as in `adamw`.
+    /// Name of the optimizer, as in `adamw`.
     pub kind: String,
     /// Updates made. Steps whose gradients overflowed make none.
     pub num_updates: u64,
@@ -49,17 +49,17 @@ pub struct OptimizerState {
     pub loss_scale: Option<LossScale>,
 }
 
-/// Where dynamic loss scaling is.
+/// State of dynamic loss scaling.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LossScale {
-    /// What the loss is multiplied by.
+    /// Factor of the loss.
     pub scale: f64,
     /// Steps without overflow since the scale last changed.
     pub num_good_steps: u64,
 }
 
-/// All that is in a checkpoint.
+/// Content of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Manifest {
@@ -72,18 +72,18 @@ pub(super) struct Manifest {
     pub(super) files: Vec<RankFile>,
 }
 
-/// What one rank wrote.
+/// File of one rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RankFile {
     pub(super) name: String,
     pub(super) num_bytes: u64,
     pub(super) sha256: String,
-    /// The pieces, each the tensor whose name is its place in this list.
+    /// The pieces; the name of each tensor begins with its index in this list.
     pub(super) pieces: Vec<Piece>,
 }
 
-/// What manifests of all versions have.
+/// Fields that manifests of all versions have.
 #[derive(Deserialize)]
 struct Version {
     format: String,
@@ -126,7 +126,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// What in the manifest contradicts itself.
+    /// Checks the manifest for contradictions.
     fn check(&self) -> Result<(), String> {
         for file in &self.files {
             for Piece { parameter, shard, .. } in &file.pieces {

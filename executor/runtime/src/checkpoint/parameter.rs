@@ -1,4 +1,4 @@
-//! The parameters of a model, all of them.
+//! Parameters of a whole model.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,11 +7,11 @@ use std::str::FromStr;
 use ir::graph::{AdapterPart, Extent, Graph, Learning, Op, OpKind, Parameter};
 use serde::{Deserialize, Serialize};
 
-/// Which parameter of the model. In text `3.attention.query.weight`.
+/// Identifier of a parameter of the model. In text `3.attention.query.weight`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct ParameterId {
-    /// The block, by its place in the chain, from 0.
+    /// Index of the block in the chain, from 0.
     pub block: u32,
     /// The operator's name within the block, as in `attention.query`.
     pub op: String,
@@ -20,7 +20,7 @@ pub struct ParameterId {
 }
 
 impl ParameterId {
-    /// A matrix of the adapter beside this one's operator.
+    /// The matrix of the adapter of this parameter's operator.
     pub fn of_adapter(&self, part: AdapterPart) -> Self {
         let op = format!("{}.{}", self.op, part.name());
         Self { block: self.block, op, name: "weight".to_owned() }
@@ -50,7 +50,7 @@ impl TryFrom<String> for ParameterId {
 impl FromStr for ParameterId {
     type Err = String;
 
-    /// What [`fmt::Display`] writes. Operators may have dots in their names, parameters have none.
+    /// Parses the format of [`fmt::Display`]. Names of operators may have dots, those of parameters have none.
     fn from_str(text: &str) -> Result<Self, String> {
         let parts = text.split_once('.').and_then(|(block, rest)| {
             let (op, name) = rest.rsplit_once('.')?;
@@ -60,48 +60,48 @@ impl FromStr for ParameterId {
     }
 }
 
-/// What the blocks of layers are called that are counted.
+/// Names of blocks whose layers are numbered.
 const STACKS: [&str; 3] = ["encoder", "layer", "mtp"];
 
-/// What a parameter is to its operator.
+/// Form of a parameter in its operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// A matrix `[in.., out..]`.
     Linear {
-        /// How many of the dimensions are summed over.
+        /// Number of dimensions that are summed over.
         contracted: usize,
     },
     /// A matrix for each expert: `[experts, in.., out..]`.
     Experts {
-        /// How many of the dimensions are summed over.
+        /// Number of dimensions that are summed over.
         contracted: usize,
     },
-    /// Rows to choose from.
+    /// A table whose rows are selected.
     Table,
     /// A bias or a scale.
     Vector,
-    /// Anything else, as the kernel of a convolution.
+    /// Any other form, as the kernel of a convolution.
     Other,
 }
 
 /// A parameter of the whole model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelParameter {
-    /// Which one.
+    /// Identifier of the parameter.
     pub id: ParameterId,
-    /// The layer that it belongs to, from 0: its block's place among those of its stack.
+    /// Index of its layer among the blocks of the same name, from 0; none for blocks that are not numbered.
     pub layer: Option<u32>,
-    /// What its block is called: `layer`, `encoder`, `head`.
+    /// Name of its block: `layer`, `encoder`, `head`.
     pub block_name: String,
     /// Sizes of its dimensions, outermost first.
     pub shape: Vec<usize>,
-    /// What it is to its operator.
+    /// Form of the parameter in its operator.
     pub form: Form,
 }
 
 impl ModelParameter {
-    /// The parameters of a model in the order of its operators, each with what training does with it; tied
-    /// ones left out: those are no parameters of their own.
+    /// The parameters of a model in the order of its operators, each with its role in training. Tied parameters are
+    /// left out, as they are copies.
     pub fn all(graph: &Graph) -> Vec<(Self, Learning)> {
         let mut parameters = Vec::new();
         let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
@@ -147,7 +147,7 @@ impl ModelParameter {
             OpKind::GroupedLinear { .. } => Form::Experts { contracted: 0 },
             OpKind::Router { .. } if is_weight => Form::Linear { contracted: 1 },
             OpKind::Embedding { .. } if is_weight => Form::Table,
-            // Scales of each head, which have its dimensions in files too.
+            // Scales with values for each head, which have the head dimension in files too.
             OpKind::Norm { over, .. } if parameter.dims.len() > over.len() => Form::Other,
             OpKind::Linear { .. }
             | OpKind::Router { .. }

@@ -1,9 +1,9 @@
-//! Values in memory and in files.
+//! Numeric values in memory and in files.
 
 use executor_kernels::array::Element;
 use safetensors::Dtype;
 
-/// Values of a piece, in the precision in which they are kept.
+/// Values of a piece, in their stored precision.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Values {
     /// Four bytes each.
@@ -25,7 +25,7 @@ impl From<Vec<f64>> for Values {
 }
 
 impl Values {
-    /// How many there are.
+    /// Number of values.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::F32(values) => values.len(),
@@ -33,7 +33,7 @@ impl Values {
         }
     }
 
-    /// The type that they have in a file.
+    /// Element type of the values in a file.
     pub(super) fn dtype(&self) -> Dtype {
         match self {
             Self::F32(_) => Dtype::F32,
@@ -41,7 +41,7 @@ impl Values {
         }
     }
 
-    /// Their bytes in a file.
+    /// The values as bytes of a file.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         match self {
             Self::F32(values) => values.iter().copied().flat_map(f32::to_le_bytes).collect(),
@@ -50,10 +50,10 @@ impl Values {
     }
 }
 
-/// `f32` or `f64`: what pieces of a checkpoint are read as.
+/// `f32` or `f64`: the types as which pieces of a checkpoint are read.
 pub trait Scalar: Copy + Default + private::Sealed {
-    /// Appends numbers of a file to `values`, unchanged; `None` if this type cannot hold all that the
-    /// file's type can.
+    /// Decodes numbers of a file into `values`, unchanged; `None` if this type cannot hold all numbers of the file's
+    /// type.
     #[doc(hidden)]
     fn decode(bytes: &[u8], dtype: Dtype, values: &mut [Self]) -> Option<()>;
     /// The types that can be read as this one.
@@ -94,7 +94,7 @@ fn each<const N: usize, T>(bytes: &[u8], values: &mut [T], decode: impl Fn([u8; 
     }
 }
 
-/// The type that elements have in a file.
+/// The file's element type.
 pub(super) fn dtype(element: Element) -> Dtype {
     match element {
         Element::F64 => Dtype::F64,

@@ -1,4 +1,4 @@
-//! Which elements of a parameter one rank holds, and what two ranks' shards have in common.
+//! Shards: the elements of a parameter that one rank holds, and the overlap of two ranks' shards.
 
 use std::fmt;
 use std::ops::Range;
@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 
 use super::parameter::ParameterId;
 
-/// Some elements of a parameter: of its part along each dimension, as tensor and expert parallelism
-/// cut it, a range in row-major order, as ZeRO cuts that further.
+/// Elements of a parameter: a part along each dimension, as tensor and expert parallelism shard it, and within the part
+/// a range in row-major order, as ZeRO shards that further.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shard {
     /// The part along each dimension of the whole parameter.
     #[serde(with = "ranges")]
     pub part: Vec<Range<usize>>,
-    /// Of the part's elements, in row-major order, those that are meant.
+    /// Range of the part's elements, in row-major order.
     #[serde(with = "range")]
     pub flat: Range<usize>,
 }
 
-/// What is kept of each element in training.
+/// Kind of state of an element in training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PieceKind {
@@ -42,20 +42,20 @@ impl fmt::Display for PieceKind {
     }
 }
 
-/// What a rank holds of a parameter.
+/// A shard of a parameter's weights or moments that a rank holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Piece {
-    /// Which parameter.
+    /// The parameter.
     pub parameter: ParameterId,
-    /// What of it.
+    /// The kind of state.
     pub kind: PieceKind,
-    /// Which elements.
+    /// The elements.
     pub shard: Shard,
 }
 
 impl Piece {
-    /// What it is called in its rank's file, as number `index` of its pieces.
+    /// Name of the tensor in its rank's file, for piece number `index`.
     pub(super) fn tensor_name(&self, index: usize) -> String {
         format!("{index}.{}.{}", self.parameter, self.kind)
     }
@@ -78,12 +78,12 @@ impl Shard {
         self.flat.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.flat.is_empty()
     }
 
-    /// Whether the shard lies within a parameter of shape `shape`.
+    /// Returns whether the shard is within a parameter of shape `shape`.
     pub(super) fn fits(&self, shape: &[usize]) -> bool {
         let within = |range: &Range<usize>, end| range.start <= range.end && range.end <= end;
         let parts = || self.part.iter().map(ExactSizeIterator::len);
@@ -94,8 +94,8 @@ impl Shard {
                 .is_some_and(|len| within(&self.flat, len))
     }
 
-    /// Calls `copy` for every run of elements that both have, with where it begins in this one and in
-    /// `other` and its length, in order.
+    /// Calls `copy` for every run of elements in both shards, in order, with its offset in this shard, its offset in
+    /// `other` and its length.
     ///
     /// ```text
     /// part:   rows of the box that both parts have, as long as both are contiguous there
@@ -118,7 +118,7 @@ impl Shard {
         let row_len: usize = common[outer..].iter().map(ExactSizeIterator::len).product();
         let num_rows: usize = common[..outer].iter().map(ExactSizeIterator::len).product();
         let (own_strides, other_strides) = (self.strides(), other.strides());
-        // Where a row begins in both parts.
+        // Offsets of a row in both parts.
         let begin = |row: usize| {
             let (mut rest, mut own, mut others) = (row, 0, 0);
             for dim in (0..common.len()).rev() {
@@ -132,7 +132,7 @@ impl Shard {
             }
             (own, others)
         };
-        // Later rows begin later in both, so those before the ranges and after them are passed over.
+        // Later rows have higher offsets in both: a search skips rows before the ranges, and rows after end the loop.
         let is_before = |row| {
             let (own, others) = begin(row);
             own + row_len <= self.flat.start || others + row_len <= other.flat.start
@@ -172,13 +172,13 @@ impl Shard {
         (end < self.len()).then(|| end..self.len())
     }
 
-    /// The shard as numbers that can be put in order.
+    /// A key of the shard, for equality and ordering.
     pub(super) fn key(&self) -> Vec<usize> {
         let ranges = self.part.iter().chain([&self.flat]);
         ranges.flat_map(|range| [range.start, range.end]).collect()
     }
 
-    /// How far apart elements of the part are along each dimension.
+    /// Stride of the part along each dimension.
     fn strides(&self) -> Vec<usize> {
         let mut strides = vec![1; self.part.len()];
         for dim in (1..self.part.len()).rev() {
@@ -188,7 +188,7 @@ impl Shard {
     }
 }
 
-/// The first number below `end` for which `is_before` does not hold, or `end`. It holds up to there.
+/// The first number below `end` for which `is_before` is false, or `end`. All numbers before it make it true.
 fn first_not(is_before: impl Fn(usize) -> bool, end: usize) -> usize {
     let (mut low, mut high) = (0, end);
     while low < high {

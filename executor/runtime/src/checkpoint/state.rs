@@ -24,7 +24,7 @@ pub struct State {
     training: TrainingState,
     parameters: BTreeMap<ParameterId, Vec<usize>>,
     files: Vec<PieceFile>,
-    /// Where the pieces are, each shard once: file and place in its list.
+    /// Pieces by parameter and kind, each shard once: the index of the file, and of the piece in the file's list.
     pieces: BTreeMap<(ParameterId, PieceKind), Vec<(usize, usize)>>,
 }
 
@@ -40,9 +40,8 @@ impl State {
     ///
     /// # Errors
     ///
-    /// [`CheckpointError`] if it is incomplete, was written by a later program, or lacks a file or a
-    /// part of one. That files have the right bytes, and not only the right number of them, is for
-    /// [`Self::verify`].
+    /// [`CheckpointError`] if it is incomplete, was written by a later program, or lacks a file or a part of one. Only
+    /// the sizes of files are checked; [`Self::verify`] checks their bytes.
     pub fn open(path: &Path) -> Result<Self, CheckpointError> {
         let Manifest { training, parameters, files, .. } = Manifest::read(path)?;
         let mut pieces: BTreeMap<_, Vec<(usize, usize)>> = BTreeMap::new();
@@ -60,7 +59,7 @@ impl State {
         Ok(Self { path: path.to_owned(), training, parameters, files: files.collect(), pieces })
     }
 
-    /// How far training has come.
+    /// The state of training: step, seed, optimizer.
     pub fn training(&self) -> &TrainingState {
         &self.training
     }
@@ -94,13 +93,12 @@ impl State {
         self.parameters.get(parameter).map(Vec::as_slice)
     }
 
-    /// The elements of a shard, from whatever pieces of it there are, in the shard's order. They are
-    /// the numbers that were written, unchanged.
+    /// The elements of a shard, in the shard's order, from all pieces that overlap it. The numbers are those that were
+    /// written, unchanged.
     ///
     /// # Errors
     ///
-    /// [`CheckpointError`] if the checkpoint does not have all of them, or they are of a type that `T`
-    /// cannot hold.
+    /// [`CheckpointError`] if the checkpoint does not have all of them, or their type cannot be read as `T`.
     ///
     /// # Panics
     ///
@@ -129,7 +127,7 @@ impl State {
         Ok(values)
     }
 
-    /// Reads all files and compares their hashes with those of when they were written.
+    /// Reads all files and compares their hashes with the manifest's.
     ///
     /// # Errors
     ///
@@ -148,7 +146,7 @@ impl State {
         Ok(())
     }
 
-    /// Copies what a piece has of a shard to where it belongs in `values`.
+    /// Copies the overlap of a piece and a shard to its offset in `values`.
     fn copy<T: Scalar>(
         &self,
         place: (usize, usize),
@@ -175,7 +173,7 @@ impl State {
         &self.files[file].listed.pieces[index].shard
     }
 
-    /// A piece in its file.
+    /// The tensor of a piece, with its name and file.
     fn tensor(
         &self,
         (file, index): (usize, usize),
@@ -197,7 +195,7 @@ impl State {
         Ok((name, opened, tensor))
     }
 
-    /// The first parameter that the checkpoint has and `parameters` have not, or the other way round.
+    /// Describes the first parameter that only one of the checkpoint and `parameters` has, or whose shape differs.
     fn first_difference(&self, parameters: &[ModelParameter]) -> Option<String> {
         let differs = |parameter: &ModelParameter| {
             let (id, shape) = (&parameter.id, &parameter.shape);

@@ -1,4 +1,4 @@
-//! Safetensors files: headers, and tensors where they lie.
+//! Safetensors files: headers, and memory-mapped tensors.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use super::error::CheckpointError;
 use super::scalar::num_bytes;
 use crate::mapped::map;
 
-/// Bytes of the number before a header, which is the header's length.
+/// Bytes of the length of a header, which precedes it.
 const LENGTH_BYTES: usize = 8;
 
-/// A safetensors file, read as it is needed. It must not change while it is used.
+/// A safetensors file, memory-mapped. It must not change while it is used.
 #[derive(Debug)]
 pub(super) struct TensorFile {
     path: PathBuf,
@@ -23,7 +23,7 @@ pub(super) struct TensorFile {
     data_start: usize,
 }
 
-/// A tensor where it lies.
+/// A tensor in a mapped file.
 #[derive(Debug)]
 pub(super) struct Tensor<'a> {
     pub(super) dtype: Dtype,
@@ -57,8 +57,8 @@ impl TensorFile {
     }
 }
 
-/// The bytes before the data of a file that holds `tensors` one behind the other, and where each of
-/// them begins, counted from the start of the file.
+/// The bytes before the data of a file that holds `tensors` in sequence, and the offset of each of them from the start
+/// of the file.
 pub(super) fn header(
     tensors: Vec<(String, Dtype, Vec<usize>)>,
     note: Option<(&str, &str)>,
@@ -81,13 +81,13 @@ pub(super) fn header(
     (bytes, starts)
 }
 
-/// Makes sure that what `directory` lists is what it will list after a crash.
+/// Syncs the entries of `directory` to disk, so that they survive a crash.
 pub(super) fn sync_directory(directory: &Path) -> Result<(), CheckpointError> {
     let opened = File::open(directory).and_then(|directory| directory.sync_all());
     opened.map_err(CheckpointError::io("write", directory))
 }
 
-/// Refuses a file that has not `expected` bytes.
+/// Refuses a file whose size is not `expected` bytes.
 pub(super) fn check_size(path: &Path, expected: u64) -> Result<(), CheckpointError> {
     let found = fs::metadata(path).map_err(CheckpointError::io("read", path))?.len();
     if found == expected {
@@ -97,8 +97,8 @@ pub(super) fn check_size(path: &Path, expected: u64) -> Result<(), CheckpointErr
     }
 }
 
-/// Whether the header is whole and the data are not what it says, with the number of bytes; or else
-/// what safetensors says.
+/// The error of an unreadable file: its expected and actual size if its header is whole and the data are not; else the
+/// error of safetensors.
 fn why_unreadable(path: &Path, bytes: &[u8], error: &SafeTensorError) -> CheckpointError {
     let expected = match error {
         SafeTensorError::HeaderTooSmall => Some(LENGTH_BYTES),
@@ -126,11 +126,11 @@ fn why_unreadable(path: &Path, bytes: &[u8], error: &SafeTensorError) -> Checkpo
     }
 }
 
-/// What weights are in.
+/// Hint that names the files which hold weights.
 const WEIGHTS: &str =
     "weights are in `.safetensors` files: name one, or the folder of a model that has them";
 
-/// What bytes are that are plainly no safetensors, by how they begin.
+/// The format of a file that is not safetensors, by its first bytes.
 fn other(bytes: &[u8]) -> Option<&'static str> {
     const STARTS: [(&[u8], &str); 6] = [
         (b"{", "a text of JSON"),

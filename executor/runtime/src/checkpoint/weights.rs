@@ -16,30 +16,29 @@ use super::tensors::{Tensor, TensorFile};
 
 /// A model in one file.
 const SINGLE_FILE: &str = "model.safetensors";
-/// The list of the files of a model in several.
+/// The index of a model in several files.
 const INDEX_FILE: &str = "model.safetensors.index.json";
-/// What GPT-2's names begin with, unless its head was left out when it was saved.
+/// Prefix of GPT-2's names, which files lack if the model was saved without its head.
 const OPTIONAL_PREFIX: &str = "transformer.";
 
-/// The numbers that are read.
+/// The element types that are read.
 const FLOATING_POINT: [Dtype; 4] = [Dtype::F64, Dtype::F32, Dtype::BF16, Dtype::F16];
 
-/// Rows and columns that are read together where a matrix is turned: 64 by 64 numbers of 4 bytes stay
-/// in the smallest cache.
+/// Rows and columns of a tile of a matrix that is transposed: 64 by 64 numbers of 4 bytes stay in the smallest cache.
 const TILE: usize = 64;
 
-/// The weights of a model in safetensors files, read as they are needed.
+/// The weights of a model in memory-mapped safetensors files.
 #[derive(Debug)]
 pub struct Weights {
     path: PathBuf,
     naming: Naming,
     parameters: BTreeMap<ParameterId, ModelParameter>,
     files: Vec<TensorFile>,
-    /// In which file each tensor is.
+    /// Index of the file of each tensor.
     tensors: BTreeMap<String, usize>,
 }
 
-/// What `model.safetensors.index.json` says.
+/// Content of `model.safetensors.index.json`.
 #[derive(Deserialize)]
 struct Index {
     weight_map: BTreeMap<String, String>,
@@ -79,8 +78,8 @@ impl Weights {
         Ok(Self { path: path.to_owned(), naming: naming.clone(), parameters, files, tensors })
     }
 
-    /// The elements of a part of a parameter, in row-major order, with the dimensions that it has
-    /// here. Only the files' pages that hold them are read.
+    /// The elements of a part of a parameter, in row-major order of the model's dimensions. Only the files' pages that
+    /// hold them are read.
     ///
     /// # Errors
     ///
@@ -112,12 +111,12 @@ impl Weights {
         Ok(values)
     }
 
-    /// Whether every tensor of every parameter is there, as large as the model has it, and of numbers that can be
-    /// read. None of its elements is.
+    /// Checks that every tensor of every parameter is there, with the model's shape and a floating-point type. Elements
+    /// are not read.
     ///
     /// # Errors
     ///
-    /// [`CheckpointError`] where one is not.
+    /// [`CheckpointError`] for the first tensor that fails.
     pub fn check(&self) -> Result<(), CheckpointError> {
         for parameter in self.parameters.values() {
             let stored = self.stored(parameter)?;
@@ -172,8 +171,8 @@ fn not_floating_point(file: &TensorFile, tensor: &str, found: Dtype) -> Checkpoi
     CheckpointError::element_type(file.path(), tensor, found, "F64, F32, BF16 or F16")
 }
 
-/// Whether every tensor is one of the model's. Where the model lacks one, that is what is wrong, and [`Weights::check`]
-/// tells.
+/// Checks that every tensor of the files belongs to the model. Where a tensor of the model is missing, this check
+/// passes and [`Weights::check`] reports it.
 fn check_extra<'a>(
     path: &Path,
     naming: &Naming,
@@ -221,10 +220,9 @@ fn listed(index: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
     names.into_iter().map(path).collect()
 }
 
-/// Where the elements of a part lie in the tensors of a file: element `(r, c)` of each tensor at
-/// `rows[r] + columns[c]`.
+/// Offsets of a part's elements in the tensors of a file: element `(r, c)` of each tensor is at `rows[r] + columns[c]`.
 pub(super) struct Places {
-    /// Which of the tensors: one, or those of the part's experts.
+    /// Range of tensors: one, or those of the part's experts.
     pub(super) tensors: Range<usize>,
     pub(super) rows: Vec<usize>,
     pub(super) columns: Vec<usize>,
@@ -249,7 +247,7 @@ impl Places {
             Orientation::OutputsFirst => (1, num_rows),
         };
         let of_one = linear(&shape[..row_dims], &within[..row_dims]);
-        // Experts that are in one tensor follow each other there.
+        // Experts in one tensor are consecutive.
         let experts = if has_experts && !by_expert { part[0].clone() } else { 0..1 };
         let of_expert = |expert: usize| {
             of_one.iter().map(move |row| expert * num_rows * total + row * row_stride)
@@ -263,7 +261,7 @@ impl Places {
         }
     }
 
-    /// Appends the elements that lie here; none if they are no floating-point numbers.
+    /// Appends the part's elements of a tensor; none if they are not floating-point numbers.
     fn gather(&self, tensor: &Tensor<'_>, values: &mut Vec<f64>) -> Option<()> {
         match tensor.dtype {
             Dtype::F64 => self.gather_as(tensor, values, f64::from_le_bytes),
@@ -289,8 +287,8 @@ impl Places {
         self.for_each(|row, column, place| values[row * width + column] = decode(elements[place]));
     }
 
-    /// Calls `visit` with the row, the column and the place of each element, tile by tile, so that
-    /// neither the rows' nor the columns' order leaves the cache.
+    /// Calls `visit` with the row, the column and the offset of each element, tile by tile, so that neither the rows'
+    /// nor the columns' order leaves the cache.
     pub(super) fn for_each(&self, mut visit: impl FnMut(usize, usize, usize)) {
         for (i, rows) in self.rows.chunks(TILE).enumerate() {
             for (j, columns) in self.columns.chunks(TILE).enumerate() {
@@ -304,7 +302,7 @@ impl Places {
     }
 }
 
-/// Places of a part's elements among those of dimensions `shape`, both in row-major order.
+/// Offsets of a part's elements in an array of `shape`, both in row-major order.
 fn linear(shape: &[usize], part: &[Range<usize>]) -> Vec<usize> {
     shape.iter().zip(part).fold(vec![0], |places, (size, range)| {
         places.iter().flat_map(|place| range.clone().map(move |i| place * size + i)).collect()

@@ -1,4 +1,4 @@
-//! Files of weights that others can read.
+//! Writing of safetensors files that other tools read.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -17,23 +17,23 @@ use super::shard::Shard;
 use super::tensors::{header, sync_directory};
 use super::weights::Places;
 
-/// What transformers wants to know of a file before it reads it.
+/// Metadata that transformers requires in a file.
 const FORMAT_NOTE: (&str, &str) = ("format", "pt");
 
-/// A file of weights that is being written, a parameter at a time. It gets its name when all of them
-/// are there; given up before, it leaves nothing behind.
+/// A file of weights that is written parameter by parameter. It is renamed to its path when all are written; dropped
+/// before, it is deleted.
 #[derive(Debug)]
 pub struct WeightsWriter {
     path: PathBuf,
     file: NamedTempFile,
     dtype: Dtype,
     pending: BTreeMap<ParameterId, (ModelParameter, Stored)>,
-    /// Where each tensor begins in the file, in bytes.
+    /// Offset of each tensor in the file, in bytes.
     starts: BTreeMap<String, u64>,
 }
 
 impl WeightsWriter {
-    /// A file at `path` for all of `parameters`, each as `stored` says, with elements of type `element`.
+    /// A file at `path` for all of `parameters`, in the tensors that `stored` gives, with elements of type `element`.
     ///
     /// # Errors
     ///
@@ -59,7 +59,7 @@ impl WeightsWriter {
 
         let mut beside = tempfile::Builder::new();
         beside.prefix(".weights-");
-        // As any other program would create it; the default is to let nobody else read it.
+        // The mode of any other new file; the default lets only the owner read it.
         #[cfg(unix)]
         beside.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
         let mut file =
@@ -69,8 +69,7 @@ impl WeightsWriter {
         Ok(Self { path: path.to_owned(), file, dtype, pending, starts })
     }
 
-    /// Writes a whole parameter, in row-major order, with the dimensions that it has here. Parameters
-    /// may come in any order.
+    /// Writes a whole parameter, in row-major order of the model's dimensions. Parameters may come in any order.
     ///
     /// # Errors
     ///
@@ -134,7 +133,7 @@ impl WeightsWriter {
         if stored.orientation == Orientation::InputsFirst && stored.fused.is_none() {
             return self.write_at(start, first, values);
         }
-        // What others have written between the elements stays.
+        // Elements of other parameters in between stay.
         let mut all = if stored.fused.is_some() {
             self.read_at(start, first, last + 1 - first)?
         } else {
@@ -149,7 +148,7 @@ impl WeightsWriter {
         self.write_bytes(start, first, &all)
     }
 
-    /// The bytes of elements from the one numbered `first` on; zeros where nothing was written yet.
+    /// The bytes of `count` elements from number `first` on; zeros where nothing was written yet.
     fn read_at(&mut self, start: u64, first: usize, count: usize) -> io::Result<Vec<u8>> {
         let size = num_bytes(self.dtype);
         self.file.seek(SeekFrom::Start(start + (first * size) as u64))?;
@@ -159,7 +158,7 @@ impl WeightsWriter {
         Ok(bytes)
     }
 
-    /// Writes elements from the one numbered `first` on, in a tensor that begins at byte `start`.
+    /// Writes elements from number `first` on, in a tensor that begins at byte `start`.
     fn write_at(&mut self, start: u64, first: usize, values: &[f64]) -> io::Result<()> {
         let bytes = self.encoded(values);
         self.write_bytes(start, first, &bytes)
@@ -171,7 +170,7 @@ impl WeightsWriter {
         self.file.write_all(bytes)
     }
 
-    /// Elements as the file has them.
+    /// Elements as bytes of the file's type.
     fn encoded(&self, values: &[f64]) -> Vec<u8> {
         match self.dtype {
             Dtype::F64 => values.iter().copied().flat_map(f64::to_le_bytes).collect(),

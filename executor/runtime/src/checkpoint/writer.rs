@@ -17,17 +17,17 @@ use super::scalar::{Values, dtype};
 use super::shard::{Piece, PieceKind, Shard};
 use super::tensors::{check_size, header, sync_directory};
 
-/// Which checkpoints stay when a new one is there.
+/// Retention of older checkpoints when a new one is committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// All of them.
     All,
-    /// So many, the new one included.
+    /// This number of the newest, the new one included.
     Newest(NonZeroUsize),
 }
 
-/// A checkpoint that is being written. It counts only once it is committed, and whatever goes wrong
-/// before, earlier ones stay as they are.
+/// A checkpoint that is being written. It counts only once it is committed; on any failure before, earlier checkpoints
+/// stay.
 ///
 /// One rank begins it and, after a barrier, all others join it; each writes its rank's file; after
 /// another barrier one rank commits it.
@@ -39,8 +39,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Begins the checkpoint of `step` in `directory`, which is created if it is not there. Removes
-    /// what crashes left in it, so only one run may write to a directory at a time.
+    /// Begins the checkpoint of `step` in `directory`, which is created if it is missing. Removes partial files of
+    /// crashed runs, so only one run may write to a directory at a time.
     ///
     /// # Errors
     ///
@@ -59,12 +59,12 @@ impl Writer {
         Self { directory: directory.to_owned(), partial, step }
     }
 
-    /// Writes what `rank` holds, one piece after the other, as `values` gives them. What is
-    /// replicated needs only one rank that writes it, but may be written by more.
+    /// Writes the pieces of `rank` in order, with the values that `values` gives. A replicated piece needs only one
+    /// rank that writes it, but may be written by more.
     ///
     /// # Errors
     ///
-    /// [`CheckpointError::Io`], as when the disk is full; the rank's file is then removed again.
+    /// [`CheckpointError::Io`], as when the disk is full; the rank's file is then removed.
     ///
     /// # Panics
     ///
@@ -80,7 +80,7 @@ impl Writer {
         let written = write_pieces(&paths, element, pieces, values);
         if written.is_err() {
             for path in &paths {
-                // The disk may be full for others too; that this fails as well is not worth a word.
+                // The disk may be full for others too; an error of this removal is ignored.
                 let _ = fs::remove_file(path);
             }
         }
@@ -92,8 +92,8 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// [`CheckpointError`] if a rank has not written, elements of a parameter are missing, or the
-    /// system refuses. The checkpoint is then removed, and all others are as they were.
+    /// [`CheckpointError`] if a rank has not written, elements of a parameter are missing, or the system refuses. The
+    /// checkpoint is then removed, and all others are unchanged.
     pub fn commit(
         self,
         training: TrainingState,
@@ -115,11 +115,11 @@ impl Writer {
         }
     }
 
-    /// Gives the checkpoint up and removes what was written of it.
+    /// Aborts the checkpoint and removes its files.
     ///
     /// # Errors
     ///
-    /// [`CheckpointError::Io`] if it cannot be removed. The next checkpoint removes it then.
+    /// [`CheckpointError::Io`] if they cannot be removed. The next checkpoint then removes them.
     pub fn abort(self) -> Result<(), CheckpointError> {
         directory::remove(&self.partial)
     }
@@ -159,8 +159,8 @@ impl Writer {
         directory::complete(&self.directory, self.step)
     }
 
-    /// That every weight is there, and every moment of those parameters that have any. A checkpoint
-    /// that could not be read must not take the place of one that can.
+    /// Checks that every weight is there, and every moment of parameters that have moments, so that an unreadable
+    /// checkpoint does not replace a readable one.
     fn check_whole(
         &self,
         parameters: &[ModelParameter],
@@ -194,13 +194,13 @@ impl Writer {
         Ok(())
     }
 
-    /// A rank's pieces, and the list of them, which goes into the manifest.
+    /// Paths of a rank's pieces, and of the list of them, which goes into the manifest.
     fn rank_paths(&self, rank: u32) -> [PathBuf; 2] {
         ["safetensors", "json"].map(|kind| self.partial.join(format!("rank-{rank:05}.{kind}")))
     }
 }
 
-/// Writes pieces to the file `data`, and then what it holds to `listing`.
+/// Writes pieces to the file `data`, and then the list of them to `listing`.
 fn write_pieces(
     [data, listing]: &[PathBuf; 2],
     element: Element,
@@ -227,11 +227,11 @@ fn write_pieces(
 
     let name = data.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
     let listed = RankFile { name, num_bytes, sha256, pieces: pieces.to_vec() };
-    // The list goes into the manifest, so it need not outlive a crash.
+    // The list goes into the manifest, so it needs no sync to disk.
     write_json(listing, &listed).map(drop)
 }
 
-/// Writes a new file; it is in the system's hands then, but not yet on the disk.
+/// Writes a new file without syncing it to disk.
 fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<File, CheckpointError> {
     let text = serde_json::to_vec_pretty(value).expect("its keys are text and its numbers finite");
     let created = File::create_new(path).and_then(|mut file| {

@@ -1,4 +1,4 @@
-//! Sequences of which some tokens are masked, for models that are trained by filling these in.
+//! Sequences with masked tokens, for models that are trained to predict these.
 //!
 //! # Source
 //!
@@ -18,22 +18,22 @@ const KINDS: u64 = 10;
 const BECOME_MASK: u64 = 8;
 const BECOME_ANOTHER: u64 = 9;
 
-/// How many tokens of a sequence are masked: as many of each, so that all count alike.
+/// Number of masked tokens of a sequence, the same for each sequence of a length, so that all count alike.
 pub(crate) fn num_masked(length: usize) -> usize {
     ((length as f64 * SHARE).round() as usize).clamp(1, length.max(1))
 }
 
-/// Which tokens are masked, and by what.
+/// Masking of tokens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Masking {
-    /// How many ids the model knows. The last is the mask, as RoBERTa's is; configurations do not say.
+    /// Size of the vocabulary. The last id is the mask, as RoBERTa's is; configurations do not name it.
     pub(crate) vocab_size: u64,
-    /// Which random numbers.
+    /// Seed of the random numbers.
     pub(crate) seed: u64,
 }
 
 impl Masking {
-    /// A sample's tokens with some masked, and the targets: the masked tokens, and nothing else.
+    /// A sample's tokens with some masked, and the targets: the original tokens at masked positions, else [`IGNORED`].
     pub(crate) fn masked(&self, sample: u64, tokens: &[u32]) -> (Vec<u32>, Vec<u32>) {
         let of_sample = hash([self.seed, sample]);
         let mut order: Vec<usize> = (0..tokens.len()).collect();
@@ -56,7 +56,7 @@ impl Masking {
 mod tests {
     use super::{IGNORED, Masking, num_masked};
 
-    /// As many in every sequence, the same in every run, and nothing else is a target.
+    /// Every sequence has the same number of masked tokens, every run the same ones, and only they are targets.
     #[test]
     fn masked_tokens_are_the_targets() {
         let masking = Masking { vocab_size: 1000, seed: 3 };

@@ -1,17 +1,16 @@
-//! A random order of many things that is never written down.
+//! Random permutations that take constant memory.
 
 use executor_kernels::random::hash;
 
-/// Four make a permutation that cannot be told from a random one where halves are wide (Luby and
-/// Rackoff 1988); narrow halves need more.
+/// Four rounds make a permutation that cannot be told from a random one where halves are wide (Luby and Rackoff 1988);
+/// narrow halves need more.
 const ROUNDS: u64 = 8;
 
-/// A random order of the numbers below `len`. Takes constant memory, and time for a number that does
-/// not depend on `len`.
+/// A random permutation of the numbers below `len`. Takes constant memory, and a time per number that does not depend
+/// on `len`.
 ///
-/// A Feistel network permutes the numbers of an even count of bits, at most four times as many as
-/// there are; a number that it takes out of range is put through again until it is back, which keeps
-/// it one to one.
+/// A Feistel network permutes the numbers of an even count of bits, at most four times as many as `len`; a number out
+/// of range goes through the network until it is in range, which keeps the permutation one to one.
 ///
 /// # Source
 ///
@@ -24,14 +23,14 @@ pub(super) struct Permutation {
 }
 
 impl Permutation {
-    /// One of the orders of the numbers below `len`, which must not be zero.
+    /// The permutation of the numbers below `len`, which must not be zero, that `key` selects.
     pub(super) fn new(len: u64, key: u64) -> Self {
         assert!(len > 0, "nothing has no order");
         let bits = u64::BITS - (len - 1).leading_zeros();
         Self { len, key, half_bits: bits.div_ceil(2) }
     }
 
-    /// What stands at a place below `len`.
+    /// The number at a place below `len`.
     pub(super) fn at(&self, place: u64) -> u64 {
         assert!(place < self.len, "place {place} is not below {}", self.len);
         let mut number = self.network(place);

@@ -1,4 +1,4 @@
-//! Windows of tokens, in an order that is random and the same for everyone.
+//! Windows of tokens, in a random order that is the same on all ranks.
 
 use executor_kernels::random::hash;
 
@@ -6,21 +6,21 @@ use super::error::DataError;
 use super::permutation::Permutation;
 use super::tokens::Tokens;
 
-/// How samples are made of tokens.
+/// Sampling of windows from tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
     /// Tokens of a sample that have a target.
     pub sequence_length: u64,
-    /// How many ids the model knows; they are below this.
+    /// Size of the vocabulary; token ids are below it.
     pub vocab_size: u64,
-    /// Which of the orders.
+    /// Seed of the order.
     pub seed: u64,
 }
 
 /// The samples of a training run, by global index, without end.
 ///
-/// The tokens are cut into windows of `sequence_length + 1`, which share none; what is left at the end
-/// is not used. Each epoch takes every window once, in an order of its own.
+/// The tokens are cut into disjoint windows of `sequence_length + 1`; a shorter rest at the end is not used. Each epoch
+/// takes every window once, in its own order.
 #[derive(Debug)]
 pub struct Samples {
     tokens: Tokens,
@@ -33,7 +33,7 @@ impl Samples {
     ///
     /// # Errors
     ///
-    /// [`DataError`] if not even one window is there.
+    /// [`DataError`] if there are fewer tokens than one window takes.
     pub fn new(tokens: Tokens, sampling: Sampling) -> Result<Self, DataError> {
         let num_windows = tokens.num_tokens() / sampling.sequence_length.saturating_add(1);
         if num_windows == 0 {
@@ -52,22 +52,21 @@ impl Samples {
         Ok(Self { tokens, sampling, num_windows })
     }
 
-    /// How many ids the model knows.
+    /// Size of the vocabulary.
     pub fn vocab_size(&self) -> u64 {
         self.sampling.vocab_size
     }
 
-    /// How many samples an epoch has.
+    /// Number of samples of an epoch.
     pub fn num_windows(&self) -> u64 {
         self.num_windows
     }
 
-    /// The `sequence_length + 1` token ids of a sample: all but the last go in, all but the first are
-    /// their targets.
+    /// The `sequence_length + 1` token ids of a sample: all but the last are inputs, all but the first are targets.
     ///
     /// # Errors
     ///
-    /// [`DataError`] if one is not below `vocab_size`.
+    /// [`DataError`] if an id is not below `vocab_size`.
     pub fn window(&self, index: u64) -> Result<Vec<u32>, DataError> {
         let width = self.sampling.sequence_length + 1;
         let start = self.window_id(index) * width;
@@ -86,7 +85,7 @@ impl Samples {
         }
     }
 
-    /// Which window, in the order of the tokens, a sample is.
+    /// The window of a sample, by its number in the order of the tokens.
     fn window_id(&self, index: u64) -> u64 {
         let (epoch, place) = (index / self.num_windows, index % self.num_windows);
         Permutation::new(self.num_windows, hash([self.sampling.seed, epoch])).at(place)

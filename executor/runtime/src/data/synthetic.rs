@@ -1,26 +1,26 @@
-//! Made-up samples, for models that do not read tokens.
+//! Synthetic samples, for models that take no tokens.
 
 use executor_kernels::random::{from_0_to_1, hash, standard_normal};
 
-/// How made-up values are distributed.
+/// Distribution of synthetic values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SampleDistribution {
-    /// Evenly from 0 to 1, without 1.
+    /// Uniform from 0 to 1, without 1.
     Uniform,
-    /// Normally, with mean 0 and variance 1.
+    /// Normal, with mean 0 and variance 1.
     StandardNormal,
 }
 
-/// Made-up samples, by global index, without end. A longer vector begins with the shorter one.
+/// Synthetic samples, by global index, without end. The values of a shorter vector are a prefix of a longer one's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyntheticSamples {
-    /// How values are distributed.
+    /// Distribution of the values.
     pub distribution: SampleDistribution,
-    /// Which of the random samples.
+    /// Seed of the random samples.
     pub seed: u64,
 }
 
-/// What a value of a sample is for. Each has numbers of its own.
+/// Use of a value in a sample. Each use has its own random numbers.
 #[derive(Clone, Copy)]
 enum Part {
     Input,
@@ -29,22 +29,21 @@ enum Part {
 }
 
 impl SyntheticSamples {
-    /// The first `len` values that go into the model.
+    /// The first `len` input values of a sample.
     pub fn input(&self, index: u64, len: usize) -> Vec<f64> {
         self.values(Part::Input, index, len)
     }
 
-    /// The first `len` values that should come out.
+    /// The first `len` target values of a sample.
     pub fn target(&self, index: u64, len: usize) -> Vec<f64> {
         self.values(Part::Target, index, len)
     }
 
-    /// The class that should come out, below `num_classes`, which must not be zero; each is equally
-    /// likely.
+    /// The target class of a sample, below `num_classes`, which must not be zero; classes are equally likely.
     pub fn class(&self, index: u64, num_classes: u32) -> u32 {
         assert!(num_classes > 0, "a sample has a class");
         let number = hash([self.seed, Part::Class as u64, index]);
-        // The high half of the product: as even as the 64 bits are, without a division.
+        // The high half of the product: as uniform as the 64 bits are, without a division.
         ((u128::from(number) * u128::from(num_classes)) >> u64::BITS) as u32
     }
 

@@ -1,4 +1,4 @@
-//! Tokens in order: text or ids, from a file or built in.
+//! Token streams: text or ids, from a file or built in.
 
 use std::fs::File;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::mapped::map;
 /// Lewis Carroll, *Alice's Adventures in Wonderland*, 1865; `executor/runtime/data/README.md` has the source.
 const ALICE: &[u8] = include_bytes!("../../data/alice.txt");
 
-/// What the bytes of a file are.
+/// Format of a file's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenFormat {
     /// UTF-8 text, of which each byte is a token: ids 0 to 255.
@@ -24,12 +24,12 @@ pub enum TokenFormat {
 }
 
 impl TokenFormat {
-    /// What a file holds by its extension: `.txt` and `.md` text, `.u16` and `.bin` ids of two bytes,
-    /// `.u32` of four.
+    /// The format of a file by its extension: `.txt` and `.md` are text, `.u16` and `.bin` are ids of two bytes, `.u32`
+    /// ids of four.
     ///
     /// # Errors
     ///
-    /// [`DataError`] for any other.
+    /// [`DataError`] for any other extension.
     pub fn of_path(path: &Path) -> Result<Self, DataError> {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("txt" | "md") => Ok(Self::Text),
@@ -53,8 +53,8 @@ impl TokenFormat {
     }
 }
 
-/// Tokens in order; at least one. A file is mapped and not read, so its size does not matter; it must
-/// not change while it is used.
+/// Tokens in order; at least one. A file is memory-mapped, so it may be larger than memory; it must not change while it
+/// is used.
 #[derive(Debug)]
 pub struct Tokens {
     name: String,
@@ -78,7 +78,7 @@ impl Tokens {
         Self::open_as(path, TokenFormat::of_path(path)?)
     }
 
-    /// The tokens of a file, whatever it is named.
+    /// The tokens of a file in `format`, whatever its extension.
     ///
     /// # Errors
     ///
@@ -119,17 +119,17 @@ impl Tokens {
         Ok(Self { name, format, bytes: TokenBytes::Mapped(map) })
     }
 
-    /// What to call the tokens in messages: the path, or the name of the book.
+    /// Name of the tokens in messages: the path, or the name of the book.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How many tokens there are.
+    /// Number of tokens.
     pub fn num_tokens(&self) -> u64 {
         self.bytes.get().len() as u64 / self.format.width()
     }
 
-    /// The ids at some places, counted from 0.
+    /// The ids of a range of tokens, counted from 0.
     pub(super) fn ids(&self, places: Range<u64>) -> impl Iterator<Item = u32> {
         let width = self.format.width() as usize;
         let bytes = &self.bytes.get()[places.start as usize * width..places.end as usize * width];
@@ -137,7 +137,7 @@ impl Tokens {
     }
 }
 
-/// Where the bytes are.
+/// Storage of the bytes.
 #[derive(Debug)]
 enum TokenBytes {
     BuiltIn(&'static [u8]),
@@ -153,7 +153,7 @@ impl TokenBytes {
     }
 }
 
-/// The number whose bytes, the lowest first, are given; at most four.
+/// The number of at most four bytes, the lowest first.
 fn little_endian(bytes: &[u8]) -> u32 {
     bytes.iter().rev().fold(0, |number, &byte| number << 8 | u32::from(byte))
 }

@@ -1,4 +1,4 @@
-//! Why a plan is not run.
+//! Errors of plans that cannot be run.
 
 use ir::graph::AdapterError;
 use ir::layout::LayoutError;
@@ -6,26 +6,26 @@ use ir::model::ModelError;
 use ir::plan::PLAN_VERSION;
 use ir::schedule::GenerateError;
 
-/// Why a plan cannot be run.
+/// Errors of plans that cannot be run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProgramError {
-    /// Written by a program with another format.
+    /// The plan has another format version.
     #[error(
         "the plan has version {version}, but this program reads {PLAN_VERSION}\nhint: make it again with `{command}`"
     )]
     Version {
-        /// The version in the file.
+        /// Version in the file.
         version: u64,
-        /// The command in the file.
+        /// Command in the file.
         command: String,
     },
-    /// Something else that is JSON.
+    /// A JSON file of another kind.
     #[error("this is {found}, not a plan\nhint: {instead}")]
     NotAPlan {
-        /// What it is.
+        /// The kind of file.
         found: &'static str,
-        /// What would work.
+        /// Hint: an alternative.
         instead: &'static str,
     },
     /// Not JSON, or not of the form of a plan.
@@ -38,10 +38,10 @@ pub enum ProgramError {
         line: usize,
         /// The column, from 1.
         column: usize,
-        /// What is wrong.
+        /// Description of the problem.
         problem: String,
     },
-    /// The model in the plan cannot be read, or not run.
+    /// The model in the plan cannot be read, or is not supported.
     #[error("the plan's `model`: {0}")]
     Model(#[from] ModelError),
     /// The model in the plan has no graph.
@@ -50,18 +50,18 @@ pub enum ProgramError {
     /// The layout is not valid for model, batch and ranks.
     #[error("the plan's `layout`: {0}")]
     Layout(#[from] LayoutError),
-    /// The schedule cannot be made.
+    /// The schedule cannot be generated.
     #[error("the plan's `layout`: {0}")]
     Schedule(#[from] GenerateError),
     /// Two parts of the plan disagree.
     #[error("the plan contradicts itself: {0}\nhint: make it again with its `provenance.command`")]
     Contradiction(String),
-    /// Something that can be planned, but is not run.
+    /// A feature that can be planned, but that the executor does not support.
     #[error("{what} is not run yet{}", .instead.as_ref().map_or(String::new(), |i| format!("\nhint: {i}")))]
     Unsupported {
-        /// What it is.
+        /// The feature.
         what: String,
-        /// What would work.
+        /// Hint: a supported alternative.
         instead: Option<String>,
     },
 }

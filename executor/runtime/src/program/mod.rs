@@ -1,4 +1,4 @@
-//! From a plan to what each rank runs.
+//! Programs: a plan, lowered to the operators and actions of each rank.
 
 mod error;
 mod objective;
@@ -34,27 +34,27 @@ pub(crate) use objective::DECODER_TOKENS;
 pub use objective::Objective;
 pub use reading::read_plan;
 
-/// A model with its layout, schedule and settings: all that ranks share.
+/// A model with its layout, schedule and settings, shared by all ranks.
 #[derive(Debug)]
 pub struct Program {
-    /// What the model is called.
+    /// Name of the model.
     pub model_name: String,
-    /// The class that transformers builds, or the short form's word.
+    /// Name of the model's class in transformers, or the architecture in the short form.
     pub(crate) architecture: String,
-    /// The description that it was read from.
+    /// The description that the model was read from.
     pub description: String,
-    /// Adapters that are trained instead of the model's own parameters, if there are any.
+    /// Adapters that are trained instead of the model's own parameters, if any.
     pub adapters: Option<Adapters>,
-    /// The model as operators, with its adapters.
+    /// The model as a graph of operators, with its adapters.
     pub graph: Graph,
     pub(crate) numerics: Numerics,
-    /// How the step is spread over ranks.
+    /// Layout of the step over ranks.
     pub layout: LayoutSpec,
-    /// What every pipeline rank does, in order.
+    /// Actions of every pipeline rank, in order.
     pub schedule: Schedule,
     /// The blocks of each stage.
     pub(crate) stages: Vec<Range<usize>>,
-    /// By class of blocks.
+    /// Programs of blocks, by class.
     pub(crate) classes: Vec<BlockProgram>,
     /// The class of each block.
     pub(crate) chain: Vec<usize>,
@@ -62,46 +62,46 @@ pub struct Program {
     pub sequence_length: u64,
     /// Sequences in a step.
     pub global_batch_size: u64,
-    /// Numbers of training that the plan does not fix.
+    /// Training settings that the plan does not fix.
     pub settings: Settings,
-    /// What tells the frozen weights from those of other files or seeds; none where nothing is frozen.
+    /// Identity of the frozen weights, which differs for other files or seeds; none where nothing is frozen.
     pub base: Option<String>,
-    /// Whether the model's description has dropout, and the plan leaves it out.
+    /// True where the model's description has dropout, and the plan leaves it out.
     pub leaves_out_dropout: bool,
 }
 
-/// What a program is made of.
+/// Parts of which a program is built.
 #[derive(Clone, Debug)]
 pub struct Parts {
     /// The model's description: a Hugging Face configuration, the short form or a native graph.
     pub description: String,
-    /// What of the model is trained.
+    /// Options of the model's graph: which parts are trained.
     pub options: GraphOptions,
-    /// Adapters that are trained instead of the model's own parameters, if there are any.
+    /// Adapters that are trained instead of the model's own parameters, if any.
     pub adapters: Option<Adapters>,
-    /// What the model is called.
+    /// Name of the model.
     pub model_name: String,
-    /// How the step is spread over ranks.
+    /// Layout of the step over ranks.
     pub layout: LayoutSpec,
-    /// What every pipeline rank does, computation at least.
+    /// Actions of every pipeline rank, at least its passes.
     pub schedule: Schedule,
-    /// How many blocks each stage has.
+    /// Number of blocks of each stage.
     pub stage_sizes: Vec<usize>,
     /// Tokens in a sequence.
     pub sequence_length: u64,
     /// Sequences in a step.
     pub global_batch_size: u64,
-    /// Numbers of training that the plan does not fix.
+    /// Training settings that the plan does not fix.
     pub settings: Settings,
 }
 
 impl Parts {
-    /// A model under a layout, with stages as even as can be, the first ones larger. Adapters and the like are left to
-    /// be added.
+    /// A model under a layout, with stages of equal size; where blocks do not divide evenly, the first stages have one
+    /// more. There are no adapters.
     ///
     /// # Errors
     ///
-    /// [`ProgramError`] where the model cannot be read, or the schedule not be made.
+    /// [`ProgramError`] where the model cannot be read, or the schedule cannot be generated.
     pub fn even(
         description: String,
         model_name: &str,
@@ -132,11 +132,11 @@ impl Parts {
 }
 
 impl Program {
-    /// The program of a plan.
+    /// Builds the program of a plan.
     ///
     /// # Errors
     ///
-    /// [`ProgramError`] where the plan contradicts itself, or asks for what is not run.
+    /// [`ProgramError`] where the plan contradicts itself, or has unsupported features.
     pub fn from_plan(plan: &Plan, settings: Settings) -> Result<Self, ProgramError> {
         match plan.training.precision {
             Precision::Fp8 => return Err(unsupported("8-bit precision")),
@@ -166,7 +166,7 @@ impl Program {
         let spec = plan.layout;
         let training = &plan.training;
         let (batch, length) = (training.global_batch_size, training.sequence_length);
-        // Before anything is made of these numbers.
+        // Checked before anything is allocated by these numbers.
         Layout::new(spec, &Limits::new(&graph, plan.num_gpus, batch, length))?;
         let [p, m, v] = [spec.pipeline_parallel, spec.num_micro_batches, spec.virtual_stages];
         let schedule = generate(spec.schedule, p, m, v)?;
@@ -196,11 +196,11 @@ impl Program {
         })
     }
 
-    /// The program of a model under a layout and a schedule.
+    /// Builds the program of a model under a layout and a schedule.
     ///
     /// # Errors
     ///
-    /// [`ProgramError`] where they do not fit, or ask for what is not run.
+    /// [`ProgramError`] where model, layout and schedule do not fit together, or have unsupported features.
     pub fn new(parts: Parts) -> Result<Self, ProgramError> {
         let Parts { description, model_name, layout: spec, schedule, stage_sizes, .. } = parts;
         let model = Model::from_json(&description, &model_name)?;
@@ -217,7 +217,7 @@ impl Program {
         let graph = recomputing(graph, &spec)?;
         let num_gpus = spec.num_gpus();
         let limits = Limits::new(&graph, num_gpus, parts.global_batch_size, parts.sequence_length);
-        // The schedule at hand was checked; what a layout may say of it does not matter.
+        // The given schedule was checked; the layout's own schedule kind does not matter.
         let plain = LayoutSpec { schedule: ScheduleKind::OneFOneB, virtual_stages: 1, ..spec };
         Layout::new(plain, &limits)?;
         if schedule.num_ranks() != spec.pipeline_parallel
@@ -249,7 +249,7 @@ impl Program {
         let stages = stages.collect();
         let last = graph.classes().len() - 1;
         let classes = graph.classes().map(|(class, block)| {
-            // The ends are not computed again: the planner does not plan it either.
+            // The first and last blocks are not recomputed: the planner does not plan it either.
             let is_end = class.0 == 0 || class.0 == last;
             let recompute = spec.recompute.of_other_layers();
             let recompute = if is_end { BlockRecompute::None } else { recompute };
@@ -285,18 +285,18 @@ impl Program {
         })
     }
 
-    /// The deviation of first weights, where the model's description says.
+    /// Standard deviation of initial weights, where the model's description has one.
     pub(crate) fn initializer_range(&self) -> Option<f64> {
         self.graph.has_sequence().then_some(self.numerics.initializer_range)
     }
 
-    /// How many of the model's parameters are trained.
+    /// Number of trained parameters of the model.
     pub fn num_trained_parameters(&self) -> u64 {
         self.graph.parameter_counts().trained
     }
 
-    /// Over how many parts of a step's targets losses are means of their own: where replicas update by their
-    /// own gradients, over each replica's.
+    /// Number of separately averaged losses of a step: one, or one for each replica where replicas update by their own
+    /// gradients.
     pub(crate) fn num_means(&self) -> f64 {
         if self.settings.replication.method.is_synchronous() {
             1.0
@@ -305,7 +305,7 @@ impl Program {
         }
     }
 
-    /// Whether a block of a stage keeps its inputs only, and computes all else again. The ends never do.
+    /// Returns whether a block of a stage is recomputed from its inputs. The first and last blocks never are.
     pub(crate) fn is_recomputed(&self, stage: u32, block: usize) -> bool {
         if block == 0 || block + 1 == self.chain.len() {
             return false;
@@ -316,12 +316,12 @@ impl Program {
         is_first && self.layout.recompute.of_first_layers() == BlockRecompute::Full
     }
 
-    /// How many ranks run it.
+    /// Number of ranks that run the program.
     pub fn num_ranks(&self) -> u32 {
         self.layout.num_gpus()
     }
 
-    /// How many token ids the model knows; none if it takes no tokens.
+    /// Size of the vocabulary; none if the model takes no tokens.
     pub fn vocab_size(&self) -> Option<u64> {
         let nodes = self.block(0).block.nodes();
         nodes.into_iter().find_map(|node| match (&node.op.kind, node.op.parameters.first()) {
@@ -335,7 +335,7 @@ impl Program {
         })
     }
 
-    /// What a model of tokens is trained to do, which its attention decides.
+    /// Training objective of a model of tokens, derived from its attention.
     pub fn objective(&self) -> Objective {
         let nodes = || self.classes.iter().flat_map(|program| program.block.nodes());
         let is_full = |node: Node<'_>| {
@@ -349,7 +349,7 @@ impl Program {
         }
     }
 
-    /// How many tokens further than the next one the model predicts.
+    /// Number of tokens beyond the next one that the model predicts.
     pub(crate) fn most_ahead(&self) -> usize {
         let nodes = self.classes.iter().flat_map(|program| program.block.nodes());
         let ahead = nodes.filter_map(|node| match node.op.kind {
@@ -359,7 +359,7 @@ impl Program {
         ahead.max().unwrap_or(0)
     }
 
-    /// Layers with a mixture of experts.
+    /// Number of layers with a mixture of experts.
     pub fn num_mixtures(&self) -> usize {
         let routes = |class: &&usize| {
             let mut nodes = self.classes[**class].block.nodes();
@@ -368,7 +368,7 @@ impl Program {
         self.chain.iter().filter(routes).count()
     }
 
-    /// Operations of a step, without what is computed again.
+    /// Floating-point operations of a step, without recomputation.
     pub fn operations_per_step(&self) -> Flops {
         let of_sequence = self.graph.forward_flops(self.sequence_length).of_step();
         of_sequence * self.global_batch_size as f64
@@ -388,12 +388,12 @@ impl Program {
         &self.classes[self.chain[block]]
     }
 
-    /// Whether the model has such a parameter.
+    /// Returns whether the model has the parameter `id`.
     pub(crate) fn has_parameter(&self, id: &ParameterId) -> bool {
         self.operator(id).is_some_and(|op| op.parameters.iter().any(|p| p.name == id.name))
     }
 
-    /// What the operator of a parameter computes.
+    /// The kind of the operator that a parameter belongs to.
     pub(crate) fn op_kind(&self, id: &ParameterId) -> &OpKind {
         &self.operator(id).expect("a parameter of the model has an operator").kind
     }
@@ -404,7 +404,7 @@ impl Program {
         nodes.find(|node| node.op.name == id.op).map(|node| node.op)
     }
 
-    /// The block and operator that a tied parameter is of.
+    /// The block and operator that a parameter tied to `name` is tied to.
     pub(crate) fn tie_target(&self, name: &str) -> Option<(usize, ir::graph::OpId)> {
         let mut blocks = self.chain.iter().enumerate();
         blocks.find_map(|(block, class)| {
@@ -414,7 +414,7 @@ impl Program {
         })
     }
 
-    /// The pipeline ranks that hold a stage: one, or two where micro-batches run both ways.
+    /// The pipeline ranks that hold a stage: one, or two in a bidirectional schedule.
     pub(crate) fn holders(&self, stage: u32) -> Vec<u32> {
         let mut holders = vec![self.schedule.rank(stage, 0)];
         if self.schedule.num_micro_batches() > 1 {
@@ -427,7 +427,7 @@ impl Program {
     }
 }
 
-/// The graph whose blocks recompute the modules that the layout names, if it does.
+/// The graph with recomputation of the modules that the layout names, if any.
 fn recomputing(graph: Graph, layout: &LayoutSpec) -> Result<Graph, AdapterError> {
     match layout.recompute.modules() {
         Some(modules) => Ok(graph.recomputing(modules)?),

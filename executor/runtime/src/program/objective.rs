@@ -1,15 +1,15 @@
-//! What a model of tokens is trained to do.
+//! Training objectives of models of tokens.
 
-/// The input of a decoder with an encoder before it.
+/// Name of the input of a decoder with an encoder before it.
 pub(crate) const DECODER_TOKENS: &str = "decoder_tokens";
 
-/// What a model of tokens is trained to do.
+/// Training objective of a model of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Objective {
-    /// To say what comes after each token.
+    /// Predict the token after each token.
     NextToken,
-    /// To fill in tokens that were masked: what sees all positions would else see what it is to say (BERT).
+    /// Predict masked tokens, as attention without a causal mask sees the next token anyway (BERT).
     FillIn,
-    /// To write the sequence anew from one with tokens masked, token after token (T5).
+    /// Generate the sequence, token after token, from one with masked tokens (T5).
     Restore,
 }

@@ -1,4 +1,4 @@
-//! Plans as text.
+//! Plans, read from text.
 
 use ir::plan::{PLAN_VERSION, Plan};
 use ir::text::json;
@@ -14,7 +14,7 @@ pub fn read_plan(text: &str) -> Result<Plan, ProgramError> {
     let json = |error: serde_json::Error| ProgramError::Json {
         line: error.line(),
         column: error.column(),
-        // The error has a hint of its own.
+        // The error's own hint is joined to its line.
         problem: json::problem(text, &error).replace("\nhint: ", "; "),
     };
     let value: serde_json::Value = serde_json::from_str(text).map_err(json)?;
@@ -30,7 +30,7 @@ pub fn read_plan(text: &str) -> Result<Plan, ProgramError> {
     serde_json::from_str(text).map_err(json)
 }
 
-/// What a file is that was probably taken for a plan, and what to do about it.
+/// Names the kind of a file that was probably mistaken for a plan, with a hint.
 fn something_else(value: &serde_json::Value) -> Option<(&'static str, &'static str)> {
     let has = |key| value.get(key).is_some();
     let model = "`planner search MODEL --gpus N -o plan.json` plans it";

@@ -1,4 +1,4 @@
-//! What can be planned, but is not run.
+//! Features that can be planned, but that the executor does not support.
 
 use ir::graph::{
     EmbeddedRows, ExpertGroups, Extent, NormKind, OpKind, Recompute, RotaryScaling, Rotation,
@@ -10,7 +10,7 @@ use super::error::{ProgramError, unsupported};
 use crate::block::BlockProgram;
 use crate::settings::Settings;
 
-/// Operators that a graph may have, but that are not run.
+/// Refuses operators that a graph may have, but that the executor does not support.
 pub(super) fn check_operators(
     classes: &[BlockProgram],
     layout: &LayoutSpec,
@@ -68,7 +68,7 @@ pub(super) fn check_operators(
     Ok(())
 }
 
-/// Whether an operator may stand between dispatch and combination.
+/// Returns whether an operator may stand between dispatch and combination.
 const fn takes_routed(kind: &OpKind) -> bool {
     matches!(
         kind,
@@ -84,8 +84,8 @@ const fn takes_routed(kind: &OpKind) -> bool {
     )
 }
 
-/// That the chosen groups have experts for all choices: among those of others the transformers library picks by
-/// chance, or fails.
+/// Checks that the chosen groups have at least `top_k` experts: otherwise the transformers library picks experts of
+/// other groups by chance, or fails.
 fn check_groups(groups: ExpertGroups, num_experts: u64, top_k: u64) -> Result<(), ProgramError> {
     let ExpertGroups { count, chosen, scored_by } = groups;
     let size = num_experts / count.max(1);
@@ -99,7 +99,7 @@ fn check_groups(groups: ExpertGroups, num_experts: u64, top_k: u64) -> Result<()
     )))
 }
 
-/// That each position of a sequence has a row where a table has one for each.
+/// Checks that each position of a sequence has a row in tables of positions.
 pub(super) fn check_positions(classes: &[BlockProgram], length: u64) -> Result<(), ProgramError> {
     for node in classes.iter().flat_map(|program| program.block.nodes()) {
         let OpKind::Embedding { entries, rows, .. } = node.op.kind else { continue };
@@ -121,7 +121,7 @@ pub(super) fn check_positions(classes: &[BlockProgram], length: u64) -> Result<(
     Ok(())
 }
 
-/// Settings that need gradients of the whole step, where each micro-batch updates by itself.
+/// Refuses settings that need gradients of the whole step, where each micro-batch updates by itself.
 pub(super) fn check_frequent_updates(settings: &Settings) -> Result<(), ProgramError> {
     let refused = |what: &str, instead: &str| {
         Err(ProgramError::Unsupported {
@@ -141,7 +141,7 @@ pub(super) fn check_frequent_updates(settings: &Settings) -> Result<(), ProgramE
     Ok(())
 }
 
-/// What is not put on a host.
+/// Refuses offloads that are not supported.
 pub(super) fn check_offload(layout: &LayoutSpec, has_adapters: bool) -> Result<(), ProgramError> {
     if layout.offload.parameters && has_adapters {
         return Err(ProgramError::Unsupported {
@@ -162,11 +162,11 @@ pub(super) fn check_offload(layout: &LayoutSpec, has_adapters: bool) -> Result<(
     Ok(())
 }
 
-/// Ways for replicas to come to their weights that are not run.
+/// Refuses loss scaling with gradient compression, or where replicas are not synchronous.
 pub(super) fn check_replication(settings: &Settings) -> Result<(), ProgramError> {
     let Replication { method, compression } = settings.replication;
-    // An update that is skipped on one replica is not on another; and what a gradient that overflowed leaves
-    // out is no number, and would stay.
+    // Each replica would skip updates by itself; and the compression error of a gradient that overflowed would be NaN,
+    // and would stay.
     let by = match compression {
         Some(compression) => format!("gradient compression {compression}"),
         None if !method.is_synchronous() => format!("data-parallel method {method}"),

@@ -1,4 +1,4 @@
-//! What a rank holds when it starts.
+//! Construction of a rank: its units, stages and layers.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,12 +28,12 @@ use crate::reducer::Reducer;
 use crate::scaler::Scaler;
 
 impl<B: Kernels> Rank<B> {
-    /// The rank of `program` that `communicator` speaks for, with the values that `values` gives for
-    /// each parameter's part.
+    /// The rank of `program` whose messages `communicator` carries, with the values that `values` gives for each
+    /// parameter's part.
     ///
     /// # Errors
     ///
-    /// What `values` fails with.
+    /// Errors of `values`.
     pub fn new<E>(
         program: Arc<Program>,
         source: Arc<Source>,
@@ -128,7 +128,7 @@ impl<B: Kernels> Rank<B> {
     }
 }
 
-/// What a rank holds, before it has values.
+/// The units and stages of a rank, before units have values.
 #[derive(Default)]
 struct Plans {
     trained: Vec<FlatParameterPlan>,
@@ -136,23 +136,23 @@ struct Plans {
     stages: BTreeMap<u32, LocalStage>,
 }
 
-/// Which parameters of a block a unit has. They are held by different ranks, or treated in different ways.
+/// The parameters of a block in one unit. Kinds differ in the ranks that hold them, or in their treatment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum UnitKind {
-    /// Those that every replica has.
+    /// Parameters that every replica has.
     Dense,
-    /// Those of experts.
+    /// Parameters of experts.
     Expert,
-    /// A table that a block of another stage has too.
+    /// A tied table that a block of another stage has too.
     Tied,
-    /// Those that every replica has, and nobody trains.
+    /// Frozen parameters that every replica has.
     FrozenDense,
-    /// Those of experts that nobody trains.
+    /// Frozen parameters of experts.
     FrozenExpert,
 }
 
 impl UnitKind {
-    /// The unit that the parameters of `op` belong to; `is_tied` if other stages have the parameter too.
+    /// The kind of unit for the parameters of `op`; `is_tied` if other stages have the parameter too.
     fn of(op: &Op, is_tied: bool) -> Self {
         match (op.is_frozen(), is_expert(&op.kind)) {
             (true, true) => Self::FrozenExpert,
@@ -165,8 +165,8 @@ impl UnitKind {
 }
 
 impl Plans {
-    /// Adds a unit of which `replicas` have copies or shards. Of a tied table, the ranks that have it, and
-    /// whether it is here that it is at home.
+    /// Adds a unit of which `replicas` have copies or shards. Of a tied table, `tied` are the ranks that have it, and
+    /// `is_home` says whether the table itself is here.
     fn add_unit(
         &mut self,
         program: &Program,
@@ -213,7 +213,7 @@ impl Plans {
     }
 }
 
-/// The units and stages of a rank.
+/// Plans the units and stages of a rank.
 fn plans(program: &Program, place: &MeshPosition) -> Plans {
     let layout = &program.layout;
     let sharing = Sharing {
@@ -223,7 +223,7 @@ fn plans(program: &Program, place: &MeshPosition) -> Plans {
     };
     let initializer_range = program.initializer_range();
     let mut plans = Plans::default();
-    // Where parameters that others are tied to are on this rank.
+    // Locations on this rank of parameters that other parameters are tied to.
     let mut places: BTreeMap<(usize, ir::graph::OpId), WeightAt> = BTreeMap::new();
     let num_stages = program.stages.len() as u32;
     let held = (0..num_stages).filter(|stage| program.holders(*stage).contains(&place.pipeline));
@@ -258,11 +258,11 @@ fn plans(program: &Program, place: &MeshPosition) -> Plans {
                             place.replicas(layout, &holders)
                         }
                     };
-                    // The unit of a table has nothing else.
+                    // The unit of a tied table has no other parameters.
                     let new =
                         || plans.add_unit(program, place, kind, replicas, (tied, target.is_none()));
                     let unit = *own.entry(kind).or_insert_with(new);
-                    // A tied copy begins as what it is a copy of.
+                    // A tied copy has the initial values of the original.
                     let (of_block, of_op_id) = if index == 0 { key } else { (block, node.id) };
                     let parameters = plans.parameters(unit);
                     parameters.push(LocalParameter::new(
@@ -291,8 +291,8 @@ fn plans(program: &Program, place: &MeshPosition) -> Plans {
     plans
 }
 
-/// The ranks, with this rank's place in their stages, that have a copy of a table which blocks of
-/// several pipeline ranks use; none if one rank alone uses it.
+/// The ranks, at this rank's position in their stages, that have a copy of a table which blocks of several pipeline
+/// ranks use; none if one rank has all uses.
 fn tied_holders(
     program: &Program,
     (block, op): (usize, ir::graph::OpId),
@@ -312,7 +312,7 @@ fn tied_holders(
         .collect();
     holders.sort_unstable();
     holders.dedup();
-    // Ranks that hold every use add their gradients up themselves.
+    // Ranks that hold every use sum their gradients locally.
     let stage = program.stages.iter().position(|blocks| blocks.contains(&block));
     if program.holders(stage.expect("every block has a stage") as u32).len() == holders.len() {
         return None;

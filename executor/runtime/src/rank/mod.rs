@@ -1,4 +1,4 @@
-//! A rank: it works through its list of the schedule's actions, step by step.
+//! A rank: it executes its list of the schedule's actions, step by step.
 
 mod build;
 mod layers;
@@ -34,7 +34,7 @@ use crate::server::Staleness;
 use crate::sharded::Sharded;
 use crate::weight::Weight;
 
-/// Why a rank could not go on.
+/// Errors of a rank's step.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
@@ -47,24 +47,24 @@ pub enum RunError {
     /// A checkpoint cannot be written or read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// The device does not tell when it did what is recorded.
+    /// The device has no usable clock for the recorded step.
     #[error("the times of a step cannot be taken: {0}")]
     Clock(String),
 }
 
-/// A unit of this rank: by its number among those that are trained, or those that are frozen.
+/// A unit of this rank: its index among trained units, or among frozen ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum UnitAt {
     Trained(usize),
     Frozen(usize),
 }
 
-/// Where a parameter is on this rank.
+/// Location of a parameter on this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct WeightAt {
     unit: UnitAt,
     index: usize,
-    /// Whether the operator reads it the other way round, as a head does that is tied to a table.
+    /// True where the operator reads the transpose, as a head that is tied to a table does.
     is_transposed: bool,
 }
 
@@ -72,17 +72,17 @@ struct WeightAt {
 #[derive(Debug)]
 struct LocalStage {
     blocks: Range<usize>,
-    /// For each block and operator, where its parameters are.
+    /// By block and operator, the locations of its parameters.
     weights: Vec<Vec<Vec<WeightAt>>>,
 }
 
-/// What a stage keeps of a micro-batch.
+/// Saved state of a micro-batch in a stage, from forward to backward.
 struct KeptStage<B: Kernels> {
     micro_batch: SharedMicroBatch<B>,
     blocks: Vec<KeptBlock<B>>,
 }
 
-/// What a block keeps of a micro-batch.
+/// Saved state of a micro-batch in a block.
 struct KeptBlock<B: Kernels> {
     state: KeptState<B>,
     /// The weights that forward read, where later updates may change them (weight stashing).
@@ -100,21 +100,21 @@ impl<B: Kernels> KeptBlock<B> {
 }
 
 enum KeptState<B: Kernels> {
-    /// What backward needs.
+    /// Activations that backward needs.
     Tensors(SavedActivations<B>),
-    /// What the block took: the rest is computed again.
+    /// Inputs of a block whose other activations are recomputed.
     Inputs(Box<dyn KeptInputs<B>>),
 }
 
-/// A layer of the training loop. The loop trains replicas that reduce their gradients and update alike; what a plan
-/// does besides stands beside it as a layer, which is asked at these points. All layers are listed in [`layers`].
+/// A layer of the training loop. The loop itself trains replicas that reduce gradients and update alike; other features
+/// of a plan are layers, whose methods the loop calls at these points. All layers are listed in [`layers`].
 trait Layer<B: Kernels>: Send {
-    /// Before the first pass of a step.
+    /// Called before the first pass of a step.
     fn before_step(&mut self, _rank: &mut Rank<B>) -> Result<(), RunError> {
         Ok(())
     }
 
-    /// The inputs of a block that backward will compute again, as they are kept until then.
+    /// Saves the inputs of a block that backward will recompute.
     fn keep(
         &self,
         inputs: Box<dyn KeptInputs<B>>,
@@ -123,45 +123,45 @@ trait Layer<B: Kernels>: Send {
         Ok(inputs)
     }
 
-    /// After a pass that began at `start`.
+    /// Called after a pass that began at `start`.
     fn after_pass(&mut self, _start: Instant) {}
 
-    /// When the optimizer is to update: what the step came to, where the layer sees to the update.
+    /// Called before an update: the result of the step, where the layer does the update itself.
     fn instead_of_update(&mut self, _rank: &mut Rank<B>) -> Result<Option<StepResult>, RunError> {
         Ok(None)
     }
 
-    /// After a unit was updated.
+    /// Called after a unit was updated.
     fn after_update(&mut self, _rank: &mut Rank<B>, _unit: usize) -> Result<(), RunError> {
         Ok(())
     }
 
-    /// After the last step.
+    /// Called after the last step.
     fn settle(&mut self, _rank: &mut Rank<B>) -> Result<(), RunError> {
         Ok(())
     }
 
-    /// How old the gradients were that updated weights, on the rank that knows.
+    /// Staleness of the gradients that updated weights, on the rank that counts it.
     fn staleness(&self) -> Option<Staleness> {
         None
     }
 
-    /// How far replicas are from agreeing on the weights.
+    /// Distance of the replicas' weights from their mean.
     fn consensus_distance(&self, _rank: &Rank<B>) -> Result<Option<f64>, RunError> {
         Ok(None)
     }
 
-    /// Bytes that it holds.
+    /// Bytes that the layer holds.
     fn num_bytes(&self) -> u64 {
         0
     }
 }
 
-/// The tensors that a stage's pass hands to a neighbour: the stage that takes them, whether they are
-/// gradients, and the micro-batch.
+/// Key of the tensors that a stage's pass passes to a neighbour: the receiving stage, whether they are gradients, and
+/// the micro-batch.
 type StageMessage = (u32, bool, u32);
 
-/// One rank of a program, with its parameters and all that it is in the midst of.
+/// One rank of a program, with its parameters and the state of its current step.
 pub struct Rank<B: Kernels> {
     program: Arc<Program>,
     source: Arc<Source>,
@@ -172,40 +172,40 @@ pub struct Rank<B: Kernels> {
     reducer: Reducer<B>,
     layers: Vec<Box<dyn Layer<B>>>,
     scaler: Scaler,
-    /// What stages of this rank are to take.
+    /// Inputs of this rank's stages, from their neighbours.
     inbox: BTreeMap<StageMessage, Vec<Option<Array<B>>>>,
-    /// What is to be sent.
+    /// Outputs to send to other ranks' stages.
     outbox: BTreeMap<StageMessage, Vec<Option<Array<B>>>>,
     kept: BTreeMap<(u32, u32), KeptStage<B>>,
     micro_batches: BTreeMap<u32, SharedMicroBatch<B>>,
-    /// Parameters on their way, by unit.
+    /// Gathers in flight, by unit.
     gathering: BTreeMap<UnitAt, Gathering<B>>,
     /// Sums of losses of this step's micro-batches.
     losses: Vec<Array<B>>,
-    /// For each unit, the weight gradients of blocks that are still to come in this step.
+    /// For each unit, the weight gradients of blocks that are left in this step.
     uses_left: Vec<usize>,
-    /// Stages whose weights stay until the schedule frees them.
+    /// Stages whose weights stay gathered until the schedule frees them.
     held_stages: BTreeSet<u32>,
     /// The scale of this step's loss.
     loss_scale: f64,
-    /// The norm of the gradients that this rank's update is by.
+    /// Norm of the gradients that update this rank's weights.
     own_norm: f64,
-    /// Steps done.
+    /// Number of steps so far.
     num_steps: u64,
-    /// The most bytes that tensors took.
+    /// Peak bytes of tensors on the device.
     peak_memory: u64,
-    /// The most bytes that what is offloaded took.
+    /// Peak bytes of offloaded tensors on the host.
     peak_host_memory: u64,
 }
 
-/// What a step came to.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepResult {
     /// The mean loss over all targets of the step.
     pub loss: f64,
-    /// The norm of all gradients, before it was limited.
+    /// The norm of all gradients, before clipping.
     pub gradient_norm: f64,
-    /// Whether the update was skipped, since a gradient was infinite or no number.
+    /// True where the update was skipped, since a gradient was infinite or NaN.
     pub is_skipped: bool,
 }
 
@@ -218,7 +218,7 @@ impl<B: Kernels> Rank<B> {
     pub fn step(&mut self) -> Result<StepResult, RunError> {
         let program = Arc::clone(&self.program);
         self.loss_scale = self.scaler.scale();
-        // Where each micro-batch updates, its gradient is that of its own mean loss.
+        // Where each micro-batch updates, its gradient is that of the mean loss of the micro-batch.
         let share = match program.schedule.updates() {
             Updates::AfterFlush => 1.0,
             Updates::AfterEachMicroBatch => f64::from(program.layout.num_micro_batches),
@@ -248,7 +248,7 @@ impl<B: Kernels> Rank<B> {
         Ok(result)
     }
 
-    /// Runs the next step, and says what its operators took.
+    /// Runs the next step, and returns the times of its operators.
     ///
     /// # Errors
     ///
@@ -260,7 +260,7 @@ impl<B: Kernels> Rank<B> {
         Ok((result?, laps))
     }
 
-    /// Starts to record what the rank does, at one time with all other ranks, whose clocks so agree.
+    /// Starts recording events of the rank. All ranks call it together, so that their time zeros agree.
     ///
     /// # Errors
     ///
@@ -273,7 +273,7 @@ impl<B: Kernels> Rank<B> {
         self.env.recorder.start(clock).map_err(RunError::Clock)
     }
 
-    /// What was recorded.
+    /// The recorded events.
     ///
     /// # Errors
     ///
@@ -283,12 +283,12 @@ impl<B: Kernels> Rank<B> {
         self.env.recorder.finish(rank, format!("rank {rank}")).map_err(RunError::Clock)
     }
 
-    /// The program that it runs.
+    /// The program of the rank.
     pub fn program(&self) -> &Program {
         &self.program
     }
 
-    /// Steps done so far.
+    /// Number of steps so far.
     pub fn num_steps(&self) -> u64 {
         self.num_steps
     }
@@ -298,17 +298,17 @@ impl<B: Kernels> Rank<B> {
         self.program.settings.schedule.at(self.num_steps)
     }
 
-    /// What it computes on.
+    /// The device of the rank.
     pub fn device(&self) -> &B::Device {
         &self.env.device
     }
 
-    /// What speaks for this rank.
+    /// The communicator of the rank.
     pub fn communicator(&self) -> &dyn Communicator<B> {
         self.env.communicator.as_ref()
     }
 
-    /// Waits until all ranks are here.
+    /// Waits until all ranks have called it.
     ///
     /// # Errors
     ///
@@ -318,23 +318,23 @@ impl<B: Kernels> Rank<B> {
         Ok(self.env.communicator.on(&world, Stream::Host).barrier()?)
     }
 
-    /// The most bytes that what is offloaded took so far in the host's memory.
+    /// Peak bytes of offloaded tensors so far, in the host's memory.
     pub fn peak_host_memory(&self) -> Bytes {
         Bytes::new(self.peak_host_memory)
     }
 
-    /// The most bytes that the rank's tensors took so far: parameters, gradients, optimizer state, and
-    /// what is kept between passes. What operators need while they compute comes on top.
+    /// Peak bytes of the rank's tensors so far: parameters, gradients, optimizer state, and tensors saved between
+    /// passes. Workspace of operators is in addition.
     pub fn peak_memory(&self) -> Bytes {
         Bytes::new(self.peak_memory)
     }
 
-    /// Notes what the rank's tensors take now.
+    /// Updates peak memory with the tensors that the rank holds now.
     fn note_memory(&mut self) {
         self.note_memory_in_pass(&[]);
     }
 
-    /// The same within a pass that keeps so much of blocks.
+    /// As [`Self::note_memory`], within a pass whose blocks have saved `of_pass`.
     fn note_memory_in_pass(&mut self, of_pass: &[KeptBlock<B>]) {
         let units = self.units.iter().map(FlatParameter::num_bytes);
         let frozen = self.frozen.iter().map(FrozenParameter::num_bytes);
@@ -382,7 +382,7 @@ impl<B: Kernels> Rank<B> {
         Ok(())
     }
 
-    /// Updates the parameters of a stage; the first time in a step, after its end.
+    /// Updates the parameters of a stage; the first call of a step finishes the step's reductions.
     fn optimizer_step(
         &mut self,
         action: Action,
@@ -413,7 +413,7 @@ impl<B: Kernels> Rank<B> {
         })
     }
 
-    /// Asks all layers, one after the other.
+    /// Calls `ask` with each layer in turn.
     fn ask(
         &mut self,
         mut ask: impl FnMut(&mut dyn Layer<B>, &mut Self) -> Result<(), RunError>,
@@ -424,7 +424,7 @@ impl<B: Kernels> Rank<B> {
         asked
     }
 
-    /// Ends the training, once all ranks have done their steps.
+    /// Ends the training, after all ranks have done their steps.
     ///
     /// # Errors
     ///
@@ -433,13 +433,13 @@ impl<B: Kernels> Rank<B> {
         self.ask(|layer, rank| layer.settle(rank))
     }
 
-    /// How old the gradients were that updated weights which replicas share, on the rank that keeps them.
+    /// Staleness of the gradients that updated shared weights, on the rank of the server.
     pub fn staleness(&self) -> Option<Staleness> {
         self.layers.iter().find_map(|layer| layer.staleness())
     }
 
-    /// How far replicas are from agreeing on the weights: the root of the mean over replicas of the squared
-    /// distance from their mean. All ranks call it together. None where replicas are alike by what they do.
+    /// Distance of the replicas' weights from their mean: the root of the mean over replicas of the squared distance.
+    /// All ranks call it together. None where replicas have equal weights by construction.
     ///
     /// # Errors
     ///
@@ -464,14 +464,14 @@ impl<B: Kernels> Rank<B> {
         }
     }
 
-    /// Sends what a stage handed on.
+    /// Sends the outputs of a stage's pass.
     fn send(&mut self, action: Action, handed: StageMessage) -> Result<(), RunError> {
         let partner = action.partner().expect("a message has a partner");
         let to = self.program.schedule.rank(partner.stage, partner.micro_batch);
         let to = self.env.place.on_pipeline_rank(&self.env.layout, to);
         let arrays = self.outbox.remove(&handed).expect("a pass comes before its send");
-        // Of what nobody after it used, as T5's head the encoder's output, the gradient is zero: all that blocks
-        // hand on are alike.
+        // An output that no later block used, such as the encoder's output in T5's head, has zero gradient. All outputs
+        // of a block have the same shape.
         let like = arrays.iter().flatten().next().cloned();
         let zeros = |like: &Array<B>| Array::zeros(&like.shape(), like.element(), &like.device());
         let arrays: Vec<Array<B>> =
@@ -486,7 +486,7 @@ impl<B: Kernels> Rank<B> {
         })
     }
 
-    /// Receives what another rank's stage handed on.
+    /// Receives the outputs of another rank's stage.
     fn receive(&mut self, action: Action, handed: StageMessage) -> Result<(), RunError> {
         let partner = action.partner().expect("a message has a partner");
         let from = self.program.schedule.rank(partner.stage, partner.micro_batch);
@@ -502,13 +502,13 @@ impl<B: Kernels> Rank<B> {
         Ok(())
     }
 
-    /// How many tensors go from a stage to the next.
+    /// Number of tensors that a stage passes to the next.
     fn tensors_between(&self, stage: u32) -> usize {
         let last = self.program.stages[stage as usize].end - 1;
         self.program.block(last).block.outputs().len()
     }
 
-    /// For each unit, how many weight gradients of blocks this step will give.
+    /// Counts for each unit the weight gradients of blocks in this step.
     fn count_uses(&mut self, steps: &[Step]) {
         let mut uses = vec![0; self.units.len()];
         for action in steps.iter().flat_map(|step| step.actions()) {
@@ -533,7 +533,7 @@ fn units_of(block: &[Vec<WeightAt>]) -> Vec<UnitAt> {
     units
 }
 
-/// Those of them that are trained, by their numbers.
+/// The trained units that a block reads, by their indices.
 fn trained_units_of(block: &[Vec<WeightAt>]) -> impl Iterator<Item = usize> + use<> {
     units_of(block).into_iter().filter_map(|unit| match unit {
         UnitAt::Trained(unit) => Some(unit),

@@ -48,7 +48,7 @@ impl<B: Kernels> Rank<B> {
                 Some(inputs) => KeptState::Inputs(self.keep(inputs, action)?),
                 None => KeptState::Tensors(tensors),
             };
-            // One block's inputs are on their way while another computes.
+            // One block's inputs are copied while the next block computes.
             if let Some(KeptBlock { state: KeptState::Inputs(inputs), .. }) = kept.last() {
                 inputs.settle();
             }
@@ -68,7 +68,7 @@ impl<B: Kernels> Rank<B> {
         Ok(())
     }
 
-    /// Backward of a micro-batch through a stage: both parts, or gradients of activations alone.
+    /// Backward of a micro-batch through a stage: input gradients, and if `with_weights` also weight gradients.
     pub(super) fn backward(
         &mut self,
         stage: u32,
@@ -124,12 +124,12 @@ impl<B: Kernels> Rank<B> {
                 run.input_grads(gradients, tensors, None)?
             };
             if with_weights {
-                // Nothing of the block is needed any more.
+                // The block's saved state is no longer needed.
                 kept.blocks.truncate(place);
                 self.weight_grads_done(stage, place)?;
             }
             self.free(stage, place);
-            // Gradients of data are nobody's.
+            // Inputs that are data need no gradients.
             gradients.truncate(self.inputs_from_before(block));
         }
         if stage > 0 {
@@ -143,7 +143,7 @@ impl<B: Kernels> Rank<B> {
         Ok(())
     }
 
-    /// The gradients of parameters that [`Self::backward`] left out.
+    /// The weight gradients that [`Self::backward`] left out.
     pub(super) fn weight_grad(&mut self, stage: u32, micro_batch: u32) -> Result<(), RunError> {
         let mut kept =
             self.kept.remove(&(stage, micro_batch)).expect("an input gradient comes before");
@@ -167,7 +167,7 @@ impl<B: Kernels> Rank<B> {
         Ok(())
     }
 
-    /// What is kept of a block that will be computed again.
+    /// Saves the inputs of a block that will be recomputed.
     fn keep(
         &self,
         inputs: Vec<Value<B>>,
@@ -181,7 +181,7 @@ impl<B: Kernels> Rank<B> {
         self.program.schedule.updates() == Updates::AfterEachMicroBatch
     }
 
-    /// The part of a micro-batch's data that this rank works on.
+    /// This rank's part of a micro-batch's data.
     fn data(&mut self, micro_batch: u32) -> Result<SharedMicroBatch<B>, RunError> {
         if let Some(data) = self.micro_batches.get(&micro_batch) {
             return Ok(Arc::clone(data));
@@ -192,7 +192,7 @@ impl<B: Kernels> Rank<B> {
         Ok(data)
     }
 
-    /// What a block takes: the outputs of the block before, then data.
+    /// Inputs of a block: the outputs of the block before, then data.
     fn block_inputs(
         &self,
         block: usize,
@@ -212,7 +212,7 @@ impl<B: Kernels> Rank<B> {
         before.into_iter().chain(further).collect()
     }
 
-    /// How many of a block's inputs come from the block before.
+    /// Number of a block's inputs that come from the block before.
     fn inputs_from_before(&self, block: usize) -> usize {
         match block.checked_sub(1) {
             Some(before) => self.program.block(before).block.outputs().len(),
@@ -220,7 +220,7 @@ impl<B: Kernels> Rank<B> {
         }
     }
 
-    /// Gives tensors to a stage of this rank, or has them ready to be sent.
+    /// Passes tensors to a stage of this rank, or queues them to be sent.
     fn hand_on(&mut self, handed: StageMessage, arrays: Vec<Option<Array<B>>>) {
         let (stage, _, micro_batch) = handed;
         if self.program.schedule.rank(stage, micro_batch) == self.env.place.pipeline {
@@ -240,7 +240,7 @@ impl<B: Kernels> Rank<B> {
         self.stages[&stage].weights[place].iter().map(of_op).collect()
     }
 
-    /// Waits until the weights of a block are here.
+    /// Waits until the weights of a block are gathered.
     fn gather(&mut self, stage: u32, place: usize) -> Result<(), CommunicationError> {
         for unit in units_of(&self.stages[&stage].weights[place]) {
             self.start_gathering(unit);
@@ -251,7 +251,7 @@ impl<B: Kernels> Rank<B> {
         Ok(())
     }
 
-    /// Starts to gather the weights of the block that comes next, while this one computes.
+    /// Starts to gather the weights of the next block, overlapped with the current block's computation.
     fn gather_ahead(&mut self, stage: u32, place: usize) {
         let Some(block) = self.stages[&stage].weights.get(place) else { return };
         for unit in units_of(block) {
@@ -267,7 +267,7 @@ impl<B: Kernels> Rank<B> {
         }
     }
 
-    /// Frees the weights of a block that other ranks have too.
+    /// Frees gathered weights of a block, unless its stage is held.
     fn free(&mut self, stage: u32, place: usize) {
         if self.held_stages.contains(&stage) {
             return;
@@ -277,7 +277,7 @@ impl<B: Kernels> Rank<B> {
         }
     }
 
-    /// Gathers the weights of a stage and keeps them until it is freed.
+    /// Gathers the weights of a stage and holds them until the stage is freed.
     pub(super) fn hold_stage(&mut self, stage: u32) {
         self.held_stages.insert(stage);
         for place in 0..self.stages[&stage].weights.len() {
@@ -293,8 +293,8 @@ impl<B: Kernels> Rank<B> {
         }
     }
 
-    /// Notes that a block's weight gradients of a micro-batch are there, and starts reducing what is
-    /// complete: sharded gradients after each micro-batch, others after the last.
+    /// Counts a block's weight gradients of a micro-batch as done, and starts to reduce complete units: sharded
+    /// gradients after each micro-batch, others after the last.
     fn weight_grads_done(&mut self, stage: u32, place: usize) -> Result<(), RunError> {
         let each_time = self.program.layout.zero_stage >= ZeroStage::Gradients
             || self.updates_each_micro_batch();
@@ -309,7 +309,7 @@ impl<B: Kernels> Rank<B> {
         Ok(())
     }
 
-    /// Starts reducing the gradients of a unit; where each replica updates by its own, there is nothing to do.
+    /// Starts to reduce the gradients of a unit; where each replica updates by its own gradients, only adds them up.
     pub(super) fn reduce_unit(&mut self, index: usize) -> Result<(), CommunicationError> {
         let unit = &mut self.units[index];
         for count in unit.summed_over() {
@@ -337,14 +337,14 @@ impl<B: Kernels> Rank<B> {
 }
 
 impl<B: Kernels> KeptState<B> {
-    /// The inputs of a block that is to be computed again; none where what backward needs is there.
+    /// The inputs of a block that is to be recomputed; none where its activations are saved.
     fn take_inputs(&mut self, action: Action) -> Result<Option<Vec<Value<B>>>, RunError> {
         let Self::Inputs(inputs) = self else { return Ok(None) };
         Ok(Some(std::mem::replace(inputs, Box::new(Vec::new())).take(action)?))
     }
 }
 
-/// Adds gradients of a block's parameters to where they belong.
+/// Returns a closure that adds gradients of a block's parameters to their units.
 fn accumulate<'a, B: Kernels>(
     units: &'a mut [FlatParameter<B>],
     at: &'a [Vec<WeightAt>],

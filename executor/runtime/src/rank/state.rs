@@ -1,4 +1,4 @@
-//! What a rank holds of the parameters and the optimizer's state: written to checkpoints and read back.
+//! Pieces of parameters and optimizer state that a rank holds: written to checkpoints and read back.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -20,20 +20,20 @@ use crate::parameters::{LocalParameter, Sharing};
 use crate::program::Program;
 use crate::sharded::Sharded;
 
-/// What a unit holds, in its order: weights, then moments.
+/// States of a unit, in its order: weights, then moments.
 const KINDS: [PieceKind; 3] = [PieceKind::Weight, PieceKind::FirstMoment, PieceKind::SecondMoment];
 
-/// Where a piece is on a rank.
+/// Location of a piece on a rank.
 struct PieceAt {
     unit: usize,
     /// 0 for weights, from 1 on moments.
     state: usize,
-    /// In the unit's shard.
+    /// Range of the unit's shard.
     range: Range<usize>,
 }
 
 impl Program {
-    /// The model, so that a checkpoint of another one is told from it.
+    /// Identity of the model, which differs for other models' checkpoints.
     pub fn identity(&self) -> ModelIdentity {
         let mut digest = Sha256::new_with_prefix(&self.description);
         if let Some(adapters) = &self.adapters {
@@ -53,12 +53,12 @@ impl Program {
         self.parameters_where(|learning| learning != Learning::Adapter)
     }
 
-    /// Those that are trained, which checkpoints have.
+    /// The trained parameters, which checkpoints have.
     pub fn trained_parameters(&self) -> Vec<ModelParameter> {
         self.parameters_where(|learning| !matches!(learning, Learning::Frozen(_)))
     }
 
-    /// Those of adapters.
+    /// The parameters of adapters.
     pub fn adapter_parameters(&self) -> Vec<ModelParameter> {
         self.parameters_where(|learning| learning == Learning::Adapter)
     }
@@ -68,7 +68,7 @@ impl Program {
         all.filter(|(_, learning)| is_wanted(*learning)).map(|(parameter, _)| parameter).collect()
     }
 
-    /// All parameters, tied ones once, as a rank that is alone has them.
+    /// All parameters, tied ones once, with the parts that a single rank has.
     pub fn whole_parameters(&self) -> Vec<LocalParameter> {
         let blocks = 0..self.chain.len();
         let of_block = |block: usize| {
@@ -88,13 +88,13 @@ impl Program {
 }
 
 impl<B: Kernels> Rank<B> {
-    /// All that the rank holds, with its values.
+    /// All pieces that the rank holds, with their values.
     pub fn pieces(&self) -> Vec<(Piece, Values)> {
         let pieces = self.pieces_at(|unit, _| unit.role != Role::Served);
         pieces.into_iter().map(|(piece, at)| (piece, self.values(&at))).collect()
     }
 
-    /// What the rank holds of those parameters that `is_wanted`.
+    /// The pieces of the parameters for which `is_wanted` is true.
     fn pieces_at(
         &self,
         is_wanted: impl Fn(&FlatParameter<B>, &LocalParameter) -> bool,
@@ -130,8 +130,8 @@ impl<B: Kernels> Rank<B> {
         }
     }
 
-    /// Writes a checkpoint of this step into `directory`, together with all other ranks, and leaves
-    /// the newest `num_kept` there. Rank 0 returns where it is.
+    /// Writes a checkpoint of this step into `directory`, together with all other ranks, and deletes all but the newest
+    /// `num_kept`. Rank 0 returns its path.
     ///
     /// # Errors
     ///
@@ -149,7 +149,7 @@ impl<B: Kernels> Rank<B> {
         }
         self.synchronize()?;
         let writer = Writer::join(directory, step);
-        // Of what several ranks hold, one writes.
+        // One rank writes what several hold.
         let pieces =
             self.pieces_at(|unit, parameter| unit.role == Role::First && !parameter.is_tensor_copy);
         let (pieces, places): (Vec<Piece>, Vec<PieceAt>) = pieces.into_iter().unzip();
@@ -187,11 +187,11 @@ impl<B: Kernels> Rank<B> {
         }
     }
 
-    /// Goes on from a checkpoint, whatever layout wrote it.
+    /// Continues from a checkpoint, whatever layout wrote it.
     ///
     /// # Errors
     ///
-    /// [`CheckpointError`] where it is of another model, or lacks what this rank needs.
+    /// [`CheckpointError`] where it is of another model, or lacks a piece that this rank needs.
     pub fn restore(&mut self, state: &State) -> Result<(), CheckpointError> {
         state.check_model(&self.program.identity(), &self.program.trained_parameters())?;
         let master = self.program.settings.master;

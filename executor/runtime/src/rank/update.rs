@@ -1,4 +1,4 @@
-//! The end of a step: what is left to be reduced, the norm of all gradients, the update.
+//! The end of a step: outstanding reductions, the norm of all gradients, the update.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::reducer::Gathering;
 use crate::sharded::Sharded;
 
 impl<B: Kernels> Rank<B> {
-    /// Waits for all reductions, adds up copies of tied tables, and finds the loss and the norm.
+    /// Waits for all reductions, sums the copies of tied tables, and computes the loss and the norm.
     pub(super) fn finish_step(&mut self) -> Result<StepResult, RunError> {
         for unit in 0..self.units.len() {
             if self.units[unit].has_gradients() {
@@ -35,7 +35,7 @@ impl<B: Kernels> Rank<B> {
             on_device.extend(there);
             squares += here;
         }
-        // The device is waited for once.
+        // One wait for the device.
         let found = Array::items(on_device);
         let (losses, others) = found.split_at(num_losses);
         let (auxiliary, of_gradients) = others.split_at(num_auxiliary);
@@ -64,7 +64,7 @@ impl<B: Kernels> Rank<B> {
         })
     }
 
-    /// Waits for all reductions, and for those of their sums that go to the host.
+    /// Waits for all reductions, and for copies of their sums to the host.
     pub(super) fn take_reduced(&mut self) -> Result<(), RunError> {
         for (unit, sum) in self.reducer.finish()? {
             self.units[unit].states.on_device_mut().add_reduced(sum);
@@ -72,7 +72,7 @@ impl<B: Kernels> Rank<B> {
         Ok(self.units.iter_mut().try_for_each(|unit| unit.states.finish_reduced())?)
     }
 
-    /// Adds up the gradients of copies of tied tables: on all ranks in the order of what they are tied to, whichever
+    /// Sums the gradients of copies of tied tables: on all ranks in the order of the original parameters, whichever
     /// each rank's blocks use first.
     fn reduce_tied(&mut self) -> Result<(), RunError> {
         let mut tied: Vec<_> = self.units.iter_mut().filter(|unit| unit.tied.is_some()).collect();
@@ -86,15 +86,15 @@ impl<B: Kernels> Rank<B> {
         Ok(())
     }
 
-    /// What gradients are multiplied by before they update: the limit of their norm, and the scale of
-    /// the loss undone; none if the update is skipped.
+    /// The factor of gradients in the update: it clips their norm and undoes the scale of the loss; none if the update
+    /// is skipped.
     pub(super) fn gradient_factor(&self, result: &StepResult) -> Option<f64> {
         let most = self.program.settings.max_gradient_norm;
         let limit = most.map_or(1.0, |most| (most / (self.own_norm + MARGIN)).min(1.0));
         (!result.is_skipped).then_some(limit / self.loss_scale)
     }
 
-    /// Updates the parameters of a stage with its gradients times `factor`; none skips the update.
+    /// Updates the parameters of a stage with its gradients times `factor`; without a factor the update is skipped.
     pub(super) fn update(&mut self, stage: u32, factor: Option<f64>) -> Result<(), RunError> {
         let program = Arc::clone(&self.program);
         let settings = &program.settings;
@@ -110,7 +110,7 @@ impl<B: Kernels> Rank<B> {
                 unit.states.drop_reduced();
                 continue;
             };
-            // Of several stages that use a unit, the first updates it.
+            // Where several stages use a unit, the first updates it.
             let renewal = unit.update(settings, [rate, factor], &self.env.device);
             if renewal.is_none() && unit.role != Role::Served {
                 continue;
@@ -137,7 +137,7 @@ impl<B: Kernels> Rank<B> {
     }
 }
 
-/// What kernels will read of a unit that was updated.
+/// Weights of an updated unit on their way to kernels.
 enum Renewing<B: Kernels> {
     /// All weights.
     Whole(Gathering<B>),

@@ -38,7 +38,7 @@ pub(crate) struct CheckArgs {
 }
 
 impl CheckArgs {
-    /// Whether a part is checked: the device always is.
+    /// Returns whether a part is checked: the device always is.
     pub(super) fn includes(&self, part: Part) -> bool {
         part == Part::Device || self.only.is_empty() || self.only.contains(&part)
     }
@@ -66,7 +66,7 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// What it takes of the time, over what all that come after it take too.
+    /// Weight of the part: its share of the time left is this over the weights of it and all later parts.
     pub(crate) const fn weight(self) -> f64 {
         match self {
             Self::Device => 5.0,
@@ -105,7 +105,7 @@ pub(crate) struct PartArgs {
 }
 
 impl PartArgs {
-    /// One rank of those that a launcher started.
+    /// Arguments of one rank of those that a launcher started.
     pub(super) fn ranks(&self) -> RanksArgs {
         RanksArgs {
             ranks: None,
@@ -117,10 +117,10 @@ impl PartArgs {
     }
 }
 
-/// The shortest check: seconds are needed to start at all.
+/// Minimum time of a check, in minutes: starting alone takes seconds.
 const LEAST_MINUTES: f64 = 0.1;
 
-/// The longest: a day.
+/// Maximum time of a check, in minutes: a day.
 const MOST_MINUTES: f64 = 1440.0;
 
 fn parse_minutes(text: &str) -> Result<Duration, String> {

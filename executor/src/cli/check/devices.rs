@@ -1,4 +1,4 @@
-//! What devices there are.
+//! Discovery of devices.
 
 use executor::calibration;
 use executor::check::CheckFinding;
@@ -7,11 +7,11 @@ use ir::units::Bytes;
 use crate::cli::choices::{Backend, CommunicatorKind};
 use crate::cli::start;
 
-/// Tells the devices of a backend, and what is needed to use them.
+/// Reports the devices of a backend, and what is needed to use them.
 ///
 /// # Errors
 ///
-/// There is none, or something that is needed is missing.
+/// There is no device, or something that is needed is missing.
 pub(super) fn devices(backend: Backend, tell: &mut dyn FnMut(CheckFinding)) -> anyhow::Result<()> {
     start::check(backend, CommunicatorKind::Local)?;
     match backend {
@@ -81,7 +81,7 @@ fn cuda(tell: &mut dyn FnMut(CheckFinding)) -> anyhow::Result<()> {
     let limit = Duration::from_secs(10);
     let version = NcclEngine::open(found[0].clone(), limit).map(|nccl| nccl.version());
     tell(match version {
-        // NCCL counts as in 22603, of 2.26.3.
+        // NCCL encodes version 2.26.3 as 22603.
         Ok(Ok(version)) => {
             let [major, minor, patch] = [version / 10_000, version / 100 % 100, version % 100];
             CheckFinding::pass("NCCL", format!("{major}.{minor}.{patch}"))
@@ -96,7 +96,7 @@ fn cuda(tell: &mut dyn FnMut(CheckFinding)) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The share of a GPU's memory that is free where nothing else uses it.
+/// Minimum share of free memory of a GPU that nothing else uses.
 #[cfg(feature = "cuda")]
 const LEAST_FREE: f64 = 0.8;
 
@@ -111,7 +111,7 @@ fn check_line(said: &str) -> String {
     executor::check::first_line(said)
 }
 
-/// What the first GPU has free; none where that is not known.
+/// Free memory of the first GPU; none where it is not known.
 pub(super) fn free_memory() -> Option<Bytes> {
     #[cfg(feature = "cuda")]
     return executor_kernels::cuda::free_memory(executor_kernels::cuda::devices().ok()?.first()?)

@@ -15,20 +15,20 @@ use super::report::Section;
 use crate::cli::choices::Backend;
 use crate::cli::cluster;
 
-/// What is said of each number.
+/// Source of each number in the file.
 const HOW: &str = "`executor check`";
 
-/// A product that reaches this share of a data sheet's peak tells what the GPU sustains; one that does not tells more of
-/// its kernel.
+/// Share of a data sheet's peak from which a product's rate tells what the GPU sustains; a lower rate tells more about
+/// the product's kernel.
 const LEAST_SHARE: f64 = 0.5;
 
-/// All that a check measured of a machine.
+/// All measurements that a check made of a machine.
 pub(super) struct Measurements<'a> {
     pub(super) backend: Backend,
     pub(super) sections: &'a [Section],
     pub(super) sheet: Option<&'a Cluster>,
     pub(super) network: Option<&'a Network>,
-    /// What kernels take on a CPU, in fp32.
+    /// Times of kernels on a CPU, in fp32.
     pub(super) kernels: Option<KernelTimes>,
     pub(super) num_devices: usize,
 }
@@ -39,7 +39,7 @@ impl Measurements<'_> {
         of_part.flat_map(|section| &section.findings)
     }
 
-    /// The largest number of a key among findings whose name begins so.
+    /// The largest number of a key among findings whose name begins with `begins`.
     fn number(&self, part: Part, begins: &str, key: &str) -> Option<f64> {
         let named = self.findings(part).filter(|it| it.name.starts_with(begins));
         named.filter_map(|it| it.numbers.get(key)).copied().reduce(f64::max)
@@ -55,14 +55,14 @@ impl Measurements<'_> {
         [Precision::Fp32, Precision::Fp16, Precision::Bf16].into_iter().filter_map(of).collect()
     }
 
-    /// The slower way between a device and its host.
+    /// The lower bandwidth of the two directions between a device and its host.
     fn host_link(&self) -> Option<BytesPerSecond> {
         let named = self.findings(Part::Speeds).filter(|it| it.name.ends_with("the host"));
         let rates = named.filter_map(|it| it.numbers.get("bandwidth_bytes_per_second"));
         rates.copied().reduce(f64::min).map(BytesPerSecond::new)
     }
 
-    /// The cluster file; none where too little is known for one, which is then said.
+    /// The cluster file; an explanation where too little is known for one.
     pub(super) fn cluster(&self) -> Result<Cluster, String> {
         match (self.sheet, self.backend) {
             (Some(sheet), _) => Ok(self.with_sheet(sheet)),
@@ -74,7 +74,7 @@ impl Measurements<'_> {
         }
     }
 
-    /// A data sheet with what was measured put into it.
+    /// The data sheet's cluster, with measurements inserted.
     fn with_sheet(&self, sheet: &Cluster) -> Cluster {
         let mut made = sheet.clone();
         self.describe(&mut made);
@@ -88,7 +88,7 @@ impl Measurements<'_> {
             }
         }
         if let Some(level) = self.level() {
-            // What lies beyond this machine was not measured.
+            // Levels beyond this machine were not measured.
             let beyond = made.levels.iter().filter(|it| it.ranks.is_none()).cloned();
             let beyond: Vec<NetworkLevel> = beyond.collect();
             let ranks = (!beyond.is_empty()).then_some(made.gpus_per_node).filter(|it| *it > 1);
@@ -100,7 +100,7 @@ impl Measurements<'_> {
         made
     }
 
-    /// What all files have in common.
+    /// Sets the fields that all cluster files share.
     fn describe(&self, made: &mut Cluster) {
         "this-machine".clone_into(&mut made.name);
         made.gpus_per_node = self.num_devices.max(1) as u32;
@@ -120,7 +120,7 @@ impl Measurements<'_> {
         network.level.as_ref().map(|fitted| fitted.level.clone())
     }
 
-    /// A CPU, whose ranks are threads.
+    /// The cluster of a CPU, whose ranks are threads.
     fn of_cpu(&self, machine: &Machine) -> Result<Cluster, String> {
         let memory = machine.memory.ok_or("the system does not tell how much memory there is")?;
         let bandwidth = self.memory_bandwidth()?;
@@ -141,7 +141,7 @@ impl Measurements<'_> {
         Ok(made)
     }
 
-    /// A GPU that no data sheet is known of.
+    /// The cluster of a GPU without a data sheet.
     fn of_gpu(&self) -> Result<Cluster, String> {
         let number = |key| self.number(Part::Device, "GPU 0", key);
         let missing = "the driver says too little of the GPU";
@@ -168,7 +168,7 @@ impl Measurements<'_> {
         Ok(made)
     }
 
-    /// What the driver calls the first GPU.
+    /// Name of the first GPU, as the driver reports it.
     fn name(&self) -> Option<String> {
         let mut found = self.findings(Part::Device).filter(|it| it.name == "GPU 0");
         found.next()?.said.split(',').next().map(str::to_owned)
@@ -187,7 +187,7 @@ impl Measurements<'_> {
         if rates.is_empty() { Err("no product was measured".to_owned()) } else { Ok(rates) }
     }
 
-    /// What files without a data sheet have in common.
+    /// Sets the fields that cluster files without a data sheet share.
     fn describe_unlisted(&self, made: &mut Cluster) {
         self.describe(made);
         for (field, text) in [
@@ -199,10 +199,10 @@ impl Measurements<'_> {
     }
 }
 
-/// A message by way of the host: a launch, a copy, a wait and a copy, in seconds.
+/// Latency of a message through the host (a launch, a copy, a wait and a copy), in seconds.
 const LATENCY_THROUGH_THE_HOST: f64 = 30e-6;
 
-/// The family of a compute capability.
+/// The architecture of a compute capability.
 fn architecture(capability: f64) -> Architecture {
     match capability {
         it if it >= 10.0 => Architecture::Blackwell,

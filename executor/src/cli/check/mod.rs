@@ -1,4 +1,4 @@
-//! `executor check`: what a new machine can do in ten minutes.
+//! `executor check`: a check of a new machine in ten minutes.
 
 mod args;
 mod devices;
@@ -40,10 +40,10 @@ use super::measuring::ReportFormat;
 pub(crate) use args::{CheckArgs, PartArgs};
 pub(crate) use part::part;
 
-/// What each part may take beyond its time before it is ended: what it began last, it ends.
+/// Time beyond its limit after which a part is ended, so that it can finish its last measurement.
 const GRACE: Duration = Duration::from_secs(45);
 
-/// With this much time left the CPU's kernels are measured with many models for a cluster file, and else with two.
+/// Time left from which the CPU's kernels are measured with many models for a cluster file; with less, with two.
 const LONG: Duration = Duration::from_mins(5);
 
 /// Checks this machine: exit code 0 where nothing failed, else 1.
@@ -78,20 +78,20 @@ fn now() -> Instant {
 struct Check<'a> {
     args: &'a CheckArgs,
     start: Instant,
-    /// For what other programs read.
+    /// Folder of files for other programs.
     folder: tempfile::TempDir,
     planner: Option<Planner>,
-    /// The cluster whose GPU is on this machine.
+    /// The cluster of the data sheet of this machine's GPU.
     sheet: Option<Cluster>,
     num_devices: usize,
     network: Option<Network>,
     sections: Vec<Section>,
-    /// What kernels take on a CPU, once that was measured.
+    /// Times of kernels on a CPU, once measured.
     kernels: OnceCell<Result<KernelTimes, String>>,
 }
 
 impl Check<'_> {
-    /// Checks one part, and tells it.
+    /// Checks one part, and prints its section.
     fn part(&mut self, part: Part) -> anyhow::Result<()> {
         if part != Part::Device && self.args.format == ReportFormat::Table {
             tell(&format!("checking {} ..", word(&part)));
@@ -115,7 +115,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// A part's share of the time that is left.
+    /// Time limit of a part: its share of the time that is left.
     fn limit(&self, part: Part) -> Duration {
         let left = self.args.minutes.saturating_sub(self.start.elapsed());
         let all = Part::value_variants().iter();
@@ -123,7 +123,7 @@ impl Check<'_> {
         left.mul_f64(part.weight() / to_come.map(|it| it.weight()).sum::<f64>())
     }
 
-    /// The command for a part of this process's check.
+    /// The command that runs a part of this check in a new process.
     fn command(&self, part: Part, limit: Duration) -> anyhow::Result<Command> {
         let mut command = network::own_program()?;
         self.arguments(&mut command, part, limit)?;
@@ -131,7 +131,7 @@ impl Check<'_> {
     }
 
     fn arguments(&self, command: &mut Command, part: Part, limit: Duration) -> anyhow::Result<()> {
-        // What takes less time than a process takes to start is skipped there.
+        // The part skips what its time does not suffice for.
         let seconds = limit.as_secs_f64().max(0.1).to_string();
         command.args(["check-part", &word(&part), "--seconds", &seconds]);
         command.args(["--backend", &word(&self.args.backend)]);
@@ -143,7 +143,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks a part in a process of its own; `peak` is what the device reaches where no data sheet says it.
+    /// Checks a part in a new process; `peak` is the device's peak rate where no data sheet has it.
     fn alone(
         &self,
         part: Part,
@@ -157,11 +157,11 @@ impl Check<'_> {
         heard(part, vec![command], limit)
     }
 
-    /// What devices there are.
+    /// Checks the device part, and looks up the GPU's data sheet.
     ///
     /// # Errors
     ///
-    /// There is none that could be checked.
+    /// There is no device that could be checked.
     fn devices(&mut self, limit: Duration) -> anyhow::Result<Vec<CheckFinding>> {
         let mut findings = Vec::new();
         let commands = vec![self.command(Part::Device, limit)?];
@@ -203,7 +203,7 @@ impl Check<'_> {
         Ok(findings)
     }
 
-    /// Layouts with a process for each GPU: of two, four and eight as far as there are any.
+    /// Layouts with a process for each GPU: of two, four and eight GPUs, as far as there are that many.
     fn nccl(&self, limit: Duration) -> anyhow::Result<Vec<CheckFinding>> {
         if self.args.backend != Backend::Cuda || self.num_devices < 2 {
             let why = match self.args.backend {
@@ -230,7 +230,7 @@ impl Check<'_> {
         Ok(findings)
     }
 
-    /// What a model takes, beside what the planner says of it.
+    /// Trains a model, and compares the step's time with the planner's prediction.
     fn training(&mut self, limit: Duration) -> anyhow::Result<Vec<CheckFinding>> {
         let precision = training_precision(self.args.backend);
         let peak = self.measurements(None).rates().get(&precision).map(|rate| rate.get());
@@ -289,7 +289,7 @@ impl Check<'_> {
         }
     }
 
-    /// The cluster file, or why there is none.
+    /// The cluster file, or the reason why there is none.
     fn cluster(&self) -> Result<Cluster, String> {
         let kernels = match (self.args.backend, &self.sheet) {
             (Backend::Cpu, None) => Some(self.kernels.get_or_init(|| self.kernel_times()).clone()?),
@@ -302,7 +302,7 @@ impl Check<'_> {
         Ok(made)
     }
 
-    /// What kernels take on all cores, as `executor calibrate` measures them.
+    /// Times of kernels on all cores, as `executor calibrate` measures them.
     fn kernel_times(&self) -> Result<KernelTimes, String> {
         let left = self.args.minutes.saturating_sub(self.start.elapsed());
         let is_kept = self.args.output.is_some();
@@ -315,7 +315,7 @@ impl Check<'_> {
         times.ok_or_else(|| "this rank is not the first".to_owned())
     }
 
-    /// Writes what is to be written, and says how it came out.
+    /// Writes the files that were asked for, and prints the summary.
     fn finish(&self) -> anyhow::Result<ExitCode> {
         let elapsed = self.start.elapsed();
         let counts = counts(&self.sections);
@@ -351,14 +351,14 @@ impl Check<'_> {
     }
 }
 
-/// What processes of a part found, and how they ended if not well.
+/// Findings of a part's processes, with their failure, if any.
 fn heard(part: Part, commands: Vec<Command>, limit: Duration) -> anyhow::Result<Vec<CheckFinding>> {
     let mut findings = Vec::new();
     let ended = process::run(commands, limit + GRACE, |line| findings.extend(finding(line)))?;
     Ok(concluded(part, findings, ended.failure))
 }
 
-/// What processes found that ended so.
+/// Adds to the findings a failure of the processes, or that time ran out before any finding.
 fn concluded(
     part: Part,
     mut findings: Vec<CheckFinding>,
@@ -377,7 +377,7 @@ fn concluded(
     findings
 }
 
-/// A line as a finding; none where it is something else.
+/// Parses a line as a finding; none where it is something else.
 fn finding(line: &str) -> Option<CheckFinding> {
     serde_json::from_str(line).ok()
 }

@@ -1,4 +1,4 @@
-//! Collectives, by the command that times them: over NCCL with a process for each GPU, or among threads.
+//! Collectives, timed by `executor collectives`: over NCCL with a process for each GPU, or among threads.
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -15,10 +15,10 @@ use super::args::Part;
 use super::process::{self, Ended};
 use crate::cli::choices::{Backend, word};
 
-/// Ranks that share a device, where there is one.
+/// Number of ranks that share a device, where there is only one.
 const RANKS_OF_ONE_DEVICE: usize = 2;
 
-/// Those whose bandwidths are told.
+/// Collectives whose bandwidths are reported.
 const TOLD: [Collective; 4] = [
     Collective::AllReduce,
     Collective::AllGather,
@@ -26,12 +26,12 @@ const TOLD: [Collective; 4] = [
     Collective::SendReceive,
 ];
 
-/// This program again.
+/// A command that runs this program.
 pub(super) fn own_program() -> anyhow::Result<Command> {
     Ok(Command::new(std::env::current_exe()?))
 }
 
-/// One command for each of so many ranks, which meet at a port of this machine; `arguments` go to each.
+/// One command for each of `num_ranks` ranks, which meet at a port of this machine; `arguments` adds arguments to each.
 pub(super) fn processes(
     num_ranks: usize,
     arguments: &dyn Fn(&mut Command),
@@ -48,14 +48,14 @@ pub(super) fn processes(
     (0..num_ranks).map(command).collect()
 }
 
-/// What came of collectives: what is told, and the network level that they follow.
+/// Result of the collectives: findings, and the network level that is fitted to their times.
 pub(super) struct Network {
     pub(super) findings: Vec<CheckFinding>,
     pub(super) level: Option<FittedLevel>,
     pub(super) num_ranks: usize,
 }
 
-/// Times collectives on so many devices.
+/// Times collectives on `num_devices` devices.
 pub(super) fn collectives(
     backend: Backend,
     num_devices: usize,
@@ -111,7 +111,7 @@ fn told(ended: &Ended, how: &str, num_ranks: usize) -> Network {
     Network { findings, level, num_ranks }
 }
 
-/// The smallest and the largest of a collective.
+/// The time of a collective's smallest buffer and the bandwidth of its largest.
 fn bandwidths(kind: Collective, rows: &[TimedCollective], how: &str) -> Option<CheckFinding> {
     let of_kind = rows.iter().filter(|row| row.operation == Operation::Collective(kind));
     let of_kind: Vec<&TimedCollective> = of_kind.collect();

@@ -1,4 +1,4 @@
-//! One part of a check, in a process of its own: findings as JSON, one a line, as soon as they are there.
+//! One part of a check, in a separate process: findings as JSON, one on a line, as soon as they are known.
 
 use std::sync::Arc;
 
@@ -27,11 +27,11 @@ pub(crate) fn part(args: &PartArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Writes a finding.
+/// Writes a finding to stdout.
 #[expect(clippy::needless_pass_by_value, reason = "findings are handed over to whoever is told")]
 fn tell(finding: CheckFinding) {
     let line = serde_json::to_string(&finding).expect("findings print as JSON");
-    // Where nobody listens any more, nobody misses it.
+    // An error is ignored: it means that nobody reads the findings any more.
     let _ = print_bytes(format!("{line}\n").as_bytes());
 }
 
@@ -66,22 +66,22 @@ impl OnDevices for Job<'_> {
 }
 
 impl Job<'_> {
-    /// What a model may take of memory; none where that is not known.
+    /// Memory that a model may use; none where it is not known.
     fn memory(&self) -> Option<Bytes> {
         match self.args.backend {
-            // Others use the host's memory too.
+            // Other processes use the host's memory too.
             Backend::Cpu => calibration::machine().memory.map(|it| Bytes::new(it.get() / 2)),
-            // A graphics interface does not tell.
+            // Graphics interfaces do not report free memory.
             Backend::Wgpu => Some(Bytes::new(WGPU_MEMORY)),
             Backend::Cuda => devices::free_memory(),
         }
     }
 }
 
-/// What any GPU of these days has free: bytes.
+/// Free memory, in bytes, that any recent GPU is assumed to have.
 const WGPU_MEMORY: u64 = 4 << 30;
 
-/// What a model is trained in: bf16 where it is fast.
+/// Precision in which a model is trained: bf16 where it is fast.
 pub(super) const fn training_precision(backend: Backend) -> Precision {
     match backend {
         Backend::Cuda => Precision::Bf16,
@@ -89,7 +89,7 @@ pub(super) const fn training_precision(backend: Backend) -> Precision {
     }
 }
 
-/// The layouts of as many ranks as were started.
+/// The layouts with as many ranks as were started.
 struct OfRanks;
 
 impl Work for OfRanks {
@@ -98,7 +98,7 @@ impl Work for OfRanks {
         communicator: Arc<dyn Communicator<B>>,
         device: B::Device,
     ) -> anyhow::Result<()> {
-        // Who started the ranks gives all of them a line for each layout that there is time for.
+        // The parent process writes a line to each rank for every layout that there is time for.
         let mut goes_on = || std::io::stdin().read_line(&mut String::new()).is_ok_and(|it| it > 0);
         Ok(check::layouts_of_ranks(&communicator, &device, &mut goes_on, &mut tell)?)
     }

@@ -1,5 +1,5 @@
-//! What the planner knows: data sheets, and what it predicts. It is another program, beside this one or on the path;
-//! without it a check goes on, and says what is missing.
+//! The planner as a source of data sheets and predictions. It is another program, in this one's folder or on the path;
+//! without it a check goes on, and reports what is missing.
 
 use std::env::consts::EXE_SUFFIX;
 use std::ffi::OsString;
@@ -16,14 +16,14 @@ use super::part::training_precision;
 use super::process;
 use crate::cli::choices::Backend;
 
-/// The planner answers what a check asks within a second.
+/// Time limit of a call; the planner answers within a second.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// The planner's program.
+/// Path of the planner's program.
 pub(super) struct Planner(PathBuf);
 
 impl Planner {
-    /// The one beside this program, or else on the path; none where there is none.
+    /// The planner in this program's folder, or else on the path; none where there is none.
     pub(super) fn find() -> Option<Self> {
         let file = format!("planner{EXE_SUFFIX}");
         let beside = std::env::current_exe().ok();
@@ -34,7 +34,7 @@ impl Planner {
         candidates.find(|candidate| candidate.is_file()).map(Self)
     }
 
-    /// The clusters that it knows; none where it does not say.
+    /// The clusters that the planner lists; empty where it fails.
     pub(super) fn clusters(&self) -> Vec<Cluster> {
         let mut command = Command::new(&self.0);
         command.args(["list", "clusters", "--format", "json"]);
@@ -42,12 +42,12 @@ impl Planner {
         serde_json::from_str(&ended.lines.concat()).unwrap_or_default()
     }
 
-    /// The seconds that it predicts for a step of a model on one GPU of a cluster file, as the executor trains it
-    /// on a backend; the files lie in `folder`.
+    /// The planner's prediction, in seconds, of a model's step on one GPU of a cluster file, as the executor trains it
+    /// on a backend; files are written to `folder`.
     ///
     /// # Errors
     ///
-    /// Why there is no prediction, in a line.
+    /// The reason why there is no prediction, in a line.
     pub(super) fn predict(
         &self,
         model: &CheckedModel,
@@ -81,7 +81,7 @@ impl Planner {
     }
 }
 
-/// What the planner calls the executor on a backend.
+/// Name of the executor's framework in the planner, by backend.
 pub(super) const fn framework(backend: Backend) -> &'static str {
     match backend {
         Backend::Cuda => "executor-cuda",

@@ -1,4 +1,4 @@
-//! Processes that are given some time: what they print while they have it, and how they end.
+//! Processes with a time limit: their output while they run, and their exit.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -9,31 +9,31 @@ use std::time::Duration;
 use anyhow::Context;
 use executor::check::Deadline;
 
-/// How several processes ended that are one job.
+/// Exit of the processes of one job.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
-    /// What the first wrote to stdout, line by line.
+    /// Lines of the first process's stdout.
     pub(super) lines: Vec<String>,
-    /// Why it did not end well, if it did not.
+    /// Failure of the job, if it failed.
     pub(super) failure: Option<Failure>,
 }
 
-/// Why a job did not end well.
+/// Failure of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// It had to be ended.
+    /// The job was ended at its time limit.
     TooLong,
-    /// A process ended in another way than it should have, with this code if it has one, and this on stderr.
+    /// A process failed, with this exit code if it has one, and this on stderr.
     Ended { code: Option<i32>, stderr: String },
 }
 
-/// How often processes are looked at.
+/// Interval at which processes are polled.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Processes end within so long of the first that does.
+/// Time limit of the other processes after the first one ends.
 const TOGETHER: Duration = Duration::from_secs(20);
 
-/// Runs a job to its end, or to the end of `limit`. `heard` is told every line of the first process as it comes.
+/// Runs a job to its end, or to its time limit. `heard` is called with each line of the first process as it comes.
 pub(super) fn run(
     commands: Vec<Command>,
     limit: Duration,
@@ -42,8 +42,8 @@ pub(super) fn run(
     run_by_turns(commands, limit, Duration::ZERO, heard)
 }
 
-/// The same, for processes that do something for each line that they read, of which the first then writes one: all of
-/// them are given lines for as long as `turns`, and so end together.
+/// [`run`] for processes that do one piece of work for each line on stdin, after which the first writes a line: all of
+/// them get lines until `turns` is over, and so end together.
 pub(super) fn run_by_turns(
     commands: Vec<Command>,
     limit: Duration,
@@ -66,7 +66,7 @@ pub(super) fn run_by_turns(
         let send = send.clone();
         thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                // Who asked may have stopped listening.
+                // The receiver may be gone.
                 if nth == 0 && send.send(line).is_err() {
                     return;
                 }
@@ -74,7 +74,7 @@ pub(super) fn run_by_turns(
         });
         errors.push(thread::spawn(move || {
             let mut text = Vec::new();
-            // What could be read is enough.
+            // An incomplete text suffices.
             let _ = BufReader::new(stderr).read_to_end(&mut text);
             String::from_utf8_lossy(&text).into_owned()
         }));
@@ -117,7 +117,7 @@ pub(super) fn run_by_turns(
     let codes = job.0.iter_mut().map(|child| child.wait().map(|status| status.code()));
     let codes = codes.collect::<Result<Vec<_>, _>>()?;
     let errors: Vec<String> = errors.into_iter().map(|it| it.join().unwrap_or_default()).collect();
-    // Of those that failed, one that said why says most.
+    // Of failed processes, one with an error message tells most.
     let failed = codes.iter().zip(&errors).filter(|(code, _)| **code != Some(0));
     let failed = failed.max_by_key(|(_, stderr)| stderr.contains("error: "));
     ended.failure = match failed {
@@ -128,7 +128,7 @@ pub(super) fn run_by_turns(
     Ok(ended)
 }
 
-/// Lines for processes to read, until there is no time for more.
+/// Lines for the stdin of processes, until a deadline.
 struct Turns {
     stdins: Vec<ChildStdin>,
     deadline: Deadline,
@@ -140,13 +140,13 @@ impl Turns {
             return self.stdins.clear();
         }
         for stdin in &mut self.stdins {
-            // One that reads no more has ended, which is seen elsewhere.
+            // A write fails where a process has ended, which is noticed elsewhere.
             let _ = stdin.write_all(b"\n").and_then(|()| stdin.flush());
         }
     }
 }
 
-/// Processes, ended when nobody waits for them any more.
+/// Processes that are killed when this is dropped.
 struct Job(Vec<Child>);
 
 impl Job {
@@ -160,7 +160,7 @@ impl Job {
 
     fn end(&mut self) {
         for child in &mut self.0 {
-            // One that has ended cannot be killed.
+            // Killing fails where a process has ended.
             let _ = child.kill();
         }
     }
@@ -173,7 +173,7 @@ impl Drop for Job {
 }
 
 impl Failure {
-    /// What the process itself called its error, or what else there is to say.
+    /// The error that the process printed, or else a description of its exit.
     pub(super) fn message(&self) -> String {
         let (code, stderr) = match self {
             Self::TooLong => return "it did not end in time".to_owned(),

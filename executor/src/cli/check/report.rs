@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use super::args::Part;
 use crate::cli::choices::word;
 
-/// What a part came to.
+/// Findings and time of a part.
 pub(super) struct Section {
     pub(super) part: Part,
     pub(super) findings: Vec<CheckFinding>,
     pub(super) elapsed: Duration,
 }
 
-/// Findings by verdict.
+/// Numbers of findings by verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) passed: usize,
@@ -25,11 +25,11 @@ pub(super) struct Counts {
     pub(super) skipped: usize,
 }
 
-/// What names take at most of a line before what was found.
+/// Maximum width of the column of names.
 const WIDEST_NAME: usize = 36;
 
 impl Section {
-    /// The part's lines, after its name and time.
+    /// The part's lines, below its name and time.
     pub(super) fn text(&self) -> String {
         let mut text =
             format!("{} ({})\n", word(&self.part), Seconds::new(self.elapsed.as_secs_f64()));
@@ -45,7 +45,7 @@ impl Section {
             };
             // Writing to a string does not fail.
             let _ = writeln!(text, "  {verdict}  {name:<width$}  {said}");
-            // The same for several stands below the last.
+            // Equal hints of consecutive findings are printed once, below the last.
             let next = self.findings.get(index + 1).and_then(|next| next.hint.as_ref());
             if let Some(hint) = hint.as_ref().filter(|hint| next != Some(*hint)) {
                 let _ = writeln!(text, "        hint: {hint}");
@@ -82,7 +82,7 @@ pub(super) fn summary(counts: Counts, elapsed: Duration) -> String {
     format!("{passed} passed, {failed} failed, {skipped} skipped in {time}\n")
 }
 
-/// All of it.
+/// The whole report as JSON.
 pub(super) fn json(backend: &str, sections: &[Section], elapsed: Duration) -> Value {
     let counts = counts(sections);
     json!({

@@ -4,7 +4,7 @@ use ir::model::{TensorModule, TensorNames};
 
 use super::super::parameter::{ModelParameter, ParameterId};
 
-/// Where a parameter lies: what the name of its tensor begins with, and its module, in a model of so many layers.
+/// The prefix of a parameter's tensor name and its module, in a model of `num_layers` layers.
 pub(super) fn find(
     names: &TensorNames,
     parameter: &ModelParameter,
@@ -18,20 +18,20 @@ pub(super) fn find(
     };
     let stack = parameter.block_name.as_str();
     let module = names.module(Some(stack), op, name)?;
-    // Those that predict further tokens are counted on from the layers.
+    // Blocks that predict further tokens are numbered after the layers.
     let first = if stack == FURTHER { num_layers } else { 0 };
     Some((names.prefix(stack)?.replace('#', &(first + layer).to_string()), module))
 }
 
-/// Whether the layers of a family are `Conv1D`.
+/// Returns whether the layers of a family are `Conv1D`.
 pub(super) fn has_conv1d(names: &TensorNames) -> bool {
     names.modules().any(|(op, module)| op == "attention.output" && module.inputs_first)
 }
 
-/// What the blocks are called that predict further tokens.
+/// Name of the blocks that predict further tokens.
 const FURTHER: &str = "mtp";
 
-/// The norm before the head of a block that predicts a further token, which is in the head here, as one of that block.
+/// The norm before the head of a block that predicts a further token: part of the head here, of the block in files.
 fn further_norm(parameter: &ModelParameter) -> Option<ModelParameter> {
     let (module, op) = parameter.id.op.strip_prefix(FURTHER)?.split_once('.')?;
     let number: u32 = module.parse().ok()?;
@@ -40,8 +40,8 @@ fn further_norm(parameter: &ModelParameter) -> Option<ModelParameter> {
     Some(ModelParameter { id, layer, block_name, ..parameter.clone() })
 }
 
-/// Parts of names of tensors that files may have beside the parameters: buffers of angles and masks, copies of a table
-/// that others are tied to, poolers.
+/// Parts of names of tensors that files may have in addition to parameters: buffers of angles and masks, copies of tied
+/// tables, poolers.
 pub(super) const LEFT_OUT: &[&str] = &[
     "rotary_emb.inv_freq",
     "attn.bias",

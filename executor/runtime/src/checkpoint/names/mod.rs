@@ -1,4 +1,4 @@
-//! What files call parameters, and how they hold them.
+//! Names and storage of parameters in files.
 
 mod family;
 mod module;
@@ -13,61 +13,61 @@ pub use self::module::Orientation;
 use self::module::{Splits, joined};
 use super::parameter::{Form, ModelParameter, ParameterId};
 
-/// Whose names files use: Hugging Face's for a family, or our own, `block.operator.parameter`, with the dimensions
-/// that the model has here.
+/// Naming of tensors in files: Hugging Face's for a family, or our own, `block.operator.parameter`, with the dimensions
+/// of the model here.
 #[derive(Clone, Debug)]
 pub struct Naming {
     family: Option<TensorNames>,
-    /// What each linear layer puts out, by block and operator.
+    /// Output sizes of each linear layer, by block and operator.
     outputs: BTreeMap<(u32, String), Outputs>,
-    /// Layers of the model.
+    /// Number of layers of the model.
     num_layers: u32,
 }
 
-/// How much a linear layer puts out.
+/// Output sizes of a linear layer.
 #[derive(Clone, Copy, Debug)]
 struct Outputs {
     all: usize,
-    /// Its first dimension, as the number of heads.
+    /// Size of the first output dimension, such as the number of heads.
     first: usize,
 }
 
-/// How a parameter lies in files.
+/// Storage of a parameter in files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// The tensor; of experts one for each, unless one has them all.
+    /// Names of the tensors; for experts one each, unless one tensor has all experts.
     pub tensors: Vec<String>,
-    /// The shape of each of them.
+    /// Shape of each tensor.
     pub shape: Vec<usize>,
-    /// How a tensor's rows and columns are ours.
+    /// Orientation of a tensor's rows and columns.
     pub orientation: Orientation,
-    /// Where the parameter is one of several in the tensor.
+    /// Location of the parameter in a tensor of several, where it is in one.
     pub fused: Option<Fused>,
 }
 
-/// A parameter's place among what comes out of a tensor of several: in blocks, which lie among those of the others.
+/// Location of a parameter in a tensor of several: its outputs are in blocks, interleaved with those of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fused {
-    /// What comes out of all of them.
+    /// Number of outputs of all parameters in the tensor.
     pub total: usize,
-    /// Where its first block begins.
+    /// Offset of the first block.
     pub first: usize,
-    /// How long its blocks are.
+    /// Length of a block.
     pub block: usize,
-    /// From the beginning of a block to that of the next.
+    /// Distance between the starts of two blocks.
     pub stride: usize,
 }
 
 impl Fused {
-    /// Where its output number `index` lies.
+    /// Offset of output number `index`.
     pub const fn place(&self, index: usize) -> usize {
         self.first + index / self.block * self.stride + index % self.block
     }
 }
 
 impl Naming {
-    /// The names in files of an architecture, which may be given as Hugging Face's class or `model_type` or as the
-    /// short form's word: those of its family where all of `parameters` have one there, else our own.
+    /// The names in files of an architecture, given as Hugging Face's class, as `model_type` or as the short form's
+    /// word: those of its family where that names all of `parameters`, else our own.
     pub fn of(architecture: &str, parameters: &[ModelParameter]) -> Self {
         let outputs = parameters.iter().filter(|it| it.id.name == "weight").filter_map(|it| {
             let dims = match it.form {
@@ -81,7 +81,7 @@ impl Naming {
         let outputs: BTreeMap<_, _> = outputs.collect();
         let layers = parameters.iter().filter(|it| it.block_name == "layer");
         let num_layers = layers.filter_map(|it| it.layer).max().map_or(0, |last| last + 1);
-        // The first of a class that has a name for each parameter is meant.
+        // The first family of the class that names every parameter is taken.
         let mut namings = tensor_names(architecture).into_iter().map(|family| Self {
             family: Some(family),
             outputs: outputs.clone(),
@@ -95,17 +95,17 @@ impl Naming {
         Self { family: None, outputs: BTreeMap::new(), num_layers: 0 }
     }
 
-    /// The first of the classes whose names these are; none if they are our own.
+    /// The first class of the family; none for our own names.
     pub fn class(&self) -> Option<&'static str> {
         self.family.as_ref().map(TensorNames::class)
     }
 
-    /// Whether the layers of the family are `Conv1D`, whose weights lie as they do here.
+    /// Returns whether the layers of the family are `Conv1D`, whose weights have the orientation used here.
     pub fn has_conv1d(&self) -> bool {
         self.family.as_ref().is_some_and(family::has_conv1d)
     }
 
-    /// How files hold a parameter; none if these names have no word for it.
+    /// Storage of a parameter in files; none if the naming does not cover it.
     pub fn stored(&self, parameter: &ModelParameter) -> Option<Stored> {
         let Some(family) = &self.family else { return Some(native(parameter)) };
         let (prefix, module) = family::find(family, parameter, self.num_layers)?;
@@ -117,8 +117,8 @@ impl Naming {
         Some(by_module(parameter, &prefix, module, fused))
     }
 
-    /// Whether files may have a tensor that the model has no parameter for: what is made anew, copies of what is tied,
-    /// heads of other tasks, layers that predict further tokens.
+    /// Returns whether files may have a tensor without a parameter in the model: buffers that are recomputed, copies of
+    /// tied weights, heads of other tasks, layers that predict further tokens.
     pub fn leaves_out(&self, tensor: &str) -> bool {
         let is_further = || {
             let number = tensor.strip_prefix("model.layers.")?.split('.').next()?.parse::<u32>();
@@ -128,7 +128,7 @@ impl Naming {
         self.family.is_some() && (is_known || is_further().unwrap_or(false))
     }
 
-    /// Where `parameter`, one of those of `join`, lies among them.
+    /// Location of `parameter`, one of those of `join`, in their tensor.
     fn fused(&self, parameter: &ModelParameter, join: Join, own: Outputs) -> Option<Fused> {
         let (ops, splits) = joined(join);
         let of = |op: &&str| self.outputs.get(&(parameter.id.block, (*op).to_owned())).copied();
@@ -150,8 +150,8 @@ impl Naming {
         })
     }
 
-    /// How peft's files hold a matrix of an adapter; none if these names have no word for the layer that it is
-    /// beside, or that layer is one of several in a tensor, which peft gives one adapter together.
+    /// Storage of an adapter's matrix in peft's files; none if the naming does not cover the adapted layer, or the
+    /// layer shares a tensor with others, for which peft has one adapter.
     pub fn stored_adapter(&self, parameter: &ModelParameter) -> Option<Stored> {
         let (layer, part) = parameter.id.op.rsplit_once('.')?;
         let part = AdapterPart::ALL.into_iter().find(|known| known.name() == part)?;
@@ -169,7 +169,7 @@ impl Naming {
             format!("base_model.model.{layer}.{module}.weight")
         };
         let tensors = base.tensors.into_iter().map(of_layer).collect();
-        // Both are `nn.Linear`, whatever the layer is.
+        // Both are `nn.Linear`, whatever the kind of the layer.
         let contracted = match parameter.form {
             Form::Linear { contracted } => contracted,
             Form::Experts { contracted } => contracted + 1,
@@ -182,7 +182,7 @@ impl Naming {
         Some(Stored { tensors, shape, orientation: Orientation::OutputsFirst, fused: None })
     }
 
-    /// Whether all of `parameters` have a name, and those that share a tensor agree about it.
+    /// Returns whether all of `parameters` have a name, and those that share a tensor agree on its shape.
     fn fits(&self, parameters: &[ModelParameter]) -> bool {
         let mut shapes = BTreeMap::new();
         parameters.iter().all(|parameter| {
@@ -195,7 +195,7 @@ impl Naming {
     }
 }
 
-/// A parameter of a module: a matrix, or one for each expert, or a vector.
+/// Storage of a parameter of a module: a matrix, one for each expert, or a vector.
 fn by_module(
     parameter: &ModelParameter,
     prefix: &str,

@@ -1,26 +1,26 @@
-//! Operators whose parameters lie in one tensor.
+//! Operators whose parameters share a tensor in files.
 
 use ir::model::Join;
 
-/// How the rows and columns of a tensor are those of the parameter.
+/// Orientation of a tensor's rows and columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Orientation {
-    /// As here: what is summed over comes first.
+    /// As here: inputs, over which products sum, come first.
     InputsFirst,
-    /// As in PyTorch's `nn.Linear`: what comes out comes first.
+    /// As in PyTorch's `nn.Linear`: outputs come first.
     OutputsFirst,
 }
 
-/// What comes between the outputs of one of several.
+/// Interleaving of the outputs of parameters that share a tensor.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Splits {
-    /// Nothing: one lies whole after the other.
+    /// None: one whole parameter after the other.
     Not,
-    /// Nothing, and all are of one size.
+    /// None, and all parameters are of one size.
     Evenly,
-    /// Those of the others for the same key-value head.
+    /// By key-value head.
     ByHead,
-    /// Those of the others with the same number.
+    /// By feature: one of each parameter in turn.
     ByFeature,
 }
 
@@ -30,7 +30,7 @@ const QKV: &[&str] = &["attention.query", "attention.key", "attention.value"];
 /// Gates and values of experts.
 const EXPERTS: &[&str] = &["mlp.experts.gate", "mlp.experts.up"];
 
-/// The operators of one tensor, in their order, and how they share it.
+/// The operators that share a tensor, in order, and their interleaving.
 pub(super) const fn joined(join: Join) -> (&'static [&'static str], Splits) {
     match join {
         Join::QkvInOrder => (QKV, Splits::Not),

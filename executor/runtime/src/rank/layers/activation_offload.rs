@@ -1,4 +1,4 @@
-//! Inputs of blocks that lie on the host until backward computes the blocks again.
+//! Inputs of recomputed blocks, offloaded to the host until backward.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::rank::{Layer, Rank, RunError};
 
 struct ActivationOffload<B: Kernels>(Arc<Host<B>>);
 
-/// The layer that copies inputs to the host, where that is the plan.
+/// The layer that offloads inputs to the host, where the layout offloads activations.
 pub(super) fn layer<B: Kernels>(
     rank: &Rank<B>,
     host: Option<&Arc<Host<B>>>,

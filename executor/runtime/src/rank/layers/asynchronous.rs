@@ -1,4 +1,4 @@
-//! Replicas that wait for no other: weights are taken from the one that keeps them, and gradients brought there.
+//! Asynchronous replicas: each takes weights from a server and sends its gradients there, without waiting for others.
 
 use std::sync::Arc;
 
@@ -13,15 +13,15 @@ use crate::flat_parameter::FlatParameter;
 use crate::rank::{Layer, Rank, RunError, StepResult};
 use crate::server::{Server, Staleness, TAG};
 
-/// Where the weights are that replicas share.
+/// Location of the server of the shared weights.
 enum Shared<B: Kernels> {
     /// On this rank.
     Here(Arc<Server<B>>),
-    /// On another.
+    /// On the rank with this number.
     At(u32),
 }
 
-/// The layer that shares weights, where replicas wait for no other.
+/// The layer that shares weights, where replicas are asynchronous.
 pub(super) fn layer<B: Kernels>(rank: &mut Rank<B>) -> Option<Box<dyn Layer<B>>> {
     let method = rank.program.settings.replication.method;
     let DataParallelMethod::Asynchronous { staleness } = method else { return None };
@@ -39,7 +39,7 @@ pub(super) fn layer<B: Kernels>(rank: &mut Rank<B>) -> Option<Box<dyn Layer<B>>>
 }
 
 impl<B: Kernels> Layer<B> for Shared<B> {
-    /// Takes the shared weights as they are now.
+    /// Takes the current shared weights.
     fn before_step(&mut self, rank: &mut Rank<B>) -> Result<(), RunError> {
         let bytes = rank.units.iter().map(|unit| unit.shard_on_device().num_bytes()).sum();
         let activity = rank.env.of_replicas(Collective::SendReceive);
@@ -61,9 +61,9 @@ impl<B: Kernels> Layer<B> for Shared<B> {
         Ok(())
     }
 
-    /// Brings this step's gradients to the shared weights. Loss and norm are the replica's own.
+    /// Sends this step's gradients to the server. Loss and norm are the replica's own.
     fn instead_of_update(&mut self, rank: &mut Rank<B>) -> Result<Option<StepResult>, RunError> {
-        // The replica is this rank alone, and has nothing twice.
+        // The replica is one rank, so no gradient counts twice.
         let reduced = rank.units.iter().filter_map(|it| it.states.on_device().reduced.clone());
         let squares: f64 = reduced.map(|it| it.widened().square().sum().item()).sum();
         let losses = std::mem::take(&mut rank.losses);
@@ -91,8 +91,8 @@ impl<B: Kernels> Layer<B> for Shared<B> {
         Ok(Some(result))
     }
 
-    /// Ends the sharing of weights, once all replicas have done their steps: the rank that keeps them has all that they
-    /// came to.
+    /// Ends the sharing of weights, once all replicas have done their steps: the rank of the server takes back the
+    /// final weights.
     fn settle(&mut self, rank: &mut Rank<B>) -> Result<(), RunError> {
         rank.synchronize()?;
         let Self::Here(server) = self else { return Ok(()) };

@@ -13,7 +13,7 @@ use executor_kernels::ops::Kernels;
 use super::{Layer, Rank};
 use crate::host::Host;
 
-/// The layers that the program of a rank asks for; `host` is where it offloads to.
+/// The layers that the program of a rank needs; `host` receives what is offloaded.
 pub(super) fn layers<B: Kernels>(
     rank: &mut Rank<B>,
     host: Option<&Arc<Host<B>>>,

@@ -1,4 +1,4 @@
-//! Replicas that get their weights from the first, which alone updates them.
+//! Replicas that get their weights from the first replica, the only one that updates them.
 
 use executor_kernels::ops::Kernels;
 use ir::collective::Collective;
@@ -10,14 +10,14 @@ use crate::rank::{Layer, Rank, RunError};
 
 struct ParameterServer;
 
-/// The layer that hands out weights, where the first replica is a server.
+/// The layer that broadcasts weights, where the first replica is a parameter server.
 pub(super) fn layer<B: Kernels>(rank: &Rank<B>) -> Option<Box<dyn Layer<B>>> {
     let method = rank.program.settings.replication.method;
     (method == DataParallelMethod::ParameterServer).then(|| Box::new(ParameterServer) as _)
 }
 
 impl<B: Kernels> Layer<B> for ParameterServer {
-    /// Hands the weights of a unit from the replica that updated it to all others.
+    /// Broadcasts the weights of a unit from the replica that updated it.
     fn after_update(&mut self, rank: &mut Rank<B>, unit: usize) -> Result<(), RunError> {
         let unit = &mut rank.units[unit];
         if unit.replicas.len() == 1 {

@@ -1,4 +1,4 @@
-//! Replicas that update by gradients of their own, and average their weights with those of their neighbours.
+//! Replicas that update by their own gradients, and average their weights with those of their neighbours.
 
 use executor_communicators::{CommunicationError, Reduction, Tag};
 use executor_kernels::array::{Array, Element};
@@ -11,7 +11,7 @@ use crate::rank::{Layer, Rank, RunError};
 
 struct RingAveraging;
 
-/// The layer that averages weights, where replicas stand on a ring.
+/// The layer that averages weights, where replicas form a ring.
 pub(super) fn layer<B: Kernels>(rank: &Rank<B>) -> Option<Box<dyn Layer<B>>> {
     let method = rank.program.settings.replication.method;
     (method == DataParallelMethod::RingAveraging).then(|| Box::new(RingAveraging) as _)
@@ -44,7 +44,7 @@ impl<B: Kernels> Layer<B> for RingAveraging {
         Ok(())
     }
 
-    /// The root of the mean over replicas of the squared distance from their mean.
+    /// The root of the mean, over replicas, of the squared distance from the mean weights.
     ///
     /// ```text
     /// sqrt(1 / d sum_i |w_i - w|^2)        w = 1 / d sum_i w_i

@@ -1,4 +1,4 @@
-//! A rank that is made slower than it is.
+//! A straggler: a rank that is slowed down.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use ir::replication::Straggler;
 
 use crate::rank::{Layer, Rank};
 
-/// The layer that waits after each pass, on the rank that is to be slow.
+/// The layer that waits after each pass, on the rank that is the straggler.
 pub(super) fn layer<B: Kernels>(rank: &Rank<B>) -> Option<Box<dyn Layer<B>>> {
     let straggler = rank.program.settings.straggler?;
     (straggler.rank == rank.env.place.rank).then(|| Box::new(straggler) as _)

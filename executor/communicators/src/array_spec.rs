@@ -1,4 +1,4 @@
-//! What a receiver knows of an array before it comes.
+//! Specs of arrays, by which a receiver allocates memory.
 
 use burn::tensor::DType;
 use burn::tensor::backend::Backend;

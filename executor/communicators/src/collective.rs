@@ -1,4 +1,4 @@
-//! Collectives as values, which a communicator starts.
+//! Collectives as data, for a communicator to start.
 
 use burn::tensor::backend::Backend;
 use executor_kernels::array::Array;
@@ -19,10 +19,10 @@ pub enum Reduction {
 }
 
 impl Reduction {
-    /// All of them.
+    /// All reductions.
     pub const ALL: [Self; 4] = [Self::Sum, Self::Product, Self::Max, Self::Min];
 
-    /// Two arrays as one, rounded to their element type.
+    /// The reduction of two arrays, rounded to their element type.
     pub fn combine<B: Backend>(self, left: Array<B>, right: Array<B>) -> Array<B> {
         match self {
             Self::Sum => left + right,
@@ -33,55 +33,54 @@ impl Reduction {
     }
 }
 
-/// A collective, with the arrays that this rank gives to it.
+/// A collective, with this rank's input arrays.
 ///
-/// `S` in the volumes below is the size of the whole buffer, as `ir::collective` has it, and `n` the size of the group.
-/// A group of one rank sends nothing. Reductions combine in the order of the group, from its first rank to its last, so
-/// a result does not depend on how a buffer was cut, bit for bit.
+/// `S` in the volumes below is the size of the whole buffer, as in `ir::collective`, and `n` the size of the group. A
+/// group of one rank sends nothing. Reductions combine in the order of the group, from its first rank to its last, so
+/// results do not depend on how a buffer was cut, bit for bit.
 #[derive(Clone, Debug)]
 pub enum CollectiveCall<B: Backend> {
-    /// Leaves the array of rank `root` on each rank.
+    /// Returns the array of rank `root` on each rank.
     ///
-    /// Goes down a binomial tree: the root sends `S` to at most `log2 n` ranks, rounded up, and all
-    /// ranks together send `(n - 1) S`.
+    /// Along a binomial tree: the root sends `S` to at most `log2 n` ranks, rounded up, and all ranks together send `(n
+    /// - 1) S`.
     Broadcast {
-        /// The rank whose array it is.
+        /// The rank that gives the array.
         root: u32,
-        /// Its array; those of other ranks are ignored.
+        /// The root's array; ignored on other ranks.
         array: Option<Array<B>>,
     },
-    /// Leaves all arrays as one on rank `root`, and nothing elsewhere.
+    /// Returns the reduction of all arrays on rank `root`, and nothing elsewhere.
     ///
-    /// A reduce-scatter, whose parts go to the root: the root sends `(n - 1) / n S`, each other
-    /// rank `S`.
+    /// A reduce-scatter, then a gather of the parts at the root: the root sends `(n - 1) / n S`, each other rank `S`.
     Reduce {
-        /// The rank that has the result.
+        /// The rank that gets the result.
         root: u32,
         /// This rank's array.
         array: Array<B>,
-        /// The way in which arrays become one.
+        /// Reduction of the arrays.
         reduction: Reduction,
     },
-    /// Leaves all arrays as one on each rank.
+    /// Returns the reduction of all arrays on each rank.
     ///
     /// A reduce-scatter and an all-gather of the array cut as evenly as its elements allow: each
     /// rank sends `2 (n - 1) / n S`.
     AllReduce {
         /// This rank's array.
         array: Array<B>,
-        /// The way in which arrays become one.
+        /// Reduction of the arrays.
         reduction: Reduction,
     },
-    /// Leaves the arrays of all, which are of one shape, joined in the order of the group.
+    /// Returns the arrays of all ranks, which have one shape, joined in the order of the group.
     ///
-    /// Each rank sends its array to each other: `(n - 1) / n S`.
+    /// Each rank sends its array to each other rank: `(n - 1) / n S`.
     AllGather {
         /// This rank's array.
         array: Array<B>,
         /// The dimension along which arrays are joined.
         dim: usize,
     },
-    /// Leaves this rank's part of all arrays, which are of one shape, as one.
+    /// Returns this rank's part of the reduction of all arrays, which have one shape.
     ///
     /// Each rank sends each part to the rank where it is combined: `(n - 1) / n S`.
     ReduceScatter {
@@ -89,26 +88,26 @@ pub enum CollectiveCall<B: Backend> {
         array: Array<B>,
         /// The dimension along which arrays are cut.
         dim: usize,
-        /// Sizes along it of the parts, in the order of the group.
+        /// Sizes of the parts along `dim`, in the order of the group.
         sizes: Vec<usize>,
-        /// The way in which arrays become one.
+        /// Reduction of the arrays.
         reduction: Reduction,
     },
-    /// Sends arrays to ranks of the group, and leaves those that others send to this one. All ranks of the group
+    /// Sends arrays to ranks of the group, and returns the arrays that others send to this one. All ranks of the group
     /// call it, and the sends of one rank are the receives of others.
     Exchange {
         /// Receivers, each once and none of them this rank, and arrays.
         sends: Vec<(u32, Array<B>)>,
-        /// Senders, in the order of the arrays that are left.
+        /// Senders, in the order of the returned arrays.
         receives: Vec<u32>,
-        /// Specs of what is received, if all ranks know them: nobody needs to be asked.
+        /// Specs of the received arrays, if all ranks know them: then no control messages are sent.
         specs: Option<Vec<ArraySpec>>,
     },
-    /// Waits until all ranks of the group have come here. Sends no bytes, and leaves nothing.
+    /// Waits until all ranks of the group have called it. Sends no bytes, and returns nothing.
     Barrier,
 }
 
-/// Numbers of elements of the parts of an array that is cut as evenly as its elements allow: the first ones are longer.
+/// Numbers of elements of the parts of an array that is cut as evenly as possible: the first ones are longer.
 pub(super) fn even_sizes(num_elements: usize, num_parts: usize) -> Vec<usize> {
     let size = |part| num_elements / num_parts + usize::from(part < num_elements % num_parts);
     (0..num_parts).map(size).collect()
@@ -116,8 +115,8 @@ pub(super) fn even_sizes(num_elements: usize, num_parts: usize) -> Vec<usize> {
 
 /// A rank's parent and children in the binomial tree of a broadcast among `len` ranks, by positions in the group.
 ///
-/// Places are counted from the root. In the round of reach `r` the places below `r`, which have the array, send it to
-/// those `r` further on; so a place receives in the round of its highest bit.
+/// Places are counted from the root. In the round of reach `r` the places below `r`, which have the array, send it `r`
+/// places further; so a place receives in the round of its highest bit.
 pub(super) fn broadcast_tree(
     position: usize,
     root: usize,

@@ -1,13 +1,13 @@
-//! Control messages: specs of arrays that come another way.
+//! Control messages: specs of arrays that NCCL carries.
 
 use serde::{Deserialize, Serialize};
 
 use super::{ArraySpec, Tag};
 
-/// Announces arrays of which the receiver does not know the specs.
+/// Announces arrays whose specs the receiver does not know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ControlMessage {
-    /// The tag of arrays that have one.
+    /// The tag of a tagged array.
     tag: Option<Tag>,
     arrays: Vec<ArraySpec>,
 }

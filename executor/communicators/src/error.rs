@@ -10,14 +10,14 @@ use executor_kernels::failure::DeviceFailure;
 use super::array_spec::ArraySpec;
 use super::tag::Tag;
 
-/// A result of communication, where no other error is named.
+/// The result of a communication.
 pub(super) type Result<T, E = CommunicationError> = std::result::Result<T, E>;
 
-/// Why a rank did not get what it waited for.
+/// Reason why a communication failed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommunicationError {
-    /// A rank has told all to stop; the rest is a consequence.
+    /// A rank has stopped the run; the other ranks' errors are consequences.
     #[error("rank {rank} stopped the run: {cause}")]
     Stopped {
         /// The rank.
@@ -25,36 +25,36 @@ pub enum CommunicationError {
         /// Its message.
         cause: String,
     },
-    /// A rank's process has gone without a word: it was killed, or cannot be reached any more.
+    /// A rank's process disappeared without a message: it was killed, or its connection was cut.
     #[error("rank {rank} is lost: {}", LOST)]
     Lost {
         /// The rank.
         rank: u32,
     },
-    /// A rank has ended before its part was done.
+    /// A rank has ended before it sent or received all messages.
     #[error("rank {rank} has ended, but rank {waiting} still needs it for {tag}")]
     Gone {
         /// The rank.
         rank: u32,
-        /// The rank that says so.
+        /// The rank that reports it.
         waiting: u32,
-        /// The message for which it was needed.
+        /// The message that it did not send or receive.
         tag: Tag,
     },
-    /// Ranks reduce arrays that are not alike.
+    /// Ranks reduce arrays of different types or shapes.
     #[error(
         "rank {rank} has an array of {:?} and shape {:?} to reduce, but rank {other} has one of {:?} and \
          shape {:?}",
         spec.element, spec.shape, other_spec.element, other_spec.shape
     )]
     Mismatch {
-        /// The rank that says so.
+        /// The rank that reports it.
         rank: u32,
         /// Its array.
         spec: ArraySpec,
         /// The other rank.
         other: u32,
-        /// The other's array.
+        /// The other rank's array.
         other_spec: ArraySpec,
     },
     /// A job of a queue panicked.
@@ -65,23 +65,23 @@ pub enum CommunicationError {
         /// Its message.
         message: String,
     },
-    /// Ranks do not call the same.
+    /// Ranks make different calls.
     #[error(
         "rank {rank} waits on {tag} for {expected}, but rank {from} sent {found}: their calls differ"
     )]
     Confused {
-        /// The rank that says so.
+        /// The rank that reports it.
         rank: u32,
-        /// The messages for which it waited.
+        /// The tag of the message that it waited for.
         tag: Tag,
-        /// The kind of message that was next in its order.
+        /// The kind of message that was expected next.
         expected: &'static str,
         /// The sender.
         from: u32,
         /// The kind of message that came.
         found: &'static str,
     },
-    /// The library that moves arrays between devices has failed.
+    /// The library of collectives has failed.
     #[error("`{call}` failed: {message}")]
     Library {
         /// The function.
@@ -95,9 +95,9 @@ pub enum CommunicationError {
          log of the rank that is missing says why; `--communication-timeout` sets the limit"
     )]
     Stalled {
-        /// The function.
+        /// The function of the call.
         call: &'static str,
-        /// Whose call it is.
+        /// The communicator of the call.
         communicator: String,
         /// The limit.
         seconds: f64,
@@ -108,11 +108,11 @@ pub enum CommunicationError {
          `LD_LIBRARY_PATH`"
     )]
     Versions {
-        /// Rank 0's.
+        /// Rank 0's version.
         first: String,
         /// Another rank.
         rank: u32,
-        /// Its own.
+        /// Version of that rank.
         other: String,
     },
     /// Two ranks have the same device.
@@ -131,7 +131,7 @@ pub enum CommunicationError {
 const LOST: &str = "its process was killed, or its connection to the others was cut";
 
 impl CommunicationError {
-    /// The rank that ended the run, if that is the error.
+    /// The rank that ended the run, if the error says so.
     pub(super) fn ended_by(&self) -> Option<u32> {
         match self {
             Self::Stopped { rank, .. } | Self::Lost { rank } => Some(*rank),
@@ -140,7 +140,7 @@ impl CommunicationError {
     }
 }
 
-/// The failure that ended a run, of the rank that failed first.
+/// The failure that ended a run, of the first rank that failed.
 #[derive(Debug)]
 pub struct RankFailure<E> {
     /// The rank.
@@ -158,17 +158,17 @@ pub enum Cause<E> {
     Panic(String),
     /// Its device has failed.
     Device(DeviceFailure),
-    /// It told all ranks to stop, for this reason.
+    /// It stopped the run, for this reason.
     Stopped(String),
-    /// Its process has gone without a word.
+    /// Its process disappeared without a message.
     Lost,
-    /// It could not be started: the system gave no thread.
+    /// Its threads could not be started.
     Start(io::Error),
 }
 
 impl<E> RankFailure<E> {
-    /// The rank whose process tells of the failure: the one that failed, or if that is lost, the first of
-    /// those that are left.
+    /// The rank whose process reports the failure: the rank that failed, or if its process is lost, the first of the
+    /// other ranks.
     pub fn teller(&self) -> u32 {
         match self.cause {
             Cause::Lost => u32::from(self.rank == 0),
@@ -198,7 +198,7 @@ impl<E: fmt::Display> fmt::Display for Cause<E> {
 
 impl<E: fmt::Debug + fmt::Display> std::error::Error for RankFailure<E> {}
 
-/// Outcome of a process's run, from that of its own rank and the error of the rank that ended the run for all.
+/// Outcome of a process's run, from its own rank's outcome and the error of the rank that ended the run.
 pub(super) fn conclude<T, E>(
     own: u32,
     ended: Option<CommunicationError>,
@@ -215,7 +215,7 @@ pub(super) fn conclude<T, E>(
 
 /// Result of a rank's program, or the cause of its failure.
 pub(super) fn attempt<T, E>(program: impl FnOnce() -> Result<T, E>) -> Result<T, Cause<E>> {
-    // What a panic has left half done is seen by nobody: all ranks end.
+    // State that a panic left half changed is never read: all ranks end.
     match panic::catch_unwind(AssertUnwindSafe(program)) {
         Ok(outcome) => outcome.map_err(Cause::Error),
         Err(panic) => Err(match DeviceFailure::of(&*panic) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub struct Group(Arc<[u32]>);
 
 impl Group {
-    /// The group of these ranks, each of which is named once.
+    /// A group of ranks, all different.
     pub fn new(ranks: impl Into<Vec<u32>>) -> Self {
         let ranks = ranks.into();
         let different: BTreeSet<u32> = ranks.iter().copied().collect();
@@ -27,12 +27,12 @@ impl Group {
         self.0.len()
     }
 
-    /// True if it has no ranks.
+    /// True if the group has no ranks.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The ranks before and after one of them on a ring; one, where both are the same; none, where it is alone.
+    /// The previous and the next rank of one of them on a ring; one, where both are the same; none in a group of one.
     ///
     /// # Panics
     ///
@@ -48,7 +48,7 @@ impl Group {
     ///
     /// # Panics
     ///
-    /// If the rank does not belong to the group: ranks call collectives of their own groups.
+    /// If the rank does not belong to the group: ranks call collectives only of groups that include them.
     pub fn position_of(&self, rank: u32) -> usize {
         let Some(position) = self.position(rank) else {
             panic!("ranks and roots of a collective belong to its group: {rank} is not in {self}")
@@ -56,7 +56,7 @@ impl Group {
         position
     }
 
-    /// All its ranks but one, in order.
+    /// All ranks but one, in order.
     pub fn others(&self, rank: u32) -> Vec<u32> {
         self.0.iter().copied().filter(|other| *other != rank).collect()
     }
@@ -67,7 +67,7 @@ impl Group {
     }
 }
 
-/// Its ranks, as in `[0, 2, 4]`.
+/// The ranks, as in `[0, 2, 4]`.
 impl fmt::Display for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.0)

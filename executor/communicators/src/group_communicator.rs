@@ -1,4 +1,4 @@
-//! Collectives of a group: those that are composed of others, and those whose result is waited for at once.
+//! Collectives of a group: composed ones, and blocking ones.
 
 use burn::tensor::backend::Backend;
 use executor_kernels::array::Array;
@@ -19,8 +19,8 @@ impl<B: Backend> dyn Communicator<B> + '_ {
     }
 }
 
-/// A group of which a rank is one, on a stream: collectives composed of others, and those whose result is waited for at
-/// once. Their errors: see [`Communicator`].
+/// A group that includes this rank, on a stream: collectives that are composed of others, and blocking ones. Their
+/// errors: see [`Communicator`].
 #[derive(Clone, Copy)]
 pub struct GroupCommunicator<'a, B: Backend> {
     communicator: &'a (dyn Communicator<B> + 'a),
@@ -30,18 +30,18 @@ pub struct GroupCommunicator<'a, B: Backend> {
 
 #[expect(clippy::missing_errors_doc, reason = "their errors are those of communicators")]
 impl<B: Backend> GroupCommunicator<'_, B> {
-    /// Starts a collective that leaves one array on this rank.
+    /// Starts a collective that returns one array on this rank.
     pub fn start(&self, call: CollectiveCall<B>) -> Result<InFlight<Array<B>>> {
         let arrays = self.communicator.start(self.group, self.stream, call)?;
         Ok(arrays.map(|mut arrays| arrays.pop().expect("it leaves one array")))
     }
 
-    /// The array of rank `root`, which alone gives one.
+    /// The array of rank `root`; other ranks give none.
     pub fn broadcast(&self, root: u32, array: Option<Array<B>>) -> Result<Array<B>> {
         self.start(CollectiveCall::Broadcast { root, array })?.wait()
     }
 
-    /// On rank `root` all arrays as one, elsewhere none.
+    /// On rank `root` the reduction of all arrays, elsewhere none.
     pub fn reduce(
         &self,
         root: u32,
@@ -52,12 +52,12 @@ impl<B: Backend> GroupCommunicator<'_, B> {
         Ok(arrays.pop())
     }
 
-    /// All arrays as one, on each rank.
+    /// The reduction of all arrays, on each rank.
     pub fn all_reduce(&self, array: Array<B>, reduction: Reduction) -> Result<Array<B>> {
         self.start(CollectiveCall::AllReduce { array, reduction })?.wait()
     }
 
-    /// On rank `root` the arrays of all, in the order of the group, elsewhere none. Sizes may differ.
+    /// On rank `root` the arrays of all ranks, in the order of the group, elsewhere none. Sizes may differ.
     ///
     /// Each rank but the root sends its array to the root: `S / n`.
     pub fn gather(&self, root: u32, array: Array<B>) -> Result<Option<Vec<Array<B>>>> {
@@ -71,8 +71,8 @@ impl<B: Backend> GroupCommunicator<'_, B> {
         Ok(Some(arrays))
     }
 
-    /// The rank's own of the parts that `root`, which alone gives them, has for each rank in the
-    /// order of the group. Sizes may differ.
+    /// This rank's part of `parts`, which the root alone gives, one for each rank in the order of the group. Sizes may
+    /// differ.
     ///
     /// The root sends `(n - 1) / n S`.
     pub fn scatter(&self, root: u32, parts: Option<Vec<Array<B>>>) -> Result<Array<B>> {
@@ -94,13 +94,13 @@ impl<B: Backend> GroupCommunicator<'_, B> {
         Ok(own)
     }
 
-    /// The parts that all ranks of the group have for this one, in the order of the group, if this one has
-    /// `parts[i]` for the `i`-th. Sizes may differ and be zero.
+    /// The parts that all ranks of the group have for this one, in the order of the group, where this one gives
+    /// `parts[i]` to the `i`-th rank. Sizes may differ and be zero.
     ///
-    /// If this rank knows the shapes of what all have for it, as all ranks do or none, nobody needs to be asked;
-    /// all elements are of one type then.
+    /// If each rank gives the `shapes` of the parts that it receives, no control messages are sent; all elements are of
+    /// one type then. Either all ranks give shapes or none.
     ///
-    /// Each rank sends each part to its rank: `(n - 1) / n S`.
+    /// Each rank sends each other rank its part: `(n - 1) / n S`.
     pub fn all_to_all(
         &self,
         mut parts: Vec<Array<B>>,
@@ -118,16 +118,16 @@ impl<B: Backend> GroupCommunicator<'_, B> {
             [&shapes[..position], &shapes[position + 1..]].concat().iter().map(spec).collect()
         });
         let mut sends: Vec<_> = others.iter().copied().zip(parts).collect();
-        // From the next rank on, so that not all send to the same rank at once.
+        // Starts with the next rank, so that not all send to the same rank at once.
         sends.rotate_left(position);
         let mut arrays = self.exchange(sends, others, specs)?;
         arrays.insert(position, own);
         Ok(arrays)
     }
 
-    /// The arrays of all, in the order of the group. Sizes may differ; shapes may be known, as in [`Self::all_to_all`].
+    /// The arrays of all ranks in the order of the group. Sizes may differ; for `shapes` see [`Self::all_to_all`].
     ///
-    /// Each rank sends its array to each other: `(n - 1) / n S`.
+    /// Each rank sends its array to each other rank: `(n - 1) / n S`.
     pub fn all_gather(
         &self,
         array: Array<B>,
@@ -136,7 +136,7 @@ impl<B: Backend> GroupCommunicator<'_, B> {
         self.all_to_all(vec![array; self.group.len()], shapes)
     }
 
-    /// Waits until all ranks of the group have come here. Sends no bytes.
+    /// Waits until all ranks of the group have called it. Sends no bytes.
     pub fn barrier(&self) -> Result<()> {
         self.run(CollectiveCall::Barrier).map(drop)
     }

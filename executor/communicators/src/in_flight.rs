@@ -4,13 +4,13 @@ use std::fmt;
 
 use super::error::Result;
 
-/// Work of a device outside its computation, such as a collective of NCCL, which still uses memory of its own.
+/// Work of a device outside its computation, such as a collective of NCCL, which holds memory until it has ended.
 pub trait DeviceWork: Send {
-    /// Has computation that is started from now on wait for the end of the work. The calling thread does not wait.
+    /// Makes later computation wait for the end of the work. The calling thread does not wait.
     ///
     /// # Errors
     ///
-    /// Failures of the library that does it.
+    /// Failures of the library that does the work.
     fn join(self: Box<Self>) -> Result<()>;
 
     /// True once it has ended.
@@ -19,8 +19,8 @@ pub trait DeviceWork: Send {
 
 /// The result of operations that were started and may still run on the device.
 ///
-/// A device works through what it was given in its own time, so the host has the result at once, as a promise. Computation
-/// may read it after [`Self::wait`], which orders computation after the operations.
+/// A device works asynchronously, so the host gets the result at once, as a promise. Computation may read it after
+/// [`Self::wait`], which orders computation after the operations.
 #[must_use = "computation must be told to wait for the result"]
 pub struct InFlight<T> {
     value: T,
@@ -33,27 +33,27 @@ impl<T> InFlight<T> {
         Self { value, work: Vec::new() }
     }
 
-    /// A result that is there when `work` has ended.
+    /// A result that is valid once `work` has ended.
     pub fn with(value: T, work: Box<dyn DeviceWork>) -> Self {
         Self { value, work: vec![work] }
     }
 
-    /// The result, for any computation that is started from now on.
+    /// The result, for computation that is started after this call.
     ///
     /// # Errors
     ///
-    /// Failures of the library that brings it.
+    /// Failures of the library that does the work.
     pub fn wait(self) -> Result<T> {
         self.work.into_iter().try_for_each(DeviceWork::join)?;
         Ok(self.value)
     }
 
-    /// True if the result is there already.
+    /// True if the result needs no waiting.
     pub fn is_done(&self) -> bool {
         self.work.is_empty()
     }
 
-    /// The same operations with another view of their result: `view` must not compute, only choose or reshape.
+    /// The operations with another view of their result: `view` must not compute, only choose or reshape.
     pub fn map<U>(self, view: impl FnOnce(T) -> U) -> InFlight<U> {
         InFlight { value: view(self.value), work: self.work }
     }
@@ -68,14 +68,14 @@ impl<T> InFlight<T> {
         Ok(InFlight { value, work: self.work.into_iter().chain(later).collect() })
     }
 
-    /// The results of several operations as one.
+    /// One handle for the results of several operations.
     pub fn all(each: Vec<Self>) -> InFlight<Vec<T>> {
         let (value, work): (Vec<T>, Vec<_>) =
             each.into_iter().map(|one| (one.value, one.work)).unzip();
         InFlight { value, work: work.into_iter().flatten().collect() }
     }
 
-    /// The work that brings the result, for who wants no more than to keep its memory.
+    /// The work that produces the result, for callers that only hold its memory.
     pub fn into_work(self) -> Vec<Box<dyn DeviceWork>> {
         self.work
     }

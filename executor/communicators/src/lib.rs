@@ -1,16 +1,16 @@
 //! Communicators: messages and collectives between the ranks of a run.
 //!
-//! [`Communicator`] is what a rank sees: messages to other ranks, and the collectives of a
-//! [`Group`] of them, each a [`CollectiveCall`]. A [`Transport`] carries single messages, and [`MessagePassing`] makes a
-//! communicator of any: the collectives are written once above it. [`local`] connects the threads
-//! of a process; with the feature `mpi`, `mpi` connects processes. [`nccl`] leaves collectives to a
-//! library, between processes that find each other by [`rendezvous`].
+//! [`Communicator`] is the interface of a rank: messages to other ranks, and the collectives of a [`Group`] of them,
+//! each a [`CollectiveCall`]. A [`Transport`] carries single messages, and [`MessagePassing`] makes a communicator of
+//! any transport: the collectives are written once above it. [`local`] connects the threads of a process; with the
+//! feature `mpi`, `mpi` connects processes. [`nccl`] leaves collectives to a library, between processes that find each
+//! other by [`rendezvous`].
 //!
-//! Calls belong to a stream, as on the timeline. On one stream, all members of a group call in the
-//! same order, one call after the other; different streams do not disturb each other, so that a
-//! [`Queue`] for each of them communicates while its rank computes.
+//! Calls belong to a stream, as on the timeline. On one stream, all members of a group call in the same order, one call
+//! after the other; different streams are independent, so that a [`Queue`] for each of them communicates while its rank
+//! computes.
 //!
-//! Knows ranks by their numbers and arrays by their shapes; never a plan, a layout or what is trained.
+//! Knows ranks by their numbers and arrays by their shapes; never a plan, a layout or a model.
 
 mod array_spec;
 mod collective;
@@ -49,20 +49,19 @@ pub use tag::Tag;
 pub use traffic::Traffic;
 pub use transport::{Message, Transport};
 
-/// The messages and collectives of a rank. Collectives that are composed of others, and blocking ones, are those of a
-/// [`GroupCommunicator`], which `on` gives.
+/// The messages and collectives of a rank. Composed and blocking collectives are in [`GroupCommunicator`], which `on`
+/// returns.
 ///
-/// Collectives that [`Self::start`] starts do not wait for the device: see [`InFlight`]. An array that is given to it must not be
-/// in flight itself, but on the same stream.
+/// Collectives of [`Self::start`] do not wait for the device: see [`InFlight`]. Their input array must not be in flight
+/// itself, except on the same stream.
 ///
-/// A rank that calls a collective of a group to which it does not belong, or gives it another
-/// number of parts than the group has ranks, is a bug, and panics.
+/// To call a collective of a group without the calling rank, or with another number of parts than the group has ranks,
+/// is a bug, and panics.
 ///
 /// # Errors
 ///
-/// All calls: [`CommunicationError::Stopped`] once a rank has stopped the run,
-/// [`CommunicationError::Gone`] if one that is needed has ended. Reductions:
-/// [`CommunicationError::Mismatch`] if ranks give different arrays.
+/// All calls: [`CommunicationError::Stopped`] once a rank has stopped the run, [`CommunicationError::Gone`] if a rank
+/// that is needed has ended. Reductions: [`CommunicationError::Mismatch`] if ranks give different arrays.
 pub trait Communicator<B: Backend>: Send + Sync {
     /// The rank's number.
     fn rank(&self) -> u32;
@@ -70,14 +69,14 @@ pub trait Communicator<B: Backend>: Send + Sync {
     /// Number of ranks.
     fn num_ranks(&self) -> u32;
 
-    /// True if collectives run next to computation by themselves, after all that was asked of computation before them.
-    /// If a thread of its own started them, they would wait for more, by chance, and even for what comes of them.
+    /// True if collectives run on the device after all computation that was started before them, overlapped with later
+    /// computation. A separate thread must not start them: they could wait for computation that needs their results.
     fn is_asynchronous(&self) -> bool {
         false
     }
 
-    /// Says that a step begins: all ranks that send and receive within steps say so, once they have received all that
-    /// the step before sent them. Under tags of messages, and of the context stream, every step sends the same number
+    /// Marks the start of a step: all ranks that send and receive within steps call it, once they have received all
+    /// messages of the step before. Under tags of messages, and of the context stream, every step sends the same number
     /// of arrays, of the same shapes and in the same order: one that does not is a bug, and panics.
     fn begin_step(&self) {}
 
@@ -95,7 +94,7 @@ pub trait Communicator<B: Backend>: Send + Sync {
     /// See [`Communicator`].
     fn receive(&self, from: u32, tag: Tag) -> Result<Array<B>>;
 
-    /// Starts a collective of a group, of which this rank is one, on a stream: the arrays that it leaves on this rank.
+    /// Starts a collective of a group that includes this rank, on a stream: the arrays that it returns on this rank.
     ///
     /// # Errors
     ///
@@ -110,7 +109,6 @@ pub trait Communicator<B: Backend>: Send + Sync {
     /// Bytes that this rank has sent so far.
     fn traffic(&self) -> Traffic;
 
-    /// Tells all ranks to stop: each waiting or later call fails with
-    /// [`CommunicationError::Stopped`]. The first cause stays.
+    /// Stops all ranks: each waiting or later call fails with [`CommunicationError::Stopped`]. The first cause is kept.
     fn stop(&self, cause: &str);
 }

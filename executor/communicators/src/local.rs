@@ -1,7 +1,6 @@
 //! Ranks as threads of one process.
 //!
-//! A message is the array itself, which moves or is shared: nothing is copied between ranks on the
-//! same device.
+//! A message is the array itself, which is moved or shared: nothing is copied between ranks on the same device.
 
 use std::fmt;
 use std::io;
@@ -19,11 +18,11 @@ use super::tag::Tag;
 use super::transport::{Message, Transport};
 use super::{Communicator, MessagePassing};
 
-/// Stack of a rank's thread, in bytes: a deep model's graph is walked by recursion in places. Only
-/// what is used of it takes memory.
+/// Stack of a rank's thread, in bytes: a deep model's graph is walked by recursion in places. Only the pages in use
+/// take memory.
 const STACK_BYTES: usize = 64 << 20;
 
-/// The transport of one rank among the threads of a process. When it is dropped, the rank has ended for the others.
+/// The transport of one rank among the threads of a process. When it is dropped, other ranks see the rank as ended.
 pub struct LocalTransport<B: Backend> {
     rank: u32,
     device: B::Device,
@@ -32,8 +31,7 @@ pub struct LocalTransport<B: Backend> {
 
 type Mailboxes<B> = Arc<[Mailbox<Tag, Message<B>>]>;
 
-/// The communicators of `num_ranks` ranks that reach each other; rank `r` is on device `r`, and
-/// they begin anew where there are fewer devices than ranks.
+/// The communicators of `num_ranks` connected ranks; rank `r` is on device `r`, modulo the number of devices.
 pub fn communicators<B: Backend>(
     num_ranks: u32,
     devices: &[B::Device],
@@ -67,7 +65,7 @@ impl<B: Backend> Transport<B> for LocalTransport<B> {
     }
 
     fn stop(&self, cause: &str) {
-        // All ask the first mailbox who was first, so that they agree.
+        // The first mailbox decides which rank stopped first, so that all ranks agree.
         self.mailboxes[0].stop(self.rank, cause);
         let Some(CommunicationError::Stopped { rank, cause }) = self.mailboxes[0].stopped() else {
             unreachable!("it was just stopped")
@@ -88,13 +86,12 @@ impl<B: Backend> Drop for LocalTransport<B> {
 
 /// Results of `program` on `num_ranks` ranks, run as threads.
 ///
-/// Devices are those of [`communicators`]. A rank has ended once its program and all jobs that it
-/// left in queues have, so what a program returns must not hold its communicator.
+/// Devices are assigned as by [`communicators`]. A rank has ended once its program and all jobs that it left in queues
+/// have, so the result of a program must not hold its communicator.
 ///
 /// # Errors
 ///
-/// The failure that came first. It stops all other ranks, whose own errors then are its
-/// consequence.
+/// The failure that came first. It stops all other ranks, whose errors are consequences.
 pub fn run<B: Backend, T: Send, E: fmt::Display + Send>(
     num_ranks: u32,
     devices: &[B::Device],
@@ -103,8 +100,8 @@ pub fn run<B: Backend, T: Send, E: fmt::Display + Send>(
     run_on(num_ranks, devices, None, program)
 }
 
-/// As [`run`], with so many threads for the kernels of each rank on the CPU; where none is said, all ranks
-/// share those of the process, of which there is one for each core.
+/// [`run`] with `threads` threads for the kernels of each rank on the CPU; by default all ranks share the threads of
+/// the process, one for each core.
 ///
 /// # Errors
 ///
@@ -145,8 +142,8 @@ pub fn run_on<B: Backend, T: Send, E: fmt::Display + Send>(
     Ok(outcomes.into_iter().map(value).collect())
 }
 
-/// Result of `program` on the rank of `communicator`, among threads of its own if so many are said. If it fails, all
-/// ranks are told, before they could see that this one has ended.
+/// Result of `program` on the rank of `communicator`, on a separate pool of threads if `threads` is given. If it fails,
+/// all ranks are stopped before they can see that this one has ended.
 fn run_rank<B: Backend, T: Send, E: fmt::Display + Send>(
     communicator: &Arc<MessagePassing<LocalTransport<B>>>,
     threads: Option<NonZeroUsize>,

@@ -1,4 +1,4 @@
-//! Messages that wait for a rank.
+//! Messages that wait for their receiver.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use executor_kernels::lock::lock;
 use super::error::{CommunicationError, Result};
 use super::tag::Tag;
 
-/// Messages of type `M` that have come to one rank, first in, first out by sender and a key, such as their tag.
+/// Messages of type `M` that one rank has received, first in, first out for each sender and key, such as their tag.
 #[derive(Debug)]
 pub(super) struct Mailbox<K, M> {
     state: Mutex<State<K, M>>,
@@ -31,13 +31,13 @@ impl<K, M> Default for Mailbox<K, M> {
 }
 
 impl<K: Copy + Ord, M> Mailbox<K, M> {
-    /// Puts a message in.
+    /// Adds a message.
     pub(super) fn put(&self, from: u32, key: K, message: M) {
         self.lock().messages.entry((from, key)).or_default().push_back(message);
         self.changed.notify_all();
     }
 
-    /// Takes the next message of a sender with a key. Waits for it; where it cannot come, the error names `tag`.
+    /// Removes the next message of a sender with a key. Waits for it; where it cannot come, the error names `tag`.
     pub(super) fn take(&self, owner: u32, from: u32, key: K, tag: Tag) -> Result<M> {
         let key = (from, key);
         let mut state = self.lock();
@@ -59,13 +59,13 @@ impl<K: Copy + Ord, M> Mailbox<K, M> {
         }
     }
 
-    /// Nothing more comes from this rank.
+    /// Records that a rank sends nothing more.
     pub(super) fn set_gone(&self, rank: u32) {
         self.lock().gone.insert(rank);
         self.changed.notify_all();
     }
 
-    /// Makes all calls fail from now on, and returns true, unless they do so already.
+    /// Makes all later calls fail, and returns true, unless they fail already.
     pub(super) fn stop(&self, rank: u32, cause: &str) -> bool {
         let mut state = self.lock();
         let is_first = state.stopped.is_none();
@@ -78,8 +78,8 @@ impl<K: Copy + Ord, M> Mailbox<K, M> {
         is_first
     }
 
-    /// Makes all calls fail from now on, as another rank has said. Of ranks that fail at once, before they
-    /// hear of each other, the lowest is held to be the first: so all ranks agree.
+    /// Makes all later calls fail with another rank's error. Of ranks that fail before they hear of each other, the
+    /// lowest counts as the first: so all ranks agree.
     pub(super) fn hear_stop(&self, error: CommunicationError) {
         let mut state = self.lock();
         let ended_by = state.stopped.as_ref().and_then(CommunicationError::ended_by);
@@ -94,7 +94,7 @@ impl<K: Copy + Ord, M> Mailbox<K, M> {
     ///
     /// # Errors
     ///
-    /// It was stopped, or `to` has ended.
+    /// The mailbox was stopped, or `to` has ended.
     pub(super) fn check(&self, owner: u32, to: u32, tag: Tag) -> Result<()> {
         let state = self.lock();
         if let Some(error) = &state.stopped {
@@ -106,7 +106,7 @@ impl<K: Copy + Ord, M> Mailbox<K, M> {
         Ok(())
     }
 
-    /// The error of the rank that stopped it.
+    /// The error of the rank that stopped the mailbox.
     pub(super) fn stopped(&self) -> Option<CommunicationError> {
         self.lock().stopped.clone()
     }

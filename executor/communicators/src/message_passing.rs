@@ -1,7 +1,7 @@
 //! Collectives, written once above messages.
 //!
-//! A rank sends all that it has before it waits, and sending does not wait, so there is no order of
-//! ranks in which they could wait for each other.
+//! A rank sends all its messages before it waits, and sending does not wait, so ranks cannot wait for each other in a
+//! cycle.
 
 use burn::tensor::backend::Backend;
 use executor_kernels::array::Array;
@@ -77,7 +77,7 @@ impl<B: Backend, T: Transport<B>> Communicator<B> for MessagePassing<T> {
     }
 }
 
-/// A rank's end of all messages.
+/// A rank's endpoint of all messages.
 struct Endpoint<'a, B: Backend> {
     rank: u32,
     transport: &'a dyn Transport<B>,
@@ -102,7 +102,7 @@ impl<B: Backend> Endpoint<'_, B> {
         }
     }
 
-    /// The error of ranks whose calls differ: another message has come than was expected.
+    /// The error of ranks whose calls differ: the message is of another kind than was expected.
     fn confused<T>(&self, from: u32, tag: Tag, [expected, found]: [&'static str; 2]) -> Result<T> {
         Err(CommunicationError::Confused { rank: self.rank, tag, expected, from, found })
     }
@@ -172,7 +172,7 @@ impl<B: Backend> Member<'_, B> {
         self.endpoint.receive(self.group.ranks()[from], self.tag)
     }
 
-    /// An array of each other member, and `own` in its place among them.
+    /// The arrays of all members in the order of the group: `own`, and those received from the others.
     fn receive_others(&self, own: Array<B>) -> Result<Vec<Array<B>>> {
         let mut own = Some(own);
         let array = |position| match own.take_if(|_| position == self.position) {
@@ -207,7 +207,7 @@ impl<B: Backend> Member<'_, B> {
         );
         let mut parts: Vec<_> = parts.into_iter().enumerate().collect();
         let (_, own) = parts.remove(self.position);
-        // From the next rank on, so that not all send to the same rank at once.
+        // Starts with the next rank, so that not all send to the same rank at once.
         parts.rotate_left(self.position);
         parts.into_iter().try_for_each(|(to, part)| self.send(to, part))?;
         let spec = ArraySpec::of(&own);
@@ -233,8 +233,7 @@ impl<B: Backend> Member<'_, B> {
 
     fn barrier(&self) -> Result<()> {
         let len = self.group.len();
-        // After the round of reach `r` a rank has heard, directly or not, of the `2 r - 1` before
-        // it.
+        // After the round of reach `r` a rank has signals, direct or not, from the `2 r - 1` ranks before it.
         for reach in (0..usize::BITS).map(|bit| 1 << bit).take_while(|reach| *reach < len) {
             let to = self.group.ranks()[(self.position + reach) % len];
             let from = self.group.ranks()[(self.position + len - reach) % len];

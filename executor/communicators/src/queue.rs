@@ -1,4 +1,4 @@
-//! Threads that do the jobs of a rank's streams while the rank computes.
+//! Threads that run the jobs of a rank's streams while the rank computes.
 
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
@@ -11,10 +11,10 @@ use executor_kernels::streams::on_one_stream;
 
 use super::error::{CommunicationError, Result, panic_message};
 
-/// A thread that does jobs one after the other: a stream of a rank.
+/// A thread that runs jobs one after the other: a stream of a rank.
 ///
-/// Dropping it does not wait: jobs that are left still run, in order. A rank that fails while
-/// others wait for what is next in its queue would else wait for them too.
+/// Dropping it does not wait: remaining jobs still run, in order. A rank that fails while other ranks wait for its
+/// queued jobs would otherwise wait for them too.
 pub struct Queue {
     name: Arc<str>,
     jobs: Sender<Job>,
@@ -28,7 +28,7 @@ impl Queue {
     ///
     /// # Panics
     ///
-    /// If the system gives no thread.
+    /// If the thread cannot be started.
     pub fn new(name: impl Into<String>) -> Self {
         let name = name.into();
         let (jobs, incoming) = mpsc::channel::<Job>();
@@ -41,7 +41,7 @@ impl Queue {
         Self { name: name.into(), jobs, thread }
     }
 
-    /// Does `job` after all that were started before.
+    /// Runs `job` after all that were started before.
     pub fn start<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> Result<T> + Send + 'static,
@@ -49,7 +49,7 @@ impl Queue {
         let outcome = Arc::new(OnceLock::new());
         let (name, destination) = (Arc::clone(&self.name), Arc::clone(&outcome));
         let job = move || {
-            // The job took what it uses with it, so a panic leaves nothing half done.
+            // The job owns its captures, so a panic leaves nothing half changed.
             let result = panic::catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(|panic| {
                 let message = panic_message(&*panic);
                 Err(CommunicationError::Panicked { queue: name.to_string(), message })
@@ -74,24 +74,24 @@ impl fmt::Debug for Queue {
     }
 }
 
-/// The result that a job of a queue will have.
+/// The future result of a queue's job.
 #[derive(Debug)]
 pub struct JobHandle<T>(Arc<Outcome<T>>);
 
 type Outcome<T> = OnceLock<Mutex<Option<Result<T>>>>;
 
 impl<T> JobHandle<T> {
-    /// The result of a job that has run outside a queue.
+    /// The result of a job that ran outside a queue.
     pub fn done(result: Result<T>) -> Self {
         Self(Arc::new(Mutex::new(Some(result)).into()))
     }
 
-    /// Whether the job is done, well or not.
+    /// Returns whether the job is done, with or without an error.
     pub fn is_done(&self) -> bool {
         self.0.get().is_some()
     }
 
-    /// Waits until the job is done, well or not.
+    /// Waits until the job is done, with or without an error.
     pub fn settle(&self) {
         self.0.wait();
     }

@@ -1,4 +1,4 @@
-//! Tags, by which messages between two ranks are told apart.
+//! Tags, which distinguish messages between two ranks.
 
 use std::fmt;
 
@@ -11,14 +11,14 @@ use traces::timeline::Stream;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Tag {
-    /// The next message on a stream, as all those of collectives are.
+    /// The next message on a stream, such as each message of a collective.
     Stream(Stream),
     /// The arrays that an action sends; the receive that pairs with it may be named instead.
     Message(Action),
 }
 
 impl Tag {
-    /// The stream on which its messages count.
+    /// The stream whose traffic its messages count as.
     pub const fn stream(self) -> Stream {
         match self {
             Self::Stream(stream) => stream,
@@ -26,7 +26,7 @@ impl Tag {
         }
     }
 
-    /// The same for both sides: a receive becomes the send that it pairs with.
+    /// The sender's tag: a receive becomes the send that it pairs with.
     pub(super) fn of_sender(self) -> Self {
         match self {
             Self::Message(action) if action.kind.is_message() && !action.kind.is_send() => {
@@ -46,7 +46,7 @@ impl fmt::Display for Tag {
     }
 }
 
-/// The name of its stream, or its action as in `0SEND_F0`: between processes, tags go as text.
+/// The name of its stream, or its action as in `0SEND_F0`: between processes, tags are text.
 impl From<Tag> for String {
     fn from(tag: Tag) -> Self {
         match tag {

@@ -1,4 +1,4 @@
-//! Metering of what a rank sends.
+//! Counters of sent bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,7 +30,7 @@ impl Traffic {
     }
 }
 
-/// Counts what a rank sends, from any of its threads.
+/// Counters of a rank's sent bytes, shared by its threads.
 #[derive(Debug, Default)]
 pub(super) struct Counters([AtomicU64; Stream::ALL.len()]);
 

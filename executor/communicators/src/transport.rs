@@ -11,12 +11,12 @@ use super::tag::Tag;
 pub enum Message<B: Backend> {
     /// An array.
     Array(Array<B>),
-    /// A signal that the sender has come to a point. Counts no bytes.
+    /// A signal of a barrier. Counts no bytes.
     Signal,
 }
 
 impl<B: Backend> Message<B> {
-    /// Bytes that it counts.
+    /// Bytes that count as traffic.
     pub fn num_bytes(&self) -> u64 {
         match self {
             Self::Array(array) => array.num_bytes(),
@@ -25,7 +25,7 @@ impl<B: Backend> Message<B> {
     }
 }
 
-/// Messages from rank to rank, above which [`MessagePassing`](super::MessagePassing) is written.
+/// Messages from rank to rank, on which [`MessagePassing`](super::MessagePassing) is built.
 pub trait Transport<B: Backend>: Send + Sync {
     /// Sends a message. Does not wait for the receiver, which may be this rank itself.
     ///
@@ -41,6 +41,6 @@ pub trait Transport<B: Backend>: Send + Sync {
     /// The run was stopped, or the sender has ended.
     fn wait(&self, from: u32, tag: Tag) -> Result<Message<B>>;
 
-    /// Tells all ranks to stop. The first cause stays.
+    /// Stops all ranks. The first cause is kept.
     fn stop(&self, cause: &str);
 }

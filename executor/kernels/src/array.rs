@@ -2,7 +2,7 @@
 //!
 //! A program is made from a model that is read at run time, so the number of dimensions of its tensors
 //! cannot be part of their type, as it is in burn's `Tensor`. [`Array`] is a thin coat over the backend's own
-//! tensor, which burn's operations work on all the same. Its element type is known at run time too.
+//! tensor, on which burn's operations still work. Its element type is known at run time too.
 
 mod arithmetic;
 
@@ -14,16 +14,16 @@ use burn::tensor::{DType, FloatDType, IntDType, Shape, Slice, TensorData, Tensor
 
 use crate::failure::unless_failed;
 
-/// What the elements of an [`Array`] are.
+/// Floating-point type of the elements of an [`Array`].
 pub type Element = FloatDType;
 
-/// What follows from an element type.
+/// Properties of an element type.
 pub trait ElementExt {
-    /// The type that statistics of others are taken in: fp64 for itself, fp32 for all others.
+    /// The element type of statistics: fp64 for fp64, fp32 for all others.
     #[must_use]
     fn widened(self) -> Self;
 
-    /// How many bytes one takes.
+    /// Bytes of one element.
     fn num_bytes(self) -> u64;
 }
 
@@ -39,9 +39,8 @@ impl ElementExt for Element {
 
 /// A tensor on a device. Cloning shares its memory.
 ///
-/// Its elements are floating-point numbers, or bytes that stand for something else, such as quantised
-/// weights. Bytes are moved, cut and joined, and made into numbers by [`Self::bytes_as`]; whoever calculates
-/// with them has a bug, and panics.
+/// Elements are floating-point numbers, or bytes that encode something else, such as quantised weights. Bytes can be
+/// moved, cut, joined and converted to numbers by [`Self::bytes_as`]; arithmetic with them is a bug, and panics.
 #[derive(Clone, Debug)]
 pub struct Array<B: Backend>(Primitive<B>);
 
@@ -51,15 +50,15 @@ enum Primitive<B: Backend> {
     Bytes(IntTensor<B>),
 }
 
-/// The element type of bytes.
+/// Integer type of arrays of bytes.
 const BYTE: IntDType = IntDType::U8;
 
-/// Whether arrays of a shape have no elements. They are not filled: CUDA refuses kernels of no threads.
+/// Returns whether a shape has no elements. Kernels are not launched for it: CUDA refuses kernels of no threads.
 fn is_empty(shape: &[usize]) -> bool {
     shape.contains(&0)
 }
 
-/// A tensor of integers on a device: rows to take, classes to find.
+/// A tensor of integers on a device, such as row indices or target classes.
 #[derive(Clone, Debug)]
 pub struct Indices<B: Backend>(IntTensor<B>);
 
@@ -71,12 +70,12 @@ impl<B: Backend> Indices<B> {
         Self(B::int_from_data(data, device))
     }
 
-    /// The whole numbers that the elements of an array are.
+    /// Converts an array of whole numbers to indices.
     pub fn rounded(array: Array<B>) -> Self {
         Self(B::float_into_int(array.primitive(), B::int_dtype()))
     }
 
-    /// The indices that a backend's tensor is.
+    /// Wraps a tensor of the backend.
     pub fn from_primitive(primitive: IntTensor<B>) -> Self {
         Self(primitive)
     }
@@ -86,23 +85,23 @@ impl<B: Backend> Indices<B> {
         self.0.shape().to_vec()
     }
 
-    /// Where it lies.
+    /// The device that holds the tensor.
     pub fn device(&self) -> B::Device {
         B::int_device(&self.0)
     }
 
-    /// All of them in one dimension.
+    /// All indices in one dimension.
     pub fn flatten(self) -> Self {
         let count = self.shape().iter().product::<usize>();
         Self(B::int_reshape(self.0, Shape::from([count])))
     }
 
-    /// The same as numbers of an element type.
+    /// The indices converted to floating-point numbers of an element type.
     pub fn numbers(&self, element: Element) -> Array<B> {
         Array::from_primitive(B::int_into_float(self.0.clone(), element))
     }
 
-    /// All of them in row-major order, brought to the host. Waits for the device.
+    /// All indices in row-major order, copied to the host. Waits for the device.
     pub fn to_vec(&self) -> Vec<u32> {
         if is_empty(&self.shape()) {
             return Vec::new();
@@ -118,7 +117,7 @@ impl<B: Backend> Indices<B> {
     }
 }
 
-/// The element type of integers that a backend works with.
+/// The integer element type of a backend.
 trait IntElement: Backend {
     fn int_dtype() -> IntDType;
 }
@@ -130,7 +129,7 @@ impl<B: Backend> IntElement for B {
 }
 
 impl<B: Backend> Array<B> {
-    /// The array that a backend's tensor is.
+    /// Wraps a tensor of the backend.
     pub fn from_primitive(primitive: FloatTensor<B>) -> Self {
         Self(Primitive::Numbers(primitive))
     }
@@ -152,7 +151,7 @@ impl<B: Backend> Array<B> {
         Self::from_data(TensorData::new(bytes, shape), device)
     }
 
-    /// Bytes as the whole numbers from 0 to 255 that they are.
+    /// Converts bytes to the whole numbers from 0 to 255.
     ///
     /// # Panics
     ///
@@ -164,12 +163,12 @@ impl<B: Backend> Array<B> {
         }
     }
 
-    /// Whole numbers from 0 to 255 as bytes.
+    /// Converts whole numbers from 0 to 255 to bytes.
     pub fn into_bytes(self) -> Self {
         Self(Primitive::Bytes(B::float_into_int(self.primitive(), BYTE)))
     }
 
-    /// Whether it holds bytes, and not numbers.
+    /// Returns whether the array holds bytes rather than numbers.
     pub fn is_bytes(&self) -> bool {
         matches!(self.0, Primitive::Bytes(_))
     }
@@ -184,7 +183,7 @@ impl<B: Backend> Array<B> {
         Self::from_data(TensorData::new(values, shape).convert_dtype(element.into()), device)
     }
 
-    /// An array from what a device or file holds.
+    /// An array from data of a device or a file.
     pub fn from_data(data: TensorData, device: &B::Device) -> Self {
         if is_empty(&data.shape) {
             Self::empty_of(&data.shape, data.dtype, device)
@@ -195,7 +194,7 @@ impl<B: Backend> Array<B> {
         }
     }
 
-    /// Zeros of any of the types that an array's elements have.
+    /// Zeros of any element type, bytes included.
     pub fn zeros_of(shape: &[usize], dtype: DType, device: &B::Device) -> Self {
         if is_empty(shape) {
             Self::empty_of(shape, dtype, device)
@@ -232,27 +231,27 @@ impl<B: Backend> Array<B> {
         self.shape()[dim]
     }
 
-    /// How many dimensions it has.
+    /// Number of dimensions.
     pub fn rank(&self) -> usize {
         self.shape().len()
     }
 
-    /// How many elements it has.
+    /// Number of elements.
     pub fn num_elements(&self) -> usize {
         self.shape().iter().product()
     }
 
-    /// Whether it has no elements. Nothing is computed then: CUDA refuses kernels of no threads.
+    /// Returns whether the array has no elements. Kernels are not launched then: CUDA refuses kernels of no threads.
     pub fn is_empty(&self) -> bool {
         is_empty(&self.shape())
     }
 
-    /// What its elements are, bytes included.
+    /// Element type, bytes included.
     pub fn dtype(&self) -> DType {
         self.read(TensorMetadata::dtype, TensorMetadata::dtype)
     }
 
-    /// What its numbers are.
+    /// Element type of the numbers.
     ///
     /// # Panics
     ///
@@ -261,23 +260,23 @@ impl<B: Backend> Array<B> {
         self.dtype().into()
     }
 
-    /// How many bytes its elements take.
+    /// Size of all elements in bytes.
     pub fn num_bytes(&self) -> u64 {
         (self.num_elements() * self.dtype().size()) as u64
     }
 
-    /// Where it lies.
+    /// The device that holds the array.
     pub fn device(&self) -> B::Device {
         self.read(B::float_device, B::int_device)
     }
 
-    /// The same on a device; from another one through the host. burn's own way between GPUs lets what it brings be
-    /// read, and the memory that it comes from be written, before it has come.
+    /// The array on a device, copied from another one through the host. burn's own copy between GPUs lets its target be
+    /// read, and its source be overwritten, before the copy has finished.
     pub fn to_device(self, device: &B::Device) -> Self {
         if self.device() == *device { self } else { Self::from_data(self.into_data(), device) }
     }
 
-    /// As [`Self::zeros_of`], with whatever was in memory before.
+    /// An uninitialised array, with the arguments of [`Self::zeros_of`].
     pub fn empty_of(shape: &[usize], dtype: DType, device: &B::Device) -> Self {
         let shape = Shape::from(shape);
         if dtype == BYTE.into() {
@@ -287,7 +286,7 @@ impl<B: Backend> Array<B> {
         }
     }
 
-    /// What a function reads off the backend's tensor, whatever it holds.
+    /// Applies a function to the backend's tensor: `numbers` or `bytes`, by what the array holds.
     pub fn read<T>(
         &self,
         numbers: impl FnOnce(&FloatTensor<B>) -> T,
@@ -299,7 +298,7 @@ impl<B: Backend> Array<B> {
         }
     }
 
-    /// What functions that only move elements make of it.
+    /// Applies functions that only move elements: `numbers` or `bytes`, by what the array holds.
     pub fn moved(
         self,
         numbers: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
@@ -311,7 +310,7 @@ impl<B: Backend> Array<B> {
         }
     }
 
-    /// What it holds, brought to the host. Waits for the device.
+    /// The elements with their type and shape, copied to the host. Waits for the device.
     pub fn into_data(self) -> TensorData {
         if self.is_empty() {
             return TensorData::from_bytes_vec(Vec::new(), self.shape(), self.dtype());
@@ -336,7 +335,7 @@ impl<B: Backend> Array<B> {
         values[0]
     }
 
-    /// The only element of each, brought to the host. Waits for the device once.
+    /// The only element of each array, copied to the host. Waits for the device once.
     pub fn items(arrays: Vec<Self>) -> Vec<f64> {
         if arrays.is_empty() {
             return Vec::new();
@@ -345,7 +344,7 @@ impl<B: Backend> Array<B> {
         Self::concat(each, 0).to_f64()
     }
 
-    /// The same with other elements, rounded to nearest.
+    /// The array converted to another element type, rounded to nearest.
     pub fn cast(self, element: Element) -> Self {
         if self.element() == element {
             self
@@ -356,17 +355,17 @@ impl<B: Backend> Array<B> {
         }
     }
 
-    /// The same in an element type that statistics and functions that are not linear are computed in:
-    /// fp32, or fp64 where it is fp64.
+    /// The array converted to the element type of statistics and of functions that are not linear: fp64 stays, all
+    /// others become fp32.
     pub fn widened(self) -> Self {
         let element = self.element().widened();
         self.cast(element)
     }
 
-    /// The same elements in row-major order in another shape.
+    /// The elements in row-major order, in another shape.
     pub fn reshape(self, shape: &[usize]) -> Self {
-        // burn 0.21 (`split_strides`) takes another order of elements where a dimension of an array that does not lie in
-        // order is split, and there is one of size 1 behind or between: such are put in order before.
+        // burn 0.21 (`split_strides`) takes another order of elements where a dimension of a non-contiguous array is
+        // split and a dimension of size 1 lies behind or between: such arrays are flattened first.
         let own = self.shape();
         if shape.len() > own.len() && own.iter().skip(1).any(|size| *size == 1) {
             let whole = Shape::from([own.iter().product::<usize>()]);
@@ -379,7 +378,7 @@ impl<B: Backend> Array<B> {
         self.named(shape)
     }
 
-    /// What burn makes of another shape.
+    /// burn's reshape of the elements to another shape.
     fn named(self, shape: &[usize]) -> Self {
         let shape = Shape::from(shape);
         self.moved(|it| B::float_reshape(it, shape.clone()), |it| B::int_reshape(it, shape.clone()))
@@ -435,7 +434,7 @@ impl<B: Backend> Array<B> {
         sizes.iter().map(part).collect()
     }
 
-    /// The same with `part` added to what begins at `start` along dimension `dim`.
+    /// The array with `part` added to dimension `dim` from `start` on.
     pub fn add_at(self, dim: usize, start: usize, part: Self) -> Self {
         let shape = self.shape();
         let range = start..start + part.size(dim);
@@ -453,7 +452,7 @@ impl<B: Backend> Array<B> {
         ))
     }
 
-    /// A flat array whose elements from `start` on are those of another.
+    /// A flat array whose elements from `start` on are replaced by those of another.
     pub fn with(self, start: usize, part: Self) -> Self {
         if part.is_empty() {
             return self;
@@ -516,7 +515,7 @@ impl<B: Backend> Array<B> {
         ))
     }
 
-    /// For each place of `indices`, the element of dimension `dim` that it names.
+    /// For each position of `indices`, the element of dimension `dim` at that index.
     pub fn gather(&self, dim: usize, indices: &Indices<B>) -> Self {
         if is_empty(&indices.shape()) {
             return Self::empty_of(&indices.shape(), self.dtype(), &self.device());
@@ -524,8 +523,8 @@ impl<B: Backend> Array<B> {
         Self::from_primitive(B::float_gather(dim, self.clone().primitive(), indices.0.clone()))
     }
 
-    /// For each place of `indices`, the element of dimension `dim` that it names plus that place of
-    /// `values`; the inverse of [`Self::gather`].
+    /// Adds, for each position of `indices`, that position of `values` to the element of dimension `dim` at that index;
+    /// the adjoint of [`Self::gather`].
     pub fn scatter_add(self, dim: usize, indices: &Indices<B>, values: Self) -> Self {
         if values.is_empty() {
             return self;
@@ -539,7 +538,7 @@ impl<B: Backend> Array<B> {
     }
 }
 
-/// All of a tensor but for dimension `dim`, of which `range`.
+/// Slices of a tensor: `range` of dimension `dim`, and all of the other dimensions.
 fn slices(shape: &[usize], dim: usize, range: &Range<usize>) -> Vec<Slice> {
     let of = |(other, size): (usize, &usize)| if other == dim { range.clone() } else { 0..*size };
     shape.iter().enumerate().map(of).map(Slice::from).collect()

@@ -1,7 +1,7 @@
-//! When a device did what it was asked for.
+//! Times at which a device executed its work.
 //!
-//! A GPU works through what it is given in its own time: the host's clock tells when a kernel was asked for, and not
-//! when it ran. So a timeline is made of points in the device's work, which are read when the step is over.
+//! A GPU executes asynchronously: the host's clock shows when a kernel was launched, not when it ran. So a timeline is
+//! made of points in the device's work, which are read at the end of the step.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -14,7 +14,7 @@ use ir::units::Nanos;
 
 use crate::lock::lock;
 
-/// A point in a device's work, which it passes once all is done that was asked of one of its streams before.
+/// A point in a device's work, passed once all work enqueued before on one of its streams is done.
 #[derive(Clone)]
 pub struct Point(pub Arc<dyn Any + Send + Sync>);
 
@@ -26,22 +26,22 @@ impl fmt::Debug for Point {
 
 /// The clock of a device.
 pub trait DeviceClock: Send + Sync + fmt::Debug {
-    /// A point after all that the device was asked to compute so far.
+    /// A point after all computation that was enqueued on the device so far.
     ///
     /// # Errors
     ///
-    /// What the device's driver says.
+    /// The message of the device's driver.
     fn point(&self) -> Result<Point, String>;
 
-    /// The time from one point to another, zero if that comes before. Waits until the device has passed both.
+    /// The time from one point to another, zero if the second comes first. Waits until the device has passed both.
     ///
     /// # Errors
     ///
-    /// What the device's driver says.
+    /// The message of the device's driver.
     fn between(&self, zero: &Point, point: &Point) -> Result<Nanos, String>;
 }
 
-/// The clock of a device that tells no times: whoever asks for a point waits until the device has passed it.
+/// The clock of a device that reports no times: a call for a point waits until the device has passed it.
 #[derive(Debug)]
 pub struct WaitingClock<B: Backend>(pub B::Device);
 
@@ -59,8 +59,8 @@ impl<B: Backend> DeviceClock for WaitingClock<B> {
     }
 }
 
-/// What a device does for one event of a timeline, from its beginning to its end, as far as libraries note it that
-/// work beside computation.
+/// Intervals of a device's work for one event of a timeline, as far as libraries that work overlapped with computation
+/// record them.
 #[derive(Clone, Debug, Default)]
 pub struct Spans(Arc<Mutex<Vec<[Point; 2]>>>);
 
@@ -71,40 +71,40 @@ pub fn now() -> Instant {
 }
 
 thread_local! {
-    /// Where what this thread starts is noted.
+    /// The recorder of the work that this thread starts.
     static CURRENT: RefCell<Option<Spans>> = const { RefCell::new(None) };
 }
 
 impl Spans {
-    /// Where what this thread starts is to be noted; none where nobody asks.
+    /// The recorder of the work that this thread starts; none where no timeline is recorded.
     pub fn current() -> Option<Self> {
         CURRENT.with_borrow(Option::clone)
     }
 
-    /// Notes here what `run` starts on this thread.
+    /// Records the work that `run` starts on this thread.
     pub fn note<T>(&self, run: impl FnOnce() -> T) -> T {
         let _restored = Restored(CURRENT.replace(Some(self.clone())));
         run()
     }
 
-    /// Notes work from one point to another.
+    /// Records work from one point to another.
     pub fn add(&self, begin: Point, end: Point) {
         lock(&self.0).push([begin, end]);
     }
 
-    /// Notes all that was noted there.
+    /// Adds all intervals of another recorder.
     pub fn extend(&self, others: &Self) {
         let others = others.all();
         lock(&self.0).extend(others);
     }
 
-    /// All that was noted.
+    /// All recorded intervals.
     pub fn all(&self) -> Vec<[Point; 2]> {
         lock(&self.0).clone()
     }
 }
 
-/// Puts back where things were noted before, also where a thread panics.
+/// Restores the previous recorder on drop, also where a thread panics.
 struct Restored(Option<Spans>);
 
 impl Drop for Restored {

@@ -1,4 +1,4 @@
-//! What a device computes, held against the same computation in fp64 on the CPU, from the same numbers.
+//! Comparison of a device's results with the same computation in fp64 on the CPU, from the same inputs.
 
 use burn::tensor::FloatDType;
 
@@ -7,21 +7,21 @@ use crate::ops::Kernels;
 use crate::random::Plain;
 use crate::trials::OperatorTrial;
 
-/// How near a device comes.
+/// Largest error of a device's results.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DeviceComparison {
-    /// The largest error of all elements, as [`error`] has it; infinite where there are not as many as there should be.
+    /// The largest [`error`] of all elements; infinite where shapes differ.
     pub error: f64,
-    /// Where: the number of the output, and of the element in row-major order.
+    /// Position of that element: the number of the output, and of the element in row-major order.
     pub place: [usize; 2],
-    /// What is there.
+    /// The device's value there.
     pub actual: f64,
-    /// What should be.
+    /// The fp64 value there.
     pub expected: f64,
 }
 
-/// Holds what `trial` gives on a device in `element` against what it gives in fp64 on the CPU; both take `inputs`
-/// rounded to `element`.
+/// Compares the outputs of `trial` on a device in `element` with those in fp64 on the CPU; both take `inputs` rounded
+/// to `element`.
 pub fn compare<B: Kernels>(
     trial: &impl OperatorTrial,
     inputs: &[Plain],
@@ -55,8 +55,8 @@ pub fn compare<B: Kernels>(
     worst
 }
 
-/// How far a number is off: relative above 1, absolute below; infinite where one of the two is no number, or where
-/// infinities differ.
+/// Error of a number: relative above 1, absolute below; infinite where one of the two is NaN, or where infinities
+/// differ.
 pub fn error(actual: f64, expected: f64) -> f64 {
     if actual.is_infinite() && actual.total_cmp(&expected).is_eq() {
         return 0.0;

@@ -1,7 +1,7 @@
-//! NVIDIA GPUs, as burn's CUDA backend needs them.
+//! NVIDIA GPUs for burn's CUDA backend.
 //!
-//! burn loads the driver and the compiler of kernels when it is first used, and panics where it
-//! does not find them. So they are asked for before.
+//! burn loads the driver and the kernel compiler at first use, and panics where it does not find them. So their
+//! presence is checked before.
 
 pub mod clock;
 pub mod compute_stream;
@@ -21,24 +21,23 @@ use ir::units::Bytes;
 use crate::failure::DeviceError;
 use crate::streams::make_one_stream;
 
-/// burn's CUDA backend. Its parameters are the element types where none is named, which is nowhere
-/// here.
+/// burn's CUDA backend. Its parameters are the default element types, which are used nowhere here.
 pub type Cuda = burn_cuda::Cuda<f32, i32>;
 
-/// What fails where the driver does.
+/// Start of the error message where a call to the driver fails.
 const DRIVER: &str = "the NVIDIA driver does not start";
 
 const NO_GPU: &str = "the NVIDIA driver sees no GPU\nhint: `CUDA_VISIBLE_DEVICES` may hide them";
 
-/// What kernels include: those of half precision, and those of matrix products. The second comes with the compiler's
-/// package, not with the runtime's.
+/// Headers that kernels include: for half precision and for matrix products. The second comes with the package of the
+/// compiler, not of the runtime.
 const HEADERS: [&str; 3] = ["include/cuda_fp16.h", "include/mma.h", "include/crt/mma.h"];
 
 /// The GPUs that this process sees, ready for burn.
 ///
 /// # Errors
 ///
-/// There is none, or what burn needs to use them is missing.
+/// There is no GPU, or a library or header that burn needs is missing.
 #[expect(unsafe_code, reason = "whether a library is there is found by loading it")]
 pub fn devices() -> Result<Vec<CudaDevice>, DeviceError> {
     // SAFETY: the initialisers of the driver's library may run at any time.
@@ -76,7 +75,7 @@ pub fn devices() -> Result<Vec<CudaDevice>, DeviceError> {
     Ok((0..count).map(|index| CudaDevice::new(index as usize)).collect())
 }
 
-/// Fails if the driver cannot load what the compiler makes.
+/// Fails if the driver is older than the kernel compiler, whose code it then cannot load.
 fn check_versions() -> Result<(), DeviceError> {
     let Versions { driver, compiler, .. } = versions()?;
     if driver >= compiler {
@@ -91,9 +90,9 @@ fn check_versions() -> Result<(), DeviceError> {
 /// A version of CUDA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
-    /// As 12 of 12.9.
+    /// Major version, as 12 of 12.9.
     pub major: i32,
-    /// As 9 of 12.9.
+    /// Minor version, as 9 of 12.9.
     pub minor: i32,
 }
 
@@ -103,22 +102,22 @@ impl fmt::Display for Version {
     }
 }
 
-/// What is installed.
+/// Installed versions of CUDA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Versions {
-    /// What the driver knows.
+    /// The newest version that the driver supports.
     pub driver: Version,
-    /// What the compiler of kernels is of.
+    /// The version of the kernel compiler.
     pub compiler: Version,
-    /// Where its headers are.
+    /// The folder of the compiler's headers.
     pub headers: PathBuf,
 }
 
-/// What is installed of CUDA.
+/// The installed versions of CUDA.
 ///
 /// # Errors
 ///
-/// Driver or compiler do not say.
+/// Driver or compiler report no version.
 #[expect(unsafe_code, reason = "driver and compiler are written in C")]
 pub fn versions() -> Result<Versions, DeviceError> {
     let (mut driver, mut major, mut minor): (c_int, c_int, c_int) = (0, 0, 0);
@@ -128,7 +127,7 @@ pub fn versions() -> Result<Versions, DeviceError> {
     // SAFETY: the pointers are to numbers.
     let asked = unsafe { cudarc::nvrtc::sys::nvrtcVersion(&raw mut major, &raw mut minor) };
     asked.result().map_err(|error| DeviceError::of(DRIVER)(format!("{error:?}")))?;
-    // The driver counts as in 12090, of 12.9.
+    // The driver reports 12.9 as 12090.
     let driver = Version { major: driver / 1000, minor: driver % 1000 / 10 };
     let headers = install::cuda_path().unwrap_or_default().join("include");
     Ok(Versions { driver, compiler: Version { major, minor }, headers })
@@ -141,19 +140,19 @@ pub struct GpuDescription {
     pub name: String,
     /// The compute capability, major and minor.
     pub capability: [i32; 2],
-    /// Its multiprocessors.
+    /// Number of its multiprocessors.
     pub num_multiprocessors: u32,
-    /// Its memory.
+    /// All of its memory.
     pub total: Bytes,
-    /// What of that nobody uses.
+    /// Memory that no process uses.
     pub free: Bytes,
 }
 
-/// What the driver says of a GPU.
+/// The driver's description of a GPU.
 ///
 /// # Errors
 ///
-/// It does not say.
+/// The driver reports none.
 pub fn describe(device: &CudaDevice) -> Result<GpuDescription, DeviceError> {
     let told = DeviceError::of::<DriverError>(DRIVER);
     let context = CudaContext::new(device.index).map_err(&told)?;
@@ -168,11 +167,11 @@ pub fn describe(device: &CudaDevice) -> Result<GpuDescription, DeviceError> {
     })
 }
 
-/// What a GPU has that nobody uses.
+/// Memory of a GPU that no process uses.
 ///
 /// # Errors
 ///
-/// The driver does not say.
+/// The driver does not report it.
 pub fn free_memory(device: &CudaDevice) -> Result<Bytes, DeviceError> {
     let free = CudaContext::new(device.index)
         .and_then(|context| context.bind_to_thread())
@@ -183,8 +182,8 @@ pub fn free_memory(device: &CudaDevice) -> Result<Bytes, DeviceError> {
     }
 }
 
-/// Waits until all that was asked of GPUs has reached them, or failed: kernels are compiled on threads that burn never
-/// joins, and a process that ends beneath the compiler crashes in place of saying why it ends.
+/// Waits until all enqueued work has reached the GPUs, or failed: kernels are compiled on threads that burn never
+/// joins, and a process that ends during a compilation crashes instead of reporting why it ends.
 pub fn settle(devices: &[CudaDevice]) {
     for device in devices {
         // A thread that has failed has nothing left to do.

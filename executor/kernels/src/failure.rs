@@ -1,24 +1,24 @@
 //! Devices that fail.
 //!
-//! burn tells of it in two ways: who reads an array is told, sometimes; and the thread that serves a device panics,
-//! which those that ask it for more are not told. So what such a thread says is noted, and whoever reads an array
-//! afterwards fails by it: what it would read is not what was computed.
+//! burn reports a failure in two ways: sometimes as the error of a read; and by a panic of the thread that serves the
+//! device, of which later callers are not informed. So the message of such a thread is recorded, and every later read
+//! of an array fails with it: its elements are not what should have been computed.
 
 use std::any::Any;
 use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::OnceLock;
 
-/// What failed first.
+/// The first failure.
 static FIRST: OnceLock<DeviceFailure> = OnceLock::new();
 
-/// What a device, or burn's thread that serves it, said when it failed. Programs of ranks end with it by a panic that
-/// prints nothing: it is told once, by who runs them.
+/// Message of a device, or of burn's thread that serves it, when it failed. Programs of ranks end with it by a panic
+/// that prints nothing: the code that runs them reports it once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceFailure(String);
 
 impl DeviceFailure {
-    /// A failure by what was said of it: its causes, each of which burn puts on lines of its own, in one line.
+    /// A failure from burn's message: its causes, each of which burn prints on lines of its own, in one line.
     pub fn new(said: &str) -> Self {
         let said = said.trim_start_matches("called `Result::unwrap()` on an `Err` value: ");
         let told = said.lines().map(str::trim).take_while(|line| !line.starts_with("Backtrace"));
@@ -26,22 +26,22 @@ impl DeviceFailure {
         Self(told.map(|line| line.trim_end_matches(':')).collect::<Vec<_>>().join(": "))
     }
 
-    /// That of a panic, if it was one.
+    /// The failure that a panic carries, if it carries one.
     pub fn of(panic: &(dyn Any + Send)) -> Option<&Self> {
         panic.downcast_ref()
     }
 
-    /// Notes a failure; the first stays.
+    /// Records a failure, unless one was recorded before.
     pub fn note(self) {
         let _ = FIRST.set(self);
     }
 
-    /// That which was noted.
+    /// The recorded failure.
     pub fn noted() -> Option<&'static Self> {
         FIRST.get()
     }
 
-    /// Ends the program of a rank, or another job that is waited for, with the failure.
+    /// Ends the program of a rank, or another job that a thread joins, with the failure.
     pub fn raise(self) -> ! {
         resume_unwind(Box::new(self))
     }
@@ -59,13 +59,13 @@ impl fmt::Display for DeviceFailure {
 pub struct DeviceError(pub String);
 
 impl DeviceError {
-    /// The error of what has failed, from what was said of it.
+    /// An error from the name of what has failed and the message of its failure.
     pub fn of<E: fmt::Display>(failed: &str) -> impl Fn(E) -> Self {
         move |said| Self(format!("{failed}: {said}"))
     }
 }
 
-/// What a device gave, unless it or what serves it has failed: then the program of the rank ends.
+/// The value that a device returned. If it or its server has failed, the program of the rank ends.
 pub fn unless_failed<T, E: fmt::Display>(given: Result<T, E>) -> T {
     if let Some(noted) = DeviceFailure::noted() {
         noted.clone().raise();

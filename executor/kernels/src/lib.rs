@@ -1,4 +1,4 @@
-//! Operators of deep learning on arrays of a burn backend: forward passes, gradients, and the kernels that compute them.
+//! Operators of deep learning on arrays of a burn backend: forward passes, gradients, and the kernels that run them.
 //!
 //! Knows arrays, devices and single operators; never a rank, a message, a plan or a file.
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What `mutex` guards, which no code that can panic leaves half changed.
+/// Locks `mutex`, also where a thread panicked with the lock held: no code here leaves guarded data half changed.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Numbers that look random and depend on nothing but their indices.
+//! Pseudorandom numbers that depend only on their indices.
 
 use std::f64::consts::TAU;
 
@@ -15,7 +15,7 @@ pub fn hash<const N: usize>(indices: [u64; N]) -> u64 {
     indices.into_iter().fold(0, |state, index| mix((state ^ index).wrapping_add(GOLDEN)))
 }
 
-/// Spreads a change of any bit over all bits; one to one.
+/// Propagates a change of any bit to all bits; one to one.
 ///
 /// # Source
 ///
@@ -45,14 +45,14 @@ pub fn standard_normal(u: f64, v: f64) -> f64 {
 /// An array on the CPU.
 pub type Plain = Array<Flex>;
 
-/// Numbers between -2 and 2 in fp64, the same for the same seed.
+/// Uniform numbers between -2 and 2 in fp64, determined by the seed.
 pub fn random(shape: &[usize], seed: u64) -> Plain {
     let count = shape.iter().product::<usize>() as u64;
     let values = (0..count).map(|index| 4.0 * from_0_to_1(hash([seed, index])) - 2.0);
     Array::from_f64(values.collect(), shape, FloatDType::F64, &FlexDevice)
 }
 
-/// Whole numbers below `bound`, the same for the same seed.
+/// Uniform whole numbers below `bound`, determined by the seed.
 pub fn random_indices(count: usize, bound: u32, seed: u64) -> Vec<u32> {
     let draw = |index| (from_0_to_1(hash([seed, index])) * f64::from(bound)) as u32;
     (0..count as u64).map(draw).collect()

@@ -1,17 +1,16 @@
-//! The stream of a device that threads compute on.
+//! The stream of a device on which all threads compute.
 //!
-//! CubeCL gives every thread a stream and a pool of memory of its own. It tracks neither what was written to an array
-//! after its making nor who still reads memory that was freed, so arrays that threads hand to each other would be read
-//! too early, and written again too early. On one stream the device works in the order in which threads ask; that
-//! order is theirs to keep, as everywhere. What goes on beside computation (NCCL) has streams of its own, ordered by
-//! events.
+//! CubeCL gives every thread its own stream and memory pool. It tracks neither what was written to an array after its
+//! creation nor who still reads memory that was freed, so arrays that threads pass to each other would be read too
+//! early, and overwritten too early. On one stream the device works in the order in which threads submit; that order is
+//! the threads' responsibility. Work that overlaps with computation (NCCL) has its own streams, ordered by events.
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 
-/// Runs `work`, all of whose computation goes to the one stream that each device has for this process.
+/// Runs `work`, all of whose computation goes to the process's single stream of each device.
 ///
-/// Every thread that touches a device runs within this.
+/// Every thread that uses a device runs within this function.
 pub fn on_one_stream<T>(work: impl FnOnce() -> T) -> T {
     #[cfg(any(feature = "cuda", feature = "wgpu"))]
     return cubecl::stream_id::StreamId { value: 0 }.executes(work);
@@ -19,7 +18,7 @@ pub fn on_one_stream<T>(work: impl FnOnce() -> T) -> T {
     return work();
 }
 
-/// Has CubeCL make one stream for each device that is opened from now on, so that threads that do not run within
+/// Makes CubeCL create one stream for each device that is opened later, so that threads that do not run within
 /// [`on_one_stream`] are ordered too.
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) fn make_one_stream() {

@@ -1,5 +1,5 @@
-//! Operators to be held against themselves: each takes arrays of any backend, and gives what the operator and its
-//! gradients give.
+//! Operators for comparisons between backends: each trial takes arrays of any backend, and returns the outputs and
+//! gradients of its operator.
 
 use ir::graph::{NormKind, RotaryPairs, RotaryScaling};
 
@@ -12,13 +12,13 @@ use crate::ops::{AdamW, BasicKernels, Kernels};
 use crate::ops::{linear, loss, norm};
 use crate::random::{Plain, random, random_indices};
 
-/// A computation that any backend can do.
+/// A computation that runs on any backend.
 pub trait OperatorTrial {
-    /// What it gives, on the device of `inputs` and from their element type.
+    /// The outputs, on the device of `inputs`, computed in their element type.
     fn run<B: Kernels>(&self, inputs: Vec<Array<B>>) -> Vec<Array<B>>;
 }
 
-/// The inputs of a trial by name.
+/// The inputs of a trial as an array of `N`.
 fn named<B: Kernels, const N: usize>(inputs: Vec<Array<B>>) -> [Array<B>; N] {
     let count = inputs.len();
     inputs.try_into().unwrap_or_else(|_| panic!("a trial takes {N} inputs, not {count}"))
@@ -29,8 +29,8 @@ fn named<B: Kernels, const N: usize>(inputs: Vec<Array<B>>) -> [Array<B>; N] {
 pub struct MatrixProduct;
 
 impl MatrixProduct {
-    /// An input `[m, k]`, a weight `[k, n]` and a gradient `[m, n]`, of such a size that sums are about as large as
-    /// their terms.
+    /// An input `[m, k]`, a weight `[k, n]` and a gradient `[m, n]`, scaled so that sums are about as large as their
+    /// terms.
     pub fn inputs([m, n, k]: [usize; 3]) -> Vec<Plain> {
         let scale = |width: usize| 1.0 / (width as f64).sqrt();
         vec![
@@ -52,7 +52,7 @@ impl OperatorTrial for MatrixProduct {
     }
 }
 
-/// A function, alone and as a gate, from `[.., d]` of gate, value and gradient.
+/// A function, alone and as a gate, of a gate, a value and a gradient `[.., d]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Activations(pub Function);
 
@@ -106,12 +106,12 @@ impl OperatorTrial for Norms {
     }
 }
 
-/// Positions turned into `[b, s, heads, d]` and `[b, s, d]`.
+/// Rotary embeddings of `[b, s, heads, d]` and `[b, s, d]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Rotations {
-    /// Which features turn together.
+    /// Pairing of features.
     pub pairs: RotaryPairs,
-    /// How many features turn.
+    /// Number of rotated features.
     pub turned: usize,
 }
 
@@ -142,9 +142,9 @@ impl OperatorTrial for Rotations {
 /// Cross entropy over the classes from `first_class` on, of `num_classes` in all, from logits `[n, classes]`.
 #[derive(Clone, Copy, Debug)]
 pub struct CrossEntropy {
-    /// The first class that is here.
+    /// The first class of the shard.
     pub first_class: usize,
-    /// All classes.
+    /// Number of all classes.
     pub num_classes: u32,
 }
 
@@ -191,7 +191,7 @@ impl OperatorTrial for Squares {
     }
 }
 
-/// An update by AdamW; what somebody else holds of weights and moments does not change.
+/// An AdamW update; arrays that share memory with weights and moments do not change.
 #[derive(Clone, Copy, Debug)]
 pub struct Update;
 
@@ -215,7 +215,7 @@ impl OperatorTrial for Update {
             root_scale: 1.5,
             epsilon: 1e-8,
         };
-        // Weights and moments are fp32, whatever gradients are.
+        // Weights and moments are fp32, whatever the type of gradients.
         let [weights, first, second] = [weights, first, second].map(Array::widened);
         let moments = [first, second.clone()];
         let (new, [m, v]) = BasicKernels::adamw(&rates, weights.clone(), moments, grad);
@@ -223,19 +223,19 @@ impl OperatorTrial for Update {
     }
 }
 
-/// Rows sent to the experts that they choose, multiplied by the matrix of each and brought back; and all gradients, those
-/// of parameters divided by the rows.
+/// Rows dispatched to the experts that they choose, multiplied by each expert's matrix and combined; and all gradients,
+/// those of parameters divided by the number of rows.
 #[derive(Clone, Copy, Debug)]
 pub struct ToExperts(pub Rule);
 
 /// Sizes of a mixture of experts.
 #[derive(Clone, Copy, Debug)]
 pub struct MixtureSizes {
-    /// Rows before they are sent.
+    /// Rows before dispatch.
     pub rows: usize,
-    /// How many experts there are.
+    /// Number of experts.
     pub experts: usize,
-    /// Features of a row, and of what becomes of it.
+    /// Features of a row before and after its expert.
     pub widths: [usize; 2],
 }
 
@@ -297,11 +297,11 @@ impl OperatorTrial for ToExperts {
 pub struct Attend {
     /// The cap of scores; none if they are not capped.
     pub soft_cap: Option<f64>,
-    /// Whether scores have a slope of each head.
+    /// True where scores have a slope for each head.
     pub has_slopes: bool,
-    /// Whether each head has a sink; the gradient of sinks is then an output more.
+    /// True where each head has a sink; the gradient of sinks is then one more output.
     pub has_sinks: bool,
-    /// Who sees whom.
+    /// Visible keys.
     pub visibility: Visibility,
 }
 
@@ -323,7 +323,7 @@ pub struct AttentionSizes {
 }
 
 impl Attend {
-    /// Scores as they are, and those that are seen.
+    /// Attention without cap, slopes and sinks.
     pub const fn plain(visibility: Visibility) -> Self {
         Self { soft_cap: None, has_slopes: false, has_sinks: false, visibility }
     }

@@ -1,6 +1,6 @@
-//! GPUs of any make, and software ones, as burn's wgpu backend reaches them.
+//! GPUs of any vendor, and software ones, for burn's wgpu backend.
 //!
-//! burn looks for a device when it is first used, and panics where there is none. So it is asked for before.
+//! burn opens a device at first use, and panics where there is none. So its presence is checked before.
 
 use burn::tensor::DType;
 use burn::tensor::backend::Backend;
@@ -14,11 +14,11 @@ use crate::streams::make_one_stream;
 
 pub use burn_wgpu::WgpuDevice;
 
-/// burn's wgpu backend. Its parameters are the element types where none is named, which is nowhere here.
+/// burn's wgpu backend. Its parameters are the default element types, which are used nowhere here.
 pub type Wgpu = CubeBackend<WgpuRuntime, f32, i32, u32>;
 
-/// The device that this process works on, ready for burn: the fastest there is, unless the variable
-/// `CUBECL_WGPU_DEFAULT_DEVICE` names another.
+/// The device of this process, ready for burn: the fastest one, unless the variable `CUBECL_WGPU_DEFAULT_DEVICE` names
+/// another.
 ///
 /// # Errors
 ///
@@ -35,7 +35,7 @@ pub fn device() -> Result<WgpuDevice, DeviceError> {
     Ok(WgpuDevice::DefaultDevice)
 }
 
-/// The device, as [`device`] gives it, and what its driver says of it: its name, the interface, the driver.
+/// The device of [`device`], and its driver's description: name, type, interface, driver.
 ///
 /// # Errors
 ///
@@ -49,7 +49,7 @@ pub fn describe() -> Result<(WgpuDevice, String), DeviceError> {
     Ok((device, said.trim_end_matches([' ', ',']).to_owned()))
 }
 
-/// Fails if a device does not calculate with such numbers.
+/// Fails if a device does not support an element type.
 ///
 /// # Errors
 ///

@@ -1,8 +1,8 @@
-//! Vector clocks: what has certainly happened, as far as a stream or a thread can know.
+//! Vector clocks: the events that are known to have happened before a point of a stream or thread.
 
 use std::collections::BTreeMap;
 
-/// Who does things in an order of its own.
+/// A stream or thread, whose actions are totally ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Agent {
     /// A stream of a device, by its number.
@@ -11,26 +11,26 @@ pub enum Agent {
     Thread(u32),
 }
 
-/// One thing that an agent did: the `time`-th of those that are counted, from one on.
+/// The `time`-th counted action of an agent, from one on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Who did it.
+    /// The agent.
     pub agent: Agent,
-    /// Which of the agent's doings it is.
+    /// Number of the action among the agent's.
     pub time: u64,
 }
 
-/// How many of each agent's doings have ended, at least.
+/// Vector clock: a lower bound of the number of ended actions of each agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Clock(BTreeMap<Agent, u64>);
 
 impl Clock {
-    /// Whether what bears the stamp has ended.
+    /// Returns whether the action with this stamp has ended.
     pub fn knows(&self, stamp: Stamp) -> bool {
         self.0.get(&stamp.agent).is_some_and(|time| *time >= stamp.time)
     }
 
-    /// Learns all that another clock knows.
+    /// Merges another clock: the element-wise maximum.
     pub fn join(&mut self, other: &Self) {
         for (agent, time) in &other.0 {
             let own = self.0.entry(*agent).or_default();
@@ -38,7 +38,7 @@ impl Clock {
         }
     }
 
-    /// The stamp of the agent's next doing, which the clock knows from now on.
+    /// The stamp of the agent's next action, which the clock includes from now on.
     pub fn tick(&mut self, agent: Agent) -> Stamp {
         let time = self.0.entry(agent).or_default();
         *time += 1;

@@ -1,4 +1,4 @@
-//! Which launches CUDA refuses.
+//! Checks of launches that CUDA refuses.
 
 use std::fmt;
 
@@ -7,41 +7,41 @@ use crate::ptx::Kernel;
 /// Sizes in three dimensions.
 pub type Dims = [u32; 3];
 
-/// What a launch asks for, besides its arguments.
+/// Configuration of a launch, without its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// How many blocks.
+    /// Number of blocks.
     pub grid: Dims,
-    /// How many threads in each.
+    /// Number of threads of a block.
     pub block: Dims,
-    /// Bytes of shared memory for each, beside those of the kernel itself.
+    /// Bytes of dynamic shared memory of a block, in addition to the kernel's static shared memory.
     pub shared_bytes: u64,
-    /// How many of those the kernel was allowed, if it was.
+    /// The kernel's limit of dynamic shared memory in bytes, if it was set.
     pub allowed_bytes: Option<u64>,
 }
 
-/// The most that a device takes.
+/// Limits of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Blocks of a grid.
+    /// Blocks of a grid, by dimension.
     pub grid: Dims,
     /// Threads of a block, by dimension.
     pub block: Dims,
-    /// Threads of a block in all.
+    /// Threads of a block, all dimensions together.
     pub threads: u64,
-    /// Bytes of shared memory of a block that has not asked for more.
+    /// Bytes of shared memory of a block by default.
     pub shared_bytes: u64,
-    /// Bytes of shared memory that a block may ask for.
+    /// Bytes of shared memory of a block with a raised limit.
     pub most_shared_bytes: u64,
 }
 
-/// Why a launch is refused.
+/// Reason why a launch is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Nothing is to be launched, which is an error.
+    /// The grid or block is empty, which is an error.
     Empty(Dims, Dims),
-    /// There are too many blocks.
+    /// The grid has too many blocks.
     Grid(Dims),
     /// Blocks have too many threads.
     Block(Dims, u64),
@@ -65,7 +65,7 @@ impl fmt::Display for Refusal {
 }
 
 impl Limits {
-    /// Those of a compute capability, such as 90.
+    /// The limits of a compute capability, such as 90.
     ///
     /// # Source
     ///
@@ -89,7 +89,7 @@ impl Limits {
         }
     }
 
-    /// Fails if a launch of a kernel is one that CUDA refuses.
+    /// Fails if CUDA refuses a launch of a kernel.
     ///
     /// # Errors
     ///

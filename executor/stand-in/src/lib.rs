@@ -1,14 +1,12 @@
-//! Stands in for the CUDA driver, for cuBLASLt and for NCCL where there is no GPU.
+//! Fake CUDA driver, cuBLASLt and NCCL for machines without a GPU.
 //!
-//! As a shared library under the names of all three, it lets a program run that computes on GPUs.
-//! What is checked is everything around the computing: launches that CUDA would refuse, memory that
-//! is used by two streams without an order or after it was freed, and ranks that call NCCL unlike
-//! each other. With `STAND_IN_COMPUTE=1` kernels are [computed](compute) too, and ranks
-//! [`exchange`] what NCCL would; else what a program computes means nothing.
+//! As a shared library under the names of all three, it runs programs that compute on GPUs. It checks everything around
+//! the computation: launches that CUDA would refuse, memory that is used by two streams without an order or after its
+//! free, and ranks whose calls to NCCL do not match. With `STAND_IN_COMPUTE=1` kernels are [computed](compute) too, and
+//! ranks [`exchange`] messages as NCCL would; without it, the program's results are meaningless.
 //!
-//! The checks are values in, values out: a [`Recording`](recording::Recording) of calls goes to
-//! [`detect`](detector::detect), which gives what is wrong. The library's functions only write the
-//! recording.
+//! The checks are pure functions: [`detect`](detector::detect) takes a [`Recording`](recording::Recording) of calls and
+//! returns the mistakes. The library's functions only write the recording.
 
 pub mod clock;
 pub mod compute;

@@ -1,9 +1,8 @@
-//! How long the buffers of a kernel are, as CubeCL 0.10 tells the kernel.
+//! Lengths of a kernel's buffers, from the metadata that CubeCL 0.10 passes to kernels.
 //!
-//! CubeCL cuts buffers out of large pages, so the driver's own allocations do not say where a buffer
-//! ends. But each kernel is given a structure with the lengths, in this order (`cubecl-core`,
-//! `info.rs` and `codegen/metadata.rs`): scalars, each filled up to eight bytes; then words of four
-//! bytes, or of eight in kernels with large buffers:
+//! CubeCL cuts buffers out of large pages, so the driver's own allocations do not show where a buffer ends. But each
+//! kernel gets a structure with the lengths, in this order (`cubecl-core`, `info.rs` and `codegen/metadata.rs`):
+//! scalars, each padded to eight bytes; then words of four bytes, or of eight in kernels with large buffers:
 //!
 //! ```text
 //! buffer_lengths [buffers]    in what the kernel reads or writes at once
@@ -12,27 +11,27 @@
 //! shape_offsets  [tensors]    0, then the sums of the ranks before
 //! stride_offsets [tensors]    the sum of all ranks, and the same
 //! ```
-//!
-//! How many scalars there are is not said, nor how many tensors; but the offsets show it. If there
+//! The numbers of scalars and tensors are not in it, but follow from the offsets. If there are tensors, one more
+//! address comes last: of their shapes and strides.
 //! are tensors, one more address comes last: of their shapes and strides.
 
-/// What the structure says.
+/// Lengths in the structure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lengths {
-    /// Of each buffer, in what the kernel reads or writes at once.
+    /// Length of each buffer, in the vectors that the kernel reads or writes.
     pub buffers: Vec<u64>,
-    /// How many bytes the shapes and strides take, if their address comes last.
+    /// Bytes of shapes and strides, if their address comes last.
     pub shapes_bytes: Option<u64>,
 }
 
-/// Bytes to which the parts of the structure are filled up.
+/// Padding of the structure's parts in bytes.
 const ALIGN: usize = 8;
 
-/// Tensors have fewer dimensions than this.
+/// Upper bound of the number of dimensions, exclusive.
 const MOST_DIMS: u64 = 16;
 
 impl Lengths {
-    /// What a structure says to a kernel that takes so many addresses; none if it is not CubeCL's.
+    /// The lengths for a kernel with this many addresses; none if the structure is not CubeCL's.
     pub fn read(info: &[u8], num_addresses: usize) -> Option<Self> {
         [4, 8].into_iter().find_map(|word| {
             let words = Words { info, word };
@@ -44,14 +43,14 @@ impl Lengths {
     }
 }
 
-/// The structure, read as words of a size.
+/// The structure as words of 4 or 8 bytes.
 struct Words<'a> {
     info: &'a [u8],
     word: usize,
 }
 
 impl Words<'_> {
-    /// The last words of the structure, without what fills it up.
+    /// The last words of the structure, without padding.
     fn last(&self, count: usize) -> Option<Vec<u64>> {
         let bytes = (count * self.word).next_multiple_of(ALIGN);
         let start = self.info.len().checked_sub(bytes)?;
@@ -81,7 +80,7 @@ impl Words<'_> {
     fn without_tensors(&self, buffers: usize) -> Option<Lengths> {
         let words = self.last(2 * buffers)?;
         let (own, used) = words.split_at(buffers);
-        // What is used of a buffer is not longer than the buffer.
+        // The used part of a buffer is not longer than the buffer.
         let is_sound = own.iter().zip(used).all(|(own, used)| used <= own && *own < 1 << 48);
         is_sound.then(|| Lengths { buffers: own.to_vec(), shapes_bytes: None })
     }

@@ -1,4 +1,4 @@
-//! Numbers of the formats that GPUs compute in, exactly as they round.
+//! Floating-point formats of GPUs, with exact rounding.
 //!
 //! # Source
 //!
@@ -6,12 +6,12 @@
 //! section 5.2.3, for `.bf16`, which is the upper half of binary32, and `.tf32`, which has its
 //! exponents with ten bits behind the point.
 
-/// How a number that falls between two of a format is rounded.
+/// Rounding mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounding {
-    /// `.rn`: to the nearest, of two as near to the even one.
+    /// `.rn`: to the nearest, ties to even.
     NearestEven,
-    /// `.rna`: to the nearest, of two as near to the one farther from zero.
+    /// `.rna`: to the nearest, ties away from zero.
     NearestAway,
     /// `.rz`: towards zero.
     Zero,
@@ -21,14 +21,14 @@ pub enum Rounding {
     Up,
 }
 
-/// A format.
+/// A floating-point format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// binary16.
     F16,
     /// The upper half of binary32.
     Bf16,
-    /// binary32 of which the last 13 bits are not looked at.
+    /// binary32 without its last 13 bits.
     Tf32,
     /// binary32.
     F32,
@@ -46,7 +46,7 @@ impl Format {
         }
     }
 
-    /// How many binary digits a number has, and its least and greatest exponent.
+    /// Number of binary digits, least and greatest exponent.
     fn shape(self) -> (i32, i32, i32) {
         match self {
             Self::F16 => (11, -14, 15),
@@ -57,7 +57,7 @@ impl Format {
         }
     }
 
-    /// The number that bits stand for. All of them are numbers of binary64.
+    /// The value of bits. All values are exact in binary64.
     pub fn read(self, bits: u64) -> f64 {
         match self {
             Self::F16 => read_half(bits as u16),
@@ -73,7 +73,7 @@ impl Format {
         let value = if self == Self::F64 { value } else { self.round(value, rounding) };
         match self {
             Self::F16 => u64::from(write_half(value)),
-            // Numbers that are no numbers have all bits behind the sign set.
+            // NaN has all bits behind the sign set.
             Self::Bf16 if value.is_nan() => 0x7fff,
             Self::F32 | Self::Tf32 if value.is_nan() => 0x7fff_ffff,
             Self::Bf16 => u64::from((value as f32).to_bits() >> 16),
@@ -84,8 +84,8 @@ impl Format {
 
     /// The bits of an integer, rounded once.
     pub fn write_integer(self, value: i128, rounding: Rounding) -> u64 {
-        // Integers have at most 64 bits: what binary64 has no room for is shown by one more bit,
-        // which no rounding overlooks (Boldo and Melquiond 2008, rounding to odd).
+        // Integers have at most 64 bits: digits that binary64 cannot hold are replaced by one sticky bit, which no
+        // rounding overlooks (Boldo and Melquiond 2008, rounding to odd).
         let magnitude = value.unsigned_abs();
         let unused = 128 - magnitude.leading_zeros();
         let excess = unused.saturating_sub(53);
@@ -95,7 +95,7 @@ impl Format {
         self.write(if value < 0 { -exact } else { exact }, rounding)
     }
 
-    /// The number of the format that another one is rounded to.
+    /// The number rounded to the format.
     pub fn round(self, value: f64, rounding: Rounding) -> f64 {
         if value == 0.0 || !value.is_finite() {
             return value;
@@ -129,7 +129,7 @@ impl Format {
 /// The exponent of the greatest power of two that is not greater than a number's magnitude.
 fn exponent(value: f64) -> i32 {
     let field = ((value.to_bits() >> 52) & 0x7ff) as i32;
-    // Those below the least exponent are below the least of all other formats too.
+    // Subnormal numbers of binary64 are below the least of all other formats too.
     field.max(1) - 1023
 }
 
@@ -175,8 +175,8 @@ pub fn fma(a: f32, b: f32, c: f32, rounding: Rounding) -> f32 {
     if rounding == Rounding::NearestEven {
         return a.mul_add(b, c);
     }
-    // The product is exact, and what is missing of the sum is known (Knuth, *The Art of Computer
-    // Programming* 2, section 4.2.2, theorem B).
+    // The product is exact, and the error of the sum is known (Knuth, *The Art of Computer Programming* 2, section
+    // 4.2.2, theorem B).
     let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
     let sum = product + c;
     let part = sum - product;
@@ -184,7 +184,7 @@ pub fn fma(a: f32, b: f32, c: f32, rounding: Rounding) -> f32 {
     round_sum(sum, missing, rounding)
 }
 
-/// A sum in binary32, of which something less than a unit in the last place of binary64 is missing.
+/// A sum rounded to binary32, where `missing` is its error, less than a unit in the last place of binary64.
 fn round_sum(sum: f64, missing: f64, rounding: Rounding) -> f32 {
     let rounded = Format::F32.round(sum, rounding) as f32;
     let is_exact = f64::from(rounded).to_bits() == sum.to_bits();

@@ -1,7 +1,6 @@
-//! What a program asked of the driver and of NCCL, call by call.
+//! Recording of a program's calls to the driver and to NCCL.
 //!
-//! A recording has no pointers to anything and no time: it can be written down by hand, which is
-//! how the detector is tested.
+//! A recording has no pointers and no times: it can be written by hand, as in the detector's tests.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,133 +10,132 @@ use serde::Serialize;
 /// Calls in the order in which they were made, over all threads of the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recording {
-    /// By [`StreamId`].
+    /// Streams by [`StreamId`].
     pub streams: Vec<StreamFacts>,
-    /// By number, with the names of those that have one.
+    /// Names of threads by number, empty for those without one.
     pub threads: Vec<String>,
-    /// What was called.
+    /// Calls in order.
     pub calls: Vec<Call>,
 }
 
-/// Which stream. Numbers of streams that were destroyed are not given again.
+/// Number of a stream. Numbers of destroyed streams are not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct StreamId(pub u32);
 
-/// Which event. Numbers of events that were destroyed are not given again.
+/// Number of an event. Numbers of destroyed events are not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EventId(pub u64);
 
-/// What a stream is.
+/// Properties of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamFacts {
-    /// The device that it is of.
+    /// Device of the stream.
     pub device: u32,
-    /// How it stands to the device's default stream.
+    /// Relation to the device's default stream.
     pub kind: StreamKind,
 }
 
-/// How a stream stands to the default stream of its device.
+/// Relation of a stream to the default stream of its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamKind {
-    /// It is the default stream.
+    /// The default stream.
     Default,
-    /// What is on it and what is on the default stream wait for each other.
+    /// Implicitly synchronised with the default stream.
     Blocking,
-    /// It has nothing to do with the default stream.
+    /// Independent of the default stream.
     NonBlocking,
 }
 
 /// One call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// The thread that made it, by number.
+    /// Number of the calling thread.
     pub thread: u32,
-    /// What it does.
+    /// Effect of the call.
     pub action: Action,
 }
 
-/// What a call does to the order of things, or to memory.
+/// Effect of a call on order or memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Memory comes into being: on a stream, so that it is there for what is after that; or at
-    /// once.
+    /// Allocation: in stream order, so that the memory exists for later work of the stream; or at once.
     Allocate {
-        /// Where it lies.
+        /// The allocated bytes.
         range: Range,
-        /// The stream, if it is in the order of one.
+        /// The stream, if the allocation is in stream order.
         stream: Option<StreamId>,
     },
-    /// Memory that was allocated at an address ends.
+    /// Free of the memory that was allocated at an address.
     Free {
         /// The first byte.
         start: u64,
-        /// In the order of a stream, or when the call is made.
+        /// The stream, if the free is in stream order.
         stream: Option<StreamId>,
     },
-    /// A stream is given something to do: one kernel or copy, or several that NCCL starts as one.
+    /// Work on a stream: one kernel or copy, or several calls that NCCL starts as one.
     Work {
         /// The stream.
         stream: StreamId,
-        /// What goes on at once.
+        /// The concurrent parts.
         parts: Vec<Part>,
     },
-    /// The thread itself uses memory that streams use too.
+    /// Accesses of the calling thread itself to memory that streams use too.
     Host(Part),
-    /// A thread of which is not known which it is has used memory before the call.
+    /// Accesses of an unknown thread before the call.
     Unseen(Part),
-    /// An event stands for all that the stream was given before.
+    /// Record of an event, which marks all earlier work of the stream.
     Record {
         /// The event.
         event: EventId,
         /// The stream.
         stream: StreamId,
     },
-    /// What the stream is given after this waits for what the event stands for now.
+    /// Wait: later work of the stream waits for the event's current mark.
     Wait {
         /// The stream.
         stream: StreamId,
         /// The event.
         event: EventId,
     },
-    /// The thread has seen that the event came: it waited for it, or asked and was told so.
+    /// The thread knows that the event was reached: it waited for it or queried it.
     SeeEvent(EventId),
-    /// The thread has seen that the stream has nothing to do.
+    /// The thread knows that the stream is idle.
     SeeStream(StreamId),
-    /// The thread has seen that no stream of a device has anything to do.
+    /// The thread knows that all streams of a device are idle.
     SeeDevice(u32),
 }
 
-/// Something that uses memory.
+/// A kernel or function with its memory accesses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     /// The kernel, or the function that was called.
     pub name: Arc<str>,
-    /// What it uses.
+    /// Memory accesses.
     pub accesses: Vec<Access>,
 }
 
-/// A use of memory.
+/// A memory access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Where.
+    /// The accessed bytes.
     pub range: Range,
-    /// To what end.
+    /// Read, write or both.
     pub usage: Usage,
 }
 
-/// What is done with memory.
+/// Kind of a memory access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Usage {
-    /// It is read.
+    /// Read.
     Read,
-    /// It is written.
+    /// Write.
     Write,
-    /// It is read and written, or nobody knows which.
+    /// Read and write, or unknown.
     ReadWrite,
 }
 
-/// The bytes from `start` on, up to but not with `end`.
+/// The bytes from `start` up to but not including `end`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Range {
     /// The first byte.
@@ -147,7 +145,7 @@ pub struct Range {
 }
 
 impl Usage {
-    /// What a use is that reads, writes, or both; none that does neither.
+    /// The kind of an access that reads, writes, or both; none if neither.
     pub fn new(reads: bool, writes: bool) -> Option<Self> {
         match (reads, writes) {
             (true, true) => Some(Self::ReadWrite),
@@ -157,7 +155,7 @@ impl Usage {
         }
     }
 
-    /// Whether memory may be other after it.
+    /// Returns whether the access may change memory.
     pub fn writes(self) -> bool {
         self != Self::Read
     }
@@ -176,7 +174,7 @@ impl Access {
 }
 
 impl Part {
-    /// A use of memory by something of a name.
+    /// Memory accesses with a name.
     pub fn new(name: impl Into<Arc<str>>, accesses: Vec<Access>) -> Self {
         Self { name: name.into(), accesses }
     }
@@ -188,12 +186,12 @@ impl Range {
         Self { start, end: start.saturating_add(len) }
     }
 
-    /// Whether there is no byte in it.
+    /// Returns whether the range has no bytes.
     pub fn is_empty(self) -> bool {
         self.start >= self.end
     }
 
-    /// The bytes that are in both.
+    /// The bytes in both ranges.
     pub fn overlap(self, other: Self) -> Option<Self> {
         let both = Self { start: self.start.max(other.start), end: self.end.min(other.end) };
         (!both.is_empty()).then_some(both)

@@ -1,4 +1,4 @@
-//! What is told at the end of a process.
+//! The report at the end of a process.
 
 use std::collections::BTreeMap;
 
@@ -8,63 +8,62 @@ use crate::detector::{Finding, HostOrder, detect};
 use crate::members::{Member, Mismatch, mismatches};
 use crate::recording::Recording;
 
-/// All that is told.
+/// The report of a process.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The devices that were seen.
+    /// Visible devices.
     pub devices: Vec<DeviceFacts>,
-    /// How many streams were made, default streams included.
+    /// Number of created streams, including default streams.
     pub num_streams: usize,
-    /// How many calls were written down.
+    /// Number of recorded calls.
     pub num_calls: usize,
-    /// What was counted.
+    /// Counters.
     #[serde(flatten)]
     pub counts: Counts,
-    /// Uses of memory that nothing orders, if what one thread has seen is known to all others.
+    /// Unordered uses of memory, where all threads are assumed to know what one thread has waited for.
     pub races: Vec<Finding>,
-    /// Those that only what threads may have told each other orders, which is not seen.
+    /// Uses of memory that are ordered only by synchronisation between threads, which is not seen.
     pub suspects: Vec<Finding>,
     /// Memberships of this process in communicators.
     pub members: Vec<Member>,
-    /// Where members of one communicator that are all in this process do not fit.
+    /// Mismatches of communicators whose members are all in this process.
     pub mismatches: Vec<Mismatch>,
 }
 
-/// A device that was made up.
+/// A fake device.
 #[derive(Clone, Debug, Serialize)]
 pub struct DeviceFacts {
     /// Its number on the machine.
     pub index: u32,
     /// Ten times its compute capability.
     pub architecture: u32,
-    /// How much memory it has.
+    /// Memory in bytes.
     pub memory_bytes: u64,
 }
 
-/// What was counted.
+/// Counters of a process.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Counts {
     /// Calls, by function.
     pub calls: BTreeMap<String, u64>,
     /// Launches, by kernel.
     pub launches: BTreeMap<String, u64>,
-    /// Launches of kernels of which a buffer's length is not known, so that it was taken to end with
-    /// its allocation.
+    /// Launches of kernels with a buffer of unknown length, which was assumed to end with its allocation.
     pub unknown_lengths: BTreeMap<String, u64>,
-    /// Launches that were refused, and why.
+    /// Refused launches, by reason.
     pub refused: BTreeMap<String, u64>,
     /// Bytes that copies moved, by direction.
     pub bytes: BTreeMap<String, u64>,
-    /// How often threads waited for streams, by function. Queries are not waits.
+    /// Number of waits of threads for streams, by function. Queries are not waits.
     pub host_waits: BTreeMap<String, u64>,
-    /// What drivers do not agree on.
+    /// Calls whose result differs between drivers.
     pub doubts: BTreeMap<String, u64>,
-    /// What a program must not do.
+    /// Errors of the program.
     pub misuses: BTreeMap<String, u64>,
 }
 
 impl Report {
-    /// The report on what was recorded and counted.
+    /// The report of recorded and counted calls.
     pub fn new(
         devices: Vec<DeviceFacts>,
         counts: Counts,

@@ -1,8 +1,7 @@
-//! Ranks as processes that `mpirun` or `srun` starts, one a rank.
+//! Ranks as processes that `mpirun` or `srun` starts, one for each rank.
 //!
-//! Building needs an MPI library with its headers (`mpicc` finds them) and libclang. MPI sees
-//! messages of single arrays only: the collectives are those of all transports, so sums are the
-//! same bits as on threads.
+//! Building needs an MPI library with its headers (`mpicc` finds them) and libclang. MPI carries messages of single
+//! arrays only: the collectives are those of all transports, so sums are the same bits as on threads.
 
 mod parcel;
 mod sending;
@@ -23,18 +22,17 @@ use super::transport::{Message, Transport};
 use super::{Communicator, MessagePassing};
 use parcel::{Header, HostMessage, Parcel};
 
-/// The transport of one rank among processes. When it is dropped, the rank has ended for the others.
+/// The transport of one rank among processes. When it is dropped, other ranks see the rank as ended.
 pub struct MpiTransport<B: Backend> {
     rank: u32,
     num_ranks: u32,
     device: B::Device,
     mailbox: Arc<Mailbox<Tag, HostMessage>>,
-    /// To the thread that alone speaks with MPI: rank and what it gets.
+    /// Channel to the only thread that calls MPI: receiving rank and parcel.
     outgoing: Sender<(u32, Parcel)>,
 }
 
-/// Result of `program` on this process's rank, whose arrays are on the device that `device`
-/// gives for it.
+/// Result of `program` on this process's rank, whose arrays are on the device that `device` returns for it.
 ///
 /// All processes of the job call this once, and return together when all programs have ended. A
 /// rank's program may end while jobs that it left in queues still run; they are waited for.
@@ -45,8 +43,7 @@ pub struct MpiTransport<B: Backend> {
 ///
 /// # Errors
 ///
-/// The failure of this rank, or that of the rank that stopped the run first, as this one was told.
-/// If a process dies, `mpirun` ends the job.
+/// The failure of this rank, or of the rank that stopped the run first. If a process dies, `mpirun` ends the job.
 pub fn run<B: Backend, T, E: fmt::Display>(
     device: impl FnOnce(u32) -> B::Device,
     program: impl FnOnce(Arc<dyn Communicator<B>>) -> Result<T, E>,

@@ -13,7 +13,7 @@ pub(super) struct Parcel {
     pub(super) payload: Bytes,
 }
 
-/// The content of a parcel but for an array's bytes.
+/// The content of a parcel except for an array's bytes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Header {
     /// An array for the mailbox.
@@ -31,7 +31,7 @@ pub(super) enum Header {
 pub(super) enum HostMessage {
     /// An array.
     Array(TensorData),
-    /// A signal that the sender has come to a point.
+    /// A signal of a barrier.
     Signal,
 }
 

@@ -1,4 +1,4 @@
-//! Parcels on their way.
+//! Parcels that are being sent.
 
 #![expect(unsafe_code, reason = "MPI reads memory after the call that gave it to it has returned")]
 
@@ -17,13 +17,13 @@ pub(super) const HEADER: mpi::Tag = 1;
 /// MPI's tag of payloads.
 pub(super) const PAYLOAD: mpi::Tag = 2;
 
-/// The most bytes that MPI gets at once, as it counts with 32 bits.
+/// The most bytes of one MPI message, as MPI counts with 32 bits.
 pub(super) const PIECE_BYTES: usize = 64 << 20;
 
 /// A parcel that is being sent, and whose memory MPI may read until it is done.
 pub(super) struct Sending {
     requests: Vec<Request<'static, [u8]>>,
-    /// A box that [`Drop`] frees.
+    /// The parcel, in a box that [`Drop`] frees.
     parcel: NonNull<Parcel>,
 }
 
@@ -31,8 +31,8 @@ impl Sending {
     /// Begins to send a header and then its payload, in pieces.
     pub(super) fn start(world: &SimpleCommunicator, to: u32, parcel: Parcel) -> Self {
         let parcel = NonNull::from(Box::leak(Box::new(parcel)));
-        // SAFETY: the box was just made, and is freed by `drop` alone, when there are no requests;
-        // this reference and what is cut from it lives in nothing but the requests.
+        // SAFETY: the box was just made, and is freed by `drop` alone, when there are no requests; this reference and
+        // its slices live in nothing but the requests.
         let Parcel { header, payload } = unsafe { parcel.as_ref() };
         let receiver = world.process_at_rank(to.cast_signed());
         let send =

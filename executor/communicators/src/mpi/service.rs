@@ -1,8 +1,7 @@
-//! The one thread of a process that speaks with MPI.
+//! The only thread of a process that calls MPI.
 //!
-//! MPI libraries differ in what they allow several threads, and are slow where they allow much. So
-//! one thread starts MPI, sends what it is handed without waiting, takes what comes, and ends MPI
-//! when all ranks have ended.
+//! MPI libraries differ in which calls they allow several threads, and are slow where they allow many. So one thread
+//! starts MPI, sends parcels without waiting, receives others, and ends MPI when all ranks have ended.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
@@ -21,13 +20,12 @@ use super::sending::{HEADER, PAYLOAD, PIECE_BYTES, Sending};
 use crate::mailbox::Mailbox;
 use crate::{ArraySpec, CommunicationError, Tag};
 
-/// Number of looks for messages in vain, giving way to other threads, before the service sleeps.
+/// Number of unsuccessful polls, each of which yields to other threads, before the service sleeps.
 const NUM_LOOKS: u32 = 200;
 
-/// Sleep between later looks: an eighth of the time that it has slept, within these. So
-/// ranks that share a core leave it to each other, and a message comes late by no more than an
-/// eighth of the wait for it, or by the shortest sleep. What is handed to the service wakes it at
-/// once.
+/// Sleep between later polls: an eighth of the time that it has slept, within these bounds. So ranks that share a core
+/// leave it to each other, and a message is late by at most an eighth of the wait for it, or by the shortest sleep. A
+/// parcel to send wakes the service at once.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(20);
 const LONGEST_SLEEP: Duration = Duration::from_millis(1);
 
@@ -38,15 +36,15 @@ const EXIT_CODE: i32 = 2;
 pub(super) struct Place {
     pub(super) rank: u32,
     pub(super) num_ranks: u32,
-    /// True if the MPI library lets a process have other threads, which do not call it.
+    /// True if the MPI library allows a process other threads, which do not call it.
     pub(super) has_threads: bool,
 }
 
-/// Parcels and who gets them.
+/// Receiving rank and parcel.
 type Outgoing = (u32, Parcel);
 
-/// Starts MPI on a thread of its own, which puts what comes into `mailbox` and sends what it is
-/// handed, until all ranks have said that they have ended.
+/// Starts MPI on a new thread, which puts messages into `mailbox` and sends parcels, until all ranks have announced
+/// that they have ended.
 pub(super) fn start(
     mailbox: Arc<Mailbox<Tag, HostMessage>>,
 ) -> (Place, Sender<Outgoing>, JoinHandle<()>) {
@@ -81,7 +79,7 @@ struct Service {
     world: SimpleCommunicator,
     mailbox: Arc<Mailbox<Tag, HostMessage>>,
     sendings: Vec<Sending>,
-    /// Number of other ranks that have not said that they have ended.
+    /// Number of other ranks that have not announced their end.
     num_running: u32,
 }
 
@@ -130,8 +128,8 @@ impl Service {
         self.sendings.push(Sending::start(&self.world, to, parcel));
     }
 
-    /// Takes a parcel whose header has come. Its payload was sent right after it, so waiting for
-    /// that is short, and MPI goes on with what this rank sends in the meantime.
+    /// Receives a parcel whose header has come. Its payload was sent right after it, so the wait is short, and MPI goes
+    /// on with this rank's sends in the meantime.
     fn receive(&mut self, from: mpi::Rank, status: &Status) {
         let sender = self.world.process_at_rank(from);
         let mut header = vec![0_u8; status.count(u8::equivalent_datatype()) as usize];

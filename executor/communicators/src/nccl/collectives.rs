@@ -1,4 +1,4 @@
-//! Collectives as calls of the library.
+//! Collectives as calls of NCCL.
 
 use std::sync::atomic::Ordering;
 
@@ -70,7 +70,7 @@ impl<B: Backend> Communicator<B> for NcclCommunicator<B> {
     }
 }
 
-/// A rank in a group on a stream.
+/// A rank's membership of a group, on a stream.
 struct NcclMember<'a, B: Backend> {
     own: &'a NcclCommunicator<B>,
     group: &'a Group,
@@ -85,7 +85,7 @@ impl<B: Backend> NcclMember<'_, B> {
             CollectiveCall::Broadcast { root, array } => {
                 let root_position = self.group.position_of(root);
                 let is_root = position == root_position;
-                // What others than the root give is ignored.
+                // Arrays of ranks other than the root are ignored.
                 let array = array.filter(|_| is_root);
                 let spec = if is_root {
                     let array = array.as_ref().expect("the root of a broadcast gives the array");
@@ -107,7 +107,7 @@ impl<B: Backend> NcclMember<'_, B> {
                 let spec = ArraySpec::of(&array);
                 self.check(std::slice::from_ref(&spec))?;
                 let result = (position == root).then(|| spec.clone());
-                // As much as a reduce-scatter, after which the parts go to the root.
+                // The volume of a reduce-scatter, and of the parts that go to the root.
                 let kept = if position == root { self.part_bytes(&spec) } else { 0 };
                 self.count(spec.num_bytes() - kept);
                 let function = LibraryFunction::Reduce { root, reduction };
@@ -116,7 +116,7 @@ impl<B: Backend> NcclMember<'_, B> {
             CollectiveCall::AllReduce { array, reduction } => {
                 let spec = ArraySpec::of(&array);
                 self.check(std::slice::from_ref(&spec))?;
-                // All but the own part goes to be combined, then the own part to all others.
+                // All parts but the rank's own are sent to be reduced, then its own reduced part to all other ranks.
                 let part = self.part_bytes(&spec);
                 self.count(spec.num_bytes() - part + (len as u64 - 1) * part);
                 self.call(LibraryCall::new(
@@ -129,7 +129,7 @@ impl<B: Backend> NcclMember<'_, B> {
                 let spec = ArraySpec::of(&array);
                 self.check(std::slice::from_ref(&spec))?;
                 self.count((len as u64 - 1) * spec.num_bytes());
-                // What is joined lies together for each place of the dimensions before: nothing is copied.
+                // Each index of the dimensions before `dim` is a contiguous piece of the result: nothing is copied.
                 let pieces = spec.shape[..dim].iter().product();
                 let whole = spec.resized(dim, spec.shape[dim] * len);
                 let call = LibraryCall::new(LibraryFunction::AllGather, Some(array), Some(whole));
@@ -148,7 +148,7 @@ impl<B: Backend> NcclMember<'_, B> {
                     let call = LibraryCall::new(function, Some(array), Some(part));
                     return self.call(LibraryCall { pieces, ..call });
                 }
-                // The library scatters equal parts alone.
+                // The library scatters equal parts only.
                 let reduce = |(root, array)| {
                     let result = (root == position).then(|| part.clone());
                     LibraryCall::new(
@@ -204,7 +204,7 @@ impl<B: Backend> NcclMember<'_, B> {
                 calls.push(LibraryCall::new(function, None, Some(spec.clone())));
             }
         }
-        // The communicator is made by all its members, also by those that have nothing to say.
+        // The communicator is made by all its members, also by those that send and receive nothing.
         let filled = self.call_together(calls)?;
         Ok(filled.map(|filled| {
             let mut filled = filled.into_iter();
@@ -216,7 +216,7 @@ impl<B: Backend> NcclMember<'_, B> {
         }))
     }
 
-    /// The bytes of the member's part of an array that is cut as evenly as its elements allow.
+    /// Bytes of the member's part of an array that is cut as evenly as possible.
     fn part_bytes(&self, spec: &ArraySpec) -> u64 {
         let sizes = even_sizes(spec.num_elements(), self.group.len());
         (sizes[self.position] * spec.element.size()) as u64
@@ -236,7 +236,7 @@ impl<B: Backend> NcclMember<'_, B> {
         Ok(ControlMessage::from_bytes(&message).array())
     }
 
-    /// Fails if the others are about to give other arrays.
+    /// Fails if the arrays of the other members differ.
     fn check(&self, specs: &[ArraySpec]) -> Result<()> {
         if self.own.checks == Checks::None || self.group.len() == 1 {
             return Ok(());
@@ -257,7 +257,7 @@ impl<B: Backend> NcclMember<'_, B> {
         Ok(())
     }
 
-    /// Starts a call, unless nothing is to be moved.
+    /// Starts a call, unless there is nothing to move.
     fn call(&self, call: LibraryCall<B>) -> Result<InFlight<Vec<Array<B>>>> {
         let LibraryCall { array, result, .. } = &call;
         let is_alone = self.group.len() == 1;

@@ -1,4 +1,4 @@
-//! A communicator of NCCL's, called with the arrays of burn's CUDA backend.
+//! A communicator of NCCL for arrays of burn's CUDA backend.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl LibraryCommunicator<Cuda> for CudaCommunicator {
             .map(|call| Prepared::new(call, &self.device))
             .collect::<Result<_>>()?;
         let raw: Vec<RawCall> = prepared.iter().flat_map(Prepared::raw).collect();
-        // burn has enqueued all that writes what is read here, and all that used the memory of the results before:
+        // burn has enqueued all kernels that write the inputs, and all that used the memory of the results before:
         // their addresses were asked for after it.
         match marks {
             Some(marks) => marks.iter().try_for_each(|mark| self.waits_for(mark)),
@@ -48,16 +48,16 @@ impl LibraryCommunicator<Cuda> for CudaCommunicator {
         let noted = Spans::current();
         let timing = noted.is_some().then_some(TIMED);
         let event = || self.stream.record_event(timing).map(Arc::new);
-        // After the waits: the call begins when all that it reads is there.
+        // After the waits: the call begins when its inputs are ready.
         let begin =
             noted.as_ref().map(|_| event()).transpose().map_err(of_driver("cuEventRecord"))?;
         let stream = self.stream.cu_stream().cast::<c_void>();
         let over = self.guard.call(
             name,
-            // SAFETY: the addresses are of memory that `prepared` holds, as large as its call needs. It goes on to
-            // hold it in `InUse`, which gives it back only once burn's stream has been told to wait for the end of
-            // the call, or that has come. burn changes no array of which there is another handle, as there is here,
-            // and nobody reads the results before.
+            // SAFETY: the addresses are of memory that `prepared` holds, as large as its call needs. `InUse` holds it
+            // further, and releases it only once burn's stream waits for the end of the call, or the call has ended.
+            // burn changes no array of which there is another handle, as there is here, and nobody reads the results
+            // before.
             |communicator| unsafe { communicator.start(&raw, stream) },
             || event().map_err(of_driver("cuEventRecord")),
         )?;
@@ -72,15 +72,14 @@ impl LibraryCommunicator<Cuda> for CudaCommunicator {
 }
 
 impl CudaCommunicator {
-    /// Has the stream wait for what was noted of computation.
+    /// Makes the stream wait for a point of computation.
     fn waits_for(&self, Point(noted): &Point) -> Result<(), DriverError> {
         let event = noted.downcast_ref::<CudaEvent>().expect("this engine notes events");
         self.stream.wait(event)
     }
 }
 
-/// An array whose elements lie one after the other, and an event after all that burn has enqueued so far, by which it
-/// is written.
+/// A contiguous array, and an event after all work that burn has enqueued so far, including the kernels that write it.
 pub(super) fn marked(array: Array<Cuda>, compute: &ComputeStream) -> Result<(Array<Cuda>, Point)> {
     let held = Held::new(array)?;
     let reached = compute.reached().map_err(of_driver("cuEventRecord"))?;
@@ -89,7 +88,7 @@ pub(super) fn marked(array: Array<Cuda>, compute: &ComputeStream) -> Result<(Arr
 
 /// Memory that a call on NCCL's stream uses.
 struct InUse {
-    /// None once computation waits for it.
+    /// Event at the end of the call; none once computation waits for it.
     over: Option<Arc<CudaEvent>>,
     compute: Arc<ComputeStream>,
     _memory: Vec<Prepared>,
@@ -110,8 +109,8 @@ impl DeviceWork for InUse {
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        // burn writes to memory that is free without asking NCCL. That the driver fails here is told by the next
-        // call to it.
+        // burn writes to freed memory without asking NCCL. A failure of the driver here is reported by the next call to
+        // it.
         if let Some(over) = self.over.take()
             && !over.is_complete()
         {
@@ -120,16 +119,16 @@ impl Drop for InUse {
     }
 }
 
-/// A call, and what holds its memory.
+/// A call with the memory that it reads and writes.
 struct Prepared {
     function: LibraryFunction,
     source: Option<Held>,
     destination: Option<(Held, ArraySpec)>,
-    /// Parts of both, one after the other, of which each is a call.
+    /// Number of consecutive parts of both, each of which is one call.
     pieces: usize,
 }
 
-/// A tensor whose elements lie one after the other from an address on, which it holds.
+/// A contiguous tensor and its address, which stays valid while this is held.
 struct Held {
     array: Array<Cuda>,
     address: u64,
@@ -142,7 +141,7 @@ impl Prepared {
         let destination = match result {
             None => None,
             Some(spec) => {
-                // In one dimension: rows of several may be laid out with gaps.
+                // One-dimensional, as rows may be laid out with gaps.
                 let empty = Array::empty_of(&[spec.num_elements()], spec.element, device);
                 Some((Held::new(empty)?, spec))
             }

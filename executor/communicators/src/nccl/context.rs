@@ -1,4 +1,4 @@
-//! The means of a rank to reach others.
+//! A rank's connection, library and device.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::ArraySpec;
 use crate::error::Result;
 use crate::rendezvous::{Channel, Connection};
 
-/// The means of a rank to reach others.
+/// A rank's connection, library and device.
 pub(super) struct Context<B: Backend> {
     pub(super) connection: Arc<Connection>,
     pub(super) engine: Arc<dyn Engine<B>>,
@@ -19,7 +19,7 @@ pub(super) struct Context<B: Backend> {
 }
 
 impl<B: Backend> Context<B> {
-    /// Joins the communicator of `ranks` on the library, which the first of them names to the others on a channel.
+    /// Joins the library's communicator of `ranks`, whose first rank sends the identifier to the others on `channel`.
     pub(super) fn join(
         &self,
         ranks: &[u32],

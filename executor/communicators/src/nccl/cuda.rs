@@ -1,11 +1,11 @@
 //! The engine that calls NCCL with the arrays of burn's CUDA backend.
 //!
-//! NCCL has streams of its own: one for each stream of the timeline, and one for each direction between two ranks.
-//! Memory that it reads and writes is ordered with what burn computes by events, on the device: a call waits for what was
-//! computed before it, and computation for a call whose result it reads. No thread of the host waits for the device
-//! here. Memory that a call uses is held until computation has been told to wait for its end, or it has ended.
+//! NCCL has separate streams: one for each stream of the timeline, and one for each direction between two ranks. Its
+//! reads and writes are ordered with burn's computation by events, on the device: a call waits for earlier computation,
+//! and computation for a call whose result it reads. No thread of the host waits for the device here. The memory of a
+//! call is held until computation waits for its end, or it has ended.
 //!
-//! A `Guard` looks after calls that do not end.
+//! A `Guard` ends calls that do not end themselves.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -33,19 +33,19 @@ pub struct NcclEngine {
     context: Arc<CudaContext>,
     compute: Arc<ComputeStream>,
     device: CudaDevice,
-    /// NCCL's streams for those of the timeline.
+    /// NCCL's stream for each stream of the timeline.
     streams: Mutex<BTreeMap<Stream, Arc<CudaStream>>>,
-    /// All that were joined, which outlive those who call them: what they hold is given back at the end.
+    /// All joined communicators, which outlive their callers and are released at the end.
     guards: Mutex<Vec<Arc<Guard>>>,
     limit: Duration,
 }
 
 impl NcclEngine {
-    /// NCCL on a GPU, one of [`devices`](executor_kernels::cuda::devices), each of whose calls may take as long as `limit`.
+    /// NCCL on a GPU, one of [`devices`](executor_kernels::cuda::devices), with `limit` as the longest time of a call.
     ///
     /// # Errors
     ///
-    /// NCCL is not there, or the GPU cannot be used.
+    /// NCCL is missing, or the GPU cannot be used.
     pub fn open(device: CudaDevice, limit: Duration) -> Result<Self, DeviceError> {
         let library = Library::load()?;
         let failed = format!("GPU {} cannot be used", device.index);
@@ -65,11 +65,11 @@ impl NcclEngine {
         })
     }
 
-    /// Identifier of the GPU among all of the cluster.
+    /// Identifier of the GPU, unique in the cluster.
     ///
     /// # Errors
     ///
-    /// The driver does not know.
+    /// The driver reports none.
     pub fn device_id(&self) -> Result<Vec<u8>> {
         let id = self.context.uuid().map_err(of_driver("cuDeviceGetUuid"))?;
         Ok(id.bytes.iter().map(|byte| byte.cast_unsigned()).collect())
@@ -79,12 +79,12 @@ impl NcclEngine {
     ///
     /// # Errors
     ///
-    /// NCCL does not say.
+    /// NCCL reports none.
     pub fn version(&self) -> Result<u32> {
         self.library.version()
     }
 
-    /// NCCL's stream for one of the timeline, or a new one.
+    /// NCCL's stream for a stream of the timeline; without one, a new stream.
     fn stream(&self, stream: Option<Stream>) -> Result<Arc<CudaStream>> {
         let new = || self.context.new_stream().map_err(of_driver("cuStreamCreate"));
         let Some(stream) = stream else { return new() };

@@ -1,4 +1,4 @@
-//! The library that moves arrays, as the communicator sees it.
+//! Interface of a library of collectives.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use crate::error::Result;
 use crate::rendezvous::Connection;
 use crate::{ArraySpec, InFlight, Reduction};
 
-/// The state of the run, which a library asks for while it waits for others, and may end.
+/// The state of the run: a library checks it while it waits for other ranks, and may stop the run.
 pub trait RunState: Send + Sync {
     /// Fails once a rank has stopped the run.
     ///
     /// # Errors
     ///
-    /// The error of the rank that stopped it.
+    /// The error of the rank that stopped the run.
     fn check(&self) -> Result<()>;
 
-    /// Tells all ranks to stop. The first cause stays.
+    /// Stops all ranks. The first cause is kept.
     fn stop(&self, cause: &str);
 }
 
@@ -34,27 +34,27 @@ impl RunState for Connection {
     }
 }
 
-/// The members of a communicator of the library, as its errors name them.
+/// The members of a communicator of the library, for its errors.
 #[derive(Clone, Debug)]
 pub struct Membership {
     /// Position of this rank among them.
     pub position: usize,
     /// Their ranks.
     pub ranks: Vec<u32>,
-    /// The stream that their collectives are of; none where one of two sends to the other.
+    /// The stream of their collectives; none where one of two ranks sends to the other.
     pub stream: Option<Stream>,
 }
 
 /// A library of collectives, such as NCCL.
 pub trait Engine<B: Backend>: Send + Sync {
-    /// The identifier of a new communicator, which its first member tells the others.
+    /// The identifier of a new communicator, which its first member sends to the others.
     ///
     /// # Errors
     ///
     /// Failures of the library.
     fn new_id(&self) -> Result<Vec<u8>>;
 
-    /// Joins a communicator. Waits for all of its members. What communicators of one stream start runs one after the
+    /// Joins a communicator. Waits for all of its members. Calls of communicators of one stream run one after the
     /// other.
     ///
     /// # Errors
@@ -72,8 +72,8 @@ pub trait Engine<B: Backend>: Send + Sync {
         false
     }
 
-    /// An array as the library reads it, with how far the device has to compute before. A thread that sends it later
-    /// must not wait for what is computed by then: that may be behind what the receiver sends in answer.
+    /// An array in the form that the library reads, and the point of computation after which it is written. A thread
+    /// that sends it later must not wait for later computation, which may need the receiver's answer.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ pub trait Engine<B: Backend>: Send + Sync {
         Ok((array, None))
     }
 
-    /// Waits until all that was started has ended.
+    /// Waits until all started calls have ended.
     ///
     /// # Errors
     ///
@@ -91,13 +91,13 @@ pub trait Engine<B: Backend>: Send + Sync {
         Ok(())
     }
 
-    /// Gives back what communicators hold, once all ranks have finished or the run was stopped: nobody is waited for.
+    /// Releases all communicators, once all ranks have finished or the run was stopped: it waits for no rank.
     fn close(&self) {}
 }
 
-/// A communicator of the library: ranks that call it together. Members are named by their positions.
+/// A communicator of the library: ranks that call it together. Members are identified by their positions.
 pub trait LibraryCommunicator<B: Backend>: Send {
-    /// Starts calls at once, as all members do: the results of those that have one on this member.
+    /// Starts calls together, as all members do, and returns the results of the calls that have one on this member.
     ///
     /// # Errors
     ///
@@ -112,11 +112,11 @@ pub struct LibraryCall<B: Backend> {
     pub function: LibraryFunction,
     /// The array of this member; none where it only receives.
     pub array: Option<Array<B>>,
-    /// The array that is left on this member; none where it only sends.
+    /// The spec of the call's result on this member; none where it only sends.
     pub result: Option<ArraySpec>,
-    /// Equal pieces of array and result, one after the other, each of which is a call by itself.
+    /// Equal pieces of array and result, one after the other, each of which is a separate call.
     pub pieces: usize,
-    /// Point that the device's computation has to pass before the array is read; if none, the time of the call.
+    /// Point of computation after which the array is read; if none, all computation before the call.
     pub after: Option<Point>,
 }
 
@@ -134,30 +134,30 @@ impl<B: Backend> LibraryCall<B> {
 /// A function of the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LibraryFunction {
-    /// Leaves all arrays as one on each member.
+    /// Returns the reduction of all arrays on each member.
     AllReduce(Reduction),
-    /// Leaves all arrays as one on the member `root`.
+    /// Returns the reduction of all arrays on the member `root`.
     Reduce {
         /// The member's position.
         root: usize,
-        /// The way in which arrays become one.
+        /// Reduction of the arrays.
         reduction: Reduction,
     },
-    /// Leaves each member one of as many equal parts of all arrays as one.
+    /// Returns to each member one of as many equal parts of the reduction of all arrays.
     ReduceScatter(Reduction),
-    /// Leaves all arrays, one after the other, on each member.
+    /// Returns all arrays, one after the other, on each member.
     AllGather,
-    /// Leaves the array of the member `root` on each.
+    /// Returns the array of the member `root` on each.
     Broadcast {
         /// The member's position.
         root: usize,
     },
-    /// Gives an array to another member.
+    /// Sends an array to another member.
     Send {
         /// The member's position.
         to: usize,
     },
-    /// Leaves what another member sends.
+    /// Returns the array that another member sends.
     Receive {
         /// The member's position.
         from: usize,
@@ -165,7 +165,7 @@ pub enum LibraryFunction {
 }
 
 impl LibraryFunction {
-    /// Its name in NCCL.
+    /// The function's name in NCCL.
     pub const fn name(self) -> &'static str {
         match self {
             Self::AllReduce(_) => "ncclAllReduce",

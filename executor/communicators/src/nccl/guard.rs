@@ -1,4 +1,4 @@
-//! A guard of a communicator's calls: it ends those that fail, take too long, or are of a run that was stopped.
+//! A guard of a communicator: aborts calls that fail, take too long, or belong to a stopped run.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, Weak};
@@ -14,18 +14,18 @@ use super::library::{RawCommunicator, of_driver};
 use crate::CommunicationError;
 use crate::error::Result;
 
-/// Period with which the thread of a guard looks at calls.
+/// Period with which a guard's thread checks calls.
 const ROUND: Duration = Duration::from_millis(200);
 
-/// Period with which a thread looks that waits for NCCL to go on by itself: connecting members takes milliseconds.
+/// Polling period of a thread that waits for NCCL's own progress: connecting members takes milliseconds.
 const NAP: Duration = Duration::from_micros(50);
 
-/// A communicator, with the calls that it was given and that have not ended.
+/// A communicator with its unfinished calls.
 pub(super) struct Guard {
     raw: RawCommunicator,
-    /// Its name in errors, as in `ranks [0, 1] on the tensor stream`.
+    /// The communicator's name in errors, as in `ranks [0, 1] on the tensor stream`.
     name: String,
-    /// Not held: a rank has ended for the others when nothing of its program holds this any more.
+    /// A weak reference: other ranks see the rank as ended when nothing of its program holds the connection any more.
     run: Weak<dyn RunState>,
     limit: Duration,
     calls: Mutex<VecDeque<RunningCall>>,
@@ -54,8 +54,8 @@ impl Guard {
         Self { raw, name, run: Arc::downgrade(run), limit, calls: Mutex::default() }
     }
 
-    /// Starts the thread that looks after calls: whoever needs their results waits for the device, and cannot be told
-    /// that they will not come unless they are ended.
+    /// Starts the thread that checks calls: threads that need their results wait for the device, and cannot be told of
+    /// a failure unless the calls are aborted.
     pub(super) fn start(guard: &Arc<Self>) -> Result<()> {
         let watched = Arc::downgrade(guard);
         let look = move || {
@@ -78,7 +78,7 @@ impl Guard {
         })
     }
 
-    /// Starts a call by `start`, whose end on the device is the event that it gives.
+    /// Starts a call by `start`, whose end on the device is the event that `end` returns.
     pub(super) fn call(
         &self,
         call: &'static str,
@@ -93,7 +93,7 @@ impl Guard {
         Ok(over)
     }
 
-    /// Waits until all members have come.
+    /// Waits until all members have joined.
     pub(super) fn wait_for_members(&self) -> Result<()> {
         self.wait_for_progress("ncclCommInitRankConfig").inspect_err(|_| self.raw.abort())
     }
@@ -106,12 +106,12 @@ impl Guard {
         Ok(())
     }
 
-    /// Ends all calls, and gives back what the communicator holds.
+    /// Aborts all calls, and releases the communicator.
     pub(super) fn abort(&self) {
         self.raw.abort();
     }
 
-    /// Waits until NCCL has done what it does by itself.
+    /// Waits until NCCL has finished its asynchronous work.
     fn wait_for_progress(&self, call: &'static str) -> Result<()> {
         let since = now();
         while self.raw.is_in_progress()? {
@@ -122,7 +122,7 @@ impl Guard {
         Ok(())
     }
 
-    /// True once all calls have ended. Fails if one has failed or takes too long, or the run was stopped.
+    /// Returns whether all calls have ended. Fails if one has failed or takes too long, or the run was stopped.
     fn look(&self) -> Result<bool> {
         self.check_run()?;
         self.raw.is_in_progress()?;

@@ -1,4 +1,4 @@
-//! The functions of NCCL that are called, found when the program runs.
+//! The functions of NCCL that are called, loaded at run time.
 //!
 //! cudarc has bindings too, but they look for `libnccl.so` alone, which only the packages for
 //! developers have, and panic where it is missing. Types and numbers are those of NCCL's `nccl.h`,
@@ -21,10 +21,10 @@ use super::engine::LibraryFunction;
 use crate::error::Result;
 use crate::{CommunicationError, Reduction};
 
-/// Names of the library, the one that every installation has first.
+/// File names of the library, the one that every installation has first.
 const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 
-/// `ncclInProgress`: the call goes on after it has returned.
+/// `ncclInProgress`: the call is still running after it has returned.
 const IN_PROGRESS: c_int = 7;
 
 /// Bytes of a communicator's identifier.
@@ -37,7 +37,7 @@ type Stream = *mut c_void;
 #[derive(Clone, Copy)]
 struct UniqueId([c_char; ID_BYTES]);
 
-/// `ncclConfig_t` as of NCCL 2.14; later versions take what they added since to be left open.
+/// `ncclConfig_t` as of NCCL 2.14; later versions use defaults for fields that they added.
 #[repr(C)]
 struct Config {
     size: usize,
@@ -52,20 +52,20 @@ impl Config {
         Self { size: size_of::<Self>(), magic: 0xcafe_beef, version: 21_400, blocking: 0 };
 }
 
-/// Declares functions that return NCCL's number of a result, and finds them all by their names.
+/// Declares functions that return NCCL's result code, and loads them all by name.
 macro_rules! functions {
     ($($name:ident($($argument:ty),*);)*) => {
         #[expect(non_snake_case, reason = "the names are NCCL's")]
         struct Functions {
             $($name: unsafe extern "C" fn($($argument),*) -> c_int,)*
-            /// The text of a result's number.
+            /// The text of a result code.
             ncclGetErrorString: unsafe extern "C" fn(c_int) -> *const c_char,
         }
 
         impl Functions {
             fn load(object: &SharedObject) -> Result<Self, libloading::Error> {
-                // SAFETY: the types are those of the functions of these names in NCCL's header, and
-                // what is loaded is kept as long as the pointers.
+                // SAFETY: the types are those of the functions of these names in NCCL's header, and the library is kept
+                // as long as the pointers.
                 unsafe {
                     Ok(Self {
                         $($name: *object.get(stringify!($name))?,)*
@@ -97,18 +97,16 @@ functions! {
 /// NCCL, loaded.
 pub(super) struct Library {
     functions: Functions,
-    /// Holds the code that the functions are in. It is never unloaded: threads of NCCL's own may still run it.
+    /// Holds the code of the functions. It is never unloaded: NCCL's threads may still run it.
     _object: ManuallyDrop<SharedObject>,
 }
 
-/// A call with the device addresses of what it reads and writes. What it does not need is not
-/// looked at.
+/// A call with the device addresses of its input and output. Addresses that a function does not need are ignored.
 pub(super) struct RawCall {
     pub(super) function: LibraryFunction,
     pub(super) source: u64,
     pub(super) destination: u64,
-    /// As NCCL counts them: of the part for a reduce-scatter, of the member's array for an
-    /// all-gather.
+    /// NCCL's count: of the part for a reduce-scatter, of the member's array for an all-gather.
     pub(super) num_elements: usize,
     pub(super) element: DType,
 }
@@ -146,7 +144,7 @@ impl Library {
         Ok(id.0.iter().map(|byte| byte.cast_unsigned()).collect())
     }
 
-    /// Its version, as in 22705 for 2.27.5.
+    /// The library's version, as in 22705 for 2.27.5.
     pub(super) fn version(&self) -> Result<u32> {
         let mut version = 0;
         // SAFETY: the pointer is to a number.
@@ -154,8 +152,8 @@ impl Library {
         Ok(version.cast_unsigned())
     }
 
-    /// Begins to become the member at `position` of the communicator of `len` members with this identifier, on the
-    /// device that is current on this thread: [`RawCommunicator::is_in_progress`] says when the others have come.
+    /// Begins to join, at `position`, the communicator of `len` members with this identifier, on the device that is
+    /// current on this thread: [`RawCommunicator::is_in_progress`] is false once all members have joined.
     pub(super) fn join(
         self: &Arc<Self>,
         id: &[u8],
@@ -167,9 +165,9 @@ impl Library {
         unique.0.iter_mut().zip(id).for_each(|(to, byte)| *to = byte.cast_signed());
         let mut comm = ptr::null_mut();
         let mut config = Config::NON_BLOCKING;
-        // SAFETY: the pointers are to a place for a communicator, which is there when the call returns, and to a
-        // configuration; identifier and place were made for this communicator, in which each member has a position of
-        // its own.
+        // SAFETY: the pointers are to a variable for a communicator, which is written when the call returns, and to a
+        // configuration; identifier and position were made for this communicator, in which each member has a different
+        // one.
         let result = unsafe {
             let init = self.functions.ncclCommInitRankConfig;
             init(&raw mut comm, count(len), unique, count(position), &raw mut config)
@@ -196,42 +194,40 @@ impl Library {
     }
 }
 
-/// A member of a communicator. What it holds is given back by [`Self::abort`], or when it is dropped: by the call that
-/// waits for no other member, which all versions allow once what was started has ended.
+/// A member of a communicator. It is released by [`Self::abort`], or when it is dropped: by the call that waits for no
+/// other member, which all versions allow once all started calls have ended.
 pub(super) struct RawCommunicator {
     library: Arc<Library>,
-    /// Null once it was aborted. Locked by whoever calls with it, so that it is not given back meanwhile; no call
-    /// blocks.
+    /// Null once it was aborted. Callers hold the lock, so that it is not released meanwhile; no call blocks.
     comm: Mutex<Pointer>,
 }
 
-/// A communicator of NCCL's.
+/// NCCL's handle of a communicator.
 struct Pointer(Comm);
 
-// SAFETY: NCCL lets a communicator be used by one thread after the other; its lock sees to that.
+// SAFETY: NCCL allows one thread after the other to use a communicator; its lock ensures that.
 unsafe impl Send for Pointer {}
 
 impl RawCommunicator {
-    /// Starts calls on a stream, all at once.
+    /// Starts calls on a stream, all in one group.
     ///
     /// # Safety
     ///
-    /// The addresses are on the device of the communicator, each call's are of as many elements as it
-    /// reads or writes, and nothing else writes there, or reads what is written, until the stream
-    /// has come to the end of the calls.
+    /// The addresses are on the device of the communicator, those of each call are of as many elements as it reads or
+    /// writes, and nothing else writes there, or reads its outputs, until the stream has come to the end of the calls.
     pub(super) unsafe fn start(&self, calls: &[RawCall], stream: *mut c_void) -> Result<()> {
         let comm = lock(&self.comm);
         check_lives(&comm)?;
         let functions = &self.library.functions;
-        // SAFETY: it takes nothing.
+        // SAFETY: it takes no arguments.
         self.library.check("ncclGroupStart", unsafe { (functions.ncclGroupStart)() })?;
         let mut started = Ok(());
         for call in calls {
-            // SAFETY: what the caller vouches for.
+            // SAFETY: the caller vouches for it.
             started = started.and_then(|()| unsafe { self.start_one(comm.0, call, stream) });
         }
         // A group is ended also if a call failed: the next one on this thread would be within it.
-        // SAFETY: it takes nothing, and a group was started on this thread.
+        // SAFETY: it takes no arguments, and a group was started on this thread.
         let ended = self.library.check("ncclGroupEnd", unsafe { (functions.ncclGroupEnd)() });
         started.and(ended)
     }
@@ -274,7 +270,7 @@ impl RawCommunicator {
         self.library.check(call.function.name(), result)
     }
 
-    /// True while calls go on by themselves, so that nothing may be called or waited for yet.
+    /// True while NCCL works asynchronously, so that nothing may be called or waited for yet.
     ///
     /// # Errors
     ///
@@ -291,13 +287,13 @@ impl RawCommunicator {
         Ok(result == IN_PROGRESS)
     }
 
-    /// Ends calls that wait for members that will not come, from any thread. Nothing can be called after this.
+    /// Aborts calls that wait for members that will not come, from any thread. No call is possible after it.
     pub(super) fn abort(&self) {
         let mut comm = lock(&self.comm);
         let comm = std::mem::replace(&mut comm.0, ptr::null_mut());
         if !comm.is_null() {
-            // SAFETY: the communicator lived until now, and whoever looks for it from now on finds none. An error
-            // leaves nothing to be done.
+            // SAFETY: the communicator lived until now, and later callers find a null pointer. An error leaves nothing
+            // to be done.
             unsafe { (self.library.functions.ncclCommAbort)(comm) };
         }
     }
@@ -318,12 +314,12 @@ impl Drop for RawCommunicator {
     }
 }
 
-/// An error of the driver, in the place of what was called.
+/// The error of a driver function.
 pub(super) fn of_driver(call: &'static str) -> impl Fn(DriverError) -> CommunicationError {
     move |error| CommunicationError::Library { call, message: error.to_string() }
 }
 
-/// A number of ranks, or a position among them.
+/// A number of ranks, or a position, in NCCL's type.
 fn count(ranks: usize) -> c_int {
     c_int::try_from(ranks).expect("a job has fewer than 2^31 ranks")
 }

@@ -1,14 +1,14 @@
 //! Collectives by NCCL, on ranks that are processes with a GPU each.
 //!
-//! Each group has a communicator of NCCL's for each stream on which it communicates, and each two ranks
-//! one for each direction in which they send arrays, and one more for those that each step sends alike, all made when
-//! they are first used. What NCCL does not carry goes over the [`Connection`] of the rendezvous: identifiers of its
-//! communicators, and shapes where the receiver does not know them.
+//! Each group has an NCCL communicator for each stream on which it communicates, and each two ranks have one for each
+//! direction in which they send arrays, and one more for the arrays that each step repeats, all made at first use.
+//! Other messages use the [`Connection`] of the rendezvous: identifiers of NCCL's communicators, and shapes where the
+//! receiver does not know them.
 //!
-//! This module orders the calls, for any [`Engine`]; `cuda`, with the feature of that name, is the
-//! one that makes them. Results are those of [`Communicator`], but for the order in which NCCL
-//! sums, which is its own: the same for equal calls on the same GPUs, not the same for another cut.
-//! Traffic is counted as the trait says; NCCL may choose another way.
+//! This module orders the calls, for any [`Engine`]; `cuda`, with the feature of that name, is the engine that makes
+//! them. Results are those of [`Communicator`], except for the order in which NCCL sums: the same for equal calls on
+//! the same GPUs, not the same for another cut. Traffic is counted as the trait says; NCCL may choose another
+//! algorithm.
 
 mod collectives;
 #[cfg(feature = "cuda")]
@@ -43,15 +43,15 @@ use point_to_point::{Incoming, Outgoing};
 
 pub use engine::{Engine, LibraryCall, LibraryCommunicator, LibraryFunction, Membership, RunState};
 
-/// One rank among processes, whose arrays an [`Engine`] moves. When it and what it has started is
-/// done, the rank has ended for the others.
+/// One rank among processes, whose arrays an [`Engine`] moves. When it and its started work are done, other ranks see
+/// the rank as ended.
 pub struct NcclCommunicator<B: Backend> {
     context: Arc<Context<B>>,
     checks: Checks,
     communicators: Mutex<BTreeMap<(Group, Stream), SharedCommunicator<B>>>,
-    /// By receiver.
+    /// Sent arrays by receiver.
     outgoing: Mutex<BTreeMap<(u32, Channel), Outgoing<B>>>,
-    /// By sender.
+    /// Received arrays by sender.
     incoming: Mutex<BTreeMap<(u32, Channel), SharedIncoming<B>>>,
     /// Number of steps that have begun.
     num_steps: AtomicU64,
@@ -61,22 +61,22 @@ pub struct NcclCommunicator<B: Backend> {
 type SharedIncoming<B> = Arc<Incoming<B>>;
 type SharedCommunicator<B> = Arc<Mutex<Box<dyn LibraryCommunicator<B>>>>;
 
-/// Comparison of ranks' arrays before they are reduced.
+/// Comparison of ranks' arrays before reductions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checks {
-    /// Nothing: the ranks must give equal shapes, or the library reads beyond them or hangs.
+    /// No comparison: the ranks must give equal shapes, or the library reads beyond them or hangs.
     None,
-    /// All ranks' shapes, which costs a control message from each rank to each other.
+    /// Comparison of all ranks' shapes, which costs a control message from each rank to each other.
     Reductions,
 }
 
-/// Result of `program` on this process's rank, whose connection is given, with what `engine` opens.
+/// Result of `program` on this process's rank, with its connection and the engine that `engine` opens.
 ///
 /// All processes of the job call this once, and return together when all programs have ended.
 ///
 /// # Errors
 ///
-/// The failure of this rank, or that of the rank that stopped the run first, as this one was told.
+/// The failure of this rank, or of the rank that stopped the run first.
 pub fn run<B: Backend, T, E: fmt::Display>(
     (connection, shutdown): (Connection, Shutdown),
     engine: impl FnOnce(&Connection) -> Result<(Arc<dyn Engine<B>>, B::Device), E>,
@@ -93,7 +93,7 @@ pub fn run<B: Backend, T, E: fmt::Display>(
         let communicator = NcclCommunicator::new(connection, engine, device.clone(), checks);
         program(Arc::new(communicator), device)
     });
-    // What was sent last may still be on its way to ranks that go on.
+    // The last messages may still be on their way to ranks that continue.
     let outcome = outcome.and_then(|value| match opened.as_ref().map(|engine| engine.finish()) {
         Some(Err(error)) => Err(Cause::Stopped(error.to_string())),
         Some(Ok(())) | None => Ok(value),
@@ -110,8 +110,7 @@ pub fn run<B: Backend, T, E: fmt::Display>(
     conclude(own, ended, outcome)
 }
 
-/// Fails if two ranks, which all call this, have the same device; NCCL would refuse it in fewer
-/// words.
+/// Fails if two ranks have the same device; all ranks call this. NCCL's own message for it is less clear.
 ///
 /// # Errors
 ///
@@ -127,7 +126,7 @@ pub fn check_devices(connection: &Connection, device: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Fails if ranks, which all call this, have libraries of different versions, which need not understand each other.
+/// Fails if ranks have libraries of different versions, which may be incompatible; all ranks call this.
 ///
 /// # Errors
 ///
@@ -144,19 +143,19 @@ pub fn check_versions(connection: &Connection, version: u32) -> Result<()> {
     }
 }
 
-/// The bytes that each rank, which all call this, gives.
+/// The bytes of each rank; all ranks call this.
 fn of_all_ranks(connection: &Connection, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
     let ranks: Vec<u32> = (0..connection.num_ranks()).collect();
     connection.all_gather(&ranks, Channel::Calls(Stream::Host), bytes)
 }
 
-/// NCCL's number of a version as people write it.
+/// NCCL's version number as text, such as `2.27.5`.
 fn version_text(version: u32) -> String {
     format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100)
 }
 
 impl<B: Backend> NcclCommunicator<B> {
-    /// The communicator of the rank whose connection is given.
+    /// The communicator of the rank of a connection.
     pub fn new(
         connection: Arc<Connection>,
         engine: Arc<dyn Engine<B>>,
@@ -174,14 +173,13 @@ impl<B: Backend> NcclCommunicator<B> {
         }
     }
 
-    /// The library's communicator of a group on a stream, made if this is the first call.
+    /// The library's communicator of a group on a stream, made at the first call.
     fn communicator(&self, group: &Group, stream: Stream) -> Result<SharedCommunicator<B>> {
         let key = (group.clone(), stream);
         if let Some(communicator) = lock(&self.communicators).get(&key) {
             return Ok(Arc::clone(communicator));
         }
-        // The others of the group are waited for here, so calls on other streams must not be held
-        // up.
+        // This waits for the other ranks of the group, so calls on other streams must not be blocked.
         let joined = self.context.join(group.ranks(), Channel::Calls(stream), Some(stream))?;
         let communicator = Arc::new(Mutex::new(joined));
         lock(&self.communicators).insert(key, Arc::clone(&communicator));
@@ -200,14 +198,14 @@ impl<B: Backend> NcclCommunicator<B> {
         Ok(())
     }
 
-    /// Arrays that come from a rank on the channel of a tag.
+    /// Arrays that a rank sends on the channel of a tag.
     fn incoming(&self, from: u32, tag: Tag) -> SharedIncoming<B> {
         let channel = Channel::of(tag);
         let new = || Arc::new(Incoming::new(&self.context, from, channel));
         Arc::clone(lock(&self.incoming).entry((from, channel)).or_insert_with(new))
     }
 
-    /// The step whose arrays go on a channel; zero where steps do not repeat each other.
+    /// The step that counts on a channel; zero on channels whose arrays do not repeat in each step.
     fn step(&self, channel: Channel) -> u64 {
         match channel {
             Channel::Repeated => self.num_steps.load(Ordering::Relaxed),

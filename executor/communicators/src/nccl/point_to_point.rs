@@ -1,8 +1,8 @@
 //! Arrays that one rank sends to another.
 //!
-//! A library pairs sends and receives by their order alone. So the receiver takes arrays in the
-//! order in which they were sent, whichever it is asked for, and keeps those that it was not asked
-//! for. A control message goes before each array and announces it, unless a [`RecordedStep`] does.
+//! A library pairs sends and receives by their order alone. So the receiver takes arrays in the order in which they
+//! were sent, whichever is asked for, and stores the others until they are. A control message announces each array,
+//! unless a [`RecordedStep`] does.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -20,8 +20,8 @@ use crate::error::Result;
 use crate::rendezvous::Channel;
 use crate::{ArraySpec, CommunicationError, DeviceWork, InFlight, Queue, Tag};
 
-/// One direction between two ranks on a channel: a communicator of the library of their own, made when it is first used,
-/// in which the first sends to the second.
+/// One direction between two ranks on a channel, with its own communicator of the library, made at first use, in which
+/// the first rank sends to the second.
 struct Pair<B: Backend> {
     context: Arc<Context<B>>,
     ranks: [u32; 2],
@@ -43,9 +43,9 @@ impl<B: Backend> Pair<B> {
     }
 }
 
-/// Arrays that go to one rank on a channel.
+/// Arrays that this rank sends to another on a channel.
 pub(super) struct Outgoing<B: Backend> {
-    /// Sending does not wait, so what is sent waits here.
+    /// Sending does not wait, so arrays to send wait here.
     queue: Queue,
     sender: Arc<Mutex<Sender<B>>>,
     step: RecordedStep,
@@ -53,7 +53,7 @@ pub(super) struct Outgoing<B: Backend> {
 
 struct Sender<B: Backend> {
     pair: Pair<B>,
-    /// Holds the memory of arrays that may not have gone yet.
+    /// Holds the memory of arrays that may not have been sent yet.
     in_flight: VecDeque<Box<dyn DeviceWork>>,
 }
 
@@ -68,7 +68,7 @@ impl<B: Backend> Outgoing<B> {
         }
     }
 
-    /// Starts to send an array in a step, or in none that repeats, once the device has come to a point.
+    /// Starts to send an array once the device has passed `after`. `step` is zero on channels that do not repeat.
     pub(super) fn start(&mut self, tag: Tag, step: u64, array: Array<B>, after: Option<Point>) {
         let spec = ArraySpec::of(&array);
         let message = if let Some(known) = self.step.next(step) {
@@ -79,7 +79,7 @@ impl<B: Backend> Outgoing<B> {
             Some(ControlMessage::new(Some(tag), &[spec]))
         };
         let (sender, noted) = (Arc::clone(&self.sender), Spans::current());
-        // Dropped unwaited: who needs the array waits for it, and is told if it does not come.
+        // Dropped without a wait: the receiver waits for the array, and is told if it does not come.
         drop(self.queue.start(move || {
             let mut sender = lock(&sender);
             let send = || sender.send(message, array, after);
@@ -116,15 +116,15 @@ impl<B: Backend> Sender<B> {
     }
 }
 
-/// Arrays that have come from one rank on a channel, and are still to come.
+/// Arrays of one rank on a channel, received or still to come.
 pub(super) struct Incoming<B: Backend> {
     state: Mutex<State<B>>,
     changed: Condvar,
-    /// Locked by the one thread that takes the next array.
+    /// Locked by the thread that takes the next array.
     source: Mutex<Source<B>>,
 }
 
-/// The sender of the arrays, as the library sees it.
+/// The arrays' sender for the library.
 struct Source<B: Backend> {
     pair: Pair<B>,
     step: RecordedStep,
@@ -136,7 +136,7 @@ struct State<B: Backend> {
     is_taking: bool,
 }
 
-/// An array, with what the device did to bring it: whoever takes it may not be who has asked for it.
+/// An array, with the device's work that brought it: the thread that takes it may not be the one that asked for it.
 struct Received<B: Backend> {
     array: Array<B>,
     spans: Spans,
@@ -152,14 +152,14 @@ impl<B: Backend> Incoming<B> {
         }
     }
 
-    /// Puts in what comes without a library: a rank's message to itself.
+    /// Adds an array that comes without the library: a rank's message to itself.
     pub(super) fn put(&self, tag: Tag, array: Array<B>) {
         let received = Received { array, spans: Spans::default() };
         lock(&self.state).arrays.entry(tag.of_sender()).or_default().push_back(received);
         self.changed.notify_all();
     }
 
-    /// The next array with a tag, wanted in a step, or in none that repeats. Waits for it.
+    /// The next array with a tag, in a step, or in step zero on a channel that does not repeat. Waits for it.
     pub(super) fn take(&self, tag: Tag, step: u64) -> Result<Array<B>> {
         let key = tag.of_sender();
         let mut state = lock(&self.state);
@@ -193,7 +193,7 @@ impl<B: Backend> Incoming<B> {
 }
 
 impl<B: Backend> Source<B> {
-    /// The next array that the rank has sent, whatever its tag.
+    /// The next array that the rank has sent, with any tag.
     fn take_next(&mut self, step: u64) -> Result<(Tag, Array<B>)> {
         let (tag, spec) = if let Some(known) = self.step.next(step) {
             known

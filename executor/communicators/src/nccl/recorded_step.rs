@@ -1,27 +1,27 @@
 //! The sequence of arrays that one rank sends another in each step.
 //!
-//! A program sends the same in every step, in the same order. The first step learns it from control messages; the later
-//! ones need none, and no rank waits for another before it asks the library for what comes.
+//! A program sends the same arrays in every step, in the same order. The first step learns them from control messages;
+//! later ones need none, and a rank calls the library's receive without waiting for another rank.
 
 use crate::{ArraySpec, Tag};
 
 /// The arrays of a step between two ranks, in the order in which they are sent.
 #[derive(Debug, Default)]
 pub(super) struct RecordedStep {
-    /// The step that was reached; zero before the first.
+    /// The current step; zero before the first.
     step: u64,
     arrays: Vec<(Tag, ArraySpec)>,
-    /// Number of the arrays that have gone in a step that is known.
+    /// Number of arrays that were sent in a recorded step.
     gone: Option<usize>,
 }
 
 impl RecordedStep {
-    /// The next array of a step, if a step before has shown it. Both ranks ask it for each array, and for those that
-    /// are not known call [`Self::record`].
+    /// The next array of a step, if an earlier step recorded it. Both ranks call it for each array, and
+    /// [`Self::record`] for arrays that it does not know.
     ///
     /// # Panics
     ///
-    /// If the step before had no more.
+    /// If the recorded step had no more.
     pub(super) fn next(&mut self, step: u64) -> Option<(Tag, ArraySpec)> {
         if step != self.step {
             assert!(
@@ -41,7 +41,7 @@ impl RecordedStep {
         Some(next.clone())
     }
 
-    /// Records the next array of a step that is not known. What is sent before the first step is of none.
+    /// Records the next array of a step that is not recorded yet. Arrays before the first step are not recorded.
     pub(super) fn record(&mut self, tag: Tag, spec: &ArraySpec) {
         if self.step > 0 {
             self.arrays.push((tag.of_sender(), spec.clone()));

@@ -18,13 +18,13 @@ use crate::error::{CommunicationError, Result};
 use crate::mailbox::Mailbox;
 use crate::tag::Tag;
 
-/// Longest wait for ranks that were stopped: they may hang in a library.
+/// Longest wait for ranks after a stop: they may hang in a library.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Time by which the others wait longer than rank 0, so that they hear from it who was missing.
+/// Time by which other ranks wait longer than rank 0, so that they hear from it which ranks were missing.
 const HEARING_TIME: Duration = Duration::from_secs(5);
 
-/// The order to which a control message belongs. Those of one channel between two ranks arrive in the order in which
+/// The order to which a control message belongs. Messages of one channel between two ranks arrive in the order in which
 /// they were sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Channel {
@@ -32,7 +32,7 @@ pub enum Channel {
     Calls(Stream),
     /// The arrays that one rank sends to another.
     Arrays,
-    /// The arrays that each step sends alike.
+    /// The arrays that each step repeats.
     Repeated,
 }
 
@@ -45,7 +45,7 @@ impl Channel {
         }
     }
 
-    /// The tag that errors name.
+    /// The channel's tag in errors.
     fn tag(self) -> Tag {
         match self {
             Self::Calls(stream) => Tag::Stream(stream),
@@ -53,13 +53,13 @@ impl Channel {
         }
     }
 
-    /// All of them, by their numbers in frames.
+    /// All channels, by their numbers in frames.
     fn all() -> impl Iterator<Item = Self> {
         Stream::ALL.into_iter().map(Self::Calls).chain([Self::Arrays, Self::Repeated])
     }
 }
 
-/// A rank's connection to all others. When it is dropped, the rank has ended for them.
+/// A rank's connection to all others. When it is dropped, they see the rank as ended.
 pub struct Connection {
     rank: u32,
     num_ranks: u32,
@@ -68,19 +68,19 @@ pub struct Connection {
     num_sent: AtomicU64,
 }
 
-/// The end of a connection.
+/// Handle to wait for the end of a connection.
 pub struct Shutdown {
     incoming: Arc<Mailbox<Channel, Vec<u8>>>,
-    /// Hung up when the reader ends.
+    /// Disconnected when the reader ends.
     reader: Receiver<()>,
 }
 
 impl Connection {
-    /// The connection of a rank, once all ranks are there.
+    /// The connection of a rank, once all ranks have connected.
     ///
     /// # Errors
     ///
-    /// Ranks were not there within `limit`, or do not agree how many they are.
+    /// Ranks did not connect within `limit`, or do not agree on their number.
     pub fn join(launch: &Launch, limit: Duration) -> Result<(Self, Shutdown), RendezvousError> {
         let Launch { rank, num_ranks, .. } = *launch;
         let system =
@@ -168,7 +168,7 @@ impl Connection {
         self.incoming.take(self.rank, from, channel, channel.tag())
     }
 
-    /// The bytes that each of `ranks`, which all call this, gives, in their order.
+    /// The bytes of each of `ranks`, in their order; all of them call this.
     ///
     /// # Errors
     ///
@@ -187,12 +187,12 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// The error of the rank that stopped it.
+    /// The error of the rank that stopped the run.
     pub fn check(&self) -> Result<()> {
         self.incoming.stopped().map_or(Ok(()), Err)
     }
 
-    /// Tells all ranks to stop. The first cause stays.
+    /// Stops all ranks. The first cause is kept.
     pub fn stop(&self, cause: &str) {
         if self.incoming.stop(self.rank, cause) {
             self.write(&Frame::Stop { rank: self.rank, cause: cause.to_owned() });
@@ -201,7 +201,7 @@ impl Connection {
 
     fn write(&self, frame: &Frame) {
         let mut writer = lock(&self.writer);
-        // A broken connection is noticed, and told, by the thread that reads it.
+        // A broken connection is noticed, and reported, by the thread that reads it.
         let _ = frame.write(&mut *writer);
     }
 }
@@ -213,8 +213,8 @@ impl Drop for Connection {
 }
 
 impl Shutdown {
-    /// The error of the rank that stopped the run, if one has, once all ranks have ended. Ranks that were stopped and hang
-    /// are not waited for long.
+    /// The error of the rank that stopped the run, if one has, once all ranks have ended. After a stop it waits for
+    /// ranks that hang for [`GRACE`] at most.
     pub fn wait(self) -> Option<CommunicationError> {
         let mut deadline = None;
         while self.reader.recv_timeout(POLL) == Err(RecvTimeoutError::Timeout) {
@@ -228,7 +228,7 @@ impl Shutdown {
     }
 }
 
-/// Puts what comes into the mailbox until all ranks have ended.
+/// Puts messages into the mailbox until all ranks have ended.
 fn read_all(stream: &mut TcpStream, incoming: &Mailbox<Channel, Vec<u8>>, num_ranks: u32) {
     let mut num_ended = 0;
     loop {
@@ -271,8 +271,8 @@ fn resolve(launch: &Launch) -> Result<Vec<SocketAddr>, RendezvousError> {
     Ok(addresses)
 }
 
-/// Listens for all that can reach this host: what it calls itself may lead to another of its
-/// networks. A job that names the loopback network stays there.
+/// Listens on all interfaces of this host: its own name may lead to another of its networks. A job on the loopback
+/// network stays there.
 fn listen(addresses: &[SocketAddr]) -> io::Result<TcpListener> {
     let first = addresses[0];
     let any = match first.ip() {

@@ -1,13 +1,13 @@
-//! Frames: what goes over the connections of a rendezvous.
+//! Frames of the connections of a rendezvous.
 
 use std::io::{self, Read, Write};
 
 use serde::{Deserialize, Serialize};
 
-/// Said first, so that strangers and other versions are noticed.
+/// Start of each connection, which detects other programs and other versions.
 pub(super) const GREETING: &str = "executor 2";
 
-/// Control messages are specs and identifiers; a frame that claims to be longer comes from a stranger.
+/// Most bytes of a frame. Control messages are specs and identifiers; a longer frame comes from another program.
 const MOST_BYTES: usize = 1 << 22;
 
 /// A message between a rank and the hub: the length of its JSON, and its JSON.
@@ -15,17 +15,17 @@ const MOST_BYTES: usize = 1 << 22;
 pub(super) enum Frame {
     /// A rank connects.
     Hello { greeting: String, rank: u32, num_ranks: u32 },
-    /// All ranks are there.
+    /// All ranks have connected.
     Ready,
-    /// There will be no run.
+    /// The run does not start.
     Refused { reason: String },
     /// A control message: to the hub with its receiver, from the hub with its sender.
     Message { peer: u32, channel: usize, bytes: Vec<u8> },
     /// A rank stops the run.
     Stop { rank: u32, cause: String },
-    /// A rank's connection has ended without a word.
+    /// A rank's connection has ended without [`Self::End`].
     Lost { rank: u32 },
-    /// A rank has ended: nothing comes after this.
+    /// A rank has ended: it sends nothing after this.
     End { rank: u32 },
 }
 
@@ -35,7 +35,7 @@ impl Frame {
         serde_json::to_writer(&mut bytes, self)?;
         let length = (bytes.len() - size_of::<u32>()) as u32;
         bytes[..size_of::<u32>()].copy_from_slice(&length.to_le_bytes());
-        // In one piece, so that it is not cut into packets.
+        // In one write, so that it is not split into packets.
         stream.write_all(&bytes)
     }
 

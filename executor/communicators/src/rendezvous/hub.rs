@@ -1,4 +1,4 @@
-//! Rank 0's side of a rendezvous: all ranks connect to it, and it hands their control messages on.
+//! Rank 0's side of a rendezvous: all ranks connect to it, and it forwards their control messages.
 
 use std::io;
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -11,10 +11,10 @@ use executor_kernels::lock::lock;
 use super::frame::{Frame, GREETING};
 use super::{Deadline, POLL};
 
-/// A stranger that connects and says nothing is not waited for longer.
+/// Longest wait for the greeting of a new connection.
 const GREETING_TIME: Duration = Duration::from_secs(10);
 
-/// Control messages are short and ranks always read, so one that takes nothing for so long hangs.
+/// Longest wait for a rank to read a frame: frames are short and ranks always read, so a slower rank hangs.
 const WRITE_TIME: Duration = Duration::from_mins(1);
 
 struct Hub {
@@ -23,9 +23,9 @@ struct Hub {
 }
 
 struct State {
-    /// The connection to each rank, to write to.
+    /// The connection to each rank, for writing.
     seats: Vec<Option<Arc<Mutex<TcpStream>>>>,
-    /// Number of ranks that say nothing more.
+    /// Number of ranks that send nothing more.
     num_ended: usize,
     phase: Phase,
 }
@@ -37,7 +37,7 @@ enum Phase {
     Refused(String),
 }
 
-/// Lets ranks connect through `listener`, in threads of its own, which end with the ranks.
+/// Accepts ranks through `listener`, in separate threads, which end with the ranks.
 pub(super) fn start(listener: TcpListener, num_ranks: u32, limit: Duration) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let seats = vec![None; num_ranks as usize];
@@ -48,8 +48,7 @@ pub(super) fn start(listener: TcpListener, num_ranks: u32, limit: Duration) -> i
 }
 
 impl Hub {
-    /// Takes connections until all ranks are there. If that cannot be, those that come later are
-    /// told so too.
+    /// Accepts connections until all ranks have connected. If they do not, later ones are refused too.
     fn accept(self: &Arc<Self>, listener: &TcpListener, limit: Duration) {
         let deadline = Deadline::after(limit);
         while self.lock().phase != Phase::Running {
@@ -62,7 +61,7 @@ impl Hub {
             };
             let hub = Arc::clone(self);
             let serve = move || {
-                // A connection that breaks before its rank is known was a stranger's.
+                // A connection that breaks before its rank is known belonged to another program.
                 let _ = hub.serve(stream);
             };
             if let Err(error) = Builder::new().name("rendezvous".to_owned()).spawn(serve) {
@@ -86,7 +85,7 @@ impl Hub {
         )
     }
 
-    /// Hands on what one rank says, until it has ended.
+    /// Forwards the frames of one rank, until it has ended.
     fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
@@ -123,7 +122,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Gives a rank its seat; the last one to come starts the run.
+    /// Registers a rank's connection; the last rank starts the run.
     fn seat(
         &self,
         rank: u32,
@@ -148,9 +147,9 @@ impl Hub {
         }
         *seat = Some(Arc::clone(writer));
         if state.seats.iter().all(Option::is_some) {
-            // Nobody can say anything before all are told: those who may are served after this.
+            // No rank can send before all ranks are informed: their frames are served after this.
             for seat in state.seats.iter().flatten() {
-                // A rank that is gone again is noticed when it is served.
+                // A rank that has gone again is noticed when it is served.
                 let _ = Frame::Ready.write(&mut *lock(seat));
             }
             state.phase = Phase::Running;
@@ -158,7 +157,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Tells all that have come why the others have not.
+    /// Sends all connected ranks the reason why the run does not start.
     fn refuse(&self, reason: &str) {
         let mut state = self.lock();
         if state.phase != Phase::Gathering {
@@ -173,7 +172,7 @@ impl Hub {
     fn tell(&self, rank: u32, frame: &Frame) {
         let seat = self.lock().seats.get(rank as usize).cloned().flatten();
         if let Some(seat) = seat {
-            // One that has gone is noticed where it is served.
+            // A rank that has gone is noticed where it is served.
             let _ = frame.write(&mut *lock(&seat));
         }
     }
@@ -182,8 +181,7 @@ impl Hub {
         (0..self.num_ranks).filter(|rank| *rank != own).for_each(|rank| self.tell(rank, frame));
     }
 
-    /// When all have ended, the connections are closed, all at once: none is cut while a frame is
-    /// on its way.
+    /// When all ranks have ended, the connections are closed together: none is cut while a frame is on its way.
     fn end(&self) {
         let mut state = self.lock();
         state.num_ended += 1;

@@ -1,13 +1,13 @@
-//! A process's place in its job, from the variables of its launcher.
+//! A process's rank in its job, from the variables of its launcher.
 
-/// The port on which ranks meet if the launcher names none, as PyTorch has it.
+/// The default port of the rendezvous, as in PyTorch.
 const USUAL_PORT: u16 = 29_500;
 
-/// Ports of jobs of Slurm, which names none, begin here and end as many further on. The range lies
-/// below Linux's own choices for outgoing connections, which begin at 32768.
+/// First port and number of ports for jobs of Slurm, which sets none. The range lies below Linux's own choices for
+/// outgoing connections, which begin at 32768.
 const SLURM_PORTS: (u16, u16) = (20_000, 10_000);
 
-/// A process's place in a job, and where its ranks meet.
+/// A process's rank in a job, and the address of the rendezvous.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
     /// The process's rank.
@@ -22,7 +22,7 @@ pub struct Launch {
     pub port: u16,
 }
 
-/// Failure to find a process's place.
+/// Failure to find a process's rank.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct LaunchError(String);
@@ -47,20 +47,19 @@ const VARIABLES: [Variables; 3] = [
 ];
 
 impl Launch {
-    /// Where ranks meet, as in `host:29500`.
+    /// The address of the rendezvous, as in `host:29500`.
     pub(super) fn address(&self) -> String {
         format!("{}:{}", self.host, self.port)
     }
 
-    /// The place that `torchrun`, `mpirun` or `srun` gives by variables, which `variable` looks up.
+    /// The launch from the variables that `torchrun`, `mpirun` or `srun` sets, which `variable` looks up.
     ///
-    /// Ranks meet at `MASTER_ADDR` and `MASTER_PORT`. Slurm needs neither: its first node is the
-    /// host, and the port follows from the number of the job. Where `torchrun` itself listens on
-    /// `MASTER_PORT`, the next one is taken.
+    /// The rendezvous is at `MASTER_ADDR` and `MASTER_PORT`. Slurm needs neither: its first node is the host, and the
+    /// port follows from the job's number. Where `torchrun` itself listens on `MASTER_PORT`, the next port is used.
     ///
     /// # Errors
     ///
-    /// No launcher's variables are there, or they do not fit together.
+    /// No launcher's variables are set, or they are inconsistent.
     pub fn from_variables(
         variable: impl Fn(&'static str) -> Option<String>,
     ) -> Result<Self, LaunchError> {

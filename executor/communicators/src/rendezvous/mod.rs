@@ -1,8 +1,8 @@
-//! Rendezvous: how processes that a launcher started find each other, and control messages between them.
+//! Rendezvous: processes of a launcher connect to each other, and exchange control messages.
 //!
-//! Rank 0 listens, all ranks connect to it, and it hands on what they tell each other: identifiers,
-//! shapes, that a rank has failed. Arrays do not go this way. As with PyTorch's store, whoever
-//! reaches the port is believed, so it belongs on a network of one's own.
+//! Rank 0 listens, all ranks connect to it, and it forwards their control messages: identifiers, shapes, failures.
+//! Arrays do not use it. As with PyTorch's store, connections are not authenticated, so the port belongs on a private
+//! network.
 
 mod connection;
 mod frame;
@@ -15,7 +15,7 @@ pub use connection::{Channel, Connection, Shutdown};
 use executor_kernels::clock::now;
 pub use launch::{Launch, LaunchError};
 
-/// Time between two looks whether something has changed.
+/// Polling period.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Failure of a rendezvous.
@@ -36,7 +36,7 @@ impl Deadline {
         now() >= self.0
     }
 
-    /// Time that is left, and a moment at least.
+    /// Remaining time, and at least [`POLL`].
     fn left(self) -> Duration {
         self.0.saturating_duration_since(now()).max(POLL)
     }

@@ -1,4 +1,4 @@
-//! What is computed with arrays. Of arrays without elements, nothing: CUDA refuses kernels of no threads.
+//! Arithmetic of arrays. No kernel is launched for arrays without elements: CUDA refuses kernels of no threads.
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
@@ -85,7 +85,7 @@ impl<B: Backend> Array<B> {
         self.each(|it| B::float_add_scalar(it, summand.into()))
     }
 
-    /// The largest whole numbers that are not above.
+    /// The largest whole number that is not above each element.
     pub fn floor(self) -> Self {
         self.each(B::float_floor)
     }
@@ -136,12 +136,12 @@ impl<B: Backend> Array<B> {
         self * other
     }
 
-    /// What a function makes of each element.
+    /// Applies a function to each element.
     fn each(self, of_each: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>) -> Self {
         if self.is_empty() { self } else { Self::from_primitive(of_each(self.primitive())) }
     }
 
-    /// What a function makes of each two elements of arrays, of which one may be repeated.
+    /// Applies a function to pairs of elements of two arrays, of which one may be broadcast.
     fn combined(
         self,
         other: Self,
@@ -155,7 +155,7 @@ impl<B: Backend> Array<B> {
         Self::from_primitive(of_both(self.primitive(), other.primitive()))
     }
 
-    /// What a function makes of a dimension, which is left with size 1; zeros where there is nothing.
+    /// Reduces a dimension, which is left with size 1, by a function; zeros where there are no elements.
     fn reduced(self, dim: usize, of_dim: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>) -> Self {
         if self.is_empty() {
             let mut shape = self.shape();
@@ -165,9 +165,9 @@ impl<B: Backend> Array<B> {
         Self::from_primitive(of_dim(self.primitive()))
     }
 
-    /// Whether all elements are finite numbers. Waits for the device.
+    /// Returns whether all elements are finite numbers. Waits for the device.
     pub fn is_finite(&self) -> bool {
-        // Infinities and what is no number survive in the sum of `x - x`, which is zero otherwise.
+        // Infinities and NaN survive in the sum of `x - x`, which is zero otherwise.
         let difference = self.clone() - self.clone();
         difference.sum().item() == 0.0
     }

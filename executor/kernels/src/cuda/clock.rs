@@ -10,21 +10,21 @@ use ir::units::Nanos;
 use super::compute_stream::ComputeStream;
 use crate::clock::{DeviceClock, Point};
 
-/// Events whose times can be asked for.
+/// Flags of events that record times.
 pub const TIMED: CUevent_flags = CUevent_flags::CU_EVENT_DEFAULT;
 
-/// Times on a GPU.
+/// The clock of a GPU.
 #[derive(Debug)]
 pub struct CudaClock {
     compute: ComputeStream,
 }
 
 impl CudaClock {
-    /// That of a GPU, one of [`devices`](super::devices).
+    /// The clock of a GPU, one of [`devices`](super::devices).
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// The driver's message.
     pub fn of(device: &CudaDevice) -> Result<Self, String> {
         let context = CudaContext::new(device.index).map_err(of_driver)?;
         let compute = ComputeStream::of(device, context).map_err(|error| error.to_string())?;
@@ -40,13 +40,13 @@ impl DeviceClock for CudaClock {
 
     fn between(&self, zero: &Point, point: &Point) -> Result<Nanos, String> {
         let milliseconds = event(zero).elapsed_ms(event(point)).map_err(of_driver)?;
-        // What was asked for before time zero may end before it.
+        // Work that was enqueued before time zero may end before it.
         Ok(Nanos::new((f64::from(milliseconds).max(0.0) * 1e6).round() as u64))
     }
 }
 
 fn event(Point(point): &Point) -> &CudaEvent {
-    // Those of calls to NCCL are shared with who looks after them.
+    // Events of calls to NCCL are shared with the thread that watches them.
     let shared = point.downcast_ref::<Arc<CudaEvent>>();
     shared
         .map(|event| &**event)

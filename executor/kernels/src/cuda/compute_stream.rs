@@ -1,4 +1,4 @@
-//! The stream on which burn computes, for others to be ordered with.
+//! burn's compute stream, for ordering other streams with it.
 
 use std::sync::Arc;
 
@@ -23,25 +23,25 @@ pub struct ComputeStream {
 }
 
 #[expect(unsafe_code, reason = "the pointer is the driver's")]
-// SAFETY: any thread may record events on a stream and have it wait for others; burn keeps it as long as the process.
+// SAFETY: any thread may record events on a stream and have it wait for others; burn keeps it until the process ends.
 unsafe impl Send for ComputeStream {}
 #[expect(unsafe_code, reason = "the pointer is the driver's")]
 // SAFETY: as above; the driver locks what it changes.
 unsafe impl Sync for ComputeStream {}
 
 impl ComputeStream {
-    /// That of a GPU, in its primary context.
+    /// burn's stream on a GPU, in the GPU's primary context.
     ///
-    /// burn 0.21 tells of its stream nowhere but where its server describes itself for debugging. The version is
-    /// pinned, and what is found is asked for its context, which must be that of the GPU.
+    /// burn 0.21 exposes its stream only in the debug description of its server. The version is pinned, and the context
+    /// of the stream that is found is checked to be the GPU's.
     ///
     /// # Errors
     ///
-    /// [`DeviceError`] if burn shows none.
+    /// [`DeviceError`] if burn exposes no stream.
     pub fn of(device: &CudaDevice, context: Arc<CudaContext>) -> Result<Self, DeviceError> {
         let no_stream = DeviceError::of("burn shows no stream to order others with");
         let client = CudaRuntime::client(device);
-        // The stream is made when it is first used.
+        // The stream is created at first use.
         client.flush().map_err(|error| no_stream(error.to_string()))?;
         let server = DeviceHandle::<Server>::new(device.to_id());
         let shown = server
@@ -57,49 +57,49 @@ impl ComputeStream {
         Ok(Self { context, stream })
     }
 
-    /// The stream, for what is started on it in the place of burn's kernels.
+    /// The raw stream, for work that is started on it in place of burn's kernels.
     pub fn raw(&self) -> CUstream {
         self.stream
     }
 
-    /// An event after all that was enqueued so far.
+    /// An event after all work that was enqueued so far.
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// The driver's message.
     pub fn reached(&self) -> Result<CudaEvent, DriverError> {
         self.passed(None)
     }
 
-    /// The same, of a kind.
+    /// An event as of [`Self::reached`], created with flags.
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// The driver's message.
     #[expect(unsafe_code, reason = "the stream is burn's")]
     pub fn passed(&self, kind: Option<CUevent_flags>) -> Result<CudaEvent, DriverError> {
         self.context.bind_to_thread()?;
         let reached = self.context.new_event(kind)?;
-        // SAFETY: both live: the event until the end of the call, after which the driver keeps what it needs of it,
-        // the stream as long as the process.
+        // SAFETY: both live: the event until the end of the call, after which the driver keeps what it needs of it, the
+        // stream until the process ends.
         unsafe { result::event::record(reached.cu_event(), self.stream) }?;
         Ok(reached)
     }
 
-    /// Has another stream wait for all that was computed so far.
+    /// Makes another stream wait for all work that was enqueued so far.
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// The driver's message.
     pub fn is_awaited_by(&self, other: &CudaStream) -> Result<(), DriverError> {
         other.wait(&self.reached()?)
     }
 
-    /// Has what is computed from now on wait for an event.
+    /// Makes all later work on the stream wait for an event.
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// The driver's message.
     #[expect(unsafe_code, reason = "the stream is burn's")]
     pub fn waits_for(&self, event: &CudaEvent) -> Result<(), DriverError> {
         self.context.bind_to_thread()?;
@@ -109,7 +109,7 @@ impl ComputeStream {
     }
 }
 
-/// The address of the first stream that a server's description names, as in `sys: 0x7f00`.
+/// The address of the first stream in a server's debug description, as in `sys: 0x7f00`.
 fn address_of_stream(shown: &str) -> Option<usize> {
     let (_, after) = shown.split_once("sys: 0x")?;
     let digits = after.split(|c: char| !c.is_ascii_hexdigit()).next()?;
@@ -120,7 +120,7 @@ fn address_of_stream(shown: &str) -> Option<usize> {
 #[expect(unsafe_code, reason = "the driver is written in C")]
 fn context_of(stream: CUstream) -> Result<sys::CUcontext, DriverError> {
     let mut context = std::ptr::null_mut();
-    // SAFETY: the pointer is to a place for a context. The driver checks what it is given as a stream.
+    // SAFETY: the pointer is to a variable for a context. The driver checks that it was given a stream.
     unsafe { sys::cuStreamGetCtx(stream, &raw mut context) }.result()?;
     Ok(context)
 }

@@ -11,7 +11,7 @@ impl Function {
         B::activation(self, x)
     }
 
-    /// The gradient of the input. `kept` is the output where [`Self::keeps_output`] says so, else the input.
+    /// The gradient of the input. `kept` is the output where [`Self::keeps_output`] is true, else the input.
     pub fn input_grad<B: Kernels>(self, kept: Array<B>, grad: Array<B>) -> Array<B> {
         B::activation_grad(self, kept, grad)
     }
@@ -22,7 +22,7 @@ pub fn gated_forward<B: Kernels>(function: Function, gate: Array<B>, value: Arra
     B::gated(function, gate, value)
 }
 
-/// The gradients of the gate and of the value, from what went in.
+/// The gradients of the gate and of the value, from the inputs.
 pub fn gated_input_grad<B: Kernels>(
     function: Function,
     gate: Array<B>,
@@ -32,7 +32,7 @@ pub fn gated_input_grad<B: Kernels>(
     B::gated_grad(function, gate, value, grad)
 }
 
-/// `(value + 1) gate sigmoid(1.702 gate)`, the gate cut off above `limit`, the value on both sides.
+/// `(value + 1) gate sigmoid(1.702 gate)`, the gate clamped above at `limit`, the value on both sides.
 ///
 /// # Source
 ///
@@ -55,7 +55,7 @@ pub fn clamped_swiglu_slopes<B: Kernels>(
     let below = at_most(gate.clone(), limit);
     let opened = below.clone() * below.clone().scale(QUICK_GELU).sigmoid();
     let ones = |like: &Array<B>| Array::ones(&like.shape(), like.element(), &like.device());
-    // Where nothing was cut off.
+    // One where the gate was not clamped.
     let passes = gate.scale(-1.0).shift(limit).where_positive(ones(&below));
     let of_gate = quick_gelu_slope(below) * clamp(value.clone(), limit).shift(1.0) * passes;
     let of_value = clamp_grad(value, opened, limit);
@@ -68,19 +68,19 @@ pub fn soft_cap<B: Kernels>(x: Array<B>, cap: f64) -> Array<B> {
     x.widened().scale(1.0 / cap).tanh().scale(cap).cast(element)
 }
 
-/// The gradient of what was capped, from what came out.
+/// The gradient of the input of [`soft_cap`], from its output.
 pub fn soft_cap_grad<B: Kernels>(y: Array<B>, grad: Array<B>, cap: f64) -> Array<B> {
     let element = grad.element();
     let slope = y.widened().scale(1.0 / cap).square().scale(-1.0).shift(1.0);
     (slope * grad.widened()).cast(element)
 }
 
-/// What does not exceed `limit` on either side, and the limit in the place of what does.
+/// The elements clamped to `-limit..=limit`.
 pub fn clamp<B: Kernels>(x: Array<B>, limit: f64) -> Array<B> {
     at_most(x, limit).at_least(-limit)
 }
 
-/// The gradient of what was cut off, from what came in.
+/// The gradient of the input of [`clamp`], from that input.
 pub fn clamp_grad<B: Kernels>(x: Array<B>, grad: Array<B>, limit: f64) -> Array<B> {
     let below = x.clone().scale(-1.0).shift(limit);
     let above = x.shift(limit);

@@ -4,8 +4,7 @@ use super::attention::{Grads, Scoring, Visibility, blocks};
 use super::kernels::BasicKernels;
 use crate::array::Array;
 
-/// A backend that the operators run on: one with the kernels that they consist of, and with those of whole operators
-/// that it has.
+/// A backend that the operators run on. The methods are whole operators, which a backend may replace by fused kernels.
 pub trait Kernels: BasicKernels {
     /// [`attention::forward`](super::attention::forward).
     fn attention_forward(

@@ -20,7 +20,7 @@ pub fn forward<B: Kernels>(
     Array::from_primitive(B::conv2d(x.primitive(), weight, bias, options(window, groups)))
 }
 
-/// The gradient of the images. Of `x`, only the shape is used.
+/// The gradient of the images. Only the shape of `x` is used.
 pub fn input_grad<B: Kernels>(
     x: Array<B>,
     weight: Array<B>,
@@ -32,7 +32,7 @@ pub fn input_grad<B: Kernels>(
     Array::from_primitive(B::conv2d_x_backward(x, weight, grad, options(window, groups)))
 }
 
-/// The gradient of the weight. Of `weight`, only the shape is used.
+/// The gradient of the weight. Only the shape of `weight` is used.
 pub fn weight_grad<B: Kernels>(
     x: Array<B>,
     weight: Array<B>,

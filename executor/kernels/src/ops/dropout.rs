@@ -5,23 +5,23 @@ use burn::tensor::backend::Backend;
 use crate::array::{Array, Element};
 use crate::random::{from_0_to_1, hash};
 
-/// Which share of a tensor's elements is zeroed, and by which random numbers.
+/// Dropout rate of a tensor, and the key of its random numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dropout {
-    /// The share.
+    /// Probability that an element is zeroed.
     pub rate: f64,
     /// The run's seed, the block, and the operator in it.
     pub key: [u64; 3],
-    /// The number of the first sample; those after it follow.
+    /// The number of the first sample; the others follow.
     pub first_sample: u64,
 }
 
-/// The part of a tensor's dimension that is here.
+/// The part of a tensor's dimension that this rank holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extract {
-    /// Which of the whole dimension's indices, in the order in which they are here.
+    /// Indices of the whole dimension, in the order in which this rank holds them.
     pub indices: Vec<usize>,
-    /// How many the whole dimension has.
+    /// Size of the whole dimension.
     pub of: usize,
 }
 
@@ -33,9 +33,9 @@ impl Extract {
 }
 
 impl Dropout {
-    /// What the elements of `samples` samples, of whose other dimensions `dims` are here, are multiplied by: zero for
-    /// a share of them, and for the others what keeps the mean. An element's factor depends on its sample and on its
-    /// place in the whole of it, and on nothing else: backward, recompute and every layout find the same one.
+    /// The factors of the elements of `samples` samples, of whose other dimensions this rank holds `dims`: zero with
+    /// probability `rate`, else the factor that preserves the mean. It depends only on the sample and on the element's
+    /// position in the whole sample: backward, recompute and every layout compute the same one.
     ///
     /// # Source
     ///
@@ -64,7 +64,7 @@ impl Dropout {
     }
 }
 
-/// Where each element that is here stands in the whole, row by row.
+/// The position of each local element in the whole sample, row by row.
 fn places(dims: &[Extract]) -> Vec<u64> {
     let mut places = vec![0];
     for dim in dims {

@@ -4,7 +4,7 @@
 use super::Kernels;
 use crate::array::{Array, Indices};
 
-/// The rows that `ids` name, `[ids, w]`; zeros for what lies outside the shard.
+/// The rows with numbers `ids`, `[ids, w]`; zeros for rows outside the shard.
 pub fn forward<B: Kernels>(table: Array<B>, ids: &[u32], first_row: usize) -> Array<B> {
     let device = table.device();
     let places = Places::new(ids, first_row, table.size(0));
@@ -20,7 +20,7 @@ pub fn forward<B: Kernels>(table: Array<B>, ids: &[u32], first_row: usize) -> Ar
     rows * visible
 }
 
-/// The gradient of the table, `[num_rows, w]`, from that of the rows taken.
+/// The gradient of the table, `[num_rows, w]`, from the gradient of the selected rows.
 pub fn weight_grad<B: Kernels>(
     ids: &[u32],
     first_row: usize,
@@ -43,9 +43,9 @@ pub fn weight_grad<B: Kernels>(
     B::sum_rows(rows, &local, num_rows).cast(element)
 }
 
-/// Where indices point within a shard.
+/// Positions of indices within a shard.
 struct Places {
-    /// The row within the shard of each index; the first one for what lies outside.
+    /// The row within the shard of each index; the first one for indices outside.
     local: Vec<u32>,
     /// Positions of the indices that lie inside, ascending.
     inside: Vec<u32>,

@@ -1,8 +1,7 @@
-//! Mixture of experts: which rows go where, and how they get there and back.
+//! Mixture of experts: choice of experts, dispatch of rows to them, and combination of their outputs.
 //!
-//! Each row goes to the `top_k` experts that its router finds likeliest. Probabilities are `[rows, experts]`,
-//! made of the router's logits. All of it stays on the device: the host asks for counts only where it must cut arrays by
-//! them.
+//! Each row goes to the `top_k` experts that its router finds most probable. Probabilities are `[rows, experts]`, from
+//! the router's logits. All of it stays on the device: the host reads counts only where it must split arrays by them.
 
 use super::Kernels;
 pub use super::composed::experts::{ExpertChoices, ExpertCounts, Rule, Sorted};
@@ -10,12 +9,12 @@ use crate::array::{Array, ElementExt, Indices};
 
 /// The experts that rows choose by probabilities `[rows, experts]`; of equal ones, the first.
 ///
-/// Weights are the probabilities, divided by their sum over the chosen ones where `rule` says so, and scaled.
+/// Weights are the probabilities, divided by their sum over the chosen ones where `rule.normalise`, and scaled.
 /// `correction`, `[experts]`, is added to the probabilities for the choice alone.
 ///
 /// # Panics
 ///
-/// If there are fewer experts than a row goes to.
+/// If there are fewer experts than a row chooses.
 pub fn choose<B: Kernels>(
     probabilities: &Array<B>,
     correction: Option<&Array<B>>,
@@ -26,17 +25,17 @@ pub fn choose<B: Kernels>(
     B::choose_experts(probabilities, correction, rule)
 }
 
-/// How many rows chose each of `num_experts` experts, `[experts]` in fp32.
+/// Number of rows that chose each of `num_experts` experts, `[experts]` in fp32.
 pub fn load<B: Kernels>(experts: &Indices<B>, num_experts: usize) -> Array<B> {
     ExpertCounts::counted(B::count_choices(experts, num_experts)).numbers()
 }
 
-/// Choices `[rows, top_k]` in the order of experts.
+/// Choices `[rows, top_k]` sorted by expert.
 pub fn sort<B: Kernels>(experts: &Indices<B>, num_experts: usize) -> Sorted<B> {
     B::sort_choices(experts, num_experts)
 }
 
-/// For each choice of an expert, how many choices of the same expert come before it.
+/// For each choice of an expert, the number of earlier choices of the same expert.
 pub fn places(choices: &[usize], num_experts: usize) -> Vec<usize> {
     let mut taken = vec![0; num_experts];
     let place = |expert: &usize| {
@@ -51,7 +50,7 @@ pub fn dispatch<B: Kernels>(x: &Array<B>, sorted: &Sorted<B>) -> Array<B> {
     B::select_rows(x, &sorted.rows)
 }
 
-/// The gradient of the rows that were sent from.
+/// The gradient of the rows before dispatch.
 pub fn dispatch_grad<B: Kernels>(grad: Array<B>, sorted: &Sorted<B>) -> Array<B> {
     B::gather_sent(grad, &sorted.places, None)
 }
@@ -79,8 +78,8 @@ pub fn combine_input_grad<B: Kernels>(
     (rows.widened() * weights.cast(element.widened())).cast(element)
 }
 
-/// The gradient of the weights by which the experts' outputs `y` were combined, `[rows, top_k]`: zero for what was not
-/// sent.
+/// The gradient of the weights by which the experts' outputs `y` were combined, `[rows, top_k]`: zero for choices that
+/// were not sent.
 pub fn combine_weight_grad<B: Kernels>(
     y: Array<B>,
     grad: Array<B>,
@@ -89,7 +88,7 @@ pub fn combine_weight_grad<B: Kernels>(
     B::choice_products(y, &sorted.places, grad)
 }
 
-/// The gradient of the probabilities from that of the weights, `[rows, top_k]`.
+/// The gradient of the probabilities from the gradient of the weights, `[rows, top_k]`.
 ///
 /// ```text
 /// dp_i = c dw_i                                   without division by the sum

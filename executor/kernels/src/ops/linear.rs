@@ -1,5 +1,5 @@
-//! Linear layers `y = x W + b` on rows `[rows, in]`, with weights `[in, out]`; and as many of them as there
-//! are experts, each applied to rows of its own.
+//! Linear layers `y = x W + b` on rows `[rows, in]`, with weights `[in, out]`; and grouped ones, one for each expert,
+//! applied to the rows of that expert.
 
 use super::Kernels;
 use super::experts::ExpertCounts;
@@ -17,7 +17,7 @@ pub fn forward<B: Kernels>(x: Array<B>, weight: Array<B>, bias: Option<Array<B>>
     }
 }
 
-/// `x W + z`, `[rows, out]`, of `z` in that shape.
+/// `x W + z`, `[rows, out]`, with `z` of that shape.
 pub fn forward_plus<B: Kernels>(x: Array<B>, weight: Array<B>, addend: Array<B>) -> Array<B> {
     B::matmul_plus(x, weight, addend)
 }
@@ -27,7 +27,7 @@ pub fn input_grad<B: Kernels>(grad: Array<B>, weight: Array<B>) -> Array<B> {
     B::matmul(grad, weight.transpose())
 }
 
-/// The gradient of the rows added to another, `[rows, in]`.
+/// The gradient of the rows plus another gradient, `[rows, in]`.
 pub fn input_grad_plus<B: Kernels>(grad: Array<B>, weight: Array<B>, addend: Array<B>) -> Array<B> {
     B::matmul_plus(grad, weight.transpose(), addend)
 }
@@ -104,7 +104,7 @@ fn ones_of_rows<B: Kernels>(rows: &Array<B>) -> Array<B> {
     Array::ones(&[rows.size(0), 1], rows.element(), &rows.device())
 }
 
-/// The rows of each expert times its matrix of `[experts, in, out]`, or that transposed, below each other.
+/// The rows of each expert times its matrix of `[experts, in, out]`, or the transposed one, expert by expert.
 fn grouped_product<B: Kernels>(
     rows: Array<B>,
     counts: &ExpertCounts<B>,
@@ -129,7 +129,7 @@ fn grouped_product<B: Kernels>(
     Array::concat(products, 0)
 }
 
-/// What expert number `expert` has of `[experts, ..]`, without that dimension.
+/// The part of expert number `expert` of `[experts, ..]`, without that dimension.
 fn of_expert<B: Kernels>(parameters: &Array<B>, expert: usize) -> Array<B> {
     let shape = parameters.shape();
     parameters.narrow(0, expert..expert + 1).reshape(&shape[1..])

@@ -21,7 +21,7 @@ use super::Kernels;
 use super::composed::loss::Targets;
 use crate::array::{Array, ElementExt};
 
-/// What is found of rows of logits before their exponentials are taken, `[rows, 1]` each.
+/// Statistics of rows of logits before their exponentials are taken, `[rows, 1]` each.
 #[derive(Clone, Debug)]
 pub struct Measures<B: Kernels> {
     /// The greatest logit.
@@ -31,7 +31,7 @@ pub struct Measures<B: Kernels> {
 }
 
 impl<B: Kernels> Measures<B> {
-    /// Those of these logits.
+    /// The measures of logits.
     pub fn of(logits: &Array<B>) -> Self {
         if logits.size(1) == 0 {
             return Self { max: zero_for_each_row(logits).shift(f64::NEG_INFINITY), sum: None };
@@ -42,7 +42,7 @@ impl<B: Kernels> Measures<B> {
         }
     }
 
-    /// The same with another maximum, that of rows of which these are parts.
+    /// The measures with the maximum of whole rows, of which the logits are shards.
     #[must_use]
     pub fn with_max(self, max: Array<B>) -> Self {
         let shrunk = |sum: Array<B>| sum * (self.max - max.clone()).exp();
@@ -59,17 +59,17 @@ pub fn exponentials<B: Kernels>(logits: Array<B>, max: Array<B>) -> (Array<B>, A
     B::exponentials(logits, max)
 }
 
-/// The softmax of rows of logits, as its gradient needs it.
+/// The saved softmax of rows of logits, for its gradient.
 #[derive(Clone, Debug)]
 pub enum Softmax<B: Kernels> {
-    /// What [`exponentials`] gives.
+    /// The result of [`exponentials`].
     Exponentials(Array<B>),
-    /// The logits, in 16 bits, and the maxima of their rows, of which the exponentials are taken again.
+    /// The logits, in 16 bits, and the maxima of their rows, from which the exponentials are recomputed.
     Logits(Array<B>, Array<B>),
 }
 
 impl<B: Kernels> Softmax<B> {
-    /// The softmax of logits, whichever way takes a backend less, and the sums of [`exponentials`].
+    /// The softmax of logits, in the form that is cheaper on the backend, and the sums of [`exponentials`].
     pub fn of(logits: Array<B>, measures: Measures<B>) -> (Self, Array<B>) {
         let Measures { max, sum } = measures;
         if let Some(sum) = sum {
@@ -97,7 +97,7 @@ impl<B: Kernels> Softmax<B> {
         }
     }
 
-    /// Bytes that are kept.
+    /// Saved bytes.
     pub fn num_bytes(&self) -> u64 {
         match self {
             Self::Exponentials(exponentials) => exponentials.num_bytes(),
@@ -125,8 +125,8 @@ pub fn losses<B: Kernels>(sum: Array<B>, target: Array<B>) -> Array<B> {
     sum.log() - target
 }
 
-/// `scale (softmax - onehot)`, `[rows, classes]`: the gradient of the logits of `scale` times the sum of
-/// all losses, from what [`exponentials`] gave and its sum over all classes.
+/// `scale (softmax - onehot)`, `[rows, classes]`: the gradient of the logits of `scale` times the sum of all losses,
+/// from the result of [`exponentials`] and its sum over all classes.
 pub fn input_grad<B: Kernels>(
     exponentials: Array<B>,
     sum: Array<B>,

@@ -1,14 +1,13 @@
 //! The mathematics of the operators: forward passes and gradients, each written out by hand.
 //!
-//! Plain functions of arrays. They keep nothing, send nothing and know no plan: what a backward needs is
-//! handed to it, and where a method lets ranks exchange something in between, its pieces are functions of
-//! their own. An input gradient and a weight gradient are separate functions, so that a schedule can run
-//! them apart.
+//! Plain functions of arrays. They save nothing, send nothing and know no plan: the saved arrays of a backward are
+//! arguments, and where ranks communicate in the middle of an operator, its parts are separate functions. An input
+//! gradient and a weight gradient are separate functions, so that a schedule can run them apart.
 //!
 //! Shapes stand in brackets: `b` sequences of `s` positions, `t` keys, `d` features of a head.
 //!
-//! Results have the element type of the inputs. Functions that are not linear, and all sums of statistics,
-//! are computed in fp32 at least, as [`Array::widened`] says.
+//! Results have the element type of the inputs. Functions that are not linear, and all sums of statistics, are computed
+//! in fp32 at least, see [`Array::widened`].
 
 #![expect(
     clippy::needless_pass_by_value,

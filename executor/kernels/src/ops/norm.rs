@@ -15,7 +15,7 @@ pub use super::composed::norm::{Statistics, normalise, sum_of_squares};
 use super::composed::norm::{has_mean, through_deviation, weighted};
 use crate::array::Array;
 
-/// The normalised rows, and what was measured. `weight` and `bias` are `[width]`.
+/// The normalised rows, and their statistics. `weight` and `bias` are `[width]`.
 pub fn forward<B: Kernels>(
     kind: NormKind,
     x: Array<B>,
@@ -49,7 +49,7 @@ pub fn weight_grad<B: Kernels>(
     B::norm_weight_grad(x, statistics, grad)
 }
 
-/// `sum(g x^)` of each row, `[rows, 1]`: what ranks add up whose rows are parts of longer ones, for
+/// `sum(g x^)` of each row, `[rows, 1]`: added up over ranks whose rows are parts of longer ones, for
 /// [`input_grad_of_projection`].
 pub fn projection<B: Kernels>(
     x: Array<B>,
@@ -75,8 +75,8 @@ pub fn input_grad_of_projection<B: Kernels>(
     through_deviation(grad, statistics.normalised(x), projection, width, statistics).cast(element)
 }
 
-/// Each channel of images `[b, c, h, w]` normalised over batch and space, and what was measured,
-/// `[c, 1]`. `weight` and `bias` are `[c]`.
+/// Each channel of images `[b, c, h, w]` normalised over batch and space, and its statistics, `[c, 1]`. `weight` and
+/// `bias` are `[c]`.
 pub fn batch_norm_forward<B: Kernels>(
     x: Array<B>,
     weight: Option<Array<B>>,
@@ -96,7 +96,7 @@ pub fn batch_norm_forward<B: Kernels>(
     (images(y, &shape).cast(element), statistics)
 }
 
-/// The gradient of the images that [`batch_norm_forward`] was given.
+/// The gradient of the input of [`batch_norm_forward`].
 pub fn batch_norm_input_grad<B: Kernels>(
     x: Array<B>,
     statistics: &Statistics<B>,

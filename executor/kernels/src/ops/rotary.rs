@@ -1,6 +1,6 @@
-//! Rotary position embeddings: pairs of features turned by an angle that grows with the position.
+//! Rotary position embeddings: pairs of features rotated by an angle that grows with the position.
 //!
-//! The pairs are features `i` and `i + features / 2`, or neighbours; features beyond `features` stay as they are.
+//! The pairs are features `i` and `i + features / 2`, or neighbours; features beyond `features` are not rotated.
 //!
 //! ```text
 //! y[i] = x[i] cos - x[j] sin
@@ -27,15 +27,14 @@ pub struct Rotary<B: Kernels> {
     cos: Array<B>,
     /// `[positions, features / 2]`.
     sin: Array<B>,
-    /// The sines of the other direction, once it is asked for.
+    /// The sines of the inverse rotation, computed at first use.
     sin_back: OnceLock<Array<B>>,
     pairs: RotaryPairs,
 }
 
 impl<B: Kernels> Rotary<B> {
-    /// The rotation of as many pairs of features as there are frequencies at `positions` by
-    /// `position * frequency`; cosines and sines times `attention_factor`. What it is applied to is rotated in
-    /// `element`.
+    /// The rotation by `position * frequency` at `positions`, of one pair of features for each frequency; cosines and
+    /// sines are multiplied by `attention_factor`. The rotation is computed in `element`.
     pub fn new(
         positions: &[u32],
         pairs: RotaryPairs,
@@ -60,8 +59,8 @@ impl<B: Kernels> Rotary<B> {
         self.rotate(x, &self.sin)
     }
 
-    /// The transpose of [`Self::apply`]: the gradient of `x` from that of what was rotated. It is the
-    /// inverse too where `attention_factor` is 1.
+    /// The transpose of [`Self::apply`]: the gradient of `x` from the gradient of the rotated array. It is also the
+    /// inverse where `attention_factor` is 1.
     pub fn apply_inverse(&self, x: Array<B>) -> Array<B> {
         self.rotate(x, self.sin_back.get_or_init(|| -self.sin.clone()))
     }
@@ -90,7 +89,7 @@ fn as_neighbours<B: Kernels>(x: &Array<B>, half: usize) -> Array<B> {
     transposed(x, [2, half])
 }
 
-/// `x` with its first features as a matrix, transposed.
+/// `x` with its first `rows * columns` features transposed as a matrix.
 fn transposed<B: Kernels>(x: &Array<B>, [rows, columns]: [usize; 2]) -> Array<B> {
     let shape = x.shape();
     let last = shape.len() - 1;
@@ -107,7 +106,7 @@ fn transposed<B: Kernels>(x: &Array<B>, [rows, columns]: [usize; 2]) -> Array<B>
 }
 
 /// The angle of each pair of `features` features per position, in radians, `theta^(-2 i / features)`, scaled for
-/// sequences of `length`; and what cosines and sines are multiplied by.
+/// sequences of `length`; and the factor of cosines and sines.
 ///
 /// # Source
 ///
@@ -115,7 +114,7 @@ fn transposed<B: Kernels>(x: &Array<B>, [rows, columns]: [usize; 2]) -> Array<B>
 ///
 /// # Panics
 ///
-/// If the scaling is one that is not known here.
+/// If the scaling is an unknown one.
 pub fn frequencies(
     features: usize,
     theta: f64,
@@ -150,7 +149,7 @@ pub fn frequencies(
             original_max_position_embeddings,
             truncates,
         } => {
-            // The pair that turns so often within the original length.
+            // The pair that makes `turns` turns within the original length.
             let pair = |turns: f64| {
                 let wave = original_max_position_embeddings.0 / (turns * 2.0 * PI);
                 features as f64 * wave.ln() / (2.0 * theta.ln())
@@ -160,7 +159,7 @@ pub fn frequencies(
                 (first, last) = (first.floor(), last.ceil());
             }
             (first, last) = (first.max(0.0), last.min(features as f64 - 1.0));
-            // No blend between the two is a sharp one.
+            // The blend of two equal pairs is a sharp step.
             last = last.max(first + 0.001);
             let blend = |(pair, frequency): (usize, f64)| {
                 let scaled = ((pair as f64 - first) / (last - first)).clamp(0.0, 1.0);

@@ -1,18 +1,18 @@
-//! How threads come to memory.
+//! Loads and stores of threads.
 
 use super::fault::Fault;
 use super::program::{Decoded, Space};
 use super::space::{Global, Memories, name};
 use crate::recording::Usage;
 
-/// Where a warp is in its grid.
+/// Position of a warp in its grid.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) block: [u32; 3],
     pub(super) first_thread: usize,
 }
 
-/// A use of memory that there must not be.
+/// An invalid memory access.
 pub(super) struct Failed {
     what: &'static str,
     place: (Space, u64),
@@ -21,7 +21,7 @@ pub(super) struct Failed {
 }
 
 impl Failed {
-    /// Fails if a place is not a multiple of its length; gives what to fail with if it is not there.
+    /// Fails if an address is not a multiple of `bytes`; else returns the error for an address outside of memory.
     pub(super) fn aligned(
         what: &'static str,
         place: (Space, u64),
@@ -29,7 +29,7 @@ impl Failed {
         lane: usize,
     ) -> Result<Self, Self> {
         let failed = Self { what, place, bytes, lane };
-        // Parameters lie where the host puts them.
+        // Parameters are placed by the host.
         if !place.1.is_multiple_of(bytes.max(1) as u64) && place.0 != Space::Param {
             return Err(failed);
         }
@@ -50,7 +50,7 @@ impl Failed {
     }
 }
 
-/// Reads at most eight bytes of a place.
+/// Reads at most eight bytes.
 pub(super) fn load<G: Global>(
     memories: &mut Memories<'_, G>,
     place: (Space, u64),
@@ -63,7 +63,7 @@ pub(super) fn load<G: Global>(
     Ok(word(found))
 }
 
-/// Writes at most eight bytes to a place.
+/// Writes at most eight bytes.
 pub(super) fn store<G: Global>(
     memories: &mut Memories<'_, G>,
     place: (Space, u64),
@@ -79,7 +79,7 @@ pub(super) fn store<G: Global>(
     Ok(())
 }
 
-/// At most eight bytes as a number.
+/// At most eight bytes as a little-endian number.
 pub(super) fn word(bytes: &[u8]) -> u64 {
     match bytes {
         [a, b, c, d] => u64::from(u32::from_le_bytes([*a, *b, *c, *d])),

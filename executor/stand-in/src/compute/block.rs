@@ -1,4 +1,4 @@
-//! Takes a program through the blocks of a grid.
+//! Execution of a program by the blocks of a grid.
 
 use std::collections::BTreeMap;
 
@@ -12,23 +12,23 @@ use super::warp::Warp;
 
 const COLLIDED: &str = "two warps use the same shared memory without a barrier between them";
 
-/// How many threads go through a program.
+/// Size of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
-    /// How many blocks.
+    /// Number of blocks.
     pub blocks: [u32; 3],
-    /// How many threads in each.
+    /// Number of threads of a block.
     pub threads: [u32; 3],
-    /// Bytes of shared memory of each block, beside those that the program names.
+    /// Bytes of dynamic shared memory of each block, in addition to the program's static shared memory.
     pub shared_bytes: u64,
 }
 
-/// Takes a program through all blocks of a grid, one after the other. All parameters lie in
-/// `params`, where [`Program::params`] says.
+/// Executes a program for all blocks of a grid, one after the other. `params` holds all parameters at the offsets of
+/// [`Program::params`].
 ///
 /// # Errors
 ///
-/// What a thread must not do.
+/// The first fault of a thread.
 pub fn run<G: Global>(
     program: &Program,
     grid: &Grid,
@@ -58,7 +58,7 @@ pub fn run<G: Global>(
             let threads = (num_threads - first).min(WIDTH as u32);
             warp.start(ones(threads) as Mask);
             for (register, special) in &program.specials {
-                // All others are in each block the same.
+                // All other special registers are the same in each block.
                 if is_first || matches!(special, Special::Block(_)) {
                     let value = |lane| special_value(*special, program, grid, block, first + lane);
                     warp.registers.set(*register, std::array::from_fn(|lane| value(lane as u32)));
@@ -72,7 +72,7 @@ pub fn run<G: Global>(
     Ok(())
 }
 
-/// Takes all warps of a block to their end.
+/// Executes all warps of a block to their end.
 fn run_block<G: Global>(
     program: &Program,
     block: [u32; 3],
@@ -102,7 +102,7 @@ fn run_block<G: Global>(
     }
 }
 
-/// Lets threads go on from barriers to which all have come. Whether there was such a barrier.
+/// Releases the barriers at which all expected threads have arrived. Returns whether there was one.
 fn release(warps: &mut [Warp], num_alive: u32) -> bool {
     let mut arrived: BTreeMap<u64, (u32, u64)> = BTreeMap::new();
     for (id, count) in warps.iter().flat_map(Warp::arrivals) {
@@ -122,7 +122,7 @@ fn release(warps: &mut [Warp], num_alive: u32) -> bool {
     is_any_open
 }
 
-/// What a number of a thread is.
+/// The value of a special register of a thread.
 fn special_value(
     special: Special,
     program: &Program,

@@ -1,51 +1,51 @@
-//! What ends a launch.
+//! Faults, which end a launch.
 
 use std::fmt;
 
-/// Why a kernel is not decoded, or does not come to its end.
+/// Reason why a kernel is not decoded or does not finish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// An instruction is not known here.
+    /// An instruction is unknown.
     Unknown(String),
-    /// A thread read or wrote where it may not.
+    /// A thread read or wrote outside of its memory, or unaligned.
     Access {
-        /// What it tried.
+        /// The access: reads or writes.
         what: &'static str,
-        /// Of which memory.
+        /// The state space.
         space: &'static str,
-        /// Where.
+        /// The address.
         address: u64,
-        /// How many bytes.
+        /// Number of bytes.
         bytes: usize,
-        /// By which instruction.
+        /// The instruction.
         instruction: String,
-        /// In which block.
+        /// The block.
         block: [u32; 3],
-        /// Which thread of the block.
+        /// The thread's number in the block.
         thread: u32,
     },
-    /// Threads wait for others that do not come.
+    /// Threads wait for others that never arrive.
     Deadlock {
-        /// In which block.
+        /// The block.
         block: [u32; 3],
-        /// Where the first of those that wait is.
+        /// The instruction at which the first of them waits.
         instruction: String,
     },
-    /// A warp goes on and on.
+    /// A warp exceeds the limit of instructions.
     Endless {
-        /// In which block.
+        /// The block.
         block: [u32; 3],
-        /// Where it is.
+        /// The warp's current instruction.
         instruction: String,
     },
-    /// An instruction is used as it must not be used.
+    /// An instruction is used in an undefined way.
     Misuse {
-        /// What is wrong with it.
+        /// The error.
         what: &'static str,
-        /// In which block.
+        /// The block.
         block: [u32; 3],
-        /// Which it is.
+        /// The instruction.
         instruction: String,
     },
 }

@@ -1,7 +1,6 @@
 //! Matrices in the registers of a warp, and their products.
 //!
-//! Which lane has which element of a `wmma` fragment is not said by CUDA, so any order does. Those
-//! of `mma` are said.
+//! CUDA does not define which lane holds which element of a `wmma` fragment, so any order is valid. For `mma` it does.
 //!
 //! # Source
 //!
@@ -11,21 +10,21 @@
 use super::lanes::{Lanes, WIDTH};
 use crate::number::{Format, Rounding};
 
-/// Which matrix of a product.
+/// Role of a matrix in a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     A,
     B,
-    /// C, or D.
+    /// C or D.
     Sum,
 }
 
-/// How the elements of a matrix are handed out to lanes.
+/// Assignment of a matrix's elements to lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// That of `wmma`, which is our own: one lane after the other.
+    /// The order of `wmma` fragments, chosen here: one lane after the other.
     Own,
-    /// That of `mma`.
+    /// The documented order of `mma`.
     Documented(Role),
 }
 
@@ -35,10 +34,10 @@ pub(super) struct Fragment {
     pub(super) rows: usize,
     pub(super) columns: usize,
     pub(super) element: Format,
-    /// How many elements each lane has. If that is more than there are, some have the same.
+    /// Elements of each lane. If that is more than the matrix has, some elements are in several lanes.
     pub(super) per_lane: usize,
     pub(super) order: Order,
-    /// Whether those of a row lie side by side in memory.
+    /// True where rows are contiguous in memory.
     pub(super) is_by_rows: bool,
 }
 
@@ -55,7 +54,7 @@ impl Fragment {
     }
 
     fn documented(&self, role: Role, group: usize, member: usize, i: usize) -> (usize, usize) {
-        // Numbers of 16 bits come in pairs, which have two neighbours along what is summed over.
+        // 16-bit numbers are packed in pairs, neighbours along the inner dimension.
         let is_wide = self.element.bytes() == 4;
         match role {
             Role::A if is_wide => (group + 8 * (i % 2), member + 4 * (i / 2)),
@@ -66,7 +65,7 @@ impl Fragment {
         }
     }
 
-    /// The whole matrix, row by row.
+    /// The whole matrix, row-major.
     fn matrix(&self, registers: &[Lanes]) -> Vec<f64> {
         let mut matrix = vec![0.0; self.rows * self.columns];
         for lane in 0..WIDTH {
@@ -79,7 +78,7 @@ impl Fragment {
         matrix
     }
 
-    /// The registers of a whole matrix.
+    /// The registers that hold a whole matrix.
     fn registers(&self, matrix: &[f64]) -> Vec<Lanes> {
         let words = |lane: usize| -> Vec<u64> {
             let elements = (0..self.per_lane).map(|index| {
@@ -106,7 +105,7 @@ pub(super) struct Multiply {
 }
 
 impl Multiply {
-    /// The registers of D. Sums are as exact as binary64, which is more than is promised.
+    /// The registers of D. Sums are as exact as binary64, more than PTX guarantees.
     pub(super) fn compute(&self, [a, b, c]: [&[Lanes]; 3]) -> Vec<Lanes> {
         let (a, b, mut sums) = (self.a.matrix(a), self.b.matrix(b), self.c.matrix(c));
         let (inner, columns) = (self.a.columns, self.b.columns);
@@ -121,7 +120,7 @@ impl Multiply {
     }
 }
 
-/// Elements in registers of 32 bits, or of 64.
+/// Elements packed into registers of 32 or 64 bits.
 pub(super) fn pack(element: Format, elements: &[u64]) -> impl Iterator<Item = u64> {
     let per_register = if element.bytes() == 2 { 2 } else { 1 };
     elements
@@ -129,7 +128,7 @@ pub(super) fn pack(element: Format, elements: &[u64]) -> impl Iterator<Item = u6
         .map(|part| part.iter().rev().fold(0, |word, element| word << 16 | element))
 }
 
-/// What is in registers.
+/// The elements in registers.
 pub(super) fn unpack(
     element: Format,
     words: impl Iterator<Item = u64>,

@@ -1,4 +1,4 @@
-//! What computes a register of others.
+//! Functions of registers.
 
 use super::lanes::Lanes;
 
@@ -7,7 +7,7 @@ type OfTwo = dyn Fn(&Lanes, &Lanes) -> Lanes + Send + Sync;
 type OfThree = dyn Fn(&Lanes, &Lanes, &Lanes) -> Lanes + Send + Sync;
 type OfFour = dyn Fn(&Lanes, &Lanes, &Lanes, &Lanes) -> Lanes + Send + Sync;
 
-/// A function of registers.
+/// A function that computes one register from others.
 pub(super) enum Function {
     One(Box<OfOne>),
     Two(Box<OfTwo>),
@@ -36,7 +36,7 @@ pub(super) fn four(f: impl Fn(u64, u64, u64, u64) -> u64 + Send + Sync + 'static
 }
 
 impl Function {
-    /// How many registers it takes.
+    /// Number of source registers.
     pub(super) fn arity(&self) -> usize {
         match self {
             Self::One(_) => 1,

@@ -1,26 +1,26 @@
-//! Uses of shared memory that no barrier stands between.
+//! Race detection in shared memory: accesses without a barrier between them.
 //!
-//! Warps are taken through a block one after the other, so a barrier that is missing may do no harm
-//! here, though it does on a GPU. So it is remembered who used what since the last barrier: another
-//! warp must not read what one wrote, nor write what one read or wrote.
+//! Warps execute one after the other, so a missing barrier may have no effect here, although it has on a GPU. So the
+//! accesses since the last barrier are recorded: a warp must not read what another wrote since, nor write what another
+//! read or wrote.
 
-/// Bytes that are told apart.
+/// Granularity of detection in bytes.
 const GRAIN: usize = 2;
 
-/// Who used shared memory since the last barrier.
+/// Accesses to shared memory since the last barrier.
 pub(super) struct Uses {
     places: Vec<Place>,
-    /// Which part of the block's way it is, from a barrier to the next, over all blocks.
+    /// Number of the interval between barriers, counted over all blocks.
     now: u32,
 }
 
-/// The last uses of a few bytes.
+/// The last accesses to one granule.
 #[derive(Clone, Copy, Default)]
 struct Place {
     written: u32,
     writer: u32,
     read: u32,
-    /// Warps, a bit each.
+    /// Reading warps, a bit each.
     readers: u32,
 }
 
@@ -29,12 +29,12 @@ impl Uses {
         Self { places: vec![Place::default(); bytes.div_ceil(GRAIN)], now: 1 }
     }
 
-    /// All threads have come to a barrier.
+    /// Starts a new interval: all threads have passed a barrier.
     pub(super) fn pass(&mut self) {
         self.now += 1;
     }
 
-    /// Takes down a use by a warp, and says whether another warp's stands against it.
+    /// Records an access of a warp, and returns whether it conflicts with one of another warp.
     pub(super) fn collide(&mut self, start: usize, len: usize, warp: u32, writes: bool) -> bool {
         let now = self.now;
         let mut is_found = false;

@@ -1,12 +1,12 @@
-//! Computes what kernels compute, from their text.
+//! Emulation of kernels from their PTX.
 //!
-//! A [`Program`] is a kernel's text, decoded once. [`run`] takes it through a grid, block
-//! by block. The threads of a warp go on together as long as they are at the same place; where they
-//! part, those who are farthest behind go first, so that they meet again as soon as they can. At a
-//! barrier, and where lanes of a warp work together, threads wait for each other as CUDA says.
+//! A [`Program`] is a kernel's decoded text. [`run`] executes it for a grid, block by block. The threads of a warp
+//! execute together while they are at the same instruction; where they diverge, those at the earliest instruction go
+//! first, so that the warp reconverges as early as possible. At barriers and warp-synchronous instructions threads wait
+//! for each other as CUDA defines.
 //!
-//! What is not known is not passed over: a program with an instruction that is not known here cannot
-//! be decoded, and a thread that reads or writes where it may not ends the launch.
+//! Unknown code is an error: a program with an unknown instruction is not decoded, and a thread that reads or writes
+//! outside of its memory ends the launch.
 //!
 //! # Source
 //!

@@ -1,48 +1,47 @@
-//! A kernel's text, decoded.
+//! Decoded kernels.
 
 use super::fragment::{Fragment, Multiply};
 use super::function::Function;
 
-/// Which register, of all that a thread has. Numbers that stand in the text, and those of the
-/// thread and of its block, are registers too.
+/// Number of a register of a thread. Constants and special registers (thread and block numbers) are registers too.
 pub(super) type Register = usize;
 
-/// What is taken for a number of TF32.
+/// Treatment of TF32 operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tf32 {
-    /// One of TF32, as on a GPU.
+    /// Rounded to TF32, as on a GPU.
     Rounded,
-    /// All of binary32, so that what a kernel computes can be told from how it rounds.
+    /// Kept in binary32, which separates errors of a kernel from rounding.
     Exact,
 }
 
-/// A kernel's text, decoded.
+/// A decoded kernel.
 pub struct Program {
     pub(super) instructions: Vec<Decoded>,
-    /// How many registers there are.
+    /// Number of registers.
     pub(super) num_registers: usize,
-    /// Registers that hold a number that stands in the text.
+    /// Registers that hold constants, with their values.
     pub(super) constants: Vec<(Register, u64)>,
-    /// Registers that hold a number of the thread or of its block.
+    /// Registers that hold thread or block numbers.
     pub(super) specials: Vec<(Register, Special)>,
-    /// Bytes of shared memory that the text names, without what the launch gives.
+    /// Bytes of static shared memory.
     pub(super) shared_bytes: u64,
-    /// Bytes of its own that each thread has in memory.
+    /// Bytes of local memory of each thread.
     pub(super) local_bytes: u64,
-    /// Where each parameter begins, and how many bytes it has.
+    /// Offset and size in bytes of each parameter.
     pub(super) params: Vec<(usize, usize)>,
 }
 
 /// An instruction.
 pub(super) struct Decoded {
-    /// The predicate on which it hangs, and whether it must be unset.
+    /// The guard predicate, and true where the instruction executes if it is unset.
     pub(super) guard: Option<(Register, bool)>,
     pub(super) operation: Operation,
-    /// As it stands in the kernel.
+    /// The instruction's PTX.
     pub(super) text: String,
 }
 
-/// A number of the thread or of its block.
+/// A special register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Special {
     Thread(usize),
@@ -52,7 +51,7 @@ pub(super) enum Special {
     Lane,
     Warp,
     NumWarps,
-    /// Those before it, up to it, behind it, and from it on; and itself alone.
+    /// Masks of the lanes before the own lane, up to it, behind it, from it on, and of it alone.
     MaskBelow,
     MaskUpTo,
     MaskAbove,
@@ -61,10 +60,10 @@ pub(super) enum Special {
     DynamicShared,
 }
 
-/// Which memory an address is in.
+/// State space of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Space {
-    /// The address says it itself.
+    /// The upper bits of the address give the space.
     Generic,
     Global,
     Shared,
@@ -72,14 +71,14 @@ pub(super) enum Space {
     Param,
 }
 
-/// A register and what is added to it.
+/// A base register and an offset.
 #[derive(Clone, Copy)]
 pub(super) struct Address {
     pub(super) base: Register,
     pub(super) offset: i64,
 }
 
-/// Reads what is at an address and writes what a function makes of that.
+/// The new value of an atomic update, from the old value and two operands.
 pub(super) type Change = Box<dyn Fn(u64, u64, u64) -> u64 + Send + Sync>;
 
 pub(super) enum Operation {
@@ -109,7 +108,7 @@ pub(super) enum Operation {
         sources: [Register; 2],
         at: Address,
     },
-    /// From global to shared memory, of which the rest is filled with zeros.
+    /// From global to shared memory; bytes behind the given ones are filled with zeros.
     Copy {
         bytes: usize,
         given: Option<Register>,
@@ -122,7 +121,7 @@ pub(super) enum Operation {
         id: Register,
         count: Option<Register>,
     },
-    /// Who is here with the thread.
+    /// The mask of active threads.
     Active(Register),
     Together {
         members: Register,
@@ -131,7 +130,7 @@ pub(super) enum Operation {
     Nothing,
 }
 
-/// From which lane a lane takes a value.
+/// The source lane of a shuffle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shuffle {
     Up,
@@ -140,18 +139,18 @@ pub(super) enum Shuffle {
     Index,
 }
 
-/// What lanes find out by showing each other a predicate.
+/// Vote over a predicate of the lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Vote {
     All,
     Any,
     Uniform,
     Ballot,
-    /// Who has the same value.
+    /// The mask of lanes with the same value.
     MatchAny,
 }
 
-/// What lanes of a warp do together.
+/// A warp-synchronous operation.
 pub(super) enum Together {
     Wait,
     Shuffle {
@@ -167,13 +166,13 @@ pub(super) enum Together {
         dest: Register,
         predicate: Register,
     },
-    /// One of all, by a function of two.
+    /// The reduction of all lanes' values by a binary function.
     Reduce {
         change: Change,
         dest: Register,
         value: Register,
     },
-    /// The least of the members, and whether the thread is that one.
+    /// The first of the members, and a predicate that is true in it.
     Elect {
         dest: Option<Register>,
         is_elected: Register,
@@ -208,7 +207,7 @@ pub(super) enum Together {
 }
 
 impl Program {
-    /// Where each parameter begins, and how many bytes it has.
+    /// Offset and size in bytes of each parameter.
     pub fn params(&self) -> &[(usize, usize)] {
         &self.params
     }

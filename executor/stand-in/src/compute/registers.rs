@@ -9,7 +9,7 @@ use super::space::resolve;
 pub(super) struct Registers(Vec<Lanes>);
 
 impl Registers {
-    /// Those that a program has, with its numbers in them.
+    /// The registers of a program, with its constants.
     pub(super) fn new(program: &Program) -> Self {
         let mut registers = vec![[0; WIDTH]; program.num_registers];
         for (register, value) in &program.constants {
@@ -26,7 +26,7 @@ impl Registers {
         self.0[register] = values;
     }
 
-    /// Sets a register of some threads.
+    /// Sets a register in the threads of a mask.
     pub(super) fn set_some(&mut self, register: Register, values: &Lanes, mask: Mask) {
         let own = &mut self.0[register];
         if mask == Mask::MAX {
@@ -38,17 +38,17 @@ impl Registers {
         }
     }
 
-    /// Sets a register of one thread.
+    /// Sets a register in one thread.
     pub(super) fn set_lane(&mut self, register: Register, lane: usize, value: u64) {
         self.0[register][lane] = value;
     }
 
-    /// Where an address of a thread is.
+    /// The space and address of a thread's memory operand.
     pub(super) fn resolve(&self, space: Space, at: &Address, lane: usize) -> (Space, u64) {
         resolve(space, self.get(at.base)[lane].wrapping_add_signed(at.offset))
     }
 
-    /// What a function makes of registers.
+    /// The result of a function of registers.
     pub(super) fn compute(&self, function: &Function, sources: &[Register; 4]) -> Lanes {
         let [a, b, c, d] = sources;
         match function {

@@ -1,16 +1,16 @@
-//! The memories that a thread sees.
+//! State spaces of a thread.
 //!
-//! An address without a space says by its upper bits which memory it is in. Addresses of global
-//! memory are those of the host, which have none of these bits.
+//! The upper bits of a generic address give its space. Addresses of global memory are those of the host, in which these
+//! bits are zero.
 
 use super::hazard::Uses;
 use super::lanes::WIDTH;
 use super::program::Space;
 use crate::recording::Usage;
 
-/// Memory that all threads of a grid use.
+/// Global memory of a grid.
 pub trait Global {
-    /// The bytes of a place; none if it may not be used so.
+    /// The bytes of an access; none if it is not allowed.
     fn bytes(&mut self, start: u64, len: usize, usage: Usage) -> Option<&mut [u8]>;
 }
 
@@ -19,10 +19,10 @@ const LOCAL: u64 = 2 << 56;
 const PARAM: u64 = 3 << 56;
 const WINDOW: u64 = 0xff << 56;
 
-/// What is in memory that nobody has written, so that who reads it gets no number.
+/// Content of memory that was never written: NaN in all formats.
 pub(super) const FILL: u8 = 0xff;
 
-/// What is added to an address in a space for one that is not.
+/// The generic address of a space's first byte.
 pub(super) fn window(space: Space) -> u64 {
     match space {
         Space::Shared => SHARED,
@@ -32,7 +32,7 @@ pub(super) fn window(space: Space) -> u64 {
     }
 }
 
-/// The space of an address, and the address there.
+/// The space of an address, and the address within it.
 pub(super) fn resolve(space: Space, address: u64) -> (Space, u64) {
     if space != Space::Generic {
         return (space, address);
@@ -57,21 +57,21 @@ pub(super) fn name(space: Space) -> &'static str {
     }
 }
 
-/// All memories, as the threads of a block see them.
+/// All memories of the threads of a block.
 pub(super) struct Memories<'a, G> {
     pub(super) global: &'a mut G,
     pub(super) shared: Vec<u8>,
     pub(super) uses: Uses,
-    /// Whether two warps have used the same without a barrier between them.
+    /// True where two warps have accessed the same shared memory without a barrier between them.
     pub(super) has_collided: bool,
-    /// Of one thread after the other.
+    /// Local memory of all threads, one after the other.
     pub(super) local: Vec<u8>,
     pub(super) local_bytes: usize,
     pub(super) params: &'a [u8],
 }
 
 impl<G: Global> Memories<'_, G> {
-    /// The bytes of a place, as a thread sees it; none if it may not be used so.
+    /// The bytes of a thread's access; none if it is not allowed.
     pub(super) fn bytes(
         &mut self,
         (space, address): (Space, u64),
@@ -88,7 +88,7 @@ impl<G: Global> Memories<'_, G> {
             Space::Generic | Space::Global => self.global.bytes(address, len, usage),
             Space::Shared => {
                 let place = within(self.shared.len())?;
-                // What is changed as one may be changed by all.
+                // Atomic updates of several warps do not conflict.
                 if usage != Usage::ReadWrite {
                     let (warp, writes) = ((thread / WIDTH) as u32, usage.writes());
                     if self.uses.collide(place.start, len, warp, writes) {
@@ -107,7 +107,7 @@ impl<G: Global> Memories<'_, G> {
         }
     }
 
-    /// What is in a place.
+    /// The bytes of a thread's read; none if it is not allowed.
     pub(super) fn read(&mut self, place: (Space, u64), len: usize, thread: usize) -> Option<&[u8]> {
         if place.0 == Space::Param {
             let start = usize::try_from(place.1).ok()?;

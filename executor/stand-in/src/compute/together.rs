@@ -1,4 +1,4 @@
-//! What lanes of a warp do together.
+//! Warp-synchronous operations.
 
 use super::access::{self, Place};
 use super::fragment::{self, Fragment};
@@ -7,13 +7,13 @@ use super::program::{Address, Register, Shuffle, Space, Together, Vote};
 use super::registers::Registers;
 use super::space::{Global, Memories};
 
-/// Why lanes cannot do something.
+/// Reason why an operation fails.
 pub(super) enum Failed {
     Misuse(&'static str),
     Access(access::Failed),
 }
 
-/// Lets the lanes of a mask do something.
+/// Executes an operation in the lanes of a mask.
 pub(super) fn act<G: Global>(
     warp: &mut Registers,
     what: &Together,
@@ -87,7 +87,7 @@ pub(super) fn act<G: Global>(
     Ok(())
 }
 
-/// A matrix in memory, of which each lane has a part in registers.
+/// A matrix in memory, whose elements the lanes hold in registers.
 struct Matrix<'a> {
     fragment: &'a Fragment,
     space: Space,
@@ -96,7 +96,7 @@ struct Matrix<'a> {
 }
 
 impl Matrix<'_> {
-    /// Where a lane's element lies.
+    /// The address of a lane's element.
     fn place(&self, warp: &Registers, lane: usize, index: usize) -> (Space, u64) {
         let (row, column) = self.fragment.place(lane, index);
         let stride = warp.get(self.stride)[lane] as u32 as usize;
@@ -147,8 +147,8 @@ impl Matrix<'_> {
     }
 }
 
-/// `ldmatrix`: each eight lanes name the rows of a matrix of 8 x 8 numbers of 16 bits, of which
-/// each lane is given two.
+/// `ldmatrix`: each eight lanes give the row addresses of a matrix of 8 x 8 numbers of 16 bits, of which each lane gets
+/// two.
 fn load_rows<G: Global>(
     warp: &mut Registers,
     (space, at): (Space, &Address),
@@ -178,7 +178,7 @@ fn load_rows<G: Global>(
     Ok(())
 }
 
-/// From which lane a lane takes a value, and whether that is one within its part of the warp.
+/// The source lane of a shuffle, and whether it is within the lane's segment of the warp.
 ///
 /// # Source
 ///

@@ -1,4 +1,4 @@
-//! Takes the threads of a warp through a program.
+//! Execution of a program by the threads of a warp.
 
 use super::access::{Failed, Place, word};
 use super::fault::Fault;
@@ -9,33 +9,33 @@ use super::space::{Global, Memories};
 use super::together;
 use crate::recording::Usage;
 
-/// The most instructions that a warp may take in a block: far more than any kernel of the executor.
+/// Most instructions of a warp in a block: far more than any kernel of the executor needs.
 const MOST_INSTRUCTIONS: u64 = 200_000_000;
 
 /// A warp of a block.
 pub(super) struct Warp {
     pub(super) registers: Registers,
-    /// Where each thread is.
+    /// Next instruction of each thread.
     places: [usize; WIDTH],
-    /// Threads that have not come to their end.
+    /// Threads that have not ended.
     alive: Mask,
-    /// Those that wait at a barrier of the block.
+    /// Threads that wait at a barrier of the block.
     at_barrier: Mask,
-    /// At which one, and how many threads it takes; zero if all.
+    /// The barrier of each of them, and the number of threads that it needs; zero if all.
     barriers: [(u64, u64); WIDTH],
-    /// Those that wait for others of their warp.
+    /// Threads that wait for others of their warp.
     waiting: Mask,
-    /// Instructions that were taken.
+    /// Number of executed instructions.
     count: u64,
 }
 
-/// What follows an instruction.
+/// Continuation after an instruction.
 enum Next {
-    /// The one behind it.
+    /// The next instruction.
     On,
-    /// One somewhere else, for all threads.
+    /// A branch target, for all threads.
     At(usize),
-    /// Threads are at places of their own now.
+    /// The threads have diverged.
     Parted,
 }
 
@@ -46,7 +46,7 @@ impl Warp {
         Self { registers, places, alive: 0, at_barrier: 0, barriers, waiting: 0, count: 0 }
     }
 
-    /// Puts threads at the beginning of the program.
+    /// Puts threads at the start of the program.
     pub(super) fn start(&mut self, threads: Mask) {
         self.places = [0; WIDTH];
         (self.alive, self.at_barrier, self.waiting, self.count) = (threads, 0, 0, 0);
@@ -56,18 +56,18 @@ impl Warp {
         self.alive.count_ones()
     }
 
-    /// Where a thread is that waits, if one does.
+    /// The instruction at which a thread waits, if one does.
     pub(super) fn where_it_waits(&self) -> Option<usize> {
         let stuck = if self.waiting == 0 { self.at_barrier } else { self.waiting };
         lanes(stuck).next().map(|lane| self.places[lane])
     }
 
-    /// The barriers at which threads are, and how many threads they take.
+    /// The barriers at which threads wait, and the numbers of threads that they need.
     pub(super) fn arrivals(&self) -> impl Iterator<Item = (u64, u64)> {
         lanes(self.at_barrier).map(|lane| self.barriers[lane])
     }
 
-    /// Lets threads go on from a barrier.
+    /// Releases threads from a barrier.
     pub(super) fn pass(&mut self, id: u64) {
         for lane in lanes(self.at_barrier) {
             if self.barriers[lane].0 == id {
@@ -77,7 +77,7 @@ impl Warp {
         }
     }
 
-    /// Goes on until all threads have ended or wait.
+    /// Executes until all threads have ended or wait.
     pub(super) fn run<G: Global>(
         &mut self,
         program: &Program,
@@ -92,7 +92,7 @@ impl Warp {
             let mask = lanes(ready)
                 .filter(|lane| self.places[*lane] == at)
                 .fold(0, |mask, lane| mask | 1 << lane);
-            // Where others are who are ahead, who then go on together with these.
+            // The next instruction of threads ahead, where both groups reconverge.
             let others = lanes(ready & !mask).map(|lane| self.places[lane]);
             let limit = others.min().unwrap_or(usize::MAX);
             loop {
@@ -107,7 +107,7 @@ impl Warp {
                     Next::At(target) => at = target,
                     Next::Parted => break,
                 }
-                // Those who went back go on until they come to where others are.
+                // Threads that branched back run until they reach the others.
                 if at >= limit {
                     self.go(mask, at);
                     break;
@@ -116,12 +116,12 @@ impl Warp {
         }
     }
 
-    /// Puts threads at a place.
+    /// Sets the next instruction of threads.
     fn go(&mut self, mask: Mask, place: usize) {
         lanes(mask).for_each(|lane| self.places[lane] = place);
     }
 
-    /// Takes some threads, which are all at one place, through its instruction.
+    /// Executes the instruction at which some threads are.
     fn step<G: Global>(
         &mut self,
         instruction: &Decoded,
@@ -186,7 +186,7 @@ impl Warp {
         Ok(Next::On)
     }
 
-    /// Lets lanes do something together, if all of them are there.
+    /// Executes a warp-synchronous operation, if all members have arrived.
     fn together<G: Global>(
         &mut self,
         members: Register,
@@ -221,7 +221,7 @@ impl Warp {
         Ok(Next::Parted)
     }
 
-    /// Reads and writes memory, one thread after the other.
+    /// Executes a memory access, one thread after the other.
     fn access<G: Global>(
         &mut self,
         operation: &Operation,

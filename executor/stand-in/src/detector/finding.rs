@@ -1,4 +1,4 @@
-//! What was found.
+//! Findings of the detector.
 
 use std::collections::BTreeMap;
 
@@ -10,82 +10,82 @@ use crate::recording::{Action, Part, Range, Recording, StreamId, Usage};
 /// A mistake in the use of memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What is wrong.
+    /// Kind of mistake.
     pub mistake: Mistake,
-    /// What was called before, if there is such a thing.
+    /// The earlier call, if there is one.
     pub first: Option<Side>,
-    /// What was called then.
+    /// The later call.
     pub second: Side,
     /// The bytes that both use.
     pub shared: Range,
-    /// How often the same was found, of which this is the first time.
+    /// Number of equal findings, of which this is the first.
     pub count: u64,
 }
 
-/// What is wrong.
+/// Kind of mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Mistake {
-    /// It is read what may not have been written.
+    /// A read of memory whose write may not have ended.
     ReadOfUnfinishedWrite,
-    /// It is written what may still be read.
+    /// A write to memory that may still be read.
     WriteOverUnfinishedRead,
-    /// It is written what may still be written.
+    /// A write to memory that may still be written.
     WriteOverUnfinishedWrite,
-    /// Memory is used before it may be there.
+    /// A use of memory whose allocation may not have happened yet.
     UseBeforeAllocation,
-    /// Memory is freed that may still be used.
+    /// A free of memory that may still be used.
     FreeWhileInUse,
-    /// Memory is used that was freed.
+    /// A use of memory after its free.
     UseAfterFree,
-    /// Memory is used that is no memory.
+    /// A use of memory that was never allocated.
     UseOutsideAllocations,
-    /// Calls of one group, which go on at once, use the same memory.
+    /// Calls of one NCCL group, which run concurrently, use the same memory.
     UseWithinGroup,
 }
 
-/// One of two uses.
+/// One of the two uses of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Side {
     /// The kernel, or the function that was called.
     pub name: String,
-    /// The stream that it was given to; none if the host does it itself.
+    /// The stream of the work; none for the host.
     pub stream: Option<StreamId>,
     /// The thread that called.
     pub thread: u32,
     /// The thread's name.
     pub thread_name: String,
-    /// To what end.
+    /// Read, write or both.
     pub usage: Usage,
-    /// Which call of the process it is.
+    /// Index of the call among those of the process.
     pub sequence: usize,
-    /// All that it uses there.
+    /// The whole range of this use.
     pub range: Range,
 }
 
-/// A mistake, and between which names on which streams.
+/// Kind of mistake, with names and streams of both uses.
 type Key = (Mistake, Option<(String, Option<StreamId>)>, (String, Option<StreamId>));
 
 impl Finding {
-    /// What is the same for findings that are told once.
+    /// The key of equal findings, which are reported once.
     pub fn key(&self) -> Key {
         let of = |side: &Side| (side.name.clone(), side.stream);
         (self.mistake, self.first.as_ref().map(of), of(&self.second))
     }
 }
 
-/// A use, and where.
+/// A use and its range.
 #[derive(Clone, Copy)]
 pub(super) struct Use {
     pub(super) touch: Touch,
     pub(super) range: Range,
 }
 
-/// Findings, the same ones counted.
+/// Findings, with equal ones counted.
 pub(super) struct Collected<'a> {
     recording: &'a Recording,
-    /// By their keys, in the order in which they were found.
+    /// Index of each finding by its key.
     places: BTreeMap<Key, usize>,
     findings: Vec<Finding>,
 }
@@ -99,7 +99,7 @@ impl<'a> Collected<'a> {
         self.findings
     }
 
-    /// Nothing orders two uses.
+    /// Adds a race: two uses that are not ordered.
     pub(super) fn race(&mut self, earlier: Touch, later: Use) {
         let calls = &self.recording.calls;
         let mistake = match (&calls[earlier.index].action, &calls[later.touch.index].action) {
@@ -114,7 +114,7 @@ impl<'a> Collected<'a> {
         self.add(mistake, Some(first), second, later.range);
     }
 
-    /// Something is used that a call freed.
+    /// Adds a use after a free.
     pub(super) fn freed(&mut self, free: usize, later: Use) {
         let touch = Touch { index: free, part: 0, usage: Usage::Write, ..later.touch };
         let first = self.side(touch, later.range);
@@ -122,13 +122,13 @@ impl<'a> Collected<'a> {
         self.add(Mistake::UseAfterFree, Some(first), second, later.range);
     }
 
-    /// Something is used that was never there.
+    /// Adds a use of memory that was never allocated.
     pub(super) fn outside(&mut self, used: Use) {
         let side = self.side(used.touch, used.range);
         self.add(Mistake::UseOutsideAllocations, None, side, used.range);
     }
 
-    /// Looks for uses of the same memory in parts that go on at once.
+    /// Adds conflicting uses of the same memory within a group.
     pub(super) fn within(&mut self, index: usize, parts: &[Part]) {
         for (number, part) in parts.iter().enumerate() {
             for earlier in &parts[..number] {
@@ -154,7 +154,7 @@ impl<'a> Collected<'a> {
         }
     }
 
-    /// A use, as it is told; with all of the range of which `within` is used.
+    /// A use for a report, with the whole range of the access that overlaps `within`.
     fn side(&self, touch: Touch, within: Range) -> Side {
         let part = match &self.recording.calls[touch.index].action {
             Action::Work { parts, .. } => Some(&parts[touch.part]),

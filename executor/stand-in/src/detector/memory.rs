@@ -1,4 +1,4 @@
-//! Who used each byte last.
+//! The last uses of each byte.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use crate::recording::{Range, Usage};
 /// A use of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Touch {
-    /// Which call of the recording.
+    /// Index of the call in the recording.
     pub(super) index: usize,
-    /// Which of its parts.
+    /// Index of the call's part.
     pub(super) part: usize,
     pub(super) usage: Usage,
     pub(super) stamp: Stamp,
@@ -19,34 +19,34 @@ pub(super) struct Touch {
 /// The memory of a recording.
 #[derive(Default)]
 pub(super) struct Memory {
-    /// What is there, by where it begins: where it ends.
+    /// Live allocations: end by start.
     there: BTreeMap<u64, u64>,
-    /// What was freed, by where it began: where it ended, and the call.
+    /// Freed allocations: end and freeing call by start.
     gone: BTreeMap<u64, (u64, usize)>,
-    /// Disjoint, by where they begin.
+    /// Disjoint cells by start.
     cells: BTreeMap<u64, Cell>,
 }
 
-/// Bytes that were used alike.
+/// Bytes with the same last uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Cell {
     end: u64,
     write: Option<Touch>,
-    /// Since then, the last of each agent.
+    /// The last read of each agent since the write.
     reads: Vec<Touch>,
 }
 
-/// What is not right with a place.
+/// Status of a range.
 pub(super) enum Lost {
     Nothing,
-    /// Some of it was freed by a call.
+    /// Part of it was freed by a call.
     Freed(usize),
-    /// Some of it was never allocated.
+    /// Part of it was never allocated.
     NeverThere,
 }
 
 impl Memory {
-    /// Memory is there from now on; for what knows the stamp, if it has one.
+    /// Adds an allocation. With a stamp, it exists only for those who know the stamp.
     pub(super) fn allocate(&mut self, range: Range, index: usize, stamp: Option<Stamp>) {
         let old: Vec<u64> = self.gone.range(..range.end).map(|(start, _)| *start).collect();
         for start in old {
@@ -60,14 +60,14 @@ impl Memory {
         self.cells.insert(range.start, Cell { end: range.end, write, reads: Vec::new() });
     }
 
-    /// Ends what begins at an address, and says where it was.
+    /// Frees the allocation that starts at an address, and returns its range.
     pub(super) fn free(&mut self, start: u64, index: usize) -> Option<Range> {
         let end = self.there.remove(&start)?;
         self.gone.insert(start, (end, index));
         Some(Range { start, end })
     }
 
-    /// Whether a place may be used.
+    /// Returns whether a range may be used, and if not, why.
     pub(super) fn lost(&self, range: Range) -> Lost {
         let there = self.there.range(..=range.start).next_back();
         if there.is_some_and(|(_, end)| range.end <= *end) {
@@ -80,7 +80,7 @@ impl Memory {
         }
     }
 
-    /// No one has used a place.
+    /// Forgets all uses of a range.
     pub(super) fn forget(&mut self, range: Range) {
         self.cut(range);
         let starts: Vec<u64> =
@@ -90,8 +90,8 @@ impl Memory {
         }
     }
 
-    /// Shows all earlier uses that a use must come after, with the bytes that both use; then the
-    /// use is one of the earlier ones itself.
+    /// Passes all earlier uses that a use must come after to `show`, with the bytes that both use; then records the use
+    /// itself.
     pub(super) fn access(
         &mut self,
         range: Range,
@@ -118,7 +118,7 @@ impl Memory {
         }
     }
 
-    /// Sees to it that cells end where a place begins and ends.
+    /// Splits cells at the ends of a range.
     fn cut(&mut self, range: Range) {
         for at in [range.start, range.end] {
             let before = self.cells.range_mut(..at).next_back().filter(|(_, cell)| cell.end > at);

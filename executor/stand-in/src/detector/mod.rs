@@ -1,13 +1,13 @@
-//! Finds uses of memory that nothing orders.
+//! Race detector: finds uses of memory without an order between them.
 //!
-//! Each stream and each thread has a vector clock ([`crate::clock`]). A stream learns what the
-//! thread knows that gives it something to do, and what the events stand for that it waits for; a
-//! thread learns what it has seen to have come. Two uses of the same bytes, one of which at least
-//! changes them, must be ordered: the later one's stream must know, when it is given the later one,
-//! that the earlier one has ended. All else is found, whether it went well this time or not.
+//! Each stream and each thread has a vector clock ([`crate::clock`]). A stream merges the clock of the thread that
+//! enqueues work on it, and those of the events that it waits for; a thread merges the clocks of what it has waited
+//! for. Two uses of the same bytes, at least one of which writes, must be ordered: the clock of the later one's stream
+//! must include the earlier one's end when the later one is enqueued. All other pairs are reported, whether they went
+//! well this time or not.
 //!
-//! For each byte the last write and each stream's last read since are kept. That is enough: who does
-//! not know of an earlier one does not know of a later one of the same stream either.
+//! For each byte the last write and each stream's last read since are stored. That is enough: a clock without an
+//! earlier use of a stream does not include its later ones either.
 
 mod finding;
 mod memory;
@@ -24,20 +24,20 @@ use finding::{Collected, Use};
 pub use finding::{Finding, Mistake, Side};
 use memory::{Memory, Touch};
 
-/// What threads are taken to know of each other.
+/// Assumption about the order between threads.
 ///
-/// Locks, channels and counts of references order threads, and a driver sees none of them.
+/// Locks, channels and reference counts order threads, and a driver sees none of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostOrder {
-    /// All that any thread did or saw before, in the order of the recording. What is found then is
-    /// wrong, whatever threads tell each other.
+    /// All that any thread did or saw before, in the order of the recording. Findings are errors, however threads are
+    /// synchronised.
     AsRecorded,
-    /// Nothing, but that they were given streams, events and memory that others made. What is found
-    /// then may be in order.
+    /// Nothing, except that streams, events and memory exist before other threads use them. Findings may be ordered by
+    /// synchronisation that is not seen.
     WithinThreads,
 }
 
-/// What is wrong with a recording, each pair of uses of the same names on the same streams once.
+/// The findings of a recording, once for each pair of names and streams.
 pub fn detect(recording: &Recording, order: HostOrder) -> Vec<Finding> {
     let mut detector = Detector {
         recording,
@@ -85,7 +85,7 @@ impl Detector<'_> {
                 let (clock, stamp) = self.act(thread);
                 self.touch(index, std::slice::from_ref(part), &clock, stamp);
             }
-            // Among threads of which none knows of another, nothing can be said of it.
+            // Without an order between threads, nothing is known about it.
             Action::Unseen(_) if self.order == HostOrder::WithinThreads => {}
             Action::Unseen(part) => {
                 let (clock, stamp) = self.act(thread);
@@ -97,7 +97,7 @@ impl Detector<'_> {
             }
             Action::Wait { stream, event } => {
                 let (mut clock, _) = self.give(thread, *stream);
-                // An event that was never recorded is not waited for.
+                // A wait for an event that was never recorded has no effect.
                 if let Some(event) = self.events.get(event) {
                     clock.join(event);
                 }
@@ -124,7 +124,7 @@ impl Detector<'_> {
         }
     }
 
-    /// Gives a stream something to do: what it then knows, and the stamp of what it does.
+    /// Enqueues work on a stream: the stream's clock and the stamp of the work.
     fn give(&mut self, thread: u32, stream: StreamId) -> (Clock, Stamp) {
         let mut clock = self.streams.get(&stream).cloned().unwrap_or_default();
         if let Some(host) = self.threads.get(&thread) {
@@ -140,15 +140,14 @@ impl Detector<'_> {
         (clock, stamp)
     }
 
-    /// Lets a thread do something itself: what it then knows, and the stamp of what it does.
+    /// Records an action of a thread: the thread's clock and the stamp of the action.
     fn act(&mut self, thread: u32) -> (Clock, Stamp) {
         let clock = self.threads.entry(thread).or_default();
         let stamp = clock.tick(Agent::Thread(thread));
         (clock.clone(), stamp)
     }
 
-    /// The streams that a stream waits for without being told to: between the default stream of a
-    /// device and its blocking streams.
+    /// The streams that a stream waits for implicitly: between the default stream of a device and its blocking streams.
     fn implicit(&self, stream: StreamId) -> Vec<StreamId> {
         let Some(own) = self.recording.streams.get(stream.0 as usize) else { return Vec::new() };
         let waits_for = match own.kind {
@@ -174,7 +173,7 @@ impl Detector<'_> {
         self.memory.forget(range);
     }
 
-    /// Holds what something uses against what was used before.
+    /// Checks accesses against earlier ones.
     fn touch(&mut self, index: usize, parts: &[Part], clock: &Clock, stamp: Stamp) {
         for (number, part) in parts.iter().enumerate() {
             for Access { range, usage } in part.accesses.iter().filter(|a| !a.range.is_empty()) {

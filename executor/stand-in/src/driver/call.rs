@@ -1,4 +1,4 @@
-//! How the functions of C come to the state.
+//! Entry of C functions: locking, planned failures and waiting.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -6,25 +6,24 @@ use std::time::Duration;
 use super::codes::Code;
 use super::state::State;
 
-/// What a call comes to.
+/// Result of a call.
 pub(super) type Outcome = Result<(), Code>;
 
-/// How often a thread looks whether what it waits for has come.
+/// Polling period of a thread that waits.
 pub(super) const NAP: Duration = Duration::from_millis(1);
 
-/// How often it looks, at most: what has not come after five minutes does not come. Before the first
-/// message, another rank may have to compile its kernels.
+/// Most polls of a wait, five minutes in all. Before the first message, another rank may have to compile its kernels.
 const MOST_NAPS: u32 = 300_000;
 
 static STATE: OnceLock<Mutex<State>> = OnceLock::new();
 
-/// The state, which others wait for meanwhile.
+/// Locks the state.
 pub(super) fn state() -> MutexGuard<'static, State> {
     let state = STATE.get_or_init(|| Mutex::new(State::from_environment()));
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a call, unless it is to fail or an earlier one has broken everything.
+/// Runs a call, unless it is planned to fail or a sticky error has occurred.
 pub(super) fn call(name: &'static str, mut act: impl FnMut(&mut State) -> Outcome) -> i32 {
     let mut state = state();
     let is_cublas = name.starts_with("cublas");
@@ -43,7 +42,7 @@ pub(super) fn call(name: &'static str, mut act: impl FnMut(&mut State) -> Outcom
             outcome = Err(Code::LAUNCH_TIMEOUT);
             break;
         }
-        // Free for others, one of which may give up what is waited for.
+        // Unlocked, so that other threads can run or abort what is waited for.
         drop(state);
         std::thread::sleep(NAP);
         state = self::state();
@@ -56,19 +55,18 @@ pub(super) fn call(name: &'static str, mut act: impl FnMut(&mut State) -> Outcom
     code.0
 }
 
-/// Defines functions that C finds by their names. Each body is given the locked state, and says
-/// whether the call failed.
+/// Defines functions with C linkage. Each body gets the locked state, and returns whether the call failed.
 macro_rules! exported {
     ($(fn $name:ident($state:ident $(, $argument:ident: $type:ty)* $(,)?) $body:block)*) => {$(
-        // SAFETY: NVIDIA's libraries, which alone define this name too, are not loaded beside this one.
+        // SAFETY: NVIDIA's libraries, which alone define this name too, are not loaded together with this one.
         #[unsafe(no_mangle)]
         #[allow(unsafe_code, reason = "programs call it as a function of C")]
         #[allow(non_snake_case, reason = "the names are NVIDIA's")]
         pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> std::ffi::c_int {
             #[allow(unused_variables, reason = "not every call needs the state")]
             $crate::driver::call::call(stringify!($name), |$state| {
-                // SAFETY: who calls a function of C vouches for its pointers: they are null or are
-                // of what NVIDIA's documentation of the function of this name says.
+                // SAFETY: the caller of a C function vouches for its pointers: they are null, or as NVIDIA's
+                // documentation of the function of this name says.
                 #[allow(unused_unsafe, reason = "not every call takes pointers")]
                 unsafe { $body }
             })
@@ -77,17 +75,17 @@ macro_rules! exported {
 }
 pub(super) use exported;
 
-/// Writes a result where the caller wants it.
+/// Writes a result through a pointer.
 ///
 /// # Safety
 ///
-/// The pointer is null or of a place for a value.
+/// The pointer is null or valid for a write.
 #[expect(unsafe_code, reason = "C gives results through pointers")]
 pub(super) unsafe fn put<T>(place: *mut T, value: T) -> Outcome {
     if place.is_null() {
         return Err(Code::INVALID_VALUE);
     }
-    // SAFETY: it is not null, so it is of a place for a value.
+    // SAFETY: it is not null, so it is valid for a write.
     unsafe { place.write(value) };
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The numbers by which the driver, cuBLASLt and NCCL tell what went wrong.
+//! Error codes of the driver, of cuBLASLt and of NCCL.
 
 use std::ffi::CStr;
 
@@ -20,7 +20,7 @@ impl Code {
     pub(super) const LAUNCH_FAILED: Self = Self(719);
     pub(super) const UNKNOWN: Self = Self(999);
 
-    /// For [`super::call`] alone: what is waited for has not come.
+    /// For [`super::call`] alone: the call must be repeated, as its wait is not over.
     pub(super) const AGAIN: Self = Self(-1);
 
     pub(super) const CUBLAS_NOT_INITIALIZED: Self = Self(1);
@@ -34,7 +34,7 @@ impl Code {
     pub(super) const NCCL_REMOTE_ERROR: Self = Self(6);
     pub(super) const NCCL_IN_PROGRESS: Self = Self(7);
 
-    /// With what a function fails that is to fail.
+    /// The default error of a planned failure of a function.
     pub(super) fn usual(function: &str) -> Self {
         match function {
             "cuLaunchKernel" => Self::LAUNCH_FAILED,
@@ -46,13 +46,13 @@ impl Code {
         }
     }
 
-    /// Whether all that is called afterwards fails with it too.
+    /// Returns whether all later calls fail with the same error.
     pub(super) fn is_sticky(self) -> bool {
         [Self::ILLEGAL_ADDRESS, Self::LAUNCH_FAILED].contains(&self)
     }
 }
 
-/// The driver's name of a number.
+/// The driver's name of an error code.
 pub(super) fn cuda_name(code: i32) -> &'static CStr {
     match code {
         0 => c"CUDA_SUCCESS",
@@ -72,7 +72,7 @@ pub(super) fn cuda_name(code: i32) -> &'static CStr {
     }
 }
 
-/// cuBLASLt's name of a number.
+/// cuBLASLt's name of a status.
 pub(super) fn cublas_name(code: i32) -> &'static CStr {
     match code {
         0 => c"CUBLAS_STATUS_SUCCESS",
@@ -84,7 +84,7 @@ pub(super) fn cublas_name(code: i32) -> &'static CStr {
     }
 }
 
-/// NCCL's words for a number.
+/// NCCL's text of a result code.
 pub(super) fn nccl_text(code: i32) -> &'static CStr {
     match code {
         0 => c"no error",

@@ -1,4 +1,4 @@
-//! Communicators, and what is to be given to streams for them.
+//! Communicators, and their calls that are not enqueued yet.
 
 use std::collections::BTreeMap;
 
@@ -8,38 +8,38 @@ use crate::exchange::{Element, Exchange, Kind, Reduction};
 use crate::members::{Ending, Member, MemberCall};
 use crate::recording::{Access, Part};
 
-/// All communicators, by handle. Those that ended are kept for the report.
+/// All communicators by handle. Ended ones are kept for the report.
 #[derive(Default)]
 pub(super) struct Comms {
     comms: BTreeMap<usize, Comm>,
 }
 
-/// A rank's end of a communicator.
+/// A rank's membership of a communicator.
 pub(super) struct Comm {
     pub(super) member: Member,
     pub(super) device: u32,
-    /// Whether calls return when what they start was given to its stream.
+    /// True where calls return after their work was enqueued.
     pub(super) is_blocking: bool,
-    /// How often its state is still to be told as "in progress", if that ends at all.
+    /// Number of queries that still return "in progress"; none if that never ends.
     pub(super) polls_left: Option<u32>,
-    /// Given to streams when the state is no longer "in progress".
+    /// Calls that are enqueued once the state is no longer "in progress".
     pub(super) pending: Vec<Start>,
-    /// What went wrong, as all are told who ask.
+    /// Asynchronous error, returned by all queries.
     pub(super) error: Option<Code>,
     pub(super) numbers: Numbers,
 }
 
-/// How many calls there were that pair with those of others.
+/// Numbers of calls that pair with those of other ranks.
 #[derive(Default)]
 pub(super) struct Numbers {
-    /// With those of all.
+    /// Number of collectives.
     of_all: u64,
-    /// From one rank to another.
+    /// Number of messages from one rank to another.
     messages: BTreeMap<(u32, u32), u64>,
 }
 
 impl Comm {
-    /// What a call has to say to other ranks, and to hear from them.
+    /// The messages of a call to and from other ranks.
     pub(super) fn post(&mut self, call: &MemberCall, accesses: &[Access]) -> Result<Post, Code> {
         let invalid = Code::NCCL_INVALID_ARGUMENT;
         let element = Element::of(call.element).ok_or(invalid)?;
@@ -67,16 +67,16 @@ impl Comm {
     }
 }
 
-/// Calls that are given to a stream as one.
+/// Calls that are enqueued as one.
 pub(super) struct Start {
     pub(super) stream: usize,
     pub(super) parts: Vec<Part>,
     pub(super) calls: Vec<MemberCall>,
-    /// Whether it never ends, since another rank does not come.
+    /// True where it never ends, as another rank is missing.
     pub(super) is_stuck: bool,
 }
 
-/// How often a communicator that does not block says "in progress" before it is done.
+/// Number of queries of a non-blocking communicator that return "in progress".
 pub(super) const POLLS: u32 = 2;
 
 impl Comms {
@@ -91,7 +91,7 @@ impl Comms {
         self.comms.get_mut(&handle).filter(is_there).ok_or(Code::NCCL_INVALID_ARGUMENT)
     }
 
-    /// Whether streams still wait for the ranks of a communicator.
+    /// Returns whether streams still wait for the ranks of a communicator.
     pub(super) fn is_stuck(&self, handle: Option<usize>) -> bool {
         let comm = handle.and_then(|handle| self.comms.get(&handle));
         comm.is_some_and(|comm| comm.member.ending != Ending::Aborted)

@@ -1,4 +1,4 @@
-//! What the environment says of the devices that are made up.
+//! Configuration of the fake devices from environment variables.
 
 use std::env;
 use std::path::PathBuf;
@@ -6,30 +6,28 @@ use std::path::PathBuf;
 use super::failures::Failures;
 use crate::compute::Tf32;
 
-/// What the process is told by its environment. Variables that are not set, or not understood, leave
-/// the defaults, one H100.
+/// Configuration of the process. Variables that are not set, or invalid, leave the defaults, one H100.
 pub(super) struct Config {
-    /// The devices that the process sees, by their numbers on the machine.
+    /// Visible devices, by their numbers on the machine.
     pub(super) devices: Vec<u32>,
     /// Ten times the compute capability.
     pub(super) architecture: u32,
-    /// Of each device.
+    /// Memory of each device.
     pub(super) memory_bytes: u64,
-    /// As `cuDriverGetVersion` says it.
+    /// CUDA version in the form of `cuDriverGetVersion`.
     pub(super) driver_version: i32,
-    /// Where the report goes; `%p` in it is the number of the process.
+    /// Path of the report; `%p` in it is replaced by the process number.
     pub(super) report: Option<PathBuf>,
-    /// Whether launches of an empty grid do nothing, although CUDA refuses them. They are in the
-    /// report either way.
+    /// True where launches of an empty grid do nothing, although CUDA refuses them. The report counts them either way.
     pub(super) skips_empty_grids: bool,
-    /// Whether what is given to streams is computed, by `STAND_IN_COMPUTE=1`.
+    /// True where kernels, products and calls of NCCL are computed, by `STAND_IN_COMPUTE=1`.
     pub(super) computes: bool,
-    /// What is taken for a number of TF32: all of binary32, by `STAND_IN_TF32=exact`.
+    /// Treatment of TF32 operands: binary32 by `STAND_IN_TF32=exact`.
     pub(super) tf32: Tf32,
-    /// What is another text in kernels, from `STAND_IN_PLANT`: `name:text:other`, for the first such
-    /// text of each kernel with that in its name.
+    /// Text to replace in kernels, from `STAND_IN_PLANT`: `name:text:other`, for the first such text of each kernel
+    /// with that in its name.
     pub(super) planted: Option<[String; 3]>,
-    /// Which calls fail.
+    /// Planned failures of calls.
     pub(super) failures: Failures,
 }
 
@@ -41,7 +39,7 @@ impl Config {
         let num_devices = number("STAND_IN_DEVICES", 1) as u32;
         let visible = env::var("CUDA_VISIBLE_DEVICES").ok();
         let devices = match visible {
-            // As the driver does: the list ends at the first device that is not there.
+            // As in the driver, the list ends at the first device that does not exist.
             Some(list) => list
                 .split(',')
                 .map_while(|word| word.trim().parse().ok().filter(|index| *index < num_devices))
@@ -70,7 +68,7 @@ impl Config {
         }
     }
 
-    /// The text of a module, with the error in it that is to be there.
+    /// The text of a module, with the planted error.
     pub(super) fn plant(&self, text: String) -> String {
         let Some([name, sound, broken]) = &self.planted else { return text };
         let entry = text.split_once(".entry ").and_then(|(_, rest)| rest.split('(').next());

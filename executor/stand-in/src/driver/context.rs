@@ -1,11 +1,11 @@
-//! Which device a thread uses.
+//! The current device of a thread.
 
 use std::cell::Cell;
 
 use super::codes::Code;
 
 thread_local! {
-    /// The device whose context the thread uses.
+    /// The device whose context is current on the thread.
     pub(super) static CURRENT: Cell<Option<u32>> = const { Cell::new(None) };
 }
 

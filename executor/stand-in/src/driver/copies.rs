@@ -1,8 +1,7 @@
-//! Copies, and filling.
+//! Copies and fills.
 //!
-//! Copies to and from memory of the host that is not pinned are made when they are called, as the
-//! driver makes them: the source may be changed at once, and the result is there. They are counted
-//! among the waits of the host.
+//! Copies to and from pageable memory of the host are synchronous, as in the driver: the source may be changed after
+//! the call, and the result is there. They count as waits of the host.
 #![expect(unsafe_code, reason = "functions of C take pointers")]
 
 use std::ffi::{c_uchar, c_uint};
@@ -86,7 +85,7 @@ exported! {
         if what.is_null() {
             return Err(Code::INVALID_VALUE);
         }
-        // SAFETY: it is not null, so it is of a description.
+        // SAFETY: it is not null, so it points to a description.
         let (what, stream) = (&*what, state.stream(stream)?.id);
         let pitch = |pitch: usize| (if pitch == 0 { what.width } else { pitch }) as u64;
         let (from_pitch, to_pitch) = (pitch(what.source_pitch), pitch(what.destination_pitch));
@@ -132,11 +131,11 @@ fn row(bytes: usize) -> (u64, u64) {
     (bytes as u64, 1)
 }
 
-/// Copies rows of `width` bytes, and writes down what a stream uses for that.
+/// Copies rows of `width` bytes, and records the stream's accesses.
 ///
 /// # Safety
 ///
-/// What is of the host is there, at both ends.
+/// The memory of the host is valid, at both ends.
 unsafe fn copy(
     state: &mut State,
     name: &str,
@@ -154,12 +153,12 @@ unsafe fn copy(
     let whole = |end: &End| Range::new(end.start, end.pitch * (height - 1) + width);
     let is_pageable = |end: &End, state: &State| end.is_host && state.space.at(end.start).is_none();
     if is_pageable(&to, state) {
-        // What is there when the call returns has been copied by then.
+        // The copy has ended when the call returns.
         state.must_be_idle(stream)?;
     }
     for end in [&from, &to] {
         if !end.is_host && !state.space.holds(whole(end)) {
-            // On a GPU it may also go on, in what happens to be there.
+            // A GPU may also go on, with whatever memory is there.
             state.misuse(format!("{name} beyond what is allocated"));
             record(state, name, stream, &from, &to, (width, height));
             return Err(Code::ILLEGAL_ADDRESS);
@@ -169,7 +168,7 @@ unsafe fn copy(
     if to.is_host {
         state.snapshots.drop_within(whole(&to));
     }
-    // What is not pinned may be changed when the call has returned.
+    // Pageable memory may be changed after the call has returned.
     let is_kept = is_pageable(&from, state) && !state.queues.is_idle(stream);
     let source = is_kept.then(|| Rows { from, to, width, height, source: None }.kept());
     state.give(stream, Task::Copy(Rows { from, to, width, height, source }))?;
@@ -187,7 +186,7 @@ unsafe fn copy(
     Ok(())
 }
 
-/// Writes a copy down.
+/// Records a copy.
 fn record(state: &mut State, name: &str, stream: StreamId, from: &End, to: &End, size: (u64, u64)) {
     let (width, height) = size;
     let is_pageable = |end: &End| end.is_host && state.space.at(end.start).is_none();

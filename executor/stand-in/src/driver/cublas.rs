@@ -1,7 +1,7 @@
-//! The functions of cuBLASLt that multiply matrices.
+//! The functions of cuBLASLt for products of matrices.
 //!
-//! A product is checked as NVIDIA's documentation says, written down with what it reads and writes,
-//! its workspace included, and computed if kernels are.
+//! A product is checked against NVIDIA's documentation, recorded with its reads and writes, including its workspace,
+//! and computed if kernels are.
 //!
 //! # Source
 //!
@@ -20,7 +20,7 @@ use super::task::Task;
 use crate::product::{Element, Layout, Operands, Precision, Product, Refusal};
 use crate::recording::{Access, Range, Usage};
 
-/// `cublasLtMatmulAlgo_t`: what an algorithm was found for. NVIDIA does not say what is in it.
+/// `cublasLtMatmulAlgo_t`: the problem that an algorithm was found for. NVIDIA does not document its content.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Algorithm {
@@ -42,10 +42,10 @@ pub(crate) struct Found {
 
 const MAGIC: u64 = 0x616c_676f_7269_7468;
 
-/// A workspace must begin at a multiple of this.
+/// Alignment of workspaces in bytes.
 const WORKSPACE_ALIGN: u64 = 16;
 
-/// The workspace that an algorithm asks for if it may, so that what uses it too is noticed.
+/// Workspace that an algorithm asks for if it may, so that conflicting uses are noticed.
 const WORKSPACE_BYTES: u64 = 1 << 20;
 
 exported! {
@@ -146,57 +146,57 @@ exported! {
     }
 }
 
-/// The version of the library, as 12.9.1 has it.
-// SAFETY: cuBLASLt, which alone defines this name too, is not loaded beside this library.
+/// The version of the library, of 12.9.1.
+// SAFETY: cuBLASLt, which alone defines this name too, is not loaded together with this library.
 #[unsafe(no_mangle)]
 extern "C" fn cublasLtGetVersion() -> usize {
     120_901
 }
 
-/// The version of the runtime that the library was made with.
+/// The version of the CUDA runtime of the library.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 extern "C" fn cublasLtGetCudartVersion() -> usize {
     12_090
 }
 
-/// What a status is called.
+/// The name of a status.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 extern "C" fn cublasLtGetStatusName(code: c_int) -> *const c_char {
     cublas_name(code).as_ptr()
 }
 
-/// As [`cublasLtGetStatusName`]: names say enough.
+/// The text of a status, equal to its name.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 extern "C" fn cublasLtGetStatusString(code: c_int) -> *const c_char {
     cublas_name(code).as_ptr()
 }
 
-/// The value of an attribute.
+/// The bytes of an attribute's value.
 ///
 /// # Safety
 ///
-/// The pointer is null or of as many bytes.
+/// The pointer is null or valid for `bytes` bytes.
 unsafe fn given<'a>(value: *const u8, bytes: usize) -> Result<&'a [u8], Code> {
     if value.is_null() {
         return Err(Code::CUBLAS_INVALID_VALUE);
     }
-    // SAFETY: it is not null, so it is of as many bytes.
+    // SAFETY: it is not null, so it is valid for `bytes` bytes.
     Ok(unsafe { slice::from_raw_parts(value, bytes) })
 }
 
-/// A scalar of the host.
+/// A scalar in memory of the host.
 ///
 /// # Safety
 ///
-/// The pointer is null or of a number of the type that the precision has for scalars.
+/// The pointer is null or to a number of the precision's scalar type.
 unsafe fn scalar(value: *const c_void, precision: Precision) -> Result<f64, Code> {
     if value.is_null() {
         return Err(Code::CUBLAS_INVALID_VALUE);
     }
-    // SAFETY: it is of a number of that type.
+    // SAFETY: it points to a number of that type.
     Ok(unsafe {
         match precision {
             Precision::F64 => value.cast::<f64>().read_unaligned(),
@@ -205,7 +205,7 @@ unsafe fn scalar(value: *const c_void, precision: Precision) -> Result<f64, Code
     })
 }
 
-/// Counts an attribute that is not taken.
+/// Counts an attribute that is refused.
 fn told(state: &mut State, function: &str, number: c_int, outcome: Outcome) -> Outcome {
     outcome.inspect_err(|_| refuse(state, format!("{function} of attribute {number}")))
 }
@@ -225,7 +225,7 @@ fn checked(state: &mut State, outcome: Result<(), Refusal>) -> Outcome {
     })
 }
 
-/// Fails if an algorithm was found for something else.
+/// Fails if an algorithm was found for another problem.
 fn suits(
     algorithm: &Algorithm,
     product: &Product,
@@ -255,7 +255,7 @@ fn suits(
     Ok(())
 }
 
-/// Checks a product, writes it down, and computes it if that is asked for.
+/// Checks a product, records it, and computes it if kernels are computed.
 fn multiply(
     state: &mut State,
     product: &Product,
@@ -296,19 +296,19 @@ fn multiply(
     Ok(())
 }
 
-/// Computes a product of which all is there.
+/// Computes a product whose memory is allocated.
 pub(super) fn compute(product: &Product, operands: &Operands) {
     let read = |address: u64, bytes: usize| {
         let at = std::ptr::with_exposed_provenance::<u8>(address as usize);
         let mut word = [0; 8];
-        // SAFETY: it lies within what the product reads, which is there.
+        // SAFETY: it is within memory that the product reads, which is allocated.
         word[..bytes].copy_from_slice(unsafe { slice::from_raw_parts(at, bytes) });
         u64::from_le_bytes(word)
     };
     let mut write = |address: u64, bytes: usize, bits: u64| {
         let at = std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
-        // SAFETY: it lies within what the product writes, which is there and which nobody else
-        // uses: it is the program's memory of a device.
+        // SAFETY: it is within memory that the product writes, which is allocated and which no other code uses: it is
+        // the program's memory of a device.
         let place = unsafe { slice::from_raw_parts_mut(at, bytes) };
         place.copy_from_slice(&bits.to_le_bytes()[..bytes]);
     };

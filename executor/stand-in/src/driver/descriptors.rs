@@ -1,11 +1,11 @@
-//! What cuBLASLt was told of products and matrices, before it is asked for a product.
+//! Descriptions, layouts and preferences of cuBLASLt.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::codes::Code;
 use crate::product::{Element, Layout, Order, Precision, Product};
 
-/// All that was made and not destroyed, by handle.
+/// All live objects by handle.
 #[derive(Default)]
 pub(super) struct Descriptors {
     handles: BTreeSet<usize>,
@@ -14,7 +14,7 @@ pub(super) struct Descriptors {
     preferences: BTreeMap<usize, Preference>,
 }
 
-/// A product, but for its matrices.
+/// A product without its matrices.
 #[derive(Clone, Copy)]
 pub(super) struct Description {
     precision: Precision,
@@ -22,21 +22,21 @@ pub(super) struct Description {
     transposes_b: bool,
 }
 
-/// What an algorithm may need.
+/// Requirements for an algorithm.
 #[derive(Clone, Copy)]
 pub(super) struct Preference {
     pub(super) workspace_bytes: u64,
-    /// To how many bytes A, B, C and D are aligned.
+    /// Alignments of A, B, C and D in bytes.
     pub(super) alignments: [u32; 4],
 }
 
-/// An attribute that is set: its number, and its value.
+/// An attribute to set: its number and its value.
 pub(super) struct Attribute<'a> {
     pub(super) number: i32,
     pub(super) bytes: &'a [u8],
 }
 
-/// `CUBLAS_OP_N`, `CUBLAS_OP_T`, and `CUBLAS_OP_C`, which is the same for real numbers.
+/// `CUBLAS_OP_N`, `CUBLAS_OP_T`, and `CUBLAS_OP_C`, which equals `CUBLAS_OP_T` for real numbers.
 const OPERATIONS: [i32; 3] = [0, 1, 2];
 
 impl Attribute<'_> {
@@ -68,7 +68,7 @@ impl Attribute<'_> {
         Ok(operation != 0)
     }
 
-    /// Fails unless a value is the one that there is here.
+    /// Fails unless a value is the only supported one.
     fn must_be(&self, value: i32) -> Result<(), Code> {
         if self.i32()? == value { Ok(()) } else { Err(Code::CUBLAS_NOT_SUPPORTED) }
     }
@@ -83,7 +83,7 @@ impl Description {
         Ok(Self { precision, transposes_a: false, transposes_b: false })
     }
 
-    /// By the numbers of `cublasLtMatmulDescAttributes_t`.
+    /// Sets an attribute by the numbers of `cublasLtMatmulDescAttributes_t`.
     fn set(&mut self, attribute: &Attribute<'_>) -> Result<(), Code> {
         match attribute.number {
             0 => {
@@ -91,12 +91,12 @@ impl Description {
                 self.precision = precision.ok_or(Code::CUBLAS_NOT_SUPPORTED)?;
             }
             1 if attribute.element()? == self.precision.scale() => {}
-            // Scalars of the host; C as it is; all of D; no epilogue.
+            // Scalars on the host; C not transposed; all of D; no epilogue.
             2 | 5 | 6 => attribute.must_be(0)?,
             7 => attribute.must_be(1)?,
             3 => self.transposes_a = attribute.is_transposed()?,
             4 => self.transposes_b = attribute.is_transposed()?,
-            // How many multiprocessors there are to be used.
+            // Number of multiprocessors to use.
             15 => drop(attribute.i32()?),
             _ => return Err(Code::CUBLAS_NOT_SUPPORTED),
         }
@@ -104,7 +104,7 @@ impl Description {
     }
 }
 
-/// By the numbers of `cublasLtMatrixLayoutAttribute_t`.
+/// Sets an attribute by the numbers of `cublasLtMatrixLayoutAttribute_t`.
 fn set_layout(layout: &mut Layout, attribute: &Attribute<'_>) -> Result<(), Code> {
     match attribute.number {
         0 => layout.element = attribute.element()?,
@@ -129,12 +129,12 @@ fn set_layout(layout: &mut Layout, attribute: &Attribute<'_>) -> Result<(), Code
 }
 
 impl Preference {
-    /// Without a workspace, and with the alignment that is taken if none is said.
+    /// No workspace, and the default alignment.
     pub(super) fn new() -> Self {
         Self { workspace_bytes: 0, alignments: [256; 4] }
     }
 
-    /// By the numbers of `cublasLtMatmulPreferenceAttributes_t`.
+    /// Sets an attribute by the numbers of `cublasLtMatmulPreferenceAttributes_t`.
     fn set(&mut self, attribute: &Attribute<'_>) -> Result<(), Code> {
         match attribute.number {
             1 => self.workspace_bytes = attribute.u64()?,
@@ -143,7 +143,7 @@ impl Preference {
                 let place = &mut self.alignments[attribute.number as usize - 5];
                 *place = bytes.ok_or(Code::CUBLAS_INVALID_VALUE)?;
             }
-            // How to search, which sums of parts, how many waves, what the code may be like.
+            // Search mode, reduction scheme, number of waves, implementation.
             0 | 3 | 9 => drop(attribute.i32()?),
             12 => drop(attribute.u64()?),
             _ => return Err(Code::CUBLAS_INVALID_VALUE),

@@ -11,7 +11,7 @@ use super::state::State;
 use crate::launch::Limits;
 use crate::recording::Action;
 
-/// Handles of contexts are those of the first device's and what follows.
+/// The first device's context handle; those of other devices follow.
 pub(super) const FIRST_CONTEXT: usize = 0x4_0000;
 
 unsafe extern "C" {
@@ -155,17 +155,17 @@ exported! {
     }
 }
 
-/// What each call to the driver says, whatever happened before.
+/// The name of an error code; works after any error.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuGetErrorName(code: c_int, name: *mut *const c_char) -> c_int {
-    // SAFETY: the caller gives a place for a pointer, or null.
+    // SAFETY: the caller gives a valid pointer, or null.
     unsafe { put(name, cuda_name(code).as_ptr()) }.map_or_else(|code| code.0, |()| 0)
 }
 
-/// As [`cuGetErrorName`]: names say enough.
+/// The text of an error code, equal to its name.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuGetErrorString(code: c_int, text: *mut *const c_char) -> c_int {
-    // SAFETY: the caller gives a place for a pointer, or null.
+    // SAFETY: the caller gives a valid pointer, or null.
     unsafe { cuGetErrorName(code, text) }
 }
 
@@ -175,7 +175,7 @@ extern "C" fn stand_in_report() {
     super::call::state().write_report();
 }
 
-/// The machine's number of a device.
+/// The number on the machine of a device.
 fn known(state: &State, device: c_int) -> Result<u32, Code> {
     let index = usize::try_from(device).ok().and_then(|device| state.config.devices.get(device));
     index.copied().ok_or(Code::INVALID_DEVICE)
@@ -196,7 +196,7 @@ fn device_of(state: &State, context: usize) -> Result<Option<u32>, Code> {
     Ok(Some(device as u32))
 }
 
-/// By the numbers of `CUdevice_attribute`; what is not listed is zero, which is "no" for most.
+/// Attributes by the numbers of `CUdevice_attribute`; others are zero, which is "no" for most.
 fn attribute_of(state: &State, attribute: c_int) -> c_int {
     let limits = Limits::of(state.config.architecture);
     let architecture = state.config.architecture as c_int;

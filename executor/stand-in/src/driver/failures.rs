@@ -1,15 +1,15 @@
-//! Errors on demand.
+//! Planned failures.
 
 use std::collections::BTreeMap;
 
 use super::codes::Code;
 
-/// Which calls fail, from `STAND_IN_FAIL`: `function:n` or `function:n=code`, with commas between.
-/// The n-th call of the function fails, counted from one on over all threads.
+/// Planned failures of calls, from `STAND_IN_FAIL`: `function:n` or `function:n=code`, separated by commas. The n-th
+/// call of the function fails, counted from one on over all threads.
 ///
-/// Three names are not functions. `peer:n`: the n-th group of calls to NCCL never ends, as if another
-/// rank did not come. `join:n`: the n-th communicator is never made, for the same reason. `async:n`:
-/// who asks a communicator for the n-th time how it does is told of an error, then and later.
+/// Three names are not functions. `peer:n`: the n-th group of calls to NCCL never ends, as if another rank were
+/// missing. `join:n`: the n-th communicator is never made, for the same reason. `async:n`: the n-th query of a
+/// communicator's state, and all later ones, return an error.
 #[derive(Default)]
 pub(super) struct Failures {
     planned: Vec<Failure>,
@@ -35,7 +35,7 @@ impl Failures {
         Self { planned: text.split(',').filter_map(failure).collect(), counts: BTreeMap::new() }
     }
 
-    /// Counts a call, and says with what it fails if it is to fail.
+    /// Counts a call, and returns its error if it is planned to fail.
     pub(super) fn count(&mut self, name: &'static str) -> Option<Code> {
         let count = self.counts.entry(name).or_default();
         *count += 1;
@@ -43,7 +43,7 @@ impl Failures {
         Some(planned.code.unwrap_or_else(|| Code::usual(name)))
     }
 
-    /// How often each function was called, and what is no function was asked for.
+    /// Number of calls of each function, and of each of the three other names.
     pub(super) fn counts(&self) -> BTreeMap<String, u64> {
         self.counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
     }

@@ -85,11 +85,11 @@ exported! {
     }
 }
 
-/// Checks a launch and writes it down.
+/// Checks a launch and records it.
 ///
 /// # Safety
 ///
-/// There are as many arguments as the kernel has parameters, each of the size of its parameter.
+/// `arguments` has one pointer for each parameter, valid for its size.
 unsafe fn start(
     state: &mut State,
     function: usize,
@@ -111,7 +111,7 @@ unsafe fn start(
     if arguments.is_null() && !params.is_empty() {
         return Err(Code::INVALID_VALUE);
     }
-    // SAFETY: the caller gives as many arguments as there are parameters.
+    // SAFETY: the caller gives one argument for each parameter.
     let given = |index: usize| unsafe { arguments.add(index).read() };
     // SAFETY: each is as large as its parameter.
     let bytes =
@@ -136,7 +136,7 @@ unsafe fn start(
         is_known &= len.is_some();
         let end = state.space.at(start).map_or(start, |allocation| allocation.range.end);
         let len = len.unwrap_or(end.saturating_sub(start));
-        // An empty buffer is nowhere, and not used.
+        // An empty buffer has no address, and is not used.
         if len > 0 {
             accesses.push(Access { range: Range::new(start, len), usage });
         }
@@ -162,7 +162,7 @@ unsafe fn start(
     state.give(stream, Task::Launch { name, program, grid, params, accesses })
 }
 
-/// All parameters of a program, each where it belongs.
+/// All parameters of a program, each at its offset.
 fn collect<'a>(program: &Program, given: impl Fn(usize, usize) -> &'a [u8]) -> Vec<u8> {
     let end = program.params().last().map_or(0, |(start, len)| start + len);
     let mut all = vec![0; end];

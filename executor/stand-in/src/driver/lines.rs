@@ -1,52 +1,52 @@
-//! The lines in which streams' tasks stand.
+//! Queues of streams' tasks.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::task::{Moment, Task};
 use crate::recording::StreamId;
 
-/// All streams' lines.
+/// The queues of all streams.
 #[derive(Default)]
 pub(super) struct Queues {
     pub(super) streams: BTreeMap<StreamId, Line>,
-    /// Whether a thread looks after them.
+    /// True while a thread runs them in the background.
     pub(super) is_looked_after: bool,
 }
 
-/// The line of a stream.
+/// The queue of a stream.
 #[derive(Default)]
 pub(super) struct Line {
     pub(super) tasks: VecDeque<Task>,
-    /// How many it was given.
+    /// Number of enqueued tasks.
     pub(super) given: u64,
-    /// How many of them have ended.
+    /// Number of ended tasks.
     pub(super) done: u64,
 }
 
 impl Queues {
-    /// What a stream has been given so far.
+    /// The point after all tasks that were enqueued on a stream so far.
     pub(super) fn now(&self, stream: StreamId) -> Moment {
         let count = self.streams.get(&stream).map_or(0, |line| line.given);
         Moment { stream, count }
     }
 
-    /// Whether all of that has ended.
+    /// Returns whether all tasks before a point have ended.
     pub(super) fn is_past(&self, moment: Moment) -> bool {
         self.streams.get(&moment.stream).is_none_or(|line| line.done >= moment.count)
     }
 
-    /// Whether a stream has nothing to do.
+    /// Returns whether a stream is idle.
     pub(super) fn is_idle(&self, stream: StreamId) -> bool {
         self.is_past(self.now(stream))
     }
 
-    /// Whether anything of a communicator is still in line.
+    /// Returns whether a communicator still has tasks in a queue.
     pub(super) fn has_posts(&self, comm: usize) -> bool {
         let mut tasks = self.streams.values().flat_map(|line| &line.tasks);
         tasks.any(|task| matches!(task, Task::Exchange { comm: own, .. } if *own == comm))
     }
 
-    /// What each stream that waits is waiting to do, in words.
+    /// The current tasks of waiting streams, as text.
     pub(super) fn told(&self) -> String {
         let waiting = self.streams.iter().filter_map(|(stream, line)| {
             let task = line.tasks.front()?.told();
@@ -55,7 +55,7 @@ impl Queues {
         waiting.collect::<Vec<_>>().join("; ")
     }
 
-    /// Leaves out what a communicator had still to do.
+    /// Cancels the remaining tasks of a communicator.
     pub(super) fn drop_posts(&mut self, comm: usize) {
         for task in self.streams.values_mut().flat_map(|line| &mut line.tasks) {
             if matches!(task, Task::Exchange { comm: own, .. } if *own == comm) {

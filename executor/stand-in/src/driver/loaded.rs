@@ -1,4 +1,4 @@
-//! Modules and kernels that were loaded.
+//! Loaded modules and kernels.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,23 +6,23 @@ use std::sync::Arc;
 use crate::compute::{Fault, Program};
 use crate::ptx::Kernel;
 
-/// What was loaded, by handle.
+/// Modules and kernels by handle.
 #[derive(Default)]
 pub(super) struct Kernels {
-    /// Their texts.
+    /// Texts of modules.
     pub(super) modules: BTreeMap<usize, String>,
-    /// What was looked up in them.
+    /// Kernels that were looked up.
     pub(super) functions: BTreeMap<usize, Function>,
 }
 
 /// A kernel that was looked up.
 pub(super) struct Function {
-    /// Its own name.
+    /// The kernel's name.
     pub(super) name: Arc<str>,
-    /// What its text says.
+    /// The kernel's parameters and limits, from its text.
     pub(super) kernel: Kernel,
-    /// What it computes, or why that is not known, if kernels are computed.
+    /// The decoded program, or why it could not be decoded, if kernels are computed.
     pub(super) program: Option<Result<Arc<Program>, Fault>>,
-    /// Bytes of shared memory that launches may ask for, if it was said.
+    /// The limit of dynamic shared memory in bytes, if it was set.
     pub(super) allowed_bytes: Option<u64>,
 }

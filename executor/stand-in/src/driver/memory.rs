@@ -1,4 +1,4 @@
-//! Memory that comes and goes.
+//! Allocation and freeing of memory.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -51,8 +51,7 @@ exported! {
             return Ok(());
         }
         let origin = state.space.at(address).map(|allocation| allocation.origin);
-        // Memory that was taken at once is given back when the device has nothing to do. Memory
-        // that was taken in the order of a stream is not waited for.
+        // `cuMemFree` waits until the device is idle. Memory that was allocated in stream order is not waited for.
         if origin == Some(Origin::Device) {
             let device = current()?;
             state.device_must_be_idle(device)?;
@@ -84,14 +83,14 @@ exported! {
         match attribute {
             // The context.
             1 => put(value.cast(), super::device::FIRST_CONTEXT + allocation.device as usize),
-            // The kind of memory: of the host, or of a device.
+            // The type of memory: host or device.
             2 => put(value.cast::<c_uint>(), if is_pinned { 1 } else { 2 }),
             // Addresses for the device and for the host.
             3 => put(value.cast(), address),
             4 if is_pinned => put(value.cast(), address),
             // The number of the device.
             9 => put(value.cast(), allocation.device),
-            // Where the allocation begins, and how large it is.
+            // Start and size of the allocation.
             11 => put(value.cast(), allocation.range.start),
             12 => put(value.cast(), allocation.range.end - allocation.range.start),
             _ => Err(Code::INVALID_VALUE),
@@ -129,7 +128,7 @@ fn take(state: &mut State, bytes: usize, origin: Origin, device: u32) -> Result<
     state.space.allocate(bytes as u64, origin, device, state.config.memory_bytes)
 }
 
-/// Fails unless an allocation begins at an address.
+/// Fails unless an allocation starts at an address.
 fn begins(state: &mut State, address: u64, function: &str) -> Outcome {
     if state.space.begins(address) {
         return Ok(());

@@ -1,12 +1,10 @@
 //! The functions of the driver, of cuBLASLt and of NCCL, under their names.
 //!
-//! Each call is written down (`recording`), memory is memory of the host, copies copy, and kernels
-//! are looked up, and computed if that is asked for. All that is given to a stream is done at once,
-//! unless it must wait for another rank ([`queue`]), so a program that is not ordered well runs as
-//! well as any here; what is wrong with it is in the report.
+//! Each call is recorded (`recording`), device memory is memory of the host, copies copy, and kernels are looked up,
+//! and computed if that is switched on. Work on a stream is done at once, unless it must wait for another rank
+//! ([`queue`]), so a program with missing synchronisation runs here as well as any; its errors are in the report.
 //!
-//! C libraries have no place for their state but a global one. It is made when it is first needed,
-//! and locked by each call.
+//! C libraries can keep their state only in a global variable. It is created at first use, and locked by each call.
 #![expect(clippy::cast_possible_wrap, reason = "C counts devices and ranks in signed numbers")]
 
 mod call;

@@ -1,11 +1,11 @@
 //! The functions of NCCL.
 //!
-//! Unless kernels are computed, no rank waits for another here: each call has ended when it was given
-//! to its stream, and moves nothing. If they are, ranks exchange files ([`post`]). Whether the ranks fit together is seen from all their reports ([`crate::members`]).
+//! Unless kernels are computed, no rank waits for another here: each call ends when it is enqueued, and moves nothing.
+//! If they are, ranks exchange files ([`post`]). Whether ranks agree is checked over all their reports
+//! ([`crate::members`]).
 //!
-//! A communicator that does not block is as NCCL says: what is called is given to its stream only by
-//! the time that its state is told as a success, so an event that is recorded before that does not
-//! stand for it.
+//! A non-blocking communicator behaves as NCCL documents: a call is enqueued on its stream only by the time that a
+//! query of its state returns success, so an event that is recorded before does not include it.
 #![expect(unsafe_code, reason = "these are functions of C")]
 
 use std::cell::RefCell;
@@ -21,12 +21,12 @@ use super::state::State;
 use crate::members::{Ending, Member, MemberCall};
 use crate::recording::{Access, Action, Part};
 
-/// What a communicator is known by.
+/// Identifier of a communicator.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct UniqueId([u8; 128]);
 
-/// `ncclConfig_t`, as far as it is looked at.
+/// The used fields of `ncclConfig_t`.
 #[repr(C)]
 pub(crate) struct Config {
     size: usize,
@@ -46,11 +46,11 @@ struct Queued {
 }
 
 thread_local! {
-    /// How many groups the thread has begun, and what it called in them.
+    /// Depth of the thread's open groups, and their calls.
     static GROUP: RefCell<(u32, Vec<Queued>)> = const { RefCell::new((0, Vec::new())) };
 }
 
-/// What a collective is called with.
+/// Arguments of a collective.
 #[derive(Clone, Copy)]
 struct Arguments {
     count: usize,
@@ -70,7 +70,7 @@ exported! {
         let mut bytes = [0; 128];
         bytes[..4].copy_from_slice(&std::process::id().to_le_bytes());
         bytes[4..8].copy_from_slice(&(state.new_handle() as u32).to_le_bytes());
-        // Processes of two machines may have the same number, but hardly start at the same time.
+        // Processes of two machines may have the same number, but hardly the same start time.
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let now = now.map_or(0, |time| time.as_nanos() as u64);
         bytes[8..16].copy_from_slice(&now.to_le_bytes());
@@ -210,14 +210,14 @@ exported! {
     }
 }
 
-/// What a result's number means.
-// SAFETY: NCCL, which alone defines this name too, is not loaded beside this library.
+/// The text of a result code.
+// SAFETY: NCCL, which alone defines this name too, is not loaded together with this library.
 #[unsafe(no_mangle)]
 extern "C" fn ncclGetErrorString(code: c_int) -> *const c_char {
     nccl_text(code).as_ptr()
 }
 
-/// NCCL's last words, of which there are none.
+/// NCCL's last error, always empty.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 extern "C" fn ncclGetLastError(_comm: *const c_void) -> *const c_char {
@@ -274,8 +274,8 @@ fn ready(state: &mut State, comm: usize, function: &str) -> Outcome {
     Ok(())
 }
 
-/// Puts a call into the thread's group, or starts it if there is none. What is read and written is
-/// given as an address and how many times `count` elements lie there.
+/// Adds a call to the thread's group, or starts it if there is none. Reads and writes are given as an address and a
+/// multiple of `count` elements.
 fn enqueue(
     state: &mut State,
     function: &str,
@@ -335,7 +335,7 @@ fn start_all(state: &mut State, queued: Vec<Queued>) -> Outcome {
     if is_pending { Err(Code::NCCL_IN_PROGRESS) } else { Ok(()) }
 }
 
-/// Gives calls to a stream, or puts them off until the communicator is asked how it does.
+/// Enqueues calls, or defers them until the communicator's state is queried.
 fn start(state: &mut State, handle: usize, start: Start) -> Result<(), Code> {
     let comm = state.comms.get(handle)?;
     if comm.is_blocking {
@@ -346,7 +346,7 @@ fn start(state: &mut State, handle: usize, start: Start) -> Result<(), Code> {
     Ok(())
 }
 
-/// Gives calls to their stream.
+/// Enqueues calls on their stream.
 fn give(state: &mut State, handle: usize, start: Start) -> Result<(), Code> {
     let Start { stream, parts, calls, is_stuck } = start;
     let id = state.stream(stream)?.id;
@@ -368,7 +368,7 @@ fn give(state: &mut State, handle: usize, start: Start) -> Result<(), Code> {
     if posts.is_empty() { Ok(()) } else { state.give_posts(id, handle, posts) }
 }
 
-/// How a communicator does: well, in progress, or not well.
+/// The state of a communicator: success, in progress, or an error.
 fn poll(state: &mut State, handle: usize) -> Outcome {
     let planned = state.config.failures.count("async");
     let comm = state.comms.get(handle)?;
@@ -394,7 +394,7 @@ fn poll(state: &mut State, handle: usize) -> Outcome {
     Ok(())
 }
 
-/// By the numbers of `ncclDataType_t`.
+/// Bytes of an element, by the numbers of `ncclDataType_t`.
 fn element_bytes(element: c_int) -> Option<u64> {
     match element {
         0 | 1 | 10 | 11 => Some(1),

@@ -1,7 +1,7 @@
-//! How ranks hear from each other: by files in a folder that all of them know.
+//! Messages between ranks: files in a common folder.
 //!
-//! A message is a file that is named for the call and for both ranks, and is moved there when it is
-//! complete. Who receives it takes it away.
+//! A message is a file whose name contains the call and both ranks, and which is moved to its place when it is
+//! complete. The receiver deletes it.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -12,22 +12,22 @@ use super::space::Space;
 use crate::exchange::Exchange;
 use crate::recording::{Access, Range, Usage};
 
-/// A call of a rank that others must hear of.
+/// A call of a rank that exchanges messages.
 pub(super) struct Post {
     exchange: Exchange,
-    /// Of all messages of the communicator.
+    /// Folder of all messages of the communicator.
     folder: PathBuf,
-    /// What tells the call from others between the same ranks.
+    /// Name of the call, unique between the same ranks.
     name: String,
     from: Option<Range>,
     to: Option<Range>,
-    /// What the rank had, once it was sent.
+    /// The rank's input, once it was sent.
     own: Option<Vec<u8>>,
     received: BTreeMap<u32, Vec<u8>>,
 }
 
 impl Post {
-    /// The `number`-th call of its kind, which reads and writes what it says.
+    /// The `number`-th call of its kind, with the memory that it reads and writes.
     pub(super) fn new(
         exchange: Exchange,
         communicator: &str,
@@ -49,14 +49,14 @@ impl Post {
         }
     }
 
-    /// What it is, in words.
+    /// The call and its state as text.
     pub(super) fn told(&self) -> String {
         let Exchange { kind, rank, .. } = self.exchange;
         let state = if self.own.is_some() { "sent" } else { "not begun" };
         format!("{kind:?} of rank {rank} ({}, {state})", self.name)
     }
 
-    /// Sends what is to be sent, takes what has come, and says whether that is all.
+    /// Sends and receives messages, and returns whether the call has ended.
     pub(super) fn advance(&mut self, space: &Space) -> Result<bool, Code> {
         if self.own.is_none() {
             let own = self.from.map_or_else(Vec::new, |range| space.read(range));
@@ -74,7 +74,7 @@ impl Post {
         for from in missing {
             let path = self.path(from, self.exchange.rank);
             let Ok(bytes) = std::fs::read(&path) else { return Ok(false) };
-            // What has been read is not needed any more.
+            // A message that was read is not needed any more.
             let _ = std::fs::remove_file(path);
             self.received.insert(from, bytes);
         }
@@ -95,7 +95,7 @@ impl Post {
             std::fs::create_dir_all(&self.folder)?;
             std::fs::write(&unfinished, bytes)
         };
-        // Another rank that has ended may have taken the folder away when it was empty.
+        // Another rank that has ended may have deleted the folder when it was empty.
         write().or_else(|_| write())?;
         std::fs::rename(unfinished, path)
     }
@@ -105,15 +105,14 @@ impl Post {
     }
 }
 
-/// Where ranks of a communicator put their messages: below `STAND_IN_EXCHANGE`, or where temporary
-/// files are.
+/// The folder of a communicator's messages: below `STAND_IN_EXCHANGE`, or in the folder of temporary files.
 fn folder(communicator: &str) -> PathBuf {
     let base = env::var_os("STAND_IN_EXCHANGE").map_or_else(env::temp_dir, PathBuf::from);
     base.join(format!("stand-in-{communicator}"))
 }
 
-/// Takes the folder of a communicator away, if nothing is in it.
+/// Deletes the folder of a communicator, if it is empty.
 pub(super) fn close(communicator: &str) {
-    // Others may still have to read what is there: the last one finds it empty.
+    // Other ranks may still have to read messages: the last one finds it empty.
     let _ = std::fs::remove_dir(folder(communicator));
 }

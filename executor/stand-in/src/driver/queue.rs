@@ -1,8 +1,8 @@
-//! What streams have still to do.
+//! Execution of streams' tasks.
 //!
-//! A stream does at once what it is given, unless it must wait: for another rank that NCCL has to
-//! hear from, or for a stream that waits itself. What it is given then stays in line, and is done as
-//! soon as it can be: when the program calls again, or by a thread of the stand-in's own.
+//! A stream executes a task at once, unless it must wait: for another rank's message in NCCL, or for a stream that
+//! waits itself. The task is then queued, and executed as soon as possible: at a later call of the program, or by a
+//! background thread of the fake driver.
 
 use super::call::{NAP, Outcome};
 use super::codes::Code;
@@ -14,7 +14,7 @@ use super::task::{Moment, Task};
 use crate::recording::{StreamId, StreamKind};
 
 impl State {
-    /// Gives a stream something to do. If it is done at once, it may fail.
+    /// Enqueues a task on a stream. If it is executed at once, it may fail.
     pub(super) fn give(&mut self, stream: StreamId, task: Task) -> Outcome {
         let waits = self.waits_for(stream);
         if !waits.is_empty() {
@@ -30,8 +30,8 @@ impl State {
         line.tasks.push_back(task);
     }
 
-    /// What a stream has to wait for without being told to: a device's default stream for all that
-    /// block, and they for it.
+    /// The points that a stream waits for implicitly: a device's default stream for all blocking streams, and they for
+    /// it.
     fn waits_for(&self, stream: StreamId) -> Vec<Moment> {
         let facts = &self.recording.streams;
         let Some(own) = facts.get(stream.0 as usize) else { return Vec::new() };
@@ -48,7 +48,7 @@ impl State {
             .collect()
     }
 
-    /// Does all that can be done, and fails with the first that fails.
+    /// Executes all tasks that can be, and returns the first error.
     pub(super) fn advance(&mut self) -> Outcome {
         let mut outcome = Ok(());
         loop {
@@ -87,7 +87,7 @@ impl State {
         self.line(stream).tasks.pop_front()
     }
 
-    /// Sees to it that streams go on while the program does not call.
+    /// Starts a thread that executes tasks while the program does not call.
     fn look_after(&mut self) {
         if self.queues.is_looked_after || !self.queues.is_any_waiting() {
             return;
@@ -97,7 +97,7 @@ impl State {
             loop {
                 std::thread::sleep(NAP);
                 let mut state = super::call::state();
-                // Who calls next is told of what went wrong.
+                // The next call returns the error.
                 let _ = state.advance();
                 if !state.queues.is_any_waiting() {
                     state.queues.is_looked_after = false;
@@ -107,7 +107,7 @@ impl State {
         });
     }
 
-    /// Fails with what makes the caller try again, unless a stream has nothing to do.
+    /// Fails with the code for a repeated call, unless a stream is idle.
     pub(super) fn must_be_idle(&mut self, stream: StreamId) -> Outcome {
         if self.queues.is_idle(stream) {
             return Ok(());
@@ -116,7 +116,7 @@ impl State {
         if self.queues.is_idle(stream) { Ok(()) } else { Err(Code::AGAIN) }
     }
 
-    /// The same for all streams of a device.
+    /// [`Self::must_be_idle`] for all streams of a device.
     pub(super) fn device_must_be_idle(&mut self, device: u32) -> Outcome {
         let all = (0..).map(StreamId).zip(&self.recording.streams);
         let streams: Vec<StreamId> =
@@ -124,7 +124,7 @@ impl State {
         streams.into_iter().try_for_each(|stream| self.must_be_idle(stream))
     }
 
-    /// Puts a stream in line behind a moment, if that has not come.
+    /// Makes a stream wait for a point, if it has not been reached.
     pub(super) fn wait_for(&mut self, stream: StreamId, moment: Moment) -> Outcome {
         if self.queues.is_past(moment) {
             return Ok(());
@@ -132,7 +132,7 @@ impl State {
         self.give(stream, Task::After(vec![moment]))
     }
 
-    /// Gives a stream what NCCL has to do for a communicator.
+    /// Enqueues NCCL's work for a communicator on a stream.
     pub(super) fn give_posts(
         &mut self,
         stream: StreamId,

@@ -1,4 +1,4 @@
-//! Rows of bytes that are copied.
+//! Copies of rows of bytes.
 #![expect(unsafe_code, reason = "memory of the program and of the made-up devices is used")]
 
 /// One end of a copy of rows.
@@ -9,13 +9,13 @@ pub(super) struct End {
     pub(super) is_host: bool,
 }
 
-/// Rows to be copied.
+/// Rows to copy.
 pub(super) struct Rows {
     pub(super) from: End,
     pub(super) to: End,
     pub(super) width: u64,
     pub(super) height: u64,
-    /// What was at the source, one row after the other, if that is not to be looked at any more.
+    /// The source's content when the copy was called, one row after the other, if the source may change afterwards.
     pub(super) source: Option<Vec<u8>>,
 }
 
@@ -25,17 +25,17 @@ impl Rows {
         std::ptr::with_exposed_provenance_mut((end.start + row * end.pitch) as usize)
     }
 
-    /// What is at the source.
+    /// The content of the source.
     pub(super) fn kept(&self) -> Vec<u8> {
         let row = |row| {
             let start = Self::pointer(&self.from, row).cast_const();
-            // SAFETY: what is of the host is there, as the caller vouches while the call lasts.
+            // SAFETY: memory of the host is valid, as the caller vouches while the call lasts.
             unsafe { std::slice::from_raw_parts(start, self.width as usize) }
         };
         (0..self.height).flat_map(row).copied().collect()
     }
 
-    /// Copies them.
+    /// Copies the rows.
     pub(super) fn copy(&self) {
         for row in 0..self.height {
             let to = Self::pointer(&self.to, row);
@@ -43,8 +43,8 @@ impl Rows {
                 Some(kept) => kept[(row * self.width) as usize..].as_ptr(),
                 None => Self::pointer(&self.from, row).cast_const(),
             };
-            // SAFETY: what is of a device is there, as was checked, until it is freed, which stands
-            // in the same line; of the rest the caller vouches.
+            // SAFETY: memory of a device was checked to be allocated, until it is freed, which is in the same queue;
+            // the caller vouches for the rest.
             unsafe { std::ptr::copy(from, to, self.width as usize) };
         }
     }

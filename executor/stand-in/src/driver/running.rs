@@ -1,4 +1,4 @@
-//! Does what streams have to do.
+//! Execution of single tasks.
 
 use super::call::Outcome;
 use super::codes::Code;
@@ -8,13 +8,13 @@ use super::task::Task;
 use super::windows::Windows;
 use crate::compute;
 
-/// Whether something has been done.
+/// Outcome of a task: done, or to be tried later.
 pub(super) enum Ran {
     Done,
     Later(Task),
 }
 
-/// Does something, if it can be done.
+/// Executes a task, if it can be executed.
 pub(super) fn run(task: Task, state: &mut State) -> Result<Ran, Code> {
     match task {
         Task::After(moments) => {

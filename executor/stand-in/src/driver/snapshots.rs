@@ -1,12 +1,12 @@
-//! What copies read, looked at again.
+//! Checks that sources of asynchronous copies are not changed.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
 
 use crate::recording::Range;
 
-/// What pinned memory held when copies from it were started: who copies asynchronously must not
-/// change the source before the copy ended, and a change is seen only by looking.
+/// Hashes of pinned memory when copies from it were started: the source of an asynchronous copy must not change before
+/// the copy has ended, and only a comparison shows a change.
 #[derive(Default)]
 pub(super) struct Snapshots(BTreeMap<u64, Snapshot>);
 
@@ -15,11 +15,11 @@ struct Snapshot {
     hash: u64,
 }
 
-/// How many copies are looked at. The oldest addresses go first.
+/// Most copies that are checked. Those of the lowest addresses are dropped first.
 const MOST_SNAPSHOTS: usize = 64;
 
 impl Snapshots {
-    /// Looks at what a copy reads.
+    /// Adds the source of a copy.
     pub(super) fn take(&mut self, range: Range) {
         self.0.insert(range.start, Snapshot { range, hash: hash(range) });
         if self.0.len() > MOST_SNAPSHOTS {
@@ -27,12 +27,12 @@ impl Snapshots {
         }
     }
 
-    /// Looks no more at what a copy is to write.
+    /// Drops ranges that a copy is to write.
     pub(super) fn drop_within(&mut self, range: Range) {
         self.0.retain(|_, snapshot| snapshot.range.overlap(range).is_none());
     }
 
-    /// The ranges that were changed since, which are not looked at again.
+    /// The ranges that have changed since, which are dropped.
     pub(super) fn changed(&mut self, holds: impl Fn(Range) -> bool) -> Vec<Range> {
         self.0.retain(|_, snapshot| holds(snapshot.range));
         let is_changed = |snapshot: &Snapshot| hash(snapshot.range) != snapshot.hash;
@@ -43,12 +43,12 @@ impl Snapshots {
     }
 }
 
-/// A number that is another for other bytes, almost always. The bytes are there.
+/// A hash of the bytes of a range, which is allocated.
 #[expect(unsafe_code, reason = "memory of the program is looked at")]
 fn hash(range: Range) -> u64 {
     let start = std::ptr::with_exposed_provenance::<u8>(range.start as usize);
-    // SAFETY: ranges are hashed while their allocation is there. Another thread may write meanwhile,
-    // which makes the number another, as it should be.
+    // SAFETY: ranges are hashed while they are allocated. Another thread may write at the same time, which changes the
+    // hash, as it should.
     let bytes = unsafe { std::slice::from_raw_parts(start, (range.end - range.start) as usize) };
     let mut hasher = DefaultHasher::new();
     hasher.write(bytes);

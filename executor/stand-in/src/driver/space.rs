@@ -1,6 +1,6 @@
-//! Memory of the made-up devices, which is memory of the host.
+//! Memory of the fake devices, which is memory of the host.
 //!
-//! Addresses are never given twice, so that a use of memory that was freed is seen as one.
+//! Addresses are never reused, so that a use of memory after its free is noticed.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_long, c_void};
@@ -8,21 +8,21 @@ use std::ffi::{c_int, c_long, c_void};
 use super::codes::Code;
 use crate::recording::Range;
 
-/// Where allocations begin, as the driver's do.
+/// Alignment of allocations, that of the driver.
 const ALIGN: u64 = 512;
 
-/// How memory is freed.
+/// Kind of an allocation, which decides how it is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// Of a device, in the order of a stream.
+    /// On a device, in stream order.
     Stream,
-    /// Of a device, at once.
+    /// On a device, at once.
     Device,
-    /// Of the host, locked in place.
+    /// On the host, pinned.
     Pinned,
 }
 
-/// Memory that is there.
+/// A live allocation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allocation {
     pub(super) range: Range,
@@ -30,11 +30,11 @@ pub(super) struct Allocation {
     pub(super) device: u32,
 }
 
-/// All memory that is there.
+/// All live allocations.
 #[derive(Default)]
 pub(super) struct Space {
     allocations: BTreeMap<u64, Allocation>,
-    /// By device, without what is pinned.
+    /// Used bytes of each device, without pinned memory.
     used: BTreeMap<u32, u64>,
 }
 
@@ -57,13 +57,13 @@ unsafe extern "C" {
     ) -> *mut c_void;
 }
 
-/// What an allocation takes, which has an address even if it is empty.
+/// Bytes of an allocation, which has an address even if it is empty.
 fn pages(bytes: u64) -> u64 {
     bytes.max(1).next_multiple_of(ALIGN)
 }
 
 impl Space {
-    /// Memory for which a device has room, in pages that take none before they are written.
+    /// Allocates memory if it fits a device's `room`, in pages that take no memory before they are written.
     #[expect(unsafe_code, reason = "pages are asked of the system")]
     pub(super) fn allocate(
         &mut self,
@@ -72,7 +72,7 @@ impl Space {
         device: u32,
         room: u64,
     ) -> Result<u64, Code> {
-        // In the order of a stream, drivers give an address at which there is nothing.
+        // In stream order, drivers return an address without memory.
         if bytes == 0 && origin != Origin::Stream {
             return Err(Code::INVALID_VALUE);
         }
@@ -83,7 +83,7 @@ impl Space {
             return Err(Code::OUT_OF_MEMORY);
         }
         let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-        // SAFETY: new pages, wherever the system likes.
+        // SAFETY: new pages, at any address.
         let start =
             unsafe { mmap(std::ptr::null_mut(), len as usize, PROT_READ_WRITE, flags, -1, 0) };
         if start.addr() == usize::MAX {
@@ -98,7 +98,7 @@ impl Space {
         Ok(start)
     }
 
-    /// Ends memory that begins at an address.
+    /// Frees the allocation that starts at an address.
     #[expect(unsafe_code, reason = "pages are given back to the system")]
     pub(super) fn free(&mut self, start: u64) -> Result<Allocation, Code> {
         let allocation = self.allocations.remove(&start).ok_or(Code::INVALID_VALUE)?;
@@ -108,49 +108,49 @@ impl Space {
         }
         let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
         let at = std::ptr::with_exposed_provenance_mut(start as usize);
-        // SAFETY: the pages are those of the allocation, which nobody may use any more. They are
-        // kept without content, so that their addresses are not given again.
+        // SAFETY: the pages are those of the allocation, which no code may use any more. They are kept without content,
+        // so that their addresses are not reused.
         unsafe { mmap(at, len as usize, PROT_NONE, flags, -1, 0) };
         Ok(allocation)
     }
 
-    /// Whether an allocation begins at an address.
+    /// Returns whether an allocation starts at an address.
     pub(super) fn begins(&self, start: u64) -> bool {
         self.allocations.contains_key(&start)
     }
 
-    /// What holds an address.
+    /// The allocation that contains an address.
     pub(super) fn at(&self, address: u64) -> Option<Allocation> {
         let (_, allocation) = self.allocations.range(..=address).next_back()?;
         (address < allocation.range.end).then_some(*allocation)
     }
 
-    /// Whether all of a range is there, in one allocation.
+    /// Returns whether a range is within one allocation.
     pub(super) fn holds(&self, range: Range) -> bool {
         range.is_empty() || self.at(range.start).is_some_and(|found| range.end <= found.range.end)
     }
 
-    /// Makes zeros of what is there of a range.
+    /// Fills a range with zeros, if it is allocated.
     ///
-    /// What a kernel would leave is not known, but programs decide by numbers that they read back:
-    /// zeros are better than what another use of the memory left.
+    /// The results of kernels are not known, but programs branch on numbers that they read back: zeros are better than
+    /// the results of an earlier use of the memory.
     pub(super) fn blank(&self, range: Range) {
         self.fill(range, 0);
     }
 
-    /// Fills a range, if it is there.
+    /// Fills a range, if it is allocated.
     pub(super) fn fill(&self, range: Range, value: u8) {
         if let Some(bytes) = self.bytes(range) {
             bytes.fill(value);
         }
     }
 
-    /// What is in a range; nothing if it is not there.
+    /// The bytes of a range; empty if it is not allocated.
     pub(super) fn read(&self, range: Range) -> Vec<u8> {
         self.bytes(range).map_or_else(Vec::new, |bytes| bytes.to_vec())
     }
 
-    /// Writes a range, if it is there.
+    /// Writes a range, if it is allocated.
     pub(super) fn write(&self, range: Range, bytes: &[u8]) {
         if let Some(place) = self.bytes(range) {
             place.copy_from_slice(bytes);
@@ -165,12 +165,12 @@ impl Space {
         }
         let start = std::ptr::with_exposed_provenance_mut::<u8>(range.start as usize);
         let len = (range.end - range.start) as usize;
-        // SAFETY: all of it is there, is nobody's but the program's that calls, and is used here
-        // before anything else is done.
+        // SAFETY: all of it is allocated, belongs to the calling program alone, and is used here before anything else
+        // is done.
         Some(unsafe { std::slice::from_raw_parts_mut(start, len) })
     }
 
-    /// Bytes that a device has given.
+    /// Allocated bytes of a device.
     pub(super) fn used(&self, device: u32) -> u64 {
         self.used.get(&device).copied().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! What the driver and NCCL remember.
+//! State of the fake driver, cuBLASLt and NCCL.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::recording::{
 };
 use crate::report::{Counts, DeviceFacts, Report};
 
-/// All of it.
+/// The whole state.
 pub(super) struct State {
     pub(super) config: Config,
     pub(super) recording: Recording,
@@ -33,7 +33,7 @@ pub(super) struct State {
     pub(super) times: Times,
     pub(super) streams: BTreeMap<usize, Stream>,
     pub(super) events: BTreeMap<usize, Event>,
-    /// What all calls to the driver fail with from now on.
+    /// The sticky error, with which all later calls to the driver fail.
     pub(super) broken: Option<Code>,
     num_handles: usize,
 }
@@ -44,7 +44,7 @@ pub(super) struct Stream {
     pub(super) id: StreamId,
     pub(super) device: u32,
     pub(super) flags: u32,
-    /// The communicator for whose other ranks it waits in vain.
+    /// The communicator whose missing ranks it waits for, without end.
     pub(super) stuck: Option<usize>,
 }
 
@@ -52,15 +52,15 @@ pub(super) struct Stream {
 #[derive(Clone, Copy)]
 pub(super) struct Event {
     pub(super) id: EventId,
-    /// Whether it was made to tell its time.
+    /// True where the event records times.
     pub(super) is_timed: bool,
-    /// What it stands for, if it was recorded.
+    /// The point that it marks, if it was recorded.
     pub(super) moment: Option<Moment>,
-    /// That of the stream on which it was recorded last.
+    /// `stuck` of the stream on which it was recorded last.
     pub(super) stuck: Option<usize>,
 }
 
-/// Handles of default streams: null, and what the header calls legacy and per thread.
+/// Handles of default streams: null, legacy and per-thread.
 const DEFAULT_STREAMS: [usize; 3] = [0, 1, 2];
 
 impl State {
@@ -87,7 +87,7 @@ impl State {
         }
     }
 
-    /// A handle that nobody has. It is no address of anything.
+    /// A new handle. It is not a valid address.
     pub(super) fn new_handle(&mut self) -> usize {
         const FIRST: usize = 0x5_0000;
         const STEP: usize = 16;
@@ -95,7 +95,7 @@ impl State {
         FIRST + self.num_handles * STEP
     }
 
-    /// The stream of a handle; of a default stream, that of the thread's device.
+    /// The stream of a handle; for a default stream, that of the thread's device.
     pub(super) fn stream(&self, handle: usize) -> Result<Stream, Code> {
         if DEFAULT_STREAMS.contains(&handle) {
             let device = current()?;
@@ -104,32 +104,32 @@ impl State {
         self.streams.get(&handle).copied().ok_or(Code::INVALID_HANDLE)
     }
 
-    /// Writes a call down.
+    /// Records a call.
     pub(super) fn record(&mut self, action: Action) {
         self.times.follow(&action);
         let thread = threads::current(&mut self.recording.threads);
         self.recording.calls.push(Call { thread, action });
     }
 
-    /// Writes down that a stream uses memory.
+    /// Records memory accesses of a stream.
     pub(super) fn record_work(&mut self, stream: StreamId, name: &Arc<str>, accesses: Vec<Access>) {
         let parts = vec![Part { name: Arc::clone(name), accesses }];
         self.record(Action::Work { stream, parts });
     }
 
-    /// Counts and writes down that a thread waited.
+    /// Counts and records a wait of a thread.
     pub(super) fn see(&mut self, function: &str, action: Action) {
         self.check_snapshots();
         *self.counts.host_waits.entry(function.to_owned()).or_default() += 1;
         self.record(action);
     }
 
-    /// Counts something that a program must not do.
+    /// Counts an error of the program.
     pub(super) fn misuse(&mut self, what: String) {
         *self.counts.misuses.entry(what).or_default() += 1;
     }
 
-    /// Writes down which sources of copies were changed by a thread since they were looked at.
+    /// Records which sources of copies were changed by the host since they were hashed.
     pub(super) fn check_snapshots(&mut self) {
         let space = &self.space;
         for range in self.snapshots.changed(|range| space.holds(range)) {
@@ -149,11 +149,11 @@ impl State {
         Report::new(devices.collect(), counts, &self.recording, self.comms.members())
     }
 
-    /// Writes the report to the file that the environment names, if it names one.
+    /// Writes the report to the configured file, if there is one.
     pub(super) fn write_report(&self) {
         let Some(path) = &self.config.report else { return };
         let text = serde_json::to_string_pretty(&self.report()).expect("a report is plain values");
-        // Nobody is left to be told: who looks for the report does not find it.
+        // An error cannot be reported any more: the report is just missing.
         let _ = std::fs::write(path, text);
     }
 }
@@ -167,11 +167,11 @@ mod threads {
         static NUMBER: Cell<Option<u32>> = const { Cell::new(None) };
     }
 
-    /// The number of this thread, whose name is put down with those of the others.
+    /// The number of this thread, whose name is added to those of the others.
     pub(super) fn current(names: &mut Vec<String>) -> u32 {
         NUMBER.get().unwrap_or_else(|| {
             let number = names.len() as u32;
-            // The thread was started by another copy of the standard library, or none.
+            // The thread may have been started by another copy of the standard library, or none.
             let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap_or_default();
             names.push(name.trim().to_owned());
             NUMBER.set(Some(number));

@@ -138,7 +138,7 @@ fn known(state: &State, event: usize) -> Result<Event, Code> {
     state.events.get(&event).copied().ok_or(Code::INVALID_HANDLE)
 }
 
-/// Milliseconds from one event to another that has come.
+/// Milliseconds between two events that have both been reached.
 fn between(state: &State, start: usize, end: usize) -> Result<f32, Code> {
     let [start, end] = [known(state, start)?, known(state, end)?];
     if !start.is_timed || !end.is_timed {

@@ -1,4 +1,4 @@
-//! One thing that a stream has to do.
+//! Tasks of streams.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use crate::compute::{Fault, Grid, Program};
 use crate::product::{Operands, Product};
 use crate::recording::{Access, Range, StreamId};
 
-/// One thing that a stream has to do.
+/// A task of a stream.
 pub(super) enum Task {
-    /// To wait for others.
+    /// A wait for points of other streams.
     After(Vec<Moment>),
-    /// A kernel, which is computed.
+    /// A kernel to compute.
     Launch {
         name: Arc<str>,
         program: Result<Arc<Program>, Fault>,
@@ -20,7 +20,7 @@ pub(super) enum Task {
         params: Vec<u8>,
         accesses: Vec<Access>,
     },
-    /// A product of matrices, which is computed.
+    /// A product of matrices to compute.
     Product(Box<(Product, Operands)>),
     Copy(Rows),
     Fill {
@@ -28,7 +28,7 @@ pub(super) enum Task {
         value: u8,
     },
     Free(u64),
-    /// What NCCL starts as one for a communicator.
+    /// The calls of NCCL that start as one for a communicator.
     Exchange {
         comm: usize,
         posts: Vec<Post>,
@@ -36,7 +36,7 @@ pub(super) enum Task {
 }
 
 impl Task {
-    /// What it is, in words.
+    /// The task as text.
     pub(super) fn told(&self) -> String {
         match self {
             Self::After(moments) => {
@@ -57,7 +57,7 @@ impl Task {
     }
 }
 
-/// All that a stream was given up to now.
+/// A point of a stream, after its first `count` tasks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     pub(super) stream: StreamId,

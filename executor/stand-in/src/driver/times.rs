@@ -1,16 +1,15 @@
-//! When streams do what they are given, where each piece of work takes as long as any other and hosts take no time.
+//! Simulated times of streams and events, where each task takes equally long and the host takes no time.
 //!
-//! It is no prediction: what comes after something in a program's order comes after it in time, and what may go on
-//! beside it does.
+//! It is no prediction: it only keeps the order of a program, and shows as overlapped what may overlap.
 
 use std::collections::BTreeMap;
 
 use crate::recording::{Action, EventId, StreamId};
 
-/// How long a piece of work takes: milliseconds.
+/// Time of a task in milliseconds.
 const WORK: f64 = 0.01;
 
-/// Until when streams are busy, and when events come: in pieces of work.
+/// Time at which each stream becomes idle, and of each event, in tasks.
 #[derive(Default)]
 pub(super) struct Times {
     streams: BTreeMap<StreamId, u64>,
@@ -18,7 +17,7 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Follows a call.
+    /// Advances the times by a call.
     pub(super) fn follow(&mut self, action: &Action) {
         match action {
             Action::Work { stream, .. } => *self.streams.entry(*stream).or_default() += 1,
@@ -35,7 +34,7 @@ impl Times {
         }
     }
 
-    /// Milliseconds from one event to another, as the driver counts them; none where one was not recorded.
+    /// Milliseconds from one event to another, as the driver returns them; none where one was not recorded.
     pub(super) fn between(&self, start: EventId, end: EventId) -> Option<f32> {
         let [start, end] = [self.events.get(&start)?, self.events.get(&end)?];
         Some(((*end as f64 - *start as f64) * WORK) as f32)

@@ -1,15 +1,14 @@
-//! What a launch may use of the memory of a device.
+//! Global memory of a launch.
 
 use super::space::Space;
 use crate::compute::Global;
 use crate::recording::{Access, Range, Usage};
 
-/// The buffers that a kernel was given, each to be read, written, or both. There is no other memory
-/// for it, though there may be for others.
+/// The buffers of a kernel's arguments, each to be read, written, or both. The kernel may access no other memory.
 pub(super) struct Windows(Vec<Access>);
 
 impl Windows {
-    /// Those of the accesses that are there.
+    /// The accesses whose memory is allocated.
     pub(super) fn new(accesses: Vec<Access>, space: &Space) -> Self {
         Self(accesses.into_iter().filter(|access| space.holds(access.range)).collect())
     }
@@ -26,9 +25,9 @@ impl Global for Windows {
         };
         self.0.iter().find(|access| may(access))?;
         let place = std::ptr::with_exposed_provenance_mut(start as usize);
-        // SAFETY: it lies within a buffer that is there, as was seen when the launch began; the
-        // state is locked, so nobody frees it meanwhile. The program itself must not use memory that
-        // it gave to a kernel, and no two slices are given at once, since this one borrows `self`.
+        // SAFETY: it is within an allocated buffer, as was checked when the launch began; the state is locked, so it is
+        // not freed meanwhile. The program itself must not use memory that it gave to a kernel, and only one slice
+        // exists at a time, since it borrows `self`.
         Some(unsafe { std::slice::from_raw_parts_mut(place, len) })
     }
 }

@@ -1,33 +1,33 @@
-//! Numbers that ranks reduce.
+//! Element types and reductions of NCCL.
 
 use crate::number::{Format, Rounding};
 
-/// The type of what is sent.
+/// The element type of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Element {
-    /// An integer of so many bytes, with a sign or without.
+    /// An integer of this many bytes; true if it is signed.
     Integer(usize, bool),
-    /// A number with a point.
+    /// A floating-point number.
     Float(Format),
 }
 
-/// How numbers of ranks become one.
+/// Reduction of the ranks' numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
-    /// Their sum.
+    /// Sum.
     Sum,
-    /// Their product.
+    /// Product.
     Product,
-    /// The greatest.
+    /// Maximum.
     Max,
-    /// The least.
+    /// Minimum.
     Min,
-    /// Their mean.
+    /// Mean.
     Mean,
 }
 
 impl Element {
-    /// By the numbers of `ncclDataType_t`.
+    /// The type of a number of `ncclDataType_t`.
     pub fn of(number: i32) -> Option<Self> {
         Some(match number {
             0 => Self::Integer(1, true),
@@ -44,7 +44,7 @@ impl Element {
         })
     }
 
-    /// Bytes of one.
+    /// Bytes of an element.
     pub fn bytes(self) -> usize {
         match self {
             Self::Integer(bytes, _) => bytes,
@@ -54,15 +54,15 @@ impl Element {
 }
 
 impl Reduction {
-    /// By the numbers of `ncclRedOp_t`.
+    /// The reduction of a number of `ncclRedOp_t`.
     pub fn of(number: i32) -> Option<Self> {
         [Self::Sum, Self::Product, Self::Max, Self::Min, Self::Mean]
             .get(usize::try_from(number).ok()?)
             .copied()
     }
 
-    /// One part of all ranks' parts, each the bytes of as many numbers. Results are rounded to their
-    /// type after each rank, as NCCL sends them on from one to the next.
+    /// The reduction of all ranks' parts, each the bytes of equally many numbers. Results are rounded to their type
+    /// after each rank, as NCCL passes them on from one rank to the next.
     pub(super) fn reduce(self, element: Element, parts: &[Vec<u8>]) -> Vec<u8> {
         let bytes = element.bytes();
         let mut result = parts[0].clone();

@@ -1,7 +1,7 @@
-//! What ranks send each other for a call of NCCL, and what becomes of it.
+//! Messages between ranks for a call of NCCL, and its results.
 //!
-//! Each rank sends its part to all who need it, and each computes its result itself, in the order of
-//! the ranks: so all come to the same bits, whichever of them was first.
+//! Each rank sends its part to all that need it, and each computes its result itself, in the order of the ranks: so all
+//! get the same bits, whichever of them was first.
 //!
 //! # Source
 //!
@@ -19,37 +19,37 @@ pub use element::{Element, Reduction};
 /// A call of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// What is called.
+    /// The function.
     pub kind: Kind,
-    /// The bytes of a part: of what each rank gives or gets, whichever is less.
+    /// Bytes of a part: of each rank's input or output, whichever is less.
     pub part_bytes: usize,
     /// The rank.
     pub rank: u32,
-    /// How many ranks there are.
+    /// Number of ranks.
     pub num_ranks: u32,
 }
 
-/// What is called.
+/// The function of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// All get what all have, reduced.
+    /// All ranks get the reduction of all inputs.
     AllReduce(Element, Reduction),
-    /// One rank gets what all have, reduced.
+    /// One rank gets the reduction of all inputs.
     Reduce(Element, Reduction, u32),
-    /// Each gets its part of what all have, reduced.
+    /// Each rank gets its part of the reduction of all inputs.
     ReduceScatter(Element, Reduction),
-    /// All get what all have, one after the other.
+    /// All ranks get all inputs, one after the other.
     AllGather,
-    /// All get what one rank has.
+    /// All ranks get the input of one rank.
     Broadcast(u32),
-    /// One rank gets what this one has.
+    /// One rank gets the input of this one.
     Send(u32),
-    /// This rank gets what another one has.
+    /// This rank gets the input of another one.
     Receive(u32),
 }
 
 impl Exchange {
-    /// The ranks that something goes to, and which bytes of what this rank has.
+    /// The receivers of messages, and the bytes of this rank's input for each.
     pub fn outgoing(&self) -> Vec<(u32, Range<usize>)> {
         let all = 0..self.part_bytes;
         let others = (0..self.num_ranks).filter(|rank| *rank != self.rank);
@@ -65,7 +65,7 @@ impl Exchange {
         }
     }
 
-    /// The ranks from which something comes.
+    /// The senders of messages to this rank.
     pub fn incoming(&self) -> Vec<u32> {
         let others = (0..self.num_ranks).filter(|rank| *rank != self.rank);
         match self.kind {
@@ -77,7 +77,7 @@ impl Exchange {
         }
     }
 
-    /// What the rank gets, of what it has itself and what came from others; none if it gets nothing.
+    /// The rank's output, from its own input and received messages; none if it has no output.
     pub fn result(&self, own: &[u8], received: &BTreeMap<u32, Vec<u8>>) -> Option<Vec<u8>> {
         let parts = |own: Range<usize>, given: &[u8]| -> Vec<Vec<u8>> {
             let part = |rank: u32| match received.get(&rank) {
@@ -104,12 +104,12 @@ impl Exchange {
         }
     }
 
-    /// Whether it pairs with one other rank's call, not with those of all.
+    /// Returns whether it pairs with the call of one other rank, not with those of all.
     pub fn is_to_one(&self) -> bool {
         matches!(self.kind, Kind::Send(_) | Kind::Receive(_))
     }
 
-    /// The bytes that are of a rank.
+    /// The bytes of a rank's part.
     fn part(&self, rank: u32) -> Range<usize> {
         let start = rank as usize * self.part_bytes;
         start..start + self.part_bytes

@@ -5,7 +5,7 @@ use crate::number::{Format, Rounding};
 
 const F32: Element = Element::Float(Format::F32);
 
-/// Lets ranks call something, each with its numbers, and gives what each gets.
+/// The outputs of all ranks of a call, from each rank's numbers.
 fn play(
     kind: impl Fn(u32) -> Kind,
     numbers: &[&[f64]],
@@ -71,7 +71,7 @@ fn parts_go_where_they_belong() {
     assert_eq!(play(message, &numbers, Format::F32, 2), [vec![], vec![1.0, 2.0]]);
 }
 
-/// 256 + 1 is no number of eight digits.
+/// 257 needs nine binary digits; bf16 has eight.
 #[test]
 fn sums_are_rounded_to_their_type() {
     let kind = |_| Kind::AllReduce(Element::Float(Format::Bf16), Reduction::Sum);

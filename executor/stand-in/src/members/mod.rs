@@ -1,25 +1,25 @@
-//! Whether the members of a communicator called it alike.
+//! Checks that the members of a communicator make matching calls.
 //!
-//! NCCL pairs the calls of ranks by their order alone. Ranks that call in another order, or with
-//! other counts or types, hang or read what is not theirs.
+//! NCCL pairs the calls of ranks by their order alone. Ranks that call in another order, or with other counts or types,
+//! hang or read wrong data.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A rank's membership in a communicator, and what it called there.
+/// A rank's membership of a communicator, and its calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// What all members know the communicator by.
+    /// Identifier of the communicator.
     pub communicator: String,
     /// The rank within it.
     pub rank: u32,
-    /// How many ranks it has.
+    /// Number of ranks of the communicator.
     pub num_ranks: u32,
     /// How the membership ended.
     pub ending: Ending,
-    /// In order.
+    /// Calls in order.
     pub calls: Vec<MemberCall>,
 }
 
@@ -27,9 +27,9 @@ pub struct Member {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
-    /// Not at all.
+    /// The membership has not ended.
     Open,
-    /// Finalised, but its memory was not given back.
+    /// Finalised, but not destroyed.
     Finalised,
     /// Destroyed after it was finalised.
     Destroyed,
@@ -44,26 +44,26 @@ pub enum Ending {
 pub struct MemberCall {
     /// The function.
     pub function: String,
-    /// How many elements.
+    /// Number of elements.
     pub count: u64,
-    /// The number of their type.
+    /// Number of the element type in NCCL.
     pub element: i32,
     /// The root, or the rank at the other end.
     pub peer: Option<i32>,
-    /// The number of the reduction.
+    /// Number of the reduction in NCCL.
     pub reduction: Option<i32>,
 }
 
-/// Two members that do not fit.
+/// Two members whose calls do not match.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Mismatch {
-    /// Of which communicator.
+    /// The communicator.
     pub communicator: String,
     /// The two ranks.
     pub ranks: [u32; 2],
-    /// Which of their calls that pair, counted from zero.
+    /// Index of the call among those that pair, from zero.
     pub position: usize,
-    /// What they called there; nothing if one had called less often.
+    /// The call of each rank; none if it made fewer calls.
     pub calls: [Option<String>; 2],
 }
 
@@ -82,15 +82,15 @@ impl MemberCall {
         ["ncclSend", "ncclRecv"].contains(&self.function.as_str())
     }
 
-    /// What must be equal at both ends of a message.
+    /// The values that must be equal at both ends of a message.
     fn message(&self) -> (u64, i32) {
         (self.count, self.element)
     }
 }
 
-/// The first place where each two members differ, for the members of all processes of a job.
+/// The first mismatch of each two members, for the members of all processes of a job.
 ///
-/// Members that were aborted may have called less than others.
+/// Members that were aborted may have made fewer calls than others.
 pub fn mismatches<'a>(members: impl IntoIterator<Item = &'a Member>) -> Vec<Mismatch> {
     let mut communicators: BTreeMap<&str, Vec<&Member>> = BTreeMap::new();
     for member in members {
@@ -103,7 +103,7 @@ fn among(members: &[&Member]) -> Vec<Mismatch> {
     let mut found = Vec::new();
     for (index, first) in members.iter().enumerate() {
         for second in &members[index + 1..] {
-            // All collectives are equal if each is to the first member's.
+            // All collectives are equal if each equals the first member's.
             if index == 0 {
                 let collectives = |member: &Member| -> Vec<MemberCall> {
                     let calls = member.calls.iter().filter(|call| !call.is_to_one());

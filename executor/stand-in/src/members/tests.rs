@@ -1,6 +1,6 @@
 use super::{Ending, Member, MemberCall, mismatches};
 
-/// A member of a communicator of two, which called what is named: `all_reduce 8`, `send 8`.
+/// A member of a communicator of two, from a list of its calls: `all_reduce 8`, `send 8`.
 fn member(rank: u32, calls: &str) -> Member {
     let call = |text: &str| {
         let (name, count) = text.trim().split_once(' ').expect("a name and a count");
@@ -21,7 +21,7 @@ fn member(rank: u32, calls: &str) -> Member {
     Member { communicator: "c".to_owned(), rank, num_ranks: 2, ending: Ending::Destroyed, calls }
 }
 
-/// Holds the mismatches of two ranks against lines of `position: first | second`.
+/// Compares the mismatches of two ranks with lines of `position: first | second`.
 #[track_caller]
 fn check(first: &str, second: &str, expected: &[&str]) {
     let members = [member(0, first), member(1, second)];
@@ -52,7 +52,7 @@ fn ranks_that_call_with_another_count_or_less_often_are_found() {
 
 #[test]
 fn messages_pair_by_their_order() {
-    // Each sends before it receives, which is no mistake: both directions are apart.
+    // Each rank sends before it receives, which is no mistake: the two directions are separate.
     check("send 8, recv 4", "send 4, recv 8", &[]);
     check(
         "send 8, send 4",
@@ -62,7 +62,7 @@ fn messages_pair_by_their_order() {
     check("send 8", "", &["0: ncclSend of 8 elements of type 7, rank 1 | nothing"]);
 }
 
-/// A rank that gave up has called less than the others.
+/// A rank that aborted has made fewer calls than the others.
 #[test]
 fn ranks_that_aborted_may_have_called_less() {
     let mut members = [member(0, "reduce 8, reduce 8"), member(1, "reduce 8")];

@@ -1,8 +1,8 @@
-//! Types of matrices, and how products of them are computed.
+//! Element types and precisions of matrix products.
 
 use crate::number::{Format, Rounding};
 
-/// The type of a matrix's elements, as far as there are products of it here.
+/// Element type of a matrix, as far as products support it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Element {
     /// `CUDA_R_32F`.
@@ -15,10 +15,10 @@ pub enum Element {
     Bf16,
 }
 
-/// How a product is computed, with the type of its scalars.
+/// Compute type of a product, which gives the type of its scalars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precision {
-    /// `CUBLAS_COMPUTE_32F`, and the pedantic kind.
+    /// `CUBLAS_COMPUTE_32F` and its pedantic variant.
     F32,
     /// `CUBLAS_COMPUTE_32F_FAST_TF32`.
     FastTf32,
@@ -26,12 +26,12 @@ pub enum Precision {
     FastF16,
     /// `CUBLAS_COMPUTE_32F_FAST_16BF`.
     FastBf16,
-    /// `CUBLAS_COMPUTE_64F`, and the pedantic kind.
+    /// `CUBLAS_COMPUTE_64F` and its pedantic variant.
     F64,
 }
 
 impl Element {
-    /// By the numbers of `cudaDataType_t`.
+    /// The type of a number of `cudaDataType_t`.
     pub fn of(number: i32) -> Option<Self> {
         match number {
             0 => Some(Self::F32),
@@ -42,7 +42,7 @@ impl Element {
         }
     }
 
-    /// Its format.
+    /// The type's floating-point format.
     pub fn format(self) -> Format {
         match self {
             Self::F32 => Format::F32,
@@ -59,7 +59,7 @@ impl Element {
 }
 
 impl Precision {
-    /// By the numbers of `cublasComputeType_t`.
+    /// The precision of a number of `cublasComputeType_t`.
     pub fn of(number: i32) -> Option<Self> {
         match number {
             68 | 69 => Some(Self::F32),
@@ -79,7 +79,7 @@ impl Precision {
         }
     }
 
-    /// Whether there are products of A, B, C and D of these types.
+    /// Returns whether products of A, B, C and D of these types are supported.
     pub(super) fn takes(self, [a, b, c, d]: [Element; 4]) -> bool {
         let fits = match self {
             Self::F32 => match a {
@@ -96,7 +96,7 @@ impl Precision {
         fits && a == b && c == d
     }
 
-    /// What is taken of a number of A or B.
+    /// An element of A or B, rounded to the precision's input type.
     pub(super) fn round_operand(self, value: f64) -> f64 {
         match self {
             Self::F32 | Self::F64 => value,
@@ -106,7 +106,7 @@ impl Precision {
         }
     }
 
-    /// The sum of products, in the order in which they come. GPUs take another order.
+    /// The sum of products, in their order. GPUs sum in another order.
     pub(super) fn sum(self, pairs: impl Iterator<Item = (f64, f64)>) -> f64 {
         if self == Self::F64 {
             return pairs.fold(0.0, |sum, (x, y)| x.mul_add(y, sum));

@@ -1,14 +1,14 @@
-//! How matrices lie in memory.
+//! Layouts of matrices in memory.
 
 use super::element::Element;
 use crate::recording::Range;
 
-/// Which elements lie side by side.
+/// Storage order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// `CUBLASLT_ORDER_COL`: those of a column.
+    /// `CUBLASLT_ORDER_COL`: column-major.
     Columns,
-    /// `CUBLASLT_ORDER_ROW`: those of a row.
+    /// `CUBLASLT_ORDER_ROW`: row-major.
     Rows,
 }
 
@@ -17,27 +17,27 @@ pub enum Order {
 pub struct Layout {
     /// The type of the elements.
     pub element: Element,
-    /// How many rows.
+    /// Number of rows.
     pub rows: u64,
-    /// How many columns.
+    /// Number of columns.
     pub columns: u64,
-    /// From a column to the next, or from a row to the next, in elements.
+    /// Distance of columns, or of rows if row-major, in elements.
     pub leading: u64,
-    /// What lies side by side.
+    /// Storage order.
     pub order: Order,
-    /// How many matrices.
+    /// Number of matrices.
     pub batch: u64,
-    /// From a matrix to the next, in elements.
+    /// Distance of matrices, in elements.
     pub stride: i64,
 }
 
 impl Layout {
-    /// One matrix, by columns.
+    /// One matrix, column-major.
     pub fn new(element: Element, rows: u64, columns: u64, leading: u64) -> Self {
         Self { element, rows, columns, leading, order: Order::Columns, batch: 1, stride: 0 }
     }
 
-    /// How many elements lie side by side, and how often.
+    /// Length and number of contiguous runs.
     fn runs(&self) -> (u64, u64) {
         match self.order {
             Order::Columns => (self.rows, self.columns),
@@ -50,13 +50,13 @@ impl Layout {
         self.runs().0
     }
 
-    /// Elements from the first of a matrix to its last, both counted.
+    /// Elements from the first of a matrix to its last, inclusive.
     pub(super) fn span(&self) -> u64 {
         let (len, count) = self.runs();
         self.leading.saturating_mul(count - 1).saturating_add(len)
     }
 
-    /// The bytes from the first of all matrices to the last.
+    /// The bytes of all matrices, from the first to the last.
     pub(super) fn range(&self, start: u64) -> Range {
         let bytes = self.element.bytes() as u64;
         let steps = (self.batch - 1).saturating_mul(bytes).min(i64::MAX as u64).cast_signed();
@@ -65,7 +65,7 @@ impl Layout {
         Range::new(start, reach.unsigned_abs().saturating_add(self.span().saturating_mul(bytes)))
     }
 
-    /// Where an element of a matrix lies.
+    /// The address of an element of a matrix.
     pub(super) fn address(&self, start: u64, matrix: u64, row: u64, column: u64) -> u64 {
         let place = match self.order {
             Order::Columns => row + column * self.leading,

@@ -1,4 +1,4 @@
-//! Products of matrices, as `cublasLtMatmul` is asked for them.
+//! Products of matrices, with the arguments of `cublasLtMatmul`.
 //!
 //! # Source
 //!
@@ -21,33 +21,33 @@ use crate::recording::{Access, Range, Usage};
 /// `D = alpha op(A) op(B) + beta C`, for each matrix of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Product {
-    /// How it is computed.
+    /// Compute type.
     pub precision: Precision,
-    /// Whether A is transposed.
+    /// True where A is transposed.
     pub transposes_a: bool,
-    /// Whether B is transposed.
+    /// True where B is transposed.
     pub transposes_b: bool,
     /// The layouts of A, B, C and D.
     pub layouts: [Layout; 4],
 }
 
-/// Where the matrices lie, and with what they are multiplied.
+/// Addresses of the matrices, and scalars.
 #[derive(Clone, Copy, Debug)]
 pub struct Operands {
-    /// Of A, B, C and D.
+    /// Addresses of A, B, C and D.
     pub addresses: [u64; 4],
-    /// With which the product is multiplied.
+    /// Factor of the product.
     pub alpha: f64,
-    /// With which C is multiplied; it is not read if this is zero.
+    /// Factor of C, which is not read if this is zero.
     pub beta: f64,
 }
 
-/// Why a product is refused.
+/// Reason why a product is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The arguments contradict each other.
     Invalid(String),
-    /// There is no such product.
+    /// The product is not supported.
     NotSupported(String),
 }
 
@@ -62,7 +62,7 @@ impl fmt::Display for Refusal {
 const NAMES: [&str; 4] = ["A", "B", "C", "D"];
 
 impl Product {
-    /// Rows of D, columns of D, and what is summed over.
+    /// Rows of D, columns of D, and inner size.
     pub fn dims(&self) -> [u64; 3] {
         let [a, b, ..] = &self.layouts;
         let (rows, inner) = swapped((a.rows, a.columns), self.transposes_a);
@@ -70,7 +70,7 @@ impl Product {
         [rows, columns, inner]
     }
 
-    /// Fails if there is no such product.
+    /// Fails if the product is invalid or not supported.
     ///
     /// # Errors
     ///
@@ -115,7 +115,7 @@ impl Product {
         Ok(())
     }
 
-    /// The bytes that are read and written.
+    /// The memory that is read and written.
     pub fn accesses(&self, operands: &Operands) -> Vec<Access> {
         let [_, _, c, d] = operands.addresses;
         let range = |index: usize| self.layouts[index].range(operands.addresses[index]);
@@ -130,7 +130,7 @@ impl Product {
         accesses
     }
 
-    /// Fails if matrices do not lie where they may.
+    /// Fails if matrices are unaligned or overlap.
     ///
     /// # Errors
     ///
@@ -157,7 +157,7 @@ impl Product {
         Ok(())
     }
 
-    /// Computes D in memory, given as a function that reads an element and one that writes it.
+    /// Computes D in memory, which is accessed by `read` and `write`.
     pub fn compute(
         &self,
         operands: &Operands,
@@ -179,7 +179,7 @@ impl Product {
                     .map(|(i, j)| rounded(load(index, layout, (matrix, i, j), is_transposed)))
                     .collect()
             };
-            // Each with what is summed over in a row.
+            // The summed elements are contiguous in each.
             let left = take(0, a, (inner, rows), !self.transposes_a);
             let right = take(1, b, (inner, columns), self.transposes_b);
             for row in 0..rows {
@@ -203,7 +203,7 @@ impl Product {
         }
     }
 
-    /// The bits of a result, by way of the precision of the sum.
+    /// The bits of a result, rounded to the precision of the sum first.
     fn store(&self, result: f64) -> u64 {
         let format = self.layouts[3].element.format();
         let result = match self.precision {

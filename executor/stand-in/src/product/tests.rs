@@ -6,7 +6,7 @@ use crate::recording::{Access, Range, Usage};
 
 const F32: Element = Element::F32;
 
-/// `D = A B` of 2 x 3 and 3 x 2 matrices that lie densely, by columns.
+/// `D = A B` of 2 x 3 and 3 x 2 matrices, dense and column-major.
 fn product(element: Element) -> Product {
     let square = Layout::new(element, 2, 2, 2);
     Product {
@@ -21,7 +21,7 @@ fn product(element: Element) -> Product {
 const OPERANDS: Operands =
     Operands { addresses: [0x100, 0x200, 0x300, 0x400], alpha: 1.0, beta: 0.0 };
 
-/// What D holds in its order, where A, B and C hold 1, 2, 3, ...
+/// The elements of D in memory order, where A, B and C hold 1, 2, 3, ...
 fn compute(product: &Product, operands: &Operands, num_results: usize) -> Vec<f64> {
     product.check().expect("there is such a product");
     product.check_operands(operands).expect("they lie well");
@@ -67,7 +67,7 @@ fn products_are_what_they_are_on_paper() {
     check(&product(F32), &scaled, &[54.0, 76.0, 128.0, 168.0]);
 }
 
-/// The same bytes as rows: A = [1 2 3; 4 5 6], B = [1 2; 3 4; 5 6].
+/// The bytes read row-major: A = [1 2 3; 4 5 6], B = [1 2; 3 4; 5 6].
 #[test]
 fn matrices_may_lie_by_rows_or_be_transposed() {
     let mut rows = product(F32);

@@ -1,4 +1,4 @@
-//! From which parameters each address comes.
+//! Data flow from parameters to addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,16 +8,16 @@ use super::text::{Body, Instruction, Item};
 /// A set of parameters, a bit each.
 type Origins = u128;
 
-/// An address within the kernel's own memory: shared, local or constant.
+/// An address in shared, local or constant memory.
 const OWN: Origins = 1 << 127;
 
 /// The most bytes that one instruction moves, up to sm_90.
 const MOST_AT_ONCE: u64 = 16;
 
-/// How many parameters are told apart.
+/// Most parameters that are distinguished.
 const MOST_PARAMS: usize = 127;
 
-/// Sets what is read and written through each parameter.
+/// Sets the reads and writes through each parameter.
 pub(super) fn trace(params: &mut [Param], name: &str, body: &str) {
     let body = Body::new(body);
     let instructions: Vec<Instruction<'_>> = body
@@ -29,7 +29,7 @@ pub(super) fn trace(params: &mut [Param], name: &str, body: &str) {
         })
         .collect();
     let mut registers = Registers { name, origins: BTreeMap::new() };
-    // A loop's registers may be used, in the order of the text, before they are written.
+    // In the order of the text, a loop may use registers before they are written.
     while instructions.iter().filter(|next| registers.spread(next)).count() > 0 {}
     let mut uses = Uses { params, is_lost: false };
     for instruction in &instructions {
@@ -43,12 +43,12 @@ pub(super) fn trace(params: &mut [Param], name: &str, body: &str) {
     }
 }
 
-/// Whether the memory that an instruction names is the kernel's own.
+/// Returns whether an instruction accesses shared, local, constant or parameter memory.
 fn is_own_memory(instruction: &Instruction<'_>) -> bool {
     ["shared", "local", "const", "param"].iter().any(|space| instruction.has(space))
 }
 
-/// How many bytes an instruction moves.
+/// Bytes that an instruction moves.
 fn width(instruction: &Instruction<'_>) -> u64 {
     let words = instruction.words.iter().skip(1);
     let element = words.map(|word| type_bytes(word)).max().unwrap_or(0);
@@ -57,7 +57,7 @@ fn width(instruction: &Instruction<'_>) -> u64 {
     (element * count) as u64
 }
 
-/// By what number the index is multiplied that is in an address.
+/// The factor of the index in each address register.
 fn steps<'a>(instructions: &[Instruction<'a>]) -> BTreeMap<&'a str, u64> {
     let mut steps = BTreeMap::new();
     for instruction in instructions {
@@ -81,15 +81,15 @@ fn names(operand: &str) -> impl Iterator<Item = &str> {
     operand.split(move |c: char| !is_part(c)).filter(|name| !name.is_empty())
 }
 
-/// Where the values of registers come from.
+/// Origins of the values of registers.
 struct Registers<'a> {
-    /// That of the kernel, with which those of its parameters begin.
+    /// The kernel's name, with which the names of its parameters begin.
     name: &'a str,
     origins: BTreeMap<&'a str, Origins>,
 }
 
 impl<'a> Registers<'a> {
-    /// Where the values that an operand names come from.
+    /// The origins of the values in an operand.
     fn of(&self, operand: &str) -> Origins {
         names(operand).fold(0, |all, name| all | self.of_name(name))
     }
@@ -101,13 +101,13 @@ impl<'a> Registers<'a> {
         let number = name.strip_prefix(self.name).and_then(|rest| rest.strip_prefix("_param_"));
         match number.and_then(|number| number.parse::<usize>().ok()) {
             Some(number) if number < MOST_PARAMS => 1 << number,
-            // A number, or a variable of the module, which is shared, local or constant memory.
+            // A constant, or a variable of the module, which is shared, local or constant memory.
             _ if name.starts_with(|c: char| c.is_ascii_digit()) => 0,
             _ => OWN,
         }
     }
 
-    /// Takes what an instruction reads to what it writes. Whether that was news.
+    /// Propagates origins from an instruction's sources to its destination. Returns whether they changed.
     fn spread(&mut self, instruction: &Instruction<'a>) -> bool {
         let moves_memory =
             ["ld", "ldu", "ldmatrix", "atom", "wmma", "st", "red", "cp", "mbarrier", "call"];
@@ -121,7 +121,7 @@ impl<'a> Registers<'a> {
         if instruction.words[0] == "cvta" && is_own_memory(instruction) {
             origins |= OWN;
         }
-        // What is no address is not followed: numbers made of addresses are not addresses.
+        // Numbers that are computed from addresses are followed like addresses.
         let mut news = false;
         for name in names(destination).filter(|name| name.starts_with('%')) {
             let own = self.origins.entry(name).or_default();
@@ -132,10 +132,10 @@ impl<'a> Registers<'a> {
     }
 }
 
-/// Collects the uses of memory.
+/// Reads and writes through parameters.
 struct Uses<'a> {
     params: &'a mut [Param],
-    /// Whether there is a use of which nobody knows through which parameter it is.
+    /// True where an access has no known parameter.
     is_lost: bool,
 }
 
@@ -150,7 +150,7 @@ impl Uses<'_> {
                 if !is_own_memory(instruction) {
                     self.mark(at(0), false, true, width);
                 }
-                // An address that is stored may be used by whoever loads it.
+                // A stored address may be used by code that loads it.
                 if width >= 8 {
                     self.mark_known(at(1), true, true, 0);
                 }
@@ -174,8 +174,8 @@ impl Uses<'_> {
         }
     }
 
-    /// Finds what is read or written at once by more than one instruction, since none moves more than
-    /// 16 bytes: it fills the steps, which the address takes from one to the next.
+    /// Finds vectors that several instructions read or write, since none moves more than 16 bytes: such a vector fills
+    /// the step from one index to the next.
     fn widen(&mut self, instructions: &[Instruction<'_>], registers: &Registers<'_>) {
         let steps = steps(instructions);
         let mut places: BTreeMap<(&str, &str), BTreeSet<u64>> = BTreeMap::new();
@@ -200,7 +200,7 @@ impl Uses<'_> {
         }
     }
 
-    /// A use through one of some parameters, and through any if it is none of them.
+    /// Records an access through some parameters; through any, if there are none.
     fn mark(&mut self, origins: Origins, reads: bool, writes: bool, width: u64) {
         self.is_lost |= origins == 0;
         self.mark_known(origins, reads, writes, width);

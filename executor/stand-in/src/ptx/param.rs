@@ -3,32 +3,32 @@
 /// A parameter of a kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Param {
-    /// How many bytes it has.
+    /// Size in bytes.
     pub bytes: usize,
-    /// Where a parameter of that size may begin.
+    /// Alignment in bytes.
     pub align: usize,
-    /// Whether memory is read through it.
+    /// True where memory is read through it.
     pub reads: bool,
-    /// Whether memory is written through it.
+    /// True where memory is written through it.
     pub writes: bool,
-    /// How many bytes the widest of its reads and writes has; zero if that is not known.
+    /// Bytes of the widest read or write through it; zero if unknown.
     pub width: u64,
 }
 
 impl Param {
-    /// Whether it can be an address.
+    /// Returns whether it can be an address.
     pub fn is_address(&self) -> bool {
         self.bytes == 8 && self.align == 8
     }
 
-    /// `.param .u64 name` or `.param .align 8 .b8 name[16]`.
+    /// Parses `.param .u64 name` or `.param .align 8 .b8 name[16]`.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let text = text.trim().strip_prefix(".param")?;
         let mut words = text.split_whitespace();
         let (mut align, mut size, mut is_pointed) = (None, 0, false);
         while let Some(word) = words.next() {
             match word {
-                // What is pointed to may have an alignment of its own.
+                // The memory that a pointer points to may have another alignment.
                 ".ptr" => is_pointed = true,
                 ".align" => {
                     let value = words.next().and_then(|value| value.parse().ok());
@@ -45,7 +45,7 @@ impl Param {
     }
 }
 
-/// How many bytes a value of a type such as `.u32` has; zero if it is not a type.
+/// Bytes of a value of a type such as `.u32`; zero if the word is not a type.
 pub(crate) fn type_bytes(word: &str) -> usize {
     let word = word.trim_start_matches('.');
     let is_type = word.starts_with(['b', 'u', 's', 'f', 'e', 't']);

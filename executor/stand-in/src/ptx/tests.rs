@@ -1,6 +1,6 @@
 use super::{Kernel, Param};
 
-/// What NVRTC 12.9 makes of a sum of two arrays, in vectors of eight numbers of 16 bits.
+/// The output of NVRTC 12.9 for a sum of two arrays, in vectors of eight 16-bit numbers.
 const BINOP: &str = "
 .version 8.8
 .visible .entry binop(
@@ -43,7 +43,7 @@ fn address(reads: bool, writes: bool, width: u64) -> Param {
     Param { bytes: 8, align: 8, reads, writes, width }
 }
 
-/// Reads and writes of the addresses of a kernel of two with a body, as `r`, `w`, `rw` or `-`.
+/// Checks reads and writes through both parameters of a kernel with this body, as `r`, `w`, `rw` or `-`.
 #[track_caller]
 fn check(body: &str, expected: &str) {
     let module = format!(
@@ -128,6 +128,6 @@ fn what_is_not_understood_is_read_and_written() {
     check("ld.shared.u64 %rd3, [%r1]; st.global.f32 [%rd3], %f1;", "rw rw");
     // An address in memory.
     check("st.local.u64 [%rd9], %rd2;", "- rw");
-    // An address that is handed on.
+    // An address as an argument of a call.
     check("call.uni (retval0), helper, (%rd1);", "rw -");
 }

@@ -1,18 +1,18 @@
-//! The text of a kernel, cut into what stands in it.
+//! Parser of kernels' text.
 
 /// The text of a kernel's body, without comments and line numbers.
 pub(crate) struct Body(String);
 
-/// What stands in a body.
+/// An item of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Item<'a> {
-    /// A scope begins.
+    /// Start of a scope.
     Open,
-    /// A scope ends.
+    /// End of a scope.
     Close,
-    /// A place to go to.
+    /// A label.
     Label(&'a str),
-    /// `.reg .b32 %r<7>` and the like.
+    /// A declaration such as `.reg .b32 %r<7>`.
     Declaration(&'a str),
     /// An instruction.
     Instruction(Instruction<'a>),
@@ -21,21 +21,21 @@ pub(crate) enum Item<'a> {
 /// `@guard opcode operand, operand, ..`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Instruction<'a> {
-    /// All of it.
+    /// The whole text.
     pub(crate) text: &'a str,
-    /// The predicate on which it hangs, `!` included.
+    /// The guard predicate, including `!`.
     pub(crate) guard: Option<&'a str>,
     /// The words of the opcode.
     pub(crate) words: Vec<&'a str>,
-    /// What it takes and gives.
+    /// The operands.
     pub(crate) operands: Vec<&'a str>,
 }
 
 impl Body {
-    /// The body of a kernel, from behind its opening brace on to its closing one.
+    /// The body of a kernel, from behind its opening brace to its closing one.
     pub(crate) fn new(text: &str) -> Self {
         let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default().trim());
-        // What ends with its line.
+        // Directives that end with their line.
         let whole_lines = [".loc", ".file", ".version", ".target", ".address_size"];
         let is_code = |line: &&str| {
             let word = line.split_whitespace().next();
@@ -44,11 +44,11 @@ impl Body {
         Self(lines.filter(is_code).collect::<Vec<_>>().join(" "))
     }
 
-    /// All that stands in it, in order.
+    /// All items in order.
     pub(crate) fn items(&self) -> Vec<Item<'_>> {
         let mut items = Vec::new();
         for mut text in self.0.split(';') {
-            // Braces within an instruction stand behind its opcode.
+            // Braces within an instruction come after its opcode.
             loop {
                 text = text.trim_start();
                 if let Some(rest) = text.strip_prefix('{') {
@@ -75,7 +75,7 @@ impl Body {
     }
 }
 
-/// A label at the beginning of a text, and what follows.
+/// A label at the start of a text, and the rest.
 fn label(text: &str) -> Option<(&str, &str)> {
     let end = text.find(|c: char| !is_part_of_name(c))?;
     let rest = text[end..].trim_start().strip_prefix(':')?;

@@ -1,24 +1,24 @@
-//! Products of matrices as cuBLASLt is asked for them.
+//! Products of matrices in the form in which cuBLASLt takes them.
 //!
-//! Arrays are in row-major order and cuBLASLt reads columns: an array `[m, n]` is to it the transposed matrix, `n` by
-//! `m`, with the same elements at the same places. So `left right` is asked for as `rightᵀ leftᵀ`, and no element is
-//! moved.
+//! Arrays are in row-major order and cuBLASLt reads column-major: an array `[m, n]` is to it the transposed matrix, `n`
+//! by `m`, with the same elements at the same addresses. So `left right` is computed as `rightᵀ leftᵀ`, and no element
+//! is moved.
 
-/// The sizes of an array's dimensions, and how many elements lie between neighbours in each.
+/// Shape and strides of an array, both in elements.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View<'a> {
     pub(super) shape: &'a [usize],
     pub(super) strides: &'a [usize],
 }
 
-/// A matrix as it lies in memory, column after column.
+/// A matrix in memory, column-major.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Stored {
     pub(super) rows: usize,
     pub(super) columns: usize,
-    /// Elements from the begin of a column to that of the next.
+    /// Elements from the start of a column to that of the next.
     pub(super) leading: usize,
-    /// Elements from one matrix of a batch to the next; 0 if all are the same.
+    /// Elements from one matrix of a batch to the next; 0 if all matrices are one.
     pub(super) batch_stride: usize,
 }
 
@@ -29,21 +29,21 @@ pub(super) struct Operand {
     pub(super) is_transposed: bool,
 }
 
-/// `result = first second` for each matrix of a batch, by columns.
+/// `result = first second` for each matrix of a batch, column-major.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Product {
-    /// Of the right array.
+    /// Operand from the right array.
     pub(super) first: Operand,
-    /// Of the left array.
+    /// Operand from the left array.
     pub(super) second: Operand,
     pub(super) result: Stored,
     pub(super) batch: usize,
 }
 
 impl Product {
-    /// `left right`, `[.., m, k]` by `[.., k, n]` to `[.., m, n]` in row-major order, of arrays that have as many
-    /// dimensions; all but the last two broadcast. None where no matrix lies row by row or column by column, or those
-    /// of a batch do not follow each other at one distance.
+    /// `left right`, `[.., m, k]` by `[.., k, n]` to `[.., m, n]` in row-major order, of arrays with equal numbers of
+    /// dimensions; all but the last two broadcast. None where a matrix is neither row-major nor column-major, or the
+    /// matrices of a batch are not equally spaced.
     pub(super) fn of(left: View<'_>, right: View<'_>) -> Option<Self> {
         let rank = left.shape.len();
         let [m, k] = [left.shape[rank - 2], left.shape[rank - 1]];
@@ -53,7 +53,7 @@ impl Product {
         let first = Operand::of(right, right_stride)?;
         let mut result = Stored { rows: n, columns: m, leading: n, batch_stride: m * n };
         let rows = &mut second.stored;
-        // One matrix by all of a batch that lie row after row is one product.
+        // One right matrix by a batch of left matrices that lie row after row is one product.
         let is_one = !second.is_transposed && rows.batch_stride == m * rows.leading;
         if batch > 1 && right_stride == 0 && is_one {
             rows.columns *= batch;
@@ -67,12 +67,12 @@ impl Product {
 }
 
 impl Operand {
-    /// The last two dimensions of an array, transposed by being read column by column.
+    /// The matrices of an array's last two dimensions, transposed by being read column-major.
     fn of(view: View<'_>, batch_stride: usize) -> Option<Self> {
         let rank = view.shape.len();
         let [rows, columns] = [view.shape[rank - 2], view.shape[rank - 1]];
         let [row_stride, column_stride] = [view.strides[rank - 2], view.strides[rank - 1]];
-        // The distance between neighbours that do not exist may be any.
+        // The stride of a dimension of size 1 may be any.
         let is_by_rows = columns == 1 || column_stride == 1;
         let is_by_columns = rows == 1 || row_stride == 1;
         let leading = |count: usize, stride: usize, least: usize| {
@@ -91,13 +91,13 @@ impl Operand {
         is_by_rows.then(by_rows).flatten().or_else(|| is_by_columns.then(by_columns).flatten())
     }
 
-    /// The size that is summed over, of the first of two.
+    /// The inner size of the product, where this is the first operand.
     fn depth(&self) -> usize {
         if self.is_transposed { self.stored.rows } else { self.stored.columns }
     }
 }
 
-/// How many matrices there are in a batch, and at which distances those of both arrays follow each other.
+/// Number of matrices in a batch, and their strides in both arrays.
 fn batch(left: View<'_>, right: View<'_>) -> Option<(usize, [usize; 2])> {
     let mut count = 1;
     let mut strides = [0, 0];
@@ -125,7 +125,7 @@ mod tests {
 
     use super::{Operand, Product, Stored, View};
 
-    /// What cuBLASLt's documentation says that it computes.
+    /// The product by cuBLASLt's documentation.
     fn computed(product: &Product, right: &[f64], left: &[f64]) -> Vec<f64> {
         let Stored { rows, columns, leading, batch_stride } = product.result;
         let at = |operand: &Operand, data: &[f64], batch: usize, row: usize, column: usize| {
@@ -148,7 +148,7 @@ mod tests {
         result
     }
 
-    /// The product element by element, from views.
+    /// The product of two views, element by element.
     fn expected(left: View<'_>, a: &[f64], right: View<'_>, b: &[f64]) -> Vec<f64> {
         let rank = left.shape.len();
         let mut shape: Vec<usize> =
@@ -179,7 +179,7 @@ mod tests {
             .collect()
     }
 
-    /// Strides of an array whose dimensions lie in memory in some order, with gaps between rows.
+    /// Strides of an array whose dimensions are stored in a given order, with gaps between rows.
     fn strides(shape: &[usize], order: &[usize], gap: usize) -> Vec<usize> {
         let mut strides = vec![0; shape.len()];
         let mut next = 1;
@@ -198,7 +198,7 @@ mod tests {
         (0..=last).map(|at| ((at * 7 + 3) % 11) as f64).collect()
     }
 
-    /// The order in which dimensions lie, and a gap.
+    /// The order in which dimensions are stored, and a gap.
     fn order(rank: usize) -> impl Strategy<Value = (Vec<usize>, usize)> {
         (Just((0..rank).collect::<Vec<_>>()).prop_shuffle(), 0usize..3)
     }
@@ -226,7 +226,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is asked of cuBLASLt is the product of the arrays, in row-major order.
+        /// Each product for cuBLASLt equals the product of the arrays, in row-major order.
         #[test]
         fn what_is_asked_for_is_the_product(problem in problems()) {
             let [left, right] = &problem;
@@ -239,7 +239,7 @@ mod tests {
         }
     }
 
-    /// Layers, their gradients and heads need no copy.
+    /// Products of layers, of their gradients and of heads need no copy.
     #[test]
     fn rows_columns_and_heads_are_read_as_they_lie() {
         let view = |shape: &'static [usize], strides: &'static [usize]| View { shape, strides };
@@ -255,11 +255,11 @@ mod tests {
         let query = view(&[2, 3, 4, 5], &[60, 20, 5, 1]);
         let key = view(&[2, 3, 5, 4], &[60, 20, 1, 5]);
         assert_eq!(Product::of(query, key).map(|product| product.batch), Some(6));
-        // Of rows of several matrices by one, one product is made.
+        // Rows of several matrices by one matrix are one product.
         let all = view(&[2, 4, 3], &[12, 3, 1]);
         let product = Product::of(all, view(&[1, 3, 5], &[15, 5, 1])).expect("rows");
         assert_eq!((product.batch, product.result.columns), (1, 8));
-        // Of every second element, none.
+        // Every second element: none.
         assert_eq!(Product::of(view(&[4, 3], &[6, 2]), weight), None);
     }
 }

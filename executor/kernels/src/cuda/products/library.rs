@@ -1,4 +1,4 @@
-//! cuBLASLt on one GPU: which of its kernels computes a product, and that product.
+//! cuBLASLt on one GPU: choice of the kernel for a product, and its launch.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -15,23 +15,23 @@ use super::super::compute_stream::ComputeStream;
 use super::layout::{Operand, Product, Stored};
 use crate::failure::DeviceError;
 
-/// What fails where the library does.
+/// Start of the error message where the library fails.
 pub(super) const FAILED: &str = "cuBLASLt, which multiplies matrices, does not start";
 
-/// What kernels may put aside, as NVIDIA advises for its GPUs since Hopper.
+/// Workspace of kernels in bytes, as NVIDIA advises for its GPUs since Hopper.
 const WORKSPACE_BYTES: usize = 32 << 20;
 
-/// The best alignment that kernels ask for.
+/// The best alignment that kernels ask for, in bytes.
 const BEST_ALIGNMENT: u64 = 256;
 
 /// Device addresses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Addresses {
-    /// Of the right array.
+    /// Address of the right array.
     pub(super) first: u64,
-    /// Of the left array.
+    /// Address of the left array.
     pub(super) second: u64,
-    /// Of what is added to the product: as long, or the same, as the result.
+    /// Address of the summand: laid out as the result, which it may be.
     pub(super) addend: u64,
     pub(super) result: u64,
 }
@@ -41,13 +41,13 @@ pub(super) struct Library {
     handle: sys::cublasLtHandle_t,
     context: Arc<CudaContext>,
     stream: Arc<ComputeStream>,
-    /// Shared by all products, of which one ends before the next begins.
+    /// Workspace shared by all products, which run one after the other on the stream.
     workspace: u64,
-    /// The same for the same product on all ranks, which have the same library: no time decides.
+    /// Chosen kernels. All ranks with one version of the library choose alike: no measured time decides.
     choices: BTreeMap<Key, Prepared>,
 }
 
-/// What a kernel is chosen by.
+/// Key of the choice of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     product: Product,
@@ -55,12 +55,12 @@ struct Key {
     alignments: [u64; 4],
 }
 
-/// Of what elements are.
+/// Element types of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Elements {
-    /// Those of both arrays.
+    /// Element type of both operands.
     pub(super) read: Element,
-    /// Those of the result, and of what is added.
+    /// Element type of the result and of the summand.
     pub(super) written: Element,
 }
 
@@ -73,7 +73,7 @@ pub(super) enum Element {
 }
 
 impl Element {
-    /// Of an array's elements; none if they are others.
+    /// The type of an array's elements; none if cuBLASLt is not used for it.
     pub(super) fn of(dtype: DType) -> Option<Self> {
         match dtype {
             DType::F32 => Some(Self::Fp32),
@@ -92,7 +92,7 @@ impl Element {
     }
 }
 
-/// A product's description as cuBLASLt keeps it, and the kernel for it. Kept as long as the process.
+/// Handles of cuBLASLt that describe a product, and the kernel for it. Never freed.
 #[derive(Clone, Copy)]
 struct Prepared {
     description: sys::cublasLtMatmulDesc_t,
@@ -107,7 +107,7 @@ struct Prepared {
 unsafe impl Send for Library {}
 
 impl Library {
-    /// Whether the library is there.
+    /// Returns whether the library is found.
     #[expect(unsafe_code, reason = "whether a library is there is found by loading it")]
     pub(super) fn is_present() -> bool {
         // SAFETY: its initialisers may run at any time.
@@ -123,18 +123,18 @@ impl Library {
         context.bind_to_thread().map_err(|error| told(error.to_string()))?;
         let handle = result::create_handle().map_err(|error| told(error.to_string()))?;
         #[expect(unsafe_code, reason = "memory is the driver's")]
-        // SAFETY: a context is current on this thread; the memory is kept as long as the process.
+        // SAFETY: a context is current on this thread; the memory is kept until the process ends.
         let workspace = unsafe { cudarc::driver::result::malloc_sync(WORKSPACE_BYTES) }
             .map_err(|error| told(error.to_string()))?;
         Ok(Self { handle, context, stream, workspace, choices: BTreeMap::new() })
     }
 
-    /// Starts a product on burn's stream, and adds to it what is there where `adds`.
+    /// Starts a product on burn's stream, and adds the summand to it where `adds`.
     ///
     /// # Safety
     ///
-    /// The addresses are of arrays on the GPU that the product reads and writes, and nobody else changes them between
-    /// what burn's stream was given before and what it is given after.
+    /// The addresses are of arrays on the GPU that the product reads and writes, and no other work changes them between
+    /// what was enqueued on burn's stream before and what is enqueued after.
     #[expect(unsafe_code, reason = "cuBLASLt is written in C")]
     pub(super) unsafe fn start(
         &mut self,
@@ -180,7 +180,7 @@ impl Library {
         .map_err(|error| error.to_string())
     }
 
-    /// The description of a product and the first of the kernels that cuBLASLt would choose.
+    /// The handles of a product, and the kernel that cuBLASLt's heuristic ranks first.
     #[expect(unsafe_code, reason = "cuBLASLt is written in C")]
     fn prepared(&self, key: &Key) -> Result<Prepared, CublasError> {
         let Key { product, elements, alignments } = key;
@@ -203,7 +203,7 @@ impl Library {
         let result = matrix(&product.result, elements.written, product.batch)?;
         let preference = result::create_matmul_pref()?;
         let asked = |attribute, value: u64, bytes: usize| {
-            // SAFETY: the preference lives; the attribute has so many of the lowest bytes of the number.
+            // SAFETY: the preference lives; the attribute has `bytes` bytes, the lowest of the number.
             unsafe {
                 let value = (&raw const value).cast();
                 result::set_matmul_pref_attribute(preference, attribute, value, bytes)
@@ -214,23 +214,23 @@ impl Library {
         asked(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignments[1], 4)?;
         asked(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignments[2], 4)?;
         asked(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignments[3], 4)?;
-        // SAFETY: all that is named was made above and lives.
+        // SAFETY: all arguments were made above and live.
         let found = unsafe {
             let (a, b, c) = (first, second, result);
             result::get_matmul_algo_heuristic(self.handle, description, a, b, c, c, preference)
         };
-        // SAFETY: it was made above, and nobody else knows it.
+        // SAFETY: it was made above, and no other code holds it.
         unsafe { result::destroy_matmul_pref(preference) }?;
         Ok(Prepared { description, first, second, result, algorithm: found?.algo })
     }
 }
 
-/// How well an address is aligned, in bytes, a power of two.
+/// Alignment of an address in bytes, a power of two, at most [`BEST_ALIGNMENT`].
 fn alignment(address: u64) -> u64 {
     if address == 0 { BEST_ALIGNMENT } else { BEST_ALIGNMENT.min(1 << address.trailing_zeros()) }
 }
 
-/// A matrix, or a batch of them.
+/// The layout of a matrix, or of a batch of them.
 #[expect(unsafe_code, reason = "cuBLASLt is written in C")]
 fn matrix(
     stored: &Stored,

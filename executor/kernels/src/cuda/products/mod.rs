@@ -1,8 +1,8 @@
 //! Products of matrices by cuBLASLt, NVIDIA's library, which has kernels for each GPU's tensor cores.
 //!
-//! The library is looked for when the program runs; where it is missing, products are made by burn's kernels, which
-//! reach a part of its speed. It is called on burn's stream by the thread that launches burn's kernels, in the order
-//! in which they were asked for, so no thread waits.
+//! The library is loaded at run time; where it is missing, burn's kernels compute products, at a part of its speed. It
+//! is called on burn's stream by the thread that launches burn's kernels, in the order of the calls, so no thread
+//! waits.
 //!
 //! # Source
 //!
@@ -37,19 +37,19 @@ type Tensor = CubeTensor<CudaRuntime>;
 
 type Server = <CudaRuntime as Runtime>::Server;
 
-/// The library on each GPU that was multiplied on, or why it cannot be used there.
+/// The library on each GPU that has computed a product, or why it cannot be used there.
 static LIBRARIES: Mutex<BTreeMap<usize, Opened>> = Mutex::new(BTreeMap::new());
 
 type Opened = Result<Arc<Mutex<Library>>, DeviceError>;
 
-/// Whether cuBLASLt is there.
+/// Returns whether cuBLASLt is found.
 pub fn is_present() -> bool {
     static IS_PRESENT: LazyLock<bool> = LazyLock::new(Library::is_present);
     *IS_PRESENT
 }
 
-/// `left right`, `[.., m, k]` by `[.., k, n]`; other dimensions broadcast. None where cuBLASLt is not asked: it is not
-/// there, or has no product of this kind.
+/// `left right`, `[.., m, k]` by `[.., k, n]`; other dimensions broadcast. None where cuBLASLt is missing or has no
+/// such product.
 pub(crate) fn matmul(left: &Tensor, right: &Tensor) -> Option<Tensor> {
     let asked = Asked::new(left, right)?;
     let out = asked.new_result();
@@ -67,8 +67,8 @@ pub(crate) fn matmul_plus(left: &Tensor, right: &Tensor, addend: &Tensor) -> Opt
     Some(out)
 }
 
-/// Writes `left right`, `[m, k]` by `[k, n]`, to the elements of a flat array from `start` on, in whose type it is
-/// summed up, or adds it to what is there. Returns whether it did, as for [`matmul`].
+/// Writes `left right`, `[m, k]` by `[k, n]`, to a flat array from element `start` on, or adds it there where `adds`;
+/// it is accumulated in the flat array's type. Returns false, and writes nothing, where [`matmul`] would return none.
 pub(crate) fn matmul_into(
     flat: &Tensor,
     start: usize,
@@ -85,17 +85,17 @@ pub(crate) fn matmul_into(
     true
 }
 
-/// A product that cuBLASLt has.
+/// A product that cuBLASLt supports, with its arrays.
 struct Asked {
     product: Product,
     left: Tensor,
     right: Tensor,
 }
 
-/// Where a product goes.
+/// Destination of a product.
 struct Target {
     result: Tensor,
-    /// What is added to it, laid out as the result, which it may be.
+    /// The summand, laid out as the result, which it may be.
     addend: Option<Tensor>,
 }
 
@@ -128,11 +128,11 @@ impl Asked {
         empty_device_contiguous_dtype(client, device, self.shape(), left.dtype)
     }
 
-    /// Has the thread that launches burn's kernels start the product.
+    /// Makes the thread that launches burn's kernels start the product.
     ///
     /// # Panics
     ///
-    /// On that thread where cuBLASLt fails, as where a kernel of burn's does.
+    /// On that thread where cuBLASLt fails, as for a kernel of burn.
     fn start(self, Target { result, addend }: Target) {
         let Self { product, left, right } = self;
         let library = library_on(&left.device);
@@ -153,8 +153,8 @@ impl Asked {
             let addresses = Addresses { first, second, addend, result };
             let library = library.unwrap_or_else(|error| panic!("{error}"));
             #[expect(unsafe_code, reason = "cuBLASLt takes addresses")]
-            // SAFETY: the addresses are of the product's arrays, which were held until now, and burn gives their
-            // memory to nobody but what it launches on the same stream after this.
+            // SAFETY: the addresses are of the product's arrays, which were held until now, and burn reuses their
+            // memory only for work that it launches on the same stream after this.
             let started = unsafe { lock(&library).start(product, elements, addresses, adds) };
             if let Err(error) = started {
                 panic!("cuBLASLt does not compute {product:?} in {elements:?}: {error}");

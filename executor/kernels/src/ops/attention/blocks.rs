@@ -1,4 +1,4 @@
-//! Attention by products of matrices, a block of queries at a time: what covers every scoring.
+//! Attention by products of matrices, one block of queries at a time; supports every scoring.
 
 use super::dims::{Dims, by_head};
 use super::{Scoring, Visibility};
@@ -106,7 +106,7 @@ pub(in crate::ops) fn input_grad<B: BasicKernels>(
     Grads { query: Array::concat(q_grads, 1), key: k_grad, value: v_grad, table }
 }
 
-/// `x` times the mask of dropout, where there is one.
+/// `x` times the dropout mask, where there is one.
 fn dropped<B: BasicKernels>(x: Array<B>, mask: Option<&Array<B>>) -> Array<B> {
     match mask {
         Some(mask) => x * mask.clone(),
@@ -114,15 +114,15 @@ fn dropped<B: BasicKernels>(x: Array<B>, mask: Option<&Array<B>>) -> Array<B> {
     }
 }
 
-/// Gradients of what attention takes.
+/// Gradients of the inputs of attention.
 #[derive(Clone, Debug)]
 pub struct Grads<B: BasicKernels> {
-    /// Of the queries.
+    /// Gradient of the queries.
     pub query: Array<B>,
-    /// Of the keys.
+    /// Gradient of the keys.
     pub key: Array<B>,
-    /// Of the values.
+    /// Gradient of the values.
     pub value: Array<B>,
-    /// Of the table of biases.
+    /// Gradient of the table of biases.
     pub table: Option<Array<B>>,
 }

@@ -1,4 +1,4 @@
-//! The sizes of an attention, and the shapes in which its products are taken.
+//! Sizes of an attention, and the shapes of its products.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::visibility::Block;
 use crate::array::Array;
 use crate::ops::BasicKernels;
 
-/// The sizes that queries, keys and values have.
+/// Sizes of queries, keys and values.
 pub(in crate::ops) struct Dims {
     pub(in crate::ops) batch: usize,
     pub(in crate::ops) queries: usize,
@@ -34,7 +34,7 @@ impl Dims {
         }
     }
 
-    /// Query heads that share a key-value head.
+    /// Number of query heads that share a key-value head.
     pub(super) fn group(&self) -> usize {
         self.heads / self.kv_heads
     }
@@ -60,8 +60,8 @@ impl Dims {
         B::contiguous(x.reshape(&[self.batch, self.heads, rows, features]).swap_dims(1, 2))
     }
 
-    /// The products of queries, which are scaled already, with the keys of a block,
-    /// `[b, kv_heads, group queries, keys]`, fp32 at least. Those of hidden keys are among them.
+    /// The products of queries, which are scaled already, with the keys of a block, `[b, kv_heads, group queries,
+    /// keys]`, fp32 at least. Hidden keys are included.
     pub(super) fn products<B: BasicKernels>(
         &self,
         q: &Array<B>,

@@ -6,12 +6,12 @@
 //! dV = P^T dO,   dS = P (dO V^T - rowsum(dO O)),   dQ = scale dS K,   dK = scale dS^T Q
 //! ```
 //!
-//! With dropout `O = (P M) V`, `dV = (P M)^T dO` and `M (dO V^T)` stands for `dO V^T`, where `M` is zero or what keeps
-//! the mean. The row sums stay: `rowsum(P M (dO V^T)) = rowsum(dO O)`.
+//! With dropout `O = (P M) V`, `dV = (P M)^T dO` and `dO V^T` becomes `M (dO V^T)`, where `M` is zero or the factor
+//! that preserves the mean. The row sums are unchanged: `rowsum(P M (dO V^T)) = rowsum(dO O)`.
 //!
-//! Keys may be a part of all: [`forward`] then gives the attention to that part, [`merge`] joins two of
-//! them, and [`input_grad`], given output and log-sum-exp over all keys, gives the part's share of the
-//! gradients. That is ring attention.
+//! Keys may be a part of all keys: [`forward`] then returns the attention to that part, [`merge`] joins two parts, and
+//! [`input_grad`], given output and log-sum-exp over all keys, returns the gradients of the part. That is ring
+//! attention.
 //!
 //! # Source
 //!
@@ -45,7 +45,7 @@ pub fn forward<B: Kernels>(
     B::attention_forward(q, k, v, scoring, visibility)
 }
 
-/// The attention to two disjoint sets of keys together, from the output and log-sum-exp of each.
+/// The attention to the union of two disjoint sets of keys, from the output and log-sum-exp of each.
 pub fn merge<B: Kernels>(
     one: (Array<B>, Array<B>),
     other: (Array<B>, Array<B>),
@@ -64,8 +64,8 @@ pub fn merge<B: Kernels>(
 }
 
 /// The gradients of queries, keys and values, and of the table of biases where there is one, from output and
-/// log-sum-exp over all keys, of which `k` and `v` may be a part: then those of queries and table are the part's
-/// shares, to be added up.
+/// log-sum-exp over all keys. `k` and `v` may be a part of all keys: then the gradients of queries and table are
+/// partial sums, to be added up.
 #[expect(
     clippy::too_many_arguments,
     reason = "what the forward was given, put out, and the gradient"
@@ -120,7 +120,7 @@ fn by_row<B: Kernels>(x: Array<B>) -> Array<B> {
     x.swap_dims(1, 2).reshape(&[shape[0], shape[2], shape[1], 1])
 }
 
-/// What scores are multiplied by where nothing else is stated: one over the root of the features of a head.
+/// The default scale of scores: one over the root of the features of a head.
 pub fn scale<B: Kernels>(query: &Array<B>) -> f64 {
     1.0 / (query.size(query.rank() - 1) as f64).sqrt()
 }

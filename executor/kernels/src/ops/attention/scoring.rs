@@ -1,5 +1,4 @@
-//! How scores come from products of queries and keys: scale, cap, and what is added for positions; and which of the
-//! probabilities are zeroed.
+//! Computation of scores from products of queries and keys: scale, cap and position bias; and dropout of probabilities.
 
 use std::ops::Range;
 
@@ -12,55 +11,55 @@ use crate::array::{Array, Indices};
 use crate::ops::BasicKernels;
 use crate::ops::dropout::{Dropout, Extract};
 
-/// How scores come from products of queries and keys.
+/// Computation of scores from products of queries and keys.
 ///
 /// ```text
 /// s = scale q k,   c = cap tanh(s / cap),   score = c + bias(head, position of k - position of q)
 /// ```
 #[derive(Clone, Debug)]
 pub struct Scoring<B: BasicKernels> {
-    /// What products are multiplied by.
+    /// Factor of the products.
     pub scale: f64,
     /// The cap; none if scores are not capped.
     pub soft_cap: Option<f64>,
-    /// What is added for positions.
+    /// Position bias.
     pub bias: Bias<B>,
-    /// Which probabilities are zeroed at random; none if all are kept.
+    /// Dropout of probabilities; none if there is no dropout.
     pub dropout: Option<ProbabilityDropout>,
 }
 
-/// Which probabilities are zeroed at random.
+/// Dropout of probabilities.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbabilityDropout {
-    /// How many, and by which random numbers.
+    /// Rate and random numbers.
     pub dropout: Dropout,
-    /// The query heads that are here, of all that the model has.
+    /// The query heads of this rank, of all heads of the model.
     pub heads: Extract,
-    /// How many keys a sequence has.
+    /// Number of keys of a sequence.
     pub num_keys: usize,
-    /// How many queries a sequence has.
+    /// Number of queries of a sequence.
     pub num_queries: usize,
 }
 
-/// What is added to scores for positions.
+/// Position bias of scores.
 #[derive(Clone, Debug)]
 pub enum Bias<B: BasicKernels> {
-    /// Nothing.
+    /// No bias.
     None,
     /// The distance times a slope of each head, `[heads]`.
     Slopes(Array<B>),
     /// The position of the key times a slope of each head, rounded to 16 bits, times `factor`.
     Rounded {
-        /// Of each head.
+        /// Slope of each head.
         slopes: Vec<f64>,
-        /// What the rounded bias is multiplied by.
+        /// Factor of the rounded bias.
         factor: f64,
     },
-    /// For each bucket of distances a number of each head, `[buckets, heads]`.
+    /// A learned bias of each bucket of distances and head, `[buckets, heads]`.
     Table(Array<B>, Buckets),
 }
 
-/// Which distances share a bucket: small ones have one each, larger ones share them the more the larger they are.
+/// Buckets of distances: small ones have one each, larger ones share buckets that grow with the distance.
 ///
 /// # Source
 ///
@@ -68,16 +67,16 @@ pub enum Bias<B: BasicKernels> {
 /// transformers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buckets {
-    /// How many buckets.
+    /// Number of buckets.
     pub count: usize,
     /// Distances from here on share the last one.
     pub max_distance: usize,
-    /// Whether keys after the query have buckets of their own.
+    /// True where keys after the query have separate buckets.
     pub both_ways: bool,
 }
 
 impl Buckets {
-    /// The bucket of a key so many positions after the query.
+    /// The bucket of a key `distance` positions after the query.
     pub fn of(&self, distance: i64) -> usize {
         let (count, first) = match (self.both_ways, distance > 0) {
             (true, true) => (self.count / 2, self.count / 2),
@@ -90,7 +89,7 @@ impl Buckets {
         if distance < exact {
             return first + distance;
         }
-        // In single precision, as the library has it: at powers the last digit decides.
+        // In single precision, as in transformers: at powers the last digit decides.
         let ratio = (distance as f32 / exact as f32).ln();
         let share = ratio / (self.max_distance as f64 / exact as f64).ln() as f32;
         let further = (share * (count - exact) as f32) as usize;
@@ -126,13 +125,13 @@ pub fn alibi_slopes(rule: AlibiSlopes, num_heads: usize) -> Vec<f64> {
 }
 
 impl<B: BasicKernels> Scoring<B> {
-    /// Products times `scale` alone.
+    /// Scores that are products times `scale`, without cap, bias and dropout.
     pub const fn plain(scale: f64) -> Self {
         Self { scale, soft_cap: None, bias: Bias::None, dropout: None }
     }
 
-    /// The scores of a block from products that are scaled already, `[b, kv_heads, group queries, keys]`; and the
-    /// slope of the cap, where there is one.
+    /// The scores of a block from products that are scaled already, `[b, kv_heads, group queries, keys]`; and the slope
+    /// of the cap, where there is one.
     pub(super) fn scores(
         &self,
         products: Array<B>,
@@ -154,7 +153,7 @@ impl<B: BasicKernels> Scoring<B> {
         }
     }
 
-    /// The mask of dropout for the probabilities of a block, `[b, kv_heads, group queries, keys]`, where there is any.
+    /// The dropout mask for the probabilities of a block, `[b, kv_heads, group queries, keys]`, where there is dropout.
     pub(super) fn dropout_mask(
         &self,
         dims: &Dims,
@@ -174,7 +173,7 @@ impl<B: BasicKernels> Scoring<B> {
         Some(mask.reshape(&like.shape()))
     }
 
-    /// What is added to the scores of a block, `[1, kv_heads, group queries, keys]`.
+    /// The position bias of the scores of a block, `[1, kv_heads, group queries, keys]`.
     fn bias(
         &self,
         dims: &Dims,
@@ -215,8 +214,8 @@ impl<B: BasicKernels> Scoring<B> {
         Some(by_head.reshape(&[1, dims.kv_heads, dims.group() * queries, keys]))
     }
 
-    /// The gradient of the table with that of a block's scores added, `[b, kv_heads, group queries, keys]`; none where
-    /// there is no table.
+    /// The gradient of the table, increased by the contribution of a block's score gradients `[b, kv_heads, group
+    /// queries, keys]`; none where there is no table.
     pub(super) fn with_table_grad(
         &self,
         sum: Option<Array<B>>,

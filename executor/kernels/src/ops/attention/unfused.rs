@@ -5,7 +5,7 @@ use crate::array::Array;
 use crate::ops::BasicKernels;
 use crate::ops::composed::attention::LOWEST;
 
-/// `scale Q K^T`, `[b, heads, s, t]`. What a query must not see is hidden by
+/// `scale Q K^T`, `[b, heads, s, t]`. Keys that a query must not see are masked by
 /// [`Visibility::hide`](super::Visibility::hide).
 pub fn scores<B: BasicKernels>(q: Array<B>, k: Array<B>, scale: f64) -> Array<B> {
     let dims = Dims::new(&q, &k, &k);
@@ -14,7 +14,7 @@ pub fn scores<B: BasicKernels>(q: Array<B>, k: Array<B>, scale: f64) -> Array<B>
     scores.reshape(&[dims.batch, dims.heads, dims.queries, dims.keys])
 }
 
-/// The gradients of queries and keys from that of the scores.
+/// The gradients of queries and keys from the gradient of the scores.
 pub fn scores_grad<B: BasicKernels>(
     q: Array<B>,
     k: Array<B>,
@@ -33,7 +33,7 @@ pub fn values<B: BasicKernels>(p: Array<B>, v: Array<B>) -> Array<B> {
     dims.from_groups(B::matmul(dims.joined(p), by_head(v)), dims.queries)
 }
 
-/// The gradients of probabilities and values from that of the output.
+/// The gradients of probabilities and values from the gradient of the output.
 pub fn values_grad<B: BasicKernels>(
     p: Array<B>,
     v: Array<B>,

@@ -1,4 +1,4 @@
-//! Which keys queries see, and how work is cut so that what they do not see costs little.
+//! Which keys queries see under a mask, and blocks of queries that leave out most hidden keys.
 
 use std::ops::Range;
 
@@ -8,20 +8,20 @@ use crate::array::Array;
 use crate::ops::BasicKernels;
 use crate::ops::composed::attention::bias;
 
-/// Queries are taken in this many blocks where they are few: under a causal mask, 8 blocks compute 9/16
-/// of all scores, and more blocks save little but make products of matrices small.
+/// Number of blocks that few queries are cut into: under a causal mask, 8 blocks compute 9/16 of all scores, and more
+/// blocks save little but make products of matrices small.
 const FEWEST_BLOCKS: usize = 8;
 
-/// The fewest queries worth a block of their own.
+/// The fewest queries of a block.
 const SMALLEST_BLOCK: usize = 64;
 
-/// The most queries whose scores exist at a time, so that scores stay small beside activations.
+/// The most queries whose scores exist at a time, so that scores stay small compared with activations.
 const LARGEST_BLOCK: usize = 512;
 
-/// Which keys are seen by queries when both are consecutive positions of one sequence.
+/// The keys that queries see, where both are consecutive positions of one sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Visibility {
-    /// Which positions a query looks at.
+    /// Mask of the attention.
     pub mask: AttentionMask,
     /// The position of the first query.
     pub query_start: usize,
@@ -37,7 +37,7 @@ pub(super) struct Block {
     pub(super) seen: Vec<Range<usize>>,
 }
 
-/// How many positions `key` is after `query`.
+/// Position of `key` minus that of `query`.
 fn distance(query: usize, key: usize) -> i64 {
     let apart = i64::try_from(key.abs_diff(query)).unwrap_or(i64::MAX);
     if key < query { -apart } else { apart }
@@ -47,12 +47,12 @@ impl Visibility {
     /// All queries see all keys.
     pub const FULL: Self = Self { mask: AttentionMask::Full, query_start: 0, key_start: 0 };
 
-    /// Whether none of this many queries sees any of this many keys.
+    /// Returns whether none of this many queries sees any of this many keys.
     pub fn sees_nothing(&self, queries: usize, keys: usize) -> bool {
         queries == 0 || self.keys_of_any(&(0..queries), keys).is_empty()
     }
 
-    /// Whether each of this many queries sees each of this many keys.
+    /// Returns whether each of this many queries sees each of this many keys.
     pub fn sees_all(&self, queries: usize, keys: usize) -> bool {
         queries == 0 || self.keys_of_each(&(0..queries), keys) == (0..keys)
     }
@@ -69,7 +69,7 @@ impl Visibility {
         scores.clone() + bias(&seen, keys, scores.element(), &scores.device()).reshape(&shape)
     }
 
-    /// The work of `queries` queries on `keys` keys.
+    /// The blocks of `queries` queries, with the keys that each needs.
     pub(super) fn blocks(&self, queries: usize, keys: usize) -> impl Iterator<Item = Block> {
         let size = queries.div_ceil(FEWEST_BLOCKS).clamp(SMALLEST_BLOCK, LARGEST_BLOCK);
         let visibility = *self;
@@ -84,7 +84,7 @@ impl Visibility {
         })
     }
 
-    /// How many positions each key of a block is after each query, query by query.
+    /// The position of each key of a block minus that of each query, query by query.
     pub(super) fn distances(&self, block: &Block) -> impl Iterator<Item = i64> {
         let (queries, keys) = (block.queries.clone(), block.keys.clone());
         let (query_start, key_start) = (self.query_start, self.key_start);
@@ -109,7 +109,7 @@ impl Visibility {
         local(first)..local(end)
     }
 
-    /// The keys that at least one of `queries` sees. First and last key move on from query to query.
+    /// The keys that at least one of `queries` sees. First and last key increase from query to query.
     fn keys_of_any(&self, queries: &Range<usize>, keys: usize) -> Range<usize> {
         self.keys_of(queries.start, keys).start..self.keys_of(queries.end - 1, keys).end
     }

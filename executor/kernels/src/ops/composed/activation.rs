@@ -20,7 +20,7 @@ const INVERSE_SQRT_2_PI: f64 = 0.5 * SQRT_2_OVER_PI;
 /// <https://arxiv.org/abs/1606.08415>.
 pub(in crate::ops) const GELU_CUBE: f64 = 0.044_715;
 
-/// What the logistic function's argument is multiplied by, so that it is near the normal distribution.
+/// Factor of the logistic function's argument that approximates the normal distribution.
 ///
 /// # Source
 ///
@@ -32,7 +32,7 @@ pub(in crate::ops) const QUICK_GELU: f64 = 1.702;
 pub enum Function {
     /// `x Phi(x)` with the normal distribution `Phi`.
     Gelu,
-    /// The same with `Phi` approximated by a hyperbolic tangent.
+    /// `x Phi(x)` with `Phi` approximated by a hyperbolic tangent.
     GeluTanh,
     /// `x / (1 + e^(-1.702 x))`.
     QuickGelu,
@@ -47,7 +47,7 @@ pub enum Function {
 }
 
 impl Function {
-    /// Whether its backward needs its output instead of its input.
+    /// Returns whether the backward pass needs the function's output instead of its input.
     pub fn keeps_output(self) -> bool {
         matches!(self, Self::Relu | Self::Tanh | Self::Sigmoid)
     }
@@ -105,7 +105,7 @@ fn evaluate<B: Backend>(function: Function, x: Array<B>) -> Array<B> {
     }
 }
 
-/// `f' grad`, with the slope `f'` where `kept` was kept.
+/// `f' grad`, with the slope `f'` at the input `kept`, or from the output `kept`.
 fn chain<B: Backend>(function: Function, kept: Array<B>, grad: Array<B>) -> Array<B> {
     let x = kept;
     match function {
@@ -138,7 +138,7 @@ pub(in crate::ops) fn quick_gelu_slope<B: Backend>(x: Array<B>) -> Array<B> {
     sigmoid * rest.shift(1.0)
 }
 
-/// `Phi(x)`, the share of a normal distribution below `x`.
+/// `Phi(x)`, the normal distribution's probability below `x`.
 fn normal_distribution<B: Backend>(x: Array<B>) -> Array<B> {
     x.scale(FRAC_1_SQRT_2).erf().shift(1.0).scale(0.5)
 }

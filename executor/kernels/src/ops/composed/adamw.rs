@@ -4,16 +4,16 @@ use burn::tensor::backend::Backend;
 
 use crate::array::Array;
 
-/// The numbers of one update by AdamW.
+/// Rates and factors of one AdamW update.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamW {
-    /// What gradients are multiplied by first.
+    /// Factor of the gradients, applied first.
     pub factor: f64,
-    /// How much of the first moment stays.
+    /// Decay of the first moment, `b1`.
     pub beta1: f64,
-    /// How much of the second moment stays.
+    /// Decay of the second moment, `b2`.
     pub beta2: f64,
-    /// How much of each weight stays: `1 - r d`.
+    /// Factor of the weights by weight decay: `1 - r d`.
     pub kept_share: f64,
     /// `r / (1 - b1^t)`.
     pub step: f64,

@@ -6,8 +6,8 @@ use burn::tensor::backend::Backend;
 
 use crate::array::{Array, Element};
 
-/// Stands in for a log-sum-exp or maximum of minus infinity, where the difference of two of them is
-/// wanted. Lower than any score.
+/// Finite replacement for a log-sum-exp or maximum of minus infinity, where two of them are subtracted. Lower than any
+/// score.
 pub(in crate::ops) const LOWEST: f64 = -1e30;
 
 /// `rowsum(a b)` in fp32 at least, `[b, heads, s]`, of `[b, s, heads, d]`.
@@ -17,8 +17,8 @@ pub(in crate::ops) fn row_products<B: Backend>(a: Array<B>, b: Array<B>) -> Arra
     sums.reshape(&[batch, heads, length])
 }
 
-/// The softmax of scores `[.., rows, keys]` over the keys that are seen, and the log-sum-exp
-/// `[.., rows, 1]`; row `i` sees the keys `seen[i % seen.len()]`, and the others get zero.
+/// The softmax of scores `[.., rows, keys]` over the keys that are seen, and the log-sum-exp `[.., rows, 1]`; row `i`
+/// sees the keys `seen[i % seen.len()]`, and hidden keys get zero.
 pub(in crate::ops) fn softmax<B: Backend>(
     scores: Array<B>,
     seen: &[Range<usize>],
@@ -33,7 +33,7 @@ pub(in crate::ops) fn softmax<B: Backend>(
     (probabilities, max + sum.log())
 }
 
-/// The same softmax when the log-sum-exp is known, which may be that of more keys.
+/// The softmax from a known log-sum-exp, which may be over more keys.
 pub(in crate::ops) fn probabilities<B: Backend>(
     scores: Array<B>,
     log_sum_exp: Array<B>,
@@ -55,8 +55,7 @@ fn hide<B: Backend>(scores: Array<B>, seen: &[Range<usize>]) -> Array<B> {
     hidden.reshape(&shape)
 }
 
-/// Zero where query `i` sees the key, which is where `seen[i]` has it, and minus infinity elsewhere,
-/// `[queries, keys]`.
+/// Mask to add to scores, `[queries, keys]`: zero where the key is in `seen[i]` of query `i`, minus infinity elsewhere.
 pub(in crate::ops) fn bias<B: Backend>(
     seen: &[Range<usize>],
     keys: usize,

@@ -1,4 +1,4 @@
-//! Which rows go to which expert, in burn's operations and, for the choice itself, on the host.
+//! Routing of rows to experts, in burn's operations and, for the choice of experts, on the host.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,21 +7,21 @@ use ir::graph::ExpertGroups;
 
 use crate::array::{Array, Element, ElementExt, Indices};
 
-/// How a row's experts are chosen and weighed.
+/// Rule for the choice and the weights of a row's experts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rule {
-    /// How many experts a row goes to.
+    /// Number of experts of a row.
     pub top_k: usize,
-    /// Whether the probabilities of the chosen experts are divided by their sum.
+    /// True where the probabilities of the chosen experts are divided by their sum.
     pub normalise: bool,
-    /// What they are multiplied by then.
+    /// Factor of the weights.
     pub scaling: f64,
-    /// Groups of experts of which some are chosen first.
+    /// Groups of experts, of which some are chosen first; none if all experts compete.
     pub groups: Option<ExpertGroups>,
 }
 
 impl Rule {
-    /// The `top_k` likeliest of all experts.
+    /// The `top_k` most probable of all experts.
     pub const fn likeliest(top_k: usize, normalise: bool) -> Self {
         Self { top_k, normalise, scaling: 1.0, groups: None }
     }
@@ -30,14 +30,14 @@ impl Rule {
 /// The experts that rows chose.
 #[derive(Clone, Debug)]
 pub struct ExpertChoices<B: Backend> {
-    /// Their numbers, `[rows, top_k]`, the likeliest first.
+    /// Numbers of the experts, `[rows, top_k]`, the most probable first.
     pub experts: Indices<B>,
-    /// What each expert's output counts for, `[rows, top_k]`, in fp32 at least.
+    /// Weight of each expert's output, `[rows, top_k]`, in fp32 at least.
     pub weights: Array<B>,
 }
 
-/// How many rows each expert has, where the rows of one are behind those of another: on the device, and on the host once
-/// someone there has asked.
+/// Number of rows of each expert, where rows are sorted by expert: on the device, and on the host once they were read
+/// there.
 #[derive(Clone, Debug)]
 pub struct ExpertCounts<B: Backend> {
     on_device: Indices<B>,
@@ -45,19 +45,19 @@ pub struct ExpertCounts<B: Backend> {
 }
 
 impl<B: Backend> ExpertCounts<B> {
-    /// Those that a device counted, `[experts]`.
+    /// Counts computed on a device, `[experts]`.
     pub fn counted(on_device: Indices<B>) -> Self {
         Self { on_device, on_host: Arc::default() }
     }
 
-    /// Those that the host knows.
+    /// Counts known on the host.
     pub fn known(counts: Vec<usize>, device: &B::Device) -> Self {
         let values: Vec<u32> = counts.iter().map(|count| *count as u32).collect();
         let on_device = Indices::new(&values, &[values.len()], device);
         Self { on_device, on_host: Arc::new(OnceLock::from(counts)) }
     }
 
-    /// How many experts there are.
+    /// Number of experts.
     pub fn num_experts(&self) -> usize {
         self.on_device.shape()[0]
     }
@@ -73,29 +73,27 @@ impl<B: Backend> ExpertCounts<B> {
         self.on_host.get_or_init(read)
     }
 
-    /// Rows of each expert as numbers to be sent or added up, `[experts]` in fp32, which has every whole number below
-    /// 2^24.
+    /// Rows of each expert as floating-point numbers to be sent or added up, `[experts]` in fp32, exact below 2^24.
     pub fn numbers(&self) -> Array<B> {
         self.on_device.numbers(Element::F32)
     }
 }
 
-/// Choices in the order of experts, and those of one expert in the order of rows. The choice of row `r` that is its
-/// number `slot` has the number `r top_k + slot`.
+/// Choices sorted by expert, and those of one expert by row. Choice `slot` of row `r` has the number `r top_k + slot`.
 #[derive(Clone, Debug)]
 pub struct Sorted<B: Backend> {
     /// The choices that are sent to an expert, in that order, `[sent]`.
     pub choices: Indices<B>,
-    /// The row of each, `[sent]`.
+    /// The row of each sorted choice, `[sent]`.
     pub rows: Indices<B>,
-    /// Where in that order each choice is, `[rows, top_k]`; behind the last for those that are not sent.
+    /// The position of each choice in the sorted order, `[rows, top_k]`; behind the last for choices that are not sent.
     pub places: Indices<B>,
-    /// How many each expert is sent.
+    /// Number of choices that are sent to each expert.
     pub counts: ExpertCounts<B>,
 }
 
 impl<B: Backend> Sorted<B> {
-    /// Choices `[rows, top_k]` that the host knows; none for one that is not sent.
+    /// Sorted choices from `[rows, top_k]` on the host; none for a choice that is not sent.
     pub fn of_known(
         experts: &[Option<u32>],
         [num_experts, top_k]: [usize; 2],
@@ -130,14 +128,14 @@ impl<B: Backend> Sorted<B> {
         }
     }
 
-    /// How many choices are sent to an expert.
+    /// Number of choices that are sent to an expert.
     pub fn num_sent(&self) -> usize {
         self.rows.shape()[0]
     }
 }
 
-/// The experts that rows choose by probabilities `[rows, experts]`; of equal ones, the first. To the probabilities
-/// `correction`, `[experts]`, is added for the choice alone.
+/// The experts that rows choose by probabilities `[rows, experts]`; of equal ones, the first. `correction`,
+/// `[experts]`, is added to the probabilities for the choice alone.
 pub(in crate::ops) fn choose<B: Backend>(
     probabilities: &Array<B>,
     correction: Option<&Array<B>>,
@@ -161,7 +159,7 @@ pub(in crate::ops) fn choose<B: Backend>(
     }
 }
 
-/// What the experts of a row are chosen by: minus infinity in the groups that were not chosen.
+/// Scores by which the experts of a row are chosen: minus infinity in groups that were not chosen.
 fn scores(probabilities: &[f64], correction: &[f64], groups: Option<ExpertGroups>) -> Vec<f64> {
     let mut scores = probabilities.to_vec();
     for (score, correction) in scores.iter_mut().zip(correction) {
@@ -181,14 +179,14 @@ fn scores(probabilities: &[f64], correction: &[f64], groups: Option<ExpertGroups
     scores
 }
 
-/// Places of `scores`, that of the greatest first; of equal ones, the first first.
+/// Indices of `scores`, sorted from the greatest to the least; of equal ones, the first comes first.
 fn in_order(scores: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..scores.len()).collect();
     order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
     order
 }
 
-/// How many rows chose each of `num_experts` experts, `[experts]`.
+/// Number of rows that chose each of `num_experts` experts, `[experts]`.
 pub(in crate::ops) fn count<B: Backend>(experts: &Indices<B>, num_experts: usize) -> Indices<B> {
     let mut counts = vec![0; num_experts];
     for expert in experts.to_vec() {
@@ -203,7 +201,7 @@ pub(in crate::ops) fn sort<B: Backend>(experts: &Indices<B>, num_experts: usize)
     Sorted::of_known(&chosen, [num_experts, experts.shape()[1]], &experts.device())
 }
 
-/// The row `[rows, top_k, width]` of each choice among those that were sent, `[sent, width]`; zero where none was.
+/// The sent row of each choice, `[rows, top_k, width]`, from rows `[sent, width]`; zero where the choice was not sent.
 fn of_choices<B: Backend>(sent: Array<B>, places: &Indices<B>) -> Array<B> {
     let (width, element, device) = (sent.size(1), sent.element(), sent.device());
     let [rows, top_k] = [0, 1].map(|dim| places.shape()[dim]);
@@ -242,7 +240,7 @@ pub(in crate::ops) fn products<B: Backend>(
     if rows == 0 {
         return Array::zeros(&[0, top_k], element, &sent.device());
     }
-    // Copies of rows: what is repeated along a dimension in the middle, burn reads element by element.
+    // Copies of rows: burn reads an array that is broadcast along a middle dimension element by element.
     let grad = Array::concat(vec![grad.widened().reshape(&[rows, 1, width]); top_k], 1);
     (of_choices(sent, places).widened() * grad).sum_dim(2).reshape(&[rows, top_k])
 }

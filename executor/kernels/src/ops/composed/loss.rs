@@ -4,9 +4,9 @@ use burn::tensor::backend::Backend;
 
 use crate::array::{Array, ElementExt, Indices};
 
-/// Where the targets of rows lie in a shard of classes.
+/// Positions of the targets of rows in a shard of classes.
 pub(in crate::ops) struct Targets<B: Backend> {
-    /// The class within the shard, `[rows, 1]`; the first one for what lies outside.
+    /// The class within the shard, `[rows, 1]`; the first one for targets outside.
     pub(in crate::ops) classes: Indices<B>,
     /// One where the target lies inside, zero elsewhere, `[rows, 1]`, fp32 at least.
     pub(in crate::ops) inside: Array<B>,

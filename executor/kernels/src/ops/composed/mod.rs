@@ -1,7 +1,7 @@
-//! Operators that a backend may do better, in burn's operations one after another.
+//! Operators composed of burn's operations, one after another, which a backend may replace.
 //!
-//! [`Kernels`](super::Kernels) falls back on these, and the functions of [`ops`](super) call its methods:
-//! what they measure and are told is defined here, below both.
+//! [`Kernels`](super::Kernels) falls back on these, and the functions of [`ops`](super) call its methods: the types of
+//! their arguments and results are defined here, below both.
 
 pub(crate) mod activation;
 pub(crate) mod adamw;

@@ -1,11 +1,11 @@
-//! Normalisations over rows `[rows, width]`, in the words of `ops::norm`.
+//! Normalisations over rows `[rows, width]`, with the notation of `ops::norm`.
 
 use burn::tensor::backend::Backend;
 use ir::graph::NormKind;
 
 use crate::array::Array;
 
-/// What a normalisation measured, `[rows, 1]` each and fp32 at least.
+/// Statistics of a normalisation, `[rows, 1]` each and fp32 at least.
 #[derive(Clone, Debug)]
 pub struct Statistics<B: Backend> {
     /// The mean of each row; none for a root-mean-square norm.
@@ -32,7 +32,7 @@ impl<B: Backend> Statistics<B> {
         Self { mean: Some(mean), inverse_deviation: variance.shift(epsilon).sqrt().recip() }
     }
 
-    /// `x^`.
+    /// `x^`, the rows without mean and divided by their deviation.
     pub(in crate::ops) fn normalised(&self, x: Array<B>) -> Array<B> {
         let x = x.widened();
         let centred = match &self.mean {
@@ -43,12 +43,12 @@ impl<B: Backend> Statistics<B> {
     }
 }
 
-/// The sum of squares of each row, `[rows, 1]`: what ranks add up whose rows are parts of longer ones.
+/// The sum of squares of each row, `[rows, 1]`: added up over ranks whose rows are parts of longer ones.
 pub fn sum_of_squares<B: Backend>(x: Array<B>) -> Array<B> {
     x.widened().square().sum_dim(1)
 }
 
-/// `x^ weight + bias` with statistics that are known.
+/// `x^ weight + bias` from given statistics.
 pub fn normalise<B: Backend>(
     x: Array<B>,
     statistics: &Statistics<B>,
@@ -99,7 +99,7 @@ pub(in crate::ops) fn weight_grad<B: Backend>(
     (scale.cast(element), grad.sum_dim(0).flatten().cast(element))
 }
 
-/// Whether rows have their mean subtracted.
+/// Returns whether a norm subtracts the mean of rows.
 pub(in crate::ops) fn has_mean(kind: NormKind) -> bool {
     match kind {
         NormKind::LayerNorm => true,
@@ -108,7 +108,7 @@ pub(in crate::ops) fn has_mean(kind: NormKind) -> bool {
     }
 }
 
-/// `(g - x^ projection / width)` through the division by the deviation.
+/// The gradient through the division by the deviation: `(g - x^ projection / width) / deviation`.
 pub(in crate::ops) fn through_deviation<B: Backend>(
     grad: Array<B>,
     normalised: Array<B>,

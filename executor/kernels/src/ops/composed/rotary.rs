@@ -4,7 +4,7 @@ use burn::tensor::backend::Backend;
 
 use crate::array::Array;
 
-/// Each row's first `2 n` features turned by its position, from cosines and sines `[positions, n]`.
+/// The first `2 n` features of each row rotated by its position, from cosines and sines `[positions, n]`.
 pub(in crate::ops) fn rotate<B: Backend>(x: Array<B>, cos: &Array<B>, sin: &Array<B>) -> Array<B> {
     let (shape, element) = (x.shape(), x.element());
     let (rank, last, half) = (shape.len(), shape.len() - 1, cos.size(1));

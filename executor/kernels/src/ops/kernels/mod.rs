@@ -1,8 +1,8 @@
-//! What a backend may compute better than burn's operations one after another.
+//! Operators that a backend may compute faster than by burn's operations one after another.
 //!
-//! burn's operations pass over memory once each and, on the CPU, mostly on one thread and one number at a
-//! time. Where several of them make one operator that does little work on each element, a backend can do
-//! it in one pass. The functions of [`ops`](super) are the way to call these.
+//! burn's operations pass over memory once each and, on the CPU, mostly on one thread and one number at a time. Where
+//! several of them make one operator that does little work on each element, a backend can do it in one pass. The
+//! functions of [`ops`](super) are the interface to these.
 
 mod cpu;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
@@ -22,22 +22,22 @@ use super::composed::norm::Statistics;
 use crate::array::{Array, Indices};
 use crate::clock::DeviceClock;
 
-/// A backend that has the kernels which operators consist of.
+/// A backend with the kernels that operators are composed of.
 ///
 /// Every method has a composition of burn's operations as its default, so a backend needs no more than
 /// `impl BasicKernels for ..`.
 pub trait BasicKernels: Backend {
-    /// The clock of a device that works in its own time; none where the host's tells when things are done, or where the
-    /// device has none that can be read.
+    /// The clock of a device that works asynchronously; none where the host's clock shows when work is done, or where
+    /// the device's clock cannot be read.
     ///
     /// # Errors
     ///
-    /// What its driver says.
+    /// The message of its driver.
     fn clock(_device: &Self::Device) -> Result<Option<Arc<dyn DeviceClock>>, String> {
         Ok(None)
     }
 
-    /// The same array, laid out in row-major order if its backend gains by that.
+    /// The array, made contiguous in row-major order if the backend gains by that.
     fn contiguous(x: Array<Self>) -> Array<Self> {
         x
     }
@@ -52,8 +52,8 @@ pub trait BasicKernels: Backend {
         Self::matmul(left, right) + addend
     }
 
-    /// Writes `left right`, `[m, k]` by `[k, n]`, to the elements of a flat array from `start` on, or adds it to what is
-    /// there, whoever holds that array. False, and nothing done, where a backend only makes new arrays.
+    /// Writes `left right`, `[m, k]` by `[k, n]`, to a flat array from element `start` on, or adds it there, even if
+    /// other arrays share that memory. Returns false, and does nothing, where a backend only makes new arrays.
     fn matmul_into(
         _flat: &Array<Self>,
         _start: usize,
@@ -63,18 +63,18 @@ pub trait BasicKernels: Backend {
         false
     }
 
-    /// Whether products are added to what is there by the kernels that compute them, so that
-    /// [`Self::matmul_plus`] and [`Self::matmul_into`] save work.
+    /// Returns whether the kernels that compute products also add them to an array, so that [`Self::matmul_plus`] and
+    /// [`Self::matmul_into`] save work.
     fn adds_products() -> bool {
         false
     }
 
-    /// The rows of `[n, width]` that `indices` name, in their order.
+    /// The rows of `[n, width]` at `indices`, in their order.
     fn select_rows(x: &Array<Self>, indices: &Indices<Self>) -> Array<Self> {
         x.select(0, indices)
     }
 
-    /// A table `[num_rows, width]`, in fp32 at least, whose row `targets[i]` has row `i` of `rows`; equal ones add up.
+    /// A table `[num_rows, width]`, in fp32 at least, with row `i` of `rows` added to row `targets[i]`.
     fn sum_rows(rows: Array<Self>, targets: &[u32], num_rows: usize) -> Array<Self> {
         let (device, rows) = (rows.device(), rows.widened());
         let table = Array::zeros(&[num_rows, rows.size(1)], rows.element(), &device);
@@ -90,7 +90,7 @@ pub trait BasicKernels: Backend {
         composed::experts::choose(probabilities, correction, rule)
     }
 
-    /// How many of the choices `[rows, top_k]` are each of `num_experts` experts, `[experts]`.
+    /// Number of the choices `[rows, top_k]` of each of `num_experts` experts, `[experts]`.
     fn count_choices(experts: &Indices<Self>, num_experts: usize) -> Indices<Self> {
         composed::experts::count(experts, num_experts)
     }
@@ -100,9 +100,9 @@ pub trait BasicKernels: Backend {
         composed::experts::sort(experts, num_experts)
     }
 
-    /// For each row the sum of what came back for its choices, by weights `[rows, top_k]` if there are some:
-    /// `[rows, width]`. `places`, `[rows, top_k]`, says which of the rows of `sent`, `[sent, width]`, is whose choice;
-    /// a place behind the last stands for a choice that was not sent, and adds nothing.
+    /// For each row the sum of the returned rows of its choices, by weights `[rows, top_k]` if there are any: `[rows,
+    /// width]`. `places`, `[rows, top_k]`, is the row of `sent`, `[sent, width]`, of each choice; a place behind the
+    /// last is a choice that was not sent, and adds nothing.
     fn gather_sent(
         sent: Array<Self>,
         places: &Indices<Self>,
@@ -111,7 +111,7 @@ pub trait BasicKernels: Backend {
         composed::experts::gather(sent, places, weights)
     }
 
-    /// For each choice the product of what came back for it, found as in [`Self::gather_sent`], with its row of `grad`,
+    /// For each choice the product of its returned row, found as in [`Self::gather_sent`], with its row of `grad`,
     /// `[rows, width]`, summed over the width: `[rows, top_k]` in fp32 at least.
     fn choice_products(
         sent: Array<Self>,
@@ -131,8 +131,8 @@ pub trait BasicKernels: Backend {
         composed::experts::probability_grad(probabilities, choices, weight_grad, rule)
     }
 
-    /// The rows of each expert, those of `x` `[rows, in]` in their order, times its own matrix of `[experts, in, out]`;
-    /// none where a backend leaves that to a product for each expert, which takes counts on the host.
+    /// The rows of each expert, consecutive in `x` `[rows, in]`, times the expert's matrix of `[experts, in, out]`;
+    /// none where a backend computes one product for each expert instead, which needs counts on the host.
     fn grouped_matmul(
         _x: &Array<Self>,
         _counts: &ExpertCounts<Self>,
@@ -141,7 +141,7 @@ pub trait BasicKernels: Backend {
         None
     }
 
-    /// The transposed rows of each expert times its rows of `grad`, `[rows, out]`: `[experts, in, out]`; none as above.
+    /// The transposed rows of each expert times its rows of `grad`, `[rows, out]`: `[experts, in, out]`, or none.
     fn grouped_outer(
         _x: &Array<Self>,
         _counts: &ExpertCounts<Self>,
@@ -215,19 +215,19 @@ pub trait BasicKernels: Backend {
         composed::norm::weight_grad(x, statistics, grad)
     }
 
-    /// Each row's first `2 n` features turned by its position, from cosines and sines `[positions, n]`:
+    /// The first `2 n` features of each row rotated by its position, from cosines and sines `[positions, n]`:
     /// [`Rotary::apply`](super::rotary::Rotary::apply).
     fn rotate(x: Array<Self>, cos: &Array<Self>, sin: &Array<Self>) -> Array<Self> {
         composed::rotary::rotate(x, cos, sin)
     }
 
-    /// The softmax of scores `[.., rows, keys]` over the keys that are seen, and the log-sum-exp
-    /// `[.., rows, 1]`; row `i` sees the keys `seen[i % seen.len()]`, and the others get zero.
+    /// The softmax of scores `[.., rows, keys]` over the keys that are seen, and the log-sum-exp `[.., rows, 1]`; row
+    /// `i` sees the keys `seen[i % seen.len()]`, and hidden keys get zero.
     fn attention_softmax(scores: Array<Self>, seen: &[Range<usize>]) -> (Array<Self>, Array<Self>) {
         composed::attention::softmax(scores, seen)
     }
 
-    /// The same softmax when the log-sum-exp is known, which may be that of more keys.
+    /// The softmax from a known log-sum-exp, which may be over more keys.
     fn attention_probabilities(
         scores: Array<Self>,
         log_sum_exp: Array<Self>,
@@ -251,8 +251,8 @@ pub trait BasicKernels: Backend {
     }
 
     /// The greatest logit of each row, and the sum of `e^(logit - greatest)` over it, `[rows, 1]` in fp32, where
-    /// [`Self::cross_entropy_grad_of_logits`] takes the exponentials again, so that none are kept; none where a backend
-    /// rather keeps them.
+    /// [`Self::cross_entropy_grad_of_logits`] recomputes the exponentials, so that none are saved; none where a backend
+    /// saves them.
     fn row_measures(_logits: &Array<Self>) -> Option<[Array<Self>; 2]> {
         None
     }
@@ -275,7 +275,7 @@ pub trait BasicKernels: Backend {
         Self::cross_entropy_grad(exponentials, sum, targets, first_class, scale).cast(element)
     }
 
-    /// Weights and moments after an update, as `composed/adamw.rs` writes it out.
+    /// Weights and moments after an update, as defined in `composed/adamw.rs`.
     fn adamw(
         rates: &AdamW,
         weights: Array<Self>,

@@ -1,4 +1,4 @@
-//! What threads do together.
+//! Barriers, shuffles, votes, fragments and other instructions of several threads.
 //!
 //! # Source
 //!
@@ -16,7 +16,7 @@ impl<'a> Decoder<'a> {
     pub(super) fn collective(&mut self, text: Text<'_, 'a>) -> Result<()> {
         match text.words.name() {
             "bar" | "barrier" => self.barrier(text),
-            // All threads see all that is written at once.
+            // All writes are visible to all threads at once.
             "membar" | "fence" => {
                 self.push(Operation::Nothing);
                 Ok(())
@@ -41,7 +41,7 @@ impl<'a> Decoder<'a> {
         self.push(Operation::Together { members, what });
     }
 
-    /// What needs all threads of a warp.
+    /// An instruction that needs all threads of a warp.
     fn all_together(&mut self, what: Together) {
         let members = self.names.constant(0xffff_ffff);
         self.together(members, what);
@@ -175,7 +175,7 @@ impl<'a> Decoder<'a> {
         let fragment = own(role, dims, element, is_by_rows)?;
         let operands = text.instruction.operands.as_slice();
         let stride = operands.get(2).map(|operand| self.source(operand)).transpose()?;
-        // Without a stride, rows or columns lie side by side.
+        // Without a stride, rows or columns are contiguous.
         let length = if is_by_rows { fragment.columns } else { fragment.rows };
         let stride = stride.unwrap_or_else(|| self.names.constant(length as u64));
         let [first, second, ..] = operands else { return Err(Unknown) };
@@ -200,7 +200,7 @@ impl<'a> Decoder<'a> {
         if !is_known {
             return Err(Unknown);
         }
-        // Layouts are those of the fragments, which were loaded by them.
+        // Layouts were used when the fragments were loaded.
         let is_by_rows = words.one_of(&["row", "col"]).ok_or(Unknown)? == "row";
         let dims = if is_own {
             words.one_of(&["row", "col"]);
@@ -264,7 +264,7 @@ fn expect(registers: &[Register], count: usize) -> Result<()> {
     if registers.len() == count { Ok(()) } else { Err(Unknown) }
 }
 
-/// `m16n8k16`: rows, columns, and what is summed over.
+/// The sizes in `m16n8k16`: rows, columns and inner size.
 fn dims(word: &str) -> Result<[usize; 3]> {
     let parse = || -> Option<[usize; 3]> {
         let (rows, rest) = word.strip_prefix('m')?.split_once('n')?;
@@ -274,7 +274,7 @@ fn dims(word: &str) -> Result<[usize; 3]> {
     parse().ok_or(Unknown)
 }
 
-/// Rows and columns of a matrix of a product.
+/// Rows and columns of a product's matrix.
 fn shape(role: Role, [m, n, k]: [usize; 3]) -> (usize, usize) {
     match role {
         Role::A => (m, k),
@@ -283,12 +283,12 @@ fn shape(role: Role, [m, n, k]: [usize; 3]) -> (usize, usize) {
     }
 }
 
-/// A fragment of `wmma`, with as many registers as CUDA says.
+/// A fragment of `wmma`, with the number of registers that CUDA documents.
 fn own(role: Role, dims: [usize; 3], element: Format, is_by_rows: bool) -> Result<Fragment> {
     let is_known = match element {
         Format::F16 | Format::Bf16 => [[16, 16, 16], [32, 8, 16], [8, 32, 16]].contains(&dims),
         Format::Tf32 => dims == [16, 16, 8],
-        // Of A and B, it is TF32 that is taken to be exact.
+        // For A and B, FP32 stands for exact TF32.
         Format::F32 => role == Role::Sum || dims == [16, 16, 8],
         Format::F64 => false,
     };
@@ -297,7 +297,7 @@ fn own(role: Role, dims: [usize; 3], element: Format, is_by_rows: bool) -> Resul
     }
     let (rows, columns) = shape(role, dims);
     let per_lane = match (role, element) {
-        // Each element twice, or more often.
+        // Each element is held twice, or more often.
         (Role::A | Role::B, Format::F16) => 16,
         _ => rows * columns / 32,
     };

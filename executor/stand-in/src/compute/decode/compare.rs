@@ -1,4 +1,4 @@
-//! Comparisons, and choices by them.
+//! Comparisons and selections.
 //!
 //! # Source
 //!
@@ -18,7 +18,7 @@ const COMPARISONS: [&str; 18] = [
     "geu", "num", "nan",
 ];
 
-/// In which threads a comparison of registers holds.
+/// The mask of threads in which a comparison of registers is true.
 type Compare = Box<dyn Fn(&Lanes, &Lanes) -> Mask + Send + Sync>;
 
 impl<'a> Decoder<'a> {
@@ -43,7 +43,7 @@ impl<'a> Decoder<'a> {
         }
         let mut dests = dest.split('|');
         let dest = dests.next().ok_or(Unknown)?;
-        // Before anything is written, since what is written may be read too.
+        // Sources are read before anything is written, as a destination may be a source.
         let mut registers = [0; 4];
         for (register, source) in registers.iter_mut().zip(sources) {
             *register = self.source(source)?;
@@ -90,7 +90,7 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// In which threads a comparison of registers of a type holds.
+/// The comparison of registers of a type, as a mask of threads.
 fn compare(name: &str, ty: Type, flushes: bool) -> Result<Compare> {
     if let Type::Float(format) = ty {
         let read = move |value: u64| {
@@ -102,7 +102,7 @@ fn compare(name: &str, ty: Type, flushes: bool) -> Result<Compare> {
         return Ok(compared(read, move |a, b| holds(a.partial_cmp(b))));
     }
     let (bits, has_sign) = (ty.bits(), ty.is_signed());
-    // The order of numbers without a sign is that of numbers with one, moved by a half.
+    // The order of unsigned numbers is that of signed ones, moved by a half.
     let number = move |value: u64| {
         if has_sign { signed(value, bits) } else { ((value & ones(bits)) ^ 1 << 63).cast_signed() }
     };
@@ -127,8 +127,7 @@ fn compared<T>(
     })
 }
 
-/// What a comparison says of numbers with a point, by their order; which they have not if one of
-/// them is no number.
+/// The predicate of a floating-point comparison, from the order of its operands; none if one of them is NaN.
 fn ordered(name: &str) -> Result<fn(Option<Ordering>) -> bool> {
     use Ordering::{Equal, Greater, Less};
     Ok(match name {

@@ -72,7 +72,7 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// From one format to another.
+/// The conversion from one floating-point format to another.
 fn floats(
     from: Format,
     to: Format,
@@ -131,7 +131,7 @@ fn whole(value: f64, rounding: Rounding) -> f64 {
     }
 }
 
-/// The nearest integer that there is; zero for what is no number.
+/// The nearest integer in range; zero for NaN.
 fn clamped(value: f64, bits: u32, has_sign: bool) -> u64 {
     let whole = if value.is_nan() { 0 } else { value as i128 };
     whole.clamp(least(bits, has_sign), most(bits, has_sign)) as u64 & ones(bits)

@@ -1,7 +1,6 @@
-//! Functions of numbers with a point.
+//! Floating-point functions.
 //!
-//! What PTX calls approximate is computed in binary64 and rounded, which is closer than any GPU
-//! comes.
+//! Functions that PTX calls approximate are computed in binary64 and rounded, which is more exact than any GPU.
 //!
 //! # Source
 //!
@@ -12,7 +11,7 @@ use super::words::{Type, Words};
 use crate::compute::function::{Function, one, three, two};
 use crate::number::{Format, Rounding, fma};
 
-/// Numbers of binary32.
+/// A register as a binary32 number.
 fn single(bits: u64) -> f32 {
     f32::from_bits(bits as u32)
 }
@@ -21,12 +20,12 @@ fn bits(value: f32) -> u64 {
     u64::from(value.to_bits())
 }
 
-/// A number below the least normal one becomes zero, with its sign.
+/// Flushes a subnormal number to zero, with its sign.
 fn flushed(bits: u64) -> u64 {
     if single(bits).is_subnormal() { bits & 0x8000_0000 } else { bits }
 }
 
-/// A function of the numbers that registers hold, once or twice.
+/// A function of the numbers in registers: of one number, or of both of a pair.
 fn map<const N: usize>(
     ty: Type,
     rounding: Rounding,
@@ -49,7 +48,7 @@ fn map<const N: usize>(
     })
 }
 
-/// The function of a name.
+/// The function of an opcode.
 pub(super) fn function(name: &str, words: &mut Words<'_>) -> Result<Function> {
     let (flushes, saturates) = (words.take("ftz"), words.take("sat"));
     let relu = words.take("relu");
@@ -71,8 +70,8 @@ pub(super) fn function(name: &str, words: &mut Words<'_>) -> Result<Function> {
     Ok(if mends || saturates { mended(function, mends, saturates) } else { function })
 }
 
-/// A function of binary32 that takes and gives no numbers below the normal ones, or none outside of
-/// zero to one.
+/// A function of binary32 with its inputs and outputs flushed to zero where subnormal, or its output clamped to zero to
+/// one.
 fn mended(function: Function, flushes: bool, saturates: bool) -> Function {
     let before = move |value: u64| if flushes { flushed(value) } else { value };
     let after = move |value: u64| {
@@ -91,13 +90,13 @@ fn mended(function: Function, flushes: bool, saturates: bool) -> Function {
     }
 }
 
-/// The number of zero to one that is nearest; zero for what is no number.
+/// The number clamped to zero to one; zero for NaN.
 pub(super) fn saturated(value: u64) -> u64 {
     let value = single(value);
     if value.is_nan() { 0 } else { bits(value.clamp(0.0, 1.0) + 0.0) }
 }
 
-/// Functions of binary32, of which there are most.
+/// The functions of binary32, the most frequent type.
 fn f32_function(name: &str, rounding: Rounding) -> Result<Function> {
     let is_nearest = rounding == Rounding::NearestEven;
     Ok(match name {
@@ -124,8 +123,7 @@ fn f32_function(name: &str, rounding: Rounding) -> Result<Function> {
     })
 }
 
-/// The lesser of two numbers, of which zero with a sign is the lesser zero; the other one if one is
-/// no number.
+/// The lesser of two numbers, where negative zero is less than zero; the other number if one is NaN.
 fn least(a: f32, b: f32) -> f32 {
     if a.is_nan() {
         return b;
@@ -133,7 +131,7 @@ fn least(a: f32, b: f32) -> f32 {
     if b.is_nan() || a < b || (a == 0.0 && b == 0.0 && a.is_sign_negative()) { a } else { b }
 }
 
-/// Functions of all formats, by way of binary64.
+/// The functions of all formats, computed in binary64.
 fn wide(name: &str, ty: Type, rounding: Rounding, is_nan_kept: bool) -> Result<Function> {
     let one_of = |f: fn(f64) -> f64| -> Result<Function> {
         let f = map(ty, rounding, move |[a]: [f64; 1]| f(a))?;

@@ -1,4 +1,4 @@
-//! Functions of integers and of bits.
+//! Functions of integers and bits.
 //!
 //! # Source
 //!
@@ -9,7 +9,7 @@ use super::words::Words;
 use crate::compute::function::{Function, four, one, three, two};
 use crate::compute::lanes::{ones, signed};
 
-/// The function of a name, for the type that is among the words.
+/// The function of an opcode, for the type among its words.
 pub(super) fn function(name: &str, words: &mut Words<'_>) -> Result<Function> {
     let ty = words.ty()?;
     let (bits, all, has_sign) = (ty.bits(), ones(ty.bits()), ty.is_signed());
@@ -71,13 +71,13 @@ pub(super) fn function(name: &str, words: &mut Words<'_>) -> Result<Function> {
     })
 }
 
-/// How far to shift; none if nothing is left.
+/// The shift distance; none if no bit is left.
 fn shift(by: u64, bits: u32) -> Option<u32> {
     let by = by as u32;
     (by < bits).then_some(by)
 }
 
-/// The quotient and the rest. Of a division by zero CUDA does not say anything; all bits are set.
+/// Quotient and remainder. CUDA does not define a division by zero; all bits are set.
 fn divide(a: i64, b: i64, (bits, has_sign): (u32, bool)) -> (u64, u64) {
     if b == 0 {
         return (u64::MAX, u64::MAX);
@@ -117,7 +117,7 @@ fn product(name: &str, words: &mut Words<'_>, bits: u32, has_sign: bool) -> Resu
     })
 }
 
-/// `bfe`: a field of bits, with the sign of its last one if it has a sign.
+/// `bfe`: a bit field, sign-extended if the type is signed.
 fn extract(a: u64, start: u64, len: u64, bits: u32, has_sign: bool) -> u64 {
     let (start, len, a) = ((start & 0xff) as u32, (len & 0xff) as u32, a & ones(bits));
     let last = (start + len).saturating_sub(1).min(bits - 1);
@@ -127,7 +127,7 @@ fn extract(a: u64, start: u64, len: u64, bits: u32, has_sign: bool) -> u64 {
     if is_negative { field | !ones(have) } else { field }
 }
 
-/// `shf`: a shift of two registers as of one.
+/// `shf`: a funnel shift of two registers.
 fn funnel(words: &mut Words<'_>) -> Result<Function> {
     let is_left = words.one_of(&["l", "r"]).ok_or(Unknown)? == "l";
     let wraps = words.one_of(&["wrap", "clamp"]).ok_or(Unknown)? == "wrap";

@@ -1,8 +1,8 @@
-//! Numbers that stand in a text.
+//! Literals of PTX.
 
 use crate::compute::lanes::signed;
 
-/// A number that stands in a text, as bits.
+/// The bits of a numeric literal.
 pub(super) fn number(text: &str) -> Option<u64> {
     let hex = |digits: &str| u64::from_str_radix(digits, 16).ok();
     if let Some(digits) = text.strip_prefix("0f").or_else(|| text.strip_prefix("0F")) {
@@ -14,7 +14,7 @@ pub(super) fn number(text: &str) -> Option<u64> {
     integer(text)
 }
 
-/// An integer that stands in a text.
+/// The bits of an integer literal.
 pub(super) fn integer(text: &str) -> Option<u64> {
     let (sign, digits) = match text.strip_prefix('-') {
         Some(rest) => (-1, rest),

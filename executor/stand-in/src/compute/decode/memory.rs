@@ -1,4 +1,4 @@
-//! Uses of memory.
+//! Loads, stores, copies and atomics.
 //!
 //! # Source
 //!
@@ -14,7 +14,7 @@ use crate::compute::program::{Address, Change, Operation, Space};
 use crate::compute::space::window;
 use crate::number::{Format, Rounding};
 
-/// Words that say how memory is used, which makes no difference where all is done in order.
+/// Cache and ordering modifiers, which have no effect where instructions execute in order.
 const HOW: [&str; 20] = [
     "nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "volatile", "weak", "relaxed", "acquire",
     "release", "acq_rel", "cta", "cluster", "gpu", "sys", "noftz", "unified",
@@ -25,7 +25,7 @@ impl<'a> Decoder<'a> {
         match text.words.name() {
             "cvta" => return self.windows(text),
             "cp" => return self.copies(text),
-            // Caches are not there.
+            // There are no caches.
             "prefetch" => {
                 self.push(Operation::Nothing);
                 return Ok(());
@@ -68,7 +68,7 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// `[name]`, `[name+8]`, `[name+-8]`.
+    /// The address in `[name]`, `[name+8]` or `[name+-8]`.
     pub(super) fn address(&mut self, operand: &str) -> Result<Address> {
         let inner = operand.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         let inner = inner.ok_or(Unknown)?;
@@ -79,7 +79,7 @@ impl<'a> Decoder<'a> {
         Ok(Address { base: self.names.value(name)?, offset: signed(offset, 64) })
     }
 
-    /// `cvta`: between addresses of a space and those that name their space.
+    /// `cvta`: between addresses of a space and generic addresses.
     fn windows(&mut self, mut text: Text<'_, 'a>) -> Result<()> {
         let is_to = text.words.take("to");
         let start = window(space(&mut text.words)?);
@@ -93,7 +93,7 @@ impl<'a> Decoder<'a> {
         self.compute(function, dest, sources)
     }
 
-    /// `cp.async`, which copies at once.
+    /// `cp.async`, which is executed at once.
     fn copies(&mut self, mut text: Text<'_, 'a>) -> Result<()> {
         let words = &mut text.words;
         if !words.take("async") {
@@ -155,7 +155,7 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// The space among the words; one that the address says if there is none.
+/// The state space among the words; generic if there is none.
 pub(super) fn space(words: &mut Words<'_>) -> Result<Space> {
     Ok(match words.one_of(&["global", "shared", "shared::cta", "local", "param", "const"]) {
         Some("global") => Space::Global,
@@ -167,7 +167,7 @@ pub(super) fn space(words: &mut Words<'_>) -> Result<Space> {
     })
 }
 
-/// What becomes of what is there, by a name.
+/// The update of an atomic instruction, by its name.
 pub(super) fn change(name: &str, ty: Type) -> Result<Change> {
     let (bits, all, has_sign) = (ty.bits(), ones(ty.bits()), ty.is_signed());
     let less = move |a: u64, b: u64| {

@@ -1,4 +1,4 @@
-//! From a kernel's text to a program.
+//! Decoding of a kernel's PTX to a program.
 
 mod collective;
 mod compare;
@@ -21,31 +21,31 @@ use names::Names;
 use unknown::{Result, Unknown};
 use words::Words;
 
-/// What is known of an instruction before it is decoded.
+/// An instruction's text and opcode words before decoding.
 struct Text<'t, 'a> {
     instruction: &'t Instruction<'a>,
     words: Words<'a>,
 }
 
-/// What an instruction is decoded with.
+/// The state of the decoder.
 struct Decoder<'a> {
     names: Names<'a>,
     instructions: Vec<Decoded>,
-    /// Where instructions go to that do not know yet where that is.
+    /// Branches whose targets are not known yet: instruction and label.
     jumps: Vec<(usize, &'a str)>,
     labels: BTreeMap<&'a str, usize>,
-    /// The guard of the instruction that is being decoded.
+    /// The guard predicate of the instruction that is being decoded.
     guard: Option<(Register, bool)>,
     text: &'a str,
     tf32: Tf32,
 }
 
 impl Program {
-    /// A kernel of a module.
+    /// Decodes a kernel of a module.
     ///
     /// # Errors
     ///
-    /// Something in it is not known.
+    /// An instruction or operand is unknown.
     pub fn decode(
         module: &str,
         name: &str,
@@ -84,7 +84,7 @@ impl Program {
                         .map_err(|Unknown| Fault::Unknown(text.to_owned()))?;
                 }
                 Item::Instruction(instruction) => {
-                    // The instruction is kept as long as the body.
+                    // The instruction borrows from the body.
                     decoder
                         .add(&instruction)
                         .map_err(|Unknown| Fault::Unknown(instruction.text.to_owned()))?;
@@ -141,7 +141,7 @@ impl<'a> Decoder<'a> {
         self.compute(function, dest, sources)
     }
 
-    /// A function of operands, as it stands.
+    /// An instruction that applies a function to its operands.
     fn compute(&mut self, function: Function, dest: &str, sources: &[&str]) -> Result<()> {
         if function.arity() != sources.len() {
             return Err(Unknown);
@@ -164,12 +164,12 @@ impl<'a> Decoder<'a> {
         self.instructions.push(Decoded { guard, operation, text });
     }
 
-    /// The register that an operand names to be written.
+    /// The register of a destination operand.
     fn dest(&mut self, operand: &str) -> Result<Register> {
         if operand == "_" { Ok(self.names.fresh()) } else { self.names.register(operand) }
     }
 
-    /// The register that holds what an operand names to be read.
+    /// The register that holds a source operand.
     fn source(&mut self, operand: &str) -> Result<Register> {
         if let Some(predicate) = operand.strip_prefix('!') {
             let (register, negated) = (self.names.register(predicate)?, self.names.fresh());
@@ -196,7 +196,7 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// `mov`, which packs and unpacks too.
+    /// `mov`, which also packs and unpacks.
     fn moves(&mut self, mut text: Text<'_, 'a>) -> Result<()> {
         let kind = text.words.ty()?;
         text.words.finish()?;
@@ -221,7 +221,7 @@ impl<'a> Decoder<'a> {
         }
         let bits = kind.bits() / num_dests;
         let source = self.source(sources[0])?;
-        // One of them may be the source.
+        // One of the destinations may be the source.
         let whole = self.names.fresh();
         if num_dests > 1 {
             self.push_compute(one(|value| value), whole, [source; 4]);
@@ -235,9 +235,9 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// Puts targets into jumps, and everything together.
+    /// Resolves branch targets and assembles the program.
     fn finish(mut self, kernel: &Kernel) -> std::result::Result<Program, Fault> {
-        // Who comes to the end has ended.
+        // A thread that reaches the end of the kernel exits.
         self.guard = None;
         self.text = "the end of the kernel";
         self.push(Operation::Exit);
@@ -259,7 +259,7 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// The registers of `{a, b}`, or the one register.
+/// The registers of `{a, b}`, or a single register.
 fn list(operand: &str) -> Vec<&str> {
     match operand.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
         Some(inner) => inner.split(',').map(str::trim).collect(),

@@ -1,4 +1,4 @@
-//! What the names in a text stand for.
+//! Resolution of names: registers, variables and parameters.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use super::unknown::{Result, Unknown};
 use crate::compute::program::{Register, Special};
 use crate::ptx::{Kernel, type_bytes};
 
-/// Registers and variables by their names.
+/// Registers and variables by name.
 pub(super) struct Names<'a> {
-    /// Of each scope, the innermost last.
+    /// Registers of each scope, the innermost last.
     scopes: Vec<BTreeMap<String, Register>>,
     /// Addresses of variables and parameters, in their spaces.
     addresses: BTreeMap<String, Place>,
@@ -21,11 +21,11 @@ pub(super) struct Names<'a> {
     kernel: &'a str,
 }
 
-/// Where a variable is.
+/// Location of a variable.
 #[derive(Clone, Copy)]
 enum Place {
     At(u64),
-    /// Behind all shared memory that the text gives a size.
+    /// Behind all shared memory of static size.
     Dynamic,
 }
 
@@ -54,21 +54,21 @@ impl<'a> Names<'a> {
         self.scopes.pop();
     }
 
-    /// A register without a name.
+    /// A new register without a name.
     pub(super) fn fresh(&mut self) -> Register {
         self.num_registers += 1;
         self.num_registers - 1
     }
 
-    /// Takes a declaration outside of kernels. What is not known is told when it is used.
+    /// Reads a declaration outside of kernels. Unknown ones are reported when they are used.
     pub(super) fn declare_in_module(&mut self, text: &str) {
         if text.contains(".shared") && !text.contains(".entry") {
-            // What other kernels declare has a name of its own.
+            // Variables of other kernels have different names.
             let _ = self.declare(text);
         }
     }
 
-    /// Takes a declaration: of registers, or of memory.
+    /// Reads a declaration of registers or of memory.
     pub(super) fn declare(&mut self, text: &str) -> Result<()> {
         if text.starts_with(".pragma") {
             return Ok(());
@@ -76,7 +76,7 @@ impl<'a> Names<'a> {
         if let Some(rest) = text.strip_prefix(".reg") {
             let (_, names) = rest.trim_start().split_once(char::is_whitespace).ok_or(Unknown)?;
             for name in names.split(',').map(str::trim) {
-                // Registers that are counted are made when they are used.
+                // Numbered registers are created at first use.
                 if !name.contains('<') {
                     let register = self.fresh();
                     let scope = self.scopes.last_mut().ok_or(Unknown)?;
@@ -126,7 +126,7 @@ impl<'a> Names<'a> {
         Ok(register)
     }
 
-    /// The register that holds a number.
+    /// The register that holds a constant.
     pub(super) fn constant(&mut self, value: u64) -> Register {
         if let Some(register) = self.constants.get(&value) {
             return *register;
@@ -136,7 +136,7 @@ impl<'a> Names<'a> {
         register
     }
 
-    /// The register of what an operand names: a register, a number, or an address.
+    /// The register of an operand's value: a register, a constant, or an address.
     pub(super) fn value(&mut self, operand: &str) -> Result<Register> {
         if let Some(special) = special(operand) {
             return Ok(self.special(special));
@@ -177,9 +177,9 @@ impl<'a> Names<'a> {
         self.specials.iter().map(|(special, register)| (*register, *special)).collect()
     }
 
-    /// Bytes of shared memory, filled up so that what the launch gives begins as it must.
+    /// Bytes of static shared memory, padded so that dynamic shared memory behind it is aligned.
     pub(super) fn shared_bytes(&self) -> u64 {
-        /// Of what CubeCL calls its dynamic shared memory.
+        /// Alignment of dynamic shared memory in CubeCL's kernels.
         const ALIGN: u64 = 128;
         debug_assert!(!self.kernel.is_empty(), "a kernel has a name");
         self.shared_bytes.next_multiple_of(ALIGN)
@@ -190,7 +190,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// A number of the thread or of its block.
+/// The special register of a name.
 fn special(name: &str) -> Option<Special> {
     let dim = |axis: &str| ["x", "y", "z"].iter().position(|own| *own == axis);
     Some(match name.strip_prefix('%')? {

@@ -1,6 +1,6 @@
-//! What is not decoded.
+//! The error of unknown instructions.
 
-/// An instruction is not known, or not used as it is known.
+/// An instruction that is unknown, or has unknown modifiers or operands.
 pub(super) struct Unknown;
 
 pub(super) type Result<T> = std::result::Result<T, Unknown>;

@@ -1,4 +1,4 @@
-//! The words of an opcode.
+//! The words of an opcode: name, modifiers and types.
 
 use super::unknown::{Result, Unknown};
 use crate::compute::program::Tf32;
@@ -11,7 +11,7 @@ pub(super) enum Type {
     Signed(u32),
     Bits(u32),
     Float(Format),
-    /// Two of them in a register of 32 bits.
+    /// Two numbers in a register of 32 bits.
     Pair(Format),
     Predicate,
 }
@@ -57,7 +57,7 @@ impl Type {
     }
 }
 
-/// The words of an opcode that are not yet understood.
+/// The words of an opcode that were not taken yet.
 pub(super) struct Words<'a> {
     name: &'a str,
     rest: Vec<&'a str>,
@@ -76,43 +76,43 @@ impl<'a> Words<'a> {
         self.name
     }
 
-    /// Whether a word is there, which is then understood.
+    /// Takes a word. Returns whether it was there.
     pub(super) fn take(&mut self, word: &str) -> bool {
         let place = self.rest.iter().position(|own| *own == word);
         place.map(|place| self.rest.remove(place)).is_some()
     }
 
-    /// The first of some words that is there.
+    /// Takes the first of some words that is there.
     pub(super) fn one_of<'b>(&mut self, words: &[&'b str]) -> Option<&'b str> {
         words.iter().find(|word| self.take(word)).copied()
     }
 
-    /// Leaves out words that say how, not what.
+    /// Removes words that have no effect on results.
     pub(super) fn ignore(&mut self, words: &[&str]) {
         self.rest.retain(|own| {
             !words.contains(own) && !own.starts_with("L1::") && !own.starts_with("L2::")
         });
     }
 
-    /// The next word.
+    /// Takes the next word.
     pub(super) fn next(&mut self) -> Result<&'a str> {
         if self.rest.is_empty() { Err(Unknown) } else { Ok(self.rest.remove(0)) }
     }
 
-    /// The first type among the words.
+    /// Takes the first type among the words.
     pub(super) fn ty(&mut self) -> Result<Type> {
         let place = self.rest.iter().position(|word| Type::parse(word).is_some());
         let word = self.rest.remove(place.ok_or(Unknown)?);
         Type::parse(word).ok_or(Unknown)
     }
 
-    /// Whether the types are those of numbers with a point.
+    /// Returns whether the types are floating-point types.
     pub(super) fn is_float(&self) -> bool {
         let types = self.rest.iter().filter_map(|word| Type::parse(word));
         types.into_iter().any(|ty| matches!(ty, Type::Float(_) | Type::Pair(_)))
     }
 
-    /// How results are rounded; to the nearest if nothing is said.
+    /// The rounding mode; to the nearest by default.
     pub(super) fn rounding(&mut self) -> Rounding {
         match self.one_of(&["rn", "rz", "rm", "rp", "rna"]) {
             Some("rz") => Rounding::Zero,
@@ -123,7 +123,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Fails unless all words are understood.
+    /// Fails unless all words were taken.
     pub(super) fn finish(&self) -> Result<()> {
         if self.rest.is_empty() { Ok(()) } else { Err(Unknown) }
     }

@@ -1,13 +1,13 @@
-//! Small kernels and their memory.
+//! Small kernels and a buffer of global memory.
 
 use crate::compute::{Fault, Global, Grid, Program, Tf32, run};
 use crate::ptx::Kernel;
 use crate::recording::Usage;
 
-/// Where the only buffer begins.
+/// Address of the only buffer.
 pub(super) const START: u64 = 0x1000;
 
-/// A buffer, and nothing else.
+/// Global memory with one buffer.
 pub(super) struct Buffer(pub(super) Vec<u8>);
 
 impl Global for Buffer {
@@ -28,7 +28,7 @@ impl Buffer {
     }
 }
 
-/// A module with a kernel of a body, which is given the buffer's address in `%rd1`.
+/// A module with a kernel of this body, which has the buffer's address in `%rd1`.
 fn module(body: &str) -> String {
     format!(
         ".version 8.8\n.extern .shared .align 128 .b8 dynamic[];\n\
@@ -43,7 +43,7 @@ pub(super) fn decode(body: &str) -> Result<Program, Fault> {
     Program::decode(&module, "k", &kernel, Tf32::Rounded)
 }
 
-/// Lets blocks of threads go through a body.
+/// Executes a body in blocks of threads.
 pub(super) fn play(
     body: &str,
     (blocks, threads): (u32, u32),
@@ -56,8 +56,8 @@ pub(super) fn play(
     run(&program, &grid, &params, buffer)
 }
 
-/// What a block of threads leaves in a buffer of as many words, which holds 0, 1, 2, ... before.
-/// `%r1` is the thread, and `%rd3` the address of its word; `%r9` is written there at the end.
+/// The content of a buffer of `threads` words after one block has run; before, it holds 0, 1, 2, ... `%r1` is the
+/// thread, and `%rd3` the address of its word; `%r9` is written there at the end.
 pub(super) fn words(body: &str, threads: u32) -> Vec<u32> {
     let mut buffer = Buffer::of(&(0..threads).collect::<Vec<_>>());
     let body = format!(

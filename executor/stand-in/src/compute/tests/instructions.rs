@@ -1,10 +1,10 @@
-//! Instructions one by one.
+//! Tests of single instructions.
 
 use super::bench::{Buffer, decode, play};
 use crate::compute::Fault;
 
-/// The result of one instruction, whose operands are `%r5` to `%r8`, or of another kind with the
-/// same numbers, and whose result is number 9.
+/// The result, in register number 9, of one instruction, whose operands are `%r5` to `%r8`, or registers of another
+/// kind with these numbers.
 fn result(instruction: &str, operands: [u64; 4]) -> u64 {
     let load = |(index, register): (usize, usize)| {
         let at = 8 * index;
@@ -30,10 +30,10 @@ fn result(instruction: &str, operands: [u64; 4]) -> u64 {
     u64::from_le_bytes(buffer.0[..8].try_into().expect("eight bytes"))
 }
 
-/// Numbers at which something may go wrong.
+/// Edge cases of integers.
 const NUMBERS: [u32; 9] = [0, 1, 2, 7, 31, 0x1234_5678, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff];
 
-/// Holds an instruction of integers against a function.
+/// Compares an integer instruction with a function.
 #[track_caller]
 fn check(instruction: &str, expected: impl Fn(u32, u32, u32) -> u64) {
     for (a, b) in NUMBERS.iter().flat_map(|a| NUMBERS.iter().map(move |b| (*a, *b))) {
@@ -103,7 +103,7 @@ fn comparisons_know_signs_and_predicates() {
     check("mov.u32 %r9, 5;\n@!%p5 mov.u32 %r9, 7", |a, _, _| if a == 0 { 7 } else { 5 });
 }
 
-/// Holds an instruction of binary32 against a function, for all pairs of some numbers.
+/// Compares a binary32 instruction with a function, for all pairs of some numbers.
 #[track_caller]
 fn check_f32(instruction: &str, expected: impl Fn(f32, f32, f32) -> f32) {
     let numbers = [0.0, -0.0, 1.0, -1.5, 3.25e-3, 7.0e20, f32::INFINITY, f32::NAN, 1e-41];
@@ -228,7 +228,7 @@ fn doubles_are_doubles() {
     check_one("add.f64 %fd9, %fd5, 0d3FF0000000000000", [bits(2.0), 0], bits(3.0));
 }
 
-/// Each with the instruction, as it stands in the text.
+/// The error contains the instruction's text.
 #[test]
 fn what_is_not_known_is_told() {
     for text in [

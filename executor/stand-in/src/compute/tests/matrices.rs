@@ -1,9 +1,9 @@
-//! Matrices that a warp multiplies.
+//! Tests of matrix products of a warp.
 
 use super::bench::{Buffer, play};
 use crate::number::{Format, Rounding};
 
-/// A small number of its own for each place.
+/// A small number for each position.
 fn number(row: usize, column: usize) -> f64 {
     (7 * row + 3 * column) as f64 % 11.0 - 4.0
 }
@@ -12,11 +12,11 @@ fn bytes(format: Format, value: f64) -> Vec<u8> {
     format.write(value, Rounding::NearestEven).to_le_bytes()[..format.bytes()].to_vec()
 }
 
-/// Where B begins, and where D.
+/// Offsets of B and of D.
 const B: usize = 2048;
 const D: usize = 4096;
 
-/// A by rows, then B by rows or by columns.
+/// A by rows, then B by rows or columns.
 fn operands(format: Format, [m, n, k]: [usize; 3], is_b_by_rows: bool) -> Buffer {
     let mut memory = vec![0; D + 4 * m * n];
     let bytes_of = format.bytes();
@@ -33,7 +33,7 @@ fn operands(format: Format, [m, n, k]: [usize; 3], is_b_by_rows: bool) -> Buffer
     Buffer(memory)
 }
 
-/// `1 + A B`, by rows, in binary32.
+/// Compares D with `1 + A B`, row-major, in binary32.
 #[track_caller]
 fn check(body: &str, format: Format, dims: [usize; 3], is_b_by_rows: bool) {
     let [m, n, k] = dims;
@@ -86,15 +86,14 @@ fn fragments_are_multiplied() {
     }
 }
 
-/// Where `mma` wants each element is said by PTX: `ldmatrix` puts A there, and B, which lies by rows
-/// and is transposed; D is stored by hand.
+/// The documented layout of `mma`: `ldmatrix` loads A, and B from rows, transposed; D is stored by hand.
 #[test]
 fn documented_fragments_are_where_they_belong() {
     let copy = "mov.u32 %r1, %tid.x;\nmov.u64 %rd4, dynamic;\nmul.wide.u32 %rd2, %r1, 16;\n\
         add.s64 %rd3, %rd1, %rd2;\nadd.s64 %rd5, %rd4, %rd2;\n\
         cp.async.cg.shared.global [%rd5], [%rd3], 16;\n\
         cp.async.cg.shared.global [%rd5+512], [%rd3+2048], 16;\nbar.warp.sync -1;\n";
-    // Rows of A have 32 bytes: lanes 0 to 15 name the left halves, 16 to 31 the right ones.
+    // Rows of A have 32 bytes: lanes 0 to 15 address the left halves, 16 to 31 the right ones.
     let rows = "and.b32 %r2, %r1, 15;\nmul.wide.u32 %rd6, %r2, 32;\nshr.u32 %r3, %r1, 4;\n\
         mul.wide.u32 %rd7, %r3, 16;\nadd.s64 %rd6, %rd6, %rd7;\nadd.s64 %rd6, %rd4, %rd6;\n\
         ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r10, %r11, %r12, %r13}, [%rd6];\n\

@@ -1,4 +1,4 @@
-//! Kernels, computed, against arithmetic on paper and of the processor.
+//! Tests of emulated kernels against the host's arithmetic and results worked out by hand.
 
 mod bench;
 mod instructions;

@@ -1,11 +1,11 @@
-//! Threads, and what they share.
+//! Tests of divergence, barriers, shared memory and atomics.
 
 use super::bench::{Buffer, START, decode, play, words};
 use crate::compute::Fault;
 
 #[test]
 fn threads_that_part_meet_again() {
-    // Odd threads take another way; then all are counted who are together.
+    // Odd threads branch; then the active threads are counted.
     let body = "and.b32 %r2, %r1, 1;\nsetp.eq.s32 %p1, %r2, 0;\n@%p1 bra EVEN;\n\
         mov.u32 %r3, 100;\nbra.uni BOTH;\nEVEN:\nmov.u32 %r3, 200;\nBOTH:\n\
         activemask.b32 %r4;\npopc.b32 %r4, %r4;\nadd.s32 %r9, %r3, %r4;";
@@ -14,14 +14,14 @@ fn threads_that_part_meet_again() {
 
 #[test]
 fn loops_end_for_each_thread_when_it_is_done() {
-    // The sum of all numbers up to the thread's own.
+    // The sum of all numbers up to the thread's number.
     let body = "mov.u32 %r9, 0;\nmov.u32 %r2, 0;\nLOOP:\nadd.s32 %r9, %r9, %r2;\n\
         add.s32 %r2, %r2, 1;\nsetp.le.u32 %p1, %r2, %r1;\n@%p1 bra LOOP;";
     let expected: Vec<u32> = (0..40).map(|n| n * (n + 1) / 2).collect();
     assert_eq!(words(body, 40), expected);
 }
 
-/// Each thread takes what the thread at the other end of the block has put there.
+/// Each thread reads what the thread at the other end of the block has written.
 #[test]
 fn shared_memory_is_seen_behind_a_barrier() {
     let body = |before: &str| {
@@ -139,8 +139,7 @@ fn what_threads_must_not_do_is_told() {
     );
 }
 
-/// An address in the buffer, and one that is not: a kernel with one sign wrong comes to something
-/// else, or to nothing.
+/// A valid address and one outside of the buffer: a kernel with one wrong sign gives another result, or none.
 #[test]
 fn a_planted_error_is_noticed() {
     let sound = "ld.global.u32 %r2, [%rd3];\nadd.s32 %r9, %r2, %r1;";

@@ -1,4 +1,4 @@
-//! What holds of any recording.
+//! Properties of all recordings.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::recording::{Access, Action, Recording, StreamId};
 const STREAMS: usize = 3;
 const BUFFERS: [&str; 4] = ["A", "B", "B/1", "B/2"];
 
-/// Lines of a recording in which all memory is there from the beginning.
+/// Lines of a recording in which all memory is allocated at the start.
 fn program(streams: usize) -> impl Strategy<Value = Vec<String>> {
     let stream = move || 0..streams;
     let thread = || 0..2_usize;
@@ -30,7 +30,7 @@ fn program(streams: usize) -> impl Strategy<Value = Vec<String>> {
         1 => (thread(), stream()).prop_map(|(t, s)| format!("t{t} sees s{s}")),
     ];
     prop::collection::vec(line, 0..24).prop_map(|lines| {
-        // A name of its own for each, so that findings tell which lines they are of.
+        // A unique name for each line, so that findings show which lines they are of.
         let named = lines.iter().enumerate();
         named.map(|(index, line)| line.replace(" name ", &format!(" u{index} "))).collect()
     })
@@ -47,10 +47,10 @@ fn keys(lines: &[String], order: HostOrder) -> BTreeSet<String> {
 
 const ORDERS: [HostOrder; 2] = [HostOrder::AsRecorded, HostOrder::WithinThreads];
 
-/// Whether any two uses of the same bytes, one of them a write, are not ordered: by the paths of a
-/// graph with an edge for each rule, threads in the order of the recording.
+/// Returns whether any two uses of the same bytes, one of them a write, are unordered: by the paths of a graph with an
+/// edge for each rule, threads in the order of the recording.
 fn has_race(recording: &Recording) -> bool {
-    // Call `i` has a node for the call itself, `2 i`, and one for what the stream then does.
+    // Call `i` has a node for the call itself, `2 i`, and one for the stream's work, `2 i + 1`.
     let calls = &recording.calls;
     let mut reached = vec![BTreeSet::<usize>::new(); 2 * calls.len()];
     let mut last_of_stream = [None; STREAMS];
@@ -102,7 +102,7 @@ fn has_race(recording: &Recording) -> bool {
     false
 }
 
-/// A node comes after others, and after what those come after.
+/// Orders a node after others, and after all that they come after.
 fn after(reached: &mut [BTreeSet<usize>], node: usize, others: impl Iterator<Item = usize>) {
     for other in others {
         let mut all = reached[other].clone();

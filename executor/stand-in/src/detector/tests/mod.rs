@@ -1,4 +1,4 @@
-//! Mistakes planted by hand, each with its mended twin; and laws.
+//! Planted mistakes, each with its corrected twin; and properties.
 
 mod laws;
 mod planted;

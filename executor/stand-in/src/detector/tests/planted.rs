@@ -1,4 +1,4 @@
-//! One mistake in each, and the same without it.
+//! Recordings with one mistake each, and the same ones without it.
 
 use super::super::HostOrder;
 use super::script::{check, check_with};
@@ -27,7 +27,7 @@ fn memory_that_is_freed_while_another_stream_reads_it() {
     );
 }
 
-/// A pool hands a slice to the next who wants one: the driver sees another write.
+/// A memory pool reuses a slice: the driver sees another write.
 #[test]
 fn memory_that_a_pool_gives_again_while_another_stream_reads_it() {
     let before = "s0 alloc A
@@ -36,7 +36,7 @@ fn memory_that_a_pool_gives_again_while_another_stream_reads_it() {
          s1 wait written
          s1 slow reads A";
     check(&format!("{before}\ns0 next writes A"), "WriteOverUnfinishedRead: slow, next");
-    // What does not overlap is another slice.
+    // A slice that does not overlap.
     check(&before.replace("slow reads A", "slow reads A/1\ns0 next writes A/2"), "");
     check(&format!("{before}\nt0 sees s1\ns0 next writes A"), "");
 }
@@ -119,7 +119,7 @@ fn an_event_that_is_recorded_before_what_it_should_cover() {
         "ReadOfUnfinishedWrite: compute, send",
     );
     check("t0 alloc A\ns0 compute writes A\ns0 record e\ns1 wait e\ns1 send reads A", "");
-    // Waiting before the event is recorded is waiting for nothing.
+    // A wait before the event is recorded has no effect.
     check(
         "t0 alloc A\ns0 compute writes A\ns1 wait e\ns0 record e\ns1 send reads A",
         "ReadOfUnfinishedWrite: compute, send",
@@ -172,7 +172,7 @@ fn the_default_stream_and_blocking_streams_wait_for_each_other() {
     );
 }
 
-/// Which threads told each other is not seen: it is wrong for certain only without that.
+/// Synchronisation between threads is not seen: only a use that needs none is an error for certain.
 #[test]
 fn what_another_thread_has_seen_is_told_apart() {
     let text = "t0 alloc A
@@ -184,7 +184,7 @@ fn what_another_thread_has_seen_is_told_apart() {
     check_with(&text.replace("t2", "t1"), HostOrder::WithinThreads, "");
 }
 
-/// The same mistake many times is told once.
+/// Equal mistakes are reported once.
 #[test]
 fn equal_findings_are_told_once() {
     let text = "t0 alloc A\n".to_owned() + &"s0 compute writes A\ns1 send reads A\n".repeat(3);

@@ -1,4 +1,4 @@
-//! Recordings as text.
+//! Recordings as text, for tests.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::recording::{
 /// Bytes of a buffer.
 const BUFFER: u64 = 256;
 
-/// A recording of calls, one on each line: who, what, and with what.
+/// A recording of calls, one on each line: stream or thread, name, and memory.
 ///
 /// ```text
 /// s0 alloc A                    a stream allocates, and frees
@@ -24,8 +24,8 @@ const BUFFER: u64 = 256;
 /// s0 kernel reads A by t1       all streams are given things by t0, if it is not said
 /// ```
 ///
-/// Buffers are named by letters. `B/2` is the second half of one. Streams from `s8` on are blocking,
-/// and `s9` is the default stream.
+/// Buffers are named by letters. `B/2` is the second half of one. Streams from `s8` on are blocking, and `s9` is the
+/// default stream.
 pub(super) fn recording(text: &str) -> Recording {
     let mut reader = Reader { events: BTreeMap::new() };
     let kind = |index| match index {
@@ -39,7 +39,7 @@ pub(super) fn recording(text: &str) -> Recording {
     Recording { streams, threads: Vec::new(), calls }
 }
 
-/// Holds what is found in a recording against lines of `Mistake: first, second`.
+/// Compares the findings of a recording with lines of `Mistake: first, second`.
 #[track_caller]
 pub(super) fn check(text: &str, expected: &str) {
     check_with(text, HostOrder::AsRecorded, expected);

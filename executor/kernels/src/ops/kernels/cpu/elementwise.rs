@@ -9,7 +9,7 @@ use crate::array::Array;
 use crate::ops::composed::activation::{Function, GELU_CUBE, SQRT_2_OVER_PI};
 use crate::ops::composed::adamw::AdamW;
 
-/// Whether there is a loop for a function. The others are cheap or rare.
+/// Returns whether there is a vectorised loop for a function. The others are cheap or rare.
 pub(super) fn covers(function: Function) -> bool {
     matches!(function, Function::Gelu | Function::GeluTanh | Function::Silu)
 }
@@ -73,7 +73,7 @@ pub(super) fn gated_input_grad(
     (array(gate_grads, &shape), array(grads, &shape))
 }
 
-/// One pass over weights, moments and gradients, where burn's operations would make a dozen.
+/// AdamW in one pass over weights, moments and gradients, where burn's operations make a dozen.
 pub(super) fn adamw(
     rates: &AdamW,
     weights: Array<Flex>,
@@ -107,8 +107,8 @@ pub(super) fn adamw(
     (array(weights, &shape), [array(first, &shape), array(second, &shape)])
 }
 
-/// Gives the gradients of the gates, and replaces the gradients of the products by those of the values.
-/// `function` gives value and slope.
+/// Returns the gradients of the gates, and replaces the gradients of the products by those of the values. `function`
+/// returns value and slope.
 fn both_grads(
     (gates, values): (&[f32], &[f32]),
     grads: &mut [f32],
@@ -133,21 +133,21 @@ fn both_grads(
     gate_grads
 }
 
-/// Value and slope.
+/// Value and slope of SiLU.
 #[inline(always)]
 fn silu(x: f32) -> (f32, f32) {
     let sigmoid = sigmoid(x);
     (x * sigmoid, sigmoid * (1.0 + x * (1.0 - sigmoid)))
 }
 
-/// Value and slope.
+/// Value and slope of GELU.
 #[inline(always)]
 fn gelu(x: f32) -> (f32, f32) {
     let (share, density) = normal(x);
     (x * share, share + x * density)
 }
 
-/// Value and slope, by `(1 + tanh(u)) / 2 = sigmoid(2 u)`.
+/// Value and slope of GELU by `(1 + tanh(u)) / 2 = sigmoid(2 u)`.
 #[inline(always)]
 fn gelu_tanh(x: f32) -> (f32, f32) {
     const TWICE: f32 = 2.0 * SQRT_2_OVER_PI as f32;

@@ -1,13 +1,13 @@
-//! Functions of one number that compilers turn into vector instructions, and loops that they run in.
+//! Scalar functions that compilers vectorise, and loops that call them.
 
 use std::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, LOG2_E};
 
 use rayon::prelude::*;
 
-/// Elements that one thread goes through at a time: 64 KiB in fp32, which fits a core's own cache.
+/// Elements of one task of a thread: 64 KiB in fp32, which fits a core's private cache.
 pub(super) const CHUNK: usize = 16 * 1024;
 
-/// Sums are taken in as many parts as the widest vector registers hold numbers.
+/// Partial sums of a row: as many as the widest vector registers hold numbers.
 const LANES: usize = 16;
 
 /// Runs `work` compiled for the widest vectors that this processor has.
@@ -123,7 +123,7 @@ pub(super) fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
-/// The share of a normal distribution below `x`, and its density at `x`, to 1.5e-7.
+/// The normal distribution's probability below `x`, and its density at `x`, to 1.5e-7.
 ///
 /// # Source
 ///

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::math::CHUNK;
 use crate::array::{Array, Element};
 
-/// Elements of an array in fp32 that are read, in row-major order.
+/// Elements of an fp32 array for reading, in row-major order.
 pub(super) struct Read(FlexTensor);
 
 impl Read {
@@ -20,8 +20,8 @@ impl Read {
     }
 }
 
-/// Elements of an array in fp32 that are changed, in row-major order: its own memory if nobody else holds
-/// it, otherwise a copy.
+/// Elements of an fp32 array for writing, in row-major order: the array's memory if no other array shares it, otherwise
+/// a copy.
 pub(super) fn owned(array: Array<Flex>) -> Vec<f32> {
     let array = contiguous(array);
     let tensor = array.primitive();
@@ -36,7 +36,7 @@ pub(super) fn owned(array: Array<Flex>) -> Vec<f32> {
     copy
 }
 
-/// The same elements laid out in row-major order, copied run by run of consecutive ones.
+/// The array in row-major order, copied run by run of consecutive elements.
 pub(super) fn contiguous(x: Array<Flex>) -> Array<Flex> {
     let shape = x.shape();
     let tensor = x.primitive();
@@ -65,7 +65,7 @@ pub(super) fn contiguous(x: Array<Flex>) -> Array<Flex> {
     array(out, &shape)
 }
 
-/// `x` with `part` added to what begins at `start` along dimension `dim`.
+/// `x` with `part` added to dimension `dim` from `start` on.
 pub(super) fn add_at(x: Array<Flex>, dim: usize, start: usize, part: &Array<Flex>) -> Array<Flex> {
     let shape = x.shape();
     let inner = shape[dim + 1..].iter().product::<usize>();
@@ -80,8 +80,7 @@ pub(super) fn add_at(x: Array<Flex>, dim: usize, start: usize, part: &Array<Flex
     array(out, &shape)
 }
 
-/// How many outer dimensions there are to walk through, and how many elements of the others lie next to
-/// each other.
+/// Number of outer dimensions to loop over, and number of consecutive elements in memory of the inner ones.
 fn runs(shape: &[usize], strides: &[usize]) -> (usize, usize) {
     let mut run = 1;
     for dim in (0..shape.len()).rev() {
@@ -93,12 +92,12 @@ fn runs(shape: &[usize], strides: &[usize]) -> (usize, usize) {
     (0, run)
 }
 
-/// The array of these elements in row-major order.
+/// An array from elements in row-major order.
 pub(super) fn array(values: Vec<f32>, shape: &[usize]) -> Array<Flex> {
     Array::from_primitive(FlexTensor::from_data(TensorData::new(values, shape)))
 }
 
-/// Whether loops over fp32 may run on all of these.
+/// Returns whether all arrays are fp32, as the loops need.
 pub(super) fn are_fp32<const N: usize>(arrays: [&Array<Flex>; N]) -> bool {
     arrays.iter().all(|array| array.element() == Element::F32)
 }

@@ -1,5 +1,5 @@
-//! Operators on the CPU in one pass over memory, vectorised and on all threads, in fp32. Other element types
-//! take burn's operations.
+//! Operators on the CPU in one pass over memory, vectorised and on all threads, in fp32. Other element types use burn's
+//! operations.
 
 #![expect(
     clippy::inline_always,

@@ -276,7 +276,7 @@ pub(super) fn cross_entropy_grad(
     array(out, &shape)
 }
 
-/// Calls `work` with the number of each row, the row and its number of `statistics`, on all threads.
+/// Calls `work` with the number of each row, the row and its element of `statistics`, on all threads.
 fn for_rows(
     values: &mut [f32],
     width: usize,
@@ -298,7 +298,7 @@ fn for_rows(
     });
 }
 
-/// Puts zeros where a row is not seen, and gives what is seen.
+/// Zeroes the keys of a row that are hidden, and returns those that are seen.
 #[inline(always)]
 fn hide<'a>(row: &'a mut [f32], seen: &Range<usize>) -> &'a mut [f32] {
     row[..seen.start].fill(0.0);
@@ -306,12 +306,12 @@ fn hide<'a>(row: &'a mut [f32], seen: &Range<usize>) -> &'a mut [f32] {
     &mut row[seen.clone()]
 }
 
-/// How many rows one thread goes through at a time.
+/// Number of rows of one task of a thread.
 fn rows_at_a_time(width: usize) -> usize {
     (CHUNK / width).max(1)
 }
 
-/// A parameter of `width` features, or as many times `default`.
+/// A parameter of `width` features; without one, `default` repeated.
 fn filled(parameter: Option<&Array<Flex>>, width: usize, default: f32) -> Vec<f32> {
     parameter.map_or_else(|| vec![default; width], |parameter| owned(parameter.clone()))
 }

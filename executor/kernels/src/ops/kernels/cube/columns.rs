@@ -1,5 +1,5 @@
-//! Sums over rows: the gradients of a norm's scale and shift. Cubes add up some rows each, and others what those found,
-//! so that a device has work for all of itself.
+//! Sums over rows: the gradients of a norm's scale and shift. A first kernel sums parts of the rows and a second one
+//! the parts, so that all multiprocessors have work.
 
 use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
@@ -10,7 +10,7 @@ use cubecl::prelude::*;
 use super::launch::{Grid, empty, launch, rows_and_width, vector_size};
 use super::rows::Measured;
 
-/// Vectors of neighbouring columns of a cube: what one plane of units reads at a time.
+/// Vectors of neighbouring columns of a cube, read at a time by one plane of units.
 const COLUMNS: usize = 32;
 
 /// Rows that a cube reads at a time.
@@ -124,7 +124,7 @@ fn parts_kernel<F: Float, N: Size>(
     }
 }
 
-/// The sums of those of all parts.
+/// The sums over all parts.
 #[cube(launch, address_type = "dynamic")]
 fn sum_kernel<F: Float>(
     scales: &Array<f32>,

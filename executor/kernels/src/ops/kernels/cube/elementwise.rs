@@ -1,4 +1,4 @@
-//! One unit for a vector of elements: activations, rotations, updates, and the gradient of the cross entropy.
+//! Kernels with one unit for each vector of elements: activations, rotations, updates, and cross-entropy gradients.
 
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
@@ -21,7 +21,7 @@ pub(super) fn activation<R: CubeRuntime>(
     let y = like(&x);
     if len(&y) > 0 {
         let has_value = value.is_some();
-        // What is absent is not read: anything will do.
+        // An absent value is not read: any array will do.
         let value = value.unwrap_or_else(|| x.clone());
         let (size, dtype) = (vector_size(&[&x, &value]), x.dtype.into());
         let grid = Grid::of_units(&[&x, &value, &y], len(&y) / size);
@@ -32,7 +32,7 @@ pub(super) fn activation<R: CubeRuntime>(
     y
 }
 
-/// The gradient of what went in, from what was kept.
+/// The gradient of the function's input, from the saved input or output.
 pub(super) fn activation_grad<R: CubeRuntime>(
     function: Function,
     kept: CubeTensor<R>,
@@ -78,7 +78,7 @@ pub(super) fn gated_grad<R: CubeRuntime>(
     grads
 }
 
-/// Features `i` and `i + n` of `[b, s, .., d]` turned by the angle of the position, `[s, n]`.
+/// Features `i` and `i + n` of `[b, s, .., d]` rotated by the angle of the position, `[s, n]`.
 pub(super) fn rotate<R: CubeRuntime>(
     x: CubeTensor<R>,
     cos: CubeTensor<R>,
@@ -90,7 +90,7 @@ pub(super) fn rotate<R: CubeRuntime>(
         let shape = x.meta.shape();
         let width = shape[shape.len() - 1];
         let rows_of_position = shape[2..shape.len() - 1].iter().product::<usize>();
-        // The features that are turned together lie as far apart as there are angles.
+        // The two features of a pair are `pairs` apart.
         let pairs = cos.meta.shape()[1];
         let size = shared_vector_size(&[&x], &[pairs]);
         launch!(
@@ -110,7 +110,7 @@ pub(super) fn rotate<R: CubeRuntime>(
     y
 }
 
-/// Weights and moments after an update, in their own memory where nobody else holds it.
+/// Weights and moments after an AdamW update, in place where no other tensor shares their memory.
 pub(super) fn adamw<R: CubeRuntime>(
     rates: &AdamW,
     weights: CubeTensor<R>,
@@ -144,9 +144,9 @@ pub(super) fn adamw<R: CubeRuntime>(
     (weights, [first, second])
 }
 
-/// `scale (p - onehot)` in the type of `rows` and in their own memory where nobody else holds it, where `p` is the
-/// softmax: of logits `e^(logit - max) / sum`, where there are maxima, or else of exponentials `e / sum`. `classes` has
-/// the column of each row's target, or one that is none.
+/// `scale (p - onehot)` in the type of `rows`, in place where no other tensor shares their memory, where `p` is the
+/// softmax: of logits `e^(logit - max) / sum` where there are maxima, else of exponentials `e / sum`. `classes` is the
+/// column of each row's target, `width` if it is in another shard.
 pub(super) fn cross_entropy_grad<R: CubeRuntime>(
     rows: CubeTensor<R>,
     max: Option<CubeTensor<R>>,
@@ -158,7 +158,7 @@ pub(super) fn cross_entropy_grad<R: CubeRuntime>(
     if len(&grad) > 0 {
         let (size, [_, width]) = (vector_size(&[&grad]), rows_and_width(&grad));
         let are_logits = max.is_some();
-        // What is absent is not read: anything will do.
+        // Absent maxima are not read: any array will do.
         let max = max.unwrap_or_else(|| sum.clone());
         launch!(
             cross_entropy_grad_kernel,
@@ -263,7 +263,7 @@ fn value_at(x: f32, #[comptime] function: Function) -> f32 {
     }
 }
 
-/// The slope where `x` was kept: the output if the function keeps it, otherwise the input.
+/// The slope at the saved value `x`: the output if the function keeps it, otherwise the input.
 #[cube]
 fn slope_of_kept(x: f32, #[comptime] function: Function) -> f32 {
     match function {
@@ -304,7 +304,7 @@ fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + f32::exp(-x))
 }
 
-/// The share of a normal distribution below `x`. It is generic as Rust may come to have an `f32::erf` of its own.
+/// The normal distribution's probability below `x`. It is generic as Rust may get an `f32::erf` itself.
 #[cube]
 fn normal_distribution<F: Float>(x: F) -> F {
     let scaled = x * F::new(comptime!(std::f32::consts::FRAC_1_SQRT_2));

@@ -1,9 +1,9 @@
 //! Matrices in the registers of a plane of 32 units, multiplied by its tensor cores: 16 rows by 16, times 16 by 8
 //! columns, of 16 bits, summed in fp32.
 //!
-//! With `g = unit / 4` and `t = unit % 4`, a unit has of the left matrix the pairs of columns `2 t` and `2 t + 8` of
-//! rows `g` and `g + 8`; of the right matrix the pairs of rows `2 t` and `2 t + 8` of column `g`; of the sums the pair
-//! of columns `2 t` of rows `g` and `g + 8`. So sums of two neighbouring products are a left matrix as they are.
+//! With `g = unit / 4` and `t = unit % 4`, a unit has the pairs of columns `2 t` and `2 t + 8` of rows `g` and `g + 8`
+//! of the left matrix; the pairs of rows `2 t` and `2 t + 8` of column `g` of the right matrix; and the pair of columns
+//! `2 t` of rows `g` and `g + 8` of the sums. So the sums of two neighbouring products are a left matrix as they are.
 //!
 //! # Source
 //!
@@ -17,16 +17,16 @@ use cubecl::features::MmaConfig;
 use cubecl::ir::{ElemType, FloatKind, StorageType};
 use cubecl::prelude::*;
 
-/// Rows of a left matrix, which a plane has of its cube's own tile.
+/// Rows of a left matrix, which are a plane's part of its cube's tile.
 pub(super) const STRIP: usize = 16;
 
-/// What is summed over at once.
+/// Inner size of a product.
 pub(super) const DEPTH: usize = 16;
 
 /// Columns of a right matrix.
 pub(super) const COLUMNS: usize = 8;
 
-/// Elements of the 16 bytes that memory gives at once.
+/// Elements of 16 bytes, the widest access to memory.
 pub(super) const CHUNK: usize = 8;
 
 /// Planes of a cube.
@@ -44,16 +44,16 @@ pub(super) type Pair<E> = Vector<E, Const<2>>;
 /// Neighbouring elements of a row of a tile.
 pub(super) type Chunk<F> = Vector<F, Const<8>>;
 
-/// A unit's part of a matrix, a register each.
+/// A unit's part of a matrix, one register for each pair.
 pub(super) type Registers<E> = Array<Pair<E>>;
 
-/// How many chunks a row of a tile takes: one more than it has, so that the rows that are read at once lie in different
-/// banks.
+/// Chunks of shared memory that a row of a tile takes: one more than its elements, so that rows that are read at once
+/// are in different banks.
 pub(super) const fn pitch(width: usize) -> usize {
     width / CHUNK + 1
 }
 
-/// Whether planes of a device multiply matrices of this type so.
+/// Returns whether planes of a device multiply matrices of this type in these sizes.
 pub(super) fn are_multiplied<R: CubeRuntime>(client: &ComputeClient<R>, dtype: DType) -> bool {
     let kind = match dtype {
         DType::F16 => FloatKind::F16,
@@ -77,7 +77,7 @@ pub(super) fn are_multiplied<R: CubeRuntime>(client: &ComputeClient<R>, dtype: D
         && matmul.ldmatrix.contains(&element)
 }
 
-/// The place of the unit's plane among those of its cube.
+/// The index of the unit's plane in its cube.
 #[cube]
 pub(super) fn plane() -> usize {
     UNIT_POS as usize / UNITS_OF_PLANE
@@ -145,7 +145,7 @@ pub(super) fn right_of_columns<F: Float>(
     quarters::<F>(tile, (first + unit % 16) * pitch + chunk + unit / 16, true)
 }
 
-/// Four matrices of 8 by 8, of whose rows each unit names one.
+/// Four matrices of 8 by 8; each unit gives the address of one of their rows.
 #[cube]
 fn quarters<F: Float>(
     tile: &SharedMemory<Chunk<F>>,
@@ -177,7 +177,7 @@ pub(super) fn multiply<F: Float>(
     definition.execute_inplace(left, right, sums);
 }
 
-/// So many sums, all zero.
+/// `count` matrices of sums, all zero.
 #[cube]
 pub(super) fn zeros(#[comptime] count: usize) -> Sequence<Registers<f32>> {
     let mut all = Sequence::<Registers<f32>>::new();
@@ -191,7 +191,7 @@ pub(super) fn zeros(#[comptime] count: usize) -> Sequence<Registers<f32>> {
     all
 }
 
-/// The left matrix that sums of two neighbouring products are, in 16 bits.
+/// The left matrix of the sums of two neighbouring products, in 16 bits.
 #[cube]
 pub(super) fn left_of_sums<F: Float>(
     first: &Registers<f32>,

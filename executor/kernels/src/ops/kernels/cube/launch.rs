@@ -1,6 +1,6 @@
-//! What kernels are launched with: memory, and how many cubes of how many units.
+//! Launch of kernels: memory of results, and numbers of cubes and units.
 //!
-//! A *unit* is one thread of a device; a *cube* is a group of units that share fast memory, as CUDA's block and
+//! A *unit* is one thread of a device; a *cube* is a group of units that share fast memory, like CUDA's block and
 //! WGSL's workgroup.
 
 use burn::tensor::{DType, Shape};
@@ -13,10 +13,10 @@ use cubecl::ir::VectorSize;
 use cubecl::prelude::*;
 use cubecl::tensor_vector_size_parallel;
 
-/// Units of a cube where nothing else decides.
+/// Default number of units of a cube.
 pub(super) const UNITS: usize = 256;
 
-/// Where a kernel is launched: on which device, in how many cubes of how many units.
+/// Launch configuration: device, number of cubes, and units of a cube.
 pub(super) struct Grid<R: CubeRuntime> {
     pub(super) client: ComputeClient<R>,
     pub(super) count: CubeCount,
@@ -25,7 +25,7 @@ pub(super) struct Grid<R: CubeRuntime> {
 }
 
 impl<R: CubeRuntime> Grid<R> {
-    /// Cubes in three dimensions; `tensors` are the largest of those that the kernel reads or writes.
+    /// Cubes in three dimensions; `tensors` include the largest that the kernel reads or writes.
     pub(super) fn new(tensors: &[&CubeTensor<R>], cubes: [usize; 3], dim: CubeDim) -> Self {
         let [x, y, z] = cubes.map(|count| count as u32);
         let types = tensors.iter().map(|tensor| tensor.required_address_type());
@@ -37,7 +37,7 @@ impl<R: CubeRuntime> Grid<R> {
         }
     }
 
-    /// At least so many cubes of so many units each, in as many dimensions as that takes.
+    /// At least `count` cubes of `units` units each, in as many dimensions as that takes.
     pub(super) fn of_cubes(tensors: &[&CubeTensor<R>], count: usize, units: usize) -> Self {
         let (most, ..) = tensors[0].client.properties().hardware.max_cube_count;
         let columns = count.min(most as usize);
@@ -45,14 +45,14 @@ impl<R: CubeRuntime> Grid<R> {
         Self::new(tensors, cubes, CubeDim::new_1d(units as u32))
     }
 
-    /// Cubes of [`UNITS`] units, one unit for each of so many elements.
+    /// Cubes of [`UNITS`] units, one unit for each of `count` elements.
     pub(super) fn of_units(tensors: &[&CubeTensor<R>], count: usize) -> Self {
         Self::of_cubes(tensors, count.div_ceil(UNITS), UNITS)
     }
 }
 
-/// Launches a kernel on a [`Grid`] with its arguments, of which the first is the size of its vectors, if it has any; by
-/// another function than its `launch` where that is named.
+/// Launches a kernel on a [`Grid`] with its arguments, the first of which is the size of its vectors, if it has any; by
+/// another function than its `launch` where one is given.
 macro_rules! launch {
     ($kernel:ident, $grid:expr, $($argument:expr),+ $(,)?) => {
         launch!($kernel::launch, $grid, $($argument),+)
@@ -64,12 +64,12 @@ macro_rules! launch {
 }
 pub(super) use launch;
 
-/// The sizes of the dimensions of a matrix.
+/// Rows and columns of a matrix.
 pub(super) fn rows_and_width<R: CubeRuntime>(x: &CubeTensor<R>) -> [usize; 2] {
     [x.meta.shape()[0], x.meta.shape()[1]]
 }
 
-/// Memory of this shape and type on the device of a tensor, with whatever was in it before, in row-major order.
+/// An uninitialised tensor of this shape and type on the device of another tensor, in row-major order.
 pub(super) fn empty<R: CubeRuntime>(
     tensor: &CubeTensor<R>,
     shape: &[usize],
@@ -79,30 +79,29 @@ pub(super) fn empty<R: CubeRuntime>(
     empty_device_contiguous_dtype(client, device, Shape::from(shape), dtype)
 }
 
-/// Memory for what becomes of a tensor, in row-major order.
+/// An uninitialised tensor of the shape and type of another one, in row-major order.
 pub(super) fn like<R: CubeRuntime>(tensor: &CubeTensor<R>) -> CubeTensor<R> {
     empty(tensor, tensor.meta.shape(), tensor.dtype)
 }
 
-/// The same elements in row-major order, to be changed: the tensor's own memory if nobody else holds it, otherwise
-/// a copy.
+/// The tensor in row-major order, for writing: in its own memory if no other tensor shares it, otherwise a copy.
 pub(super) fn owned<R: CubeRuntime>(tensor: CubeTensor<R>) -> CubeTensor<R> {
     let tensor = into_contiguous(tensor);
     if tensor.can_mut() { tensor } else { into_contiguous(tensor.copy()) }
 }
 
-/// How many elements a tensor has.
+/// Number of elements of a tensor.
 pub(super) fn len<R: CubeRuntime>(tensor: &CubeTensor<R>) -> usize {
     tensor.meta.num_elements()
 }
 
-/// Elements that units read and write at once of tensors of equal shape: as many as a device takes best (16 bytes on
-/// CUDA) of those that divide their rows.
+/// Elements that units read and write at once of tensors of equal shape: the widest vector that the device prefers (16
+/// bytes on CUDA) and that divides their rows.
 pub(super) fn vector_size<R: CubeRuntime>(tensors: &[&CubeTensor<R>]) -> VectorSize {
     shared_vector_size(tensors, &[])
 }
 
-/// The same, for tensors whose last dimensions may be of different sizes, and which divides `others` too.
+/// The vector size of tensors whose last dimensions may differ, which also divides `others`.
 pub(super) fn shared_vector_size<R: CubeRuntime>(
     tensors: &[&CubeTensor<R>],
     others: &[usize],
@@ -119,12 +118,12 @@ pub(super) fn shared_vector_size<R: CubeRuntime>(
     others.iter().fold(of_tensors, |size, other| size.min(1 << other.trailing_zeros().min(8)))
 }
 
-/// Whether units of a device can add up their numbers without shared memory.
+/// Returns whether units of a device can add up their numbers without shared memory.
 pub(super) fn has_planes<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
     client.properties().features.plane.contains(Plane::Ops)
 }
 
-/// Units of a cube that works on a row of so many vectors: a power of two, and no fewer than a plane has.
+/// Units of a cube that works on a row of this many vectors: a power of two, and no fewer than a plane has.
 pub(super) fn units_of_row(vectors: usize) -> usize {
     vectors.next_power_of_two().clamp(64, UNITS)
 }
@@ -140,22 +139,22 @@ pub(super) fn sum_of<N: Size>(vector: Vector<f32, N>) -> f32 {
     sum
 }
 
-/// How the numbers of units are combined.
+/// Reduction of the numbers of units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Combination {
     Sum,
     Greatest,
 }
 
-/// The greatest of a number of each of `units` units of a cube, as [`cube_sum`].
+/// The greatest number of `units` units of a cube, returned to each, as [`cube_sum`].
 #[cube]
 pub(super) fn cube_max(value: f32, #[comptime] units: usize, #[comptime] planes: bool) -> f32 {
     of_cube(value, units, planes, Combination::Greatest)
 }
 
-/// The sum of a number of each of `units` units of a cube, which every one of them gets.
+/// The sum of the numbers of `units` units of a cube, returned to each.
 ///
-/// `units` is a power of two, no less than a plane has, and `planes` says whether the device adds up within planes by itself.
+/// `units` is a power of two, no less than a plane has; `planes` is true where the device has reductions within planes.
 #[cube]
 pub(super) fn cube_sum(value: f32, #[comptime] units: usize, #[comptime] planes: bool) -> f32 {
     of_cube(value, units, planes, Combination::Sum)

@@ -1,5 +1,5 @@
 //! Operators on GPUs, each in one kernel or two, written once for all devices that cubecl compiles for: CUDA's, and
-//! those of wgpu. They read fp32 and 16 bits and calculate in fp32; other element types take burn's operations.
+//! those of wgpu. They read fp32 and 16 bits and compute in fp32; other element types use burn's operations.
 //!
 //! # Source
 //!
@@ -100,7 +100,7 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
     }
 
     fn contiguous(x: Array<Self>) -> Array<Self> {
-        // Of some arrays whose dimensions were exchanged burn's reshape makes another order of elements.
+        // burn's reshape gives another order of elements for some arrays whose dimensions were exchanged.
         if x.is_bytes() { x } else { Array::from_primitive(into_contiguous(x.primitive())) }
     }
 
@@ -370,7 +370,7 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
     }
 
     fn row_measures(logits: &Array<Self>) -> Option<[Array<Self>; 2]> {
-        // Of fp32 the exponentials take no more memory than the logits.
+        // In fp32 the exponentials take no more memory than the logits.
         let is_covered = are_alike(&[logits]) && !are_fp32([logits]);
         is_covered.then(|| rows::measures(logits.clone().primitive()).map(wrapped))
     }
@@ -428,28 +428,28 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
     }
 }
 
-/// The array of a tensor.
+/// Wraps a tensor.
 fn wrapped<R: Vendor, T: BoolElement>(tensor: CubeTensor<R>) -> Array<Cube<R, T>> {
     Array::from_primitive(tensor)
 }
 
-/// Whether all of these are of one type that kernels read: fp32 or 16 bits.
+/// Returns whether all arrays are of one type that kernels read: fp32 or 16 bits.
 fn are_alike<B: Backend>(arrays: &[&Array<B>]) -> bool {
     let first = arrays[0].dtype();
     matches!(first, DType::F32 | DType::F16 | DType::BF16)
         && arrays.iter().all(|array| array.dtype() == first)
 }
 
-/// Whether all of these are in fp32.
+/// Returns whether all arrays are in fp32.
 fn are_fp32<'a, B: Backend>(arrays: impl IntoIterator<Item = &'a Array<B>>) -> bool {
     arrays.into_iter().all(|array| array.dtype() == DType::F32)
 }
 
-/// Operations of an expert's product from which on the library of the GPU's maker gains more by its product than it costs
-/// to wait for counts and to start one kernel for each expert: some 10 us of an H100.
+/// Operations of an expert's product above which cuBLASLt is faster, although the host waits for counts and starts one
+/// kernel for each expert: some 10 us of an H100.
 const LARGE: usize = 1 << 32;
 
-/// Whether the products of experts, rows `[rows, depth]` times what is `width` wide, are one kernel.
+/// Returns whether the products of experts, rows `[rows, depth]` times `width` columns, are one kernel.
 fn grouped<R: Vendor, T: BoolElement>(
     x: &Array<Cube<R, T>>,
     other: &Array<Cube<R, T>>,
@@ -461,7 +461,7 @@ fn grouped<R: Vendor, T: BoolElement>(
     are_alike(&[x, other]) && !(is_large && R::adds_products())
 }
 
-/// The column of each row's target in a shard of classes, or one that is none where it is in another.
+/// The column of each row's target in a shard of classes, or `width` where it is in another shard.
 fn columns_of<R: Vendor, T: BoolElement>(
     targets: &[u32],
     first_class: usize,
@@ -476,7 +476,7 @@ fn columns_of<R: Vendor, T: BoolElement>(
     Indices::new(&columns, &[rows], &shard.device())
 }
 
-/// What the kernels of attention are asked for; none where they do not cover it.
+/// The problem of the attention kernels; none where they do not support it.
 fn problem<R: Vendor, T: BoolElement>(
     q: &Array<Cube<R, T>>,
     k: &Array<Cube<R, T>>,
@@ -500,7 +500,7 @@ fn problem<R: Vendor, T: BoolElement>(
     (is_covered && problem.is_countable(&q.clone().primitive().client)).then_some(problem)
 }
 
-/// What a norm measured, in tensors.
+/// Statistics of a norm as tensors.
 fn measured<R: Vendor, T: BoolElement>(statistics: &Statistics<Cube<R, T>>) -> Measured<R> {
     Measured {
         mean: statistics.mean.clone().map(Array::primitive),

@@ -1,4 +1,4 @@
-//! One cube for each row: norms and exponentials, which need a sum over it.
+//! Kernels with one cube for each row: norms and exponentials, which need a sum over the row.
 //!
 //! Units read vectors of elements; a row that is read again comes from a cache.
 
@@ -13,14 +13,14 @@ use super::launch::{
     units_of_row, vector_size,
 };
 
-/// What a norm measured of each row, `[rows, 1]` in fp32.
+/// Statistics of a norm, `[rows, 1]` in fp32.
 pub(super) struct Measured<R: CubeRuntime> {
-    /// None for a root-mean-square norm.
+    /// The mean of each row; none for a root-mean-square norm.
     pub(super) mean: Option<CubeTensor<R>>,
     pub(super) inverse_deviation: CubeTensor<R>,
 }
 
-/// Normalised rows, and what was measured.
+/// Normalised rows, and their statistics.
 pub(super) fn norm<R: CubeRuntime>(
     x: CubeTensor<R>,
     weight: Option<CubeTensor<R>>,
@@ -34,7 +34,7 @@ pub(super) fn norm<R: CubeRuntime>(
     let measured = Measured { mean: has_mean.then(statistic), inverse_deviation: statistic() };
     if rows > 0 {
         let (has_weight, has_bias) = (weight.is_some(), bias.is_some());
-        // What is absent is not read: anything will do.
+        // Absent parameters are not read: any array will do.
         let weight = into_contiguous(weight.unwrap_or_else(|| x.clone()));
         let bias = into_contiguous(bias.unwrap_or_else(|| x.clone()));
         let size = vector_size(&[&x, &weight, &bias]);
@@ -268,7 +268,7 @@ fn norm_input_grad_kernel<F: Float, N: Size>(
     }
 }
 
-/// Less than any logit, and no infinity, of which differences are no numbers.
+/// Finite replacement for minus infinity, below any logit: differences of infinities are NaN.
 const LOWEST: f32 = -3.0e38;
 
 #[cube(launch, address_type = "dynamic")]
@@ -400,7 +400,7 @@ fn row_products_kernel<F: Float, N: Size>(
         for part in 0..LANES {
             total += parts[UNIT_POS as usize + part];
         }
-        // Rows lie by batch, position and head, sums by batch, head and position.
+        // Rows are ordered by batch, position and head, sums by batch, head and position.
         let (head, position) = (row % heads, row / heads % length);
         let batch = row / (heads * length);
         sums[(batch * heads + head) * length + position] = total;

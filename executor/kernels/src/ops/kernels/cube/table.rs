@@ -1,7 +1,7 @@
-//! Rows of a table by their numbers: taken from it, and added to it.
+//! Selection of rows of a table by index, and addition of rows to it.
 //!
-//! burn 0.21's `select` reads the list of numbers at the number of each feature too, which is past its end where there
-//! are more features than rows; its `select_add` gives each feature to one unit, which goes through all rows.
+//! burn 0.21's `select` reads the list of indices at the number of each feature too, which is past its end where there
+//! are more features than rows; its `select_add` gives each feature to one unit, which loops over all rows.
 
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
@@ -10,7 +10,7 @@ use cubecl::prelude::*;
 
 use super::launch::{Grid, UNITS, empty, launch, len, rows_and_width};
 
-/// The rows of `[n, width]` that `indices` names, in its order.
+/// The rows of `[n, width]` at `indices`, in their order.
 pub(super) fn select<R: CubeRuntime>(x: CubeTensor<R>, indices: CubeTensor<R>) -> CubeTensor<R> {
     let ([_, width], dtype) = (rows_and_width(&x), x.dtype);
     let y = empty(&x, &[len(&indices), width], dtype);
@@ -22,7 +22,7 @@ pub(super) fn select<R: CubeRuntime>(x: CubeTensor<R>, indices: CubeTensor<R>) -
     y
 }
 
-/// Where rows go that are added up: rows of the table that get some, where the list of each begins, and the lists.
+/// Rows to be added to each row of a table: the target rows, the start of the list of each, and the lists.
 pub(super) struct Lists {
     targets: Vec<u32>,
     starts: Vec<u32>,
@@ -30,7 +30,7 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    /// The lists of rows, of which row `i` goes to row `targets[i]` of the table; each in ascending order.
+    /// The lists of rows, where row `i` is added to row `targets[i]` of the table; each in ascending order.
     pub(super) fn new(targets: &[u32]) -> Self {
         let mut sources: Vec<u32> = (0..targets.len() as u32).collect();
         sources.sort_by_key(|source| targets[*source as usize]);
@@ -46,18 +46,18 @@ impl Lists {
         Self { sources, ..lists }
     }
 
-    /// How many rows of the table get some.
+    /// Number of rows of the table to which rows are added.
     pub(super) fn num_targets(&self) -> usize {
         self.targets.len()
     }
 
-    /// All of it in one array, to be sent to a device: targets, starts, sources.
+    /// Targets, starts and sources in one array, to be sent to a device.
     pub(super) fn flat(&self) -> Vec<u32> {
         [&self.targets[..], &self.starts, &self.sources].concat()
     }
 }
 
-/// Writes to the rows of a table in fp32 that get some of `rows`, `[n, width]`, their sums.
+/// Writes the sums of `rows`, `[n, width]`, to their target rows of a table in fp32.
 pub(super) fn sum_into<R: CubeRuntime>(
     table: &CubeTensor<R>,
     rows: CubeTensor<R>,

@@ -1,4 +1,4 @@
-//! What the library of a GPU's maker does better than kernels written for all.
+//! Functions of the vendor's library for which it is faster than portable kernels.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use burn_cubecl::tensor::CubeTensor;
 
 use crate::clock::DeviceClock;
 
-/// A runtime of cubecl's, with its maker's library. Nothing is done, and none or false returned, where there is none.
+/// A runtime of cubecl with the vendor's library. Without one the methods do nothing and return none or false.
 pub(crate) trait Vendor: CubeRuntime {
-    /// The clock of a device, by its maker's driver.
+    /// The clock of a device, by the vendor's driver.
     fn clock(_device: &Self::Device) -> Result<Option<Arc<dyn DeviceClock>>, String> {
         Ok(None)
     }
@@ -28,7 +28,7 @@ pub(crate) trait Vendor: CubeRuntime {
         None
     }
 
-    /// Writes `left right`, `[m, k]` by `[k, n]`, to a flat array from `start` on, or adds it to what is there.
+    /// Writes `left right`, `[m, k]` by `[k, n]`, to a flat array from element `start` on, or adds it there.
     fn matmul_into(
         _flat: &CubeTensor<Self>,
         _start: usize,
@@ -38,7 +38,7 @@ pub(crate) trait Vendor: CubeRuntime {
         false
     }
 
-    /// Whether products are added to what is there by the kernels that compute them.
+    /// Returns whether the kernels that compute products also add them to an array.
     fn adds_products() -> bool {
         false
     }

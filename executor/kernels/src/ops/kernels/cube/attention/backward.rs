@@ -1,6 +1,6 @@
-//! The gradients: a kernel for those of the queries, in which a cube has a tile of a head's queries, and one for those
-//! of keys and values, in which it has a tile of a head's keys. Both calculate the scores anew; no two units add to the
-//! same memory, so results do not depend on what comes first.
+//! The gradients: one kernel for the queries, in which a cube has a tile of a head's queries, and one for keys and
+//! values, in which it has a tile of a head's keys. Both recompute the scores; no two units add to the same memory, so
+//! results do not depend on the order of execution.
 
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
@@ -16,8 +16,8 @@ use super::tiles::{
     LANES, ROWS, Tiling, accumulate, features, first_row, lane, load, pitch, products, store, zeros,
 };
 
-/// The gradients of queries, keys and values, or none where a device's shared memory is too small; from the queries'
-/// log-sum-exp and `delta = rowsum(dO O)`, `[b, heads, s]` in fp32, and the gradient of the output.
+/// The gradients of queries, keys and values, from the queries' log-sum-exp and `delta = rowsum(dO O)`, `[b, heads, s]`
+/// in fp32, and the gradient of the output; none where a device's shared memory is too small.
 pub(super) fn input_grad<R: CubeRuntime>(
     problem: &Problem<R>,
     [q, k, v]: [&CubeTensor<R>; 3],

@@ -1,4 +1,4 @@
-//! The output and the log-sum-exp: a cube for each tile of a head's queries, which goes through the keys.
+//! The output and the log-sum-exp: one cube for each tile of a head's queries, which loops over the keys.
 
 use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
@@ -47,7 +47,7 @@ pub(super) fn forward<R: CubeRuntime>(
 }
 
 impl<R: CubeRuntime> Problem<R> {
-    /// What the kernels are told.
+    /// The kernels' scalar arguments.
     pub(super) fn numbers(&self) -> NumbersLaunch<R> {
         let cap = self.soft_cap.unwrap_or(1.0) as f32;
         NumbersLaunch::new(self.scale as f32, cap, self.shift(), self.window())
@@ -159,7 +159,7 @@ fn forward_kernel<F: Float>(
     store::<F>(&sums, out, head, first, f32::new(1.0), value_width);
 }
 
-/// Replaces the unit's scores by their exponentials, from the highest of the row so far; those that are not seen by zero.
+/// Replaces the unit's scores by exponentials relative to the row's greatest score so far; hidden keys by zero.
 #[cube]
 fn exponentiate(weights: &mut SharedMemory<f32>, top: &Array<f32>, #[comptime] tiling: Tiling) {
     #[unroll]

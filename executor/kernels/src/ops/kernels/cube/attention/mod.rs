@@ -1,7 +1,7 @@
 //! Attention whose scores exist a tile at a time, in a cube's shared memory.
 //!
-//! What a query sees follows from positions, which the device counts itself: tiles that nobody sees are left out,
-//! and nothing but numbers is sent there.
+//! Visibility follows from positions, which the device computes itself: tiles of hidden keys are skipped, and only a
+//! few scalars are sent to the device.
 //!
 //! # Source
 //!
@@ -27,8 +27,8 @@ pub(super) fn forward<R: CubeRuntime>(
     cores::forward(problem, qkv).or_else(|| forward::forward(problem, qkv))
 }
 
-/// The gradients of queries, keys and values, or none where a device's shared memory is too small; from the queries'
-/// log-sum-exp and `delta = rowsum(dO O)`, `[b, heads, s]` in fp32, and the gradient of the output.
+/// The gradients of queries, keys and values, from the queries' log-sum-exp and `delta = rowsum(dO O)`, `[b, heads, s]`
+/// in fp32, and the gradient of the output; none where a device's shared memory is too small.
 pub(super) fn input_grad<R: CubeRuntime>(
     problem: &Problem<R>,
     qkv: [&CubeTensor<R>; 3],

@@ -1,4 +1,4 @@
-//! What attention kernels are asked for.
+//! Problem description of the attention kernels.
 
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
@@ -10,21 +10,21 @@ use super::tiles;
 use crate::ops::attention::Visibility;
 use crate::ops::attention::dims::Dims;
 
-/// Positions from here on are not counted in 32 bits with a sign, twice over.
+/// Upper bound of positions: twice as many still fit 32 bits with a sign.
 const MOST_POSITIONS: i32 = 1 << 29;
 
-/// Attention that these kernels cover.
+/// An attention problem that these kernels support.
 pub(in super::super) struct Problem<R: CubeRuntime> {
     pub(in super::super) dims: Dims,
     pub(in super::super) scale: f64,
     pub(in super::super) soft_cap: Option<f64>,
-    /// What a position adds to the scores of each head, `[heads]`.
+    /// Slope of each head, by which a score grows per position, `[heads]`.
     pub(in super::super) slopes: Option<CubeTensor<R>>,
     pub(in super::super) visibility: Visibility,
 }
 
 impl<R: CubeRuntime> Problem<R> {
-    /// Whether the device can count positions and cubes.
+    /// Returns whether the device can count positions and cubes.
     pub(in super::super) fn is_countable(&self, client: &ComputeClient<R>) -> bool {
         let Dims { batch, queries, keys, heads, .. } = self.dims;
         let last = self.visibility.query_start.max(self.visibility.key_start) + queries.max(keys);
@@ -37,13 +37,13 @@ impl<R: CubeRuntime> Problem<R> {
             && batch * queries * keys > 0
     }
 
-    /// How many positions the first query is after the first key.
+    /// Position of the first query minus that of the first key.
     pub(super) fn shift(&self) -> i32 {
         let position = |start: usize| i32::try_from(start).unwrap_or(i32::MAX);
         position(self.visibility.query_start) - position(self.visibility.key_start)
     }
 
-    /// How many positions a query sees where they are limited.
+    /// Number of positions that a query sees under a sliding window; 0 without one.
     pub(super) fn window(&self) -> i32 {
         match self.visibility.mask {
             AttentionMask::SlidingWindow { window } => {
@@ -53,7 +53,7 @@ impl<R: CubeRuntime> Problem<R> {
         }
     }
 
-    /// What the kernels are generated for.
+    /// Compile-time options of the kernels.
     pub(super) fn terms(&self) -> Terms {
         let mask = match self.visibility.mask {
             AttentionMask::Full => Mask::Full,
@@ -64,7 +64,7 @@ impl<R: CubeRuntime> Problem<R> {
     }
 }
 
-/// The number of a query, of `[b, heads, s]`.
+/// The element of a head's query in `[b, heads, s]`.
 #[cube]
 pub(super) fn of_query(x: &Tensor<f32>, head: usize, query: usize) -> f32 {
     let base = CUBE_POS_Z as usize * x.stride(0) + head * x.stride(1);

@@ -1,14 +1,14 @@
-//! Which keys a query sees, and how a score comes from a product.
+//! Visibility of keys, and computation of a score from a product.
 
 use cubecl::prelude::*;
 
-/// Stands in for a maximum of minus infinity. Lower than any score.
+/// Finite replacement for a maximum of minus infinity. Lower than any score.
 pub(super) const LOWEST: f32 = -1e30;
 
-/// Below this nothing is a score, and above it everything.
+/// Threshold between hidden keys, which are below, and scores, which are above.
 pub(super) const LOW: f32 = -1e29;
 
-/// What kernels are generated for.
+/// Compile-time options of the kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Terms {
     pub(super) mask: Mask,
@@ -17,13 +17,13 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    /// Whether scores are scaled products and nothing else.
+    /// Returns whether scores are scaled products and nothing else.
     pub(super) const fn is_plain(self) -> bool {
         !self.is_capped && !self.has_slopes
     }
 }
 
-/// Which positions a query looks at.
+/// Mask of the attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Mask {
     Full,
@@ -31,18 +31,18 @@ pub(super) enum Mask {
     Window,
 }
 
-/// The numbers of a scoring, and where queries are.
+/// Scalars of a scoring, and positions of the queries.
 #[derive(Clone, Copy, CubeType, CubeLaunch)]
 pub(super) struct Numbers {
     pub(super) scale: f32,
     pub(super) cap: f32,
-    /// How many positions the first query is after the first key.
+    /// Position of the first query minus that of the first key.
     pub(super) shift: i32,
-    /// How many positions a query sees, where they are limited.
+    /// Number of positions that a query sees under a sliding window.
     pub(super) window: i32,
 }
 
-/// Whether query number `query` sees key number `key`.
+/// Returns whether query number `query` sees key number `key`.
 #[cube]
 pub(super) fn sees(query: usize, key: usize, numbers: &Numbers, #[comptime] terms: Terms) -> bool {
     let ahead = i32::cast_from(key) - i32::cast_from(query) - numbers.shift;
@@ -67,7 +67,7 @@ pub(super) fn first_key(
     }
 }
 
-/// The end of the first keys, `keys` at most, that are seen by query number `query` or one before it.
+/// End of the keys, at most `keys`, that are seen by query number `query` or one before it.
 #[cube]
 pub(super) fn end_of_keys(
     query: usize,
@@ -95,7 +95,7 @@ pub(super) fn first_query(
     }
 }
 
-/// The end of the first queries, `queries` at most, that see key number `key` or one before it.
+/// End of the queries, at most `queries`, that see key number `key` or one before it.
 #[cube]
 pub(super) fn end_of_queries(
     key: usize,
@@ -109,7 +109,7 @@ pub(super) fn end_of_queries(
     }
 }
 
-/// Whether every query from `first` to `last` sees each of `count` keys from `first_key` on, all of which there are.
+/// Returns whether every query from `first` to `last` sees `count` keys from `first_key` on, and all of them exist.
 #[cube]
 pub(super) fn is_whole(
     first: usize,
@@ -132,7 +132,7 @@ pub(super) fn is_whole(
     }
 }
 
-/// A number that may be below zero or above `count`, cut off at both.
+/// A position clamped to `0..=count`.
 #[cube]
 fn within(place: i32, count: usize) -> usize {
     usize::cast_from(clamp(place, 0i32, i32::cast_from(count)))
@@ -145,13 +145,13 @@ pub(super) fn capped(product: f32, numbers: &Numbers, #[comptime] terms: Terms) 
     if terms.is_capped { numbers.cap * f32::tanh(scaled / numbers.cap) } else { scaled }
 }
 
-/// The slope of a head; none is zero.
+/// The slope of a head; zero where scores have no slopes.
 #[cube]
 pub(super) fn slope_of(slopes: &Array<f32>, head: usize, #[comptime] terms: Terms) -> f32 {
     if terms.has_slopes { slopes[head] } else { f32::new(0.0) }
 }
 
-/// What the position of a key adds to the score of a query.
+/// The position bias of the score of a query and a key.
 #[cube]
 pub(super) fn bias(
     query: usize,
@@ -168,7 +168,7 @@ pub(super) fn bias(
     }
 }
 
-/// `P (dP - delta)` through the cap: the gradient of the scaled product. `capped` is what the cap left of it.
+/// `P (dP - delta)` through the cap: the gradient of the scaled product. `capped` is the score after the cap.
 #[cube]
 pub(super) fn score_grad(
     probability: f32,

@@ -1,11 +1,11 @@
 //! Tiles of rows in shared memory, and their products.
 //!
-//! Eight units, a *team*, have a few rows of the tile that is a cube's own, and go through the tiles of the other
-//! side together: of its scores each takes every eighth column, of its results every eighth feature. So what a unit
-//! reads from shared memory serves several of its rows, and neighbouring units read neighbouring memory.
+//! Eight units, a *team*, have a few rows of the cube's own tile, and loop together over the tiles of the other side:
+//! each takes every eighth column of the scores and every eighth feature of the results. So a unit uses each value from
+//! shared memory for several of its rows, and neighbouring units read neighbouring memory.
 //!
-//! A row of a tile has its features rounded up to whole eights, zeros behind them, and one number more, which puts
-//! the same feature of neighbouring rows into different banks.
+//! A row of a tile has its features rounded up to a multiple of eight with zeros, and one number more, which puts the
+//! same feature of neighbouring rows into different banks.
 
 use burn_cubecl::CubeRuntime;
 use cubecl::prelude::*;
@@ -16,10 +16,10 @@ pub(super) const LANES: usize = 8;
 /// Rows of a team.
 pub(super) const ROWS: usize = 2;
 
-/// Shared memory that a cube may take, in bytes, even where there is more: several cubes then fit beside each other.
+/// Upper bound of a cube's shared memory in bytes, even where there is more: several cubes then run at the same time.
 const MOST_SHARED: usize = 48 * 1024;
 
-/// Rows of a cube's own tile and of the other side's, the best first.
+/// Tile sizes to try, the best first.
 const SIZES: [Tiling; 5] = [
     Tiling { own: 64, other: 32 },
     Tiling { own: 32, other: 32 },
@@ -28,17 +28,17 @@ const SIZES: [Tiling; 5] = [
     Tiling { own: 8, other: 8 },
 ];
 
-/// How many rows tiles have.
+/// Rows of a cube's tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Tiling {
-    /// Rows that a cube calculates something for.
+    /// Rows for which the cube computes results.
     pub(super) own: usize,
-    /// Rows that it goes through meanwhile.
+    /// Rows of the other side that the cube loads at a time.
     pub(super) other: usize,
 }
 
 impl Tiling {
-    /// The best one whose shared memory, `numbers` of it in fp32, a device has.
+    /// The best tiling whose shared memory, `numbers` fp32 numbers, fits the device.
     pub(super) fn fitting<R: CubeRuntime>(
         client: &ComputeClient<R>,
         numbers: impl Fn(Self) -> usize,
@@ -51,39 +51,39 @@ impl Tiling {
         })
     }
 
-    /// How many units a cube has.
+    /// Number of units of a cube.
     pub(super) const fn units(self) -> usize {
         self.own / ROWS * LANES
     }
 
-    /// How many columns of the scores a unit has.
+    /// Number of columns of the scores of a unit.
     pub(super) const fn columns(self) -> usize {
         self.other / LANES
     }
 
-    /// How many numbers a row of scores takes.
+    /// Numbers of shared memory that a row of scores takes.
     pub(super) const fn pitch(self) -> usize {
         self.other + 1
     }
 }
 
-/// How many numbers a row of a tile takes.
+/// Numbers of shared memory that a row of a tile takes.
 pub(super) const fn pitch(width: usize) -> usize {
     features(width) * LANES + 1
 }
 
-/// How many features of a row a unit has.
+/// Number of features of a row that a unit has.
 pub(super) const fn features(width: usize) -> usize {
     width.div_ceil(LANES)
 }
 
-/// The unit's place in its team.
+/// The unit's index in its team.
 #[cube]
 pub(super) fn lane() -> usize {
     UNIT_POS as usize % LANES
 }
 
-/// The first row that the unit's team has of the cube's own tile.
+/// The first row of the unit's team in the cube's own tile.
 #[cube]
 pub(super) fn first_row() -> usize {
     UNIT_POS as usize / LANES * ROWS
@@ -138,7 +138,7 @@ pub(super) fn products(
     sums
 }
 
-/// Adds to the unit's features of its rows the rows of `other`, each times its weight, `[own, other]`.
+/// Adds to the unit's rows and features the rows of `other`, each times its weight, `[own, other]`.
 #[cube]
 pub(super) fn accumulate(
     sums: &mut Array<f32>,
@@ -163,7 +163,7 @@ pub(super) fn accumulate(
     }
 }
 
-/// Writes the unit's features of its rows, times `factor`, where `[b, rows, heads, width]` has them.
+/// Writes the unit's rows and features, times `factor`, to their place in `[b, rows, heads, width]`.
 #[cube]
 pub(super) fn store<F: Float>(
     sums: &Array<f32>,
@@ -189,7 +189,7 @@ pub(super) fn store<F: Float>(
     }
 }
 
-/// So many numbers of a unit's own, all zero.
+/// An array of `count` zeros, private to the unit.
 #[cube]
 pub(super) fn zeros(#[comptime] count: usize) -> Array<f32> {
     let mut numbers = Array::<f32>::new(count);

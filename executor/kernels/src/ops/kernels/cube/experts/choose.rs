@@ -1,4 +1,4 @@
-//! The experts that rows choose: a cube for each row, in which each unit counts how many experts come before its own.
+//! Choice of experts: one cube for each row, in which each unit ranks its experts by counting better ones.
 
 use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
@@ -10,19 +10,19 @@ use ir::graph::ExpertGroups;
 use super::super::launch::{Grid, UNITS, empty, launch, rows_and_width};
 use crate::ops::experts::Rule;
 
-/// What stands for less than any score.
+/// Replacement for minus infinity, below any score.
 const LOWEST: f32 = -3.0e38;
 
-/// Numbers that a cube keeps of each expert: its score, and that among the best of its group; no more are groups and
-/// chosen experts, which have one each.
+/// Numbers of shared memory for each expert: its score, and its score if it is among the best of its group. Groups and
+/// chosen experts, which have one number each, are no more than experts.
 const KEPT: usize = 4;
 
-/// The most experts of which a cube's shared memory keeps scores.
+/// The most experts whose scores fit a cube's shared memory.
 pub(in super::super) fn most_experts<R: CubeRuntime>(client: &ComputeClient<R>) -> usize {
     client.properties().hardware.max_shared_memory_size / (KEPT * size_of::<f32>())
 }
 
-/// How groups are chosen before experts: all in one group where they are not.
+/// Choice of groups before experts: one group of all experts where there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Groups {
     count: usize,
@@ -53,7 +53,7 @@ pub(in super::super) fn choose<R: CubeRuntime>(
     let weights = empty(&probabilities, &shape, DType::F32);
     if rows > 0 {
         let is_corrected = correction.is_some();
-        // What is absent is not read: anything will do.
+        // An absent correction is not read: any array will do.
         let correction = into_contiguous(correction.unwrap_or_else(|| probabilities.clone()));
         let units = num_experts.next_power_of_two().clamp(32, UNITS);
         launch!(
@@ -102,7 +102,7 @@ fn choose_kernel(
             if is_corrected {
                 score += correction[expert];
             }
-            // What is not a number is compared as the lowest, so that each row has as many experts as it must.
+            // NaN is compared as the lowest score, so that each row has `top_k` experts.
             scores[expert] = select(score > LOWEST, score, f32::new(LOWEST));
         }
         sync_cube();
@@ -130,7 +130,7 @@ fn choose_kernel(
     }
 }
 
-/// How many of the scores from `start` to `end` are greater than that of `own`, or as great and before it.
+/// Number of scores from `start` to `end` that are greater than the score of `own`, or equal and before it.
 #[cube]
 fn before(scores: &SharedMemory<f32>, own: usize, start: usize, end: usize) -> usize {
     let score = scores[own];
@@ -144,7 +144,7 @@ fn before(scores: &SharedMemory<f32>, own: usize, start: usize, end: usize) -> u
     count
 }
 
-/// Makes the scores of experts the lowest whose groups are not among the first by the sums of their best.
+/// Sets the scores of experts to the lowest, except in the groups with the greatest sums of best scores.
 #[cube]
 fn hide_groups(
     scores: &mut SharedMemory<f32>,

@@ -1,7 +1,7 @@
 //! The products of experts by tensor cores: arrays of 16 bits, on GPUs whose planes multiply 16 by 16 by 8.
 //!
-//! A cube has a tile of the product, each of its planes a quarter of that in registers. Tiles of both factors pass
-//! through shared memory; what comes next is on its way into registers while the last is multiplied.
+//! A cube has a tile of the product, each of its planes a quarter of it in registers. Tiles of both factors pass
+//! through shared memory; the next ones are loaded into registers while the current ones are multiplied.
 
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
@@ -18,7 +18,7 @@ use super::tiles::{place_of, start_of, tiles};
 /// Rows and columns of a cube's tile.
 const TILE: usize = 128;
 
-/// What is summed over between two visits of memory.
+/// Summed elements of a factor's tile, loaded at a time.
 const STEP: usize = 32;
 
 /// Rows and columns of a plane's quarter of a tile.
@@ -30,15 +30,15 @@ const STRIPS: usize = QUARTER / STRIP;
 /// Blocks of columns of a plane.
 const BLOCKS: usize = QUARTER / COLUMNS;
 
-/// Chunks of a factor's tile that each unit brings.
+/// Chunks of a factor's tile that each unit loads.
 const BROUGHT: usize = TILE * STEP / CHUNK / UNITS;
 
-/// How a factor's tile lies in memory, and so in shared memory: which of its sides is along rows.
+/// Layout of a factor's tile in memory, and so in shared memory: which of its sides is along rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Side {
-    /// Rows of what is summed over: `[tile, step]`.
+    /// Rows run along the summed side: `[tile, step]`.
     Summed,
-    /// Rows of what is left of it in the product: `[step, tile]`.
+    /// Rows run along the side that remains in the product: `[step, tile]`.
     Kept,
 }
 
@@ -57,7 +57,7 @@ impl Side {
     }
 }
 
-/// Whether a device has what [`matmul`] needs, and arrays lie in whole chunks.
+/// Returns whether a device supports [`matmul`], and arrays are aligned to whole chunks.
 pub(super) fn multiply<R: CubeRuntime>(x: &CubeTensor<R>, weight: &CubeTensor<R>) -> bool {
     are_multiplied(&x.client, x.dtype)
         && lie_in_chunks(x)
@@ -66,12 +66,12 @@ pub(super) fn multiply<R: CubeRuntime>(x: &CubeTensor<R>, weight: &CubeTensor<R>
         && weight.meta.shape()[2].is_multiple_of(CHUNK)
 }
 
-/// Whether a device has what [`outer`] needs.
+/// Returns whether a device supports [`outer`], and arrays are aligned to whole chunks.
 pub(super) fn multiply_outer<R: CubeRuntime>(x: &CubeTensor<R>, grad: &CubeTensor<R>) -> bool {
     are_multiplied(&x.client, x.dtype) && lie_in_chunks(x) && lie_in_chunks(grad)
 }
 
-/// Whether all rows of a tensor begin where memory gives whole chunks, and consist of them.
+/// Returns whether all rows of a tensor are aligned to chunks, and consist of whole ones.
 fn lie_in_chunks<R: CubeRuntime>(x: &CubeTensor<R>) -> bool {
     let chunk_bytes = (CHUNK * x.dtype.size()) as u64;
     let (shape, strides) = (x.meta.shape(), x.meta.strides());
@@ -81,7 +81,7 @@ fn lie_in_chunks<R: CubeRuntime>(x: &CubeTensor<R>) -> bool {
     }) && offset.is_multiple_of(chunk_bytes)
 }
 
-/// Along which side of each matrix of `[experts, in, out]` rows lie; none if along neither.
+/// The side of each matrix of `[experts, in, out]` that is contiguous; none if neither is.
 fn side_of<R: CubeRuntime>(weight: &CubeTensor<R>) -> Option<Side> {
     match weight.meta.strides()[..] {
         [_, _, 1] => Some(Side::Kept),
@@ -141,14 +141,14 @@ pub(super) fn outer<R: CubeRuntime>(
     );
 }
 
-/// A factor: where its tile begins in memory, how far its rows are apart, and how much of it there is.
+/// Position of a factor's tile in memory, distance of its rows, and sizes of the factor.
 #[derive(Clone, Copy, CubeType)]
 struct Factor {
     start: usize,
     pitch: usize,
-    /// Of the side that is summed over.
+    /// Size of the summed side.
     summed: usize,
-    /// Of the other, from the tile's first on.
+    /// Size of the other side, from the tile's first element on.
     kept: usize,
 }
 
@@ -237,7 +237,7 @@ fn product<F: Float>(
         put::<F>(&a_next, &mut a_tile, left_side);
         put::<F>(&b_next, &mut b_tile, right_side);
         sync_cube();
-        // Behind the last there is nothing, and nothing is read.
+        // Behind the last step nothing is read.
         bring::<F>(a, left, from + STEP, &mut a_next, left_side);
         bring::<F>(b, right, from + STEP, &mut b_next, right_side);
         #[unroll]
@@ -294,7 +294,7 @@ fn product<F: Float>(
     }
 }
 
-/// The unit's chunks of a factor's tile from `from` on of the side that is summed over: zeros where there is nothing.
+/// Loads the unit's chunks of a factor's tile, from summed element `from` on: zeros outside of the factor.
 #[cube]
 fn bring<F: Float>(
     x: &Tensor<Chunk<F>>,
@@ -324,7 +324,7 @@ fn bring<F: Float>(
     }
 }
 
-/// Puts the unit's chunks where all units read them.
+/// Stores the unit's chunks to shared memory.
 #[cube]
 fn put<F: Float>(
     next: &Array<Chunk<F>>,
@@ -339,7 +339,7 @@ fn put<F: Float>(
     }
 }
 
-/// A left matrix of 16 rows of the tile, from `summed` on.
+/// A left matrix of 16 rows of the tile, from summed element `summed` on.
 #[cube]
 fn left_part<F: Float>(
     tile: &SharedMemory<Chunk<F>>,
@@ -354,7 +354,7 @@ fn left_part<F: Float>(
     }
 }
 
-/// Two right matrices of 16 columns of the tile, from `summed` on.
+/// Two right matrices of 16 columns of the tile, from summed element `summed` on.
 #[cube]
 fn right_part<F: Float>(
     tile: &SharedMemory<Chunk<F>>,

@@ -1,5 +1,5 @@
-//! Experts: which rows go to which, where rows lie then, and a product with each expert's matrix. Counts stay on the
-//! device, so that nobody waits for it.
+//! Experts: choice of experts, sorting of rows, and a product with each expert's matrix. Counts stay on the device, so
+//! that the host does not wait for them.
 
 mod choose;
 mod cores;

@@ -1,5 +1,5 @@
-//! A product with each expert's matrix, all in one kernel: cubes look up, in the counts on the device, whose rows they
-//! have. There are as many cubes as there may be tiles, whatever the counts are; those without rows end at once.
+//! A product with each expert's matrix, all in one kernel: cubes find the expert of their rows in the counts on the
+//! device. There are cubes for the most tiles that any counts can need; those without rows end at once.
 
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
@@ -13,7 +13,7 @@ use super::tiles::{place_of, start_of, tiles};
 /// Rows and columns of a tile.
 const TILE: usize = 64;
 
-/// What is summed over at once.
+/// Summed elements of a tile, loaded at a time.
 const DEPTH: usize = 16;
 
 /// Rows and columns of a tile that a unit has.
@@ -86,7 +86,7 @@ pub(in super::super) fn outer<R: CubeRuntime>(
     y
 }
 
-/// Where a matrix lies: element `(i, j)` at `start + i down + j across`, for `i` below `rows` and `j` below `columns`.
+/// Position of a matrix: element `(i, j)` is at `start + i down + j across`, for `i < rows` and `j < columns`.
 #[derive(Clone, Copy, CubeType)]
 struct Matrix {
     start: usize,
@@ -185,7 +185,7 @@ fn product<F: Float>(
     for from in range_stepped(0, left.columns, DEPTH) {
         sync_cube();
         for place in range_stepped(unit, comptime!(TILE * DEPTH), UNITS) {
-            // Neighbouring units read neighbouring elements where they lie so.
+            // Neighbouring units read neighbouring elements where these are contiguous.
             let mut i = place / DEPTH;
             let mut k = place % DEPTH;
             if left.across > left.down {

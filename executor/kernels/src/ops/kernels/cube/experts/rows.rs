@@ -1,4 +1,4 @@
-//! Rows that come back from experts, and what their gradients are.
+//! Combination of the rows that experts return, and its gradients.
 
 use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
@@ -11,7 +11,7 @@ use super::super::launch::{
     vector_size,
 };
 
-/// The sum of what each row sent, by weights in fp32 if there are some: `[rows, width]`.
+/// The sum of the returned rows of each row's choices, by fp32 weights if there are any: `[rows, width]`.
 pub(in super::super) fn gather<R: CubeRuntime>(
     sent: CubeTensor<R>,
     places: CubeTensor<R>,
@@ -24,7 +24,7 @@ pub(in super::super) fn gather<R: CubeRuntime>(
     let y = empty(&sent, &[rows, width], element);
     if len(&y) > 0 {
         let is_weighted = weights.is_some();
-        // What is absent is not read: anything of its type will do.
+        // Absent weights are not read: any array of their type will do.
         let weights = weights.map_or_else(|| empty(&y, &[1], DType::F32), into_contiguous);
         let size = vector_size(&[&sent, &y]);
         launch!(
@@ -78,7 +78,7 @@ pub(in super::super) fn products<R: CubeRuntime>(
     sums
 }
 
-/// The gradient of probabilities `[rows, experts]` in fp32 from that of weights.
+/// The gradient of probabilities `[rows, experts]` in fp32 from the gradient of weights.
 pub(in super::super) fn probability_grad<R: CubeRuntime>(
     probabilities: CubeTensor<R>,
     [experts, weights, weight_grad]: [CubeTensor<R>; 3],

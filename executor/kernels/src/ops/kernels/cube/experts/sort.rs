@@ -1,5 +1,5 @@
-//! Choices in the order of experts: a cube for each expert goes through all choices, in pieces as many as it has units,
-//! so that those of one expert stay in the order of rows and no two units add to the same memory.
+//! Sorting of choices by expert: one cube for each expert loops over all choices, as many pieces as it has units, so
+//! that choices of one expert stay in the order of rows and no two units add to the same memory.
 
 use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
@@ -9,7 +9,7 @@ use cubecl::prelude::*;
 
 use super::super::launch::{Grid, UNITS, cube_sum, empty, has_planes, launch, len, rows_and_width};
 
-/// How many of the choices are each expert, `[experts]`.
+/// Number of choices of each expert, `[experts]`.
 pub(in super::super) fn count<R: CubeRuntime>(
     experts: CubeTensor<R>,
     num_experts: usize,
@@ -23,7 +23,7 @@ pub(in super::super) fn count<R: CubeRuntime>(
     counts
 }
 
-/// Choices and their rows in the order of experts, and the place of each choice there, from choices `[rows, top_k]` and
+/// Choices and their rows sorted by expert, and the position of each choice there, from choices `[rows, top_k]` and
 /// their counts.
 pub(in super::super) fn sort<R: CubeRuntime>(
     experts: CubeTensor<R>,

@@ -1,17 +1,17 @@
-//! Which rows of which expert a cube has, by the counts on the device.
+//! Assignment of cubes to rows of experts, by the counts on the device.
 
 use cubecl::prelude::*;
 
-/// The most tiles of so many rows each that the rows of experts are cut into, none of which has rows of two.
+/// The most tiles of `of_tile` rows that the rows of experts are cut into; no tile has rows of two experts.
 pub(super) const fn tiles(rows: usize, num_experts: usize, of_tile: usize) -> usize {
     let begun = if rows < num_experts { rows } else { num_experts };
     rows / of_tile + begun
 }
 
-/// A tile's place among the rows of experts.
+/// Position of a tile among the rows of experts.
 #[derive(Clone, Copy, CubeType)]
 pub(super) struct Place {
-    /// Whose rows they are; as many as there are experts if the tile has none.
+    /// Number of the expert; `num_experts` if the tile has no rows.
     pub(super) expert: usize,
     /// The tile's first row.
     pub(super) first: usize,
@@ -19,7 +19,7 @@ pub(super) struct Place {
     pub(super) end: usize,
 }
 
-/// The place of tile number `tile`.
+/// The position of tile number `tile`.
 #[cube]
 pub(super) fn place_of(
     counts: &Array<i32>,
@@ -43,7 +43,7 @@ pub(super) fn place_of(
     Place { expert, first: start + (tile - tiles_before) * of_tile, end: start + count }
 }
 
-/// Where the first row of an expert is.
+/// The first row of an expert.
 #[cube]
 pub(super) fn start_of(counts: &Array<i32>, expert: usize) -> usize {
     let mut start = 0usize.runtime();

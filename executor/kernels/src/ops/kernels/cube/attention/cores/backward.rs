@@ -1,7 +1,6 @@
-//! The gradients, by tensor cores: a kernel for those of the queries, in which a plane has a strip of a head's queries,
-//! and one for those of keys and values, in which it has a strip of a head's keys. As elsewhere both calculate the
-//! scores anew, and no two units add to the same memory: seven products where atomic additions would do with five, and
-//! results that are the same each time.
+//! The gradients, by tensor cores: one kernel for the queries, in which a plane has a strip of a head's queries, and
+//! one for keys and values, in which it has a strip of a head's keys. Both recompute the scores, and no two units add
+//! to the same memory: seven products instead of the five of a kernel with atomic additions, but deterministic results.
 
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
@@ -23,12 +22,12 @@ use super::rows::{accumulate, left_of_memory, load, products, store};
 /// Rows of a cube's own tile.
 const OWN: usize = PLANES * STRIP;
 
-/// Rows of the other side's tile, in registers as scores and as their gradients: fewer where rows are long.
+/// Rows of the other side's tile, whose scores and gradients are in registers: fewer where rows are long.
 const fn others(widths: [usize; 2]) -> usize {
     if widths[0] <= 64 && widths[1] <= 64 { 64 } else { 32 }
 }
 
-/// Shared memory of the kernel that needs most of it, in bytes.
+/// Shared memory of the kernel that needs more of it, in bytes.
 pub(super) fn shared_bytes(widths: [usize; 2]) -> usize {
     let rows = OWN + others(widths);
     rows * (pitch(widths[0]) + pitch(widths[1])) * 16 + 2 * others(widths) * size_of::<f32>()
@@ -260,7 +259,7 @@ fn key_kernel<F: Float>(
                 deltas[UNIT_POS as usize] = delta_of_query;
             }
             sync_cube();
-            // Keys and values are read again each time: registers hold the sums of both.
+            // Keys and values are read again in each step: registers hold the sums of both.
             let mut k_parts = Sequence::<Registers<F>>::new();
             #[unroll]
             for step in 0..comptime!(width / DEPTH) {

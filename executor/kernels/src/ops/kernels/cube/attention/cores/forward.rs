@@ -1,5 +1,5 @@
-//! The output and the log-sum-exp, by tensor cores: a cube for each tile of a head's queries, in which each plane has
-//! strips of 16 queries and goes through all keys.
+//! The output and the log-sum-exp, by tensor cores: one cube for each tile of a head's queries, in which each plane has
+//! strips of 16 queries and loops over all keys.
 
 use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
@@ -21,13 +21,13 @@ use super::rows::{accumulate, left_of_memory, load, max_of_row, products, store,
 /// Keys of a tile.
 const KEYS: usize = 64;
 
-/// Strips that a plane has where rows are short enough for its registers; what is read of keys and values serves all.
+/// Strips of a plane where rows are short enough for its registers; keys and values are read once for all strips.
 const STRIPS: usize = 2;
 
-/// The widest row of which a plane has several strips.
+/// The widest row for which a plane has several strips.
 const SHORT: usize = 64;
 
-/// The output and the log-sum-exp.
+/// The output `[b, s, heads, dv]` and the log-sum-exp `[b, heads, s]`.
 pub(super) fn forward<R: CubeRuntime>(
     problem: &Problem<R>,
     [q, k, v]: [&CubeTensor<R>; 3],
@@ -83,7 +83,7 @@ fn forward_kernel<F: Float>(
     let head = CUBE_POS_Y as usize;
     let kv_head = head / (q.shape(2) / k.shape(2));
     let own = comptime!(PLANES * strips * STRIP);
-    // Cubes that start first have the most keys to go through where masks leave fewer to the first queries.
+    // Cubes that start first have the most keys where masks leave fewer to the first queries.
     let first = (queries.div_ceil(own) - 1 - CUBE_POS_X as usize) * own;
     let first_of_plane = first + plane() * comptime!(strips * STRIP);
     let mut k_tile = SharedMemory::<Chunk<F>>::new_aligned(comptime!(KEYS * pitch(width)), 16usize);
@@ -99,13 +99,13 @@ fn forward_kernel<F: Float>(
             q_parts.push(left_of_memory::<F>(q, head, first_of_strip, comptime!(step * DEPTH)));
         }
     }
-    // Products are scaled where their exponential is taken, unless something comes before.
+    // Products are scaled in the exponential, unless a cap or a bias comes before.
     let mut factor = f32::new(1.0);
     if comptime!(terms.is_plain()) {
         factor = numbers.scale;
     }
     let mut sums = zeros(comptime!(strips * value_blocks));
-    // Of each strip the unit has two rows.
+    // The unit has two rows of each strip.
     let mut tops = Array::<f32>::new(comptime!(2 * strips));
     let mut totals = Array::<f32>::new(comptime!(2 * strips));
     #[unroll]
@@ -177,7 +177,7 @@ fn forward_kernel<F: Float>(
     }
 }
 
-/// Makes scores of the products of one of the unit's rows: caps them, and adds what positions do.
+/// Turns the products of one of the unit's rows into scores: caps them, and adds the position bias.
 #[cube]
 fn score(
     scores: &mut Sequence<Registers<f32>>,
@@ -202,7 +202,7 @@ fn score(
     }
 }
 
-/// Takes what a query does not see out of one of the unit's rows.
+/// Masks the keys that a query does not see in one of the unit's rows.
 #[cube]
 fn hide(
     scores: &mut Sequence<Registers<f32>>,
@@ -227,8 +227,8 @@ fn hide(
     }
 }
 
-/// Makes weights of the scores of one of the unit's rows, and adds them to their total. Returns by what the sums so far
-/// shrink.
+/// Turns the scores of one of the unit's rows into weights, and adds them to their total. Returns the factor by which
+/// earlier sums shrink.
 #[cube]
 fn weigh(
     scores: &mut Sequence<Registers<f32>>,
@@ -245,7 +245,7 @@ fn weigh(
         highest = max(highest, max(pair[0], pair[1]));
     }
     let top = max(tops[row], max_of_row(highest));
-    // A row that has seen no key yet has nothing to be shrunk, and keeps zero.
+    // A row that has seen no key yet has nothing to shrink, and stays zero.
     let reference = select(top <= f32::new(LOWEST), f32::new(0.0), top * factor);
     let shrink = f32::exp(tops[row] * factor - reference);
     tops[row] = top;

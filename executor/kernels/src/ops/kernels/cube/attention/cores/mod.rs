@@ -1,7 +1,7 @@
 //! Attention by tensor cores: arrays of 16 bits, on GPUs whose planes multiply 16 by 16 by 8.
 //!
-//! What planes share of scores and sums stays in registers; keys and values, or queries and gradients, pass through
-//! shared memory once for all planes of a cube.
+//! Each plane's scores and sums stay in registers; keys and values, or queries and gradients, are loaded to shared
+//! memory once for all planes of a cube.
 //!
 //! # Source
 //!
@@ -18,7 +18,7 @@ use burn_cubecl::tensor::CubeTensor;
 use super::super::fragments::{CHUNK, DEPTH, are_multiplied};
 use super::problem::Problem;
 
-/// The widest rows whose sums a plane's registers hold.
+/// The widest rows whose sums fit a plane's registers.
 const WIDEST: usize = 192;
 
 /// The output and the log-sum-exp, or none where these kernels do not apply.
@@ -44,7 +44,7 @@ pub(super) fn input_grad<R: CubeRuntime>(
     })
 }
 
-/// Whether a device has what these kernels need, and rows are of a width that they divide.
+/// Returns whether a device supports these kernels, and rows are of a width that they divide.
 fn applies<R: CubeRuntime>(problem: &Problem<R>, q: &CubeTensor<R>) -> bool {
     let widths = [problem.dims.features, problem.dims.value_features];
     widths.iter().all(|width| width.is_multiple_of(DEPTH) && *width <= WIDEST)
@@ -52,7 +52,7 @@ fn applies<R: CubeRuntime>(problem: &Problem<R>, q: &CubeTensor<R>) -> bool {
         && are_multiplied(&q.client, q.dtype)
 }
 
-/// The same array, with rows that memory gives in whole chunks.
+/// The array, copied where its rows are not aligned to whole chunks.
 fn aligned<R: CubeRuntime>(x: &CubeTensor<R>) -> CubeTensor<R> {
     let strides = x.meta.strides();
     let (last, others) = strides.split_last().expect("an array of attention has four dimensions");

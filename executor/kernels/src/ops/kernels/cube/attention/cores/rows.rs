@@ -1,5 +1,5 @@
-//! Rows of arrays `[b, rows, heads, width]` as planes read, multiply and write them, and numbers of rows that four units
-//! share.
+//! Loads, products and stores of rows of arrays `[b, rows, heads, width]` by planes, and reductions over the four units
+//! that share a row.
 
 use cubecl::prelude::*;
 
@@ -8,7 +8,7 @@ use super::super::super::fragments::{
     one_of_two, pitch, right_of_columns, right_of_rows, row_of_unit,
 };
 
-/// Rows `first..` of `[b, rows, heads, width]` as a tile of `count` rows; behind the last, the last again.
+/// Rows `first..` of `[b, rows, heads, width]` as a tile of `count` rows; the last row is repeated behind it.
 #[cube]
 pub(super) fn load<F: Float>(
     tile: &mut SharedMemory<Chunk<F>>,
@@ -28,8 +28,8 @@ pub(super) fn load<F: Float>(
     }
 }
 
-/// The left matrix of `[b, rows, heads, width]` whose rows start at `first` and whose columns start at a feature; behind
-/// the last row, that again.
+/// The left matrix of `[b, rows, heads, width]` whose rows start at `first` and whose columns start at a feature; the
+/// last row is repeated behind it.
 #[cube]
 pub(super) fn left_of_memory<F: Float>(
     x: &Tensor<Pair<F>>,
@@ -49,8 +49,8 @@ pub(super) fn left_of_memory<F: Float>(
     registers
 }
 
-/// Writes a strip of sums, those of row `g` times the first factor and those of row `g + 8` times the second, where
-/// `[b, rows, heads, width]` has them.
+/// Writes a strip of sums to its place in `[b, rows, heads, width]`: row `g` times the first factor, and row `g + 8`
+/// times the second.
 #[cube]
 pub(super) fn store<F: Float>(
     sums: &Sequence<Registers<f32>>,
@@ -77,21 +77,21 @@ pub(super) fn store<F: Float>(
     }
 }
 
-/// The largest of a number of each of the four units that have the same rows.
+/// The greatest value of the four units that share a row.
 #[cube]
 pub(super) fn max_of_row(value: f32) -> f32 {
     let pair = max(value, plane_shuffle_xor(value, 1));
     max(pair, plane_shuffle_xor(pair, 2))
 }
 
-/// The sum of a number of each of the four units that have the same rows.
+/// The sum of the values of the four units that share a row.
 #[cube]
 pub(super) fn sum_of_row(value: f32) -> f32 {
     let pair = value + plane_shuffle_xor(value, 1);
     pair + plane_shuffle_xor(pair, 2)
 }
 
-/// Adds the products of strips with the rows of a tile, for each strip a block of [`COLUMNS`] rows after the other.
+/// Adds the products of strips with the rows of a tile, one block of [`COLUMNS`] rows after the other for each strip.
 #[cube]
 pub(super) fn products<F: Float>(
     parts: &Sequence<Registers<F>>,

@@ -1,4 +1,4 @@
-//! Where results go that are asked for by `-o`: files, which are whole or as they were, and streams.
+//! Outputs named by `-o`: files, which are replaced as a whole or not at all, and streams.
 
 use std::borrow::Cow;
 use std::fs::{self, Metadata, OpenOptions};
@@ -11,10 +11,10 @@ use tempfile::NamedTempFile;
 use super::said::print_bytes;
 use super::whole::writing;
 
-/// As a file that is written: standard output.
+/// File name that stands for standard output.
 const STDOUT: &str = "-";
 
-/// What is written must not take the place of what is read: a file, or a folder with a `config.json`.
+/// Checks that an output does not overwrite the input: a file, or a folder with a `config.json`.
 ///
 /// # Errors
 ///
@@ -25,12 +25,12 @@ pub fn refuse_to_overwrite(input: &Path, output: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether two paths lead to what is one.
+/// Returns whether two paths lead to the same file.
 pub fn is_same(one: &Path, other: &Path) -> bool {
     matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
 
-/// Makes the folder that files are written to, if it is not there, and finds out whether it takes any.
+/// Creates the folder for output files, if it does not exist, and checks that files can be created in it.
 ///
 /// # Errors
 ///
@@ -41,7 +41,7 @@ pub fn check_folder(folder: &Path) -> anyhow::Result<()> {
     beside(&folder.join("any")).map(drop).with_context(making)
 }
 
-/// Makes the folder that files are written to, if it is not there.
+/// Creates the folder for output files, if it does not exist.
 ///
 /// # Errors
 ///
@@ -52,22 +52,22 @@ pub fn make_folder(folder: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(folder).with_context(making)
 }
 
-/// Whether a result goes to standard output: by `-`, or by the name of what that is, such as `/dev/stdout`.
+/// Returns whether an output is standard output: `-`, or a name of its file, such as `/dev/stdout`.
 fn is_stdout(output: &Path) -> bool {
     is_dash(output) || is_file_of_stdout(output)
 }
 
-/// Whether there is room for words on stdout: not where `-` sends a file there.
+/// Returns whether stdout is free for text, as no output with the name `-` goes there.
 pub fn has_room<'a>(outputs: impl IntoIterator<Item = &'a PathBuf>) -> bool {
     !outputs.into_iter().any(|output| is_dash(output))
 }
 
-/// Whether an output is `-`, which has no ending that says what to write.
+/// Returns whether an output is `-`, which has no extension that tells the format.
 pub fn is_dash(output: &Path) -> bool {
     output.as_os_str() == STDOUT
 }
 
-/// What something is called that is written: as its file; on a stream, as what was done with it.
+/// Name of a result: the stem of its file; on standard output, the operation.
 pub fn name_for(output: &Path) -> Cow<'_, str> {
     if is_stdout(output) {
         return "calibrated".into();
@@ -83,7 +83,7 @@ fn is_file_of_stdout(output: &Path) -> bool {
     let identity = |there: &Metadata| (there.dev(), there.ino());
     let stdout = io::stdout().as_fd().try_clone_to_owned().map(fs::File::from);
     let stdout = stdout.and_then(|file| file.metadata());
-    // All that is thrown away goes to one device.
+    // `/dev/null` is one device for all discarded output.
     let is_null = output == Path::new("/dev/null");
     !is_null
         && matches!(
@@ -97,8 +97,8 @@ fn is_file_of_stdout(_: &Path) -> bool {
     false
 }
 
-/// Writes a result: a file whole or not at all, with the mode and the owner of the one that it replaces, where links lead
-/// to; a stream, a device or a pipe as the bytes come.
+/// Writes a result. A file, behind links, is written as a whole or not at all, with the mode and the owner of the file
+/// that it replaces; a stream, a device or a pipe receives the bytes directly.
 ///
 /// # Errors
 ///
@@ -113,7 +113,7 @@ pub fn write_output(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     }
 }
 
-/// Writes a value as JSON that people can read, as [`write_output`] writes.
+/// Writes a value as indented JSON, in the way of [`write_output`].
 ///
 /// # Errors
 ///
@@ -122,8 +122,8 @@ pub fn write_json(path: &Path, value: &impl serde::Serialize) -> anyhow::Result<
     write_output(path, (serde_json::to_string_pretty(value)? + "\n").as_bytes())
 }
 
-/// Finds out before long work whether its result could be written to `path`: that there is a folder which takes files,
-/// that the file which is there may be replaced, and that it is none of `inputs`.
+/// Checks before long work that its result can be written to `path`: that the folder accepts files, that an existing
+/// file may be replaced, and that it is none of `inputs`.
 ///
 /// # Errors
 ///
@@ -136,7 +136,7 @@ pub fn check_output(path: &Path, inputs: &[&Path]) -> anyhow::Result<()> {
     match place_of(path)? {
         Place::Stream => Ok(()),
         Place::File { target, .. } | Place::Nothing { target } => {
-            // Where a folder takes no file beside it, what is there is written in its place.
+            // Where no temporary file can be created in the folder, the existing file is overwritten in place.
             if target.is_file() {
                 return Ok(());
             }
@@ -145,17 +145,17 @@ pub fn check_output(path: &Path, inputs: &[&Path]) -> anyhow::Result<()> {
     }
 }
 
-/// What is where a result goes.
+/// Kind of an output path.
 enum Place {
-    /// A stream, a device or a pipe, in whose place a file would end it.
+    /// A stream, a device or a pipe, which a file must not replace.
     Stream,
-    /// A file, behind links.
+    /// An existing file, behind links.
     File { target: PathBuf, there: Metadata },
-    /// Nothing yet, behind links, in a folder that is there.
+    /// A new file, behind links, in an existing folder.
     Nothing { target: PathBuf },
 }
 
-/// What is at `path`, where a result may be written there.
+/// Kind of the output at `path`, if a result may be written there.
 fn place_of(path: &Path) -> anyhow::Result<Place> {
     let writing = || format!("writing `{}`", path.display());
     if is_stdout(path) {
@@ -177,14 +177,14 @@ fn place_of(path: &Path) -> anyhow::Result<Place> {
                  (`chmod u+w`)",
                 path.display()
             );
-            // Who may not write a file may not replace it either, though the folder would allow that.
+            // A file without write permission is not replaced either, even where the folder would allow it.
             OpenOptions::new().write(true).open(path).with_context(writing)?;
             Ok(Place::File { target: path.canonicalize().with_context(writing)?, there })
         }
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             let target = behind_links(path).with_context(writing)?;
             let folder = folder_of(&target);
-            // What cannot be made into a folder.
+            // A file on the path cannot become a folder.
             if let Some(file) = folder.ancestors().find(|above| above.is_file()) {
                 bail!(
                     "writing `{}`: `{}` is a file, not a folder\nhint: name a file in another folder, such as `{}`",
@@ -206,10 +206,10 @@ fn place_of(path: &Path) -> anyhow::Result<Place> {
     }
 }
 
-/// Links beyond which a path leads nowhere, as Linux has it.
+/// Number of links beyond which a path is refused, as in Linux.
 const MOST_LINKS: usize = 40;
 
-/// Where links lead to that lead to nothing yet.
+/// Target of links that lead to a file that does not exist yet.
 fn behind_links(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..MOST_LINKS {
@@ -228,7 +228,7 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Makes a file, with the rights that any other program would give it.
+/// Creates a file with default permissions.
 fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let _whole = writing();
     let mut file = beside(path)?;
@@ -237,8 +237,8 @@ fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces a file by another with its rights and its owner. Where that cannot be had, because the folder takes no file
-/// beside it or it has other names, it is written in its place.
+/// Replaces a file by another with the same permissions and owner. Where these cannot be set, the folder accepts no
+/// temporary file, or the file has other hard links, it is overwritten in place.
 fn replace(path: &Path, there: &Metadata, bytes: &[u8]) -> io::Result<()> {
     let _whole = writing();
     let alike = if has_other_names(there) {
@@ -256,11 +256,11 @@ fn replace(path: &Path, there: &Metadata, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// A file in the same folder, which goes if it is not put in the place of `path`.
+/// A temporary file in the same folder, which is deleted unless it is renamed to `path`.
 fn beside(path: &Path) -> io::Result<NamedTempFile> {
     let mut beside = tempfile::Builder::new();
     beside.prefix(".partial-");
-    // The default is to let nobody else read it.
+    // The default mode would let nobody else read it.
     #[cfg(unix)]
     beside.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     beside.tempfile_in(folder_of(path))
@@ -281,7 +281,7 @@ fn has_other_names(_: &Metadata) -> bool {
     false
 }
 
-/// Gives a file the owner and the rights of another.
+/// Gives a file the owner and the permissions of another.
 #[cfg(unix)]
 fn made_alike(file: &fs::File, other: &Metadata) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt as _, fchown};

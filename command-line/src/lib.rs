@@ -1,7 +1,6 @@
-//! What the commands do alike: how they read numbers, what they say of mistakes, how they print and write, and what they
-//! offer to shells.
+//! Common behaviour of the commands: reading numbers, reporting mistakes, printing and writing, and shell completions.
 //!
-//! It knows nothing of plans: whoever uses one command knows how the other behaves.
+//! The crate knows nothing of plans: users of one command know how the other behaves.
 
 pub mod destination;
 pub mod numbers;

@@ -1,9 +1,9 @@
-//! Numbers as people write them.
+//! Parsers of numbers as people write them.
 
-/// Multiples of whole numbers of things that computers have: sequences of `128k` tokens are of 131,072.
+/// Binary multiples of counts: a sequence of `128k` tokens has 131,072.
 const MULTIPLES: [(char, u64); 3] = [('k', 1 << 10), ('m', 1 << 20), ('g', 1 << 30)];
 
-/// A whole number: `64`, `16,384`, `1_000`, `128k` (times 1,024), `4M` or `1e6`.
+/// Parses a whole number: `64`, `16,384`, `1_000`, `128k` (times 1,024), `4M` or `1e6`.
 ///
 /// # Errors
 ///
@@ -12,14 +12,14 @@ pub fn counted(text: &str) -> Result<u64, String> {
     counted_up_to(text, u64::MAX)
 }
 
-/// A whole number of at most `most`, as [`counted`] reads it.
+/// Parses a whole number of at most `most`, in the way of [`counted`].
 ///
 /// # Errors
 ///
 /// As [`counted`]'s.
 pub fn counted_up_to(text: &str, most: u64) -> Result<u64, String> {
     let text = text.trim();
-    // `8k tokens`: what is counted may be said.
+    // A unit may follow, as in `8k tokens`.
     let counted = ["tokens", "token", "tok", "sequences", "seqs", "gpus", "gpu"];
     let bare = counted.iter().find_map(|word| text.strip_suffix(word));
     let text = bare.map_or(text, |bare| bare.trim_end_matches([' ', '-', '_']));
@@ -30,8 +30,8 @@ pub fn counted_up_to(text: &str, most: u64) -> Result<u64, String> {
     if number > most { Err(too_large(most)) } else { Ok(number) }
 }
 
-/// Of what a text is where commas set no thousands apart: `64,128`, each a power of two times the one before, is more
-/// likely a list of degrees or of numbers of GPUs than 64,128; `16,384` is no such list.
+/// Numbers of a text whose commas are likely not thousands separators: `64,128`, each a power of two times the one
+/// before, is more likely a list of degrees or of numbers of GPUs than 64,128; `16,384` is not such a list.
 pub fn as_list(text: &str) -> Option<Vec<u64>> {
     let read = |part: &str| part.parse::<u64>().ok().filter(|_| !part.starts_with('0'));
     let all: Vec<u64> = text.trim().split(',').map(read).collect::<Option<_>>()?;
@@ -46,8 +46,8 @@ fn too_large(most: u64) -> String {
     format!("must be a whole number, at least 1 and at most {most}")
 }
 
-/// A whole number, at least `least`, of what people count by thousands, such as steps: `64`, `16,384` or `1e6`. A `k` could
-/// mean 1,000 or 1,024, and is not read.
+/// Parses a whole number, at least `least`, of things counted in decimal, such as steps: `64`, `16,384` or `1e6`. A `k`
+/// could mean 1,000 or 1,024, and is rejected.
 ///
 /// # Errors
 ///
@@ -80,7 +80,7 @@ fn read(
     let number =
         digits.parse::<f64>().ok().filter(|_| digits.starts_with(|c: char| c.is_ascii_digit()));
     match number.map(|number| number * multiple as f64) {
-        // Beyond, floats have no units.
+        // Larger floats do not hold whole numbers exactly.
         Some(number) if number.fract() == 0.0 && number < (1u64 << 53) as f64 => Ok(number as u64),
         Some(number) if number.is_finite() && number > most as f64 => Err(too_large(most)),
         Some(number) if (1.0..1e15).contains(&number) => {
@@ -90,8 +90,8 @@ fn read(
     }
 }
 
-/// What a product comes to: `8x8` is not read, since it may mean more than its product. What begins with `0x` is no
-/// product, but a number to the base of 16.
+/// Hint with the value of a product: `8x8` is not accepted, since it may mean more than its product. Texts that begin
+/// with `0x` are hexadecimal numbers, not products.
 fn as_product(text: &str) -> String {
     let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     if let Some(number) = hexadecimal.and_then(|digits| u64::from_str_radix(digits, 16).ok()) {
@@ -105,7 +105,7 @@ fn as_product(text: &str) -> String {
     product.map_or_else(String::new, |product| format!("; {text} is {product}"))
 }
 
-/// The digits of a number, and what multiplies them.
+/// Digits of a number, and the factor of its suffix.
 fn with_multiple(text: &str) -> (&str, u64) {
     let bare = text.strip_suffix("i").or_else(|| text.strip_suffix("I")).unwrap_or(text);
     let last = bare.chars().next_back().map(|c| c.to_ascii_lowercase());
@@ -113,12 +113,12 @@ fn with_multiple(text: &str) -> (&str, u64) {
     found.map_or((text, 1), |(_, multiple)| (bare[..bare.len() - 1].trim_end(), multiple))
 }
 
-/// A number of digits, with or without what sets thousands apart.
+/// Parses a number of digits, with or without thousands separators.
 fn plain(text: &str) -> Option<u64> {
     all_digits(text)?.parse().ok()
 }
 
-/// Digits without what sets thousands apart, which must do so everywhere.
+/// Digits without thousands separators, which must be at every third digit or nowhere.
 fn all_digits(text: &str) -> Option<String> {
     let is_mark = |c: char| ",_'\u{2019}\u{202f}\u{a0} ".contains(c);
     let groups: Vec<&str> = text.split(is_mark).collect();
@@ -129,8 +129,8 @@ fn all_digits(text: &str) -> Option<String> {
     (all_digits && in_thousands).then(|| groups.concat())
 }
 
-/// A number with one of `units`, each with what it is in the unit that is wanted; none where it is no such number.
-/// Units that differ in the size of letters alone are told apart by it, others in any size.
+/// Parses a number with one of `units`, each with its factor to the wanted unit; `None` for other texts. Units that
+/// differ only in case are distinguished by it, others match in any case.
 pub fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let text = text.trim();
     let of = |digits: &str| {
@@ -155,7 +155,7 @@ pub fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     })
 }
 
-/// Seconds of a number with its unit, seconds where there is none; or of several, as in `1h30m`.
+/// Parses a time in seconds, with a unit, by default seconds; or a sum of several, as in `1h30m`.
 pub fn seconds(text: &str) -> Option<f64> {
     const UNITS: &[(&str, f64)] = &[
         ("us", 1e-6),
@@ -183,7 +183,7 @@ pub fn seconds(text: &str) -> Option<f64> {
     parts_with_units(text).iter().map(|part| quantity(part, UNITS)).sum()
 }
 
-/// `1h30m` as `1h` and `30m`: what begins with a digit after letters.
+/// Splits `1h30m` into `1h` and `30m`: a part begins with a digit after letters or blanks.
 fn parts_with_units(text: &str) -> Vec<&str> {
     let mut starts = vec![0];
     let characters: Vec<(usize, char)> = text.char_indices().collect();

@@ -1,4 +1,4 @@
-//! What commands print: results on stdout, all else on stderr, fit to print.
+//! Output of commands: results on stdout, messages on stderr, escaped for printing.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::builder::styling::AnsiColor;
 use ir::text::{printable_json, printable_lines};
 
-/// Writes lines for people to stdout, fit to print; on a terminal, those that are wider in several.
+/// Prints lines of text to stdout, escaped for printing; on a terminal, wider lines are wrapped.
 ///
 /// # Errors
 ///
@@ -21,11 +21,11 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// What lines to type begin with, which stay whole, so that they can be copied.
+/// Prefixes of lines with commands, which are not wrapped, so that they can be copied.
 const COMMANDS: [&str; 3] = ["again: ", "planner ", "executor "];
 
-/// The text with its lines broken between words, where they are wider. What follows stands below what the line says, as
-/// after `memory: `.
+/// The text with its lines wrapped between words, where they are wider than `columns`. Continuation lines are indented
+/// to the text of a line, as after `memory: `.
 fn wrapped(text: &str, columns: usize) -> String {
     let mut all = String::new();
     for line in text.split_inclusive('\n') {
@@ -37,7 +37,7 @@ fn wrapped(text: &str, columns: usize) -> String {
         let indent = indent(line).min(columns / 2);
         let (mut rest, mut room) = (line.trim_end(), columns);
         while let Some((end, _)) = rest.char_indices().nth(room) {
-            // Before the first word there is nothing to break; one that is too long stays whole.
+            // No break before the first word; a word longer than the line stays whole.
             let begun = rest.len() - rest.trim_start().len();
             let last =
                 if rest[end..].starts_with(' ') { Some(end) } else { rest[..end].rfind(' ') };
@@ -55,7 +55,7 @@ fn wrapped(text: &str, columns: usize) -> String {
     all
 }
 
-/// Where what a line says begins: after its blanks, and after a word or two with a colon and blanks.
+/// Column of a line's text: after its blanks, and after a label of a word or two with a colon.
 fn indent(line: &str) -> usize {
     const LONGEST_LABEL: usize = 12;
     let blanks = line.len() - line.trim_start().len();
@@ -67,8 +67,8 @@ fn indent(line: &str) -> usize {
     line[..after].chars().count()
 }
 
-/// Says what went wrong. What others wrote may have line breaks in it: a further line that looks like an error or a
-/// warning of its own belongs to the line before.
+/// Reports an error on stderr. Text of others may contain line breaks: a further line that looks like an error or a
+/// warning itself is joined to the line before.
 pub fn tell_error(error: &anyhow::Error) {
     let text = format!("error: {error:#}");
     let is_forged = |line: &str| line.starts_with("error:") || line.starts_with("warning:");
@@ -82,7 +82,7 @@ pub fn tell_error(error: &anyhow::Error) {
     tell(&lines);
 }
 
-/// Writes a result to stdout that need not be text.
+/// Writes a result to stdout, as bytes.
 ///
 /// # Errors
 ///
@@ -92,7 +92,7 @@ pub fn print_bytes(bytes: &[u8]) -> anyhow::Result<()> {
     stdout.write_all(bytes).and_then(|()| stdout.flush()).context("writing to standard output")
 }
 
-/// Says lines on stderr that a user should know, fit to print, in the colours of clap's own errors where a terminal shows them.
+/// Reports lines on stderr, escaped for printing, in the colours of clap's own errors where the terminal supports them.
 pub fn tell(text: &str) {
     let [error, warning, hint] =
         [AnsiColor::Red, AnsiColor::Yellow, AnsiColor::Green].map(AnsiColor::on_default);
@@ -102,18 +102,18 @@ pub fn tell(text: &str) {
     for line in printable_lines(text.trim_end()).lines() {
         let found =
             styles.iter().find_map(|(word, style)| Some((word, style, line.strip_prefix(word)?)));
-        // A text takes all that is written to it.
+        // Writing to a string cannot fail.
         let _ = match found.filter(|_| !is_plain) {
             Some((word, style, rest)) => writeln!(whole, "{style}{word}{style:#}{rest}"),
             None => writeln!(whole, "{line}"),
         };
     }
-    // Where there are no colours to take out, at once: lines of several processes do not mix. A closed stderr leaves nobody
-    // to tell.
+    // Written at once where there are no colours to strip, so that lines of several processes do not mix. Errors of a
+    // closed stderr are ignored.
     let _ = anstream::stderr().lock().write_all(whole.as_bytes());
 }
 
-/// Whether the reader of stdout has gone, as `head` does.
+/// Returns whether the reader of stdout has closed it, as `head` does.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()
@@ -121,12 +121,12 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// Columns of the terminal that stdout is; none where it is none.
+/// Number of columns of stdout's terminal; `None` if it is not a terminal.
 pub fn columns() -> Option<usize> {
     terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| width.0.into())
 }
 
-/// Writes a result to stdout as JSON.
+/// Prints a result to stdout as JSON.
 ///
 /// # Errors
 ///
@@ -135,7 +135,7 @@ pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     print_json_text(&(serde_json::to_string_pretty(value)? + "\n"))
 }
 
-/// Writes a JSON document to stdout, with escapes for what does not show in its texts.
+/// Prints a JSON document to stdout, with escapes for invisible characters in its texts.
 ///
 /// # Errors
 ///
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(wrapped("unbreakable_words_stay whole", 5), "unbreakable_words_stay\nwhole");
     }
 
-    /// Nothing is lost, and lines of words that fit are no wider.
+    /// Wrapping loses no text, and lines of fitting words are no wider than the limit.
     #[test]
     fn nothing_is_lost() {
         let text = "  all: token dispatcher deep-ep, exchanges of experts beside another micro-batch, CUDA graphs of \

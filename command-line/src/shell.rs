@@ -1,4 +1,4 @@
-//! What shells offer, and the pages of the manual.
+//! Shell completions and manual pages.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use clap_mangen::Man;
 use super::destination::{make_folder, write_output};
 use super::said::print_bytes;
 
-/// The section of commands.
+/// Section of the manual for commands.
 const SECTION: &str = "1";
 
-/// Prints what completes a command's words in a shell.
+/// Prints the completion script of a command for a shell.
 ///
 /// # Errors
 ///
@@ -24,7 +24,7 @@ pub fn completions(mut command: Command, shell: Shell) -> anyhow::Result<()> {
     print_bytes(&text)
 }
 
-/// Writes a page for a program, and one for each of its commands.
+/// Writes a manual page for a program, and one for each of its commands.
 ///
 /// # Errors
 ///

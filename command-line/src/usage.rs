@@ -1,4 +1,4 @@
-//! What is wrong with a command line, and what was likely meant by it.
+//! Errors of command lines, with suggestions of what was likely meant.
 
 use std::ffi::OsString;
 
@@ -7,12 +7,12 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use ir::text::nearest;
 
-/// A command line, as text.
+/// A command line as text.
 pub fn as_text(words: &[OsString]) -> Vec<String> {
     words.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
-/// What was given in the place that a kind of context is about.
+/// The invalid text in an error, by the kind of its context.
 pub fn given(error: &clap::Error, kind: ContextKind) -> Option<String> {
     match error.get(kind) {
         Some(ContextValue::String(given)) => Some(given.clone()),
@@ -20,12 +20,12 @@ pub fn given(error: &clap::Error, kind: ContextKind) -> Option<String> {
     }
 }
 
-/// The command that is named.
+/// The command that is named in a command line.
 pub fn named<'a>(program: &'a Command, words: &[String]) -> Option<&'a Command> {
     words.iter().skip(1).find_map(|word| program.find_subcommand(word))
 }
 
-/// The tip of an example, from a command's help, where that shows all that is missing.
+/// A tip with an example from a command's help, if that shows all missing arguments.
 pub fn example(program: &str, command: &Command, error: &clap::Error) -> Option<String> {
     let help = command.get_after_help()?.to_string();
     let own = format!("{program} {} ", command.get_name());
@@ -34,7 +34,7 @@ pub fn example(program: &str, command: &Command, error: &clap::Error) -> Option<
         Some(ContextValue::Strings(missing)) => missing.as_slice(),
         _ => &[],
     };
-    // An option stands there as it is missing, or short.
+    // An option may be in the example in its long or its short form.
     let is_shown = |missing: &String| {
         let name = missing.split(' ').next().unwrap_or_default();
         let Some(long) = name.strip_prefix("--") else { return true };
@@ -48,7 +48,7 @@ pub fn example(program: &str, command: &Command, error: &clap::Error) -> Option<
     Some(format!("for example: {line}"))
 }
 
-/// Whether a command has a long option.
+/// Returns whether a command has a long option.
 pub fn has(command: &Command, long: &str) -> bool {
     command.get_arguments().any(|argument| {
         let names = argument.get_long_and_visible_aliases().unwrap_or_default();
@@ -56,9 +56,9 @@ pub fn has(command: &Command, long: &str) -> bool {
     })
 }
 
-/// The error with `tip`, where there is one; else with what differs from what was given by a few letters.
+/// The error with `tip`, if there is one; else with suggestions that differ from the given text by a few letters.
 ///
-/// What clap takes for alike, and puts into the usage line, may be of quite another meaning.
+/// clap's own suggestions, and the usage line that it derives from them, may have quite another meaning.
 pub fn with_tip(
     mut error: clap::Error,
     program: &Command,
@@ -66,7 +66,7 @@ pub fn with_tip(
     tip: Option<String>,
 ) -> clap::Error {
     if error.kind() == ErrorKind::UnknownArgument {
-        // That a word with hyphens can be a value, as clap says, no command here has a use for.
+        // clap's tip to pass a word with hyphens as a value applies to no command here.
         error.remove(ContextKind::Suggested);
         if let Some(of) = named(program, words) {
             error.remove(ContextKind::SuggestedArg);

@@ -1,11 +1,11 @@
-//! Files that are whole even where a signal ends the program.
+//! Protection of files against signals that end the program while they are written.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Held while a file is written.
+/// Lock that is held while a file is written.
 static WRITING: Mutex<()> = Mutex::new(());
 
-/// Keeps whoever handles signals from ending the program until what is returned is dropped.
+/// Prevents the signal handler from ending the program until the returned guard is dropped.
 pub fn writing() -> MutexGuard<'static, ()> {
     WRITING.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! The clusters that ship: data-sheet numbers, each with its source.
+//! The cluster presets: data-sheet numbers, each with its source.
 
 use std::sync::LazyLock;
 
@@ -7,24 +7,24 @@ use serde::Deserialize;
 
 use crate::{collectives, kernels};
 
-/// A cluster that names rates which were not fitted.
+/// A cluster names rates that were not fitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{field}` `{name}` is not among the rates that were fitted: {known}\nhint: leave it out, and {instead}", known = .known.join(", "))]
 pub struct UnknownRates {
-    /// The field that names them.
+    /// The field that names the rates.
     pub field: String,
-    /// The name, as it can be shown.
+    /// The name, escaped for display.
     pub name: String,
-    /// The names that there are.
+    /// The names of the fitted rates.
     pub known: Vec<String>,
-    /// What is taken where no rates are named.
+    /// The rates that are used where none are named, in words.
     pub instead: &'static str,
 }
 
-/// Texts of the files in `clusters/`; `build.rs` lists them.
+/// Texts of the files in `clusters/`, listed by `build.rs`.
 const FILES: &[&str] = &include!(concat!(env!("OUT_DIR"), "/clusters.rs"));
 
-/// A cluster that ships, with the names that it goes by.
+/// A cluster preset, with its other names.
 #[derive(Deserialize)]
 struct Preset {
     name: String,
@@ -34,16 +34,16 @@ struct Preset {
     text: &'static str,
 }
 
-/// The part of a cluster's file that is of the list of presets.
+/// The part of a cluster's file that describes the preset.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Listing {
-    /// Place in lists, older generations first.
+    /// Position in lists, older generations first.
     order: u32,
     /// Other names, in small letters without spaces and signs.
     names: Vec<String>,
-    /// Words of which a GPU's name has one or, parted by blanks, several together; those of the cluster's name if none are
-    /// given.
+    /// Words in names of its GPU: a name matches one of them, or several together, separated by blanks; by default the
+    /// words of the cluster's name.
     gpus: Vec<String>,
 }
 
@@ -64,7 +64,7 @@ static PRESETS: LazyLock<Vec<Preset>> = LazyLock::new(|| {
     all
 });
 
-/// Whether all rates that a cluster names were fitted.
+/// Checks that all rates that a cluster names were fitted.
 ///
 /// # Errors
 ///
@@ -72,7 +72,7 @@ static PRESETS: LazyLock<Vec<Preset>> = LazyLock::new(|| {
 pub fn check_rates(cluster: &Cluster) -> Result<(), UnknownRates> {
     let check = |field: String, name: &Option<String>, known: Vec<String>, instead| match name {
         Some(name) if !known.contains(name) => {
-            // The beginning of it, without what would move a terminal's cursor.
+            // The begin of the name, without control characters of a terminal.
             let name = name.chars().take(40).flat_map(char::escape_debug).collect();
             Err(UnknownRates { field, name, known, instead })
         }
@@ -89,8 +89,8 @@ pub fn check_rates(cluster: &Cluster) -> Result<(), UnknownRates> {
     Ok(())
 }
 
-/// The cluster with the rates that were measured on its GPU and its links, where it names none: those of a preset whose GPU
-/// has the same name and peaks, and of its levels those with the same ranks and bandwidth.
+/// The cluster, with measured rates of its GPU and links where it names none: those of a preset whose GPU has the same
+/// name and peaks, and of its levels those with the same ranks and bandwidth.
 #[must_use]
 pub fn with_known_rates(mut cluster: Cluster) -> Cluster {
     let is_known = |it: &Cluster| {
@@ -127,13 +127,13 @@ pub fn preset(name: &str) -> Option<Cluster> {
     Some(Cluster::from_json(preset.text).expect("presets are valid; a test reads each"))
 }
 
-/// The name of the preset that also goes by this one, in small letters without spaces and signs.
+/// The preset with this other name, in small letters without spaces and signs.
 pub fn also_called(name: &str) -> Option<&'static str> {
     let found = PRESETS.iter().find(|it| it.listing.names.iter().any(|also| also == name))?;
     Some(&found.name)
 }
 
-/// The preset of a GPU, by a name of it in small letters without spaces and signs: the one of whose words it has most.
+/// The preset of a GPU with the longest matching words, by its name in small letters without spaces and signs.
 pub fn of_gpu(name: &str) -> Option<&'static str> {
     let length = |words: &str, sign: char| {
         let all = words.split(sign).all(|word| name.contains(word));

@@ -1,7 +1,7 @@
-//! The constants that are fitted to measured steps: what each stands for, in which unit, and where it can lie.
+//! The constants that are fitted to measured steps: their meanings, units and ranges.
 //!
-//! A constant has a key: whose it is, and its name there, `a100 matmul` or `nanotron exchanges.within_blocks`. How they
-//! are fitted, and from what they start, is in `cost-models/fit`.
+//! A constant has a key of owner and name: `a100 matmul` or `nanotron exchanges.within_blocks`. Their fit, and the
+//! values from which it starts, are in `cost-models/fit`.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -9,45 +9,43 @@ use std::sync::LazyLock;
 use crate::Hardware;
 use crate::fitted::section;
 
-/// The constants that differ where a source is left out of the fit, by their keys; none of a source that had no part in
-/// it.
+/// The constants that differ where a source is left out of the fit, by key; `None` if the source was not in the fit.
 pub fn without(source: &str) -> Option<&'static BTreeMap<String, f64>> {
     static LEFT_OUT: LazyLock<BTreeMap<String, BTreeMap<String, f64>>> =
         LazyLock::new(|| section("left_out"));
     LEFT_OUT.get(source)
 }
 
-/// Whose a constant is.
+/// Owner of a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// A kind of GPU: [`Device::training_set`](crate::kernels::Device).
     Gpu,
-    /// A library of attention on such a GPU.
+    /// A library of attention on a kind of GPU.
     Attention,
     /// A framework.
     Framework,
-    /// All of them.
+    /// The network, for all machines alike.
     Network,
 }
 
-/// A constant.
+/// A fitted constant.
 #[derive(Clone, Copy, Debug)]
 pub struct Constant {
-    /// Whose it is.
+    /// The kind of its owner.
     pub owner: Owner,
-    /// What it is called there.
+    /// Name within its owner.
     pub name: &'static str,
-    /// What it stands for, with its unit.
+    /// Meaning, with the unit.
     pub meaning: &'static str,
-    /// The least and the most that it can be.
+    /// The least and the greatest value.
     pub range: [f64; 2],
-    /// By how much its logarithm differs from one machine, or framework, to another of its kind: its standard deviation
-    /// there.
+    /// Standard deviation of its logarithm between machines, or frameworks, of the same kind.
     pub spread: f64,
     place: fn(&mut Hardware) -> &mut f64,
 }
 
-/// All constants.
+/// All constants of time.
 pub const CONSTANTS: [Constant; 12] = [
     Constant {
         owner: Owner::Gpu,
@@ -148,7 +146,7 @@ pub const CONSTANTS: [Constant; 12] = [
     },
 ];
 
-/// Constants of memory, which steps do not show.
+/// Constants of memory, which step times do not depend on.
 pub const OF_MEMORY: [Constant; 2] = [
     Constant {
         owner: Owner::Framework,
@@ -169,7 +167,7 @@ pub const OF_MEMORY: [Constant; 2] = [
 ];
 
 impl Constant {
-    /// Its key on a machine.
+    /// Key of the constant on a machine.
     pub fn key(&self, hardware: &Hardware) -> String {
         let Hardware { device, framework, .. } = hardware;
         let gpu = &device.training_set;
@@ -184,17 +182,17 @@ impl Constant {
         }
     }
 
-    /// Its value on a machine.
+    /// Value of the constant on a machine.
     pub fn of(&self, hardware: &mut Hardware) -> f64 {
         *(self.place)(hardware)
     }
 
-    /// Makes it `factor` times what it is. What is 0 stays so: the machine does not do what it stands for.
+    /// Multiplies the constant by `factor`. A value of 0 stays 0: the machine does not do the work behind it.
     pub fn scale(&self, hardware: &mut Hardware, factor: f64) {
         *(self.place)(hardware) *= factor;
     }
 
-    /// Its name where one machine alone is spoken of.
+    /// Name of the constant where only one machine is meant.
     pub fn name_on_machine(&self) -> String {
         match self.owner {
             Owner::Attention => format!("attention_{}", self.name),
@@ -203,7 +201,7 @@ impl Constant {
         }
     }
 
-    /// Makes it `value`; what is 0 stays so.
+    /// Sets the constant to `value`; a value of 0 stays 0.
     pub fn set(&self, hardware: &mut Hardware, value: f64) {
         let place = (self.place)(hardware);
         if *place != 0.0 {
@@ -217,7 +215,7 @@ pub fn all() -> impl Iterator<Item = Constant> {
     CONSTANTS.into_iter().chain(OF_MEMORY)
 }
 
-/// Puts what a calibration found in the place of a machine's own, where its GPUs are of that kind.
+/// Replaces a machine's constants by those of its framework's calibration, where that was on the same kind of GPU.
 pub fn calibrate(hardware: &mut Hardware) {
     let Some(calibration) = hardware.framework.calibration.clone() else { return };
     if calibration.gpu != hardware.device.training_set {
@@ -230,7 +228,7 @@ pub fn calibrate(hardware: &mut Hardware) {
     }
 }
 
-/// Puts values, by their keys, in the place of a machine's own.
+/// Replaces a machine's constants by values given by key.
 pub fn apply(hardware: &mut Hardware, values: &BTreeMap<String, f64>) {
     for constant in all() {
         if let Some(value) = values.get(&constant.key(hardware)) {

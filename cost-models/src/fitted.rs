@@ -1,8 +1,8 @@
-//! Constants that were fitted to measured steps: `frameworks/fitted.json`, which `fit/fit_steps.py` writes as a whole.
+//! Constants that were fitted to measured steps: `frameworks/fitted.json`, written by `fit/fit_steps.py`.
 //!
-//! Sections: `gpus` has rates of kinds of GPUs in training, `network` constants of all networks, `frameworks` values by
-//! their paths in a framework's file, which leaves them out; `residuals` says how measured steps lie about predictions,
-//! `left_out`, for each source of the fit, which constants differ without it.
+//! Sections: `gpus` has training rates of kinds of GPUs, `network` the constants of all networks, `frameworks` values
+//! by their paths in a framework's file, which leaves them out; `residuals` has the distribution of measured over
+//! predicted steps, `left_out`, for each source of the fit, the constants that differ without it.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// A section of the file.
+/// Reads a section of the file.
 pub(crate) fn section<T: DeserializeOwned>(name: &str) -> T {
     static FILE: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {
         let text = include_str!("../frameworks/fitted.json");

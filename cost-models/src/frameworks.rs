@@ -1,7 +1,7 @@
-//! The frameworks that ship: what each does and can do, each value with its source or the fit that made it. Fitted values
-//! of all of them are in one file, `fitted.json`.
+//! The framework presets: the habits and abilities of each, every value with its source or its fit. Fitted values of
+//! all of them are in one file, `fitted.json`.
 //!
-//! Bytes that the loss touches for a logit are counted from the frameworks' kernels: Megatron-LM's vocabulary-parallel
+//! Bytes that the loss touches per logit are counted from the frameworks' kernels: Megatron-LM's vocabulary-parallel
 //! cross-entropy touches 38 in forward and 14 in backward; Transformer Engine's fuses these; PyTorch's own (20 and 14)
 //! is assumed to lie between.
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::fitted::section;
 
-/// Names and JSON texts, the one that is predicted with where none is named first.
+/// Names and JSON texts of the presets; the first is the default.
 const PRESETS: &[(&str, &str)] = &[
     ("megatron-core", include_str!("../frameworks/megatron-core.json")),
     ("torchtitan", include_str!("../frameworks/torchtitan.json")),
@@ -31,12 +31,12 @@ const PRESETS: &[(&str, &str)] = &[
     ("unknown", include_str!("../frameworks/unknown.json")),
 ];
 
-/// The presets' names, those that are most used first.
+/// Names of the presets, the most used first.
 pub fn names() -> impl Iterator<Item = &'static str> {
     PRESETS.iter().map(|(name, _)| *name)
 }
 
-/// The preset called `name`; `ideal` is the first of them without its limits.
+/// The preset called `name`; `ideal` is the first preset without its limits.
 pub fn preset(name: &str) -> Option<Framework> {
     let (known, is_ideal) = if name == IDEAL { (PRESETS[0].0, true) } else { (name, false) };
     let (_, text) = PRESETS.iter().find(|(preset, _)| *preset == known)?;
@@ -44,8 +44,8 @@ pub fn preset(name: &str) -> Option<Framework> {
     Some(if is_ideal { framework.ideal() } else { framework })
 }
 
-/// Reads and checks a framework's JSON. Constants that it leaves out are those that were fitted to the steps of the
-/// framework that it is, or is [measured as](Framework::measured_as).
+/// Reads and checks a framework's JSON. Constants that it leaves out are filled in from the fit of the framework
+/// itself, or of the one that it is [measured as](Framework::measured_as).
 ///
 /// # Errors
 ///
@@ -71,7 +71,7 @@ pub fn read(text: &str) -> Result<Framework, FrameworkError> {
             is_whole = false;
         }
     }
-    // Places of errors are those of the text wherever nothing was added to it.
+    // Without additions the original text is read, so that positions in errors are right.
     if is_whole { Framework::from_json(text) } else { Framework::from_json(&file.to_string()) }
 }
 

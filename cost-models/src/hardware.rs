@@ -1,4 +1,4 @@
-//! A cluster, ready to be asked for times.
+//! Hardware of a cluster with a framework, for times of kernels and messages.
 
 use ir::cluster::{Architecture, Cluster, Host, Precision};
 use ir::framework::Framework;
@@ -8,34 +8,34 @@ use ir::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
 use crate::kernels::Device;
 use crate::{Group, Network};
 
-/// A device and a network, and the precision of linear layers.
+/// A device, a network and a framework, with the precision of linear layers.
 #[derive(Clone, Debug)]
 pub struct Hardware {
-    /// Kernels.
+    /// Times of kernels.
     pub device: Device,
-    /// Collectives.
+    /// Times of collectives.
     pub network: Network,
     /// The precision of linear layers.
     pub precision: Precision,
-    /// Whether gradients of parameters are accumulated in fp32.
+    /// True if gradients of parameters are accumulated in fp32.
     pub fp32_gradients: bool,
-    /// What runs the step.
+    /// The framework that runs the step.
     pub framework: Framework,
-    /// The rate of that precision by the data sheet.
+    /// Peak rate of that precision by the data sheet.
     pub peak: FlopsPerSecond,
     /// The GPU's family.
     pub architecture: Architecture,
-    /// What fits on a GPU.
+    /// Memory of a GPU.
     pub memory: Bytes,
-    /// A GPU's share of its host where all of the node are in use; none if nothing is known of hosts.
+    /// A GPU's share of its host with all GPUs of the node in use; `None` if the host is unknown.
     pub host: Option<HostShare>,
-    /// Ranks of the innermost network domain.
+    /// Number of ranks in the innermost network domain.
     pub domain: u32,
-    /// By what share kernels run slower while their GPU exchanges data.
+    /// Share of their rate that kernels lose while their GPU communicates.
     pub communication_slowdown: f64,
 }
 
-/// A host, and among how many GPUs it is shared evenly.
+/// A host, shared evenly among a number of GPUs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HostShare {
     host: Host,
@@ -43,7 +43,7 @@ pub struct HostShare {
     link: BytesPerSecond,
 }
 
-/// What share of the host memory's peak bandwidth an update reaches.
+/// Share of the host memory's peak bandwidth that an update reaches.
 ///
 /// # Source
 ///
@@ -53,30 +53,30 @@ pub struct HostShare {
 const HOST_EFFICIENCY: f64 = 0.46;
 
 impl HostShare {
-    /// Memory of a GPU's share.
+    /// Host memory of a GPU's share.
     pub fn memory(&self) -> Bytes {
         Bytes::new(self.host.memory.get() / u64::from(self.num_gpus))
     }
 
-    /// The share where so many GPUs are in use, on as few hosts as can be.
+    /// The share where `num_gpus` GPUs are in use, on as few hosts as possible.
     #[must_use]
     pub fn among(self, num_gpus: u32) -> Self {
         Self { num_gpus: self.num_gpus.min(num_gpus.max(1)), ..self }
     }
 
-    /// Time to copy so much one way.
+    /// Time to copy `bytes` in one direction.
     pub fn copy(&self, bytes: Bytes) -> Seconds {
         bytes / self.link
     }
 
-    /// Time of an update that reads and writes so much.
+    /// Time of an update that reads and writes `touched` bytes.
     pub fn update(&self, touched: Bytes) -> Seconds {
         touched / (self.host.memory_bandwidth * (HOST_EFFICIENCY / f64::from(self.num_gpus)))
     }
 }
 
 impl Hardware {
-    /// The GPUs and links of `cluster`, driven by `framework`; `None` if they do not have the precision of `training`.
+    /// Hardware of `cluster` with `framework`; `None` if its GPUs lack the precision of `training`.
     pub fn new(cluster: &Cluster, framework: Framework, training: &Training) -> Option<Self> {
         let Training { precision, fp32_gradients, .. } = *training;
         let device = Device::of(&cluster.gpu, &framework);
@@ -99,13 +99,13 @@ impl Hardware {
         })
     }
 
-    /// By how much kernels run slower while their GPU exchanges data, in thousandths of their rate.
+    /// Slowdown of kernels while their GPU communicates, in thousandths of their rate.
     pub fn slowdown_per_mille(&self) -> u32 {
         (self.communication_slowdown * 1000.0).round() as u32
     }
 
-    /// Time for each rank of a chain, or of a ring, to send `bytes` to the next: the message that crosses the
-    /// outermost level is the slowest.
+    /// Time for each rank of a chain, or of a ring, to send `bytes` to the next, with the message over the outermost
+    /// level as the slowest.
     pub fn to_neighbour(&self, group: Group, bytes: Bytes) -> Seconds {
         if group.size < 2 {
             return Seconds::ZERO;

@@ -1,4 +1,4 @@
-//! What an operator, a byte and a message cost.
+//! Costs of operators, bytes and messages.
 //!
 //! [`Device`] times kernels on one GPU, [`Network`] times messages between several. Both are made
 //! once from a checked [`ir::cluster::Cluster`] and are pure from then on.

@@ -1,5 +1,5 @@
-//! How measured steps, their times and their memory, lie about what is predicted without their source: the interval
-//! that a prediction carries.
+//! Distribution of measured over predicted step times and memory, each predicted without its source: the interval of a
+//! prediction.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -10,58 +10,58 @@ use serde::{Deserialize, Serialize};
 use crate::Hardware;
 use crate::fitted::section;
 
-/// Share of steps that an interval is meant to contain.
+/// Share of steps that an interval is to contain.
 pub const SHARE: f64 = 0.8;
 
-/// By how much, in logarithms, the errors of two measured layouts of one problem differ beyond what
-/// [spreads](crate::constants::Constant::spread) of constants explain: with both, 68 % of the pairs are within.
+/// Standard deviation of the logarithmic error between two measured layouts of one problem, beyond that explained by
+/// [spreads](crate::constants::Constant::spread) of constants: with both, 68 % of the pairs are within.
 ///
 /// # Source
 ///
 /// 586 pairs of measured runs that differ in their layout alone, predicted without their source, those of vTrain left
-/// out, each group counting by its number of rows less one: `cost-models/fit/fit_pairs.py`. 68 % of them lie within 7.0 %.
+/// out, each group counting by its number of rows less one: `cost-models/fit/fit_pairs.py`. 68 % lie within 7.0 %.
 pub const PAIRED_REST: f64 = 0.066;
 
-/// Fewer sources than these say nothing of another.
+/// Least number of sources from which an interval is derived.
 pub const LEAST_SOURCES: usize = 3;
 
-/// What is known of a stack, a framework on GPUs of a kind.
+/// Evidence for a stack: a framework on a kind of GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Evidence {
     /// Steps of this stack were measured on the machine itself.
     Calibrated,
-    /// Others measured steps of this framework on such GPUs.
+    /// Steps of this framework on this kind of GPU were measured by others.
     Measured,
-    /// Nobody else measured the two together: it may be like any source.
+    /// Nobody measured the two together: the error may be like that of any source.
     New,
-    /// What runs it is not known at all: any of them may.
+    /// The framework is not known: any of them may run it.
     Unknown,
 }
 
-/// What a [`Spread`] is of: what was both measured and predicted of a step.
+/// Quantity that a [`Spread`] describes, both measured and predicted for a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SpreadOf {
-    /// Its time.
+    /// Time of the step.
     StepTimeSeconds,
-    /// Memory of a rank at its peak.
+    /// Peak memory of a rank.
     PeakMemoryBytes,
 }
 
-/// What was measured of steps over what was predicted without their source.
+/// Ratios of measured to predicted values, predicted without their source.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spread {
-    /// Of how many sources they were.
+    /// Number of sources.
     pub sources: usize,
-    /// How many were compared.
+    /// Number of values that were compared.
     pub rows: usize,
-    /// The ratio that a tenth of them was below, each source counting as much.
+    /// Lower bound of the ratio: a tenth of them is below, with each source weighted equally.
     pub low: f64,
-    /// The ratio that a tenth of them was above.
+    /// Upper bound of the ratio: a tenth of them is above.
     pub high: f64,
-    /// The ratio that nine tenths of those measured were below, of whom another is no part.
+    /// Ratio below which nine tenths of the measured values lie, without the allowance for another source.
     pub ninth_decile: f64,
 }
 
@@ -73,12 +73,12 @@ struct StackSpreads {
 }
 
 impl SpreadOf {
-    /// What a stack is called of which steps were measured: for times, a framework on GPUs of a kind; for memory, which
-    /// GPUs do not change, the framework.
+    /// Name of the stack for which steps were measured: for times, a framework on a kind of GPU; for memory, which does
+    /// not depend on the GPU, the framework.
     pub fn stack(self, hardware: &Hardware) -> String {
         let (set, framework) = (&hardware.device.training_set, hardware.framework.measured_name());
         match self {
-            // On other machines than NVIDIA's, rates of these stand in; nobody measured steps.
+            // Other than on NVIDIA GPUs, rates are scaled from these, and no steps were measured.
             Self::StepTimeSeconds => match hardware.architecture {
                 Architecture::Volta
                 | Architecture::Ampere
@@ -90,7 +90,7 @@ impl SpreadOf {
         }
     }
 
-    /// Whether steps, or peaks, on such GPUs in this precision were measured with this framework on the machine itself.
+    /// True if steps, or peaks, with this framework, kind of GPU and precision were measured on the machine itself.
     fn is_calibrated(self, hardware: &Hardware) -> bool {
         hardware.framework.calibration.as_ref().is_some_and(|calibration| {
             let count = match self {
@@ -105,10 +105,10 @@ impl SpreadOf {
 }
 
 impl Spread {
-    /// That of ratios by source; none for fewer than [`LEAST_SOURCES`].
+    /// The spread of ratios, given by source; `None` for fewer than [`LEAST_SOURCES`].
     ///
-    /// Each source counts as much, however many steps it has: another is one more of them. The bounds lie where so much
-    /// of all weights is below that one more source lies beyond with the wanted probability:
+    /// Each source has the same weight, however many steps it has, as a new stack is one more source. The bounds are
+    /// the quantiles beyond which one more source lies with the wanted probability:
     ///
     /// ```text
     /// ((n + 1) (1 - share) / 2 - 1 / 2) / n from either end, of n sources
@@ -135,7 +135,7 @@ impl Spread {
         Some(Self { sources, rows: weighted.len(), low, high, ninth_decile })
     }
 
-    /// That of the project's own reference for a stack, and what is known of it.
+    /// The built-in spread for a stack, and the evidence for it.
     pub fn shipped(of: SpreadOf, hardware: &Hardware) -> (Evidence, Self) {
         static SHIPPED: LazyLock<BTreeMap<SpreadOf, StackSpreads>> =
             LazyLock::new(|| section("residuals"));
@@ -150,7 +150,7 @@ impl Spread {
     }
 }
 
-/// The ratio below which lies so much of all weights, which add up to 1, of ratios in order.
+/// Weighted quantile of ratios in ascending order, with weights that sum to 1.
 fn quantile(weighted: &[(f64, f64)], share: f64) -> f64 {
     let mut below = 0.0;
     let mut last: Option<(f64, f64)> = None;

@@ -1,4 +1,4 @@
-//! Model states: parameters, gradients and optimizer state, and the time to update them.
+//! Model states: parameters, gradients and optimizer state, and the time of their update.
 
 use ir::cluster::Precision;
 use ir::layout::{Offload, ZeroStage};
@@ -13,19 +13,18 @@ use crate::kernels::Device;
 /// moments in fp32 (Rajbhandari et al. 2020, arXiv 1910.02054, section 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateBytes {
-    /// The weights that kernels read.
+    /// Bytes of a weight that kernels read.
     pub parameter: u64,
-    /// Gradients.
+    /// Bytes of a gradient.
     pub gradient: u64,
-    /// Master weights and moments: `K`.
+    /// Bytes of master weight and moments: `K`.
     pub optimizer: u64,
-    /// Whether there are master weights among them.
+    /// True if there are master weights among them.
     pub has_master: bool,
 }
 
 impl StateBytes {
-    /// The bytes that precision and optimizer need. Training in fp32 keeps no second copy of the
-    /// weights.
+    /// The bytes per parameter for a precision and optimizer. Training in fp32 has no second copy of the weights.
     pub fn new(training: &Training) -> Self {
         let parameter = training.compute_bytes();
         let has_master = parameter < 4 && !training.no_master_weights;
@@ -39,8 +38,8 @@ impl StateBytes {
         }
     }
 
-    /// What an update on the host needs of each parameter beside its gradient: weights are there even where the
-    /// device has them in full precision.
+    /// Bytes per parameter of an update on the host, without its gradient: weights are included even where the device
+    /// has them in full precision.
     pub const fn on_host(&self) -> u64 {
         if self.has_master { self.optimizer } else { self.optimizer + self.parameter }
     }
@@ -49,11 +48,11 @@ impl StateBytes {
 /// Model states on one rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ModelStates {
-    /// Weights.
+    /// Bytes of weights.
     pub parameters: Bytes,
-    /// Gradients.
+    /// Bytes of gradients.
     pub gradients: Bytes,
-    /// Master weights and moments.
+    /// Bytes of master weights and moments.
     pub optimizer: Bytes,
 }
 
@@ -79,15 +78,15 @@ impl ModelStates {
         }
     }
 
-    /// The states of frozen weights that are stored in so many bytes: the weights alone, sharded over `shards`
-    /// ranks where parameters are.
+    /// The states of frozen weights stored in `stored` bytes: the weights alone, sharded over `shards` ranks where
+    /// parameters are.
     pub fn of_frozen(stored: Bytes, zero: ZeroStage, shards: u64) -> Self {
         let is_sharded = zero == ZeroStage::Parameters;
         let parameters = if is_sharded { stored.shard(shards) } else { stored };
         Self { parameters, ..Self::default() }
     }
 
-    /// What of them stays on the device beside an offload. Gradients that are sharded leave it as they are reduced.
+    /// The states that stay on the device with an offload. Sharded gradients leave it as they are reduced.
     pub fn on_device(self, zero: ZeroStage, offload: Offload) -> Self {
         let Self { mut parameters, mut gradients, mut optimizer } = self;
         if offload.optimizer {
@@ -102,7 +101,7 @@ impl ModelStates {
         Self { parameters, gradients, optimizer }
     }
 
-    /// All of them.
+    /// Bytes of all states.
     pub fn total(&self) -> Bytes {
         self.parameters + self.gradients + self.optimizer
     }
@@ -119,11 +118,11 @@ impl std::ops::Add for ModelStates {
     }
 }
 
-/// Time to clip the gradients and update the parameters that a rank owns, of `held` parameters that it has
-/// gradients of.
+/// Time to clip the gradients and update the parameters that a rank owns; `held` is the number of parameters for which
+/// it has gradients.
 ///
-/// Memory-bound: gradients are read for their norm and read again for the update, optimizer state is
-/// read and written, and the 16-bit weights are written.
+/// Memory-bound: gradients are read for their norm and for the update, optimizer state is read and written, and the
+/// 16-bit weights are written.
 pub fn optimizer_step(
     [held, owned]: [u64; 2],
     bytes: StateBytes,
@@ -137,17 +136,17 @@ pub fn optimizer_step(
     touched.into_iter().map(|it| device.training_memory_bound(precision, it)).sum()
 }
 
-/// Bytes that the norm of the gradients of `owned` parameters and then their update read and write.
+/// Bytes read and written by the gradient norm of `owned` parameters, and by their update.
 pub fn touched_by_update(owned: u64, bytes: StateBytes) -> [Bytes; 2] {
     let norm = owned * bytes.gradient;
-    // Where there is no master copy the weights are read and written themselves.
+    // Without a master copy the weights themselves are read and written.
     let weights = if bytes.has_master { bytes.parameter } else { 2 * bytes.parameter };
     let update = owned * (bytes.gradient + 2 * bytes.optimizer + weights);
     [norm, update].map(Bytes::new)
 }
 
 /// Bytes that an update on the host reads and writes for `owned` parameters: gradients twice, once for their norm;
-/// what it updates, read and written; and the weights that go to the device.
+/// states, read and written; and the weights that go to the device.
 pub fn touched_by_host_update(owned: u64, bytes: StateBytes) -> Bytes {
     let sent = if bytes.has_master { bytes.parameter } else { 0 };
     Bytes::new(owned * (2 * bytes.gradient + 2 * bytes.on_host() + sent))

@@ -1,59 +1,59 @@
-//! Replicas that update shared weights whenever they have gradients, and wait for no other.
+//! Asynchronous replicas: each updates shared weights whenever it has gradients, without waiting for the others.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use ir::replication::Outstanding;
 use ir::units::Nanos;
 
-/// Weights that one server keeps for replicas. It serves one at a time: it takes a replica's gradients and
-/// updates by them, or sends it the weights. Those that wait for weights get them first, in the order in which
-/// they asked; else gradients are taken in the order in which they were there. Neither happens while it could
-/// make gradients older than is allowed.
+/// Weights that one server holds for replicas. It serves one replica at a time: it either receives the replica's
+/// gradients and updates the weights, or sends it the weights. Requests for weights go first, in the order in which
+/// they came; then gradients are taken in the order in which they were ready. Neither happens while it could make
+/// gradients older than the limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedWeights {
-    /// How long each replica computes gradients.
+    /// Time that each replica computes gradients.
     pub compute: Vec<Nanos>,
-    /// From when gradients are sent until the weights are updated by them.
+    /// Time to send gradients and update the weights by them.
     pub push: Nanos,
-    /// How long weights are on their way to a replica.
+    /// Time to send the weights to a replica.
     pub pull: Nanos,
-    /// Updates by others, at most, between a replica's taking weights and its own update.
+    /// Limit on the updates by other replicas between a replica's receipt of weights and its own update.
     pub staleness: u32,
 }
 
 /// An update of shared weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedUpdate {
-    /// Whose gradients it was by.
+    /// Index of the replica whose gradients were applied.
     pub replica: usize,
-    /// When it was done.
+    /// End of the update.
     pub end: Nanos,
-    /// How many updates there had been since that replica took weights.
+    /// Number of updates since that replica received its weights.
     pub age: u64,
 }
 
 /// Steady state of replicas that share weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SteadyState {
-    /// In what time there are as many updates as replicas, in the mean.
+    /// Mean time in which there are as many updates as replicas.
     pub step_time: Nanos,
-    /// How old gradients are, in the mean.
+    /// Mean age of gradients, in updates.
     pub mean_age: f64,
-    /// How old the oldest were.
+    /// Age of the oldest gradients, in updates.
     pub most_age: u64,
 }
 
-/// Updates of the slowest replica that are left out until all have settled, and over which that is taken.
+/// Numbers of updates of the slowest replica that are left out as warm-up, and that are measured.
 const ROUNDS: [usize; 2] = [16, 48];
 
-/// Updates by all, at most, that are played for that.
+/// The most updates by all replicas that are simulated for that.
 const MOST_UPDATES: usize = 1 << 20;
 
 impl SharedWeights {
-    /// In what time there are as many updates as replicas, where all `d` compute for as long as the first, `c`.
+    /// Time in which there are as many updates as replicas, where all `d` compute for as long as the first, `c`.
     ///
-    /// The server serves `d` replicas one after the other, `s` for push and pull each, and no more than `S + 1` of
-    /// them are about it at once, lest gradients get older than `S` updates:
+    /// The server serves `d` replicas one after the other, in `s` for push and pull each, and at most `S + 1` of them
+    /// are in flight, lest gradients become older than `S` updates:
     ///
     /// ```text
     /// max(c + s, d s, d (c + s) / (S + 1))
@@ -66,12 +66,12 @@ impl SharedWeights {
         alone.max(served * replicas).max(Nanos::new(bounded))
     }
 
-    /// Steady state of the replicas, played through.
+    /// Steady state of the replicas, by simulation.
     pub fn steady_state(&self) -> SteadyState {
         let slowest = (0..self.compute.len()).max_by_key(|replica| self.compute[*replica]);
         let mut seen = 0;
         let mut updates: Vec<SharedUpdate> = Vec::new();
-        // From one update of the slowest to another, so that whole rounds are counted.
+        // The range is from one update of the slowest replica to another, so that whole rounds are counted.
         let mut whole = 0..0;
         for update in self.updates().take(MOST_UPDATES) {
             updates.push(update);
@@ -98,8 +98,7 @@ impl SharedWeights {
         }
     }
 
-    /// All updates, one after the other and without end; none where there is no replica. At first all replicas
-    /// ask for weights.
+    /// Iterator over all updates, without end; empty where there is no replica. At first all replicas ask for weights.
     pub fn updates(&self) -> impl Iterator<Item = SharedUpdate> {
         let mut server = Server {
             weights: self,
@@ -112,14 +111,14 @@ impl SharedWeights {
     }
 }
 
-/// The server at a moment when it is free.
+/// State of the server when it is free.
 struct Server<'a> {
     weights: &'a SharedWeights,
     now: Nanos,
     outstanding: Outstanding,
     /// Replicas that wait for weights, in the order in which they asked.
     asked: VecDeque<usize>,
-    /// Replicas that have weights, and when their gradients are there.
+    /// Replicas with weights, by the time at which their gradients are ready.
     computed: BTreeSet<(Nanos, usize)>,
 }
 
@@ -145,7 +144,7 @@ impl Server<'_> {
                 let age = self.outstanding.apply(replica as u32);
                 return Some(SharedUpdate { replica, end: self.now, age });
             }
-            // Whoever is next to be there may be the one for whom others wait.
+            // The replica that is ready next may be the one for which others wait.
             let later = self.computed.range((self.now, usize::MAX)..).next()?;
             self.now = later.0;
         }

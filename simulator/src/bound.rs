@@ -1,4 +1,4 @@
-//! A time that no step can be below, from the work of its stages alone.
+//! Lower bounds of the time of a step, from the work of its stages alone.
 
 use ir::schedule::{ActionKind, ScheduleKind, Updates};
 use ir::units::Nanos;
@@ -8,31 +8,31 @@ use crate::work::{Part, StageWork, Work};
 /// Lower bounds on the times of a stage's passes and messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MinPassTimes {
-    /// From input to output.
+    /// Time of the forward pass.
     pub forward: Nanos,
-    /// Until the gradient of its input is there.
+    /// Time until the gradient of the stage's input is computed.
     pub input_grad: Nanos,
-    /// Both gradients.
+    /// Time of both gradients.
     pub backward: Nanos,
-    /// The message to the stage after it, where that is on another rank, and the one to the stage before.
+    /// Times of the messages to the next stage and to the stage before, where these are on other ranks.
     pub sends: [Nanos; 2],
 }
 
-/// Lower bounds on what a step takes after its passes.
+/// Lower bounds of the time of a step after its passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepTail {
-    /// On the rank that ends last, from its last pass until all ranks meet for the norm of all gradients.
+    /// Time on the rank that ends last, from its last pass until all ranks join the norm of all gradients.
     pub until_all_meet: Nanos,
-    /// All transfers of the rank that has most of them, which follow each other on its link and are over
-    /// before it meets the others.
+    /// Time of all transfers of the rank that has most of them. They follow each other on its link and end before the
+    /// rank joins the others.
     pub transfers: Nanos,
-    /// The norm, and the longest update.
+    /// Time of the norm, and of the longest update.
     pub update: Nanos,
 }
 
-/// A time before which the passes of `num_micro_batches` over `num_ranks` are never over, whatever waits for
-/// what: the longest of some ways through them. Each is a chain of actions that follow each other in every
-/// order that the schedule's family has:
+/// Lower bound of the end of the passes of `num_micro_batches` over `num_ranks`, whatever waits for what: the longest
+/// of several paths through them. Each path is a chain of actions that follow each other in every order of the
+/// schedule's family:
 ///
 /// - one micro-batch, through all stages and back;
 /// - to the first stage of a rank, all that the rank does, and from there back to the first stage;
@@ -41,7 +41,7 @@ pub struct StepTail {
 /// - with all forwards first, those of the slowest rank, then the gradients of the slowest rank;
 /// - where micro-batches follow each other, all of them.
 ///
-/// [`StepTail::after`] says when the step is over at least.
+/// [`StepTail::after`] adds the lower bound of the rest of the step.
 pub fn lower_bound(
     kind: ScheduleKind,
     num_ranks: u32,
@@ -49,7 +49,7 @@ pub fn lower_bound(
     stages: &[MinPassTimes],
 ) -> Nanos {
     let placement = kind.placement();
-    // Up to each stage: the first micro-batch's forward arrives, the last one's gradient is at the end.
+    // For each stage: arrival of the first micro-batch's forward, and time from the last one's gradient to the end.
     let mut arrival = vec![Nanos::ZERO];
     let mut drain = vec![Nanos::ZERO];
     for stage in stages {
@@ -71,15 +71,15 @@ pub fn lower_bound(
     for (of, rank) in ranks.iter().zip(0..) {
         let RankTotals { forward, backward, slowest_forward, first, last, num_stages: v } = *of;
         let (forwards, backwards) = (forward * each, backward * each);
-        // None of a rank's stages is reached before its first.
+        // No stage of the rank is reached before its first.
         let leaves = drain[first] + stages[first].sends[1];
         let leaves = if kind.splits_backward() { Nanos::ZERO } else { leaves };
         end = end.max(arrival[first] + forwards + backwards + leaves);
         if let Some(warm_up) = warm_up(kind, num_ranks, rank, num_micro_batches, v) {
-            // From the input of the last stage of all to the gradient of the output of this rank's last.
+            // From the input of the last stage of the model to the gradient of the output of this rank's last stage.
             let head = arrival[num_stages - 1] + stages[num_stages - 1].forward;
             let turn = head + (drain[num_stages] - drain[last + 1]);
-            // Those before the first gradient are at most as long as the slowest stage's.
+            // The forwards before the first gradient are at most as long as the slowest stage's.
             let rest = forwards.saturating_sub(slowest_forward * u64::from(warm_up));
             end = end.max(turn + rest + backwards + leaves);
         }
@@ -119,7 +119,7 @@ impl RankTotals {
 }
 
 impl MinPassTimes {
-    /// Bounds of a stage whose passes take `forward` and `whole`; `apart` are the two gradients one by one.
+    /// Bounds of a stage whose passes take `forward` and `whole`; `apart` holds the two gradients separately.
     pub fn new(
         kind: ScheduleKind,
         [forward, whole]: [Nanos; 2],
@@ -135,7 +135,7 @@ impl MinPassTimes {
         }
     }
 
-    /// Bounds of all stages of some work.
+    /// Bounds of all stages of a step's work.
     pub fn of(kind: ScheduleKind, num_ranks: u32, work: &Work) -> Vec<Self> {
         let placement = kind.placement();
         let rank = |stage: usize| placement.rank(num_ranks, stage as u32, 0);
@@ -164,8 +164,8 @@ fn overlaps(work: &Work) -> bool {
     !work.pairs.is_empty()
 }
 
-/// Lower bound on the time of a pass: its runs, and the transfers that it waits for at once. Beside another pass, an exchange may
-/// take no time at all; kernels always do.
+/// Lower bound of the time of a pass: its runs, and the transfers that it waits for at once. Overlapped with another
+/// pass, an exchange may take no time at all; kernels always do.
 fn min_pass_time(parts: &[Part], overlaps: bool) -> Nanos {
     let of_part = |part: &Part| match part {
         Part::Run(run) if overlaps => run.kernels,
@@ -178,7 +178,7 @@ fn min_pass_time(parts: &[Part], overlaps: bool) -> Nanos {
     waits + parts.iter().map(of_part).sum()
 }
 
-/// Forwards of a rank before its first gradient, at most; known of 1F1B alone.
+/// The most forwards of a rank before its first gradient; known for 1F1B only.
 fn warm_up(kind: ScheduleKind, p: u32, rank: u32, m: u32, v: u32) -> Option<u32> {
     match kind {
         ScheduleKind::OneFOneB | ScheduleKind::AsyncOneFOneB => Some((p - rank).min(m)),
@@ -192,12 +192,12 @@ fn warm_up(kind: ScheduleKind, p: u32, rank: u32, m: u32, v: u32) -> Option<u32>
 }
 
 impl StepTail {
-    /// A time before which a step is never over whose passes are not over before `passes`.
+    /// Lower bound of the end of a step whose passes do not end before `passes`.
     pub fn after(&self, passes: Nanos) -> Nanos {
         self.transfers.max(passes + self.until_all_meet) + self.update
     }
 
-    /// Tail of a step that does some work.
+    /// Tail of a step, from its work.
     pub fn of(kind: ScheduleKind, num_ranks: u32, num_micro_batches: u32, work: &Work) -> Self {
         let placement = kind.placement();
         let num_stages = work.stages.len() as u32;
@@ -209,7 +209,7 @@ impl StepTail {
         for rank in 0..num_ranks {
             let own = || placement.stages(num_ranks, num_stages, rank);
             let stage = |stage: u32| &work.stages[stage as usize];
-            // One of the rank's stages is the last to have its gradients.
+            // The gradients of one of the rank's stages are complete last.
             let reduction = own().map(|it| last_reduction(kind, stage(it))).min();
             let (mut before, mut after) = (reduction.unwrap_or_default(), Nanos::ZERO);
             let (mut meets_here, mut waits) = (false, false);
@@ -238,13 +238,13 @@ impl StepTail {
             tail.until_all_meet = tail.until_all_meet.min(before);
             tail.update = tail.update.max(after);
         }
-        // Where ranks do not meet, the one that works longest may be another than the one that updates
-        // longest.
+        // Where ranks do not join a collective, the rank with the longest passes may be another than the one with the
+        // longest update.
         if meets { tail } else { Self::default() }
     }
 }
 
-/// Lower bound on the transfer time of a stage for a micro-batch.
+/// Lower bound of the transfer time of a stage for a micro-batch.
 fn transfers(kind: ScheduleKind, stage: &StageWork) -> Nanos {
     let time = |part: &Part| match part {
         Part::Start(transfer) => transfer.time,
@@ -260,7 +260,7 @@ fn transfers(kind: ScheduleKind, stage: &StageWork) -> Nanos {
     of_pass(ActionKind::Forward) + if kind.splits_backward() { whole.min(apart) } else { whole }
 }
 
-/// The reduction that begins when the last gradient of a stage is there.
+/// Time of the reduction that begins after the last gradient of a stage.
 fn last_reduction(kind: ScheduleKind, stage: &StageWork) -> Nanos {
     let after: Nanos = stage.reduce.iter().map(|transfer| transfer.time).sum();
     let last = |kind: ActionKind| match stage.parts(kind, false, true).last() {

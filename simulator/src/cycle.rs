@@ -1,10 +1,9 @@
-//! The periodic middle of a schedule: played once, and skipped as often as it repeats.
+//! The periodic part of a schedule, simulated once and multiplied.
 //!
-//! A pipeline in full swing does the same again and again: between the warm-up and the drain each rank
-//! repeats one cycle of actions with ever later micro-batches. Once every action comes exactly as much
-//! later as one, two or a few cycles before, on all ranks, so it will in all cycles that follow: what an
-//! action waits for lies no more than a few cycles back. So a step of many micro-batches is a step of few,
-//! and the time of a cycle as often as there are more.
+//! The steady state of a pipeline is periodic: between warm-up and drain each rank repeats one cycle of actions with
+//! ever later micro-batches. Once every action on all ranks comes later than one, two or a few cycles before by the
+//! same time, it does so in all cycles that follow, as an action waits only for actions a few cycles back. So the time
+//! of a step of many micro-batches is that of a step of few, plus the time of a cycle for each of the rest.
 //!
 //! # Source
 //!
@@ -20,29 +19,29 @@ use crate::play::{Background, Observer, Played, play, played};
 use crate::transfers::RemainingWork;
 use crate::work::Work;
 
-/// A schedule of few micro-batches, and where a cycle can be put in as often as there are more.
+/// A schedule of few micro-batches, with the place where whole cycles can be inserted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cycle {
     order: Order,
-    /// By rank.
+    /// Cut of each rank.
     cuts: Vec<Cut>,
-    /// How many cycles back at most lies what an action after the cut needs.
+    /// The most cycles back of an action that one after the cut needs.
     depth: usize,
 }
 
-/// Place in a rank's order where cycles can be put in, and the number of actions of each.
+/// Place in a rank's order where cycles can be inserted, and the number of actions of a cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cut {
     at: usize,
     length: usize,
 }
 
-/// Over how many cycles a pipeline is looked at to be periodic.
+/// The longest period that is looked for, in cycles.
 const MOST_CYCLES: usize = 4;
 
 impl Cycle {
-    /// The order of a family's few micro-batches, as [`Order::of_family`] has it. None where the family is
-    /// not cyclic, or the micro-batches are too few.
+    /// The order of a family with few micro-batches, as in [`Order::of_family`]. `None` where the family is not cyclic,
+    /// or the micro-batches are too few.
     ///
     /// # Errors
     ///
@@ -58,8 +57,8 @@ impl Cycle {
         Ok(Self::new(Order::of_family(kind, p, m, v)?, &longer, period))
     }
 
-    /// `short`, into which cycles of `period` micro-batches can be put. None if `longer`, the steps of each
-    /// rank, is not `short` with one more cycle.
+    /// The order `short`, into which cycles of `period` micro-batches can be inserted. `None` if `longer`, the steps of
+    /// each rank, is not `short` with one more cycle.
     pub fn new(short: Order, longer: &[Vec<Step>], period: u32) -> Option<Self> {
         let ranks = short.ranks.iter().zip(longer);
         let cuts: Vec<Cut> = ranks.map(|(a, b)| cut(a, b, period)).collect::<Option<_>>()?;
@@ -75,7 +74,7 @@ impl Cycle {
         is_cyclic.then_some(Self { order: short, cuts, depth })
     }
 
-    /// The time of a step with so many more cycles; none if what was played is too short to have become
+    /// The time of a step with `repeats` more cycles; `None` if the simulated part is too short to have become
     /// periodic.
     ///
     /// # Errors
@@ -93,7 +92,7 @@ impl Cycle {
     }
 }
 
-/// The time of a step that is played through to its end.
+/// The time of a step, simulated to its end.
 ///
 /// # Errors
 ///
@@ -102,21 +101,21 @@ pub fn step_time(order: &Order, work: &Work) -> Result<Nanos, SimulationError> {
     Ok(played(order, work)?.end)
 }
 
-/// Whether `other` is the same as `op` for a micro-batch that comes `period` later.
+/// Returns whether `other` is the same operation as `op`, for a micro-batch that is `period` later.
 fn is_later(op: &Op, other: &Op, period: u32) -> bool {
     later(op.action(), period) == other.action() && op.pair == other.pair && op.user == other.user
 }
 
-/// The action for a micro-batch that comes `period` later.
+/// The action for a micro-batch that is `period` later.
 fn later(action: Action, period: u32) -> Action {
     let shift = if action.kind.has_micro_batch() { period } else { 0 };
     Action { micro_batch: action.micro_batch + shift, ..action }
 }
 
-/// Where `longer` has one cycle more than `short`: a cycle before the two begin to differ, so that the
-/// last actions of each kind come after it.
+/// Cut of `short` where `longer` has one cycle more: a cycle before the two begin to differ, so that the last actions
+/// of each kind come after it.
 fn cut(short: &[Op], longer: &[Step], period: u32) -> Option<Cut> {
-    // Messages follow what they send, and are in their place wherever that is.
+    // Messages follow the actions whose results they send, so their places need not be compared.
     let is_compared = |action: Action| !action.kind.is_send();
     let places = 0..short.len();
     let places: Vec<usize> = places.filter(|it| is_compared(short[*it].action())).collect();
@@ -133,10 +132,9 @@ fn cut(short: &[Op], longer: &[Step], period: u32) -> Option<Cut> {
     ends_alike.then(|| Cut { at: places[at], length: places[at] - before })
 }
 
-/// How many cycles back what is needed lies at most; none where an action before the cut needs one after
-/// it.
+/// The most cycles back of an action that another needs; `None` where an action before the cut needs one after it.
 fn depth(order: &Order, cuts: &[Cut]) -> Option<usize> {
-    // By result: on which rank it is made, and in which cycle, counting back from the cut.
+    // Cycle in which each result is made, counted back from the cut.
     let mut made = vec![0_isize; order.num_results()];
     let cycle = |cut: &Cut, index: usize| {
         let [index, at, length] = [index, cut.at, cut.length].map(usize::cast_signed);
@@ -163,16 +161,16 @@ fn depth(order: &Order, cuts: &[Cut]) -> Option<usize> {
     Some(depth.cast_unsigned())
 }
 
-/// Background of a rank's actions: what is left of its transfers and copies and since when that is known, and when
-/// its last messages left and came, all from when its last action was over.
+/// Background of a rank's actions: the remaining work of its transfers and copies with the time at which that is known,
+/// and the times at which its last messages left and arrived, relative to the end of its last action.
 type State = (Vec<RemainingWork>, [i128; 3]);
 
-/// Looks whether cycles follow each other at equal distances.
+/// Observer that checks whether cycles follow each other at equal distances.
 struct Cycles<'a> {
     cycle: &'a Cycle,
-    /// By rank: when actions of the last cycles before the cut are over.
+    /// End times of the actions in the last cycles before the cut, by rank.
     times: Vec<Vec<Nanos>>,
-    /// By rank: what goes on beside its actions at the cut, and so many cycles before it.
+    /// Background of each rank's actions at the cut, and up to `MOST_CYCLES` cycles before it.
     beside: Vec<[State; MOST_CYCLES + 1]>,
 }
 
@@ -183,7 +181,7 @@ impl<'a> Cycles<'a> {
         Self { cycle, times: times.collect(), beside }
     }
 
-    /// The time of so many cycles together, if all that are looked at take equally long.
+    /// Time of `together` cycles, if all that are compared take equally long.
     fn time(&self, together: usize) -> Option<Nanos> {
         let mut time = None;
         for ((times, beside), cut) in self.times.iter().zip(&self.beside).zip(&self.cycle.cuts) {
@@ -202,7 +200,7 @@ impl<'a> Cycles<'a> {
 }
 
 impl Cycle {
-    /// Cycles before the cut that are looked at.
+    /// Number of cycles before the cut that are recorded.
     const fn kept(&self) -> usize {
         self.depth + MOST_CYCLES
     }
@@ -215,7 +213,7 @@ impl Observer for Cycles<'_> {
         if count <= from || count > cut.at {
             return;
         }
-        // A pair counts twice.
+        // A pair counts as two actions.
         self.times[rank].resize(count - from, time);
         let before = cut.at - count;
         if before.is_multiple_of(cut.length)

@@ -3,15 +3,15 @@
 use ir::schedule::{Action, ActionKind};
 use ir::units::Nanos;
 
-/// Durations of a stage's passes for one micro-batch. The unit is what the caller likes, as long
-/// as it is the same everywhere; times come out in it too.
+/// Durations of a stage's passes for one micro-batch. The unit is the caller's, the same everywhere; times are in it
+/// too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PassTimes {
-    /// From input to output.
+    /// Time of the forward pass.
     pub forward: Nanos,
-    /// Gradients of activations.
+    /// Time of the gradients of activations.
     pub input_grad: Nanos,
-    /// Gradients of parameters.
+    /// Time of the gradients of parameters.
     pub weight_grad: Nanos,
 }
 
@@ -20,8 +20,8 @@ impl PassTimes {
     pub const UNIT: Self =
         Self { forward: Nanos::new(1), input_grad: Nanos::new(1), weight_grad: Nanos::new(1) };
 
-    /// The time of an action on the compute stream: of a full backward the sum of its two parts, and
-    /// none for what does not compute.
+    /// Time of an action on the compute stream: for a full backward the sum of its two parts, and zero for actions that
+    /// do not compute.
     pub fn of(&self, kind: ActionKind) -> Nanos {
         match kind {
             ActionKind::Forward => self.forward,
@@ -32,18 +32,18 @@ impl PassTimes {
         }
     }
 
-    /// All passes of a micro-batch.
+    /// Time of all passes of a micro-batch.
     pub fn total(&self) -> Nanos {
         self.forward + self.input_grad + self.weight_grad
     }
 }
 
-/// Durations that do not depend on what happens at the same time.
+/// Durations that do not depend on overlapping actions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Durations {
-    /// The passes of each stage.
+    /// Durations of the passes of each stage.
     pub stages: Vec<PassTimes>,
-    /// From the end of an action to when another rank has its result.
+    /// Time from the end of an action to the arrival of its result on another rank.
     pub send: Nanos,
 }
 

@@ -1,4 +1,4 @@
-//! Schedules on a timeline if actions only compute and messages are delays.
+//! Earliest times of a schedule where actions only compute and messages are delays.
 
 use ir::schedule::Schedule;
 use ir::units::Nanos;
@@ -10,25 +10,25 @@ use crate::{Durations, Work};
 /// Earliest times of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Earliest {
-    /// From time zero to the end of the last action.
+    /// Time from zero to the end of the last action.
     pub makespan: Nanos,
-    /// Each rank's part in it.
+    /// Breakdown of each rank's time.
     pub ranks: Vec<RankTimes>,
-    /// When each pass of each rank ends.
+    /// End of each pass, by rank.
     pub ends: Vec<Vec<Nanos>>,
 }
 
 impl Earliest {
-    /// The share of idle time from time zero over the whole step, of all ranks together.
+    /// Share of idle time from time zero over the whole step, of all ranks together.
     pub fn bubble_fraction(&self) -> f64 {
         let busy: Nanos = self.ranks.iter().map(|rank| rank.passes).sum();
-        // As floats, since ranks times makespan may exceed 64 bits.
+        // The product is in floating point, as ranks times makespan may exceed 64 bits.
         let all = self.makespan.as_f64() * self.ranks.len() as f64;
         if all > 0.0 { 1.0 - busy.as_f64() / all } else { 0.0 }
     }
 
-    /// The share of idle time between a rank's first action and its last, of the rank that takes
-    /// longest: what the zero-bubble papers report.
+    /// Share of idle time between the first and the last action of the rank that takes longest, as the zero-bubble
+    /// papers report.
     pub fn bubble_from_first_action(&self) -> f64 {
         let longest = self.ranks.iter().max_by_key(|rank| rank.span());
         longest
@@ -39,9 +39,9 @@ impl Earliest {
 
 /// Starts every action as early as its rank's order and its data allow.
 ///
-/// Messages cost no rank time: data is there [`Durations::send`] after its action's end, whether or
-/// not sends and receives are part of the schedule. An overlapped pair takes as long as its parts in
-/// sequence, each from when its own data is there.
+/// Messages cost no rank time: data arrives [`Durations::send`] after the end of its action, whether or not sends and
+/// receives are part of the schedule. An overlapped pair takes as long as its parts in sequence, each from the arrival
+/// of its own data.
 ///
 /// # Panics
 ///
@@ -57,7 +57,7 @@ pub fn earliest(schedule: &Schedule, durations: &Durations) -> Earliest {
     Earliest { makespan: end, ranks, ends: ends.0 }
 }
 
-/// Notes when passes end.
+/// Observer that records the ends of passes.
 struct PassEnds(Vec<Vec<Nanos>>);
 
 impl Observer for PassEnds {

@@ -7,24 +7,24 @@ use ir::units::Nanos;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimulationError {
-    /// Work of another number of stages or ranks than the schedule has.
+    /// The work has another number of stages or ranks than the schedule.
     #[error("the schedule has {expected} {what}, but there is work for {found}")]
     Sizes {
-        /// Stages or ranks.
+        /// The unit: stages or ranks.
         what: &'static str,
-        /// As the schedule has it.
+        /// Number in the schedule.
         expected: usize,
-        /// As the work has it.
+        /// Number in the work.
         found: usize,
     },
-    /// A rank that waits forever, for a collective that another rank never comes to.
+    /// A rank waits forever for a collective that another rank never joins.
     #[error("rank {rank} waits forever{}, from {time} on", match step { Some(step) => format!(" at `{step}`"), None => String::new() })]
     Stuck {
         /// The rank.
         rank: usize,
-        /// Where in its list.
+        /// The step at which it waits.
         step: Option<Step>,
-        /// Since when it does nothing any more.
+        /// Time from which it waits.
         time: Nanos,
     },
 }

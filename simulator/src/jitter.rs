@@ -1,4 +1,4 @@
-//! Steps in which not all GPUs are equally fast: drawn at random, the same for the same seed.
+//! Steps with random speeds of GPUs, reproducible by seed.
 
 use ir::schedule::Schedule;
 use ir::units::Nanos;
@@ -14,12 +14,12 @@ use crate::work::{Run, Work};
 /// Random slowdown of passes and GPUs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Jitter {
-    /// Standard deviation of the time of a pass on a GPU, as a share of it; normally distributed, each
-    /// pass by itself.
+    /// Standard deviation of the time of a pass on a GPU, as a share of it; normally distributed, independent for each
+    /// pass.
     pub deviation: f64,
-    /// The share of GPUs that are slow throughout a step.
+    /// Share of GPUs that are slow throughout a step.
     pub straggler_share: f64,
-    /// By what share of its time a slow GPU takes longer.
+    /// Excess of a slow GPU's time, as a share of it.
     pub straggler_excess: f64,
     /// Seed of the random numbers.
     pub seed: u64,
@@ -28,10 +28,10 @@ pub struct Jitter {
 /// Numbers of GPUs that wait for each other, and of whole pipelines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replicas {
-    /// GPUs of a pipeline rank that exchange data within each pass, so that the slowest of them sets
-    /// the pace: tensor and context parallelism.
+    /// Number of GPUs of a pipeline rank that exchange data within each pass, so that the slowest sets the pace: tensor
+    /// and context parallelism.
     pub gpus_per_rank: u32,
-    /// Pipelines side by side, which wait for each other when gradients are reduced.
+    /// Number of pipelines in parallel, which wait for each other when gradients are reduced.
     pub pipelines: u32,
 }
 
@@ -42,7 +42,7 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// All of them, shortest first.
+    /// All times, shortest first.
     pub fn times(&self) -> &[Nanos] {
         &self.times
     }
@@ -54,21 +54,21 @@ impl Distribution {
         self.times.get(index).copied().unwrap_or_default()
     }
 
-    /// The mean, rounded down; zero where there are none.
+    /// Mean of the times, rounded down; zero where there are none.
     pub fn mean(&self) -> Nanos {
         let sum: u128 = self.times.iter().map(|time| u128::from(time.get())).sum();
         Nanos::new((sum / (self.times.len() as u128).max(1)) as u64)
     }
 }
 
-/// Draws `num_samples` steps: in each, every pipeline goes through its schedule with runs as long as the
-/// slowest of their GPUs takes, and the step ends with the last pipeline.
+/// Draws `num_samples` steps: in each, every pipeline runs its schedule at the speed of the slowest GPU of each rank,
+/// and the step ends with the last pipeline.
 ///
-/// `observe` is called after each of them, from the threads that draw them.
+/// `observe` is called after each step, from the threads that draw them.
 ///
-/// Each step and pipeline has random numbers of its own, so the result does not depend on the number of
-/// threads. The slowest of `n` GPUs is drawn at once: if `u` is uniform, the largest of `n` normal
-/// deviates is distributed as the quantile of `u^(1/n)`.
+/// Each step and pipeline has its own random numbers, so the result does not depend on the number of threads. The
+/// slowest of `n` GPUs is drawn directly: if `u` is uniform, the largest of `n` normal deviates is distributed as the
+/// quantile of `u^(1/n)`.
 ///
 /// # Errors
 ///
@@ -101,7 +101,7 @@ pub fn sample_steps(
     Ok(Distribution { times })
 }
 
-/// The time of a step of which one pipeline rank takes `factor` times as long for its passes.
+/// The time of a step in which one pipeline rank takes `factor` times as long for its passes.
 ///
 /// # Errors
 ///
@@ -116,7 +116,7 @@ pub fn straggling_step(
     Ok(play(&order, work, &mut Straggling { pipeline_rank, factor })?.end)
 }
 
-/// A rank whose passes take longer.
+/// Observer that slows down the passes of one rank.
 struct Straggling {
     pipeline_rank: usize,
     factor: f64,
@@ -132,20 +132,20 @@ impl Observer for Straggling {
     }
 }
 
-/// A run that takes so many times as long.
+/// A run that takes `factor` times as long.
 fn longer(run: Run, factor: f64) -> Run {
     let longer = |time: Nanos| Nanos::new((time.as_f64() * factor).round() as u64);
     Run { time: longer(run.time), kernels: longer(run.kernels), ..run }
 }
 
-/// Slowdown of each rank, and of each of its actions.
+/// Observer that slows down each rank, and each of its actions.
 struct Pace<'a> {
     jitter: &'a Jitter,
     gpus_per_rank: f64,
     rng: ChaCha8Rng,
-    /// By rank: by what factor it takes longer throughout.
+    /// Factor by which each rank is slower throughout.
     ranks: Vec<f64>,
-    /// By rank: by what factor its last action does.
+    /// Factor by which the last action of each rank is slower.
     actions: Vec<f64>,
 }
 
@@ -173,15 +173,15 @@ impl Observer for Pace<'_> {
     }
 }
 
-/// Standard normal deviates, the same for the same seed.
+/// Standard normal deviates, reproducible by seed.
 pub fn normal_deviates(seed: u64) -> impl Iterator<Item = f64> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     std::iter::repeat_with(move || normal_quantile(uniform(&mut rng)))
 }
 
-/// A number between 0 and 1, neither of them included.
+/// A uniform random number between 0 and 1, both excluded.
 fn uniform(rng: &mut ChaCha8Rng) -> f64 {
-    // The 53 bits that a float holds, in the middle of their interval.
+    // The 53 bits of a float's mantissa, in the middle of their interval.
     ((rng.next_u64() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
 }
 
@@ -223,7 +223,7 @@ fn normal_quantile(probability: f64) -> f64 {
         3.754_408_661_907_416,
         1.0,
     ];
-    /// Below this the tail is described by its own fraction.
+    /// Probability below which the tail has its own rational approximation.
     const TAIL: f64 = 0.024_25;
     let polynomial = |coefficients: &[f64], x: f64| {
         coefficients.iter().fold(0.0, |sum, coefficient| sum * x + coefficient)
@@ -246,7 +246,7 @@ fn normal_quantile(probability: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Tables of the normal distribution.
+    /// Quantiles from tables of the normal distribution.
     #[test]
     fn quantiles_are_those_of_the_tables() {
         for (probability, quantile) in

@@ -1,9 +1,8 @@
 //! Simulation of a step: from a schedule and the work of its actions to a timeline.
 //!
-//! [`simulate`] runs a schedule with its messages, transfers and memory, and leaves a timeline.
-//! [`Order`] is the same schedule looked up once, for a search that plays many steps: [`step_time`] gives
-//! the end of the same timeline, and [`lower_bound`] a time that it is never below.
-//! [`SharedWeights`] are for replicas that are not at the same step.
+//! [`simulate`] runs a schedule with its messages, transfers and memory, and returns a timeline. [`Order`] is a
+//! schedule prepared for a search that simulates many steps: [`step_time`] gives the end of the same timeline, and
+//! [`lower_bound`] a time that it is never below. [`SharedWeights`] are for asynchronous replicas.
 
 mod asynchronous;
 mod bound;

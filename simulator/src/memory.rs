@@ -1,4 +1,4 @@
-//! Memory along the order of a rank's actions.
+//! Memory of a rank along the order of its actions.
 
 use ir::schedule::{Action, ActionKind, GenerateError, ScheduleKind, Step, generate_steps};
 use ir::units::Bytes;
@@ -6,10 +6,10 @@ use ir::units::Bytes;
 use crate::order::{Order, Pair};
 use crate::work::ActivationBytes;
 
-/// The most that each rank keeps for backward at any time, with what its passes hold meanwhile.
+/// The most memory that each rank holds for backward at any time, with the workspace of its passes.
 ///
-/// An action takes what it takes when it begins and frees when it ends; so the order of a rank's actions
-/// says what is held together, whatever takes how long.
+/// An action allocates memory when it begins and frees memory when it ends; so the order of a rank's actions determines
+/// the memory held together, whatever their durations.
 pub fn peak_memory(order: &Order, stages: &[ActivationBytes]) -> Vec<Bytes> {
     let changes = changes(stages);
     let peak = |ops: &Vec<crate::order::Op>| {
@@ -22,24 +22,24 @@ pub fn peak_memory(order: &Order, stages: &[ActivationBytes]) -> Vec<Bytes> {
     order.ranks.iter().map(peak).collect()
 }
 
-/// The passes of each rank in their order, where those that repeat stand once: all that memory depends on.
+/// The passes of each rank in order, with repetitions stored once: all that memory depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassOrder {
     ranks: Vec<Vec<Repeated>>,
 }
 
-/// Passes that come so many times in a row.
+/// Steps that are repeated `times` times in a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Repeated {
     steps: Vec<Step>,
     times: u32,
 }
 
-/// Passes that are looked at to repeat together, at most: with both gradients apart there are three.
+/// The most steps that are looked for as one repetition: with split gradients there are three.
 const MOST_TOGETHER: usize = 3;
 
 impl PassOrder {
-    /// Order of a family.
+    /// The passes of a family's schedule.
     ///
     /// # Errors
     ///
@@ -49,7 +49,7 @@ impl PassOrder {
         Ok(Self { ranks: ranks.into_iter().map(repeated).collect() })
     }
 
-    /// As [`peak_memory`].
+    /// The same as [`peak_memory`] of the whole order.
     pub fn peak_memory(&self, stages: &[ActivationBytes]) -> Vec<Bytes> {
         let changes = changes(stages);
         let peak = |runs: &Vec<Repeated>| {
@@ -57,7 +57,7 @@ impl PassOrder {
             for Repeated { steps, times } in runs {
                 let before = held.now;
                 held.steps(&changes, steps);
-                // Each time adds as much as the first, so the most is held the first time or the last.
+                // Each repetition adds as much as the first, so the peak is in the first or in the last.
                 let skipped = i128::from(times.saturating_sub(2));
                 held.now += (held.now - before) * skipped;
                 if *times > 1 {
@@ -70,7 +70,7 @@ impl PassOrder {
     }
 }
 
-/// Steps with those that repeat put together, whatever micro-batch they are of.
+/// Groups repeated steps, regardless of their micro-batches.
 fn repeated(mut steps: Vec<Step>) -> Vec<Repeated> {
     let of_any = |action: Action| Action { micro_batch: 0, ..action };
     for step in &mut steps {
@@ -99,7 +99,7 @@ fn repeated(mut steps: Vec<Step>) -> Vec<Repeated> {
 /// Bytes that passes of a stage allocate when they begin and free when they end.
 type Changes = [[u64; 2]; 4];
 
-/// The kinds of actions that take and free memory, in the order of their numbers.
+/// Kinds of actions that allocate and free memory, in the order of their discriminants.
 const PASSES: [ActionKind; 4] =
     [ActionKind::Forward, ActionKind::Backward, ActionKind::InputGrad, ActionKind::WeightGrad];
 
@@ -126,7 +126,7 @@ impl LiveMemory {
         }
     }
 
-    /// A pass begins and ends; the first of a pair ends with the second, as both have begun by then.
+    /// Applies a pass; the first of a pair is freed with the second, as both have begun by then.
     fn pass(&mut self, changes: &[Changes], stage: u32, kind: ActionKind, is_first: bool) {
         let Some([taken, freed]) = changes[stage as usize].get(kind as usize) else { return };
         self.now += i128::from(*taken);

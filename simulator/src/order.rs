@@ -1,15 +1,14 @@
-//! A schedule as the simulation goes through it: what each action needs, and who waits for it.
+//! Order of operations of a schedule, with the dependencies of each.
 
 use ir::schedule::{
     Action, ActionKind, GenerateError, Schedule, ScheduleKind, StagePlacement, Step, Updates,
     add_optimizer_steps, add_reduction, generate, generate_steps,
 };
 
-/// The order in which each rank works, with what every action needs looked up once.
+/// The order of operations of each rank, with the dependencies of every action resolved.
 ///
-/// Receives are open from the beginning, and parameters are gathered within passes; so neither has a
-/// place in it. A result that another rank needs is sent where the schedule has its send, or where it
-/// has none as soon as it is there.
+/// Receives are posted from the beginning, and parameters are gathered within passes; so neither is in the order. A
+/// result that another rank needs is sent where the schedule has its send, or, without sends, as soon as it is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
     pub(crate) ranks: Vec<Vec<Op>>,
@@ -17,67 +16,67 @@ pub struct Order {
     pub(crate) num_micro_batches: u32,
 }
 
-/// Operation in a rank's order: an action, with what it needs and makes.
+/// Operation in a rank's order: an action, with the result that it needs and the one that it makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Op {
     pub(crate) kind: ActionKind,
-    /// None of its kind came before, of its stage on its rank.
+    /// True for the first action of its kind, of its stage on its rank.
     pub(crate) is_first: bool,
-    /// None of its kind comes after; for gradients of parameters, none that makes any.
+    /// True for the last action of its kind; for gradients of parameters, for the last that makes any.
     pub(crate) is_last: bool,
     pub(crate) pair: Pair,
     pub(crate) stage: u32,
     pub(crate) micro_batch: u32,
-    /// The result that it needs; [`NONE`] if it needs none of another pass.
+    /// Index of the result that it needs; [`NONE`] if it needs none of another pass.
     pub(crate) need: u32,
-    /// The result that it makes, or sends; [`NONE`] if nobody needs one.
+    /// Index of the result that it makes or sends; [`NONE`] if no operation needs it.
     pub(crate) result: u32,
     /// The rank that needs its result.
     pub(crate) user: u32,
-    /// Whether what it needs comes from another rank.
+    /// True if the result that it needs comes from another rank.
     pub(crate) receives: bool,
 }
 
-/// Whether an action runs at the same time as another.
+/// Position of an action in an overlapped pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pair {
     Alone,
-    /// With the one that follows.
+    /// First of a pair, with the next action.
     First,
-    /// With the one before.
+    /// Second of a pair, with the action before.
     Second,
 }
 
-/// No result.
+/// Index that stands for no result.
 pub(crate) const NONE: u32 = u32::MAX;
 
 impl Op {
-    /// The action that it is.
+    /// The action of the operation.
     pub fn action(&self) -> Action {
         Action { stage: self.stage, kind: self.kind, micro_batch: self.micro_batch }
     }
 
-    /// Whether none of its kind came before, of its stage on its rank.
+    /// True for the first action of its kind, of its stage on its rank.
     pub fn is_first(&self) -> bool {
         self.is_first
     }
 
-    /// Whether none of its kind comes after; for gradients of parameters, none that makes any.
+    /// True for the last action of its kind; for gradients of parameters, for the last that makes any.
     pub fn is_last(&self) -> bool {
         self.is_last
     }
 
-    /// Whether it runs beside the one that follows.
+    /// True if it is overlapped with the next operation.
     pub fn is_first_of_pair(&self) -> bool {
         self.pair == Pair::First
     }
 
-    /// The number of the message that it needs, where what it needs comes from another rank.
+    /// Number of the message that it needs, where its input comes from another rank.
     pub fn receives(&self) -> Option<u32> {
         self.receives.then_some(self.need)
     }
 
-    /// The number of the message that it sends and the rank that needs it, if it is a send.
+    /// Number of the message that it sends, and the rank that needs it, if it is a send.
     pub fn sends(&self) -> Option<(u32, u32)> {
         self.kind.is_send().then_some((self.result, self.user))
     }
@@ -95,10 +94,9 @@ impl Order {
         )
     }
 
-    /// Order of a family's schedule with its reductions and updates, as
-    /// [`add_reduction`](ir::schedule::add_reduction) and
-    /// [`add_optimizer_steps`](ir::schedule::add_optimizer_steps) put them; without the checks of a
-    /// [`Schedule`], which what a family generates passes.
+    /// Order of a family's schedule with its reductions and updates, as [`add_reduction`](ir::schedule::add_reduction)
+    /// and [`add_optimizer_steps`](ir::schedule::add_optimizer_steps) place them; without the checks of a [`Schedule`],
+    /// which generated schedules pass.
     ///
     /// # Errors
     ///
@@ -146,12 +144,12 @@ impl Order {
         Self { ranks: ranks.collect(), num_stages, num_micro_batches }
     }
 
-    /// How many results passes make; those that nobody needs included.
+    /// Number of results of all passes, including those that no operation needs.
     pub(crate) fn num_results(&self) -> usize {
         2 * self.num_stages as usize * self.num_micro_batches as usize
     }
 
-    /// Actions of all ranks, messages that they send included.
+    /// Number of operations of all ranks, including the messages that they send.
     pub fn num_actions(&self) -> usize {
         self.ranks.iter().map(Vec::len).sum()
     }
@@ -161,7 +159,7 @@ impl Order {
         &self.ranks
     }
 
-    /// How many numbers of messages there are.
+    /// Number of message numbers.
     pub fn num_messages(&self) -> u32 {
         self.num_results() as u32
     }
@@ -186,7 +184,7 @@ pub(crate) fn steps_of_family(
     Ok(ranks)
 }
 
-/// The actions of a step that take part, each with whether it runs beside the other.
+/// The actions of a step that are simulated, each with its position in an overlapped pair.
 pub(crate) fn paired(step: &Step) -> impl Iterator<Item = (Action, Pair)> {
     let actions = match *step {
         Step::One(action) => [Some((action, Pair::Alone)), None],
@@ -212,7 +210,7 @@ pub(crate) const fn send_of(kind: ActionKind) -> Option<ActionKind> {
     }
 }
 
-/// Puts the reduction of each of a rank's stages after the last of its gradients, and the updates at the end.
+/// Inserts the reduction of each stage of a rank after the last of its gradients, and the updates at the end.
 fn end_with_updates(
     steps: &mut Vec<Step>,
     placement: &StagePlacement,
@@ -237,8 +235,8 @@ fn end_with_updates(
     steps.extend(stages.into_iter().map(|stage| action(stage, ActionKind::OptimizerStep)));
 }
 
-/// Marks which actions are the first and the last of their kind. Those that make gradients of parameters, whole
-/// backwards and second parts, are one: where a schedule has both, the last of them completes the gradients.
+/// Marks the first and the last action of each kind. Full backwards and weight gradients count as one kind for the
+/// last: where a schedule has both, the last of them completes the gradients.
 fn mark_ends(ops: &mut [Op], num_stages: u32) {
     let mut seen = vec![0_u16; num_stages as usize];
     for op in ops.iter_mut() {
@@ -258,11 +256,11 @@ fn mark_ends(ops: &mut [Op], num_stages: u32) {
     }
 }
 
-/// Where results are noted: forward and backward of each stage and micro-batch.
+/// Indices of results: forward and backward of each stage and micro-batch.
 struct Slots {
     num_stages: u32,
     num_micro_batches: u32,
-    /// The rank of each stage, for even and for odd micro-batches: no placement tells more apart.
+    /// Rank of each stage, for even and for odd micro-batches, as no placement distinguishes more.
     ranks: Vec<[u32; 2]>,
 }
 
@@ -280,7 +278,7 @@ impl Slots {
         (stage * 2 + u32::from(is_backward)) * self.num_micro_batches + micro_batch
     }
 
-    /// An action with what it needs and makes, and whether another rank needs that.
+    /// The operation of an action, and whether another rank needs its result.
     fn op(&self, rank: u32, action: Action, pair: Pair) -> (Op, bool) {
         use ActionKind as K;
         let Action { stage, kind, micro_batch } = action;

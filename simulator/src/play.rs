@@ -1,9 +1,9 @@
-//! Simulation of a step: each rank goes on as soon as its order and its data allow.
+//! Simulation of a step: each rank proceeds as soon as its order and its data allow.
 //!
-//! A rank works through its list; what it needs of another rank is there once the message has come, and
-//! what it sends leaves one message after the other. Transfers over replicas go on beside passes. Which
-//! rank is looked at next changes nothing, so there is no clock and no queue of events: an action costs a
-//! look at what it needs and a note of what it made.
+//! A rank works through its list of operations; data of another rank is available once its message has arrived, and
+//! messages of a rank are sent one after the other. Transfers over replicas overlap passes. The order in which ranks
+//! are advanced does not change the result, so there is no clock and no event queue: an operation costs one lookup of
+//! its input and one note of its result.
 
 use ir::schedule::{Action, ActionKind, Step};
 use ir::units::Nanos;
@@ -13,70 +13,70 @@ use crate::order::{NONE, Op, Order, Pair, send_of};
 use crate::transfers::{FinishedTransfer, Transfers, Waited};
 use crate::work::{GroupCollective, Messages, Part, Run, StageWork, Transfer, Work};
 
-/// Breakdown of a rank's step. The rest of it is waiting for other ranks.
+/// Breakdown of a rank's step. The rest is waiting for other ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RankTimes {
     /// Start of its first pass.
     pub start: Nanos,
     /// End of its last action.
     pub end: Nanos,
-    /// Runs of passes, as long as they take alone.
+    /// Time of the runs of passes without slowdown by transfers.
     pub passes: Nanos,
-    /// Time by which they took longer because transfers ran at the same time.
+    /// Time by which runs were slowed down by overlapped transfers.
     pub slowed: Nanos,
-    /// Runs of updates.
+    /// Time of the runs of updates.
     pub update: Nanos,
-    /// Waiting for its transfers.
+    /// Time of waits for transfers over replicas.
     pub transfers: Nanos,
-    /// Waiting for copies between device and host, with no transfer under way.
+    /// Time of waits for copies between device and host, with no transfer in flight.
     pub copies: Nanos,
-    /// Collectives with other pipeline ranks, from when all have come to them.
+    /// Time of collectives with other pipeline ranks, from when all have joined them.
     pub group_collectives: Nanos,
-    /// Waiting while a message that it needs is on its way.
+    /// Time of waits while a needed message is in transit.
     pub messages: Nanos,
 }
 
 impl RankTimes {
-    /// All that is no waiting for other pipeline ranks.
+    /// Time that is not spent waiting for other pipeline ranks.
     pub fn spent(&self) -> Nanos {
         let waiting = self.transfers + self.copies + self.group_collectives + self.messages;
         self.passes + self.slowed + self.update + waiting
     }
 
-    /// From its first pass to the end of its last action.
+    /// Time from its first pass to the end of its last action.
     pub fn span(&self) -> Nanos {
         self.end - self.start
     }
 }
 
-/// A step that was played through.
+/// Result of a simulated step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Played {
-    /// When everything has ended.
+    /// End of the last action, transfer or copy.
     pub end: Nanos,
-    /// By pipeline rank.
+    /// Breakdown of each pipeline rank.
     pub ranks: Vec<RankTimes>,
 }
 
-/// Observer of a simulated step, which may change how long runs take.
+/// Observer of a simulated step, which may change the durations of runs.
 pub(crate) trait Observer {
-    /// An action begins; `slot` is the result that it waited for longest, if it waited.
+    /// An action begins; `_waited_for` is the index of the result that it waited for, if it waited.
     fn begins(&mut self, _rank: usize, _op: &Op, _now: Nanos, _waited_for: Option<u32>) {}
-    /// How long a run of an action takes.
+    /// Returns a run of an action with its duration changed.
     fn pace(&mut self, _rank: usize, _op: &Op, run: Run) -> Run {
         run
     }
-    /// A run of an action is over.
+    /// A run of an action ends.
     fn ran(&mut self, _rank: usize, _op: &Op, _start: Nanos, _end: Nanos) {}
-    /// An action is over.
+    /// An action ends.
     fn ends(&mut self, _rank: usize, _op: &Op, _now: Nanos) {}
-    /// So many of a rank's actions are over, and the last of them at `time`.
+    /// `_count` actions of a rank have ended, the last at `_time`.
     fn passed(&mut self, _rank: usize, _count: usize, _time: Nanos, _background: Background<'_>) {}
     /// A message is sent.
     fn sends(&mut self, _rank: usize, _op: &Op, _start: Nanos, _end: Nanos) {}
     /// A message is received, for the action that needs it.
     fn receives(&mut self, _rank: usize, _op: &Op, _start: Nanos, _end: Nanos) {}
-    /// A transfer is put in line; the copy before it begins and ends.
+    /// A transfer is queued; `_from_host` is the begin and the end of the copy before it.
     fn begins_transfer(
         &mut self,
         _rank: usize,
@@ -85,9 +85,9 @@ pub(crate) trait Observer {
         _from_host: [Nanos; 2],
     ) {
     }
-    /// A transfer is over.
+    /// A transfer ends.
     fn transferred(&mut self, _rank: usize, _over: FinishedTransfer) {}
-    /// A rank waits for its transfers, or in vain for a message.
+    /// A rank waits for its transfers, or for a message.
     fn waits(&mut self, _rank: usize, _op: &Op, _what: Waiting, _start: Nanos, _end: Nanos) {}
     /// A collective of pipeline ranks runs.
     fn collective(
@@ -104,14 +104,14 @@ pub(crate) trait Observer {
 #[derive(Clone, Copy)]
 pub(crate) struct Background<'a> {
     pub(crate) transfers: &'a Transfers,
-    /// When the last of its messages has left, and when the last has come.
+    /// Times at which the last message left the rank, and the last arrived.
     pub(crate) messages: [Nanos; 2],
 }
 
 /// Reason why a rank waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiting {
-    /// A message that is on its way.
+    /// A message in transit.
     Message,
     /// Transfers over replicas.
     Transfers,
@@ -122,7 +122,7 @@ pub(crate) struct Unobserved;
 
 impl Observer for Unobserved {}
 
-/// End of a step, and the breakdown of each rank's.
+/// End of a step, and the breakdown of each rank's time.
 ///
 /// # Errors
 ///
@@ -131,7 +131,7 @@ pub fn played(order: &Order, work: &Work) -> Result<Played, SimulationError> {
     play(order, work, &mut Unobserved)
 }
 
-/// Plays a step through.
+/// Simulates a step.
 ///
 /// # Errors
 ///
@@ -148,10 +148,10 @@ pub(crate) fn play(
     engine.finish()
 }
 
-/// The end of what has not been done.
+/// Time of a result that has not been made.
 const NEVER: Nanos = Nanos::new(u64::MAX);
 
-/// The end of what was done at last.
+/// The latest time of a result that has been made.
 const LAST: Nanos = Nanos::new(u64::MAX - 1);
 
 struct Engine<'a, O> {
@@ -159,34 +159,34 @@ struct Engine<'a, O> {
     work: &'a Work,
     observer: &'a mut O,
     ranks: Vec<RankState>,
-    /// When each result is made, or where another rank needs it, begins to be sent.
+    /// Time at which each result is made, or, where another rank needs it, begins to be sent.
     there: Vec<Nanos>,
-    /// When each result that is sent has left its rank.
+    /// Time at which each sent result has left its rank.
     left: Vec<Nanos>,
-    /// By group: who has come, and when the last did.
+    /// Ranks that have joined the collective of each group, and the time of the last.
     group_collectives: Vec<(Vec<u32>, Nanos)>,
-    /// Ranks that can go on.
+    /// Ranks that can proceed.
     queue: Vec<u32>,
 }
 
 #[derive(Default)]
 struct RankState {
-    /// The next of its actions, and of that action's parts.
+    /// Index of the next operation, and of the next part of it.
     next: usize,
     part: usize,
     now: Nanos,
-    /// When the action under way began; none if none is.
+    /// True while an action is in progress.
     has_begun: bool,
     has_computed: bool,
-    /// Which result it waits for.
+    /// Index of the result that the rank waits for.
     waits_for: u32,
-    /// When the group collective that it waited for was over.
+    /// End of the group collective that the rank waited for.
     collective_end: Option<Nanos>,
-    /// When the last of its messages has left.
+    /// Time at which the last of its messages has left.
     sent: Nanos,
-    /// When the last of the messages to it has come.
+    /// Time at which the last message to it has arrived.
     received: Nanos,
-    /// Of the last pair, the first action and its end: what that made is sent before the second ends.
+    /// First action of the last pair, and its end: its result is sent before the second ends.
     first_of_pair: Option<(Action, Nanos)>,
     transfers: Transfers,
     times: RankTimes,
@@ -200,9 +200,9 @@ struct OverlappedPair {
 }
 
 impl OverlappedPair {
-    /// Of passes that take `alone` each and `together` if they begin together, the second begins `late`.
-    /// What is left of the first then shares the device with the second in equal parts, and they save as
-    /// large a share of what they save together.
+    /// Pair of passes that take `alone` each and `together` if they begin together, where the second begins `late`. The
+    /// rest of the first then shares the device equally with the second, and they save the same share of the time that
+    /// they save together.
     fn new([first, second]: [Nanos; 2], together: Nanos, late: Nanos) -> Self {
         let second_begins = late;
         if late >= first {
@@ -219,7 +219,7 @@ impl OverlappedPair {
     }
 }
 
-/// Whether a send is of what an action made, if it is of its kind.
+/// Returns whether a send is of the action's stage and micro-batch.
 fn is_result(send: &Op, action: Action) -> bool {
     (send.stage, send.micro_batch) == (action.stage, action.micro_batch)
 }
@@ -255,7 +255,7 @@ impl<'a, O: Observer> Engine<'a, O> {
         }
     }
 
-    /// Lets a rank go on until it must wait.
+    /// Advances a rank until it must wait.
     fn advance(&mut self, rank: usize) {
         let order = self.order;
         let work = self.work;
@@ -300,7 +300,7 @@ impl<'a, O: Observer> Engine<'a, O> {
         }
     }
 
-    /// Sends a result, and says when that is done.
+    /// Sends a result; returns the end of the message.
     fn send(&mut self, rank: usize, op: &Op, stage: &StageWork) -> Nanos {
         let message = match op.kind {
             ActionKind::SendForward => stage.send_forward,
@@ -329,12 +329,12 @@ impl<'a, O: Observer> Engine<'a, O> {
         end
     }
 
-    /// Notes that a result is there, and lets the rank go on that waits for it.
+    /// Records the time of a result, and queues the rank that waits for it.
     fn note(&mut self, op: &Op, time: Nanos) {
         if op.result == NONE {
             return;
         }
-        // What takes longer than is counted is there at the end of all times, not never.
+        // Times beyond the counter's range are clamped to the last time, not to `NEVER`.
         self.there[op.result as usize] = time.min(LAST);
         let user = &mut self.ranks[op.user as usize];
         if user.waits_for == op.result {
@@ -343,7 +343,7 @@ impl<'a, O: Observer> Engine<'a, O> {
         }
     }
 
-    /// When what an action needs is made or sent; none if that is not known yet.
+    /// Time at which an action's input is made or sent; `None` if that is not known yet.
     fn made(&mut self, rank: usize, op: &Op) -> Option<Nanos> {
         if op.need == NONE {
             return Some(Nanos::ZERO);
@@ -356,7 +356,7 @@ impl<'a, O: Observer> Engine<'a, O> {
         Some(there)
     }
 
-    /// When what an action needs is there, if it was made or sent at `made`.
+    /// Time at which an action's input arrives, if it was made or sent at `made`.
     fn receive(&mut self, rank: usize, op: &Op, made: Nanos) -> Nanos {
         if !op.receives {
             return made;
@@ -388,7 +388,7 @@ impl<'a, O: Observer> Engine<'a, O> {
         }
     }
 
-    /// Begins an action, whose data is there at `ready`; says which result it waited for, if it did.
+    /// Begins an action whose input arrives at `ready`; returns the index of the result that it waited for, if it did.
     fn begin(&mut self, rank: usize, op: &Op, ready: Nanos) -> Option<u32> {
         let mut waited_for = None;
         if ready > self.ranks[rank].now {
@@ -442,9 +442,8 @@ impl<'a, O: Observer> Engine<'a, O> {
         self.observer.ends(rank, op, now);
     }
 
-    /// Two passes at the same time, once the data of both is known to come. Where the work says how long
-    /// they take together, they share the device from when the data of the second is there; else one follows
-    /// the other.
+    /// Runs two overlapped passes, once the inputs of both are known. Where the work has their time together, they
+    /// share the device from the arrival of the second's input; else one follows the other.
     fn pair(&mut self, rank: usize, first: &Op, second: &Op) -> Progress {
         let Some(_) = self.made(rank, first) else { return Progress::Blocked };
         let Some(made) = self.made(rank, second) else { return Progress::Blocked };
@@ -472,7 +471,7 @@ impl<'a, O: Observer> Engine<'a, O> {
         self.observer.begins(rank, first, start, waited_for);
         self.observer.begins(rank, second, start + second_begins, None);
         let apart = time(first) + time(second);
-        // Where the second comes after the first has ended, the rank waits in between.
+        // Where the second input arrives after the first has ended, the rank waits in between.
         let idle = second_begins.saturating_sub(time(first));
         let busy = both_end - idle;
         let at = |done: u64| {
@@ -521,12 +520,12 @@ impl<'a, O: Observer> Engine<'a, O> {
         } else {
             state.times.passes += run.time;
         }
-        // Not so much as it ran, where time ends first.
+        // Saturates, as the end is clamped at the end of time.
         state.times.slowed += (state.now - start).saturating_sub(run.time);
         self.observer.ran(rank, op, start, state.now);
     }
 
-    /// A part that begins a transfer or waits for some.
+    /// A part that begins a transfer, or waits for transfers.
     fn transfer(&mut self, rank: usize, op: &Op, part: Part) {
         let state = &mut self.ranks[rank];
         let over = &mut |over| self.observer.transferred(rank, over);
@@ -551,7 +550,7 @@ impl<'a, O: Observer> Engine<'a, O> {
         }
     }
 
-    /// Comes to a collective with other ranks, which begins when all have.
+    /// Joins a collective with other ranks, which begins when all have joined.
     fn join(&mut self, rank: usize, op: &Op, collective: GroupCollective) -> Progress {
         if let Some(end) = self.ranks[rank].collective_end.take() {
             self.ranks[rank].now = end;

@@ -1,4 +1,4 @@
-//! Recording of a step, as a timeline needs it.
+//! Recorder of a simulated step, for its timeline.
 
 use ir::schedule::{Action, ActionKind};
 use ir::units::{Bytes, Nanos};
@@ -10,13 +10,13 @@ use crate::play::{Observer, Waiting};
 use crate::transfers::FinishedTransfer;
 use crate::work::{GroupCollective, Transfer, Work};
 
-/// An action: its rank, and which of those that the rank began it is.
+/// Id of an action: its rank, and its index in the order in which the rank began them.
 pub(crate) type ActionId = (u32, u32);
 
 /// Dependency that an action or an exchange waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// Nothing.
+    /// The start of the step.
     Start,
     /// An action.
     Action(ActionId),
@@ -24,17 +24,17 @@ pub(crate) enum Cause {
     Flow(u32),
 }
 
-/// An action that is over.
+/// Record of an action that has ended.
 #[derive(Clone, Debug)]
 pub(crate) struct FinishedAction {
     pub(crate) action: Action,
     pub(crate) is_first: bool,
     pub(crate) is_last: bool,
-    /// When it began; of an update, when its kernels did.
+    /// Begin of the action; of an update, of its first kernels.
     pub(crate) start: Nanos,
     pub(crate) end: Nanos,
     pub(crate) cause: Cause,
-    /// Its runs, from beginning to end.
+    /// Begin and end of its runs.
     pub(crate) runs: Vec<[Nanos; 2]>,
 }
 
@@ -56,33 +56,33 @@ pub(crate) enum Endpoints {
     Rank(u32),
     /// A rank, with its host.
     Host(u32),
-    /// A rank that sends a message, which has left it at a time.
+    /// A rank that sends a message, with the time at which it has left the rank.
     Message { from: u32, left: Nanos },
     /// Pipeline ranks of a collective.
     Group(Vec<u32>),
 }
 
-/// Observer that records everything that happens.
+/// Observer that records all events of a step.
 pub(crate) struct Recorder<'a> {
     work: &'a Work,
-    /// By rank.
+    /// Actions of each rank.
     pub(crate) actions: Vec<Vec<FinishedAction>>,
     pub(crate) flows: Vec<Flow>,
-    /// By rank: waiting that is drawn.
+    /// Waits of each rank that are drawn.
     pub(crate) waits: Vec<Vec<Event>>,
-    /// By rank: messages that it received.
+    /// Messages that each rank received.
     pub(crate) received: Vec<Vec<Event>>,
-    /// By rank: when memory changes, and by how much.
+    /// Changes of each rank's memory, in bytes, by time.
     pub(crate) memory: Vec<Vec<(Nanos, i128)>>,
-    /// By result: the message that brought it.
+    /// Message that brought each result.
     makers: Vec<Option<u32>>,
-    /// By rank: its transfers over replicas, in order, with what they copy to the host.
+    /// Transfers of each rank over replicas, in order, with the bytes that they copy to the host.
     transfers: Vec<Vec<(u32, Bytes)>>,
-    /// By rank: its copies between device and host, in order.
+    /// Copies of each rank between device and host, in order.
     copies: Vec<Vec<u32>>,
-    /// By rank: its last message.
+    /// Last message of each rank.
     last_message: Vec<Option<u32>>,
-    /// By rank: what it did or waited for last.
+    /// Last action or wait of each rank.
     last: Vec<Cause>,
 }
 
@@ -112,7 +112,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Where an action that is under way is noted: it is the last that began, or of a pair the one before.
+    /// Index of the record of an action in progress: the last that began, or of a pair the one before.
     fn index(&self, rank: usize, op: &Op) -> usize {
         let begun = &self.actions[rank];
         let last = begun.len() - 1;
@@ -124,7 +124,7 @@ impl<'a> Recorder<'a> {
         self.flows.len() as u32 - 1
     }
 
-    /// Notes a copy, if anything is copied: the one before it in its direction made it wait, or else `cause`.
+    /// Records a copy, if anything is copied; its cause is the copy before it in the same direction, or else `cause`.
     fn copy(
         &mut self,
         rank: usize,
@@ -152,7 +152,7 @@ impl<'a> Recorder<'a> {
     }
 }
 
-/// Copies from the host that are under way together, at most, where one is looked for.
+/// The most copies from the host in flight together that are searched.
 const MOST_COPIES: usize = 8;
 
 impl Observer for Recorder<'_> {
@@ -252,7 +252,7 @@ impl Observer for Recorder<'_> {
         };
         let under_way = self.actions[rank].iter().enumerate().next_back();
         let cause = under_way.map_or(Cause::Start, |(index, done)| {
-            // What an update begins before its own kernels follows what came before it.
+            // A transfer that an update begins before its own kernels depends on the action before the update.
             let is_before = done.action.kind == ActionKind::OptimizerStep && done.runs.is_empty();
             if is_before { self.last[rank] } else { Cause::Action((rank as u32, index as u32)) }
         });
@@ -288,7 +288,7 @@ impl Observer for Recorder<'_> {
                 Action { kind: ActionKind::RecvForward, ..op.action() }
             }
             (Waiting::Message, _) => Action { kind: ActionKind::RecvBackward, ..op.action() },
-            // Within a pass, waiting is part of it.
+            // Waits within a pass are part of it.
             (Waiting::Transfers, kind) if kind.is_compute() => return,
             (Waiting::Transfers, _) => Action { kind: ActionKind::ReduceGrad, ..op.action() },
         };

@@ -1,4 +1,4 @@
-//! A step on a timeline, with streams and memory.
+//! Simulation of a step to a timeline, with streams and memory.
 
 use ir::collective::Collective;
 use ir::schedule::{ActionKind, Schedule};
@@ -11,13 +11,13 @@ use crate::play::{Played, RankTimes, play};
 use crate::record::{Cause, Endpoints, FinishedAction, Flow, Recorder};
 use crate::work::{Part, Work};
 
-/// A step, simulated.
+/// Result of a simulated step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Simulation {
-    /// Events of every rank. It has no title.
+    /// Timeline with the events of every rank, without a title.
     pub timeline: Timeline,
-    /// Chain of dependencies to the end of the step, from the start on: each begins when the one before ends,
-    /// or when it could not begin earlier for no other reason.
+    /// Chain of dependencies from the start to the end of the step: each begins when the one before ends, or when it
+    /// could not begin earlier for no other reason.
     pub critical_path: Vec<CriticalStep>,
     /// Breakdown of each pipeline rank's step.
     pub ranks: Vec<RankTimes>,
@@ -26,47 +26,47 @@ pub struct Simulation {
 /// A part of the critical path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CriticalStep {
-    /// The pipeline rank; of what several take part in, the first.
+    /// The pipeline rank; of a collective, the first of its ranks.
     pub rank: u32,
     /// The stream.
     pub stream: Stream,
-    /// What it does.
+    /// The activity on the stream.
     pub activity: Activity,
-    /// When it begins.
+    /// Begin.
     pub start: Nanos,
-    /// When it is over.
+    /// End.
     pub end: Nanos,
 }
 
-/// A run of a pass: what is drawn of it beside its time.
+/// A run of a pass, for which a timeline asks the exchanges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunId {
-    /// The stage.
+    /// Index of the stage.
     pub stage: u32,
-    /// The pass.
+    /// Kind of the pass.
     pub kind: ActionKind,
-    /// Which of the pass's runs it is, and how many there are.
+    /// Index of the run in its pass.
     pub nth: usize,
-    /// How many.
+    /// Number of runs of the pass.
     pub of: usize,
 }
 
-/// An exchange within a run, counting from the run's beginning.
+/// An exchange within a run, with times from the begin of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// Its stream.
+    /// Stream on which it is drawn.
     pub stream: Stream,
-    /// What it does.
+    /// The collective operation.
     pub collective: Collective,
-    /// What it moves.
+    /// Bytes, as defined by [`Collective`].
     pub bytes: Bytes,
-    /// When it begins.
+    /// Begin.
     pub start: Nanos,
-    /// When it is over.
+    /// End.
     pub end: Nanos,
 }
 
-/// Runs a schedule. Of one without messages, results are sent as soon as they are there.
+/// Simulates a schedule. Without messages in the schedule, results are sent as soon as they are made.
 ///
 /// # Errors
 ///
@@ -76,8 +76,8 @@ pub fn simulate(schedule: &Schedule, work: &Work) -> Result<Simulation, Simulati
     simulate_in_detail(schedule, work, &|_| Vec::new())
 }
 
-/// As [`simulate`], with the exchanges of each run on the timeline. They have taken their time already,
-/// so they change nothing else.
+/// [`simulate`] with the exchanges of each run on the timeline. Their time is already part of the runs, so they change
+/// nothing else.
 ///
 /// # Errors
 ///
@@ -145,7 +145,7 @@ fn timeline(
     Timeline { tracks: tracks.collect(), ..Timeline::default() }
 }
 
-/// Adds the exchanges of an action's runs; where a run took longer than alone, stretched as it was.
+/// Adds the exchanges of an action's runs, stretched where a run was slowed down.
 fn add_exchanges(
     work: &Work,
     done: &FinishedAction,
@@ -176,11 +176,11 @@ fn add_exchanges(
     }
 }
 
-/// Adds a message that is sent, a transfer or a collective of ranks as each of its ranks sees it.
+/// Adds the events of a message, a transfer or a collective on each of its ranks.
 fn add_events(flow: &Flow, events: &mut [Vec<Event>]) {
     let Flow { start, end, activity, bytes, .. } = *flow;
     if matches!(flow.ends, Endpoints::Rank(_)) && end == start && bytes == Bytes::ZERO {
-        // Nothing but the copies before and after it.
+        // A transfer with nothing but the copies before and after it.
         return;
     }
     let mut add = |rank: u32, stream, end| {
@@ -194,8 +194,8 @@ fn add_events(flow: &Flow, events: &mut [Vec<Event>]) {
     }
 }
 
-/// Memory over time, from what is always held and when that changes; the changes of one moment make
-/// one point, at the most that was held in that moment.
+/// Memory over time, from the constant part and the changes; changes at the same time make one point, at the peak of
+/// that time.
 fn curve(base: Bytes, mut changes: Vec<(Nanos, i128)>) -> Vec<MemoryPoint> {
     changes.sort_by_key(|(time, _)| *time);
     let mut points = vec![MemoryPoint { time: Nanos::ZERO, bytes: base }];
@@ -205,7 +205,7 @@ fn curve(base: Bytes, mut changes: Vec<(Nanos, i128)>) -> Vec<MemoryPoint> {
         let bytes = Bytes::new(u64::try_from(held.max(0)).unwrap_or(u64::MAX));
         points.push(MemoryPoint { time, bytes });
     }
-    // What is freed and taken at the same moment may have been held together, so peaks stay.
+    // Memory freed and allocated at the same time may have been held together, so peaks stay.
     points.dedup_by(|next, last| {
         let is_same = next.time == last.time && next.bytes >= last.bytes;
         if is_same {
@@ -216,7 +216,7 @@ fn curve(base: Bytes, mut changes: Vec<(Nanos, i128)>) -> Vec<MemoryPoint> {
     points
 }
 
-/// From what ended last, back to the start.
+/// The critical path, traced from the last end back to the start.
 fn critical_path(record: &Recorder<'_>) -> Vec<CriticalStep> {
     let last_action = record.actions.iter().enumerate().flat_map(|(rank, actions)| {
         actions

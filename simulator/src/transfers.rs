@@ -1,5 +1,5 @@
-//! Transfers of a rank beside its passes: gathering and reduction over its replicas, and the copies between
-//! device and host that come before and after them.
+//! Transfers of a rank overlapped with its passes: gathers and reductions over its replicas, and the copies between
+//! device and host before and after them.
 
 use std::collections::VecDeque;
 
@@ -7,55 +7,54 @@ use ir::units::Nanos;
 
 use crate::work::{Run, Transfer};
 
-/// The transfers that a rank has begun and that are not over, one after the other.
+/// Queue of the transfers that a rank has begun and that have not ended.
 ///
-/// What of a transfer is over is counted up to [`Self::until`] and no further than the rank has come, as
-/// what its passes do from then on decides how fast it goes on. Copies are slowed down by nothing, so their ends
-/// are known when they begin.
+/// The progress of a transfer is counted up to [`Self::until`] and no further than the rank has advanced, as the passes
+/// after that decide its speed. Copies are never slowed down, so their ends are known when they begin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Transfers {
     queue: VecDeque<QueuedTransfer>,
     until: Nanos,
     num_begun: u32,
-    /// When the last copy from the host is over.
+    /// End of the last copy from the host.
     from_host: Nanos,
-    /// When the last copy to the host is over, of those that have begun.
+    /// End of the last copy to the host, of those that have begun.
     to_host: Nanos,
 }
 
-/// A transfer that is not over.
+/// A transfer that has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct QueuedTransfer {
-    /// What is left of it, as time alone on its link.
+    /// Remaining time of the transfer, alone on its link.
     left: Nanos,
-    /// Which of the rank's transfers it is.
+    /// Index among the rank's transfers.
     id: u32,
-    /// When its turn came.
+    /// Time at which it began on the link.
     start: Option<Nanos>,
-    /// When what it needs of the host has come.
+    /// End of the copy from the host that it needs.
     ready: Nanos,
-    /// How long the copy to the host takes that follows it.
+    /// Time of the copy to the host that follows it.
     to_host: Nanos,
 }
 
-/// A transfer that is over.
+/// A transfer that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FinishedTransfer {
     pub(crate) id: u32,
     pub(crate) start: Nanos,
     pub(crate) end: Nanos,
-    /// The copy to the host that follows it.
+    /// Begin and end of the copy to the host that follows it.
     pub(crate) to_host: [Nanos; 2],
 }
 
-/// End of a rank's waiting for transfers, and how long of it nothing but copies was under way.
+/// End of a rank's wait for transfers, and the part of it with only copies in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waited {
     pub(crate) end: Nanos,
     pub(crate) for_copies: Nanos,
 }
 
-/// Remaining time of a transfer and of copies that belong to it, at some moment.
+/// Remaining time of a transfer and of its copies, at some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RemainingWork {
     transfer: Nanos,
@@ -68,17 +67,17 @@ impl Transfers {
         self.queue.is_empty()
     }
 
-    /// How many were begun so far.
+    /// Number of transfers begun so far.
     pub(crate) fn num_begun(&self) -> u32 {
         self.num_begun
     }
 
-    /// How many are over.
+    /// Number of transfers that have ended.
     fn num_over(&self) -> u32 {
         self.num_begun - self.queue.len() as u32
     }
 
-    /// What is left of each and of copies, and since when that is known, from `origin` on.
+    /// Remaining work of transfers and copies, and the time at which that is known, relative to `origin`.
     pub(crate) fn state(&self, origin: Nanos) -> (Vec<RemainingWork>, i128) {
         let since = i128::from(self.until.get()) - i128::from(origin.get());
         let left = self.queue.iter().map(|pending| RemainingWork {
@@ -96,7 +95,7 @@ impl Transfers {
         (left, since)
     }
 
-    /// Puts a transfer in line; when the copy before it begins and ends.
+    /// Queues a transfer; returns the begin and the end of the copy before it.
     pub(crate) fn begin(&mut self, transfer: &Transfer, now: Nanos) -> [Nanos; 2] {
         if self.queue.is_empty() {
             self.until = now;
@@ -119,7 +118,7 @@ impl Transfers {
         [begins, ready.max(begins)]
     }
 
-    /// Ends the first in line at `end`.
+    /// Ends the first transfer of the queue at `end`.
     fn end_first(&mut self, start: Nanos, end: Nanos, over: &mut impl FnMut(FinishedTransfer)) {
         let Some(first) = self.queue.pop_front() else { return };
         self.until = end;
@@ -131,7 +130,7 @@ impl Transfers {
         over(FinishedTransfer { id: first.id, start, end, to_host });
     }
 
-    /// Lets transfers go on while the rank computes nothing, up to `now`.
+    /// Advances transfers to `now`, while the rank computes nothing.
     pub(crate) fn go_on(&mut self, now: Nanos, over: &mut impl FnMut(FinishedTransfer)) {
         while let Some(first) = self.queue.front_mut() {
             let from = self.until.max(first.ready);
@@ -150,8 +149,8 @@ impl Transfers {
         }
     }
 
-    /// By how much longer a message of `time` takes that leaves or comes at `now` on the link of the
-    /// transfers: each has half of it as long as both are under way.
+    /// Additional time of a message of `time` that leaves or arrives at `now` on the link of the transfers: each has
+    /// half of the link while both are in flight.
     pub(crate) fn share_with(
         &mut self,
         time: Nanos,
@@ -174,7 +173,7 @@ impl Transfers {
         longer
     }
 
-    /// Waits from `now` until so many are over, while the rank computes nothing.
+    /// Waits from `now` until `count` transfers have ended, while the rank computes nothing.
     pub(crate) fn wait_for(
         &mut self,
         count: u32,
@@ -192,7 +191,7 @@ impl Transfers {
         Waited { end, for_copies }
     }
 
-    /// Waits from `now` until all are over, and all copies.
+    /// Waits from `now` until all transfers and all copies have ended.
     pub(crate) fn wait_for_all(
         &mut self,
         now: Nanos,
@@ -203,9 +202,8 @@ impl Transfers {
         Waited { end: copied, for_copies: for_copies + (copied - end) }
     }
 
-    /// When a run that begins at `now` ends. A transfer beside it slows kernels down, and each takes its
-    /// turn on a link that both use: what the run waits for on that link takes twice as long, and the
-    /// transfer goes on in the rest of the time.
+    /// End of a run that begins at `now`. An overlapped transfer slows its kernels down, and the two share a link that
+    /// both use: waits of the run for that link take twice as long, and the transfer proceeds in the rest of the time.
     pub(crate) fn run_beside(
         &mut self,
         run: Run,

@@ -1,5 +1,4 @@
-//! Work of a step: the passes, transfers and memory of its actions. Where the numbers come from is
-//! the caller's business.
+//! Work of a step: the passes, transfers and memory of its actions, with times given by the caller.
 
 use std::collections::BTreeMap;
 use std::ops::{Add, AddAssign, Mul};
@@ -11,89 +10,87 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::{Durations, PassTimes};
 
-/// Work of every stage and every rank.
+/// Work of every stage and every pipeline rank of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// By stage.
+    /// Work of each stage.
     pub stages: Vec<StageWork>,
-    /// By pipeline rank.
+    /// Work of each pipeline rank.
     pub ranks: Vec<RankWork>,
-    /// Pipeline ranks that meet in a collective; see [`GroupCollective::group`].
+    /// Groups of pipeline ranks that run collectives; see [`GroupCollective::group`].
     pub groups: Vec<Vec<u32>>,
     /// Order of messages between stages.
     pub messages: Messages,
-    /// By how much kernels run slower while a transfer of their rank is under way, in thousandths of
-    /// their rate.
+    /// Slowdown of kernels while a transfer of their rank is in flight, in thousandths of their rate.
     pub slowdown_per_mille: u32,
-    /// How long the two passes of an overlapped pair take together, by the stage of the forward and that
-    /// of the backward; where a pair is not listed, one follows the other.
+    /// Time of the two passes of an overlapped pair together, by the stage of the forward and that of the backward;
+    /// pairs that are not listed run one after the other.
     pub pairs: BTreeMap<(u32, u32), Nanos>,
 }
 
 /// Order of messages between stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Messages {
-    /// Those before them: a rank sends one after the other, in the order in which it makes them, and
-    /// receives one after the other, in the order in which it needs them. They share the link of the
-    /// transfers over replicas.
+    /// Messages queue: a rank sends one after the other, in the order in which it makes them, and receives one after
+    /// the other, in the order in which it needs them. They share the link of the transfers over replicas.
     #[default]
     Queue,
-    /// Nothing: each takes its own time.
+    /// Messages are delays, independent of each other.
     Delay,
 }
 
-/// Work of a stage for one micro-batch, and once a step.
+/// Work of a stage for one micro-batch, and once per step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StageWork {
-    /// From input to output.
+    /// The forward pass.
     pub forward: Pass,
-    /// Both gradients in one.
+    /// The backward pass, with both gradients.
     pub backward: Pass,
-    /// Gradients of activations alone.
+    /// The pass for gradients of activations alone.
     pub input_grad: Pass,
-    /// Gradients of parameters alone.
+    /// The pass for gradients of parameters alone.
     pub weight_grad: Pass,
     /// The forward of the first micro-batch, if it differs.
     pub first_forward: Option<Pass>,
     /// The backward of the last micro-batch, if it differs.
     pub last_backward: Option<Pass>,
-    /// The gradient of parameters of the last micro-batch, if it differs.
+    /// The weight gradient of the last micro-batch, if it differs.
     pub last_weight_grad: Option<Pass>,
-    /// Transfers that reduce its gradients once they are all there.
+    /// Transfers that reduce its gradients after the last of them.
     pub reduce: Vec<Transfer>,
-    /// Its update.
+    /// The update of the stage's rank, on its first stage.
     pub update: Pass,
-    /// The message to the next stage, where that is on another rank.
+    /// Message to the next stage, if that is on another rank.
     pub send_forward: Message,
-    /// The message to the stage before.
+    /// Message to the stage before, if that is on another rank.
     pub send_backward: Message,
-    /// Memory of its passes.
+    /// Memory of the stage's passes.
     pub kept: ActivationBytes,
 }
 
 /// Memory of a stage's passes for a micro-batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ActivationBytes {
-    /// ActivationBytes from forward to backward.
+    /// Bytes from forward to backward.
     pub activations: Bytes,
-    /// Part of it that is kept from the input gradient to the weight gradient.
+    /// Part of `activations` that is held from the input gradient to the weight gradient.
     pub for_weight_grad: Bytes,
-    /// Held during backward, or during the input gradient where the two are apart.
+    /// Bytes held during backward, or during the input gradient where gradients are split.
     pub workspace: Bytes,
 }
 
-/// Work and memory of a pipeline rank that belong to none of its stages.
+/// Work and memory of a pipeline rank outside of its stages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RankWork {
-    /// Held from the beginning to the end.
+    /// Memory held throughout the step.
     pub memory: Bytes,
-    /// How much memory there is.
+    /// Capacity of the device's memory.
     pub memory_capacity: Option<Bytes>,
-    /// The first of the ranks that it stands for.
+    /// The first of the ranks that this one represents.
     pub first_rank: u32,
-    /// Number of ranks that do the same at the same time, itself included.
+    /// Number of ranks that it represents: all do the same at the same time.
     pub multiplicity: u32,
-    /// Transfers that begin with the step, one after the other; each for a stage.
+    /// Transfers that begin with the step, one after the other, each with its stage.
     pub prefetch: Vec<(u32, Transfer)>,
 }
 
@@ -103,31 +100,30 @@ pub type Pass = SmallVec<[Part; 1]>;
 /// A part of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Kernels, and exchanges of their own.
+    /// Kernels with their own exchanges.
     Run(Run),
-    /// A transfer begins, and the next part does not wait for it.
+    /// Begins a transfer, without waiting for it.
     Start(Transfer),
-    /// Nothing, until all transfers that began are over; but for their copies to the host.
+    /// Waits until all transfers that began have ended, but not their copies to the host.
     Wait,
-    /// Nothing, until all copies to the host are over too.
+    /// Waits until all copies to the host have ended as well.
     WaitForHost,
-    /// Nothing, until so many of the rank's transfers are over, counting from the start of the step.
+    /// Waits until this number of the rank's transfers have ended, counted from the start of the step.
     WaitFor(u32),
     /// A collective with other pipeline ranks, which begins when all have joined it.
     Collective(GroupCollective),
 }
 
-/// Kernels with exchanges of their own, which were played through before: nothing but the transfers of
-/// their rank can make them take longer.
+/// Kernels with their own exchanges, simulated before: only the transfers of their rank can slow them down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Run {
-    /// From beginning to end, if no transfer is under way.
+    /// Duration with no transfer in flight.
     pub time: Nanos,
-    /// For how long of that kernels run.
+    /// Time during which kernels run.
     pub kernels: Nanos,
-    /// How long its exchanges use the link that transfers use.
+    /// Time during which its exchanges use the link of the transfers.
     pub on_link: Nanos,
-    /// For how long of that kernels wait.
+    /// Time during which its kernels wait for that link.
     pub waits_on_link: Nanos,
 }
 
@@ -170,61 +166,61 @@ impl Mul<u64> for Run {
     }
 }
 
-/// Collective of a rank with its replicas; a rank's transfers run one after the other.
+/// Collective of a rank with its replicas; transfers of a rank run one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
-    /// What it does.
+    /// The collective operation.
     pub collective: Collective,
-    /// How long it takes if nothing else uses its link.
+    /// Time with nothing else on its link.
     pub time: Nanos,
-    /// What it moves, as [`Collective`] has it.
+    /// Bytes, as defined by [`Collective`].
     pub bytes: Bytes,
-    /// What comes from the host before it can begin.
+    /// Copy from the host that must end before it begins.
     pub from_host: HostCopy,
-    /// What goes to the host once it is over, which later transfers do not wait for.
+    /// Copy to the host that follows it; later transfers do not wait for it.
     pub to_host: HostCopy,
 }
 
 impl Transfer {
-    /// One without copies.
+    /// A transfer without copies.
     pub const fn new(collective: Collective, time: Nanos, bytes: Bytes) -> Self {
         let none = HostCopy { time: Nanos::ZERO, bytes: Bytes::ZERO };
         Self { collective, time, bytes, from_host: none, to_host: none }
     }
 }
 
-/// A copy between a device and its host. Those in one direction come one after the other, and neither kernels nor
-/// transfers take longer beside them.
+/// A copy between a device and its host. Copies in one direction run one after the other, and slow down neither kernels
+/// nor transfers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostCopy {
-    /// From beginning to end.
+    /// Duration of the copy.
     pub time: Nanos,
-    /// What it moves.
+    /// Bytes that are copied.
     pub bytes: Bytes,
 }
 
-/// A collective of pipeline ranks, which none of them goes on without.
+/// A collective of pipeline ranks that each of them waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupCollective {
-    /// Who takes part: an index of [`Work::groups`].
+    /// Ranks that take part: an index of [`Work::groups`].
     pub group: u32,
-    /// What is done, and how long that takes once all are there.
+    /// The collective, and its time once all ranks have joined.
     pub transfer: Transfer,
-    /// Whether gradients are reduced, and not a mere number of theirs.
+    /// True if it reduces gradients, false for a number such as their norm.
     pub is_reduction: bool,
 }
 
-/// Message from a rank to another.
+/// Message from one rank to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Message {
-    /// From the sender to the receiver.
+    /// Time from sender to receiver.
     pub time: Nanos,
-    /// What it moves.
+    /// Bytes that are sent.
     pub bytes: Bytes,
 }
 
 impl StageWork {
-    /// A stage that only computes, and whose messages take `send`; each micro-batch keeps `1 B`.
+    /// A stage that only computes, with messages that take `send`; each micro-batch holds 1 byte.
     pub fn plain(passes: PassTimes, send: Nanos) -> Self {
         let compute = |kind| smallvec![Part::Run(Run::of_kernels(passes.of(kind)))];
         let message = Message { time: send, bytes: Bytes::ZERO };
@@ -244,8 +240,8 @@ impl StageWork {
         }
     }
 
-    /// The parts of an action; none for what neither computes nor updates. `is_first` and `is_last` say
-    /// whether it is the first of its kind on its rank and stage, or the last.
+    /// Parts of an action; empty where it neither computes nor updates. `is_first` and `is_last` say whether it is the
+    /// first, or the last, of its kind on its rank and stage.
     pub fn parts(&self, kind: ActionKind, is_first: bool, is_last: bool) -> &[Part] {
         let special = match kind {
             ActionKind::Forward if is_first => &self.first_forward,
@@ -266,7 +262,7 @@ impl StageWork {
 }
 
 impl Part {
-    /// The time of a run; none of what only waits.
+    /// Time of a run; zero for other parts.
     pub(crate) fn time(&self) -> Nanos {
         match self {
             Self::Run(run) => run.time,
@@ -276,7 +272,7 @@ impl Part {
 }
 
 impl Work {
-    /// Work of stages that only compute, each rank alone, with messages that are nothing but a delay.
+    /// Work of stages that only compute, with messages as delays, and one rank per pipeline rank.
     pub fn plain(durations: &Durations, num_ranks: u32) -> Self {
         let stage = |passes: &PassTimes| StageWork::plain(*passes, durations.send);
         let rank = |first_rank| RankWork { first_rank, multiplicity: 1, ..RankWork::default() };

@@ -1,4 +1,4 @@
-//! Memory as stacked bars: one for each pipeline rank, or for each plan, by what takes it.
+//! Memory as stacked bars: one for each pipeline rank, or for each plan, with a part for each line of memory.
 
 use ir::units::Bytes;
 
@@ -7,7 +7,7 @@ use crate::canvas::{
     baseline_around, text_width,
 };
 
-/// A bar.
+/// A stacked bar.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryBar {
     /// Text below it, such as `rank 3`.
@@ -16,46 +16,46 @@ pub struct MemoryBar {
     pub parts: Vec<MemoryPart>,
 }
 
-/// A part of a bar. Parts of the same name have the same colour in all bars: that of the place at which the
-/// name is met first, parts of nothing among them. What is nothing in all bars is not in the legend.
+/// A part of a bar. Parts of the same name have the same colour in all bars, by the order in which names first occur,
+/// including empty parts. Parts that are empty in all bars are not in the legend.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryPart {
     /// Name, such as `gradients`.
     pub name: String,
-    /// Size.
+    /// Size in bytes.
     pub bytes: Bytes,
 }
 
 impl MemoryBar {
-    /// All parts together.
+    /// Sum of all parts.
     pub fn total(&self) -> Bytes {
         self.parts.iter().map(|part| part.bytes).sum()
     }
 }
 
-/// Height of the picture.
+/// Height of the picture, in CSS pixels.
 const HEIGHT: u32 = 420;
 const MARGIN: f64 = 18.0;
 const LABEL: f64 = 10.5;
 const TICK: f64 = 10.0;
-/// Of the numbers in parts.
+/// Text size of numbers in parts.
 const SIZE: f64 = 9.0;
-/// From the top of a bar to the digits above it.
+/// Distance from the top of a bar to the number above it.
 const ABOVE_BAR: f64 = 5.0;
-/// From the title to the plot: the heading of the axis, and the total over the highest bar.
+/// Height between title and plot: heading of the axis, and number above the highest bar.
 const ABOVE_PLOT: f64 = 34.0;
-/// Names of bars, and the gap before the legend.
+/// Height below the plot: names of bars, and the gap before the legend.
 const BELOW_PLOT: f64 = 32.0;
 const LEFT_OF_PLOT: f64 = 44.0;
-/// End of the axis, over the most that is shown: the tick above it often has room, too.
+/// Top of the axis, relative to the largest value shown, so that the tick above it often fits.
 const ROOM: f64 = 1.02;
 const WIDEST_BAR: f64 = 64.0;
 const LEAST_PLOT: f64 = 60.0;
-/// A part at least this high has a line between it and the next.
+/// Height from which a part has a line between it and the next.
 const HIGH: f64 = 3.0;
 const BETWEEN_PARTS: f64 = 0.75;
 
-/// The bars, with a line at `capacity`.
+/// Draws the bars, with a line at `capacity`.
 ///
 /// # Errors
 ///
@@ -105,7 +105,7 @@ pub fn draw(
     for (index, bar) in bars.iter().enumerate().step_by(every) {
         let style = TextStyle { size: LABEL, align: Align::Center, color: theme.text() };
         chart.drawing.text(&bar.name, (middle(index), plot.bottom() + 16.0), style);
-        // Among bars that are closer than numbers, a total could be read as its neighbour's.
+        // Where bars are closer than numbers, a total could be read as its neighbour's.
         if every == 1 {
             chart.total(bar.total(), middle(index));
         }
@@ -114,7 +114,7 @@ pub fn draw(
     Ok(chart.drawing)
 }
 
-/// Legend of parts, those left out that are nothing in all bars, and the line at the capacity.
+/// Legend of the parts, without those that are empty in all bars, and of the line at the capacity.
 fn entries(
     parts: &[&str],
     bars: &[MemoryBar],
@@ -137,7 +137,7 @@ fn entries(
     there.map(of_part).chain(of_capacity).collect()
 }
 
-/// The bars as they are drawn.
+/// State of the drawing.
 struct Chart<'a> {
     bars: &'a [MemoryBar],
     capacity: Option<Bytes>,
@@ -168,7 +168,7 @@ impl Chart<'_> {
         self.drawing.text("memory (GiB)", (MARGIN, plot.top - 20.0), heading);
     }
 
-    /// The parts of a bar, each with its size in it where there is room.
+    /// Draws the parts of a bar, each with its size where that fits.
     fn bar(&mut self, bar: &MemoryBar, left: f64, width: f64) {
         let mut below = Bytes::ZERO;
         for part in &bar.parts {
@@ -191,8 +191,8 @@ impl Chart<'_> {
         }
     }
 
-    /// A bar's total above it, and above the capacity where it would lie on that; on a patch that keeps
-    /// lines of the grid out of the digits.
+    /// Draws a bar's total above it, or above the capacity where they would overlap, on a patch of background that
+    /// hides grid lines.
     fn total(&mut self, total: Bytes, x: f64) {
         let theme = self.paper.theme;
         let is_too_much = self.capacity.is_some_and(|capacity| total > capacity);
@@ -208,7 +208,7 @@ impl Chart<'_> {
         self.drawing.text(&content, (x, baseline), style);
     }
 
-    /// Every how many bars there is room for labels.
+    /// Interval between bars with labels, so that labels do not overlap.
     fn labelled(&self, pitch: f64) -> usize {
         let widths = self
             .bars
@@ -219,7 +219,7 @@ impl Chart<'_> {
     }
 }
 
-/// In GiB as the axis, without the unit.
+/// Size in GiB, as on the axis, without the unit.
 fn label(bytes: Bytes) -> String {
     format!("{:.1}", bytes.as_gib())
 }

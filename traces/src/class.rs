@@ -1,4 +1,4 @@
-//! Classes of events that pictures tell apart: by pass on the compute stream, by stream elsewhere.
+//! Classes of events with different colours in pictures: by pass on the compute stream, by stream elsewhere.
 
 use ir::collective::Collective;
 use ir::schedule::ActionKind;
@@ -12,7 +12,7 @@ use crate::timeline::{Activity, Event, Stream, Timeline};
 pub(crate) enum Class {
     /// A pass of a micro-batch, or an optimizer step.
     Compute(ActionKind),
-    /// The compute stream waits for an exchange.
+    /// A wait of the compute stream for an exchange.
     Waiting,
     /// An exchange, a message or a copy, on a stream other than compute.
     Exchange(Stream),
@@ -56,7 +56,7 @@ impl Class {
         }
     }
 
-    /// Name in a legend, with data parallelism called as its lane is.
+    /// Name in a legend, with that of the data-parallel lane replaced.
     pub(crate) const fn name_with(self, data: DataLane) -> &'static str {
         match self {
             Self::Exchange(stream) => data.of_stream(stream),
@@ -72,12 +72,12 @@ impl Class {
         }
     }
 
-    /// Whether it is on the compute stream, as work or as waiting.
+    /// True for work and waits on the compute stream.
     pub(crate) const fn is_computed(self) -> bool {
         !matches!(self, Self::Exchange(_))
     }
 
-    /// Whether it is a pass of a micro-batch through a stage.
+    /// True for passes of a micro-batch through a stage.
     pub(crate) const fn is_pass(self) -> bool {
         matches!(self, Self::Compute(kind) if kind.is_compute())
     }
@@ -101,15 +101,14 @@ pub(crate) const fn action_name(kind: ActionKind) -> &'static str {
     }
 }
 
-/// Use of the stream of data-parallel exchanges.
+/// Contents of the lane of data-parallel exchanges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DataLane {
-    /// Gathering and reduction.
+    /// Gathers and reductions over replicas.
     Replicas,
-    /// Nothing but what an update adds up over tensor-parallel and pipeline ranks too: gradients of which
-    /// each has a summand, and their norm.
+    /// Only the sums of an update over tensor-parallel and pipeline ranks: partial gradients, and their norm.
     GradientSums,
-    /// Nothing but that norm, a number.
+    /// Only the gradient norm, one number.
     GradientNorm,
 }
 
@@ -136,10 +135,10 @@ impl DataLane {
     }
 }
 
-/// A number, at most in double precision.
+/// Size of a number in double precision.
 const NUMBER: Bytes = Bytes::new(8);
 
-/// Bytes that an update adds up, if that is what an event does.
+/// Bytes that an event of an update all-reduces, if it does.
 fn sum_of_update(event: &Event) -> Option<Bytes> {
     let Activity::Collective { collective: Collective::AllReduce, action } = event.activity else {
         return None;

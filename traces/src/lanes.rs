@@ -1,4 +1,4 @@
-//! Events that overlap, told apart.
+//! Assignment of overlapping events to lanes.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use ir::units::Nanos;
 
 use crate::timeline::{Event, Stream, Track};
 
-/// The lane of each event of a track, from 0: of its stream's lanes the first that is free, so that
-/// on one lane of a stream nothing overlaps.
+/// Lane of each event of a track, from 0: the first free lane of its stream, so that events on one lane of a stream do
+/// not overlap.
 pub(crate) fn lanes(track: &Track) -> Vec<usize> {
     let mut busy_until: BTreeMap<Stream, Vec<Nanos>> = BTreeMap::new();
     let of_event = |event: &Event| {

@@ -26,12 +26,12 @@ pub struct Rgb {
 }
 
 impl Rgb {
-    /// The colour that `0xRRGGBB` stands for.
+    /// The colour of a hexadecimal number `0xRRGGBB`.
     pub const fn new(hex: u32) -> Self {
         Self { red: (hex >> 16) as u8, green: (hex >> 8) as u8, blue: hex as u8 }
     }
 
-    /// The colour on the way to `other`, `share` of it: 0 is this one, 1 the other.
+    /// Mix of this colour with `share` of `other`: 0 is this one, 1 the other.
     pub fn mix(self, other: Self, share: f64) -> Self {
         let mix = |a: u8, b: u8| (f64::from(a) + (f64::from(b) - f64::from(a)) * share) as u8;
         Self {
@@ -41,19 +41,19 @@ impl Rgb {
         }
     }
 
-    /// Black or white, whichever stands out more from this colour as a background.
+    /// Black or white, whichever has more contrast with this colour as a background.
     pub fn ink(self) -> Self {
-        // Contrast with black and with white is the same at this luminance (WCAG 2.1).
+        // Contrast with black and with white is equal at this luminance (WCAG 2.1).
         const EQUAL_CONTRAST: f64 = 0.179;
         if self.luminance() > EQUAL_CONTRAST { Self::BLACK } else { Self::WHITE }
     }
 
-    /// The colour of passes of the `nth` of `count` stages of a rank, where this one is that of the pass: the later, the
-    /// paler, as in the figures of Narayanan et al. 2021 (arXiv 2104.04473); of more than two, the first is darker, so
-    /// that all can be told apart.
+    /// Shade of this colour for passes of the `nth` of `count` stages of a rank: the later, the paler, as in the
+    /// figures of Narayanan et al. 2021 (arXiv 2104.04473); with more than two stages, the first is darker, so that all
+    /// can be distinguished.
     pub fn shaded(self, nth: u32, count: u32) -> Self {
         const DARKEST: f64 = 0.3;
-        // Paler ones are taken for idle.
+        // Paler colours look like idle time.
         const PALEST: f64 = 0.55;
         let last = count.saturating_sub(1);
         if last == 0 {
@@ -66,7 +66,7 @@ impl Rgb {
         self.mix(towards, shade.abs())
     }
 
-    /// Contrast ratio of the two, 1 to 21: how many times as bright the brighter one looks.
+    /// Contrast ratio of two colours, 1 to 21: ratio of the brightness of the brighter to the darker.
     ///
     /// # Source
     ///
@@ -90,24 +90,24 @@ impl Rgb {
 }
 
 impl fmt::Display for Rgb {
-    /// As CSS and SVG write it: `#e69f00`.
+    /// Displays the colour as in CSS and SVG: `#e69f00`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&format!("#{:02x}{:02x}{:02x}", self.red, self.green, self.blue))
     }
 }
 
-/// Dark on light, or light on dark.
+/// Theme: dark on light, or light on dark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Theme {
-    /// For paper and bright rooms.
+    /// Dark on light, for paper and bright rooms.
     #[default]
     Light,
-    /// For dark screens.
+    /// Light on dark, for dark screens.
     Dark,
 }
 
 impl Theme {
-    /// Both.
+    /// Both themes.
     pub const ALL: [Self; 2] = [Self::Light, Self::Dark];
 
     /// Number of colours of [`series`](Self::series).
@@ -120,37 +120,37 @@ impl Theme {
         })
     }
 
-    /// Behind everything.
+    /// Colour of the background.
     pub const fn background(self) -> Rgb {
         self.pick(0xFF_FFFF, 0x16_191E)
     }
 
-    /// Titles and labels.
+    /// Colour of titles and labels.
     pub const fn text(self) -> Rgb {
         self.pick(0x1A_1A1A, 0xEC_EDEF)
     }
 
-    /// Text of less weight: subtitles, ticks.
+    /// Colour of secondary text: subtitles, ticks.
     pub const fn muted_text(self) -> Rgb {
         self.pick(0x59_5F69, 0xA6_ADB8)
     }
 
-    /// Lines of a grid.
+    /// Colour of grid lines.
     pub const fn grid(self) -> Rgb {
         self.pick(0xD4_D8DD, 0x3A_4049)
     }
 
-    /// Time in which a rank has nothing to do.
+    /// Colour of a rank's idle time.
     pub const fn idle(self) -> Rgb {
         self.pick(0xEA_ECEF, 0x29_2E35)
     }
 
-    /// Time in which a rank waits for an exchange.
+    /// Colour of a rank's waits for exchanges.
     pub const fn waiting(self) -> Rgb {
         self.pick(0x9E_9E9E, 0x5B_5B5B)
     }
 
-    /// A limit that should not be passed, and what is beyond it.
+    /// Colour of a limit, and of values beyond it.
     pub const fn limit(self) -> Rgb {
         self.pick(0xC4_4E00, 0xFF_8A3C)
     }
@@ -171,7 +171,7 @@ impl Theme {
         }
     }
 
-    /// Colour of a stream, where it has a lane of its own.
+    /// Colour of a stream with its own lane.
     pub const fn stream(self, stream: Stream) -> Rgb {
         match stream {
             Stream::Compute => self.action(ActionKind::Forward),
@@ -185,15 +185,15 @@ impl Theme {
         }
     }
 
-    /// The `index`-th of several things that have no colour of their own, such as parts of memory;
-    /// from the thirteenth on they repeat.
+    /// Colour of the `index`-th of several series without a fixed colour, such as parts of memory; colours repeat from
+    /// the thirteenth on.
     pub const fn series(self, index: usize) -> Rgb {
         let (light, dark) = SERIES[index % Self::NUM_SERIES];
         self.pick(light, dark)
     }
 
-    /// The colour of place `index` of `count` in an order, dark to bright on light and the other way
-    /// round on dark: memory of the first to the last rank.
+    /// Colour of position `index` of `count` in an order, from dark to bright in the light theme and the reverse in the
+    /// dark one: memory of the first to the last rank.
     ///
     /// # Source
     ///
@@ -211,7 +211,7 @@ impl Theme {
     }
 }
 
-/// Colours of [`Theme::series`], for the light and for the dark.
+/// Colours of [`Theme::series`], for the light and the dark theme.
 const SERIES: [(u32, u32); 12] = [
     (0x00_72B2, 0x0D_5DD9),
     (0xE6_9F00, 0xE6_9F00),

@@ -1,13 +1,13 @@
-//! The measured steps that ship with this crate.
+//! The built-in measured steps.
 
-/// A table of the reference.
+/// Name and text of a table of the reference.
 macro_rules! table {
     ($name:literal) => {
         ($name, include_str!(concat!("../reference/", $name)))
     };
 }
 
-/// Tables of measured steps, each row with its source: names and texts, in a format of a folder's `runs`.
+/// Tables of measured steps, each row with its source, as names and texts, in the format of a `runs` folder.
 pub const REFERENCE: [(&str, &str); 20] = [
     table!("runs_bigscience.json"),
     table!("runs_bigscience_v100.json"),

@@ -1,5 +1,5 @@
-//! Predictions over measurements: a panel for each quantity, measured values along, the ratio of predicted to
-//! measured up, both on logarithmic axes.
+//! Predictions against measurements: a panel for each quantity, with the measured value on the x axis and the ratio of
+//! predicted to measured on the y axis, both logarithmic.
 
 use crate::canvas::{
     Align, Area, DrawError, Drawing, Entry, Legend, Paper, Swatch, TextStyle, Title,
@@ -7,42 +7,42 @@ use crate::canvas::{
 };
 use crate::palette::Theme;
 
-/// A quantity, predicted and measured in one unit.
+/// A quantity, predicted and measured in the same unit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Panel {
     /// The quantity and its unit, such as `time of a step (s)`.
     pub name: String,
-    /// Points by where they are from. Series of the same name look the same in all panels.
+    /// Points by source. Series of the same name look the same in all panels.
     pub series: Vec<Series>,
 }
 
-/// Points that belong together.
+/// Points of one source.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Series {
     /// Name in the legend.
     pub name: String,
-    /// Measured and predicted values. Those that are not above zero have no place and are left out.
+    /// Measured and predicted values. Points with a value that is not positive are left out.
     pub points: Vec<[f64; 2]>,
 }
 
 const MARGIN: f64 = 18.0;
 const TICK: f64 = 10.0;
-/// From the title to the plots: the names of the quantities.
+/// Height between title and plots: the names of the quantities.
 const ABOVE_PLOT: f64 = 26.0;
-/// Ticks, what runs along the axis, and the gap before the legend.
+/// Height below the plots: ticks, name of the axis, and the gap before the legend.
 const BELOW_PLOT: f64 = 50.0;
-/// Ticks to the left of each plot.
+/// Width of the ticks to the left of each plot.
 const LEFT_OF_PLOT: f64 = 52.0;
 const BETWEEN_PANELS: f64 = 18.0;
 const LEAST_PLOT: f64 = 120.0;
-/// The side of a point.
+/// Side of a point.
 const POINT: f64 = 4.0;
-/// Axes begin and end at least this factor apart.
+/// Least ratio between the ends of an axis.
 const LEAST_RANGE: f64 = 1.5;
-/// Room between the outermost points and the ends of axes, as a factor.
+/// Factor between the outermost points and the ends of axes.
 const ROOM: f64 = 1.15;
 
-/// The panels side by side. Within a band, predictions are off by `band` of what was measured, as 0.1, at most.
+/// Draws the panels next to each other. Predictions in the band are off by at most `band` of the measured value.
 ///
 /// # Errors
 ///
@@ -77,7 +77,7 @@ pub fn draw(title: &str, panels: &[Panel], band: f64, paper: Paper) -> Result<Dr
     Ok(drawing)
 }
 
-/// Names of series with the number of their points, and what lines and shades mean.
+/// Names of series with the number of their points, and the meanings of lines and shades.
 fn entries(panels: &[Panel], names: &[&str], band: f64, paper: Paper) -> Vec<Entry> {
     let of_series = |(index, name): (usize, &&str)| {
         let text = format!("{name} ({})", num_points(panels, name));
@@ -157,18 +157,18 @@ fn counts(panel: &Panel, band: f64) -> [String; 2] {
     ]
 }
 
-/// Ratio of predicted to measured: 1 where they agree.
+/// Ratio of predicted to measured value.
 fn ratio(point: &[f64; 2]) -> f64 {
     point[1] / point[0]
 }
 
-/// Number of points of a series that have their place in a panel.
+/// Number of points of a series that can be drawn.
 fn num_points(panels: &[Panel], name: &str) -> usize {
     let series = panels.iter().flat_map(|panel| &panel.series).filter(|it| it.name == name);
     series.flat_map(|series| &series.points).filter(|point| has_place(point)).count()
 }
 
-/// Point of the `index`-th series.
+/// Mark of the points of the `index`-th series.
 fn look(index: usize, theme: Theme) -> Swatch {
     let color = theme.series(index);
     let is_filled = (index / Theme::NUM_SERIES).is_multiple_of(2);
@@ -186,7 +186,7 @@ struct Axis {
     most: f64,
 }
 
-/// A ratio as what is beyond 1.
+/// A ratio as the percentage beyond 1.
 fn in_percent(ratio: f64) -> String {
     let percent = (100.0 * (ratio - 1.0)).round();
     let sign = if percent > 0.0 { "+" } else { "" };
@@ -194,7 +194,7 @@ fn in_percent(ratio: f64) -> String {
 }
 
 impl Axis {
-    /// From the least to the largest of all that was measured.
+    /// Axis from the least to the largest measured value.
     fn of_measured(panel: &Panel) -> Self {
         let (least, most) = range(panel, |point| point[0]);
         if most == 0.0 {
@@ -204,7 +204,7 @@ impl Axis {
         Self { least, most: most.max(least * LEAST_RANGE) }
     }
 
-    /// As far up as down, so that what is predicted as measured is in the middle, and beyond the band in any case.
+    /// Axis of ratios, symmetric about 1 and beyond the band in any case.
     fn of_ratios(panel: &Panel, band: f64) -> Self {
         let (least, most) = range(panel, ratio);
         let least = least.min(1.0 - band).max(f64::MIN_POSITIVE);
@@ -217,7 +217,7 @@ impl Axis {
         (value / self.least).ln() / (self.most / self.least).ln()
     }
 
-    /// Round ratios about as many as there is room for, in percent beyond what was measured or as factors.
+    /// Round ratios, as many as fit, in percent beyond 1 or as factors.
     fn ratios(&self) -> impl Iterator<Item = (f64, String)> {
         const PERCENT: [(f64, &[f64]); 3] = [
             (1.25, &[0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2]),
@@ -237,7 +237,7 @@ impl Axis {
         values.into_iter().filter(move |(value, _)| (least..=most).contains(value))
     }
 
-    /// Powers of ten, and where there are few of them, 2 and 5 times these.
+    /// Powers of ten, and 2 and 5 times these where there are few.
     fn ticks(&self) -> impl Iterator<Item = (f64, String)> {
         let Self { least, most } = *self;
         let is_long = most / least > 1e3;
@@ -257,7 +257,7 @@ impl Axis {
     }
 }
 
-/// The least and the largest of a value of points that have a place; infinity and 0 where there are none.
+/// Least and largest value of the points that can be drawn; infinity and 0 where there are none.
 fn range(panel: &Panel, value: impl Fn(&[f64; 2]) -> f64) -> (f64, f64) {
     let points = panel.series.iter().flat_map(|series| &series.points);
     let values = points.filter(|point| has_place(point)).map(value);

@@ -1,10 +1,10 @@
-//! Many measured times in few numbers: quantiles and means, and lines through them.
+//! Statistics of measured times: quantiles, means, and linear fits.
 
-/// The middle of sorted times.
+/// Share of sorted times below the median.
 pub const MEDIAN: f64 = 0.5;
 
-/// Where sorted times stand that other programs on the machine did not disturb, as long as these run for
-/// less than three quarters of the time.
+/// Share of sorted times below the lower quartile, which other programs on the machine do not disturb as long as they
+/// run for less than three quarters of the time.
 pub const LOWER_QUARTILE: f64 = 0.25;
 
 /// The value below which a share of `values` lies; 0 where there are none.
@@ -14,8 +14,8 @@ pub fn quantile(values: &[f64], share: f64) -> f64 {
     sorted.get(index).copied().unwrap_or(0.0)
 }
 
-/// The mean of the middle half of `values`; 0 where there are none. The time of a whole is the sum of the means of
-/// its parts, not of their medians or quartiles; and the outer quarters are where other programs disturbed.
+/// Mean of the middle half of `values`; 0 where there are none. The time of a whole is the sum of the means of its
+/// parts, not of their medians or quartiles; and disturbances by other programs are in the outer quarters.
 pub fn middle_mean(values: &[f64]) -> f64 {
     let sorted = sorted(values);
     let outer = sorted.len() / 4;
@@ -29,44 +29,44 @@ fn sorted(values: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// A time and the quantities that it grows with.
+/// A time, and the quantities on which it depends linearly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample<const N: usize> {
-    /// Quantities, each of which takes its share of the time.
+    /// Quantities, each with its own cost.
     pub quantities: [f64; N],
-    /// Seconds of the time that are known.
+    /// Part of the time that is known, in seconds.
     pub known: f64,
-    /// Seconds.
+    /// Time in seconds.
     pub time: f64,
 }
 
-/// The costs of the quantities of samples.
+/// Fitted costs of the quantities of samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fit<const N: usize> {
-    /// Seconds for one of each quantity; none is negative.
+    /// Seconds per unit of each quantity; not negative.
     pub costs: [f64; N],
-    /// The mean of the absolute relative errors.
+    /// Mean absolute relative error.
     pub mean_error: f64,
 }
 
-/// Errors beyond this many times the median error count as much as their size, not its square.
+/// Number of median errors beyond which an error counts linearly, not squared.
 ///
 /// # Source
 ///
 /// Huber 1981, *Robust Statistics*: 1.345 standard deviations, which are 1.4826 median errors.
 const HUBER: f64 = 1.345 * 1.4826;
 
-/// Rounds of weights; errors have settled by then.
+/// Number of reweighting rounds; errors have settled by then.
 const ROUNDS: usize = 12;
 
-/// Samples of less than no time at all are not.
+/// Least time of a sample, in seconds.
 const LEAST_TIME: f64 = 1e-9;
 
-/// Below it quantities grow alike.
+/// Pivot below which quantities count as linearly dependent.
 const LEAST_PIVOT: f64 = 1e-12;
 
-/// The costs, none negative, with which the sum of the samples' relative errors, squared but for outliers, is least. Of
-/// quantities that grow alike the first takes all. With `N` quantities it solves `2^N` small systems.
+/// Nonnegative costs that minimise the sum of squared relative errors of the samples, with less weight for outliers. Of
+/// dependent quantities the first takes all. With `N` quantities it solves `2^N` small systems.
 ///
 /// ```text
 /// minimise  sum w_i ((q_i . c + known_i) / t_i - 1)^2,   c >= 0,   w_i = min(1, 2 m / |e_i|),   m: median of |e|
@@ -85,7 +85,7 @@ pub fn fit<const N: usize>(samples: &[Sample<N>]) -> Fit<N> {
     fit
 }
 
-/// A sample by its time: quantities over it, and the share of it that is not known.
+/// A sample relative to its time: quantities, and the unknown share.
 struct Row<const N: usize> {
     quantities: [f64; N],
     rest: f64,
@@ -97,13 +97,13 @@ impl<const N: usize> Row<N> {
         Self { quantities: sample.quantities.map(|it| it / time), rest: 1.0 - sample.known / time }
     }
 
-    /// How far costs are off, as a share of the time.
+    /// Relative error of costs.
     fn error(&self, costs: &[f64; N]) -> f64 {
         self.quantities.iter().zip(costs).map(|(a, b)| a * b).sum::<f64>() - self.rest
     }
 }
 
-/// The best costs for one set of weights: that of the subsets of quantities that cost anything.
+/// Best nonnegative costs for one set of weights: the best over all subsets of quantities with positive costs.
 fn not_negative<const N: usize>(rows: &[Row<N>], weights: &[f64]) -> [f64; N] {
     let mut best = (f64::INFINITY, [0.0; N]);
     for subset in 1_u32..1 << N {
@@ -116,7 +116,7 @@ fn not_negative<const N: usize>(rows: &[Row<N>], weights: &[f64]) -> [f64; N] {
         chosen.iter().zip(&solved).for_each(|(index, cost)| costs[*index] = *cost);
         let loss = |(row, weight): (&Row<N>, &f64)| weight * row.error(&costs).powi(2);
         let loss: f64 = rows.iter().zip(weights).map(loss).sum();
-        // Quantities that grow alike differ by rounding alone, as do errors of no size.
+        // Dependent quantities differ by rounding only, as do errors of zero.
         let loss = loss.max(LEAST_PIVOT.powi(2));
         if loss < best.0 * (1.0 - LEAST_PIVOT) {
             best = (loss, costs);
@@ -125,8 +125,8 @@ fn not_negative<const N: usize>(rows: &[Row<N>], weights: &[f64]) -> [f64; N] {
     best.1
 }
 
-/// The least squares of the chosen quantities by their normal equations, scaled so that their sizes do not matter; none
-/// where they do not determine their costs.
+/// Least squares of the chosen quantities by their normal equations, scaled by the sizes of quantities; `None` where
+/// they do not determine their costs.
 fn solve<const N: usize>(rows: &[Row<N>], weights: &[f64], chosen: &[usize]) -> Option<Vec<f64>> {
     let n = chosen.len();
     let size =
@@ -181,7 +181,7 @@ mod tests {
             let fit = fit(&(0..20).map(sample).collect::<Vec<_>>());
             let most = if disturbed == 20 { 1e-6 } else { 0.02 };
             assert!((fit.costs[0] / 2e-5 - 1.0).abs() < most, "{disturbed}: {fit:?}");
-            // It grows as the first does.
+            // Grows in proportion to the first quantity.
             assert!(fit.costs[1] == 0.0, "{disturbed}: {fit:?}");
             assert!((fit.costs[2] / 1e-9 - 1.0).abs() < most, "{disturbed}: {fit:?}");
             assert!(disturbed < 20 || fit.mean_error < 1e-6, "{fit:?}");

@@ -1,17 +1,17 @@
-//! The best of several settings: a bar for each, with a note behind it.
+//! The best plan of each of several settings: a bar for each, with a note after it.
 
 use crate::canvas::{
     Align, Area, DrawError, Drawing, Paper, TextStyle, Ticks, Title, baseline_around, text_width,
 };
 
-/// A setting, and what its best reaches.
+/// A setting, and the value of its best plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bar {
     /// The setting, such as `64 GPUs`.
     pub name: String,
-    /// Value that it reaches; none where nothing does.
+    /// Value of the best plan; `None` where there is no plan.
     pub value: Option<f64>,
-    /// Text behind the bar.
+    /// Text after the bar.
     pub note: String,
 }
 
@@ -21,13 +21,13 @@ const NOTE: f64 = 10.0;
 const PITCH: f64 = 26.0;
 const BAR: f64 = 16.0;
 const GAP: f64 = 8.0;
-/// Ticks below the bars, and the axis's name below these.
+/// Height below the bars: ticks, and the name of the axis.
 const BELOW: f64 = 40.0;
-/// The shortest that the longest bar may be.
+/// Least length of the longest bar.
 const LEAST_PLOT: f64 = 160.0;
 const NUM_TICKS: f64 = 5.0;
 
-/// The bars, one below the other; `axis` names their value, and its unit.
+/// Draws the bars below each other; `axis` names their value, with its unit.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Timelines: the events of every rank in a step, and its memory.
+//! Timelines: the events of every rank in a step, and its memory over time.
 
 use std::fmt;
 
@@ -6,61 +6,58 @@ use ir::collective::Collective;
 use ir::schedule::{Action, ActionKind};
 use ir::units::{Bytes, Nanos};
 
-/// The ranks of a step side by side, from time zero on.
+/// All ranks of a step, from time zero on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timeline {
     /// Title: model, GPUs, layout, schedule.
     pub title: String,
-    /// Work of the step, such as a model's name and the batch; empty where that is not known. Times of
-    /// steps are compared where it is the same.
+    /// Work of the step, such as a model's name and the batch; empty where it is not known. Times of steps are compared
+    /// if their work is equal.
     pub work: String,
-    /// Other choices that tell the step from those of the same title: batch, precision, recompute; empty
-    /// where the title says all.
+    /// Other options that distinguish the step from those with the same title: batch, precision, recompute; empty where
+    /// the title is enough.
     pub setting: String,
-    /// Remark on time that the events do not tell apart; empty where there is none.
+    /// Remark on time that the events do not show; empty where there is none.
     pub remark: String,
-    /// A track for each rank, or one for several that do the same at the same time; in the order of
-    /// ranks.
+    /// A track for each rank, or for several ranks that do the same at the same time; in the order of ranks.
     pub tracks: Vec<Track>,
 }
 
-/// The [work](Timeline::work) of a step that trains `model` on so many sequences of so many tokens.
+/// The [work](Timeline::work) of a step that trains `model` on `sequences` sequences of `tokens` tokens.
 pub fn training_step(model: &str, sequences: u64, tokens: u64) -> String {
     format!("{model}, batch {sequences}, sequence {tokens}")
 }
 
-/// A rank, or several that are alike.
+/// A rank, or several equal ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Track {
     /// Name, such as `pipeline rank 3`.
     pub name: String,
     /// The first of its ranks.
     pub rank: u32,
-    /// Number of ranks that it stands for.
+    /// Number of ranks that the track represents.
     pub num_ranks: u32,
-    /// Events of these ranks, by start. On one stream nothing overlaps, but for the two actions of a
-    /// [`Step::Overlapped`](ir::schedule::Step::Overlapped) on [`Stream::Compute`], and messages that
-    /// are a mere delay.
+    /// Events of these ranks, by start. Events on one stream do not overlap, but for the two actions of a
+    /// [`Step::Overlapped`](ir::schedule::Step::Overlapped) on [`Stream::Compute`], and messages that are pure delays.
     pub events: Vec<Event>,
-    /// Memory in use from a moment on, to the next; by time, empty where it is not known.
+    /// Memory in use from each time to the next; empty where it is not known.
     pub memory: Vec<MemoryPoint>,
-    /// Capacity of memory.
+    /// Capacity of the device's memory.
     pub memory_capacity: Option<Bytes>,
 }
 
-/// Event of a rank: something that takes time.
+/// Event of a rank, with a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When it starts.
+    /// Start.
     pub start: Nanos,
-    /// When it has ended, not before its start.
+    /// End, not before the start.
     pub end: Nanos,
-    /// Where it runs.
+    /// Stream on which it runs.
     pub stream: Stream,
     /// Action, collective, copy or wait.
     pub activity: Activity,
-    /// Bytes that it moves: of a message, its size; of a collective, the whole buffer
-    /// as [`Collective`] has it.
+    /// Bytes that it moves: the size of a message; the whole buffer of a collective, as in [`Collective`].
     pub bytes: Bytes,
 }
 
@@ -71,19 +68,19 @@ impl Event {
     }
 }
 
-/// Memory in use from a moment on.
+/// Memory in use from a time on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryPoint {
-    /// The moment.
+    /// Time of the change.
     pub time: Nanos,
     /// Memory in use.
     pub bytes: Bytes,
 }
 
-/// A queue of a rank, whose work is done one after the other.
+/// A queue of a rank, whose work runs in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stream {
-    /// Passes of micro-batches, optimizer steps.
+    /// Passes of micro-batches, and optimizer steps.
     Compute,
     /// Tensor-parallel collectives.
     Tensor,
@@ -95,14 +92,14 @@ pub enum Stream {
     Send,
     /// Messages from other pipeline ranks.
     Receive,
-    /// Gathering and reduction over data-parallel ranks.
+    /// Gathers and reductions over data-parallel ranks.
     Data,
     /// Copies between device and host.
     Host,
 }
 
 impl Stream {
-    /// All of them, in the order in which they are shown.
+    /// All streams, in the order in which they are shown.
     pub const ALL: [Self; 8] = [
         Self::Compute,
         Self::Tensor,
@@ -114,7 +111,7 @@ impl Stream {
         Self::Host,
     ];
 
-    /// Its name in files and pictures.
+    /// Name in files and pictures.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Compute => "compute",
@@ -138,39 +135,38 @@ impl fmt::Display for Stream {
 /// Activity of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Activity {
-    /// An action of the schedule. On [`Stream::Compute`] it lasts from its first kernel to its last,
-    /// the collectives that it waits for included.
+    /// An action of the schedule. On [`Stream::Compute`] it lasts from its first kernel to its last, including the
+    /// collectives that it waits for.
     Action(Action),
-    /// A collective that an action contains.
+    /// A collective within an action.
     Collective {
-        /// Which.
+        /// The collective operation.
         collective: Collective,
-        /// In which action.
+        /// The action that contains it.
         action: Action,
     },
-    /// A copy between the device and its host, on [`Stream::Host`], where one each way may be under way.
+    /// A copy between device and host, on [`Stream::Host`], with at most one in each direction at a time.
     Copy {
-        /// To which of the two.
+        /// Destination: device or host.
         to: Side,
-        /// For which action.
+        /// The action that needs it.
         action: Action,
     },
-    /// Nothing, on [`Stream::Compute`], as the rank waits for what this action brings: a message on its
-    /// way, or the exchange of gradients.
+    /// A wait on [`Stream::Compute`] for the result of this action: a message in transit, or the exchange of gradients.
     Wait(Action),
 }
 
-/// End of a copy.
+/// Destination of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Side {
-    /// The device.
+    /// The GPU or other device.
     Device,
-    /// Its host.
+    /// The host of the device.
     Host,
 }
 
 impl Side {
-    /// Both.
+    /// Both sides.
     pub const ALL: [Self; 2] = [Self::Device, Self::Host];
 }
 
@@ -194,7 +190,7 @@ impl Activity {
         }
     }
 
-    /// Its kind, if it is an action and no part of one.
+    /// Kind of the action, if it is a whole action.
     pub const fn kind(self) -> Option<ActionKind> {
         match self {
             Self::Action(action) => Some(action.kind),
@@ -215,14 +211,14 @@ impl fmt::Display for Activity {
 }
 
 impl Timeline {
-    /// When everything has ended.
+    /// End of the last event.
     pub fn end(&self) -> Nanos {
         let ends = self.tracks.iter().flat_map(|track| &track.events).map(|event| event.end);
         ends.max().unwrap_or(Nanos::ZERO)
     }
 
-    /// The share of time, from zero to the end and over all ranks, in which no pass of a micro-batch
-    /// and no optimizer step runs, nor any exchange is waited for.
+    /// Share of time, from zero to the end and over all ranks, with neither passes of micro-batches nor optimizer steps
+    /// nor waits for exchanges.
     pub fn bubble_fraction(&self) -> f64 {
         let ranks: u64 = self.tracks.iter().map(|track| u64::from(track.num_ranks)).sum();
         let busy: f64 = self
@@ -236,7 +232,7 @@ impl Timeline {
 }
 
 impl Track {
-    /// Time in which at least one event is on its compute stream.
+    /// Time with at least one event on the compute stream.
     pub fn busy(&self) -> Nanos {
         let mut busy = Nanos::ZERO;
         let mut until = Nanos::ZERO;
@@ -247,7 +243,7 @@ impl Track {
         busy
     }
 
-    /// The most memory in use at any moment, if it is known.
+    /// Peak of memory in use, if it is known.
     pub fn peak_memory(&self) -> Option<Bytes> {
         self.memory.iter().map(|point| point.bytes).max()
     }

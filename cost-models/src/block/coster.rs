@@ -1,4 +1,4 @@
-//! Times of a block's kernels and exchanges, one by one.
+//! Times of the kernels and exchanges of a block, one by one.
 
 use ir::cluster::Precision;
 use ir::collective::Collective;
@@ -17,25 +17,24 @@ use crate::Group;
 use crate::hardware::Hardware;
 use crate::kernels::{AttentionShape, Basis, Bound, MatmulShape, Timing};
 
-/// Bytes that the graph counts for a logit of 16 bits in the loss's forward and backward: it is read, and a
-/// softmax in fp32 is written twice and read twice; that is read, and a gradient written
-/// (`ir/src/graph/kernels.rs`).
+/// Bytes that the graph counts for a 16-bit logit in the loss's forward and backward: forward reads it, and writes and
+/// reads a softmax in fp32 twice; backward reads that, and writes a gradient (`ir/src/graph/kernels.rs`).
 const LOSS_BYTES: [f64; 2] = [18.0, 6.0];
 
-/// Bytes of a logit that ranks gather.
+/// Bytes of a logit in an all-gather.
 const LOGIT_BYTES: f64 = 2.0;
 
-/// How often what experts put out is read or written for their bias, in forward and in backward: a product
+/// Number of times that the output of experts is read or written for their bias, in forward and in backward: a product
 /// written, a sum of two, a copy; two products read and written, and summed.
 const EXPERT_BIAS_PASSES: f64 = 6.0;
 
-/// Elementwise work that is left where activation functions and casts of experts run within their products,
-/// over what there is where they run alone: of a mixture's kernels, those of attention and of the router.
+/// Share of elementwise work that remains where activation functions and casts of experts are fused into their
+/// products: of a mixture's kernels, those of attention and of the router.
 ///
 /// Assumed.
 const FUSED_EXPERTS: f64 = 0.5;
 
-/// How much longer the host takes to launch an operator of a layer with experts, which is of many small kernels:
+/// Factor on the host's time to launch an operator of a layer with experts, which consists of many small kernels:
 /// routing, permutation, a product and a cast for each expert.
 ///
 /// # Source
@@ -45,7 +44,7 @@ const FUSED_EXPERTS: f64 = 0.5;
 /// tp4 ep8), of 48 operators of Qwen3; dense ones launched an operator in 57 us by the fit of that time.
 const KERNELS_OF_EXPERTS: f64 = 3.2;
 
-/// What the host takes longer for an operator where it waits for each of its kernels.
+/// Additional host time of an operator where the host waits for each of its kernels, in microseconds.
 ///
 /// # Source
 ///
@@ -53,13 +52,13 @@ const KERNELS_OF_EXPERTS: f64 = 3.2;
 /// others took 57 by the fit of that time.
 const AWAITED_MICROSECONDS: f64 = 23.0;
 
-/// Share of operators that stay outside of graphs of layers, which take in attention and router but not the
-/// experts (Transformer Engine's).
+/// Share of operators outside of CUDA graphs of layers, which contain attention and router but not the experts
+/// (Transformer Engine's).
 ///
 /// Assumed.
 const OUTSIDE_GRAPHS_OF_LAYERS: f64 = 0.5;
 
-/// A block's work, and what times it.
+/// Cost of a block: its work, with the groups and the hardware that time it.
 pub(crate) struct Coster<'a> {
     pub(crate) block: &'a Block,
     pub(crate) work: &'a BlockWork,
@@ -67,13 +66,13 @@ pub(crate) struct Coster<'a> {
     pub(crate) hardware: &'a Hardware,
     pub(crate) switches: Switches,
     pub(crate) experts: ExpertTimes,
-    /// Of each kernel of `work`.
+    /// Timing of each kernel of `work`.
     timings: Vec<Timing>,
-    /// Of each operator's kernels, by [`Pass`].
+    /// Sums over each operator's kernels, by [`Pass`].
     by_op: Vec<[OfOp; 3]>,
 }
 
-/// What the kernels of an operator come to in a pass.
+/// Sums over the kernels of an operator in a pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OfOp {
     pub(crate) time: Seconds,
@@ -82,12 +81,12 @@ pub(crate) struct OfOp {
     pub(crate) touched: Bytes,
 }
 
-/// How experts' products are timed.
+/// Timing of experts' products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExpertTimes {
-    /// As they are spread over ranks.
+    /// The time with the given expert parallelism.
     Exact,
-    /// As no way to spread them is below: each of their tokens at the peak.
+    /// A lower bound for every expert parallelism: each token at peak rate.
     Least,
 }
 
@@ -113,7 +112,7 @@ impl<'a> Coster<'a> {
         coster
     }
 
-    /// One that knows no times.
+    /// A cost without kernel times.
     pub(crate) fn untimed(
         block: &'a Block,
         work: &'a BlockWork,
@@ -131,15 +130,15 @@ impl<'a> Coster<'a> {
         self.work.kernels.iter().zip(self.timings.iter().copied())
     }
 
-    /// How long the device waits for the host, where `passes` run together and take it `device`: the
-    /// host launches an operator's kernels, and each exchange, one after the other, while the device
-    /// runs those before. Neither keeps a steady pace: kernels that are shorter than their launches wait for
-    /// the host though the device is the slower one in all, so that both times add as the sides of a right angle do.
+    /// Time that the device waits for the host, where `passes` run together and take the device `device`: the host
+    /// launches an operator's kernels, and each exchange, one after the other, while the device runs those before.
+    /// Neither is steady: kernels shorter than their launches wait for the host even if the device is slower overall,
+    /// so the two times combine as the root of the sum of their squares.
     ///
     /// # Source
     ///
-    /// Slopes over layers of vTrain's steps on one node: at the host's pace for small micro-batches, at the device's for
-    /// large ones, and above both where they are alike (1,024 features, 2 ranks: 3.2 ms, of 8 sequences 4.2 on the
+    /// Slopes over layers of vTrain's steps on one node: at the host's pace for small micro-batches, at the device's
+    /// for large ones, and above both where they are alike (1,024 features, 2 ranks: 3.2 ms, of 8 sequences 4.2 on the
     /// device, 5.8 in all). Instead of the longer of both it takes the mean error of 19 sources, each left out of the
     /// fit, from 9.9 to 9.2 %, the root of summed cubes to 10.1. Of a layer with experts the longer of both is off by
     /// less: its host waits to be told how many tokens each expert has, and what it takes has these waits in it.
@@ -180,7 +179,7 @@ impl<'a> Coster<'a> {
             Kernel::MatMul { batch, m, n, k }
                 if self.experts == ExpertTimes::Least && self.is_of_experts(work.op) =>
             {
-                // Tokens are rounded up to as many for each expert. In a weight's gradient they are summed.
+                // Tokens are rounded up to equal numbers per expert. In a weight's gradient they are summed over.
                 let tokens = |count: u64| batch * count.saturating_sub(1) + 1;
                 let is_weight_grad = work.pass == Pass::WeightGrad;
                 let [m, k] = if is_weight_grad { [m, tokens(k)] } else { [tokens(m), k] };
@@ -221,8 +220,8 @@ impl<'a> Coster<'a> {
         }
     }
 
-    /// Bytes that a kernel moves. Quantised experts are made ready for their products, all that a rank has: one at
-    /// least.
+    /// Bytes that a kernel moves. Quantised experts are dequantised for their products, all that a rank has: in the
+    /// lower bound, one.
     fn moved(&self, work: &KernelWork) -> Bytes {
         let bytes = work.read + work.written;
         match self.block.op(work.op).kind {
@@ -233,13 +232,13 @@ impl<'a> Coster<'a> {
         }
     }
 
-    /// Bytes of an element of the sum that gradients of parameters are added up in.
+    /// Bytes of an element of the buffer in which gradients of parameters are accumulated.
     fn sum_bytes(&self) -> u64 {
         let Hardware { precision, fp32_gradients, .. } = self.hardware;
         if *fp32_gradients { 4 } else { precision.activation_bytes() }
     }
 
-    /// Time of the kernel that adds a parameter's gradient to the sum, where there is one.
+    /// Time of the separate kernel that accumulates a parameter's gradient; zero where there is none.
     fn accumulation(&self, work: &KernelWork) -> Seconds {
         let Hardware { device, framework, precision, .. } = self.hardware;
         let is_separate = match (&self.block.op(work.op).kind, framework.gradients.accumulation) {
@@ -257,9 +256,9 @@ impl<'a> Coster<'a> {
         device.training_memory_bound(precision.activation(), bytes)
     }
 
-    /// Time of the kernels that add a bias to what experts put out, and of those that make its gradient and
-    /// that of the tokens' weights: products do not do it, as each expert's bias is first multiplied by the
-    /// weight of each of its tokens.
+    /// Time of the kernels that add a bias to the output of experts, and of those that compute its gradient and that of
+    /// the tokens' weights: they are not fused into products, as each expert's bias is first multiplied by the weight
+    /// of each of its tokens.
     ///
     /// # Source
     ///
@@ -284,13 +283,13 @@ impl<'a> Coster<'a> {
         self.hardware.device.training_memory_bound(precision, Bytes::from_f64(touched))
     }
 
-    /// What the kernels of an operator write in forward.
+    /// Bytes that the kernels of an operator write in forward.
     fn forward_output(&self, op: OpId) -> Bytes {
         let forward = self.work.kernels.iter();
         forward.filter(|it| it.op == op && it.pass == Pass::Forward).map(|it| it.written).sum()
     }
 
-    /// What the time of a kernel rests on.
+    /// Evidence on which the time of a kernel is based.
     pub(crate) fn basis(&self, work: &KernelWork) -> Basis {
         let Hardware { device, precision, .. } = self.hardware;
         match work.kernel {
@@ -305,7 +304,7 @@ impl<'a> Coster<'a> {
         }
     }
 
-    /// Only linear layers run in 8 or 4 bits; products of activations stay in 16.
+    /// Number format of an operator's products: linear layers run in 8 or 4 bits, products of activations in 16.
     fn format(&self, op: OpId) -> Precision {
         let Hardware { precision, .. } = self.hardware;
         match &self.block.op(op).kind {
@@ -314,8 +313,8 @@ impl<'a> Coster<'a> {
         }
     }
 
-    /// Which share of what a product reads is cast for it: nothing where another product that reads
-    /// the same has it cast, and a rank's own part alone where the framework casts before it gathers.
+    /// Share of a product's input that is cast for it: zero where another product with the same input has cast it, and
+    /// a rank's own shard alone where the framework casts before the all-gather.
     fn cast(&self, format: Precision, work: &KernelWork) -> f64 {
         if !format.is_cast() || !self.is_linear(work.op) {
             return 1.0;
@@ -349,19 +348,19 @@ impl<'a> Coster<'a> {
                 is_gather(&exchange, Pass::Forward) && readers.contains(&exchange.op)
             });
         match work.pass {
-            // What was gathered in 8 bits is kept so.
+            // An input gathered in 8 bits is saved in 8 bits.
             Pass::WeightGrad if gathers_8_bit && is_gathered => 0.0,
             _ if gathers_8_bit && is_gathered => part,
             _ => 1.0,
         }
     }
 
-    /// Whether tensor-parallel ranks gather inputs of 8-bit products in 8 bits.
+    /// Returns whether tensor-parallel ranks gather inputs of 8-bit products in 8 bits.
     fn gathers_8_bit(&self) -> bool {
         self.hardware.framework.tensor_parallel.gathers == TensorGathers::Bits8
     }
 
-    /// How often a kernel of the framework touches what it reads and writes.
+    /// Factor on the bytes that a kernel reads and writes, for the framework's kernels.
     fn passes_over(&self, work: &KernelWork) -> f64 {
         let kernels = &self.hardware.framework.kernels;
         let loss = &kernels.loss;
@@ -383,7 +382,7 @@ impl<'a> Coster<'a> {
         }
     }
 
-    /// How many of the parts of the vocabulary the loss of a rank takes.
+    /// Number of vocabulary shards that the loss of a rank computes.
     fn parts_of_logits(&self) -> f64 {
         match self.hardware.framework.tensor_parallel.logits {
             Logits::Part => 1.0,
@@ -391,7 +390,7 @@ impl<'a> Coster<'a> {
         }
     }
 
-    /// Time in which all logits come to each rank, where the loss takes all: part of the loss, as it waits for them.
+    /// Time to gather all logits on each rank, where the loss needs all: part of the loss, as it waits for them.
     fn gathered_logits(&self, work: &KernelWork) -> Seconds {
         let is_loss = matches!(self.block.op(work.op).kind, OpKind::CrossEntropy { .. });
         let parts = self.parts_of_logits();
@@ -405,7 +404,7 @@ impl<'a> Coster<'a> {
         gather * self.hardware.framework.exchanges.within_blocks
     }
 
-    /// The largest tensor of any operator; of the loss, all logits where it takes all.
+    /// The largest tensor of any operator; for the loss, all logits where it needs all.
     pub(crate) fn largest_tensor(&self) -> Bytes {
         let parts = if self.has_loss() { self.parts_of_logits() } else { 1.0 };
         Bytes::from_f64(self.work.largest_tensor.as_f64() * parts)
@@ -415,13 +414,12 @@ impl<'a> Coster<'a> {
         self.block.nodes().any(|node| matches!(node.op.kind, OpKind::CrossEntropy { .. }))
     }
 
-    /// Whether the block is a mixture.
+    /// Returns whether the block has experts.
     fn has_experts(&self) -> bool {
         self.block.nodes().any(|node| self.is_of_experts(node.id))
     }
 
-    /// Attention as the fitted curves know it, scaled by the pairs that mask and context
-    /// parallelism leave.
+    /// Timing of attention by the fitted curves, scaled by the query-key pairs that mask and context parallelism leave.
     fn attention(&self, shape: graph::AttentionShape, pass: Pass) -> Timing {
         let known = known_shape(shape);
         let causal = known.causal;
@@ -439,7 +437,7 @@ impl<'a> Coster<'a> {
         let time = if is_whole || !is_known {
             alone(known) * share
         } else {
-            // One kernel for each step of the ring, of as many keys as a rank has; of a causal mask its own ones,
+            // One kernel for each step of the ring, with as many keys as a rank has; with a causal mask its own keys,
             // and half of the others.
             let [own, other] = [causal, false].map(|causal| {
                 alone(AttentionShape { sequence: shape.queries, causal, ..known })
@@ -452,8 +450,8 @@ impl<'a> Coster<'a> {
         Timing { time: time.max(device.launch_floor()), bound: Bound::Compute }
     }
 
-    /// What the last of `n` context-parallel ranks computes of a causal attention, over the mean of all, where
-    /// the sequence is cut into `n` plain pieces: `n - 1` whole blocks and half of its own, of `n / 2`.
+    /// Work of the last of `n` context-parallel ranks in a causal attention, over the mean of all, where the sequence
+    /// is cut into `n` contiguous pieces: `n - 1` whole blocks and half of its own, of `n / 2`.
     fn uneven_context(&self, shape: graph::AttentionShape) -> f64 {
         let n = shape.context as f64 / shape.queries as f64;
         let is_balanced = self.hardware.framework.context_parallel == CausalPieces::Balanced;
@@ -487,7 +485,7 @@ impl<'a> Coster<'a> {
         alone * framework.exchanges.within_blocks
     }
 
-    /// Bytes of an exchange: half as many where inputs of 8-bit products are cast before they are gathered.
+    /// Bytes of an exchange: half as many where inputs of 8-bit products are cast before the all-gather.
     fn exchanged_bytes(&self, exchange: &Exchange) -> Bytes {
         let Hardware { precision, .. } = self.hardware;
         let is_gather = exchange.axis.is_tensor() && exchange.collective == Collective::AllGather;
@@ -504,8 +502,8 @@ impl<'a> Coster<'a> {
         if is_of_linear { exchange.bytes.shard(2) } else { exchange.bytes }
     }
 
-    /// Bytes kept for backward by the framework's kernels. Of a block that is computed again as a whole, the
-    /// input is kept, whoever computes it.
+    /// Bytes saved for backward by the framework's kernels. With full recompute a block's input is saved, by every
+    /// framework.
     pub(crate) fn saved(&self, policy: BlockRecompute) -> Bytes {
         let saved = self.work.saved_bytes(policy);
         let memory = &self.hardware.framework.memory;
@@ -517,8 +515,8 @@ impl<'a> Coster<'a> {
         Bytes::new((saved.get() as f64 * factor) as u64)
     }
 
-    /// In how many network domains a token's experts are at most, where the router chooses groups of experts first
-    /// and each group's ranks fill whole domains.
+    /// The most network domains that hold experts of one token, where the router chooses groups of experts first and
+    /// each group's ranks fill whole domains; `None` without such a limit.
     ///
     /// # Source
     ///
@@ -536,7 +534,7 @@ impl<'a> Coster<'a> {
         u32::try_from(domains).ok()
     }
 
-    /// How many experts a token of the block goes to.
+    /// Number of experts that process each token of the block.
     fn top_k(&self) -> u64 {
         let of = |kind: &OpKind| match kind {
             OpKind::Dispatch { top_k } => Some(*top_k),
@@ -545,7 +543,7 @@ impl<'a> Coster<'a> {
         self.block.nodes().find_map(|node| of(&node.op.kind)).unwrap_or(1)
     }
 
-    /// Time of an operator's kernels in a pass.
+    /// Sums over an operator's kernels in a pass.
     pub(crate) fn kernels_of(&self, op: OpId, pass: Pass) -> OfOp {
         self.by_op.get(op.index()).map_or_else(OfOp::default, |passes| passes[pass as usize])
     }
@@ -559,7 +557,7 @@ impl<'a> Coster<'a> {
     }
 }
 
-/// An attention as the fitted curves know it: as many queries as keys, heads of one size.
+/// Shape of an attention in the terms of the fitted curves: as many queries as keys, heads of one size.
 fn known_shape(shape: graph::AttentionShape) -> AttentionShape {
     AttentionShape {
         batch: shape.batch,

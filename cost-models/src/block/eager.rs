@@ -1,11 +1,11 @@
-//! Operators for which PyTorch's functions run one by one.
+//! Operators that PyTorch runs as several kernels, one function after the other.
 
 use ir::framework::Fusion;
 use ir::graph::{NormKind, OpKind, Pass};
 
-/// Whether PyTorch's functions run one by one for an operator. No library has a kernel for a clamped SwiGLU: written
-/// out, it takes what GPT-OSS's steps take longer on B200 and GB200 (3.3 to 3.9 ms for a layer of 16,384 tokens with
-/// graphs of iterations, in the latest releases of Megatron-Bridge).
+/// Returns whether an operator runs as one kernel for each PyTorch function. No library has a kernel for a clamped
+/// SwiGLU: unfused, it explains the additional time of GPT-OSS's steps on B200 and GB200 (3.3 to 3.9 ms for a layer of
+/// 16,384 tokens with graphs of iterations, in the latest releases of Megatron-Bridge).
 pub(super) fn is_eager(kind: &OpKind, fusion: Fusion) -> bool {
     match kind {
         OpKind::ClampedSwiGlu { .. } => fusion != Fusion::Compiled,
@@ -13,8 +13,8 @@ pub(super) fn is_eager(kind: &OpKind, fusion: Fusion) -> bool {
     }
 }
 
-/// Bytes that PyTorch's functions touch one by one for an operator, over those of one kernel that reads its inputs and
-/// writes its outputs once.
+/// Ratio of the bytes that the PyTorch functions of an operator touch one by one, to those of one fused kernel that
+/// reads its inputs and writes its outputs once.
 ///
 /// | operator | forward | backward |
 /// |---|---|---|

@@ -1,25 +1,25 @@
-//! Where the groups of a sharded block lie.
+//! Groups of ranks of a sharded block on the mesh.
 
 use ir::graph::Axis;
 use ir::layout::{Mesh, MeshAxis};
 
 use crate::Group;
 
-/// Where the groups of a sharded block lie among the ranks.
+/// Groups of ranks of a sharded block, each with its stride on the mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Groups {
-    /// Tensor-parallel ranks.
+    /// Group of the tensor-parallel ranks.
     pub tensor: Group,
-    /// Those of them that share each expert.
+    /// Group of the ranks that share each expert.
     pub expert_tensor: Group,
-    /// Context-parallel ranks.
+    /// Group of the context-parallel ranks.
     pub context: Group,
-    /// Expert-parallel ranks.
+    /// Group of the expert-parallel ranks.
     pub expert: Group,
 }
 
 impl Groups {
-    /// Those of a mesh. Groups within a stage do not depend on the number of replicas.
+    /// The groups of a mesh. Groups within a stage do not depend on the number of replicas.
     pub fn of(mesh: &Mesh) -> Self {
         let group = |size, axis| Group { size, stride: mesh.stride(axis) };
         Self {

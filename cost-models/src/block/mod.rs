@@ -1,8 +1,8 @@
-//! What a block does in each pass: its kernels on a device, its exchanges on a network, what runs beside
-//! what, and what it keeps.
+//! Passes of a block: its kernels on a device, its exchanges on a network, their overlap, and the activations that it
+//! saves.
 //!
-//! [`BlockParts`] states it, part by part; all else follows from that: [`BlockPasses`] are its parts played
-//! through once, [`terms`] the same kernel by kernel.
+//! [`BlockParts`] lists a pass part by part; all else is derived from it: [`BlockPasses`] are its parts, simulated
+//! once, [`terms`] the same kernel by kernel.
 
 mod coster;
 mod eager;
@@ -26,45 +26,45 @@ pub use play::{ByAxis, PassTime, PlayedExchange, played, played_together};
 pub use policy::ByPolicy;
 pub use terms::{Term, TermWork, terms};
 
-/// What one block of a class costs one rank for one micro-batch.
+/// Time and memory of one block of a class on one rank, for one micro-batch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlockPasses {
-    /// From input to output.
+    /// Time of the forward pass.
     pub forward: PassTime,
-    /// Both gradients, operator by operator.
+    /// Time of both gradients, operator by operator.
     pub backward: PassTime,
-    /// Gradients of activations alone.
+    /// Time of the gradients of activations alone.
     pub input_grad: PassTime,
-    /// Gradients of parameters alone.
+    /// Time of the gradients of parameters alone.
     pub weight_grad: PassTime,
-    /// What a policy runs again before the gradients.
+    /// Time of recompute before the gradients, by policy.
     pub recompute: ByPolicy<PassTime>,
-    /// What a policy keeps from forward to backward.
+    /// Activations saved from forward to backward, in bytes, by policy.
     pub saved: ByPolicy<Bytes>,
-    /// The largest tensor that an operator puts out.
+    /// Bytes of the largest output of an operator.
     pub largest_tensor: Bytes,
-    /// Elements of the largest weight whose gradient one product makes; of experts, of one; none for the
+    /// Elements of the largest weight whose gradient one product computes, with experts counted singly; zero for the
     /// ends of the chain.
     pub largest_weight: u64,
-    /// The largest weight that is made from a quantised one for a product.
+    /// Bytes of the largest quantised weight, dequantised for a product.
     pub dequantised: Bytes,
-    /// Parameters held.
+    /// Parameters on the rank.
     pub parameters: LocalParameters,
-    /// The message to the next block, if it is on another stage.
+    /// Bytes of the message to the next block, if that is on another stage.
     pub output: Bytes,
 }
 
-/// What one block of a class holds on one rank: known without the time of any kernel.
+/// Memory of one block of a class on one rank, known without the times of kernels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlockMemory {
-    /// Parameters held.
+    /// Parameters on the rank.
     pub parameters: LocalParameters,
-    /// What a policy keeps from forward to backward.
+    /// Activations saved from forward to backward, in bytes, by policy.
     pub saved: ByPolicy<Bytes>,
 }
 
 impl BlockMemory {
-    /// That of `block` in `setting`.
+    /// Memory of `block` in `setting`.
     pub fn new(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardware) -> Self {
         let work = block.work(setting);
         let coster = Coster::untimed(block, &work, setting, groups, hardware);
@@ -73,13 +73,13 @@ impl BlockMemory {
 }
 
 impl BlockPasses {
-    /// Plays the passes of `block` in `setting` on `hardware`.
+    /// Simulates the passes of `block` in `setting` on `hardware`.
     pub fn new(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardware) -> Self {
         Self::with(block, setting, groups, hardware, ExpertTimes::Exact)
     }
 
-    /// What they take at least, however experts are spread over ranks: nothing is exchanged between these,
-    /// and each token is computed at the peak. Parameters are those of a rank that has all experts.
+    /// Lower bounds for every expert-parallel degree: without exchanges between experts, and with each token at peak
+    /// rate. Parameters are those of a rank that has all experts.
     pub fn least(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardware) -> Self {
         let sharding = Sharding { expert_parallel: 1, ..setting.sharding };
         let setting = Setting { sharding, ..*setting };
@@ -112,13 +112,13 @@ impl BlockPasses {
         }
     }
 
-    /// The same block where no policy recomputes it.
+    /// The block with no recompute under any policy.
     pub fn never_recomputed(self) -> Self {
         let saved = self.saved[BlockRecompute::None];
         Self {
             recompute: ByPolicy::default(),
             saved: ByPolicy::new(|_| saved),
-            // Nor was the gradient of a vocabulary's weight seen at the peak (SimuMax's runs), as a layer's is.
+            // Weight gradients of a vocabulary did not show in peak memory (SimuMax's runs), as those of layers do.
             largest_weight: 0,
             ..self
         }

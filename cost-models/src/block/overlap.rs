@@ -1,4 +1,4 @@
-//! What of an exchange the parts of its pass do not show.
+//! Overlap of exchanges that is not visible in the parts of a pass.
 
 use ir::framework::TensorOverlap;
 use ir::graph::{Axis, CudaGraphs, Exchange, ExpertOverlap, OpId, Pass};
@@ -6,11 +6,11 @@ use ir::units::Seconds;
 
 use super::coster::{Coster, ExpertTimes};
 
-/// Pieces in which an exchange runs beside a product: Transformer Engine's default (`num_splits`).
+/// Number of pieces in which an exchange overlaps a product: Transformer Engine's default (`num_splits`).
 const OVERLAP_PIECES: f64 = 4.0;
 
-/// The share of experts' exchanges that another micro-batch hides where the host launches them: it seldom has both
-/// under way at once.
+/// Share of expert exchanges that another micro-batch hides where the host launches kernels: it seldom has both in
+/// flight at once.
 ///
 /// # Source
 ///
@@ -20,14 +20,14 @@ const OVERLAP_PIECES: f64 = 4.0;
 const HIDDEN_BY_LAUNCHES: f64 = 0.4;
 
 impl Coster<'_> {
-    /// How long an exchange is to be waited for, if no kernel of its pass ran beside it: the whole, but
+    /// Exposed time of an exchange if no kernel of its pass overlapped it: the whole, except
     ///
-    /// - of one that runs piece by piece beside the product that takes or makes what it exchanges
-    ///   ([`TensorOverlap::Products`]), what that does not hide, and at least one piece;
-    /// - of one between experts, what another micro-batch's kernels do not hide, where the framework runs
-    ///   these beside each other.
+    /// - of an exchange that overlaps, piece by piece, the product that consumes or produces its data
+    ///   ([`TensorOverlap::Products`]), the part that this does not hide, and at least one piece;
+    /// - of an exchange between experts, the part that another micro-batch's kernels do not hide, where the framework
+    ///   overlaps these.
     ///
-    /// What runs beside whole kernels follows from the order of parts, and is no business of this.
+    /// Overlap with whole kernels follows from the order of parts, and is not counted here.
     pub(crate) fn not_hidden(&self, exchange: &Exchange) -> Seconds {
         let whole = self.exchange(exchange);
         let tensor_overlap = self.hardware.framework.tensor_parallel.overlap;
@@ -38,7 +38,7 @@ impl Coster<'_> {
             axis if axis.is_tensor() && tensor_overlap == TensorOverlap::Products => {
                 let products = self.products_beside(exchange);
                 let least = if products > Seconds::ZERO { whole / OVERLAP_PIECES } else { whole };
-                // A product may hide two exchanges, and one that takes longer more of both.
+                // A product may hide two exchanges, so a slower product may hide more of both.
                 let may_take_longer = self.experts == ExpertTimes::Least
                     && self.ops_beside(exchange).any(|op| self.is_of_experts(op));
                 if may_take_longer { least } else { (whole - products).max(least) }
@@ -47,7 +47,7 @@ impl Coster<'_> {
         }
     }
 
-    /// The operators that take or make what is exchanged by products.
+    /// The operators that consume or produce the exchanged data by products.
     fn ops_beside(&self, exchange: &Exchange) -> impl Iterator<Item = OpId> {
         let op = exchange.op;
         let takes = exchange.pass != Pass::Forward || self.is_linear(op);
@@ -56,7 +56,7 @@ impl Coster<'_> {
         takes.then_some(op).into_iter().chain(makers)
     }
 
-    /// Time of those products.
+    /// Time of the products that overlap an exchange.
     fn products_beside(&self, exchange: &Exchange) -> Seconds {
         let passes: &[Pass] = match exchange.pass {
             Pass::Forward => &[Pass::Forward],
@@ -66,8 +66,8 @@ impl Coster<'_> {
         self.ops_beside(exchange).flat_map(of_op).sum()
     }
 
-    /// The share of experts' exchanges that another micro-batch's kernels hide: a forward runs beside a
-    /// backward, so that what both compute hides what both exchange.
+    /// Share of expert exchanges that another micro-batch's kernels hide: a forward overlaps a backward, so that the
+    /// kernels of both hide the exchanges of both.
     ///
     /// # Source
     ///
@@ -78,7 +78,7 @@ impl Coster<'_> {
         let exchanges = self.work.exchanges.iter().filter(|it| it.axis == Axis::Expert);
         let exchanges: Seconds = exchanges.map(|exchange| self.exchange(exchange)).sum();
         let hidden = if exchanges > kernels { kernels / exchanges } else { 1.0 };
-        // Nothing is launched while a graph of the whole iteration runs.
+        // Without host launches, in a graph of the whole iteration, the overlap is complete.
         let is_launched = self.switches.cuda_graphs != CudaGraphs::Iteration;
         if is_launched { hidden.min(HIDDEN_BY_LAUNCHES) } else { hidden }
     }

@@ -1,43 +1,43 @@
-//! The parts that passes consist of.
+//! Parts of passes.
 
 use ir::graph::{Axis, Exchange};
 use ir::units::{Bytes, Flops, Nanos};
 
 use crate::Group;
 
-/// A part of a pass. Parts follow each other.
+/// A part of a pass; parts run one after the other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Part {
-    /// Kernels.
+    /// Runs kernels.
     Kernels(Kernels),
-    /// The device waits for the host to launch more.
+    /// Waits for the host, which launches more slowly than the device runs.
     Host(Nanos),
-    /// An exchange begins, and the next part does not wait for it.
+    /// Begins an exchange, without waiting for it.
     Start(TimedExchange),
-    /// Nothing, until all exchanges along the axis that began are over.
+    /// Waits until all exchanges along the axis that have begun are over.
     Wait(Axis),
 }
 
 /// Kernels, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kernels {
-    /// How long they take if nothing runs beside them.
+    /// Time with nothing overlapped.
     pub time: Nanos,
-    /// Operations of their products.
+    /// FLOPs of their products.
     pub flops: Flops,
     /// Bytes that they read and write.
     pub touched: Bytes,
 }
 
-/// An exchange with its time if nothing else crosses its links.
+/// An exchange with its time alone on its links.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TimedExchange {
-    /// What is exchanged.
+    /// The exchange.
     pub exchange: Exchange,
-    /// Between whom.
+    /// Ranks that take part.
     pub group: Group,
-    /// How long it takes.
+    /// Time of the whole exchange.
     pub whole: Nanos,
-    /// How long it is to be waited for: less where pieces of it run beside parts of a kernel.
+    /// Time to wait for: less where pieces of it overlap parts of a kernel.
     pub time: Nanos,
 }

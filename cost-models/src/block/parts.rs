@@ -1,5 +1,4 @@
-//! A block's passes part by part: which kernels and exchanges follow each other, and which run side by
-//! side.
+//! The passes of a block, part by part: the order of kernels and exchanges, and their overlap.
 
 use ir::collective::Collective;
 use ir::framework::TensorOverlap;
@@ -16,20 +15,20 @@ use crate::hardware::Hardware;
 /// The passes of a block of one class, for one micro-batch on one rank.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BlockParts {
-    /// From input to output.
+    /// Parts of the forward pass.
     pub forward: Vec<Part>,
-    /// Both gradients, operator by operator.
+    /// Parts of the backward pass, with both gradients, operator by operator.
     pub backward: Vec<Part>,
-    /// Gradients of activations alone.
+    /// Parts of the gradients of activations alone.
     pub input_grad: Vec<Part>,
-    /// Gradients of parameters alone.
+    /// Parts of the gradients of parameters alone.
     pub weight_grad: Vec<Part>,
-    /// What a policy runs again before the gradients.
+    /// Parts of recompute before the gradients, by policy.
     pub recompute: ByPolicy<Vec<Part>>,
 }
 
 impl Coster<'_> {
-    /// The exchanges that take any time.
+    /// The exchanges of the block that take any time.
     fn exchanges(&self) -> Vec<TimedExchange> {
         let timed = self.work.exchanges.iter().map(|exchange| TimedExchange {
             exchange: *exchange,
@@ -77,7 +76,7 @@ impl BlockParts {
     }
 }
 
-/// Whether an exchange is a ring of keys and values.
+/// Returns whether an exchange is a ring of keys and values.
 fn is_ring(exchange: &Exchange) -> bool {
     exchange.axis == Axis::Context && exchange.collective == Collective::SendReceive
 }
@@ -93,15 +92,15 @@ impl<'a> Sequence<'a> {
         Self { coster, exchanges, parts: Vec::new() }
     }
 
-    /// An operator waits for what it consumes; a ring of keys and values runs beside the attention.
+    /// Adds the forward of an operator: it waits for its inputs; a ring of keys and values overlaps the attention.
     fn forward(&mut self, op: OpId) {
         self.exchanges(op, Pass::Forward, |it| !is_ring(it));
         self.beside(op, Pass::Forward, is_ring, Pass::Forward);
     }
 
-    /// The gradient of an operator's input, then of its weight, each beside the exchanges of the other:
-    /// the input is gathered again for the weight's while the input's is computed, and the input's is
-    /// reduced while the weight's is.
+    /// Adds the gradient of an operator's input, then of its weight, each overlapped with the exchanges of the other:
+    /// the input is gathered for the weight's gradient while the input's is computed, and the input's is reduced while
+    /// the weight's is computed.
     fn backward(&mut self, op: OpId) {
         let overlaps =
             self.coster.hardware.framework.tensor_parallel.overlap == TensorOverlap::Gradients;
@@ -116,7 +115,7 @@ impl<'a> Sequence<'a> {
         self.beside(op, Pass::InputGrad, beside_weight, Pass::WeightGrad);
     }
 
-    /// The gradient of an operator's input alone, which nothing but itself can hide.
+    /// Adds the gradient of an operator's input alone; only its own kernels can hide exchanges.
     fn input_grad(&mut self, op: OpId) {
         self.beside(op, Pass::InputGrad, is_ring, Pass::InputGrad);
         self.exchanges(op, Pass::InputGrad, |it| !is_ring(it));
@@ -127,20 +126,20 @@ impl<'a> Sequence<'a> {
         self.kernels(op, Pass::WeightGrad);
     }
 
-    /// Exchanges that all wait for.
+    /// Adds exchanges that are waited for at once.
     fn exchanges(&mut self, op: OpId, pass: Pass, which: impl Fn(&Exchange) -> bool) {
         let axes = self.begin(op, pass, which);
         self.wait(axes);
     }
 
-    /// Exchanges of a pass, and kernels of another (or of the same) that run at the same time.
+    /// Adds exchanges of a pass, overlapped with kernels of another pass or of the same.
     fn beside(&mut self, op: OpId, pass: Pass, which: impl Fn(&Exchange) -> bool, kernels: Pass) {
         let axes = self.begin(op, pass, which);
         self.kernels(op, kernels);
         self.wait(axes);
     }
 
-    /// Begins exchanges of a pass; along which axes, by [`Axis`].
+    /// Begins exchanges of a pass; returns true for the axes of those that began.
     fn begin(&mut self, op: OpId, pass: Pass, which: impl Fn(&Exchange) -> bool) -> ByAxis<bool> {
         let mut axes = ByAxis::default();
         for timed in self.exchanges {
@@ -172,7 +171,7 @@ impl<'a> Sequence<'a> {
         }
     }
 
-    /// The parts, and the wait for the host where that launches them more slowly than they run.
+    /// The parts, followed by the wait for the host where it launches them more slowly than they run.
     fn launched(mut self, passes: &[Pass], included: impl Fn(OpId) -> bool) -> Vec<Part> {
         let device = played(&self.parts, self.coster.hardware.slowdown_per_mille(), |_| {});
         let host = self.coster.wait_for_host(passes, included, device.total());

@@ -1,4 +1,4 @@
-//! The parts of a pass, played through.
+//! Simulation of the parts of a pass.
 
 use std::ops::{Add, Mul};
 
@@ -7,40 +7,40 @@ use ir::units::Nanos;
 
 use super::part::Part;
 
-/// Something for each [`Axis`], in the order of [`Axis::ALL`].
+/// One value for each [`Axis`], in the order of [`Axis::ALL`].
 pub type ByAxis<T> = [T; Axis::ALL.len()];
 
-/// No time along any axis.
+/// Zero time along every axis.
 const NOTHING: ByAxis<Nanos> = [Nanos::ZERO; Axis::ALL.len()];
 
-/// How long a pass takes, by what it is spent on. An exchange counts for as long as kernels wait for it.
+/// Time of a pass, by component. An exchange counts for the time that kernels wait for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PassTime {
-    /// Kernels, slowed down by the exchanges that they run beside.
+    /// Time of kernels, slowed down by overlapped exchanges.
     pub compute: Nanos,
-    /// The same at their full rate.
+    /// Time of kernels at their full rate.
     pub kernels: Nanos,
-    /// Waiting for the host, where it launches operators more slowly than the device runs them.
+    /// Time of waits for the host, where it launches operators more slowly than the device runs them.
     pub host: Nanos,
-    /// Waiting for exchanges, by [`Axis`].
+    /// Time of waits for exchanges, by [`Axis`].
     pub waits: ByAxis<Nanos>,
-    /// How long exchanges take, those included that kernels run beside; by [`Axis`].
+    /// Time of exchanges, including the part overlapped with kernels, by [`Axis`].
     pub exchanges: ByAxis<Nanos>,
 }
 
 impl PassTime {
-    /// From beginning to end.
+    /// Time from the begin to the end of the pass.
     pub fn total(&self) -> Nanos {
         self.compute + self.host + self.waits.into_iter().sum()
     }
 
-    /// What it takes at least: from beginning to end; or where another pass may run beside it, which hides its
-    /// exchanges, kernels alone.
+    /// Lower bound of the pass's time: the total; or where another pass may overlap it and hide its exchanges, its
+    /// kernels alone.
     pub fn least(&self, runs_beside_another: bool) -> Nanos {
         if runs_beside_another { self.kernels } else { self.total() }
     }
 
-    /// Waiting for exchanges along an axis.
+    /// Time of waits for exchanges along an axis.
     pub fn waits(&self, axis: Axis) -> Nanos {
         self.waits[axis as usize]
     }
@@ -82,22 +82,22 @@ impl std::iter::Sum for PassTime {
     }
 }
 
-/// An exchange of a pass that was played through.
+/// An exchange of a simulated pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlayedExchange {
-    /// What is exchanged.
+    /// The exchange.
     pub exchange: Exchange,
-    /// When it begins, from the beginning of the pass.
+    /// Begin, from the begin of the pass.
     pub start: Nanos,
-    /// When it is over.
+    /// End, from the begin of the pass.
     pub end: Nanos,
-    /// For how long kernels wait for it.
+    /// Time that kernels wait for it.
     pub waited: Nanos,
 }
 
-/// How long `parts` take one after the other, where exchanges along an axis follow each other beside the
-/// kernels, and kernels run slower by so many thousandths while one is under way. `observe` is told of
-/// each exchange once it was waited for.
+/// Time of `parts` in order, where exchanges along an axis follow each other and overlap kernels, and kernels run
+/// slower by `slowdown_per_mille` thousandths while one is in flight. `observe` is called with each exchange once it
+/// has been waited for.
 pub fn played(
     parts: &[Part],
     slowdown_per_mille: u32,
@@ -146,9 +146,9 @@ pub fn played(
     time
 }
 
-/// How long two passes take side by side: kernels one after the other, beside the other's exchanges. The one
-/// that has waited longest for the device goes first. `observe` is told of each part as it begins: 0 for one of
-/// the first pass, 1 for one of the other.
+/// Time of two overlapped passes: kernels run one after the other, overlapped with the other's exchanges. The pass that
+/// has waited longest for the device goes first. `observe` is called as each part begins: with 0 for the first pass, 1
+/// for the other.
 pub fn played_together(
     one: &[Part],
     other: &[Part],
@@ -182,12 +182,12 @@ pub fn played_together(
     threads[0].now.max(threads[1].now)
 }
 
-/// One of two passes side by side.
+/// One of two overlapped passes.
 struct Thread<'a> {
     parts: &'a [Part],
     next: usize,
     now: Nanos,
-    /// When its own exchanges along an axis are over.
+    /// Ends of its own exchanges, by axis.
     own: ByAxis<Nanos>,
 }
 
@@ -196,7 +196,7 @@ impl<'a> Thread<'a> {
         Self { parts, next: 0, now: Nanos::ZERO, own: NOTHING }
     }
 
-    /// Begins and waits for exchanges, up to what needs the device.
+    /// Begins and waits for exchanges, up to the next part that needs the device.
     fn go_on(&mut self, ends: &mut ByAxis<Nanos>, mut observe: impl FnMut()) {
         while let Some(part) = self.parts.get(self.next) {
             match part {
@@ -214,8 +214,8 @@ impl<'a> Thread<'a> {
     }
 }
 
-/// In which line exchanges along an axis stand, each of which crosses the links once those before it have:
-/// those of tensor parallelism in one, whatever they are of.
+/// Index of the queue of exchanges along an axis, which run one after the other: both axes of tensor parallelism share
+/// one.
 const fn line(axis: Axis) -> usize {
     match axis {
         Axis::ExpertTensor => Axis::Tensor as usize,
@@ -223,7 +223,7 @@ const fn line(axis: Axis) -> usize {
     }
 }
 
-/// How long `kernels` take of which the first run beside exchanges for `window`.
+/// Time of `kernels`, of which the first overlap exchanges for `window`.
 fn beside(kernels: Nanos, window: Nanos, slowdown_per_mille: u32) -> Nanos {
     let slowdown = u64::from(slowdown_per_mille.min(999));
     if slowdown == 0 || window == Nanos::ZERO {

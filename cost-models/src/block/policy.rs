@@ -1,13 +1,13 @@
-//! What depends on the policy of recompute.
+//! Values by recompute policy.
 
 use ir::graph::BlockRecompute;
 
-/// Something for each [`BlockRecompute`] policy.
+/// One value for each [`BlockRecompute`] policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByPolicy<T>([T; 3]);
 
 impl<T> ByPolicy<T> {
-    /// What `of` says of each.
+    /// The values of `of` for every policy.
     pub fn new(of: impl FnMut(BlockRecompute) -> T) -> Self {
         Self(BlockRecompute::ALL.map(of))
     }

@@ -1,4 +1,4 @@
-//! A block's passes, kernel by kernel and exchange by exchange.
+//! Times of a block's passes, kernel by kernel and exchange by exchange.
 
 use ir::graph::{Block, Exchange, KernelWork, Pass, Setting};
 use ir::units::Seconds;
@@ -13,28 +13,28 @@ use crate::kernels::{Basis, Bound, Timing};
 /// A kernel or exchange with its time, for explanations.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Term {
-    /// The operator.
+    /// Name of the operator.
     pub op: String,
-    /// In which pass.
+    /// Pass of the kernel or exchange.
     pub pass: Pass,
-    /// What is done.
+    /// The kernel or exchange.
     pub work: TermWork,
-    /// How long it takes; of an exchange, what is left exposed.
+    /// Time in seconds; of an exchange, the exposed part.
     pub time: Seconds,
-    /// What that rests on.
+    /// Evidence on which the time is based.
     pub basis: Basis,
 }
 
-/// What a [`Term`] does.
+/// Work of a [`Term`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum TermWork {
-    /// A kernel, and what bounds it.
+    /// A kernel, and the resource that bounds it.
     Kernel(KernelWork, Bound),
-    /// An exchange, and how long it takes where nothing hides it.
+    /// An exchange, and its whole time with nothing hidden.
     Exchange(Exchange, Seconds),
 }
 
-/// Every kernel and exchange of `block` with its time.
+/// Terms of every kernel and exchange of `block`.
 pub fn terms(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardware) -> Vec<Term> {
     let work = block.work(setting);
     let coster = Coster::new(block, &work, setting, groups, hardware, ExpertTimes::Exact);
@@ -46,7 +46,7 @@ pub fn terms(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardw
         let played = played(pass, slowdown, |exchange| played_exchanges.push(exchange));
         Seconds::from(played.compute)
     });
-    // Kernels that run beside exchanges take longer; each is shown with its part of what its pass takes longer.
+    // Overlapped kernels are slowed down; each is shown with its share of its pass's slowdown.
     let mut alone = [Seconds::ZERO; 2];
     for (kernel, timing) in coster.kernels() {
         alone[usize::from(kernel.pass != Pass::Forward)] += timing.time;

@@ -9,14 +9,14 @@ const FITTED: &str = include_str!("../../data/collectives.json");
 
 /// Time over message size as a polyline in log-log space.
 ///
-/// A polyline is the smallest thing that follows NCCL: flat while latency rules, steps where it
-/// changes protocol, slope one where bandwidth rules.
+/// A polyline is the simplest curve that follows NCCL: flat where latency dominates, with steps where the protocol
+/// changes, of slope one where bandwidth dominates.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Curve {
-    /// Base-2 logarithms of the whole buffer's bytes, rising.
+    /// Base-2 logarithms of the whole buffer's bytes, ascending.
     log2_bytes: Vec<f64>,
-    /// Base-2 logarithms of the time in microseconds, not falling.
+    /// Base-2 logarithms of the time in microseconds, not descending.
     log2_microseconds: Vec<f64>,
     /// Mean absolute relative error on the rows fitted, from 64 KiB up.
     #[serde(default)]
@@ -24,11 +24,11 @@ pub(crate) struct Curve {
     mean_error: f64,
 }
 
-/// All that was fitted on one kind of level.
+/// All curves that were fitted on one kind of network level.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CollectiveRates {
-    /// Where and how it was measured.
+    /// Source of the measurements.
     #[allow(dead_code, reason = "for the reader of the data file")]
     source: String,
     /// Curves by kind, then by group size.
@@ -36,12 +36,12 @@ pub(crate) struct CollectiveRates {
 }
 
 impl CollectiveRates {
-    /// All that ship, by name.
+    /// All built-in rates, by name.
     fn all() -> BTreeMap<String, Self> {
         serde_json::from_str(FITTED).expect("the fitted data is valid; a test reads it")
     }
 
-    /// The names of all that ship.
+    /// Names of all built-in rates.
     pub(crate) fn names() -> Vec<String> {
         Self::all().into_keys().collect()
     }
@@ -51,7 +51,7 @@ impl CollectiveRates {
         Self::all().remove(name)
     }
 
-    /// Seconds for a collective within the level; `None` where the kind was not measured.
+    /// Time of a collective within the level, in seconds; `None` where the kind was not measured.
     ///
     /// Between two measured group sizes the logarithm of the time is linear in that of the size.
     /// Beyond the largest, the volume per rank decides the transfer, and each doubling of the group

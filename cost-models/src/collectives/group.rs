@@ -1,24 +1,23 @@
-//! The ranks that take part.
+//! Groups of ranks that take part in a collective.
 
 /// The ranks `first, first + stride, ..` that take part in a collective.
 ///
-/// `first` is taken to be aligned, as the ranks of a mesh are: a group of stride 1 and size 8 lies
-/// within one node of 8.
+/// `first` is assumed to be aligned, as in groups of a mesh: a group of stride 1 and size 8 is within one node of 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Group {
-    /// The number of ranks.
+    /// Number of ranks.
     pub size: u32,
-    /// The distance between neighbours, in ranks.
+    /// Distance between neighbours, in ranks.
     pub stride: u32,
 }
 
 impl Group {
-    /// `size` ranks next to each other.
+    /// A group of `size` consecutive ranks.
     pub const fn contiguous(size: u32) -> Self {
         Self { size, stride: 1 }
     }
 
-    /// How many of the group lie within one domain of `ranks` ranks; at least one.
+    /// Number of members within one domain of `ranks` ranks; at least one.
     ///
     /// Where the stride does not divide the domain, the emptiest domain counts.
     pub(crate) fn members_within(self, ranks: u32) -> u32 {

@@ -1,8 +1,8 @@
 //! Collective operations: volumes, and times on the levels of a cluster's network.
 //!
-//! `bytes` always counts the whole, unsharded buffer: what an all-gather leaves on every rank,
-//! what a reduce-scatter or an all-reduce takes from every rank, what each rank sends in an
-//! all-to-all (its own part included), what a broadcast or a send carries.
+//! `bytes` always counts the whole, unsharded buffer: the result of an all-gather on every rank, the input of a
+//! reduce-scatter or an all-reduce on every rank, the bytes that each rank sends in an all-to-all (its own part
+//! included), the message of a broadcast or a send.
 
 mod curves;
 mod group;
@@ -14,7 +14,7 @@ pub use ir::collective::Collective;
 pub use network::{Crossed, Network};
 pub use volume::volume_per_rank;
 
-/// The names of the fitted collective rates that ship.
+/// Names of the built-in fitted collective rates.
 pub fn fitted_rates() -> Vec<String> {
     curves::CollectiveRates::names()
 }

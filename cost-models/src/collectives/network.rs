@@ -1,4 +1,4 @@
-//! A cluster's network, ready to time messages.
+//! Times of messages and collectives on a cluster's network.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::group::Group;
 use crate::fitted::section;
 use crate::kernels::Basis;
 
-/// Time to start a collective and meet the other ranks, beyond its steps.
+/// Time to start a collective and synchronise with the other ranks, in addition to its steps.
 ///
 /// The smallest two-rank collectives on A100, H100 and B200 take 5 to 8 us (NCCL, see the fitted
 /// data); a step of small data over NVLink is about 1 us of it.
@@ -23,15 +23,15 @@ const START_SECONDS: f64 = 5e-6;
 /// 382 of 400.
 const NETWORK_EFFICIENCY: f64 = 0.92;
 
-/// Over how many nodes [`NETWORK_EFFICIENCY`] was measured.
+/// Number of nodes on which [`NETWORK_EFFICIENCY`] was measured.
 const NODES_MEASURED: f64 = 4.0;
 
-/// The network of a cluster: what a message costs between any of its ranks.
+/// The network of a cluster, for times of messages between any of its ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
     levels: Vec<Level>,
-    /// Share of its time that a transfer over nodes takes longer for each doubling of them: congestion, and rings that
-    /// wait for their slowest link.
+    /// Relative increase of a transfer's time over nodes for each doubling of their number, from congestion and rings
+    /// that wait for their slowest link.
     pub growth: f64,
 }
 
@@ -42,8 +42,8 @@ struct Level {
     /// Bytes per second that one rank sends in a large collective of a whole domain.
     bandwidth: f64,
     wiring: Wiring,
-    /// Whether transfers take longer with the number of its domains: those of the network between nodes, where none
-    /// was measured on the machine itself.
+    /// True if transfers slow down with the number of domains: in the network between nodes, where it was not measured
+    /// on the machine itself.
     grows: bool,
     /// Seconds for a step of small data.
     latency: f64,
@@ -57,7 +57,7 @@ struct Level {
 /// The outermost level that a group crosses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crossed {
-    /// Which, counting from the innermost.
+    /// Index of the level, counting from the innermost.
     pub level: usize,
     /// Members within a domain of the level below.
     pub below: u32,
@@ -65,7 +65,7 @@ pub struct Crossed {
     pub members: u32,
 }
 
-/// A group's share in one level that it crosses.
+/// Members of a group in one level that it crosses.
 struct Crossing<'a> {
     level: &'a Level,
     /// Members within a domain of the level below.
@@ -87,14 +87,14 @@ impl Network {
 
     /// Time of a collective on a whole buffer of `bytes`.
     ///
-    /// Within one domain: the fitted curve where there is one, else
+    /// Within one domain: the fitted curve if there is one, else
     ///
     /// ```text
     /// t = start + steps alpha + v S / W
     /// ```
     ///
-    /// with the collective's own three numbers where it was measured on the machine at hand, and what was measured
-    /// itself for groups of that size.
+    /// with the collective's own three numbers where it was measured on the machine at hand, and the measured times
+    /// themselves for groups of that size.
     ///
     /// Across domains, n ranks, n0 of them within each: the slowest level sets the pace, as in a
     /// pipelined ring through all ranks or a hierarchical algorithm with large messages, and all
@@ -134,7 +134,7 @@ impl Network {
         Seconds::new(seconds)
     }
 
-    /// What the time of a collective rests on.
+    /// Evidence on which the time of a collective is based.
     pub fn basis(&self, kind: Collective, group: Group, bytes: Bytes) -> Basis {
         let is_measured = match self.crossings(group).as_slice() {
             [only] if only.below == 1 => {
@@ -149,8 +149,8 @@ impl Network {
         if is_measured { Basis::Interpolated } else { Basis::DataSheet }
     }
 
-    /// Time to send each token, `bytes` all in all, to `top_k` of the group's ranks that chance chooses: once
-    /// to each domain that has some of them, of at most `most_domains`, and within it once to each of them.
+    /// Time to send each token, `bytes` in total, to `top_k` random ranks of the group: once to each domain with some
+    /// of them, in at most `most_domains`, and within it once to each of them.
     ///
     /// ```text
     /// copies that a rank sends over a level of g domains: (g - 1) (1 - (1 - 1 / g)^k)
@@ -176,7 +176,7 @@ impl Network {
         let mut latency = slowest_start(&crossings);
         for Crossing { level, below, members } in crossings {
             let [below, members] = [below, members].map(f64::from);
-            // Of all ranks, those of this domain but not of the rank's own domain below.
+            // Ranks of this domain that are not in the rank's own domain of the level below.
             let copies = if below > 1.0 {
                 let domains = size / below;
                 let limit = most_domains.map_or(1.0, |most| f64::from(most) / domains);
@@ -190,8 +190,8 @@ impl Network {
         Seconds::new(slowest + latency)
     }
 
-    /// Time until one rank of a group has a message of `bytes` from each of the others: its own link of each
-    /// level carries those that come from outside of the level below.
+    /// Time until one rank of a group has received a message of `bytes` from each of the others: its own link of each
+    /// level carries those from outside of the level below.
     ///
     /// ```text
     /// t = start + alpha + max over levels of (members - below) S / W
@@ -201,7 +201,7 @@ impl Network {
     ///
     /// # Assumes
     ///
-    /// The others send at once, and their own links are not what limits them.
+    /// The others send at once, and their own links are not the bottleneck.
     pub fn to_one(&self, group: Group, bytes: Bytes) -> Seconds {
         if group.size < 2 || bytes == Bytes::ZERO {
             return Seconds::ZERO;
@@ -216,34 +216,33 @@ impl Network {
         Seconds::new(START_SECONDS + latency + slowest)
     }
 
-    /// Time for each rank of a chain to send `bytes` to the next: as far as the outermost level that the group
-    /// crosses takes it.
+    /// Time for each rank of a chain to send `bytes` to the next, over the outermost level that the group crosses.
     pub(crate) fn to_neighbour(&self, group: Group, bytes: Bytes) -> Seconds {
-        // Neighbours in different domains of the level below.
+        // The two ranks are in different domains of the level below.
         let inner = self.outermost_level(group).checked_sub(1);
         let apart = inner.map_or(1, |level| self.levels[level].ranks);
         let ends = Group { size: 2, stride: group.stride.max(apart) };
         self.time(Collective::SendReceive, ends, bytes)
     }
 
-    /// What a rank sends in a second over the innermost level; nothing where there is none.
+    /// Bandwidth of a rank over the innermost level, in one direction; zero without levels.
     pub fn innermost_bandwidth(&self) -> BytesPerSecond {
         BytesPerSecond::new(self.levels.first().map_or(0.0, |level| level.bandwidth))
     }
 
-    /// The outermost level that a collective of `group` crosses, which sets its pace; counting from
-    /// the innermost, 0 for a group of one.
+    /// Index of the outermost level that a collective of `group` crosses, which sets its pace; counted from the
+    /// innermost, 0 for a group of one.
     pub fn outermost_level(&self, group: Group) -> usize {
         let within = |level: &Level| group.members_within(level.ranks) == group.size.max(1);
         self.levels.iter().position(within).unwrap_or(self.levels.len().saturating_sub(1))
     }
 
-    /// Time to start a collective on a level and meet the other ranks; none where there is no such level.
+    /// Time to start a collective on a level and synchronise with the other ranks; `None` if there is no such level.
     pub fn start(&self, level: usize) -> Option<Seconds> {
         self.levels.get(level).map(|level| Seconds::new(level.start))
     }
 
-    /// The outermost level that a collective of `group` crosses, with how its members lie there; none for a group of one.
+    /// The outermost level that a collective of `group` crosses, with its members there; `None` for a group of one.
     pub fn crossed(&self, group: Group) -> Option<Crossed> {
         let level = self.outermost_level(group);
         let within = |level: usize| self.levels.get(level).map(|it| group.members_within(it.ranks));
@@ -300,7 +299,7 @@ impl Level {
     fn new(index: usize, level: &NetworkLevel, architecture: Architecture) -> Self {
         let within_node = index == 0 && level.ranks.is_some();
         let efficiency = match level.start {
-            // What was measured is what is reached.
+            // Measured bandwidth is already the effective one.
             Some(_) => 1.0,
             None if within_node => scale_up_efficiency(architecture),
             None => NETWORK_EFFICIENCY,
@@ -317,8 +316,8 @@ impl Level {
         }
     }
 
-    /// Bytes per second that one rank sends to the others of so many in a domain: in a mesh, over the links to
-    /// these alone.
+    /// Bandwidth of one rank to the other `members` in a domain, in bytes per second: in a mesh, only over the links to
+    /// these.
     ///
     /// ```text
     /// W (members - 1) / (ranks - 1)
@@ -330,13 +329,14 @@ impl Level {
         }
     }
 
-    /// How much longer a transfer over so many domains takes than over [`NODES_MEASURED`].
+    /// Factor on the time of a transfer over `domains` domains, relative to [`NODES_MEASURED`].
     fn grown(&self, domains: f64, growth: f64) -> f64 {
         let doublings = (domains / NODES_MEASURED).log2().max(0.0);
         if self.grows { 1.0 + growth * doublings } else { 1.0 }
     }
 
-    /// Seconds for `num_ranks` ranks that all lie within one domain, each in its own below.
+    /// Time of a collective among `num_ranks` ranks within one domain, each in its own domain of the level below, in
+    /// seconds.
     fn flat(&self, kind: Collective, num_ranks: u32, bytes: f64, growth: f64) -> f64 {
         if let Some(measured) = self.measured.get(&kind) {
             let factor = kind.volume_factor(num_ranks);
@@ -377,7 +377,7 @@ fn slowest_start(crossings: &[Crossing<'_>]) -> f64 {
 /// | CDNA | 0.70 | MI300X RCCL all-reduce, about 310 of 448 GB/s; assumed for the others |
 /// | TPU, Trainium | 0.80 | assumed |
 /// | Gaudi | 0.95 | Gaudi2 all-reduce near 250 of 262 GB/s (Intel, HCCL results) |
-/// | Cpu | 1 | what its files have was measured |
+/// | Cpu | 1 | its files have measured values |
 fn scale_up_efficiency(architecture: Architecture) -> f64 {
     match architecture {
         Architecture::Volta => 0.85,

@@ -1,9 +1,9 @@
-//! How much a rank sends.
+//! Bytes that a rank sends in a collective.
 
 use ir::collective::Collective;
 use ir::units::Bytes;
 
-/// The bytes that each of `num_ranks` ranks sends in a collective on a whole buffer of `bytes`.
+/// Bytes that each of `num_ranks` ranks sends in a collective on a whole buffer of `bytes`.
 ///
 /// # Source
 ///

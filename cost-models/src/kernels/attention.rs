@@ -1,7 +1,7 @@
-//! Fused attention, as FlashAttention computes it.
+//! Time of fused attention, as in FlashAttention.
 //!
-//! Each multiprocessor takes 128 queries of one head and runs over their keys; a causal mask halves
-//! the mean, not the longest.
+//! Each multiprocessor computes 128 queries of one head over all their keys; a causal mask halves the mean of their
+//! work, not the maximum.
 //!
 //! ```text
 //! waves   = ceil(b a ceil(s / 128) / SMs)
@@ -12,9 +12,9 @@
 //! t       = (launch + (compute^4 + (memory / share)^4)^(1/4) + prepare memory) correction
 //! ```
 //!
-//! b: sequences; s: their length; a, a_kv: heads; d: elements in a head; w: bytes of an element;
-//! P: peak; W: memory bandwidth; `prepare`: passes over the inputs before the kernel proper, which
-//! the measurements include. The correction is a table over s, b a, d and a / a_kv.
+//! b: sequences; s: their length; a, a_kv: heads; d: elements in a head; w: bytes of an element; P: peak; W: memory
+//! bandwidth; `prepare`: passes over the inputs before the kernel proper, included in the measurements. The correction
+//! is a table over s, b a, d and a / a_kv.
 
 use ir::cluster::{Gpu, Precision};
 use ir::units::Seconds;
@@ -26,21 +26,21 @@ use super::timing::{Basis, Bound, Timing};
 /// `[b, s, kv_heads, head_dim]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttentionShape {
-    /// Sequences.
+    /// Number of sequences.
     pub batch: u64,
-    /// Queries in a sequence, and keys.
+    /// Number of queries in a sequence, and of keys.
     pub sequence: u64,
-    /// Query heads.
+    /// Number of query heads.
     pub heads: u64,
-    /// Key and value heads.
+    /// Number of key and value heads.
     pub kv_heads: u64,
-    /// Elements in a head.
+    /// Elements of a head.
     pub head_dim: u64,
-    /// Whether a query sees only the keys up to its own place.
+    /// True if a query attends only to keys up to its own position.
     pub causal: bool,
 }
 
-/// Queries that one multiprocessor takes at a time.
+/// Queries that one multiprocessor computes at a time.
 const TILE_QUERIES: f64 = 128.0;
 
 /// FLOPs of the backward pass over those of the forward pass: five products for two.
@@ -64,7 +64,7 @@ struct FormatRates {
     input_bytes: f64,
     multiprocessors: f64,
     peak: f64,
-    /// What a multiprocessor reaches at head dimension 128, in FLOPs per second.
+    /// Rate of a multiprocessor at head dimension 128, in FLOPs per second.
     rate: f64,
     /// Seconds to begin and end a tile.
     tile: f64,
@@ -82,7 +82,7 @@ impl Rates {
         self.formats[precision as usize].forward(shape)
     }
 
-    /// The forward of training, whose kernel runs at `rate` times the rate of the one measured.
+    /// Time of the forward pass in training, whose kernel runs at `rate` times the rate of the measured one.
     pub(super) fn training_forward(
         &self,
         precision: Precision,
@@ -92,7 +92,7 @@ impl Rates {
         self.scaled(precision, shape, 1.0 / rate)
     }
 
-    /// The backward of training, whose kernel runs at `rate` times the rate of the forward measured.
+    /// Time of the backward pass in training, whose kernel runs at `rate` times the rate of the measured forward.
     pub(super) fn training_backward(
         &self,
         precision: Precision,
@@ -102,7 +102,7 @@ impl Rates {
         self.scaled(precision, shape, BACKWARD_FLOPS / rate)
     }
 
-    /// What the time of an attention rests on.
+    /// Evidence on which the time of an attention is based.
     pub(super) fn basis(&self, precision: Precision, shape: AttentionShape) -> Basis {
         let AttentionShape { batch, sequence, heads, kv_heads, head_dim, .. } = shape;
         let sizes = [sequence, batch * heads, head_dim, heads / kv_heads.max(1)];
@@ -121,7 +121,7 @@ impl FormatRates {
     fn new(gpu: &Gpu, chosen: &Chosen, precision: Precision) -> Self {
         let runs_8_bit = precision == Precision::Fp8 && gpu.peak.contains_key(&precision);
         let fit = chosen.attention(if runs_8_bit { "fp8" } else { "bf16" }).clone();
-        // No kernel of attention takes 4 bits.
+        // No attention kernel computes in 4 bits.
         let inputs = if runs_8_bit { precision } else { precision.activation() };
         let input_bytes = inputs.input_bits() as f64 / 8.0;
         let peak = peak_or_nearest(gpu, inputs);
@@ -162,7 +162,7 @@ impl FormatRates {
         Timing { time: Seconds::new(seconds).max(self.least(shape)), bound }
     }
 
-    /// The forward pass at the peak rate.
+    /// Time of the forward pass at peak rate.
     fn least(&self, shape: AttentionShape) -> Seconds {
         let [b, s, heads, dim] =
             [shape.batch, shape.sequence, shape.heads, shape.head_dim].map(|size| size as f64);
@@ -170,7 +170,7 @@ impl FormatRates {
         Seconds::new(4.0 * b * heads * dim * pairs / self.peak)
     }
 
-    /// Seconds of the products, with `heads` heads of all sequences together.
+    /// Seconds of the products, for `heads` heads over all sequences.
     fn compute(&self, heads: f64, s: f64, dim: f64, causal: bool) -> f64 {
         let per_key = 4.0 * TILE_QUERIES * dim / (self.rate * self.head_dim_efficiency(dim));
         let longest = s.max(TILE_QUERIES) * per_key + self.tile;
@@ -184,7 +184,7 @@ impl FormatRates {
         if causal { masked.min(unmasked) } else { unmasked }
     }
 
-    /// Rate at a head dimension over that at 128; linear in the logarithm between those measured.
+    /// Rate at a head dimension over that at 128; interpolated linearly in the logarithm.
     fn head_dim_efficiency(&self, dim: f64) -> f64 {
         let measured = [
             (64.0, self.fit.efficiency_64),

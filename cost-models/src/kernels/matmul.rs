@@ -1,8 +1,7 @@
-//! Matrix products.
+//! Times of matrix products.
 //!
-//! The kernel cuts C into tiles, each computed by one multiprocessor in a loop over k, and runs the
-//! tiles in waves. Of ten tile shapes and seven splits of the k loop it takes the fastest, as the
-//! libraries' heuristics try to.
+//! The kernel cuts C into tiles, each computed by one multiprocessor in a loop over k, and runs the tiles in waves. The
+//! model takes the fastest of ten tile shapes and seven splits of the k loop, as the libraries' heuristics aim to.
 //!
 //! ```text
 //! tiles   = batch ceil(m / r) ceil(n / c) split             r x c: the tile
@@ -28,7 +27,7 @@ use super::timing::{Basis, Bound, Timing};
 /// The shape of `batch` equal products `C[m, n] = A[m, k] B[k, n]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MatmulShape {
-    /// The number of products in the one kernel: batches, or groups of equal size.
+    /// Number of products in one kernel: batches, or groups of equal size.
     pub batch: u64,
     /// Rows of A and C; in a linear layer's forward pass, tokens.
     pub m: u64,
@@ -39,7 +38,7 @@ pub struct MatmulShape {
 }
 
 impl MatmulShape {
-    /// One product.
+    /// Shape of a single product.
     pub const fn new(m: u64, n: u64, k: u64) -> Self {
         Self { batch: 1, m, n, k }
     }
@@ -48,9 +47,9 @@ impl MatmulShape {
 /// Inputs of a matrix product: the number format, and how 8-bit floats are scaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MatmulFormat {
-    /// As the precision says; 8-bit floats with one scale a tensor.
+    /// Format of the precision; 8-bit floats with one scale per tensor.
     Plain(Precision),
-    /// 8-bit floats with a scale for each block of 128 elements (DeepSeek-V3).
+    /// 8-bit floats with one scale per block of 128 elements (DeepSeek-V3).
     Fp8Block,
 }
 
@@ -84,25 +83,25 @@ const TILES: [(u16, u16); 10] = [
     (64, 32),
 ];
 
-/// Numbers of multiprocessors that share one tile's k loop.
+/// Numbers of multiprocessors that split one tile's k loop.
 const SPLITS: [f64; 7] = [1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0];
 
-/// A split leaves each part at least this much of k.
+/// Least length of k in each part of a split.
 const LEAST_SPLIT_K: f64 = 128.0;
 
 /// Waves beyond which the k loop is not split further.
 const FULL_WAVES: f64 = 4.0;
 
-/// The k loop advances by this much.
+/// Step of the k loop.
 const K_STEP: f64 = 64.0;
 
-/// The area of the tile that the fitted epilogue is stated for.
+/// Area of the tile for which the epilogue was fitted.
 const REFERENCE_TILE: f64 = 128.0 * 128.0;
 
-/// What the rows of inputs are aligned to for the tensor cores.
+/// Alignment of input rows that tensor cores require, in bytes.
 const ALIGNMENT_BYTES: f64 = 16.0;
 
-/// What tensor cores reach of their peak where rows do not begin at multiples of [`ALIGNMENT_BYTES`].
+/// Share of their peak that tensor cores reach where rows do not begin at multiples of [`ALIGNMENT_BYTES`].
 ///
 /// # Source
 ///
@@ -111,16 +110,16 @@ const ALIGNMENT_BYTES: f64 = 16.0;
 /// vocabulary, of 2,048 features against 1,024: 26 %. This is their mean.
 const UNALIGNED_SHARE: f64 = 0.32;
 
-/// What the units beside the tensor cores reach of their data sheet in a product that the tensor cores cannot
-/// load: of BigScience's runs on A100, those with such rows are as far off as the others then.
+/// Share of the data sheet that vector units reach in a product that tensor cores cannot load: with it, BigScience's
+/// runs on A100 with such rows have the same error as the others.
 const VECTOR_SHARE: f64 = 0.6;
 
-/// Share of what adding to C moves that is not hidden, at the data sheet's bandwidth: of SimuMax's 287
-/// products of weight gradients, those that are added to a C of 32 bits take as much longer, in the median, as
-/// 3.7 (A100) and 3.2 (B200) of the 6 bytes of an element take.
+/// Exposed share of the memory traffic to accumulate into C, at the data sheet's bandwidth: of SimuMax's 287 products
+/// of weight gradients, those accumulated into a C of 32 bits take longer, in the median, by the time of 3.7 (A100) and
+/// 3.2 (B200) of the 6 bytes of an element.
 const EXPOSED_ACCUMULATION: f64 = 0.58;
 
-/// C is written, and partial sums are kept, in 2 and 4 bytes.
+/// Bytes of an element of C, and of a partial sum.
 const OUTPUT_BYTES: f64 = 2.0;
 const PARTIAL_SUM_BYTES: f64 = 4.0;
 
@@ -139,13 +138,13 @@ impl Rates {
         Self { plain, fp8_block, is_own: chosen.is_own[0] }
     }
 
-    /// `cast`: the share of A that is cast for this product alone.
+    /// Time of products; `cast` is the share of A that is cast for this product alone.
     pub(super) fn time(&self, format: MatmulFormat, shape: MatmulShape, cast: f64) -> Timing {
         self.format(format).time(shape, cast)
     }
 
-    /// What it takes to add a product to a C of elements of `bytes`, beyond writing it: C is read too, in part
-    /// beside the multiplication.
+    /// Additional time to accumulate a product into a C with elements of `bytes`: C is read too, partly overlapped with
+    /// the multiplication.
     pub(super) fn accumulation(
         &self,
         format: MatmulFormat,
@@ -157,8 +156,8 @@ impl Rates {
         Seconds::new(EXPOSED_ACCUMULATION * moved / self.format(format).bandwidth)
     }
 
-    /// The least time of a product whose matrices have rows of these lengths: where they do not begin at
-    /// multiples of 16 bytes, the tensor cores cannot load them, or wait for them.
+    /// Lower bound of the time of a product whose matrices have rows of these lengths: where they do not begin at
+    /// multiples of 16 bytes, tensor cores cannot load them, or wait for them.
     ///
     /// # Source
     ///
@@ -184,13 +183,13 @@ impl Rates {
         Seconds::new(2.0 * batch * m * n * k / rate)
     }
 
-    /// The least time of a product: at the peak.
+    /// Lower bound of the time of a product, at peak rate.
     pub(super) fn least(&self, format: MatmulFormat, shape: MatmulShape) -> Seconds {
         let [batch, m, n, k] = [shape.batch, shape.m, shape.n, shape.k].map(|size| size as f64);
         Seconds::new(2.0 * batch * m * n * k / self.format(format).peak)
     }
 
-    /// What the time of a product rests on.
+    /// Evidence on which the time of a product is based.
     pub(super) fn basis(&self, format: MatmulFormat, shape: MatmulShape) -> Basis {
         let MatmulShape { batch, m, n, k } = shape;
         let sizes = [batch * m, n, k].map(|size| size as f64);
@@ -212,9 +211,9 @@ struct FormatRates {
     fit: MatmulFit,
     input_bytes: f64,
     multiprocessors: f64,
-    /// FLOPs per second; no product is faster.
+    /// Peak rate in FLOPs per second; no product is faster.
     peak: f64,
-    /// What the units beside the tensor cores reach.
+    /// Rate of the vector units, in FLOPs per second.
     vector: f64,
     bandwidth: f64,
     tiles: [Tile; TILES.len()],
@@ -229,7 +228,7 @@ struct Tile {
     epilogue: f64,
 }
 
-/// A kernel's parts to the fourth power.
+/// Times of a kernel's compute and memory parts, to the fourth power.
 #[derive(Clone, Copy)]
 struct Parts {
     compute: f64,
@@ -239,8 +238,8 @@ struct Parts {
 impl FormatRates {
     fn new(gpu: &Gpu, chosen: &Chosen, precision: Precision, eight_bit: &str) -> Self {
         let is_narrow = precision.is_cast() && gpu.peak.contains_key(&precision);
-        // Products in 4 bits were not measured alone: they reach of their peak what those in 8 bits do, and
-        // advance along k by as many bytes.
+        // Products in 4 bits were not measured alone: they are assumed to reach the same share of their peak as those
+        // in 8 bits, and to advance along k by as many bytes.
         let fit = chosen.matmul(if is_narrow { eight_bit } else { "bf16" }).clone();
         let peak = peak_or_nearest(gpu, precision);
         let inputs = if is_narrow { precision } else { precision.activation() };
@@ -276,7 +275,7 @@ impl FormatRates {
         let parts = self.fastest(batch, m, n, k);
         let launch = self.fit.launch_microseconds * 1e-6;
         let cast = if self.input_bytes < OUTPUT_BYTES {
-            // Read at 2 bytes, written at 1 or less.
+            // The cast reads 2 bytes and writes 1 or less per element.
             let moved = (OUTPUT_BYTES + self.input_bytes) * batch * m * k;
             cast * self.fit.quantise_traffic * moved / self.bandwidth
         } else {
@@ -293,7 +292,7 @@ impl FormatRates {
         Timing { time: Seconds::new(seconds.max(least)), bound }
     }
 
-    /// The parts of the fastest tile and split.
+    /// The compute and memory parts of the fastest tile and split.
     fn fastest(&self, batch: f64, m: f64, n: f64, k: f64) -> Parts {
         let traffic = batch * (self.input_bytes * (m * k + k * n) + OUTPUT_BYTES * m * n);
         let partial_sums = batch * PARTIAL_SUM_BYTES * m * n * self.fit.split_traffic;
@@ -303,7 +302,7 @@ impl FormatRates {
             let tiles = batch * (m / tile.rows).ceil() * (n / tile.columns).ceil();
             let mut waves = 0.0;
             for split in SPLITS {
-                // More parts of a full machine only add traffic and rounding.
+                // On a full machine, more parts only add traffic and rounding.
                 if split > 1.0 && (k < split * LEAST_SPLIT_K || waves > FULL_WAVES) {
                     break;
                 }

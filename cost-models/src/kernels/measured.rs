@@ -1,10 +1,10 @@
-//! Kernels whose times were measured on the machine itself.
+//! Times of kernels that were measured on the machine itself.
 //!
 //! ```text
 //! t = sum of costs x quantities
 //! ```
 //!
-//! The quantities are counted in `ir/src/cluster/measured.rs`; their costs were fitted where the kernels ran.
+//! The quantities are defined in `ir/src/cluster/measured.rs`; their costs were fitted where the kernels ran.
 
 use ir::cluster::{
     AttentionTime, KernelTimes, MeasuredKernels, PassTimes, Precision, ProductTime, Times,
@@ -15,7 +15,7 @@ use ir::units::{Bytes, Seconds};
 use super::attention::AttentionShape;
 use super::matmul::MatmulShape;
 
-/// What was measured in a precision, if it was.
+/// Measured costs of a precision, if there are any.
 pub(super) fn times(
     measured: Option<&MeasuredKernels>,
     precision: Precision,
@@ -23,14 +23,14 @@ pub(super) fn times(
     measured?.by_precision.get(&precision)
 }
 
-/// A product in a pass; in a pass that was not measured, as forward.
+/// Time of a product in a pass; in a pass that was not measured, as in forward.
 pub(super) fn product(times: &KernelTimes, pass: Pass, shape: MatmulShape) -> Option<Seconds> {
     let MatmulShape { batch, m, n, k } = shape;
     let of_pass = of_pass(&times.products, pass).or(times.products.forward)?;
     Some(time(&of_pass, ProductTime::quantities([batch, m, n, k])))
 }
 
-/// An attention forward or backward.
+/// Time of an attention forward or backward.
 pub(super) fn attention(times: &KernelTimes, pass: Pass, shape: AttentionShape) -> Option<Seconds> {
     let AttentionShape { batch, sequence, heads, kv_heads, head_dim, causal } = shape;
     let sizes = [batch, sequence, heads, kv_heads, head_dim];
@@ -38,14 +38,14 @@ pub(super) fn attention(times: &KernelTimes, pass: Pass, shape: AttentionShape) 
     Some(time(&of_pass, AttentionTime::quantities(sizes, causal)))
 }
 
-/// What moves data: as its family does in the pass, else as anything does.
+/// Time of a memory-bound operator, by its family in the pass, or else by the general cost.
 pub(super) fn memory(times: &KernelTimes, family: &str, pass: Pass, bytes: Bytes) -> Seconds {
     let of_family = times.operators.get(family);
     let of_pass = of_family.and_then(|passes| of_pass(passes, pass)).unwrap_or(times.memory);
     if bytes == Bytes::ZERO { Seconds::ZERO } else { time(&of_pass, [1.0, bytes.as_f64()]) }
 }
 
-/// What moves data and belongs to no operator.
+/// Time of a memory-bound kernel that belongs to no operator.
 pub(super) fn plain_memory(times: &KernelTimes, bytes: Bytes) -> Seconds {
     if bytes == Bytes::ZERO {
         Seconds::ZERO

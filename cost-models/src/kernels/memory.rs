@@ -1,14 +1,14 @@
-//! Kernels that memory bandwidth bounds: norms, activations, dropout, residuals, optimizer steps.
+//! Times of memory-bound kernels: norms, activations, dropout, residuals, optimizer steps.
 
 use ir::cluster::{Architecture, Gpu};
 use ir::units::{Bytes, BytesPerSecond, Seconds};
 
-/// Seconds of a kernel that does nothing.
+/// Seconds of an empty kernel.
 ///
 /// The smallest products measured take 2.5 us on A100, H100 and H200 and 1.7 us on B200.
 const LAUNCH_SECONDS: f64 = 2.5e-6;
 
-/// Memory bandwidth of a GPU and what elementwise kernels reach of it.
+/// Memory bandwidth that elementwise kernels reach on a GPU, and the launch time.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Rates {
     bandwidth: BytesPerSecond,
@@ -27,13 +27,13 @@ impl Rates {
     /// t = launch + bytes / (share W)
     /// ```
     ///
-    /// The launch and the drain of the last wave are the ramp: a kernel of launch x W bytes (8 MB
-    /// on an H100) reaches half the bandwidth, as STREAM curves over size do.
+    /// The launch and the drain of the last wave are the ramp: a kernel of launch x W bytes (8 MB on an H100) reaches
+    /// half the bandwidth, as in STREAM curves over size.
     pub(super) fn time(&self, bytes: Bytes) -> Seconds {
         self.time_at(bytes, 1.0)
     }
 
-    /// The same at a share of the bandwidth.
+    /// Time of a kernel at a share of the bandwidth.
     pub(super) fn time_at(&self, bytes: Bytes, share: f64) -> Seconds {
         if bytes == Bytes::ZERO {
             return Seconds::ZERO;

@@ -1,4 +1,4 @@
-//! Time of kernels on one GPU: matrix products, attention, and what memory bandwidth bounds.
+//! Times of kernels on one GPU: matrix products, attention, and memory-bound kernels.
 
 mod attention;
 mod matmul;
@@ -20,36 +20,36 @@ use ir::framework::{AttentionLibrary, Framework, UnalignedRows};
 use ir::graph::Pass;
 use ir::units::{Bytes, FlopsPerSecond, Seconds};
 
-/// The names of the fitted kernel rates that ship.
+/// Names of the built-in fitted kernel rates.
 pub fn fitted_rates() -> Vec<String> {
     rates::names()
 }
 
-/// One GPU, ready to time kernels.
+/// One GPU, with the rates of its kernels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Device {
     matmul: matmul::Rates,
     attention: attention::Rates,
     memory: memory::Rates,
-    /// The most that products reach for long, by the precision of their inputs.
+    /// Highest sustained rate of products, by the precision of their inputs.
     sustained: BTreeMap<Precision, FlopsPerSecond>,
-    /// Kernels that were measured on the machine itself: they go before all else.
+    /// Kernels that were measured on the machine itself; they take precedence.
     measured: Option<MeasuredKernels>,
-    /// How kernels of a step differ from the same kernels timed alone.
+    /// Rates of kernels in a training step, relative to the same kernels timed alone.
     pub training: TrainingRates,
-    /// Whose these are.
+    /// Name of the set of training rates.
     pub training_set: String,
-    /// What runs products whose rows the tensor cores load badly.
+    /// Units that run products whose rows tensor cores load badly.
     unaligned_rows: UnalignedRows,
 }
 
 impl Device {
-    /// The kernels of `gpu`, fitted where its `kernel_rates` name a fit, else scaled.
+    /// Kernel rates of `gpu`: fitted where its `kernel_rates` name a fit, else scaled from the nearest.
     pub fn new(gpu: &Gpu) -> Self {
         Self::for_training(gpu, AttentionLibrary::Cudnn)
     }
 
-    /// The rates of a GPU that a framework drives.
+    /// Kernel rates of a GPU with a framework.
     pub fn of(gpu: &Gpu, framework: &Framework) -> Self {
         let attention = framework.attention_on(gpu.architecture);
         Self {
@@ -58,7 +58,7 @@ impl Device {
         }
     }
 
-    /// The rates of a GPU, on which training calls the attention of a library.
+    /// Kernel rates of a GPU, with the training attention of a library.
     pub fn for_training(gpu: &Gpu, attention: AttentionLibrary) -> Self {
         let chosen = rates::Chosen::for_gpu(gpu);
         let (training_set, training) = TrainingRates::new(gpu, attention);
@@ -79,11 +79,10 @@ impl Device {
         self.matmul.time(format.into(), shape, 1.0).time
     }
 
-    /// As [`Self::matmul`] in the midst of training, with what bounds it: the tables were measured in short
-    /// runs, whose clocks power does not hold down; what was measured of whole steps is taken as it is. `pass` is
-    /// that of the linear layer whose product it is. `cast` is the share of the first matrix that is cast
-    /// for this product alone; `sum_bytes`, the size of an element of the sum that the product is
-    /// added to, if it is.
+    /// Time of [`Self::matmul`] within a training step, and its bound: the tables were measured in short runs, whose
+    /// clocks power does not throttle; times measured in whole steps are used unchanged. `pass` is the pass of the
+    /// linear layer whose product it is. `cast` is the share of the first matrix that is cast for this product alone;
+    /// `sum_bytes`, the size of an element of the buffer into which the product is accumulated, if it is.
     pub fn training_matmul(
         &self,
         format: impl Into<MatmulFormat>,
@@ -109,14 +108,14 @@ impl Device {
                 _ => self.training.matmul,
             };
         timing.time = timing.time.max(self.least_matmul(format, shape));
-        // Of a weight's gradient `x' dy`, the depth is the number of tokens, along which no row runs.
+        // For a weight gradient `x' dy`, the inner dimension is the number of tokens, along which no row runs.
         let rows = if pass == Pass::WeightGrad { [shape.m, shape.n] } else { [shape.n, shape.k] };
         timing.time =
             timing.time.max(self.matmul.unaligned(format, shape, rows, self.unaligned_rows));
         timing
     }
 
-    /// The least time of a product in training: at the peak, or at the rate that power lets it hold.
+    /// Lower bound of the time of a product in training: at the peak rate, or at the sustained rate if that is known.
     pub fn least_matmul(&self, format: impl Into<MatmulFormat>, shape: MatmulShape) -> Seconds {
         let format = format.into();
         let peak = self.matmul.least(format, shape);
@@ -125,12 +124,12 @@ impl Device {
         peak.max(Seconds::new(2.0 * batch * m * n * k / rate.get()))
     }
 
-    /// Time of a fused attention's forward pass, as measured with the kernels of serving.
+    /// Time of a fused attention's forward pass, as measured with inference kernels.
     pub fn attention_forward(&self, precision: Precision, shape: AttentionShape) -> Seconds {
         self.attention.forward(precision, shape).time
     }
 
-    /// Time of a fused attention's forward pass with the kernels of training (FlashAttention).
+    /// Time of a fused attention's forward pass with training kernels (FlashAttention).
     pub fn training_attention_forward(
         &self,
         precision: Precision,
@@ -145,7 +144,7 @@ impl Device {
         self.attention.training_forward(precision, shape, self.training.attention_forward).time
     }
 
-    /// Time of a fused attention's backward pass, which computes the scores again.
+    /// Time of a fused attention's backward pass, which recomputes the scores.
     pub fn attention_backward(&self, precision: Precision, shape: AttentionShape) -> Seconds {
         let measured = measured::times(self.measured.as_ref(), precision);
         if let Some(time) =
@@ -156,12 +155,12 @@ impl Device {
         self.attention.training_backward(precision, shape, self.training.attention_backward).time
     }
 
-    /// Time of a kernel that only moves data: `bytes` read and written together.
+    /// Time of a memory-bound kernel that reads and writes `bytes` in total.
     pub fn memory_bound(&self, bytes: Bytes) -> Seconds {
         self.memory.time(bytes)
     }
 
-    /// The same in a training step of a precision.
+    /// Time of a memory-bound kernel in a training step of a precision.
     pub fn training_memory_bound(&self, precision: Precision, bytes: Bytes) -> Seconds {
         if let Some(times) = measured::times(self.measured.as_ref(), precision) {
             return measured::plain_memory(times, bytes);
@@ -169,8 +168,8 @@ impl Device {
         self.memory.time_at(bytes, self.training.memory)
     }
 
-    /// Time of an operator's kernel that moves `bytes`, where operators of its family, or any, were measured
-    /// in steps of the precision.
+    /// Time of an operator's kernel that moves `bytes`, if operators of its family, or any, were measured in steps of
+    /// the precision.
     pub fn measured_operator(
         &self,
         precision: Precision,
@@ -182,7 +181,7 @@ impl Device {
         Some(measured::memory(times, family, pass, bytes))
     }
 
-    /// Time of putting so many gradients together and of updating so many parameters, where that was measured.
+    /// Time to put `gradients` gradients together and to update `updated` parameters, if that was measured.
     pub fn measured_update(
         &self,
         precision: Precision,
@@ -195,12 +194,12 @@ impl Device {
         Some(Seconds::new(times.update_start_seconds + each))
     }
 
-    /// Whether kernels of a precision were measured on the machine itself.
+    /// Returns whether kernels of a precision were measured on the machine itself.
     pub fn is_measured(&self, precision: Precision) -> bool {
         measured::times(self.measured.as_ref(), precision).is_some()
     }
 
-    /// What the time of a product rests on.
+    /// Evidence on which the time of a product is based.
     pub fn matmul_basis(&self, format: impl Into<MatmulFormat>, shape: MatmulShape) -> Basis {
         let format = format.into();
         if self.is_measured(format.precision()) {
@@ -209,7 +208,7 @@ impl Device {
         self.matmul.basis(format, shape)
     }
 
-    /// What the time of an attention rests on.
+    /// Evidence on which the time of an attention is based.
     pub fn attention_basis(&self, precision: Precision, shape: AttentionShape) -> Basis {
         if self.is_measured(precision) {
             return Basis::Interpolated;
@@ -217,7 +216,7 @@ impl Device {
         self.attention.basis(precision, shape)
     }
 
-    /// The least time of any kernel; none is known where kernels were measured.
+    /// Least time of any kernel; zero where kernels were measured, as none is known.
     pub fn launch_floor(&self) -> Seconds {
         if self.measured.is_some() {
             return Seconds::ZERO;

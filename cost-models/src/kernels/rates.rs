@@ -1,4 +1,4 @@
-//! The fitted rates that ship, and which of them describe a GPU.
+//! The built-in fitted rates, and the choice of those that describe a GPU.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 
 const FITTED: &str = include_str!("../../data/kernels.json");
 
-/// Everything in the data file.
+/// Contents of the data file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Fitted {
@@ -17,11 +17,11 @@ struct Fitted {
     sets: BTreeMap<String, Set>,
 }
 
-/// The rates fitted on one GPU, with the data-sheet numbers that they are relative to.
+/// The rates fitted on one GPU, with the data-sheet numbers to which they are relative.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Set {
-    /// Where the measurements come from.
+    /// Source of the measurements.
     #[serde(rename = "source")]
     _source: IgnoredAny,
     num_multiprocessors: u32,
@@ -70,19 +70,19 @@ pub(super) struct AttentionFit {
     _fit: IgnoredAny,
 }
 
-/// The fit that describes a GPU, and how the GPU differs from the one measured.
+/// The fit that describes a GPU, and the ratios of the GPU to the measured one.
 pub(super) struct Chosen {
     pub(super) matmul_knots: [Vec<f64>; 3],
     pub(super) attention_knots: [Vec<f64>; 4],
     matmul: BTreeMap<String, MatmulFit>,
     attention: BTreeMap<String, AttentionFit>,
-    /// Whether the GPU's own kernels were measured, and its own attention.
+    /// True if the GPU's own matrix products were measured, and its own attention.
     pub(super) is_own: [bool; 2],
     /// Multiprocessors of the GPU.
     pub(super) multiprocessors: f64,
-    /// 16-bit peak of one multiprocessor over that of the GPU measured.
+    /// 16-bit peak of one multiprocessor, relative to the measured GPU.
     pub(super) pace: f64,
-    /// Share of peak that large products reach over the share that the GPU measured reaches.
+    /// Share of peak that large products reach, relative to the measured GPU's share.
     pub(super) ceiling: f64,
 }
 
@@ -90,7 +90,7 @@ fn fitted() -> Fitted {
     serde_json::from_str(FITTED).expect("the fitted data is valid; a test reads it")
 }
 
-/// The names of all fits.
+/// Names of all fits.
 pub(super) fn names() -> Vec<String> {
     fitted().sets.into_keys().collect()
 }
@@ -127,12 +127,12 @@ impl Chosen {
         }
     }
 
-    /// The fit for matrix products in the named format; that for 16 bits where there is none.
+    /// The fit for matrix products in the named format; the 16-bit fit if there is none.
     pub(super) fn matmul(&self, format: &str) -> &MatmulFit {
         self.matmul.get(format).unwrap_or_else(|| &self.matmul["bf16"])
     }
 
-    /// The fit for attention in the named format; that for 16 bits where there is none.
+    /// The fit for attention in the named format; the 16-bit fit if there is none.
     pub(super) fn attention(&self, format: &str) -> &AttentionFit {
         self.attention.get(format).unwrap_or_else(|| &self.attention["bf16"])
     }
@@ -177,7 +177,7 @@ fn nearest(architecture: Architecture) -> (&'static str, f64) {
     }
 }
 
-/// The peak rate in `precision`; where the GPU has none, of what it would run instead.
+/// The peak rate in `precision`; where the GPU has none, of the precision that it would run instead.
 ///
 /// 8-bit floats run as 16-bit ones, the two 16-bit formats stand for each other, and 32-bit floats
 /// take six passes of 16-bit ones, as on a TPU.
@@ -206,7 +206,7 @@ impl<const N: usize> Correction<N> {
         Self { knots: knots.clone(), values: values.to_vec() }
     }
 
-    /// Whether a shape lies among those that were measured.
+    /// Returns whether a shape is within the measured range.
     pub(super) fn covers(&self, shape: [f64; N]) -> bool {
         self.knots.iter().zip(shape).all(|(knots, size)| {
             knots
@@ -216,7 +216,7 @@ impl<const N: usize> Correction<N> {
         })
     }
 
-    /// The factor at a shape; beyond the table's edge, the edge's.
+    /// The factor at a shape; beyond the table's edge, that of the edge.
     pub(super) fn factor(&self, shape: [f64; N]) -> f64 {
         // Corners of the cell: one, then twice as many with each axis.
         let mut corners = [(0usize, 0.0f64); 16];
@@ -243,8 +243,8 @@ impl<const N: usize> Correction<N> {
     }
 }
 
-/// The fourth root of a sum of fourth powers: the larger of two times, rounded where they meet,
-/// because neither resource is ever busy all the time.
+/// The fourth root of a sum of fourth powers: a smooth maximum of two times, as neither resource is ever busy all the
+/// time.
 pub(super) fn fourth_root(sum: f64) -> f64 {
     sum.sqrt().sqrt()
 }

@@ -1,31 +1,31 @@
-//! A kernel's time, what bounds it, and what it rests on.
+//! Time of a kernel, its bound, and the evidence for it.
 
 use ir::units::Seconds;
 
-/// What holds a kernel back.
+/// The resource that bounds a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Bound {
-    /// The tensor cores.
+    /// Tensor cores.
     Compute,
-    /// The memory's bandwidth.
+    /// Memory bandwidth.
     Memory,
-    /// Starting and ending the kernel.
+    /// Launch: starting and ending the kernel.
     Launch,
 }
 
-/// What a time rests on.
+/// Evidence on which a time is based.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Basis {
-    /// Kernels or collectives of this GPU that were measured at sizes around this one.
+    /// Kernels or collectives measured on this GPU at sizes around this one.
     Interpolated,
-    /// Those that were measured at other sizes only.
+    /// Kernels or collectives measured on this GPU, but at other sizes only.
     Extrapolated,
-    /// Rates of its data sheet, with what others of its kind reach of theirs.
+    /// Rates of the data sheet, with the share of theirs that GPUs of its kind reach.
     DataSheet,
 }
 
 impl Basis {
-    /// All of them.
+    /// All kinds of evidence.
     pub const ALL: [Self; 3] = [Self::Interpolated, Self::Extrapolated, Self::DataSheet];
 
     pub(super) const fn of(is_own: bool, is_covered: bool) -> Self {
@@ -36,7 +36,7 @@ impl Basis {
         }
     }
 
-    /// In words, after `rests on`.
+    /// Text that follows `rests on`.
     pub const fn in_words(self) -> &'static str {
         match self {
             Self::Interpolated => "kernels measured around these sizes",
@@ -46,11 +46,11 @@ impl Basis {
     }
 }
 
-/// A kernel's time, and what bounds it.
+/// Time of a kernel, and its bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Timing {
-    /// From start to end.
+    /// Time from start to end.
     pub time: Seconds,
-    /// The largest of its parts.
+    /// The largest part of the time.
     pub bound: Bound,
 }

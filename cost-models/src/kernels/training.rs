@@ -1,4 +1,4 @@
-//! How kernels of a training step differ from the same kernels timed alone.
+//! Ratios of kernel rates in a training step to those of the same kernels timed alone.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -19,23 +19,23 @@ use crate::fitted::section;
 ///
 /// # Assumes
 ///
-/// Products as fast as FlashAttention-2's, which are of the same `mma.sync` instructions. Nobody measured it.
+/// Products as fast as FlashAttention-2's, which use the same `mma.sync` instructions. Not measured.
 const EXECUTORS_BACKWARD: f64 = 5.0 / 7.0;
 
-/// Rates in a training step over those of the kernels that were measured alone, in short runs.
+/// Rates in a training step, relative to the kernels measured alone in short runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrainingRates {
-    /// Matrix products.
+    /// Ratio for matrix products in 16 or 32 bits.
     pub matmul: f64,
-    /// Matrix products in 8 bits, which take less power.
+    /// Ratio for matrix products in 8 bits, which take less power.
     pub matmul_8_bit: f64,
-    /// Matrix products in 4 bits, over what kernels of 8 bits would reach of a peak as high.
+    /// Ratio for matrix products in 4 bits, relative to the share of peak that 8-bit kernels would reach.
     pub matmul_4_bit: f64,
-    /// Kernels bound by memory bandwidth.
+    /// Ratio for memory-bound kernels.
     pub memory: f64,
-    /// Attention forward: training's kernels over those measured, which are TensorRT-LLM's.
+    /// Ratio for attention forward: training kernels over the measured ones, which are TensorRT-LLM's.
     pub attention_forward: f64,
-    /// Attention backward, over the forward kernels measured.
+    /// Ratio for attention backward, over the measured forward kernels.
     pub attention_backward: f64,
 }
 
@@ -44,20 +44,20 @@ pub struct TrainingRates {
 struct GpuRates {
     matmul: f64,
     matmul_8_bit: f64,
-    /// As in 8 bits, where no step was measured.
+    /// The ratio for 4 bits; that for 8 bits where no step was measured.
     matmul_4_bit: Option<f64>,
     memory: f64,
-    /// Forward and backward.
+    /// Ratios for forward and backward, by library.
     attention: BTreeMap<AttentionLibrary, [f64; 2]>,
 }
 
 impl TrainingRates {
-    /// Those of a GPU, and whose they are: its own, else of its generation, else H100's.
+    /// The rates of a GPU, and the name of their set: of the GPU itself, else of its generation, else H100's.
     pub(crate) fn new(gpu: &Gpu, library: AttentionLibrary) -> (String, Self) {
         static RATES: LazyLock<BTreeMap<String, GpuRates>> = LazyLock::new(|| section("gpus"));
         let names = [
             gpu.name.as_str(),
-            // Of the same generation as B200, at a higher power.
+            // B300 is of the same generation as B200, at a higher power.
             if gpu.name.contains("B300") { "b300" } else { "" },
             gpu.kernel_rates.as_deref().unwrap_or_default(),
             generation(gpu.architecture),
@@ -70,7 +70,7 @@ impl TrainingRates {
             AttentionLibrary::Executor => (AttentionLibrary::FlashAttention2, EXECUTORS_BACKWARD),
             library => (library, 1.0),
         };
-        // A library that did not know the GPU yet is stood in for by the next.
+        // A library that did not support the GPU yet takes the rates of the next newer one.
         let newer = attention.range(library..).next();
         let [attention_forward, attention_backward] =
             *newer.or_else(|| attention.last_key_value()).expect("each GPU has some").1;

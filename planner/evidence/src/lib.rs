@@ -1,4 +1,4 @@
-//! Measured runs: what is predicted for them, and constants that are fitted to them.
+//! Measured runs: their predictions, and constants that are fitted to them.
 //!
 //! Knows the core's predictions; never a tool's file, a terminal.
 

@@ -1,4 +1,4 @@
-//! Text: how wide it is, and its pixels where no one else draws it.
+//! Text: its width, and its pixels where a format does not draw text itself.
 
 use std::sync::LazyLock;
 
@@ -8,23 +8,23 @@ use plotters_backend::{BackendColor, BackendTextStyle, FontFamily};
 
 use super::text::{Align, Text, opaque};
 
-/// Letters, digits and a few signs of DejaVu Sans; its licence lies beside it.
+/// Letters, digits and a few signs of DejaVu Sans; its licence is in the same folder.
 pub(super) const FILE: &[u8] = include_bytes!("../../assets/DejaVuSans-subset.ttf");
 
-/// Fonts that SVG asks for. None is wider than the embedded font, by which pictures are laid out.
+/// Fonts named in SVG. None is wider than the embedded font, which determines layout.
 const FAMILIES: &str = "Helvetica, Arial, DejaVu Sans, sans-serif";
 
-/// From the top of a line to its baseline, in ems. The SVG backend places text that hangs from its
-/// top so; bitmaps do the same.
+/// Distance from the top of a line to its baseline, in ems, as in the SVG backend for text aligned at its top; bitmaps
+/// use the same.
 pub(crate) const RISE: f64 = 0.76;
 
-/// The SVG backend divides sizes by this to get ems.
+/// Factor from ems to sizes in the SVG backend, which divides by it.
 const SVG_SIZE_PER_EM: f64 = 1.24;
 
-/// The height of a capital or a digit of the embedded font, in ems.
+/// Height of capitals and digits in the embedded font, in ems.
 const CAP_HEIGHT: f64 = 0.729;
 
-/// The baseline of text whose capitals and digits have their middle at `y`.
+/// Baseline of text whose capitals and digits are centred at `y`.
 pub(crate) fn baseline_around(y: f64, size: f64) -> f64 {
     y + CAP_HEIGHT / 2.0 * size
 }
@@ -33,17 +33,17 @@ pub(crate) fn baseline_around(y: f64, size: f64) -> f64 {
 static FONT: LazyLock<FontRef<'static>> =
     LazyLock::new(|| FontRef::try_from_slice(FILE).expect("the embedded file is a font"));
 
-/// Width of a text in CSS pixels, if an em has `size` of them.
+/// Width of a text in CSS pixels, where an em has `size` of them.
 pub(crate) fn text_width(text: &str, size: f64) -> f64 {
     let advance = |c: char| match FONT.glyph_id(c) {
-        // Another font draws it, and hardly any letter is wider than an em.
+        // Another font draws the letter, and hardly any letter is wider than an em.
         GlyphId(0) => units_per_em(),
         glyph => f64::from(FONT.h_advance_unscaled(glyph)),
     };
     text.chars().map(advance).sum::<f64>() * size / units_per_em()
 }
 
-/// Lines of `text` of at most `width`, broken between words; a longer word stands alone.
+/// Lines of `text` of at most `width`, broken between words; a longer word has its own line.
 pub(crate) fn wrap(text: &str, size: f64, width: f64) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -58,7 +58,7 @@ pub(crate) fn wrap(text: &str, size: f64, width: f64) -> Vec<String> {
     lines
 }
 
-/// Number of a letter's glyph; 0 if it has none.
+/// Index of a letter's glyph; 0 if it has none.
 pub(super) fn glyph(letter: char) -> u16 {
     FONT.glyph_id(letter).0
 }
@@ -68,7 +68,7 @@ pub(super) fn advance(glyph: u16) -> f32 {
     FONT.h_advance_unscaled(GlyphId(glyph)) * 1000.0 / units_per_em() as f32
 }
 
-/// Ascent, descent and the height of capitals, in thousandths of an em.
+/// Ascent, descent and height of capitals, in thousandths of an em.
 pub(super) fn heights() -> (f32, f32, f32) {
     let per_em = 1000.0 / units_per_em() as f32;
     let (ascent, descent) = (FONT.ascent_unscaled(), FONT.descent_unscaled());
@@ -79,7 +79,7 @@ fn units_per_em() -> f64 {
     f64::from(FONT.units_per_em().expect("a TrueType font has its units"))
 }
 
-/// A text as the backends take it, with `scale` units of the backend to a CSS pixel.
+/// A text for the backends, with `scale` units of the backend per CSS pixel.
 pub(super) struct ScaledText<'a> {
     pub(super) text: &'a Text,
     pub(super) scale: f64,

@@ -1,35 +1,35 @@
-//! Legend below a picture, in as many lines as it takes.
+//! Legend below a picture, with as many lines as needed.
 
 use super::{Align, Area, Drawing, TextStyle, baseline_around, text_width, wrap};
 use crate::palette::{Rgb, Theme};
 
-/// The mark in front of a word.
+/// The mark in front of an entry.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Swatch {
     Fill(Rgb),
-    /// The outline alone.
+    /// An outline.
     Frame(Rgb),
-    /// Several shades of one thing, side by side.
+    /// Several shades of one colour, next to each other.
     Ramp(Vec<Rgb>),
     Dashes(Rgb),
     Line(Rgb),
-    /// None: the words are a remark.
+    /// No mark: the entry is a remark.
     None,
-    /// None: the words go on from the line above.
+    /// No mark: the entry continues the line above.
     Same,
 }
 
-/// A mark and what it stands for.
+/// A mark and its text.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Entry {
     pub(crate) swatch: Swatch,
     pub(crate) text: String,
 }
 
-/// Entries with their places.
+/// Entries with their positions.
 #[derive(Clone, Debug)]
 pub(crate) struct Legend {
-    /// Left edge and line of each entry.
+    /// Left edge, line and entry.
     places: Vec<(f64, u32, Entry)>,
     num_lines: u32,
 }
@@ -44,7 +44,7 @@ const GAP: f64 = 6.0;
 const BETWEEN: f64 = 18.0;
 
 impl Legend {
-    /// Entries one after the other from `left` on, a new line where `right` is reached.
+    /// Places entries one after the other from `left` on, with a new line where `right` is reached.
     pub(crate) fn new(entries: impl IntoIterator<Item = Entry>, left: f64, right: f64) -> Self {
         let (mut places, mut x, mut line) = (Vec::new(), left, 0);
         for entry in entries {
@@ -69,7 +69,7 @@ impl Legend {
         Self { places, num_lines }
     }
 
-    /// Its height, in CSS pixels.
+    /// Height in CSS pixels.
     pub(crate) fn height(&self) -> f64 {
         f64::from(self.num_lines) * LINE
     }
@@ -86,7 +86,7 @@ impl Legend {
 }
 
 impl Swatch {
-    /// With the gap after it.
+    /// Width of the mark, with the gap after it.
     fn width(&self) -> f64 {
         match self {
             Self::Fill(_) | Self::Frame(_) => SWATCH + GAP,

@@ -1,7 +1,7 @@
-//! Drawings: shapes in CSS pixels, and the formats that they are written as.
+//! Drawings: shapes in CSS pixels, and their file formats.
 //!
-//! Text is measured with the embedded font for all formats, so a picture has one layout. SVG names common
-//! fonts that are no wider, and a generic one last; no text is clipped where they are missing.
+//! Text is measured with the embedded font for all formats, so a picture has one layout. SVG names common fonts that
+//! are no wider, and a generic one last; no text is clipped where they are missing.
 
 mod font;
 mod legend;
@@ -28,12 +28,12 @@ pub(crate) use text::{Align, TextStyle};
 pub(crate) use ticks::Ticks;
 pub(crate) use title::Title;
 
-/// Size and colours that all pictures have.
+/// Size and theme of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paper {
     /// Width of the picture, in CSS pixels.
     pub width: u32,
-    /// Dark on light, or light on dark.
+    /// Theme: dark on light, or light on dark.
     pub theme: Theme,
     /// Pixels of a bitmap to a CSS pixel: 2 for sharp text on most screens. SVG does not
     /// need it.
@@ -46,59 +46,59 @@ impl Default for Paper {
     }
 }
 
-/// Format of a picture's file.
+/// File format of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Format {
-    /// Scalable, as text.
+    /// Scalable vector graphics.
     Svg,
-    /// Pixels.
+    /// Bitmap.
     Png,
-    /// Scalable, a page of its size.
+    /// PDF, with a page of the picture's size.
     Pdf,
 }
 
-/// A picture that cannot be drawn.
+/// Reason why a picture cannot be drawn.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DrawError {
-    /// It has no room for what it must show.
+    /// The picture is too small for its contents.
     #[error("{what} of {given} pixels is too small; this picture needs {least}")]
     TooSmall {
         /// Width or height.
         what: &'static str,
-        /// Its size.
+        /// The given size.
         given: u32,
-        /// Size that would do.
+        /// The least size that suffices.
         least: u32,
     },
-    /// It is wider or higher than any picture may be.
+    /// A side is longer than the limit.
     #[error("{what} of {given} pixels is too large; at most {most}")]
     TooLong {
         /// Width or height.
         what: &'static str,
-        /// Its size.
+        /// The given size.
         given: u32,
-        /// The most that is drawn.
+        /// The limit.
         most: u32,
     },
-    /// It has more pixels than a bitmap may have.
+    /// The bitmap has more pixels than the limit.
     #[error("a bitmap of {width} x {height} pixels is too large: at most {most} pixels")]
     TooLarge {
-        /// Its width.
+        /// Width in pixels.
         width: u64,
-        /// Its height.
+        /// Height in pixels.
         height: u64,
-        /// The most pixels.
+        /// The limit on pixels.
         most: u64,
     },
-    /// The part that was asked for holds nothing.
+    /// The requested part of the step is empty.
     #[error("there is nothing to draw from {from} to {to}; the step goes from 0 to {end}")]
     NothingThere {
-        /// From when.
+        /// Start of the part.
         from: Nanos,
-        /// Until when.
+        /// End of the part.
         to: Nanos,
-        /// When the step ends.
+        /// End of the step.
         end: Nanos,
     },
     /// Drawing or encoding failed.
@@ -115,19 +115,19 @@ impl DrawError {
     }
 }
 
-/// A bitmap of this many pixels takes 192 MiB while it is drawn.
+/// Limit on the pixels of a bitmap, which takes 192 MiB while it is drawn.
 const MOST_PIXELS: u64 = 1 << 26;
 
-/// A side of this many CSS pixels is 17 m of paper; coordinates end at 2^31.
+/// Limit on a side, in CSS pixels: 17 m of paper; coordinates end at 2^31.
 const MOST_SIDE: u32 = 1 << 16;
 
-/// SVG and PDF are drawn on a grid of quarters of a CSS pixel, since backends take whole numbers.
+/// Grid of SVG and PDF, of quarters of a CSS pixel, since backends take integers.
 const SCALABLE: Grid = Grid { scale: 4 };
 
-/// A picture as shapes in CSS pixels from its upper left corner, the first at the back.
+/// A picture as shapes in CSS pixels from its upper left corner, from back to front.
 #[derive(Clone, Debug)]
 pub struct Drawing {
-    /// Text for readers who do not see the picture: its name in the first line, what it shows in others.
+    /// Text for readers who do not see the picture: its name in the first line, its contents in the others.
     title: String,
     width: u32,
     height: u32,
@@ -136,7 +136,7 @@ pub struct Drawing {
 }
 
 impl Drawing {
-    /// A drawing of nothing but its background.
+    /// An empty drawing, with its background.
     pub(crate) fn new(
         title: impl Into<String>,
         width: f64,
@@ -156,7 +156,7 @@ impl Drawing {
         Ok(drawing)
     }
 
-    /// The drawing as a file of a format.
+    /// The drawing as a file.
     ///
     /// # Errors
     ///
@@ -199,7 +199,7 @@ impl Drawing {
         ))
     }
 
-    /// The drawing as a PNG file, with `pixel_ratio` pixels to a CSS pixel.
+    /// The drawing as a PNG file, with `pixel_ratio` pixels per CSS pixel.
     fn png(&self) -> Result<Vec<u8>, DrawError> {
         let [width, height] =
             [self.width, self.height].map(|side| u64::from(side) * u64::from(self.pixel_ratio));
@@ -230,8 +230,8 @@ impl Drawing {
 
     /// Draws all shapes on the grid of a backend.
     ///
-    /// On a bitmap each part of a line is a rectangle that is a little longer: the bitmap backend fills the outline
-    /// of a line by the even-odd rule, which leaves holes where its parts are close.
+    /// On a bitmap each part of a line is a slightly longer rectangle: the bitmap backend fills the outline of a line
+    /// by the even-odd rule, which leaves holes where its parts are close.
     fn paint(
         &self,
         backend: &mut impl DrawingBackend,
@@ -279,7 +279,7 @@ impl Drawing {
         self.shapes.push(Shape::Fill(area, color));
     }
 
-    /// Draws the border of a rectangle inside of it.
+    /// Draws the border of a rectangle, inside of it.
     pub(crate) fn frame(&mut self, area: Area, thickness: f64, color: Rgb) {
         self.fill(Area { height: thickness, ..area }, color);
         self.fill(Area { top: area.bottom() - thickness, height: thickness, ..area }, color);
@@ -287,7 +287,7 @@ impl Drawing {
         self.fill(Area { left: area.right() - thickness, width: thickness, ..area }, color);
     }
 
-    /// Draws a horizontal line of dashes, its middle at `y`.
+    /// Draws a horizontal dashed line centred at `y`.
     pub(crate) fn dashes(&mut self, left: f64, right: f64, y: f64, color: Rgb) {
         const DASH: f64 = 6.0;
         const GAP: f64 = 4.0;
@@ -300,7 +300,7 @@ impl Drawing {
         }
     }
 
-    /// Draws a line through all points, each straight above, below or beside the one before.
+    /// Draws a line through all points, each straight above, below or next to the one before.
     pub(crate) fn steps(&mut self, points: Points, thickness: f64, color: Rgb) {
         self.shapes.push(Shape::Steps { points, thickness, color });
     }
@@ -310,7 +310,7 @@ impl Drawing {
         self.shapes.push(Shape::Polygon(corners.to_vec(), color));
     }
 
-    /// Writes a line of text at an x and a baseline.
+    /// Draws a line of text at an x and a baseline.
     pub(crate) fn text(&mut self, content: &str, (x, baseline): (f64, f64), style: TextStyle) {
         self.shapes.push(Shape::Text(Text { content: content.to_owned(), x, baseline, style }));
     }
@@ -321,7 +321,7 @@ fn title_and_notes(text: &str) -> (&str, &str) {
     text.split_once('\n').unwrap_or((text, ""))
 }
 
-/// A line of a colour.
+/// Colour and width of a line.
 struct Stroke {
     color: Rgb,
     width: u32,

@@ -1,4 +1,4 @@
-//! Pictures as PDF: lines and areas as they are, text in the embedded font, to be found and copied.
+//! PDF output: lines and areas as vectors, text in the embedded font, which can be searched and copied.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::palette::Rgb;
 /// A point is 1/72 of an inch, a CSS pixel 1/96.
 const POINTS_PER_PIXEL: f32 = 0.75;
 
-/// Names of the font, in content and in the file.
+/// Names of the font, in the content and in the file.
 const FONT: Name = Name(b"F");
 const FONT_NAME: Name = Name(b"AAAAAA+DejaVuSans");
 
@@ -30,7 +30,7 @@ const FONT_FILE: Ref = Ref::new(8);
 const UNICODE: Ref = Ref::new(9);
 const INFO: Ref = Ref::new(10);
 
-/// The file of a page with shapes on a grid.
+/// The PDF file of a page with shapes on a grid.
 pub(super) fn file(title: &str, shapes: &[Shape], size: (u32, u32), grid: Grid) -> Vec<u8> {
     let scale = POINTS_PER_PIXEL / grid.scale as f32;
     let (width, height) = (size.0 as f32 * scale, size.1 as f32 * scale);
@@ -52,11 +52,11 @@ pub(super) fn file(title: &str, shapes: &[Shape], size: (u32, u32), grid: Grid) 
     pdf.finish()
 }
 
-/// A page in units of a grid, down from the upper left corner.
+/// A page in units of a grid, with y downwards from the upper left corner.
 struct Page {
     content: Content,
     grid: Grid,
-    /// Glyphs that are used, and what each stands for.
+    /// Glyphs in use, with their characters.
     glyphs: BTreeMap<u16, char>,
 }
 
@@ -129,11 +129,11 @@ impl Page {
     }
 }
 
-/// The font, whole, with the widths and meanings of the glyphs that are used.
+/// Writes the whole font, with widths and characters of the glyphs in use.
 fn write_font(pdf: &mut Pdf, glyphs: &BTreeMap<u16, char>) {
     const SYSTEM: SystemInfo<'static> =
         SystemInfo { registry: Str(b"Adobe"), ordering: Str(b"Identity"), supplement: 0 };
-    // In thousandths of an em.
+    // Heights in thousandths of an em.
     let (ascent, descent, cap_height) = font::heights();
     let mut type_0 = pdf.type0_font(TYPE_0);
     type_0.base_font(FONT_NAME).encoding_predefined(Name(b"Identity-H"));
@@ -174,7 +174,7 @@ fn shares(Rgb { red, green, blue }: Rgb) -> [f32; 3] {
 }
 
 fn deflated(bytes: &[u8]) -> Vec<u8> {
-    // What does not get smaller grows by less than a hundredth, and a few bytes around it.
+    // Incompressible data grow by less than a hundredth and a few bytes.
     let mut packed = Vec::with_capacity(bytes.len() + bytes.len() / 100 + 64);
     let mut compress = Compress::new(Compression::best(), true);
     compress

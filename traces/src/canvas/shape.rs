@@ -1,4 +1,4 @@
-//! Shapes, and the whole units to which formats round them.
+//! Shapes, and the grids to which formats round them.
 
 use super::font::{RISE, baseline_around};
 use super::text::Text;
@@ -10,9 +10,9 @@ pub(super) type Points = Vec<(f64, f64)>;
 /// A part of a drawing.
 #[derive(Clone, Debug)]
 pub(super) enum Shape {
-    /// A filled rectangle; one that is thinner than a format can draw gets its thinnest line.
+    /// A filled rectangle, drawn at least as thick as the format's thinnest line.
     Fill(Area, Rgb),
-    /// A line through points, each straight above, below or beside the one before.
+    /// A line through points, each straight above, below or next to the one before.
     Steps { points: Points, thickness: f64, color: Rgb },
     /// A filled polygon.
     Polygon(Points, Rgb),
@@ -38,26 +38,26 @@ impl Area {
         self.top + self.height
     }
 
-    /// The horizontal line across the area whose middle is at `y`.
+    /// Horizontal line across the area, centred at `y`.
     pub(crate) fn line_across(self, y: f64) -> Self {
         Self { top: y - 0.5, height: 1.0, ..self }
     }
 
-    /// The vertical line through the area whose middle is at `x`.
+    /// Vertical line through the area, centred at `x`.
     pub(crate) fn line_down(self, x: f64) -> Self {
         Self { left: x - 0.5, width: 1.0, ..self }
     }
 
-    /// The middle of the area, for text of a size: its x and its baseline.
+    /// Centre of the area for text of a size: its x and its baseline.
     pub(crate) fn middle(self, size: f64) -> (f64, f64) {
         (self.left + self.width / 2.0, baseline_around(self.top + self.height / 2.0, size))
     }
 }
 
-/// The whole units to which a format rounds.
+/// Grid of integer units to which a format rounds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grid {
-    /// Units in a CSS pixel.
+    /// Units per CSS pixel.
     pub(super) scale: u32,
 }
 
@@ -66,7 +66,7 @@ impl Grid {
         (pixels * f64::from(self.scale)).round() as i32
     }
 
-    /// Points, of equal neighbours one.
+    /// Points in units of the grid, without repeated neighbours.
     pub(super) fn points(self, points: &Points) -> Vec<(i32, i32)> {
         let mut units: Vec<(i32, i32)> =
             points.iter().map(|(x, y)| (self.unit(*x), self.unit(*y))).collect();
@@ -74,7 +74,7 @@ impl Grid {
         units
     }
 
-    /// Upper left and lower right corner, a unit apart at least.
+    /// Upper left and lower right corner in units of the grid, at least one unit apart.
     pub(super) fn corners(self, area: Area) -> ((i32, i32), (i32, i32)) {
         let (left, top) = (self.unit(area.left), self.unit(area.top));
         let right = self.unit(area.right()).max(left + 1);
@@ -85,7 +85,7 @@ impl Grid {
         self.unit(pixels).max(1).cast_unsigned()
     }
 
-    /// Where the top of a line of text is.
+    /// Position of the top of a line of text.
     pub(super) fn top_of(self, text: &Text) -> (i32, i32) {
         (self.unit(text.x), self.unit(text.baseline - RISE * text.style.size))
     }

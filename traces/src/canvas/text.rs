@@ -4,7 +4,7 @@ use plotters_backend::BackendColor;
 
 use crate::palette::Rgb;
 
-/// Which part of a text is at its x.
+/// Alignment of a text at its x.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
     Left,
@@ -12,17 +12,17 @@ pub(crate) enum Align {
     Right,
 }
 
-/// Size, place and colour of a text.
+/// Size, alignment and colour of a text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TextStyle {
-    /// The em, in CSS pixels.
+    /// Size of an em, in CSS pixels.
     pub(crate) size: f64,
-    /// Which part of the text is at its x.
+    /// Alignment at its x.
     pub(crate) align: Align,
     pub(crate) color: Rgb,
 }
 
-/// A line of text and where it goes.
+/// A line of text with its position.
 #[derive(Clone, Debug)]
 pub(super) struct Text {
     pub(super) content: String,
@@ -31,7 +31,7 @@ pub(super) struct Text {
     pub(super) style: TextStyle,
 }
 
-/// A colour that covers what is below it.
+/// An opaque colour of the backend.
 pub(super) fn opaque(color: Rgb) -> BackendColor {
     BackendColor { alpha: 1.0, rgb: (color.red, color.green, color.blue) }
 }

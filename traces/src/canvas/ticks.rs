@@ -1,6 +1,6 @@
 //! Round numbers along an axis.
 
-/// Round numbers between two values, evenly apart.
+/// Round numbers between two values, evenly spaced.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Ticks {
     step: f64,
@@ -14,7 +14,7 @@ impl Ticks {
         Self::between([0.0, if most > 0.0 { most } else { 1.0 }], count)
     }
 
-    /// At most about `count` numbers between two that differ.
+    /// Ticks between two different values, about `count` at most.
     pub(crate) fn between([from, to]: [f64; 2], count: f64) -> Self {
         let raw = (to - from) / count.max(1.0);
         let power = 10_f64.powf(raw.log10().floor());
@@ -23,13 +23,13 @@ impl Ticks {
         Self { step, from, to }
     }
 
-    /// The same, but only whole numbers.
+    /// Ticks between two values, whole numbers only.
     pub(crate) fn whole(range: [f64; 2], count: f64) -> Self {
         let ticks = Self::between(range, count);
         Self { step: ticks.step.max(1.0), ..ticks }
     }
 
-    /// The numbers and how they are written.
+    /// The numbers, with their labels.
     pub(crate) fn iter(self) -> impl Iterator<Item = (f64, String)> {
         let decimals = (-self.step.log10().floor()).max(0.0) as usize;
         let first = (self.from / self.step - 1e-9).ceil() as i64;

@@ -1,9 +1,9 @@
-//! Title of a picture, in as many lines as it takes.
+//! Title of a picture, with as many lines as needed.
 
 use super::{Align, Drawing, TextStyle, title_and_notes, wrap};
 use crate::palette::Theme;
 
-/// A title, cut into lines, and lines of less weight below it.
+/// A title broken into lines, with smaller notes below it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Title {
     lines: Vec<String>,
@@ -14,17 +14,17 @@ const SIZE: f64 = 15.0;
 const LINE: f64 = 21.0;
 const NOTE_SIZE: f64 = 11.5;
 const NOTE_LINE: f64 = 17.0;
-/// From a line's baseline to the next line.
+/// Distance from a line's baseline to the next line.
 const BELOW_BASELINE: f64 = 7.0;
 
 impl Title {
-    /// The first line of `text` as the title, the others as notes, all of them no wider than `width`.
+    /// The first line of `text` as the title, the others as notes, none wider than `width`.
     pub(crate) fn new(text: &str, width: f64) -> Self {
         let (title, notes) = title_and_notes(text);
         Self::with_notes(title, notes.lines(), width)
     }
 
-    /// A title and its notes, all of them no wider than `width`.
+    /// A title and its notes, none wider than `width`.
     pub(crate) fn with_notes<'a>(
         title: &str,
         notes: impl IntoIterator<Item = &'a str>,
@@ -34,7 +34,7 @@ impl Title {
         Self { lines: wrap(title, SIZE, width), notes: notes.collect() }
     }
 
-    /// Its height, in CSS pixels.
+    /// Height in CSS pixels.
     pub(crate) fn height(&self) -> f64 {
         self.lines.len() as f64 * LINE + self.notes.len() as f64 * NOTE_LINE
     }

@@ -1,7 +1,7 @@
-//! Timelines as JSON that Perfetto and `chrome://tracing` open, and back.
+//! Timelines as JSON for Perfetto and `chrome://tracing`, written and read.
 //!
-//! This is also the project's own file of a timeline: [`read`] gives back exactly what [`write()`]
-//! was given. Its parts, in the terms of the Trace Event Format:
+//! This is also the project's own file format of a timeline: [`read`] returns exactly what [`write()`] was given. Its
+//! parts, in the terms of the Trace Event Format:
 //!
 //! ```text
 //! process    pid = index of the track
@@ -32,19 +32,18 @@ const FORMAT: &str = "planner timeline";
 /// The version that is written, and the only one that is read.
 const VERSION: u64 = 1;
 
-/// The name of the memory counter.
+/// Name of the memory counter.
 const MEMORY: &str = "memory";
 
-/// The latest time that is read, 104 days: up to here Perfetto's and JavaScript's floats hold whole
-/// nanoseconds.
+/// The latest time that is read, 104 days: floats in Perfetto and JavaScript hold whole nanoseconds up to here.
 const LATEST_NANOS: u64 = 1 << 53;
 
-/// The thread on which a stream's events are; with a `lane` above 0, those that overlap others.
+/// Thread of a stream's events; with a `lane` above 0, of those that overlap others.
 fn thread(stream: Stream, lane: usize) -> u64 {
     (1 + stream as usize + lane * Stream::ALL.len()) as u64
 }
 
-/// The stream whose events are on a thread.
+/// Stream of a thread's events.
 fn stream(thread: u64) -> Option<Stream> {
     let index = thread.checked_sub(1)? % Stream::ALL.len() as u64;
     Stream::ALL.get(index as usize).copied()

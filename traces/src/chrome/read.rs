@@ -1,4 +1,4 @@
-//! From JSON back to the timeline.
+//! Reads timelines from JSON.
 
 use std::borrow::Cow;
 use std::num::IntErrorKind;
@@ -12,33 +12,33 @@ use serde_json::value::RawValue;
 use super::{FORMAT, LATEST_NANOS, MEMORY, VERSION, stream};
 use crate::timeline::{Activity, Event, MemoryPoint, Side, Timeline, Track};
 
-/// A text that is no timeline.
+/// Reason why a text is not a timeline.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// No JSON, or not of the form of a timeline.
+    /// Not JSON, or not of the form of a timeline.
     #[error("not a timeline")]
     Json(#[source] serde_json::Error),
-    /// A trace, perhaps, but not one of ours: it lacks what a timeline needs.
+    /// Possibly a trace, but not a timeline of this program.
     #[error(
         "not a timeline of this program: `otherData.format` is {found}, not \"{FORMAT}\"; only traces that this program wrote can be read"
     )]
     Foreign {
-        /// Value that is there instead.
+        /// Value found instead.
         found: String,
     },
-    /// A file of another time.
+    /// A file of another version.
     #[error("`otherData.version` is {version}; this program reads version {VERSION}")]
     Version {
         /// The version of the file.
         version: String,
     },
-    /// An event that makes no sense.
+    /// An invalid event.
     #[error("`traceEvents[{index}]`: {defect}")]
     Event {
-        /// Its place in the list, from 0.
+        /// Index in the list, from 0.
         index: usize,
-        /// Defect.
+        /// Defect of the event.
         defect: EventDefect,
     },
 }
@@ -47,13 +47,13 @@ pub enum ReadError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventDefect {
-    /// A field is not there.
+    /// A missing field.
     #[error("`{field}` is missing")]
     Missing {
         /// The field.
         field: &'static str,
     },
-    /// A word that is none of those that we write.
+    /// A word that this program does not write.
     #[error("`{field}` is `{word}`, which is not known here")]
     UnknownWord {
         /// The field.
@@ -61,42 +61,42 @@ pub enum EventDefect {
         /// The word.
         word: String,
     },
-    /// A process beyond the tracks.
+    /// A process without a track.
     #[error("`pid` is {pid}, but there are {num_tracks} tracks")]
     NoSuchTrack {
         /// The process.
         pid: u64,
-        /// Tracks of the file.
+        /// Number of tracks in the file.
         num_tracks: usize,
     },
-    /// A thread that is no stream.
+    /// A thread that is not of a stream.
     #[error("`tid` is {tid}, which is no stream")]
     NoSuchStream {
         /// The thread.
         tid: u64,
     },
-    /// A time that is no whole number of nanoseconds from 0 on.
+    /// A time that is not a whole number of nanoseconds from 0 on.
     #[error("`{field}` is {text}, but must be microseconds from 0 on with at most three decimals")]
     Time {
         /// The field.
         field: &'static str,
-        /// Its text.
+        /// Text of the field.
         text: String,
     },
-    /// A time that is too far.
+    /// A time beyond the latest.
     #[error("`{field}` is {text}, which ends after {} microseconds, the latest time", LATEST_NANOS / 1000)]
     TooLate {
         /// The field.
         field: &'static str,
-        /// Its text.
+        /// Text of the field.
         text: String,
     },
-    /// Something earlier than what stands before it on its track.
+    /// An event earlier than the one before it on its track.
     #[error("`ts` is earlier than that of its track before it")]
     OutOfOrder,
 }
 
-/// The timeline that [`write`](super::write()) wrote.
+/// Reads a timeline written by [`write`](super::write()).
 ///
 /// # Errors
 ///
@@ -121,7 +121,7 @@ pub fn read(text: &str) -> Result<Timeline, ReadError> {
     Ok(timeline)
 }
 
-/// A file but for its events.
+/// A file without its events.
 #[derive(Deserialize)]
 struct Envelope<T> {
     #[serde(rename = "otherData")]
@@ -161,7 +161,7 @@ struct RawEvent<'a> {
     ph: Cow<'a, str>,
     pid: Option<u64>,
     tid: Option<u64>,
-    /// Raw, since a float does not hold nanoseconds to the last.
+    /// The raw text, since floats do not hold whole nanoseconds.
     #[serde(borrow)]
     ts: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -176,10 +176,10 @@ struct RawArgs {
     bytes: Option<u64>,
 }
 
-/// Words and tracks of a file, once it is known to be ours.
+/// Metadata of a file, once it is recognised as a timeline.
 fn other_data(text: &str) -> Result<OtherData, ReadError> {
     let foreign = |found: &str| ReadError::Foreign { found: shortened(found) };
-    // Chrome's other form, a bare list of events, has no place for what a timeline needs.
+    // Chrome's other form, a bare list of events, has no metadata.
     if text.trim_start().starts_with('[') {
         return Err(foreign("absent"));
     }
@@ -197,7 +197,7 @@ fn other_data(text: &str) -> Result<OtherData, ReadError> {
             return Err(ReadError::Version { version: shortened(&version) });
         }
     }
-    // Once more from the start of the text, so that errors count its lines.
+    // Parsed again from the start of the text, so that errors count its lines.
     let whole: Envelope<OtherData> = serde_json::from_str(text).map_err(ReadError::Json)?;
     Ok(whole.other_data.expect("it was there before"))
 }
@@ -231,7 +231,7 @@ fn read_event(tracks: &mut [Track], raw: &RawEvent) -> Result<(), EventDefect> {
             in_order(memory.last().map(|point| point.time), time)?;
             memory.push(MemoryPoint { time, bytes: Bytes::new(bytes) });
         }
-        // Names and arrows repeat what is elsewhere, for viewers.
+        // Names and arrows repeat other data, for viewers.
         "M" | "s" | "f" => _ = track(tracks, raw)?,
         word => return Err(unknown("ph", word)),
     }
@@ -264,7 +264,7 @@ fn activity(name: &str) -> Option<Activity> {
     Some(Activity::Collective { collective, action: action.parse().ok()? })
 }
 
-/// The time that a decimal number of microseconds says, read as digits: exact.
+/// Time from a decimal number of microseconds, parsed as digits, so that it is exact.
 fn time(field: &'static str, raw: Option<&RawValue>) -> Result<Nanos, EventDefect> {
     let text = required(field, raw)?.get();
     let malformed = || EventDefect::Time { field, text: shortened(text) };
@@ -296,7 +296,7 @@ fn unknown(field: &'static str, word: &str) -> EventDefect {
     EventDefect::UnknownWord { field, word: shortened(word) }
 }
 
-/// The start of a text from a file, short enough for a message.
+/// Start of a text from a file, short enough for a message.
 fn shortened(text: &str) -> String {
     text.chars().take(60).collect()
 }

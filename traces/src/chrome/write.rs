@@ -1,4 +1,4 @@
-//! From a timeline to JSON.
+//! Writes timelines as JSON.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::class::Class;
 use crate::lanes::lanes;
 use crate::timeline::{Activity, Event, Stream, Timeline, Track};
 
-/// The timeline as a JSON text, an event a line; see the [module](super) for its parts.
+/// The timeline as JSON text, one event per line; see the [module](super) for its parts.
 ///
 /// Times beyond 2^53 nanoseconds are written, but not read back.
 ///
@@ -26,8 +26,7 @@ use crate::timeline::{Activity, Event, Stream, Timeline, Track};
 /// ```
 pub fn write(timeline: &Timeline) -> String {
     let threads: Vec<Vec<u64>> = timeline.tracks.iter().map(threads).collect();
-    // Names come before all events: Perfetto gives a name to the thread of that number that it has
-    // met last.
+    // Names come before all events: Perfetto assigns a name to the thread with that number that occurred last.
     let tracks = timeline.tracks.iter().enumerate();
     let mut lines: Vec<String> =
         tracks.clone().flat_map(|(pid, track)| names(pid, track, &threads[pid])).collect();
@@ -53,12 +52,12 @@ pub fn write(timeline: &Timeline) -> String {
     )
 }
 
-/// Members of a list, each on a line of its own.
+/// Members of a list, one per line.
 fn on_lines(members: &[String]) -> String {
     if members.is_empty() { String::new() } else { format!("\n{}", members.join(",\n")) }
 }
 
-/// Words and tracks of a timeline, for which events have no place.
+/// Metadata of a timeline that events cannot hold.
 fn other_data(timeline: &Timeline) -> String {
     let Timeline { title, work, setting, remark, tracks } = timeline;
     let words = [("work", work), ("setting", setting), ("remark", remark)];
@@ -78,7 +77,7 @@ fn other_data(timeline: &Timeline) -> String {
     )
 }
 
-/// Names of a process and of the threads that it uses, and their order.
+/// Names and order of a process and of the threads that it uses.
 fn names(pid: usize, track: &Track, threads: &[u64]) -> Vec<String> {
     let line = |tid: u64, what: &str, args: &str| {
         format!(r#"{{"ph":"M","pid":{pid},"tid":{tid},"name":"{what}","args":{{{args}}}}}"#)
@@ -90,7 +89,7 @@ fn names(pid: usize, track: &Track, threads: &[u64]) -> Vec<String> {
     let compute = thread(Stream::Compute, 0);
     let used: BTreeSet<u64> = threads.iter().copied().chain([compute]).collect();
     let used = used.into_iter().filter_map(|tid| Some((stream(tid)?, tid)));
-    // By stream first, so that what overlaps stands below what it overlaps.
+    // Ordered by stream first, so that overlapping events are below those that they overlap.
     let used: BTreeSet<(Stream, u64)> = used.collect();
     for (order, (stream, tid)) in used.into_iter().enumerate() {
         let suffix = if tid == thread(stream, 0) { "" } else { ", overlapped" };
@@ -116,8 +115,7 @@ fn event_line(pid: usize, tid: u64, event: &Event) -> String {
     )
 }
 
-/// An arrow from a send to its receive. Both ends lie inside their slices, to which viewers bind
-/// them.
+/// Arrow from a send to its receive. Both ends are inside their slices, to which viewers bind them.
 fn flow_lines((pid, tid): (usize, u64), send: &Event, flow: &Flow) -> [String; 2] {
     let name = match send.activity.action().kind {
         ActionKind::SendForward => "activation",
@@ -142,13 +140,13 @@ fn threads(track: &Track) -> Vec<u64> {
     track.events.iter().zip(lanes).map(|(event, lane)| thread(event.stream, lane)).collect()
 }
 
-/// The receives that no send has been found for yet.
+/// Receives without a matching send so far.
 struct Arrivals {
     waiting: BTreeMap<Action, VecDeque<Arrival>>,
     num_flows: u64,
 }
 
-/// Where and when a receive is.
+/// Position and time of a receive.
 struct Arrival {
     pid: usize,
     tid: u64,
@@ -156,7 +154,7 @@ struct Arrival {
     end: Nanos,
 }
 
-/// A message whose both ends are in the timeline.
+/// A message with both ends in the timeline.
 struct Flow {
     id: u64,
     arrival: Arrival,
@@ -179,8 +177,7 @@ impl Arrivals {
         Self { waiting, num_flows: 0 }
     }
 
-    /// The message that `event` sends; none if it sends nothing, or if what it sends ends to arrive
-    /// before it leaves.
+    /// The message that `event` sends; `None` if it sends nothing, or if the message would arrive before it leaves.
     fn of_send(&mut self, event: &Event) -> Option<Flow> {
         let Activity::Action(send) = event.activity else { return None };
         let receive = match send.kind {
@@ -201,7 +198,7 @@ impl Arrivals {
     }
 }
 
-/// Prints a time in microseconds, with as many decimals as its nanoseconds need.
+/// Displays a time in microseconds, with as many decimals as its nanoseconds need.
 struct Micros(Nanos);
 
 impl fmt::Display for Micros {

@@ -1,4 +1,4 @@
-//! States side by side: a column for each rank, a cell for each slot.
+//! States of a collective, next to each other: a column for each rank, a cell for each slot.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ const TITLE_LINE: f64 = 21.0;
 const SUBTITLE: f64 = 11.5;
 const SUBTITLE_LINE: f64 = 17.0;
 const BELOW_HEADING: f64 = 14.0;
-/// The heading of a state, and the names of its ranks.
+/// Sizes of the heading of a state, and of the names of its ranks.
 const STATE: f64 = 11.5;
 const STATE_LINE: f64 = 20.0;
 const RANK: f64 = 9.5;
@@ -23,20 +23,20 @@ const CELL_HEIGHT: f64 = 22.0;
 const BETWEEN_SLOTS: f64 = 2.0;
 const LABEL: f64 = 10.0;
 const BESIDE_LABEL: f64 = 8.0;
-/// Between ranks; arrows need more.
+/// Gaps between ranks; arrows need more.
 const BETWEEN_RANKS: f64 = 5.0;
 const ARROW: f64 = 18.0;
 const ARROW_HEAD: f64 = 5.0;
 const BETWEEN_STATES: f64 = 44.0;
 const BELOW_STATE: f64 = 18.0;
 
-/// The narrowest that a cell is.
+/// Least width of a cell.
 const LEAST_CELL_WIDTH: f64 = 30.0;
 
-/// Ranks of which states are worked out before it is known whether the paper has room for them.
+/// Number of ranks up to which states are computed before the width is checked.
 const FEW_RANKS: u32 = 32;
 
-/// The operation on `num_ranks` ranks, before and after.
+/// Draws the buffers of `num_ranks` ranks before and after the operation.
 ///
 /// # Errors
 ///
@@ -50,7 +50,7 @@ pub fn draw(operation: Operation, num_ranks: u32, paper: &Paper) -> Result<Drawi
     draw_states(&operation.to_string(), &ranks(num_ranks), operation, &states, paper)
 }
 
-/// Every step of a ring algorithm on `num_ranks` ranks. Arrows are what is sent next.
+/// Draws every step of a ring algorithm on `num_ranks` ranks. Arrows are the next sends.
 ///
 /// # Errors
 ///
@@ -79,13 +79,13 @@ pub fn draw_ring(ring: Ring, num_ranks: u32, paper: &Paper) -> Result<Drawing, D
     draw_states(&ring.to_string(), &subtitle, ring.operation(), &states, paper)
 }
 
-/// Buffers at one moment.
+/// Buffers of all ranks between two steps.
 struct State {
     heading: String,
     holdings: Holdings,
-    /// Chunks that are sent next.
+    /// Chunks that are sent in the next step.
     sends: Vec<Send>,
-    /// Slots that have just been received, with their ranks.
+    /// Rank and slot of chunks received in the step before.
     received: BTreeSet<(u32, u32)>,
 }
 
@@ -96,7 +96,7 @@ impl State {
     }
 }
 
-/// The states in rows of as many as the paper has room for, with cells as wide as the labels need.
+/// Draws the states in rows of as many as fit the paper, with cells as wide as the labels need.
 fn draw_states(
     title: &str,
     subtitle: &str,
@@ -159,7 +159,7 @@ fn draw_states(
     Ok(drawing)
 }
 
-/// Explanations of letters, frames and shades, a line each.
+/// Explanations of letters, frames and shades, one per line.
 fn remarks(has_sums: bool, has_arrows: bool) -> Vec<&'static str> {
     let mut remarks = vec!["a0 is chunk 0 of rank 0"];
     if has_sums {
@@ -174,7 +174,7 @@ fn remarks(has_sums: bool, has_arrows: bool) -> Vec<&'static str> {
     remarks
 }
 
-/// The cells of a state.
+/// Layout of a state's cells.
 #[derive(Clone, Copy)]
 struct Grid {
     num_ranks: u32,
@@ -183,12 +183,12 @@ struct Grid {
 }
 
 impl Grid {
-    /// Arrows from the last rank to the first leave on the right and come in on the left.
+    /// Width for arrows from the last rank to the first, which leave on the right and enter on the left.
     const fn stub(self) -> f64 {
         if self.has_arrows { ARROW } else { 0.0 }
     }
 
-    /// From the left edge of a rank's cells to that of the next.
+    /// Distance between the left edges of neighbouring ranks' cells.
     fn pitch(self) -> f64 {
         self.cell_width + if self.has_arrows { ARROW } else { BETWEEN_RANKS }
     }
@@ -198,7 +198,7 @@ impl Grid {
         between + f64::from(self.num_ranks.min(1)) * self.cell_width + 2.0 * self.stub()
     }
 
-    /// A cell of a state whose upper left corner is at a point.
+    /// Area of a cell, in a state with its upper left corner at a point.
     fn cell(self, (left, top): (f64, f64), rank: u32, slot: u32) -> Area {
         Area {
             left: left + self.stub() + f64::from(rank) * self.pitch(),
@@ -209,11 +209,11 @@ impl Grid {
     }
 }
 
-/// Meaning of colours.
+/// Parameters of the colours of cells.
 #[derive(Clone, Copy)]
 struct Colors {
     operation: Operation,
-    /// Whether chunks of several ranks are added.
+    /// True if chunks of several ranks are summed.
     has_sums: bool,
     theme: Theme,
 }
@@ -251,7 +251,7 @@ fn draw_state(
     }
 }
 
-/// Draws what a slot holds.
+/// Draws the contents of a slot.
 fn draw_slot(
     drawing: &mut Drawing,
     holdings: &Holdings,
@@ -266,7 +266,7 @@ fn draw_slot(
     } else if !has_sums {
         theme.series(first.chunk as usize)
     } else {
-        // The more of the sum is there, the fuller the colour.
+        // The more ranks are in the sum, the stronger the colour.
         let missing = 1.0 - pieces.len() as f64 / f64::from(holdings.num_ranks());
         theme.series(first.chunk as usize).mix(theme.background(), 0.65 * missing)
     };
@@ -285,8 +285,8 @@ fn draw_arrow(drawing: &mut Drawing, from: f64, to: f64, cell: Area, theme: Them
     drawing.polygon(&head, theme.text());
 }
 
-/// That a state of more than a few ranks has room for them in their narrowest cells, before their buffers are worked
-/// out: the contributions in the states of a ring grow with the fourth power of its ranks.
+/// Checks that the narrowest cells of more than a few ranks fit, before buffers are computed: the contributions in the
+/// states of a ring grow with the fourth power of the number of ranks.
 fn check_room(num_ranks: u32, has_arrows: bool, paper: &Paper) -> Result<(), DrawError> {
     let grid = Grid { num_ranks, cell_width: LEAST_CELL_WIDTH, has_arrows };
     let least = grid.width() + 2.0 * MARGIN;

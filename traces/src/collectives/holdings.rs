@@ -1,14 +1,14 @@
-//! Buffers of ranks: sums of contributions in their slots.
+//! Buffers of ranks: sums of contributions in each slot.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// A chunk as one rank had it before the operation. Prints as `b2`: chunk 2 of the second rank.
+/// A chunk that one rank had before the operation. Prints as `b2`: chunk 2 of the second rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Piece {
-    /// Whose it was.
+    /// Rank that had the chunk.
     pub rank: u32,
-    /// Which of its chunks.
+    /// Index of the chunk in its buffer.
     pub chunk: u32,
 }
 
@@ -18,7 +18,7 @@ impl fmt::Display for Piece {
     }
 }
 
-/// `a` to `z`, then `aa`, `ab` and so on.
+/// Letters of a rank: `a` to `z`, then `aa`, `ab` and so on.
 fn letters(rank: u32) -> String {
     let last = char::from(b'a' + (rank % 26) as u8);
     match (rank / 26).checked_sub(1) {
@@ -27,15 +27,14 @@ fn letters(rank: u32) -> String {
     }
 }
 
-/// Contents of each rank's buffer: in each slot the sum of the pieces in its set, and nothing
-/// where there are none.
+/// Contents of each rank's buffer: in each slot the sum of the pieces in its set; empty where there are none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holdings {
     ranks: Vec<Vec<BTreeSet<Piece>>>,
 }
 
 impl Holdings {
-    /// Buffers whose slots have what `sum` gives for a rank and a slot.
+    /// Buffers with `sum` of rank and slot in each slot.
     pub(super) fn new(
         num_ranks: u32,
         num_slots: u32,
@@ -45,23 +44,23 @@ impl Holdings {
         Self { ranks: (0..num_ranks).map(slots).collect() }
     }
 
-    /// All ranks with all slots.
+    /// All pairs of rank and slot.
     pub(super) fn cells(&self) -> impl Iterator<Item = (u32, u32)> {
         let num_slots = self.num_slots();
         (0..self.num_ranks()).flat_map(move |rank| (0..num_slots).map(move |slot| (rank, slot)))
     }
 
-    /// The number of ranks.
+    /// Number of ranks.
     pub fn num_ranks(&self) -> u32 {
         self.ranks.len() as u32
     }
 
-    /// The number of slots of a rank's buffer.
+    /// Number of slots of a rank's buffer.
     pub fn num_slots(&self) -> u32 {
         self.ranks.first().map_or(0, Vec::len) as u32
     }
 
-    /// The pieces whose sum is in a slot.
+    /// Pieces whose sum is in a slot.
     pub fn slot(&self, rank: u32, slot: u32) -> &BTreeSet<Piece> {
         &self.ranks[rank as usize][slot as usize]
     }
@@ -70,8 +69,8 @@ impl Holdings {
         &mut self.ranks[rank as usize][slot as usize]
     }
 
-    /// Label of a slot: the piece, the sum of a few, `Σ2` for the sum of all ranks'
-    /// chunks 2, and `3 of Σ2` for the sum of three of them.
+    /// Label of a slot: the piece, the sum of a few, `Σ2` for the sum of chunk 2 over all ranks, and `3 of Σ2` for the
+    /// sum over three of them.
     pub fn label(&self, rank: u32, slot: u32) -> String {
         const MOST_TERMS: usize = 2;
         let pieces = self.slot(rank, slot);

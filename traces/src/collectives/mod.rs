@@ -1,9 +1,8 @@
 //! Collective operations as pictures: the buffers of all ranks before, between and after.
 //!
-//! A picture is as wide as it needs to be, at most as its paper.
+//! A picture is as wide as needed, at most as its paper.
 //!
-//! What is drawn is computed: every state is a set of contributions, and the ring algorithms are
-//! carried out on them.
+//! Pictures are computed: every state is a set of contributions, and the ring algorithms are run on them.
 //!
 //! # Source
 //!

@@ -1,4 +1,4 @@
-//! Operations: the buffers of all ranks before and after.
+//! Collective operations: the buffers of all ranks before and after.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,16 +14,16 @@ use super::holdings::{Holdings, Piece};
 pub enum Operation {
     /// A collective of the project.
     Collective(Collective),
-    /// Rank 0 has a chunk for each rank, and each ends with its own.
+    /// Rank 0 has a chunk for each rank, and each receives its own.
     Scatter,
-    /// Each rank has a chunk, and rank 0 ends with all.
+    /// Each rank has a chunk, and rank 0 receives all.
     Gather,
-    /// Each rank has a buffer, and rank 0 ends with the sum.
+    /// Each rank has a buffer, and rank 0 receives the sum.
     Reduce,
 }
 
 impl Operation {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Self; 9] = [
         Self::Collective(Broadcast),
         Self::Scatter,
@@ -36,17 +36,17 @@ impl Operation {
         Self::Collective(SendReceive),
     ];
 
-    /// The operation with a name, as it is printed.
+    /// The operation with this name.
     pub fn named(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|known| known.to_string() == text)
     }
 
-    /// Whether buffers of several ranks are combined.
+    /// Returns whether buffers of several ranks are combined.
     pub const fn is_reduction(self) -> bool {
         matches!(self, Self::Reduce | Self::Collective(AllReduce | ReduceScatter))
     }
 
-    /// Buffers of `num_ranks` ranks before it.
+    /// Buffers of `num_ranks` ranks before the operation.
     pub fn before(self, num_ranks: u32) -> Holdings {
         Holdings::new(num_ranks, self.num_slots(num_ranks), |rank, slot| {
             let (is_there, chunk) = match self {
@@ -62,7 +62,7 @@ impl Operation {
         })
     }
 
-    /// Buffers of `num_ranks` ranks after it, by the definition of the operation.
+    /// Buffers of `num_ranks` ranks after the operation, by its definition.
     pub fn after(self, num_ranks: u32) -> Holdings {
         Holdings::new(num_ranks, self.num_slots(num_ranks), |rank, slot| {
             let one = |rank, chunk| BTreeSet::from([Piece { rank, chunk }]);
@@ -84,13 +84,13 @@ impl Operation {
         })
     }
 
-    /// Number of chunks that a buffer has room for.
+    /// Number of chunks in a buffer.
     const fn num_slots(self, num_ranks: u32) -> u32 {
         if matches!(self, Self::Collective(Broadcast | SendReceive)) { 1 } else { num_ranks }
     }
 
-    /// Whether its chunks are told apart by the rank that they come from, rather than by their place
-    /// in the buffer.
+    /// Returns whether chunks are distinguished by the rank from which they come, rather than by their position in the
+    /// buffer.
     pub(super) const fn is_by_origin(self) -> bool {
         matches!(self, Self::Gather | Self::Collective(AllGather | AllToAll | SendReceive))
     }

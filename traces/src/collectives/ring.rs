@@ -1,4 +1,4 @@
-//! Ring algorithms, carried out step by step.
+//! Ring algorithms, run step by step.
 
 use std::fmt;
 
@@ -10,19 +10,19 @@ use super::operation::Operation;
 /// A collective by a ring: in each step every rank sends one chunk to the next rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ring {
-    /// In `n - 1` steps.
+    /// All-gather in `n - 1` steps.
     AllGather,
-    /// In `n - 1` steps.
+    /// Reduce-scatter in `n - 1` steps.
     ReduceScatter,
-    /// A reduce-scatter, then an all-gather: `2 (n - 1)` steps.
+    /// All-reduce as a reduce-scatter, then an all-gather: `2 (n - 1)` steps.
     AllReduce,
 }
 
 impl Ring {
-    /// All of them.
+    /// All ring algorithms.
     pub const ALL: [Self; 3] = [Self::AllGather, Self::ReduceScatter, Self::AllReduce];
 
-    /// Operation that it computes.
+    /// The operation that it computes.
     pub const fn operation(self) -> Operation {
         Operation::Collective(match self {
             Self::AllGather => Collective::AllGather,
@@ -31,11 +31,11 @@ impl Ring {
         })
     }
 
-    /// Carries it out on `num_ranks` ranks.
+    /// Runs the algorithm on `num_ranks` ranks.
     ///
-    /// In step `t` of a reduce-scatter, rank `r` sends its sum of chunk `r - 1 - t`, which the next
-    /// rank adds to its own; in step `t` of an all-gather it sends chunk `r - t`, which the next rank
-    /// keeps. Chunks count round the ring.
+    /// In step `t` of a reduce-scatter, rank `r` sends its sum of chunk `r - 1 - t`, which the next rank adds to its
+    /// own; in step `t` of an all-gather it sends chunk `r - t`, which the next rank stores. Chunk indices are modulo
+    /// the number of ranks.
     pub fn steps(self, num_ranks: u32) -> Vec<Step> {
         let parts: &[Collective] = match self {
             Self::AllGather => &[Collective::AllGather],
@@ -56,30 +56,29 @@ impl fmt::Display for Ring {
     }
 }
 
-/// A chunk on its way to the next rank.
+/// A chunk sent to the next rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Send {
     /// Sender.
     pub from: u32,
     /// Receiver.
     pub to: u32,
-    /// Which slot's sum, at both.
+    /// Slot of the chunk, on both ranks.
     pub slot: u32,
 }
 
 /// Step of a ring: a chunk from each rank to the next, all at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The operation that it is part of: an all-reduce has steps of a reduce-scatter and of an
-    /// all-gather.
+    /// The operation that the step belongs to: an all-reduce has steps of a reduce-scatter and of an all-gather.
     pub part: Collective,
-    /// Chunks that are sent, by sender.
+    /// Chunks that are sent, ordered by sender.
     pub sends: Vec<Send>,
-    /// Buffers after it.
+    /// Buffers after the step.
     pub holdings: Holdings,
 }
 
-/// A step of a reduce-scatter or an all-gather, after which `holdings` is as the step leaves it.
+/// Runs a step of a reduce-scatter or an all-gather on `holdings`.
 fn step(holdings: &mut Holdings, part: Collective, number: u32) -> Step {
     let n = holdings.num_ranks();
     let is_sum = part == Collective::ReduceScatter;
@@ -96,7 +95,7 @@ fn step(holdings: &mut Holdings, part: Collective, number: u32) -> Step {
             for piece in pieces {
                 assert!(there.insert(piece), "a ring adds each contribution once");
             }
-            // A partial sum has no use where it was, once it has been sent on.
+            // A partial sum is not used where it was once it has been sent.
             holdings.slot_mut(send.from, send.slot).clear();
         } else {
             *there = pieces;

@@ -1,4 +1,4 @@
-//! From events to pieces of a row: what overlaps, and what is too narrow to be seen alone.
+//! Pieces of a row from events: overlapping ones, and those too narrow to be seen alone.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use ir::units::Nanos;
 use crate::class::Class;
 use crate::timeline::Event;
 
-/// Where on the picture a time is: `from` at the left edge of the plot, `to` at the right.
+/// Scale of the time axis: `from` at the left edge of the plot, `to` at the right.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimeScale {
     pub(super) left: f64,
@@ -17,7 +17,7 @@ pub(super) struct TimeScale {
 }
 
 impl TimeScale {
-    /// The place of a time; of one that is not shown, the nearer edge.
+    /// Position of a time; of one outside of the axis, the nearer edge.
     pub(super) fn x(self, time: Nanos) -> f64 {
         let since = time.clamp(self.from, self.to).saturating_sub(self.from);
         self.left + since.as_f64() * self.pixels_per_nano()
@@ -32,14 +32,14 @@ impl TimeScale {
     }
 }
 
-/// Fill of a box: the class that it shows and, of passes, which of its rank's stages.
+/// Fill of a box: its class and, for passes, the index among its rank's stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Look {
     pub(super) class: Class,
     pub(super) nth: u32,
 }
 
-/// Which part of its row a box has.
+/// Part of a row that a box fills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Slot {
     Whole,
@@ -54,42 +54,40 @@ pub(super) struct DrawnBox {
     pub(super) right: f64,
     pub(super) slot: Slot,
     pub(super) look: Look,
-    /// The number in it.
+    /// Number in the box.
     pub(super) label: Option<u32>,
 }
 
-/// Some pixels of a row in which events are too narrow to be seen one by one: what their time goes to.
+/// Some pixels of a row with events too narrow to be seen one by one, as shares of time.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Column {
     pub(super) left: f64,
     pub(super) right: f64,
-    /// The share of its time that each look has; what is missing of 1 is idle. Of two at the same time
-    /// each has half.
+    /// Share of the column's time of each look; the rest up to 1 is idle. Of two at the same time each has half.
     pub(super) shares: BTreeMap<Look, f64>,
 }
 
-/// Piece of a row or a lane, from left to right.
+/// Piece of a row or a lane, ordered from left to right.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Piece {
     /// An event.
     Box(DrawnBox),
-    /// From where to where events run that overlap. Their boxes follow, and do not fill it where one of
-    /// them runs alone.
+    /// Left and right end of overlapping events. Their boxes follow, and do not fill it where one of them runs alone.
     Overlap(f64, f64),
-    /// Events that share some pixels.
+    /// Events in shared pixels.
     Column(Column),
 }
 
-/// Events narrower than this, in CSS pixels, are not drawn one by one.
+/// Width in CSS pixels below which events are not drawn one by one.
 const NARROWEST: f64 = 2.0;
-/// The width of a column. In fewer pixels there are too few events: shares would go up and down from
-/// each to the next.
+/// Width of a column, in CSS pixels. Narrower ones would have too few events, with shares that jump from each to the
+/// next.
 pub(super) const COLUMN: f64 = 4.0;
-/// Narrow passes further apart than this do not share columns.
+/// Distance from which narrow passes do not share columns.
 pub(super) const FAR_APART: f64 = 2.0 * COLUMN;
 
-/// The pieces of a stream's events, which come by their start and take time. Narrow ones that are
-/// `far_apart` do not share columns. Of two that overlap, `is_upper` says which goes up where either could.
+/// Pieces of a stream's events, which are ordered by start and take time. Narrow ones that are `far_apart` do not share
+/// columns. Of two that overlap, `is_upper` chooses the upper where both orders are possible.
 pub(super) fn pieces(
     events: &[&Event],
     scale: TimeScale,
@@ -124,7 +122,7 @@ pub(super) fn pieces(
     builder.pieces
 }
 
-/// The events cut into those that overlap, each with another of its own.
+/// Splits events into clusters, each of events that overlap.
 fn clusters<'a, 'b>(mut events: &'b [&'a Event]) -> impl Iterator<Item = &'b [&'a Event]> {
     std::iter::from_fn(move || {
         let mut until = events.first()?.end;
@@ -140,7 +138,7 @@ fn clusters<'a, 'b>(mut events: &'b [&'a Event]) -> impl Iterator<Item = &'b [&'
     })
 }
 
-/// The slot of each of events that overlap: a whole row for one alone, else an upper and a lower half.
+/// Slot of each event in a cluster: the whole row for one alone, else the upper or the lower half.
 fn slots(cluster: &[&Event], is_upper: impl Fn(&Event) -> bool) -> Vec<Slot> {
     if cluster.len() == 1 {
         return vec![Slot::Whole];
@@ -155,16 +153,16 @@ fn slots(cluster: &[&Event], is_upper: impl Fn(&Event) -> bool) -> Vec<Slot> {
     cluster.iter().map(slot).collect()
 }
 
-/// Pieces so far, and narrow events that are not among them yet.
+/// Builder of pieces, with narrow events that are not among them yet.
 struct PieceBuilder {
     pieces: Vec<Piece>,
-    /// Where columns are counted from, and where the last one ends.
+    /// Origin of columns, and end of the plot.
     origin: f64,
     end: f64,
     far_apart: f64,
-    /// From where to where the narrow events reach.
+    /// Left and right end of the narrow events.
     reach: Option<(f64, f64)>,
-    /// Pixels of each column by look.
+    /// Pixels in each column, by look.
     pixels: BTreeMap<u32, BTreeMap<Look, f64>>,
 }
 
@@ -174,7 +172,7 @@ impl PieceBuilder {
         Self { pieces: Vec::new(), origin, end, far_apart, reach: None, pixels: BTreeMap::new() }
     }
 
-    /// Adds narrow events that overlap, or one: at every moment those that run have equal parts.
+    /// Adds narrow events that overlap, or one: events that run at the same time have equal parts.
     fn add(&mut self, cluster: &[&Event], scale: TimeScale, look: impl Fn(&Event) -> Look) {
         let mut times: Vec<Nanos> = cluster.iter().flat_map(|it| [it.start, it.end]).collect();
         times.sort_unstable();
@@ -199,7 +197,7 @@ impl PieceBuilder {
         while left < right {
             let column = ((left - self.origin) / COLUMN).floor().max(0.0);
             let mut border = self.origin + (column + 1.0) * COLUMN;
-            // Rounding may leave nothing up to the border.
+            // After rounding, the border may be at the left end.
             if border <= left {
                 border = right;
             }
@@ -228,7 +226,7 @@ impl PieceBuilder {
 }
 
 impl Column {
-    /// Whether several things share it, or one and idle time.
+    /// Returns whether the column has several looks, or one and idle time.
     pub(super) fn is_shared(&self) -> bool {
         const FULL: f64 = 0.99;
         self.shares.len() > 1 || self.shares.values().sum::<f64>() < FULL

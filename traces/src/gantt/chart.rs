@@ -1,4 +1,4 @@
-//! A whole chart: one timeline, or several on one time axis, and the legend.
+//! A whole chart: one timeline, or several on one time axis, with a legend.
 
 use std::collections::BTreeSet;
 
@@ -16,10 +16,10 @@ use crate::timeline::Timeline;
 const MARGIN: f64 = 18.0;
 const BETWEEN_PANELS: f64 = 20.0;
 const ABOVE_LEGEND: f64 = 8.0;
-/// The least width of a plot; below it not even an axis fits.
+/// Least width of a plot; below it not even an axis fits.
 const LEAST_PLOT: f64 = 120.0;
 
-/// Timelines one above the other on the same time axis.
+/// Draws timelines above each other on the same time axis.
 ///
 /// # Errors
 ///
@@ -60,7 +60,7 @@ pub fn draw(timelines: &[&Timeline], options: &GanttOptions) -> Result<Drawing, 
     Ok(drawing)
 }
 
-/// Titles of all panels in the first line, the notes of each in one of its own.
+/// Titles of all panels in the first line, and the notes of each on its own line.
 fn title(panels: &[Panel<'_>]) -> String {
     let titles: Vec<&str> = panels.iter().map(|panel| panel.timeline.title.as_str()).collect();
     let mut text = titles.join(" | ");
@@ -74,7 +74,7 @@ fn title(panels: &[Panel<'_>]) -> String {
     text
 }
 
-/// Whether the steps can be compared.
+/// Comparison of the steps, which is possible where they do the same work.
 fn comparison(timelines: &[&Timeline]) -> Comparison {
     let Some((first, rest)) = timelines.split_first().filter(|(_, rest)| !rest.is_empty()) else {
         return Comparison::None;

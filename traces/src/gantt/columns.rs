@@ -1,25 +1,25 @@
-//! Columns of pixels as bars one upon the other, as high as the shares of time.
+//! Columns of pixels as stacked bars, with heights by shares of time.
 
 use std::collections::BTreeMap;
 
 use super::boxes::{COLUMN, Column, Look};
 use crate::canvas::Area;
 
-/// The columns of a row or of a lane. Heights are whole grains, which every format draws alike; what rounding
-/// takes from one column the next gets, so that areas are true. The first after a gap has a grain at least: what
-/// happens is seen.
+/// The columns of a row or of a lane. Heights are whole grains, which every format draws alike; the rounding error of
+/// one column is carried to the next, so that areas are exact. The first after a gap has at least one grain, so that
+/// every event is visible.
 pub(super) struct Columns {
     area: Area,
     grain: f64,
-    /// Height that rounding owes to each look, in grains.
+    /// Height owed to each look by rounding, in grains.
     owed: BTreeMap<Look, f64>,
-    /// The same of idle time.
+    /// Height owed to idle time by rounding, in grains.
     owed_idle: f64,
     bars: Vec<(Area, Look)>,
-    /// The bars of the column before, by their looks and grains, and where they begin among all.
+    /// Bars of the column before, by look and grains, and the index of the first of them.
     last: Vec<(Look, u32)>,
     last_from: usize,
-    /// Where that one ends.
+    /// Right end of the column before.
     until: f64,
 }
 
@@ -37,7 +37,7 @@ impl Columns {
         }
     }
 
-    /// Adds the column to the right of those before.
+    /// Adds the column to the right of the others.
     pub(super) fn add(&mut self, column: &Column) {
         const TOUCHING: f64 = 1e-6;
         let is_next = (column.left - self.until).abs() < TOUCHING;
@@ -60,21 +60,21 @@ impl Columns {
         self.last = heights;
     }
 
-    /// Bars to be filled, with their looks.
+    /// Bars to fill, with their looks.
     pub(super) fn finish(self) -> Vec<(Area, Look)> {
         self.bars
     }
 
-    /// Grains of each look, those with none left out.
+    /// Grains of each look, without those of zero.
     fn heights(&mut self, column: &Column, is_seen: bool) -> Vec<(Look, u32)> {
-        /// To idle time, for what was drawn though it rounds to nothing.
+        /// Limit on the debt to idle time, from bars that were drawn although they round to zero.
         const MOST_OWED: f64 = 1.0;
         let all = (self.area.height / self.grain).ceil();
         let is_whole = column.right - column.left > COLUMN * 0.99;
         let most = column.shares.iter().max_by(|(_, a), (_, b)| a.total_cmp(b));
         let Some((most, _)) = most else { return Vec::new() };
         let round = |share: f64, owed: &mut f64, room: f64| {
-            // What is narrower than others can give them nothing.
+            // Columns narrower than others carry no error.
             let wanted = share * all + if is_whole { *owed } else { 0.0 };
             let given = wanted.round().clamp(0.0, room);
             if is_whole {
@@ -92,7 +92,7 @@ impl Columns {
             room -= given;
             heights.insert(*look, given);
         }
-        // The largest takes the rest, and so is as true as the others together.
+        // The largest look takes the rest, so its error is that of the others together.
         heights.insert(*most, room);
         let seen = heights.into_iter().filter(|(_, grains)| *grains > 0.0);
         seen.map(|(look, grains)| (look, grains as u32)).collect()

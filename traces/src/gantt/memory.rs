@@ -1,4 +1,4 @@
-//! The panel of memory in use: a curve for each track.
+//! The panel of memory in use, with a curve for each track.
 
 use ir::units::{Bytes, Nanos};
 
@@ -9,19 +9,19 @@ use crate::canvas::{Align, Area, Drawing, TextStyle, Ticks, baseline_around};
 use crate::palette::Theme;
 use crate::timeline::{MemoryPoint, Track};
 
-/// The height of the curves.
+/// Height of the curves.
 pub(super) const HEIGHT: f64 = 96.0;
-/// Room above them for the heading.
+/// Height of the heading above them.
 pub(super) const HEADING: f64 = 20.0;
 
 const SMALL: f64 = 10.0;
 
-/// The most curves; of more tracks, evenly chosen ones have theirs.
+/// Largest number of curves; of more tracks, an evenly spaced selection is drawn.
 const MOST_CURVES: u32 = 16;
-/// A capacity that is more than so many times the peak is not drawn: curves below it would be flat.
+/// Ratio of capacity to peak above which the capacity is not drawn: curves below it would be flat.
 const MOST_ABOVE_PEAK: f64 = 2.5;
 
-/// Memory beside a time axis: in GiB, or where time has no unit, in micro-batches that are kept, a byte for each.
+/// Unit of memory: GiB with a clock; without one, micro-batches in flight, a byte for each.
 impl TimeAxis {
     /// Name of a curve.
     pub(super) const fn memory_name(self) -> &'static str {
@@ -46,31 +46,31 @@ impl TimeAxis {
     }
 }
 
-/// The tracks whose curves are drawn.
+/// Tracks whose curves are drawn.
 pub(super) fn chosen<'a>(tracks: &[&'a Track]) -> Vec<&'a Track> {
     let known = tracks.iter().copied().filter(|track| !track.memory.is_empty());
     evenly(&known.collect::<Vec<_>>(), MOST_CURVES)
 }
 
-/// The capacity, if curves do not stay far below it.
+/// The capacity, if curves are not far below it.
 pub(super) fn drawn_capacity(tracks: &[&Track]) -> Option<Bytes> {
     let peak = tracks.iter().filter_map(|track| track.peak_memory()).max()?;
     capacity(tracks).filter(|capacity| capacity.as_f64() <= MOST_ABOVE_PEAK * peak.as_f64())
 }
 
-/// Whether a curve lies upon that of a rank before, which is not seen.
+/// Returns whether a curve is hidden below an equal curve of a later rank.
 pub(super) fn hides_curves(tracks: &[&Track]) -> bool {
     let curves = chosen(tracks);
     let mut pairs = curves.iter().enumerate();
     pairs.any(|(index, track)| curves[..index].iter().any(|before| before.memory == track.memory))
 }
 
-/// The least capacity of the tracks, if any says.
+/// Least capacity of the tracks, if any is known.
 pub(super) fn capacity(tracks: &[&Track]) -> Option<Bytes> {
     tracks.iter().filter_map(|track| track.memory_capacity).min()
 }
 
-/// Draws the panel into `area`, which is as wide as the tracks.
+/// Draws the panel into `area`, which has the width of the tracks.
 pub(super) fn draw(
     drawing: &mut Drawing,
     tracks: &[&Track],
@@ -105,8 +105,7 @@ pub(super) fn draw(
     }
 }
 
-/// A step curve with at most four points for each pixel: where it comes in and goes out, and its
-/// highest and lowest.
+/// A step curve with at most four points per pixel: its value at both ends, its highest and its lowest.
 fn steps(
     memory: &[MemoryPoint],
     scale: TimeScale,
@@ -116,7 +115,7 @@ fn steps(
     let mut points: Vec<(f64, f64)> = Vec::new();
     let end = end.min(scale.to);
     let x = |point: &MemoryPoint| scale.x(point.time.min(end));
-    // What was there before is what is there at first.
+    // The value before the start is the first value.
     let before = memory.partition_point(|point| point.time <= scale.from).saturating_sub(1);
     let shown = memory.partition_point(|point| point.time <= end);
     let mut rest = memory.get(before..shown).unwrap_or_default();

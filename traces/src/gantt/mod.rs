@@ -1,9 +1,9 @@
 //! A timeline as a Gantt chart: ranks down, time across.
 //!
-//! Boxes are passes of micro-batches with their numbers; what overlaps on a rank is drawn at half
-//! height, one above the other. Other streams lie in thin lanes below their rank, memory in a panel
-//! below all ranks. Where events are too narrow to be seen one by one, bars in columns of some pixels say
-//! what share of their time goes to what, so a picture's size does not depend on the number of events.
+//! Boxes are passes of micro-batches with their numbers; overlapping ones on a rank are drawn at half height, one above
+//! the other. Other streams are thin lanes below their rank, memory is a panel below all ranks. Where events are too
+//! narrow to be seen one by one, bars in columns of some pixels show their shares of time, so the size of a picture
+//! does not depend on the number of events.
 
 mod boxes;
 mod chart;

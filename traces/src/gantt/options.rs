@@ -8,18 +8,18 @@ use crate::timeline::{Activity, Timeline};
 /// Options of a Gantt chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GanttOptions {
-    /// Width, theme and pixels.
+    /// Width, theme and pixel ratio.
     pub paper: Paper,
     /// Unit of the time axis.
     pub time_axis: TimeAxis,
-    /// Whether streams other than compute have lanes.
+    /// Visibility of lanes for streams other than compute.
     pub lanes: Visibility,
-    /// Whether memory has a panel. It needs memory in the timeline in any case.
+    /// Visibility of the memory panel, which needs memory in the timeline in any case.
     pub memory: Visibility,
-    /// Which part of the step is drawn.
+    /// Part of the step that is drawn.
     pub window: Window,
-    /// The most tracks that are drawn. Of more, so many are, evenly apart, with the first and the last,
-    /// and the picture says so.
+    /// Largest number of tracks that are drawn. Of more, an evenly spaced selection is drawn, with the first and the
+    /// last, and the picture says so.
     pub max_tracks: u32,
 }
 
@@ -39,15 +39,15 @@ impl Default for GanttOptions {
 /// Unit of a time axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TimeAxis {
-    /// Seconds, or the thousandths of them that suit the step.
+    /// Seconds, or decimal fractions that suit the step.
     #[default]
     Clock,
-    /// Steps of this length, without a unit: for schedules whose actions cost whole numbers.
+    /// Units of this length, without a name: for schedules whose actions cost whole numbers.
     Units(Nanos),
 }
 
 impl TimeAxis {
-    /// A time in words.
+    /// Text of a time.
     pub(crate) fn write(self, time: Nanos) -> String {
         match self {
             Self::Clock => time.to_string().replace("us", "\u{b5}s"),
@@ -59,37 +59,37 @@ impl TimeAxis {
     }
 }
 
-/// The part of a step that is drawn.
+/// Part of a step that is drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Window {
-    /// All of it.
+    /// The whole step.
     #[default]
     Whole,
-    /// From a time to another, or to the end if that comes first.
+    /// A span of time, up to the end of the step.
     Time {
-        /// From when.
+        /// Start of the span.
         from: Nanos,
-        /// Until when.
+        /// End of the span.
         to: Nanos,
     },
-    /// From the start until so many micro-batches, counted from 0, have been through all their passes.
+    /// From the start until the first micro-batches, of this number, have been through all their passes.
     FirstMicroBatches(u32),
 }
 
-/// Whether a part of a picture is drawn.
+/// Visibility of a part of a picture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Visibility {
-    /// Where there is something to show, and room for it.
+    /// Shown where there is data and enough space.
     #[default]
     Auto,
-    /// Where there is something to show.
+    /// Shown where there is data.
     Shown,
-    /// Never.
+    /// Never shown.
     Hidden,
 }
 
 impl Window {
-    /// From when until when that is, for timelines that share an axis.
+    /// Start and end of the window, for timelines that share an axis.
     pub(crate) fn of(self, timelines: &[&Timeline]) -> Result<[Nanos; 2], DrawError> {
         let end = timelines.iter().map(|timeline| timeline.end()).max().unwrap_or_default();
         let (from, to) = match self {

@@ -1,4 +1,4 @@
-//! One timeline of a chart: what of it is shown, and how high it is.
+//! One timeline of a chart: its visible parts and its height.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,71 +14,71 @@ use crate::canvas::{Title, text_width};
 use crate::class::DataLane;
 use crate::timeline::{Activity, Event, Stream, Timeline, Track};
 
-/// Size of the names of tracks.
+/// Text size of the names of tracks.
 pub(super) const NAME: f64 = 11.0;
 const BELOW_HEADING: f64 = 9.0;
-/// From the last row to the memory panel.
+/// Height from the last row to the memory panel.
 pub(super) const AXIS: f64 = 24.0;
 const BELOW_MEMORY: f64 = 10.0;
-/// From the top of a lane to that of the next, where lanes have names and where they do not.
+/// Distance between the tops of lanes, with names and without.
 const NAMED_LANE_PITCH: f64 = 10.0;
 const LANE_PITCH: f64 = 5.0;
-/// Of lanes' names.
+/// Text size of the names of lanes.
 pub(super) const LANE_NAME: f64 = 8.0;
-/// The line between two boxes that look alike.
+/// Width of the line between two boxes that look alike.
 pub(super) const BETWEEN_BOXES: f64 = 0.5;
-/// The smallest number in a box that can be read, and the largest that looks well.
+/// The smallest readable number in a box, and the largest that is used.
 pub(super) const SMALLEST_NUMBER: f64 = 5.5;
 pub(super) const LARGEST_NUMBER: f64 = 12.0;
-/// Pixels that a box leaves free beside its number, on both sides together.
+/// Pixels left free beside the number in a box, on both sides together.
 pub(super) const BESIDE_NUMBER: f64 = 1.0;
-/// The most tracks that have lanes without being asked, and the most whose lanes have names.
+/// Number of tracks up to which lanes are drawn by default, and up to which lanes have names.
 const MOST_TRACKS_WITH_LANES: usize = 32;
 const MOST_TRACKS_WITH_NAMED_LANES: usize = 8;
 
-/// A timeline and what of it is shown.
+/// A timeline and its visible parts.
 pub(super) struct Panel<'a> {
     pub(super) timeline: &'a Timeline,
     pub(super) end: Nanos,
     /// Tracks that are drawn.
     pub(super) tracks: Vec<&'a Track>,
     pub(super) data_lane: DataLane,
-    /// The streams with lanes, on every track the same.
+    /// Streams with lanes, the same for every track.
     pub(super) lanes: Vec<Stream>,
-    /// Whether there would be more lanes, but for the number of tracks.
+    /// True if lanes were left out because of the number of tracks.
     has_too_many_lanes: bool,
     pub(super) has_memory: bool,
     /// Row of each track.
     pub(super) rows: Vec<Row>,
-    /// The size of the numbers in boxes: the largest at which those that find room do.
+    /// Text size of numbers in boxes: the largest at which all numbers fit that can be shown.
     pub(super) number_size: f64,
-    /// The widest number, in ems: what has no room for it has none for others, lest a few stand alone.
+    /// Width of the widest number, in ems: boxes too narrow for it have no number.
     pub(super) number_width: f64,
     pub(super) heading: Title,
 }
 
-/// Other steps in the picture, which a step is compared with.
+/// Relation to the other steps in the picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Comparison {
-    /// Nothing.
+    /// No other steps.
     None,
-    /// Steps that do the same, of which the first ends here; this one may be it.
+    /// Steps that do the same work, with the end of the first, which may be this one.
     SameWork { first: Nanos },
-    /// Steps of which that is not known, or that do something else: times do not compare.
+    /// Steps that do other or unknown work: times do not compare.
     OtherWork,
 }
 
-/// The heights that all rows of a chart share.
+/// Heights that all rows of a chart share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RowHeights {
-    /// Of the boxes.
+    /// Height of boxes.
     pub(super) boxes: f64,
-    /// From one row's lanes to the next row.
+    /// Height from one row's lanes to the next row.
     pub(super) gap: f64,
 }
 
 impl RowHeights {
-    /// Heights that suit so many tracks: few are generous, many are dense.
+    /// Heights for a number of tracks: generous for few, dense for many.
     pub(super) fn new(num_tracks: usize) -> Self {
         let boxes = match num_tracks {
             0..=4 => 30.0,
@@ -90,14 +90,14 @@ impl RowHeights {
         };
         let pitch: f64 = boxes * 1.18;
         let gap = (pitch * 0.15).clamp(1.0, 6.0);
-        // Halves of a pixel, of which columns are drawn.
+        // Multiples of half a pixel, as columns are drawn in these.
         let boxes = ((pitch - gap) * 2.0).floor() / 2.0;
         Self { boxes, gap: pitch - boxes }
     }
 }
 
 impl<'a> Panel<'a> {
-    /// Panel of `timeline` from one time to another.
+    /// The panel of `timeline` from one time to another.
     pub(super) fn new(
         timeline: &'a Timeline,
         [from, to]: [Nanos; 2],
@@ -130,7 +130,7 @@ impl<'a> Panel<'a> {
         }
     }
 
-    /// Finds out what is drawn of each track.
+    /// Computes the pieces of each track.
     pub(super) fn set_rows(&mut self, scale: TimeScale) {
         let row = |track: &&Track| Row::new(track, &self.lanes, scale);
         self.rows = self.tracks.iter().map(row).collect();
@@ -140,7 +140,7 @@ impl<'a> Panel<'a> {
         self.number_size = self.usual_number_size(scale);
     }
 
-    /// The size at which the widest number fits into the boxes of each kind that has room for it.
+    /// Text size at which the widest number fits the boxes of each kind that can show numbers.
     fn usual_number_size(&self, scale: TimeScale) -> f64 {
         let mut durations: BTreeMap<ActionKind, Vec<Nanos>> = BTreeMap::new();
         let events = self.tracks.iter().flat_map(|track| &track.events);
@@ -175,7 +175,7 @@ impl<'a> Panel<'a> {
         self.heading = Title::with_notes(title, [setting.as_str(), &summary], width);
     }
 
-    /// Subtitle: the step's work, time, bubble and peak memory, and the part of it that is shown.
+    /// Subtitle: the step's work, time, bubble and peak memory, and the visible part.
     fn summary(&self, axis: TimeAxis, scale: TimeScale, comparison: Comparison) -> String {
         if self.end == Nanos::ZERO {
             return "no events".to_owned();
@@ -221,7 +221,7 @@ impl<'a> Panel<'a> {
         parts.join("  ·  ")
     }
 
-    /// Width of the names of its tracks and lanes.
+    /// Width of the names of tracks and lanes.
     pub(super) fn name_width(&self) -> f64 {
         let tracks = self.tracks.iter().map(|track| text_width(&track.name, NAME));
         let lanes = self.named_lanes().iter();
@@ -234,17 +234,17 @@ impl<'a> Panel<'a> {
         self.data_lane.of_stream(stream)
     }
 
-    /// Whether there is room for the names of lanes.
+    /// Returns whether the names of lanes fit.
     fn has_named_lanes(&self) -> bool {
         self.tracks.len() <= MOST_TRACKS_WITH_NAMED_LANES
     }
 
-    /// The lanes whose names are written.
+    /// Lanes with names.
     pub(super) fn named_lanes(&self) -> &[Stream] {
         if self.has_named_lanes() { &self.lanes } else { &[] }
     }
 
-    /// From the top of a lane to that of the next.
+    /// Distance between the tops of lanes.
     pub(super) fn lane_pitch(&self) -> f64 {
         if self.has_named_lanes() { NAMED_LANE_PITCH } else { LANE_PITCH }
     }
@@ -271,24 +271,24 @@ impl<'a> Panel<'a> {
         rows.boxes + rows.gap + self.lanes_height()
     }
 
-    /// Looks of its pieces.
+    /// Looks of all pieces.
     pub(super) fn looks(&self) -> BTreeSet<Look> {
         self.rows.iter().flat_map(Row::looks).collect()
     }
 
-    /// Largest number of stages of its tracks.
+    /// Largest number of stages of a track.
     pub(super) fn num_stages(&self) -> u32 {
         self.rows.iter().map(|row| row.num_stages).max().unwrap_or_default()
     }
 
-    /// The size of a number in a box of so many pixels, of `usual` size if it can be: in narrower boxes the
-    /// smallest, lest a whole kind of passes has none; none where that has no room.
+    /// Text size of a number in a box of `width` pixels: `usual` if it fits, in narrower boxes the smallest, so that no
+    /// whole kind of passes is without; `None` where that does not fit.
     pub(super) fn number_size_in(&self, width: f64, usual: f64) -> Option<f64> {
         let has_room = |size: &f64| self.number_width * size + BESIDE_NUMBER <= width;
         [usual, SMALLEST_NUMBER].into_iter().find(has_room)
     }
 
-    /// Whether some box has a number.
+    /// Returns whether any box shows a number.
     pub(super) fn has_numbers(&self) -> bool {
         let boxes = self.rows.iter().flat_map(Row::boxes).filter(|drawn| drawn.label.is_some());
         let mut widths = boxes.map(|drawn| drawn.right - drawn.left - BETWEEN_BOXES);
@@ -296,7 +296,7 @@ impl<'a> Panel<'a> {
     }
 }
 
-/// Difference of a step from the first one, in words.
+/// Difference of a step's time from the first one, in words.
 fn compared(first: Nanos, end: Nanos) -> String {
     let share = 100.0 * (end.as_f64() / first.as_f64().max(1.0) - 1.0);
     let words = if share < 0.0 { "shorter" } else { "longer" };

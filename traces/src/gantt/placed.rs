@@ -1,4 +1,4 @@
-//! A panel in its place: heading, rows, time axis, memory.
+//! Draws a panel at its position: heading, rows, time axis, memory.
 
 use ir::units::Nanos;
 
@@ -12,21 +12,21 @@ use crate::canvas::{Align, Area, Drawing, Paper, TextStyle, Ticks, baseline_arou
 use crate::palette::Rgb;
 
 const TICK: f64 = 10.0;
-/// From the names of rows to the plot.
+/// Gap between the names of rows and the plot.
 pub(super) const BESIDE_NAMES: f64 = 8.0;
-/// From the heading of the time axis to the plot: half of the first number lies in it.
+/// Gap between the heading of the time axis and the plot, half of the first number within it.
 const AXIS_HEADING_GAP: f64 = 18.0;
-/// From a lane to the next, and from boxes to the first lane.
+/// Gap between lanes, and between boxes and the first lane.
 const BETWEEN_LANES: f64 = 1.0;
 const ABOVE_LANES: f64 = 1.5;
-/// Between two boxes one above the other.
+/// Gap between two boxes above each other.
 const BETWEEN_HALVES: f64 = 0.75;
-/// A box at least this wide has a line between it and the next that looks alike.
+/// Width from which a box has a line between it and the next one of the same look.
 const WIDE: f64 = 4.0;
-/// Share of black in that line.
+/// Share of black in the colour of that line.
 const LINE_SHADE: f64 = 0.35;
 
-/// Drawing of a panel.
+/// Painter of a panel.
 pub(super) struct PanelPainter<'a> {
     pub(super) panel: &'a Panel<'a>,
     pub(super) rows: RowHeights,
@@ -36,7 +36,7 @@ pub(super) struct PanelPainter<'a> {
 }
 
 impl PanelPainter<'_> {
-    /// Draws the panel from `top` on, its heading from `margin` on.
+    /// Draws the panel from `top` on, with its heading from `margin` on.
     pub(super) fn draw(&mut self, margin: f64, top: f64) {
         let Self { panel, scale, options, .. } = *self;
         panel.heading.draw(self.drawing, margin, top, options.paper.theme);
@@ -123,12 +123,12 @@ impl PanelPainter<'_> {
         if look.class.is_pass() { color.shaded(look.nth, row.num_stages) } else { color }
     }
 
-    /// The top of a lane, by that of its row.
+    /// Top of a lane, from the top of its row.
     fn lane_top(&self, top: f64, index: usize) -> f64 {
         top + self.rows.boxes + ABOVE_LANES + index as f64 * self.panel.lane_pitch()
     }
 
-    /// The names of tracks, or of every second, third, ... where rows are thin, and of their lanes.
+    /// Draws the names of tracks, or of every second, third, ... where rows are thin, and of their lanes.
     fn names(&mut self, top: f64, pitch: f64) {
         let (panel, theme) = (self.panel, self.options.paper.theme);
         let size = (pitch * 0.82).clamp(8.0, NAME);
@@ -178,13 +178,13 @@ impl PanelPainter<'_> {
     }
 }
 
-/// The least height that the bitmap of a paper shows truly, but no less than half a pixel: what is drawn of
-/// columns is the same in all formats.
+/// Least height that a bitmap of the paper shows exactly, at least half a pixel, so that columns are the same in all
+/// formats.
 fn grain(paper: Paper) -> f64 {
     if paper.pixel_ratio > 1 { 0.5 } else { 1.0 }
 }
 
-/// Whether a box looks like what comes right after it, and is wide enough for a line between the two.
+/// Returns whether a box looks like the next one, touches it, and is wide enough for a line between the two.
 fn follows(drawn: &DrawnBox, next: &Piece) -> bool {
     const TOUCHING: f64 = 0.5;
     let Piece::Box(next) = next else { return false };
@@ -193,7 +193,7 @@ fn follows(drawn: &DrawnBox, next: &Piece) -> bool {
         && next.left - drawn.right < TOUCHING
 }
 
-/// The widest that the heading of a time axis can be, with the gap after it.
+/// Largest width of the heading of a time axis, with the gap after it.
 pub(super) fn axis_heading_width() -> f64 {
     text_width("time (units)", TICK) + AXIS_HEADING_GAP
 }

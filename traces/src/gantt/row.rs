@@ -1,4 +1,4 @@
-//! A track as boxes: its compute, and a lane for each other stream.
+//! A track as boxes: its compute stream, and a lane for each other stream.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -13,13 +13,13 @@ use crate::timeline::{Activity, Event, Stream, Track};
 /// Pieces of a track.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
-    /// Compute.
+    /// Pieces of the compute stream.
     pub(super) compute: Vec<Piece>,
-    /// The other streams, in the order of the panel's lanes.
+    /// Pieces of the other streams, in the order of the panel's lanes.
     pub(super) lanes: Vec<Vec<Piece>>,
     /// Number of stages of the track.
     pub(super) num_stages: u32,
-    /// Whether there is idle time in what is shown of it.
+    /// True if the visible part has idle time.
     pub(super) is_idle: bool,
 }
 
@@ -47,7 +47,7 @@ impl Row {
         }
     }
 
-    /// The boxes of its compute.
+    /// Boxes of the compute stream.
     pub(super) fn boxes(&self) -> impl Iterator<Item = &DrawnBox> {
         self.compute.iter().filter_map(|piece| match piece {
             Piece::Box(drawn) => Some(drawn),
@@ -55,7 +55,7 @@ impl Row {
         })
     }
 
-    /// Looks of its pieces.
+    /// Looks of all pieces.
     pub(super) fn looks(&self) -> BTreeSet<Look> {
         let mut looks = BTreeSet::new();
         for piece in self.compute.iter().chain(self.lanes.iter().flatten()) {
@@ -68,17 +68,17 @@ impl Row {
         looks
     }
 
-    /// Whether some of it overlaps on the compute stream.
+    /// Returns whether events overlap on the compute stream.
     pub(super) fn has_halves(&self) -> bool {
         self.boxes().any(|drawn| drawn.slot != Slot::Whole)
     }
 
-    /// Whether passes share a column with something.
+    /// Returns whether passes share a column with other looks or idle time.
     pub(super) fn has_columns(&self) -> bool {
         columns(&self.compute).any(|column| column.is_shared() && column.has_passes())
     }
 
-    /// Whether exchanges share a column of a lane.
+    /// Returns whether exchanges share a column of a lane.
     pub(super) fn has_columns_in_lanes(&self) -> bool {
         self.lanes.iter().flat_map(|lane| columns(lane)).any(Column::is_shared)
     }
@@ -91,7 +91,7 @@ fn columns(pieces: &[Piece]) -> impl Iterator<Item = &Column> {
     })
 }
 
-/// The number in the box of an event: a pass's micro-batch.
+/// Number in the box of an event: a pass's micro-batch.
 fn number(event: &Event) -> Option<u32> {
     match event.activity {
         Activity::Action(action) if action.kind.is_compute() => Some(action.micro_batch),
@@ -99,14 +99,14 @@ fn number(event: &Event) -> Option<u32> {
     }
 }
 
-/// Which of the track's stages each is, in their order. What a rank waits for may be of another's stage.
+/// Index of each stage among the track's stages, in order. Waits may be for another rank's stage.
 fn stages_of(track: &Track) -> BTreeMap<u32, u32> {
     let passes = track.events.iter().filter(|event| Class::of(event).is_pass());
     let stages: BTreeSet<u32> = passes.map(|event| event.activity.action().stage).collect();
     stages.into_iter().zip(0..).collect()
 }
 
-/// Whether a pixel or more of what is shown has no event.
+/// Returns whether a pixel or more of the visible part has no event.
 fn is_idle(compute: &[&Event], scale: TimeScale) -> bool {
     const LEAST: f64 = 1.0;
     let mut until = scale.from;

@@ -1,7 +1,7 @@
-//! The data of a page: small, since a step has a hundred thousand events.
+//! The data of a page, packed, since a step has a hundred thousand events.
 //!
-//! JSON holds what there is little of. Events and memory are numbers in base64: each is the
-//! difference to what came before, which mostly is 0 or small, as a signed variable-length integer.
+//! JSON holds the small data. Events and memory are numbers in base64: each is the difference from the one before,
+//! mostly 0 or small, as a signed variable-length integer.
 //!
 //! ```text
 //! number   zigzag (0, -1, 1, -2, ..), then 7 bits a byte, lowest first, the top bit set on all but
@@ -30,9 +30,9 @@ use crate::gantt::TimeAxis;
 use crate::lanes::lanes;
 use crate::timeline::{Activity, Event, MemoryPoint, Stream, Timeline, Track};
 
-/// The timelines as JSON that may stand in a `script` element.
+/// The timelines as JSON that may be in a `script` element.
 ///
-/// `window` is what is shown at first, from when until when.
+/// `window` is the initial view, from one time to another.
 pub(super) fn json(timelines: &[&Timeline], axis: TimeAxis, window: [Nanos; 2]) -> String {
     let mut kinds = Kinds::new(DataLane::of(timelines));
     let timelines = timelines.iter().map(|timeline| TimelineData {
@@ -61,7 +61,7 @@ pub(super) fn json(timelines: &[&Timeline], axis: TimeAxis, window: [Nanos; 2]) 
 
 #[derive(Serialize)]
 struct PageData<'a> {
-    /// Nanoseconds of a unit of time without a name; none where time is in seconds.
+    /// Nanoseconds of a unit of time without a name; `None` where time is in seconds.
     unit_nanoseconds: Option<u64>,
     view_start_nanoseconds: u64,
     view_end_nanoseconds: u64,
@@ -72,17 +72,17 @@ struct PageData<'a> {
 /// Properties that events of a kind have in common.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 struct KindData {
-    /// Its colour in the style sheet.
+    /// Name of its colour in the style sheet.
     class: String,
     class_name: &'static str,
-    /// Letters between stage and micro-batch.
+    /// Letters between the numbers of stage and micro-batch.
     word: &'static str,
-    /// Name of its action in words.
+    /// Name of its action, in words.
     action_name: &'static str,
     has_micro_batch: bool,
-    /// Whether it is a pass of a micro-batch through a stage of its rank.
+    /// True for a pass of a micro-batch through a stage.
     is_pass: bool,
-    /// The collective, of which the words around it say to what action it belongs.
+    /// The collective; the action to which it belongs is in the other fields.
     collective: Option<String>,
 }
 
@@ -113,14 +113,14 @@ struct TrackData<'a> {
 #[derive(Serialize)]
 struct RowData {
     stream: &'static str,
-    /// 0, or more for what overlaps events of the stream's rows before.
+    /// 0, or more for events that overlap those of the stream's rows before.
     lane: usize,
     is_compute: bool,
     num_events: usize,
     events: String,
 }
 
-/// The kinds that occur, numbered as they are met.
+/// Table of the kinds that occur, numbered in order of occurrence.
 struct Kinds {
     data_lane: DataLane,
     numbers: BTreeMap<(Class, ActionKind, Option<Collective>), usize>,
@@ -222,7 +222,7 @@ fn pack_memory(points: &[MemoryPoint]) -> String {
     packed.base64()
 }
 
-/// Signed integers of variable length, one after the other.
+/// Signed variable-length integers.
 #[derive(Default)]
 struct Packed(Vec<u8>);
 

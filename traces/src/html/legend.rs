@@ -10,7 +10,7 @@ use crate::class::{Class, DataLane};
 use crate::gantt::TimeAxis;
 use crate::timeline::{Event, Timeline, Track};
 
-/// The classes of events that occur, with their colours.
+/// Legend of the classes of events that occur, with their colours.
 pub(super) struct Legend<'a>(pub(super) &'a [&'a Timeline]);
 
 impl fmt::Display for Legend<'_> {
@@ -37,7 +37,7 @@ impl fmt::Display for Legend<'_> {
     }
 }
 
-/// Whether a rank has passes of several stages.
+/// Returns whether a rank has passes of several stages.
 fn has_several_stages(track: &Track) -> bool {
     let passes = track.events.iter().filter(|event| Class::of(event).is_pass());
     let mut stages = passes.map(|event| event.activity.action().stage);
@@ -56,7 +56,7 @@ pub(super) fn key(class: Class) -> String {
     class.name().replace(' ', "-")
 }
 
-/// A table of a timeline's ranks: where their time goes, and what memory they need.
+/// Table of a timeline's ranks: their time by class of events, and their memory.
 pub(super) fn summary(timeline: &Timeline, axis: TimeAxis) -> Table {
     let (classes, data) = (used(&[timeline]), DataLane::of(&[timeline]));
     let names = classes.iter().map(|class| class.name_with(data));

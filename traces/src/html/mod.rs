@@ -1,7 +1,7 @@
-//! Timelines as a page to look into: one file, which needs nothing else and no network.
+//! Timelines as an interactive page: one file, without other files and without a network.
 //!
-//! The page is `page.html`, with style sheets and the scripts beside it put in; `columns.rs` packs its
-//! data. What a reader without scripts needs, the table of ranks, is plain HTML.
+//! The page is `page.html`, with style sheets and the scripts inserted; `columns.rs` packs its data. The table of
+//! ranks, for readers without scripts, is plain HTML.
 
 mod columns;
 mod legend;
@@ -18,12 +18,12 @@ pub use parts::{BASE_SCRIPT, Escaped, Table, base_style, color_style, filled, sc
 pub use still::still;
 pub use viewer::viewer;
 
-/// The page and its places, each named in a comment: `<!-- style -->`.
+/// Template of the page, with places named in comments: `<!-- style -->`.
 const PAGE: &str = include_str!("page.html");
 
 const STYLE: &str = include_str!("style.css");
 
-/// The parts of the script, in the order of use; they share one scope.
+/// Parts of the script, in the order of use; they share one scope.
 const SCRIPTS: [&str; 9] = [
     BASE_SCRIPT,
     include_str!("format.js"),
@@ -41,12 +41,12 @@ const SCRIPTS: [&str; 9] = [
 pub struct PageOptions {
     /// Unit of time.
     pub time_axis: TimeAxis,
-    /// Part that is shown at first.
+    /// Part that is shown initially.
     pub window: Window,
 }
 
-/// A page that shows timelines one below the other on a common axis of time: to zoom, to pan, to
-/// unfold ranks into streams, to search, to select a range, and to follow a micro-batch.
+/// A page with timelines below each other on a common time axis, for zooming, panning, unfolding ranks into streams,
+/// searching, selecting a range, and following a micro-batch.
 ///
 /// Times beyond 2^53 nanoseconds are shown to a float's precision.
 ///
@@ -60,7 +60,7 @@ pub fn page(timelines: &[&Timeline], options: &PageOptions) -> Result<String, Dr
     }))
 }
 
-/// The page of timelines with its data put in by `put`.
+/// The page of timelines, with its data inserted by `put`.
 fn with_data(timelines: &[&Timeline], axis: TimeAxis, put: impl Fn(&mut String)) -> String {
     let titles: Vec<&str> = timelines.iter().map(|timeline| timeline.title.as_str()).collect();
     filled(PAGE, |place, page| match place {

@@ -1,4 +1,4 @@
-//! Parts that all pages are made of: a template, styles, scripts, tables, escaped text.
+//! Parts of all pages: template, styles, scripts, tables, escaped text.
 
 use std::fmt::{self, Write as _};
 
@@ -6,10 +6,10 @@ use ir::text::printable;
 
 use crate::palette::{Rgb, Theme};
 
-/// Script that all pages share, which goes before their own: it makes elements.
+/// Script that all pages share, inserted before their own: it creates elements.
 pub const BASE_SCRIPT: &str = include_str!("dom.js");
 
-/// Style sheet that all pages share, with the palette's colours; it goes before their own.
+/// Style sheet that all pages share, with the palette's colours, inserted before their own.
 pub fn base_style() -> String {
     let colors = |theme: Theme| {
         vec![
@@ -24,7 +24,7 @@ pub fn base_style() -> String {
     color_style(colors) + include_str!("base.css")
 }
 
-/// Rule of a style sheet that gives names to the colours of a theme.
+/// Style rule that names the colours of a theme.
 pub fn color_style<N: fmt::Display>(colors: impl Fn(Theme) -> Vec<(N, Rgb)>) -> String {
     let [light, dark] = Theme::ALL.map(colors);
     let pairs = light.into_iter().zip(dark);
@@ -32,8 +32,7 @@ pub fn color_style<N: fmt::Display>(colors: impl Fn(Theme) -> Vec<(N, Rgb)>) -> 
     format!(":root {{\n{}}}\n", pairs.map(color).collect::<String>())
 }
 
-/// A template with its places, each named in a comment, `<!-- title -->`, filled by `fill`, which is told
-/// their names.
+/// A template whose places, named in comments as in `<!-- title -->`, are filled by `fill`, which receives their names.
 ///
 /// # Panics
 ///
@@ -41,7 +40,7 @@ pub fn color_style<N: fmt::Display>(colors: impl Fn(Theme) -> Vec<(N, Rgb)>) -> 
 pub fn filled(template: &str, mut fill: impl FnMut(&str, &mut String)) -> String {
     let mut page = String::new();
     let mut rest = template;
-    // What is put in is not searched for places again, so it may hold any text.
+    // Inserted text is not searched for places, so it may hold any text.
     while let Some((before, after)) = rest.split_once("<!-- ") {
         let (place, after) = after.split_once(" -->").expect("the page closes its comments");
         page.push_str(before);
@@ -52,10 +51,10 @@ pub fn filled(template: &str, mut fill: impl FnMut(&str, &mut String)) -> String
     page
 }
 
-/// Rows of texts, of which the first of each row names it. Prints as HTML.
+/// Table of texts, with the first cell of each row as its heading. Prints as HTML.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
-    /// Text above it.
+    /// Caption above the table.
     pub caption: String,
     /// Headings of the columns.
     pub headings: Vec<String>,
@@ -84,7 +83,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// Prints a text so that HTML shows it as it is, in elements and in quoted attributes.
+/// Displays a text escaped for HTML elements and quoted attributes.
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<'a>(pub &'a str);
 
@@ -104,7 +103,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// A value as JSON that may stand in a `script` element: no end tag and no comment starts inside it.
+/// A value as JSON that may be in a `script` element: no end tag and no comment starts inside it.
 pub fn script_json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).expect("plain data is JSON").replace('<', "\\u003c")
 }

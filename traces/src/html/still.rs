@@ -1,12 +1,12 @@
-//! Pages of pictures that do not move: the drawing for light and for dark rooms, and its numbers.
+//! Static pages: a drawing for the light and for the dark theme, and the table of its numbers.
 
 use super::{Escaped, Table, base_style, filled};
 
-/// The page and its places, each named in a comment.
+/// Template of the page, with places named in comments.
 const PAGE: &str = include_str!("still.html");
 
-/// A page with a picture and a table of its numbers: one file, which needs nothing else, no scripts and
-/// no network. Of the two drawings, SVG documents both, a browser shows that of its theme.
+/// A page with a picture and a table of its numbers: one file, without scripts, other files or a network. Of the two
+/// SVG drawings, a browser shows that of its theme.
 pub fn still(title: &str, [light, dark]: [&str; 2], table: &Table) -> String {
     filled(PAGE, |place, page| match place {
         "title" => page.push_str(&Escaped(title).to_string()),

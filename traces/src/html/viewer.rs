@@ -1,4 +1,4 @@
-//! The page of timelines as a part of another page, which chooses which of them it shows.
+//! The page of timelines as a part of another page, which chooses the timelines that are shown.
 
 use std::cell::Cell;
 
@@ -9,11 +9,11 @@ use super::{columns, script_json, with_data};
 use crate::gantt::TimeAxis;
 use crate::timeline::Timeline;
 
-/// JSON that may stand in a `script` element: `before` and `after`, the page but for its data, and `data`, the
-/// data of all timelines.
+/// JSON that may be in a `script` element: `before` and `after`, the page around its data, and `data`, the data of all
+/// timelines.
 ///
-/// `before`, the data with those of `data.timelines` that are to be seen, each `<` in it written `\\u003c`, and
-/// `after` are a page.
+/// A page consists of `before`, the data with the chosen ones of `data.timelines`, each `<` in it written `\\u003c`,
+/// and `after`.
 pub fn viewer(timelines: &[&Timeline]) -> String {
     let place = Cell::new(0);
     let page = with_data(timelines, TimeAxis::Clock, |page| place.set(page.len()));

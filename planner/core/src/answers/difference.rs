@@ -12,47 +12,47 @@ use crate::search::{EvaluatedPlan, is_tie, likelihood_first_is_faster};
 /// Difference in time and memory of a second plan from a first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
-    /// Seconds of a step beyond the first's; below zero where it is faster.
+    /// Step time of the second minus that of the first, in seconds; negative where the second is faster.
     pub step_time_seconds: f64,
-    /// That difference as a share of the first's time.
+    /// Difference as a share of the first plan's step time.
     pub share: f64,
-    /// Probability that the first is faster, by the ensemble.
+    /// Probability that the first plan is faster, by the ensemble.
     pub likelihood_first_is_faster: f64,
     /// Terms of the step time, the largest difference first.
     pub terms: Vec<TermDifference>,
-    /// Memory of the fullest ranks, by line that either has.
+    /// Lines of memory of the fullest ranks, of which at least one plan has any.
     pub memory: Vec<MemoryDifference>,
 }
 
-/// A term of two steps.
+/// One term of the breakdown of two steps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TermDifference {
-    /// Which.
+    /// Name of the term.
     pub term: &'static str,
-    /// Seconds that each spends on it.
+    /// Seconds that each step spends on the term.
     pub seconds: [f64; 2],
-    /// Parts of each layout that it depends on, in words.
+    /// Options of each layout that the term depends on, in words.
     pub because: [String; 2],
 }
 
 impl TermDifference {
-    /// Seconds that the second spends beyond the first.
+    /// Seconds of the second step beyond those of the first.
     pub fn more(&self) -> f64 {
         self.seconds[1] - self.seconds[0]
     }
 }
 
-/// A line of the memory of two plans.
+/// One line of the memory of two plans.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MemoryDifference {
-    /// Which.
+    /// Name of the line.
     pub line: &'static str,
-    /// Bytes that each has of it.
+    /// Bytes of the line in each plan.
     pub bytes: [Bytes; 2],
 }
 
 impl Difference {
-    /// The second of two plans beside the first; each with its problem, which need not be the same.
+    /// Compares the second of two plans with the first; the two may be of different problems.
     pub fn of(first: (&Problem, &EvaluatedPlan), second: (&Problem, &EvaluatedPlan)) -> Self {
         let both = [first, second];
         let times = both.map(|(_, found)| found.evaluation.step_time);
@@ -83,12 +83,12 @@ impl Difference {
         }
     }
 
-    /// True if the model cannot tell the two apart.
+    /// True if the model cannot tell which of the two plans is faster.
     pub fn is_tie(&self) -> bool {
         is_tie(self.share, self.likelihood_first_is_faster)
     }
 
-    /// The largest terms in a line: `tensor-parallel collectives, exposed +1.20 s, ..`.
+    /// The largest terms on one line of text: `tensor-parallel collectives, exposed +1.20 s, ..`.
     pub fn largest_terms(&self, most: usize) -> String {
         let scale = self.step_time_seconds.abs().max(1e-12);
         let terms = self.terms.iter().filter(|it| it.more().abs() / scale >= 0.02);
@@ -100,7 +100,7 @@ impl Difference {
     }
 }
 
-/// Parts of a layout that a term of its step depends on.
+/// Options of a layout that a term of its step depends on, in words.
 pub fn depends_on(term: &str, problem: &Problem, layout: &LayoutSpec) -> String {
     let LayoutSpec { tensor_parallel, context_parallel, pipeline_parallel, .. } = *layout;
     let LayoutSpec { data_parallel, expert_parallel, .. } = *layout;

@@ -1,4 +1,4 @@
-//! The front of time against memory against GPUs, and its ends.
+//! Pareto front of step time, memory and number of GPUs, and its ends.
 
 use ir::layout::Choice::Any;
 use ir::layout::PartialLayout;
@@ -8,21 +8,21 @@ use serde::Serialize;
 use crate::problem::{Problem, ProblemError};
 use crate::search::{EvaluatedPlan, Go, Request, StopReason, search};
 
-/// A plan than which none is better in time, in memory and in GPUs at once.
+/// A plan on the Pareto front: no other is better in time, memory and GPUs at once.
 #[derive(Clone, Debug, Serialize)]
 pub struct FrontPoint {
-    /// GPUs.
+    /// Number of GPUs.
     pub num_gpus: u32,
-    /// Seconds of a step.
+    /// Step time, in seconds.
     pub step_time_seconds: f64,
-    /// Memory of the fullest rank.
+    /// Peak memory of the fullest rank.
     pub peak_memory_bytes: Bytes,
-    /// Seconds of a step times GPUs.
+    /// Step time in seconds, times the number of GPUs.
     pub gpu_seconds: f64,
     /// The plan.
     #[serde(skip)]
     pub found: EvaluatedPlan,
-    /// The problem that it is a plan for.
+    /// The problem that the plan solves.
     #[serde(skip)]
     pub problem: Problem,
 }
@@ -41,25 +41,25 @@ impl FrontPoint {
     }
 }
 
-/// Plans than which less memory is tried, from one to the next: so much less of it.
+/// Memory limit of the next search, as a share of the memory of the plan found last.
 const LESS: f64 = 0.9;
 
-/// The most halvings of the number of GPUs.
+/// Largest number of times that the number of GPUs is halved.
 const HALVINGS: u32 = 6;
 
-/// A number of GPUs, half of it and so on, as long as there is a half.
+/// The number of GPUs, half of it and so on, as long as the number is even.
 fn halves(num_gpus: u32) -> impl Iterator<Item = u32> {
     (0..=HALVINGS.min(num_gpus.trailing_zeros())).map(move |halving| num_gpus >> halving)
 }
 
-/// The request, with what depends on the number of GPUs open again.
+/// The request with the options left open that depend on the number of GPUs.
 fn on_fewer(request: &Request) -> Request {
     let fixed = PartialLayout { data_parallel: Any, zero_shard: Any, ..request.fixed };
     Request { fixed, top: 1, closest: false, ..*request }
 }
 
-/// Plans for the same batch than which none is better in time, in memory and in GPUs at once: on all GPUs, half of
-/// them and so on, each with ever a tenth less memory, until nothing fits or the time is over. Fewest GPUs last.
+/// Pareto front of plans for one batch, over time, memory and GPUs. Searches on all GPUs, half of them and so on, each
+/// time with a tenth less memory, until no plan fits or the time is over. Plans on the fewest GPUs come last.
 ///
 /// # Errors
 ///
@@ -75,7 +75,7 @@ pub fn front(
         let mut problem = problem.with_gpus(gpus)?;
         loop {
             let outcome = search(&problem, &request, &mut |_| go());
-            // What was found before a search was told to stop need not be the best.
+            // The best plan of a search that was stopped need not be the best of all.
             let is_best = outcome.stop_reason == StopReason::Exhausted;
             let best = outcome.plans.into_iter().next().filter(|_| is_best);
             let Some(found) = best else { break };
@@ -98,7 +98,7 @@ pub fn front(
     Ok(kept.cloned().collect())
 }
 
-/// The least memory with which some plan fits, to a hundredth of a GPU's; none if nothing fits at all.
+/// The least memory in which some plan fits, to a hundredth of a GPU's memory; `None` if no plan fits.
 pub fn least_memory(
     problem: &Problem,
     request: &Request,
@@ -126,8 +126,8 @@ pub fn least_memory(
     Some(most)
 }
 
-/// On how many GPUs, of all of them, half and so on, a step of the same batch takes the fewest GPU seconds, and what
-/// each takes, the cheapest first; as far as the time goes.
+/// The best plan for the same batch on all GPUs, half of them and so on, as far as the time goes; the fewest GPU
+/// seconds of a step first.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! The longest sequence that fits, and the batch above which little is gained.
+//! The longest sequence that fits in memory, and the batch size above which throughput gains little.
 
 use ir::plan::Training;
 use serde::Serialize;
@@ -6,17 +6,17 @@ use serde::Serialize;
 use crate::problem::{LARGEST_BATCH, LONGEST_SEQUENCE, Problem, ProblemError};
 use crate::search::{EvaluatedPlan, Go, Request, StopReason, search, tokens_per_second_per_gpu};
 
-/// Resolution of lengths: an eighth of the shorter.
+/// Resolution of the sequence length: an eighth of the shorter length.
 const PARTS_OF_A_DOUBLING: u64 = 8;
 
-/// The shortest sequence that is tried.
+/// The shortest sequence that is tried, in tokens.
 const SHORTEST_SEQUENCE: u64 = 256;
 
-/// Number of doublings of the batch that are tried.
+/// Largest number of doublings of the batch that are tried.
 const DOUBLINGS: u32 = 14;
 
-/// The problem with the longest sequence for which a plan is found to fit, to an eighth; a step has as many tokens as
-/// before, but at least one sequence, unless the batch is held. None if none fits.
+/// The problem with the longest sequence for which a plan fits, to an eighth; `None` if none fits. The tokens of a step
+/// stay the same, with at least one sequence, unless `holds_batch` keeps the global batch size.
 ///
 /// # Errors
 ///
@@ -37,7 +37,7 @@ pub fn longest_sequence(
     let mut longest = None;
     let mut length = SHORTEST_SEQUENCE;
     while length <= LONGEST_SEQUENCE && go() == Go::On {
-        // Too large to be counted is too large to fit.
+        // A sequence whose tensors are too large to be counted does not fit either.
         let Ok(longer) = with(length) else { break };
         if !fits(&longer, request, go) {
             break;
@@ -60,7 +60,7 @@ pub fn longest_sequence(
     Ok(Some(best))
 }
 
-/// True if any plan fits.
+/// True if any plan of the request fits.
 fn fits(problem: &Problem, request: &Request, go: &mut (dyn FnMut() -> Go + Send)) -> bool {
     let request = Request { top: 1, closest: false, ..*request };
     let outcome = search(problem, &request, &mut |progress| match progress.best {
@@ -70,12 +70,12 @@ fn fits(problem: &Problem, request: &Request, go: &mut (dyn FnMut() -> Go + Send
     !outcome.plans.is_empty()
 }
 
-/// The best plan of a batch, and its speed.
+/// The best plan for one batch size, and its throughput.
 #[derive(Clone, Debug, Serialize)]
 pub struct BatchPoint {
-    /// Sequences of a step.
+    /// Sequences of a step, over all replicas.
     pub global_batch_size: u64,
-    /// Seconds of a step.
+    /// Step time, in seconds.
     pub step_time_seconds: f64,
     /// Tokens, or samples, a second on each GPU.
     pub tokens_per_second_per_gpu: f64,
@@ -84,8 +84,8 @@ pub struct BatchPoint {
     pub found: EvaluatedPlan,
 }
 
-/// The best plans of ever larger batches, each twice the one before, until twice as many sequences gain nothing that
-/// could be told apart. Of so many GPUs' odd part all are multiples, so that replicas can divide them.
+/// The best plans of growing batches, each twice the one before, until a doubling gains less than can be told apart.
+/// Batches are multiples of the odd part of the number of GPUs, so that replicas divide them.
 ///
 /// # Errors
 ///
@@ -129,5 +129,5 @@ pub fn batches(
     Ok(points)
 }
 
-/// Gain of a doubled batch below which no larger one is tried.
+/// Relative gain in throughput from a doubled batch below which no larger batch is tried.
 const LITTLE: f64 = 0.005;

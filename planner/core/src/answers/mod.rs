@@ -1,5 +1,5 @@
-//! Answers to what people ask next: what one plan gains over another, why something is not chosen, how long a
-//! sequence may be, how large a batch should be, what a whole run takes, and what would change the choice.
+//! Answers to questions about a plan: its gain over another plan, why an option is not chosen, the longest sequence,
+//! the best batch size, the cost of a whole run, and the constants that would change the choice.
 
 mod difference;
 mod front;

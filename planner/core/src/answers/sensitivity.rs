@@ -1,4 +1,4 @@
-//! Sensitivity of the choice to the constants of the model.
+//! Sensitivity of the chosen plan to the constants of the cost model.
 
 use cost_models::Hardware;
 use ir::layout::LayoutSpec;
@@ -7,21 +7,21 @@ use serde::Serialize;
 use crate::problem::Problem;
 use crate::search::{EvaluatedPlan, Go, RESOLUTION, Request, StopReason, search, simulated};
 
-/// Loss of a plan if a constant were off.
+/// Loss of a plan if one constant differed from the cost model's value.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sensitivity {
-    /// The constant: a time or a size that is other than the model says.
+    /// The constant, in words.
     pub constant: &'static str,
-    /// The factor by which it is off.
+    /// Factor by which the time or the size behind the constant differs.
     pub factor: f64,
-    /// By what share the plan would be slower than the best; at that factor, the smallest of those tried at which
-    /// that can be told, or the largest.
+    /// Share by which the plan would be slower than the best one at that factor: the smallest factor of those tried at
+    /// which the choice changes, or else the largest.
     pub loses: f64,
-    /// True if the loss can be told from none.
+    /// True if the plan would no longer fit, or would lose more than can be told from nothing.
     pub changes: bool,
-    /// True if the plan would not fit.
+    /// True if the plan would no longer fit in memory.
     pub is_too_large: bool,
-    /// The layout that would be best.
+    /// The layout that would be the best.
     pub best: LayoutSpec,
 }
 
@@ -55,7 +55,7 @@ const CONSTANTS: [Constant; 7] = [
 /// Factors by which a constant is varied each way, the nearest first.
 const FACTORS: [f64; 4] = [1.1, 1.25, 1.5, 2.0];
 
-/// Losses of `plan` if each constant were larger, and if it were smaller.
+/// Losses of `plan` with each constant larger, and with each smaller.
 pub fn sensitivities(
     problem: &Problem,
     request: &Request,
@@ -77,9 +77,9 @@ pub fn sensitivities(
                 }
                 let (own, _) = simulated(&other, plan.layout, &plan.stage_ends);
                 let is_too_large = !other.has_room(&own.evaluation.memory);
-                // Nothing at all fits: there is nothing to choose.
+                // Without any plan that fits there is no choice.
                 let Some(best) = outcome.plans.first() else { break };
-                // Its stages were cut for other costs, and may happen to be cut better.
+                // The plan's stages were cut for other costs, and may happen to be cut better.
                 let loses = (own.evaluation.step_time / best.evaluation.step_time - 1.0).max(0.0);
                 let changes = is_too_large || loses > RESOLUTION;
                 let best = *best.layout;

@@ -1,22 +1,22 @@
-//! Training on a number of tokens: days, money, energy, and the cost of failures.
+//! Training on a number of tokens: days, cost, energy, and the time lost to failures.
 
 use serde::Serialize;
 
-/// Failures, and checkpoints against them.
+/// Rate of failures, and the checkpoints that limit their cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Failures {
-    /// Hours that a GPU and its share of the rest run until they interrupt the training, in the mean.
+    /// Mean time between failures of one GPU and its share of the other hardware, in GPU hours.
     pub gpu_hours_between: f64,
-    /// Seconds between checkpoints; left out, the time with which least is lost.
+    /// Seconds between checkpoints; `None` for the interval at which least time is lost.
     pub checkpoint_interval_seconds: Option<f64>,
-    /// Seconds that a checkpoint holds the training up.
+    /// Seconds that training stops for a checkpoint.
     pub checkpoint_seconds: f64,
-    /// Seconds from an interruption until training goes on from the last checkpoint.
+    /// Seconds from a failure until training goes on from the last checkpoint.
     pub restart_seconds: f64,
 }
 
 impl Failures {
-    /// Hours between interruptions of a GPU where nothing is said.
+    /// Mean time between failures of a GPU where none is given, in hours.
     ///
     /// # Source
     ///
@@ -24,11 +24,11 @@ impl Failures {
     /// interruptions in 54 days on 16,384 GPUs.
     pub const USUAL_GPU_HOURS_BETWEEN: f64 = 16_384.0 * 54.0 * 24.0 / 419.0;
 
-    /// Seconds until training goes on again where nothing is said; assumed. With it and the rest, the run above
-    /// reaches 92 % of its time, where its authors write of over 90.
+    /// Seconds to restart where none are given; assumed. With these and the other defaults, the run above reaches 92 %
+    /// of its time, where its authors write of over 90.
     pub const USUAL_RESTART_SECONDS: f64 = 600.0;
 
-    /// Bytes a second that a node writes of a checkpoint.
+    /// Bytes per second of a checkpoint that a node writes.
     ///
     /// # Source
     ///
@@ -36,35 +36,35 @@ impl Failures {
     pub const NODE_WRITES: f64 = 1e9;
 }
 
-/// The price of a GPU.
+/// Price and power of a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Prices {
-    /// For an hour of a GPU, in whatever currency.
+    /// Price of a GPU hour, in any currency.
     pub gpu_hour: Option<f64>,
-    /// Power that a GPU draws at most, in watts.
+    /// The most power that a GPU draws, in watts.
     pub watts: Option<f64>,
 }
 
-/// Time, money and energy of a run of training.
+/// Time, cost and energy of a training run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TrainingRun {
-    /// Tokens, or samples.
+    /// Number of tokens, or of samples.
     pub tokens: f64,
-    /// Steps.
+    /// Number of optimizer steps.
     pub steps: f64,
-    /// Days, with what failures cost.
+    /// Days, with the time lost to failures and checkpoints.
     pub days: f64,
-    /// The share of that time in which steps are made that last.
+    /// Share of the run's time that goes into steps that last.
     pub goodput: f64,
     /// Seconds between checkpoints.
     pub checkpoint_interval_seconds: f64,
-    /// Seconds that a checkpoint holds the training up.
+    /// Seconds that training stops for a checkpoint.
     pub checkpoint_seconds: f64,
-    /// Hours between interruptions.
+    /// Mean hours between failures of all GPUs together.
     pub hours_between_failures: f64,
-    /// Hours of GPUs.
+    /// GPU hours of the run.
     pub gpu_hours: f64,
-    /// Their price, if one was given.
+    /// Price of the GPU hours, if a price was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<f64>,
     /// The most energy that GPUs draw, in megawatt hours, if their power is known.
@@ -72,7 +72,7 @@ pub struct TrainingRun {
     pub megawatt_hours: Option<f64>,
 }
 
-/// Why no run can be foreseen.
+/// Training that loses more time to each failure than lies between two of them.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[error(
     "{gpus} GPUs are interrupted every {between:.0} s, and lose {lost:.0} s each time: training would not get on\n\
@@ -85,13 +85,13 @@ pub struct TrainingRunError {
 }
 
 impl TrainingRun {
-    /// A run over `tokens`, of which a step of so many seconds takes `tokens_per_step`.
+    /// A run over `tokens`, with steps of `step_seconds` that take `tokens_per_step` each.
     ///
     /// ```text
     /// wall = T (1 + d / i) / (1 - (i / 2 + r) / M),  i = sqrt(2 d M)
     /// ```
     ///
-    /// with T the time of all steps, a checkpoint of d seconds every i, r to restart, and M between interruptions.
+    /// with T the time of all steps, d seconds for a checkpoint every i, r to restart, and M between failures.
     ///
     /// # Source
     ///

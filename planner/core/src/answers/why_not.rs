@@ -1,4 +1,4 @@
-//! Why a plan does without something.
+//! Reasons why a plan does not have an option.
 
 use ir::layout::PartialLayout;
 use ir::units::Bytes;
@@ -7,27 +7,27 @@ use super::difference::Difference;
 use crate::problem::Problem;
 use crate::search::{EvaluatedPlan, Go, Request, StopReason, WithLessHeadroom, evaluate};
 
-/// Why a plan does without what was asked about.
+/// Reason why a plan does not have the option that was asked about.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WhyNot {
-    /// Nothing: the plan has it.
+    /// The plan has it.
     Chosen,
-    /// The framework cannot run it, for lack of these.
+    /// The framework cannot run it, for lack of these features.
     Lacking(Vec<String>),
-    /// No layout of so many GPUs has it.
+    /// No layout on this number of GPUs has it; the error says why.
     Impossible(String),
-    /// Every layout that has it needs too much memory: the one that needs least, and how much that is too much.
+    /// Every layout with it exceeds the memory: the layout that exceeds it least, and by how many bytes.
     TooLarge(Box<EvaluatedPlan>, Bytes),
-    /// The best that has it is slower, or is to be told apart from the plan by nothing.
+    /// The best plan with it is slower than the chosen plan, or a tie.
     Slower(Box<EvaluatedPlan>, Box<Difference>),
-    /// The best that has it leaves less of a GPU's memory free than is in force, and is not slower by more than the best that
-    /// leaves as much, if any does.
+    /// The best plan with it fits only with less headroom than is in force. The last is the best plan with it that
+    /// leaves the whole headroom, if any does.
     LessHeadroom(Box<WithLessHeadroom>, Box<Difference>, Option<Box<EvaluatedPlan>>),
     /// The time was over before an answer was found.
     Unknown,
 }
 
-/// Why `plan`, the best of a request, does without what `asked` names, which is all that the request fixes and more.
+/// Reason why `plan`, the best of a request, lacks the options of `asked`, which include those that the request fixes.
 pub fn why_not(
     problem: &Problem,
     request: &Request,

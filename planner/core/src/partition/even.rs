@@ -1,15 +1,15 @@
-//! Ranks as even as can be.
+//! Evens out the work of pipeline ranks that have several stages.
 
 use ir::units::Nanos;
 
 use super::slowest;
 
-/// Moves blocks between stages that follow each other for as long as that makes their ranks more even, where
-/// stages go round the ranks. No stage takes longer than the slowest did, nor has blocks that do not fit.
+/// Moves blocks between neighbouring stages for as long as that evens out the work of their ranks, where stages go
+/// round the ranks. No stage takes longer than the slowest did, and every stage still fits.
 ///
-/// A rank with several stages does one of each for every micro-batch, so that the busiest rank matters beside
-/// the slowest stage: of 32 stages on 4 ranks with 82 equal blocks, the slowest has three however they are
-/// cut; but with three in as many as can be, one rank has 22 and the others 20.
+/// A rank with several stages runs each of them for every micro-batch, so the busiest rank matters as well as the
+/// slowest stage: with 82 equal blocks in 32 stages on 4 ranks, the slowest stage has three blocks in any partition;
+/// but with as many stages of three as possible, one rank has 22 blocks and the others 20.
 pub fn evened(
     prefix: &[Nanos],
     mut ends: Vec<usize>,
@@ -24,7 +24,7 @@ pub fn evened(
     for stage in 0..num_stages {
         ranks[stage % num_ranks] += time([start(&ends, stage), ends[stage]]);
     }
-    // Each move brings the ranks' squares closer together, so this comes to an end; mostly after two rounds.
+    // Each move reduces the sum of squares over ranks, so the loop ends; mostly after two rounds.
     for _ in 0..num_stages {
         let mut is_even = true;
         for stage in 0..num_stages - 1 {

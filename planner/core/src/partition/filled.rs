@@ -1,8 +1,8 @@
-//! Stages that are filled one after the other, as nanotron does.
+//! Stages that are filled with blocks one after the other, as nanotron does.
 
-/// Blocks of each of `num_stages` stages, which take blocks in order until the cost so far exceeds their share of all;
-/// `None` where a stage would be empty, or where the norm before the head, which costs nothing, would stand on another
-/// stage than the head.
+/// Number of blocks of each of `num_stages` stages. A stage takes blocks in order until the cost so far exceeds its
+/// share of the total. `None` where a stage would be empty, or where the norm before the head, which costs nothing,
+/// would be on another stage than the head.
 ///
 /// # Source
 ///
@@ -34,7 +34,7 @@ pub fn filled(costs: &[u64], num_stages: u32) -> Option<Vec<u32>> {
 mod tests {
     use super::*;
 
-    /// By hand, of what `build_model` computes: a Llama 2 7B's head is 0.65 layers.
+    /// Numbers worked out by hand from `build_model`: a Llama 2 7B's head costs 0.65 layers.
     #[test]
     fn stages_are_those_of_build_model() {
         let layer = 4 * 4096 * 4096 + 3 * 11_008 * 4096;

@@ -1,4 +1,4 @@
-//! Blocks to stages that share ranks: the first with the last, the second with the last but one.
+//! Partition where two stages share a rank: the first with the last, the second with the last but one.
 
 use std::ops::Range;
 
@@ -6,12 +6,12 @@ use ir::units::Nanos;
 
 use super::balanced;
 
-/// Limits that differ by less are equally good.
+/// Relative difference below which two limits count as equal.
 const ROUNDING: f64 = 1e-9;
 
-/// Ends of `num_stages` stages, an even number, so that the slowest rank is as fast as can be
-/// where stage `c` shares its rank with stage `num_stages - 1 - c`. Of those assignments, one whose slowest
-/// stage is as fast as can be. `None` if there are fewer blocks than stages.
+/// Ends of `num_stages` stages, an even number, that minimise the time of the slowest rank, where stage `c` shares its
+/// rank with stage `num_stages - 1 - c`; of those partitions, one with the fastest slowest stage. `None` if there are
+/// fewer blocks than stages.
 ///
 /// Ranks take blocks from both ends of the chain, inwards. If the ranks down to `r` have taken the first
 /// `i` blocks, those within limits on ranks and stages leave blocks up to
@@ -24,9 +24,9 @@ const ROUNDING: f64 = 1e-9;
 ///
 /// # Assumes
 ///
-/// That it is not harder to go on with fewer blocks left. This holds where blocks are alike, but for the first
-/// and the last; else a stage of a single block may want one that is left, and the answer is near the
-/// best, and never slower than that of [`balanced`].
+/// That fewer remaining blocks are not harder to place. This holds where blocks are alike, but for the first and the
+/// last; else a stage of one block may need a block that is left, and the result is close to the best, and never slower
+/// than that of [`balanced`].
 pub fn mirrored(prefix: &[Nanos], num_stages: usize) -> Option<Vec<usize>> {
     if num_stages < 2 {
         return None;
@@ -51,7 +51,7 @@ pub fn mirrored(prefix: &[Nanos], num_stages: usize) -> Option<Vec<usize>> {
     Some(ends)
 }
 
-/// The best assignment that is found within ever lower limits, down to `bound`, below which none is.
+/// The best partition found by bisection on the time limit, above the lower bound `bound`.
 fn least(
     mut best: Vec<usize>,
     mut bound: f64,
@@ -95,18 +95,18 @@ struct Limits {
     stage: f64,
 }
 
-/// Blocks that are left to the ranks further in, once those so far have taken the first `i` blocks.
+/// Blocks left to the ranks further in, once those so far have taken the first `i` blocks.
 #[derive(Clone)]
 struct Left {
-    /// By `i`: where it ends; `NOWHERE` where that cannot be.
+    /// End of the blocks that are left, by `i`; `NOWHERE` where no partition within the limits takes `i`.
     ends: Vec<usize>,
-    /// By `i`: how many blocks the ranks before the last had taken.
+    /// Number of blocks at the front that the ranks before the last had taken, by `i`.
     before: Vec<usize>,
 }
 
 const NOWHERE: usize = usize::MAX;
 
-/// An assignment within limits, if there is one.
+/// A partition within the limits, if there is one.
 fn within(prefix: &[f64], num_stages: usize, limits: Limits) -> Option<Vec<usize>> {
     let num_blocks = prefix.len() - 1;
     let mut left = Left { ends: vec![NOWHERE; num_blocks + 1], before: vec![0; num_blocks + 1] };
@@ -136,8 +136,7 @@ fn within(prefix: &[f64], num_stages: usize, limits: Limits) -> Option<Vec<usize
     Some(fronts)
 }
 
-/// Blocks that the next rank leaves, from all that those before may have left, to ranks that need `needed`
-/// blocks.
+/// Blocks left after the next rank has taken its two stages, with at least `needed` left for the ranks further in.
 fn take(prefix: &[f64], before: &Left, needed: usize, limits: Limits) -> Left {
     let num_blocks = prefix.len() - 1;
     let mut left = Left { ends: vec![NOWHERE; num_blocks + 1], before: vec![0; num_blocks + 1] };

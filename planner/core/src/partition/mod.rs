@@ -1,4 +1,4 @@
-//! Blocks to stages, so that the slowest stage is as fast as can be.
+//! Partition of the chain of blocks into stages so that the slowest stage is as fast as possible.
 
 mod even;
 mod filled;
@@ -10,13 +10,13 @@ pub use even::evened;
 pub use filled::filled;
 pub use mirrored::mirrored;
 
-/// Ends of `num_stages` stages, so that the slowest is as fast as can be, of stages `s` of
-/// which `fits(s, start, end)` says that they can hold blocks `start` to `end`.
+/// Ends of `num_stages` stages that minimise the time of the slowest, where `fits(s, start, end)` says that stage `s`
+/// can hold blocks `start` to `end`.
 ///
-/// The time that the slowest need not exceed is found by bisection, in whole nanoseconds: within a limit
-/// stages that each take as many blocks as they can cover the chain if any do. Among equals the earlier
-/// stages are as long as can be; but where the last ones take long because of a large block, those before
-/// are balanced among themselves. Every stage has at least one block. `None` if no partition fits.
+/// The limit on the slowest stage is found by bisection, in whole nanoseconds: within a limit, stages that each take as
+/// many blocks as they can cover the chain if any do. Among equals the earlier stages are as long as possible; but
+/// where the last ones take long because of a large block, those before are balanced among themselves. Every stage has
+/// at least one block. `None` if no partition fits.
 ///
 /// `prefix[i]` is the time of the first `i` blocks. `fits` must hold for every part of a range for
 /// which it holds.
@@ -35,8 +35,8 @@ pub fn partition(
     let mut stages = num_stages - 1;
     while stages > 0 {
         let reach = furthest(prefix, stages, Nanos::new(limit.get().saturating_sub(1)), &fits);
-        // Earlier stages are balanced again only where they hold their blocks within a shorter limit, and
-        // where their mean is far enough below the slowest that there is something to gain.
+        // Earlier stages are rebalanced only where they hold their blocks within a shorter limit, and where their mean
+        // is far enough below the slowest that there is something to gain.
         let may_gain = |stages: &usize| {
             let end = ends[stages - 1];
             reach[stages - 1] >= end && prefix[end].get() / (*stages as u64) < limit.get() / 16 * 15
@@ -50,7 +50,7 @@ pub fn partition(
     Some(ends)
 }
 
-/// Stages of which the slowest is as fast as can be.
+/// Partition that minimises the time of the slowest stage.
 fn fastest(
     prefix: &[Nanos],
     num_stages: usize,
@@ -62,7 +62,7 @@ fn fastest(
     }
     let largest = prefix.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default();
     let share = Nanos::new(prefix[num_blocks].get().div_ceil(num_stages as u64));
-    // The least that may be enough, and what is.
+    // Lower bound of the limit, and a limit that is enough.
     let mut least = share.max(largest);
     let mut best = match within(prefix, num_stages, share + largest, &fits) {
         Ok(ends) => ends,
@@ -76,14 +76,14 @@ fn fastest(
                 enough = slowest(prefix, &ends);
                 best = ends;
             }
-            // Below what some stage would take with one block more, the same blocks are too many.
+            // A limit below the time of some stage with one more block gives the same partition, which is not enough.
             Err(next) => least = next,
         }
     }
     Some(best)
 }
 
-/// [`partition`] for stages that can each hold everything.
+/// [`partition`] where every stage can hold all blocks.
 pub fn balanced(prefix: &[Nanos], num_stages: usize) -> Option<Vec<usize>> {
     partition(prefix, num_stages, |_, _, _| true)
 }
@@ -95,8 +95,8 @@ fn slowest(prefix: &[Nanos], ends: &[usize]) -> Nanos {
     times.max().unwrap_or_default()
 }
 
-/// Stages that each take as many blocks as fit and take no longer than `limit`, and leave one to each
-/// that follows. If these do not cover the chain, the least limit at which they would be others.
+/// Partition by greedy filling: each stage takes as many blocks as fit within `limit`, and leaves one to each stage
+/// that follows. If these do not cover the chain, the least limit that changes the partition.
 fn within(
     prefix: &[Nanos],
     num_stages: usize,
@@ -107,7 +107,7 @@ fn within(
     let mut ends = Vec::with_capacity(num_stages);
     let mut start = 0;
     let mut next = Nanos::new(u64::MAX);
-    // Stages are about as long as the one before, so that is where each is looked for.
+    // Stages are about as long as the one before, so the search for each end starts there.
     let mut length = 1;
     for stage in 0..num_stages {
         let most = num_blocks - (num_stages - 1 - stage);
@@ -128,7 +128,7 @@ fn within(
     if start == num_blocks { Ok(ends) } else { Err(next) }
 }
 
-/// The furthest ends of stages, each of which takes no longer than `limit`.
+/// The furthest ends that stages of at most `limit` can reach.
 fn furthest(
     prefix: &[Nanos],
     num_stages: usize,
@@ -149,7 +149,7 @@ fn furthest(
     (0..num_stages).map(reach).collect()
 }
 
-/// The last end up to `most` of a stage from `start` of which `holds`, looked for from `guess` on; `start` if
+/// The last end up to `most` of a stage from `start` for which `holds` is true, searched from `guess` on; `start` if
 /// there is none.
 fn last(start: usize, guess: usize, most: usize, holds: impl Fn(usize) -> bool) -> usize {
     let mut end = most.min(guess);

@@ -1,4 +1,4 @@
-//! The bisection against all partitions, and against an integer program.
+//! Tests of the bisection against all partitions, and against an integer program.
 
 use good_lp::{Expression, Solution, SolverModel, constraint, microlp, variable, variables};
 use proptest::prelude::*;
@@ -63,7 +63,7 @@ proptest! {
     }
 }
 
-/// What each rank has of all blocks where stages go round the ranks.
+/// Time of all blocks of each rank, where stages go round the ranks.
 fn of_ranks(prefix: &[Nanos], ends: &[usize], num_ranks: usize) -> Vec<u64> {
     let mut ranks = vec![0; num_ranks];
     let starts = std::iter::once(0).chain(ends.iter().copied());
@@ -74,8 +74,8 @@ fn of_ranks(prefix: &[Nanos], ends: &[usize], num_ranks: usize) -> Vec<u64> {
 }
 
 proptest! {
-    /// Evening out makes no stage slower, no rank empty of blocks, and ranks more alike, until no block that may move
-    /// makes them more so.
+    /// Evening out makes no stage slower, leaves no stage empty, and makes ranks more alike, until no single move of a
+    /// block does so.
     #[test]
     fn ranks_become_more_even(
         times in prop::collection::vec(1u32..100, 4..60), num_ranks in 1usize..5, v in 1usize..5,
@@ -116,7 +116,7 @@ fn equal_blocks_are_shared_out_evenly() {
     assert_eq!(of_ranks(&prefix, &even, 4), [210, 210, 200, 200]);
 }
 
-/// Every way to cut the chain.
+/// All partitions of the chain.
 fn cuts(num_blocks: usize, num_stages: usize) -> Vec<Vec<usize>> {
     if num_stages == 1 {
         return if num_blocks > 0 { vec![vec![num_blocks]] } else { Vec::new() };
@@ -130,7 +130,7 @@ fn cuts(num_blocks: usize, num_stages: usize) -> Vec<Vec<usize>> {
     last.flat_map(with_last).collect()
 }
 
-/// The slowest of ranks that each have a stage and the one that is as far from the end.
+/// Time of the slowest rank, where each has a stage and its mirror image.
 fn slowest_of_pairs(prefix: &[Nanos], ends: &[usize]) -> Nanos {
     let num_stages = ends.len();
     let time = |stage: usize| {
@@ -141,7 +141,7 @@ fn slowest_of_pairs(prefix: &[Nanos], ends: &[usize]) -> Nanos {
     pairs.max().unwrap_or_default()
 }
 
-/// The best of all ways to cut the chain, by the slowest rank, then by the slowest stage.
+/// The best of all partitions, by the slowest rank, then by the slowest stage.
 fn best_of_pairs(prefix: &[Nanos], num_stages: usize) -> Option<(Nanos, Nanos)> {
     cuts(prefix.len() - 1, num_stages)
         .into_iter()
@@ -150,7 +150,7 @@ fn best_of_pairs(prefix: &[Nanos], num_stages: usize) -> Option<(Nanos, Nanos)> 
 }
 
 proptest! {
-    /// Any blocks: a whole assignment, between the best and the one that looks at stages alone.
+    /// With any blocks the partition is complete, and between the best and the one that balances stages alone.
     #[test]
     fn mirrored_chains_are_cut_well(
         times in prop::collection::vec(0u32..30, 1..12), num_pairs in 1usize..4,
@@ -171,7 +171,7 @@ proptest! {
     }
 }
 
-/// Equal layers between an embedding and a head, as models are: all that there are of small ones.
+/// Equal layers between an embedding and a head, as in models: every small case.
 #[test]
 fn mirrored_chains_are_cut_best() {
     for (num_pairs, num_layers) in
@@ -189,7 +189,7 @@ fn mirrored_chains_are_cut_best() {
     }
 }
 
-/// One integer count of layers for each stage: blocks that are alike need no variable of their own.
+/// Bottleneck by an integer program with one count of layers per stage, as equal layers need no variable each.
 fn integer_program(layer: f64, head: f64, num_layers: u32, num_stages: usize) -> f64 {
     let mut variables = variables!();
     let bottleneck = variables.add(variable().min(0));

@@ -1,4 +1,4 @@
-//! Plans, made from what a search found.
+//! Plans made from the result of a search.
 
 use ir::cluster::Cluster;
 use ir::plan::{PLAN_VERSION, Plan, PlannedModel, PlannedStage, Provenance, RunnerUp};
@@ -8,7 +8,7 @@ use crate::problem::Problem;
 use crate::search::EvaluatedPlan;
 use crate::step::PipelineRanks;
 
-/// A plan with all that it depends on.
+/// A plan with everything that it depends on.
 pub fn make(
     problem: &Problem,
     cluster: &Cluster,

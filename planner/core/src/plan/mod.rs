@@ -1,4 +1,4 @@
-//! Plans: made from what a search found, and read back.
+//! Plan files: written from the result of a search, and read.
 
 mod make;
 mod read;

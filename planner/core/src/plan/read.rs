@@ -1,4 +1,4 @@
-//! Plans, read back: nothing that contradicts itself gets through.
+//! Reads plan files, and refuses those that contradict themselves.
 
 use cost_models::clusters::{UnknownRates, check_rates};
 use ir::graph::{AdapterError, GraphError, Recompute};
@@ -16,11 +16,11 @@ use crate::search::{
 };
 use crate::step::{PipelineRanks, Simulated};
 
-/// Why a text is not a plan that can be used.
+/// Reason why a text is not a usable plan.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// Not JSON, or not of the form of a plan.
+    /// A text that is not JSON, or not of the form of a plan.
     #[error("line {line}, column {column}: {problem}")]
     Json {
         /// The line, from 1.
@@ -33,7 +33,7 @@ pub enum PlanError {
     /// A timeline, where a plan was expected.
     #[error("this is a timeline, not a plan\nhint: `planner chart` draws it")]
     Timeline,
-    /// Written by a program with another format.
+    /// A plan written by a program with another format version.
     #[error(
         "the plan has version {version}, but this program reads {PLAN_VERSION}\nhint: make it again \
          with `{command}`"
@@ -80,17 +80,17 @@ pub struct CheckedPlan {
     pub plan: Plan,
     /// Its model.
     pub model: Model,
-    /// The problem, posed again from what the plan holds.
+    /// The problem, built from the contents of the plan.
     pub problem: Problem,
-    /// The plan's layout and stages, evaluated again.
+    /// The plan's layout and stages, evaluated by this program.
     pub found: EvaluatedPlan,
-    /// Its runners-up, evaluated again.
+    /// The runners-up, evaluated by this program.
     pub runners_up: Vec<EvaluatedPlan>,
-    /// Its step on a timeline.
+    /// Timeline of the plan's step.
     pub simulated: Simulated,
 }
 
-/// Parts that should add up may differ by rounding in their decimal form.
+/// Relative difference that rounding in decimal form may make between a sum and its parts.
 const ROUNDING: f64 = 1e-9;
 
 /// Reads a plan and checks that its parts agree.
@@ -127,7 +127,7 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
     let PlannedModel { multi_token_prediction, dropout, .. } = plan.model;
     let options = GraphOptions { multi_token_prediction, dropout, ..GraphOptions::default() };
     let graph = model.training_graph(options, plan.model.adapters.as_ref())?;
-    // All that a search compares recompute the same modules, if any.
+    // All plans of one search recompute the same modules, if any.
     let layouts = std::iter::once(&plan.layout).chain(plan.runners_up.iter().map(|it| &it.layout));
     let modules = layouts.into_iter().find_map(|layout| layout.recompute.modules());
     let graph = match modules {
@@ -147,8 +147,8 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
     Ok(CheckedPlan { plan, model, problem, found, runners_up, simulated })
 }
 
-/// Says of a step's timeline, which has the layout as its title, of which model it is, what its step does, and what
-/// else tells its plan from others.
+/// Adds to the timeline of a step, titled with its layout, the model and cluster, the work of the step, and the
+/// settings that tell its plan from others.
 pub fn name_timeline(
     simulated: &mut Simulated,
     model: &str,
@@ -162,8 +162,8 @@ pub fn name_timeline(
     timeline.setting = setting(problem, layout);
 }
 
-/// Parts of a plan that its title does not say, in few words; what is as usual is left out, but for ZeRO and recompute, which
-/// plans of one layout differ in.
+/// Settings of a plan that its title lacks, in few words. Defaults are left out, but for ZeRO and recompute, in which
+/// plans of one layout differ.
 fn setting(problem: &Problem, layout: &LayoutSpec) -> String {
     let Training { global_batch_size, sequence_length, precision, .. } = problem.training;
     let LayoutSpec { micro_batch_size, zero_stage, zero_shard, recompute, offload, .. } = *layout;
@@ -190,7 +190,7 @@ fn setting(problem: &Problem, layout: &LayoutSpec) -> String {
     parts.join(", ")
 }
 
-/// Ends of the stages, if they cover the chain in order and lie on the right ranks.
+/// Ends of the stages, checked to cover the chain in order and to be on the right ranks.
 fn check_stages(plan: &Plan, layout: &Layout, problem: &Problem) -> Result<Vec<usize>, PlanError> {
     let contradiction = |text: String| Err(PlanError::Contradiction(text));
     let num_stages = layout.num_stages();
@@ -224,7 +224,7 @@ fn check_stages(plan: &Plan, layout: &Layout, problem: &Problem) -> Result<Vec<u
     Ok(ends)
 }
 
-/// Runners-up are layouts of the same problem, and none is faster than the plan by more than can be told apart.
+/// Evaluates the runners-up, and checks that they fit the problem and are not faster than the plan.
 fn runners_up(plan: &Plan, problem: &Problem) -> Result<Vec<EvaluatedPlan>, PlanError> {
     let mut all = Vec::with_capacity(plan.runners_up.len());
     for (index, runner_up) in plan.runners_up.iter().enumerate() {
@@ -248,7 +248,7 @@ fn runners_up(plan: &Plan, problem: &Problem) -> Result<Vec<EvaluatedPlan>, Plan
         let (time, sum) = (runner_up.step_time_seconds, runner_up.breakdown.total());
         let agrees = (sum - time).abs() <= ROUNDING * sum.abs().max(1e-9);
         let least = plan.prediction.step_time_seconds / (1.0 + RESOLUTION);
-        // Rounded, it may be a little below.
+        // A rounded time may be slightly below.
         if !agrees || time < least * (1.0 - ROUNDING) {
             return Err(PlanError::Contradiction(format!(
                 "`runners_up[{index}]` has `step_time_seconds` {time}, its breakdown adds up to {sum}, \
@@ -261,7 +261,7 @@ fn runners_up(plan: &Plan, problem: &Problem) -> Result<Vec<EvaluatedPlan>, Plan
     Ok(all)
 }
 
-/// Parameters, time and memory are the sums of their parts.
+/// Checks that parameters, time and memory are the sums of their parts.
 fn check_sums(plan: &Plan, problem: &Problem) -> Result<(), PlanError> {
     let contradiction = |text: String| Err(PlanError::Contradiction(text));
     let parameters = problem.parameters().total;
@@ -271,7 +271,7 @@ fn check_sums(plan: &Plan, problem: &Problem) -> Result<(), PlanError> {
     }
     let prediction = &plan.prediction;
     let time = prediction.breakdown.total();
-    // Written so that a time that is no number fails too.
+    // Written so that a time that is not a number fails too.
     let agrees = (time - prediction.step_time_seconds).abs() <= ROUNDING * time.abs().max(1e-9);
     if !agrees || prediction.step_time_seconds <= 0.0 {
         return contradiction(format!(

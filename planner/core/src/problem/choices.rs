@@ -19,17 +19,17 @@ pub struct Choices {
     pub optimizer: Option<Optimizer>,
     /// True if gradients are accumulated in fp32.
     pub fp32_gradients: bool,
-    /// True if moments are kept in bf16.
+    /// True if moments are stored in bf16.
     pub bf16_moments: bool,
     /// True if 16-bit weights are updated without a copy in fp32.
     pub no_master_weights: bool,
-    /// The way in which replicas come to have weights in common.
+    /// The method by which replicas bring their weights together.
     pub data_parallel_method: DataParallelMethod,
-    /// The compression in which replicas send their gradients.
+    /// The compression of gradients that replicas send.
     pub gradient_compression: Option<GradientCompression>,
 }
 
-/// The longest sequence that is chosen where none is given; pretraining seldom uses longer ones.
+/// The longest sequence that is chosen by default, in tokens; pretraining seldom uses longer ones.
 const DEFAULT_SEQUENCE_LENGTH: u64 = 8192;
 
 /// Tokens of a step for each GPU, where no batch is given: many micro-batches on a few GPUs, up to
@@ -68,18 +68,18 @@ impl Choices {
     }
 }
 
-/// The longest sequence that the model was made for, which pretraining seldom uses whole: at most 8192.
+/// The default sequence length: the longest that the model was made for, but at most 8192.
 pub fn default_sequence_length(model: &Model, has_sequence: bool) -> u64 {
     let longest = model.max_position_embeddings().unwrap_or(DEFAULT_SEQUENCE_LENGTH);
     if has_sequence { longest.min(DEFAULT_SEQUENCE_LENGTH) } else { 1 }
 }
 
-/// The precision that people train in on a GPU: bf16, or the best that older ones have.
+/// The default precision on a GPU: bf16, or the best that older GPUs have.
 fn usual_precision(gpu: &Gpu) -> Precision {
     usual(|precision| gpu.peak.contains_key(&precision)).unwrap_or(Precision::Bf16)
 }
 
-/// The precision of products with a framework, if cluster and framework have one in common.
+/// The default precision with a framework; `None` if GPU and framework have none in common.
 pub fn usual_precision_with(gpu: &Gpu, framework: &Framework) -> Option<Precision> {
     let able = &framework.abilities.precisions;
     usual(|precision| gpu.peak.contains_key(&precision) && able.contains(&precision))
@@ -89,8 +89,8 @@ fn usual(has: impl Fn(Precision) -> bool) -> Option<Precision> {
     [Precision::Bf16, Precision::Fp16, Precision::Fp32].into_iter().find(|it| has(*it))
 }
 
-/// Sequences of a step where none are given: near as many tokens as is usual for so many GPUs, a power of two times the
-/// odd part of their number, so that data-parallel degrees divide it.
+/// Default number of sequences in a step: about as many tokens as is usual on that number of GPUs, as a power of two
+/// times the odd part of their number, so that data-parallel degrees divide it.
 fn default_batch(sequence_length: u64, has_sequence: bool, num_gpus: u32) -> u64 {
     let gpus = u64::from(num_gpus.max(1));
     if !has_sequence {

@@ -1,4 +1,4 @@
-//! The framework by which a step is predicted if none is named, and the layouts that it cannot run.
+//! The default framework by which a step is predicted, and the layouts that a framework cannot run.
 
 use cost_models::frameworks;
 use ir::cluster::Architecture;
@@ -10,7 +10,7 @@ use ir::replication::Replication;
 
 use super::Problem;
 
-/// Modules of a mixture that take little time to compute again for the bytes that they keep, as published recipes do
+/// Modules of a mixture of experts that save many bytes for little recompute time, as published recipes choose
 /// (Megatron-Bridge's `layernorm`, `moe_act` and `mla_up_proj`).
 const CHEAP: [RecomputeModule; 4] = [
     RecomputeModule::Norms,
@@ -19,9 +19,9 @@ const CHEAP: [RecomputeModule; 4] = [
     RecomputeModule::LatentProjections,
 ];
 
-/// The graph as a search takes it where recompute is open: of mixtures, what framework and model have of the cheap
-/// modules is what selective recompute is of; and of any model where the framework has modules, but not the activation
-/// functions that selective recompute is of besides norms.
+/// The graph for a search with recompute left open. Selective recompute becomes that of the cheap modules which
+/// framework and model have: for mixtures of experts, and for any model where the framework names modules, but not the
+/// activation functions.
 pub fn with_usual_modules(graph: Graph, framework: &Framework, facts: JobFacts) -> Graph {
     let has = |module: &RecomputeModule| {
         framework.abilities.recompute_modules.contains(module)
@@ -37,12 +37,12 @@ pub fn with_usual_modules(graph: Graph, framework: &Framework, facts: JobFacts) 
     }
 }
 
-/// Frameworks that are taken where none is named, the first that can run what is: what most train with on GPUs.
+/// Frameworks tried by default on GPUs; the first that can run the layout is taken.
 pub const ON_GPUS: [&str; 4] = ["megatron-core", "torchtitan", "fsdp2", "deepspeed"];
 
-/// The framework where none is named: the first of those that people use on such hardware that can run what is named
-/// of a layout, trained so; without limits where none of them can, and for models that are no transformers. With it why
-/// it is not the first of all, in words.
+/// The default framework: the first of those in use on such hardware that can run the named options of a layout with
+/// this training; `ideal`, without limits, where none can, and for models that are not transformers. The second is the
+/// reason why it is not the first of the list, in words.
 ///
 /// # Panics
 ///
@@ -89,7 +89,7 @@ impl Problem {
         unsupported
     }
 
-    /// The problem where the framework runs what is named as well.
+    /// The problem where the framework runs the named options as well.
     #[must_use]
     pub fn granting(mut self, named: &PartialLayout) -> Self {
         let cannot_cut = self.unsupported_stages(named).is_some();
@@ -103,8 +103,8 @@ impl Problem {
     }
 }
 
-/// The problem with each framework that its own stands for; else itself. Whose attention is called is what is known of
-/// the stack itself: kernels stay.
+/// The problem with each framework that its own framework stands for; else the problem itself. The attention kernels
+/// stay, as they are known of the stack itself.
 pub fn stacks(problem: &Problem) -> Vec<Problem> {
     let own = &problem.hardware.framework;
     let members = own.stands_for.iter().filter_map(|name| frameworks::preset(name));

@@ -1,4 +1,4 @@
-//! The problem of a search: a model, its training, and GPUs.
+//! The problem of a search: a model, its training, and a number of GPUs.
 
 mod choices;
 mod frameworks;
@@ -32,15 +32,15 @@ pub struct Problem {
     pub limits: Limits,
     /// Facts of model and training that decide which layouts a framework runs.
     pub facts: JobFacts,
-    /// GPUs and links.
+    /// The GPUs and the network.
     pub hardware: Hardware,
-    /// Operations of the model itself in one step: forward, and backward as twice that; of frozen weights, as
-    /// once. Of a causal mask the pairs that it hides are left out.
+    /// FLOPs of the model in one step: forward, and backward as twice that, or once for frozen weights. Query-key pairs
+    /// hidden by a causal mask are not counted.
     pub model_flops: Flops,
     /// FLOPs of a step with every query-key pair of a causal mask counted, as Megatron-LM and PaLM do.
     pub model_flops_with_every_pair: Flops,
-    /// True if the first and the last block of the graph are each rank's part of a vocabulary that all
-    /// pipeline ranks share, and so every rank has them.
+    /// True if every pipeline rank has a part of the vocabulary: the first and the last block of the graph are then on
+    /// every rank.
     ///
     /// # Source
     ///
@@ -48,11 +48,11 @@ pub struct Problem {
     pub vocabulary_parallel: bool,
     /// The stages of every layout, where they are given by hand.
     pub stages: Option<GivenStages>,
-    /// Memory of a GPU that plans may be predicted to need; the rest is headroom.
+    /// Memory of a GPU that a plan may use by prediction; the rest is headroom.
     pub room: Bytes,
 }
 
-/// Why there is no problem to search.
+/// Reason why a problem cannot be posed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProblemError {
@@ -61,19 +61,19 @@ pub enum ProblemError {
     Precision {
         /// The GPU.
         gpu: String,
-        /// The precision that was asked for.
+        /// The precision that was requested.
         precision: Precision,
-        /// The precisions that there are.
+        /// The precisions that the GPU has.
         known: String,
     },
     /// A count of zero or beyond what can be planned.
     #[error("{name} is {value}, but must be between 1 and {most}")]
     OutOfRange {
-        /// Which.
+        /// Name of the count.
         name: &'static str,
         /// Its value.
         value: u64,
-        /// The most.
+        /// The largest value.
         most: u64,
     },
     /// Compression of gradients that are not reduced.
@@ -82,7 +82,7 @@ pub enum ProblemError {
          hint: leave out one of `--gradient-compression` and `--data-parallel-method`"
     )]
     NothingToCompress {
-        /// The way in which replicas come to their weights.
+        /// The method by which replicas bring their weights together.
         method: DataParallelMethod,
         /// The compression of gradients.
         compression: GradientCompression,
@@ -93,27 +93,27 @@ pub enum ProblemError {
          shorter sequence or a smaller batch"
     )]
     TensorTooLarge {
-        /// The operator that puts it out.
+        /// The operator whose output it is.
         op: String,
-        /// Its elements for the whole batch.
+        /// Elements of the tensor for the whole batch.
         elements: f64,
     },
-    /// A step that nobody waits for.
+    /// A step that would take years.
     #[error(
         "a step of {flops} takes {years:.0} years even at the peak of {num_gpus} GPUs, {peak} each; at most {most:.0} are planned\n\
          hint: a smaller batch, a shorter sequence or more GPUs, if `peak_flops_per_second` of the cluster is what its \
          GPUs have"
     )]
     StepTooLong {
-        /// Operations of the step.
+        /// FLOPs of the step.
         flops: Flops,
-        /// Years of all GPUs.
+        /// Years on all GPUs.
         years: f64,
-        /// GPUs.
+        /// Number of GPUs.
         num_gpus: u32,
-        /// Their peak rate, each.
+        /// Peak rate of each GPU.
         peak: FlopsPerSecond,
-        /// The most years.
+        /// The largest number of years.
         most: f64,
     },
     /// More blocks than the search can partition.
@@ -121,12 +121,12 @@ pub enum ProblemError {
     TooManyBlocks {
         /// Blocks of the chain.
         blocks: usize,
-        /// The most.
+        /// The largest number of blocks.
         most: usize,
     },
 }
 
-/// The most GPUs that are planned for: an order of magnitude beyond the largest clusters.
+/// The largest number of GPUs: an order of magnitude beyond the largest clusters.
 pub const MOST_GPUS: u32 = 1 << 20;
 
 /// The longest sequence, in tokens.
@@ -138,7 +138,7 @@ pub const LARGEST_BATCH: u64 = 1 << 28;
 /// The most elements of a tensor, so that its bytes are counted in 64 bits.
 const MOST_ELEMENTS: f64 = (1u64 << 60) as f64;
 
-/// The longest step at peak rate, in years. Timelines end after 584 years, and what is done need not be at the peak.
+/// The longest step at peak rate, in years. Timelines end after 584 years, and steps need not run at the peak.
 const LONGEST_STEP_YEARS: f64 = 3.0;
 
 /// The longest chain of blocks.
@@ -215,7 +215,7 @@ impl Problem {
         })
     }
 
-    /// The same, where all pipeline ranks share the vocabulary or not.
+    /// The problem where all pipeline ranks share the vocabulary, or not.
     pub fn with_vocabulary_parallel(self, vocabulary_parallel: bool) -> Self {
         Self { vocabulary_parallel, ..self }
     }
@@ -234,7 +234,7 @@ impl Problem {
         Self { graph, ..self.clone() }.posed(self.training, self.limits.num_gpus)
     }
 
-    /// The same, trained otherwise.
+    /// The problem with another training.
     ///
     /// # Errors
     ///
@@ -243,7 +243,7 @@ impl Problem {
         self.posed(training, self.limits.num_gpus)
     }
 
-    /// The problem on fewer GPUs, or as many.
+    /// The problem on another number of GPUs.
     ///
     /// # Errors
     ///
@@ -258,20 +258,20 @@ impl Problem {
         Ok(Self { vocabulary_parallel, stages, room, ..problem })
     }
 
-    /// The problem with a headroom that stays free of a GPU's memory.
+    /// The problem with a headroom: memory of each GPU that stays free.
     #[must_use]
     pub fn with_headroom(self, headroom: Bytes) -> Self {
         let room = self.hardware.memory.saturating_sub(headroom);
         Self { room, ..self }
     }
 
-    /// Memory of a GPU that stays free.
+    /// Memory of each GPU that stays free.
     pub fn headroom(&self) -> Bytes {
         self.hardware.memory.saturating_sub(self.room)
     }
 
-    /// The headroom with which nine of ten plans fit that are predicted to: what measured peaks of memory exceeded
-    /// predicted ones by, of comparable steps.
+    /// The headroom with which nine of ten plans fit that are predicted to, from the ratio of measured to predicted
+    /// peak memory of comparable steps.
     pub fn usual_headroom(&self) -> Bytes {
         let (_, Spread { ninth_decile, .. }) =
             Spread::shipped(SpreadOf::PeakMemoryBytes, &self.hardware);
@@ -279,12 +279,12 @@ impl Problem {
         memory.saturating_sub(Bytes::from_f64(memory.as_f64() / ninth_decile.max(1.0)))
     }
 
-    /// True if a use of memory fits a GPU and its part of the host with the headroom left free.
+    /// True if the memory fits a GPU with the headroom left free, and its part of the host.
     pub fn has_room(&self, memory: &MemoryUse) -> bool {
         memory.total() <= self.room && self.fits_host(memory)
     }
 
-    /// True if a use of memory fits with no headroom.
+    /// True if the memory fits a GPU without headroom, and its part of the host.
     pub fn fits(&self, memory: &MemoryUse) -> bool {
         memory.total() <= self.hardware.memory && self.fits_host(memory)
     }
@@ -294,16 +294,16 @@ impl Problem {
         memory.host_bytes <= of_host
     }
 
-    /// Parameters of the model.
+    /// Number of parameters of the model.
     pub fn parameters(&self) -> ParameterCounts {
         self.graph.parameter_counts()
     }
 }
 
-/// The fastest link within a node that is not NVLink, PCIe 6 x16, in bytes a second each way.
+/// Bandwidth of PCIe 6 x16, in bytes per second each way: the fastest link within a node that is not NVLink.
 const FASTEST_PCIE: f64 = 128e9;
 
-/// The features of GPUs and of what joins them within a node.
+/// Features of the GPUs and of their links within a node.
 fn of_gpus(hardware: &Hardware) -> Features {
     let is_new = matches!(hardware.architecture, Architecture::Hopper | Architecture::Blackwell);
     let within = hardware.network.innermost_bandwidth().get();
@@ -314,7 +314,7 @@ fn of_gpus(hardware: &Hardware) -> Features {
     ])
 }
 
-/// Hardware of a cluster in training with a framework.
+/// Hardware of a cluster, for a training with a framework.
 ///
 /// # Errors
 ///
@@ -347,7 +347,7 @@ fn check_time(flops: Flops, peak: FlopsPerSecond, num_gpus: u32) -> Result<(), P
     Ok(())
 }
 
-/// Checks that the elements of every tensor of a step can be counted. In floating point, which does not overflow.
+/// Checks that the elements of every tensor of a step can be counted, in floating point, which does not overflow.
 fn check_tensors(graph: &Graph, training: &Training) -> Result<(), ProblemError> {
     for node in graph.classes().flat_map(|(_, block)| block.nodes()) {
         let extents = node.op.output.dims.iter().map(|dim| match dim.extent {

@@ -1,4 +1,4 @@
-//! Stages that the search does not cut as is fastest: those given by hand, and those of a framework's own rule.
+//! Partitions that are not free: stages given by hand, and those of a framework's own rule.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use ir::layout::PartialLayout;
 use super::{GivenStages, Problem};
 use crate::partition::filled;
 
-/// The rule by which the chain of blocks is cut into stages.
+/// The rule that partitions the chain of blocks into stages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StageRule {
-    /// Wherever is fastest.
+    /// The search chooses the partition.
     Free,
-    /// Each stage ends here: by hand, or as the framework cuts.
+    /// Ends of the stages, given by hand or by the framework's rule.
     Fixed(Arc<[usize]>),
-    /// The framework cannot cut this chain into that number of stages.
+    /// The framework cannot partition this chain into that number of stages.
     Impossible,
 }
 
 impl Problem {
-    /// The rule by which the chain comes to `virtual_stages` stages on each of `ranks` pipeline ranks.
+    /// The rule for `virtual_stages` stages on each of `ranks` pipeline ranks.
     pub fn stage_rule(&self, ranks: u32, virtual_stages: u32) -> StageRule {
         let num_stages = ranks * virtual_stages;
         match &self.stages {
@@ -32,7 +32,7 @@ impl Problem {
         }
     }
 
-    /// The rule for stages that are not given by hand.
+    /// The rule where stages are not given by hand.
     pub fn stage_rule_of_framework(&self, ranks: u32, virtual_stages: u32) -> StageRule {
         let (num_blocks, num_stages) = (self.graph.num_blocks() as u32, ranks * virtual_stages);
         let blocks = match self.hardware.framework.abilities.stage_layers {
@@ -53,7 +53,7 @@ impl Problem {
 }
 
 impl Problem {
-    /// Reasons why the framework does not run the stages that are given, or the number of them that is named.
+    /// Reason why the framework cannot run the stages given by hand, or the named number of stages.
     pub(super) fn unsupported_stages(&self, named: &PartialLayout) -> Option<String> {
         let ranks = named.pipeline_parallel.one().filter(|ranks| *ranks > 1)?;
         let layers = self.limits.num_blocks.saturating_sub(2);
@@ -64,7 +64,7 @@ impl Problem {
             StageLayers::MoreOnLast => "it has as many on each, and what is left on the last",
             StageLayers::Filled => "it cuts by a rule of its own",
         };
-        // Stages that do not divide over the ranks are refused as such.
+        // Stages that do not divide over the ranks are refused elsewhere.
         let divides = |it: &GivenStages| it.num_stages().is_multiple_of(ranks);
         if let Some(given) = &self.stages {
             if !divides(given) {
@@ -84,7 +84,7 @@ impl Problem {
     }
 }
 
-/// Pipeline ranks that take the layers that do not divide over all of them.
+/// The pipeline ranks that take the layers left over by an even division.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Remainder {
     Refused,
@@ -92,9 +92,9 @@ enum Remainder {
     Last,
 }
 
-/// Blocks of each stage where ranks have as many layers each, but for a remainder; several stages a rank have as many
-/// layers in each round. The first block of the chain, an embedding, and the last, a head, come on top. `None` where
-/// that cannot be.
+/// Number of blocks of each stage, where all ranks have the same number of layers, but for a remainder; with several
+/// stages a rank, in each round. The embedding, first in the chain, and the head, last, are added. `None` where the
+/// layers do not divide.
 fn even(num_blocks: u32, ranks: u32, rounds: u32, remainder: Remainder) -> Option<Vec<u32>> {
     let layers = num_blocks.checked_sub(2)?;
     let of_round = layers.is_multiple_of(rounds).then(|| layers / rounds)?;
@@ -117,8 +117,8 @@ fn even(num_blocks: u32, ranks: u32, rounds: u32, remainder: Remainder) -> Optio
     blocks.iter().all(|count| *count > 0).then_some(blocks)
 }
 
-/// Costs of blocks by nanotron's count: the weights of their products, with as many key-value heads as there are
-/// heads; nothing for an embedding.
+/// Costs of blocks by nanotron's rule: the weights of their matrix products, with as many key-value heads as heads;
+/// zero for an embedding.
 ///
 /// # Source
 ///

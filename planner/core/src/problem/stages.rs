@@ -5,46 +5,46 @@ use std::sync::Arc;
 use ir::graph::Graph;
 use ir::model::{Description, Model};
 
-/// Stages of the pipeline as the user gave them.
+/// Pipeline stages as the user gave them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GivenStages {
     ends: Arc<[usize]>,
     counts: Counts,
 }
 
-/// The numbers that the user gave.
+/// Layers or blocks of each stage, as the user gave them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Counts {
     of_stages: Vec<u32>,
-    /// True if the first and the last block of the chain are not counted: embedding and head of a transformer.
+    /// True if the counts leave out the first and the last block of the chain: embedding and head of a transformer.
     leaves_out_ends: bool,
 }
 
-/// Why stages cannot be as they were given.
+/// Reason why stages given by hand do not fit the model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StagesError {
-    /// They have more or fewer than the model.
+    /// The stages have more or fewer layers than the model.
     #[error(
         "the stages given have {given} {counted} together, but the model has {has}\nhint: {works} fits"
     )]
     Sum {
         /// The unit of the numbers.
         counted: &'static str,
-        /// In all stages.
+        /// Sum over all stages.
         given: u64,
-        /// In the model.
+        /// Number in the model.
         has: u64,
-        /// Numbers that are as even as possible.
+        /// An even partition that fits.
         works: String,
     },
-    /// One would be empty.
+    /// A stage would be empty.
     #[error(
         "stage {stage} of {stages} is given no {counted}{}\nhint: {works} fits",
         if *.has_ends { "; only the first, with the embedding, and the last, with the head, may have none" } else { "" }
     )]
     Empty {
-        /// Which, counting from 1.
+        /// The stage, counting from 1.
         stage: usize,
         /// Number of stages.
         stages: usize,
@@ -52,10 +52,10 @@ pub enum StagesError {
         counted: &'static str,
         /// True if the first and the last stage have a block that is not counted.
         has_ends: bool,
-        /// Numbers that are as even as possible.
+        /// An even partition that fits.
         works: String,
     },
-    /// There are more of them than blocks.
+    /// There are more stages than blocks.
     #[error(
         "{stages} stages are given, but the model has only {blocks} blocks to put on them\nhint: {blocks} stages at most"
     )]
@@ -68,9 +68,9 @@ pub enum StagesError {
 }
 
 impl GivenStages {
-    /// Stages with so many layers each, in the order of the model; embedding and head are not counted, and
-    /// stand on the first and on the last. Of a model that is no stack of layers, blocks are counted. Where so many
-    /// pipeline ranks are named, an error proposes stages for them.
+    /// Stages with these numbers of layers, in the order of the model. Embedding and head are not counted, and are on
+    /// the first and the last stage. Of a model that is not a stack of layers, blocks are counted. Errors propose
+    /// stages for `num_ranks` pipeline ranks, where given.
     ///
     /// # Errors
     ///
@@ -114,7 +114,7 @@ impl GivenStages {
         Ok(Self { ends: ends.into(), counts })
     }
 
-    /// Stages of so many blocks, counted as they are given by hand.
+    /// Stages with these numbers of blocks, counted as if given by hand.
     pub fn of_blocks(model: &Model, of_stages: &[u32]) -> Self {
         let leaves_out_ends = matches!(model.description, Description::Transformer(_));
         let mut counts = Counts { of_stages: of_stages.to_vec(), leaves_out_ends };
@@ -165,7 +165,7 @@ impl Counts {
         if self.leaves_out_ends { "layers" } else { "blocks" }
     }
 
-    /// Blocks of a stage beside those that are counted.
+    /// Blocks of a stage that are not counted.
     fn uncounted(&self, stage: usize) -> usize {
         self.uncounted_of(stage, stage + 1 == self.of_stages.len())
     }
@@ -180,8 +180,8 @@ impl Counts {
         if self.leaves_out_ends { blocks.saturating_sub(2) } else { blocks }
     }
 
-    /// Number of stages that is meant by those that do not fit: as many as there are, if they divide over the ranks; of a single
-    /// number, those that have so many each.
+    /// Number of stages that a user meant by counts that do not fit: the number given, if it divides over the ranks; of
+    /// a single count, the number of stages of that size.
     fn number_meant(&self, blocks: usize, num_ranks: Option<u32>) -> usize {
         let (given, all) = (self.of_stages.len(), self.all(blocks));
         let divides =
@@ -194,8 +194,7 @@ impl Counts {
         [of_each, given].into_iter().find(|stages| divides(*stages)).unwrap_or(ranks)
     }
 
-    /// Stages of a number, with what a model has spread evenly over them: what is counted, if that comes out, or else all
-    /// blocks.
+    /// Text of an even partition: of the counted blocks, if these divide, or else of all blocks.
     fn evenly(&self, blocks: usize, stages: usize) -> String {
         let (stages, all) = (stages.max(1), self.all(blocks));
         let of_stage = |stage| {

@@ -1,4 +1,4 @@
-//! The list scheduler: through time, a rank at a time.
+//! The list scheduler: assigns actions to free ranks in the order of time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,7 +10,7 @@ use simulator::{Durations, Earliest, RankTimes};
 use super::policy::{Policy, Preference};
 use super::request::{Kept, Request, Score};
 
-/// An order with its times.
+/// A schedule with its times and peak memory.
 pub(super) struct Outcome {
     pub(super) steps: Vec<Vec<Step>>,
     pub(super) times: Earliest,
@@ -18,33 +18,33 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// Quality of a schedule that fits.
+    /// Score of the schedule, if it fits in memory.
     pub(super) fn score(&self, request: &Request<'_>) -> Option<Score> {
         score(&self.times, self.peak, request)
     }
 }
 
-/// Quality by times, if memory fits.
+/// Score of the times, if the peak fits in memory.
 pub(super) fn score(times: &Earliest, peak: u64, request: &Request<'_>) -> Option<Score> {
     let span = times.ranks.iter().map(RankTimes::span).max()?;
     (peak <= request.limit).then_some((times.makespan, span, peak))
 }
 
-/// The time of what has not happened.
+/// Time of an event that has not happened.
 const NEVER: u64 = u64::MAX;
 
 /// The next action of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Choice {
-    /// A pass of a stage.
+    /// Begins a pass of a stage.
     Begin(ActionKind, usize),
-    /// Nothing before this time.
+    /// Idles until this time.
     WaitUntil(u64),
-    /// Nothing before another rank gives it something.
+    /// Idles until another rank sends it something.
     Park,
 }
 
-/// A pass that could be next, and from when on.
+/// A pass that may be next, and the time from which it can begin.
 #[derive(Clone, Copy, Debug)]
 struct Ready {
     time: u64,
@@ -59,17 +59,17 @@ pub(super) struct List<'a> {
     m: usize,
     num_stages: usize,
     send: u64,
-    /// By stage.
+    /// Rank of each stage.
     rank_of: Vec<usize>,
-    /// By rank, in the order of the model.
+    /// Stages of each rank, in the order of the model.
     stages_of: Vec<Vec<usize>>,
-    /// When forwards and input gradients end, by stage and micro-batch.
+    /// End times of forwards and of input gradients, by stage and micro-batch.
     ends: [Vec<u64>; 2],
     /// Numbers of forwards, input gradients and weight gradients of each stage that have begun.
     begun: [Vec<usize>; 3],
     ranks: Vec<State>,
     now: u64,
-    /// See [`ways`].
+    /// Times from the start of a micro-batch to each stage: see [`ways`].
     ways: [Vec<f64>; 2],
 }
 
@@ -113,13 +113,13 @@ impl<'a> List<'a> {
         }
     }
 
-    /// The schedule that a policy makes; none if it comes to a standstill for lack of memory.
+    /// The schedule that a policy makes; `None` if it deadlocks for lack of memory.
     pub(super) fn greedy(self, policy: &Policy) -> Option<Outcome> {
         self.run(|list, rank| list.choose(rank, policy))
     }
 
-    /// Forwards and input gradients in the order given, by rank, and weight gradients where nothing else
-    /// is ready or memory is short; none if the order comes to a standstill.
+    /// Schedule with forwards and input gradients in the given order of each rank, and weight gradients where nothing
+    /// else is ready or memory is short; `None` if the order deadlocks.
     pub(super) fn refill(self, order: &[Vec<Action>], patience: f64) -> Option<Outcome> {
         let mut next = vec![0; order.len()];
         self.run(|list, rank| {
@@ -168,7 +168,7 @@ impl<'a> List<'a> {
         Some(Outcome { steps, times, peak })
     }
 
-    /// Begins a pass; says which rank may have waited for it, and from when on it can go on.
+    /// Begins a pass; returns the parked rank that waited for it, and the time from which that can go on.
     fn begin(&mut self, rank: usize, kind: ActionKind, stage: usize) -> Option<(u64, usize)> {
         let Kept { activations, for_weight_grad } = self.kept;
         let pass = pass(kind);
@@ -206,7 +206,7 @@ impl<'a> List<'a> {
         waits.then(|| (end + self.send, user))
     }
 
-    /// When the next forward of a stage can begin, if that is known.
+    /// Time from which the next forward of a stage can begin, if that is known.
     fn forward(&self, stage: usize) -> Option<u64> {
         let micro_batch = self.begun[0][stage];
         if micro_batch >= self.m {
@@ -216,7 +216,7 @@ impl<'a> List<'a> {
         self.comes(0, before, stage, micro_batch)
     }
 
-    /// When the next input gradient of a stage can begin, if that is known.
+    /// Time from which the next input gradient of a stage can begin, if that is known.
     fn input_grad(&self, stage: usize) -> Option<u64> {
         let micro_batch = self.begun[1][stage];
         if micro_batch >= self.begun[0][stage] {
@@ -235,7 +235,7 @@ impl<'a> List<'a> {
         (end != NEVER).then(|| end + if crosses { self.send } else { 0 })
     }
 
-    /// The stage whose weight gradient has waited longest, and how many wait.
+    /// The stage whose weight gradient has waited longest, and the number of weight gradients that wait.
     fn weight_grad(&self, rank: usize) -> (Option<usize>, u32) {
         let mut oldest = None;
         let mut waiting = 0;
@@ -252,8 +252,8 @@ impl<'a> List<'a> {
         (oldest.map(|(_, stage)| stage), waiting)
     }
 
-    /// True if a forward of a stage fits, and leaves room for those of the same micro-batches on the
-    /// rank's later stages, without which nothing is ever freed.
+    /// True if a forward of a stage fits in memory, and leaves enough for the same micro-batches on the rank's later
+    /// stages, without which no memory is ever freed.
     fn has_room(&self, rank: usize, stage: usize) -> bool {
         let later = self.stages_of[rank].iter().filter(|later| **later > stage);
         let behind = later.filter(|later| self.begun[0][**later] <= self.begun[0][stage]).count();
@@ -346,7 +346,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// A weight gradient if there is one and what comes next is not there soon; else waits for that.
+    /// Begins a waiting weight gradient if the next pass is not ready soon; else waits for that pass.
     fn fill(
         &self,
         next: Option<u64>,
@@ -356,7 +356,7 @@ impl<'a> List<'a> {
     ) -> Choice {
         let fills = |stage: usize| {
             let time = self.durations.stages[stage].weight_grad.as_f64();
-            // Without room for a forward, only a weight gradient makes some.
+            // Where a forward does not fit in memory, only a weight gradient frees some.
             let is_full = self.ranks[rank].held + self.kept.activations > self.limit;
             is_full || next.is_none_or(|next| (next - self.now) as f64 >= patience * time)
         };
@@ -367,7 +367,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// The one that can begin first; of those that can now, the one that is due first.
+    /// The pass that can begin first; of those that can begin now, the one that is due first.
     fn first(&self, ready: impl Iterator<Item = Ready>) -> Option<Ready> {
         ready.reduce(|best, next| {
             let key = |ready: &Ready| (ready.time.max(self.now), ready.due);
@@ -375,14 +375,14 @@ impl<'a> List<'a> {
         })
     }
 
-    /// The time of a micro-batch on a rank.
+    /// Time of all passes of one micro-batch on a rank.
     fn pace(&self, rank: usize) -> f64 {
         let stages = self.stages_of[rank].iter();
         stages.map(|stage| self.durations.stages[*stage].total().as_f64()).sum()
     }
 }
 
-/// The times from a micro-batch's start to each stage's forward, and to each stage's input gradient, if nothing else runs.
+/// Times from a micro-batch's start to each stage's forward and input gradient, with nothing else running.
 fn ways(durations: &Durations) -> [Vec<f64>; 2] {
     let Durations { stages, send } = durations;
     let mut time = 0.0;

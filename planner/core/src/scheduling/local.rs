@@ -1,5 +1,4 @@
-//! Local search: forwards and input gradients of a rank change places with their neighbours for as long
-//! as that helps.
+//! Local search: swaps neighbouring forwards and input gradients of a rank for as long as that improves the score.
 
 use ir::schedule::{Action, ActionKind, Schedule, StagePlacement};
 
@@ -7,11 +6,10 @@ use super::list::{List, Outcome};
 use super::policy::PATIENCE;
 use super::request::{Request, Score};
 
-/// Actions that are gone through in all; some tenths of a second.
+/// Number of actions that all tries together may schedule; some tenths of a second.
 const BUDGET: usize = 6_000_000;
 
-/// A schedule's forwards and input gradients, by rank: all that the list scheduler does not put in place
-/// by itself.
+/// Forwards and input gradients of a schedule, by rank: the actions that the list scheduler does not place by itself.
 pub(super) fn order(schedule: &Schedule) -> Vec<Vec<Action>> {
     let of_rank = |steps: &Vec<_>| {
         let actions = steps.iter().flat_map(|step: &ir::schedule::Step| step.actions());
@@ -20,8 +18,8 @@ pub(super) fn order(schedule: &Schedule) -> Vec<Vec<Action>> {
     schedule.ranks().iter().map(of_rank).collect()
 }
 
-/// The best order that swaps of neighbours lead to, if it beats `score`. Every order is tried with every
-/// patience in turn; the first swap that helps is kept.
+/// The best order reached by swaps of neighbours, if it beats `score`. Every order is tried with every patience in
+/// turn; the first swap that improves is kept.
 pub(super) fn improve(
     request: &Request<'_>,
     schedule: &Schedule,
@@ -63,7 +61,7 @@ pub(super) fn improve(
     }
 }
 
-/// True if two neighbours are of different kinds or stages: micro-batches keep their order.
+/// True if two neighbours are of different kinds or stages, as micro-batches keep their order.
 fn may_swap(first: Action, second: Action) -> bool {
     let is_forward = |action: Action| action.kind == ActionKind::Forward;
     let same_micro_batch = (first.stage, first.micro_batch) == (second.stage, second.micro_batch);
@@ -71,7 +69,7 @@ fn may_swap(first: Action, second: Action) -> bool {
     differ && !same_micro_batch
 }
 
-/// An order with weight gradients put in place, for each patience that the budget allows.
+/// The order with weight gradients filled in, for each patience that the budget allows.
 fn tries(
     request: &Request<'_>,
     placement: &StagePlacement,

@@ -1,10 +1,9 @@
-//! Pipeline schedules made for the costs at hand: unequal stages and passes, messages that take time,
-//! and a limit of memory.
+//! Pipeline schedules made for given costs: unequal stages and passes, messages that take time, and a memory limit.
 //!
-//! A list scheduler goes through time; whenever a rank is free it begins what its policy says among
-//! what is ready. Two kinds of policy are tried, many settings of each: greedy ones, and the
-//! order of forwards and input gradients of a named family with weight gradients put where they fill
-//! gaps at these costs. Local search improves the best. The named families themselves are among the candidates, so the result is never
+//! A list scheduler goes through time; whenever a rank is free it begins one of the actions that are ready, by its
+//! policy. Two kinds of policy are tried, with many settings of each: greedy ones, and the order of forwards and input
+//! gradients of a named family, with weight gradients filled into the gaps. Local search improves the best. The named
+//! families are among the candidates, so the result is never worse than the best of them that fits.
 //! worse than the best of them that fits.
 
 mod list;
@@ -24,21 +23,21 @@ use policy::Policy;
 use request::Score;
 pub use request::{Kept, Request, SchedulingError};
 
-/// A schedule for the costs at hand.
+/// A schedule made for given costs.
 #[derive(Clone, Debug)]
 pub struct Scheduled {
-    /// The order, of computation alone.
+    /// The order of actions, of computation alone.
     pub schedule: Schedule,
-    /// When everything happens.
+    /// Times of all actions.
     pub times: Earliest,
-    /// The most that any rank keeps, in the unit of [`Kept`].
+    /// The most memory that any rank holds, in the unit of [`Kept`].
     pub peak: u64,
-    /// A family whose order it is or starts from; none if a greedy policy made it.
+    /// The family whose order it has or starts from; `None` if a greedy policy made it.
     pub family: Option<ScheduleKind>,
 }
 
-/// The shortest schedule found: by its end from time zero, then by the longest time from a rank's first
-/// action to its last, then by what is kept. The same for the same request, on any number of threads.
+/// The shortest schedule found: by makespan, then by the longest time from a rank's first action to its last, then by
+/// peak memory. The result is the same for the same request on any number of threads.
 ///
 /// # Errors
 ///
@@ -55,8 +54,8 @@ pub fn schedule(request: &Request<'_>) -> Result<Scheduled, SchedulingError> {
     if for_weight_grad == activations {
         return Ok(found);
     }
-    // What keeps all until the weight gradient fits wherever less is kept, and at times does better: so
-    // more room never makes it worse.
+    // A schedule for activations held until the weight gradient also fits where fewer are held, and is sometimes
+    // better. So more memory never makes the result worse.
     let whole = Kept { activations, for_weight_grad: activations };
     let strict = best(&Request { kept: whole, ..request.clone() }, v);
     let strict = Scheduled::new(strict.schedule, strict.family, request);
@@ -64,7 +63,7 @@ pub fn schedule(request: &Request<'_>) -> Result<Scheduled, SchedulingError> {
     Ok(if key(&strict) < key(&found) { strict } else { found })
 }
 
-/// The shortest schedule found, for exactly what the request says is kept.
+/// The shortest schedule found, for exactly the memory that the request states.
 fn best(request: &Request<'_>, v: u32) -> Scheduled {
     let mut candidates: Vec<Candidate> = Vec::new();
     for (kind, schedule) in families(request, v) {
@@ -97,11 +96,11 @@ fn best(request: &Request<'_>, v: u32) -> Scheduled {
     schedule.map_or(found.clone(), |schedule| Scheduled::new(schedule, found.family, request))
 }
 
-/// Actions that the orders of one search may have in all, beside those of the families: some seconds.
+/// Number of actions that all tried orders of one search may have, in addition to the families; some seconds.
 const MOST_TRIED: u64 = 8_000_000;
 
-/// The candidates, or of large schedules every second, third and so on, so that trying them takes no longer than those of
-/// a smaller one; families stay, and the order that always fits.
+/// The candidates, thinned out evenly for large schedules so that trying them takes no longer than for smaller ones;
+/// the families stay, and the order that always fits.
 fn affordable(mut candidates: Vec<Candidate>, num_actions: u64) -> Vec<Candidate> {
     let is_optional = |candidate: &Candidate| {
         !matches!(candidate, Candidate::Family(..) | Candidate::Refilled(None, ..))
@@ -117,8 +116,7 @@ fn affordable(mut candidates: Vec<Candidate>, num_actions: u64) -> Vec<Candidate
     candidates
 }
 
-/// A makespan that no order on this placement beats: each rank does its work between the first
-/// micro-batch's arrival and the last gradient's way to the first stage.
+/// Lower bound of the makespan on this placement: the work of a rank after the first micro-batch arrives at it.
 fn least_makespan(request: &Request<'_>, schedule: &Schedule) -> Nanos {
     let Durations { stages, send } = request.durations;
     let mut arrival = vec![None; request.num_ranks as usize];
@@ -138,12 +136,12 @@ fn least_makespan(request: &Request<'_>, schedule: &Schedule) -> Nanos {
     ends.max().unwrap_or_default()
 }
 
-/// The longest work of a rank, which no span is below.
+/// Lower bound of the longest span: the longest work of a rank.
 fn least_span(request: &Request<'_>, schedule: &Schedule) -> Nanos {
     works(request, schedule).into_iter().max().unwrap_or_default()
 }
 
-/// The work of each rank.
+/// Time of all actions of each rank.
 fn works(request: &Request<'_>, schedule: &Schedule) -> Vec<Nanos> {
     let mut works = vec![Nanos::ZERO; request.num_ranks as usize];
     for (stage, passes) in (0..).zip(&request.durations.stages) {
@@ -153,7 +151,7 @@ fn works(request: &Request<'_>, schedule: &Schedule) -> Vec<Nanos> {
     works
 }
 
-/// Placements of the `v` stages a rank that a greedy policy may use.
+/// Placements of `v` stages per rank that a greedy policy may use.
 fn placements(v: u32) -> Vec<StagePlacement> {
     match v {
         1 => vec![StagePlacement::Loop],
@@ -162,11 +160,11 @@ fn placements(v: u32) -> Vec<StagePlacement> {
     }
 }
 
-/// Every family with so many stages a rank, weight gradients apart.
+/// Schedules of every family with `v` stages per rank, weight gradients apart.
 fn families(request: &Request<'_>, v: u32) -> Vec<(ScheduleKind, Schedule)> {
     let Request { num_ranks: p, num_micro_batches: m, .. } = *request;
     let takes = |kind: &ScheduleKind| match kind {
-        // Two copies of the parameters, and updates without a flush, are other systems.
+        // DualPipe has two copies of the parameters, and asynchronous 1F1B updates without a flush.
         ScheduleKind::DualPipe | ScheduleKind::AsyncOneFOneB => false,
         _ => kind.is_interleaved() || kind.default_virtual_stages() == v,
     };
@@ -174,7 +172,7 @@ fn families(request: &Request<'_>, v: u32) -> Vec<(ScheduleKind, Schedule)> {
     kinds.filter_map(|kind| Some((kind, generate(kind, p, m, v).ok()?))).collect()
 }
 
-/// One micro-batch after the other through all stages: whatever the memory, if any order fits, this does.
+/// Order that runs one micro-batch after the other through all stages; it fits in any memory in which some order does.
 fn one_after_the_other(request: &Request<'_>, v: u32) -> Vec<Vec<Action>> {
     let Request { num_ranks: p, num_micro_batches: m, .. } = *request;
     let of_rank = |rank| {
@@ -189,14 +187,14 @@ fn one_after_the_other(request: &Request<'_>, v: u32) -> Vec<Vec<Action>> {
     (0..p).map(of_rank).collect()
 }
 
-/// An order to be tried.
+/// A candidate order.
 enum Candidate {
-    /// A family as it is.
+    /// A family's schedule as it is.
     Family(ScheduleKind, Schedule),
-    /// Forwards and input gradients in the order of a family, or another, with weight gradients where they
-    /// fit.
+    /// Forwards and input gradients in the order of a family, or of [`one_after_the_other`], with weight gradients
+    /// filled in by the list scheduler.
     Refilled(Option<ScheduleKind>, StagePlacement, Arc<Vec<Vec<Action>>>, f64),
-    /// Whatever a policy says.
+    /// Order that a greedy policy makes.
     Greedy(StagePlacement, Policy),
 }
 
@@ -243,7 +241,7 @@ impl Scheduled {
     }
 }
 
-/// The most that any rank of a schedule keeps.
+/// The most memory that any rank of a schedule holds.
 fn peak(schedule: &Schedule, kept: Kept) -> u64 {
     let of_rank = |steps: &Vec<Step>| {
         let (mut held, mut peak) = (0, 0);

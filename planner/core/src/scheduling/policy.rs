@@ -1,7 +1,7 @@
-//! Policies: the action that a rank begins when several are ready.
+//! Policies: rules for the action that a rank begins when several are ready.
 
-/// For how long a rank waits for what it knows to come before it begins a weight gradient instead, as
-/// shares of the weight gradient: none, or as long as a gap that it would not fill.
+/// Times that a rank waits for a pass that is known to become ready before it begins a weight gradient instead, as
+/// shares of the weight gradient's time.
 pub(super) const PATIENCE: [f64; 6] = [0.0, 0.25, 0.5, 0.75, 1.0, 1.5];
 
 /// Preference between a forward and an input gradient that are both ready.
@@ -11,37 +11,37 @@ pub(super) enum Preference {
     InputGrad,
     /// The forward, so that the stages after go on.
     Forward,
-    /// The other than last time.
+    /// The kind that the rank did not begin last.
     Alternate,
     /// Whichever is due first if micro-batches followed each other at `interval` times the pace of the
     /// slowest rank, with input gradients `ahead` intervals early.
     Due {
-        /// In the time of a micro-batch.
+        /// Interval between micro-batches, in times of one micro-batch on the rank.
         interval: f64,
-        /// In intervals.
+        /// Lead of input gradients, in intervals.
         ahead: f64,
     },
 }
 
-/// The rule by which a rank chooses.
+/// Rule by which a rank chooses its next action.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Policy {
-    /// Between a forward and an input gradient.
+    /// Preference between a forward and an input gradient.
     pub(super) preference: Preference,
-    /// See [`PATIENCE`].
+    /// Time to wait before a weight gradient: see [`PATIENCE`].
     pub(super) patience: f64,
-    /// A forward is put off if an input gradient is known to come within this share of its time. A
-    /// forward that has begun cannot be interrupted, and the first gradients run back through all
-    /// ranks, so each that is held up holds up all before it.
+    /// Share of a forward's time: if an input gradient becomes ready within it, the forward waits. A forward that has
+    /// begun cannot be interrupted, and the first gradients run back through all ranks, so a delayed one delays all
+    /// ranks before it.
     pub(super) caution: f64,
-    /// For so many input gradients of a stage.
+    /// Number of first input gradients of a stage for which `caution` holds.
     pub(super) cautious_for: u32,
-    /// Weight gradients that may wait before one goes ahead of a forward.
+    /// Number of waiting weight gradients from which one goes ahead of a forward.
     pub(super) most_waiting: u32,
 }
 
 impl Policy {
-    /// Settings worth a try.
+    /// Settings that are tried.
     pub(super) fn grid(with_due: bool) -> impl Iterator<Item = Self> {
         let plain = [Preference::InputGrad, Preference::Forward, Preference::Alternate];
         let cautions = [

@@ -1,87 +1,87 @@
-//! The request for a schedule.
+//! Request for a schedule, and its checks.
 
 use ir::units::Nanos;
 use simulator::Durations;
 
-/// The request for a schedule.
+/// Request for a schedule.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
-    /// The passes of each stage, and messages. With two stages a rank, also V-shaped placements are
-    /// tried; stages beyond the first round of ranks are in the order of the model either way.
+    /// Times of each stage's passes, and of messages. With two stages a rank, V-shaped placements are tried as well;
+    /// stages beyond the first round of ranks are in the order of the model either way.
     pub durations: &'a Durations,
-    /// Pipeline ranks.
+    /// Number of pipeline ranks.
     pub num_ranks: u32,
-    /// Micro-batches.
+    /// Number of micro-batches.
     pub num_micro_batches: u32,
-    /// Memory that a stage keeps of a micro-batch.
+    /// Memory that a stage holds for a micro-batch.
     pub kept: Kept,
-    /// The most that a rank may keep, in the unit of `kept`.
+    /// The most memory that a rank may hold, in the unit of `kept`.
     pub limit: u64,
 }
 
-/// Memory that a stage keeps of a micro-batch, in any unit.
+/// Memory that a stage holds for a micro-batch, in any unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// From its forward on.
+    /// Memory held from the forward on.
     pub activations: u64,
-    /// From its input gradient to its weight gradient; no more than `activations`.
+    /// Memory held from the input gradient to the weight gradient; at most `activations`.
     pub for_weight_grad: u64,
 }
 
-/// Why there is no schedule.
+/// Reason why there is no schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchedulingError {
     /// A number that is zero.
     #[error("`{name}` is 0; a schedule needs at least 1")]
     Zero {
-        /// Which.
+        /// Name of the number.
         name: &'static str,
     },
-    /// Stages that the ranks cannot share equally.
+    /// Stages that do not divide over the ranks.
     #[error("{num_stages} stages on {num_ranks} ranks; each rank needs as many as the others")]
     Stages {
         /// Stages with durations.
         num_stages: usize,
-        /// Ranks.
+        /// Number of ranks.
         num_ranks: u32,
     },
-    /// More is kept for the weight gradient than there is.
+    /// More memory is held for the weight gradient than is held at all.
     #[error("{for_weight_grad} kept for the weight gradient, of {activations} that there are")]
     Kept {
-        /// Kept for the weight gradient.
+        /// Memory held for the weight gradient.
         for_weight_grad: u64,
-        /// Kept from the forward on.
+        /// Memory held from the forward on.
         activations: u64,
     },
-    /// Not even one micro-batch at a time fits.
+    /// One micro-batch at a time does not fit.
     #[error("a limit of {limit}, but one micro-batch alone keeps {needed} on a rank")]
     Memory {
         /// The limit.
         limit: u64,
-        /// Memory that one micro-batch keeps.
+        /// Memory that one micro-batch needs.
         needed: u64,
     },
     /// More actions than a search can go through.
     #[error("{actions} actions are more than the {most} that are scheduled")]
     TooLarge {
-        /// Three for each stage and micro-batch.
+        /// Three actions for each stage and micro-batch.
         actions: u64,
-        /// The most.
+        /// The largest number.
         most: u64,
     },
 }
 
-/// The most actions: those of the families' largest schedules, three for each forward, which take some seconds.
+/// The largest number of actions, that of the families' largest schedules, three for each forward; some seconds.
 const MOST_ACTIONS: u64 = 3 << 19;
 
 impl Request<'_> {
-    /// A forward, an input gradient and a weight gradient for each stage and micro-batch.
+    /// Number of actions: forward, input gradient and weight gradient for each stage and micro-batch.
     pub(super) fn num_actions(&self) -> u64 {
         3 * self.durations.stages.len() as u64 * u64::from(self.num_micro_batches)
     }
 
-    /// Checks the request, and says how many stages a rank has.
+    /// Checks the request, and returns the number of stages per rank.
     pub(super) fn stages_per_rank(&self) -> Result<u32, SchedulingError> {
         let Request { num_ranks, num_micro_batches, kept, limit, .. } = *self;
         for (name, number) in
@@ -112,5 +112,5 @@ impl Request<'_> {
     }
 }
 
-/// Makespan, longest span, peak: smaller is better.
+/// Makespan, longest span and peak memory: smaller is better.
 pub(super) type Score = (Nanos, Nanos, u64);

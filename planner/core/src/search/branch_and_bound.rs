@@ -1,4 +1,4 @@
-//! The nodes in line are taken apart, the least bound first, until none can be faster than what was found.
+//! Branch and bound: expands nodes, the least lower bound first, until none can be faster than the best plan found.
 
 use ir::units::{Nanos, Seconds};
 use rayon::prelude::*;
@@ -9,24 +9,24 @@ use super::outcome::{Best, Counts};
 use super::queue::{Node, Queue};
 use super::request::{Go, Observe, Progress, StopReason};
 
-/// Layouts that are played between two looks at whether to go on, where each takes long.
+/// Number of nodes expanded between two checks of whether to go on, where each takes long.
 const AT_ONCE: usize = 16;
 
 /// The result of a branch and bound.
 pub(super) struct Branched {
     /// The best plans.
     pub best: Best,
-    /// Numbers of candidates by what became of them.
+    /// Numbers of candidates by outcome.
     pub counts: Counts,
-    /// Why it ended.
+    /// Reason why the search ended.
     pub stop_reason: StopReason,
-    /// The least time of a candidate that was left open.
+    /// The least lower bound of the candidates left open.
     pub least_left: Option<Seconds>,
-    /// Families with layouts that memory leaves out, though time does not.
+    /// Families with layouts that are excluded by memory, but not by time.
     pub misfits: Vec<Family>,
 }
 
-/// Takes families apart and plays layouts, in the order of their bounds.
+/// Expands families and simulates layouts in the order of their lower bounds.
 pub(super) fn branch_and_bound(
     searcher: &Searcher<'_>,
     families: &[Family],
@@ -57,7 +57,7 @@ pub(super) fn branch_and_bound(
             break;
         }
         let mut batch = queue.batch(limit);
-        // What is found does not depend on how many are looked at between two looks at the clock.
+        // Results do not depend on the number of nodes between two looks at the clock.
         let at_once = if batch.iter().any(Node::is_long) { AT_ONCE } else { batch.len() };
         let mut all_grown: Vec<Expansion> = Vec::with_capacity(batch.len());
         while !batch.is_empty() && stop_reason == StopReason::Exhausted {

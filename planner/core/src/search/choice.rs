@@ -1,4 +1,4 @@
-//! The order in which plans are shown: what the model cannot tell apart it does not rank.
+//! Order in which plans are shown: plans that the model cannot tell apart are not ranked by time.
 
 use std::collections::BTreeSet;
 
@@ -9,26 +9,26 @@ use super::ensemble::Ensemble;
 use super::evaluated_plan::EvaluatedPlan;
 use crate::problem::Problem;
 
-/// Plans whose times differ by a smaller share are not ranked by them: at the error of measured pairs of layouts, 7.0 %,
-/// two that differ by so much are in the right order two times of three.
+/// Relative difference of times below which plans are not ranked: at the error of measured pairs of layouts, 7.0 %, two
+/// plans that differ by it are in the right order two times of three.
 pub const RESOLUTION: f64 = 0.03;
 
-/// Number of the fastest plans among which the simplest is looked for, if fewer are shown.
+/// Number of fastest plans among which the simplest is looked for, if fewer are shown.
 pub const LOOKED_AT: usize = 32;
 
-/// A plan, and how it stands among those of other kinds.
+/// A plan, with its odds against the plans of other kinds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chosen {
     /// The plan.
     pub found: EvaluatedPlan,
-    /// In what share of the draws of what the stack may be it is the fastest: of the plans that are shown, and of the fastest
-    /// of each other kind.
+    /// Share of the ensemble's draws in which the plan is the fastest, among the plans shown and the fastest of each
+    /// other kind.
     pub likelihood: f64,
     /// True for the plan that is predicted to be the fastest of all.
     pub is_fastest: bool,
 }
 
-/// Kind of a plan: the choices in which kinds differ. The rest is tuning within a kind.
+/// Kind of a plan: the options in which kinds differ. All other options are tuning within a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Kind {
     tensor: u32,
@@ -50,12 +50,12 @@ impl Kind {
     }
 }
 
-/// The longest sequence at which context parallelism is unusual: recipes have it from there on.
+/// Longest sequence, in tokens, at which context parallelism is unusual: recipes use it only above.
 const SHORT_SEQUENCE: u64 = 8192;
 
-/// Complexity of a plan, the simplest least: nothing that people do only where they must, fewer kinds of parallelism, less
-/// that is computed again and switched on, less that is sharded (DDP before ZeRO before FSDP), even stages, smaller degrees,
-/// then more room.
+/// Complexity key of a plan, the simplest least: first options used only out of need, then the number of kinds of
+/// parallelism, recompute and switches, sharding (DDP before ZeRO before FSDP), uneven stages, degrees, and then
+/// memory.
 fn simplicity(problem: &Problem, found: &EvaluatedPlan) -> impl Ord + use<> {
     let layout = &found.layout;
     let domain = problem.hardware.domain;
@@ -89,7 +89,7 @@ fn simplicity(problem: &Problem, found: &EvaluatedPlan) -> impl Ord + use<> {
         layout.context_parallel > 1 && layout.context_parallel_kind != ContextParallelKind::Ring,
     ];
     let count = |which: &[bool]| which.iter().filter(|is_on| **is_on).count();
-    // Embedding and head may count as a layer each.
+    // Embedding and head may count as one layer each.
     let blocks = problem.limits.num_blocks;
     let divides = |count: u64| count.is_multiple_of(u64::from(layout.num_stages()));
     let is_uneven = !divides(blocks) && !divides(blocks.saturating_sub(2));
@@ -106,22 +106,21 @@ fn simplicity(problem: &Problem, found: &EvaluatedPlan) -> impl Ord + use<> {
     )
 }
 
-/// Number of plans that decide which stands first, however few `--top` shows: its default.
+/// Number of plans that decide which plan is first, however few `--top` shows: the default of `--top`.
 const USUAL_TOP: usize = 5;
 
-/// A plan whose odds are a smaller share than this of those of the likeliest does not stand first.
+/// Share of the likeliest plan's odds below which a plan is not shown first.
 const LEAST_ODDS: f64 = 1.0 / 3.0;
 
-/// The plans to show, at most `top` of those that were found, best first: the simplest of those that the model cannot
-/// tell from the best, then of each other kind the simplest that it cannot tell from the best of its kind. The fastest
-/// is among them.
+/// The plans to show, at most `top`, best first: the simplest of those that the model cannot tell from the best, then
+/// of each other kind the simplest that the model cannot tell from the best of its kind. The fastest is among them.
 ///
-/// Two cannot be told apart whose times differ by less than [`RESOLUTION`], and of which the slower has at least a third of
-/// the odds of the likeliest plan that is shown. All odds are of one sample: of the plans that are shown, and of the
-/// fastest of each kind that is not, in how many draws each is the fastest.
+/// Two plans cannot be told apart if their times differ by less than [`RESOLUTION`], and the slower has at least a
+/// third of the odds of the likeliest plan shown. All odds are of one sample, of the plans shown and the fastest of
+/// each other kind: the share of draws in which each is the fastest.
 ///
-/// What is best takes least time; where the framework stands for others, it loses least in the mean of what the stack
-/// may be.
+/// The best plan takes least time; where the framework stands for others, the best has the least mean regret over the
+/// ensemble.
 pub fn chosen(problem: &Problem, plans: &[EvaluatedPlan], top: usize) -> Vec<Chosen> {
     let Some(fastest) = plans.first() else { return Vec::new() };
     let mut sample = Sample::new(problem);
@@ -134,7 +133,7 @@ pub fn chosen(problem: &Problem, plans: &[EvaluatedPlan], top: usize) -> Vec<Cho
     let mut contenders: Vec<&EvaluatedPlan> = near.map(|(_, found)| *found).collect();
     contenders.sort_by_cached_key(|found| simplicity(problem, found));
     let mut likeliest = fastest;
-    // Which stands first does not depend on how many are shown.
+    // The plan shown first does not depend on the number of plans shown.
     let first = contenders.into_iter().find(|first| {
         let shown = kinds.shown(problem, &ranked, first, fastest, top.max(USUAL_TOP));
         let odds = sample.odds(&kinds.with_others(&shown));
@@ -153,7 +152,7 @@ pub fn chosen(problem: &Problem, plans: &[EvaluatedPlan], top: usize) -> Vec<Cho
     chosen.collect()
 }
 
-/// The draws of a problem's plans, each made once.
+/// Cache of the draws of a problem's plans.
 struct Sample<'a> {
     problem: &'a Problem,
     drawn: Vec<(Layout, Vec<usize>, Vec<f64>)>,
@@ -164,7 +163,7 @@ impl<'a> Sample<'a> {
         Self { problem, drawn: Vec::new() }
     }
 
-    /// A sample of some plans.
+    /// The ensemble of some plans.
     fn of(&mut self, plans: &[&EvaluatedPlan]) -> Ensemble {
         let place = |drawn: &[(Layout, Vec<usize>, Vec<f64>)], found: &EvaluatedPlan| {
             drawn.iter().position(|it| it.0 == found.layout && it.1 == found.stage_ends)
@@ -182,16 +181,16 @@ impl<'a> Sample<'a> {
         Ensemble::from_logs(logs.collect())
     }
 
-    /// The share of draws in which each of some plans is the fastest of them.
+    /// Share of draws in which each of some plans is the fastest of them.
     fn odds(&mut self, plans: &[&EvaluatedPlan]) -> Vec<f64> {
         if plans.len() < 2 { vec![1.0; plans.len()] } else { self.of(plans).fastest() }
     }
 }
 
-/// The kinds of plans that were found, each by its fastest.
+/// The kinds of the plans found, each with its fastest plan.
 struct Kinds<'a> {
     fastest: Vec<&'a EvaluatedPlan>,
-    /// Regret of each plan, if that is asked for.
+    /// Regret of each kind, where the framework stands for others.
     losses: Option<Vec<f64>>,
 }
 
@@ -205,7 +204,7 @@ impl<'a> Kinds<'a> {
         Self { fastest, losses }
     }
 
-    /// Key by which plans are ranked: time, or the regret.
+    /// Key by which plans are ranked: step time, or regret.
     fn cost(&self, found: &EvaluatedPlan) -> f64 {
         let time = found.evaluation.step_time;
         let Some(losses) = &self.losses else { return time.get() };
@@ -215,7 +214,7 @@ impl<'a> Kinds<'a> {
         (1.0 + losses[place]) * (time / self.fastest[place].evaluation.step_time)
     }
 
-    /// The plans to show where `first` stands first: the fastest, and the simplest of each other kind.
+    /// The plans to show with `first` in front: the fastest, and the simplest of each other kind.
     fn shown(
         &self,
         problem: &Problem,
@@ -243,7 +242,7 @@ impl<'a> Kinds<'a> {
         shown
     }
 
-    /// Some plans, and the fastest of each kind that none of them is of.
+    /// Some plans, and the fastest plan of each kind that none of them is of.
     fn with_others<'b>(&self, shown: &[&'b EvaluatedPlan]) -> Vec<&'b EvaluatedPlan>
     where
         'a: 'b,
@@ -254,8 +253,8 @@ impl<'a> Kinds<'a> {
     }
 }
 
-/// True if two plans cannot be told apart: they differ by little, and the slower is the faster in at least a third as many
-/// draws as the other.
+/// True if two plans cannot be told apart: their times differ by little, and the slower is the faster in at least a
+/// third as many draws as the other.
 pub fn is_tie(share: f64, likelihood_first_is_faster: f64) -> bool {
     let less = likelihood_first_is_faster.min(1.0 - likelihood_first_is_faster);
     share.abs() < RESOLUTION && less >= (1.0 - less) * LEAST_ODDS
@@ -269,8 +268,8 @@ pub fn likelihood_first_is_faster(
     Ensemble::of(&[first, second]).fastest()[0]
 }
 
-/// The share of the first plan's time that the second saves, each with its problem: the interval that holds `share` of
-/// the draws of what the stack may be.
+/// Share of the first plan's time that the second saves, each with its problem: the interval that holds `share` of the
+/// ensemble's draws.
 pub fn saving(
     first: (&Problem, &EvaluatedPlan),
     second: (&Problem, &EvaluatedPlan),

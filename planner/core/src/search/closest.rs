@@ -1,4 +1,4 @@
-//! The layout that exceeds the memory by least, if none fits.
+//! The layout that exceeds the memory least, if none fits.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,24 +13,24 @@ use super::family::Family;
 use super::node::{Searcher, of_last};
 use super::queue::Subfamily;
 
-/// Candidates that go through between two looks at the closest so far.
+/// Number of candidates between two updates of the closest layout so far.
 const BATCH: usize = 8;
 
-/// Layouts that are still to be looked at: a family's, or those of them with the same stages.
+/// Layouts not yet looked at: those of a family, or those of them with the same stages.
 struct Candidates<'a> {
     family: &'a Family,
     subfamily: Option<Subfamily>,
 }
 
-/// A layout, and what its fullest rank holds.
+/// A layout, and the memory of its fullest rank.
 struct Misfit {
     key: (Bytes, Layout),
     ends: Arc<[usize]>,
 }
 
-/// The layout whose fullest rank exceeds a GPU by least, of equals the smallest; `None` if there are no
-/// layouts at all. Candidates are looked at in the order of what their fullest rank holds at least, until
-/// that is more than the least that was found.
+/// The layout whose fullest rank exceeds a GPU's memory least, of equals the smallest; `None` if there are no layouts.
+/// Candidates are looked at in the order of a lower bound of their fullest rank's memory, until that exceeds the least
+/// found.
 pub(super) fn closest(searcher: &Searcher<'_>, families: &[Family]) -> Option<EvaluatedPlan> {
     let mut all: Vec<Candidates<'_>> =
         families.iter().map(|family| Candidates { family, subfamily: None }).collect();
@@ -64,16 +64,16 @@ pub(super) fn closest(searcher: &Searcher<'_>, families: &[Family]) -> Option<Ev
     best.map(|best| searcher.found(best.key.1, &best.ends))
 }
 
-/// Numbers of candidates by what became of them.
+/// Result of a look at candidates.
 #[derive(Default)]
 struct Looked<'a> {
-    /// A family's subfamilies, with what each holds at least.
+    /// Subfamilies of a family, each with a lower bound of its memory.
     subfamilies: Vec<(Bytes, Candidates<'a>)>,
-    /// The layout of a subfamily that holds least.
+    /// The layout of a subfamily with the least memory.
     found: Option<Misfit>,
 }
 
-/// Takes a family apart, or finds the best of a subfamily; what holds more than `most` is left out.
+/// Splits a family, or finds the best layout of a subfamily; leaves out what exceeds `most`.
 fn look<'a>(searcher: &Searcher<'_>, candidates: &Candidates<'a>, most: Bytes) -> Looked<'a> {
     let family = candidates.family;
     let Some(subfamily) = candidates.subfamily else {

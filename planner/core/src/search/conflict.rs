@@ -1,4 +1,4 @@
-//! Options of the user that together leave nothing to search.
+//! Options of the user that together leave no layouts to search.
 
 use ir::framework::Abilities;
 use ir::layout::PartialLayout;
@@ -6,21 +6,20 @@ use ir::layout::PartialLayout;
 use super::space::Space;
 use crate::problem::{GivenStages, Problem};
 
-/// Options that together leave no layout, though each part of them leaves some.
+/// Options that together leave no layout, though every part of them leaves some.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     /// The options, each with its value.
     pub options: Vec<(&'static str, String)>,
-    /// The framework, if without its limits there are layouts.
+    /// The framework, if there are layouts without its limits.
     pub framework: Option<String>,
 }
 
-/// The option of stages that are given by hand.
+/// The option that gives stages by hand.
 const STAGES: &str = "--stages";
 
-/// The fewest of the options with which a user `named` parts of a layout that together leave no layout; none if all
-/// together leave some, or even without any there is none. What is left of the parts without some options, `completed` makes
-/// the layout of that is searched.
+/// The smallest set of options `named` by a user that together leave no layout; `None` if all of them leave some, or if
+/// there is none even without them. `completed` turns the options that are left into the layout to search.
 pub fn conflicting(
     problem: &Problem,
     named: &PartialLayout,
@@ -54,7 +53,7 @@ pub fn conflicting(
     })
 }
 
-/// A small subset of `all` that leaves nothing: one or two, else some of which none can be spared.
+/// A small subset of `all` that leaves no layout: one or two options, or else a set of which none can be dropped.
 fn smallest_subset(all: &[usize], leaves: impl Fn(&[usize]) -> bool) -> Vec<usize> {
     let one = all.iter().map(|place| vec![*place]);
     let pairs =
@@ -72,12 +71,12 @@ fn smallest_subset(all: &[usize], leaves: impl Fn(&[usize]) -> bool) -> Vec<usiz
     kept
 }
 
-/// True if there is any layout with the options that are fixed, even one that does not fit.
+/// True if there is any layout with the fixed options, even one that does not fit in memory.
 pub(super) fn has_layouts(problem: &Problem, fixed: &PartialLayout) -> bool {
     Space::new(problem, fixed).has_layouts(problem, fixed)
 }
 
-/// Stages as they are given: `10,11,11,10`.
+/// Stages as the user gives them: `10,11,11,10`.
 fn counts(stages: &GivenStages) -> String {
     stages.counts().0.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }

@@ -1,9 +1,9 @@
-//! A stack as all that it may be: what it does, and its constants, drawn as a small seeded ensemble.
+//! Ensemble of possible stacks: frameworks and constants of the cost model, drawn with a fixed seed.
 //!
-//! Constants differ from one machine to the next by their [spread](cost_models::constants::Constant::spread), and by
-//! less where steps of the machine itself were measured. A framework that stands for others is each of them in as many
-//! draws. Two plans share what is drawn of a constant: of one that both depend on alike, nothing is left of the
-//! difference between them. What no constant explains is drawn for each plan apart.
+//! Constants differ between machines by their [spread](cost_models::constants::Constant::spread), and by less where
+//! steps of the machine itself were measured. A framework that stands for others is each of them in as many draws. Two
+//! plans share the draws of a constant, so one that both depend on alike does not move the difference between them. The
+//! error that no constant explains is drawn for each plan separately.
 
 use cost_models::constants::{CONSTANTS, Constant};
 use cost_models::residuals::PAIRED_REST;
@@ -15,23 +15,23 @@ use traces::statistics::quantile;
 use super::evaluated_plan::{EvaluatedPlan, with_step};
 use crate::problem::{Problem, stacks};
 
-/// Number of members that are drawn: shares of them are off by 1.6 % of all at most (one standard deviation).
+/// Number of draws: shares of them are off by at most 1.6 points (one standard deviation).
 const DRAWS: usize = 1024;
 
-/// By how much a constant is moved to see what depends on it: wide, as whole spreads are drawn.
+/// Relative step of a constant for finite differences: wide, as whole spreads are drawn.
 const STEP: f64 = 0.1;
 
-/// Logarithms of the times of plans, in every draw.
+/// Logarithms of the step times of plans, in every draw.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Ensemble {
-    /// By plan and draw.
+    /// Logarithms by plan and draw.
     logs: Vec<Vec<f64>>,
 }
 
-/// The logarithm of a plan's time, linear in those of its machine's constants.
+/// The logarithm of a plan's time, linear in the logarithms of its machine's constants.
 struct Linear {
     log: f64,
-    /// The constant's key, and by how much the logarithm moves with one standard deviation of it.
+    /// Key of each constant, and the change of the logarithm by one standard deviation of it.
     slopes: Vec<(String, f64)>,
 }
 
@@ -57,7 +57,7 @@ impl Ensemble {
         for draw in 0..DRAWS {
             let least = self.least(draw);
             let is_first = |logs: &&Vec<f64>| logs[draw] <= least;
-            // The same plan twice shares what it wins.
+            // A plan that occurs twice splits its wins between both.
             let count = self.logs.iter().filter(is_first).count();
             for (share, _) in shares.iter_mut().zip(&self.logs).filter(|(_, logs)| is_first(logs)) {
                 *share += 1.0 / (count * DRAWS) as f64;
@@ -66,7 +66,7 @@ impl Ensemble {
         shares
     }
 
-    /// Regret of each plan: the mean over the draws of the time by which it is slower than the fastest, as a share of that one's.
+    /// Regret of each plan: the mean over the draws of its time beyond the fastest's, as a share of the latter.
     pub(super) fn losses(&self) -> Vec<f64> {
         let mut sums = vec![0.0; self.logs.len()];
         for draw in 0..DRAWS {
@@ -78,8 +78,7 @@ impl Ensemble {
         sums.into_iter().map(|sum| sum / DRAWS as f64).collect()
     }
 
-    /// The share of the first plan's time that the second saves: the interval that leaves out as many draws below as
-    /// above, and holds `share` of all.
+    /// Share of the first plan's time that the second saves: the central interval that holds `share` of the draws.
     pub(super) fn saving(&self, share: f64) -> [f64; 2] {
         let [first, second, ..] = self.logs.as_slice() else { return [0.0; 2] };
         let saved: Vec<f64> =
@@ -92,9 +91,9 @@ impl Ensemble {
     }
 }
 
-/// A plan's time in every draw.
+/// Logarithms of a plan's step time in every draw.
 fn drawn(problem: &Problem, found: &EvaluatedPlan) -> Vec<f64> {
-    // All that tells plans apart: what a layout is called leaves out ZeRO, recompute and micro-batches.
+    // Everything that tells plans apart: a layout's name leaves out ZeRO, recompute and micro-batches.
     let plan = format!("{:?} {:?}", *found.layout, found.stage_ends);
     let own = PAIRED_REST / std::f64::consts::SQRT_2;
     let mut logs: Vec<f64> = deviates(&plan).take(DRAWS).map(|deviate| own * deviate).collect();
@@ -112,7 +111,7 @@ fn drawn(problem: &Problem, found: &EvaluatedPlan) -> Vec<f64> {
     logs
 }
 
-/// Standard normal deviates that belong to a name.
+/// Standard normal deviates, seeded by a name.
 fn deviates(name: &str) -> impl Iterator<Item = f64> {
     let digest: [u8; 32] = Sha256::digest(name).into();
     let (first, _) = digest.split_first_chunk().expect("32 bytes have 8");
@@ -136,7 +135,7 @@ impl Linear {
     }
 }
 
-/// By how much the logarithm of a constant may differ on the machine from what it is taken for.
+/// Standard deviation of the logarithm of a constant, on the machine of the problem.
 fn spread(constant: &Constant, problem: &Problem) -> f64 {
     let hardware = &problem.hardware;
     let calibration = hardware.framework.calibration.as_ref();
@@ -158,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    /// Three plans whose times differ by these logarithms, with noise of each plan's own.
+    /// Three plans whose times differ by these logarithms, with independent noise of each plan.
     fn ensemble(slower: [f64; 2], noise: f64) -> Ensemble {
         let logs = |(name, log): (&str, f64)| {
             deviates(name).take(DRAWS).map(|deviate| log + noise * deviate).collect()
@@ -167,7 +166,7 @@ mod tests {
     }
 
     proptest! {
-        /// Some plan is the fastest in each draw; and what loses nothing is what is always the fastest.
+        /// Some plan is the fastest in each draw; and a plan without regret is always the fastest.
         #[test]
         fn shares_add_up(slower in prop::array::uniform2(0.0f64..0.3), noise in 0.0f64..0.2) {
             let ensemble = ensemble(slower, noise);
@@ -181,7 +180,7 @@ mod tests {
         }
     }
 
-    /// Of two whose logarithms are normal, the one is faster as often as the normal distribution says.
+    /// Of two plans with normal logarithms, one is faster as often as the normal distribution says.
     #[test]
     fn shares_are_of_the_normal_distribution() {
         let mut ensemble = ensemble([0.1, 0.0], 0.1);
@@ -191,7 +190,7 @@ mod tests {
         assert!((first - 0.760).abs() < 0.04, "{first} and {second}");
     }
 
-    /// The same plan twice: both share what it wins, whatever the others are.
+    /// A plan that occurs twice splits its wins, whatever the others are.
     #[test]
     fn a_plan_twice_shares_what_it_wins() {
         let mut ensemble = ensemble([0.05, 0.1], 0.1);

@@ -14,8 +14,7 @@ use crate::step::{
 pub struct EvaluatedPlan {
     /// The layout.
     pub layout: Layout,
-    /// End of each stage, in blocks of the chain. On which pipeline ranks a stage is,
-    /// [`PipelineRanks::of`] the layout says.
+    /// End of each stage, in blocks of the chain. [`PipelineRanks::of`] the layout gives the pipeline ranks of a stage.
     pub stage_ends: Vec<usize>,
     /// Time and memory.
     pub evaluation: Evaluation,
@@ -33,7 +32,7 @@ impl EvaluatedPlan {
         starts.zip(&self.stage_ends).map(|(start, end)| (end - start) as u32).collect()
     }
 
-    /// The prediction that a plan file has.
+    /// The prediction in the form of a plan file.
     pub fn prediction(&self, problem: &Problem) -> Prediction {
         let step_time = self.evaluation.step_time;
         Prediction {
@@ -83,17 +82,17 @@ pub fn with_step<T>(
     of(&Step::new(&assignment, layout))
 }
 
-/// The time of one step of the fastest plan, in the units of a user: tokens a second on each GPU.
+/// Throughput of a step: tokens per second on each GPU, or samples for models without a sequence.
 pub fn tokens_per_second_per_gpu(problem: &Problem, step_time: Seconds) -> f64 {
     let training = &problem.training;
-    // A model without a sequence is counted by the sample.
+    // Models without a sequence are counted by the sample.
     let length = if problem.limits.has_sequence { training.sequence_length } else { 1 };
     let tokens = length as f64 * training.global_batch_size as f64;
     tokens / step_time.get() / f64::from(problem.limits.num_gpus)
 }
 
-/// Model FLOPs over what all GPUs could do by their data sheet. Pairs that a causal mask hides are not counted: long
-/// sequences would exceed the peak.
+/// MFU: model FLOPs of a step over the peak of all GPUs by their data sheet. Query-key pairs hidden by a causal mask
+/// are not counted: long sequences would exceed the peak.
 ///
 /// # Source
 ///
@@ -103,7 +102,7 @@ pub fn model_flops_utilization(problem: &Problem, step_time: Seconds) -> f64 {
     utilization(problem, problem.model_flops, step_time)
 }
 
-/// The same with every query-key pair of a causal mask counted, as Megatron-LM and PaLM do.
+/// MFU with every query-key pair of a causal mask counted, as Megatron-LM and PaLM do.
 pub fn utilization_with_every_pair(problem: &Problem, step_time: Seconds) -> f64 {
     utilization(problem, problem.model_flops_with_every_pair, step_time)
 }

@@ -1,4 +1,4 @@
-//! Layouts that differ only in schedule, recompute and model states.
+//! Families: layouts that differ only in schedule, recompute and sharding of model states.
 
 use ir::framework::{Abilities, Features};
 use ir::graph::Recompute;
@@ -10,16 +10,16 @@ use super::feasible::abilities;
 use crate::problem::{GivenStages, Problem, StageRule};
 use crate::step::ShapeKey;
 
-/// Candidates that differ only in schedule, recompute and ZeRO stage.
+/// Layouts that differ only in schedule, recompute and ZeRO stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Family {
-    /// How operators are sharded, and the micro-batch.
+    /// Sharding of operators, and the size of a micro-batch.
     pub shape: ShapeKey,
-    /// Pipeline ranks.
+    /// Number of pipeline ranks.
     pub pipeline_parallel: u32,
-    /// Replicas.
+    /// Number of data-parallel replicas.
     pub data_parallel: u32,
-    /// Micro-batches of a replica.
+    /// Number of micro-batches of a replica.
     pub num_micro_batches: u32,
 }
 
@@ -28,14 +28,14 @@ pub struct Family {
 pub struct ZeroSharding {
     /// Model states that are sharded.
     pub zero_stage: ZeroStage,
-    /// Over how many ranks.
+    /// Number of ranks that share one copy of the states.
     pub zero_shard: u32,
-    /// Model states and activations on the host.
+    /// Model states and activations that are offloaded to the host.
     pub offload: Offload,
 }
 
 impl ZeroSharding {
-    /// The family of a layout.
+    /// The sharding of a layout.
     pub fn of(layout: &Layout) -> Self {
         let LayoutSpec { zero_stage, zero_shard, offload, .. } = **layout;
         Self { zero_stage, zero_shard, offload }
@@ -43,7 +43,7 @@ impl ZeroSharding {
 }
 
 impl Family {
-    /// The features that all its layouts have.
+    /// Features that all layouts of the family have.
     pub(super) fn features(&self, problem: &Problem) -> Features {
         let ShapeKey { sharding, switches, .. } = &self.shape;
         let micro_batches = Some(self.num_micro_batches);
@@ -56,8 +56,8 @@ impl Family {
             .and(Features::of_ranks(self.pipeline_parallel, micro_batches, self.data_parallel))
     }
 
-    /// Further features of schedule, recompute and model states that the framework does not run with those of the family:
-    /// sets of which none may be whole.
+    /// Sets of features of schedule, recompute and model states that the framework refuses together with those of the
+    /// family; no layout may have a whole set.
     fn refused(&self, problem: &Problem) -> SmallVec<[Features; 8]> {
         let refused = abilities(problem).refused_with(self.features(problem));
         refused.filter(|set| Features::OF_SUBFAMILIES.contain(*set)).collect()
@@ -68,14 +68,14 @@ impl Family {
         Mesh { sharding: self.shape.sharding, data_parallel: self.data_parallel }
     }
 
-    /// True if two families differ in their micro-batch and switches alone.
+    /// True if two families differ only in micro-batches and switches.
     pub fn same_shape_family(&self, other: &Self) -> bool {
         let key = |it: &Self| (it.shape.sharding, it.pipeline_parallel, it.data_parallel);
         key(self) == key(other)
     }
 
-    /// Schedules with their stages a rank that the family can run: of the one that is named, or of all that the framework
-    /// has and that are [searched](ScheduleKind::is_searched).
+    /// Schedules that the family can run, each with its stages per rank: the named one, or all that the framework has
+    /// and that are [searched](ScheduleKind::is_searched).
     pub fn schedules(&self, problem: &Problem, fixed: &PartialLayout) -> Vec<(ScheduleKind, u32)> {
         let p = self.pipeline_parallel;
         let most = (problem.limits.num_blocks / u64::from(p)) as u32;
@@ -83,7 +83,7 @@ impl Family {
         let able = abilities(problem);
         let searched: SmallVec<[ScheduleKind; 16]> =
             able.schedules.iter().copied().filter(|it| it.is_searched()).collect();
-        // One rank has no order to choose.
+        // A single rank has no order to choose.
         let plain = [ScheduleKind::OneFOneB];
         let kinds = match named {
             [] if p == 1 => &plain[..],
@@ -99,12 +99,12 @@ impl Family {
                 continue;
             }
             let tried = if schedule.is_interleaved() { 2..=most } else { usual..=usual };
-            // Of numbers of stages whose largest has as many layers, the smallest: more only make stages less even.
+            // Of stage counts with equally large stages, the smallest: more only make stages less even.
             let layers = problem.limits.num_blocks.saturating_sub(2);
             let largest = |v: u32| layers.div_ceil(u64::from(p * v).max(1));
             let is_open = fixed.virtual_stages.one().is_none() && problem.stages.is_none();
             let is_needed = |v: &u32| !is_open || *v <= 2 || largest(*v) < largest(*v - 1);
-            // What a few stages are too many for, more are.
+            // Where a number of stages is too large, more are as well.
             let takes = |v: &u32| self.check_schedule(problem, schedule, *v).is_ok();
             let chosen = |v: &u32| {
                 let given = problem.stages.as_ref().map(GivenStages::num_stages);
@@ -120,7 +120,7 @@ impl Family {
         schedules
     }
 
-    /// Why the family cannot run the schedule, stages and shards that are fixed, if it cannot.
+    /// Reason why the family cannot run the fixed schedule, stages and shards, if it cannot.
     pub fn schedule_error(&self, problem: &Problem, fixed: &PartialLayout) -> Option<LayoutError> {
         let given = problem.stages.as_ref().map(GivenStages::num_stages);
         let of_given = given.map(|given| given / self.pipeline_parallel);
@@ -145,7 +145,7 @@ impl Family {
         schedule.or_else(|| self.check_shards(problem, fixed.zero_shard.one()?).err())
     }
 
-    /// Checks that the family can run a schedule with so many stages a rank.
+    /// Checks that the family can run a schedule with `virtual_stages` stages per rank.
     fn check_schedule(
         &self,
         problem: &Problem,
@@ -157,13 +157,13 @@ impl Family {
         problem.limits.schedule_runs(&spec)
     }
 
-    /// Checks that states can be sharded over so many ranks.
+    /// Checks that model states can be sharded over `zero_shard` ranks.
     fn check_shards(&self, problem: &Problem, zero_shard: u32) -> Result<(), LayoutError> {
         let zero_stage = ZeroStage::OptimizerState;
         problem.limits.shards_divide(&LayoutSpec { zero_shard, zero_stage, ..self.spec() })
     }
 
-    /// What all its layouts have in common.
+    /// Layout with the options that all layouts of the family have in common.
     fn spec(&self) -> LayoutSpec {
         let Self { shape, pipeline_parallel, data_parallel, num_micro_batches } = *self;
         let ShapeKey { sharding, micro_batch_size, switches } = shape;
@@ -177,8 +177,7 @@ impl Family {
         }
     }
 
-    /// Ways to shard model states: not at all, over all replicas, or over those of a network domain
-    /// (hybrid sharding).
+    /// Ways to shard model states: not at all, over all replicas, or over those of a network domain (hybrid sharding).
     pub fn shardings(&self, problem: &Problem, fixed: &PartialLayout) -> Vec<ZeroSharding> {
         let replicas = self.mesh().replicas();
         let within = problem.hardware.domain / self.shape.sharding.tensor_parallel;
@@ -187,7 +186,7 @@ impl Family {
         let hybrid = local.filter(|shards| (2..replicas).contains(shards) && divides(*shards));
         let able = abilities(problem);
         let refused = self.refused(problem);
-        // Experts that tensor-parallel ranks do not cut are on several ranks without a replica of the rest.
+        // Experts that tensor parallelism does not shard have copies on several ranks, even without other replicas.
         let has_experts = !problem.limits.experts.is_empty();
         let has_copies = replicas > 1 || has_experts && self.mesh().expert_replicas() > 1;
         let mut shardings = Vec::new();
@@ -201,8 +200,8 @@ impl Family {
             if !offload.takes_zero(zero_stage) || !able.takes_offload(offload, num_blocks) {
                 continue;
             }
-            // Without replicas every stage is the same: only the plainest is worth a candidate. Except that
-            // gradients which are sharded go to the host as they are made.
+            // Without replicas all ZeRO stages are the same, and only the plainest is a candidate. But sharded
+            // gradients go to the host as they are made.
             let leaves = offload.optimizer && zero_stage == ZeroStage::Gradients;
             let takes = |stage, shards| {
                 let context = self.shape.sharding.context_parallel;
@@ -228,13 +227,13 @@ impl Family {
         shardings
     }
 
-    /// Number of its subfamilies: schedules with their stages a rank, and policies of recompute.
+    /// Number of subfamilies: schedules with their stages per rank, times policies of recompute.
     pub fn num_subfamilies(&self, problem: &Problem, fixed: &PartialLayout) -> u64 {
         let schedules = self.schedules(problem, fixed).len();
         (schedules * self.recomputes(problem, fixed).count()) as u64
     }
 
-    /// The `shardings` that the framework runs together with a schedule and a policy of recompute.
+    /// Those of `shardings` that the framework runs together with a schedule and a recompute policy.
     pub fn combined<'a>(
         &self,
         problem: &Problem,
@@ -254,14 +253,14 @@ impl Family {
         })
     }
 
-    /// Number of its layouts.
+    /// Number of layouts of the family.
     pub fn num_layouts(
         &self,
         problem: &Problem,
         fixed: &PartialLayout,
         shardings: &[ZeroSharding],
     ) -> u64 {
-        // What is of states alone, or of none, was left out of them, and of schedules and policies.
+        // Sets of features of states alone, or without any, were already left out by the lists below.
         let mut refused = self.refused(problem).into_iter();
         let is_mixed = |set: Features| {
             let others = set.without(Features::OF_STATES);
@@ -280,7 +279,7 @@ impl Family {
         self.recomputes(problem, fixed).map(with).sum()
     }
 
-    /// One of its layouts.
+    /// One layout of the family.
     ///
     /// # Panics
     ///
@@ -306,7 +305,7 @@ impl Family {
         layout.unwrap_or_else(|error| panic!("a family has only layouts that are valid: {error}"))
     }
 
-    /// Recompute policies: the one that is named, or all that are searched.
+    /// Recompute policies: the named one, or all that are searched.
     pub fn recomputes(
         &self,
         problem: &Problem,
@@ -316,7 +315,7 @@ impl Family {
         let is_tried = move |it: &Recompute| {
             fixed.recompute.is_any() && abilities(problem).takes_recompute(*it)
         };
-        // A graph whose modules were chosen has those instead of the usual ones.
+        // Where a graph has chosen modules, selective recompute is of those.
         let chosen = problem.graph.recomputed_modules();
         let of_graph = move |it| match (it, chosen) {
             (Recompute::Selective, Some(modules)) => Recompute::Modules(modules),
@@ -324,7 +323,7 @@ impl Family {
         };
         let searched = Recompute::ALL.into_iter().map(of_graph).filter(is_tried);
         let all = fixed.recompute.one().into_iter().chain(searched);
-        // With however many stages a rank that it takes.
+        // Offload is checked for any number of stages per rank.
         let (p, graphs) = (self.pipeline_parallel, self.shape.switches.cuda_graphs);
         let all =
             all.filter(move |it| abilities(problem).takes_offload_with(offload, p, *it, graphs));
@@ -335,7 +334,7 @@ impl Family {
         all.filter(move |recompute| self.takes_overlap(problem, u32::MAX, *recompute))
     }
 
-    /// True unless exchanges of experts are to overlap another micro-batch and cannot.
+    /// True unless expert exchanges are to overlap another micro-batch and cannot.
     fn takes_overlap(&self, problem: &Problem, virtual_stages: u32, recompute: Recompute) -> bool {
         let overlap = self.shape.switches.expert_overlap;
         let pipeline = [self.pipeline_parallel, virtual_stages];
@@ -348,7 +347,7 @@ fn runs(refused: &[Features], features: Features) -> bool {
     !refused.iter().any(|set| features.contain(*set))
 }
 
-/// All divisors, ascending.
+/// All divisors of a number, ascending.
 pub(super) fn divisors(number: u32) -> Vec<u32> {
     let small = (1..=number.isqrt()).filter(|divisor| number.is_multiple_of(*divisor));
     let mut all: Vec<u32> = small.flat_map(|divisor| [divisor, number / divisor]).collect();

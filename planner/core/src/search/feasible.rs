@@ -1,4 +1,4 @@
-//! Feasible parts of the space: by arithmetic, and by what the framework can run.
+//! Feasible parts of the space of layouts: by divisibility, and by what the framework can run.
 
 use ir::cluster::Architecture;
 use ir::framework::{Abilities, Feature};
@@ -11,8 +11,8 @@ use ir::layout::{LayoutError, LayoutSpec, PartialLayout, ZeroStage};
 use crate::problem::Problem;
 use crate::step::ShapeKey;
 
-/// The kinds of context parallelism to try: the one that is named, or all that the framework has; where one rank has all
-/// positions, the kind does not matter, unless a degree was named with one that would have to be refused.
+/// Kinds of context parallelism to try: the named one, or all that the framework has. With one rank the kind does not
+/// matter, unless the degree was named together with a kind that is to be refused.
 pub(super) fn context_kinds(
     problem: &Problem,
     fixed: &PartialLayout,
@@ -30,8 +30,8 @@ pub(super) fn context_kinds(
     }
 }
 
-/// Switches that are possible with experts that are sharded so: those that are named, else the dispatcher that takes least
-/// time, with and without what hides it, and with and without graphs of layers.
+/// Switches that are possible with this sharding of experts: the named ones, else the fastest dispatcher, with and
+/// without overlap, and with and without CUDA graphs of layers.
 pub(super) fn switches(
     problem: &Problem,
     fixed: &PartialLayout,
@@ -41,7 +41,7 @@ pub(super) fn switches(
     let is_mixture = !problem.limits.experts.is_empty();
     let mut graphs = match fixed.cuda_graphs.one() {
         Some(named) => vec![named],
-        // Of dense layers the host has launched the next before the device needs it.
+        // Between dense layers the host launches ahead of the device, so graphs gain nothing.
         None if is_mixture => {
             let takes = |graphs: &CudaGraphs| able.takes_graphs(*graphs);
             CudaGraphs::ALL.into_iter().filter(takes).collect()
@@ -60,12 +60,12 @@ pub(super) fn switches(
         None if has_exchanges => ExpertOverlap::ALL.to_vec(),
         None => vec![ExpertOverlap::None],
     };
-    // Some number of stages, and some recompute, will do.
+    // Overlap is checked for the most permissive stages and recompute.
     let takes = |overlap: &ExpertOverlap| able.takes_overlap(*overlap, [1, 1], Recompute::None);
     let is_named = !fixed.cuda_graphs.is_any();
-    // A graph has the same sizes every time, and experts get other numbers of tokens: one of the whole iteration
-    // takes a dispatcher that leaves room for all of them, made for Blackwell. All runs with it that are known
-    // exchange tokens within an NVLink domain.
+    // A graph has the same sizes in every run, but experts receive varying numbers of tokens: a graph of the whole
+    // iteration needs a dispatcher with buffers for all tokens, made for Blackwell. All known runs with it exchange
+    // tokens within an NVLink domain.
     let experts = ShapeKey::groups_of(sharding).along(Axis::Expert);
     let keeps_sizes = problem.hardware.architecture == Architecture::Blackwell
         && token_dispatcher == TokenDispatcher::HybridEp
@@ -78,7 +78,7 @@ pub(super) fn switches(
     overlaps.into_iter().filter(takes).flat_map(switches).collect()
 }
 
-/// The dispatcher that sends least, of those that the framework runs on such GPUs with experts that are sharded so.
+/// The dispatcher that sends least, of those that the framework runs on these GPUs with this sharding of experts.
 fn usual_dispatcher(problem: &Problem, sharding: &Sharding) -> TokenDispatcher {
     let (able, facts) = (abilities(problem), &problem.facts);
     let takes = |it: &TokenDispatcher| {
@@ -101,7 +101,7 @@ pub(super) fn abilities(problem: &Problem) -> &Abilities {
     &problem.hardware.framework.abilities
 }
 
-/// Checks that the framework can run the options that are named.
+/// Checks that the framework can run the named options.
 pub(super) fn check_framework(problem: &Problem, fixed: &PartialLayout) -> Result<(), LayoutError> {
     let lacks = problem.unsupported(fixed);
     if lacks.is_empty() {
@@ -110,16 +110,16 @@ pub(super) fn check_framework(problem: &Problem, fixed: &PartialLayout) -> Resul
     Err(LayoutError::Framework { framework: problem.hardware.framework.name.clone(), lacks })
 }
 
-/// Checks that the options that are named are possible, whatever is chosen for the others.
+/// Checks that the named options are possible, whatever is chosen for the others.
 pub(super) fn check_named(problem: &Problem, fixed: &PartialLayout) -> Result<(), LayoutError> {
     fixed.check()?;
-    // Of states that are open all that can be sharded are, so that the offload is possible with some.
+    // Open model states are taken as fully sharded, so that offload is possible with some.
     let base = LayoutSpec { zero_stage: ZeroStage::Parameters, ..LayoutSpec::ONE_RANK };
     problem.limits.offload_is_possible(&fixed.or(base))?;
     check_recompute(problem, fixed)
 }
 
-/// Checks that no more layers of each stage are to be recomputed than the model has.
+/// Checks that the layers of each stage to recompute are no more than the model has.
 fn check_recompute(problem: &Problem, fixed: &PartialLayout) -> Result<(), LayoutError> {
     let Some(Recompute::FirstLayers(layers)) = fixed.recompute.one() else { return Ok(()) };
     let has = problem.limits.num_blocks.saturating_sub(2).max(1);

@@ -1,4 +1,4 @@
-//! Plans that fit where less of a GPU's memory stays free than is usual.
+//! Plans that fit only with less headroom than is usual.
 
 use ir::units::{Bytes, Nanos};
 
@@ -11,7 +11,7 @@ use super::outcome::{Best, WithLessHeadroom};
 use super::request::Observe;
 use crate::problem::Problem;
 
-/// The fastest plan that fits with less headroom alone, where that is faster than `best` by more than can be told apart.
+/// The fastest plan that fits only with less headroom, where it is faster than `best` by more than can be told apart.
 pub(super) fn with_less_headroom(
     searcher: Searcher<'_>,
     families: &[Family],
@@ -29,15 +29,15 @@ pub(super) fn with_less_headroom(
     Some(at_largest_headroom(problem, &searcher.found(found.layout, &found.ends)))
 }
 
-/// A plan with the largest headroom with which it fits.
+/// A plan, evaluated with the largest headroom with which it fits.
 fn at_largest_headroom(problem: &Problem, found: &EvaluatedPlan) -> WithLessHeadroom {
     let headroom = largest_headroom(problem, found);
     let problem = problem.clone().with_headroom(headroom);
     WithLessHeadroom { found: simulated(&problem, found.layout, &found.stage_ends).0, headroom }
 }
 
-/// The largest headroom with which a plan fits, in whole GiB, or in tenths below one. What the allocator keeps and would
-/// free counts as free.
+/// The largest headroom with which a plan fits, in whole GiB, or in tenths below one. Memory that the allocator caches
+/// and would free counts as free.
 pub fn largest_headroom(problem: &Problem, found: &EvaluatedPlan) -> Bytes {
     let memory = problem.hardware.memory;
     let full = problem.clone().with_headroom(memory);

@@ -11,14 +11,14 @@ use super::request::{Go, Request, StopReason};
 use super::search;
 use crate::problem::{Choices, MOST_GPUS, Problem, ProblemError};
 
-/// Numbers of GPUs that are tried beyond those that are too few, before giving up.
+/// Largest number of GPU counts that are tried.
 const MOST_PROBES: usize = 64;
 
-/// So many nodes, of which half a node is tried too.
+/// Number of nodes up to which half nodes are tried too.
 const WITH_HALVES: u32 = 5;
 
-/// The least number of GPUs on which some layout of what is asked fits, of those that fill nodes (of few nodes, half of
-/// one too; within one, a power of two). `None` if none of them is found to do for as long as `go` says to go on.
+/// The least number of GPUs on which some layout fits, among those that fill nodes (of few nodes, half a node too;
+/// within one, powers of two). `None` if none is found for as long as `go` says to go on.
 ///
 /// # Errors
 ///
@@ -31,7 +31,7 @@ pub fn least_gpus(
     request: &Request,
     go: &mut (dyn FnMut() -> Go + Send),
 ) -> Result<Option<u32>, ProblemError> {
-    // What depends on the number of GPUs is open again.
+    // Options that depend on the number of GPUs are left open.
     let fixed = PartialLayout { data_parallel: Any, zero_shard: Any, ..request.fixed };
     let Problem { graph, stages, .. } = asked;
     let has_sequence = graph.has_sequence();
@@ -41,7 +41,7 @@ pub fn least_gpus(
     let fewest = states.div_ceil(cluster.gpu.memory.get().max(1));
     let node = cluster.gpus_per_node;
     let within = (0..32).map(|power| 1u32 << power).take_while(|gpus| *gpus < node);
-    // Of a few nodes half of one counts, of many it does not.
+    // Half a node matters among a few nodes, but not among many.
     let half = (node / 2).max(1);
     let halves = (2..2 * WITH_HALVES).map(|halves| halves * half).filter(|gpus| *gpus >= node);
     let nodes = (WITH_HALVES..=MOST_GPUS / node.max(1)).map(|nodes| nodes * node);

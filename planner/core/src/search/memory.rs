@@ -1,4 +1,4 @@
-//! Lower bounds on memory, known before blocks are cut into stages.
+//! Lower bounds on memory, known before blocks are partitioned into stages.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,20 +18,20 @@ use super::family::{Family, ZeroSharding};
 use super::node::Searcher;
 use crate::step::{ShapeKey, with_slack};
 
-/// Blocks of a class in a family's shards.
+/// Blocks of one class, with a family's sharding.
 struct Class {
-    /// How many.
+    /// Number of blocks.
     count: f64,
-    /// Bytes of states of each.
+    /// Bytes of model states of each block.
     states: f64,
-    /// Bytes that each keeps for a micro-batch.
+    /// Bytes of activations that each block saves for one micro-batch.
     saved: ByPolicy<f64>,
 }
 
-/// Parameters of all blocks on a rank that has them all, by how they are sharded.
+/// Parameters of all blocks, as if one rank had every stage, by sharding.
 pub(super) type Parameters = BTreeMap<ShapeKey, LocalParameters>;
 
-/// Cache key of the parameters of a rank. Sequence and batch do not matter to them, so they are cleared.
+/// Cache key of the parameters of a rank. They do not depend on sequence and batch, so these are cleared.
 fn parameters_key(family: &Family) -> ShapeKey {
     ShapeKey {
         switches: Switches::USUAL,
@@ -45,8 +45,8 @@ fn parameters_key(family: &Family) -> ShapeKey {
 }
 
 impl Searcher<'_> {
-    /// For each family, true if a rank has room for its model states at least, and for a block with all that its backward needs,
-    /// which a rank has at one time or other under every policy.
+    /// For each family, true if a rank's memory holds at least its model states, and one block with everything that its
+    /// backward needs, which a rank holds at some time under every policy.
     pub(super) fn may_fit(&self, families: &[Family]) -> Vec<bool> {
         if self.request.exhaustive {
             return vec![true; families.len()];
@@ -63,8 +63,8 @@ impl Searcher<'_> {
         families.par_chunk_by(Family::same_shape_family).flat_map_iter(may_fit).collect()
     }
 
-    /// For each of families that differ in their micro-batch alone, true if a rank has room for any block with all that its
-    /// backward needs. A block keeps as much for each sequence as for one.
+    /// For each of several families that differ only in micro-batches, true if a rank's memory holds any one block with
+    /// everything that its backward needs. Activations of a block grow linearly with the number of sequences.
     fn have_room(&self, families: &[Family], shardings: &[ZeroSharding]) -> Vec<bool> {
         let first = &families[0];
         let memories = self.block_memories(ShapeKey { micro_batch_size: 1, ..first.shape });
@@ -82,7 +82,7 @@ impl Searcher<'_> {
         families.iter().map(has_room).collect()
     }
 
-    /// The parameters of all blocks on a rank that has them all, for every way in which families shard them.
+    /// The parameters of all blocks as if on one rank, for every sharding of the families.
     pub(super) fn all_parameters(&self, families: &[Family]) -> Parameters {
         let mut all = Parameters::new();
         for of_one_shape in families.chunk_by(Family::same_shape_family) {
@@ -92,7 +92,7 @@ impl Searcher<'_> {
         all
     }
 
-    /// The least that the fullest rank of a family holds: its part of all model states.
+    /// Lower bound of the fullest rank's memory in a family: its part of all model states.
     pub(super) fn least_states(&self, family: &Family, parameters: &Parameters) -> Bytes {
         let p = u64::from(family.pipeline_parallel);
         let all = parameters[&parameters_key(family)];
@@ -107,23 +107,23 @@ impl Searcher<'_> {
         with_slack(self.states(family, &part, &shardings))
     }
 
-    /// Bytes that the fullest rank holds at least, however blocks are cut into stages. Blocks of class `c` have `s_c`
-    /// bytes of states and keep `a_c` for each of the `f_r` micro-batches that rank `r` has in flight; however
-    /// ranks are weighted, the fullest holds as much as their weighted mean, and in that each block counts as
-    /// where it counts least:
+    /// Lower bound of the fullest rank's memory in bytes, for any partition into stages. Blocks of class `c` have `s_c`
+    /// bytes of states and save `a_c` for each of the `f_r` micro-batches that rank `r` has in flight. For any weights
+    /// of ranks, the fullest holds at least the weighted mean, in which each block counts at least as on the rank where
+    /// it counts least:
     ///
     /// ```text
     /// M >= sum over blocks of min over r of w_r (s_c + f_r a_c),   sum over r of w_r = 1
     /// ```
     ///
-    /// A rank is weighted with `1 / (s + f_r a)` of the mean block, by which the bound is exact where all
-    /// blocks are alike.
+    /// Rank `r` has weight `1 / (s + f_r a)` of the mean block, for which the bound is exact where all blocks are
+    /// alike.
     pub(super) fn least_memory(
         &self,
         family: &Family,
         shardings: &[ZeroSharding],
     ) -> impl Fn(Recompute, ScheduleKind) -> Bytes + use<> {
-        // What is kept grows with the micro-batch.
+        // Saved activations grow linearly with the size of a micro-batch.
         let memories = self.block_memories(ShapeKey { micro_batch_size: 1, ..family.shape });
         let size = f64::from(family.shape.micro_batch_size);
         let all = 0..self.chain.num_blocks();
@@ -131,7 +131,7 @@ impl Searcher<'_> {
         let class = |(class, block): (usize, &Arc<BlockMemory>)| Class {
             count: f64::from(self.chain.count(class, &all)),
             states: self.states(family, &block.parameters, shardings).as_f64(),
-            // What the ends of the chain keep, they may keep for one micro-batch alone.
+            // The ends of the chain may hold their activations for one micro-batch only.
             saved: ByPolicy::new(|policy| {
                 let is_kept = !offloads && !self.chain.is_end(class);
                 if is_kept { block.saved[policy].as_f64() * size } else { 0.0 }
@@ -160,7 +160,7 @@ impl Searcher<'_> {
         }
     }
 
-    /// The states of some blocks' parameters in the way of sharding that takes least.
+    /// Model states of some parameters with the sharding that needs least memory.
     fn states(
         &self,
         family: &Family,
@@ -181,7 +181,7 @@ impl Searcher<'_> {
         states.min().unwrap_or_default()
     }
 
-    /// Parameters of all blocks on a rank that has them all.
+    /// Parameters of all blocks, as if one rank had every stage.
     fn parameters(&self, key: &ShapeKey) -> LocalParameters {
         let mut all = LocalParameters::default();
         let classes = self.problem.graph.classes().zip(self.problem.graph.class_counts());

@@ -1,7 +1,7 @@
-//! Full recompute of as few layers of each stage as memory allows.
+//! Full recompute of as few layers of each stage as fit in memory.
 //!
-//! With each layer more that is computed again a rank keeps less and its backward takes longer, so the fewest
-//! that fit are the fastest. Stages are cut as if nothing was computed again, which would add as much to each.
+//! With each recomputed layer more, a rank holds less and its backward takes longer, so the fewest that fit are the
+//! fastest. Stages are partitioned as if nothing was recomputed, as recompute would add about as much to each.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::queue::Subfamily;
 use crate::step::Assignment;
 
 impl Searcher<'_> {
-    /// Expansion of a subfamily to layouts with the fewest recomputed layers that fit.
+    /// Expands a subfamily to layouts with the fewest recomputed layers that fit.
     pub(super) fn expand_min_recompute(
         &self,
         family: &Family,
@@ -51,7 +51,7 @@ impl Searcher<'_> {
         expansion
     }
 
-    /// Ends of stages that fit with all their layers recomputed.
+    /// Ends of stages that fit in memory with all their layers recomputed.
     fn cut_within_memory(&self, of: &Balanced, layout: &Layout) -> Option<Arc<[usize]>> {
         if !self.cuts_within_memory(layout) {
             return None;
@@ -61,7 +61,7 @@ impl Searcher<'_> {
         self.within_memory(&layout, &all).map(Arc::from)
     }
 
-    /// The layout with the fewest recomputed layers with which its fullest rank fits, found by bisection.
+    /// The layout with the fewest recomputed layers with which the fullest rank fits, found by bisection.
     fn min_recompute<'s>(
         &'s self,
         of: &'s Balanced,
@@ -92,7 +92,7 @@ impl Searcher<'_> {
         Some(found)
     }
 
-    /// The layout with the first `count` layers of each stage computed again.
+    /// The layout with the first `count` layers of each stage recomputed.
     fn recomputing(&self, layout: &Layout, count: u32) -> Layout {
         let recompute = if count == 0 { Recompute::None } else { Recompute::FirstLayers(count) };
         let layout = Layout::new(LayoutSpec { recompute, ..**layout }, &self.problem.limits);

@@ -1,14 +1,13 @@
-//! Branch and bound over the space of layouts, best first: exact on the timeline.
+//! Branch and bound over the space of layouts, best first, with exact simulation of the leaves.
 //!
-//! Families of layouts wait in a queue by a bound that none of their layouts is below. The first in line is
-//! taken apart into subfamilies that share an assignment of blocks, these into layouts, and a layout whose turn
-//! comes is played through. When the first in line cannot be faster than the worst of the best plans, the
-//! search is over, and what was found is what playing every layout through would find. Nodes go through in
-//! batches of fixed size, so that results and counts do not depend on the number of threads.
+//! Families of layouts wait in a queue, ordered by a lower bound of their step times. The first is expanded into
+//! subfamilies that share an assignment of blocks, these into layouts, and each layout whose turn comes is simulated.
+//! When the lower bound of the first exceeds the time of the worst of the best plans, the search is over, with the same
+//! result as a simulation of every layout. Nodes are expanded in batches of fixed size, so that results and counts do
+//! not depend on the number of threads.
 //!
-//! One rule is not searched: of all ways to cut the model into stages, each layout has one whose slowest stage
-//! is fastest and whose ranks are even, and where that does not fit, the fastest that does; unless stages are
-//! given by hand.
+//! One choice is not searched: each layout has the partition that minimises its slowest stage and evens out its ranks,
+//! and where that does not fit in memory, the fastest that does; unless stages are given by hand.
 
 mod branch_and_bound;
 mod choice;
@@ -57,7 +56,7 @@ use space::{Rejection, Space};
 
 /// The best plans of `problem`.
 pub fn search(problem: &Problem, request: &Request, observe: &mut Observe<'_>) -> Outcome {
-    // On a thread of the pool: to wake one up from outside takes as long as many a batch.
+    // Runs on a thread of the pool: waking one up from outside takes as long as many a batch.
     rayon::scope(|_| search_here(problem, request, observe))
 }
 
@@ -83,14 +82,14 @@ fn search_here(problem: &Problem, request: &Request, observe: &mut Observe<'_>) 
     let plans =
         best.plans.par_iter().with_max_len(1).map(|plan| searcher.found(plan.layout, &plan.ends));
     let plans: Vec<EvaluatedPlan> = plans.collect();
-    // A single rank follows no schedule: what is wrong with a pipeline says more.
+    // A single rank follows no schedule, so errors of a pipeline say more.
     let schedule_error = || {
         let error = |family: &Family| family.schedule_error(problem, &request.fixed);
         let mut pipelines = space.families.iter().filter(|family| family.pipeline_parallel > 1);
         pipelines.find_map(error).or_else(|| space.families.iter().find_map(error))
     };
     let invalid = space.last_error.or_else(schedule_error);
-    // All else was looked at, or takes longer than the best, however much memory there is.
+    // All other layouts were looked at, or take longer than the best whatever the memory.
     let is_done = stop_reason == StopReason::Exhausted;
     let with_less_headroom = (request.less_headroom && is_done)
         .then(|| {
@@ -109,8 +108,8 @@ fn search_here(problem: &Problem, request: &Request, observe: &mut Observe<'_>) 
     }
 }
 
-/// The best plan of a request with the headroom in force; where none fits so, the best that fits at all, with the headroom
-/// that it leaves.
+/// The result of a search with the headroom in force; where no plan fits with it, of a search without headroom, with
+/// the largest headroom that all its plans leave.
 pub fn evaluate(
     problem: &Problem,
     request: &Request,
@@ -134,7 +133,7 @@ pub fn evaluate(
     (any, Some(least))
 }
 
-/// Those of some families that are among others, in their order.
+/// The families that are also in `others`, in their order.
 fn among(families: &[Family], mut others: Vec<Family>) -> Vec<Family> {
     others.sort_unstable();
     families.iter().filter(|it| others.binary_search(it).is_ok()).copied().collect()

@@ -1,4 +1,4 @@
-//! Expansion of the search's nodes: families to subfamilies, subfamilies to layouts, and layouts are simulated.
+//! Expansion of the search's nodes: families into subfamilies, subfamilies into layouts; layouts are simulated.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::step::{
     ShapeKey, Stage, Step, fullest, in_flight,
 };
 
-/// Layouts with the same stages, and how these are balanced.
+/// Layouts with the same stages, and their balanced partition.
 pub(super) struct Balanced {
     shape: Arc<Shape>,
     pub(super) layouts: Vec<Layout>,
@@ -31,20 +31,20 @@ pub(super) struct Balanced {
     pub(super) ends: Arc<[usize]>,
 }
 
-/// The expansion of a node: further nodes, or a plan.
+/// Result of the expansion of a node: further nodes, or a plan.
 #[derive(Default)]
 pub(super) struct Expansion {
     pub(super) nodes: Vec<Node>,
     pub(super) plans: Vec<Candidate>,
     pub(super) counts: Counts,
-    /// The family, if memory leaves out some of its layouts that time does not.
+    /// The family, if some of its layouts are excluded by memory, but not by time.
     pub(super) misfit: Option<Family>,
 }
 
 /// Number of shapes that are costed between two checks for an interrupt.
 const SHAPES: usize = 256;
 
-/// The state that all threads of a search share.
+/// State that all threads of a search share.
 pub(super) struct Searcher<'a> {
     pub(super) problem: &'a Problem,
     pub(super) chain: &'a ChainIndex,
@@ -53,9 +53,9 @@ pub(super) struct Searcher<'a> {
     blocks: Blocks,
     memories: BlockMemories,
     shapes: Memo<ShapeKey, Arc<Shape>>,
-    /// Lower bounds of shapes, however experts are spread over ranks.
+    /// Lower bounds of shapes, for any degree of expert parallelism.
     least: Memo<ShapeKey, Arc<Shape>>,
-    /// The graphs that spare the host most, of those that families have.
+    /// The CUDA graphs that save most host time, of those that families have.
     graphs: CudaGraphs,
 }
 
@@ -72,7 +72,7 @@ impl<'a> Searcher<'a> {
         Self { problem, chain, request, orders, blocks, memories, shapes, least, graphs }
     }
 
-    /// A searcher for a problem that differs in its headroom alone, with the shapes and blocks that are memoised already.
+    /// The searcher for a problem that differs only in its headroom, with the memoised shapes and blocks.
     pub(super) fn with_problem<'b>(self, problem: &'b Problem) -> Searcher<'b>
     where
         'a: 'b,
@@ -81,7 +81,7 @@ impl<'a> Searcher<'a> {
         Searcher { problem, chain, request, orders, blocks, memories, shapes, least, graphs }
     }
 
-    /// The queue of all families that may fit; the others are counted, and are `misfits`.
+    /// The queue of all families that may fit in memory; the others are counted, and added to `misfits`.
     ///
     /// # Errors
     ///
@@ -148,13 +148,13 @@ impl<'a> Searcher<'a> {
         self.shapes.get(key, make)
     }
 
-    /// The memory of a block of each class on a rank.
+    /// Memory of a block of each class on a rank.
     pub(super) fn block_memories(&self, key: ShapeKey) -> Arc<[Arc<BlockMemory>]> {
         self.memories.of(self.problem, self.chain, key)
     }
 
-    /// Cache key of the lower bound. Dispatcher, overlap and the number of expert-parallel ranks do not matter to it, so they are
-    /// cleared.
+    /// Cache key of the lower bound. The bound does not depend on dispatcher, overlap and expert-parallel degree, so
+    /// these are cleared.
     fn lower_bound_key(&self, key: ShapeKey, cuda_graphs: CudaGraphs) -> ShapeKey {
         if self.problem.limits.experts.is_empty() {
             return key;
@@ -172,8 +172,8 @@ impl<'a> Searcher<'a> {
         self.least.get(key, make)
     }
 
-    /// The slowest rank has as much to do as the mean at least, for every micro-batch, however experts are
-    /// spread over ranks; with such graphs, which are no slower than fewer.
+    /// Lower bound of a family: for every micro-batch, the slowest rank has at least the mean work of all ranks, for
+    /// any expert-parallel degree, and with CUDA graphs that are no slower than the family's.
     fn family_bound(&self, family: &Family, graphs: CudaGraphs) -> Nanos {
         let policy = self.least_recompute(self.request.fixed.recompute.unwrap_or(Recompute::None));
         let shape = self.lower_bound_shape(family.shape, graphs);
@@ -182,12 +182,12 @@ impl<'a> Searcher<'a> {
         busiest(all, family)
     }
 
-    /// The least recompute of every block.
+    /// Recompute that every block has at least.
     fn least_recompute(&self, recompute: Recompute) -> BlockRecompute {
         if self.request.fewest_layers { BlockRecompute::None } else { recompute.of_other_layers() }
     }
 
-    /// Expands a node to smaller ones, or simulates its one layout.
+    /// Expands a node into smaller ones, or simulates its one layout.
     pub(super) fn expand(&self, node: Node, limit: Nanos) -> Expansion {
         match node.branch {
             Branch::BestGraphsOfFamily(family) => {
@@ -209,7 +209,7 @@ impl<'a> Searcher<'a> {
         }
     }
 
-    /// Layouts of a family with the same stages.
+    /// The subfamilies of a family, each of layouts with the same stages.
     pub(super) fn subfamilies(&self, family: &Family) -> Vec<Subfamily> {
         let Request { fixed, .. } = self.request;
         let schedules = family.schedules(self.problem, fixed);
@@ -227,7 +227,7 @@ impl<'a> Searcher<'a> {
         let mut expansion = Expansion::default();
         let capacity = self.problem.room;
         let least_memory = self.least_memory(family, &shardings);
-        // Neither bound looks at how many stages a rank has.
+        // Neither bound depends on the number of stages per rank.
         let mut bounds = of_last(|(recompute, schedule): (Recompute, ScheduleKind)| {
             let overlaps = schedule.overlaps_passes();
             let policy = self.least_recompute(recompute);
@@ -262,8 +262,8 @@ impl<'a> Searcher<'a> {
         expansion
     }
 
-    /// A subfamily's layouts, and the assignment whose slowest stage is fastest, or that is given by hand; none if
-    /// there are fewer blocks than stages.
+    /// The layouts of a subfamily, and the partition with the fastest slowest stage, or the one given by hand; `None`
+    /// if there are fewer blocks than stages.
     pub(super) fn balanced(&self, family: &Family, subfamily: Subfamily) -> Option<Balanced> {
         let Subfamily { recompute, schedule, virtual_stages } = subfamily;
         let shape = self.shape(family.shape);
@@ -308,7 +308,7 @@ impl<'a> Searcher<'a> {
         self.orders.peaks(layout, &stages)
     }
 
-    /// What the fullest rank of each of a subfamily's layouts holds, of those that may hold no more than `most`.
+    /// Memory of the fullest rank for each layout of a subfamily, of the layouts that may need no more than `most`.
     pub(super) fn memories(
         &self,
         family: &Family,
@@ -340,7 +340,7 @@ impl<'a> Searcher<'a> {
         let Balanced { layouts, ends, .. } = &balanced;
         let capacity = self.problem.room;
         let fastest = self.assign(&balanced, Arc::clone(ends));
-        // Where memory decides on another assignment, its slowest stage is no faster.
+        // A partition chosen for memory has no faster slowest stage.
         let of_all = fastest.lower_bound_of_all(&layouts[0]);
         let bound = if self.cuts_within_memory(&layouts[0]) {
             slowest_stage(&fastest, family, subfamily.schedule)
@@ -388,8 +388,8 @@ impl<'a> Searcher<'a> {
         expansion
     }
 
-    /// Whether another assignment is tried where the fastest overfills a rank. Only with one stage a rank:
-    /// with several, what a rank holds is no range of the chain; nor where stages are given by hand or follow a rule.
+    /// True if another partition is tried where the fastest overfills a rank. Only with one stage per rank: with
+    /// several, a rank's blocks are no range of the chain; nor where stages are given by hand or follow a rule.
     pub(super) fn cuts_within_memory(&self, layout: &Layout) -> bool {
         !self.problem.vocabulary_parallel
             && self.problem.stage_rule(layout.pipeline_parallel, 1) == StageRule::Free
@@ -397,7 +397,7 @@ impl<'a> Searcher<'a> {
             && layout.pipeline_parallel > 1
     }
 
-    /// The fastest assignment that overfills no rank, if the fastest of all does.
+    /// The fastest partition that overfills no rank, if the fastest of all does.
     pub(super) fn within_memory(
         &self,
         layout: &Layout,
@@ -416,7 +416,7 @@ impl<'a> Searcher<'a> {
         Some(evened(&prefix, ends, num_ranks, fits))
     }
 
-    /// The most micro-batches that each rank has in flight, of a layout with one stage a rank.
+    /// The most micro-batches in flight on each rank, in a layout with one stage per rank.
     fn in_flight(&self, layout: &Layout) -> Vec<u64> {
         let (p, m) = (layout.pipeline_parallel, layout.num_micro_batches);
         if layout.schedule.keeps_most_at_first_backward() {
@@ -438,7 +438,7 @@ impl<'a> Searcher<'a> {
         Expansion { plans: vec![Candidate { time, layout, ends }], counts, ..Expansion::default() }
     }
 
-    /// A layout whose stages end at `ends`, with where its time and memory go.
+    /// A layout whose stages end at `ends`, with the breakdown of its time and memory.
     pub(super) fn found(&self, layout: Layout, ends: &Arc<[usize]>) -> EvaluatedPlan {
         let evaluation = self.with_step(layout, ends, |step: &Step<'_>| step.evaluate());
         let evaluation =
@@ -446,7 +446,7 @@ impl<'a> Searcher<'a> {
         EvaluatedPlan { layout, stage_ends: ends.to_vec(), evaluation }
     }
 
-    /// The result of `of` on a layout's step.
+    /// Result of `of` on the step of a layout.
     fn with_step<T>(
         &self,
         layout: Layout,
@@ -463,7 +463,7 @@ impl<'a> Searcher<'a> {
 }
 
 impl Expansion {
-    /// Adds a layout that fits, unless it cannot be among the best.
+    /// Adds a layout that fits in memory, unless its lower bound exceeds the limit.
     pub(super) fn add(&mut self, layout: &Layout, ends: &Arc<[usize]>, bound: Nanos, limit: Nanos) {
         if bound > limit {
             self.counts.pruned_by_time += 1;
@@ -474,7 +474,7 @@ impl Expansion {
     }
 }
 
-/// `of`, with its answer kept for as long as the same is asked.
+/// Caches the last value of `of`, for as long as the key stays the same.
 pub(super) fn of_last<K: PartialEq + Copy, V: Copy>(of: impl Fn(K) -> V) -> impl FnMut(K) -> V {
     let mut last: Option<(K, V)> = None;
     move |key| match last {
@@ -483,7 +483,7 @@ pub(super) fn of_last<K: PartialEq + Copy, V: Copy>(of: impl Fn(K) -> V) -> impl
     }
 }
 
-/// What all blocks take at least for a micro-batch, whichever way their gradients are computed; kernels
+/// Lower bound of the time of all blocks for a micro-batch, with gradients computed together or separately; kernels
 /// alone where exchanges may overlap another pass.
 fn least_of_blocks(
     shape: &Shape,
@@ -503,8 +503,8 @@ fn least_of_blocks(
         .sum()
 }
 
-/// What the slowest stage has to do at least for all micro-batches, however blocks are cut; nothing where
-/// the two gradients are faster apart, for which blocks are not balanced.
+/// Lower bound of the slowest stage's time for all micro-batches, for any partition; zero where split gradients are
+/// faster, as partitions are not balanced for those.
 pub(super) fn slowest_stage(
     fastest: &Assignment<'_>,
     family: &Family,
@@ -516,7 +516,7 @@ pub(super) fn slowest_stage(
     if schedule.splits_backward() && fastest.shape.blocks.iter().any(is_faster_apart) {
         return Nanos::ZERO;
     }
-    // Another cut may leave the slowest stage fewer layers than are computed again of each.
+    // Another partition may leave the slowest stage fewer layers than are recomputed in each.
     let again = fastest.recompute.first_layers().is_none();
     let time = |stage: &Arc<Stage>| {
         let again = if again { stage.recompute } else { PassTime::default() };
@@ -526,24 +526,23 @@ pub(super) fn slowest_stage(
     times.max().unwrap_or_default() * u64::from(family.num_micro_batches)
 }
 
-/// The slowest rank has as much to do as the mean at least, for every micro-batch.
+/// Lower bound of the slowest rank's time: the mean over ranks for every micro-batch.
 fn busiest(all: Nanos, family: &Family) -> Nanos {
     let mean = Nanos::new(all.get() / u64::from(family.pipeline_parallel));
     mean * u64::from(family.num_micro_batches)
 }
 
-/// A time that a schedule is never below, however blocks that take `all` for a micro-batch are cut into
-/// stages.
+/// Lower bound of a schedule's time, for any partition of blocks that take `all` for a micro-batch.
 ///
-/// With 1F1B a rank has all `m` micro-batches after the first has come through the ranks before it, and the
-/// last goes back through them: `S_r + m T_r <= t`, with `S_r` the time of those before. So the time through
-/// the first `r` ranks is at most `t (1 - (1 - 1 / m)^r)`, and that through all is `all`:
+/// With 1F1B a rank runs all `m` micro-batches after the first has passed the ranks before it, and the last returns
+/// through them: `S_r + m T_r <= t`, with `S_r` the time of the ranks before. So the time of the first `r` ranks is at
+/// most `t (1 - (1 - 1 / m)^r)`, and that of all ranks is `all`:
 ///
 /// ```text
 /// t >= all / (1 - (1 - 1 / m)^p)
 /// ```
 fn any_partition(schedule: ScheduleKind, all: Nanos, family: &Family) -> Nanos {
-    /// Stays below what floats round up.
+    /// Keeps the bound below the exact value despite rounding.
     const ROUNDING: f64 = 1.0 - 1e-9;
     let busiest = busiest(all, family);
     if schedule != ScheduleKind::OneFOneB {
@@ -555,7 +554,7 @@ fn any_partition(schedule: ScheduleKind, all: Nanos, family: &Family) -> Nanos {
     busiest.max(Nanos::new((all.as_f64() / share * ROUNDING) as u64))
 }
 
-/// A number that tells families apart, the same in every run.
+/// Hash of a family, the same in every run.
 fn family_order(family: &Family) -> u64 {
     let Family { shape, pipeline_parallel, data_parallel, num_micro_batches } = *family;
     let sharding = shape.sharding;

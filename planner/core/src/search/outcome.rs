@@ -10,38 +10,38 @@ use super::evaluated_plan::EvaluatedPlan;
 use super::request::StopReason;
 use super::space::Rejection;
 
-/// The plans that a search found, and what it did to find them.
+/// Result of a search: the plans found, and statistics of the search.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The best plans, fastest first.
     pub plans: Vec<EvaluatedPlan>,
-    /// Numbers of candidates by what became of them.
+    /// Numbers of candidates by outcome.
     pub counts: Counts,
-    /// Candidates, or combinations of degrees, left out for a reason.
+    /// Numbers of candidates, or of combinations of degrees, that were left out, by reason.
     pub rejected: BTreeMap<Rejection, u64>,
-    /// The layout that exceeds the memory by least, if none fits.
+    /// The layout that exceeds the memory least, if none fits.
     pub closest: Option<EvaluatedPlan>,
-    /// The fastest plan that fits with less headroom alone, where that gains more than can be told apart.
+    /// The fastest plan that fits only with less headroom, where it gains more than can be told apart.
     pub with_less_headroom: Option<WithLessHeadroom>,
-    /// Why a layout that was asked for is not possible.
+    /// Reason why a requested layout is not possible.
     pub invalid: Option<LayoutError>,
-    /// Why the search stopped.
+    /// Reason why the search stopped.
     pub stop_reason: StopReason,
-    /// A time that no layout is below that was not looked at, where there are such.
+    /// Lower bound of the layouts that were not looked at, if there are any.
     pub least_left: Option<Seconds>,
 }
 
-/// A plan that fits with less headroom than is in force.
+/// A plan that fits only with less headroom than is in force.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WithLessHeadroom {
-    /// The plan, with the memory that it has with that headroom.
+    /// The plan, evaluated with that headroom.
     pub found: EvaluatedPlan,
     /// The headroom.
     pub headroom: Bytes,
 }
 
 impl Outcome {
-    /// Nothing, as what was asked for is not possible.
+    /// Empty result, as the requested layout is not possible.
     pub(super) fn impossible(error: LayoutError) -> Self {
         Self {
             plans: Vec::new(),
@@ -56,20 +56,20 @@ impl Outcome {
     }
 }
 
-/// Numbers of candidates by what became of them.
+/// Numbers of candidates by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counts {
     /// Layouts that the model, the batch and the GPUs allow.
     pub candidates: u64,
     /// Candidates that were simulated.
     pub played: u64,
-    /// Candidates that a bound on time leaves out.
+    /// Candidates excluded by a lower bound on time.
     pub pruned_by_time: u64,
-    /// Candidates whose memory was counted and is too much.
+    /// Candidates whose memory was computed and exceeds the limit.
     pub too_large: u64,
-    /// Candidates that a bound on memory leaves out.
+    /// Candidates excluded by a lower bound on memory.
     pub pruned_by_memory: u64,
-    /// Candidates that the search had not looked at when it was told to stop.
+    /// Candidates not yet looked at when the search was stopped.
     pub open: u64,
 }
 
@@ -83,7 +83,7 @@ impl Counts {
         self.open += other.open;
     }
 
-    /// Counts a candidate that does not fit: its memory was counted, or a bound says so.
+    /// Counts a candidate that does not fit: its memory was computed, or only bounded.
     pub(super) fn add_misfit(&mut self, is_counted: bool) {
         if is_counted {
             self.too_large += 1;
@@ -92,7 +92,7 @@ impl Counts {
         }
     }
 
-    /// Number of candidates that are done.
+    /// Number of candidates that are settled.
     pub(super) fn done(&self) -> u64 {
         self.evaluated() + self.pruned()
     }
@@ -102,13 +102,13 @@ impl Counts {
         self.played + self.too_large
     }
 
-    /// Number of candidates that a bound leaves out.
+    /// Number of candidates excluded by a bound.
     pub fn pruned(&self) -> u64 {
         self.pruned_by_time + self.pruned_by_memory
     }
 }
 
-/// A layout that was played through and fits, with where its stages end.
+/// A layout that was simulated and fits, with the ends of its stages.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
     pub(super) time: Nanos,
@@ -129,12 +129,12 @@ impl Best {
         Self::below(top, Nanos::new(u64::MAX))
     }
 
-    /// Plans that take no longer than `most`.
+    /// Best plans of those that take no longer than `most`.
     pub(super) const fn below(top: usize, most: Nanos) -> Self {
         Self { top, most, plans: Vec::new() }
     }
 
-    /// The time that a plan must not exceed to be among the best.
+    /// Time above which a plan is not among the best.
     pub(super) fn limit(&self) -> Nanos {
         match self.plans.last() {
             Some(worst) if self.plans.len() >= self.top => worst.time.min(self.most),
@@ -142,7 +142,7 @@ impl Best {
         }
     }
 
-    /// Faster first; of equals the smaller layout.
+    /// Inserts a plan in order: faster first; of equals the smaller layout.
     pub(super) fn offer(&mut self, plan: Candidate) {
         let key = |plan: &Candidate| (plan.time, plan.layout);
         let position = self.plans.partition_point(|other| key(other) < key(&plan));

@@ -1,4 +1,4 @@
-//! The queue of a best-first search. Its nodes are families of layouts, subfamilies that share an assignment, and layouts.
+//! The queue of a best-first search. Nodes are families of layouts, subfamilies that share an assignment, and layouts.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -23,7 +23,7 @@ pub(super) struct Node {
 
 /// The layouts of a node.
 pub(super) enum Branch {
-    /// All layouts of a family. Their bound is a looser one, with the CUDA graphs that spare the host most, so that shapes
+    /// All layouts of a family, with a looser lower bound for the CUDA graphs that save most host time, so that shapes
     /// are costed only for families that the search comes to.
     BestGraphsOfFamily(Family),
     /// All layouts of a family.
@@ -34,7 +34,7 @@ pub(super) enum Branch {
     Layout(Layout, Arc<[usize]>),
 }
 
-/// Choices that layouts with the same stages have in common.
+/// Options that layouts with the same stages have in common.
 #[derive(Clone, Copy)]
 pub(super) struct Subfamily {
     pub(super) recompute: Recompute,
@@ -46,7 +46,7 @@ pub(super) struct Subfamily {
 const MANY_PASSES: u64 = 1 << 16;
 
 impl Node {
-    /// True if its simulation may take long.
+    /// True if the simulation of the node may take long.
     pub(super) fn is_long(&self) -> bool {
         let Branch::Layout(layout, _) = &self.branch else { return false };
         let stages = u64::from(layout.pipeline_parallel) * u64::from(layout.virtual_stages);
@@ -69,16 +69,16 @@ impl PartialOrd for Node {
 }
 
 impl Ord for Node {
-    /// The least bound is the greatest, as a heap gives the greatest first.
+    /// The node with the least bound is the greatest, as a heap pops the greatest first.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.bound, &other.order).cmp(&(self.bound, &self.order))
     }
 }
 
-/// Nodes by their bound, the least first.
+/// Priority queue of nodes, the least lower bound first.
 ///
-/// Layouts have a queue of their own: one of them is simulated with every batch, whatever its bound, so that there is a good
-/// plan early, should the search end before it is done.
+/// Layouts have their own queue: one is simulated with every batch, whatever its bound, so that there is a good plan
+/// early, should the search be stopped.
 #[derive(Default)]
 pub(super) struct Queue {
     open: BinaryHeap<Node>,
@@ -87,8 +87,8 @@ pub(super) struct Queue {
     gone: usize,
 }
 
-/// Nodes that go through between two looks at the best plans so far, but for the layout that is early: few at
-/// first, when there is no plan to hold them against, and more later, when threads would wait for each other.
+/// Number of nodes between two looks at the best plans, without the early layout: few at first, when there is no plan
+/// to compare with, and more later, when threads would wait for each other.
 const LEAST_BATCH: usize = 16;
 const MOST_BATCH: usize = 256;
 
@@ -106,7 +106,7 @@ impl Queue {
         }
     }
 
-    /// The one with the least bound.
+    /// The node with the least lower bound.
     pub(super) fn peek(&self) -> Option<&Node> {
         self.open.peek().max(self.layouts.peek())
     }
@@ -115,7 +115,7 @@ impl Queue {
         if self.open.peek() > self.layouts.peek() { self.open.pop() } else { self.layouts.pop() }
     }
 
-    /// The next to go through, of those that may be among the best.
+    /// The next batch of nodes whose bound is within the limit.
     pub(super) fn batch(&mut self, limit: Nanos) -> Vec<Node> {
         let is_within = |node: &Node| node.bound <= limit;
         let size = (self.gone / 16).clamp(LEAST_BATCH, MOST_BATCH);
@@ -128,7 +128,7 @@ impl Queue {
         batch
     }
 
-    /// Layouts in all of them.
+    /// Number of layouts in all nodes of the queue.
     pub(super) fn size(&self) -> u64 {
         self.open.iter().chain(&self.layouts).map(|node| node.size).sum()
     }

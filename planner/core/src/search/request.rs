@@ -9,15 +9,15 @@ use ir::units::Seconds;
 pub struct Request {
     /// Options that the user has fixed.
     pub fixed: PartialLayout,
-    /// Number of plans to keep.
+    /// Number of plans to return.
     pub top: usize,
-    /// True to simulate what the bounds would leave out as well, as tests do.
+    /// True to simulate candidates that bounds exclude as well, as tests do.
     pub exhaustive: bool,
-    /// True if full recompute is of as few layers of each stage as memory allows, rather than of all.
+    /// True to recompute as few layers of each stage as fit in memory, rather than all.
     pub fewest_layers: bool,
-    /// True to look for the layout that exceeds the memory by least, if nothing fits.
+    /// True to find the layout that exceeds the memory least, if none fits.
     pub closest: bool,
-    /// True to look for plans that are faster with less headroom.
+    /// True to look for faster plans that fit only with less headroom.
     pub less_headroom: bool,
 }
 
@@ -35,14 +35,14 @@ impl Default for Request {
     }
 }
 
-/// Why the search stopped.
+/// Reason why a search stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// Every candidate was played through, or left out by a bound that is never above its time, or does
-    /// not fit: the plans are the best within the model.
+    /// Every candidate was simulated, excluded by a lower bound, or does not fit: the plans are the best within the
+    /// model.
     Exhausted,
-    /// A plan that fits was found, and no better one was asked for.
+    /// A plan that fits was found, and none better was requested.
     FirstFit,
     /// Interrupted: the plans are the best so far.
     Interrupted,
@@ -53,22 +53,22 @@ pub enum StopReason {
 /// Progress of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// Candidates that were dealt with, and all.
+    /// Number of candidates that are settled.
     pub done: u64,
-    /// All.
+    /// Number of all candidates.
     pub all: u64,
-    /// The best time so far.
+    /// The best step time so far.
     pub best: Option<Seconds>,
 }
 
-/// Answer to a search that asks whether to go on.
+/// Decision on whether a search goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Go {
     /// Go on.
     On,
-    /// Stop for a reason, with the best so far.
+    /// Stop for this reason, with the best plans so far.
     Stop(StopReason),
 }
 
-/// Is told how far a search is, and says whether it goes on.
+/// Callback that receives the progress of a search, and decides whether it goes on.
 pub type Observe<'a> = dyn FnMut(Progress) -> Go + Send + 'a;

@@ -1,4 +1,4 @@
-//! The requirement that leaves no layout: the one without which there would be some.
+//! Requirements that leave no layout: those without which there would be some.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +10,21 @@ use super::conflict::has_layouts;
 use super::space::Space;
 use crate::problem::Problem;
 
-/// A requirement without which there would be a layout, and what would meet it.
+/// A requirement that leaves no layout, and a choice that meets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
-    /// The requirement in words; empty where another batch would do though this one divides.
+    /// The requirement in words; empty where this batch divides, but another batch would work as well.
     pub fails: String,
-    /// A choice that works instead, as it was tried.
+    /// A choice that works instead, as was checked.
     pub works: Option<String>,
 }
 
-/// The most reasons of a framework that a message names.
+/// The largest number of a framework's reasons in a message.
 const MOST_REASONS: usize = 3;
 
-/// The requirements each of which alone leaves no layout of `fixed`; none where several do together.
+/// The requirements each of which alone leaves no layout of `fixed`; empty where only several together do.
 pub fn failed_requirements(problem: &Problem, fixed: &PartialLayout) -> Vec<Requirement> {
-    // Where some framework runs this batch, it is the framework that fails.
+    // Where some framework runs this batch, the framework is what fails.
     let is_able = has_layouts(&with_abilities(problem, Abilities::all()), fixed);
     let of_framework = || [stages(problem, fixed), framework(problem, fixed)].into_iter().flatten();
     if !is_able {
@@ -37,7 +37,7 @@ pub fn failed_requirements(problem: &Problem, fixed: &PartialLayout) -> Vec<Requ
     failed
 }
 
-/// The batch, where the next smaller or larger one divides.
+/// The requirement on the batch, where the next smaller or larger one divides.
 fn batch(problem: &Problem, fixed: &PartialLayout) -> Option<Requirement> {
     let (batch, gpus) = (problem.training.global_batch_size, problem.limits.num_gpus);
     let replicas = fixed.data_parallel.unwrap_or(gpus);
@@ -54,7 +54,7 @@ fn batch(problem: &Problem, fixed: &PartialLayout) -> Option<Requirement> {
     })
 }
 
-/// The framework's cut into stages.
+/// The framework's rule for stages.
 fn stages(problem: &Problem, fixed: &PartialLayout) -> Option<Requirement> {
     let abilities = &problem.hardware.framework.abilities;
     if abilities.stage_layers == StageLayers::Any {
@@ -75,7 +75,7 @@ fn stages(problem: &Problem, fixed: &PartialLayout) -> Option<Requirement> {
     })
 }
 
-/// Other features that the framework does not run.
+/// The other limits of the framework.
 fn framework(problem: &Problem, fixed: &PartialLayout) -> Option<Requirement> {
     let ideal = with_abilities(problem, Abilities::all());
     let space = Space::new(&ideal, fixed);

@@ -12,15 +12,15 @@ use super::feasible::{abilities, check_framework, check_named, context_kinds, sw
 use crate::problem::Problem;
 use crate::step::ShapeKey;
 
-/// Why candidates were left out.
+/// Reason why candidates were left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rejection {
-    /// They need more memory than a GPU has.
+    /// Memory of a GPU is exceeded.
     Memory,
     /// Heads or inner widths do not divide by the tensor-parallel degree.
     Tensor,
-    /// The sequence does not divide.
+    /// The sequence does not divide by the degrees that shard it.
     Sequence,
     /// Experts do not divide, or do not fit within the ranks of a stage.
     Expert,
@@ -28,9 +28,9 @@ pub enum Rejection {
     Batch,
     /// There are more stages than blocks.
     Stages,
-    /// The stages that are given do not divide over the ranks.
+    /// The stages given by hand do not divide over the pipeline ranks.
     GivenStages,
-    /// The framework cannot run them.
+    /// The framework cannot run the combination.
     Framework,
 }
 
@@ -49,14 +49,14 @@ impl fmt::Display for Rejection {
     }
 }
 
-/// All families of a problem that agree with `fixed`, and how many degrees fell out for which reason.
+/// All families of a problem that agree with `fixed`, and the numbers of degrees rejected, by reason.
 #[derive(Clone, Debug, Default)]
 pub struct Space {
-    /// Families of one shape family are next to each other.
+    /// The families; those of one shape family are next to each other.
     pub families: Vec<Family>,
-    /// Combinations of degrees that were left out.
+    /// Numbers of combinations of degrees that were left out, by reason.
     pub rejected: BTreeMap<Rejection, u64>,
-    /// The reason why the last of them was.
+    /// Error of the combination that was left out last.
     pub last_error: Option<LayoutError>,
 }
 
@@ -102,14 +102,14 @@ impl Space {
         }
         let Some(rest) = quotient(limits.num_gpus, tensor) else { return };
         for context in fixed.context_parallel.among(divisors(rest)) {
-            // One that is named need not divide what other degrees leave.
+            // A named degree need not divide the ranks that are left.
             if quotient(rest, context).is_none() {
                 continue;
             }
             for kind in context_kinds(problem, fixed, context) {
                 let spec =
                     LayoutSpec { context_parallel: context, context_parallel_kind: kind, ..spec };
-                // What a kind that nobody named asks for is no reason, where there is another.
+                // Errors of a kind that nobody named are not reported, where there is another kind.
                 let is_other = fixed.context_parallel_kind.is_any()
                     && kind != ContextParallelKind::Ring
                     && abilities(problem).context_parallel.contains(&ContextParallelKind::Ring);
@@ -160,7 +160,7 @@ impl Space {
         }
     }
 
-    /// True if the stages that are given, if any are, divide over this number of pipeline ranks.
+    /// True if the stages given by hand, if any, divide over this number of pipeline ranks.
     fn takes_given_stages(
         &mut self,
         problem: &Problem,
@@ -227,7 +227,7 @@ impl Space {
         }
     }
 
-    /// Every way to cut experts over tensor-parallel ranks, and to spread them over the ranks of a stage.
+    /// Every degree of expert tensor parallelism and of expert parallelism within a stage.
     fn with_experts(
         &mut self,
         problem: &Problem,
@@ -266,7 +266,7 @@ impl Space {
         shardings
     }
 
-    /// True if it has any layout.
+    /// True if the space has any layout.
     pub fn has_layouts(&self, problem: &Problem, fixed: &PartialLayout) -> bool {
         self.families.iter().any(|family| {
             let shardings = family.shardings(problem, fixed);
@@ -274,7 +274,7 @@ impl Space {
         })
     }
 
-    /// Counts what the framework cannot run.
+    /// Counts a combination that the framework cannot run.
     fn reject_unable(&mut self) {
         *self.rejected.entry(Rejection::Framework).or_default() += 1;
     }

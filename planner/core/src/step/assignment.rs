@@ -1,4 +1,4 @@
-//! Blocks on stages, and stages on pipeline ranks.
+//! Assignment of blocks to stages, and of stages to pipeline ranks.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use super::ranks::PipelineRanks;
 use super::shape::Shape;
 use crate::problem::Problem;
 
-/// Assignment of blocks to stages and pipeline ranks, with the time and the memory of each.
+/// Assignment of blocks to stages and pipeline ranks, with the time and memory of each.
 #[derive(Clone, Debug)]
 pub struct Assignment<'a> {
     /// The problem.
     pub problem: &'a Problem,
-    /// Its blocks.
+    /// The chain of blocks.
     pub chain: &'a ChainIndex,
     /// Costs of the blocks.
     pub shape: &'a Shape,
@@ -33,35 +33,35 @@ pub struct Assignment<'a> {
     pub ranks: PipelineRanks,
     /// Ends of the stages: stage `s` has the blocks before `ends[s]`.
     pub ends: Arc<[usize]>,
-    /// By stage; those that are alike stand once.
+    /// The stages; equal ones share one allocation.
     pub stages: Vec<Arc<Stage>>,
-    /// Holdings of each pipeline rank.
+    /// Parameters and activations that each pipeline rank holds.
     pub held: Vec<Holdings>,
 }
 
-/// A stage: consecutive blocks.
+/// A stage: consecutive blocks of the chain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stage {
-    /// From input to output.
+    /// Time of the forward pass.
     pub forward: PassTime,
-    /// Both gradients.
+    /// Time of the backward pass, with both gradients.
     pub backward: PassTime,
-    /// Gradients of activations alone.
+    /// Time of the gradients of activations alone.
     pub input_grad: PassTime,
-    /// Gradients of parameters alone.
+    /// Time of the gradients of parameters alone.
     pub weight_grad: PassTime,
     /// Time of recompute before the gradients.
     pub recompute: PassTime,
-    /// To the next stage, where that is on another rank.
+    /// Message to the next stage, if that is on another rank.
     pub send_forward: Message,
-    /// To the stage before.
+    /// Message to the stage before.
     pub send_backward: Message,
-    /// Its holdings.
+    /// Parameters and activations that the stage holds.
     pub holdings: Holdings,
 }
 
-/// Key of stages that do the same work: numbers of blocks of each class, and of those that are
-/// computed again as others are not, of which the last is the chain's or one of a class, and where they send.
+/// Key of stages that do the same work: numbers of blocks of each class, numbers of recomputed blocks where only the
+/// first layers are, classes of the last blocks where messages cross ranks, and whether it is the last stage.
 #[derive(PartialEq)]
 struct Alike {
     counts: SmallVec<[u32; 6]>,
@@ -117,7 +117,7 @@ impl<'a> Assignment<'a> {
         assignment
     }
 
-    /// Adds blocks up to stages. Most stages are alike, and added up once.
+    /// Sums the blocks of each stage. Most stages are equal, and are summed once.
     fn add_stages(&mut self) {
         let num_stages = self.ends.len();
         let mut known: Vec<(Alike, usize)> = Vec::new();
@@ -136,7 +136,7 @@ impl<'a> Assignment<'a> {
         }
     }
 
-    /// `of` each stage; called once for stages that follow each other and are alike.
+    /// Value of `of` for each stage, computed once for equal stages in a row.
     pub fn of_stages<T: Copy>(&self, of: impl Fn(usize) -> T) -> Vec<T> {
         let mut all: Vec<T> = Vec::with_capacity(self.stages.len());
         for (index, stage) in self.stages.iter().enumerate() {
@@ -146,14 +146,14 @@ impl<'a> Assignment<'a> {
         all
     }
 
-    /// The blocks of a stage.
+    /// Range of the blocks of a stage.
     pub fn blocks(&self, stage: usize) -> Range<usize> {
         let start = stage.checked_sub(1).map_or(0, |before| self.ends[before]);
         start..self.ends[stage]
     }
 
-    /// The ends of the chain that a stage has beside its blocks, where all ranks share the vocabulary: those
-    /// that no stage of its rank has, with the first of these.
+    /// The ends of the chain that a stage has in addition to its blocks, where all ranks share the vocabulary: those
+    /// that no stage of its rank has, on the rank's first stage.
     pub fn shared_ends(&self, stage: usize) -> impl Iterator<Item = Range<usize>> {
         let is_shared = self.problem.vocabulary_parallel && self.ranks.is_first(stage);
         let ends = if is_shared { vec![0, self.chain.num_blocks() - 1] } else { Vec::new() };
@@ -192,12 +192,12 @@ impl<'a> Assignment<'a> {
         };
         sum.send_forward = message(after);
         sum.send_backward = message(stage.checked_sub(1));
-        // It receives what its neighbours send, which is as large.
+        // It receives messages of the same size from its neighbours.
         sum.holdings.message = sum.send_forward.bytes.max(sum.send_backward.bytes);
         sum
     }
 
-    /// Elements that stand for the gradients of a block, if they are compressed.
+    /// Bytes of the compressed gradients of a block; zero without compression.
     fn compressed(&self, parameters: &LocalParameters) -> Bytes {
         let training = &self.problem.training;
         let Some(compression) = training.gradient_compression else { return Bytes::ZERO };
@@ -206,8 +206,8 @@ impl<'a> Assignment<'a> {
         of(parameters.dense) + of(parameters.expert)
     }
 
-    /// The message that leaves a block for the next stage. Tensor-parallel ranks that all hold the same
-    /// tensor may each send their part of it and gather the rest on the other side.
+    /// The message from a block to the next stage. Tensor-parallel ranks that hold the same tensor may each send a part
+    /// of it and gather the rest on the other side.
     ///
     /// # Source
     ///
@@ -218,8 +218,8 @@ impl<'a> Assignment<'a> {
         Message { time: time.into(), bytes }
     }
 
-    /// Time of the message that leaves a block, where it is sent in parts and gathered on the other side; none
-    /// where each rank sends all of its own.
+    /// Time of the message from a block, where it is sent in parts and gathered on the other side; `None` where each
+    /// rank sends the whole.
     pub(super) fn gathered_message(&self, block: usize) -> Option<Seconds> {
         let Sharding { sequence_parallel, tensor_parallel, .. } = self.shape.key.sharding;
         let hardware = &self.problem.hardware;
@@ -235,7 +235,7 @@ impl<'a> Assignment<'a> {
         (gathered < self.to_neighbour(bytes)).then_some(gathered)
     }
 
-    /// Output of a block, in bytes.
+    /// Output of a block on a rank, in bytes.
     fn output(&self, block: usize) -> Bytes {
         self.shape.blocks[self.chain.class_at(block)].output
     }
@@ -244,8 +244,8 @@ impl<'a> Assignment<'a> {
         self.problem.hardware.to_neighbour(self.ranks.group, bytes)
     }
 
-    /// Exchanges of all ranks in forward and in backward of a micro-batch for a vocabulary that they share:
-    /// with `X` the hidden states in 16 bits,
+    /// Time of the collectives of all pipeline ranks for a shared vocabulary, in forward and in backward of a
+    /// micro-batch: with `X` the hidden states in 16 bits,
     ///
     /// ```text
     /// forward    broadcast of the head's input, in 32 bits (2 X); all-reduce of the embedding's output (X)
@@ -271,8 +271,8 @@ impl<'a> Assignment<'a> {
         [forward, time(Collective::Broadcast, hidden) + reduced].map(Nanos::from)
     }
 
-    /// Adds up what ranks hold. One that has a tied block, but not the block that it is tied to, holds a
-    /// copy, with the first of its stages.
+    /// Sums the memory of each rank's stages. A rank that has a tied block, but not the block that it is tied to, holds
+    /// a copy, counted with the first of its stages.
     fn hold(&mut self) {
         let num_stages = self.stages.len();
         self.held = vec![Holdings::default(); self.ranks.group.size as usize];

@@ -1,4 +1,4 @@
-//! Times that no step of an assignment is below, known without its schedule's actions.
+//! Lower bounds of the step time of an assignment, known without simulating its schedule.
 
 use ir::framework::WhenReduced;
 use ir::layout::{Layout, ZeroStage};
@@ -10,12 +10,12 @@ use super::assignment::Assignment;
 use super::work::Builder;
 
 impl Assignment<'_> {
-    /// A time that the step of a layout is never below.
+    /// Lower bound of the step time of a layout.
     pub fn lower_bound(&self, layout: &Layout) -> Nanos {
         self.lower_bound_after(layout, self.lower_bound_of_all(layout))
     }
 
-    /// A time before which the passes of no layout are over that has this schedule, however it shards model
+    /// Lower bound of the end of all passes, for every layout with this schedule, whatever its sharding of model
     /// states.
     pub fn lower_bound_of_all(&self, layout: &Layout) -> Nanos {
         Builder::new(self, layout).lower_bound_of_passes(false)
@@ -35,7 +35,7 @@ impl Builder<'_> {
         lower_bound(self.layout.schedule, p, m, &self.min_pass_times(gathers))
     }
 
-    /// Minimum time of each stage for a micro-batch, with gathered parameters or without.
+    /// Minimum time of each stage for a micro-batch, with or without gathering parameters.
     fn min_pass_times(&self, gathers: bool) -> Vec<MinPassTimes> {
         let schedule = self.layout.schedule;
         let overlaps = schedule.overlaps_passes();
@@ -57,7 +57,7 @@ impl Builder<'_> {
         })
     }
 
-    /// Minimum time after the last pass.
+    /// Minimum time of a step after its last pass.
     fn step_tail(&self) -> StepTail {
         if self.replicas.updates_each() || self.replicas.is_asynchronous() {
             return StepTail::default();
@@ -75,7 +75,7 @@ impl Builder<'_> {
         }
     }
 
-    /// All that a rank gathers and reduces of a stage in a step, but for what follows an update.
+    /// Time of a stage's gathers and reductions in a step, but for those that follow an update.
     fn transfers(&self, stage: usize) -> Nanos {
         let buckets = self.buckets(stage);
         let time = |transfer: Option<Transfer>| {
@@ -95,7 +95,7 @@ impl Builder<'_> {
         gather * gathers + reduce * reduces
     }
 
-    /// The reduction that begins when the last gradient of a stage is there.
+    /// Time of the reduction that begins after the last gradient of a stage.
     fn last_reduction(&self, stage: usize) -> Nanos {
         let buckets = self.buckets(stage);
         let reduce = self.reduce(stage);

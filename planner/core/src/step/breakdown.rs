@@ -9,8 +9,7 @@ use simulator::{Order, RankTimes};
 
 use super::work::Step;
 
-/// Breakdown of the time of each rank: its passes, its waits, and what is left,
-/// which is waiting for other ranks.
+/// Breakdown of each rank's time: its passes, its waits, and the rest, which is the pipeline bubble.
 pub(super) fn breakdown(
     step: &Step<'_>,
     order: &Order,
@@ -30,7 +29,7 @@ pub(super) fn breakdown(
         .collect()
 }
 
-/// Time of the passes of a rank, by term.
+/// Time of the passes of a rank, by term of the breakdown.
 #[derive(Default)]
 struct Spent {
     compute: Nanos,
@@ -62,7 +61,7 @@ impl Spent {
     }
 
     fn of(mut self, times: &RankTimes, end: Nanos) -> Breakdown {
-        // Two passes side by side hide each other's exchanges, and take less than one after the other.
+        // Two overlapped passes hide each other's exchanges, and take less time than one after the other.
         let mut hidden = self.total().saturating_sub(times.passes);
         for wait in self.waits.iter_mut().rev() {
             let of_this = hidden.min(*wait);

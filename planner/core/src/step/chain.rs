@@ -10,7 +10,7 @@ use crate::problem::Problem;
 #[derive(Clone, Debug)]
 pub struct ChainIndex {
     classes: Vec<usize>,
-    /// For each class, how many of its blocks are among the first `i`.
+    /// For each class, the number of its blocks among the first `i`.
     counts: Vec<Vec<u32>>,
     /// Number of layers, which may be recomputed, among the first `i` blocks.
     layers: Vec<u32>,
@@ -87,9 +87,8 @@ impl ChainIndex {
         self.classes[self.classes.len() - 1]
     }
 
-    /// Classes whose blocks stand first or last. Those are never recomputed, as frameworks
-    /// recompute layers only: the embedding keeps nothing but tokens, and the backward of head and
-    /// loss follows their forward at once.
+    /// True for classes that are first or last in the chain. Those are never recomputed, as frameworks recompute layers
+    /// only: the embedding saves nothing but tokens, and the backward of head and loss follows their forward at once.
     pub fn is_end(&self, class: usize) -> bool {
         class == self.classes[0] || class == self.last_class()
     }
@@ -99,8 +98,8 @@ impl ChainIndex {
         self.has_experts[class]
     }
 
-    /// The blocks of a stage by what of each is computed again: layers that come first and those after them,
-    /// where these are treated apart.
+    /// The blocks of a stage by recompute policy: the first layers and the rest, where only the first layers are
+    /// recomputed.
     pub fn by_policy(
         &self,
         recompute: Recompute,

@@ -1,4 +1,4 @@
-//! Memory that ranks hold for their blocks.
+//! Parameters and activations that ranks hold.
 
 use std::ops::Range;
 
@@ -16,43 +16,43 @@ pub struct Holdings {
     pub dense: u64,
     /// Parameters of experts.
     pub expert: u64,
-    /// Among `dense`, those tied to a block of another rank.
+    /// Those of `dense` that are tied to a block of another rank.
     pub tied: u64,
-    /// Among `dense`, those whose gradients are summands over tensor-parallel ranks.
+    /// Those of `dense` whose gradients are partial sums over tensor-parallel ranks.
     pub partial_gradients: u64,
-    /// Parameters of key-value heads that neighbouring tensor-parallel ranks have copies of.
+    /// Parameters of key-value heads that neighbouring tensor-parallel ranks replicate.
     pub copied: u64,
-    /// Number of neighbours that have copies of a parameter.
+    /// Number of neighbouring ranks that have copies of such a parameter.
     pub num_copies: u32,
-    /// Among `expert`, those whose gradients are summands over the ranks that share each expert.
+    /// Those of `expert` whose gradients are partial sums over the ranks that share each expert.
     pub expert_partial_gradients: u64,
-    /// Parameters that are not trained, which none of the others counts.
+    /// Parameters that are not trained; not counted in any of the others.
     pub frozen: FrozenParameters,
-    /// Parameters of the largest block.
+    /// Number of parameters of the largest block.
     pub largest_block: u64,
-    /// Frozen parameters of the block that has most of them.
+    /// Bytes of frozen parameters of the block that has most of them.
     pub largest_frozen_block: Bytes,
-    /// Elements that stand for the gradients of all blocks, if they are compressed.
+    /// Bytes of the compressed gradients of all blocks, if gradients are compressed.
     pub compressed: Bytes,
-    /// The largest weight that is made from a quantised one for a product.
+    /// The largest quantised weight, dequantised for a matrix product.
     pub dequantised: Bytes,
-    /// Kept for backward of a micro-batch, the chain's last block left out.
+    /// Activations saved for backward of one micro-batch, without the chain's last block.
     pub saved: Bytes,
-    /// Kept by the chain's last block, if it is here.
+    /// Activations saved by the chain's last block, if it is here.
     pub saved_by_last: Bytes,
-    /// Among `saved`, what can lie on the host: all but what the ends of the chain keep.
+    /// Part of `saved` that can be offloaded to the host: all but the ends of the chain.
     pub offloadable: Bytes,
-    /// Number of blocks that keep it.
+    /// Number of blocks with offloadable activations.
     pub num_offloadable: u32,
-    /// In how many stages they are.
+    /// Number of stages with these blocks.
     pub num_stages: u32,
-    /// The most of that of one block.
+    /// The most offloadable activations of one block.
     pub largest_offloadable: Bytes,
-    /// Kept by one block while it is computed again, at most.
+    /// The most activations of one block that exist only while it is recomputed.
     pub recompute_working_set: Bytes,
     /// The largest tensor of any operator.
     pub largest_tensor: Bytes,
-    /// Elements of the largest weight whose gradient one product makes.
+    /// Elements of the largest weight whose gradient one matrix product computes.
     pub largest_weight: u64,
     /// The largest message of any stage.
     pub message: Bytes,
@@ -61,7 +61,7 @@ pub struct Holdings {
 }
 
 impl Holdings {
-    /// Kept on the device for backward of a micro-batch.
+    /// Activations on the device, saved for backward of one micro-batch.
     pub fn kept(&self, offload: Offload) -> Bytes {
         self.kept_before_last(offload) + self.saved_by_last
     }
@@ -71,7 +71,7 @@ impl Holdings {
         self.saved - self.offloaded(offload)
     }
 
-    /// Kept on the host for backward of a micro-batch: of so many blocks of the mean size.
+    /// Activations on the host, saved for backward of one micro-batch: offloaded blocks times their mean size.
     pub fn offloaded(&self, offload: Offload) -> Bytes {
         let all = self.num_offloadable;
         let blocks = offload.activations.of_blocks(all, self.num_stages);
@@ -92,7 +92,7 @@ impl Holdings {
         }
     }
 
-    /// Adds blocks that are all recomputed alike.
+    /// Adds blocks with the same recompute policy.
     fn add_alike(
         &mut self,
         chain: &ChainIndex,
@@ -137,13 +137,13 @@ impl Holdings {
         }
     }
 
-    /// True if it has parameters that are tied to a block of another rank.
+    /// True if any parameters are tied to a block of another rank.
     pub fn has_tied(&self) -> bool {
         self.tied > 0 || self.frozen.tied > Bytes::ZERO
     }
 
-    /// Adds that parameters of a block are tied to those of a block of another rank; here they are a copy,
-    /// or those that were copied.
+    /// Adds the parameters of a block that are tied to those of a block of another rank: here they are the copy, or the
+    /// original.
     pub fn add_tied(&mut self, of_block: &LocalParameters, is_copy: bool) {
         self.tied = self.tied.max(of_block.tied);
         self.frozen.tied = self.frozen.tied.max(of_block.frozen.tied);
@@ -153,7 +153,7 @@ impl Holdings {
         }
     }
 
-    /// Holdings of a rank with several stages.
+    /// Adds the holdings of another stage of the same rank.
     pub fn add(&mut self, other: &Self) {
         self.dense += other.dense;
         self.expert += other.expert;

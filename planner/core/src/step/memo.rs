@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Values by the key that they were made from.
+/// Cache of values by the key from which they are computed.
 #[derive(Debug)]
 pub struct Memo<K, V>(Mutex<BTreeMap<K, V>>);
 
@@ -14,7 +14,7 @@ impl<K, V> Default for Memo<K, V> {
 }
 
 impl<K: Ord, V: Clone> Memo<K, V> {
-    /// The value of `key`, made if it is not there. Two threads may both make it: neither waits for the other.
+    /// The value of `key`, computed if it is not cached. Two threads may both compute it: neither waits for the other.
     pub fn get(&self, key: K, make: impl FnOnce() -> V) -> V {
         let all = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = all().get(&key).cloned();

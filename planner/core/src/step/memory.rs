@@ -1,4 +1,4 @@
-//! Memory of a rank.
+//! Memory of a pipeline rank.
 
 use cost_models::states::{ModelStates, StateBytes};
 use ir::framework::{Framework, GradientCopies, LossGradient, StageParameters};
@@ -32,8 +32,8 @@ const GATHERED_BLOCKS: u64 = 2;
 
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// All that a pipeline rank holds throughout a step: everything but what is kept for backward, what is
-/// computed again, and the allocator's slack.
+/// Memory that a pipeline rank holds throughout a step: everything except activations saved for backward, recomputed
+/// activations, and the allocator's slack.
 pub(super) fn throughout(
     problem: &Problem,
     layout: &Layout,
@@ -59,7 +59,7 @@ pub(super) fn throughout(
         Bytes::ZERO
     };
     let element = bytes.parameter + bytes.gradient;
-    // The one that comes into an operator and the one that goes out. The largest are the loss's.
+    // Gradients of an operator's output and of its input. The loss has the largest.
     let is_in_place = framework.kernels.loss.gradient == LossGradient::InPlace;
     let gradients = if is_in_place { 1 } else { 2 };
     let weight_gradient = Bytes::new(held.largest_weight * element);
@@ -74,12 +74,11 @@ pub(super) fn throughout(
             + replicas.left_out(held),
         optimizer_bytes: states.optimizer + update_copies(framework, bytes, &states),
         gathered_bytes: gathered + replicas.gathered_gradients(held),
-        // Gradients of activations, or that of a weight, as the product makes it and as it is added up:
-        // where the ones are largest, the other is small. A quantised weight is made into what a product reads
-        // beside them.
+        // Gradients of activations, or that of a weight, as the product computes it and as it is accumulated: where the
+        // former are largest, the latter is small. A dequantised weight exists in addition to them.
         workspace_bytes: (held.largest_tensor * gradients).max(weight_gradient) + held.dequantised,
         activations_bytes: held.largest_offloadable * beside_host(held, offload),
-        // One message on its way in each direction, and one being used.
+        // One message in transit in each direction, and one in use.
         buffers_bytes: held.message * 4,
         context_bytes: CONTEXT + Bytes::new((framework.memory.libraries_gib * GIB) as u64),
         host_bytes: replicas.on_host(held, || in_flight_at_peak(layout, rank)),
@@ -87,11 +86,11 @@ pub(super) fn throughout(
     }
 }
 
-/// A rank's memory at its peak, where it keeps `kept` for backward, what is computed again included.
+/// Memory of a rank at its peak, where it saves `kept` for backward, recomputed activations included.
 ///
-/// With `P` for what forward and backward have beside states, and `U` for the update's buffers at their fullest,
-/// of which neither is there while the other is, `max(P, U)` is allocated, and the allocator keeps the rest of
-/// `P + U` where the GPU has room: it frees what it caches before it fails.
+/// With `P` for the memory of forward and backward without states, and `U` for the update's buffers at their peak,
+/// which never exist at the same time, `max(P, U)` is allocated. The allocator caches the rest of `P + U` where the GPU
+/// has memory left: it frees its cache before it fails.
 pub(super) fn at_peak(
     problem: &Problem,
     layout: &Layout,
@@ -119,7 +118,7 @@ pub(super) fn at_peak(
     memory
 }
 
-/// Buffers of the update at its peak, and memory that was freed before.
+/// Peak of the update's buffers, and memory that was freed before.
 fn update_buffers(problem: &Problem, layout: &Layout, held: &Holdings) -> [Bytes; 2] {
     let buffers = problem.hardware.framework.memory.update_buffers;
     let bytes = StateBytes::new(&problem.training);
@@ -132,7 +131,7 @@ fn update_buffers(problem: &Problem, layout: &Layout, held: &Holdings) -> [Bytes
     [buffers.held, freed].map(|each| Bytes::from_f64(updated * each))
 }
 
-/// A rank's memory at its peak, where it holds `held` and has `num_micro_batches` in flight.
+/// Memory of a rank at its peak, with `num_micro_batches` in flight.
 pub fn in_flight(
     problem: &Problem,
     layout: &Layout,
@@ -145,17 +144,17 @@ pub fn in_flight(
     at_peak(problem, layout, throughout(problem, layout, held, rank), held, kept)
 }
 
-/// Memory of a rank with the allocator's slack, without CUDA and its libraries.
+/// Memory of a rank with the allocator's slack and the CUDA context.
 pub fn with_slack(used: Bytes) -> Bytes {
     used + CONTEXT + slack(used + CONTEXT, CONTEXT)
 }
 
-/// The allocator's slack: the most that it reserves beyond what is in use.
+/// The allocator's slack: memory that it reserves beyond what is in use.
 pub(super) fn slack(peak: Bytes, context: Bytes) -> Bytes {
     Bytes::new(peak.saturating_sub(context).get() / 100 * ALLOCATOR_SLACK_PERCENT)
 }
 
-/// Gradients that a rank holds in addition to those with which it updates parameters.
+/// Unsharded gradients that a rank holds in addition to those with which it updates parameters.
 fn whole_gradients(replicas: &Replicas<'_>, held: &Holdings, states: &ModelStates) -> Bytes {
     if !replicas.sums_whole_gradients() {
         return Bytes::ZERO;
@@ -164,7 +163,7 @@ fn whole_gradients(replicas: &Replicas<'_>, held: &Holdings, states: &ModelState
         .saturating_sub(states.gradients)
 }
 
-/// Gradients in 16 bits beside those in 32.
+/// Gradients in 16 bits that exist in addition to those in 32.
 fn gradient_copies(
     problem: &Problem,
     layout: &Layout,
@@ -182,15 +181,15 @@ fn gradient_copies(
     (states.gradients * bytes.parameter).shard(bytes.gradient)
 }
 
-/// Memory of the update in addition to its state.
+/// Buffers of the update in addition to the optimizer state.
 fn update_copies(framework: &Framework, bytes: StateBytes, states: &ModelStates) -> Bytes {
     let each = framework.memory.update_bytes / bytes.optimizer.max(1) as f64;
     Bytes::new((states.optimizer.get() as f64 * each) as u64)
 }
 
-/// Of how many blocks what lies on the host is on the device as well. Where all are offloaded, of one that is used
-/// while another's is copied. Where others keep theirs on the device, copies are spread over the passes of all
-/// blocks, of one at a time (`AsyncDoubleBufferGroupOffloadHandler` of Transformer Engine's `cpu_offload.py`).
+/// Number of blocks whose offloaded activations are on the device as well. Where all blocks are offloaded, two: one in
+/// use while another is copied. Where only some are, copies are spread over the passes of all blocks, one at a time
+/// (`AsyncDoubleBufferGroupOffloadHandler` of Transformer Engine's `cpu_offload.py`).
 fn beside_host(held: &Holdings, offload: Offload) -> u64 {
     match offload.activations.of_blocks(held.num_offloadable, held.num_stages) {
         0 => 0,
@@ -199,16 +198,15 @@ fn beside_host(held: &Holdings, offload: Offload) -> u64 {
     }
 }
 
-/// The most micro-batches of its stages that a rank has in flight.
+/// The most micro-batches in flight on a rank, over all its stages.
 fn in_flight_at_peak(layout: &Layout, rank: usize) -> u64 {
     let numbers = [layout.pipeline_parallel, layout.virtual_stages, layout.num_micro_batches];
     let [p, v, m] = numbers.map(u64::from);
     layout.schedule.peak_in_flight(rank as u64, p, v, m)
 }
 
-/// Number of versions of its weights that a rank keeps: one, or where they are updated after each
-/// micro-batch, one for each micro-batch in flight, as each backward needs the weights that its forward
-/// used.
+/// Number of versions of its weights that a rank holds: one, or where weights are updated after each micro-batch, one
+/// for each micro-batch in flight, as each backward needs the weights of its forward.
 ///
 /// # Source
 ///

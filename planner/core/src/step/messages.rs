@@ -8,14 +8,14 @@ use simulator::Message;
 use super::assignment::{Assignment, Stage};
 
 impl Assignment<'_> {
-    /// True if ranks compute nothing while they exchange messages. Zero-bubble schedules never wait, or
-    /// there were bubbles.
+    /// True if ranks compute nothing while they exchange messages. Zero-bubble schedules never wait, or there would be
+    /// bubbles.
     pub(super) fn waits_for_messages(&self, schedule: ScheduleKind) -> bool {
         self.problem.hardware.framework.pipeline_parallel.messages == MessageOverlap::Awaited
             && !schedule.splits_backward()
     }
 
-    /// For how long a pass waits until its message is sent, and what all ranks exchange with it.
+    /// Time that a pass waits for its message to be sent, and for the vocabulary's collectives of all ranks.
     pub(super) fn waited_messages(
         &self,
         schedule: ScheduleKind,

@@ -1,8 +1,8 @@
-//! A step, stated once: what every pipeline rank of a layout does and holds.
+//! A training step: the work and the memory of every pipeline rank of a layout.
 //!
-//! [`Shape`] plays the passes of each class of blocks once. [`Assignment`] puts blocks on stages and adds
-//! their passes up. [`Step`] is that with the layout's messages, reductions and updates, as the simulator
-//! plays it. Its time, its bound, its memory, where its time goes and its timeline are all read off it.
+//! [`Shape`] costs the passes of each class of blocks once. [`Assignment`] puts blocks on stages and sums their passes.
+//! [`Step`] adds the layout's messages, reductions and updates, in the form that the simulator runs. Its time, lower
+//! bound, memory, breakdown and timeline all derive from it.
 
 mod assignment;
 mod bound;

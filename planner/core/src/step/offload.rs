@@ -10,12 +10,12 @@ use super::replicas::Replicas;
 use super::states::{frozen_states, states};
 
 impl Replicas<'_> {
-    /// The host's part of a GPU.
+    /// The GPU's share of its host.
     pub(super) fn host(&self) -> HostShare {
         self.hardware.host.expect("layouts offload where something is known of hosts")
     }
 
-    /// Parameters of a stage that are copied to the device for each use.
+    /// Parameters of a stage that are copied to the device for each use, in bytes.
     pub(super) fn offloaded_parameters(&self, held: &Holdings) -> Bytes {
         if !self.layout.offload.parameters {
             return Bytes::ZERO;
@@ -24,22 +24,22 @@ impl Replicas<'_> {
             + frozen_states(self.layout, held).parameters
     }
 
-    /// Gradients of a stage that go to the host as they are reduced: those that this rank's share of the update
-    /// needs.
+    /// Gradients of a stage that are copied to the host as they are reduced, in bytes: those of the parameters that
+    /// this rank updates.
     pub(super) fn offloaded_gradients(&self, held: &Holdings) -> Bytes {
         let is_offloaded = self.layout.offload.optimizer;
         let owned = if is_offloaded { self.owned(held) } else { 0 };
         Bytes::new(owned * self.bytes.gradient)
     }
 
-    /// Parameters that a rank's host has updated and its device needs.
+    /// Parameters that the host has updated and the device needs, in bytes.
     pub(super) fn updated_by_host(&self, held: &Holdings) -> Bytes {
         let is_kept = self.layout.offload.parameters;
         let owned = if is_kept { 0 } else { self.owned(held) };
         Bytes::new(owned * self.bytes.parameter)
     }
 
-    /// A transfer that begins once so much more has come from the host; nothing but that where there is none.
+    /// Adds `bytes` to copy from the host before a transfer; the copy alone where there is no transfer.
     pub(super) fn after_copy(&self, transfer: Option<Transfer>, bytes: Bytes) -> Option<Transfer> {
         if bytes == Bytes::ZERO {
             return transfer;
@@ -49,7 +49,7 @@ impl Replicas<'_> {
         Some(transfer)
     }
 
-    /// A transfer after which so much goes to the host; nothing but that where there is none.
+    /// Adds `bytes` to copy to the host after a transfer; the copy alone where there is no transfer.
     pub(super) fn before_copy(&self, transfer: Option<Transfer>, bytes: Bytes) -> Option<Transfer> {
         if bytes == Bytes::ZERO {
             return transfer;
@@ -58,7 +58,7 @@ impl Replicas<'_> {
         Some(Transfer { to_host, ..transfer.unwrap_or(NO_TRANSFER) })
     }
 
-    /// Bytes on a rank's host, with the activations of all micro-batches that are in flight at once.
+    /// Memory of a rank on its host, in bytes, with the activations of all micro-batches in flight.
     pub(super) fn on_host(&self, held: &Holdings, num_micro_batches: impl Fn() -> u64) -> Bytes {
         let Self { layout, bytes, .. } = *self;
         let mut on_host = Bytes::ZERO;
@@ -66,7 +66,7 @@ impl Replicas<'_> {
             on_host += Bytes::new(self.owned(held) * (bytes.on_host() + bytes.gradient));
         }
         if layout.offload.parameters {
-            // Where the device computes in full precision, the weights that are updated are those that it reads.
+            // Where the device computes in full precision, the host's master weights are the weights that it reads.
             let read = states(layout, held, bytes).parameters;
             on_host += if bytes.has_master { read } else { Bytes::ZERO };
             on_host += frozen_states(layout, held).parameters;
@@ -83,5 +83,5 @@ impl Replicas<'_> {
     }
 }
 
-/// Nothing over replicas.
+/// No transfer over replicas.
 const NO_TRANSFER: Transfer = Transfer::new(Collective::SendReceive, Nanos::ZERO, Bytes::ZERO);

@@ -1,4 +1,4 @@
-//! Orders of schedules, made once for all layouts that share them.
+//! Orders of schedules, cached for all layouts that share them.
 
 use std::sync::Arc;
 
@@ -25,24 +25,24 @@ pub fn whole_schedule(
     Ok(add_optimizer_steps(&add_reduction(&generate(kind, p, m, v)?)))
 }
 
-/// A family and its numbers of ranks, micro-batches and stages a rank.
+/// Schedule, and its numbers of ranks, micro-batches and stages per rank.
 type Numbers = (ScheduleKind, u32, u32, u32);
 
-/// The orders that a search has met.
+/// Cache of the orders that a search uses.
 #[derive(Debug, Default)]
 pub struct Orders {
     whole: Memo<Numbers, Arc<Order>>,
     passes: Memo<Numbers, Arc<PassOrder>>,
-    /// Orders into which cycles can be put, where they are cyclic.
+    /// Periodic orders, to which whole cycles can be added; `None` for a schedule without a period.
     cycles: Memo<Numbers, Option<Arc<Cycle>>>,
 }
 
-/// Micro-batches beyond which a step is tried as one of few and many cycles, by ranks; and how many times
-/// as many where that has not become periodic.
+/// Numbers of micro-batches per rank from which a step is extrapolated from fewer cycles, tried in this order until the
+/// step is periodic.
 const FEW: [u32; 3] = [4, 8, 32];
 
 impl Orders {
-    /// The time of a step, played through or from few micro-batches.
+    /// Step time, simulated in full or extrapolated from fewer micro-batches.
     ///
     /// # Errors
     ///
@@ -63,7 +63,7 @@ impl Orders {
         step_time(&whole, work)
     }
 
-    /// The most that each rank keeps for backward at any time.
+    /// The most activations that each rank saves for backward at any time.
     pub fn peaks(&self, layout: &Layout, stages: &[ActivationBytes]) -> Vec<Bytes> {
         let (kind, p, m, v) = numbers(layout);
         let m = kind.fill_up(p, m);
@@ -74,14 +74,14 @@ impl Orders {
         order.peak_memory(stages)
     }
 
-    /// The layout's order as one of few micro-batches, and how many cycles it has more; none where that
-    /// would not be shorter.
+    /// The layout's order with fewer micro-batches, and the number of cycles left out; `None` where that would not be
+    /// shorter.
     fn cycle(&self, layout: &Layout, few: u32) -> Option<(Arc<Cycle>, u64)> {
         let (kind, p, m, v) = numbers(layout);
         let period = kind.cycle(p)?;
         let least = few * p.max(2) + 6;
         let repeats = m.checked_sub(least)? / period;
-        // A pipeline may be periodic over several cycles, which must go into those that are left out.
+        // A pipeline may be periodic over several cycles only, which must divide the number left out.
         let repeats = if period < p { repeats / 12 * 12 } else { repeats };
         let short = m - repeats * period;
         if repeats == 0 || short + period >= m {
@@ -95,7 +95,7 @@ impl Orders {
     }
 }
 
-/// Key of an order: the parts of a layout that it depends on.
+/// Cache key of an order: the parts of a layout that it depends on.
 fn numbers(layout: &Layout) -> Numbers {
     let (p, v) = (layout.pipeline_parallel, layout.virtual_stages);
     (layout.schedule, p, layout.num_micro_batches, v)

@@ -4,10 +4,10 @@ use cost_models::Group;
 use ir::layout::{Layout, MeshAxis};
 use ir::schedule::StagePlacement;
 
-/// The ranks over which the layers are spread, and which of them have which stage.
+/// The pipeline ranks of a layout, and the placement of stages on them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PipelineRanks {
-    /// The ranks.
+    /// Group of the pipeline ranks.
     pub group: Group,
     /// Placement of stages on ranks.
     pub placement: StagePlacement,
@@ -21,7 +21,7 @@ impl PipelineRanks {
         Self { group, placement: layout.schedule.placement() }
     }
 
-    /// The ranks that have a stage: one, or one for each copy, which then take turns.
+    /// The ranks that have a stage: one, or one for each copy, which take turns.
     pub fn with(&self, stage: usize) -> impl Iterator<Item = usize> {
         self.placement.ranks(self.group.size, stage as u32).map(|rank| rank as usize)
     }
@@ -37,12 +37,12 @@ impl PipelineRanks {
         stages.map(|stage| stage as usize)
     }
 
-    /// True if no rank that has the stage has one before it.
+    /// True if the stage is the first of its rank.
     pub fn is_first(&self, stage: usize) -> bool {
         self.stages(self.first_with(stage), stage + 1).next() == Some(stage)
     }
 
-    /// True if data goes from one rank to another between a stage and the next.
+    /// True if a stage and the next are on different ranks.
     pub(super) fn is_crossed(&self, stage: usize) -> bool {
         self.first_with(stage) != self.first_with(stage + 1)
     }

@@ -1,4 +1,4 @@
-//! Exchanges between the replicas of a stage, and their updates.
+//! Exchanges between the replicas of a stage, and the update of parameters.
 
 use cost_models::states::{StateBytes, optimizer_step, touched_by_host_update};
 use cost_models::{Group, Hardware};
@@ -17,7 +17,7 @@ use super::holdings::Holdings;
 use super::ranks::PipelineRanks;
 use crate::problem::Problem;
 
-/// Parameters of a bucket whose gradients are reduced together, at least.
+/// Minimum number of parameters in a bucket of gradients.
 ///
 /// # Source
 ///
@@ -25,10 +25,10 @@ use crate::problem::Problem;
 /// data-parallel rank, so that rings over many ranks stay bound by bandwidth.
 const BUCKET_PARAMETERS: u64 = 40_000_000;
 
-/// Parameters of a bucket for each data-parallel rank; see [`BUCKET_PARAMETERS`].
+/// Minimum number of parameters in a bucket for each data-parallel rank; see [`BUCKET_PARAMETERS`].
 const BUCKET_PARAMETERS_PER_RANK: u64 = 1_000_000;
 
-/// Bytes of an element of what compression left out of a gradient, which is kept in fp32.
+/// Bytes of an element of the compression error, which is held in fp32.
 const LEFT_OUT_BYTES: u64 = 4;
 
 /// Bytes of a master weight.
@@ -39,14 +39,14 @@ const MASTER_BYTES: u64 = 4;
 pub(super) struct GroupExchange {
     pub(super) collective: Collective,
     pub(super) group: Group,
-    /// The size of the whole buffer, as [`Collective`] has it.
+    /// Bytes of the whole buffer, as defined by [`Collective`].
     pub(super) bytes: Bytes,
 }
 
-/// Collectives that follow each other: one, or with hybrid sharding two.
+/// Collectives run one after the other: one, or with hybrid sharding two.
 pub(super) type GroupExchanges = SmallVec<[GroupExchange; 2]>;
 
-/// The groups that reduce a layout's gradients and gather its parameters.
+/// Groups that reduce a layout's gradients and gather its parameters.
 pub(super) struct Replicas<'a> {
     pub(super) hardware: &'a Hardware,
     pub(super) layout: &'a Layout,
@@ -74,7 +74,7 @@ impl<'a> Replicas<'a> {
         Group { size: mesh.replicas(), stride: mesh.stride(MeshAxis::ContextData) }
     }
 
-    /// True if no norm of all gradients is taken, as no two replicas are at the same step.
+    /// True if replicas do not wait for each other, and so take no norm of all gradients.
     pub(super) fn is_asynchronous(&self) -> bool {
         matches!(self.method, DataParallelMethod::Asynchronous { .. })
     }
@@ -84,8 +84,8 @@ impl<'a> Replicas<'a> {
         self.layout.schedule.updates() == Updates::AfterEachMicroBatch
     }
 
-    /// True if a rank holds the sum of all gradients of its stages until the last micro-batch, and reduces it then,
-    /// though it updates a part of them.
+    /// True if a rank holds the sum of all gradients of its stages until the last micro-batch and reduces it then,
+    /// though it updates only a shard.
     pub(super) fn sums_whole_gradients(&self) -> bool {
         self.layout.zero_stage >= ZeroStage::Gradients
             && self.hardware.framework.gradients.sharded_sum == GradientSum::Whole
@@ -112,8 +112,8 @@ impl<'a> Replicas<'a> {
         }
     }
 
-    /// In how many buckets a stage's parameters are reduced and gathered, with ZeRO-3 or offloaded activations one
-    /// for each block; no more than it has blocks.
+    /// Number of buckets in which a stage's parameters are gathered and its gradients reduced; with ZeRO-3 or offloaded
+    /// activations one for each block; at most the number of blocks.
     pub(super) fn buckets(&self, holdings: &Holdings, num_blocks: usize) -> u64 {
         let is_by_block = self.layout.zero_stage == ZeroStage::Parameters
             || self.layout.offload.activations.is_some();
@@ -126,14 +126,13 @@ impl<'a> Replicas<'a> {
         buckets.min(num_blocks as u64).max(1)
     }
 
-    /// True if replicas reduce their gradients before they update.
+    /// True if replicas reduce their gradients before the update.
     fn brings_gradients_together(&self) -> bool {
         matches!(self.method, DataParallelMethod::AllReduce | DataParallelMethod::ParameterServer)
     }
 
-    /// One of the buckets in which a stage's gradients are brought together; none where there is one replica,
-    /// or each updates by its own. Where something else is sent in their place, it is made and read beside the
-    /// passes too.
+    /// Reduction of one bucket of a stage's gradients; `None` where there is one replica, or each updates by itself.
+    /// Kernels that compress and decompress gradients are overlapped with the passes too.
     pub(super) fn reduce(&self, holdings: &Holdings, buckets: u64) -> Option<Transfer> {
         if !self.brings_gradients_together() {
             return None;
@@ -159,10 +158,9 @@ impl<'a> Replicas<'a> {
         (group.size > 1).then_some(Transfer::new(collective, time, bytes))
     }
 
-    /// Kernels that make what stands for a gradient and read what all replicas sent: the gradient and what was
-    /// left out before are read, what is left out is written; the largest elements are found in three more
-    /// passes, as radix selection has one for each of the first digits; and a gradient is written from what
-    /// came.
+    /// Time of the kernels that compress a gradient and decompress those received: they read the gradient and the error
+    /// of the last step, and write the new error; the largest elements are found in three more passes, as radix
+    /// selection has one for each of the first digits; and a gradient is written from what was received.
     fn compression_kernels(
         &self,
         compression: GradientCompression,
@@ -180,13 +178,13 @@ impl<'a> Replicas<'a> {
         self.hardware.device.training_memory_bound(self.precision, touched)
     }
 
-    /// Gradients of a replica that compression left out and that are kept for the next step.
+    /// Compression error of a replica's gradients, which is held for the next step, in bytes.
     pub(super) fn left_out(&self, held: &Holdings) -> Bytes {
         let elements = self.compression.map_or(0, |_| held.dense + held.expert);
         Bytes::new(LEFT_OUT_BYTES * elements)
     }
 
-    /// Gradients of others that a parameter server holds at once: those of a block.
+    /// Gradients of other replicas that a parameter server holds at once: those of one block.
     pub(super) fn gathered_gradients(&self, held: &Holdings) -> Bytes {
         if self.method != DataParallelMethod::ParameterServer {
             return Bytes::ZERO;
@@ -195,14 +193,14 @@ impl<'a> Replicas<'a> {
         Bytes::new(held.largest_block * self.bytes.gradient * others)
     }
 
-    /// Messages of so many bytes from all other ranks to one; none if there are no others.
+    /// Messages of `bytes` from each other rank to one; `None` if there are no others.
     fn to_one(&self, group: Group, bytes: Bytes) -> Option<Transfer> {
         let time = self.hardware.network.to_one(group, bytes).into();
         let bytes = bytes * u64::from(group.size.saturating_sub(1));
         (group.size > 1).then_some(Transfer::new(Collective::SendReceive, time, bytes))
     }
 
-    /// Exchange that follows an update before replicas go on: the weights of the one that updated, or of both neighbours.
+    /// Exchange of weights after an update, from a parameter server or with neighbours, and the time of averaging.
     pub(super) fn after_update(&self, held: &Holdings) -> Option<(Transfer, Seconds)> {
         let group = self.group();
         if group.size == 1 {
@@ -219,7 +217,7 @@ impl<'a> Replicas<'a> {
                 Some((Transfer::new(collective, time, weights), Seconds::ZERO))
             }
             DataParallelMethod::RingAveraging => {
-                // Of the two neighbours on a ring of two there is one.
+                // On a ring of two, both neighbours are the same rank.
                 let neighbours = u64::from(group.size - 1).min(2);
                 let master =
                     if self.bytes.has_master { MASTER_BYTES } else { self.bytes.parameter };
@@ -241,7 +239,7 @@ impl<'a> Replicas<'a> {
         }
     }
 
-    /// Message of a replica that updates the shared weights by itself, and how long it waits for its turn.
+    /// Message of a replica that updates the shared weights asynchronously, with its wait for other replicas.
     pub(super) fn push(&self, held: &Holdings, compute: Nanos) -> Option<Transfer> {
         let shared = self.shared_weights(held, compute)?;
         let gradients = self.gradients(held);
@@ -251,7 +249,7 @@ impl<'a> Replicas<'a> {
         Some(Transfer::new(Collective::SendReceive, time, gradients))
     }
 
-    /// Weights that replicas share without waiting for each other, where they do and each computes for so long.
+    /// Weights that asynchronous replicas share, where each computes for `compute`; `None` for other methods.
     pub(super) fn shared_weights(&self, held: &Holdings, compute: Nanos) -> Option<SharedWeights> {
         let DataParallelMethod::Asynchronous { staleness } = self.method else { return None };
         let group = self.group();
@@ -267,9 +265,9 @@ impl<'a> Replicas<'a> {
         Bytes::new((held.dense + held.expert) * self.bytes.gradient)
     }
 
-    /// One of the buckets in which a stage's parameters are gathered or its gradients reduced; none where
-    /// there is one replica. With hybrid sharding it runs over the shards, and for gradients an all-reduce
-    /// of the shard follows over the replicas of it.
+    /// Gather of one bucket of a stage's parameters, or reduction of its gradients; `None` where there is one replica.
+    /// With hybrid sharding it runs over the shards, and for gradients an all-reduce of the shard over its replicas
+    /// follows.
     pub(super) fn transfer(
         &self,
         collective: Collective,
@@ -293,7 +291,7 @@ impl<'a> Replicas<'a> {
         (time > Nanos::ZERO).then_some(Transfer::new(collective, time, bytes))
     }
 
-    /// Bytes of a bucket's transfer, of dense parameters and of experts.
+    /// Collectives of one bucket, for dense parameters and for experts.
     pub(super) fn group_exchanges(
         &self,
         collective: Collective,
@@ -323,8 +321,8 @@ impl<'a> Replicas<'a> {
         ]
     }
 
-    /// Bytes of dense parameters and of experts that a collective over the replicas is for. Where all parameters
-    /// are sharded, frozen ones are gathered as they are stored.
+    /// Bytes of dense parameters and of experts in a collective over the replicas. With ZeRO-3, frozen parameters are
+    /// gathered in the format in which they are stored.
     fn transferred(&self, collective: Collective, holdings: &Holdings) -> [Bytes; 2] {
         let Holdings { dense, expert, frozen, .. } = holdings;
         let trained = |element: u64| [*dense, *expert].map(|count| Bytes::new(count * element));
@@ -345,7 +343,7 @@ impl<'a> Replicas<'a> {
         Transfer::new(collective, time, bytes)
     }
 
-    /// The reduction of tied weights between the ranks that have them: the first and the last.
+    /// The reduction of tied weights' gradients between the first and the last pipeline rank.
     pub(super) fn tied_reduction(&self, holdings: &Holdings) -> Transfer {
         let between = self.layout.pipeline_parallel.saturating_sub(1).max(1);
         let stride = self.layout.mesh().stride(MeshAxis::Pipeline) * between;
@@ -353,8 +351,8 @@ impl<'a> Replicas<'a> {
         self.all_reduce(Group { size: 2, stride }, bytes)
     }
 
-    /// The reduction of a stage's gradients over its two copies, where it has two. The replicas of each
-    /// have reduced theirs, and each exchanges its part of them with its counterpart.
+    /// The reduction of a stage's gradients over its two copies, if it has two. The replicas of each copy have reduced
+    /// theirs, and each exchanges its part with its counterpart.
     ///
     /// # Source
     ///
@@ -375,8 +373,8 @@ impl<'a> Replicas<'a> {
         Some(self.all_reduce(Group { size: 2, stride }, bytes))
     }
 
-    /// Reductions of gradients over tensor-parallel ranks that have summands of them: of norms, of adapters, of
-    /// key-value heads that several have, and of experts' adapters.
+    /// Reductions of gradients that are partial sums over tensor-parallel ranks: of norms, of adapters, of replicated
+    /// key-value heads, and of experts' adapters.
     pub(super) fn partial_reductions(
         &self,
         holdings: &Holdings,
@@ -393,12 +391,12 @@ impl<'a> Replicas<'a> {
         [dense, copied, experts].into_iter().filter(|(_, it)| it.time > Nanos::ZERO)
     }
 
-    /// The norm of all gradients: a number from every GPU.
+    /// All-reduce of the gradient norm: one number from every GPU.
     pub(super) fn norm(&self) -> Transfer {
         self.all_reduce(Group::contiguous(self.layout.num_gpus()), Bytes::new(4))
     }
 
-    /// Parameters that a rank updates.
+    /// Number of parameters that a rank updates.
     pub(super) fn owned(&self, held: &Holdings) -> u64 {
         let sharded = self.layout.zero_stage >= ZeroStage::OptimizerState;
         let owned = |parameters: u64, shards: u32| {
@@ -408,7 +406,7 @@ impl<'a> Replicas<'a> {
             + owned(held.expert, self.layout.mesh().expert_shards(self.layout.zero_shard))
     }
 
-    /// The update of what a rank owns.
+    /// Time of the update of the parameters that a rank owns.
     pub(super) fn update(&self, held: &Holdings) -> Seconds {
         let owned = self.owned(held);
         if self.layout.offload.optimizer {

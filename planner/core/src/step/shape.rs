@@ -1,4 +1,4 @@
-//! Costs of all classes of blocks for one shard shape.
+//! Costs of all classes of blocks for one sharding and micro-batch.
 
 use std::sync::Arc;
 
@@ -16,20 +16,19 @@ use super::ranks::PipelineRanks;
 use crate::partition::{balanced, evened, mirrored};
 use crate::problem::Problem;
 
-/// Sharding of the operators, and the micro-batch: all that the cost of a block depends
-/// on.
+/// Sharding of operators, micro-batch size and switches: everything that the cost of a block depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShapeKey {
     /// Sharding of operators over the ranks of a stage.
     pub sharding: Sharding,
     /// Sequences in a micro-batch.
     pub micro_batch_size: u32,
-    /// Switches.
+    /// Options that change the cost of blocks: dispatcher, expert overlap, CUDA graphs.
     pub switches: Switches,
 }
 
 impl ShapeKey {
-    /// The shard shape of a layout.
+    /// The shape key of a layout.
     pub fn of(layout: &Layout) -> Self {
         Self {
             sharding: layout.sharding(),
@@ -38,12 +37,12 @@ impl ShapeKey {
         }
     }
 
-    /// The key with experts spread over a number of ranks.
+    /// The key with another expert-parallel degree.
     pub fn with_experts_over(self, expert_parallel: u32) -> Self {
         Self { sharding: Sharding { expert_parallel, ..self.sharding }, ..self }
     }
 
-    /// Key of blocks that have no experts, with attention or without.
+    /// Cache key of blocks without experts, with attention or without.
     fn without_experts(self, has_attention: bool) -> Self {
         let kind = Some(self.sharding.context_parallel_kind).filter(|_| has_attention);
         let sharding = Sharding {
@@ -54,7 +53,7 @@ impl ShapeKey {
         Self { sharding, switches: Switches { cuda_graphs, ..Switches::USUAL }, ..self }
     }
 
-    /// The circumstances in which blocks of class `class` work.
+    /// Shard context of the blocks of a class.
     pub fn setting(&self, problem: &Problem, class: usize) -> Setting {
         let framework = &problem.hardware.framework;
         let precision = problem.training.precision;
@@ -68,7 +67,7 @@ impl ShapeKey {
             takes_data: class == 0,
             fuses_projections: framework.kernels.projections == Projections::Fused,
             vocabulary_multiple: framework.tensor_parallel.vocabulary_multiple,
-            // A head that is tied to it is cut.
+            // A head that is tied to the embedding is sharded.
             embedding: if problem.graph.ties().is_empty() {
                 framework.tensor_parallel.embedding
             } else {
@@ -92,15 +91,15 @@ impl ShapeKey {
     }
 }
 
-/// Ends of stages, by policy, number of stages and of ranks, and placement; none if there are fewer
+/// Cache of ends of stages, by policy, number of stages, number of ranks, and placement; `None` if there are fewer
 /// blocks.
 type Balanced = Memo<(Recompute, usize, u32, StagePlacement), Option<Arc<[usize]>>>;
 
-/// Classes of blocks that have no experts, which are alike however experts are spread over ranks; those without
-/// attention, however its heads are too.
+/// Cache of blocks without experts, which do not depend on the expert-parallel degree; without attention, nor on the
+/// kind of context parallelism.
 pub type Blocks = Memo<(usize, ShapeKey), Arc<BlockPasses>>;
 
-/// Memory of the blocks of each class on a rank, known once by shape, and once for the classes that several shapes share.
+/// Cache of the memory of each class of blocks: by shape, and by class for those that several shapes share.
 #[derive(Debug, Default)]
 pub struct BlockMemories {
     shapes: Memo<ShapeKey, Arc<[Arc<BlockMemory>]>>,
@@ -128,14 +127,14 @@ impl BlockMemories {
     }
 }
 
-/// The costs of all block classes for one shard shape, and what follows for the chain.
+/// Costs of all classes of blocks for one shape, and balanced partitions of the chain.
 #[derive(Clone, Debug)]
 pub struct Shape {
     /// The key.
     pub key: ShapeKey,
     /// Passes of each class.
     pub blocks: Vec<Arc<BlockPasses>>,
-    /// The fastest assignments that were asked for: as many stages come of several numbers of ranks.
+    /// Cache of balanced partitions: several numbers of ranks give the same number of stages.
     balanced: Arc<Balanced>,
 }
 
@@ -145,12 +144,12 @@ impl Shape {
         Self::known(problem, chain, key, &Blocks::default())
     }
 
-    /// [`Self::new`] that costs classes once that other shapes have alike.
+    /// [`Self::new`] with a cache of classes that other shapes share.
     pub fn known(problem: &Problem, chain: &ChainIndex, key: ShapeKey, known: &Blocks) -> Self {
         Self::with(problem, chain, key, known, BlockPasses::new)
     }
 
-    /// Lower bounds of every class, however experts are spread over ranks.
+    /// Lower bounds of every class, for any expert-parallel degree.
     pub fn least(problem: &Problem, chain: &ChainIndex, key: ShapeKey, known: &Blocks) -> Self {
         let key = key.with_experts_over(1);
         Self::with(problem, chain, key, known, BlockPasses::least)
@@ -179,8 +178,8 @@ impl Shape {
         Self { key, blocks: classes.collect(), balanced: Arc::default() }
     }
 
-    /// Time of forward and backward of the first `i` blocks, with what a policy computes again; without that
-    /// where it is of the first layers of each stage, which adds as much to all stages that have so many.
+    /// Time of forward and backward of the first `i` blocks, with recompute by the policy; without it where only the
+    /// first layers of each stage are recomputed, as that adds as much to all stages with enough layers.
     pub fn prefix(&self, chain: &ChainIndex, recompute: Recompute) -> Vec<Nanos> {
         let policy = recompute.of_other_layers();
         let time = |passes: &Arc<BlockPasses>| {
@@ -195,8 +194,8 @@ impl Shape {
         std::iter::once(Nanos::ZERO).chain(ends).collect()
     }
 
-    /// Ends of stages so that the slowest is as fast as can be, and ranks as even as can be; or, where the
-    /// first shares its rank with the last and so on inwards, the slowest rank. None if there are fewer blocks.
+    /// Ends of stages that minimise the slowest stage, with ranks evened out; or, where the first stage shares its rank
+    /// with the last and so on inwards, that minimise the slowest rank. `None` if there are fewer blocks.
     pub fn balanced(
         &self,
         chain: &ChainIndex,

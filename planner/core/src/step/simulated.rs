@@ -1,4 +1,4 @@
-//! A step on a timeline.
+//! Simulation of a step, with its timeline, breakdown and memory.
 
 use cost_models::block::played as played_block;
 use ir::graph::Axis;
@@ -25,26 +25,26 @@ pub struct Evaluation {
     pub breakdown: Breakdown,
     /// Memory of the rank that needs most.
     pub memory: MemoryUse,
-    /// The fullest rank's place in the pipeline.
+    /// Index of the fullest pipeline rank.
     pub fullest_rank: usize,
 }
 
-/// Why a layout cannot be simulated. For a checked layout, never.
+/// Reason why a layout cannot be simulated. For a checked layout, never.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimulateError {
-    /// The schedule does not take the layout's numbers.
+    /// The schedule does not allow the layout's numbers.
     #[error(transparent)]
     Generate(#[from] GenerateError),
-    /// Ranks wait for each other.
+    /// Ranks deadlock.
     #[error(transparent)]
     Simulation(#[from] SimulationError),
 }
 
-/// Exchanges of a timeline beyond its passes: as a Chrome trace, half a gigabyte.
+/// The most exchanges in a timeline: as a Chrome trace, half a gigabyte.
 const MOST_EXCHANGES: u64 = 1 << 21;
 
-/// A layout, played through.
+/// A simulated layout.
 #[derive(Clone, Debug)]
 pub struct Simulated {
     /// Time and memory.
@@ -72,8 +72,8 @@ impl Step<'_> {
         whole_schedule(self.layout.schedule, p, m, v)
     }
 
-    /// Plays the step through, with every exchange of every block where those are not too many to be drawn: times and
-    /// memory are the same without.
+    /// Simulates the step, with every exchange of every block where they are not too many to draw: times and memory are
+    /// the same without.
     ///
     /// # Errors
     ///
@@ -112,14 +112,14 @@ impl Step<'_> {
         Ok(Simulated { evaluation, simulation, breakdown_by_rank, memory_by_rank })
     }
 
-    /// The blocks that a run of a pass goes through.
+    /// The blocks of a run of a pass.
     pub(super) fn blocks_of(&self, run: RunId) -> Vec<PassedBlock> {
         let passed = self.assignment.passed(run.stage as usize, run.kind);
         let start = |bucket| bucket_start(passed.len(), bucket, run.of);
         passed[start(run.nth)..start(run.nth + 1)].to_vec()
     }
 
-    /// The most exchanges that all passes of the step have.
+    /// Upper bound of the number of exchanges in all passes of the step.
     fn num_exchanges(&self, exchanges: &dyn Fn(RunId) -> Vec<Exchange>) -> u64 {
         let of_stage = |stage: u32| {
             let of = |kind| exchanges(RunId { stage, kind, nth: 0, of: 1 }).len() as u64;
@@ -130,7 +130,7 @@ impl Step<'_> {
         of_micro_batch * u64::from(self.layout.num_micro_batches)
     }
 
-    /// Time and memory, and where they go, without a timeline.
+    /// Time, memory and their breakdown, without a timeline.
     ///
     /// # Errors
     ///
@@ -173,7 +173,7 @@ const fn stream(axis: Axis) -> Stream {
     }
 }
 
-/// The plan in words.
+/// Title of the timeline: the plan in words.
 fn title(num_gpus: u32, layout: &Layout) -> String {
     let m = layout.num_micro_batches;
     let plural = if m == 1 { "" } else { "es" };
@@ -181,9 +181,9 @@ fn title(num_gpus: u32, layout: &Layout) -> String {
     format!("{num_gpus} {gpus}, {layout}, {}, {m} micro-batch{plural}", layout.schedule)
 }
 
-/// Terms of the passes that a timeline does not tell apart, as shares of the step, and terms that it lacks.
+/// Terms of passes that a timeline does not show, as shares of the step, and terms that it lacks.
 fn remark(breakdown: &Breakdown, has_exchanges: bool) -> String {
-    /// Shares below it, in percent, are not worth a word.
+    /// Shares below this, in per cent, are left out.
     const LEAST: f64 = 0.5;
     let spent = [
         ("recompute, within backward", breakdown.recompute_seconds),
@@ -199,15 +199,15 @@ fn remark(breakdown: &Breakdown, has_exchanges: bool) -> String {
     parts.join("  \u{b7}  ")
 }
 
-/// Memory of the rank that needs most, by lines, and which rank that is: of equals the first.
+/// Memory of the rank that needs most, by line, and its index; of equals the first.
 pub fn fullest(uses: &[MemoryUse]) -> (MemoryUse, usize) {
     let uses = uses.iter().copied().zip(0..);
     uses.reduce(|fullest, next| if next.0.total() > fullest.0.total() { next } else { fullest })
         .unwrap_or_default()
 }
 
-/// The allocator does not give back what it reserved at the peak, so its slack is there throughout, and what the update
-/// needs beyond the passes' fullest.
+/// Adds the allocator's slack to the timeline throughout, as reserved memory is not given back, together with the
+/// memory of the update beyond that of the passes.
 fn add_slack(timeline: &mut Timeline, memory_by_rank: &[MemoryUse]) {
     for (track, memory) in timeline.tracks.iter_mut().zip(memory_by_rank) {
         let fullest = track.memory.iter().map(|point| point.bytes).max().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Model states of a rank.
+//! Model states of a pipeline rank.
 
 use cost_models::states::{ModelStates, StateBytes};
 use ir::graph::FrozenParameters;
@@ -7,7 +7,7 @@ use ir::units::Bytes;
 
 use super::holdings::Holdings;
 
-/// Model states of a rank's trained parameters, wherever they are.
+/// Model states of a rank's trained parameters, on the device or on the host.
 pub(super) fn states(layout: &Layout, held: &Holdings, bytes: StateBytes) -> ModelStates {
     let zero = layout.zero_stage;
     let expert_shards = layout.mesh().expert_shards(layout.zero_shard);
@@ -23,8 +23,8 @@ pub(super) fn frozen_states(layout: &Layout, held: &Holdings) -> ModelStates {
         + ModelStates::of_frozen(expert, layout.zero_stage, expert_shards.into())
 }
 
-/// Model states on a rank's device. Sharded gradients leave it as they are reduced: one block's is on its
-/// way while the next is made.
+/// Model states on a rank's device. Sharded gradients that are offloaded leave it as they are reduced: one block's are
+/// copied while the next is computed.
 pub(super) fn on_device(layout: &Layout, held: &Holdings, bytes: StateBytes) -> ModelStates {
     let mut on_device = states(layout, held, bytes).on_device(layout.zero_stage, layout.offload);
     if layout.offload.optimizer && layout.zero_stage >= ZeroStage::Gradients {

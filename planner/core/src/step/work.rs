@@ -1,4 +1,4 @@
-//! A layout as the simulator plays it: an assignment, with messages, reductions, updates and memory.
+//! The work of a layout's step, as the simulator runs it: an assignment with messages, reductions, updates and memory.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub struct Step<'a> {
     pub work: Work,
 }
 
-/// The class of a block that a pass goes through, and what of it is computed again.
+/// Class of a block that a pass goes through, and its recompute policy.
 pub(super) type PassedBlock = (usize, BlockRecompute);
 
 /// Pipeline ranks whose tied weights are reduced together, in [`Work::groups`].
@@ -43,14 +43,14 @@ pub(super) const ALL_RANKS: u32 = 1;
 const COPIES: u32 = 2;
 
 impl<'a> Step<'a> {
-    /// The step of a layout whose blocks are assigned so.
+    /// The step of a layout with this assignment of blocks.
     pub fn new(assignment: &'a Assignment<'a>, layout: Layout) -> Self {
         let builder = Builder::new(assignment, &layout);
         let work = builder.work();
         Self { assignment, layout, work }
     }
 
-    /// The weights that replicas share without waiting for each other, where they do.
+    /// The weights that asynchronous replicas share; `None` for other methods.
     pub fn shared_weights(&self) -> Option<SharedWeights> {
         let builder = Builder::new(self.assignment, &self.layout);
         builder.replicas.shared_weights(self.assignment.held.first()?, builder.passes_of(0))
@@ -58,20 +58,20 @@ impl<'a> Step<'a> {
 }
 
 impl Assignment<'_> {
-    /// Activations that a stage keeps for backward.
+    /// Activations that a stage saves for backward.
     pub fn kept(&self, layout: &Layout, stage: usize) -> ActivationBytes {
         let holdings = &self.stages[stage].holdings;
         let rank = self.ranks.first_with(stage);
         ActivationBytes {
             activations: holdings.kept(layout.offload),
-            // What the last block keeps is done with once the loss's gradient is.
+            // The last block's activations are freed once the loss's gradient is computed.
             for_weight_grad: holdings.kept_before_last(layout.offload),
             workspace: self.held[rank].recompute_working_set,
         }
     }
 
-    /// Activations that each rank keeps at its peak at least: what it does when its first backward begins, and what that
-    /// computes again.
+    /// Lower bound of the activations that each rank saves at its peak: those when its first backward begins, and those
+    /// that it recomputes.
     pub fn kept_at_least(&self, layout: &Layout) -> Vec<Bytes> {
         let (p, v, m) = (layout.pipeline_parallel, layout.virtual_stages, layout.num_micro_batches);
         let kept = |rank: u32| {
@@ -86,23 +86,23 @@ impl Assignment<'_> {
         (0..p).map(kept).collect()
     }
 
-    /// True if no rank holds more than `most` with the activations that it keeps at least.
+    /// True if no rank's memory exceeds `most` with the lower bound of its activations.
     pub fn may_hold(&self, layout: &Layout, kept_at_least: &[Bytes], most: Bytes) -> bool {
         self.at_peaks(layout, kept_at_least).all(|memory| memory.total() <= most)
     }
 
-    /// True if all ranks fit, with the activations that they keep for backward.
+    /// True if all ranks fit in memory with these saved activations.
     pub fn fits(&self, layout: &Layout, kept: &[Bytes]) -> bool {
         self.at_peaks(layout, kept).all(|memory| self.problem.has_room(&memory))
     }
 
-    /// Memory of each pipeline rank at its peak under a layout, with the activations that it keeps for backward.
+    /// Memory of each pipeline rank at its peak under a layout, with these saved activations.
     pub fn memory(&self, layout: &Layout, kept: &[Bytes]) -> Vec<MemoryUse> {
         self.at_peaks(layout, kept).collect()
     }
 
     fn at_peaks(&self, layout: &Layout, kept: &[Bytes]) -> impl Iterator<Item = MemoryUse> {
-        // Ranks that follow each other mostly hold the same throughout, but for versions of weights.
+        // Neighbouring ranks mostly hold the same throughout, but for versions of weights.
         let is_alike = layout.schedule.updates() == Updates::AfterFlush;
         let mut last: Option<(&Holdings, MemoryUse)> = None;
         self.held.iter().zip(kept).enumerate().map(move |(rank, (held, kept))| {
@@ -115,7 +115,7 @@ impl Assignment<'_> {
         })
     }
 
-    /// The parts of each class of blocks.
+    /// Parts of the passes of each class of blocks.
     pub(super) fn parts(&self) -> Vec<BlockParts> {
         let Self { problem, shape, .. } = self;
         let classes = problem.graph.classes().map(|(class, block)| {
@@ -125,7 +125,7 @@ impl Assignment<'_> {
         classes.collect()
     }
 
-    /// The parts of a block's pass; what is computed again comes first.
+    /// The parts of a block's pass; recompute comes first.
     pub(super) fn parts_of<'p>(
         &self,
         parts: &'p [BlockParts],
@@ -159,7 +159,7 @@ impl Assignment<'_> {
         passed
     }
 
-    /// The time of a pass over these blocks.
+    /// Time of a pass over these blocks.
     fn time_of(&self, passed: &[PassedBlock], kind: ActionKind) -> PassTime {
         let of = |(class, policy): &PassedBlock| {
             let block = &self.shape.blocks[*class];
@@ -176,7 +176,7 @@ impl Assignment<'_> {
 }
 
 impl Stage {
-    /// A pass, what is computed again for it included.
+    /// Time of a pass, with the recompute that it needs.
     pub(super) fn pass(&self, kind: ActionKind) -> PassTime {
         match kind {
             ActionKind::Forward => self.forward,
@@ -188,7 +188,7 @@ impl Stage {
     }
 }
 
-/// At which of `count` blocks a bucket begins, of `buckets` that differ by one at most.
+/// Index of the block at which a bucket begins, of `count` blocks in buckets that differ by at most one.
 pub(super) fn bucket_start(count: usize, bucket: usize, buckets: usize) -> usize {
     bucket * count / buckets
 }
@@ -199,7 +199,7 @@ pub(super) struct Builder<'a> {
     pub(super) replicas: Replicas<'a>,
     /// Axes whose exchanges use the links of the exchanges over replicas.
     shares_link: ByAxis<bool>,
-    /// True if each pass gathers its parameters.
+    /// True if each pass gathers parameters (ZeRO-3).
     pub(super) gathers: bool,
 }
 
@@ -217,7 +217,7 @@ impl<'a> Builder<'a> {
         Self { assignment, layout, replicas, shares_link, gathers }
     }
 
-    /// One of the buckets in which a stage's parameters are gathered.
+    /// Gather of one bucket of a stage's parameters.
     pub(super) fn gather(&self, stage: usize) -> Option<Transfer> {
         let holdings = &self.assignment.stages[stage].holdings;
         let buckets = self.buckets(stage);
@@ -226,7 +226,7 @@ impl<'a> Builder<'a> {
             .after_copy(gather, self.replicas.offloaded_parameters(holdings).shard(buckets))
     }
 
-    /// One of the buckets in which a stage's gradients are brought together.
+    /// Reduction of one bucket of a stage's gradients.
     pub(super) fn reduce(&self, stage: usize) -> Option<Transfer> {
         let holdings = &self.assignment.stages[stage].holdings;
         let buckets = self.buckets(stage);
@@ -235,13 +235,13 @@ impl<'a> Builder<'a> {
             .before_copy(reduce, self.replicas.offloaded_gradients(holdings).shard(buckets))
     }
 
-    /// Activations that a bucket of a stage's blocks keeps on the host for a micro-batch.
+    /// Activations of one bucket of a stage's blocks that are offloaded for a micro-batch, in bytes.
     fn offloaded_activations(&self, stage: usize) -> Bytes {
         let holdings = &self.assignment.stages[stage].holdings;
         holdings.offloaded(self.layout.offload).shard(self.buckets(stage))
     }
 
-    /// Messages forward and backward of a stage that its passes do not wait for.
+    /// Messages forward and backward of a stage that overlap its passes; empty where passes wait for them.
     pub(super) fn sends(&self, stage: &Stage) -> [Message; 2] {
         if self.waits_for_messages() {
             Default::default()
@@ -276,8 +276,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Times of overlapped pairs: any two stages of a rank, the forward of one beside the backward of
-    /// the other.
+    /// Times of overlapped pairs: the forward of any stage of a rank with the backward of any.
     fn pairs(&self) -> BTreeMap<(u32, u32), Nanos> {
         let mut pairs = BTreeMap::new();
         if !self.layout.schedule.overlaps_passes() {
@@ -384,9 +383,9 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A pass in buckets of blocks, as equal as can be. Where parameters are gathered, each bucket's are
-    /// fetched while the one before computes; where gradients are reduced, each bucket's are on their way while
-    /// the next computes. One that exchanges nothing over replicas is one run.
+    /// A pass in buckets of blocks of about equal size. Where parameters are gathered, each bucket's are prefetched
+    /// while the one before computes; where gradients are reduced, each bucket's are reduced while the next computes. A
+    /// pass without transfers over replicas is one run.
     fn pass(
         &self,
         stage: usize,
@@ -414,7 +413,7 @@ impl<'a> Builder<'a> {
         pass
     }
 
-    /// The runs of a pass that goes in buckets.
+    /// The runs of a pass that is split into buckets.
     fn runs(&self, stage: usize, kind: ActionKind, buckets: u64) -> impl Iterator<Item = Run> {
         let passed = self.assignment.passed(stage, kind);
         let buckets = buckets as usize;
@@ -424,8 +423,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// Waits of ranks for their messages, and for the exchanges of a shared vocabulary, the last
-    /// run of a pass takes so much longer.
+    /// Adds the waits for messages and for the vocabulary's collectives to the last run of a pass.
     fn add_messages(&self, stage: usize, kind: ActionKind, pass: &mut Pass) {
         let time = self.assignment.waited_messages(self.layout.schedule, stage, kind);
         let runs = pass.iter_mut().rev().find_map(|part| match part {
@@ -437,9 +435,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// With ZeRO-1 and 2, what gathers the updated parameters of all of a rank's stages, in buckets. All
-    /// of it is asked for when the step begins. Where each micro-batch is followed by an update, that
-    /// gathers.
+    /// With ZeRO-1 and 2, gathers of the updated parameters of all stages of a rank, in buckets, all issued when the
+    /// step begins. Empty where the update itself gathers.
     ///
     /// # Source
     ///
@@ -451,7 +448,7 @@ impl<'a> Builder<'a> {
         self.gathers_of(rank).collect()
     }
 
-    /// With ZeRO-1 and 2, what gathers the updated parameters of a rank's stages, each with its stage.
+    /// With ZeRO-1 and 2, gathers of the updated parameters of a rank's stages, each with its stage.
     pub(super) fn gathers_of(&self, rank: usize) -> impl Iterator<Item = (u32, Transfer)> {
         let stages = self.assignment.ranks.stages(rank, self.assignment.stages.len());
         stages.flat_map(|stage| {
@@ -459,13 +456,13 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// True if the parameters that an update gathers are waited for at once.
+    /// True if updated parameters are gathered, and waited for, at the end of the update.
     pub(super) fn gathers_after_update(&self) -> bool {
         self.replicas.updates_each()
             || self.framework().parameters.gathered == UpdatedParameters::BeforeForward
     }
 
-    /// With ZeRO-1 and 2, what gathers a stage's updated parameters.
+    /// With ZeRO-1 and 2, gathers of a stage's updated parameters, one for each bucket.
     fn gathers(&self, stage: usize) -> Vec<Transfer> {
         let zero = self.layout.zero_stage;
         if !matches!(zero, ZeroStage::OptimizerState | ZeroStage::Gradients) {
@@ -475,8 +472,8 @@ impl<'a> Builder<'a> {
         gather.map_or_else(Vec::new, |gather| vec![gather; self.buckets(stage) as usize])
     }
 
-    /// The first forward of a stage whose updated parameters come from other ranks: each bucket waits for
-    /// its own.
+    /// The first forward of a stage whose updated parameters come from other ranks: each bucket waits for its own
+    /// gather.
     fn first_forward(
         &self,
         stage: usize,
@@ -495,7 +492,7 @@ impl<'a> Builder<'a> {
         (own > 0).then_some(pass)
     }
 
-    /// The passes of all of a rank's micro-batches through its stages, one after the other.
+    /// Time of the passes of all micro-batches through a rank's stages, one after the other.
     fn passes_of(&self, rank: usize) -> Nanos {
         let Assignment { ranks, stages, .. } = self.assignment;
         let of_stage = |stage: usize| {
@@ -506,8 +503,8 @@ impl<'a> Builder<'a> {
         each * u64::from(self.layout.num_micro_batches)
     }
 
-    /// The update of what a rank owns. Where the host updates, it does so in the buckets of the rank's stages, each of
-    /// which is copied to the device while the next is updated; unless parameters stay on the host.
+    /// Adds the update of the parameters that a rank owns. The host updates in the buckets of the rank's stages, each
+    /// copied to the device while the next is updated; unless parameters stay on the host.
     fn add_own_update(&self, rank: usize, update: &mut Pass) {
         let Assignment { held, ranks, stages, .. } = self.assignment;
         let time: Nanos = self.replicas.update(&held[rank]).into();
@@ -526,10 +523,10 @@ impl<'a> Builder<'a> {
         update.extend(back.map(|_| Part::Wait));
     }
 
-    /// Once a rank's gradients are reduced: those of norms over tensor parallelism, of tied weights and of
-    /// copies; the norm of all gradients, which needs all ranks; then each updates what it owns. Where each
-    /// micro-batch is followed by an update there is no such norm, as no two ranks have reached the same
-    /// micro-batch; and the next forward needs what was updated.
+    /// The update of a rank after its gradients are reduced: the reductions of norms over tensor parallelism, of tied
+    /// weights and of copies; the norm of all gradients, which needs all ranks; then the update of the parameters that
+    /// it owns. Where each micro-batch is followed by an update there is no such norm, as no two ranks have reached the
+    /// same micro-batch; and the next forward needs the updated parameters.
     fn update(&self, rank: usize) -> Pass {
         let Assignment { held, ranks, stages, .. } = self.assignment;
         let held = &held[rank];

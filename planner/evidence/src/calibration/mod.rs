@@ -1,10 +1,10 @@
-//! Constants of a machine from a few steps that were measured on it.
+//! Calibration of a machine's constants on a few steps that were measured on it.
 //!
-//! The same model as of the fit (`cost-models/fit/fit_steps.py`): the logarithm of a step's time is near any constants
-//! linear in their logarithms, each is normal about what it is without these steps, with the spread that it has from one
-//! machine to another, and a step about its prediction with [`WITHIN_A_SOURCE`]. What is most likely then is found by
-//! least squares, again about the new constants. One step moves the constants that it depends on most; those that none
-//! of the steps depends on stay.
+//! The model is that of the fit (`cost-models/fit/fit_steps.py`): the logarithm of a step's time is locally linear in
+//! the logarithms of the constants; each constant is normally distributed about its value without these steps, with its
+//! spread between machines, and a step about its prediction with [`WITHIN_A_SOURCE`]. The most likely constants are
+//! found by least squares, repeated about the new constants. One step moves the constants on which it depends most;
+//! those on which no step depends stay.
 
 pub mod network;
 pub mod profile;
@@ -23,7 +23,7 @@ use crate::validation::setup::Setup;
 use crate::validation::{Predicted, predict};
 use planner_core::problem::{Problem, stacks};
 
-/// Standard deviation of the logarithm of a step's time about its prediction, within a source: what no constant explains.
+/// Standard deviation of the logarithm of measured over predicted step time, beyond what constants explain.
 ///
 /// # Source
 ///
@@ -32,32 +32,32 @@ use planner_core::problem::{Problem, stacks};
 /// worse do so by less with more.
 pub const WITHIN_A_SOURCE: f64 = 0.08;
 
-/// How often all is found again about the new constants.
+/// Number of least-squares iterations, each about the constants found before.
 const ITERATIONS: usize = 3;
 
-/// By how much a constant is moved to see what depends on it.
+/// Relative step of a constant for finite differences.
 const STEP: f64 = 0.02;
 
-/// Constants that moved by less are as they were.
+/// Logarithmic change below which a constant counts as unchanged.
 const LEAST_MOVE: f64 = 0.002;
 
-/// A step that was measured.
+/// A measured step.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// What its source calls it.
+    /// Name in its source.
     pub id: String,
-    /// What ran.
+    /// Problem and layout of the step.
     pub setup: Setup,
-    /// How long it took, if that is known.
+    /// Step time in seconds, if measured.
     pub step_time_seconds: Option<f64>,
-    /// The memory that it took, if that is known.
+    /// Peak memory, if measured.
     pub memory: Option<MeasuredMemory>,
 }
 
-/// Why nothing can be calibrated.
+/// Reason why constants cannot be calibrated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CalibrationError {
-    /// No step, or none that states a time or memory.
+    /// No step, or none with a time or a memory.
     #[error(
         "no step states a time (`step_time_s`) or a peak of memory (`peak_mem_gib`)\nhint: one to ten steps of your \
          own, as `planner validate` reads them"
@@ -70,30 +70,30 @@ pub enum CalibrationError {
     SeveralStacks(Vec<String>),
 }
 
-/// What steps say of a machine.
+/// Result of a calibration.
 #[derive(Clone, Debug)]
 pub struct Calibrated {
-    /// Where it was not known what ran them: the frameworks that it may be like, and how likely each is by these steps,
-    /// the likeliest first. The calibration is of that.
+    /// Where the framework is not known: the candidate frameworks, and the probability of each by these steps, the
+    /// likeliest first. The calibration is that of the first.
     pub like: Vec<(String, f64)>,
-    /// The constants that moved, with what they were.
+    /// The constants that moved, with their values before.
     pub calibration: Calibration,
-    /// Each step with what is predicted of its time without the calibration and with it.
+    /// Each step with its predictions, without the calibration and with it.
     pub steps: Vec<CheckedStep>,
 }
 
-/// A step of a calibration, checked against it.
+/// A step of a calibration, with its predictions.
 #[derive(Clone, Debug)]
 pub struct CheckedStep {
-    /// What its source calls it.
+    /// Name in its source.
     pub id: String,
-    /// What was measured.
+    /// Measured time in seconds.
     pub measured_seconds: f64,
-    /// What was predicted before, and what is with the calibration.
+    /// Predicted times in seconds, before and after the calibration.
     pub predicted_seconds: [f64; 2],
 }
 
-/// The constants of a machine that steps measured on it make most likely.
+/// The most likely constants of a machine, given steps measured on it.
 ///
 /// # Errors
 ///
@@ -131,10 +131,10 @@ pub fn calibrate(steps: &[Measured]) -> Result<Calibrated, CalibrationError> {
     Ok(Calibrated { like: Vec::new(), steps: checked.collect(), calibration })
 }
 
-/// By what factor constants are others, and by how much the logarithm of each may be off.
+/// Factor on each constant, and the standard deviation of the constant's logarithm.
 type Factors = BTreeMap<String, (f64, f64)>;
 
-/// What of the constants of a machine moved, by those factors; on what that rests is left open.
+/// Calibration with the constants that moved by these factors, and without numbers of steps and kernels.
 fn moved(hardware: &Hardware, factors: &Factors) -> Calibration {
     let mut own = hardware.clone();
     let moved = constants::all().filter_map(|constant| {
@@ -157,7 +157,7 @@ fn moved(hardware: &Hardware, factors: &Factors) -> Calibration {
     }
 }
 
-/// The calibration of the framework that steps are likeliest of, of those that theirs stands for.
+/// Calibration with the likeliest of the frameworks for which the steps' framework stands.
 fn calibrate_likeliest(steps: &[Measured]) -> Result<Calibrated, CalibrationError> {
     let mut as_others: Vec<Vec<Measured>> = Vec::new();
     for step in steps {
@@ -187,7 +187,7 @@ fn calibrate_likeliest(steps: &[Measured]) -> Result<Calibrated, CalibrationErro
     Ok(Calibrated { like: like.iter().map(|(share, of)| (name(of), *share)).collect(), ..found })
 }
 
-/// By how much the logarithm of a step's time is above its prediction.
+/// Logarithm of a step's measured over its predicted time.
 fn above_predicted_time(step: &Measured, predicted: &Predicted) -> Option<f64> {
     Some(step.step_time_seconds?.ln() - predicted.step_time_seconds.ln())
 }
@@ -198,7 +198,7 @@ fn above_predicted_memory(step: &Measured, predicted: &Predicted) -> Option<f64>
     Some(bytes.as_f64().ln() - known.ln())
 }
 
-/// A run with what a calibration found of its machine.
+/// The setup of a run with the constants of a calibration.
 pub fn calibrated(setup: &Setup, calibration: &Calibration) -> Setup {
     let mut setup = setup.clone();
     let hardware = &mut setup.problem.hardware;
@@ -207,7 +207,7 @@ pub fn calibrated(setup: &Setup, calibration: &Calibration) -> Setup {
     setup
 }
 
-/// A framework with what steps say of it, under a name of its own.
+/// A framework with a calibration, under its own name.
 pub fn framework(name: &str, base: &Framework, calibration: Calibration) -> Framework {
     let mut framework = base.clone();
     framework.measured_as = Some(base.measured_name().to_owned());
@@ -227,7 +227,7 @@ pub fn framework(name: &str, base: &Framework, calibration: Calibration) -> Fram
 }
 
 impl Calibrated {
-    /// A run as what it was calibrated: of the likeliest framework, if it was not known which runs it.
+    /// The setup of a run with the calibration: with the likeliest framework, if the framework was not known.
     pub fn on(&self, setup: &Setup) -> Setup {
         let likeliest = |problem: &Problem| {
             let (name, _) = self.like.first()?;
@@ -239,8 +239,8 @@ impl Calibrated {
         }
     }
 
-    /// The step that takes longest over its prediction and the one that takes shortest, and how much further the one is
-    /// off than the other; none for fewer than two.
+    /// The steps with the largest and the smallest ratio of measured to predicted time, and the ratio between these;
+    /// `None` for fewer than two steps.
     pub fn disagreement(&self) -> Option<(&str, &str, f64)> {
         let ratio = |step: &&CheckedStep| step.measured_seconds / step.predicted_seconds[1];
         let by_ratio = |a: &&CheckedStep, b: &&CheckedStep| ratio(a).total_cmp(&ratio(b));
@@ -251,7 +251,7 @@ impl Calibrated {
     }
 }
 
-/// What ran, and on which kind of GPUs.
+/// Name of a stack: framework and kind of GPU.
 fn stack(hardware: &Hardware) -> String {
     format!("{} on {}", hardware.framework.name, hardware.device.training_set)
 }
@@ -262,7 +262,7 @@ fn precisions(steps: &[Measured]) -> Vec<Precision> {
     all.into_iter().collect()
 }
 
-/// By how much steps are above what is predicted of them, and how that moves with each constant's logarithm.
+/// Derivatives of each prediction's logarithm by those of constants, and the logarithm of measured over it.
 fn linear(
     constants: &[Constant],
     steps: &[Measured],
@@ -275,8 +275,8 @@ fn linear(
     steps.iter().filter_map(row).collect()
 }
 
-/// Slopes of the logarithm of a prediction by those of constants, these being others by `logs`, and how much is measured
-/// `above` it there.
+/// Derivatives of the logarithm of a prediction by those of the constants, with these moved by `logs`, and the
+/// logarithm of measured over predicted there, by `above`.
 fn slopes(
     constants: &[Constant],
     setup: &Setup,
@@ -308,8 +308,8 @@ fn log_evidence(
     solve::log_evidence(&rows, &spreads, WITHIN_A_SOURCE)
 }
 
-/// By what factor each constant of a machine is most likely another, given what is above predictions by logarithms of
-/// such factors, and by how much the logarithm of each may be off.
+/// Most likely factor on each constant of a machine, and the standard deviation of its logarithm, given `rows` of
+/// derivatives and residuals for logarithms of factors.
 fn most_likely(
     constants: &[Constant],
     hardware: &Hardware,
@@ -334,7 +334,7 @@ fn most_likely(
     constants.iter().map(Constant::name_on_machine).zip(found).collect()
 }
 
-/// To three digits.
+/// Rounds to three digits.
 fn rounded(value: f64) -> f64 {
     format!("{value:.2e}").parse().unwrap_or(value)
 }

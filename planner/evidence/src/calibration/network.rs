@@ -1,15 +1,15 @@
-//! The network of a cluster, refitted to nccl-tests' tables.
+//! Refits the network of a cluster to tables of nccl-tests.
 //!
-//! Where each rank of a group lies in a domain of its own (all ranks of a node, or one of each node), a collective takes
-//! what was measured, size by size; other sizes of group follow the line
+//! Where each rank of a group is in its own domain (all ranks of a node, or one of each node), a collective takes the
+//! measured times, size by size; other group sizes follow the line
 //!
 //! ```text
 //! t = start + steps latency + v S / W
 //! ```
 //!
-//! through all that was measured of it there, with the start that was known where one size of group was measured, which
-//! does not tell start and steps apart. Over nodes with several ranks each, the line is the level's own, of all
-//! collectives together, with `W` the bandwidth of one GPU into it, all of the node's at once.
+//! fitted to all measurements of the collective there, with the known start if only one group size was measured, from
+//! which start and steps cannot be separated. Over nodes with several ranks each, the line is the level's, of all
+//! collectives together, with `W` the bandwidth of one GPU, all of the node's at once.
 
 use std::collections::BTreeMap;
 
@@ -22,61 +22,61 @@ use traces::statistics::{Fit, Sample, fit};
 
 use crate::measured::nccl_tests::{NcclRow, NcclRun};
 
-/// A cluster whose network was refitted.
+/// A cluster with a refitted network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RefittedNetwork {
-    /// The cluster, with what was measured.
+    /// The cluster, with the measured values.
     pub cluster: Cluster,
-    /// What each table says.
+    /// Result for each table.
     pub tables: Vec<RefittedTable>,
     /// Tables that were left out, with the reason.
     pub left_out: Vec<String>,
 }
 
-/// A table of nccl-tests beside what is predicted of it.
+/// A table of nccl-tests, compared with its predictions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RefittedTable {
-    /// The level that it informs.
+    /// Name of the network level that it measures.
     pub level: String,
     /// The collective.
     pub collective: Collective,
-    /// Ranks.
+    /// Number of ranks.
     pub num_ranks: u32,
-    /// Nodes that they lie on.
+    /// Number of nodes.
     pub num_nodes: usize,
-    /// Rows that were fitted to.
+    /// Number of rows in the fit.
     pub samples: usize,
-    /// The smallest buffer, and its time before and after.
+    /// The smallest buffer, and its predicted time before and after.
     pub smallest: (Bytes, [Seconds; 2]),
-    /// The largest, and the bus bandwidth that it reaches before and after.
+    /// The largest buffer, and its predicted bus bandwidth before and after.
     pub largest: (Bytes, [BytesPerSecond; 2]),
-    /// The mean of the absolute relative errors before and after.
+    /// Mean absolute relative error before and after.
     pub errors: [f64; 2],
-    /// The same of rows that were left out of the fit, a third at a time; none where there are too few.
+    /// Mean absolute relative error of rows left out of the fit, a third at a time; `None` where there are too few.
     pub left_out_error: Option<f64>,
 }
 
-/// Why a network cannot be refitted.
+/// Reason why a network cannot be refitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NetworkError {
-    /// No table that the cluster has a place for.
+    /// No table matches ranks of the cluster.
     #[error("no table fits the cluster `{cluster}`:\n  {}", .reasons.join("\n  "))]
     NothingFits {
-        /// Its name.
+        /// Name of the cluster.
         cluster: String,
-        /// Why each does not.
+        /// Reason for each table.
         reasons: Vec<String>,
     },
 }
 
-/// The slowest that anything is, in bytes per second, and the fastest: what a cluster file takes.
+/// The range of bandwidths that a cluster file allows, in bytes per second.
 const SLOWEST: f64 = 1.0;
 const FASTEST: f64 = 1e30;
 
-/// How many parts rows are left out in.
+/// Number of parts for cross-validation.
 const PARTS: usize = 3;
 
-/// A table, and which ranks of the cluster it ran on.
+/// A table, with the ranks of the cluster on which it ran.
 #[derive(Clone)]
 struct Placed {
     collective: Collective,
@@ -86,7 +86,7 @@ struct Placed {
     rows: Vec<NcclRow>,
 }
 
-/// The cluster with its network as nccl-tests found it, and how far that moved what is predicted.
+/// The cluster with its network refitted to nccl-tests, with the errors of predictions before and after.
 ///
 /// # Errors
 ///
@@ -94,7 +94,7 @@ struct Placed {
 ///
 /// # Assumes
 ///
-/// Ranks fill nodes in order. Where a node has fewer ranks than GPUs they are spread over it evenly.
+/// Ranks fill nodes in order. Where a node has fewer ranks than GPUs they are spread evenly over it.
 pub fn refit(cluster: &Cluster, runs: &[NcclRun]) -> Result<RefittedNetwork, NetworkError> {
     let network = Network::new(cluster);
     let (mut placed, mut left_out) = (Vec::new(), Vec::new());
@@ -145,7 +145,7 @@ pub fn refit(cluster: &Cluster, runs: &[NcclRun]) -> Result<RefittedNetwork, Net
     Ok(RefittedNetwork { tables: placed.iter().map(table).collect(), cluster: refitted, left_out })
 }
 
-/// Which ranks of the cluster a test ran on.
+/// Ranks of the cluster on which a test ran.
 fn place(cluster: &Cluster, network: &Network, run: &NcclRun) -> Result<Placed, String> {
     let size = run.num_ranks();
     let per_node = run.ranks_by_host.first().copied().unwrap_or(0);
@@ -161,7 +161,7 @@ fn place(cluster: &Cluster, network: &Network, run: &NcclRun) -> Result<Placed, 
     }
     let stride = if nodes > 1 { gpus / per_node } else { 1 };
     let group = Group { size, stride };
-    // As a plan has them, messages go from one rank to its neighbour.
+    // As in a plan, messages go from one rank to its neighbour.
     let pair = Group { size: 2, ..group };
     let group = if run.collective == Collective::SendReceive { pair } else { group };
     if run.collective == Collective::SendReceive && nodes > 1 && per_node > 1 {
@@ -179,7 +179,7 @@ fn place(cluster: &Cluster, network: &Network, run: &NcclRun) -> Result<Placed, 
     })
 }
 
-/// The network by all rows but those of a part.
+/// The network refitted without the rows of one part.
 fn without(cluster: &Cluster, placed: &[Placed], part: usize) -> Network {
     let others = placed.iter().map(|table| {
         let rows = table.rows.iter().enumerate().filter(|(at, _)| at % PARTS != part);
@@ -236,10 +236,10 @@ fn fitted(cluster: &Cluster, placed: &[Placed]) -> Cluster {
     cluster
 }
 
-/// How often it is asked anew which of a collective's two parts is the slower one, that within nodes or that between.
+/// Number of iterations of the choice between the slower part of a collective: within nodes or between them.
 const ROUNDS: usize = 6;
 
-/// What each row's time grows with, by the model: once, by its steps, and by what a rank sends.
+/// Least-squares samples of each row: the constant 1, the number of steps, and the bytes that a rank sends.
 fn samples(tables: &[&Placed]) -> Vec<Sample<3>> {
     let of_table = |table: &&Placed| -> Vec<Sample<3>> {
         let Placed { collective, group, .. } = **table;
@@ -254,7 +254,7 @@ fn samples(tables: &[&Placed]) -> Vec<Sample<3>> {
     tables.iter().flat_map(of_table).collect()
 }
 
-/// The line of tables of one size of group, by which start and steps cannot be told apart: with the start that is known.
+/// The line of tables with one group size, from which start and steps cannot be separated, with the known start.
 fn with_start(start: Seconds, tables: &[&Placed]) -> Fit<3> {
     let mut samples = samples(tables);
     for sample in &mut samples {
@@ -264,8 +264,8 @@ fn with_start(start: Seconds, tables: &[&Placed]) -> Fit<3> {
     Fit { costs: [start.get(), latency, each], mean_error }
 }
 
-/// The same over nodes with several ranks each, whose links share what leaves a node, beside what goes on within the
-/// nodes: the slower of both counts, and where that is within, its time is known.
+/// Least-squares samples over nodes with several ranks each, whose links share the traffic of a node, overlapped with
+/// the part within the nodes: the slower part counts, and where that is within nodes, its time is known.
 fn samples_over_nodes(
     network: &Network,
     bandwidth: BytesPerSecond,
@@ -294,7 +294,7 @@ fn samples_over_nodes(
     tables.iter().flat_map(of_table).collect()
 }
 
-/// Start and latency, and bandwidth where bytes cost anything.
+/// Start and latency of a line, and its bandwidth if bytes cost anything.
 fn numbers(line: &Fit<3>) -> (Seconds, Seconds, Option<BytesPerSecond>) {
     let [start, latency, each] = line.costs;
     let bandwidth = (each > 0.0).then(|| (1.0 / each).clamp(SLOWEST, FASTEST));
@@ -302,8 +302,8 @@ fn numbers(line: &Fit<3>) -> (Seconds, Seconds, Option<BytesPerSecond>) {
     (seconds(start), seconds(latency), bandwidth.map(|it| BytesPerSecond::new(rounded(it))))
 }
 
-/// Times by size, each size once; where a larger one took less, both take their mean, as no collective gets faster with
-/// more bytes.
+/// Times by size, each size once; where a larger size took less, both take their mean, as no collective gets faster
+/// with more bytes.
 fn not_falling(rows: &[NcclRow]) -> Vec<MeasuredTime> {
     let mut by_size: BTreeMap<Bytes, (f64, f64)> = BTreeMap::new();
     for row in rows {
@@ -332,7 +332,7 @@ fn not_falling(rows: &[NcclRow]) -> Vec<MeasuredTime> {
     pools.into_iter().flat_map(of_pool).collect()
 }
 
-/// To five digits.
+/// Rounds to five digits.
 fn rounded(value: f64) -> f64 {
     format!("{value:.4e}").parse().unwrap_or(value)
 }

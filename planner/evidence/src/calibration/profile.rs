@@ -1,11 +1,11 @@
-//! Constants of a machine from what a profiler recorded of steps on it.
+//! Calibration of a machine's constants on profiles of steps.
 //!
-//! Each operator whose shape was recorded is held against what is predicted of it alone: a product against the rate of
-//! products, attention against that of its library, what moves data against the bandwidth of kernels, a collective
-//! against the network's time of it times what exchanges take longer in steps. Equal ones count once, with the median
-//! of their calls; of collectives the lower quartile, as calls that take longer wait for ranks that come late. All other
-//! kernels of a step are held together against those of the plan, which tells how often elementwise kernels touch their
-//! bytes; and the step against the plan's. What is most likely then follows by the model of the fit.
+//! Each operator with a recorded shape is compared with its own prediction: a product with the rate of products,
+//! attention with that of its library, memory-bound kernels with the bandwidth of kernels, a collective with the
+//! network's time times the factor of exchanges in steps. Equal operators count once, with the median of their calls;
+//! collectives with the lower quartile, as longer calls wait for ranks that come late. All other kernels of a step are
+//! compared in sum with those of the plan, which determines the traffic of elementwise kernels; and the step with the
+//! plan's. The most likely constants follow from the model of the fit.
 
 use std::collections::BTreeMap;
 
@@ -33,89 +33,89 @@ use planner_core::step::ShapeKey;
 /// (`cost-models/tests/it/measured.rs`), 1.25 times which is a normal error's deviation.
 const OF_A_KERNEL: f64 = 0.10;
 
-/// Operators that take less tell of launches, not of rates.
+/// Seconds below which operators depend on launches rather than rates.
 const LEAST_SECONDS: f64 = 1e-5;
 
-/// A constant that moves a prediction by less than this share of its own move does not inform it.
+/// Derivative below which a measurement does not inform a constant.
 const LEAST_SLOPE: f64 = 0.05;
 
-/// What profiles say of a machine.
+/// Result of a calibration on profiles.
 #[derive(Clone, Debug)]
 pub struct Profiled {
-    /// The constants that moved, with what they were.
+    /// The constants that moved, with their values before.
     pub calibration: Calibration,
-    /// Each constant that something was measured of.
+    /// Each constant for which something was measured.
     pub constants: Vec<Informed>,
-    /// What was held against predictions.
+    /// Measurements with their predictions.
     pub samples: Vec<Sample>,
-    /// What could not be, in words.
+    /// Reasons why parts of the profiles could not be used, in words.
     pub notes: Vec<String>,
 }
 
-/// A constant, and on what its new value rests.
+/// A constant, with the measurements behind its new value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Informed {
-    /// Its name.
+    /// Name of the constant.
     pub name: String,
-    /// What it was, and what it is.
+    /// Values before and after the calibration.
     pub values: [f64; 2],
-    /// By how much its logarithm may still differ: a standard deviation.
+    /// Standard deviation of its logarithm after the calibration.
     pub spread: f64,
-    /// Different things that were measured of it, and how often all of them ran.
+    /// Number of different measurements that inform it.
     pub samples: usize,
-    /// Their calls.
+    /// Number of calls of all of them.
     pub calls: usize,
 }
 
-/// Something that was measured, beside its prediction before and with the calibration.
+/// A measurement, with its prediction before and after the calibration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// What.
+    /// Measured work.
     pub what: What,
-    /// How often it ran.
+    /// Number of times that it ran.
     pub calls: usize,
-    /// How long it took.
+    /// Measured time.
     pub measured: Seconds,
-    /// How long it was predicted to take, and is.
+    /// Predicted times, before and after.
     pub predicted: [Seconds; 2],
 }
 
-/// What was measured.
+/// Work that was measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum What {
     /// An operator.
     Operator(Work),
-    /// All kernels of a class in a step that no operator of a shape that is known launched.
+    /// All kernels of a class in a step for which no operator has a known shape.
     Kernels(Class),
-    /// A step.
+    /// A whole step.
     Step,
 }
 
-/// Why nothing can be calibrated.
+/// Reason why constants cannot be calibrated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ProfileError {
-    /// Nothing that constants tell of.
+    /// No measurement informs a constant.
     #[error("nothing in the profile tells of a constant\n  {}", .notes.join("\n  "))]
     Nothing {
-        /// Why not.
+        /// Reasons, in words.
         notes: Vec<String>,
     },
-    /// What was recorded is not what the plan does.
+    /// The recorded work differs from the plan's.
     #[error(
         "the profile is of another run than the plan's: {what} took {:.4} s, {:.4} s are predicted\nhint: `--plan` \
          takes the plan of what ran; `planner import` makes it from its settings", .measured.get(), .predicted.get()
     )]
     Foreign {
-        /// A step, or what of a step.
+        /// The step, or the part of it.
         what: &'static str,
-        /// How long it took.
+        /// Measured time.
         measured: Seconds,
-        /// How long the plan's takes.
+        /// Predicted time of the plan.
         predicted: Seconds,
     },
 }
 
-/// A step that differs by more than this factor from its prediction is another one.
+/// Factor from its prediction beyond which a step is taken for one of another plan.
 ///
 /// # Source
 ///
@@ -123,7 +123,7 @@ pub enum ProfileError {
 /// 2.3 times as long; the one took 4.2 times.
 const FOREIGN: f64 = 5.0;
 
-/// The constants of a machine that profiles of a plan's steps make most likely.
+/// The most likely constants of a machine, given profiles of a plan's steps.
 ///
 /// # Errors
 ///
@@ -168,7 +168,7 @@ pub fn calibrate(setup: &Setup, profiles: &[Profile]) -> Result<Profiled, Profil
     Ok(Profiled { calibration, constants, samples, notes })
 }
 
-/// Fails if steps, or all products of one, take so long that they are none of the plan.
+/// Checks that the times of steps, and of all products of a step, are near enough to the plan's.
 fn check_own(
     setup: &Setup,
     found: &[Sampled],
@@ -191,7 +191,7 @@ fn check_own(
     Ok(())
 }
 
-/// Something that was measured.
+/// A measurement, before it is compared.
 struct Sampled {
     what: What,
     calls: usize,
@@ -207,7 +207,7 @@ impl Sampled {
         }
     }
 
-    /// By how much it is above its prediction, and how that moves with each constant's logarithm, in deviations of steps.
+    /// Derivatives by logarithms of constants, and logarithm of measured over predicted, in deviations of steps.
     fn row(&self, setup: &Setup, logs: &[f64]) -> Option<(Vec<f64>, f64)> {
         let weight = WITHIN_A_SOURCE / OF_A_KERNEL;
         slopes(&CONSTANTS, setup, logs, |it| {
@@ -216,7 +216,7 @@ impl Sampled {
     }
 }
 
-/// Each operator that was recorded with what it works on, once.
+/// Each operator that was recorded with its shape, counted once.
 fn operators(setup: &Setup, profiles: &[Profile]) -> Vec<Sampled> {
     let mut times: BTreeMap<Work, Vec<f64>> = BTreeMap::new();
     for profile in profiles {
@@ -241,13 +241,13 @@ fn operators(setup: &Setup, profiles: &[Profile]) -> Vec<Sampled> {
         .collect()
 }
 
-/// Kernels of the steps that count, or all where steps are not marked.
+/// Kernels of the steady steps, or all kernels where steps are not marked.
 fn steady(profile: &Profile) -> impl Iterator<Item = &crate::measured::profile::Kernel> {
     let first = profile.steady_steps().first().map(|[start, _]| *start);
     profile.kernels.iter().filter(move |kernel| first.is_none_or(|first| kernel.span[0] >= first))
 }
 
-/// What an operator is predicted to take within a step; none where no constant tells of it, or the ranks are not known.
+/// Predicted time of an operator within a step; `None` where no constant describes it, or its ranks are not known.
 fn alone(setup: &Setup, work: Work) -> Option<Seconds> {
     let Hardware { device, network, framework, .. } = &setup.problem.hardware;
     let all = setup.problem.limits.num_gpus;
@@ -263,7 +263,7 @@ fn alone(setup: &Setup, work: Work) -> Option<Seconds> {
             device.training_memory_bound(setup.problem.training.precision.activation(), bytes)
         }
         Work::Collective(Exchange { collective, bytes, num_ranks, stride, purpose }) => {
-            // Messages between stages have a constant of their own.
+            // Messages between stages have their own constant.
             if collective == Collective::SendReceive || num_ranks > all {
                 return None;
             }
@@ -282,7 +282,7 @@ fn alone(setup: &Setup, work: Work) -> Option<Seconds> {
     })
 }
 
-/// Kernels of a class in a step, all together, that no shape tells of.
+/// Sums of the kernels of a class in a step, for classes without recorded shapes.
 fn whole_classes(
     setup: &Setup,
     profiles: &[Profile],
@@ -329,7 +329,7 @@ fn whole_classes(
     sampled.filter(|it| it.seconds > LEAST_SECONDS && it.predict(setup).is_some()).collect()
 }
 
-/// How often forward runs for each micro-batch; none where parts of it run again.
+/// Number of times that forward runs for each micro-batch; `None` where only parts of it are recomputed.
 fn repeats(setup: &Setup) -> Option<f64> {
     match setup.layout.recompute {
         Recompute::None => Some(1.0),
@@ -338,7 +338,7 @@ fn repeats(setup: &Setup) -> Option<f64> {
     }
 }
 
-/// What the kernels of a class take in a step of a plan without pipelines.
+/// Predicted time of the kernels of a class in a step of a plan without pipelines.
 fn planned(setup: &Setup, class: Class) -> Option<Seconds> {
     let problem = &setup.problem;
     let key = ShapeKey::of(&setup.layout);
@@ -366,7 +366,7 @@ fn planned(setup: &Setup, class: Class) -> Option<Seconds> {
     (sum > Seconds::ZERO).then(|| sum * micro_batches)
 }
 
-/// The steps that were recorded, as one that was measured.
+/// The recorded steps, as one measured step with their median time.
 fn step(setup: &Setup, profiles: &[Profile], notes: &mut Vec<String>) -> Option<Measured> {
     let steps = profiles.iter().flat_map(Profile::steady_steps);
     let mut times: Vec<f64> =
@@ -391,10 +391,10 @@ fn step(setup: &Setup, profiles: &[Profile], notes: &mut Vec<String>) -> Option<
     Some(Measured { id: "step".to_owned(), setup, step_time_seconds, memory: None })
 }
 
-/// Steps whose times differ by more than this factor are not the same step.
+/// Factor between the times of recorded steps beyond which they are reported as unlike.
 const UNLIKE: f64 = 1.25;
 
-/// The constants that something was measured of, with its number.
+/// The constants that measurements inform, with the number of these.
 fn informed(
     setup: &Setup,
     found: &[Sampled],

@@ -1,21 +1,21 @@
-//! Least squares with a prior, in a few unknowns.
+//! Least squares with a normal prior, for a few unknowns.
 
-/// Residuals of so many standard deviations pull half as much.
+/// Number of standard deviations at which a residual has half its weight.
 const LONG_TAILS: f64 = 2.0;
 
-/// How often rows are weighed anew.
+/// Number of reweighted iterations.
 const WEIGHINGS: usize = 10;
 
-/// What rows say of unknowns.
+/// Posterior distribution of the unknowns.
 pub(super) struct Posterior {
-    /// The most likely.
+    /// The most likely values.
     pub found: Vec<f64>,
-    /// By how much each may be another: its standard deviation.
+    /// Standard deviation of each.
     pub spreads: Vec<f64>,
 }
 
-/// The most likely unknowns, normal about 0 with `spreads`, where each row is linear about `at`: its slopes, and what is
-/// left there. Rows lie about what they should be with `noise`, with long tails.
+/// The most likely unknowns, with a normal prior about 0 with `spreads`. Each row is linear about `at`: its slopes, and
+/// its residual there. Rows have errors of `noise`, with long tails.
 pub(super) fn posterior(
     rows: &[(Vec<f64>, f64)],
     at: &[f64],
@@ -51,8 +51,8 @@ pub(super) fn posterior(
     Posterior { spreads: (0..count).map(|place| variance(place).sqrt()).collect(), found }
 }
 
-/// The logarithm of how likely rows are, whatever the unknowns, but for a constant of their number: slopes, and what is
-/// left of each where the unknowns are 0.
+/// Logarithm of the marginal likelihood of rows over all unknowns, up to a constant of their number; rows have slopes,
+/// and residuals where the unknowns are 0.
 pub(super) fn log_evidence(rows: &[(Vec<f64>, f64)], spreads: &[f64], noise: f64) -> f64 {
     let covariance = |(one, (slopes, _)): (usize, &(Vec<f64>, f64))| {
         let with = rows.iter().enumerate().map(|(other, (others, _))| {
@@ -75,7 +75,7 @@ fn cholesky(left: Vec<Vec<f64>>, right: Vec<f64>) -> Vec<f64> {
     substituted(&factored(left), right)
 }
 
-/// Cholesky's factor, below the diagonal and on it.
+/// Cholesky factor: the lower triangle with the diagonal.
 fn factored(mut left: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
     for row in 0..left.len() {
         for column in 0..=row {
@@ -119,7 +119,7 @@ mod tests {
         }
     }
 
-    /// One unknown and one row: the mean of what both say, by the inverse of their variances.
+    /// One unknown and one row: the mean of both, weighted by the inverse of their variances.
     #[test]
     fn a_row_and_a_prior_share_what_is_found() {
         let Posterior { found, spreads } = posterior(&[(vec![1.0], 0.01)], &[0.0], &[0.1], 0.05);
@@ -129,7 +129,7 @@ mod tests {
         assert!((spreads[0] - (weight + 100.0).powf(-0.5)).abs() < 1e-6, "{spreads:?}");
     }
 
-    /// One row, whose variance is that of its unknown and its noise together.
+    /// One row, whose variance is the sum of its unknown's and its noise.
     #[test]
     fn how_likely_a_row_is() {
         let found = log_evidence(&[(vec![2.0], 0.3)], &[0.1], 0.05);

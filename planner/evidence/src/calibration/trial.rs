@@ -1,4 +1,4 @@
-//! What a calibration on a few steps is worth: the errors of the others, by steps that were published.
+//! Value of a calibration on a few steps: the errors of the other steps, by published data.
 
 use std::collections::BTreeMap;
 
@@ -12,23 +12,23 @@ use crate::validation::run::MeasuredRun;
 use crate::validation::setup::Setup;
 use crate::validation::{memory_of, predict};
 
-/// How often other steps are chosen.
+/// Number of different choices of the steps.
 const DRAWS: usize = 3;
 
 /// Errors of the steps of a file after a calibration on a few of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Trial {
-    /// On how many steps of each framework and kind of GPUs.
+    /// Number of steps in the calibration, for each framework and kind of GPU.
     pub steps: usize,
-    /// How many others were predicted, in all draws.
+    /// Number of other steps that were predicted, over all draws.
     pub rows: usize,
-    /// Their mean absolute error by constants that their source had no part in.
+    /// Mean absolute relative error of these with constants fitted without their source.
     pub before: f64,
-    /// The same after the calibration.
+    /// Mean absolute relative error after the calibration.
     pub after: f64,
 }
 
-/// The trial of a file's runs, by the framework that ran each or another that is given; none where no framework has more than so many steps on a kind of GPUs.
+/// The trial of a file's runs, by the framework given or each run's; `None` where no stack has more than `steps`.
 pub fn trial(
     file: &str,
     runs: &[MeasuredRun],
@@ -54,7 +54,7 @@ pub fn trial(
     let errors: Vec<[f64; 2]> = draws
         .into_par_iter()
         .flat_map_iter(|(all, draw)| {
-            // Spread over the file, whose neighbours are alike.
+            // Chosen steps are spread over the file, as neighbours are alike.
             let place = |nth: usize| (nth * DRAWS + draw) * all.len() / (steps * DRAWS);
             let chosen: Vec<usize> = (0..steps).map(place).collect();
             let of_calibration: Vec<Measured> =

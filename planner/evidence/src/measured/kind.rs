@@ -1,26 +1,26 @@
-//! Which tool wrote a file, by what is in it.
+//! Detection of the tool that wrote a file, by its contents.
 
 use super::nccl_tests;
 
-/// What wrote a file.
+/// Kind of a file, by the tool that wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Nothing is in it.
+    /// Empty file.
     Empty,
     /// A JSON list of measured steps.
     Steps,
-    /// nccl-tests.
+    /// Output of nccl-tests.
     NcclTests,
-    /// PyTorch's profiler, or another that writes Chrome traces.
+    /// Trace of PyTorch's profiler, or another Chrome trace.
     Trace,
-    /// A database of SQLite, such as Nsight Systems export.
+    /// SQLite database, such as an export of Nsight Systems.
     Sqlite,
-    /// None of these.
+    /// None of these kinds.
     Unknown,
 }
 
 impl Kind {
-    /// That of a file.
+    /// The kind of a file, from its contents.
     pub fn of(bytes: &[u8]) -> Self {
         if bytes.starts_with(SQLITE) {
             return Self::Sqlite;
@@ -33,18 +33,18 @@ impl Kind {
             () if start.starts_with('{') && start.contains("\"traceEvents\"") => Self::Trace,
             () if start.starts_with('[') && start.contains("\"ph\"") => Self::Trace,
             () if start.starts_with('[') => Self::Steps,
-            // One step, without the list.
+            // A single step, without the list.
             () if start.starts_with('{') && (has(["n_gpus", "gpu"]) || has(["id", "plan"])) => {
                 Self::Steps
             }
-            // What comes before the events may be long.
+            // The part before the events may be long.
             () if start.starts_with('{') && contains(bytes, b"\"traceEvents\"") => Self::Trace,
             () if nccl_tests::is_like(&String::from_utf8_lossy(bytes)) => Self::NcclTests,
             () => Self::Unknown,
         }
     }
 
-    /// In words, as what a file has.
+    /// Contents of such a file, in words.
     pub const fn in_words(self) -> &'static str {
         match self {
             Self::Empty => "nothing",
@@ -57,10 +57,10 @@ impl Kind {
     }
 }
 
-/// How much of a file is looked at where it begins.
+/// Number of bytes that are inspected at the begin of a file.
 const LOOKED_AT: usize = 1 << 16;
 
-/// How a database of SQLite begins.
+/// First bytes of an SQLite database.
 const SQLITE: &[u8] = b"SQLite format 3\0";
 
 fn contains(bytes: &[u8], word: &[u8]) -> bool {

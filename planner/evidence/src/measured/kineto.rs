@@ -1,4 +1,4 @@
-//! Traces of PyTorch's profiler, as Kineto writes them: a Chrome trace with categories and arguments of its own.
+//! Traces of PyTorch's profiler, written by Kineto: Chrome traces with their own categories and arguments.
 //!
 //! ```text
 //! cat kernel            a kernel: args.stream, and by args."External id" the operator that launched it; of NCCL
@@ -24,42 +24,42 @@ use serde_json::value::RawValue;
 use super::operators::{Call, bytes_of};
 use super::profile::{Class, Exchange, Kernel, Phase, Profile, Purpose, Work};
 
-/// A text that is no trace of PyTorch's profiler, or one that tells nothing of a GPU.
+/// A text is not a trace of PyTorch's profiler, or has no kernels of a GPU.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
-    /// It ends before its end.
+    /// The JSON ends early.
     #[error(
         "the trace is cut off: its JSON ends at byte {bytes}, in the midst of a value\nhint: let the profiler finish writing, and copy it whole"
     )]
     CutOff {
-        /// Bytes that are there.
+        /// Number of bytes in the file.
         bytes: usize,
     },
-    /// No JSON, or not of the form of a trace.
+    /// Not JSON, or not of the form of a trace.
     #[error("not a Chrome trace: {0}")]
     Json(String),
-    /// A timeline of our own.
+    /// A timeline of this program.
     #[error(
         "a timeline of this program, not a trace of PyTorch's profiler\nhint: `planner chart` draws it"
     )]
     Ours,
-    /// Events of other programs alone.
+    /// Events of other programs only.
     #[error(
         "not a trace of PyTorch's profiler: no event is of category `kernel` or `cpu_op`; there are {}\nhint: \
          `torch.profiler.profile(..).export_chrome_trace(FILE)` writes one", .categories.join(", ")
     )]
     Foreign {
-        /// Categories that there are.
+        /// Categories in the file.
         categories: Vec<String>,
     },
-    /// Operators, and no kernel.
+    /// Operators, but no kernels.
     #[error(
         "the trace has {operators} operators and no kernel of a GPU\nhint: \
          `profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], record_shapes=True)`"
     )]
     NoKernels {
-        /// How many.
+        /// Number of operators.
         operators: usize,
     },
 }
@@ -132,7 +132,7 @@ struct Arguments {
     description: Option<String>,
 }
 
-/// An operator of the host.
+/// An operator on the host.
 struct Operator {
     start: f64,
     thread: String,
@@ -169,7 +169,7 @@ pub fn read(text: &str) -> Result<Profile, TraceError> {
     {
         return Err(TraceError::Ours);
     }
-    // Times since the first, as floats hold these to the nanosecond.
+    // Times are relative to the first, so that floats hold them to the nanosecond.
     let starts = trace.events.iter().filter_map(|event| event.ts);
     let zero = starts.fold(f64::INFINITY, f64::min);
     let span = |event: &Event<'_>| {
@@ -224,18 +224,18 @@ pub fn read(text: &str) -> Result<Profile, TraceError> {
     })
 }
 
-/// What the host did.
+/// Operators and annotations on the host.
 #[derive(Default)]
 struct Host {
     operators: BTreeMap<u64, Operator>,
-    /// Spans in which a thread computes gradients, and in which it updates, by thread.
+    /// Spans in which a thread computes gradients, and in which it runs the update, by thread.
     gradients: Spans,
     updates: Spans,
     steps: Vec<[Nanos; 2]>,
     has_shapes: bool,
 }
 
-/// From start to end, in microseconds, by thread.
+/// Start and end in microseconds, by thread.
 type Spans = BTreeMap<String, Vec<[f64; 2]>>;
 
 impl Host {
@@ -273,7 +273,7 @@ impl Host {
             span,
             class,
             phase: operator.map_or(Phase::Forward, |it| self.phase(it, class)),
-            // Kernels of no operator are calls of their own.
+            // Kernels without an operator count as separate calls.
             call: id.filter(|_| operator.is_some()).unwrap_or(u64::MAX - nth),
             work,
         }
@@ -282,7 +282,7 @@ impl Host {
     fn phase(&self, operator: &Operator, class: Class) -> Phase {
         let is_in = |spans: &Spans| {
             let spans = spans.get(&operator.thread).map_or(&[][..], Vec::as_slice);
-            // Of spans that nest, the last that starts before the operator or one that holds it.
+            // Of nested spans, the last that starts before the operator, or one that contains it.
             let before = spans.partition_point(|[start, _]| *start <= operator.start);
             spans[..before].iter().rev().take(DEEPEST).any(|[_, end]| operator.start < *end)
         };
@@ -300,7 +300,7 @@ impl Host {
     }
 }
 
-/// How deep spans of a thread nest, at most.
+/// Deepest nesting of spans in a thread.
 const DEEPEST: usize = 16;
 
 fn add(spans: &mut Spans, event: &Event<'_>) {
@@ -312,17 +312,17 @@ fn thread(event: &Event<'_>) -> String {
     format!("{} {}", event.pid, event.tid)
 }
 
-/// What is said of an event; nothing where it is said in some other form.
+/// Arguments of an event; default where they have another form.
 fn arguments(event: &Event<'_>) -> Arguments {
     event.args.and_then(|args| serde_json::from_str(args.get()).ok()).unwrap_or_default()
 }
 
-/// A number, which older traces write as a text.
+/// A number; older traces write it as a text.
 fn number(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }
 
-/// The sizes of a tensor; none for a list of tensors.
+/// The sizes of a tensor; empty for a list of tensors.
 fn sizes(value: &Value) -> Vec<u64> {
     let sizes = value.as_array().map_or(&[][..], Vec::as_slice).iter().map(Value::as_u64);
     sizes.collect::<Option<_>>().unwrap_or_default()
@@ -333,7 +333,7 @@ fn words(values: &[Value]) -> Vec<String> {
 }
 
 impl Arguments {
-    /// The collective that they tell of.
+    /// The collective of the arguments, if they have one.
     fn exchange(&self) -> Option<Exchange> {
         let name = self.collective.as_deref()?.trim_start_matches('_');
         let (collective, elements) = match name {
@@ -364,7 +364,7 @@ impl Arguments {
     }
 }
 
-/// The distance between the ranks of a list, or of its text, where it is the same between all.
+/// The stride of a list of ranks, or of its text, if it is uniform.
 fn stride(ranks: &Value) -> Option<u32> {
     let text = ranks.as_str();
     let listed = text.and_then(|text| serde_json::from_str(text).ok());

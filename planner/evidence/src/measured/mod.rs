@@ -1,4 +1,4 @@
-//! What other tools measured, read: nccl-tests' tables, traces of PyTorch's profiler, exports of Nsight Systems.
+//! Readers of other tools' measurements: tables of nccl-tests, traces of PyTorch's profiler, exports of Nsight Systems.
 
 pub mod kind;
 pub mod kineto;

@@ -1,4 +1,4 @@
-//! Tables of nccl-tests: how long a collective takes by the size of its buffer.
+//! Tables of nccl-tests: time of a collective by the size of its buffer.
 //!
 //! ```text
 //! # nThread 1 nGpus 8 minBytes 8 maxBytes 8589934592 step: 2(factor) warmup iters: 5 iters: 20 ..
@@ -9,9 +9,9 @@
 //! # Avg bus bandwidth    : 745.53
 //! ```
 //!
-//! Columns between the type and the first time came and went with versions, so the times are counted from the right.
-//! `size` is that of the whole buffer, as [`Collective`] has it. A file may hold several tables, lines of other programs
-//! and the prefixes that launchers put before lines.
+//! Columns between the type and the first time differ between versions, so times are counted from the right. `size` is
+//! that of the whole buffer, as in [`Collective`]. A file may hold several tables, lines of other programs, and
+//! prefixes that launchers put before lines.
 //!
 //! # Source
 //!
@@ -26,11 +26,11 @@ use traces::statistics::{MEDIAN, quantile};
 /// A table: one test on one set of ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NcclRun {
-    /// Which collective.
+    /// The collective.
     pub collective: Collective,
-    /// Ranks on each host, hosts in the order in which they come.
+    /// Number of ranks on each host, hosts in order of appearance.
     pub ranks_by_host: Vec<u32>,
-    /// What the first of the ranks runs on, as its driver calls it.
+    /// GPU of the first rank, as its driver names it.
     pub gpu: String,
     /// The rows, in the order of the file.
     pub rows: Vec<NcclRow>,
@@ -38,35 +38,35 @@ pub struct NcclRun {
     pub left_out: Vec<String>,
 }
 
-/// A row: a size, and how long it took.
+/// A row: a buffer size and its time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NcclRow {
-    /// The line in the file, from 1.
+    /// Line in the file, from 1.
     pub line: usize,
-    /// The whole buffer.
+    /// Bytes of the whole buffer.
     pub bytes: Bytes,
-    /// From one buffer to another and in place, in the mean.
+    /// Mean of the out-of-place and the in-place time.
     pub time: Seconds,
 }
 
 impl NcclRun {
-    /// How many ranks took part.
+    /// Number of ranks.
     pub fn num_ranks(&self) -> u32 {
         self.ranks_by_host.iter().sum()
     }
 }
 
-/// Why a text is no output of nccl-tests, or says too little.
+/// Reason why a text is not usable output of nccl-tests.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NcclError {
-    /// No table at all.
+    /// No table.
     #[error(
         "no table of nccl-tests: a line with `size`, `count`, `type`, `time` and `busbw` is missing\nhint: what \
          `all_reduce_perf -b 8 -e 8G -f 2 -g 8` prints, whole"
     )]
     NoTable,
-    /// A table that is not said to be of which ranks.
+    /// A table without its list of ranks.
     #[error(
         "line {line}: a table without the `#  Rank  0 .. on HOST device ..` lines before it, so it is not known over which \
          ranks and hosts it was measured\nhint: keep all that the test prints"
@@ -75,18 +75,18 @@ pub enum NcclError {
         /// The line of the table's heading.
         line: usize,
     },
-    /// Processes that each ran alone.
+    /// Several processes that each ran alone.
     #[error(
         "line {line}: rank {rank} comes twice: each process ran alone, as nccl-tests do that were built without MPI\n\
          hint: build them with `make MPI=1`"
     )]
     RunAlone {
-        /// The line of the second.
+        /// Line of the second process.
         line: usize,
-        /// The rank.
+        /// Rank that occurs twice.
         rank: u32,
     },
-    /// A test whose collective is not said.
+    /// A table whose collective is not known.
     #[error(
         "line {line}: which collective the table is of is not said, and its columns fit {fit}\nhint: name the file after \
          the test, such as `all_gather_perf.txt`"
@@ -94,10 +94,10 @@ pub enum NcclError {
     Unnamed {
         /// The line of the table's heading.
         line: usize,
-        /// Those that it may be of.
+        /// Collectives that fit its columns.
         fit: String,
     },
-    /// A test of something that plans do not have.
+    /// A test of an operation that plans do not have.
     #[error(
         "line {line}: the table is of {test}, which no plan has\nhint: all_reduce_perf, all_gather_perf, \
          reduce_scatter_perf, alltoall_perf, broadcast_perf and sendrecv_perf are read"
@@ -105,20 +105,20 @@ pub enum NcclError {
     OtherTest {
         /// The line of the table's heading.
         line: usize,
-        /// Its name.
+        /// Name of the test.
         test: String,
     },
-    /// A table without a row that can be used.
+    /// A table without any usable row.
     #[error("line {line}: the table has no row that can be used{why}")]
     NoRows {
-        /// The line of its heading.
+        /// Line of the table's heading.
         line: usize,
-        /// Why not, in words; empty where there is none at all.
+        /// Reason, in words; empty where there is no row at all.
         why: String,
     },
 }
 
-/// The programs, and what they measure.
+/// Test programs, and their collectives.
 const TESTS: [(&str, Collective); 6] = [
     ("all_reduce_perf", Collective::AllReduce),
     ("all_gather_perf", Collective::AllGather),
@@ -128,25 +128,25 @@ const TESTS: [(&str, Collective); 6] = [
     ("sendrecv_perf", Collective::SendReceive),
 ];
 
-/// Programs that measure what no plan has.
+/// Test programs of operations that plans do not have.
 const OTHER_TESTS: [&str; 5] =
     ["reduce_perf", "gather_perf", "scatter_perf", "hypercube_perf", "alltoallv_perf"];
 
-/// Columns of times, algorithm and bus bandwidth and wrong elements, from one buffer to another and in place.
+/// Number of columns of time, algorithm and bus bandwidth and wrong elements, out of place and in place.
 const MEASURED: usize = 8;
 
-/// How far a bus bandwidth may lie from the factor of a collective, as both are rounded.
+/// Largest relative difference of a bus bandwidth from a collective's factor, as both are rounded.
 const ROUNDING: f64 = 0.02;
 
-/// Bandwidths below so many GB/s are rounded too much to tell a factor.
+/// GB/s below which bandwidths are rounded too much to derive a factor.
 const TELLING: f64 = 5.0;
 
-/// Whether a text looks like what nccl-tests print.
+/// Returns whether a text looks like output of nccl-tests.
 pub fn is_like(text: &str) -> bool {
     text.lines().any(|line| is_heading(without_prefix(line)))
 }
 
-/// The tables of an output. `name` is that of its file, which may say which test it is of.
+/// The tables of an output. `name` is that of its file, which may contain the name of the test.
 ///
 /// # Errors
 ///
@@ -161,7 +161,7 @@ pub fn read(name: &str, text: &str) -> Result<Vec<NcclRun>, NcclError> {
             table = Some(Table::new(number, head.clone())?);
         } else if let Some(test) = named_test(line) {
             match &mut table {
-                // At its end a table is named again.
+                // The name is repeated at the end of a table.
                 Some(table) if table.head.test.is_none() || line.contains("concluded") => {
                     table.head.test = Some(test);
                 }
@@ -171,7 +171,7 @@ pub fn read(name: &str, text: &str) -> Result<Vec<NcclRun>, NcclError> {
             runs.extend(table.take().map(|table| table.finish(name)).transpose()?);
             head = Head { test: head.test.take(), ..Head::default() };
         } else if let Some(rank) = RankLine::of(line) {
-            // Of a test that says nothing before its ranks.
+            // The test prints nothing before its ranks.
             if let Some(table) = table.take() {
                 runs.push(table.finish(name)?);
                 head = Head::default();
@@ -185,7 +185,7 @@ pub fn read(name: &str, text: &str) -> Result<Vec<NcclRun>, NcclError> {
     if runs.is_empty() { Err(NcclError::NoTable) } else { Ok(runs) }
 }
 
-/// What stands before a table.
+/// Lines before a table.
 #[derive(Clone, Debug, Default)]
 struct Head {
     test: Option<&'static str>,
@@ -217,7 +217,7 @@ impl Head {
     }
 }
 
-/// A line of the list of ranks.
+/// A line in the list of ranks.
 struct RankLine<'a> {
     rank: u32,
     host: &'a str,
@@ -235,13 +235,13 @@ impl<'a> RankLine<'a> {
     }
 }
 
-/// A table as far as it was read.
+/// A table, as far as it was read.
 struct Table {
     line: usize,
     head: Head,
     rows: Vec<NcclRow>,
     left_out: Vec<String>,
-    /// Bus over algorithm bandwidth, where both tell; the operation and whether values in place were checked.
+    /// Precise ratios of bus to algorithm bandwidth; the operation, and whether in-place values were checked.
     factors: Vec<f64>,
     operation: String,
     is_checked_in_place: bool,
@@ -260,7 +260,7 @@ impl Table {
     fn row(&mut self, line: usize, text: &str) {
         let words: Vec<&str> = text.split_whitespace().collect();
         let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
-        // A row begins with its size and its count; all else is someone else's.
+        // A row begins with its size and its count; other lines are of other programs.
         let (Some(bytes), Some(_)) = (number(0), number(1)) else { return };
         if words.len() < MEASURED + 3 {
             let words = words.len();
@@ -294,7 +294,7 @@ impl Table {
             words[3].clone_into(&mut self.operation);
         }
         self.is_checked_in_place |= in_place.1.is_some();
-        // What is not checked in place does not do the same there, as all-to-all.
+        // All-to-all does not check in-place values, and does other work in place.
         let times = match (apart.1, in_place.1) {
             (Some(_), None) => apart.0,
             _ => f64::midpoint(apart.0, in_place.0),
@@ -317,7 +317,7 @@ impl Table {
         })
     }
 
-    /// As the output says, else as its file is called, else as its columns have it.
+    /// The collective, by the output, else by the file's name, else by the columns.
     fn collective(&self, name: &str) -> Result<Collective, NcclError> {
         let line = self.line;
         if let Some(test) = self.head.test.or_else(|| named_test(name)) {
@@ -348,10 +348,10 @@ impl Table {
     }
 }
 
-/// Older tests print the largest error where newer ones print how many elements are wrong.
+/// Errors above it are counts: older tests print the largest error, newer ones the number of wrong elements.
 const LARGEST_ERROR: f64 = 0.1;
 
-/// The test that a line names.
+/// The test whose name is in a line.
 fn named_test(line: &str) -> Option<&'static str> {
     let all = TESTS.iter().map(|(name, _)| *name).chain(OTHER_TESTS);
     let is_whole = |name: &str| {
@@ -361,14 +361,14 @@ fn named_test(line: &str) -> Option<&'static str> {
     all.into_iter().find(|name| is_whole(name))
 }
 
-/// Whether a line is the heading of a table.
+/// Returns whether a line is the heading of a table.
 fn is_heading(line: &str) -> bool {
     let words = ["size", "count", "type", "time", "algbw", "busbw"];
     let all: Vec<&str> = line.split_whitespace().collect();
     words.iter().all(|word| all.contains(word))
 }
 
-/// A line without what a launcher puts before it: `[1,0]<stdout>:`, or `worker-0: `.
+/// A line without a launcher's prefix: `[1,0]<stdout>:`, or `worker-0: `.
 fn without_prefix(line: &str) -> &str {
     let line = line.trim_start();
     if let Some((_, rest)) = line.split_once("<stdout>:") {

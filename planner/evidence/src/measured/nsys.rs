@@ -1,7 +1,7 @@
-//! What Nsight Systems recorded, from the rows of its export: kernels by name and GPU, and ranges that programs mark.
+//! Profiles of Nsight Systems, from the rows of its export: kernels by name and GPU, and ranges that programs mark.
 //!
-//! Shapes are not recorded, and which operator launched a kernel is not either: kernels are held together by class. A
-//! range whose name begins with `step`, `iteration`, `train_step` or `ProfilerStep` is a step.
+//! Shapes, and the operators that launched kernels, are not recorded: kernels are compared by class. A range whose name
+//! begins with `step`, `iteration`, `train_step` or `ProfilerStep` is a step.
 //!
 //! # Source
 //!
@@ -16,44 +16,44 @@ use super::profile::{Class, Kernel, Phase, Profile};
 /// A row of `CUPTI_ACTIVITY_KIND_KERNEL`, with the name of its kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelRow {
-    /// When it starts and ends.
+    /// Start and end, in nanoseconds.
     pub span: [i64; 2],
-    /// Its GPU on the host.
+    /// Index of its GPU on the host.
     pub device: i64,
-    /// Its name, demangled.
+    /// Demangled name.
     pub name: String,
 }
 
 /// A row of `NVTX_EVENTS` that is a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeRow {
-    /// When it starts and ends.
+    /// Start and end, in nanoseconds.
     pub span: [i64; 2],
     /// Its text.
     pub text: String,
 }
 
-/// Why an export tells nothing.
+/// Reason why an export is not usable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NsysError {
-    /// No kernel.
+    /// No kernels.
     #[error("the export has no kernel of a GPU\nhint: `nsys profile --trace cuda,nvtx ..`")]
     NoKernels,
-    /// A table that is not there.
+    /// A missing table.
     #[error(
         "the database has no table `{table}`, so it is no export of Nsight Systems, or of a run without GPUs\nhint: `nsys \
          export --type sqlite`, of `nsys profile --trace cuda,nvtx ..`"
     )]
     NoTable {
-        /// Its name.
+        /// Name of the table.
         table: &'static str,
     },
 }
 
-/// Beginnings of the names of ranges that are steps.
+/// Prefixes of names of ranges that mark steps.
 const STEPS: [&str; 5] = ["step", "iteration", "iter", "train_step", "profilerstep"];
 
-/// What was recorded of each GPU.
+/// The profile of each GPU.
 ///
 /// # Errors
 ///
@@ -70,7 +70,7 @@ pub fn profiles(kernels: &[KernelRow], ranges: &[RangeRow]) -> Result<Vec<Profil
     let mut steps: Vec<[Nanos; 2]> =
         ranges.iter().filter(|row| is_step(&row.text)).map(|row| span(row.span)).collect();
     steps.sort();
-    // Ranks of one host mark their steps each; what overlaps is one.
+    // Each rank of a host marks its own steps; overlapping ones count as one.
     steps.dedup_by(|next, before| next[0] < before[1]);
     let mut by_device: BTreeMap<i64, Vec<Kernel>> = BTreeMap::new();
     for (row, call) in kernels.iter().zip(0..) {
@@ -91,7 +91,7 @@ pub fn profiles(kernels: &[KernelRow], ranges: &[RangeRow]) -> Result<Vec<Profil
     Ok(by_device.into_iter().map(profile).collect())
 }
 
-/// Whether a range is a step: `step 12`, `iteration_3`, `ProfilerStep#4`.
+/// Returns whether a range is a step: `step 12`, `iteration_3`, `ProfilerStep#4`.
 fn is_step(text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
     let word = lower.trim_end_matches(|c: char| c.is_ascii_digit() || " _:#=-".contains(c));

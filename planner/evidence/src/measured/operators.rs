@@ -1,4 +1,4 @@
-//! What operators of PyTorch work on, by the shapes and types of what they take.
+//! Work of PyTorch operators, from the shapes and types of their inputs.
 //!
 //! # Source
 //!
@@ -10,22 +10,22 @@ use ir::units::Bytes;
 
 use super::profile::Work;
 
-/// What an operator was called with.
+/// A call of an operator.
 pub(super) struct Call<'a> {
-    /// Its name, such as `aten::mm`.
+    /// Name, such as `aten::mm`.
     pub name: &'a str,
-    /// The sizes of its inputs; empty for what is no tensor.
+    /// Sizes of its inputs; empty for those that are not tensors.
     pub dims: &'a [Vec<u64>],
-    /// Their types, such as `c10::BFloat16`.
+    /// Types of its inputs, such as `c10::BFloat16`.
     pub types: &'a [String],
-    /// Their values, where they are numbers or truth values.
+    /// Values of its inputs, where they are numbers or booleans.
     pub values: &'a [String],
 }
 
-/// Less is often still in the cache that the kernel before wrote it to.
+/// Bytes below which inputs are often still in the cache.
 const LEAST_BYTES: u64 = 64 << 20;
 
-/// Operators that read each input and write one output as large as the largest.
+/// Operators that read each input once and write one output as large as the largest.
 const POINTWISE: [&str; 14] = [
     "aten::add",
     "aten::sub",
@@ -44,7 +44,7 @@ const POINTWISE: [&str; 14] = [
 ];
 
 impl Call<'_> {
-    /// What it works on, where that is known.
+    /// The work of the call, where it is known.
     pub(super) fn work(&self) -> Option<Work> {
         let name = self.name;
         match name {
@@ -68,9 +68,9 @@ impl Call<'_> {
         (k == depth && ![batch, *m, *n, *k].contains(&0)).then_some(Work::Product(shape, precision))
     }
 
-    /// Queries first, or after the gradient of the output; heads before positions in PyTorch's own interface.
+    /// Queries come first, or after the output's gradient; PyTorch's own interface has heads before positions.
     fn attention(&self) -> Option<Work> {
-        // Whether it is backward, whether heads come first, and the place of the causal mask.
+        // The tuple is: backward or not, heads before positions or not, index of the causal flag.
         let (is_backward, heads_first, mask) = match self.name {
             "aten::_flash_attention_forward" => (false, false, 8),
             "aten::_flash_attention_backward" => (true, false, 11),
@@ -93,7 +93,7 @@ impl Call<'_> {
         if sequence != length || [batch, sequence, heads, kv_heads, head_dim].contains(&0) {
             return None;
         }
-        // Where it is not said, as decoders have it.
+        // Without the flag, attention is taken as causal, as in decoders.
         let causal = self.values.get(mask).is_none_or(|value| value != "False");
         let shape = AttentionShape { batch, sequence, heads, kv_heads, head_dim, causal };
         Some(if is_backward {
@@ -119,7 +119,7 @@ impl Call<'_> {
     }
 }
 
-/// The precision of a type's products.
+/// The precision of products of a type.
 pub(super) fn precision(name: &str) -> Option<Precision> {
     match name.trim_start_matches("c10::").to_ascii_lowercase().as_str() {
         "bfloat16" => Some(Precision::Bf16),
@@ -146,7 +146,7 @@ pub(super) fn bytes_of(name: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A trace may say anything of a tensor; nothing is known of one that no memory holds.
+    /// A trace may contain any sizes; work that no memory could hold is unknown.
     #[test]
     fn sizes_that_overflow_are_no_work() {
         let large = u64::MAX / 2;

@@ -1,61 +1,61 @@
-//! What a profiler recorded of a rank: kernels, what each works on where that is known, and steps.
+//! Profile of a rank: kernels, with the work of each where known, and steps.
 
 use cost_models::{AttentionShape, MatmulShape};
 use ir::cluster::Precision;
 use ir::collective::Collective;
 use ir::units::{Bytes, Nanos, Seconds};
 
-/// What was recorded of one rank.
+/// Profile of one rank.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
-    /// The rank, where that is said.
+    /// The rank, if recorded.
     pub rank: Option<u32>,
-    /// Its GPU, as the driver calls it.
+    /// Name of its GPU, as the driver has it.
     pub gpu: Option<String>,
-    /// Steps, each from its start to its end on the host; by start.
+    /// Start and end of each step on the host; ordered by start.
     pub steps: Vec<[Nanos; 2]>,
-    /// Kernels, by start.
+    /// Kernels, ordered by start.
     pub kernels: Vec<Kernel>,
-    /// Whether operators tell the shapes of what they take.
+    /// True if operators were recorded with the shapes of their inputs.
     pub has_shapes: bool,
 }
 
 /// A kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kernel {
-    /// When it starts, and when it ends.
+    /// Start and end.
     pub span: [Nanos; 2],
-    /// What it does.
+    /// Class of the kernel.
     pub class: Class,
-    /// In which part of a step.
+    /// Part of a step in which it runs.
     pub phase: Phase,
-    /// Its operator: kernels of one call of it have the same number, which others have not.
+    /// Id of the operator call that launched it: the same for all kernels of one call.
     pub call: u64,
-    /// What the operator works on, where that is known.
+    /// Work of the operator, where known.
     pub work: Option<Work>,
 }
 
 impl Kernel {
-    /// How long it takes.
+    /// Duration of the kernel.
     pub fn duration(&self) -> Seconds {
         Seconds::from(self.span[1] - self.span[0])
     }
 }
 
-/// What a kernel does.
+/// Class of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// Products of matrices.
     Product,
-    /// Attention, fused, forward.
+    /// Forward of fused attention.
     AttentionForward,
-    /// Its gradients.
+    /// Backward of fused attention.
     AttentionBackward,
     /// The optimizer's update.
     Update,
-    /// What moves data on the device.
+    /// Kernels bound by memory bandwidth, and all others.
     Memory,
-    /// What ranks exchange.
+    /// Communication between ranks.
     Exchange,
 }
 
@@ -66,41 +66,41 @@ pub enum Phase {
     Forward,
     /// Backward.
     Backward,
-    /// The optimizer's update.
+    /// Update by the optimizer.
     Update,
 }
 
-/// What an operator works on.
+/// Work of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Work {
-    /// A product.
+    /// A matrix product.
     Product(MatmulShape, Precision),
-    /// Attention forward.
+    /// The forward of an attention.
     AttentionForward(AttentionShape, Precision),
-    /// Its gradients.
+    /// The backward of an attention.
     AttentionBackward(AttentionShape, Precision),
-    /// So many bytes are read and written.
+    /// Bytes that are read and written.
     Memory(Bytes),
-    /// A collective.
+    /// A collective between ranks.
     Collective(Exchange),
 }
 
-/// A collective of a profile.
+/// A collective that was recorded in a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Exchange {
-    /// Which.
+    /// The collective operation.
     pub collective: Collective,
-    /// The whole buffer.
+    /// Bytes of the whole buffer.
     pub bytes: Bytes,
-    /// Ranks of the group.
+    /// Number of ranks in the group.
     pub num_ranks: u32,
-    /// The distance between neighbours; none where it is not known which ranks they are.
+    /// Distance between neighbouring ranks; `None` where the ranks are not known.
     pub stride: Option<u32>,
-    /// What the group is for, by its name.
+    /// Purpose of the group, by its name.
     pub purpose: Option<Purpose>,
 }
 
-/// What a group of ranks is for.
+/// Purpose of a group of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Purpose {
     /// Tensor, context or expert parallelism: within blocks.
@@ -110,7 +110,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// By a group's description, as PyTorch's device meshes and Megatron-Core name theirs.
+    /// The purpose, by a group's description, as in PyTorch's device meshes and Megatron-Core.
     pub fn of(description: &str) -> Option<Self> {
         let name = description.to_ascii_lowercase();
         let words = |words: &[&str]| {
@@ -130,7 +130,7 @@ impl Purpose {
 }
 
 impl Class {
-    /// By a kernel's name.
+    /// The class, by a kernel's name.
     ///
     /// # Source
     ///
@@ -155,11 +155,11 @@ impl Class {
         }
     }
 
-    /// Whether its kernels can be those of an operator that works on that.
+    /// Returns whether kernels of the class may belong to an operator with that work.
     pub(super) const fn does(self, work: &Work) -> bool {
         match work {
             Work::Collective(_) => matches!(self, Self::Exchange),
-            // A product may move data first, or add up what several multiprocessors have of it.
+            // A product may move data first, or sum the partial results of several multiprocessors.
             Work::Product(..) => matches!(self, Self::Product | Self::Memory),
             Work::AttentionForward(..) | Work::AttentionBackward(..) => {
                 matches!(self, Self::AttentionForward | Self::AttentionBackward | Self::Memory)
@@ -168,7 +168,7 @@ impl Class {
         }
     }
 
-    /// In words.
+    /// Name of the class, in words.
     pub const fn in_words(self) -> &'static str {
         match self {
             Self::Product => "products",
@@ -180,7 +180,7 @@ impl Class {
         }
     }
 
-    /// All of them.
+    /// All classes.
     pub const ALL: [Self; 6] = [
         Self::Product,
         Self::AttentionForward,
@@ -192,19 +192,19 @@ impl Class {
 }
 
 impl Profile {
-    /// The steps that count: all but the first, which may warm up, where there are several.
+    /// The steady steps: all but the first, which may warm up, if there are several.
     pub fn steady_steps(&self) -> &[[Nanos; 2]] {
         if self.steps.len() > 1 { &self.steps[1..] } else { &self.steps }
     }
 
-    /// The step of middle length of those that count.
+    /// The steady step of median length.
     pub fn middle_step(&self) -> Option<[Nanos; 2]> {
         let mut steps = self.steady_steps().to_vec();
         steps.sort_by_key(|[start, end]| *end - *start);
         steps.get(steps.len() / 2).copied()
     }
 
-    /// Kernels that start in a span.
+    /// Kernels that start within a span.
     pub fn kernels_in(&self, [start, end]: [Nanos; 2]) -> impl Iterator<Item = &Kernel> {
         let first = self.kernels.partition_point(|kernel| kernel.span[0] < start);
         self.kernels[first..].iter().take_while(move |kernel| kernel.span[0] < end)

@@ -1,7 +1,7 @@
-//! What a profiler recorded, on a timeline as predictions are: a step of each rank, from its first kernel on.
+//! Timeline of a profile, in the form of predicted ones: one step of each rank, from its first kernel on.
 //!
-//! Kernels of one part of a step that follow each other are one action, from the first of them to the last. A micro-batch
-//! begins where forward comes after backward. Which stage of a pipeline a rank has is not recorded: all are stage 0.
+//! Consecutive kernels of one part of a step are one action, from the first to the last. A micro-batch begins where
+//! forward follows backward. Pipeline stages are not recorded: all actions are of stage 0.
 
 use ir::collective::Collective;
 use ir::schedule::{Action, ActionKind};
@@ -10,7 +10,7 @@ use traces::timeline::{Activity, Event, Stream, Timeline, Track};
 
 use super::profile::{Class, Exchange, Kernel, Phase, Profile, Purpose, Work};
 
-/// The middle step of each profile.
+/// Timeline of the median step of each profile.
 pub fn timeline(title: &str, profiles: &[Profile]) -> Timeline {
     let tracks = profiles.iter().zip(0..).map(|(profile, nth)| track(profile, nth)).collect();
     Timeline { title: title.to_owned(), tracks, ..Timeline::default() }
@@ -20,13 +20,13 @@ fn track(profile: &Profile, nth: u32) -> Track {
     let all = [Nanos::ZERO, Nanos::new(u64::MAX)];
     let step = profile.middle_step().unwrap_or(all);
     let kernels: Vec<&Kernel> = profile.kernels_in(step).collect();
-    // The host runs ahead: a step is shown from its own first kernel.
+    // The host runs ahead, so a step is shown from its own first kernel.
     let zero = kernels.first().map_or(Nanos::ZERO, |kernel| kernel.span[0]);
     let rank = profile.rank.unwrap_or(nth);
     let mut events = Vec::new();
     let mut current: Option<Event> = None;
     let mut micro_batch = 0;
-    // When each stream is free, so that nothing on it overlaps.
+    // Time from which each stream is free, so that its events do not overlap.
     let mut free = [Nanos::ZERO; Stream::ALL.len()];
     for kernel in kernels {
         let [start, end] = kernel.span.map(|time| time.saturating_sub(zero));
@@ -94,7 +94,7 @@ fn exchange(kernel: &Kernel, [start, end]: [Nanos; 2], action: Action) -> Event 
 mod tests {
     use super::*;
 
-    /// Two micro-batches, an update, and a collective beside the second backward.
+    /// Two micro-batches, an update, and a collective overlapped with the second backward.
     #[test]
     fn kernels_that_follow_each_other_are_one_action() {
         let kernel = |class, phase, start: u64, end: u64| Kernel {

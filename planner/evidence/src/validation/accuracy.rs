@@ -1,26 +1,26 @@
-//! How near predictions come to measurements.
+//! Accuracy of predictions.
 
 use serde::Serialize;
 
-/// Errors of predictions, as shares of what was measured.
+/// Errors of predictions, relative to measurements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Accuracy {
-    /// How many were compared.
+    /// Number of pairs.
     pub count: usize,
-    /// Mean absolute error.
+    /// Mean absolute relative error.
     pub mape: f64,
-    /// Median absolute error.
+    /// Median absolute relative error.
     pub median_ape: f64,
-    /// Largest absolute error.
+    /// Largest absolute relative error.
     pub worst_ape: f64,
-    /// Mean error: above zero where predictions are too large.
+    /// Mean relative error: positive where predictions are too large.
     pub bias: f64,
-    /// Spearman's rank correlation; none for fewer than three.
+    /// Spearman's rank correlation; `None` for fewer than three pairs.
     pub spearman: Option<f64>,
 }
 
 impl Accuracy {
-    /// Of pairs of what was measured and what was predicted; measurements are above zero.
+    /// The accuracy over pairs of measured and predicted values; measured ones are positive.
     pub fn of(pairs: &[[f64; 2]]) -> Self {
         let mut errors: Vec<f64> =
             pairs.iter().map(|[measured, predicted]| predicted / measured - 1.0).collect();
@@ -44,7 +44,7 @@ impl Accuracy {
     }
 }
 
-/// Pearson's correlation of the ranks, equal values sharing the mean of theirs.
+/// Pearson's correlation of ranks; equal values share the mean of their ranks.
 fn spearman(pairs: &[[f64; 2]]) -> Option<f64> {
     if pairs.len() < 3 {
         return None;

@@ -1,4 +1,4 @@
-//! Whether what is predicted to be fastest is what was measured to be: decisions, rather than errors.
+//! Decisions by prediction, rather than errors: whether the layout predicted fastest is the fastest measured.
 
 use std::collections::BTreeMap;
 
@@ -6,32 +6,32 @@ use serde::Serialize;
 
 use super::{Predicted, Validated};
 
-/// Steps that differ by less are alike.
+/// Relative difference of times below which layouts count as equal.
 const ALIKE: f64 = 0.03;
 
-/// How well layouts of one problem are chosen between, over the groups of a file's rows that differ in their layout
-/// alone.
+/// Quality of the choice between layouts of one problem, over the groups of a file's rows that differ only in their
+/// layout.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Regret {
-    /// The file.
+    /// Name of the file.
     pub file: String,
-    /// Groups of rows that differ in their layout alone.
+    /// Number of groups of rows that differ only in their layout.
     pub groups: usize,
-    /// What the layout that is predicted fastest takes longer than the fastest measured; the mean.
+    /// Mean regret: excess time of the layout predicted fastest over the fastest measured.
     pub mean: f64,
-    /// The same where it is most.
+    /// Largest regret.
     pub worst: f64,
-    /// The row that was predicted fastest there.
+    /// Row that was predicted fastest in the group with the largest regret.
     pub worst_id: String,
-    /// The row that was.
+    /// Row that was fastest in that group.
     pub best_id: String,
     /// Pairs of rows of a group whose times differ by more than 3 %.
     pub pairs: usize,
-    /// Pairs of them that are predicted in the right order.
+    /// Number of these pairs that are predicted in the right order.
     pub ordered: usize,
 }
 
-/// A row that was measured and predicted.
+/// A row with measured and predicted time.
 struct Timed<'a> {
     id: &'a str,
     layout: &'a str,
@@ -40,12 +40,12 @@ struct Timed<'a> {
 }
 
 impl Regret {
-    /// That of a file's runs; none where no two differ in their layout alone.
+    /// The regret over a file's runs; `None` where no two differ only in their layout.
     pub fn of(file: &str, runs: &[Validated]) -> Option<Self> {
         Self::by(file, runs, |run| run.predicted.as_ref().ok())
     }
 
-    /// The same by constants that the runs' source had no part in.
+    /// The regret with constants fitted without the runs' source.
     pub fn left_out(file: &str, runs: &[Validated]) -> Option<Self> {
         Self::by(file, runs, |run| run.left_out.as_ref().or(run.predicted.as_ref().ok()))
     }
@@ -106,7 +106,7 @@ impl Regret {
         })
     }
 
-    /// That of both.
+    /// The regret over the groups of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let groups = self.groups + other.groups;
@@ -122,27 +122,27 @@ impl Regret {
     }
 }
 
-/// Whether runs are predicted to fit, of all that worked or went out of memory.
+/// Runs that worked, and those of them that are predicted to exceed memory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Fits {
-    /// Runs that worked, with or without a measured peak.
+    /// Number of runs that worked, with or without a measured peak.
     pub ran: usize,
-    /// Those of them that are predicted not to fit.
+    /// Runs that worked, but are predicted not to fit.
     pub rejected: Vec<Rejected>,
 }
 
 /// A run that worked and is predicted not to fit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rejected {
-    /// Its file.
+    /// Name of the file.
     pub file: String,
-    /// What the file calls it.
+    /// Name of the run in its file.
     pub id: String,
-    /// Whether linear layers run in fewer than 16 bits.
+    /// True if linear layers run in fewer than 16 bits.
     pub few_bits: bool,
-    /// What it is predicted to need.
+    /// Predicted memory, in bytes.
     pub predicted_bytes: u64,
-    /// What a GPU has.
+    /// Memory of a GPU, in bytes.
     pub capacity_bytes: u64,
 }
 
@@ -151,7 +151,7 @@ impl Fits {
     pub fn add(&mut self, file: &str, runs: &[Validated]) {
         for Validated { run, predicted, .. } in runs {
             let Ok(predicted) = predicted else { continue };
-            // A layer alone has no memory.
+            // A single layer has no memory prediction.
             let needed = predicted.memory.total();
             if run.ran_out_of_memory || run.step_time_seconds.is_err() || needed.get() == 0 {
                 continue;

@@ -9,7 +9,7 @@ use super::run::Unsupported;
 pub(super) struct Columns(Map<String, Value>);
 
 impl Columns {
-    /// The columns of a row; one without any has its value where a time is looked for, and the reason is given there.
+    /// The columns of a row; a row that is not an object is put in the column of the time, where the error is reported.
     pub(super) fn new(value: Value) -> Self {
         match value {
             Value::Object(fields) => Self(fields),
@@ -25,7 +25,7 @@ impl Columns {
         found.filter(|value| !value.is_null())
     }
 
-    /// A value as a text, whatever it is; empty if it is left out.
+    /// A value of any type as text; empty if it is missing.
     pub(super) fn as_text(&self, path: &str) -> String {
         match self.value(path) {
             None => String::new(),
@@ -34,17 +34,17 @@ impl Columns {
         }
     }
 
-    /// A text; empty if it is left out.
+    /// A text; empty if it is missing.
     pub(super) fn text(&self, path: &str) -> &str {
         self.value(path).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// Yes or no, if it is there.
+    /// A boolean, if present.
     pub(super) fn flag(&self, path: &str) -> Option<bool> {
         self.value(path).and_then(Value::as_bool)
     }
 
-    /// A whole number, if it is there.
+    /// A non-negative integer, if present.
     pub(super) fn count(&self, path: &str) -> Result<Option<u64>, Unsupported> {
         self.value(path).map_or(Ok(None), |value| {
             let whole = value.as_f64().filter(|number| *number >= 0.0 && number.fract() == 0.0);
@@ -55,7 +55,7 @@ impl Columns {
         })
     }
 
-    /// A whole number above zero that must be there.
+    /// A required positive integer.
     pub(super) fn size(&self, path: &str) -> Result<u64, Unsupported> {
         match self.count(path)? {
             None => Err(Unsupported::new(format!("`{path}` is missing"))),
@@ -64,14 +64,14 @@ impl Columns {
         }
     }
 
-    /// A degree of parallelism; 1 if it is left out.
+    /// A degree of parallelism; 1 if it is missing.
     pub(super) fn degree(&self, path: &str) -> Result<u32, Unsupported> {
         let degree = self.count(path)?.unwrap_or(1);
         let fits = u32::try_from(degree).ok().filter(|degree| *degree > 0);
         fits.ok_or_else(|| Unsupported::new(format!("`{path}` is {degree}")))
     }
 
-    /// A number above zero, if it is there.
+    /// A positive number, if present.
     pub(super) fn real(&self, path: &str) -> Result<Option<f64>, Unsupported> {
         self.value(path).map_or(Ok(None), |value| {
             let number = value.as_f64().filter(|number| number.is_finite() && *number > 0.0);
@@ -91,7 +91,7 @@ impl Columns {
         })
     }
 
-    /// Several columns as a text that rows have in common where these are equal.
+    /// Text of several columns, equal for rows where all these are equal.
     pub(super) fn texts(&self, paths: &[&str]) -> String {
         let text = |path: &&str| self.value(path).map(Value::to_string).unwrap_or_default() + ";";
         paths.iter().map(text).collect()

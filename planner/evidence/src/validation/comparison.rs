@@ -1,4 +1,4 @@
-//! Measurements beside predictions.
+//! Comparison of measurements with predictions.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use serde::Serialize;
 use super::accuracy::Accuracy;
 use super::run::Unsupported;
 
-/// What is predicted and was measured.
+/// Quantity that is both predicted and measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quantity {
     /// Time of a training step.
     StepTimeSeconds,
-    /// Memory of the rank that needs most.
+    /// Peak memory of the fullest rank.
     PeakMemoryBytes,
     /// Time of a kernel or a collective.
     LatencySeconds,
@@ -29,7 +29,7 @@ impl Quantity {
         }
     }
 
-    /// What it is, in words, without its unit.
+    /// Name in words, without the unit.
     pub const fn in_words(self) -> &'static str {
         match self {
             Self::StepTimeSeconds => "time of a step",
@@ -39,21 +39,21 @@ impl Quantity {
     }
 }
 
-/// A file's rows for one quantity, and how well they are predicted.
+/// Rows of a file for one quantity, with the accuracy of their predictions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// The file's name.
+    /// Name of the file.
     pub file: String,
-    /// What is compared.
+    /// The quantity that is compared.
     pub quantity: Quantity,
-    /// How well, over the rows that were predicted.
+    /// Accuracy over the rows with a prediction.
     #[serde(flatten)]
     pub accuracy: Accuracy,
-    /// How well by constants that each row's source had no part in; those of the fit where it had none in these.
+    /// Accuracy with constants fitted without each row's source, or with the built-in ones if these are such.
     pub left_out: Accuracy,
-    /// How well by group: by GPU and precision, or by kind and size of kernels.
+    /// Accuracy by group: by GPU and precision, or by kind and size of kernels.
     pub groups: BTreeMap<String, Accuracy>,
-    /// Each row that states the quantity.
+    /// Each row with the quantity.
     pub rows: Vec<ComparedRow>,
 }
 
@@ -61,35 +61,35 @@ pub struct Comparison {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum ComparedRow {
-    /// Both are known.
+    /// A row with measurement and prediction.
     Predicted {
-        /// What the file calls it.
+        /// Name in its file.
         id: String,
-        /// In seconds or bytes.
+        /// Measured value, in seconds or bytes.
         measured: f64,
-        /// In the same unit.
+        /// Predicted value, in the same unit.
         predicted: f64,
-        /// What is predicted by constants that its source had no part in; absent for a kernel, and where these are
-        /// those that ship.
+        /// Prediction with constants fitted without the row's source; absent for kernels, and where these are the
+        /// built-in ones.
         #[serde(skip_serializing_if = "Option::is_none")]
         left_out: Option<f64>,
-        /// What was measured: a framework on a kind of GPUs; of memory, a framework; empty for a kernel.
+        /// Stack of the measurement: a framework on a kind of GPU; for memory, a framework; empty for a kernel.
         #[serde(skip_serializing_if = "String::is_empty")]
         stack: String,
-        /// What the prediction is made of, in the same unit; empty for a kernel.
+        /// Terms of the prediction, in the same unit; empty for a kernel.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         terms: BTreeMap<&'static str, f64>,
     },
-    /// It cannot be mapped.
+    /// A row that cannot be mapped to a plan.
     Unsupported {
-        /// What the file calls it.
+        /// Name in its file.
         id: String,
-        /// Why not.
+        /// Reason.
         unsupported: String,
     },
 }
 
-/// A row with what was measured, if the source states it, and what is predicted.
+/// A row with its measured value, if the source states it, and its prediction.
 #[derive(Clone, Debug)]
 pub(super) struct Point {
     pub(super) id: String,
@@ -101,7 +101,7 @@ pub(super) struct Point {
     pub(super) stack: String,
 }
 
-/// The rows of a file that state a quantity, and how well it is predicted; none if no row states it.
+/// Comparison of the rows of a file that state a quantity; `None` if no row does.
 pub(super) fn compared(
     file: &str,
     quantity: Quantity,

@@ -1,4 +1,4 @@
-//! Contradictions within a run: nobody can say which of two numbers is right.
+//! Contradictions within a run, of which neither number can be trusted.
 
 use ir::layout::Layout;
 use ir::units::Bytes;
@@ -6,18 +6,17 @@ use ir::units::Bytes;
 use super::run::{MeasuredMemory, MeasuredPlan, Unsupported};
 use planner_core::problem::Problem;
 
-/// Times that are computed from a throughput are rounded, and logs skip a slow step or two: by no more than this
-/// factor.
+/// Largest ratio between a step time and the time from a throughput: these are rounded, and logs skip a slow step or
+/// two.
 const SAME_TIME: f64 = 1.1;
 
-/// Sources count parameters without embeddings, or round them up to the name of the model: by no more than this
-/// factor.
+/// Largest ratio between parameter counts: sources leave out embeddings, or round up to the name of the model.
 const SAME_PARAMETERS: f64 = 1.5;
 
-/// A GPU has as much as its name says to this factor: names count 10^9 bytes, drivers keep some.
+/// Largest ratio between a GPU's memory and its nominal one: names count 10^9 bytes, drivers hold some.
 const SAME_CAPACITY: f64 = 1.1;
 
-/// Fails if what a run states of its batch, its model or its time contradicts itself.
+/// Checks that the batch, the model and the time of a run are consistent.
 ///
 /// # Errors
 ///
@@ -71,7 +70,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Fails if a GPU is said to have held more than it has.
+/// Checks that the measured memory does not exceed that of the GPU.
 ///
 /// # Errors
 ///
@@ -86,7 +85,7 @@ pub(super) fn check_memory(memory: MeasuredMemory, capacity: Bytes) -> Result<()
     )))
 }
 
-/// Whether two numbers above zero are further apart than a factor.
+/// Returns whether two positive numbers differ by more than a factor.
 fn differ(one: f64, other: f64, factor: f64) -> bool {
     one / other > factor || other / one > factor
 }

@@ -1,8 +1,8 @@
-//! Why a file cannot be read.
+//! Errors of reading a file of measured runs.
 
 use ir::text::{json, printable};
 
-/// Why a file is not one of measured runs.
+/// Reason why a file is not one of measured runs.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
@@ -13,38 +13,38 @@ pub enum FileError {
         line: usize,
         /// The column, from 1.
         column: usize,
-        /// What is wrong.
+        /// The fault.
         problem: String,
     },
-    /// JSON, but no list of runs.
+    /// JSON, but not a list of runs.
     #[error("not a list of runs, each with an `id`, as in `[{{\"id\": .., \"n_layers\": ..}}]`")]
     NotRuns,
-    /// A table whose name does not end with a GPU that is known.
+    /// A table whose name does not end with a known GPU.
     #[error(
         "its name ends with `{0}`, which is no GPU that is known; it is of the GPU that its name ends with, as `products_h100.csv` \
          is (`planner list clusters`)"
     )]
     UnknownGpu(String),
-    /// A table with other columns, or no table.
+    /// A table with other columns, or not a table.
     #[error("it begins with `{found}`, not with the columns of a table that is known{}; {known}", told(*.why))]
     OtherColumns {
-        /// Its first line, shortened.
+        /// First line, shortened.
         found: String,
-        /// What separates its columns, where that is no comma.
+        /// Separator of its columns, if that is not a comma.
         why: Option<&'static str>,
-        /// What tables begin with.
+        /// Known first lines of tables.
         known: String,
     },
 }
 
 impl FileError {
-    /// What kept `text` from being read as JSON.
+    /// The JSON error of `text`.
     pub(super) fn json(text: &str, error: &serde_json::Error) -> Self {
         let (line, column) = (error.line(), error.column());
         Self::Json { line, column, problem: json::problem(text, error) }
     }
 
-    /// A table whose first line is another than those of `known`.
+    /// The error of a table with an unknown first line.
     pub(super) fn other_columns(header: &str, known: String) -> Self {
         const MOST_SHOWN: usize = 80;
         let others = [(';', "semicolons"), ('\t', "tabs"), ('|', "bars")];

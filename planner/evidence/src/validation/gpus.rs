@@ -5,7 +5,7 @@ use ir::units::BytesPerSecond;
 
 use super::run::{MeasuredCluster, Unsupported};
 
-/// The cluster of a run: a preset with the links and nodes that the run states.
+/// The cluster of a run: a preset, with the run's own links and nodes where stated.
 pub(super) fn cluster(
     stated: &MeasuredCluster,
     mut cluster: Cluster,
@@ -25,18 +25,18 @@ pub(super) fn cluster(
     Ok(cluster)
 }
 
-/// Makes nodes of so many GPUs.
+/// Sets the number of GPUs per node.
 fn set_node(cluster: &mut Cluster, gpus: u32, has_switches: bool) {
     cluster.gpus_per_node = gpus;
     match cluster.levels.first_mut() {
-        // A network domain that was a node is a node again; larger ones stay.
+        // A network domain that was a node gets the new size; larger domains stay.
         Some(node) if node.ranks.is_some_and(|ranks| ranks <= 8) => {
             node.ranks = Some(gpus);
             if has_switches {
                 node.wiring = None;
             }
         }
-        // Nodes of more than one GPU where the preset has one: four superchips have direct links to each other.
+        // Adds a level for nodes of several GPUs to a preset with one: four superchips have direct links to each other.
         Some(network) if network.ranks.is_none() && gpus > 1 => {
             let node = NetworkLevel {
                 name: "NVLink 4".to_owned(),
@@ -52,12 +52,12 @@ fn set_node(cluster: &mut Cluster, gpus: u32, has_switches: bool) {
     }
 }
 
-/// Bytes per second, in one direction, that a GH200 sends to the three others of its node together.
+/// Bytes per second, in one direction, from a GH200 to the three others of its node together.
 ///
 /// # Source
 ///
 /// Quad GH200 (Alps, JUPITER, Isambard-AI): six links of 25 GB/s to each of three.
 const QUAD_BANDWIDTH: f64 = 450e9;
 
-/// Latency of direct links over that of the network between nodes: 1 us of 5, as in the preset of H200.
+/// Latency of direct links relative to that of the network between nodes: 1 us of 5, as in the preset of H200.
 const DIRECT_LATENCY: f64 = 0.2;

@@ -4,7 +4,7 @@ use ir::framework::Framework;
 use serde::de::Error as _;
 use serde_json::{Map, Value};
 
-/// A framework with other habits: a merge patch of its file (RFC 7386), or null for none.
+/// A framework with some habits replaced, by a merge patch of its file (RFC 7386), or null for none.
 ///
 /// # Errors
 ///
@@ -20,7 +20,7 @@ pub(super) fn with_habits(framework: &Framework, habits: &Value) -> serde_json::
     Ok(framework)
 }
 
-/// Applies a merge patch: null removes a field, objects are merged, all else takes the place of what was there.
+/// Applies a merge patch: null removes a field, objects are merged, other values replace the old ones.
 fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         *target = patch.clone();

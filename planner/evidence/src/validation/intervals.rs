@@ -1,4 +1,4 @@
-//! Whether intervals hold what they promise.
+//! Coverage of prediction intervals.
 
 use std::collections::BTreeMap;
 
@@ -8,26 +8,26 @@ use serde::Serialize;
 use super::left_out::source;
 use super::{Quantity, Validated};
 
-/// How many measured steps, or their peaks of memory, lie within the intervals that the other sources give.
+/// Share of measured steps, or of their peak memory, within the intervals derived from the other sources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Coverage {
-    /// What the intervals are meant to contain.
+    /// Share that the intervals are meant to contain.
     pub share: f64,
-    /// How many sources were compared.
+    /// Number of sources.
     pub sources: usize,
-    /// How many steps or peaks they have.
+    /// Number of steps or peaks.
     pub rows: usize,
-    /// Share of them that their intervals contain, in the mean of the sources.
+    /// Share that their intervals contain, in the mean of the sources.
     pub contained: f64,
     /// Half of an interval's width, as a share of the prediction, in the mean of the sources.
     pub half_width: f64,
 }
 
-/// What was measured over what was predicted without its source, by source and stack.
+/// Ratios of measured to predicted values, predicted without their source, by source and stack.
 type Ratios<'a> = BTreeMap<&'a str, BTreeMap<String, Vec<f64>>>;
 
-/// The coverage of a quantity's intervals, each of a source made of the others: where one of them has its stack, of
-/// the steps of stacks that several have; else of all.
+/// Coverage of a quantity's intervals, each derived from the other sources: where one of them has the row's stack, from
+/// stacks that several sources have; else from all.
 pub fn coverage<'a>(
     quantity: Quantity,
     runs: impl Iterator<Item = &'a (String, Validated)>,
@@ -44,7 +44,7 @@ pub fn coverage<'a>(
     let is_known = |source: &str, stack: &str| {
         ratios.iter().any(|(other, of)| *other != source && of.contains_key(stack))
     };
-    // Ratios of each other source, of all its stacks or those that some other has too.
+    // Ratios of each other source, of all its stacks or of those that some other source has too.
     let alike = |known: bool, without: &str| -> Vec<Vec<f64>> {
         let others = ratios.iter().filter(|(source, _)| **source != without);
         let of_each = others.map(|(source, of)| {

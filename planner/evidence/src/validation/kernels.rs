@@ -1,5 +1,5 @@
-//! Predictions held against measured kernels: tables with a column for each size and the time in
-//! milliseconds, of one GPU each, which the file's name ends with.
+//! Comparison of predictions with measured kernels: tables with a column for each size and the time in milliseconds,
+//! each of one GPU, named at the end of the file's name.
 
 use std::collections::BTreeMap;
 
@@ -20,11 +20,11 @@ enum Kind {
     MatrixProduct,
     /// Causal attention, forward.
     Attention,
-    /// A collective of one node.
+    /// A collective within one node.
     Collective,
 }
 
-/// Columns by which tables are known, the time last.
+/// First lines of the known tables, with the time last.
 const KINDS: [(Kind, &str); 3] = [
     (Kind::MatrixProduct, "dtype,m,n,k,latency_ms"),
     (
@@ -34,14 +34,14 @@ const KINDS: [(Kind, &str); 3] = [
     (Kind::Collective, "collective,num_ranks,message_bytes,latency_ms"),
 ];
 
-/// Kernels that take longer are judged apart from those that mostly wait for their launch.
+/// Seconds from which kernels are evaluated separately from those dominated by their launch.
 const LONG_PRODUCT: f64 = 10e-6;
 const LONG_ATTENTION: f64 = 20e-6;
 
-/// Messages from here on are judged apart from those that latency decides.
+/// Bytes from which messages are evaluated separately from those dominated by latency.
 const LARGE_MESSAGE: u64 = 64 << 10;
 
-/// Each row of a table, named by its line, the header being the first.
+/// Reads the rows of a table, each named by its line number, with the header as line 1.
 pub(super) fn read(name: &str, text: &str) -> Result<Vec<Point>, FileError> {
     let mut lines = text.lines();
     let header = lines.next().unwrap_or_default().trim();
@@ -65,7 +65,7 @@ pub(super) fn read(name: &str, text: &str) -> Result<Vec<Point>, FileError> {
             let measured = if cells.len() == num_columns {
                 time(&cells)
             } else {
-                // A comma within a number moves what follows it.
+                // A comma within a number shifts the following cells.
                 let told = format!("{} cells in {num_columns} columns: `{line}`", cells.len());
                 Err(Unsupported::new(told))
             };
@@ -114,7 +114,7 @@ fn count(cells: &[&str], place: usize, name: &str) -> Result<u64, Unsupported> {
     number.ok_or_else(|| Unsupported::new(format!("`{name}` is `{cell}`")))
 }
 
-/// Products and attention of a precision that the GPU has no rate for are not predicted.
+/// Checks that the GPU has a rate for the precision of a product or an attention.
 fn check(cluster: &Cluster, precision: Precision) -> Result<Precision, Unsupported> {
     if cluster.gpu.peak.contains_key(&precision) {
         return Ok(precision);

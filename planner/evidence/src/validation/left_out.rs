@@ -1,10 +1,10 @@
-//! Predictions by constants that were fitted without a run's source: what another source may expect.
+//! Predictions with constants fitted without a run's source, as for a new source.
 
 use cost_models::constants;
 
 use super::setup::Setup;
 
-/// Sources of several files, which share the beginning of their names.
+/// Sources with several files, by the common prefix of their names.
 const OF_SEVERAL_FILES: [&str; 2] = ["vtrain", "megatron_bridge"];
 
 /// The source of a file of rows, by its name.
@@ -14,8 +14,8 @@ pub fn source(file: &str) -> &str {
     OF_SEVERAL_FILES.into_iter().find(|several| name.starts_with(several)).unwrap_or(name)
 }
 
-/// The setup of a run of a file, with constants that its source had no part in; none where the file is of no source of
-/// the fit, so that it had none in those that ship.
+/// The setup of a run with constants fitted without its source; `None` where the file is not of a source of the fit, as
+/// the built-in constants are already such.
 pub fn without_its_source(file: &str, setup: &Setup) -> Option<Setup> {
     let values = constants::without(source(file))?;
     let mut setup = setup.clone();

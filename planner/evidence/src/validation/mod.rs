@@ -1,8 +1,8 @@
-//! Predictions held against measured training steps.
+//! Comparison of predictions with measured training steps.
 //!
-//! A [`MeasuredRun`] is a plan with the numbers that were measured; files hold such runs, or rows as sources publish them,
-//! which `published` maps to runs. What the planner predicts for a run stands beside what was measured. What cannot be
-//! mapped is reported with the reason, never left out.
+//! A [`MeasuredRun`] is a plan with measured numbers; files hold such runs, or rows as sources publish them, which
+//! `published` maps to runs. Each run is compared with the planner's prediction. Rows that cannot be mapped are
+//! reported with the reason, never left out.
 
 pub mod accuracy;
 pub mod choices;
@@ -47,23 +47,23 @@ use planner_core::problem::Problem;
 use planner_core::search::simulated;
 use planner_core::step::{ChainIndex, Shape, ShapeKey};
 
-/// What was predicted for a run.
+/// Prediction of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Predicted {
-    /// Time of a step.
+    /// Step time, in seconds.
     pub step_time_seconds: f64,
-    /// Where it goes.
+    /// Breakdown of the step time.
     pub breakdown: Breakdown,
-    /// What fills the fullest rank.
+    /// Memory of the fullest rank.
     pub memory: MemoryUse,
-    /// What fills each pipeline rank; empty where the run is one layer alone.
+    /// Memory of each pipeline rank; empty where the run is a single layer.
     pub memory_by_rank: Vec<MemoryUse>,
-    /// What it has.
+    /// Memory of a GPU.
     pub memory_capacity: Bytes,
 }
 
 impl Predicted {
-    /// What fills the rank whose memory a source states.
+    /// Memory of the rank whose memory a source states.
     pub fn memory_of(&self, whose: MemoryOf) -> &MemoryUse {
         let [first, .., last] = self.memory_by_rank.as_slice() else { return &self.memory };
         match whose {
@@ -75,7 +75,7 @@ impl Predicted {
         }
     }
 
-    /// What a quantity is made of; terms of nothing left out.
+    /// Terms of a quantity; those of zero are left out.
     fn terms(&self, quantity: Quantity, whose: MemoryOf) -> BTreeMap<&'static str, f64> {
         let terms: Vec<(&str, f64)> = match quantity {
             Quantity::StepTimeSeconds => self.breakdown.parts().to_vec(),
@@ -89,21 +89,21 @@ impl Predicted {
     }
 }
 
-/// A run with its prediction, or why there is none.
+/// A run with its prediction, or the reason why there is none.
 #[derive(Clone, Debug)]
 pub struct Validated {
-    /// The run; its memory is unsupported where the GPU it is mapped to has less.
+    /// The run; its memory is unsupported where it exceeds that of the GPU to which it is mapped.
     pub run: MeasuredRun,
     /// Prediction of the run.
     pub predicted: Result<Predicted, Unsupported>,
-    /// Prediction by constants that its source had no part in; none where those that ship are such.
+    /// Prediction with constants fitted without its source; `None` where the built-in ones are such.
     pub left_out: Option<Predicted>,
-    /// Stacks that its time and its memory are of, as [`cost_models::residuals::SpreadOf::stack`] names them; empty if
-    /// nothing was predicted.
+    /// Stacks of its time and of its memory, as named by [`cost_models::residuals::SpreadOf::stack`]; empty if nothing
+    /// was predicted.
     pub stacks: [String; 2],
 }
 
-/// The runs of a file: JSON, or a CSV that is known by its columns.
+/// The runs of a file: JSON, or a CSV that is recognised by its columns.
 ///
 /// # Errors
 ///
@@ -127,7 +127,7 @@ pub fn read_rows(name: &str, text: &str) -> Result<Vec<MeasuredRun>, FileError> 
     Ok(values.into_iter().enumerate().map(|(index, value)| read_run(index, value)).collect())
 }
 
-/// A run with a plan, or a published row.
+/// Reads a run with a plan, or a published row.
 fn read_run(index: usize, value: Value) -> MeasuredRun {
     if value.get("plan").is_none() {
         return published::run(index, value);
@@ -139,7 +139,7 @@ fn read_run(index: usize, value: Value) -> MeasuredRun {
     })
 }
 
-/// What is predicted for each run of a file, as another framework would have run it if one is named.
+/// Predictions of all runs of a file, with another framework if one is named.
 pub fn validate(file: &str, runs: &[MeasuredRun], framework: Option<&Framework>) -> Vec<Validated> {
     let mut named = BTreeSet::new();
     let named_twice: BTreeSet<&str> =
@@ -168,7 +168,7 @@ pub fn validate(file: &str, runs: &[MeasuredRun], framework: Option<&Framework>)
         .collect()
 }
 
-/// The memory that a run states.
+/// The measured memory of a run.
 ///
 /// # Errors
 ///
@@ -184,7 +184,7 @@ pub fn memory_of(
     Ok(memory)
 }
 
-/// What is predicted for a run that was mapped.
+/// Prediction of a run that was mapped.
 pub fn predict(setup: &Setup) -> Predicted {
     let Setup { problem, layout, stage_ends, is_layer, .. } = setup;
     if *is_layer {
@@ -201,10 +201,10 @@ pub fn predict(setup: &Setup) -> Predicted {
     }
 }
 
-/// One layer's forward and backward on its own: what some sources time in place of a step.
+/// Prediction of one layer's forward and backward, which some sources measure instead of a step.
 fn layer(problem: &Problem, layout: &Layout) -> Predicted {
     let shape = Shape::new(problem, &ChainIndex::new(problem), ShapeKey::of(layout));
-    // The embedding is before it.
+    // The embedding comes first.
     let class = problem.graph.blocks().nth(1);
     let block = &shape.blocks[class.map_or(0, |class| class.0)];
     let passes = block.forward + block.backward;
@@ -230,12 +230,12 @@ fn layer(problem: &Problem, layout: &Layout) -> Predicted {
     }
 }
 
-/// The rows of a file that state a quantity, and how well it is predicted; none if no row states it.
+/// Comparison of the rows of a file that state a quantity; `None` if no row does.
 pub fn compare(file: &str, quantity: Quantity, validated: &[Validated]) -> Option<Comparison> {
     compared(file, quantity, validated.iter().map(|run| run.of(quantity)))
 }
 
-/// A table of measured kernels or collectives, and how well it is predicted; none if it has no rows.
+/// Comparison of a table of measured kernels or collectives; `None` if it has no rows.
 ///
 /// # Errors
 ///
@@ -246,7 +246,7 @@ pub fn compare_kernels(name: &str, text: &str) -> Result<Option<Comparison>, Fil
 }
 
 impl Validated {
-    /// A quantity as it was measured, and as it was predicted.
+    /// Measured and predicted value of a quantity.
     fn of(&self, quantity: Quantity) -> Point {
         let is_memory = quantity == Quantity::PeakMemoryBytes;
         let memory = self.run.peak_memory.clone();

@@ -1,9 +1,9 @@
-//! Measured runs from published rows: columns by name, and what their texts state by `published.json`.
+//! Measured runs from published rows: columns by name, with the facts that `published.json` derives from their texts.
 //!
-//! Where a row states nothing:
+//! Defaults of a row:
 //!
 //! - Degrees are 1, `zero_stage` 0, `sequence_parallel` off. Where `fsdp_shard` or `extra.zero1_size` names a degree,
-//!   states are sharded over so many replicas, else over all.
+//!   states are sharded over that number of replicas, else over all.
 //! - `dp` counts replicas without context parallelism; tensor, context, pipeline and data degrees multiply
 //!   to `n_gpus`.
 //! - The cluster is the preset of the GPU with `gpus_per_node`, `intra_node_bw_GBps_per_dir` and
@@ -29,7 +29,7 @@ use super::run::{
 };
 use super::words::{Facts, folded};
 
-/// Columns of the problem: rows that have all of them in common differ in their layout alone.
+/// Columns of the problem: rows in which all are equal differ only in their layout.
 const PROBLEM: [&str; 31] = [
     "source_title",
     "gpu",
@@ -88,7 +88,7 @@ const LAYOUT: [&str; 20] = [
     "extra.recipe_flags",
 ];
 
-/// The run of the row at a place of its file, from 0, which is its name if it has no other.
+/// The run of a row; its index in the file, from 0, is its name if it has no other.
 pub(super) fn run(index: usize, value: Value) -> MeasuredRun {
     let row = Columns::new(value);
     let id = match row.value("id") {
@@ -170,7 +170,7 @@ fn cluster(row: &Columns, facts: &Facts) -> Result<MeasuredCluster, Unsupported>
     })
 }
 
-/// The configuration of the model that was trained, by its sizes.
+/// Configuration of the trained model, from its sizes.
 ///
 /// - Latent attention: DeepSeek-V3's kind, with ranks and widths from `attention_type`.
 /// - Experts: gpt-oss's kind where attention has sinks, else Qwen3's, of which every layer but
@@ -180,7 +180,7 @@ fn cluster(row: &Columns, facts: &Facts) -> Result<MeasuredCluster, Unsupported>
 fn model(row: &Columns, facts: &Facts) -> Result<Map<String, Value>, Unsupported> {
     let [layers, hidden, heads] =
         [row.size("n_layers")?, row.size("hidden")?, row.size("n_heads")?];
-    // A layer alone has none; what is put in its place is not timed.
+    // A single layer has no vocabulary; the placeholder is not timed.
     let vocab = if facts.is_layer { 1 } else { row.size("vocab")? };
     let parts = if facts.shares_vocabulary { row.degree("pp")? } else { 1 };
     let is_gated = row.flag("gated_mlp").unwrap_or(false);
@@ -309,7 +309,7 @@ fn layout(
         Some(schedule) => schedule,
         None => return Err(Unsupported::new(format!("schedule `{}`", row.text("schedule")))),
     };
-    // Where each stage is on two ranks, sources count both of a rank's stages.
+    // Where each stage is on two ranks, sources count both stages of a rank.
     let copies = schedule.stages_per_rank(1);
     let virtual_stages = if stages.is_multiple_of(copies) { stages / copies } else { stages };
     let shard = row.number_after("fsdp_shard", "degree ").filter(|degree| *degree > 0);
@@ -360,13 +360,13 @@ fn recompute(row: &Columns, facts: &Facts) -> Result<Recompute, Unsupported> {
     }
 }
 
-/// The modules that a run's recipe lists, by Megatron-Core's names, if it lists others than attention.
+/// Modules to recompute in a run's recipe, by Megatron-Core's names, if it lists others than attention.
 fn recomputed_modules(row: &Columns, facts: &Facts) -> Option<RecomputeModules> {
     if let Some(modules) = &facts.recomputed {
         return RecomputeModules::new(modules.iter().copied());
     }
     let detail: Value = serde_json::from_str(row.text("recompute_detail")).ok()?;
-    // Some sources list them beside what else the recipe says, some by themselves.
+    // Some sources list them among other settings of the recipe, some alone.
     let names = detail.get("modules").unwrap_or(&detail).as_array()?.iter();
     let names = names.filter_map(Value::as_str);
     let known = |name: &str| {
@@ -377,8 +377,8 @@ fn recomputed_modules(row: &Columns, facts: &Facts) -> Option<RecomputeModules> 
     RecomputeModules::new(others)
 }
 
-/// Full recompute of some layers of each stage, of which `extra.recompute_share` says how many: which of them they are
-/// changes neither time nor peak by much.
+/// Full recompute of some layers of each stage, by their share `extra.recompute_share`; the choice of layers changes
+/// neither time nor peak by much.
 fn some_layers(row: &Columns) -> Result<Recompute, Unsupported> {
     let share = row.value("extra.recompute_share").and_then(Value::as_f64);
     let share = share.filter(|share| (0.0..=1.0).contains(share)).ok_or_else(|| {

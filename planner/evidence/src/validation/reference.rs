@@ -1,8 +1,8 @@
-//! Who measured the steps that ship.
+//! Sources of the built-in measured steps.
 
 pub use traces::reference::REFERENCE;
 
-/// What those who measured are called, by what stands between `runs_` and `.json`.
+/// Names of the sources, by the part of a file's name between `runs_` and `.json`.
 pub const NAMES: [(&str, &str); 20] = [
     ("bigscience", "BigScience, A100"),
     ("bigscience_v100", "BigScience, V100"),
@@ -26,7 +26,7 @@ pub const NAMES: [(&str, &str); 20] = [
     ("zero_bubble", "zero bubble"),
 ];
 
-/// What those are called who measured what is in a file of the reference; none of another.
+/// Name of the source of a file of the reference; `None` for other files.
 pub fn source_name(file: &str) -> Option<&'static str> {
     let stem = file.strip_prefix("runs_")?.strip_suffix(".json")?;
     NAMES.iter().find(|(known, _)| *known == stem).map(|(_, name)| *name)

@@ -1,4 +1,4 @@
-//! A measured training step: a plan with a number.
+//! A measured training step: a plan with measured numbers.
 
 use ir::layout::LayoutSpec;
 use ir::plan::{MemoryUse, Training};
@@ -13,46 +13,46 @@ use serde_json::{Map, Value};
 pub struct Unsupported(String);
 
 impl Unsupported {
-    /// Unsupported for this reason.
+    /// Unsupported for the given reason.
     pub fn new(reason: impl Into<String>) -> Self {
         Self(reason.into())
     }
 }
 
-/// A run that was measured: what was run, and the time and memory that it took.
+/// A measured run: its plan, with the time and the memory.
 ///
-/// Time and memory are `Ok(None)` where the source does not state them. In JSON, what cannot be represented is
-/// `{"unsupported": REASON}` in the place of the value.
+/// Time and memory are `Ok(None)` where the source does not state them. In JSON, a value that cannot be represented is
+/// `{"unsupported": REASON}`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredRun {
     /// Name within its file.
     pub id: String,
-    /// GPU and precision, as the source calls them: errors are also stated by group.
+    /// GPU and precision, as the source names them: errors are also reported by group.
     #[serde(default)]
     pub group: String,
-    /// Label of the problem: runs of a file that have it in common differ in their layout alone.
+    /// Label of the problem: runs of a file with the same label differ only in their layout.
     #[serde(default)]
     pub problem: String,
     /// Label of the layout, the same for runs of one problem with equal layouts.
     #[serde(default)]
     pub variant: String,
-    /// Whether linear layers run in fewer than 16 bits.
+    /// True if linear layers run in fewer than 16 bits.
     #[serde(default, skip_serializing_if = "is_default")]
     pub few_bits: bool,
-    /// Whether the run ended for lack of memory.
+    /// True if the run ended for lack of memory.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ran_out_of_memory: bool,
-    /// Time of a step.
+    /// Step time, in seconds.
     #[serde(default = "not_stated", with = "known", skip_serializing_if = "is_not_stated")]
     pub step_time_seconds: Result<Option<f64>, Unsupported>,
-    /// Memory of a GPU at its peak.
+    /// Peak memory of a GPU.
     #[serde(default = "not_stated", with = "known", skip_serializing_if = "is_not_stated")]
     pub peak_memory: Result<Option<MeasuredMemory>, Unsupported>,
     /// The plan that was run.
     #[serde(with = "known")]
     pub plan: Result<MeasuredPlan, Unsupported>,
-    /// The source and its words, on which nothing depends.
+    /// The source and its words; not used in predictions.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub note: Value,
 }
@@ -63,22 +63,22 @@ pub struct MeasuredRun {
 pub struct MeasuredPlan {
     /// The model as [`Model::from_json`](ir::model::Model::from_json) reads it.
     pub model: Map<String, Value>,
-    /// Computation of the model beyond its sizes.
+    /// Facts about the model's graph beyond its sizes.
     #[serde(default, skip_serializing_if = "is_default")]
     pub graph: GraphFacts,
     /// Nodes and links.
     pub cluster: MeasuredCluster,
-    /// GPUs of the run.
+    /// Number of GPUs of the run.
     pub num_gpus: u32,
     /// Layout of the run.
     pub layout: LayoutSpec,
-    /// Whether layers are spread so that the slowest stage is as fast as can be, rather than evenly.
+    /// True if layers are spread to minimise the slowest stage, rather than evenly.
     #[serde(default, skip_serializing_if = "is_default")]
     pub balances_stages: bool,
-    /// Whether each pipeline rank has a part of the vocabulary; the vocabulary in `model` is then that part.
+    /// True if each pipeline rank has a part of the vocabulary; the vocabulary in `model` is then that part.
     #[serde(default, skip_serializing_if = "is_default")]
     pub shares_vocabulary: bool,
-    /// Whether the run is one layer's forward and backward alone, without embedding and head.
+    /// True if the run is the forward and backward of one layer, without embedding and head.
     #[serde(default, skip_serializing_if = "is_default")]
     pub is_layer: bool,
     /// Batch, sequence, precision and optimizer.
@@ -93,46 +93,46 @@ pub struct MeasuredPlan {
     pub stated: StatedNumbers,
 }
 
-/// Computation of a model's graph that its sizes do not say.
+/// Facts about a model's graph beyond its sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct GraphFacts {
-    /// Whether attention stores its scores, as attention without a fused kernel does.
+    /// True if attention stores its scores, as attention without a fused kernel does.
     #[serde(skip_serializing_if = "is_default")]
     pub stores_scores: bool,
-    /// Whether dropout is applied where the model has it.
+    /// True if dropout is applied where the model has it.
     #[serde(skip_serializing_if = "is_default")]
     pub dropout: bool,
-    /// Whether modules for multi-token prediction are trained.
+    /// True if modules for multi-token prediction are trained.
     #[serde(skip_serializing_if = "is_default")]
     pub multi_token_prediction: bool,
-    /// Whether selective recompute keeps the output of every other product.
+    /// True if selective recompute saves the output of every other product.
     #[serde(skip_serializing_if = "is_default")]
     pub keeps_every_other_linear: bool,
 }
 
-/// A cluster preset, with the nodes and links of the run in place of its own.
+/// A cluster preset, with the run's own nodes and links.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredCluster {
     /// Name of the preset.
     pub preset: String,
-    /// GPUs of a node.
+    /// Number of GPUs per node.
     #[serde(default, skip_serializing_if = "is_default")]
     pub gpus_per_node: Option<u32>,
-    /// Whether the GPUs of a node are connected by switches where those of the preset have direct links.
+    /// True if GPUs of a node are connected by switches where the preset has direct links.
     #[serde(default, skip_serializing_if = "is_default")]
     pub has_switches: bool,
-    /// Bandwidth of a GPU within its node, in one direction.
+    /// Bandwidth of a GPU within its node, in bytes per second, in one direction.
     #[serde(default, skip_serializing_if = "is_default")]
     pub node_bytes_per_second: Option<f64>,
-    /// Bandwidth of a GPU between nodes, in one direction.
+    /// Bandwidth of a GPU between nodes, in bytes per second, in one direction.
     #[serde(default, skip_serializing_if = "is_default")]
     pub network_bytes_per_second: Option<f64>,
 }
 
-/// Numbers that follow from model, batch and step time: a run that states others contradicts itself.
+/// Numbers that follow from model, batch and step time; a run with different ones contradicts itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StatedNumbers {
@@ -150,7 +150,7 @@ pub struct StatedNumbers {
     pub samples_per_s: Option<f64>,
 }
 
-/// Memory of a GPU that was measured.
+/// Measured memory of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredMemory {
@@ -166,17 +166,17 @@ pub struct MeasuredMemory {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemoryKind {
-    /// Memory that the allocator has given out.
+    /// Memory that the allocator has handed out.
     #[default]
     Allocated,
-    /// Memory that the allocator has taken from the device.
+    /// Memory that the allocator has reserved on the device.
     Reserved,
-    /// All that the process has on the device.
+    /// All memory of the process on the device.
     Process,
 }
 
 impl MemoryKind {
-    /// The part of a prediction that is counted so.
+    /// The part of a predicted memory that is counted in this way.
     pub fn of(self, memory: &MemoryUse) -> Bytes {
         let process = memory.total();
         let reserved = process.saturating_sub(memory.context_bytes);
@@ -188,18 +188,18 @@ impl MemoryKind {
     }
 }
 
-/// Pipeline rank of which a source states the memory.
+/// Pipeline rank whose memory a source states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemoryOf {
-    /// The rank that has most.
+    /// The rank with the most memory in use.
     #[default]
     FullestRank,
-    /// The first.
+    /// The first rank.
     FirstRank,
-    /// The last.
+    /// The last rank.
     LastRank,
-    /// The first or the last, whichever has more.
+    /// The first or the last rank, whichever uses more.
     FirstOrLastRank,
 }
 

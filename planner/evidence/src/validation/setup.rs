@@ -1,8 +1,8 @@
-//! From a measured run to what the planner predicts: problem, layout, assignment of blocks.
+//! Maps a measured run to the input of a prediction: problem, layout, partition.
 //!
-//! Layers are dealt out evenly, the embedding with the first and the head with the last; where only the layers with both
-//! of these divide evenly, these count as layers; else the slowest stage is made as fast as can be. nanotron deals them
-//! out by the size of their weights, the head's too. A single layer is timed as one forward and backward of it.
+//! Layers are spread evenly, with the embedding on the first stage and the head on the last; where layers divide evenly
+//! only with these two, they count as layers; else the slowest stage is minimised. nanotron spreads layers by the size
+//! of their weights, including the head's. A single layer is timed as one forward and backward of it.
 
 use cost_models::{clusters, frameworks};
 use ir::cluster::Cluster;
@@ -24,13 +24,13 @@ use planner_core::step::{ChainIndex, PipelineRanks, Shape, ShapeKey};
 pub struct Setup {
     /// Model, training and GPUs.
     pub problem: Problem,
-    /// How the step is spread over them.
+    /// Layout of the step.
     pub layout: Layout,
-    /// Where each stage ends, in blocks.
+    /// End of each stage, in blocks.
     pub stage_ends: Vec<usize>,
-    /// Whether the run is one layer's forward and backward alone.
+    /// True if the run is the forward and backward of one layer.
     pub is_layer: bool,
-    /// The GPUs and links, as they were stated.
+    /// Cluster of the run, as stated.
     pub cluster: Cluster,
 }
 
@@ -44,7 +44,7 @@ impl Setup {
         Self::with(run, None)
     }
 
-    /// The setup of a run as another framework would have run it, if one is named.
+    /// The setup of a run, with another framework if one is named.
     ///
     /// # Errors
     ///
@@ -108,7 +108,7 @@ fn graph(plan: &MeasuredPlan, name: &str) -> Result<Graph, Unsupported> {
     }
 }
 
-/// The block after the last of each stage.
+/// End of each stage, in blocks.
 fn stage_ends(
     plan: &MeasuredPlan,
     problem: &Problem,
@@ -118,7 +118,7 @@ fn stage_ends(
     if num_stages > blocks {
         return Err(Unsupported::new(format!("{blocks} blocks on {num_stages} stages")));
     }
-    // The chain has the embedding, the layers, and the head.
+    // The chain consists of the embedding, the layers, and the head.
     let layers = blocks.saturating_sub(2);
     if !plan.balances_stages && problem.hardware.framework.name == "nanotron" {
         return ends_by_weights(plan, num_stages, blocks);
@@ -143,8 +143,8 @@ fn stage_ends(
         .ok_or_else(|| Unsupported::new(format!("{blocks} blocks on {num_stages} stages")))
 }
 
-/// A rank takes layers until its share of all weights is exceeded: the layer that exceeds it is the last
-/// that it takes.
+/// Ends of stages by weights: a rank takes layers until its share of all weights is exceeded, including the layer that
+/// exceeds it.
 ///
 /// # Source
 ///
@@ -163,7 +163,7 @@ fn ends_by_weights(
     let layer = 4.0 * hidden * hidden + 3.0 * inner * hidden;
     let all = layer * (blocks.saturating_sub(2)) as f64 + vocabulary * hidden;
     let exceeds = |stage: usize| {
-        // The embedding does not count.
+        // The embedding is not counted.
         let share = all * (stage + 1) as f64 / num_stages as f64;
         (share / layer) as usize + 2
     };

@@ -6,7 +6,7 @@ use super::error::FileError;
 use super::published;
 use super::run::MeasuredRun;
 
-/// The tables' columns by what they are called here.
+/// Columns of the tables, with their names in published rows.
 const COLUMNS: [(&str, &str); 11] = [
     ("# GPUs", "n_gpus"),
     ("global batch", "global_batch_size"),
@@ -21,13 +21,13 @@ const COLUMNS: [(&str, &str); 11] = [
     ("iteration time (ms)", "step_time_ms"),
 ];
 
-/// GPUs in a node.
+/// Number of GPUs in a node.
 const NODE: u64 = 8;
 
-/// Of GPT-2's tokenizer.
+/// Vocabulary size of GPT-2's tokenizer.
 const VOCABULARY: u64 = 50_257;
 
-/// The rows of a table, named by their line, the header being the first.
+/// The rows of a table, named by line number, with the header as line 1.
 pub(super) fn read(text: &str) -> Result<Vec<MeasuredRun>, FileError> {
     let mut lines = text.lines();
     let header = lines.next().unwrap_or_default();
@@ -41,7 +41,7 @@ pub(super) fn read(text: &str) -> Result<Vec<MeasuredRun>, FileError> {
     Ok(rows.map(|(line, number)| row(line, number, &places, columns.len())).collect())
 }
 
-/// That a table lacks columns of those of vTrain: which.
+/// The error of a table that lacks columns of vTrain's tables.
 fn other_columns(header: &str, columns: &[&str]) -> FileError {
     let missing = COLUMNS.iter().filter(|(column, _)| !columns.contains(column));
     let missing: Vec<String> = missing.map(|(column, _)| format!("`{column}`")).collect();
@@ -53,17 +53,17 @@ fn other_columns(header: &str, columns: &[&str]) -> FileError {
     FileError::other_columns(header, known)
 }
 
-/// What all runs of the tables share.
+/// A run of the tables, with the settings that all of them share.
 ///
 /// # Source
 ///
-/// vTrain's repository: `config/validation` (1F1B, nodes of 8 with 800 Gb/s between them), `src/config.py` and `src/model/gpt_modeling.py` (a vocabulary of which each rank has `50257 // tp`),
-/// `src/model/fused_softmax.py` (attention that stores its scores). That tables are tied and updates not sharded is
-/// assumed, as in Megatron's defaults of that time.
+/// vTrain's repository: `config/validation` (1F1B, nodes of 8 with 800 Gb/s between them), `src/config.py` and
+/// `src/model/gpt_modeling.py` (a vocabulary of which each rank has `50257 // tp`), `src/model/fused_softmax.py`
+/// (attention that stores its scores). Tied tables and unsharded updates are assumed, as in Megatron's defaults then.
 ///
-/// Its configurations say that all layers are recomputed. Within one node none are (inferred): by slopes over layers, one
-/// of 2,048 features takes 17.0 ms for 8,192 tokens, of which four passes' products would take 11.5 at the data sheet's
-/// peak, and each sequence more takes as long as three passes of all kernels are predicted to, whatever the layout.
+/// Its configurations say that all layers are recomputed. Within one node none are (inferred): by slopes over layers, a
+/// layer of 2,048 features takes 17.0 ms for 8,192 tokens, of which products of four passes would take 11.5 at the data
+/// sheet's peak, and each more sequence takes as long as three passes of all kernels are predicted to, in any layout.
 fn row(line: &str, number: usize, places: &[usize], num_columns: usize) -> MeasuredRun {
     let cells: Vec<&str> = line.split(',').map(str::trim).collect();
     let shared = json!({
@@ -79,11 +79,11 @@ fn row(line: &str, number: usize, places: &[usize], num_columns: usize) -> Measu
             "step_time_ms" => ("step_time_s", 1e-3),
             name => (name, 1.0),
         };
-        // What is no number is told where it is asked for.
+        // A cell that is not a number is reported where it is read.
         let value = cell.parse::<f64>().map_or_else(|_| cell.into(), |it| (it * scale).into());
         fields.insert(name.to_owned(), value);
     }
-    // A comma within a number moves what follows it.
+    // A comma within a number shifts the following cells.
     if cells.len() != num_columns {
         let told = format!("{} cells in {num_columns} columns: `{line}`", cells.len());
         fields.insert("step_time_s".to_owned(), told.into());

@@ -1,10 +1,10 @@
-//! Facts that the texts of a published row state.
+//! Facts from the texts of a published row.
 //!
 //! `published.json` is a list of rules, each with a condition on columns (`of`) and the facts that hold where it is met
-//! (`is`). All rules are read in their order, and a fact once stated stays. A column is its name, or its path within
-//! `extra`; `a|b` is any of several, and `a!` negates. A pattern is part of the column's text: without regard to case,
-//! spaces and signs if it has small letters alone, else letter by letter. `^` holds it to the beginning, `=` to all of
-//! the text; the empty pattern is in every text that is not empty. A row's own facts (`extra.facts`) go before all.
+//! (`is`). All rules are read in order, and a fact once stated stays. A column is its name, or its path within `extra`;
+//! `a|b` is any of several, and `a!` negates. A pattern matches part of a column's text: regardless of case, spaces and
+//! signs if it has small letters only, else letter by letter. `^` anchors it to the start, `=` to all of the text; the
+//! empty pattern matches any non-empty text. A row's own facts (`extra.facts`) go before all.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -20,7 +20,7 @@ use super::run::{MemoryKind, MemoryOf, Unsupported};
 
 const RULES: &str = include_str!("published.json");
 
-/// Facts of a run that its columns of numbers do not state.
+/// Facts of a run that its numeric columns do not state.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
@@ -29,49 +29,49 @@ pub(super) struct Facts {
     pub framework: String,
     /// Precision of linear layers.
     pub precision: Option<Precision>,
-    /// Whether that is fewer than 16 bits.
+    /// True if that is fewer than 16 bits.
     pub few_bits: bool,
-    /// Schedule of the pipeline; 1F1B where stages interleave, too.
+    /// Schedule of the pipeline; 1F1B also where stages are interleaved.
     pub schedule: Option<ScheduleKind>,
-    /// Whether the run is one layer alone.
+    /// True if the run is a single layer.
     pub is_layer: bool,
-    /// Whether attention stores its scores.
+    /// True if attention stores its scores.
     pub stores_scores: bool,
-    /// Whether positions are added to the scores (`ALiBi`).
+    /// True if positions are added to the scores (`ALiBi`).
     pub alibi: bool,
-    /// Whether attention has sinks.
+    /// True if attention has sinks.
     pub attention_sinks: bool,
-    /// Whether attention is latent.
+    /// True if attention is latent.
     pub latent_attention: bool,
-    /// Whether modules for multi-token prediction are trained.
+    /// True if modules for multi-token prediction are trained.
     pub multi_token_prediction: bool,
-    /// Number of these modules.
+    /// Number of modules for multi-token prediction.
     pub prediction_modules: u64,
-    /// Whether selective recompute keeps every other product.
+    /// True if selective recompute saves the output of every other product.
     pub keeps_every_other_linear: bool,
-    /// Modules that selective recompute computes again.
+    /// Modules that selective recompute recomputes.
     pub recomputed: Option<Vec<RecomputeModule>>,
-    /// Whether gradients are added up in fp32.
+    /// True if gradients are accumulated in fp32.
     pub fp32_gradients: bool,
-    /// Whether moments are kept in bf16.
+    /// True if moments are stored in bf16.
     pub bf16_moments: bool,
-    /// Whether there are no weights in fp32.
+    /// True if there are no master weights in fp32.
     pub no_master_weights: bool,
-    /// Dispatcher, overlap of experts, CUDA graphs.
+    /// Dispatcher, expert overlap and CUDA graphs.
     pub switches: Switches,
-    /// Whether the slowest stage was made as fast as can be.
+    /// True if stages are partitioned to minimise the slowest.
     pub balances_stages: bool,
-    /// Whether the vocabulary is cut over pipeline ranks.
+    /// True if the vocabulary is sharded over pipeline ranks.
     pub shares_vocabulary: bool,
-    /// Whether GPUs of a node are connected by switches.
+    /// True if GPUs of a node are connected by switches.
     pub has_switches: bool,
     /// Part of the memory that was measured.
     pub memory_kind: MemoryKind,
     /// Pipeline rank whose memory was measured.
     pub memory_of: MemoryOf,
-    /// Whether a GB of memory is 10^9 bytes; else it is 2^30, as PyTorch's and nvidia-smi's users have it.
+    /// True if a GB of memory is 10^9 bytes; else it is 2^30, as in PyTorch's and nvidia-smi's usage.
     pub decimal_gigabytes: bool,
-    /// Habits that differ from the framework's.
+    /// Habits that differ from the framework's file.
     pub habits: Value,
 }
 
@@ -90,17 +90,17 @@ struct Rule {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
 enum Condition {
-    /// It is this number.
+    /// The text is this number.
     Number(f64),
-    /// It has this pattern.
+    /// The text matches this pattern.
     Pattern(String),
-    /// It has one of these patterns.
+    /// The text matches one of these patterns.
     AnyOf(Vec<String>),
-    /// Of these words it has the first of them first.
+    /// Of these words, the first one of the list occurs first in the text.
     First { first: Vec<String> },
-    /// It is a number up to this one.
+    /// The text is a number up to this one.
     AtMost { at_most: f64 },
-    /// It does not stand before this text in the alphabet.
+    /// The text is not before this one in alphabetical order.
     From { from: String },
 }
 
@@ -121,7 +121,7 @@ impl Condition {
     }
 }
 
-/// Whether a text has a pattern.
+/// Returns whether a text matches a pattern.
 fn has(text: &str, pattern: &str) -> bool {
     let (anchor, word) = match pattern.strip_prefix(['^', '=']) {
         Some(word) => (pattern.chars().next(), word),
@@ -179,7 +179,7 @@ impl Facts {
     }
 }
 
-/// Takes the fields that are not there yet from others, those of objects one by one.
+/// Adds fields that are missing from others, recursively for objects.
 fn fill(facts: &mut Value, others: &Map<String, Value>) {
     let Some(fields) = facts.as_object_mut() else { return };
     for (name, value) in others {

@@ -16,7 +16,7 @@ use super::task::{Members, Peer, Task, TaskId, TaskKind};
 use crate::step::replicas::GroupExchange;
 use crate::step::work::{ALL_RANKS, Builder, Step};
 
-/// A rank's tasks, as far as they are known.
+/// Builder of a rank's tasks.
 pub(super) struct RankTasks<'a> {
     step: &'a Step<'a>,
     builder: &'a Builder<'a>,
@@ -28,37 +28,37 @@ pub(super) struct RankTasks<'a> {
     last: Vec<TaskId>,
     /// The exchange that the next one follows.
     last_exchange: Option<TaskId>,
-    /// Number of the gathers with which the step begins that are among the tasks.
+    /// Number of the gathers at the begin of the step that are among the tasks.
     num_gathered: usize,
     /// Last task of each of the rank's transfers, in the order in which they begin.
     transfers: Vec<Vec<TaskId>>,
-    /// Number of transfers that something has waited for.
+    /// Number of transfers that some task has waited for.
     num_waited: usize,
-    /// Copies to the host.
+    /// Copies to the host that have begun.
     copies: Vec<TaskId>,
     /// Last task of each pass.
     ends: BTreeMap<Made, Vec<TaskId>>,
     /// Last task of the last parameter gradients of each stage.
     gradients: BTreeMap<u32, Vec<TaskId>>,
-    /// Tags of rings: as many as it has taken part in.
+    /// Number of ring exchanges so far, from which tags are made.
     num_rings: u32,
 }
 
-/// Key of a pass: true for gradients, its stage and micro-batch.
+/// Key of a pass: true for gradients, then stage and micro-batch.
 type Made = (bool, u32, u32);
 
-/// A place within an action: what whatever comes next needs and follows.
+/// State within an action: the tasks that the next task needs and follows.
 struct Place {
     action: Action,
     needs: Vec<TaskId>,
     follows: Vec<TaskId>,
-    /// Exchanges that began and were not waited for: of tensor parallelism, of context, of experts.
+    /// Exchanges that began and were not yet waited for: of tensor, context and expert parallelism.
     begun: [Vec<TaskId>; 3],
-    /// Numbers of transfers that gather, and of others, that it has begun.
+    /// Numbers of transfers of other collectives, and of gathers, that it has begun.
     num_begun: [usize; 2],
 }
 
-/// A piece of an action.
+/// A piece of an action: a part of a block, or a part of the rank's own work.
 enum Piece {
     Block(BlockPart),
     Part(Part),
@@ -91,7 +91,7 @@ impl<'a> RankTasks<'a> {
         }
     }
 
-    /// All of them.
+    /// Builds all tasks of the rank.
     pub(super) fn all(mut self) -> Vec<Task> {
         let mut ops = self.order.ranks()[self.rank].iter();
         while let Some(op) = ops.next() {
@@ -115,8 +115,8 @@ impl<'a> RankTasks<'a> {
         self.tasks
     }
 
-    /// Of what is gathered as the step begins, the first so many. All of it is asked for at once; but as exchanges of a
-    /// rank follow each other here, those of passes would wait for all of it.
+    /// Adds the first `count` of the gathers at the begin of the step. All are issued at once; but as exchanges of a
+    /// rank follow each other here, those of passes would wait for all of them.
     fn gather_first(&mut self, count: usize) {
         let step = self.step;
         let gathers = &step.work.ranks[self.rank].prefetch;
@@ -129,7 +129,7 @@ impl<'a> RankTasks<'a> {
         }
     }
 
-    /// Begins an action: with the message that it needs, or what its own rank has made for it.
+    /// Begins an action, after the message or the rank's own results that it needs.
     fn begin(&mut self, op: &Op) -> Place {
         let action = op.action();
         let Action { stage, kind, micro_batch } = action;
@@ -154,7 +154,7 @@ impl<'a> RankTasks<'a> {
         place
     }
 
-    /// Ends an action: what its last tasks are.
+    /// Ends an action; returns its last tasks.
     fn end(&mut self, place: Place) -> Vec<TaskId> {
         let Place { action: Action { stage, kind, micro_batch }, needs, follows, .. } = place;
         let mut last = needs;
@@ -169,7 +169,7 @@ impl<'a> RankTasks<'a> {
         last
     }
 
-    /// Two actions beside each other: kernels of the one that has waited longest go first.
+    /// Two overlapped actions: kernels of the one that has waited longest go first.
     fn pair(&mut self, first: &Op, second: &Op) {
         let ops = [first, second];
         let mut places = [self.begin(first), self.begin(second)];
@@ -200,7 +200,7 @@ impl<'a> RankTasks<'a> {
         tidy(&mut self.last);
     }
 
-    /// The parts of an action, its runs taken apart.
+    /// The parts of an action, with its runs split into those of blocks.
     fn pieces(&self, op: &Op) -> Vec<Piece> {
         let Action { stage, kind, .. } = op.action();
         let work = &self.step.work.stages[stage as usize];
@@ -246,7 +246,7 @@ impl<'a> RankTasks<'a> {
                 place.wait(self.copies.clone());
             }
             Piece::Part(Part::WaitFor(count)) => {
-                // The next is on its way while this one is used.
+                // The next gather is in flight while this one's parameters are used.
                 self.gather_first(*count as usize + 1);
                 place.wait(self.transfers[*count as usize - 1].clone());
             }
@@ -254,8 +254,7 @@ impl<'a> RankTasks<'a> {
         }
     }
 
-    /// Waits for all transfers: the last of them follows the others, of which those that nothing has waited for yet
-    /// are named too.
+    /// Waits for all transfers: the last follows the others, and those that no task has waited for are named too.
     fn wait(&mut self, place: &mut Place) {
         self.gather_first(usize::MAX);
         let last = self.transfers.len().saturating_sub(1);
@@ -286,7 +285,7 @@ impl<'a> RankTasks<'a> {
         id
     }
 
-    /// Kernels: more of those before them where nothing came in between.
+    /// Adds kernels, merged with those before if no other task came in between.
     fn compute(&mut self, place: &mut Place, Kernels { time, flops, touched }: Kernels) {
         let last = self.tasks.len().wrapping_sub(1) as TaskId;
         if place.needs == [last]
@@ -308,7 +307,7 @@ impl<'a> RankTasks<'a> {
         place.after(id);
     }
 
-    /// A run of an update: of the device, or of its host.
+    /// Adds a run of an update, on the device or on the host.
     fn update(&mut self, place: &mut Place, run: Run) {
         if run.kernels == Nanos::ZERO {
             return self.host(place, run.time);
@@ -319,7 +318,7 @@ impl<'a> RankTasks<'a> {
         self.compute(place, Kernels { time: run.time, flops: Flops::default(), touched });
     }
 
-    /// An exchange of a block begins: a ring's as a message to the next rank and one from the rank before.
+    /// Begins an exchange of a block; a ring's as a message to the next rank and one from the rank before.
     fn exchange(&mut self, place: &mut Place, timed: &TimedExchange) {
         let TimedExchange { exchange, group, whole, .. } = *timed;
         let (collective, bytes) = (exchange.collective, exchange.bytes);
@@ -341,8 +340,8 @@ impl<'a> RankTasks<'a> {
         vec![send, self.add(place, receive, time)]
     }
 
-    /// A transfer over replicas begins, after what comes of the host for it; what goes there follows it. What it ends
-    /// with.
+    /// Begins a transfer over replicas, after its copy from the host and before its copy to the host; returns its last
+    /// tasks.
     fn transfer(
         &mut self,
         place: &mut Place,
@@ -384,7 +383,7 @@ impl<'a> RankTasks<'a> {
         is_any.then(|| self.add_exchange(place, kind, time)).into_iter().collect()
     }
 
-    /// A collective with other pipeline ranks, which is waited for.
+    /// Adds a collective with other pipeline ranks, and waits for it.
     fn meet(&mut self, place: &mut Place, meeting: &GroupCollective) {
         let GroupCollective { group, transfer, .. } = *meeting;
         let members = if group == ALL_RANKS {
@@ -401,7 +400,7 @@ impl<'a> RankTasks<'a> {
         place.wait(vec![id]);
     }
 
-    /// A stage's gradients are all there.
+    /// Begins the reduction of a stage's gradients.
     fn reduce(&mut self, op: &Op) {
         let action = op.action();
         let mut place = Place::new(action);
@@ -413,7 +412,7 @@ impl<'a> RankTasks<'a> {
         }
     }
 
-    /// A message to another rank, which the rank goes on without, unless its framework waits for it.
+    /// Sends a message to another rank, without waiting unless the framework does.
     fn send(&mut self, op: &Op) {
         let action = op.action();
         let Action { stage, kind, micro_batch } = action;
@@ -431,7 +430,7 @@ impl<'a> RankTasks<'a> {
         }
     }
 
-    /// The message that an action needs; where it comes in parts, those are gathered.
+    /// Receives the message that an action needs, and gathers it if it comes in parts.
     fn receive(&mut self, place: &mut Place, tag: u32) {
         let Action { stage, kind, micro_batch } = place.action;
         let is_forward = kind == ActionKind::Forward;
@@ -458,7 +457,7 @@ impl<'a> RankTasks<'a> {
         PipelineOf { size: ranks.group.size, placement: &ranks.placement }
     }
 
-    /// Bytes that one rank sends of a stage's output, and how long that takes.
+    /// Bytes that one rank sends of a stage's output, and the time of the message.
     fn message(&self, stage: u32) -> (Bytes, Nanos) {
         let whole = self.step.assignment.stages[stage as usize].send_forward;
         let Some((members, ..)) = self.gathered(stage) else { return (whole.bytes, whole.time) };
@@ -467,7 +466,7 @@ impl<'a> RankTasks<'a> {
         (part, assignment.problem.hardware.to_neighbour(assignment.ranks.group, part).into())
     }
 
-    /// Who gathers what a stage hands on, where it is sent in parts.
+    /// Members, bytes and time of the gather of a stage's output, where it is sent in parts.
     fn gathered(&self, stage: u32) -> Option<(Members, Bytes, Nanos)> {
         let assignment = self.step.assignment;
         assignment.gathered_message(assignment.ends[stage as usize] - 1)?;
@@ -479,7 +478,7 @@ impl<'a> RankTasks<'a> {
     }
 }
 
-/// The ranks of a pipeline, and which has which stage.
+/// Size of a pipeline, and the placement of stages on its ranks.
 struct PipelineOf<'a> {
     size: u32,
     placement: &'a ir::schedule::StagePlacement,
@@ -491,26 +490,26 @@ impl Place {
         Self { action, needs, follows, begun: Default::default(), num_begun: [0; 2] }
     }
 
-    /// Whatever comes next needs this, which came after all else.
+    /// Makes the next task need this one, which follows all others.
     fn after(&mut self, id: TaskId) {
         self.needs = vec![id];
         self.follows.clear();
     }
 
-    /// Whatever comes next needs these too.
+    /// Makes the next task need these too.
     fn wait(&mut self, tasks: Vec<TaskId>) {
         self.needs.extend(tasks);
         tidy(&mut self.needs);
     }
 }
 
-/// Each once, in order.
+/// Sorts tasks and removes duplicates.
 fn tidy(tasks: &mut Vec<TaskId>) {
     tasks.sort_unstable();
     tasks.dedup();
 }
 
-/// In which line exchanges along an axis stand: those of tensor parallelism in one, whatever they are of.
+/// Index of the queue of exchanges along an axis; both axes of tensor parallelism share one.
 const fn line(axis: Axis) -> usize {
     match axis {
         Axis::Tensor | Axis::ExpertTensor => 0,

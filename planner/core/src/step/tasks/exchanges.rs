@@ -11,7 +11,7 @@ use crate::step::replicas::{GroupExchange, GroupExchanges, Replicas};
 use crate::step::work::Builder;
 
 impl Replicas<'_> {
-    /// Exchanges of replicas that are one time, in words.
+    /// Exchanges of replicas that are predicted as one time only, in words.
     pub(super) fn opaque(&self) -> Option<String> {
         if self.group().size == 1 {
             return None;
@@ -25,8 +25,8 @@ impl Replicas<'_> {
 }
 
 impl Builder<'_> {
-    /// Collectives that the `nth` transfer of an action begins, counting those of its collective in the action: collectives for
-    /// dense parameters and for experts, those of each one after the other. None where there is nothing but copies.
+    /// Collectives of the `nth` transfer of an action, counted per collective: for dense parameters and for experts,
+    /// each in order. Empty where there are only copies.
     pub(super) fn exchanges_of(
         &self,
         rank: usize,
@@ -55,7 +55,7 @@ impl Builder<'_> {
         })
     }
 
-    /// Collectives of a transfer of a bucket of a stage.
+    /// Collectives of the transfer of one bucket of a stage.
     pub(super) fn of_stage(&self, stage: usize, transfer: &Transfer) -> [GroupExchanges; 2] {
         let holdings = &self.assignment.stages[stage].holdings;
         let Transfer { collective, bytes, .. } = *transfer;

@@ -1,8 +1,8 @@
-//! A step as a graph: what every rank computes and exchanges, and what each of that comes after.
+//! A step as a graph of tasks: the computation and exchanges of every rank, with their dependencies.
 //!
-//! The simulator plays a step with times for everything. Here it is taken apart for whoever gives exchanges times of
-//! their own, such as a simulator of networks: the same parts of the same passes in the same order, none of them
-//! played. What the simulator waits for becomes what a task needs.
+//! The simulator runs a step with times for everything. The graph is for tools that time exchanges themselves, such as
+//! network simulators: the same parts of the same passes in the same order, without times of waiting. Where the
+//! simulator waits, a task depends on another.
 
 mod build;
 mod exchanges;
@@ -14,11 +14,11 @@ use build::RankTasks;
 pub use task::{Members, Peer, Task, TaskId, TaskKind, TasksError};
 
 impl Step<'_> {
-    /// Tasks of each pipeline rank, in an order in which it could do them one after the other.
+    /// Tasks of each pipeline rank, in an order in which it could run them one after the other.
     ///
     /// Exchanges of a rank follow each other, so that no two ranks begin two exchanges in different orders. Kernels
-    /// take as long as with nothing beside them; so does an exchange of which pieces run beside a kernel's, which is
-    /// one task here.
+    /// have their time with nothing overlapped; so does an exchange whose pieces overlap a kernel's, which is one task
+    /// here.
     ///
     /// # Errors
     ///

@@ -6,22 +6,22 @@ use ir::schedule::{Action, GenerateError};
 use ir::units::{Bytes, Flops, Nanos};
 use traces::timeline::Side;
 
-/// Something that a rank does, which begins when all that it comes after is over.
+/// A unit of work of a rank, which begins when all tasks that it needs and follows are over.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Task {
-    /// For which action of the schedule.
+    /// The action of the schedule to which it belongs.
     pub action: Action,
-    /// The kind of the task.
+    /// Kind of the task.
     pub kind: TaskKind,
     /// Predicted time, with nothing overlapped.
     pub time: Nanos,
-    /// Tasks of the same rank whose results it needs, each before it.
+    /// Earlier tasks of the same rank whose results it needs.
     pub needs: Vec<TaskId>,
-    /// Tasks of the same rank that it merely follows, each before it.
+    /// Earlier tasks of the same rank that it follows without needing their results.
     pub follows: Vec<TaskId>,
 }
 
-/// Index of a task of a rank.
+/// Index of a task within its rank.
 pub type TaskId = u32;
 
 /// Kind of a task.
@@ -29,7 +29,7 @@ pub type TaskId = u32;
 pub enum TaskKind {
     /// Kernels of the device.
     Compute {
-        /// Operations of their products.
+        /// FLOPs of their matrix products.
         flops: Flops,
         /// Bytes that they read and write.
         touched: Bytes,
@@ -38,62 +38,62 @@ pub enum TaskKind {
     Host,
     /// A collective within a group.
     Collective {
-        /// Which.
+        /// The collective operation.
         collective: Collective,
-        /// Between whom.
+        /// Ranks that take part.
         members: Members,
-        /// The size of the whole buffer, as [`Collective`] has it.
+        /// Bytes of the whole buffer, as defined by [`Collective`].
         bytes: Bytes,
     },
     /// A message to another rank.
     Send {
-        /// To which.
+        /// Receiver.
         to: Peer,
         /// Number of the message between these two ranks.
         tag: u32,
-        /// Its size.
+        /// Bytes of the message.
         bytes: Bytes,
     },
     /// A message from another rank.
     Receive {
-        /// From which.
+        /// Sender.
         from: Peer,
         /// Number of the message between these two ranks.
         tag: u32,
-        /// Its size.
+        /// Bytes of the message.
         bytes: Bytes,
     },
     /// A copy between the device and its host.
     Copy {
-        /// To which of the two.
+        /// Destination: device or host.
         to: Side,
-        /// Its size.
+        /// Bytes of the copy.
         bytes: Bytes,
     },
 }
 
-/// Who takes part in a collective.
+/// Ranks that take part in a collective.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Members {
     /// The group of the rank along an axis of the mesh.
     Along(Group),
-    /// The ranks with the same place in these pipeline ranks.
+    /// The ranks with the same position in each of these pipeline ranks.
     Pipeline(Vec<u32>),
 }
 
 /// The other end of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// The rank with the same place in a pipeline rank.
+    /// The rank with the same position in a pipeline rank.
     Pipeline(u32),
-    /// The next rank of the rank's group, the first after the last.
+    /// The next rank of the group, the first after the last.
     Next(Group),
-    /// The rank before in the rank's group, the last before the first.
+    /// The previous rank of the group, the last before the first.
     Before(Group),
 }
 
 impl Members {
-    /// The ranks, in order, of which `rank` is one; `stride` lies between neighbours of the pipeline.
+    /// The members in order, including `rank`; `stride` is the distance between neighbouring pipeline ranks.
     pub fn ranks(&self, rank: u32, stride: u32) -> Vec<u32> {
         match self {
             Self::Along(group) => {
@@ -111,7 +111,7 @@ impl Members {
 }
 
 impl Peer {
-    /// The rank that it is to `rank`; `stride` lies between neighbours of the pipeline.
+    /// The peer of `rank`; `stride` is the distance between neighbouring pipeline ranks.
     pub fn rank(self, rank: u32, stride: u32) -> u32 {
         let moved = |group: Group, by: u32| {
             let place = place(group, rank);
@@ -125,24 +125,24 @@ impl Peer {
     }
 }
 
-/// The place of a rank in its group.
+/// Index of a rank in its group.
 const fn place(group: Group, rank: u32) -> u32 {
     rank / group.stride % group.size
 }
 
-/// Why a step has no such graph.
+/// Reason why a step has no graph of tasks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TasksError {
-    /// The schedule does not take the layout's numbers; of a checked layout, never.
+    /// The schedule does not allow the layout's numbers; never for a checked layout.
     #[error(transparent)]
     Generate(#[from] GenerateError),
-    /// Something that is predicted as a time in all, and not as the collectives and messages it consists of.
+    /// Work that is predicted as one time, not as collectives and messages.
     #[error("{what}\nhint: {works}")]
     Opaque {
-        /// What.
+        /// The work, in words.
         what: String,
-        /// Steps that have a graph of tasks.
+        /// Plans that have a graph of tasks.
         works: &'static str,
     },
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Of nebius/soperator, pull request 428, the list of ranks shortened; rows of the same form.
+/// From nebius/soperator, pull request 428, with a shortened list of ranks; rows of the same form.
 const TWO_NODES: &str = "\
 # nThread 1 nGpus 1 minBytes 536870912 maxBytes 8589934592 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0
 #
@@ -40,7 +40,7 @@ fn with_prefix(prefix: &str) -> String {
     TWO_NODES.lines().flat_map(|line| [prefix, line, "\n"]).collect()
 }
 
-/// Of aws/aws-k8s-tester, pull request 503: a launcher's prefixes, and smaller sizes.
+/// From aws/aws-k8s-tester, pull request 503: launchers' prefixes, and smaller sizes.
 #[test]
 fn prefixes_of_launchers_are_taken_off() {
     let text = with_prefix("[1,0]<stdout>:");
@@ -49,7 +49,7 @@ fn prefixes_of_launchers_are_taken_off() {
     assert_eq!(read_one("a", &text), read_one("a", TWO_NODES));
 }
 
-/// Of ROCm/rccl, pull request 2075: all-to-all, whose values in place nobody checks, and which is named at the end.
+/// From ROCm/rccl, pull request 2075: all-to-all, whose in-place values are not checked, named at the end.
 const ALL_TO_ALL: &str = "\
 # Using devices
 #  Rank  0 Group  0 Pid   1 on host device  0 [0x03] Radeon
@@ -72,7 +72,7 @@ fn what_is_not_checked_in_place_is_all_to_all() {
     assert!((run.rows[0].time.get() - 42.91e-6).abs() < 1e-12, "{:?}", run.rows[0]);
 }
 
-/// The form of 2020, as NVIDIA/nccl#583 and NVIDIA/nccl-tests#29 show it: no root, errors in place of counts.
+/// The form of 2020, as in NVIDIA/nccl#583 and NVIDIA/nccl-tests#29: no root, errors in place of counts.
 #[test]
 fn older_forms_are_read() {
     let text = "\
@@ -85,7 +85,7 @@ fn older_forms_are_read() {
 ";
     let run = read_one("all_reduce_perf.log", text);
     assert_eq!((run.collective, run.rows.len()), (Collective::AllReduce, 1));
-    // No operation at all: all-gather and broadcast.
+    // All-gather and broadcast have no operation.
     let text = text
         .replace("redop", "     ")
         .replace("  sum ", "      ")
@@ -136,7 +136,7 @@ fn what_is_no_table_is_refused() {
         &format!("# Collective test starting: hypercube_perf\n{TWO_NODES}"),
         "is of hypercube_perf",
     );
-    // Slower than bandwidths tell.
+    // Bandwidths below the limit of precision.
     let slow = "#  Rank  0 on h device  0 [0] X\n#  Rank  1 on h device  1 [0] X\n\
         # size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n\
         8 2 float none -1 10.0 0.00 0.00 0 10.0 0.00 0.00 0\n";

@@ -1,7 +1,7 @@
 //! GPUs, nodes and the network between them.
 //!
-//! A cluster in hand was checked: every rate is positive and finite, network levels widen outward
-//! and the outermost reaches every rank.
+//! A cluster in hand was checked: every rate is positive and finite, network levels widen outward and the outermost
+//! reaches every rank.
 
 mod error;
 mod measured;
@@ -26,47 +26,47 @@ pub use measured::{
 };
 pub use precision::Precision;
 
-/// Equal GPUs in equal nodes, and the network levels from the innermost out.
+/// A homogeneous cluster: the GPU, the node, and the network levels from the innermost out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cluster {
     /// The name that `--cluster` takes, or the file's own.
     #[serde(deserialize_with = "crate::text::name")]
     pub name: String,
-    /// One sentence on what it is.
+    /// Description in one sentence.
     pub description: String,
-    /// Place and names in the list of clusters that ship; no part of the cluster.
+    /// Position and names in the list of clusters that ship; not part of the cluster.
     #[serde(default, skip_serializing)]
     pub preset: IgnoredAny,
     /// The GPU, or other accelerator, that every rank has.
     pub gpu: Gpu,
-    /// GPUs that share a host.
+    /// Number of GPUs that share a host.
     pub gpus_per_node: u32,
     /// Network levels, innermost first; the last reaches every rank.
     pub levels: Vec<NetworkLevel>,
-    /// Bandwidth between a GPU and its host's memory, one direction, all GPUs of the node at once.
+    /// Bandwidth between a GPU and its host's memory, one direction, with all GPUs of the node active.
     #[serde(rename = "host_link_bandwidth_bytes_per_second")]
     pub host_link_bandwidth: BytesPerSecond,
-    /// The memory of a node beside that of its GPUs; absent: nothing is known of it.
+    /// Memory of a node's host, apart from that of its GPUs; absent: unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Host>,
-    /// By what share kernels run slower while their GPU exchanges data, as collectives take some of its
-    /// multiprocessors and of its memory bandwidth; absent: not at all.
+    /// Fraction by which kernels run slower while their GPU communicates, as collectives occupy some of its
+    /// multiprocessors and memory bandwidth; absent: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub communication_slowdown: Option<f64>,
-    /// Where the numbers come from, by field.
+    /// Sources of the numbers, by field.
     #[serde(default)]
     pub sources: BTreeMap<String, String>,
 }
 
-/// What the GPUs of a node share beside themselves.
+/// Host memory that the GPUs of a node share.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Host {
-    /// Memory of a node.
+    /// Memory of a node, in bytes.
     #[serde(rename = "memory_bytes", deserialize_with = "host_memory_bytes")]
     pub memory: Bytes,
-    /// Peak bandwidth of that memory, all sockets together.
+    /// Peak bandwidth of the host's memory, all sockets together.
     #[serde(rename = "memory_bandwidth_bytes_per_second")]
     pub memory_bandwidth: BytesPerSecond,
 }
@@ -78,9 +78,9 @@ pub struct Gpu {
     /// The vendor's name.
     #[serde(deserialize_with = "crate::text::name")]
     pub name: String,
-    /// The family whose behaviour it shares.
+    /// Family of GPUs with the same behaviour.
     pub architecture: Architecture,
-    /// Device memory that a process can use.
+    /// Device memory that a process can use, in bytes.
     #[serde(rename = "memory_bytes", deserialize_with = "memory_bytes")]
     pub memory: Bytes,
     /// Peak bandwidth of device memory.
@@ -89,59 +89,58 @@ pub struct Gpu {
     /// Peak dense rate of matrix products by precision, without sparsity.
     #[serde(rename = "peak_flops_per_second")]
     pub peak: BTreeMap<Precision, FlopsPerSecond>,
-    /// The most that large matrix products reach for as long as training lasts, where the GPU's power holds
-    /// its clock below that of a short run; absent where that was not measured.
+    /// Rate that large matrix products reach throughout a training, where power limits the clock below that of a short
+    /// run; absent where not measured.
     #[serde(
         default,
         rename = "sustained_flops_per_second",
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub sustained: BTreeMap<Precision, FlopsPerSecond>,
-    /// Streaming multiprocessors or compute units; what a wave of tiles fills. Absent where the
-    /// accelerator has no such thing.
+    /// Number of streaming multiprocessors or compute units, which a wave of tiles fills. Absent where the accelerator
+    /// has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub num_multiprocessors: Option<u32>,
-    /// Power that the GPU draws at most (its board's, or thermal design power), in watts; absent where its vendor
-    /// publishes none.
+    /// Maximum power of the GPU (board or thermal design power), in watts; absent where its vendor publishes none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_watts: Option<f64>,
-    /// Name of the fitted kernel rates that describe this GPU; absent: scaled from the nearest.
+    /// Name of the fitted kernel rates of this GPU; absent: scaled from those of the nearest GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_rates: Option<String>,
-    /// Kernels that were measured on this very machine, as the executor runs them; they go before rates.
+    /// Kernel times measured on this very machine with the executor; they take precedence over rates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<MeasuredKernels>,
 }
 
 /// A domain of ranks with equal bandwidth between any two of them.
 ///
-/// In a mesh, each rank's bandwidth is that of its links to all others together.
+/// In a mesh, a rank's bandwidth is the sum over its links to all others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkLevel {
-    /// What it is, such as `NVLink 4`.
+    /// Name of the level, such as `NVLink 4`.
     #[serde(deserialize_with = "crate::text::name")]
     pub name: String,
-    /// Ranks within one domain; absent: all.
+    /// Number of ranks in one domain; absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks: Option<u32>,
-    /// Bandwidth of one GPU into this level, one direction, all GPUs at once.
+    /// Bandwidth of one GPU into this level, one direction, with all GPUs active.
     #[serde(rename = "bandwidth_bytes_per_second")]
     pub bandwidth: BytesPerSecond,
-    /// How ranks are wired; absent: through switches.
+    /// Wiring of the ranks; absent: through switches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wiring: Option<Wiring>,
-    /// Time of one step of a small message between two ranks.
+    /// Latency of one step of a small message between two ranks.
     #[serde(rename = "latency_seconds")]
     pub latency: Seconds,
-    /// Time to start a collective and meet the other ranks, beyond its steps. Where it is given, bandwidth and
-    /// latency are what collectives reached here, and not a data sheet's; absent: what NCCL takes.
+    /// Time to start a collective and synchronize with the other ranks, in addition to its steps. Where given,
+    /// bandwidth and latency were measured with collectives here, not taken from a data sheet; absent: NCCL's time.
     #[serde(default, rename = "start_seconds", skip_serializing_if = "Option::is_none")]
     pub start: Option<Seconds>,
-    /// Name of the fitted collective rates measured on this level; absent: latency and bandwidth.
+    /// Name of the fitted collective rates measured on this level; absent: computed from latency and bandwidth.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collective_rates: Option<String>,
-    /// Collectives that were measured on this very level; the others follow from latency and bandwidth.
+    /// Collectives measured on this very level; the others follow from latency and bandwidth.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub measured: BTreeMap<Collective, MeasuredCollective>,
 }
@@ -208,7 +207,7 @@ pub enum Platform {
 }
 
 impl Platform {
-    /// What it is called.
+    /// Name of the platform in a sentence.
     pub const fn in_words(self) -> &'static str {
         match self {
             Self::Nvidia => "NVIDIA GPUs",
@@ -222,7 +221,7 @@ impl Platform {
 }
 
 impl Architecture {
-    /// Whose it is.
+    /// Platform of the architecture.
     pub const fn platform(self) -> Platform {
         match self {
             Self::Volta | Self::Ampere | Self::Ada | Self::Hopper | Self::Blackwell => {
@@ -264,7 +263,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Checks a cluster that was put together by hand.
+    /// Checks a cluster that was not read from JSON.
     ///
     /// # Errors
     ///
@@ -295,7 +294,7 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// Where the GPU has none, naming those that it has.
+    /// Where the GPU has no rate in `precision`, with the precisions that it has.
     pub fn peak(&self, precision: Precision) -> Result<FlopsPerSecond, ClusterError> {
         self.peak.get(&precision).copied().ok_or_else(|| ClusterError::MissingPrecision {
             gpu: self.name.clone(),
@@ -354,7 +353,7 @@ fn check_levels(levels: &[NetworkLevel]) -> Result<(), ClusterError> {
         for (collective, measured) in &level.measured {
             measured.check(&format!("levels[{index}].measured.{}", collective.name()))?;
         }
-        // How far apart ranks are in a mesh of domains is not said.
+        // The distance between ranks in a mesh of domains is not described.
         if level.wiring == Some(Wiring::Mesh) && (index > 0 || level.ranks.is_none_or(|it| it < 2))
         {
             return Err(ClusterError::Unusable {
@@ -383,17 +382,17 @@ fn check_levels(levels: &[NetworkLevel]) -> Result<(), ClusterError> {
     }
 }
 
-/// Memory of a GPU.
+/// Deserializes the memory of a GPU.
 fn memory_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
     bytes_of("gpu.memory_bytes", deserializer)
 }
 
-/// Memory of a node.
+/// Deserializes the memory of a node.
 fn host_memory_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
     bytes_of("host.memory_bytes", deserializer)
 }
 
-/// Memory as a positive number of bytes; `8e10` is taken for 80000000000.
+/// Memory as a positive number of bytes; `8e10` is read as 80000000000.
 fn bytes_of<'de, D: Deserializer<'de>>(
     field: &'static str,
     deserializer: D,

@@ -1,4 +1,4 @@
-//! Collective operations: who holds what before and after.
+//! Collective operations: contents of each rank's buffer before and after.
 
 use std::fmt;
 
@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 /// A collective operation within a group of `n` ranks, or a message between two.
 ///
-/// Sizes in this project always are those of the whole buffer `S`, as noted for each.
+/// Sizes in this project are always those of the whole buffer `S`, as noted for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Collective {
-    /// Each rank has `S` and ends with the sum of all.
+    /// Each rank has `S` and ends with the sum over all ranks.
     AllReduce,
     /// Each rank has `S / n` and ends with all `S`.
     AllGather,
@@ -18,14 +18,14 @@ pub enum Collective {
     ReduceScatter,
     /// Each rank has `S`, `S / n` of it for each rank.
     AllToAll,
-    /// One rank has `S`, and all end with it.
+    /// One rank has `S`, and all ranks end with it.
     Broadcast,
-    /// Each rank sends `S` to a neighbour and receives as much.
+    /// Each rank sends `S` to a neighbour and receives the same number of bytes.
     SendReceive,
 }
 
 impl Collective {
-    /// All of them.
+    /// All collectives.
     pub const ALL: [Self; 6] = [
         Self::AllReduce,
         Self::AllGather,
@@ -35,7 +35,7 @@ impl Collective {
         Self::SendReceive,
     ];
 
-    /// Its name in tables of measurements.
+    /// Name in tables of measurements.
     pub const fn name(self) -> &'static str {
         match self {
             Self::AllReduce => "all_reduce",
@@ -49,8 +49,7 @@ impl Collective {
 }
 
 impl Collective {
-    /// The bytes that a rank of `num_ranks` sends, as a multiple of the whole buffer, by the algorithm that sends
-    /// least.
+    /// Bytes that a rank of `num_ranks` sends, as a multiple of the whole buffer, by the algorithm that sends least.
     ///
     /// ```text
     /// all-reduce                              2 (n - 1) / n
@@ -76,7 +75,7 @@ impl Collective {
         }
     }
 
-    /// Its steps among equals: by a ring or, for all-reduce, the double tree if that is fewer.
+    /// Number of steps among equal ranks: by a ring or, for all-reduce, the double tree if that is fewer.
     pub fn steps(self, num_ranks: u32) -> f64 {
         let n = f64::from(num_ranks);
         match self {

@@ -1,7 +1,7 @@
-//! Plans: what a search leaves behind, and the executor runs.
+//! Plans: the result of a search, which the executor runs.
 //!
-//! `plan.json` holds everything that it depends on, so that it can be explained, drawn and run without
-//! the files that it came from. What it does not know it rejects by name.
+//! `plan.json` is self-contained, so that it can be explained, drawn and run without the files it was made from.
+//! Unknown fields are rejected by name.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use crate::units::Bytes;
 /// The version of the format that this program writes and reads.
 pub const PLAN_VERSION: u32 = 6;
 
-/// A layout with its stages, its prediction, and all that they depend on.
+/// A layout with its stages, its prediction, and all inputs of the prediction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
@@ -24,28 +24,28 @@ pub struct Plan {
     pub version: u32,
     /// The model.
     pub model: PlannedModel,
-    /// How it is trained.
+    /// Training settings apart from the layout.
     pub training: Training,
     /// The GPUs and links.
     pub cluster: Cluster,
-    /// What runs the step.
+    /// The framework that runs the step.
     pub framework: Framework,
-    /// How many GPUs.
+    /// Number of GPUs.
     pub num_gpus: u32,
-    /// What of a GPU's memory was to stay free.
+    /// Memory of each GPU that was to stay free, in bytes.
     pub headroom_bytes: Bytes,
-    /// How the step is spread over them.
+    /// Distribution of the step over the GPUs.
     pub layout: LayoutSpec,
     /// The blocks of each stage, in the order of the model.
     pub stages: Vec<PlannedStage>,
-    /// Whether the stages were given by hand, rather than balanced.
+    /// True if the stages were given by hand rather than balanced.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stages_by_hand: bool,
-    /// What is expected of it.
+    /// Predicted time and memory.
     pub prediction: Prediction,
     /// The next best layouts.
     pub runners_up: Vec<RunnerUp>,
-    /// Where it came from.
+    /// Origin of the plan.
     pub provenance: Provenance,
 }
 
@@ -53,19 +53,19 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedModel {
-    /// What it is called.
+    /// Name of the model.
     #[serde(deserialize_with = "crate::text::name")]
     pub name: String,
-    /// The model file, whole.
+    /// Contents of the model file.
     pub description: serde_json::Value,
-    /// Its parameters, those of adapters included.
+    /// Number of parameters, including those of adapters.
     pub num_parameters: u64,
-    /// Whether its multi-token prediction modules are trained too.
+    /// True if multi-token prediction modules are trained too.
     pub multi_token_prediction: bool,
-    /// Whether dropout is applied where the model's description has it. That of a native graph always is.
+    /// True if dropout is applied where the model's description has it. Native graphs always apply theirs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dropout: bool,
-    /// The adapters that are trained instead of its own parameters, if there are any.
+    /// Adapters that are trained instead of the model's own parameters, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapters: Option<Adapters>,
 }
@@ -85,25 +85,25 @@ pub struct PlannedStage {
     pub num_blocks: u32,
 }
 
-/// What a plan is expected to do.
+/// Predicted time and memory of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prediction {
-    /// Time of a step.
+    /// Time of a step, in seconds.
     pub step_time_seconds: f64,
-    /// Tokens a second, over the number of GPUs.
+    /// Tokens per second and GPU.
     pub tokens_per_second_per_gpu: f64,
-    /// Model FLOPs over what the GPUs could do by their data sheet.
+    /// Model FLOPs over the peak FLOPs of the GPUs by their data sheet.
     pub mfu: f64,
-    /// Memory of the GPU that needs most.
+    /// Memory of the GPU that needs most, in bytes.
     pub peak_memory_bytes: Bytes,
-    /// Where the time goes.
+    /// Step time by cause.
     pub breakdown: Breakdown,
-    /// Where the memory goes.
+    /// Peak memory by purpose.
     pub memory: MemoryUse,
 }
 
-/// A layout that is not as good.
+/// A layout that ranks below the plan's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunnerUp {
@@ -111,29 +111,29 @@ pub struct RunnerUp {
     pub layout: LayoutSpec,
     /// Blocks of each stage, in the order of the model.
     pub stage_blocks: Vec<u32>,
-    /// Time of a step.
+    /// Time of a step, in seconds.
     pub step_time_seconds: f64,
-    /// Memory of the GPU that needs most.
+    /// Memory of the GPU that needs most, in bytes.
     pub peak_memory_bytes: Bytes,
-    /// Where the time goes.
+    /// Step time by cause.
     pub breakdown: Breakdown,
 }
 
-/// Where a plan came from.
+/// Origin of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Provenance {
-    /// The version of the program.
+    /// Version of the program.
     pub planner_version: String,
-    /// The command that makes it again.
+    /// Command that reproduces the plan.
     pub command: String,
     /// SHA-256 of the model file.
     pub model_sha256: String,
-    /// SHA-256 of the cluster, as the plan has it.
+    /// SHA-256 of the cluster, as contained in the plan.
     pub cluster_sha256: String,
 }
 
-/// What updates the parameters.
+/// Optimizer that updates the parameters.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -142,14 +142,14 @@ pub enum Optimizer {
     /// Adam with decoupled weight decay: two moments.
     #[default]
     AdamW,
-    /// Gradient descent with momentum: one.
+    /// Gradient descent with momentum: one moment.
     Momentum,
-    /// Plain gradient descent: none.
+    /// Plain gradient descent: no moments.
     Sgd,
 }
 
 impl Optimizer {
-    /// Moments for each parameter.
+    /// Number of moments for each parameter.
     pub const fn num_moments(self) -> u64 {
         match self {
             Self::AdamW => 2,
@@ -159,7 +159,7 @@ impl Optimizer {
     }
 }
 
-/// How the model is trained, apart from its layout.
+/// Training settings, apart from the layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Training {
@@ -169,27 +169,27 @@ pub struct Training {
     pub global_batch_size: u64,
     /// Precision of linear layers.
     pub precision: Precision,
-    /// What updates the parameters.
+    /// Optimizer that updates the parameters.
     pub optimizer: Optimizer,
-    /// Whether gradients are accumulated in fp32, as Megatron-LM does.
+    /// True if gradients are accumulated in fp32, as Megatron-LM does.
     pub fp32_gradients: bool,
-    /// Whether the optimizer's moments are kept in bf16 rather than fp32 (DeepSeek-AI 2024, *DeepSeek-V3*,
-    /// arXiv 2412.19437, section 3.3.3).
+    /// True if the optimizer's moments are stored in bf16 rather than fp32 (DeepSeek-AI 2024, *DeepSeek-V3*, arXiv
+    /// 2412.19437, section 3.3.3).
     #[serde(default)]
     pub bf16_moments: bool,
-    /// Whether updates are applied to the 16-bit weights themselves, of which no copy in fp32 is kept.
+    /// True if updates are applied to the 16-bit weights directly, without master weights in fp32.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_master_weights: bool,
-    /// How replicas come to have weights in common.
+    /// Method by which replicas keep their weights in agreement.
     #[serde(default)]
     pub data_parallel_method: DataParallelMethod,
-    /// What replicas send in the place of their gradients, if that is something else.
+    /// Compression of the gradients that replicas send, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gradient_compression: Option<GradientCompression>,
 }
 
 impl Training {
-    /// How replicas come to their weights.
+    /// Method and gradient compression of data parallelism.
     pub fn replication(&self) -> Replication {
         Replication { method: self.data_parallel_method, compression: self.gradient_compression }
     }
@@ -199,7 +199,7 @@ impl Training {
         if self.bf16_moments { Precision::Bf16 } else { Precision::Fp32 }
     }
 
-    /// What a framework with such abilities cannot run of it, in words; nothing where it can run all.
+    /// Settings that a framework with these abilities cannot run, in words; empty where it can run all.
     pub fn lacked_by(&self, abilities: &Abilities) -> Vec<String> {
         let mut lacks = Vec::new();
         if !abilities.precisions.contains(&self.precision) {
@@ -222,8 +222,8 @@ impl Training {
         lacks
     }
 
-    /// The same as a framework with such abilities trains such a job where the format of gradients is left open: in fp32 where it
-    /// has no other.
+    /// The settings with the framework's gradient format for such a job, where the format is left open: fp32 if the
+    /// framework has no other.
     #[must_use]
     pub fn with_gradients_of(self, abilities: &Abilities, facts: JobFacts) -> Self {
         let in_16 = self.precision.activation_bytes() == 2;
@@ -232,7 +232,7 @@ impl Training {
         Self { fp32_gradients, ..self }
     }
 
-    /// Abilities with what it takes of them added.
+    /// Abilities extended by those that these settings need.
     #[must_use]
     pub fn granted(&self, mut abilities: Abilities) -> Abilities {
         if !abilities.precisions.contains(&self.precision) {
@@ -248,14 +248,14 @@ impl Training {
         abilities
     }
 
-    /// Bytes of an activation.
+    /// Bytes of an element of an activation.
     pub fn compute_bytes(&self) -> u64 {
         self.precision.activation_bytes()
     }
 }
 
 impl JobFacts {
-    /// The same, trained so.
+    /// The facts of the job with those of its training settings.
     #[must_use]
     pub fn with_training(self, training: &Training) -> Self {
         let precision = training.precision;
@@ -280,43 +280,43 @@ impl JobFacts {
     }
 }
 
-/// Where a step's time goes, in the mean over all GPUs. The parts add up to the step.
+/// Step time by cause, as the mean over all GPUs. The parts add up to the step time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Breakdown {
-    /// Kernels of forward and backward.
+    /// Time of forward and backward kernels.
     pub compute_seconds: f64,
-    /// Kernels and collectives that recompute runs again.
+    /// Time of kernels and collectives that recompute runs again.
     pub recompute_seconds: f64,
-    /// Waiting for the host to launch the next kernel.
+    /// Time spent waiting for the host to launch the next kernel.
     #[serde(default)]
     pub host_seconds: f64,
-    /// Tensor-parallel collectives that wait.
+    /// Exposed time of tensor-parallel collectives.
     pub tensor_parallel_seconds: f64,
-    /// Context-parallel exchanges that wait.
+    /// Exposed time of context-parallel exchanges.
     pub context_parallel_seconds: f64,
-    /// Expert-parallel exchanges that wait.
+    /// Exposed time of expert-parallel exchanges.
     pub expert_parallel_seconds: f64,
-    /// Messages between pipeline stages that wait.
+    /// Exposed time of messages between pipeline stages.
     pub pipeline_messages_seconds: f64,
-    /// Waiting for other pipeline ranks: idle.
+    /// Idle time spent waiting for other pipeline ranks.
     pub pipeline_bubble_seconds: f64,
-    /// Gradients and parameters of data parallelism, beyond what computation hides.
+    /// Exposed time of gradient and parameter collectives of data parallelism.
     pub data_parallel_seconds: f64,
-    /// Copies between the device and its host's memory, beyond what computation hides.
+    /// Exposed time of copies between the device and its host's memory.
     #[serde(default)]
     pub offload_seconds: f64,
-    /// Gradient norm and update.
+    /// Time of gradient norm and update.
     pub optimizer_seconds: f64,
 }
 
 impl Breakdown {
-    /// All of it: the time of a step.
+    /// Sum of all parts: the time of a step, in seconds.
     pub fn total(&self) -> f64 {
         self.parts().into_iter().map(|(_, seconds)| seconds).sum()
     }
 
-    /// The mean of several.
+    /// The mean of several breakdowns.
     pub fn mean(all: &[Self]) -> Self {
         let mean =
             |part: fn(&Self) -> f64| all.iter().map(part).sum::<f64>() / all.len().max(1) as f64;
@@ -335,7 +335,7 @@ impl Breakdown {
         }
     }
 
-    /// Each part with its name.
+    /// Each part with its name, in seconds.
     pub fn parts(&self) -> [(&'static str, f64); 11] {
         [
             ("compute", self.compute_seconds),
@@ -353,7 +353,7 @@ impl Breakdown {
     }
 }
 
-/// Where memory goes, on the rank that needs most.
+/// Memory by purpose, on the rank that needs most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryUse {
@@ -363,27 +363,27 @@ pub struct MemoryUse {
     pub gradients_bytes: Bytes,
     /// Master weights and moments.
     pub optimizer_bytes: Bytes,
-    /// Parameters and gradients that ZeRO-3 gathers for a while.
+    /// Parameters and gradients that ZeRO-3 gathers temporarily.
     pub gathered_bytes: Bytes,
-    /// Kept from forward to backward, for the micro-batches in flight; logits included.
+    /// Activations saved from forward to backward, for the micro-batches in flight; logits included.
     pub activations_bytes: Bytes,
-    /// Of the block that is computed again.
+    /// Activations of the block that is being recomputed.
     pub recompute_bytes: Bytes,
-    /// Gradients of activations in passing.
+    /// Temporary gradients of activations.
     pub workspace_bytes: Bytes,
-    /// Messages between stages.
+    /// Buffers of messages between stages.
     pub buffers_bytes: Bytes,
-    /// What the allocator reserves beyond.
+    /// Memory that the allocator reserves beyond what is in use.
     pub allocator_bytes: Bytes,
-    /// CUDA and its libraries.
+    /// CUDA context and libraries.
     pub context_bytes: Bytes,
-    /// What is in the host's memory instead, which is none of the device's.
+    /// Memory of the host for offloaded states and activations, not part of the device's.
     #[serde(default)]
     pub host_bytes: Bytes,
 }
 
 impl MemoryUse {
-    /// Each line of the device's memory with its name.
+    /// Each part of the device's memory with its name.
     pub fn lines(&self) -> [(&'static str, Bytes); 10] {
         [
             ("parameters", self.parameters_bytes),
@@ -399,12 +399,12 @@ impl MemoryUse {
         ]
     }
 
-    /// What grows with the blocks of a rank: model states and what is kept for backward.
+    /// Memory that grows with the blocks of a rank: model states and saved activations.
     pub fn of_blocks(&self) -> Bytes {
         self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes + self.activations_bytes
     }
 
-    /// All that is on the device.
+    /// Sum of all parts on the device.
     pub fn total(&self) -> Bytes {
         self.lines().into_iter().map(|(_, bytes)| bytes).sum()
     }

@@ -1,4 +1,4 @@
-//! How data-parallel replicas come to have weights in common, and what they send of gradients.
+//! Methods by which data-parallel replicas keep their weights in agreement, and compression of their gradients.
 
 use std::fmt;
 use std::str::FromStr;
@@ -55,18 +55,18 @@ pub enum DataParallelMethod {
     },
 }
 
-/// The staleness that is allowed where none is said.
+/// The default staleness.
 const USUAL_STALENESS: u32 = 4;
 
-/// The most: with as many updates between, nothing was learned from the weights in use.
+/// The largest staleness: gradients that are this many updates old say nothing of the weights in use.
 const LARGEST_STALENESS: u32 = 1 << 20;
 
 impl DataParallelMethod {
-    /// The names, of `asynchronous` without its staleness.
+    /// The names, `asynchronous` without its staleness.
     pub const NAMES: [&'static str; 4] =
         ["all-reduce", "parameter-server", "ring-averaging", "asynchronous"];
 
-    /// Whether all replicas have the same weights at the start of each step.
+    /// True if all replicas have the same weights at the start of each step.
     pub const fn is_synchronous(self) -> bool {
         matches!(self, Self::AllReduce | Self::ParameterServer)
     }
@@ -83,31 +83,31 @@ impl fmt::Display for DataParallelMethod {
     }
 }
 
-/// A text that names no way of replication.
+/// Error of a method, compression or straggler in text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplicationError {
-    /// A method that there is not.
+    /// An unknown method.
     #[error(
         "`{0}` is no data-parallel method\nhint: all-reduce, parameter-server, ring-averaging, asynchronous or asynchronous:S"
     )]
     UnknownMethod(String),
-    /// A staleness that cannot be.
+    /// A staleness out of range.
     #[error(
         "the staleness `{0}` must be a whole number from 0 to {LARGEST_STALENESS}\nhint: asynchronous:4"
     )]
     Staleness(String),
-    /// A compression that there is not.
+    /// An unknown compression.
     #[error(
         "`{0}` is no gradient compression\nhint: top-k:SHARE, random-k:SHARE, int8, int4 or sign"
     )]
     UnknownCompression(String),
-    /// A share that cannot be.
+    /// A share out of range.
     #[error(
         "the share `{0}` of gradients that are sent must be above 0 and at most 1\nhint: top-k:0.01"
     )]
     Share(String),
-    /// A straggler that cannot be.
+    /// A straggler with an invalid rank or factor.
     #[error("must be a rank and a factor from 1 to 1000, such as 1:4, not `{0}`")]
     Straggler(String),
 }
@@ -181,11 +181,11 @@ pub enum GradientCompression {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Share(u32);
 
-/// The whole, in the parts that a share is counted in.
+/// The number of millionths in the whole.
 const WHOLE: u32 = 1_000_000;
 
 impl Share {
-    /// How many of `count` elements it is: at least one.
+    /// Number of elements, of `count`, in this share: at least one.
     pub fn of(self, count: u64) -> u64 {
         let parts = u128::from(count) * u128::from(self.0);
         (parts.div_ceil(WHOLE.into()) as u64).min(count)
@@ -208,14 +208,14 @@ impl FromStr for Share {
     }
 }
 
-/// Bytes of the place of an element.
+/// Bytes of the index of an element.
 const PLACE_BYTES: u64 = 4;
 
 /// Bytes of a scale.
 const SCALE_BYTES: u64 = 4;
 
 impl GradientCompression {
-    /// Bytes that stand for a gradient of `count` elements of `element` bytes each.
+    /// Bytes of a compressed gradient of `count` elements of `element` bytes each.
     ///
     /// ```text
     /// top-k      k (e + 4)
@@ -238,7 +238,7 @@ impl GradientCompression {
         }
     }
 
-    /// Whether what replicas send can be added up on its way. Else each gathers what all others send.
+    /// True if compressed gradients can be reduced on the way. Else each replica gathers those of all others.
     pub const fn is_reducible(self) -> bool {
         matches!(self, Self::RandomK(_))
     }
@@ -285,23 +285,23 @@ impl TryFrom<String> for GradientCompression {
     }
 }
 
-/// How replicas come to their weights, and what they send.
+/// Method and gradient compression of data parallelism.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Replication {
-    /// How they come to have weights in common.
+    /// Method by which replicas keep their weights in agreement.
     pub method: DataParallelMethod,
-    /// What they send in the place of their gradients, if that is something else.
+    /// Compression of the gradients that replicas send, if any.
     pub compression: Option<GradientCompression>,
 }
 
-/// Whether a stage is updated several times a step, or on two ranks.
+/// True if a stage is updated several times a step, or on two ranks.
 fn updates_often_or_twice(schedule: ScheduleKind) -> bool {
     let copies = schedule.placement().num_copies();
     schedule.updates() == Updates::AfterEachMicroBatch || copies > 1
 }
 
 impl Replication {
-    /// What layouts must have for replicas to come to their weights so; what it leaves open may be anything.
+    /// Fields that layouts must have for this replication; fields that are left open may have any value.
     fn required(&self) -> PartialLayout {
         let one = Choice::One(1);
         let whole =
@@ -309,7 +309,7 @@ impl Replication {
         let alone = PartialLayout { context_parallel: one, expert_parallel: one, ..whole };
         match self.method {
             DataParallelMethod::AllReduce if self.compression.is_none() => PartialLayout::default(),
-            // Experts have replicas of their own, fewer than others where they are spread.
+            // Experts have separate replicas, fewer than other layers where experts are distributed.
             DataParallelMethod::AllReduce => PartialLayout { expert_parallel: one, ..whole },
             DataParallelMethod::ParameterServer | DataParallelMethod::RingAveraging => alone,
             // Ranks of one replica would see updates in different orders.
@@ -319,7 +319,7 @@ impl Replication {
         }
     }
 
-    /// What replicas do that is not usual, in words.
+    /// The unusual setting of the replication, in words.
     fn in_words(&self) -> String {
         match self.compression {
             Some(compression) => format!("gradient compression {compression}"),
@@ -327,11 +327,11 @@ impl Replication {
         }
     }
 
-    /// `fixed` with all that the way of replication decides.
+    /// `fixed` with all fields that the replication decides.
     ///
     /// # Errors
     ///
-    /// [`LayoutError::Replication`] where it is decided otherwise.
+    /// [`LayoutError::Replication`] where `fixed` decides them otherwise.
     pub fn restricted(&self, fixed: &PartialLayout) -> Result<PartialLayout, LayoutError> {
         let required = self.required();
         let refused = |field, needs: &str, has: String| {
@@ -358,22 +358,22 @@ impl Replication {
         }
     }
 
-    /// Whether replicas of a layout can come to their weights so.
+    /// Checks that replicas of a layout support this replication.
     ///
     /// # Errors
     ///
-    /// [`LayoutError::Replication`] with what is in the way.
+    /// [`LayoutError::Replication`] with the conflict.
     pub fn check_layout(&self, layout: &LayoutSpec) -> Result<(), LayoutError> {
         self.restricted(&layout.into()).map(|_| ())
     }
 }
 
-/// A rank that is made slower than it is, to see what others do meanwhile. Reads as `RANK:FACTOR`.
+/// A rank that is slowed down on purpose, to observe the effect on others. Parses as `RANK:FACTOR`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Straggler {
-    /// Which.
+    /// Rank that is slowed down.
     pub rank: u32,
-    /// How many times as long its passes take.
+    /// Factor of the time of its passes.
     pub factor: f64,
 }
 
@@ -382,7 +382,7 @@ impl FromStr for Straggler {
 
     fn from_str(text: &str) -> Result<Self, ReplicationError> {
         let parsed = text.split_once(':').and_then(|(rank, factor)| {
-            // Far beyond what anyone waits for is a mistake.
+            // Factors above 1000 are taken for mistakes.
             let factor = factor.parse().ok().filter(|factor| (1.0..=1000.0).contains(factor))?;
             Some(Self { rank: rank.parse().ok()?, factor })
         });
@@ -390,49 +390,49 @@ impl FromStr for Straggler {
     }
 }
 
-/// Who has taken weights of which age: what keeps staleness within its bound.
+/// The version of the weights that each replica took: keeps staleness within its bound.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outstanding {
-    /// Updates so far.
+    /// Number of updates so far.
     version: u64,
-    /// The version that each replica took whose gradients have not come, the oldest first.
+    /// Replicas with outstanding gradients, each after the version of the weights that it took, the oldest first.
     taken: Vec<(u64, u32)>,
 }
 
 impl Outstanding {
-    /// Updates so far.
+    /// Number of updates so far.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Whether no replica has weights whose gradients have not come.
+    /// True if no replica has outstanding gradients.
     pub fn is_empty(&self) -> bool {
         self.taken.is_empty()
     }
 
-    /// Whether a replica may take weights: its gradients can still come in time if those of all others come
-    /// first.
+    /// True if a replica may take weights: its gradients are still within `staleness` if those of all other replicas
+    /// are applied first.
     pub fn may_take(&self, staleness: u32) -> bool {
         self.taken.len() as u64 <= u64::from(staleness)
     }
 
-    /// Notes that a replica takes the weights as they are.
+    /// Records that a replica takes the current weights.
     pub fn take(&mut self, replica: u32) {
         self.taken.push((self.version, replica));
     }
 
-    /// Whether a replica's gradients may be applied now: those of all others can still come in time, in the
-    /// order in which they took weights.
+    /// True if a replica's gradients may be applied now: those of all others stay within `staleness`, in the order in
+    /// which they took weights.
     pub fn may_apply(&self, replica: u32, staleness: u32) -> bool {
         let others = self.taken.iter().filter(|(_, other)| *other != replica);
         (self.version + 1..).zip(others).all(|(at, (taken, _))| at - taken <= u64::from(staleness))
     }
 
-    /// Notes that a replica's gradients are applied: how many updates were made since it took weights.
+    /// Records that a replica's gradients are applied; returns the number of updates since it took weights.
     ///
     /// # Panics
     ///
-    /// If it took none.
+    /// If the replica has taken no weights.
     pub fn apply(&mut self, replica: u32) -> u64 {
         let position = self.taken.iter().position(|(_, other)| *other == replica);
         let (taken, _) = self.taken.remove(position.expect("a replica takes weights first"));

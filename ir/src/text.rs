@@ -1,5 +1,5 @@
-//! Texts of others: read from bytes, compared by letters and digits, and made fit to print, so that nothing in them moves
-//! a cursor, begins a line, hides, or turns what stands around it.
+//! Untrusted text: decoded from bytes, compared by letters and digits, and escaped for printing, so that nothing in it
+//! moves a cursor, begins a line, hides, or reorders the text around it.
 
 pub mod json;
 mod nearest;
@@ -14,22 +14,22 @@ use serde_json::Value;
 
 pub use nearest::{nearest, similarity};
 
-/// What programs of Windows put before a text in UTF-8.
+/// The mark that Windows programs put before a text in UTF-8.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// Why bytes are no text.
+/// Reason why bytes are not text in UTF-8.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotText {
-    /// The other encoding that programs of Windows write.
+    /// UTF-16, which Windows programs also write.
     #[error("it is text in UTF-16\nhint: save it in UTF-8")]
     Utf16,
-    /// Something else.
+    /// Bytes in another encoding.
     #[error(transparent)]
     NotUtf8(#[from] Utf8Error),
 }
 
-/// The text that bytes are, without the byte-order mark before it.
+/// Decodes bytes as UTF-8, without the byte-order mark.
 ///
 /// ```
 /// use ir::text::{NotText, decoded};
@@ -42,7 +42,7 @@ pub enum NotText {
 ///
 /// # Errors
 ///
-/// [`NotText`] where they are none in UTF-8.
+/// [`NotText`] where the bytes are not UTF-8.
 pub fn decoded(bytes: &[u8]) -> Result<&str, NotText> {
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
         return Err(NotText::Utf16);
@@ -51,23 +51,23 @@ pub fn decoded(bytes: &[u8]) -> Result<&str, NotText> {
     Ok(text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text))
 }
 
-/// So many of something: `1 rank`, `2 ranks`.
+/// A count with its noun: `1 rank`, `2 ranks`.
 pub fn count_of(count: impl Into<u64>, one: &str, many: &str) -> String {
     let count = count.into();
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// A word of a command as word processors and web pages change it.
+/// A word of a command that word processors or web pages changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Typeset {
-    /// What they did.
+    /// Description of the change.
     pub what: &'static str,
     /// The word as it can be typed.
     pub plain: String,
 }
 
-/// What word processors and web pages made of a word of a command, if anything: a dash for the two hyphens of an option,
-/// quotes that are none to a shell, blanks that part no words.
+/// Detects changes of a word of a command by word processors and web pages: a dash for the two hyphens of an option,
+/// quotes that a shell does not know, blanks that do not separate words. `None` if there are none.
 ///
 /// ```
 /// use ir::text::typeset;
@@ -101,7 +101,7 @@ pub fn typeset(word: &str) -> Option<Typeset> {
     })
 }
 
-/// A name as names are compared: its letters and digits, small.
+/// Normal form of a name for comparison: its letters and digits, in lower case.
 ///
 /// ```
 /// assert_eq!(ir::text::folded("ZB-H1"), ir::text::folded("zb_h1"));
@@ -110,7 +110,7 @@ pub fn folded(name: &str) -> String {
     name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }
 
-/// Characters that are no control characters and yet do not show, or change how others show.
+/// Characters that are not control characters and yet are invisible, or change how others show.
 const UNSHOWN: [RangeInclusive<char>; 12] = [
     '\u{ad}'..='\u{ad}',        // soft hyphen
     '\u{61c}'..='\u{61c}',      // Arabic letter mark
@@ -126,18 +126,18 @@ const UNSHOWN: [RangeInclusive<char>; 12] = [
     '\u{f0000}'..='\u{10ffff}', // for private use
 ];
 
-/// Whether a character shows as itself wherever it stands.
+/// Returns whether a character shows as itself in any context.
 fn is_shown(c: char) -> bool {
     c.is_ascii() && !c.is_ascii_control()
         || !c.is_control() && !UNSHOWN.iter().any(|range| range.contains(&c))
 }
 
-/// Whether a text shows as it is, on one line.
+/// Returns whether a text shows as it is, on one line.
 pub fn is_fit_to_print(text: &str) -> bool {
     text.chars().all(is_shown)
 }
 
-/// The text on one line, with escapes such as `\n` and `\u{1b}` for what does not show.
+/// The text on one line, with escapes such as `\n` and `\u{1b}` for characters that do not show.
 ///
 /// ```
 /// use ir::text::printable;
@@ -149,9 +149,9 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, |_| false)
 }
 
-/// The same of a text that may be long: its beginning, and two dots where there is more.
+/// [`printable`] for a text that may be long: its beginning, and two dots where there is more.
 pub fn shortened(text: &str) -> String {
-    /// Enough to know it again by.
+    /// Enough to recognize a text.
     const MOST_CHARACTERS: usize = 40;
     let text = printable(text);
     match text.char_indices().nth(MOST_CHARACTERS) {
@@ -160,7 +160,7 @@ pub fn shortened(text: &str) -> String {
     }
 }
 
-/// The same of a text of several lines, which it keeps, and their tabs.
+/// [`printable`] for a text of several lines: line breaks and tabs are kept.
 pub fn printable_lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| matches!(c, '\n' | '\t'))
 }
@@ -181,17 +181,17 @@ fn escaped(text: &str, is_kept: impl Fn(char) -> bool) -> Cow<'_, str> {
     whole.into()
 }
 
-/// Reads a name as [`printable`] has it.
+/// Deserializes a name in the form of [`printable`].
 ///
 /// # Errors
 ///
-/// What is no text.
+/// An error where the value is not a string.
 pub(crate) fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let text = String::deserialize(deserializer)?;
     Ok(printable(&text).into_owned())
 }
 
-/// A value with all texts in it, names of fields too, as [`printable`] has them.
+/// Applies [`printable`] to all strings in a value, including names of fields.
 pub fn printable_value(value: Value) -> Value {
     match value {
         Value::String(text) if !is_fit_to_print(&text) => Value::String(printable(&text).into()),
@@ -204,7 +204,7 @@ pub fn printable_value(value: Value) -> Value {
     }
 }
 
-/// A JSON document in which texts have escapes for what does not show; it means the same.
+/// A JSON document with escapes for characters that do not show; it has the same meaning.
 pub fn printable_json(document: &str) -> Cow<'_, str> {
     let is_fit = |c: char| is_shown(c) || c == '\n';
     if document.chars().all(is_fit) {
@@ -215,7 +215,7 @@ pub fn printable_json(document: &str) -> Cow<'_, str> {
         if is_fit(c) {
             whole.push(c);
         } else {
-            // Outside of texts JSON has none of these.
+            // Outside of strings JSON has none of these.
             for unit in c.encode_utf16(&mut [0; 2]) {
                 write!(whole, "\\u{unit:04x}").expect("a string takes any text");
             }

@@ -1,4 +1,4 @@
-//! Quantities with their units in their types, and only the lawful operators between them.
+//! Quantities with their units in their types, and only the operators that units permit.
 //!
 //! Memory is counted, so [`Bytes`] is an exact integer. Work is measured, so [`Flops`] is a float:
 //! a 1T-parameter model on 6M tokens takes 3.8e19, which a `u64` cannot hold.
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 pub struct Bytes(u64);
 
 impl Bytes {
-    /// The number of GiB (2^30 bytes).
+    /// The size in GiB (2^30 bytes).
     pub fn as_gib(self) -> f64 {
         self.as_f64() / f64::from(1u32 << 30)
     }
@@ -27,7 +27,7 @@ impl Bytes {
         Self(count.round() as u64)
     }
 
-    /// These bytes in `parts` equal shards; the size of the largest.
+    /// Size of the largest of `parts` equal shards of these bytes.
     pub const fn shard(self, parts: u64) -> Self {
         Self(self.0.div_ceil(parts))
     }
@@ -46,25 +46,24 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// Gives a counted quantity its operators. Sums and products stop at the largest number; a difference
-/// that would be negative is a bug.
+/// Defines the operators of a counted quantity. Sums and products saturate; a negative difference is a bug.
 macro_rules! counted_quantity {
     ($name:ident) => {
         impl $name {
-            /// None at all.
+            /// Zero.
             pub const ZERO: Self = Self(0);
 
-            /// `count` of the unit.
+            /// A quantity of `count` units.
             pub const fn new(count: u64) -> Self {
                 Self(count)
             }
 
-            /// How many of the unit.
+            /// Number of units.
             pub const fn get(self) -> u64 {
                 self.0
             }
 
-            /// How many of the unit, for use in a rate or a ratio.
+            /// Number of units as a float, for rates and ratios.
             pub fn as_f64(self) -> f64 {
                 self.0 as f64
             }
@@ -114,8 +113,8 @@ macro_rules! counted_quantity {
 counted_quantity!(Bytes);
 counted_quantity!(Nanos);
 
-/// A time or a duration in a timeline: whole nanoseconds, so that sums are exact and the same in any
-/// order. Prints as [`Seconds`] do.
+/// A time or duration in a timeline: whole nanoseconds, so that sums are exact and the same in any order. Prints like
+/// [`Seconds`].
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -129,7 +128,7 @@ impl From<Nanos> for Seconds {
 }
 
 impl From<Seconds> for Nanos {
-    /// The nearest whole number; none for what is negative or not a number.
+    /// Rounds to the nearest whole number; zero for negative numbers and NaN.
     fn from(time: Seconds) -> Self {
         Self((time.0 * 1e9).round() as u64)
     }
@@ -150,7 +149,7 @@ macro_rules! float_quantity {
         pub struct $name(f64);
 
         impl $name {
-            /// None at all.
+            /// Zero.
             pub const ZERO: Self = Self(0.0);
 
             #[doc = concat!("`value` ", $unit, ".")]

@@ -1,8 +1,8 @@
-//! Why a cluster cannot be used, and the ranges of its numbers.
+//! Errors of descriptions of clusters, and the ranges of their numbers.
 
 use super::precision::Precision;
 
-/// Why a description of a cluster cannot be used.
+/// Reason why a description of a cluster cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
@@ -13,68 +13,68 @@ pub enum ClusterError {
         line: usize,
         /// Column of the error, from one.
         column: usize,
-        /// What serde found.
+        /// Message of serde.
         message: String,
     },
-    /// A rate, size or time is zero, negative or not finite.
+    /// A rate, size or time out of range.
     #[error("`{field}` is {value}, but must be {works}")]
     Unusable {
-        /// The field's path.
+        /// Path of the field.
         field: String,
-        /// What it holds.
+        /// Value of the field.
         value: String,
-        /// What it could hold instead, with an example.
+        /// Valid values, with an example.
         works: &'static str,
     },
-    /// Network levels do not widen outward.
+    /// Network levels that do not widen outward.
     #[error(
         "`levels[{index}].ranks` is {ranks}, but level {} inside it already has {inner}; list levels innermost first, each with more ranks than the last",
         index - 1
     )]
     LevelsNotIncreasing {
-        /// The offending level.
+        /// Index of the level.
         index: usize,
-        /// Its ranks.
+        /// Ranks of the level.
         ranks: u32,
-        /// The ranks of the level inside it.
+        /// Ranks of the next inner level.
         inner: u32,
     },
-    /// No level connects every rank.
+    /// Network levels of which none reaches all ranks.
     #[error(
         "no level reaches all ranks: the last, `{name}`, ends at {ranks}; leave out its `ranks`, or add a level without `ranks`"
     )]
     NoOutermostLevel {
-        /// The last level's name.
+        /// Name of the last level.
         name: String,
-        /// Its ranks.
+        /// Ranks of the last level.
         ranks: u32,
     },
-    /// Only the outermost level may reach all ranks.
+    /// An inner level that reaches all ranks, which only the outermost may.
     #[error("`levels[{index}]` reaches all ranks but is not the last; give it `ranks`, such as 8")]
     UnboundedInnerLevel {
-        /// The offending level.
+        /// Index of the level.
         index: usize,
     },
-    /// The GPU has no rate for a precision.
+    /// A precision for which the GPU has no rate.
     #[error("`{gpu}` has no peak rate for `{precision}`; it has {known}")]
     MissingPrecision {
-        /// The GPU's name.
+        /// Name of the GPU.
         gpu: String,
-        /// The precision asked for.
+        /// The requested precision.
         precision: Precision,
-        /// The precisions that it has.
+        /// Precisions that the GPU has.
         known: String,
     },
-    /// A name is none of the precisions.
+    /// A name that is not a precision.
     #[error("`{name}` is not a precision; `fp32`, `fp16`, `bf16`, `fp8` and `fp4` are")]
     UnknownPrecision {
-        /// The name given.
+        /// The given name.
         name: String,
     },
 }
 
-/// The values that a field may have, and what works in its place. Rates and sizes have a least one that can be meant:
-/// what is below was counted in something larger.
+/// Valid range of a field, with a description. The lower bounds of rates and sizes catch values in a wrong unit, such
+/// as GB instead of bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Bounds {
     least: f64,
@@ -108,7 +108,7 @@ impl Bounds {
         Self { least: 1.0, most: f64::MAX, works: "at least 1, such as 8" };
     pub(super) const SECONDS: Self =
         Self { least: 0.0, most: 3600.0, works: "from 0 to 3600 seconds, such as 5e-6" };
-    /// The time that a message takes at least: satellites are nearer than half a second.
+    /// Range of the latency of a message: even satellites are nearer than half a second.
     pub(super) const LATENCY: Self = Self {
         least: 0.0,
         most: 0.5,
@@ -124,7 +124,7 @@ impl Bounds {
     }
 }
 
-/// A number as a person would write it: 1e300 without its zeros.
+/// A number in the shorter of both notations: 1e300 without its zeros.
 pub(super) fn written(value: f64) -> String {
     if value == 0.0 || (1e-6..1e15).contains(&value.abs()) {
         value.to_string()

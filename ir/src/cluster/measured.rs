@@ -1,4 +1,4 @@
-//! What was measured on a machine, in place of what data sheets say.
+//! Times measured on a machine, which replace data-sheet rates.
 
 use std::collections::BTreeMap;
 
@@ -8,50 +8,49 @@ use super::error::{Bounds, ClusterError};
 use super::precision::Precision;
 use crate::units::{Bytes, BytesPerSecond, Seconds};
 
-/// What one collective takes on a level, as it was measured there.
+/// Time of one collective on a level, as measured there.
 ///
 /// ```text
 /// t = start + steps latency + v S / W
 /// ```
 ///
-/// Steps and `v` are those of the collective's algorithm. Groups of a size that was measured take what was measured.
+/// Steps and `v` are those of the collective's algorithm. Groups of a measured size use the measured times instead.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredCollective {
-    /// Time to start it and meet the other ranks.
+    /// Time to start the collective and synchronize with the other ranks.
     #[serde(rename = "start_seconds")]
     pub start: Seconds,
-    /// Time of one of its steps.
+    /// Time of one step of the collective.
     #[serde(rename = "latency_seconds")]
     pub latency: Seconds,
-    /// Bandwidth of one rank; absent where time does not grow with bytes, as between threads that hand each
-    /// other their memory.
+    /// Bandwidth of one rank; absent where time does not grow with bytes, as between threads that share their memory.
     #[serde(
         default,
         rename = "bandwidth_bytes_per_second",
         skip_serializing_if = "Option::is_none"
     )]
     pub bandwidth: Option<BytesPerSecond>,
-    /// The mean of the absolute relative errors of these numbers on what was measured.
+    /// Mean absolute relative error of these numbers against the measurements.
     pub mean_error: f64,
-    /// Groups that were measured themselves, by their ranks: what each size of the whole buffer takes, by rising size.
-    /// Between sizes the logarithm of the time is linear in that of the size; beyond the largest the bandwidth counts.
+    /// Measured times by number of ranks, for sizes of the whole buffer in ascending order. Between sizes the logarithm
+    /// of the time is linear in that of the size; beyond the largest the bandwidth is used.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub times: BTreeMap<u32, Vec<MeasuredTime>>,
 }
 
-/// What a size takes.
+/// Measured time of one buffer size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredTime {
-    /// The whole buffer.
+    /// Size of the whole buffer.
     pub bytes: Bytes,
-    /// How long it takes, no shorter than a smaller one.
+    /// Time of the collective, at least that of a smaller size.
     pub seconds: Seconds,
 }
 
 impl MeasuredCollective {
-    /// Time of a buffer in a group of so many ranks, where such groups were measured themselves.
+    /// Time of a collective of `bytes` in a group of `num_ranks`; `None` where no group of this size was measured.
     ///
     /// ```text
     /// t = t0 (t1 / t0)^(log(S / S0) / log(S1 / S0))     between two sizes
@@ -92,7 +91,7 @@ impl MeasuredCollective {
     }
 }
 
-/// Sizes rise, and a larger one takes no less.
+/// Checks that sizes ascend, and that times do not fall.
 fn check_times(field: &str, ranks: u32, times: &[MeasuredTime]) -> Result<(), ClusterError> {
     for time in times {
         Bounds::POSITIVE.check(&format!("{field}.bytes"), time.bytes.as_f64())?;
@@ -112,20 +111,20 @@ fn check_times(field: &str, ranks: u32, times: &[MeasuredTime]) -> Result<(), Cl
     Ok(())
 }
 
-/// Kernels of a rank, as they were measured while several ranks were busy, by the precision of the step.
+/// Kernel times of a rank, measured while several ranks were busy, by the precision of the step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredKernels {
-    /// Ranks that computed at once.
+    /// Number of ranks that computed at once.
     pub ranks: u32,
-    /// Threads that each of them had; absent on devices where a rank has all.
+    /// Number of threads of each rank; absent on devices where a rank has all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads_per_rank: Option<u32>,
-    /// What they take.
+    /// Kernel times in each precision.
     pub by_precision: BTreeMap<Precision, KernelTimes>,
 }
 
-/// What kernels take in one precision.
+/// Kernel times in one precision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KernelTimes {
@@ -135,29 +134,29 @@ pub struct KernelTimes {
     pub attention: PassTimes<AttentionTime>,
     /// Other operators, by [`OpKind::family`](crate::graph::OpKind::family).
     pub operators: BTreeMap<String, PassTimes<MemoryTime>>,
-    /// What only moves data.
+    /// Operators that only move data.
     pub memory: MemoryTime,
-    /// Gradients of a rank's parameters put together, once in a step: seconds for each parameter.
+    /// Time of assembling the gradients of a rank's parameters, once in a step: seconds per parameter.
     pub seconds_per_gradient: f64,
-    /// The end of a step, the norm of gradients and the update: seconds.
+    /// Fixed time at the end of a step for gradient norm and update: seconds.
     pub update_start_seconds: f64,
-    /// And for each parameter that a rank updates.
+    /// Time of the update: seconds per parameter that a rank updates.
     pub seconds_per_update: f64,
-    /// The mean of the absolute relative errors of whole steps by these numbers.
+    /// Mean absolute relative error of whole steps predicted by these numbers.
     pub mean_error: f64,
 }
 
-/// What an operator takes in each of its passes that were measured.
+/// Time of an operator in each of its measured passes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PassTimes<T> {
-    /// From input to output.
+    /// Forward pass.
     #[serde(default = "none", skip_serializing_if = "Option::is_none")]
     pub forward: Option<T>,
-    /// The gradient of the input.
+    /// Pass for the gradient of the input.
     #[serde(default = "none", skip_serializing_if = "Option::is_none")]
     pub input_grad: Option<T>,
-    /// The gradient of the parameters.
+    /// Pass for the gradient of the parameters.
     #[serde(default = "none", skip_serializing_if = "Option::is_none")]
     pub weight_grad: Option<T>,
 }
@@ -166,16 +165,16 @@ fn none<T>() -> Option<T> {
     None
 }
 
-/// Time that several quantities of a kernel's work take, each its own.
+/// Time of a kernel as a linear function of `N` quantities of its work.
 pub trait Times<const N: usize> {
-    /// Seconds for one of each quantity.
+    /// Seconds per unit of each quantity.
     fn costs(&self) -> [f64; N];
 
-    /// From seconds for one of each quantity.
+    /// Makes the times from seconds per unit of each quantity.
     fn from_costs(costs: [f64; N]) -> Self;
 }
 
-/// Declares what a kernel takes as seconds for each of some quantities.
+/// Declares the time of a kernel as seconds per unit of some quantities.
 macro_rules! times {
     ($(#[$doc:meta])* $name:ident, $count:literal, $($(#[$field_doc:meta])* $field:ident),+) => {
         $(#[$doc])*
@@ -199,41 +198,41 @@ macro_rules! times {
 }
 
 times!(
-    /// What products of matrices take.
+    /// Time of matrix products.
     ProductTime, 5,
-    /// To start: seconds.
+    /// Fixed time: seconds.
     start_seconds,
-    /// For each operation: two for each element of the left matrix and column of the right one.
+    /// Time per operation: two for each element of the left matrix and column of the right one.
     seconds_per_operation,
-    /// For each element of the left matrix.
+    /// Time per element of the left matrix.
     seconds_per_left_element,
-    /// For each element of the right matrix.
+    /// Time per element of the right matrix.
     seconds_per_right_element,
-    /// For each element of the result.
+    /// Time per element of the result.
     seconds_per_output_element
 );
 
 times!(
-    /// What fused attention takes that is computed block by block of queries.
+    /// Time of fused attention that is computed block by block of queries.
     AttentionTime, 5,
-    /// To start: seconds.
+    /// Fixed time: seconds.
     start_seconds,
-    /// For each block of queries of a key-value head.
+    /// Time per block of queries of a key-value head.
     seconds_per_block,
-    /// For each operation of the products of forward.
+    /// Time per operation of the forward products.
     seconds_per_operation,
-    /// For each score.
+    /// Time per score.
     seconds_per_score,
-    /// For each element of queries and output.
+    /// Time per element of queries and output.
     seconds_per_element
 );
 
 times!(
-    /// What takes as long as it moves bytes.
+    /// Time of operators that are bound by memory.
     MemoryTime, 2,
-    /// To start: seconds.
+    /// Fixed time: seconds.
     start_seconds,
-    /// For each byte read or written.
+    /// Time per byte read or written.
     seconds_per_byte
 );
 
@@ -246,18 +245,18 @@ impl ProductTime {
 }
 
 impl AttentionTime {
-    /// Queries of a block, at least.
+    /// Smallest number of queries of a block.
     const SMALLEST_BLOCK: u64 = 64;
 
-    /// Queries of a block, at most.
+    /// Largest number of queries of a block.
     const LARGEST_BLOCK: u64 = 512;
 
-    /// Blocks that the queries are cut into, where they are neither few nor many.
+    /// Number of blocks of queries, within the bounds of a block's size.
     const BLOCKS: u64 = 8;
 
-    /// The quantities of an attention of `batch` sequences of `s` positions, with so many heads and
-    /// key-value heads of `d` features, in the order of the fields. Under a causal mask a block of queries
-    /// is multiplied with the keys up to its last query, as the executor's kernels do it.
+    /// The quantities of an attention of `batch` sequences of `s` positions, with `heads` query heads and `kv_heads`
+    /// key-value heads of `d` features, in the order of the fields. Under a causal mask a block of queries is
+    /// multiplied with the keys up to its last query, as in the executor's kernels.
     pub fn quantities([batch, s, heads, kv_heads, d]: [u64; 5], is_causal: bool) -> [f64; 5] {
         let block = s.div_ceil(Self::BLOCKS).clamp(Self::SMALLEST_BLOCK, Self::LARGEST_BLOCK);
         let blocks = s.div_ceil(block).max(1) as f64;
@@ -299,7 +298,7 @@ impl KernelTimes {
 }
 
 impl<T> PassTimes<T> {
-    /// Nothing measured.
+    /// No measurements.
     pub const NONE: Self = Self { forward: None, input_grad: None, weight_grad: None };
 
     fn check<const N: usize>(&self, field: &str) -> Result<(), ClusterError>
@@ -319,7 +318,7 @@ impl<T> PassTimes<T> {
     }
 }
 
-/// Nothing takes less than no time, or an hour.
+/// Checks that all costs are between zero and an hour.
 fn check_costs<const N: usize>(field: &str, times: &impl Times<N>) -> Result<(), ClusterError> {
     times.costs().iter().try_for_each(|cost| Bounds::SECONDS.check(field, *cost))
 }

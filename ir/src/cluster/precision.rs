@@ -17,7 +17,7 @@ named_enum! {
 }
 
 impl Precision {
-    /// The bits of one input element of a matrix product.
+    /// Bits of one input element of a matrix product.
     pub const fn input_bits(self) -> u64 {
         match self {
             Self::Fp32 => 32,
@@ -27,13 +27,13 @@ impl Precision {
         }
     }
 
-    /// The bytes of an activation.
+    /// Bytes of an element of an activation.
     pub const fn activation_bytes(self) -> u64 {
         self.activation().input_bits() / 8
     }
 
-    /// The precision in which a step keeps its activations: itself, or bf16 for formats of 8 and 4 bits,
-    /// which only linear layers use.
+    /// The precision in which a step saves its activations: the same one, or bf16 for formats of 8 and 4 bits, which
+    /// only linear layers use.
     #[must_use]
     pub const fn activation(self) -> Self {
         match self {
@@ -42,7 +42,7 @@ impl Precision {
         }
     }
 
-    /// Whether activations are cast to it for each product.
+    /// True if activations are cast to this format for each product.
     pub fn is_cast(self) -> bool {
         self != self.activation()
     }

@@ -1,4 +1,4 @@
-//! What a framework can do: which layouts it runs.
+//! Abilities of a framework: the layouts that it runs.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -176,7 +176,7 @@ pub enum ReplicationAbility {
 }
 
 impl Abilities {
-    /// All that the planner knows.
+    /// Every ability that the planner knows.
     pub fn all() -> Self {
         let zero = |stage| ZeroAbility { stage, shards: ShardGroups::Any };
         Self {
@@ -203,7 +203,7 @@ impl Abilities {
             replication: ReplicationAbility::Any,
         }
     }
-    /// Whether it cuts products over tensor-parallel ranks so.
+    /// Returns whether the framework supports this tensor parallelism, with or without sequence parallelism.
     pub fn takes_tensor(
         &self,
         tensor_parallel: u32,
@@ -222,18 +222,18 @@ impl Abilities {
         }
     }
 
-    /// Whether it cuts sequences over so many ranks.
+    /// Returns whether the framework supports this context parallelism.
     pub fn takes_context(&self, context_parallel: u32, kind: ContextParallelKind) -> bool {
         context_parallel == 1 || self.context_parallel.contains(&kind)
     }
 
-    /// The kind of context parallelism that it has, a ring where it has both.
+    /// The default kind of context parallelism: a ring where both are supported.
     pub fn usual_context(&self) -> Option<ContextParallelKind> {
         let ring = Some(ContextParallelKind::Ring).filter(|it| self.context_parallel.contains(it));
         ring.or_else(|| self.context_parallel.first().copied())
     }
 
-    /// Whether it spreads experts over so many ranks, and cuts them over so many of the tensor-parallel ones.
+    /// Returns whether the framework supports these degrees of expert parallelism and expert tensor parallelism.
     pub fn takes_experts(
         &self,
         expert_parallel: u32,
@@ -253,8 +253,8 @@ impl Abilities {
         is_cut_so && (expert_parallel == 1 || !experts.dispatchers.is_empty())
     }
 
-    /// Whether it shards model states so: over `shards` of `replicas` ranks, of which `context_parallel` share
-    /// a sequence.
+    /// Returns whether the framework supports a ZeRO stage over `shards` of `replicas` ranks, of which
+    /// `context_parallel` hold one sequence.
     pub fn takes_zero(
         &self,
         stage: ZeroStage,
@@ -266,45 +266,45 @@ impl Abilities {
             .any(|it| it.stage == stage && it.shards.takes(shards, replicas, context_parallel))
     }
 
-    /// What of a set of features it does not run together.
+    /// Exclusions whose features are all in the set.
     pub fn excluded(&self, features: Features) -> impl Iterator<Item = &Exclusion> {
         self.exclusions.iter().filter(move |it| features.contain(it.set()))
     }
 
-    /// Whether it runs a set of features together.
+    /// Returns whether the framework runs a set of features together.
     pub fn combines(&self, features: Features) -> bool {
         self.excluded(features).next().is_none()
     }
 
-    /// Of a set of features, which further ones it does not run with them: sets of which none may be whole.
+    /// For each exclusion, its features that are missing from the set: sets that may not be added whole.
     pub fn refused_with(&self, features: Features) -> impl Iterator<Item = Features> {
         self.exclusions.iter().map(move |it| it.set().without(features))
     }
 
-    /// The stages of ZeRO that it runs together with features.
+    /// The ZeRO stages that run together with these features.
     pub fn zero_stages_with(&self, features: Features) -> impl Iterator<Item = ZeroStage> {
         let with = move |stage| features.and(Features::which([(Feature::of_zero(stage), true)]));
         self.zero.iter().map(|it| it.stage).filter(move |stage| self.combines(with(*stage)))
     }
 
-    /// Whether gradients of such a job are in fp32 whatever is asked, where weights are in 16 bits.
+    /// True if gradients of such a job are always in fp32, where weights are in 16 bits.
     pub fn has_fp32_gradients_alone(&self, job: Features) -> bool {
         let in_16 = Features::which([(Feature::Gradients16, true)]);
         self.zero_stages_with(job.and(in_16)).next().is_none()
     }
 
-    /// Whether it runs a schedule over so many ranks; one rank has none to follow.
+    /// Returns whether the framework runs a schedule over this number of ranks; one rank needs none.
     pub fn takes_schedule(&self, schedule: ScheduleKind, pipeline_parallel: u32) -> bool {
         pipeline_parallel == 1 || self.has_schedule(schedule)
     }
 
-    /// Whether it runs a schedule over several ranks.
+    /// Returns whether the framework runs a schedule over several ranks.
     pub fn has_schedule(&self, schedule: ScheduleKind) -> bool {
         let is_given = matches!(schedule, ScheduleKind::Given(_));
         self.schedules.contains(&schedule) || is_given && self.given_schedules
     }
 
-    /// Whether it computes activations again so.
+    /// Returns whether the framework supports a recompute policy.
     pub fn takes_recompute(&self, recompute: Recompute) -> bool {
         let policy = match recompute {
             Recompute::None => RecomputePolicy::None,
@@ -318,7 +318,7 @@ impl Abilities {
         self.recompute.contains(&policy)
     }
 
-    /// Whether it puts so much of a chain of blocks into the host's memory.
+    /// Returns whether the framework supports an offload to the host, for a chain of `num_blocks` blocks.
     pub fn takes_offload(&self, offload: Offload, num_blocks: u64) -> bool {
         if !offload.is_some() {
             return true;
@@ -336,7 +336,7 @@ impl Abilities {
         takes_blocks && self.offload.contains(&offload.of_all_blocks())
     }
 
-    /// Whether activations that it puts there can be kept so.
+    /// Returns whether the framework supports offloaded activations together with pipeline, recompute and CUDA graphs.
     pub fn takes_offload_with(
         &self,
         offload: Offload,
@@ -353,19 +353,19 @@ impl Abilities {
             }
     }
 
-    /// Whether it captures such graphs.
+    /// Returns whether the framework captures such CUDA graphs.
     pub fn takes_graphs(&self, graphs: CudaGraphs) -> bool {
         graphs == CudaGraphs::None || self.cuda_graphs.contains(&graphs)
     }
 
-    /// Whether kernels can be captured so where activations are computed again so: a layer that runs again whole holds
-    /// no graph of its own (Megatron-Core: "full recompute is only supported with full iteration CUDA graph").
+    /// Returns whether these CUDA graphs work with this recompute: a layer that is recomputed whole holds no graph of
+    /// its own (Megatron-Core: "full recompute is only supported with full iteration CUDA graph").
     pub fn takes_graphs_with(graphs: CudaGraphs, recompute: Recompute) -> bool {
         let is_whole = matches!(recompute, Recompute::Full | Recompute::FirstLayers(_));
         graphs != CudaGraphs::Layers || !is_whole
     }
 
-    /// Whether it has such a way of tokens to experts; all-to-all is what models without experts have.
+    /// Returns whether the framework has a token dispatcher; models without experts have all-to-all.
     pub fn takes_dispatcher(&self, dispatcher: TokenDispatcher) -> bool {
         let experts = self.experts.as_ref();
         experts.map_or(dispatcher == TokenDispatcher::AllToAll, |it| {
@@ -373,7 +373,7 @@ impl Abilities {
         })
     }
 
-    /// Whether exchanges of experts run beside that, in such a pipeline.
+    /// Returns whether the framework overlaps exchanges of experts in such a pipeline.
     pub fn takes_overlap(
         &self,
         overlap: ExpertOverlap,
@@ -392,7 +392,7 @@ impl Abilities {
         }
     }
 
-    /// Whether no two of them contradict each other, and none is missing that every framework has.
+    /// Checks that the abilities do not contradict each other, and that required ones are there.
     pub(super) fn check(&self) -> Result<(), FrameworkError> {
         let empty = |field, works| Err(FrameworkError::Empty { field, works });
         if self.zero.is_empty() {

@@ -1,4 +1,4 @@
-//! What steps that were measured on a machine say of its constants.
+//! Calibration of a framework's constants by steps measured on a machine.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,10 @@
-//! Whether the constants of a framework lie where they can.
+//! Checks of the ranges of a framework's constants.
 
 use super::Framework;
 use super::error::FrameworkError;
 
 impl Framework {
-    /// Whether every constant lies where it can.
+    /// Checks that every constant is in its range.
     pub(super) fn check_numbers(&self) -> Result<(), FrameworkError> {
         let loss = &self.kernels.loss;
         let factors = [

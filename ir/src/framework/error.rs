@@ -1,8 +1,8 @@
-//! Why a description of a framework cannot be used.
+//! Errors of descriptions of frameworks.
 
 use crate::text::json;
 
-/// Why a description of a framework cannot be used.
+/// Reason why a description of a framework cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameworkError {
@@ -13,10 +13,10 @@ pub enum FrameworkError {
         line: usize,
         /// Column of the error, from one.
         column: usize,
-        /// What serde found.
+        /// Message of serde.
         message: String,
     },
-    /// Nothing to call it by.
+    /// An empty name.
     #[error(
         "`name` is empty, but results say whose kernels they are predicted with: give it one, such as `ours`"
     )]
@@ -24,37 +24,37 @@ pub enum FrameworkError {
     /// A number out of range.
     #[error("`{field}` is {value}, but must be {works}")]
     Unusable {
-        /// The field's path.
+        /// Path of the field.
         field: &'static str,
-        /// What it holds.
+        /// Value of the field.
         value: String,
-        /// What it could hold instead, with an example.
+        /// Valid values, with an example.
         works: &'static str,
     },
-    /// A list that is empty.
+    /// An empty list.
     #[error("`{field}` is empty, but must have {works}")]
     Empty {
-        /// The field's path.
+        /// Path of the field.
         field: &'static str,
-        /// What it has at least.
+        /// Required entries.
         works: &'static str,
     },
-    /// Something that is listed twice.
+    /// An entry that is listed twice.
     #[error("`{field}` has {what} twice")]
     Twice {
-        /// The field's path.
+        /// Path of the field.
         field: &'static str,
-        /// What.
+        /// The entry.
         what: String,
     },
-    /// Two values that no framework has together.
+    /// Two values that contradict each other.
     #[error("{one}, but {other}\nhint: {works}")]
     Contradiction {
-        /// The one.
+        /// The first value.
         one: String,
-        /// The other.
+        /// The second value.
         other: String,
-        /// What would work.
+        /// Values that would work.
         works: &'static str,
     },
 }

@@ -1,4 +1,4 @@
-//! What a framework does not run together: features of a layout, its model and its training, by name.
+//! Combinations that a framework does not run: features of a layout, its model and its training, by name.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::graph::{CudaGraphs, ExpertOverlap, Recompute};
 use crate::layout::{Offload, ZeroStage};
 use crate::schedule::ScheduleKind;
 
-/// Defines [`Feature`], with the words for each.
+/// Defines [`Feature`], with the phrase for each.
 macro_rules! features {
     ($($(#[$attribute:meta])+ $name:ident $words:literal,)*) => {
         /// A feature of a layout, of its model or of its training, by which frameworks refuse combinations.
@@ -162,7 +162,7 @@ impl Feature {
         1 << self as u32
     }
 
-    /// The feature of a stage of ZeRO.
+    /// The feature of a ZeRO stage.
     pub const fn of_zero(stage: ZeroStage) -> Self {
         match stage {
             ZeroStage::None => Self::Zero0,
@@ -173,7 +173,7 @@ impl Feature {
     }
 }
 
-/// A set of features, a bit each.
+/// A set of features, with a bit for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features(u64);
 
@@ -181,7 +181,7 @@ impl Features {
     /// No features.
     pub const NONE: Self = Self(0);
 
-    /// Those that the sharding of model states and what lies on the host bring about.
+    /// Features that depend on the sharding of model states and on offload.
     pub const OF_STATES: Self = Self(
         Feature::Zero0.bit()
             | Feature::Zero1.bit()
@@ -194,7 +194,7 @@ impl Features {
             | Feature::ActivationOffload.bit(),
     );
 
-    /// Those that schedule, recompute and the sharding of model states bring about.
+    /// Features that depend on schedule, recompute and the sharding of model states.
     pub const OF_SUBFAMILIES: Self = Self(
         Self::OF_STATES.0
             | Feature::VirtualStages.bit()
@@ -203,7 +203,7 @@ impl Features {
             | Feature::SelectiveRecompute.bit(),
     );
 
-    /// The features of which the condition holds.
+    /// The features whose conditions hold.
     pub fn which(all: impl IntoIterator<Item = (Feature, bool)>) -> Self {
         let holding = all.into_iter().filter(|(_, holds)| *holds);
         Self(holding.fold(0, |set, (feature, _)| set | feature.bit()))
@@ -215,7 +215,7 @@ impl Features {
         Self(self.0 | other.0)
     }
 
-    /// Whether all features of another set are in this one.
+    /// Returns whether all features of another set are in this one.
     pub const fn contain(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -226,13 +226,13 @@ impl Features {
         Self(self.0 & !other.0)
     }
 
-    /// Whether a feature is in the set.
+    /// Returns whether a feature is in the set.
     pub const fn has(self, feature: Feature) -> bool {
         self.0 & feature.bit() != 0
     }
 
-    /// Those of how model states are sharded, over `shards` of `replicas` ranks, of which `context_parallel` share a
-    /// sequence; and of what lies on the host.
+    /// Features of the sharding of model states, over `shards` of `replicas` ranks, of which `context_parallel` hold
+    /// one sequence, and of offload.
     pub fn of_states(
         stage: ZeroStage,
         [shards, replicas, context_parallel]: [u32; 3],
@@ -250,7 +250,7 @@ impl Features {
         .and(Self::of_offload(offload))
     }
 
-    /// Those of what lies on the host.
+    /// Features of an offload.
     pub fn of_offload(offload: Offload) -> Self {
         Self::which([
             (Feature::OptimizerOffload, offload.optimizer),
@@ -259,7 +259,7 @@ impl Features {
         ])
     }
 
-    /// Those of a policy of recompute.
+    /// Features of a recompute policy.
     pub fn of_recompute(recompute: Recompute) -> Self {
         let is_selective = matches!(recompute, Recompute::Selective | Recompute::Modules(_));
         let is_full = matches!(recompute, Recompute::Full | Recompute::FirstLayers(_));
@@ -269,7 +269,7 @@ impl Features {
         ])
     }
 
-    /// Those of the other switches.
+    /// Features of the overlap of experts and of CUDA graphs.
     pub fn of_switches(overlap: ExpertOverlap, graphs: CudaGraphs) -> Self {
         Self::which([
             (Feature::ExpertOverlap, overlap != ExpertOverlap::None),
@@ -277,7 +277,7 @@ impl Features {
         ])
     }
 
-    /// Those of a schedule with a number of stages on each pipeline rank.
+    /// Features of a schedule with a number of stages on each pipeline rank.
     pub fn of_schedule(
         schedule: ScheduleKind,
         pipeline_parallel: u32,
@@ -290,7 +290,7 @@ impl Features {
         ])
     }
 
-    /// Those of the numbers of pipeline ranks, of micro-batches where that is known, and of data-parallel ranks.
+    /// Features of the numbers of pipeline ranks, of micro-batches where known, and of data-parallel ranks.
     pub fn of_ranks(
         pipeline_parallel: u32,
         num_micro_batches: Option<u32>,
@@ -349,7 +349,7 @@ impl Exclusion {
 }
 
 impl fmt::Display for Exclusion {
-    /// `tensor parallelism with pipelines`
+    /// Formats the features, as in `tensor parallelism with pipelines`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words: Vec<&str> = self.features.named.iter().map(|it| it.words()).collect();
         f.write_str(&words.join(" with "))

@@ -1,4 +1,4 @@
-//! What a framework does: its habits, as words and as fitted constants.
+//! Behaviour of a framework, as named choices and fitted constants.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What of a job, its model, training and GPUs, decides which layouts a framework runs.
+//! Facts of a job, its model, training and GPUs, that decide which layouts a framework runs.
 
 use super::{Feature, Features};
 use crate::graph::{
@@ -7,27 +7,27 @@ use crate::graph::{
 };
 use crate::layout::{LayoutSpec, PartialLayout};
 
-/// A model, its training and its GPUs, as far as abilities depend on them.
+/// Facts of a model, its training and its GPUs that abilities depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobFacts {
-    /// Whether the model has experts.
+    /// True if the model has experts.
     pub has_experts: bool,
-    /// Blocks of its chain, embedding and head among them.
+    /// Number of blocks of the model, including embedding and head.
     pub num_blocks: u64,
-    /// Key-value heads of the layer that has fewest; none without attention.
+    /// The smallest number of key-value heads of a layer; none without attention.
     pub key_value_heads: Option<u64>,
-    /// Tokens in a sequence, where that is known.
+    /// Tokens in a sequence, where known.
     pub sequence_length: Option<u64>,
-    /// Sequences in a step, where that is known.
+    /// Sequences in a step, where known.
     pub global_batch_size: Option<u64>,
-    /// Features of the job, whatever its layout.
+    /// Features of the job that do not depend on the layout.
     pub features: Features,
 }
 
-/// Ranks for which `Buffer.get_dispatch_config` of `DeepEP` has a configuration (`deep_ep/buffers/legacy.py`, 245 to 260).
+/// Numbers of ranks that `DeepEP`'s `Buffer.get_dispatch_config` supports (`deep_ep/buffers/legacy.py`, 245 to 260).
 const DEEP_EP_RANKS: [u32; 12] = [2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 144, 160];
 
-/// Features that come from how transformers 5.23 writes a family of models: classes, less the task of their head.
+/// Features of model families by their class in transformers 5.23, without the suffix of its task.
 ///
 /// # Source
 ///
@@ -75,7 +75,7 @@ const OF_CLASSES: [(Feature, &[&str]); 4] = [
 ];
 
 impl JobFacts {
-    /// Those of a graph, whatever it is trained with.
+    /// Facts of a graph, before those of its training.
     pub fn of(graph: &Graph) -> Self {
         let nodes = || graph.classes().flat_map(|(_, block)| block.nodes());
         let least = |name: DimName| {
@@ -120,13 +120,13 @@ impl JobFacts {
         }
     }
 
-    /// The same, with further features.
+    /// The facts with further features.
     #[must_use]
     pub fn with(self, features: Features) -> Self {
         Self { features: self.features.and(features), ..self }
     }
 
-    /// The features of a sharding of its operators.
+    /// Features of a sharding of the job's operators.
     pub fn of_sharding(&self, sharding: &Sharding) -> Features {
         let Sharding { tensor_parallel, context_parallel, context_parallel_kind, .. } = *sharding;
         let has_context = context_parallel > 1;
@@ -158,7 +158,7 @@ impl JobFacts {
         ])
     }
 
-    /// The features of how tokens come to experts that are sharded so.
+    /// Features of a token dispatcher with this sharding of experts.
     pub fn of_dispatcher(&self, dispatcher: TokenDispatcher, sharding: &Sharding) -> Features {
         if !self.has_experts || sharding.expert_parallel == 1 {
             return Features::NONE;
@@ -171,7 +171,7 @@ impl JobFacts {
         ])
     }
 
-    /// The features of the job and of what is named of a layout.
+    /// Features of the job and of the named fields of a layout.
     pub fn features_with(&self, named: &PartialLayout) -> Features {
         let plain = named.or(LayoutSpec::ONE_RANK);
         let (sharding, Switches { expert_overlap, cuda_graphs, .. }) =
@@ -203,7 +203,7 @@ impl JobFacts {
     }
 }
 
-/// Whether states are to be sharded over fewer replicas than there are, as far as that is named.
+/// True if states are to be sharded over fewer ranks than there are replicas, as far as these are named.
 pub(super) fn is_hybrid(named: &PartialLayout) -> bool {
     let of_data = |data| data * named.context_parallel.unwrap_or(1);
     let replicas = named.data_parallel.one().map(of_data);
@@ -211,7 +211,7 @@ pub(super) fn is_hybrid(named: &PartialLayout) -> bool {
     named.zero_shard.one().is_some_and(is_less)
 }
 
-/// A class without the task that its head is for.
+/// Name of a class without the suffix of its task.
 fn without_task(class: &str) -> &str {
     const TASKS: [&str; 4] =
         ["ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForConditionalGeneration"];

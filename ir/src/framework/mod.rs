@@ -1,8 +1,8 @@
-//! Frameworks that run training steps: what each does, and what it can do.
+//! Frameworks that run training steps: their behaviour and their abilities.
 //!
-//! A framework is data, as a cluster is. What it does (whose kernels it calls, what it runs side by side, what it
-//! keeps) decides what a step takes; what it can do, its [`Abilities`], decides which layouts are proposed for it.
-//! A framework in hand was checked: it does not contradict itself.
+//! A framework is data, as a cluster is. Its behaviour (kernels, overlap, memory) decides the time and memory of a
+//! step; its [`Abilities`] decide which layouts are proposed for it. A framework in hand was checked: it does not
+//! contradict itself.
 
 mod abilities;
 mod calibration;
@@ -40,7 +40,7 @@ pub use habits::{
 pub use job::JobFacts;
 pub use zero::{ShardGroups, ZeroAbility};
 
-/// The name of the framework that can do everything.
+/// Name of the framework that supports everything.
 pub const IDEAL: &str = "ideal";
 
 /// A framework and a line of its versions: whose kernels and habits a step is predicted with, and which layouts it
@@ -109,12 +109,12 @@ impl Framework {
         Ok(framework)
     }
 
-    /// Whether it runs on such hardware.
+    /// Returns whether the framework runs on such hardware.
     pub fn runs_on(&self, platform: Platform) -> bool {
         self.runs_on.is_empty() || self.runs_on.contains(&platform)
     }
 
-    /// Checks a framework that was put together by hand.
+    /// Checks a framework that was not read from JSON.
     ///
     /// # Errors
     ///
@@ -127,7 +127,7 @@ impl Framework {
         self.abilities.check()
     }
 
-    /// The same habits without limits to what can be run.
+    /// The framework with the same behaviour, and all abilities.
     #[must_use]
     pub fn ideal(self) -> Self {
         let description = format!(
@@ -139,23 +139,23 @@ impl Framework {
         Self { name, description, abilities, measured_as, runs_on: Vec::new(), ..self }
     }
 
-    /// Whose measured steps its own are held against.
+    /// Name of the framework whose measured steps this one's are compared with.
     pub fn measured_name(&self) -> &str {
         self.measured_as.as_deref().unwrap_or(&self.name)
     }
 
-    /// Whether nothing limits what it can run, as of no framework that there is.
+    /// True for the ideal framework, which has all abilities.
     pub fn is_ideal(&self) -> bool {
         self.name == IDEAL
     }
 
-    /// Whose fused attention it calls on a GPU.
+    /// The fused attention that the framework calls on a GPU of this architecture.
     pub fn attention_on(&self, architecture: Architecture) -> AttentionLibrary {
         let of_gpu = self.kernels.attention_by_architecture.get(&architecture);
         of_gpu.copied().unwrap_or(self.kernels.attention)
     }
 
-    /// The JSON Schema of its file.
+    /// The JSON Schema of a framework's file.
     pub fn schema() -> serde_json::Value {
         schemars::schema_for!(Self).to_value()
     }

@@ -1,4 +1,4 @@
-//! What a user names, held against what a framework can do.
+//! Comparison of the fields that a user names with the abilities of a framework.
 
 use super::job::is_hybrid;
 use super::{
@@ -10,7 +10,7 @@ use crate::layout::{Choice, Offload, PartialLayout, ZeroStage};
 use crate::schedule::ScheduleKind;
 
 impl Abilities {
-    /// What is named of a layout and cannot be run, in words; nothing where all can.
+    /// Named fields of a layout that the framework cannot run, in words; empty where it can run all.
     pub fn lacks(&self, named: &PartialLayout, facts: JobFacts) -> Vec<String> {
         let mut lacks = Vec::new();
         let mut need = |has: bool, what: String| {
@@ -43,7 +43,7 @@ impl Abilities {
             );
         }
         need(pipeline == 1 || !self.schedules.is_empty(), "pipelines".to_owned());
-        // One rank has no schedule to follow, but who names one means several.
+        // One rank has no schedule to follow, but naming one implies several ranks.
         let schedules = named.schedule.listed();
         let has = |it: &ScheduleKind| *it == ScheduleKind::OneFOneB || self.has_schedule(*it);
         let is_told = pipeline > 1 && self.schedules.is_empty();
@@ -78,7 +78,7 @@ impl Abilities {
         lacks
     }
 
-    /// The features of what is named; with the plainest stage of ZeRO where none is named and it runs none with them.
+    /// Features of the named fields; if no ZeRO stage is named and none runs with them, those of the lowest stage too.
     fn refused_features(&self, named: &PartialLayout, facts: JobFacts) -> Features {
         let features = facts.features_with(named);
         let is_open = named.zero_stage.is_any() && self.zero_stages_with(features).next().is_none();
@@ -88,7 +88,7 @@ impl Abilities {
         })
     }
 
-    /// What is missing where something is offloaded, and what would not be.
+    /// The missing offload in words, with the related one that the framework has.
     fn offload_with(&self, offload: Offload) -> String {
         let takes = match self.activation_offload {
             _ if !offload.activations.is_some() => "",
@@ -104,8 +104,8 @@ impl Abilities {
         format!("offload of {offload}{takes}")
     }
 
-    /// What is named with, of what several values are named for, the one that asks least: the smallest degree, and a stage
-    /// of ZeRO that it has.
+    /// The layout with a single value for fields with several named ones, the easiest to support: the smallest degree,
+    /// and a ZeRO stage that the framework has.
     fn easiest(&self, named: &PartialLayout, facts: JobFacts) -> PartialLayout {
         let least = |degrees: Choice<u32>| degrees.least().map_or(degrees, Choice::One);
         let degrees = PartialLayout {
@@ -124,7 +124,7 @@ impl Abilities {
         PartialLayout { zero_stage: stage.into(), ..degrees }
     }
 
-    /// What of a stage of ZeRO is missing by itself.
+    /// The missing part of a ZeRO stage, without regard to other features.
     fn lacks_of_zero(&self, stage: ZeroStage, named: &PartialLayout) -> Option<String> {
         let number = stage.number();
         let Some(it) = self.zero.iter().find(|it| it.stage == stage) else {
@@ -178,7 +178,7 @@ impl Abilities {
         }
     }
 
-    /// The same, if what is named could be run as well.
+    /// The abilities extended by those that the named fields need.
     #[must_use]
     pub fn with(&self, named: &PartialLayout, facts: JobFacts) -> Self {
         let mut able = self.clone();
@@ -275,7 +275,7 @@ impl Abilities {
     }
 }
 
-/// Each of several, of which one would do: `1 or 2`.
+/// Alternatives in words: `1 or 2`.
 fn in_words(all: &[impl std::fmt::Display]) -> String {
     all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
 }

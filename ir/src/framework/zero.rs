@@ -1,4 +1,4 @@
-//! What of model states a framework shards over replicas.
+//! Model states that a framework shards over replicas.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,7 @@ pub enum ShardGroups {
 }
 
 impl ShardGroups {
-    /// Whether states are sharded over so many of the replicas, of which so many share a sequence.
+    /// Returns whether states can be sharded over `shards` ranks; `context_parallel` ranks hold one sequence.
     pub const fn takes(self, shards: u32, replicas: u32, context_parallel: u32) -> bool {
         shards == replicas
             || match self {

@@ -1,4 +1,4 @@
-//! Low-rank adapters beside frozen linear layers.
+//! Low-rank adapters (LoRA) of frozen linear layers.
 
 use std::collections::BTreeSet;
 
@@ -36,50 +36,50 @@ pub struct Adapters {
     pub base_weights: WeightFormat,
 }
 
-/// Why a model cannot have such adapters.
+/// Reason why a model cannot have the adapters.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdapterError {
     /// A rank or alpha of zero, or no target.
     #[error("`{name}` of the adapters is {value}, but must be at least 1")]
     Zero {
-        /// Which.
+        /// Name of the option.
         name: &'static str,
-        /// Its value: zero.
+        /// Value of the option: zero.
         value: u64,
     },
-    /// An adapter that is larger than what it is beside.
+    /// An adapter of a higher rank than its layer.
     #[error(
         "rank {rank} is more than `{layer}` [{inputs}, {outputs}] has\nhint: at most {}; far less is usual, such as 16",
         .inputs.min(.outputs)
     )]
     RankTooLarge {
-        /// The rank.
+        /// Rank of the adapter.
         rank: u64,
-        /// The layer.
+        /// Name of the layer.
         layer: String,
-        /// What it sums over.
+        /// Number of input features of the layer.
         inputs: u64,
-        /// What comes out.
+        /// Number of output features of the layer.
         outputs: u64,
     },
-    /// A target that no linear layer has the name of.
+    /// A target that names no linear layer.
     #[error("no linear layer is called `{target}`\nhint: {known}, or `{ALL_LINEAR}`")]
     UnknownTarget {
-        /// The target.
+        /// Name of the target.
         target: String,
-        /// The names that there are.
+        /// Names of the linear layers.
         known: String,
     },
-    /// A layer whose weights are another's.
+    /// A layer whose weights are tied to another's.
     #[error("`{layer}` has no weights of its own: they are those of `{of}`")]
     Tied {
-        /// The layer.
+        /// Name of the layer.
         layer: String,
-        /// Whose weights it has.
+        /// Name of the operator that has the weights.
         of: String,
     },
-    /// An operator cannot be built.
+    /// An operator that cannot be built.
     #[error(transparent)]
     Graph(#[from] GraphError),
 }
@@ -87,7 +87,7 @@ pub enum AdapterError {
 /// The target that names all linear layers but the heads.
 pub const ALL_LINEAR: &str = "all-linear";
 
-/// Hugging Face's words for layers, and the operators that they are.
+/// Hugging Face's names for layers, and the operators that they name.
 const ALIASES: [(&str, &str); 20] = [
     ("q_proj", "attention.query"),
     ("k_proj", "attention.key"),
@@ -112,7 +112,7 @@ const ALIASES: [(&str, &str); 20] = [
 ];
 
 impl Adapters {
-    /// Whether `target` means the operator called `op`.
+    /// Returns whether `target` names the operator called `op`.
     fn names(target: &str, op: &str) -> bool {
         target == op
             || op.rsplit('.').next() == Some(target)
@@ -143,7 +143,7 @@ impl Adapters {
         nodes()
             .filter(|node| self.adapts(node.op))
             .try_for_each(|node| self.check_layer(node.op))?;
-        // Where all are too thin, nothing would be trained.
+        // Where all targets are too thin, nothing would be trained.
         let names_it = |op: &Op| self.targets.iter().any(|target| Self::names(target, &op.name));
         let named = nodes().filter(|node| is_linear(node.op) && names_it(node.op));
         let thickest = named.max_by_key(|node| sizes(node.op).into_iter().min());
@@ -166,7 +166,7 @@ impl Adapters {
         Ok(())
     }
 
-    /// Whether an operator has an adapter. Of all linear layers, those that are too thin for it have none.
+    /// Returns whether an operator gets an adapter. Under `all-linear`, layers thinner than the rank get none.
     fn adapts(&self, op: &Op) -> bool {
         let is_target = |target: &String| {
             let is_thick = || self.rank <= sizes(op).into_iter().min().unwrap_or(0);
@@ -175,10 +175,10 @@ impl Adapters {
         is_linear(op) && self.targets.iter().any(is_target)
     }
 
-    /// `block` with everything frozen, and adapters beside the targets.
+    /// `block` with all parameters frozen, and adapters added to the targets.
     fn adapted(&self, block: &Block) -> Result<Block, AdapterError> {
         let mut builder = BlockBuilder::new(block.name());
-        // Where each of the block's tensors is found now.
+        // New id of each of the block's tensors.
         let mut now: Vec<OpId> = Vec::with_capacity(block.nodes().len());
         for node in block.nodes() {
             let inputs: Vec<OpId> =
@@ -196,8 +196,8 @@ impl Adapters {
         Ok(builder.finish(outputs))
     }
 
-    /// Adds the adapter of `op`, which takes `x` and puts out `base`; their sum. The factor is applied
-    /// where the tensor is thin.
+    /// Adds the adapter of `op`, whose input is `x` and output `base`; returns their sum. The factor is applied to the
+    /// thin tensor.
     fn adapter(
         &self,
         builder: &mut BlockBuilder,
@@ -222,18 +222,18 @@ impl Adapters {
 }
 
 impl Graph {
-    /// The same model, frozen, with adapters.
+    /// The model with its parameters frozen and adapters added.
     ///
     /// # Errors
     ///
-    /// [`AdapterError`] where it has no such layers, or they are smaller than the adapters.
+    /// [`AdapterError`] where the model has no such layers, or they are smaller than the adapters.
     pub fn with_adapters(&self, adapters: &Adapters) -> Result<Self, AdapterError> {
         adapters.check(self)?;
         self.try_map(|block| adapters.adapted(block))
     }
 }
 
-/// The layer that an operator is an adapter of, and which of its two matrices it is; none if it is none.
+/// The layer that an operator is an adapter of, and which of the two matrices it is; `None` for other operators.
 pub fn adapted_layer(op: &Op) -> Option<(&str, AdapterPart)> {
     if op.learning != Learning::Adapter {
         return None;
@@ -253,7 +253,7 @@ named_enum! {
     }
 }
 
-/// Whether an operator can have an adapter.
+/// True if an operator can have an adapter.
 fn is_linear(op: &Op) -> bool {
     matches!(op.kind, OpKind::Linear { .. } | OpKind::GroupedLinear { .. })
 }
@@ -265,8 +265,7 @@ fn produced(kind: &OpKind) -> &[Dim] {
     }
 }
 
-/// A linear layer of the same kind, which sums over `contracted` (none: the same as `kind`) and puts out
-/// `produced`.
+/// A linear layer of the same kind, which sums over `summed` (none: the dimensions of `kind`) and outputs `produced`.
 fn like(kind: &OpKind, summed: Option<Vec<DimName>>, produced: Vec<Dim>) -> OpKind {
     match kind {
         OpKind::GroupedLinear { num_experts, contracted, .. } => OpKind::GroupedLinear {
@@ -284,7 +283,7 @@ fn like(kind: &OpKind, summed: Option<Vec<DimName>>, produced: Vec<Dim>) -> OpKi
     }
 }
 
-/// What a linear layer sums over, and what it puts out.
+/// Input and output features of a linear layer; for experts, of one expert.
 fn sizes(op: &Op) -> [u64; 2] {
     let outputs: u64 = produced(&op.kind).iter().map(fixed).product();
     let experts = match op.kind {

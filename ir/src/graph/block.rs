@@ -26,7 +26,7 @@ pub struct ClassId(pub usize);
 /// An operator with the operators whose outputs it takes.
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'a> {
-    /// Which operator of its block.
+    /// Id of the operator in its block.
     pub id: OpId,
     /// The operator.
     pub op: &'a Op,
@@ -37,14 +37,14 @@ pub struct Node<'a> {
 pub struct Block {
     name: String,
     graph: DiGraph<Op, usize>,
-    /// Of each operator, those that the edges into it come from, by their slots.
+    /// For each operator, the producers of its inputs, by slot.
     inputs: Vec<Vec<OpId>>,
     outputs: Vec<OpId>,
 }
 
 impl Block {
-    /// A block of `ops`, each with the earlier operators that it takes, in order. The builder and
-    /// the native reader make sure that operators come after what they take.
+    /// A block of `ops`, each with the earlier operators that it reads, in order. The builder and the native reader
+    /// guarantee that operators come after their inputs.
     pub(super) fn new(name: String, ops: Vec<(Op, Vec<OpId>)>, outputs: Vec<OpId>) -> Self {
         let mut graph = DiGraph::with_capacity(ops.len(), ops.len());
         let mut inputs = Vec::with_capacity(ops.len());
@@ -59,12 +59,12 @@ impl Block {
         Self { name, graph, inputs, outputs }
     }
 
-    /// What the block is called: `embedding`, `layer`, `head`.
+    /// Name of the block: `embedding`, `layer`, `head`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The operators, each after all that it takes.
+    /// The operators, each after all of its inputs.
     pub fn nodes(&self) -> impl ExactSizeIterator<Item = Node<'_>> + DoubleEndedIterator {
         self.graph.node_indices().map(|node| Node { id: OpId(node.index()), op: &self.graph[node] })
     }
@@ -74,7 +74,7 @@ impl Block {
         &self.graph[NodeIndex::new(id.0)]
     }
 
-    /// The operators whose outputs `id` takes, in order.
+    /// The operators whose outputs `id` reads, in order.
     pub fn inputs(&self, id: OpId) -> &[OpId] {
         &self.inputs[id.0]
     }
@@ -90,7 +90,7 @@ impl Block {
         own.map(Parameter::num_elements).sum()
     }
 
-    /// For each operator, whether a gradient of its output is needed. None leaves a block that takes data.
+    /// For each operator, true if a gradient of its output is needed. No gradient leaves a block that takes data.
     pub fn requires_grad(&self, takes_data: bool) -> Vec<bool> {
         let mut required: Vec<bool> = Vec::with_capacity(self.nodes().len());
         for node in self.nodes() {
@@ -103,7 +103,7 @@ impl Block {
         required
     }
 
-    /// Whether two blocks are equal but for their names.
+    /// Returns whether two blocks are equal but for their names.
     pub fn same_structure(&self, other: &Self) -> bool {
         self.outputs == other.outputs
             && self.nodes().len() == other.nodes().len()
@@ -119,7 +119,7 @@ impl Block {
 }
 
 impl Block {
-    /// The layer that an operator belongs to, which is itself but for adapters.
+    /// The layer that an operator belongs to: of an adapter, the adapted layer; else the operator.
     fn layer<'a>(&self, node: Node<'a>) -> Layer<'a> {
         let name = node.op.name.as_str();
         let of_adapter = || name.rsplit_once('.').map_or(name, |(layer, _)| layer);
@@ -142,7 +142,7 @@ impl Block {
         Layer { name, is_before_sum }
     }
 
-    /// Whether an operator is a layer of experts, or the sum of one and its adapter.
+    /// True for a linear layer of experts, and for the sum of one and its adapter.
     fn is_of_experts(&self, id: OpId) -> bool {
         match self.op(id).kind {
             OpKind::GroupedLinear { .. } => true,
@@ -151,12 +151,12 @@ impl Block {
         }
     }
 
-    /// Whether keys and values are made of latents.
+    /// True if keys and values are projected from latents.
     pub fn has_latents(&self) -> bool {
         self.nodes().any(|it| it.op.name == LATENTS)
     }
 
-    /// What becomes of each operator where these modules are computed again.
+    /// Treatment of each operator's output if `modules` are recomputed.
     fn recomputing(&self, modules: RecomputeModules) -> Vec<Recomputable> {
         let has_router = self.nodes().any(|it| matches!(it.op.kind, OpKind::Router { .. }));
         let has_latents = self.has_latents();
@@ -171,36 +171,36 @@ impl Block {
     }
 }
 
-/// Equal blocks that follow one another.
+/// Consecutive equal blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// What kind of block.
+    /// Class of the blocks.
     pub class: ClassId,
-    /// How many of them.
+    /// Number of blocks.
     pub count: u32,
 }
 
-/// What is wrong with a graph.
+/// Error of a graph.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
     /// A chain without blocks.
     #[error("the graph has no operators")]
     Empty,
-    /// A module that is to be computed again, but is in no block.
+    /// A module to recompute that no block has.
     #[error("the model has no `{module}` to compute again\nhint: it has {known}")]
     NoModule {
-        /// Which.
+        /// Name of the module.
         module: &'static str,
-        /// Those that there are.
+        /// Modules that the model has.
         known: String,
     },
-    /// An operator cannot take what it is given.
+    /// An operator that does not accept its inputs.
     #[error("operator `{op}`: {problem}")]
     Operator {
-        /// Which operator.
+        /// Name of the operator.
         op: String,
-        /// What does not fit, with the shapes.
+        /// The mismatch, with the shapes.
         problem: String,
     },
 }
@@ -208,33 +208,32 @@ pub enum GraphError {
 /// Parameters of a model, counted once where they are tied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ParameterCounts {
-    /// All of them.
+    /// All parameters.
     pub total: u64,
-    /// Those of embedding operators: tokens, positions, types.
+    /// Parameters of embedding operators: tokens, positions, types.
     pub embedding: u64,
-    /// Those of experts that a router chooses among.
+    /// Parameters of experts that a router chooses among.
     pub routed: u64,
-    /// Those that one token passes through: all but the experts that it is not sent to.
+    /// Parameters that one token passes through: all but those of experts that it is not sent to.
     pub active: u64,
-    /// Those that are trained.
+    /// Parameters that are trained.
     pub trained: u64,
 }
 
-/// A model as a chain of blocks, equal blocks kept once.
+/// A model as a chain of blocks, each distinct block stored once.
 #[derive(Clone, Debug)]
 pub struct Graph {
     classes: Vec<Block>,
     chain: Vec<Run>,
-    /// What selective recompute is of, where that was chosen.
+    /// Modules that selective recompute applies to, where these were chosen.
     modules: Option<RecomputeModules>,
-    /// The model's class, where it has one.
+    /// Name of the model's class in transformers, where known.
     class: Option<String>,
 }
 
 impl Graph {
-    /// The chain of `blocks`, each with how often it follows itself. Equal blocks become one class,
-    /// wherever they stand; but the first and the last are classes of their own, as one takes data and
-    /// the other ends in the loss.
+    /// The chain of `blocks`, each with its repeat count. Equal blocks become one class, wherever they stand; but the
+    /// first and the last are classes of their own, as one takes data and the other ends in the loss.
     ///
     /// # Errors
     ///
@@ -276,26 +275,26 @@ impl Graph {
         Ok(Self { classes, chain, modules: None, class: None })
     }
 
-    /// The chain of other blocks, each made from the one in its place.
+    /// A chain of the same structure, with each class of blocks replaced by `make` of it.
     pub(super) fn try_map<E>(&self, make: impl Fn(&Block) -> Result<Block, E>) -> Result<Self, E> {
         let classes = self.classes.iter().map(make).collect::<Result<_, E>>()?;
         let class = self.class.clone();
         Ok(Self { classes, chain: self.chain.clone(), modules: self.modules, class })
     }
 
-    /// The same graph, of a model of this class in transformers.
+    /// Sets the model's class in transformers.
     #[must_use]
     pub fn of_class(self, class: &str) -> Self {
         Self { class: Some(class.to_owned()), ..self }
     }
 
-    /// The model's class in transformers, where that is known.
+    /// Name of the model's class in transformers, where known.
     pub fn class_name(&self) -> Option<&str> {
         self.class.as_deref()
     }
 
-    /// The same graph, of which selective recompute runs all again but attention and every other linear
-    /// layer of a block, beginning with the first.
+    /// The graph with selective recompute of all operators but attention and every other linear layer of a block,
+    /// beginning with the first, which is saved.
     ///
     /// # Source
     ///
@@ -318,8 +317,7 @@ impl Graph {
         self
     }
 
-    /// The same graph, of which selective recompute is of these modules, in all blocks but the first and the
-    /// last.
+    /// The graph with selective recompute of these modules, in all blocks but the first and the last.
     ///
     /// # Errors
     ///
@@ -348,7 +346,7 @@ impl Graph {
         Ok(self)
     }
 
-    /// The modules that selective recompute is of, where these were [chosen](Self::recomputing).
+    /// The modules that selective recompute applies to, where these were [chosen](Self::recomputing).
     pub fn recomputed_modules(&self) -> Option<RecomputeModules> {
         self.modules
     }
@@ -378,7 +376,7 @@ impl Graph {
         self.chain.iter().map(|run| run.count as usize).sum()
     }
 
-    /// How many blocks of each class the chain has.
+    /// Number of blocks of each class in the chain.
     pub fn class_counts(&self) -> Vec<u32> {
         let mut counts = vec![0; self.classes.len()];
         for run in &self.chain {
@@ -387,7 +385,7 @@ impl Graph {
         counts
     }
 
-    /// Whether shapes depend on the sequence length.
+    /// True if shapes depend on the sequence length.
     pub fn has_sequence(&self) -> bool {
         let dims = self.classes.iter().flat_map(Block::nodes).flat_map(|node| &node.op.output.dims);
         dims.into_iter().any(|dim| dim.extent == Extent::Sequence)
@@ -427,7 +425,7 @@ impl Graph {
         counts
     }
 
-    /// Names of operators whose parameters others are tied to, with the names of those others.
+    /// Names of operators whose parameters are tied, with the names of the operators tied to them.
     pub fn ties(&self) -> BTreeMap<String, BTreeSet<String>> {
         let mut ties: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for node in self.classes.iter().flat_map(Block::nodes) {

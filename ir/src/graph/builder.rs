@@ -8,8 +8,7 @@ use super::tensor::Tensor;
 /// The output of an operator that has been added to a block.
 pub type Value = OpId;
 
-/// A block under construction. Each operator's output shape and parameters are inferred from what it
-/// computes and what it is given.
+/// A block under construction. Each operator's output shape and parameters are inferred from its kind and its inputs.
 ///
 /// ```
 /// use ir::graph::{BlockBuilder, Dim, DimName, OpKind, Tensor};
@@ -36,7 +35,7 @@ impl BlockBuilder {
         Self { name: name.into(), ops: Vec::new() }
     }
 
-    /// Adds a tensor that the block is given.
+    /// Adds an input tensor of the block.
     pub fn input(&mut self, name: impl Into<String>, tensor: Tensor) -> Value {
         let op = Op {
             name: name.into(),
@@ -54,7 +53,7 @@ impl BlockBuilder {
     ///
     /// # Errors
     ///
-    /// [`GraphError::Operator`] where it cannot take `inputs`.
+    /// [`GraphError::Operator`] where the operator does not accept `inputs`.
     pub fn push(
         &mut self,
         name: impl Into<String>,
@@ -71,58 +70,58 @@ impl BlockBuilder {
         Ok(self.copy(op, inputs))
     }
 
-    /// Adds an operator of another block, which takes the same there.
+    /// Adds an operator copied from another block, with inputs of the same shapes.
     pub(super) fn copy(&mut self, op: Op, inputs: &[Value]) -> Value {
         self.ops.push((op, inputs.to_vec()));
         OpId(self.ops.len() - 1)
     }
 
-    /// Decides what training does with the parameters of `value`.
+    /// Sets the treatment of the parameters of `value` in training.
     pub fn set_learning(&mut self, value: Value, learning: Learning) {
         self.ops[value.0].0.learning = learning;
     }
 
-    /// The tensor that `value` is.
+    /// Shape and element type of `value`.
     pub fn tensor(&self, value: Value) -> &Tensor {
         &self.ops[value.0].0.output
     }
 
-    /// Lets selective recompute drop the output of `value` and compute it again.
+    /// Lets selective recompute drop the output of `value` and recompute it.
     pub fn recompute_selectively(&mut self, value: Value) {
         self.ops[value.0].0.recomputable = Recomputable::Selective;
     }
 
-    /// Makes `value` the end of a region that selective recompute runs again: its output is kept.
+    /// Makes `value` the end of a region that selective recompute runs again: its output is saved.
     pub fn end_selective_region(&mut self, value: Value) {
         self.ops[value.0].0.recomputable = Recomputable::SelectiveEnd;
     }
 
-    /// Gives the operator of `value` one more trained tensor than follows from its kind.
+    /// Gives the operator of `value` a trained tensor in addition to those that follow from its kind.
     pub fn add_parameter(&mut self, value: Value, parameter: Parameter) {
         self.ops[value.0].0.parameters.push(parameter);
     }
 
-    /// Makes the weight of `value` the same as that of the operator called `target`.
+    /// Ties the weight of `value` to that of the operator called `target`.
     pub fn tie_weight(&mut self, value: Value, target: impl Into<String>) {
         self.tie(value, "weight", target);
     }
 
-    /// Makes a parameter of `value` the same as that of the operator called `target`.
+    /// Ties a parameter of `value` to that of the operator called `target`.
     ///
     /// # Panics
     ///
-    /// If it has none of that name.
+    /// If the operator has no parameter of that name.
     pub fn tie(&mut self, value: Value, name: &str, target: impl Into<String>) {
         let parameter = self.ops[value.0].0.parameters.iter_mut().find(|p| p.name == name);
         parameter.expect("only what an operator has is tied").tied_to = Some(target.into());
     }
 
-    /// What the block is called.
+    /// Name of the block.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The block, with `outputs` leaving it.
+    /// The finished block, with `outputs` as its outputs.
     pub fn finish(self, outputs: impl Into<Vec<Value>>) -> Block {
         Block::new(self.name, self.ops, outputs.into())
     }

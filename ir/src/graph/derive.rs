@@ -13,7 +13,7 @@ use crate::collective::Collective;
 use crate::units::Bytes;
 
 impl Block {
-    /// What one rank does for one micro-batch, and what it keeps.
+    /// Work of one rank for one micro-batch, with the activations that it saves.
     pub fn work(&self, setting: &Setting) -> BlockWork {
         let placements = placement::place(self, setting.sharding, setting.embedding);
         let sharded = Sharded { block: self, placements, setting: *setting };
@@ -93,9 +93,9 @@ impl Sharded<'_> {
         exchanges
     }
 
-    /// What attention takes is exchanged for all positions of a share of the heads, and what it puts out for
-    /// all heads of a share of the positions, which whoever takes it waits for; in backward the gradients, the
-    /// other way (Jacobs et al. 2023, arXiv 2309.14509, section 3). Scores stay where they are.
+    /// All-to-alls of attention: its inputs become all positions of a shard of the heads, and its output all heads of a
+    /// shard of the positions, for which the output's consumer waits; in backward the gradients go the reverse way
+    /// (Jacobs et al. 2023, arXiv 2309.14509, section 3). Scores are not exchanged.
     fn head_exchanges(&self, op: OpId, exchanges: &mut Vec<Exchange>) {
         let inputs = self.block.inputs(op).iter().zip(0..);
         let is_of_heads =
@@ -121,7 +121,7 @@ impl Sharded<'_> {
     fn tensor_exchanges(&self, requires_grad: &[bool], exchanges: &mut Vec<Exchange>) {
         for ((source, to), Move { consumer, forward, partial_gradient }) in &self.placements.moves {
             let from = self.placements.outputs[source.index()];
-            // The buffer of a move is as large as the tensor is where it is whole.
+            // The buffer of a move is as large as the whole tensor.
             let bytes = self.bytes(*source, Placement::Whole);
             let is_routed = self.block.op(*source).output.is_routed();
             let axis = if is_routed { Axis::ExpertTensor } else { Axis::Tensor };
@@ -131,7 +131,7 @@ impl Sharded<'_> {
             if let Some(collective) = forward {
                 push(*consumer, Pass::Forward, *collective);
                 if *collective == Collective::AllGather && self.is_saved(*source, *consumer) {
-                    // Only the shard is kept, so the gradient of the weight gathers it again.
+                    // Only the shard is saved, so the gradient of the weight gathers it again.
                     push(*consumer, Pass::WeightGrad, Collective::AllGather);
                 }
             }
@@ -141,7 +141,7 @@ impl Sharded<'_> {
                 push(*consumer, Pass::InputGrad, collective);
             }
         }
-        // What leaves the block is moved to where blocks hand on.
+        // Outputs of the block move to the placement of the residual stream between blocks.
         for op in self.block.outputs() {
             let tensor = &self.block.op(*op).output;
             let from = self.placements.outputs[op.index()];
@@ -176,7 +176,7 @@ impl Sharded<'_> {
         }
     }
 
-    /// Whether `consumer` keeps what `source` puts out for backward.
+    /// Returns whether `consumer` saves the output of `source` for backward.
     fn is_saved(&self, source: OpId, consumer: OpId) -> bool {
         let kept = self.block.op(consumer).keeps();
         self.block
@@ -186,8 +186,8 @@ impl Sharded<'_> {
             .any(|(slot, input)| *input == source && kept.contains(&Keeps::Input(slot)))
     }
 
-    /// Whether an operator's products take inputs that are cast for them: those of linear layers but for the head,
-    /// which stays in 16 bits.
+    /// True if the operator's products read inputs that are cast for them: linear layers but for the head, which stays
+    /// in 16 bits.
     fn is_cast(&self, op: OpId) -> bool {
         let op = self.block.op(op);
         let is_linear = matches!(op.kind, OpKind::Linear { .. } | OpKind::GroupedLinear { .. });
@@ -222,7 +222,7 @@ impl Sharded<'_> {
                         saved.insert((node.id, SavedPart::Value), self.output_bytes(node.id));
                         let is_attention = matches!(node.op.kind, OpKind::Attention { .. });
                         if is_attention && self.setting.sharding.head_exchange() > 1 {
-                            // Once as it was computed, and once as it was exchanged for whoever takes it.
+                            // Saved once as computed, and once as exchanged for its consumer.
                             let computed = (node.id, SavedPart::Exchanged);
                             saved.insert(computed, self.output_bytes(node.id));
                         }
@@ -251,7 +251,7 @@ impl Sharded<'_> {
                     }
                 }
             }
-            // What selective recompute starts from must be there.
+            // Inputs of recomputed regions must be saved.
             if node.op.recomputable != Recomputable::No {
                 for (slot, source) in sources.iter().enumerate() {
                     if self.block.op(*source).recomputable != Recomputable::Selective {
@@ -272,7 +272,7 @@ impl Sharded<'_> {
                 part,
                 bytes,
                 is_start,
-                // Of the end of a region only the output is kept.
+                // Only the output of a region's end is saved.
                 selective: match self.block.op(op).recomputable {
                     Recomputable::No => false,
                     Recomputable::Selective => true,
@@ -285,8 +285,8 @@ impl Sharded<'_> {
             .collect()
     }
 
-    /// Bytes kept of a tensor that is wanted at `to`: where it was made if it is gathered for use,
-    /// where it is used otherwise.
+    /// Bytes saved of a tensor that is wanted at `to`: in its own placement if it is gathered for use, in that of its
+    /// use otherwise.
     fn kept_bytes(&self, source: OpId, to: Placement) -> Bytes {
         let from = self.placements.outputs[source.index()];
         let kept = if matches!(from, Placement::Shard(_)) { from } else { to };

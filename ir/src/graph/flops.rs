@@ -1,4 +1,4 @@
-//! Operations of a whole model.
+//! Floating-point operations of a whole model.
 
 use super::block::Graph;
 use super::op::AttentionMask;
@@ -8,26 +8,26 @@ use super::tensor::Sizes;
 use super::work::{Kernel, Pass, Setting};
 use crate::units::Flops;
 
-/// Operations of a forward pass over one sequence, and of a step.
+/// Floating-point operations of a forward pass over one sequence, and of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ForwardFlops {
-    /// With every query-key pair of a causal mask counted, as Megatron-LM and PaLM do. A sliding
-    /// window counts the pairs within it.
+    /// Operations with every query-key pair of a causal mask counted, as Megatron-LM and PaLM do. A sliding window
+    /// counts the pairs within it.
     pub full: Flops,
-    /// With the pairs that the mask hides left out.
+    /// Operations without the query-key pairs that the mask hides.
     pub causal: Flops,
-    /// Those of frozen weights, whose gradients nobody computes.
+    /// Operations of products with frozen weights, whose gradients are not computed.
     pub frozen: Flops,
 }
 
 impl ForwardFlops {
-    /// Those of forward and backward, without the pairs that the mask hides: backward computes the gradients of
-    /// inputs and of weights, each as dear as forward; but none of frozen weights.
+    /// Operations of forward and backward, without the pairs that the mask hides: backward computes the gradients of
+    /// inputs and of weights, each at the cost of forward, but no gradients of frozen weights.
     pub fn of_step(&self) -> Flops {
         self.causal * 3.0 - self.frozen
     }
 
-    /// The same with every query-key pair of a causal mask counted.
+    /// Operations of forward and backward, with every query-key pair of a causal mask counted.
     pub fn of_step_with_every_pair(&self) -> Flops {
         self.full * 3.0 - self.frozen
     }

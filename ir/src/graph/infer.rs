@@ -1,10 +1,10 @@
-//! Shapes and parameters that follow from what an operator computes and what it is given.
+//! Shapes and parameters that follow from an operator's kind and its inputs.
 
 use super::numerics::PositionBias;
 use super::op::{NormKind, OpKind, Parameter, Window2d};
 use super::tensor::{Dim, DimName, Element, Extent, Tensor};
 
-/// The tensor that `kind` puts out for `inputs`, or what does not fit.
+/// The output tensor of `kind` for `inputs`, or the mismatch in words.
 #[expect(clippy::too_many_lines, reason = "a table: one arm an operator")]
 pub(super) fn output(kind: &OpKind, inputs: &[&Tensor]) -> Result<Tensor, String> {
     expect_arity(kind, inputs.len())?;
@@ -255,7 +255,7 @@ fn named(tensor: &Tensor, names: &[DimName]) -> Vec<Dim> {
     names.iter().filter_map(|name| tensor.dim(*name)).collect()
 }
 
-/// `tensor` with `dims` in the place of the dimension called `name`.
+/// `tensor` with `dims` replacing the dimension called `name`.
 fn replace(tensor: &Tensor, name: DimName, dims: &[Dim]) -> Tensor {
     let position = tensor.dims.iter().position(|dim| dim.name == name);
     let mut replaced = tensor.dims.clone();

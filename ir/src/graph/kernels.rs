@@ -1,4 +1,4 @@
-//! The kernels of each pass of each operator, with their operations and the bytes they touch.
+//! The kernels of each pass of each operator, with their operations and the bytes that they read and write.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ struct Kernels<'a, 'b> {
     sharded: &'a Sharded<'b>,
     requires_grad: &'a [bool],
     done: Vec<KernelWork>,
-    /// Linear layers that an earlier one computes along with itself.
+    /// Linear layers that run fused into the product of an earlier one.
     fused: BTreeSet<OpId>,
 }
 
@@ -59,7 +59,7 @@ impl Kernels<'_, '_> {
         }
     }
 
-    /// Whether a gradient of input `slot` of `op` is needed.
+    /// True if a gradient of input `slot` of `op` is needed.
     fn input_requires_grad(&self, op: OpId, slot: usize) -> bool {
         self.requires_grad[self.sharded.block.inputs(op)[slot].index()]
     }
@@ -102,7 +102,7 @@ impl Kernels<'_, '_> {
         }
     }
 
-    /// Rows, columns and depth of a linear layer on one rank.
+    /// Rows, columns and summed dimension of a linear layer on one rank.
     fn linear_shape(&self, op: OpId, contracted: &[DimName]) -> [u64; 3] {
         let sharded = self.sharded;
         let source = sharded.block.inputs(op)[0];
@@ -122,8 +122,8 @@ impl Kernels<'_, '_> {
         [m, produced, k]
     }
 
-    /// Linear layers that read the same tensor run as one product: fused query, key and value, fused
-    /// gate and up projection. Adapters stay products of their own.
+    /// Linear layers that read the same tensor run as one product: fused query, key and value, fused gate and up
+    /// projection. Adapters stay separate products.
     fn linear(&mut self, op: OpId) {
         if self.fused.contains(&op) {
             return;
@@ -151,8 +151,7 @@ impl Kernels<'_, '_> {
         self.matmuls(op, 1, [m, n, k]);
     }
 
-    /// What makes the weight that products read from a quantised one: for forward, and again for the
-    /// gradient of the input.
+    /// Kernels that dequantise a weight for its products: in forward, and again for the gradient of the input.
     fn dequantise(&mut self, op: OpId) {
         let sharded = self.sharded;
         let read = sharded.quantised_bytes(op);
@@ -226,7 +225,7 @@ impl Kernels<'_, '_> {
             input.dim(name).map_or(1, |dim| sharded.local_extent(input, dim, wanted))
         };
         let context = sharded.block.op(inputs[1]).output.dim(DimName::Sequence);
-        // All positions of a share of the heads, where these were exchanged.
+        // All positions of a shard of the heads, where heads are exchanged.
         let share = u64::from(sharded.setting.sharding.head_exchange());
         let head_dim = local(0, DimName::HeadDim);
         with(AttentionShape {
@@ -253,8 +252,8 @@ impl Kernels<'_, '_> {
         self.join_ring(op, given, output);
     }
 
-    /// What each step of a ring gave is added to what those before it gave: outputs in forward, gradients of
-    /// what attention was `given` in backward (Liu et al. 2023, arXiv 2310.01889, section 3).
+    /// Each step of a ring adds its result to that of the steps before: outputs in forward, gradients of the inputs
+    /// (`given`) in backward (Liu et al. 2023, arXiv 2310.01889, section 3).
     fn join_ring(&mut self, op: OpId, given: Bytes, output: Bytes) {
         let sharding = self.sharded.setting.sharding;
         let is_ring = sharding.context_parallel > 1 && sharding.head_exchange() == 1;
@@ -265,7 +264,7 @@ impl Kernels<'_, '_> {
         }
     }
 
-    /// One product of unfused attention. Kernels do not skip what the mask hides.
+    /// One product of unfused attention. Kernels do not skip masked pairs.
     fn attention_product(&mut self, op: OpId, kind: &OpKind) {
         let sharded = self.sharded;
         let output = &sharded.block.op(op).output;
@@ -294,7 +293,7 @@ impl Kernels<'_, '_> {
         self.push(op, Pass::InputGrad, product(k, n, m), flops, y + a, b);
     }
 
-    /// Operators that read and write each element about once.
+    /// Kernels of operators that read and write each element about once.
     fn memory_bound(&mut self, op: OpId, kind: &OpKind) {
         let sharded = self.sharded;
         let inputs: Bytes =
@@ -304,7 +303,7 @@ impl Kernels<'_, '_> {
             let placement = sharded.placements.outputs[op.index()];
             Bytes::new(sharded.elements(&sharded.block.op(op).output, placement))
         };
-        // What forward reads and writes, and what backward does.
+        // Bytes read and written in forward, and in backward.
         let (forward, backward) = match kind {
             // The gradient of the table is dense, and set to zero first (PyTorch's
             // `embedding_dense_backward`).
@@ -318,7 +317,7 @@ impl Kernels<'_, '_> {
                 ((inputs, y), (y, inputs))
             }
             OpKind::CrossEntropy { .. } => self.cross_entropy_bytes(op),
-            // The output's gradient, and what was kept.
+            // The output's gradient, and the saved tensors.
             _ => ((inputs, y), (inputs + y, inputs)),
         };
         self.push_memory(op, Pass::Forward, forward.0, forward.1);
@@ -336,7 +335,7 @@ impl Kernels<'_, '_> {
         }
     }
 
-    /// Bytes of a rank's part of an embedding's table, in the precision of the step.
+    /// Bytes of a rank's shard of an embedding's table, in the precision of the step.
     fn table_bytes(&self, op: OpId) -> Bytes {
         let op = self.sharded.block.op(op);
         let tables = op.parameters.iter();
@@ -354,7 +353,7 @@ impl Kernels<'_, '_> {
         ((logits + softmax * 2, softmax * 2), (softmax, logits))
     }
 
-    /// Where several operators use one tensor, their gradients are added.
+    /// Adds the gradients of tensors that several operators read.
     fn add_gradient_sums(&mut self) {
         let block = self.sharded.block;
         let mut uses = vec![0u64; self.requires_grad.len()];

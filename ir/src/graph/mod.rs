@@ -1,6 +1,6 @@
 //! The model as a graph of operators.
 //!
-//! A [`Graph`] is a chain of blocks. Blocks that repeat are kept once, as a class with a count, so a
+//! A [`Graph`] is a chain of blocks. Blocks that repeat are stored once, as a class with a count, so a
 //! model of 126 layers costs what its three distinct blocks cost. Each [`Block`] is a directed
 //! acyclic graph of operators whose shapes are symbolic in batch and sequence.
 

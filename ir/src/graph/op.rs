@@ -1,4 +1,4 @@
-//! Operators: what they compute, and what follows from it for shapes and parameters.
+//! Operators: the functions that they compute, and the shapes and parameters that follow.
 
 use super::numerics::{Real, Rotation, Routing, Scores};
 use super::tensor::{Dim, DimName, Extent, Tensor};
@@ -20,7 +20,7 @@ pub enum NormKind {
 pub enum Activation {
     /// Gaussian error linear unit.
     Gelu,
-    /// The same, approximated by a hyperbolic tangent.
+    /// Gaussian error linear unit, approximated by a hyperbolic tangent.
     GeluTanh,
     /// `x` times the logistic function of `1.702 x`.
     QuickGelu,
@@ -34,33 +34,33 @@ pub enum Activation {
     Sigmoid,
 }
 
-/// Which row of a table each token has.
+/// Row of a table that each token looks up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EmbeddedRows {
-    /// That of the number of the token itself, or of one further on.
+    /// The row of the token's own id, or of the id of a later token.
     Tokens {
-        /// How many tokens further; beyond the sequence's end it is the first row.
+        /// Distance to that token; beyond the sequence's end the row is the first.
         ahead: u64,
     },
-    /// That of its position in the sequence.
+    /// The row of the token's position in the sequence.
     Positions {
-        /// The row of the first position: those before it stand for no position (OPT, RoBERTa).
+        /// The row of the first position: earlier rows stand for no position (OPT, RoBERTa).
         first: u64,
     },
-    /// The first: there is one sequence, all of one type.
+    /// The first row: there is one sequence, all of one type.
     TokenTypes,
 }
 
-/// Which positions a query looks at.
+/// Positions that a query attends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AttentionMask {
-    /// All of them.
+    /// All positions.
     Full,
-    /// Itself and what came before.
+    /// The query's own position and all earlier ones.
     Causal,
-    /// Itself and the `window - 1` positions before.
+    /// The query's own position and the `window - 1` positions before.
     SlidingWindow {
-        /// Positions seen, the query's own included.
+        /// Number of positions, the query's own included.
         window: u64,
     },
 }
@@ -70,15 +70,14 @@ pub enum AttentionMask {
 pub struct Window2d {
     /// Rows and columns of the kernel.
     pub kernel: [u64; 2],
-    /// Rows and columns between two applications.
+    /// Rows and columns between two applications of the kernel.
     pub stride: [u64; 2],
     /// Rows and columns of zeros on each side.
     pub padding: [u64; 2],
 }
 
 impl Window2d {
-    /// Rows and columns that come out for `input` rows and columns; `None` if the kernel exceeds the
-    /// padded input.
+    /// Rows and columns of the output for `input` rows and columns; `None` if the kernel exceeds the padded input.
     pub fn output(&self, input: [u64; 2]) -> Option<[u64; 2]> {
         let side = |axis: usize| {
             let padded = input[axis] + 2 * self.padding[axis];
@@ -88,57 +87,57 @@ impl Window2d {
     }
 }
 
-/// What an operator computes.
+/// The function that an operator computes.
 ///
 /// Inputs are numbered as they are listed in brackets.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OpKind {
-    /// What the block is given: the output of the block before it, or data.
+    /// Input of the block: the output of the block before it, or data.
     Input,
     /// Rows of a table \[tokens\].
     Embedding {
         /// Rows of the table.
         entries: Dim,
-        /// What a row is.
+        /// Dimension of one row.
         width: Dim,
-        /// Which row each token has.
+        /// Row that each token looks up.
         rows: EmbeddedRows,
     },
-    /// A tensor of its own, which is saved with the model but not trained, nor counted among its parameters.
+    /// A tensor that is saved with the model but not trained, nor counted among the model's parameters.
     Buffer {
-        /// Its dimensions.
+        /// Dimensions of the tensor.
         dims: Vec<Dim>,
     },
     /// `y = x W + b`: contracts `contracted` of \[x\] against the weight's dimensions of that name.
     Linear {
         /// The dimensions of the input that are summed over.
         contracted: Vec<DimName>,
-        /// The dimensions that come in their place.
+        /// The output dimensions that replace the contracted ones.
         produced: Vec<Dim>,
-        /// Whether a bias is added.
+        /// True if a bias is added.
         bias: bool,
     },
-    /// A linear layer of which every expert has its own, applied to the tokens routed to it
-    /// \[dispatched\]; `contracted`, `produced` and `bias` as for `Linear`.
+    /// A linear layer with separate weights for each expert, applied to the tokens routed to it \[dispatched\];
+    /// `contracted`, `produced` and `bias` as for `Linear`.
     GroupedLinear {
-        /// How many experts there are.
+        /// Number of experts.
         num_experts: u64,
         /// The dimensions of the input that are summed over.
         contracted: Vec<DimName>,
-        /// The dimensions that come in their place.
+        /// The output dimensions that replace the contracted ones.
         produced: Vec<Dim>,
-        /// Whether a bias is added.
+        /// True if a bias is added.
         bias: bool,
     },
     /// Fused attention \[q, k, v\] that never stores its scores; saves the output and a log-sum-exp.
     Attention {
-        /// Which positions a query looks at.
+        /// Positions that a query attends to.
         mask: AttentionMask,
-        /// How scores come from queries and keys.
+        /// Computation of scores from queries and keys.
         scores: Scores,
-        /// Whether each head has a trained sink that takes part in the softmax.
+        /// True if each head has a trained sink that takes part in the softmax.
         sinks: bool,
-        /// The share of probabilities that it zeroes at random. Which ones is computed again, not kept.
+        /// Fraction of probabilities zeroed at random. The mask is recomputed in backward, not saved.
         dropout: Real,
     },
     /// Unfused attention's products of queries and keys \[q, k\]. Kernels of this kind compute
@@ -148,41 +147,41 @@ pub enum OpKind {
     AttentionValues,
     /// Softmax over one dimension \[x\].
     Softmax {
-        /// The dimension that sums to one.
+        /// The dimension whose elements sum to one.
         over: DimName,
     },
-    /// Zeroes elements at random and keeps a mask of one byte each \[x\].
+    /// Zeroes elements at random and saves a mask of one byte per element \[x\].
     Dropout {
-        /// The share of elements that it zeroes.
+        /// Fraction of elements that are zeroed.
         rate: Real,
     },
     /// Normalises over `over` \[x\].
     Norm {
-        /// Which normalisation.
+        /// The kind of normalisation.
         kind: NormKind,
-        /// The dimensions whose statistics are taken.
+        /// The dimensions over which statistics are taken.
         over: Vec<DimName>,
-        /// Whether it has a trained scale.
+        /// True if there is a trained scale.
         weight: bool,
-        /// Whether it has a trained shift.
+        /// True if there is a trained shift.
         bias: bool,
-        /// Added to the variance or mean square.
+        /// Constant added to the variance or mean square.
         epsilon: Real,
-        /// Whether the scale is the trained one plus 1 (Gemma).
+        /// True if the output is scaled by the trained scale plus 1 (Gemma).
         unit_offset: bool,
     },
     /// An elementwise function \[x\].
     Activation(Activation),
     /// An elementwise function of a gate, times a value \[gate, value\].
     GatedActivation(Activation),
-    /// Sum of its inputs \[a, b, ..\].
+    /// Sum of the inputs \[a, b, ..\].
     Add,
     /// Elementwise product \[a, b\]; smaller inputs are broadcast.
     Multiply,
-    /// A clamped SwiGLU, `(value + 1) gate sigmoid(1.702 gate)`, the gate cut off above `limit`, the value on both
-    /// sides (gpt-oss) \[gate, value\].
+    /// A clamped SwiGLU, `(value + 1) gate sigmoid(1.702 gate)`, the gate clamped from above at `limit`, the value on
+    /// both sides (gpt-oss) \[gate, value\].
     ClampedSwiGlu {
-        /// Where they are cut off.
+        /// Magnitude at which gate and value are clamped.
         limit: Real,
     },
     /// `cap tanh(x / cap)` \[x\].
@@ -190,14 +189,14 @@ pub enum OpKind {
         /// The cap.
         cap: Real,
     },
-    /// Cuts off what exceeds `limit` on either side \[x\].
+    /// Clamps to the range from `-limit` to `limit` \[x\].
     Clamp {
-        /// Where.
+        /// Largest magnitude that passes unchanged.
         limit: Real,
     },
     /// Multiplies by `factor` \[x\]; its backward needs no saved tensor.
     Scale {
-        /// What it is multiplied by.
+        /// The multiplier.
         factor: Real,
     },
     /// Rotates pairs of features by position \[x\]; its backward needs no saved tensor.
@@ -205,14 +204,14 @@ pub enum OpKind {
     /// A view of some of the features \[x\]: the dimension of the same name becomes `dim`. Costs
     /// nothing.
     Slice {
-        /// What is left of the dimension.
+        /// The dimension with its new, smaller extent.
         dim: Dim,
-        /// The first of it.
+        /// Index of the first feature in the view.
         start: u64,
     },
     /// Inputs joined along one dimension; an input that lacks dimensions of the first is broadcast.
     Concat {
-        /// Along which dimension.
+        /// The dimension that is concatenated.
         over: DimName,
     },
     /// A parameter added to its input \[x\]: positions of a vision model.
@@ -222,21 +221,21 @@ pub enum OpKind {
     },
     /// A parameter put before the sequence \[x\]: the class token.
     PrependParameter,
-    /// Scores every expert for every token and chooses `top_k` \[x\], where there is one with a correction of what
-    /// is chosen by \[x, correction\]. Puts out the probabilities.
+    /// Scores every expert for every token and chooses `top_k` \[x\], or, with a correction of the scores for the
+    /// choice alone, \[x, correction\]. Outputs the probabilities.
     Router {
-        /// How many experts there are.
+        /// Number of experts.
         num_experts: u64,
-        /// How many each token goes to.
+        /// Number of experts that each token goes to.
         top_k: u64,
-        /// Whether a bias is added to the scores.
+        /// True if a bias is added to the scores.
         bias: bool,
-        /// How they are weighed and chosen.
+        /// Weighting and choice of the experts.
         routing: Routing,
     },
     /// Sends each token to its experts \[x, probabilities\].
     Dispatch {
-        /// How many experts each token goes to.
+        /// Number of experts that each token goes to.
         top_k: u64,
     },
     /// Brings the experts' outputs back and sums them by their weights \[y, probabilities\].
@@ -245,9 +244,9 @@ pub enum OpKind {
     CrossEntropy {
         /// The dimension of the classes.
         over: DimName,
-        /// How many tokens after the next one the target is; those beyond the sequence's end count as zero.
+        /// Distance from the next token to the target; targets beyond the sequence's end count as zero.
         ahead: u64,
-        /// What the loss is multiplied by in the sum of losses.
+        /// Factor of this loss in the sum of losses.
         weight: Real,
     },
     /// The mean squared error against a target \[prediction\].
@@ -256,51 +255,51 @@ pub enum OpKind {
     Conv2d {
         /// Kernel, stride, padding.
         window: Window2d,
-        /// Channels that come out.
+        /// Number of output channels.
         out_channels: u64,
-        /// Groups of channels that see only each other.
+        /// Number of groups of channels; a group's outputs depend on its inputs alone.
         groups: u64,
-        /// Whether a bias is added.
+        /// True if a bias is added.
         bias: bool,
     },
-    /// The largest of each window \[x\]; keeps the indices.
+    /// The largest element of each window \[x\]; saves the indices.
     MaxPool2d(Window2d),
     /// The mean of each window \[x\].
     AveragePool2d(Window2d),
-    /// The mean of as many windows as give `output` rows and columns \[x\].
+    /// The mean of each of `output` rows and columns of windows that cover the image \[x\].
     AdaptiveAveragePool2d {
-        /// Rows and columns that come out.
+        /// Rows and columns of the output.
         output: [u64; 2],
     },
-    /// Its input, whole on each rank, however it is sharded where it was made \[x\].
+    /// The input, gathered whole on each rank, however it was sharded before \[x\].
     Gather,
-    /// All dimensions but the batch as one, called features \[x\].
+    /// Joins all dimensions but the batch into one, called features \[x\].
     Flatten,
-    /// Rows and columns of patches as one sequence, channels as hidden \[x\].
+    /// Turns rows and columns of patches into one sequence, and channels into hidden \[x\].
     PatchesToSequence,
     /// The first position of the sequence \[x\].
     FirstToken,
 }
 
-/// What an operator keeps for its backward.
+/// A tensor that an operator saves for its backward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeps {
-    /// One of its inputs.
+    /// The input of this index.
     Input(usize),
-    /// Its output.
+    /// The output.
     Output,
-    /// The softmax of its input in fp32.
+    /// The softmax of the input in fp32.
     Softmax,
-    /// A byte for each element of its output.
+    /// A byte for each element of the output.
     Mask,
-    /// An index for each element (or token) of its output.
+    /// An index for each element (or token) of the output.
     Indices,
     /// This many fp32 numbers for each row.
     Statistics(u64),
 }
 
 impl OpKind {
-    /// The name of the operators whose kernels are alike.
+    /// Name shared by operators whose kernels are alike.
     pub const fn family(&self) -> &'static str {
         match self {
             OpKind::Norm { .. } => "norm",
@@ -319,8 +318,8 @@ impl OpKind {
         }
     }
 
-    /// What PyTorch's autograd keeps for each operator; for a GPT layer, the inventory of Korthikanti et
-    /// al. 2022 (arXiv 2205.05198), section 4.1.
+    /// Tensors that PyTorch's autograd saves for each operator; for a GPT layer, the inventory of Korthikanti et al.
+    /// 2022 (arXiv 2205.05198), section 4.1.
     fn keeps(&self) -> Vec<Keeps> {
         match self {
             OpKind::Embedding { .. }
@@ -381,16 +380,16 @@ impl OpKind {
 /// A trained tensor of an operator.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Parameter {
-    /// Its name within the operator: `weight`, `bias`.
+    /// Name within the operator: `weight`, `bias`.
     pub name: String,
-    /// Its dimensions. A bias has only those that come out.
+    /// Dimensions of the tensor. A bias has only the output dimensions.
     pub dims: Vec<Dim>,
     /// The operator of the chain whose parameter this one is, where the two are tied.
     pub tied_to: Option<String>,
 }
 
 impl Parameter {
-    /// The dimensions along which it is sharded; experts are if `is_expert`.
+    /// The dimensions along which the parameter is sharded; the expert dimension only if `is_expert`.
     pub fn cut(&self, is_expert: bool) -> Cut {
         let find = |wanted: &dyn Fn(DimName) -> bool| self.dims.iter().position(|d| wanted(d.name));
         Cut {
@@ -399,8 +398,8 @@ impl Parameter {
         }
     }
 
-    /// How many of `ranks` neighbouring tensor-parallel ranks have the same part along `dim`: more than one where there
-    /// are fewer key-value heads than ranks.
+    /// Number of neighbouring tensor-parallel ranks, of `ranks`, that hold the same shard along `dim`: more than one
+    /// where there are fewer key-value heads than ranks.
     pub fn num_copies(&self, dim: usize, ranks: u32) -> u32 {
         match self.dims[dim] {
             Dim { name: DimName::KvHeads, extent: Extent::Fixed(heads) } => {
@@ -426,75 +425,75 @@ impl Parameter {
 /// The dimensions along which a parameter is sharded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
-    /// The one that tensor parallelism shards.
+    /// Index of the dimension that tensor parallelism shards.
     pub tensor: Option<usize>,
-    /// The one that expert parallelism shards.
+    /// Index of the dimension that expert parallelism shards.
     pub expert: Option<usize>,
 }
 
-/// Whether selective recompute stores an operator's output or computes it again in backward.
+/// Treatment of an operator's output by selective recompute: saved, or recomputed in backward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Recomputable {
-    /// Stored: it is dear to compute for the bytes it takes.
+    /// Saved: expensive to compute for the bytes it takes.
     #[default]
     No,
-    /// Dropped and computed again under `selective`: cheap for the bytes it takes. Unfused attention
-    /// scores, norms, activation functions.
+    /// Dropped and recomputed under `selective`: cheap for the bytes it takes. Unfused attention scores, norms,
+    /// activation functions.
     Selective,
-    /// The end of a region that `selective` runs again as a whole: computed again, but its output is
-    /// kept too, as the region's checkpoint does. Unfused attention's product with the values.
+    /// The end of a region that `selective` recomputes as a whole: recomputed, but its output is also saved, as the
+    /// region's checkpoint does. Unfused attention's product with the values.
     SelectiveEnd,
 }
 
-/// What training does with the parameters of an operator.
+/// Treatment of an operator's parameters in training.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Learning {
-    /// They are trained.
+    /// Trained.
     #[default]
     Trained,
-    /// They stay as they are: without gradients, without optimizer state. Weights are stored so, biases
-    /// as they are read.
+    /// Frozen: no gradients and no optimizer state. Weights are stored in this format, biases in the format that
+    /// kernels read.
     Frozen(WeightFormat),
-    /// They are trained, beside a layer that is frozen.
+    /// Trained, as an adapter of a frozen layer.
     Adapter,
 }
 
-/// An operator: its name, what it computes, its parameters and what comes out.
+/// An operator: its name, function, parameters and output.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Op {
-    /// Its name within the block, as in `attention.query`.
+    /// Name within the block, as in `attention.query`.
     pub name: String,
-    /// What it computes.
+    /// The function that it computes.
     pub kind: OpKind,
-    /// Its parameters.
+    /// Parameters of the operator.
     pub parameters: Vec<Parameter>,
-    /// What training does with them.
+    /// Treatment of the parameters in training.
     pub learning: Learning,
-    /// What comes out.
+    /// Shape and element type of the output.
     pub output: Tensor,
-    /// What selective recompute does with it.
+    /// Treatment of the output by selective recompute.
     pub recomputable: Recomputable,
 }
 
 impl Op {
-    /// Whether it has parameters that are trained.
+    /// True if the operator has parameters that are trained.
     pub fn is_trained(&self) -> bool {
         !self.parameters.is_empty() && !self.is_frozen()
     }
 
-    /// The parameters that are counted as the model's: neither those that are tied to another's, nor buffers.
+    /// The parameters that count towards the model's: neither tied ones nor buffers.
     pub fn own_parameters(&self) -> impl Iterator<Item = &Parameter> {
         let is_buffer = matches!(self.kind, OpKind::Buffer { .. });
         let own = move |it: &&Parameter| it.tied_to.is_none() && !is_buffer;
         self.parameters.iter().filter(own)
     }
 
-    /// Whether it has parameters that stay as they are.
+    /// True if the operator has parameters that are frozen.
     pub fn is_frozen(&self) -> bool {
         !self.parameters.is_empty() && matches!(self.learning, Learning::Frozen(_))
     }
 
-    /// How one of its parameters is stored between its uses.
+    /// Storage format of a parameter between its uses.
     pub fn format(&self, parameter: &Parameter) -> WeightFormat {
         match self.learning {
             Learning::Frozen(format) if parameter.name == "weight" => format,
@@ -502,7 +501,7 @@ impl Op {
         }
     }
 
-    /// What it keeps for its backward. What the gradient of a weight alone needs, a frozen one does not.
+    /// Tensors saved for the backward. A frozen operator saves none that only the weight gradient needs.
     pub fn keeps(&self) -> Vec<Keeps> {
         let for_weight_alone = matches!(
             self.kind,

@@ -1,12 +1,12 @@
-//! Where a tensor lies along the tensor-parallel axis, and what it takes to move it. Rows for experts lie so
-//! along the axis of experts' own.
+//! Placement of tensors along the tensor-parallel axis, and the collectives that change it. Tensors routed to experts
+//! are placed along the axis of expert tensor parallelism.
 //!
-//! The rule is one sentence: the dimensions in [`DimName::is_tensor_sharded`] are sharded wherever a weight
-//! has them, and everything else follows. A product that sums over a sharded dimension leaves a
-//! partial sum; a product that yields one needs its input whole; token-wise operators want the
-//! residual stream, whole or, with sequence parallelism, sharded along the sequence. Where what an
-//! operator has differs from what the next one wants stands a collective, and its conjugate in
-//! backward. The four collectives of a Megatron-LM layer are a consequence.
+//! The rule is one sentence: the dimensions in [`DimName::is_tensor_sharded`] are sharded wherever a weight has them,
+//! and everything else follows. A product that sums over a sharded dimension leaves a partial sum; a product that
+//! yields one needs its input whole; token-wise operators want the residual stream, whole or, with sequence
+//! parallelism, sharded along the sequence. Where the placement of an output differs from the one that its consumer
+//! wants, a collective changes it, and its conjugate does so in backward. The four collectives of a Megatron-LM layer
+//! are a consequence.
 
 use std::collections::BTreeMap;
 
@@ -17,19 +17,19 @@ use super::switches::EmbeddingTable;
 use super::tensor::{DimName, Element, Tensor};
 use crate::collective::Collective;
 
-/// Where a tensor lies along the tensor-parallel axis.
+/// Placement of a tensor along the tensor-parallel axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Placement {
-    /// Every rank has all of it.
+    /// Every rank has the whole tensor.
     Whole,
-    /// Every rank has its part along one dimension.
+    /// Every rank has a shard along one dimension.
     Shard(DimName),
-    /// Every rank has a summand of it.
+    /// Every rank has a partial sum of the tensor.
     Partial,
 }
 
 impl Placement {
-    /// What moves a tensor from here to where it is wanted; slicing needs no communication.
+    /// The collective that changes this placement to `to`; slicing needs no communication.
     pub fn moved_to(self, to: Self) -> Option<Collective> {
         match (self, to) {
             (Self::Partial, Self::Whole) => Some(Collective::AllReduce),
@@ -40,10 +40,10 @@ impl Placement {
         }
     }
 
-    /// What moves the gradient of a tensor that lies here back from `to`, where it was wanted: the
-    /// conjugate of [`Self::moved_to`]. If the gradient is partial, each rank has a summand of it.
+    /// The collective that changes the gradient of a tensor in this placement back from `to`, the placement of its use:
+    /// the conjugate of [`Self::moved_to`]. If the gradient is partial, each rank has a partial sum of it.
     ///
-    /// The gradient of a tensor lies where the tensor does; that of a partial sum is whole.
+    /// The gradient of a tensor has the tensor's placement; the gradient of a partial sum is whole.
     pub fn gradient_moved_back(self, to: Self, is_partial: bool) -> Option<Collective> {
         match (self, to) {
             (Self::Whole, Self::Whole) if is_partial => Some(Collective::AllReduce),
@@ -55,40 +55,40 @@ impl Placement {
     }
 }
 
-/// A tensor of one operator, moved to where others want it.
+/// A change of the placement of an operator's output for its consumers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Move {
-    /// The operator that first wants it there.
+    /// The first operator that wants the new placement.
     pub(super) consumer: OpId,
-    /// What moves it in forward.
+    /// The collective in forward.
     pub(super) forward: Option<Collective>,
-    /// Whether the consumers' gradients are summands that must be added up.
+    /// True if the consumers' gradients are partial sums that must be added up.
     pub(super) partial_gradient: bool,
 }
 
 /// The placement of every tensor of a block, and the moves between them.
 #[derive(Clone, Debug)]
 pub struct Placements {
-    /// Of each operator's output.
+    /// Placement of each operator's output.
     pub outputs: Vec<Placement>,
-    /// For each operator, where it wants each of its inputs.
+    /// Placement that each operator wants for each of its inputs.
     pub wanted: Vec<Vec<Placement>>,
-    /// For each operator and input, whether its gradient comes out as a summand on each rank.
+    /// For each operator and input, true if the gradient of the input is a partial sum on each rank.
     pub partial_gradients: Vec<Vec<bool>>,
-    /// Moves by the operator that puts the tensor out and where it is wanted.
+    /// Moves by the operator that produces the tensor and the placement that is wanted.
     pub(super) moves: BTreeMap<(OpId, Placement), Move>,
     /// Operators that reduce over a sharded dimension: each row's statistics are all-reduced.
     pub sharded_reductions: Vec<OpId>,
 }
 
 impl Block {
-    /// Where every tensor of the block lies under `sharding`.
+    /// Placements of the block's tensors under `sharding`.
     pub fn placements(&self, sharding: Sharding) -> Placements {
         place(self, sharding, EmbeddingTable::Part)
     }
 }
 
-/// Places every tensor of `block`.
+/// Computes the placement of every tensor of `block`.
 pub(super) fn place(block: &Block, sharding: Sharding, embedding: EmbeddingTable) -> Placements {
     let num_ops = block.nodes().len();
     let mut placements = Placements {
@@ -146,7 +146,7 @@ pub(super) fn place(block: &Block, sharding: Sharding, embedding: EmbeddingTable
     placements
 }
 
-/// Where the residual stream lies between the sharded products.
+/// Placement of the residual stream between the sharded products.
 pub(super) fn residual(tensor: &Tensor, sharding: Sharding) -> Placement {
     let tokens = tensor.element == Element::Index;
     if sharding.sequence_parallel && !tokens && tensor.dim(DimName::Sequence).is_some() {
@@ -156,7 +156,7 @@ pub(super) fn residual(tensor: &Tensor, sharding: Sharding) -> Placement {
     }
 }
 
-/// Where an operator wants its inputs and leaves its output.
+/// Placements that an operator wants for its inputs, and the placement of its output.
 fn rule(
     kind: &OpKind,
     tensors: &[&Tensor],
@@ -216,7 +216,7 @@ fn add_partial_sums(
     (wanted, residual(output, sharding))
 }
 
-/// Operators that treat every token, head or inner feature alike.
+/// Placements for operators that treat every token, head or inner feature alike.
 fn token_wise(
     tensors: &[&Tensor],
     given: &[Placement],
@@ -242,7 +242,7 @@ fn token_wise(
     (wanted, output)
 }
 
-/// Whether the operator reduces over the dimension along which its input is sharded.
+/// Returns whether the operator reduces over the dimension along which its input is sharded.
 fn reduces_sharded(kind: &OpKind, wanted: &[Placement]) -> bool {
     let over = match kind {
         OpKind::Norm { over, .. } => over.as_slice(),

@@ -1,4 +1,4 @@
-//! Which activations are computed again in backward, rather than kept.
+//! Activations that are recomputed in backward rather than saved.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,50 +6,50 @@ use std::str::FromStr;
 use super::op::{Op, OpKind, Recomputable};
 use super::tensor::DimName;
 
-/// Which activations are computed again in backward.
+/// Policy of which activations are recomputed in backward.
 ///
 /// Written `none`, `selective`, `full`, `full:4` for the first four layers of each stage, and `norms+activations`
 /// for chosen modules of every layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Recompute {
-    /// None: all that backward needs is kept.
+    /// No recompute: all activations that backward needs are saved.
     #[default]
     None,
-    /// What is cheap to compute for the bytes it takes: unfused attention scores, norms, activation
+    /// Recompute of operators that are cheap for the bytes saved: unfused attention scores, norms, activation
     /// functions.
     Selective,
-    /// All but the input of each layer.
+    /// Recompute of each layer whole, from its saved input.
     Full,
-    /// All but the input of each of the first so many layers of every stage; all of the others is kept
-    /// (Megatron-LM's `--recompute-method block`).
+    /// Recompute of this number of first layers of every stage, whole; the other layers save everything (Megatron-LM's
+    /// `--recompute-method block`).
     FirstLayers(u32),
-    /// What these modules put out, in every layer. The graph is one whose selective recompute is theirs:
+    /// Recompute of the outputs of these modules, in every layer. The graph must have these as its selective recompute:
     /// [`Graph::recomputing`](super::Graph::recomputing).
     Modules(RecomputeModules),
 }
 
-/// What of one block is computed again.
+/// Recompute of one block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BlockRecompute {
-    /// Nothing.
+    /// No recompute.
     #[default]
     None,
-    /// What the graph's operators say: [`Recomputable`].
+    /// Recompute of the operators that the graph marks: [`Recomputable`].
     Selective,
-    /// All but its input.
+    /// Recompute of the whole block, from its saved input.
     Full,
 }
 
 impl BlockRecompute {
-    /// All of them.
+    /// All values.
     pub const ALL: [Self; 3] = [Self::None, Self::Selective, Self::Full];
 }
 
 impl Recompute {
-    /// Those that a search tries by itself.
+    /// Policies that a search tries by default.
     pub const ALL: [Self; 3] = [Self::None, Self::Selective, Self::Full];
 
-    /// What of a stage's first layer is computed again: no layer keeps less.
+    /// Recompute of a stage's first layer: no layer saves less.
     pub const fn of_first_layers(self) -> BlockRecompute {
         match self {
             Self::None => BlockRecompute::None,
@@ -58,7 +58,7 @@ impl Recompute {
         }
     }
 
-    /// What is of the layers after those that come first and are treated apart: no layer takes less time.
+    /// Recompute of the layers after the first ones of [`Self::FirstLayers`]: no layer takes less time.
     pub const fn of_other_layers(self) -> BlockRecompute {
         match self {
             Self::FirstLayers(_) => BlockRecompute::None,
@@ -66,7 +66,7 @@ impl Recompute {
         }
     }
 
-    /// How many layers of each stage are treated apart from those after them.
+    /// Number of first layers of each stage that are recomputed; none for policies that treat all layers alike.
     pub const fn first_layers(self) -> Option<u32> {
         match self {
             Self::FirstLayers(count) => Some(count),
@@ -74,7 +74,7 @@ impl Recompute {
         }
     }
 
-    /// The modules that were chosen.
+    /// The chosen modules, for [`Self::Modules`].
     pub const fn modules(self) -> Option<RecomputeModules> {
         match self {
             Self::Modules(modules) => Some(modules),
@@ -82,7 +82,7 @@ impl Recompute {
         }
     }
 
-    /// What it means, where the name does not say.
+    /// Description of the policy, where the name does not say it.
     pub fn in_words(self) -> Option<String> {
         match self {
             Self::None | Self::Selective | Self::Full => None,
@@ -147,32 +147,32 @@ pub enum RecomputeModule {
 /// The layer that an operator belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layer<'a> {
-    /// The operator's name, or that of what it is an adapter of.
+    /// Name of the operator, or of the layer that it is an adapter of.
     pub(super) name: &'a str,
-    /// Whether an adapter is still to be added to what it puts out.
+    /// True if an adapter's output is still to be added to the operator's output.
     pub(super) is_before_sum: bool,
 }
 
-/// What stands around an operator in its block.
+/// Facts about an operator's block that decide the modules that the operator belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Within<'a> {
-    /// The layer that it belongs to.
+    /// The layer that the operator belongs to.
     pub(super) layer: Layer<'a>,
-    /// Whether the operator takes what experts put out.
+    /// True if the operator reads the output of experts.
     pub(super) takes_experts: bool,
-    /// Whether the block has experts that a router chooses among.
+    /// True if the block has experts that a router chooses among.
     pub(super) has_router: bool,
-    /// Whether the block's attention is of latents.
+    /// True if the block's attention is latent.
     pub(super) has_latents: bool,
 }
 
-/// From latents to keys and values: what attention of latents has, and no other.
+/// Name of the projection from latents to keys and values, which only latent attention has.
 pub(super) const LATENTS: &str = "attention.key_value_up";
 
-/// What the operators of a feed-forward block are called after its own name.
+/// Suffixes of the operators of a feed-forward block, after the block's name.
 const FEED_FORWARD: [&str; 5] = [".gate", ".up", ".activation", ".inner_dropout", ".down"];
 
-/// What the operators between latents and attention are called.
+/// Names of the operators between latents and attention.
 const LATENT_PROJECTIONS: [&str; 10] = [
     "attention.query_up",
     "attention.query_nope",
@@ -186,12 +186,12 @@ const LATENT_PROJECTIONS: [&str; 10] = [
     "attention.key_joined",
 ];
 
-/// What of a feed-forward block comes before its experts or after them.
+/// Names of operators before or after the experts of a feed-forward block.
 const OUTSIDE_OF_EXPERTS: [&str; 6] =
     ["norm", "parallel_norm", "post_norm", "dropout", "scale", "residual"];
 
 impl RecomputeModule {
-    /// All of them.
+    /// All modules.
     pub const ALL: [Self; 8] = [
         Self::Attention,
         Self::Norms,
@@ -203,7 +203,7 @@ impl RecomputeModule {
         Self::LatentProjections,
     ];
 
-    /// What it is called here, and by Megatron-Core's `--recompute-modules` where that has it.
+    /// Name here, and in Megatron-Core's `--recompute-modules` where that has the module.
     pub const fn names(self) -> (&'static str, Option<&'static str>) {
         match self {
             Self::Attention => ("attention", Some("core_attn")),
@@ -217,7 +217,7 @@ impl RecomputeModule {
         }
     }
 
-    /// Its name in a sentence.
+    /// Name of the module in a sentence.
     const fn in_words(self) -> &'static str {
         match self {
             Self::Attention => "attention itself",
@@ -231,9 +231,9 @@ impl RecomputeModule {
         }
     }
 
-    /// What becomes of an operator where this module is computed again. Norms, activation functions and
-    /// projections from latents drop what they put out; of the others the last operator's output is kept where
-    /// what follows keeps it, as the checkpoint of a region does.
+    /// Treatment of an operator's output if this module is recomputed. Norms, activation functions and projections from
+    /// latents drop their outputs; of the other modules the last operator's output is saved where its consumer saves
+    /// it, as the checkpoint of a region does.
     ///
     /// # Source
     ///
@@ -292,7 +292,7 @@ impl RecomputeModule {
 pub struct RecomputeModules(u8);
 
 impl RecomputeModules {
-    /// These modules; none if there are none.
+    /// The set of these modules; `None` if there are none.
     pub fn new(modules: impl IntoIterator<Item = RecomputeModule>) -> Option<Self> {
         let bits = modules.into_iter().fold(0, |bits, module| bits | 1 << module as u8);
         (bits != 0).then_some(Self(bits))
@@ -303,7 +303,7 @@ impl RecomputeModules {
         RecomputeModule::ALL.into_iter().filter(move |module| self.0 & 1 << *module as u8 != 0)
     }
 
-    /// What becomes of an operator where these are computed again.
+    /// Treatment of an operator's output if these modules are recomputed.
     pub(super) fn of(self, op: &Op, within: Within<'_>) -> Recomputable {
         let all = self.iter().map(|module| module.of(op, within));
         all.fold(Recomputable::No, |all, one| match (all, one) {
@@ -324,7 +324,7 @@ impl fmt::Display for RecomputeModules {
 /// A policy that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseRecomputeError {
-    /// A word that is neither a policy nor a module.
+    /// A word that names neither a policy nor a module.
     #[error(
         "`{word}` is no recompute policy\nhint: none, selective, full, full:N for the first N layers of each \
          stage, or modules with commas between them: {}",
@@ -334,7 +334,7 @@ pub enum ParseRecomputeError {
         /// The word.
         word: String,
     },
-    /// A policy among others, or with modules.
+    /// A policy combined with other policies or with modules.
     #[error(
         "`{policy}` stands alone: one of none, selective and full is taken, not several\nhint: `{policy}`; or say nothing, \
          and the best of the three is taken"
@@ -343,12 +343,12 @@ pub enum ParseRecomputeError {
         /// The policy.
         policy: String,
     },
-    /// No layers.
+    /// `full:0`, which recomputes no layers.
     #[error("`full:0` computes nothing again\nhint: `none`")]
     NoLayers,
 }
 
-/// The modules by their names, with those of others in brackets.
+/// Names of the modules, with those of Megatron-Core in brackets.
 fn known_modules() -> String {
     let name = |module: RecomputeModule| match module.names() {
         (name, Some(other)) => format!("{name} ({other})"),

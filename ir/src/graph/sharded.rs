@@ -1,4 +1,4 @@
-//! A block whose tensors have been placed: sizes on one rank.
+//! Sizes on one rank of a block whose tensors have placements.
 
 use super::block::{Block, OpId};
 use super::op::{Cut, Op, OpKind, Parameter};
@@ -9,7 +9,7 @@ use super::weights::WeightFormat;
 use super::work::Setting;
 use crate::units::Bytes;
 
-/// A block with its tensors placed.
+/// A block with the placements of its tensors.
 pub(super) struct Sharded<'a> {
     pub(super) block: &'a Block,
     pub(super) placements: Placements,
@@ -17,11 +17,11 @@ pub(super) struct Sharded<'a> {
 }
 
 impl Sharded<'_> {
-    /// The extent of a dimension on one rank, of `tensor`, which lies at `placement`.
+    /// The extent of a dimension of `tensor` on one rank, under `placement`.
     pub(super) fn local_extent(&self, tensor: &Tensor, dim: Dim, placement: Placement) -> u64 {
         let sharding = &self.setting.sharding;
         let mut extent = self.padded(dim);
-        // Rows for experts are whole among the ranks that share each expert.
+        // Tensors routed to experts are whole on the ranks that share each expert.
         let (groups, ranks) = if tensor.is_routed() {
             (sharding.expert_groups(), sharding.expert_tensor_parallel)
         } else {
@@ -36,8 +36,8 @@ impl Sharded<'_> {
         extent
     }
 
-    /// The extent of a dimension on all ranks. A vocabulary is padded, so that each tensor-parallel rank's part is
-    /// a multiple of what the framework wants.
+    /// The extent of a dimension over all ranks. A vocabulary is padded, so that each tensor-parallel rank's shard is a
+    /// multiple of the framework's multiple.
     fn padded(&self, dim: Dim) -> u64 {
         let extent = dim.extent.resolve(self.setting.sizes);
         if dim.name != DimName::Vocabulary || self.setting.vocabulary_multiple < 2 {
@@ -53,19 +53,19 @@ impl Sharded<'_> {
         tensor.dims.iter().map(|dim| self.local_extent(tensor, *dim, placement)).product()
     }
 
-    /// Bytes of what `op` puts out, on one rank.
+    /// Bytes of the output of `op` on one rank, under `placement`.
     pub(super) fn bytes(&self, op: OpId, placement: Placement) -> Bytes {
         let tensor = &self.block.op(op).output;
         let element = tensor.element.bytes(self.setting.compute_bytes);
         Bytes::new(self.elements(tensor, placement) * element)
     }
 
-    /// Bytes of what `op` puts out, where it puts it.
+    /// Bytes of the output of `op` on one rank, in the placement that `op` produces.
     pub(super) fn output_bytes(&self, op: OpId) -> Bytes {
         self.bytes(op, self.placements.outputs[op.index()])
     }
 
-    /// Bytes of an input of `op`, where `op` wants it.
+    /// Bytes of an input of `op` on one rank, in the placement that `op` wants.
     pub(super) fn input_bytes(&self, op: OpId, slot: usize) -> Bytes {
         let source = self.block.inputs(op)[slot];
         self.bytes(source, self.placements.wanted[op.index()][slot])
@@ -100,11 +100,11 @@ impl Sharded<'_> {
         sizes.product()
     }
 
-    /// Bytes that a rank stores a frozen parameter in.
+    /// Bytes in which a rank stores a frozen parameter.
     pub(super) fn frozen_bytes(&self, op: &Op, parameter: &Parameter) -> Bytes {
         let elements = self.parameter_elements(op, parameter);
         let cut = self.cut(op, parameter);
-        // A row is what no layout cuts.
+        // A row is the dimensions that no layout shards.
         let row = parameter.dims.iter().enumerate().map(|(dim, size)| match size.extent {
             Extent::Fixed(size) if cut.expert != Some(dim) && cut.tensor != Some(dim) => size,
             _ => 1,
@@ -113,14 +113,14 @@ impl Sharded<'_> {
         op.format(parameter).bytes(elements / row.max(1), row, self.setting.compute_bytes)
     }
 
-    /// Bytes that a rank stores the weight of `op` in, if it is quantised.
+    /// Bytes in which a rank stores the weight of `op`, if it is quantised; else zero.
     pub(super) fn quantised_bytes(&self, op: OpId) -> Bytes {
         let op = self.block.op(op);
         let quantised = op.parameters.iter().filter(|it| op.format(it) != WeightFormat::Plain);
         quantised.map(|parameter| self.frozen_bytes(op, parameter)).sum()
     }
 
-    /// Bytes of the same as products read it.
+    /// Bytes of the quantised weight of `op` once dequantised, as products read it.
     pub(super) fn dequantised_bytes(&self, op: OpId) -> Bytes {
         let op = self.block.op(op);
         let quantised = op.parameters.iter().filter(|it| op.format(it) != WeightFormat::Plain);
@@ -128,7 +128,7 @@ impl Sharded<'_> {
         Bytes::new(elements.sum::<u64>() * self.setting.compute_bytes)
     }
 
-    /// Rows whose statistics an operator takes: elements of its input over those reduced.
+    /// Number of rows over which an operator takes statistics: elements of its input over those reduced.
     pub(super) fn row_count(&self, op: OpId) -> u64 {
         let source = self.block.inputs(op)[0];
         let placement = self.placements.wanted[op.index()][0];

@@ -1,4 +1,4 @@
-//! The degrees by which operators are sharded.
+//! Degrees of parallelism by which operators are sharded.
 
 named_enum! {
     /// How context-parallel ranks, which have a part of each sequence, attend to the other parts.
@@ -13,21 +13,21 @@ named_enum! {
     }
 }
 
-/// How operators are sharded over the ranks of a stage.
+/// Sharding of operators over the ranks of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sharding {
     /// Ranks over which heads, inner features and vocabulary are sharded.
     pub tensor_parallel: u32,
-    /// Whether the sequence is sharded over those ranks too, between the sharded products.
+    /// True if the sequence is also sharded over the tensor-parallel ranks, between the sharded products.
     pub sequence_parallel: bool,
     /// Ranks over which the sequence is sharded everywhere.
     pub context_parallel: u32,
-    /// How those attend to each other's parts.
+    /// Exchange by which context-parallel ranks attend to each other's positions.
     pub context_parallel_kind: ContextParallelKind,
-    /// Ranks over which the experts are spread.
+    /// Ranks over which the experts are distributed.
     pub expert_parallel: u32,
-    /// Ranks over which the inner features of each expert are sharded: the tensor-parallel ranks; or as many
-    /// neighbours among them, and then the others are among the ranks over which the experts are spread.
+    /// Ranks over which the inner features of each expert are sharded: the tensor-parallel ranks, or this number of
+    /// neighbours among them; then the other tensor-parallel ranks are among the expert-parallel ones.
     pub expert_tensor_parallel: u32,
 }
 
@@ -47,13 +47,13 @@ impl Sharding {
         }
     }
 
-    /// The sharding of what is no expert.
+    /// The sharding of all operators but experts.
     #[must_use]
     pub const fn without_experts(self) -> Self {
         Self { expert_parallel: 1, expert_tensor_parallel: self.tensor_parallel, ..self }
     }
 
-    /// Ranks over which the heads of attention are sharded beside tensor parallelism.
+    /// Ranks over which the heads of attention are sharded in addition to tensor parallelism.
     pub const fn head_exchange(&self) -> u32 {
         match self.context_parallel_kind {
             ContextParallelKind::Ring => 1,
@@ -61,8 +61,8 @@ impl Sharding {
         }
     }
 
-    /// Among how many groups of tensor-parallel ranks, each with a part of every expert that it has, the tokens
-    /// of these ranks are divided.
+    /// Number of groups of tensor-parallel ranks among which the tokens for experts are divided; each group has a shard
+    /// of every expert that it holds on each rank.
     pub const fn expert_groups(&self) -> u32 {
         self.tensor_parallel / self.expert_tensor_parallel
     }

@@ -1,4 +1,4 @@
-//! What of a run is switched on or off, beside its layout.
+//! Options of a run that are switched on or off, in addition to its layout.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,14 +29,14 @@ pub struct Switches {
 }
 
 impl Switches {
-    /// What frameworks do by default.
+    /// The defaults of frameworks.
     pub const USUAL: Self = Self {
         token_dispatcher: TokenDispatcher::AllToAll,
         expert_overlap: ExpertOverlap::None,
         cuda_graphs: CudaGraphs::None,
     };
 
-    /// Whether none differs from what frameworks do by default.
+    /// True if all options have the defaults of frameworks.
     pub fn are_usual(&self) -> bool {
         *self == Self::USUAL
     }
@@ -84,7 +84,7 @@ named_enum! {
 }
 
 impl TokenDispatcher {
-    /// Whether a token crosses a network once for all its experts beyond.
+    /// True if a token crosses the network once for all of its experts on the other side.
     pub const fn sends_tokens_once(self) -> bool {
         matches!(self, Self::DeepEp | Self::HybridEp)
     }

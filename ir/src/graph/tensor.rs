@@ -46,7 +46,7 @@ pub enum DimName {
 }
 
 impl DimName {
-    /// Whether weights are sharded along this dimension by tensor parallelism.
+    /// True if tensor parallelism shards weights along this dimension.
     pub(super) fn is_tensor_sharded(self) -> bool {
         matches!(self, Self::Heads | Self::KvHeads | Self::Intermediate | Self::Vocabulary)
     }
@@ -108,7 +108,7 @@ impl fmt::Display for Extent {
     }
 }
 
-/// What the symbolic extents are in one step.
+/// Values of the symbolic extents in one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sizes {
     /// Sequences (or images) in a micro-batch.
@@ -117,12 +117,12 @@ pub struct Sizes {
     pub sequence_length: u64,
 }
 
-/// One dimension: what it counts, and how many.
+/// One dimension: its name and its extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Dim {
-    /// What the dimension counts.
+    /// Name of the dimension.
     pub name: DimName,
-    /// How many there are.
+    /// Size of the dimension.
     pub extent: Extent,
 }
 
@@ -136,11 +136,11 @@ impl Dim {
     pub const BATCH: Self = Self { name: DimName::Batch, extent: Extent::Batch };
     /// The sequence dimension `s`.
     pub const SEQUENCE: Self = Self { name: DimName::Sequence, extent: Extent::Sequence };
-    /// The positions that attention looks at; as many as the sequence has.
+    /// The positions that attention looks at; the same number as the sequence has.
     pub const CONTEXT: Self = Self { name: DimName::Context, extent: Extent::Sequence };
 }
 
-/// How many bytes an element of a tensor takes.
+/// Type of a tensor's element, which decides its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Element {
     /// The precision in which the step computes (2 bytes for bf16).
@@ -170,7 +170,7 @@ impl Element {
 pub struct Tensor {
     /// Dimensions, outermost first.
     pub dims: Vec<Dim>,
-    /// The kind of element.
+    /// Type of the elements.
     pub element: Element,
 }
 
@@ -180,7 +180,7 @@ impl Tensor {
         Self { dims: dims.into(), element: Element::Compute }
     }
 
-    /// The same dimensions with another element.
+    /// The tensor with another element type.
     pub fn with_element(mut self, element: Element) -> Self {
         self.element = element;
         self
@@ -191,7 +191,7 @@ impl Tensor {
         self.dims.iter().copied().find(|dim| dim.name == name)
     }
 
-    /// Whether it has rows for experts: each token's, once for each expert that it goes to.
+    /// True if the tensor has rows for experts: each token's, once for each expert that it goes to.
     pub fn is_routed(&self) -> bool {
         self.dim(DimName::TopK).is_some()
     }

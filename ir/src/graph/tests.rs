@@ -75,7 +75,7 @@ fn sequence_parallel(degree: u32) -> Sharding {
     Sharding { sequence_parallel: true, ..Sharding::tensor(degree) }
 }
 
-/// Saved bytes without the statistics of norms, which the paper leaves out as negligible.
+/// Saved bytes without the statistics of norms, which the paper neglects.
 fn activation_bytes(sharding: Sharding, recompute: BlockRecompute) -> u64 {
     let mut work = work(sharding);
     work.saved.retain(|saved| saved.part != SavedPart::Statistics);

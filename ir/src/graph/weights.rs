@@ -1,8 +1,8 @@
-//! How frozen weights are stored.
+//! Storage of frozen weights.
 
 use crate::units::Bytes;
 
-/// Weights that share a scale, where weights are quantised.
+/// Number of quantised weights that share a scale.
 ///
 /// # Source
 ///
@@ -29,7 +29,7 @@ named_enum! {
 }
 
 impl WeightFormat {
-    /// Bits of a quantised weight; none where weights are stored as they are read.
+    /// Bits of a quantised weight; none where weights are stored as kernels read them.
     pub const fn bits(self) -> Option<u64> {
         match self {
             Self::Plain => None,
@@ -40,7 +40,7 @@ impl WeightFormat {
 
     /// Bytes of `rows` rows of `row_len` weights, read in elements of `compute_bytes`.
     ///
-    /// A row is what no layout cuts, so blocks begin anew with each row and every layout rounds alike.
+    /// A row has the dimensions that no layout shards. Blocks start with each row, so all layouts round alike.
     ///
     /// ```text
     /// rows (ceil(row_len bits / 8) + 4 ceil(row_len / 64))

@@ -1,4 +1,4 @@
-//! What a sharded block does: kernels, exchanges, and what it keeps for backward.
+//! Work of a sharded block on one rank: kernels, exchanges, and activations saved for backward.
 //!
 //! Everything here is counted from the operators, their shapes and the placement of their tensors.
 //! Nothing here knows how long anything takes.
@@ -14,36 +14,36 @@ use super::tensor::Sizes;
 use crate::collective::Collective;
 use crate::units::{Bytes, Flops};
 
-/// In what circumstances a block does its work.
+/// Sizes, sharding and framework options under which a block's work is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Setting {
-    /// Batch and sequence.
+    /// Micro-batch size and sequence length.
     pub sizes: Sizes,
-    /// How the operators are sharded.
+    /// Sharding of the operators.
     pub sharding: Sharding,
     /// Bytes of an element in the precision of the step.
     pub compute_bytes: u64,
-    /// Whether the block is the first and takes data: no gradient leaves it.
+    /// True if the block is the first and takes data: no gradient leaves it.
     pub takes_data: bool,
-    /// Whether linear layers that read the same tensor run as one product.
+    /// True if linear layers that read the same tensor run as one product.
     pub fuses_projections: bool,
-    /// Of how many elements each tensor-parallel rank's part of a vocabulary is a multiple, padded.
+    /// Number of elements of which each tensor-parallel rank's shard of the vocabulary is a multiple, by padding.
     pub vocabulary_multiple: u32,
-    /// What of an embedding's table a tensor-parallel rank has.
+    /// Part of an embedding's table that a tensor-parallel rank holds.
     pub embedding: EmbeddingTable,
-    /// What is switched on.
+    /// Dispatcher, overlap and CUDA graphs of the run.
     pub switches: Switches,
-    /// Bits of an element of what linear layers keep of their inputs, where they keep these as they cast them for
-    /// their products; else none.
+    /// Bits per element of the saved inputs of linear layers, where these are saved as cast for the products; else
+    /// none.
     pub kept_bits: Option<u64>,
-    /// Whether what experts put out is kept for backward.
+    /// True if the outputs of experts are saved for backward.
     pub keeps_expert_outputs: bool,
 }
 
 /// The axis of the mesh that an exchange runs along.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Axis {
-    /// Tensor parallelism, of all but experts.
+    /// Tensor parallelism of all operators but experts.
     Tensor,
     /// Tensor parallelism of experts.
     ExpertTensor,
@@ -54,10 +54,10 @@ pub enum Axis {
 }
 
 impl Axis {
-    /// All of them.
+    /// All axes.
     pub const ALL: [Self; 4] = [Self::Tensor, Self::ExpertTensor, Self::Context, Self::Expert];
 
-    /// Whether operators are cut along it, so that their inputs are gathered and their outputs summed.
+    /// True if operators are sharded along the axis, so that their inputs are gathered and their outputs summed.
     pub const fn is_tensor(self) -> bool {
         matches!(self, Self::Tensor | Self::ExpertTensor)
     }
@@ -79,16 +79,16 @@ pub enum Pass {
 pub enum Kernel {
     /// `batch` products of `[m, k]` by `[k, n]`.
     MatMul {
-        /// How many.
+        /// Number of products.
         batch: u64,
-        /// Rows.
+        /// Rows of the output.
         m: u64,
-        /// Columns.
+        /// Columns of the output.
         n: u64,
-        /// What is summed over.
+        /// Size of the dimension that is summed over.
         k: u64,
     },
-    /// Fused attention; its backward where the pass is [`Pass::InputGrad`].
+    /// Fused attention; its backward in the pass [`Pass::InputGrad`].
     Attention(AttentionShape),
     /// Elementwise work, reductions and copies, bound by memory.
     Memory,
@@ -97,26 +97,26 @@ pub enum Kernel {
 /// The shape of a fused attention, on one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttentionShape {
-    /// Sequences.
+    /// Number of sequences.
     pub batch: u64,
-    /// Query heads.
+    /// Number of query heads.
     pub heads: u64,
-    /// Key and value heads.
+    /// Number of key and value heads.
     pub kv_heads: u64,
-    /// Queries of each head.
+    /// Number of queries of each head.
     pub queries: u64,
-    /// Keys that there are for each query.
+    /// Number of keys for each query, before masking.
     pub context: u64,
-    /// Features of a query and a key.
+    /// Number of features of a query and a key.
     pub head_dim: u64,
-    /// Features of a value.
+    /// Number of features of a value.
     pub value_head_dim: u64,
-    /// Which keys a query looks at.
+    /// Keys that a query attends to.
     pub mask: AttentionMask,
 }
 
 impl AttentionShape {
-    /// Share of query-key pairs that the mask leaves.
+    /// Fraction of query-key pairs that the mask leaves.
     pub fn visible_fraction(&self) -> f64 {
         let s = self.context as f64;
         match self.mask {
@@ -140,17 +140,17 @@ impl AttentionShape {
 /// A kernel of one pass, on one rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KernelWork {
-    /// The operator that it belongs to; the first of those that share one product.
+    /// The operator that the kernel belongs to; the first of those that share one product.
     pub op: OpId,
-    /// In which pass it runs.
+    /// Pass in which the kernel runs.
     pub pass: Pass,
-    /// Its shape.
+    /// Shape of the kernel.
     pub kernel: Kernel,
-    /// Operations that it executes; zero for [`Kernel::Memory`].
+    /// Operations that the kernel executes; zero for [`Kernel::Memory`].
     pub flops: Flops,
-    /// Bytes that it reads.
+    /// Bytes that the kernel reads.
     pub read: Bytes,
-    /// Bytes that it writes.
+    /// Bytes that the kernel writes.
     pub written: Bytes,
 }
 
@@ -159,17 +159,17 @@ pub struct KernelWork {
 pub struct Exchange {
     /// The operator that waits for it.
     pub op: OpId,
-    /// In which pass it runs.
+    /// Pass in which the collective runs.
     pub pass: Pass,
-    /// Along which axis.
+    /// Axis of the mesh along which the collective runs.
     pub axis: Axis,
-    /// What is done.
+    /// Kind of collective.
     pub collective: Collective,
     /// The size of the whole buffer, as [`Collective`] counts it.
     pub bytes: Bytes,
 }
 
-/// What of a tensor is kept.
+/// Part of a tensor that is saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SavedPart {
     /// The tensor itself.
@@ -180,58 +180,58 @@ pub enum SavedPart {
     Exchanged,
     /// A mask of one byte an element.
     Mask,
-    /// Statistics of its rows, or indices: small beside the tensor.
+    /// Statistics of the tensor's rows, or indices: small compared to the tensor.
     Statistics,
 }
 
-/// Something kept from forward to backward, on one rank.
+/// A tensor saved from forward to backward, on one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Saved {
-    /// The operator that made it.
+    /// The operator that produced it.
     pub op: OpId,
-    /// What of it is kept.
+    /// Part of the tensor that is saved.
     pub part: SavedPart,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: Bytes,
-    /// Whether selective recompute drops it.
+    /// True if selective recompute drops it.
     pub selective: bool,
-    /// Whether selective recompute alone keeps it, to start from.
+    /// True if only selective recompute saves it, as an input to the recomputation.
     pub is_start: bool,
-    /// Whether it came into the block from outside.
+    /// True if it is an input of the block.
     pub block_input: bool,
 }
 
-/// Parameters that a rank holds of a block: those that are trained in elements, frozen ones in bytes.
+/// Parameters of a block that a rank holds: trained ones in elements, frozen ones in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LocalParameters {
-    /// Those that every data-parallel rank has.
+    /// Parameters that every data-parallel rank holds.
     pub dense: u64,
-    /// Those of experts, which expert parallelism shards.
+    /// Parameters of experts, which expert parallelism shards.
     pub expert: u64,
-    /// Those that are tied to another block's; held here too where that block is elsewhere.
+    /// Parameters tied to another block's; also held here where that block is on another stage.
     pub tied: u64,
-    /// Among `dense`, those whose gradients are summands over the tensor-parallel ranks, each of which has some
-    /// of the tokens or of the heads that they are for.
+    /// Among `dense`, parameters whose gradients are partial sums over the tensor-parallel ranks, each of which has
+    /// some of the tokens or heads.
     pub partial_gradients: u64,
-    /// Among `dense`, those of key-value heads that neighbouring tensor-parallel ranks have copies of, each with summands
-    /// of the gradients.
+    /// Among `dense`, parameters of key-value heads that neighbouring tensor-parallel ranks replicate, each with
+    /// partial sums of the gradients.
     pub copied: u64,
-    /// How many neighbours have copies of one.
+    /// Number of neighbouring ranks that hold copies of one.
     pub num_copies: u32,
-    /// Among `expert`, the same over the ranks that share each expert.
+    /// Among `expert`, parameters whose gradients are partial sums over the ranks that share each expert.
     pub expert_partial_gradients: u64,
-    /// Those that are not trained, which none of the others counts.
+    /// Frozen parameters, which no other field counts.
     pub frozen: FrozenParameters,
 }
 
-/// Frozen parameters that a rank holds of a block, as they are stored.
+/// Frozen parameters of a block that a rank holds, in bytes as stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrozenParameters {
-    /// Those that every data-parallel rank has.
+    /// Parameters that every data-parallel rank holds.
     pub dense: Bytes,
-    /// Those of experts.
+    /// Parameters of experts.
     pub expert: Bytes,
-    /// Those that are tied to another block's; held here too where that block is elsewhere.
+    /// Parameters tied to another block's; also held here where that block is on another stage.
     pub tied: Bytes,
 }
 
@@ -247,29 +247,29 @@ impl FrozenParameters {
     }
 }
 
-/// All that a block does in a micro-batch, on one rank.
+/// All work of a block in a micro-batch, on one rank.
 #[derive(Clone, Debug)]
 pub struct BlockWork {
     /// Kernels of all passes.
     pub kernels: Vec<KernelWork>,
     /// Collectives of all passes.
     pub exchanges: Vec<Exchange>,
-    /// What forward keeps for backward when nothing is recomputed.
+    /// Tensors that forward saves for backward, under all recompute policies.
     pub saved: Vec<Saved>,
-    /// Parameters held.
+    /// Parameters of the block on one rank.
     pub parameters: LocalParameters,
-    /// What leaves the block: the message to the next pipeline stage.
+    /// Bytes of the block's output: the message to the next pipeline stage.
     pub output: Bytes,
-    /// The largest tensor that an operator puts out.
+    /// Bytes of the largest output of an operator.
     pub largest_tensor: Bytes,
-    /// The largest weight that is made from a quantised one for a product, as the product reads it.
+    /// Bytes of the largest weight dequantised for a product, as the product reads it.
     pub dequantised: Bytes,
-    /// Operators that selective recompute runs again.
+    /// Operators that selective recompute runs again in backward.
     pub selective: BTreeSet<OpId>,
 }
 
 impl BlockWork {
-    /// Bytes kept from forward to backward under a policy.
+    /// Bytes saved from forward to backward under a policy.
     pub fn saved_bytes(&self, recompute: BlockRecompute) -> Bytes {
         self.saved
             .iter()
@@ -282,7 +282,7 @@ impl BlockWork {
             .sum()
     }
 
-    /// Elements of the largest weight whose gradient one product makes; of experts, of one.
+    /// Elements of the largest weight whose gradient one product computes; for experts, of one expert.
     pub fn largest_weight(&self) -> u64 {
         let of = |kernel: &KernelWork| match kernel {
             KernelWork { pass: Pass::WeightGrad, kernel: Kernel::MatMul { m, n, .. }, .. } => m * n,
@@ -291,7 +291,7 @@ impl BlockWork {
         self.kernels.iter().map(of).max().unwrap_or(0)
     }
 
-    /// Whether `op` runs again in backward under a policy.
+    /// Returns whether `op` runs again in backward under a policy.
     pub fn is_recomputed(&self, op: OpId, recompute: BlockRecompute) -> bool {
         match recompute {
             BlockRecompute::None => false,

@@ -5,10 +5,10 @@ use std::str::FromStr;
 
 use crate::schedule::ScheduleKind;
 
-/// The most values of a list: as many as there are schedules.
+/// The largest number of values in a list: the number of schedules.
 const MOST_LISTED: usize = ScheduleKind::ALL.len();
 
-/// The most degrees that can be listed.
+/// The largest number of degrees in a list.
 const MOST_DEGREES: usize = 8;
 
 /// Values of a field among which a search may choose.
@@ -19,13 +19,13 @@ pub enum Choice<T> {
     Any,
     /// This value alone.
     One(T),
-    /// One of several; of fewer than there is space for, the last is repeated.
+    /// One of several values; the last value is repeated up to the length of the array.
     Listed([T; MOST_LISTED]),
-    /// One of a range, both ends included; without an end, as far as values go.
+    /// One of a range, both ends included; a missing end is unbounded.
     Range {
-        /// The least.
+        /// The smallest value.
         least: Option<T>,
-        /// The most.
+        /// The largest value.
         most: Option<T>,
     },
 }
@@ -33,7 +33,7 @@ pub enum Choice<T> {
 use Choice::{Any, Listed, One, Range};
 
 impl<T: Copy + Ord> Choice<T> {
-    /// A choice of several values, none of which comes twice: the value itself where there is one, any where there are none.
+    /// A choice of several distinct values: the value itself where there is one, any where there are none.
     pub fn of(values: impl IntoIterator<Item = T>) -> Self {
         let mut listed: Vec<T> = values.into_iter().collect();
         match (listed.as_slice(), listed.last()) {
@@ -51,12 +51,12 @@ impl<T: Copy + Ord> Choice<T> {
         matches!(self, Any)
     }
 
-    /// The value, where there is but one.
+    /// The value, where there is only one.
     pub fn one(&self) -> Option<T> {
         if let One(value) = self { Some(*value) } else { None }
     }
 
-    /// The value where there is but one, else `usual`.
+    /// The value where there is only one, else `usual`.
     pub fn unwrap_or(&self, usual: T) -> T {
         self.one().unwrap_or(usual)
     }
@@ -73,7 +73,7 @@ impl<T: Copy + Ord> Choice<T> {
         }
     }
 
-    /// The least value that is named, if any is.
+    /// The smallest value that is named, if any is.
     pub fn least(&self) -> Option<T> {
         match self {
             Range { least, .. } => *least,
@@ -93,7 +93,7 @@ impl<T: Copy + Ord> Choice<T> {
         }
     }
 
-    /// Values to try: the one that is named, whether or not it is in `free`, or those of `free` that may be chosen.
+    /// Values to try: the single value, even if it is not in `free`, or else the values of `free` that may be chosen.
     pub fn among(&self, mut free: Vec<T>) -> Vec<T> {
         if let One(value) = self {
             return vec![*value];
@@ -108,7 +108,7 @@ impl<T: Copy + Ord> Choice<T> {
         if self.is_any() { One(usual) } else { self }
     }
 
-    /// What both leave: none where they name values that contradict each other. Of two lists the other's.
+    /// The intersection; `None` where the values contradict each other. Of two lists or ranges, `other`'s.
     pub fn and(&self, other: &Self) -> Option<Self> {
         match (self, other) {
             (_, Any) => Some(*self),
@@ -132,7 +132,7 @@ impl<T> From<Option<T>> for Choice<T> {
 }
 
 impl<T: Copy + Ord + fmt::Display> fmt::Display for Choice<T> {
-    /// Values as an option takes them: `4`, `1,2,4` or `2..8`. Any value is nothing.
+    /// Formats values as an option takes them: `4`, `1,2,4` or `2..8`. Any value is the empty string.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let end = |end: &Option<T>| end.map_or_else(String::new, |it| it.to_string());
         let text = match self {
@@ -143,7 +143,7 @@ impl<T: Copy + Ord + fmt::Display> fmt::Display for Choice<T> {
     }
 }
 
-/// A text that lists no degrees.
+/// A text that is not a list of degrees.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "must be a whole number of at least 1, at most {MOST_DEGREES} with commas between them, or a range such as ..8, \

@@ -1,11 +1,11 @@
-//! Why a layout is not possible.
+//! Errors of layouts that are not possible.
 
 use super::offload::Offload;
 use super::zero::ZeroStage;
 use crate::graph::Recompute;
 use crate::schedule::{GenerateError, ScheduleKind};
 
-/// What would make a layout and a number of GPUs agree.
+/// Hint at GPU counts or degrees with which a layout and a number of GPUs agree.
 fn gpus_hint(needs: u128, has: u32, fitting_data_parallel: Option<u32>) -> String {
     match fitting_data_parallel {
         Some(degree) => format!("\nhint: `data_parallel` {degree} fits"),
@@ -13,8 +13,8 @@ fn gpus_hint(needs: u128, has: u32, fitting_data_parallel: Option<u32>) -> Strin
     }
 }
 
-/// What would make a batch and what it is cut into agree: another number of micro-batches where it divides, else another
-/// batch.
+/// Hint at numbers of a batch that agree: another number of micro-batches where it divides the batch, else another
+/// batch size.
 fn batch_hint(batch: u64, of_micro_batch: u64, num_micro_batches: u64) -> String {
     let of_each = of_micro_batch.saturating_mul(num_micro_batches);
     match batch.checked_div(of_micro_batch) {
@@ -25,7 +25,7 @@ fn batch_hint(batch: u64, of_micro_batch: u64, num_micro_batches: u64) -> String
     }
 }
 
-/// That a number of things, or a size, does not divide, and what divides it.
+/// Message that a count or size does not divide by a degree, with the nearest degree that divides it.
 fn undivided(what: &str, size: u64, by: &str, degree: u64, works: u64) -> String {
     let is_count = ["heads", "experts", "ranks"].iter().any(|things| what.ends_with(things));
     if is_count && !what.starts_with("intermediate") {
@@ -35,7 +35,7 @@ fn undivided(what: &str, size: u64, by: &str, degree: u64, works: u64) -> String
     }
 }
 
-/// What would make as many stages as are given.
+/// Hint at degrees that result in the given number of stages.
 fn stages_hint(given: u32, virtual_stages: u32, fits: u32) -> String {
     if virtual_stages > 1 {
         return format!("`virtual_stages` {fits} has as many");
@@ -46,44 +46,44 @@ fn stages_hint(given: u32, virtual_stages: u32, fits: u32) -> String {
     )
 }
 
-/// Why a layout is not possible.
+/// Reason why a layout is not possible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
     /// A degree or count of zero.
     #[error("`{name}` is 0, but must be at least 1")]
     Zero {
-        /// Which.
+        /// Name of the degree or count.
         name: &'static str,
     },
-    /// The degrees do not multiply to the number of GPUs.
+    /// Degrees that do not multiply to the number of GPUs.
     #[error(
         "layout {layout} needs {needs} GPUs, but there are {has}{}",
         gpus_hint(*.needs, *.has, *.fitting_data_parallel)
     )]
     GpuCount {
-        /// The layout.
+        /// The layout in its short form.
         layout: String,
-        /// GPUs that it needs.
+        /// GPUs that the layout needs.
         needs: u128,
-        /// GPUs that there are.
+        /// GPUs in the job.
         has: u32,
         /// The data-parallel degree that would fit, if one does.
         fitting_data_parallel: Option<u32>,
     },
-    /// What the framework cannot run.
+    /// Features that the framework cannot run.
     #[error(
         "`{framework}` cannot run what is asked for: it has no {}\nhint: another `--framework`, or `ideal`, which \
          has no limits",
         .lacks.join(", no ")
     )]
     Framework {
-        /// The framework.
+        /// Name of the framework.
         framework: String,
-        /// What it does not have.
+        /// Features that the framework does not have.
         lacks: Vec<String>,
     },
-    /// A number of GPUs does not divide by the degrees that are named.
+    /// A number of GPUs that does not divide by the degrees that are named.
     #[error(
         "the number of GPUs {has} does not divide by the product of the named degrees {degrees}\nhint: {} GPUs, or \
          degrees whose product is {}",
@@ -91,48 +91,48 @@ pub enum LayoutError {
         divisors_around((*.has).into(), *.degrees)
     )]
     GpusUndivided {
-        /// GPUs.
+        /// Number of GPUs.
         has: u32,
         /// The product of the degrees.
         degrees: u64,
     },
-    /// A size does not divide by a degree.
+    /// A size that does not divide by a degree.
     #[error("{}", undivided(.what, *.size, .by, *.degree, *.works))]
     NotDivisible {
-        /// What is to be divided.
+        /// Name of the size.
         what: &'static str,
-        /// Its size.
+        /// Value of the size.
         size: u64,
-        /// By what.
+        /// Name of the degree.
         by: &'static str,
-        /// The degree.
+        /// Value of the degree.
         degree: u64,
-        /// The largest degree up to that one that divides it.
+        /// The largest smaller degree that divides the size.
         works: u64,
     },
-    /// A sequence does not come apart into equal parts.
+    /// A sequence that does not divide into equal parts.
     #[error(
         "a sequence of {length} tokens does not divide into the {parts} parts of {}\nhint: a multiple of {parts}, such as {}",
         .of.join(" and "),
         multiples_around(*.length, *.parts)
     )]
     SequenceUndivided {
-        /// Its tokens.
+        /// Tokens in the sequence.
         length: u64,
-        /// The parts.
+        /// Number of parts.
         parts: u64,
-        /// What makes them.
+        /// The options that divide the sequence, in words.
         of: Vec<String>,
     },
-    /// The model has nothing that an axis shards.
+    /// An axis of parallelism for which the model has no dimension to shard.
     #[error("`{axis}` {degree}: the model has no dimension that it shards\nhint: use 1")]
     NothingToShard {
-        /// The axis.
+        /// Name of the axis.
         axis: &'static str,
-        /// Its degree.
+        /// Degree of the axis.
         degree: u64,
     },
-    /// An exchange of heads between context-parallel ranks, where there is one.
+    /// An exchange of heads with only one context-parallel rank.
     #[error(
         "`context_parallel_kind` all_to_all needs `context_parallel` of at least 2\nhint: leave it out"
     )]
@@ -140,20 +140,20 @@ pub enum LayoutError {
     /// Sequence parallelism without tensor parallelism.
     #[error("`sequence_parallel` needs `tensor_parallel` of at least 2")]
     SequenceParallelAlone,
-    /// Experts over fewer ranks than all else, where these ranks have no tokens of their own to send to them.
+    /// Experts sharded over fewer ranks than other layers, where ranks have no separate tokens to send them.
     #[error(
         "`expert_tensor_parallel` {degree} below `tensor_parallel` {tensor_parallel} needs {needs}\nhint: leave it \
          out, or use {tensor_parallel}"
     )]
     ExpertTensor {
-        /// What is not there.
+        /// The missing requirement.
         needs: &'static str,
         /// Ranks over which each expert was to be sharded.
         degree: u32,
-        /// Ranks over which all else is.
+        /// Ranks over which the other layers are sharded.
         tensor_parallel: u32,
     },
-    /// The batch does not come out.
+    /// A global batch size that is not the product of its factors.
     #[error(
         "global batch size {global_batch_size} is not `data_parallel` {data_parallel} x \
          `micro_batch_size` {micro_batch_size} x {num_micro_batches} micro-batches\nhint: {}",
@@ -162,11 +162,11 @@ pub enum LayoutError {
     Batch {
         /// Sequences in a step.
         global_batch_size: u64,
-        /// Replicas.
+        /// Number of replicas.
         data_parallel: u64,
         /// Sequences in a micro-batch.
         micro_batch_size: u64,
-        /// Micro-batches.
+        /// Micro-batches of a replica in a step.
         num_micro_batches: u64,
     },
     /// More stages than blocks.
@@ -175,114 +175,114 @@ pub enum LayoutError {
          `virtual_stages` may be {blocks} at most"
     )]
     TooManyStages {
-        /// Pipeline ranks times stages of each.
+        /// Pipeline ranks times stages of each rank.
         stages: u64,
-        /// Blocks of the chain.
+        /// Blocks of the model.
         blocks: u64,
     },
-    /// Stages that were given by hand and are none for so many ranks.
+    /// A number of stages given by hand that is not a multiple of the pipeline ranks.
     #[error(
         "{given} stage{} given, not a multiple of `pipeline_parallel` {pipeline_parallel}\nhint: `--stages {works}`, \
          or `pipeline_parallel` {divisor}",
         if *.given == 1 { " is" } else { "s are" }
     )]
     GivenStagesUndivided {
-        /// How many are given.
+        /// Number of stages that are given.
         given: u32,
-        /// Pipeline ranks.
+        /// Number of pipeline ranks.
         pipeline_parallel: u32,
-        /// Layers of each stage, one on each rank.
+        /// Value of `--stages` that would work, with one stage on each rank.
         works: String,
-        /// Ranks that as many stages as are given divide over.
+        /// Number of pipeline ranks that the given stages divide over.
         divisor: u64,
     },
-    /// Recompute of other modules than the graph was made for.
+    /// Recompute of other modules than those of the graph.
     #[error(
         "`recompute` {recompute}, but the graph's blocks recompute {of_graph}\nhint: use {of_graph}"
     )]
     Recompute {
-        /// The layout's.
+        /// Recompute policy of the layout.
         recompute: Recompute,
-        /// The graph's.
+        /// Recompute policy of the graph.
         of_graph: Recompute,
     },
-    /// Other stages than were given by hand.
+    /// A number of stages other than the one given by hand.
     #[error(
         "`pipeline_parallel` {pipeline_parallel} x `virtual_stages` {virtual_stages} are {} stages, but {given} \
          are given\nhint: {}", .pipeline_parallel * .virtual_stages, stages_hint(*.given, *.virtual_stages, *.fits)
     )]
     GivenStages {
-        /// How many are given.
+        /// Number of stages that are given.
         given: u32,
-        /// Pipeline ranks.
+        /// Number of pipeline ranks.
         pipeline_parallel: u32,
-        /// Stages of each.
+        /// Stages of each pipeline rank.
         virtual_stages: u32,
-        /// Stages of each that would be as many as are given.
+        /// Stages of each pipeline rank that would make the given number.
         fits: u32,
     },
-    /// Parameters on the host that stay on the device between their uses, or that the device updates.
+    /// Parameters offloaded to the host that stay on the device between uses, or that the device updates.
     #[error(
         "`offload` {offload} with `zero_stage` {}: parameters lie on the host where they are gathered for each use, \
          and the host updates them\nhint: `--zero 3 --offload optimizer,parameters`", .zero_stage.number()
     )]
     OffloadedParameters {
-        /// What was to be on the host.
+        /// The requested offload.
         offload: Offload,
-        /// How states are sharded.
+        /// Sharding of the model states.
         zero_stage: ZeroStage,
     },
-    /// More blocks on the host than there are.
+    /// Offload of the activations of more blocks than the model has.
     #[error(
         "`offload` activations:{blocks}, but the model has {num_blocks} blocks\nhint: `activations`, which is of all"
     )]
     OffloadedBlocks {
-        /// Those whose activations were to be on the host.
+        /// Blocks whose activations were to be offloaded.
         blocks: u32,
-        /// Those of the model.
+        /// Blocks of the model.
         num_blocks: u64,
     },
-    /// More layers that are computed again than there are.
+    /// Recompute of more layers than the model has.
     #[error(
         "`recompute` full:{layers}, but the model has {has} layers\nhint: `full`, which is of all"
     )]
     RecomputedLayers {
-        /// Those of each stage that were to be computed again.
+        /// Layers of each stage that were to be recomputed.
         layers: u32,
-        /// Those of the model.
+        /// Layers of the model.
         has: u64,
     },
-    /// Something on hosts of which nothing is known.
+    /// Offload to hosts whose memory is unknown.
     #[error(
         "`offload` {offload}, but the cluster does not say what memory its hosts have\nhint: add \
          \"host\": {{\"memory_bytes\": 2e12, \"memory_bandwidth_bytes_per_second\": 6e11}} to its file (`--cluster \
          FILE`)"
     )]
     UnknownHost {
-        /// What was to be on the host.
+        /// The requested offload.
         offload: Offload,
     },
-    /// Numbers that the schedule does not take.
+    /// Numbers of ranks, stages or micro-batches that the schedule does not support.
     #[error(transparent)]
     Numbers(#[from] GenerateError),
-    /// A way of replication that not every layout has room for.
+    /// A method of replication that the layout does not support.
     #[error("{what} needs `{field}` {needs}, not {has}")]
     Replication {
-        /// Which way.
+        /// The method or compression, in words.
         what: String,
-        /// What of the layout it concerns.
+        /// Field of the layout that conflicts.
         field: &'static str,
-        /// What that must be.
+        /// Value that the method needs.
         needs: String,
-        /// What it is.
+        /// Value of the layout.
         has: String,
     },
-    /// A schedule that cannot run so.
+    /// A schedule that cannot run with the layout.
     #[error("schedule `{schedule}` needs {needs}")]
     Schedule {
         /// The schedule.
         schedule: ScheduleKind,
-        /// What it needs.
+        /// Requirement of the schedule.
         needs: String,
     },
 }
@@ -293,14 +293,14 @@ pub fn largest_divisor(size: u64, degree: u64) -> u64 {
     (1..=most).rev().find(|divisor| size.is_multiple_of(*divisor)).unwrap_or(1)
 }
 
-/// The divisors of `size` next to `degree`, in words: `4 or 8`.
+/// The divisors of `size` nearest to `degree`, in words: `4 or 8`.
 fn divisors_around(size: u64, degree: u64) -> String {
     let below = largest_divisor(size, degree);
     let above = (degree..=size.min(1 << 16)).find(|divisor| size.is_multiple_of(*divisor));
     above.map_or_else(|| below.to_string(), |above| format!("{below} or {above}"))
 }
 
-/// The multiples of `unit` next to `size`, in words: `96 or 104`.
+/// The multiples of `unit` nearest to `size`, in words: `96 or 104`.
 pub fn multiples_around(size: u64, unit: u64) -> String {
     let unit = unit.max(1);
     let below = size / unit * unit;

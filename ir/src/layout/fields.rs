@@ -1,4 +1,4 @@
-//! The fields of a layout: a row for each, which structs, options, the short form and messages are made of.
+//! The fields of a layout: one row each, from which structs, options, the short form and messages are generated.
 
 use std::fmt::Display;
 
@@ -8,18 +8,18 @@ use super::zero::ZeroStage;
 use crate::graph::{ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, TokenDispatcher};
 use crate::schedule::ScheduleKind;
 
-/// A field of a layout that an option decides on.
+/// A field of a layout that an option decides.
 #[derive(Debug)]
 pub struct Field {
-    /// Its name in code and JSON.
+    /// Name in code and JSON.
     pub name: &'static str,
-    /// The option that decides on it.
+    /// Option that decides the field.
     pub option: &'static str,
     /// Number of values that the option takes.
     pub takes: Takes,
-    /// What stands before its value in the short form of a layout: `tp` in `tp8`.
+    /// Prefix of the value in the short form of a layout: `tp` in `tp8`.
     pub letters: &'static str,
-    /// Other names before its value, beside its own.
+    /// Further prefixes of the value, in addition to the name.
     pub(super) aliases: &'static [&'static str],
     /// Values that the short form leaves out when it is written.
     pub(super) hides: Hides,
@@ -30,20 +30,20 @@ pub struct Field {
 pub enum Takes {
     /// Degrees: one, several or a range.
     Degrees,
-    /// One or several.
+    /// One or several values.
     Several,
-    /// One.
+    /// One value.
     One,
 }
 
 /// Values that the short form of a layout leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hides {
-    /// None.
+    /// No values.
     Nothing,
-    /// The one that layouts mostly have.
+    /// The usual value.
     Usual,
-    /// All.
+    /// All values.
     All,
 }
 
@@ -52,7 +52,7 @@ impl Field {
     pub(super) const DEGREE: Self =
         Self { takes: Takes::Degrees, hides: Hides::Nothing, ..Self::OTHER };
 
-    /// A field with one value, which the short form does not have.
+    /// A field with one value, which the short form leaves out.
     pub(super) const OTHER: Self = Self {
         name: "",
         option: "",
@@ -62,7 +62,7 @@ impl Field {
         hides: Hides::All,
     };
 
-    /// True if `name` stands before its value.
+    /// True if `name` is a prefix of the field's values.
     pub(super) fn is_called(&self, name: &str) -> bool {
         self.letters == name || self.name == name || self.aliases.contains(&name)
     }
@@ -70,33 +70,33 @@ impl Field {
 
 /// A value of a field.
 pub(super) trait Value: Copy + Ord + Display {
-    /// True of types that the short form has numbers of.
+    /// True for types that the short form writes as numbers.
     const IS_NUMBER: bool = false;
 
-    /// True if it may be named twice in one layout.
+    /// True if the field may be named twice in one layout.
     const MAY_REPEAT: bool = false;
 
-    /// True if layouts mostly have it.
+    /// True if most layouts have this value.
     fn is_usual(self) -> bool {
         false
     }
 
-    /// True of a degree of 0, which no layout has.
+    /// True for a degree of 0, which no layout has.
     fn is_zero(self) -> bool {
         false
     }
 
-    /// The part of a layout's short form that names it: `tp8`.
+    /// The part of a layout's short form for the value: `tp8`.
     fn part(self, letters: &str) -> String {
         format!("{letters}{self}")
     }
 
-    /// The value that a number stands for.
+    /// The value that a number means.
     fn from_number(_: u32) -> Option<Self> {
         None
     }
 
-    /// The value that a word stands for by itself.
+    /// The value that a word without a number means.
     fn from_word(_: &Field, _: &str) -> Option<Self> {
         None
     }
@@ -156,7 +156,7 @@ impl Value for ContextParallelKind {
 
 impl Value for ZeroStage {
     const IS_NUMBER: bool = true;
-    /// `fsdp64-zero3` says it in two ways.
+    /// `fsdp64-zero3` names the stage twice.
     const MAY_REPEAT: bool = true;
 
     fn from_number(number: u32) -> Option<Self> {
@@ -175,15 +175,15 @@ impl Value for TokenDispatcher {}
 impl Value for ExpertOverlap {}
 impl Value for CudaGraphs {}
 
-/// Why a part cannot be taken.
+/// Reason why a part of a short form is rejected.
 pub(super) enum Unfit {
-    /// It is none.
+    /// The part names no field.
     Unknown,
-    /// What it decides was decided before.
+    /// The field was decided before.
     Decided,
-    /// Its number is not whole.
+    /// The number is not whole.
     Fraction,
-    /// Its number is too large.
+    /// The number is too large.
     TooLarge,
 }
 
@@ -195,25 +195,25 @@ pub(super) trait Slot {
     /// True if several values may be chosen.
     fn is_list(&self) -> bool;
 
-    /// True of a degree of 0.
+    /// True for a degree of 0.
     fn is_zero(&self) -> bool;
 
-    /// Its values as the option takes them.
+    /// The values as the option takes them.
     fn text(&self) -> String;
 
-    /// True of the value that layouts mostly have.
+    /// True for the value that most layouts have.
     fn is_usual(&self) -> bool;
 
-    /// The part of a layout's short form that names the value, where there is one.
+    /// The part of a layout's short form for the value, where there is one.
     fn part(&self, letters: &str) -> Option<String>;
 
     /// Leaves the field open.
     fn open(&mut self);
 
-    /// Takes the value that a word stands for, if it does.
+    /// Sets the field to the value that a word means, if it means one.
     fn fill_word(&mut self, field: &Field, word: &str) -> Option<Result<(), Unfit>>;
 
-    /// Takes the value that a number stands for.
+    /// Sets the field to the value that a number means.
     fn fill_number(&mut self, number: Result<u32, Unfit>) -> Result<(), Unfit>;
 }
 
@@ -258,16 +258,16 @@ impl<T: Value> Slot for Choice<T> {
     }
 }
 
-/// Decides on a field that is open.
+/// Decides a field; an error if it was decided before.
 pub(super) fn fill<T: Value>(slot: &mut Choice<T>, value: T) -> Result<(), Unfit> {
     let before = std::mem::replace(slot, Choice::One(value));
     let is_same = T::MAY_REPEAT && before == Choice::One(value);
     if before.is_any() || is_same { Ok(()) } else { Err(Unfit::Decided) }
 }
 
-/// Makes the structs of a layout, and what goes through their fields, of a row for each field: its type, its value on one
-/// rank, and how users decide on it, where they do. The first are those of a [`Sharding`](crate::graph::Sharding), the last
-/// those of [`Switches`](crate::graph::Switches).
+/// Generates the structs of a layout, and the functions over their fields, from one row per field: its type, its value
+/// on one rank, and the option that decides it, if any. The first rows are the fields of a
+/// [`Sharding`](crate::graph::Sharding), the last those of [`Switches`](crate::graph::Switches).
 macro_rules! layout_fields {
     (
         sharding {
@@ -309,16 +309,16 @@ macro_rules! layout_fields {
         }
 
         impl LayoutSpec {
-            /// That of one rank, which computes one micro-batch of one sequence.
+            /// The layout of one rank, which computes one micro-batch of one sequence.
             pub const ONE_RANK: Self =
                 Self { $($sharded: $whole,)* $($field: $plain,)* switches: Switches::USUAL };
 
-            /// How operators are sharded over the ranks of a stage.
+            /// Sharding of operators over the ranks of a stage.
             pub fn sharding(&self) -> Sharding {
                 Sharding { $($sharded: self.$sharded,)* }
             }
 
-            /// The layout with operators sharded otherwise.
+            /// The layout with another sharding of operators.
             #[must_use]
             pub fn sharded(self, sharding: &Sharding) -> Self {
                 Self { $($sharded: sharding.$sharded,)* ..self }
@@ -365,7 +365,7 @@ macro_rules! layout_fields {
                 Self::FIELDS.iter().zip(slots)
             }
 
-            /// The choices of all fields, to be changed.
+            /// Mutable choices of all fields.
             pub(super) fn slots_mut(&mut self) -> impl Iterator<Item = (&'static Field, &mut dyn Slot)> {
                 let slots: [&mut dyn Slot; Self::FIELDS.len()] = [
                     $(&mut self.$sharded,)*
@@ -375,7 +375,7 @@ macro_rules! layout_fields {
                 Self::FIELDS.iter().zip(slots)
             }
 
-            /// What both decide; none where they contradict each other. Of two lists the other's.
+            /// The intersection; `None` where layouts contradict each other. Of two lists or ranges, `other`'s.
             pub fn and(&self, other: &Self) -> Option<Self> {
                 Some(Self {
                     $($sharded: self.$sharded.and(&other.$sharded)?,)*
@@ -384,7 +384,7 @@ macro_rules! layout_fields {
                 })
             }
 
-            /// True if `layout` is as is decided.
+            /// True if `layout` agrees with all decided fields.
             pub fn takes(&self, layout: &LayoutSpec) -> bool {
                 $(self.$sharded.takes(layout.$sharded) &&)*
                 $($(layout_fields!(@value self.$field.takes(layout.$field), $($further_row)*) &&)?)*
@@ -392,7 +392,7 @@ macro_rules! layout_fields {
                 true
             }
 
-            /// The layout with the values that are decided, and those of `base` for the other fields.
+            /// The layout with the decided values, and those of `base` for the open fields.
             #[must_use]
             pub fn or(&self, base: LayoutSpec) -> LayoutSpec {
                 LayoutSpec {

@@ -1,4 +1,4 @@
-//! What model, batch and number of GPUs allow: a list of requirements.
+//! Requirements that model, batch and number of GPUs set for layouts.
 
 use super::error::{LayoutError, largest_divisor};
 use super::mesh::MeshAxis;
@@ -10,10 +10,10 @@ use crate::graph::{
 };
 use crate::schedule::ScheduleKind;
 
-/// What a layout must respect.
+/// Sizes of model and job that a layout must respect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// GPUs to be used, all of them.
+    /// Number of GPUs, all of which are used.
     pub num_gpus: u32,
     /// Sequences in a step.
     pub global_batch_size: u64,
@@ -25,25 +25,25 @@ pub struct Limits {
     pub heads: Vec<u64>,
     /// Every distinct number of key-value heads.
     pub kv_heads: Vec<u64>,
-    /// Every distinct inner width, but those of experts.
+    /// Every distinct inner width, except of experts.
     pub intermediate_sizes: Vec<u64>,
     /// Every distinct inner width of an expert.
     pub expert_intermediate_sizes: Vec<u64>,
     /// Every distinct number of experts.
     pub experts: Vec<u64>,
-    /// Whether shapes depend on the sequence length.
+    /// True if shapes depend on the sequence length.
     pub has_sequence: bool,
-    /// What selective recompute is of, where modules were chosen.
+    /// Modules that selective recompute applies to, where these were chosen.
     pub recomputed_modules: Option<RecomputeModules>,
-    /// Whether anything is known of the hosts' memory.
+    /// True if the memory of the hosts is known.
     pub has_host: bool,
 }
 
-/// A requirement of a layout whose degrees and counts are at least 1; the error says what would meet it.
+/// A requirement of a layout whose degrees and counts are at least 1; the error names values that meet it.
 type Requirement = fn(&Limits, &LayoutSpec) -> Result<(), LayoutError>;
 
-/// All requirements, in the order in which they are said. A search checks each by itself, as soon as it knows the fields
-/// that it reads.
+/// All requirements, in the order in which they are reported. A search checks each separately, as soon as it knows the
+/// fields that it reads.
 const REQUIREMENTS: [Requirement; 11] = [
     Limits::degrees_fill_gpus,
     Limits::heads_divide,
@@ -66,7 +66,7 @@ impl Limits {
         REQUIREMENTS.iter().try_for_each(|requirement| requirement(self, spec))
     }
 
-    /// The limits that a graph sets.
+    /// The limits that a graph sets. Hosts are assumed to be known.
     pub fn new(graph: &Graph, num_gpus: u32, global_batch_size: u64, sequence_length: u64) -> Self {
         let mut limits = Self {
             num_gpus,
@@ -113,12 +113,12 @@ impl Limits {
         limits
     }
 
-    /// Heads and inner widths divide by the tensor-parallel degree; those of experts have a requirement of their own.
-    /// Key-value heads may be fewer than ranks, which then hold the same head in groups. The vocabulary is padded.
+    /// Requires that heads and inner widths, except of experts, divide by the tensor-parallel degree. Key-value heads
+    /// may be fewer than ranks, which then replicate them in groups. The vocabulary is padded.
     ///
     /// # Errors
     ///
-    /// What does not divide.
+    /// [`LayoutError`] with the size that does not divide.
     pub fn heads_divide(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
         let degree = spec.tensor_parallel.into();
         let sharded = [&self.heads, &self.intermediate_sizes, &self.expert_intermediate_sizes];
@@ -133,7 +133,7 @@ impl Limits {
         Err(LayoutError::NotDivisible { what, size, by: "`tensor_parallel`", degree, works })
     }
 
-    /// What does not divide by a tensor-parallel degree, with its size.
+    /// The first size that does not divide by a tensor-parallel degree, with its name.
     fn undivided_by(&self, degree: u64) -> Option<(&'static str, u64)> {
         let all =
             [("attention heads", &self.heads), ("intermediate size", &self.intermediate_sizes)];
@@ -146,12 +146,12 @@ impl Limits {
         whole.or_else(|| Some(("key-value heads", *shared?)))
     }
 
-    /// The sequence divides over context and sequence parallelism. In a ring with a causal mask each context-parallel rank
-    /// takes two parts, one from either end, so that all have equal work. Where heads are exchanged, these must divide.
+    /// Requires that the sequence divides over context and sequence parallelism. For equal work in a ring with a causal
+    /// mask, each context-parallel rank takes two parts, one from either end. Exchanged heads must divide too.
     ///
     /// # Errors
     ///
-    /// What does not divide.
+    /// [`LayoutError`] with the length that does not divide.
     pub fn sequence_divides(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
         let [context, tensor] = [spec.context_parallel, spec.tensor_parallel].map(u64::from);
         let sequence_parallel = spec.sequence_parallel;
@@ -188,8 +188,8 @@ impl Limits {
         }
     }
 
-    /// Heads can be exchanged between context-parallel ranks: each tensor-parallel rank's divide over these, and key-value
-    /// heads too, as none is held twice.
+    /// Requires that heads can be exchanged between context-parallel ranks: each tensor-parallel rank's heads divide
+    /// over them, and so do its key-value heads, as no head is replicated.
     fn head_exchange(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
         let context = u64::from(spec.context_parallel);
         if context == 1 {
@@ -214,11 +214,11 @@ impl Limits {
         Ok(())
     }
 
-    /// Experts divide, and their ranks fit within tensor, context and data parallelism.
+    /// Requires that experts divide over their ranks, and that these fit within tensor, context and data parallelism.
     ///
     /// # Errors
     ///
-    /// What does not divide.
+    /// [`LayoutError`] with the number that does not divide.
     pub fn experts_divide(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
         let (mesh, sharding) = (spec.mesh(), spec.sharding());
         let expert = u64::from(sharding.expert_parallel);
@@ -254,12 +254,12 @@ impl Limits {
         Ok(())
     }
 
-    /// Experts can be cut over so many of the tensor-parallel ranks: over fewer than all, if each of these has tokens of
-    /// its own to send them.
+    /// Requires that experts can be sharded over `expert_tensor_parallel` ranks: over fewer than the tensor-parallel
+    /// ranks only if each of these has separate tokens to send to the experts.
     ///
     /// # Errors
     ///
-    /// What does not divide, or what it takes.
+    /// [`LayoutError`] with the size that does not divide, or the missing requirement.
     pub fn expert_widths_divide(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
         let (degree, tensor_parallel) = (spec.expert_tensor_parallel, spec.tensor_parallel);
         let is_cut_as_all = degree == tensor_parallel;
@@ -296,22 +296,22 @@ impl Limits {
         }
     }
 
-    /// Every stage has a block.
+    /// Requires a block for every stage.
     ///
     /// # Errors
     ///
-    /// The number of stages and of blocks.
+    /// [`LayoutError::TooManyStages`] with the number of stages and of blocks.
     pub fn stages_have_blocks(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
         let stages = u64::from(spec.pipeline_parallel) * u64::from(spec.virtual_stages);
         let blocks = self.num_blocks;
         if stages > blocks { Err(LayoutError::TooManyStages { stages, blocks }) } else { Ok(()) }
     }
 
-    /// The schedule can run with these numbers of ranks, stages of each and micro-batches.
+    /// Requires that the schedule can run with these numbers of ranks, stages of each and micro-batches.
     ///
     /// # Errors
     ///
-    /// What it needs.
+    /// [`LayoutError`] with the requirement of the schedule.
     pub fn schedule_runs(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
         let schedule = spec.schedule;
         let [p, v, m] = [spec.pipeline_parallel, spec.virtual_stages, spec.num_micro_batches];
@@ -336,7 +336,7 @@ impl Limits {
         Ok(schedule.check_numbers(p, m, v)?)
     }
 
-    /// The degrees multiply to the number of GPUs.
+    /// Requires that the degrees multiply to the number of GPUs.
     fn degrees_fill_gpus(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
         let LayoutSpec { tensor_parallel, context_parallel, pipeline_parallel, .. } = *spec;
         let degrees = [tensor_parallel, context_parallel, pipeline_parallel];
@@ -351,7 +351,7 @@ impl Limits {
         Err(LayoutError::GpuCount { layout, needs, has, fitting_data_parallel })
     }
 
-    /// The batch is whole micro-batches of all replicas.
+    /// Requires that the batch is whole micro-batches of all replicas.
     fn batch_divides(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
         let LayoutSpec { data_parallel, micro_batch_size, num_micro_batches, .. } = *spec;
         let [d, b, m] = [data_parallel, micro_batch_size, num_micro_batches].map(u64::from);
@@ -366,12 +366,12 @@ impl Limits {
         })
     }
 
-    /// The ranks that shard states divide the replicas; and those over which one copy of all states is sharded,
-    /// `zero_shard` of each place along tensor parallelism, have every expert equally often.
+    /// Requires that the ranks that shard states divide the replicas, and that the ranks over which one copy of all
+    /// states is sharded, `zero_shard` of each tensor-parallel rank, hold every expert equally often.
     ///
     /// # Errors
     ///
-    /// By which number of ranks they do not divide.
+    /// [`LayoutError`] with the number of ranks that does not divide.
     pub fn shards_divide(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
         let (mesh, shards) = (spec.mesh(), u64::from(spec.zero_shard));
         let undivided = |what, size: u64, by, degree: u64| LayoutError::NotDivisible {
@@ -398,12 +398,12 @@ impl Limits {
         Err(undivided("zero_shard", shards, by, ranks / common_divisor(ranks, tensor)))
     }
 
-    /// There is a host to put anything on, and states are sharded so that they can be; there are so many blocks, and the
-    /// schedule can be offloaded so.
+    /// Requires a host where anything is offloaded, states sharded so that they can be offloaded, no more blocks than
+    /// the model has, and a schedule that supports it.
     ///
     /// # Errors
     ///
-    /// What is in the way.
+    /// [`LayoutError`] with the conflict.
     pub fn offload_is_possible(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
         let LayoutSpec { offload, zero_stage, schedule, .. } = *spec;
         if offload.is_some() && !self.has_host {
@@ -428,7 +428,7 @@ impl Limits {
         Ok(())
     }
 
-    /// Selective recompute is of the same modules in the layout and in the graph.
+    /// Requires selective recompute of the same modules in the layout and in the graph.
     fn recompute_is_of_graph(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
         let recompute = spec.recompute;
         let is_selective = recompute == Recompute::Selective || recompute.modules().is_some();
@@ -441,7 +441,7 @@ impl Limits {
     }
 }
 
-/// The largest number that divides both.
+/// Greatest common divisor.
 fn common_divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { common_divisor(b, a % b) }
 }

@@ -1,7 +1,7 @@
-//! Layouts: how a step is spread over GPUs.
+//! Layouts: the distribution of a step over GPUs.
 //!
-//! A [`Layout`] in hand is valid: it was checked against model, batch and number of GPUs when it was
-//! made. The order of ranks is written in one place, [`Mesh::stride`].
+//! A [`Layout`] value is valid: it was checked against model, batch and number of GPUs when it was made. The order of
+//! ranks is written in one place, [`Mesh::stride`].
 
 mod choice;
 mod error;
@@ -50,14 +50,14 @@ impl Layout {
     ///
     /// # Errors
     ///
-    /// The first constraint that is broken, with the numbers.
+    /// The first requirement that is not met, with the numbers.
     pub fn new(spec: LayoutSpec, limits: &Limits) -> Result<Self, LayoutError> {
         limits.check(&spec)?;
         Ok(Self(spec))
     }
 
-    /// Stages of all pipeline ranks together. Which rank has which,
-    /// [`ScheduleKind::placement`](crate::schedule::ScheduleKind::placement) says.
+    /// Stages of all pipeline ranks together. [`ScheduleKind::placement`](crate::schedule::ScheduleKind::placement)
+    /// maps stages to ranks.
     pub fn num_stages(&self) -> u32 {
         self.pipeline_parallel * self.virtual_stages
     }

@@ -1,4 +1,4 @@
-//! What lies in the host's memory, in place of the device's.
+//! Offload of model states and activations to the host's memory.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::zero::ZeroStage;
 use crate::schedule::{ScheduleKind, Updates};
 
-/// What lies in the host's memory, in place of the device's.
+/// Model states and activations that are in the host's memory instead of the device's.
 ///
 /// # Source
 ///
@@ -19,34 +19,33 @@ use crate::schedule::{ScheduleKind, Updates};
 /// Rajbhandari et al. 2021, *ZeRO-Infinity* (arXiv 2104.07857): parameters, and activations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Offload {
-    /// Master weights, moments and reduced gradients: the host updates.
+    /// Master weights, moments and reduced gradients; the host runs the update.
     pub optimizer: bool,
-    /// The shards of parameters, which are copied to the device before they are gathered.
+    /// Shards of the parameters, which are copied to the device before they are gathered.
     pub parameters: bool,
-    /// What blocks keep from forward to backward.
+    /// Activations that blocks save from forward to backward.
     pub activations: OffloadedActivations,
 }
 
-/// Which blocks' activations lie on the host: what these keep from forward to backward, which is their inputs
-/// alone under full recompute.
+/// Blocks whose saved activations are on the host; under full recompute these are the blocks' inputs alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OffloadedActivations {
-    /// Those of none.
+    /// No blocks.
     #[default]
     None,
-    /// Those of all.
+    /// All blocks.
     AllBlocks,
-    /// Those of so many of each stage (Megatron-Core's `--cpu-offloading-num-layers`).
+    /// This number of blocks of each stage (Megatron-Core's `--cpu-offloading-num-layers`).
     Blocks(NonZeroU32),
 }
 
 impl OffloadedActivations {
-    /// Whether any are.
+    /// True if activations of any blocks are offloaded.
     pub fn is_some(self) -> bool {
         self != Self::None
     }
 
-    /// Of so many blocks of as many stages, how many it is of.
+    /// Number of blocks with offloaded activations, of `num_blocks` blocks in `num_stages` stages.
     pub fn of_blocks(self, num_blocks: u32, num_stages: u32) -> u32 {
         match self {
             Self::None => 0,
@@ -57,11 +56,11 @@ impl OffloadedActivations {
 }
 
 impl Offload {
-    /// Nothing.
+    /// No offload.
     pub const NONE: Self =
         Self { optimizer: false, parameters: false, activations: OffloadedActivations::None };
 
-    /// Every choice of something.
+    /// Every combination of offloads, with activations of all blocks.
     pub fn all() -> impl Iterator<Item = Self> {
         (1..8u8).map(|bits| Self {
             optimizer: bits & 1 != 0,
@@ -73,7 +72,7 @@ impl Offload {
         })
     }
 
-    /// The same, of the activations of all blocks where it is of those of some.
+    /// The offload with activations of all blocks instead of some.
     #[must_use]
     pub fn of_all_blocks(self) -> Self {
         let activations = match self.activations {
@@ -83,17 +82,17 @@ impl Offload {
         Self { activations, ..self }
     }
 
-    /// Whether anything is.
+    /// True if anything is offloaded.
     pub fn is_some(self) -> bool {
         self != Self::NONE
     }
 
-    /// Whether parameters that are sharded so can be.
+    /// True unless parameters are offloaded without ZeRO-3 or without the optimizer.
     pub fn takes_zero(self, zero_stage: ZeroStage) -> bool {
         !self.parameters || self.optimizer && zero_stage == ZeroStage::Parameters
     }
 
-    /// Whether a schedule brings activations back once, and updates once a step.
+    /// True if the schedule supports it: activations need whole backwards, the optimizer one update of each stage.
     pub fn takes_schedule(self, schedule: ScheduleKind) -> bool {
         let updates_once = schedule.updates() == Updates::AfterFlush;
         let has_copies = schedule.placement().num_copies() > 1;

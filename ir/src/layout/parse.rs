@@ -1,4 +1,4 @@
-//! Layouts as people write them.
+//! Parser of the short form of layouts, such as `tp8-pp4-dp2`.
 
 use std::str::FromStr;
 
@@ -6,16 +6,16 @@ use super::fields::{Unfit, fill};
 use super::spec::PartialLayout;
 use super::zero::ZeroStage;
 
-/// A layout that cannot be read.
+/// Error of a layout in its short form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseLayoutError {
-    /// No part at all.
+    /// A text without parts.
     #[error("layout `{0}` names nothing\nhint: each degree has its name, as in tp8-pp4-dp2")]
     Empty(
-        /// All of it.
+        /// The whole text.
         String,
     ),
-    /// A part that is none of the known ones.
+    /// A part that is not known.
     #[error(
         "`{part}` in layout `{layout}` is not one of tpN, sp, nosp, cpN, a2a, ring, epN, etpN, ppN, vppN, dpN, \
          fsdpN, shardN, zeroN, mbsN{}", hint_for(.part)
@@ -23,40 +23,40 @@ pub enum ParseLayoutError {
     UnknownPart {
         /// The part.
         part: String,
-        /// All of it.
+        /// The whole text.
         layout: String,
     },
-    /// A part that comes twice.
+    /// A part that is repeated.
     #[error("`{part}` comes twice in layout `{layout}`\nhint: once is enough")]
     Twice {
         /// The part.
         part: String,
-        /// All of it.
+        /// The whole text.
         layout: String,
     },
-    /// Two parts that decide on the same thing, and not alike.
+    /// Two parts that decide the same field differently.
     #[error("`{one}` and `{other}` in layout `{layout}` contradict each other\nhint: {works}")]
     Contradiction {
-        /// The first.
+        /// The earlier part.
         one: String,
-        /// What comes after it.
+        /// The later part.
         other: String,
-        /// All of it.
+        /// The whole text.
         layout: String,
-        /// What would work.
+        /// Hint at a layout that would work.
         works: String,
     },
-    /// A degree that is no whole number.
+    /// A degree that is not a whole number.
     #[error("`{part}` in layout `{layout}` has no whole number\nhint: {near}")]
     Fraction {
         /// The part.
         part: String,
-        /// All of it.
+        /// The whole text.
         layout: String,
-        /// The same with whole numbers.
+        /// The part with the nearest whole numbers.
         near: String,
     },
-    /// A degree beyond what can be counted.
+    /// A degree above `u32::MAX`.
     #[error(
         "`{part}` in layout `{layout}` is beyond the largest degree, {}\nhint: the degrees multiply to the number of GPUs",
         u32::MAX
@@ -64,12 +64,12 @@ pub enum ParseLayoutError {
     TooLarge {
         /// The part.
         part: String,
-        /// All of it.
+        /// The whole text.
         layout: String,
     },
 }
 
-/// What would work where two parts contradict each other.
+/// Hint for two parts that contradict each other.
 fn without_contradiction(one: &Part<'_>, other: &Part<'_>) -> String {
     let shards = |part: &Part<'_>| part.name == "fsdp";
     let [number, other_number] =
@@ -87,12 +87,12 @@ fn without_contradiction(one: &Part<'_>, other: &Part<'_>) -> String {
     }
 }
 
-/// Whether a part is a stage of ZeRO.
+/// True if the part is a ZeRO stage.
 fn is_of_zero(part: &Part<'_>) -> bool {
     matches!(part.name.as_str(), "zero" | "z" | "zero_stage")
 }
 
-/// What is meant by parts that layouts do not have, on a line of its own.
+/// Hint for parts that layouts do not have, beginning with a line break.
 fn hint_for(part: &str) -> &'static str {
     let small = part.to_ascii_lowercase();
     let name = small.trim_end_matches(|c: char| !c.is_ascii_alphabetic());
@@ -149,26 +149,26 @@ fn hint_for(part: &str) -> &'static str {
     }
 }
 
-/// A name with the number that follows it.
+/// A name and the number that follows it.
 #[derive(Clone)]
 struct Part<'a> {
-    /// All of it, as it is written.
+    /// The text as written.
     text: &'a str,
-    /// The letters, small.
+    /// The letters, in lower case.
     name: String,
-    /// The digits, if there are any, with those behind a point.
+    /// The digits, including those after a decimal point; empty if there are none.
     digits: &'a str,
 }
 
-/// Goes through the parts of a layout: letters, then digits.
+/// Iterator over the parts of a layout: letters, then digits.
 struct Parts<'a> {
     rest: &'a str,
-    /// Whether a digit comes before the rest.
+    /// True if the character before `rest` is a digit.
     is_after_digit: bool,
 }
 
 impl Parts<'_> {
-    /// Skips what stands between parts: any signs, and an `x` between a digit and a letter, as in `tp8xpp4`.
+    /// Skips separators between parts: any punctuation, and an `x` between a digit and a letter, as in `tp8xpp4`.
     fn skip_between(&mut self) {
         let rest = self.rest.trim_start_matches(|c: char| !c.is_ascii_alphanumeric());
         let is_joined = self.is_after_digit && rest.len() == self.rest.len();
@@ -178,10 +178,10 @@ impl Parts<'_> {
     }
 }
 
-/// Words with digits in them that are no numbers.
+/// Words that contain digits, which are no numbers.
 const WORDS: [&str; 2] = ["a2a", "1f1b"];
 
-/// The word that a text begins with, if it ends there.
+/// The word of [`WORDS`] that a text begins with, if it ends there.
 fn first_word(text: &str) -> Option<&str> {
     WORDS.into_iter().find_map(|word| {
         let (start, rest) = text.split_at_checked(word.len())?;
@@ -190,7 +190,7 @@ fn first_word(text: &str) -> Option<&str> {
     })
 }
 
-/// How long a name is that a text begins with: letters, and `_` where another letter follows.
+/// Length of the name at the start of a text: letters, and `_` where another letter follows.
 fn name_length(text: &str) -> usize {
     let bytes = text.as_bytes();
     let is_letter = |index: usize| bytes.get(index).is_some_and(u8::is_ascii_alphabetic);
@@ -200,7 +200,7 @@ fn name_length(text: &str) -> usize {
     (0..bytes.len()).take_while(is_within).count()
 }
 
-/// How long a number is that a text begins with: digits, and those behind a point.
+/// Length of the number at the start of a text: digits, and those after a decimal point.
 fn number_length(text: &str) -> usize {
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
     let whole = digits(text);
@@ -224,7 +224,7 @@ impl<'a> Iterator for Parts<'a> {
         }
         let (letters, after) = start.split_at(name_length(start));
         let name = letters.to_ascii_lowercase();
-        // A sign before the number would make it one below zero, but for `zero-3`.
+        // A `-` before the number is a minus sign, except in `zero-3`.
         let joins = |c: char| "=:_ \"".contains(c) || (c == '-' && name == "zero");
         let number = if name.is_empty() { after } else { after.trim_start_matches(joins) };
         let num_digits = number_length(number);
@@ -239,13 +239,13 @@ impl<'a> Iterator for Parts<'a> {
 impl FromStr for PartialLayout {
     type Err = ParseLayoutError;
 
-    /// Reads `tp8-sp-cp2-a2a-pp4-vpp2-dp2`, also written `TP8,PP4`, `tp=8 pp=4`, `tp8_pp4` or `TP8xPP4`; what is not named
-    /// stays open.
+    /// Parses `tp8-sp-cp2-a2a-pp4-vpp2-dp2`, also written `TP8,PP4`, `tp=8 pp=4`, `tp8_pp4` or `TP8xPP4`; fields that
+    /// are not named stay open.
     fn from_str(text: &str) -> Result<Self, ParseLayoutError> {
         let mut layout = Self::default();
         let mut is_empty = true;
         let parts = Parts { rest: text, is_after_digit: false };
-        // `TP8 x PP4`: a sign between two parts.
+        // `TP8 x PP4`: an `x` between two parts is a separator.
         let parts: Vec<Part<'_>> =
             parts.filter(|part| part.text != "x" && part.text != "X").collect();
         for (index, part) in parts.iter().enumerate() {
@@ -260,7 +260,7 @@ impl FromStr for PartialLayout {
 }
 
 impl Unfit {
-    /// The error of a part that stands behind others.
+    /// The error for a part that follows the parts `before`.
     fn of(self, part: &Part<'_>, before: &[Part<'_>], layout: &str) -> ParseLayoutError {
         let (named, layout) = (part.text.to_owned(), layout.to_owned());
         match self {
@@ -287,14 +287,14 @@ impl Unfit {
     }
 }
 
-/// Whether two parts decide on the same thing.
+/// Returns whether two parts decide the same field.
 fn decide_both(one: &Part<'_>, other: &Part<'_>) -> bool {
     let mut layout = PartialLayout::default();
     layout.set(one).is_ok() && layout.set(other).is_err()
 }
 
 impl PartialLayout {
-    /// Takes a part.
+    /// Sets the field that a part names.
     fn set(&mut self, part: &Part<'_>) -> Result<(), Unfit> {
         let Part { name, digits, .. } = part;
         if digits.is_empty() {
@@ -306,7 +306,7 @@ impl PartialLayout {
         } else {
             digits.parse::<u32>().map_err(|_| Unfit::TooLarge)
         };
-        // `fsdp8` is a number of replicas, and what they share.
+        // `fsdp8` names a number of replicas, and what they shard.
         if let Some(stage) = ZeroStage::of_replicas(name) {
             fill(&mut self.zero_stage, stage)?;
             return fill(&mut self.data_parallel, number?);

@@ -1,4 +1,4 @@
-//! Layouts of which a user decides on some fields.
+//! Partial layouts: a user decides some of the fields.
 
 use std::fmt;
 
@@ -7,26 +7,26 @@ use super::fields::{Field, Hides};
 use super::spec::PartialLayout;
 
 impl PartialLayout {
-    /// What is decided, each with the option that decides it: one value, or several among which a search may choose.
+    /// The decided fields as options with their values: one value, or several among which a search may choose.
     pub fn restrictions(&self) -> Vec<(&'static str, String)> {
         let mut decided: Vec<_> = self.slots().filter(|(_, slot)| !slot.is_any()).collect();
         decided.sort_by_key(|(field, slot)| (slot.is_list(), field.takes));
         decided.into_iter().map(|(field, slot)| (field.option, slot.text())).collect()
     }
 
-    /// True if there is a field of which several values may be chosen.
+    /// True if any field has several values to choose from.
     pub fn has_lists(&self) -> bool {
         self.slots().any(|(_, slot)| slot.is_list())
     }
 
-    /// The same without what an option decides.
+    /// The layout with the fields of an option left open.
     #[must_use]
     pub fn without(mut self, option: &str) -> Self {
         self.slots_mut().filter(|(field, _)| field.option == option).for_each(|it| it.1.open());
         self
     }
 
-    /// The first field on which both decide, and not alike, with the values of each.
+    /// The first field that the two layouts decide differently, with the values of each.
     pub fn contradiction(&self, other: &Self) -> Option<(&'static Field, [String; 2])> {
         let only = |layout: &Self, field: &Field| {
             let others = Self::FIELDS.iter().filter(|it| it.name != field.name);
@@ -40,17 +40,17 @@ impl PartialLayout {
         Some((field, [self, other].map(|layout| text(layout).unwrap_or_default())))
     }
 
-    /// The part of the short form, such as `tp8`, that decides what an option does.
+    /// The part of the short form, such as `tp8`, for the field of an option.
     pub fn part(&self, option: &str) -> Option<String> {
         let (field, slot) = self.slots().find(|(field, _)| field.option == option)?;
         slot.part(field.letters)
     }
 
-    /// Whether all that is decided can be: no degree is zero.
+    /// Checks that no decided degree is zero.
     ///
     /// # Errors
     ///
-    /// The first that is.
+    /// [`LayoutError::Zero`] with the first such degree.
     pub fn check(&self) -> Result<(), LayoutError> {
         match self.slots().find(|(_, slot)| slot.is_zero()) {
             Some((Field { name, .. }, _)) => Err(LayoutError::Zero { name }),
@@ -60,7 +60,7 @@ impl PartialLayout {
 }
 
 impl fmt::Display for PartialLayout {
-    /// The degrees that are decided, as in `tp8-sp-pp4-dp2`; of those that layouts mostly leave at 1, the others.
+    /// Formats the decided degrees, as in `tp8-sp-pp4-dp2`, without usual values of fields that hide them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = self.slots().filter(|(field, slot)| match field.hides {
             Hides::Nothing => true,

@@ -1,4 +1,4 @@
-//! Layouts as they are written down: the table of their fields.
+//! Layouts as written down: the table of their fields.
 
 use std::fmt;
 
@@ -92,7 +92,7 @@ layout_fields! {
 }
 
 impl LayoutSpec {
-    /// How far apart the ranks of its groups lie.
+    /// The order of ranks, from the layout's degrees.
     pub fn mesh(&self) -> Mesh {
         Mesh { sharding: self.sharding(), data_parallel: self.data_parallel }
     }

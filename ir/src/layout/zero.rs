@@ -1,14 +1,14 @@
-//! What ZeRO shards.
+//! Model states that ZeRO shards.
 
 use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Which model states are sharded over data-parallel ranks (Rajbhandari et al. 2020, arXiv 1910.02054).
+/// Model states that are sharded over data-parallel ranks (Rajbhandari et al. 2020, arXiv 1910.02054).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ZeroStage {
-    /// Nothing: every rank holds all.
+    /// Nothing is sharded: every rank holds all states.
     #[default]
     None,
     /// Optimizer state.
@@ -24,7 +24,7 @@ impl ZeroStage {
     pub const ALL: [Self; 4] =
         [Self::None, Self::OptimizerState, Self::Gradients, Self::Parameters];
 
-    /// The stage of replicas that are called so.
+    /// The stage that a name of data parallelism implies: `fsdp` or `ddp`.
     pub(super) fn of_replicas(name: &str) -> Option<Self> {
         match name {
             "fsdp" => Some(Self::Parameters),
@@ -33,7 +33,7 @@ impl ZeroStage {
         }
     }
 
-    /// Its number, 0 to 3.
+    /// Number of the stage, 0 to 3.
     pub const fn number(self) -> u8 {
         self as u8
     }

@@ -1,4 +1,4 @@
-//! Actions: what one rank does next, in the words of PyTorch's pipelining.
+//! Actions of a rank, named as in PyTorch's pipelining.
 
 use std::fmt;
 use std::str::FromStr;
@@ -34,28 +34,28 @@ named_enum! {
 }
 
 impl ActionKind {
-    /// Whether it computes: forward, or one or both parts of backward.
+    /// True for forward, and for one or both parts of backward.
     pub const fn is_compute(self) -> bool {
         matches!(self, Self::Forward | Self::Backward | Self::InputGrad | Self::WeightGrad)
     }
 
-    /// Whether it sends or receives.
+    /// True for sends and receives.
     pub const fn is_message(self) -> bool {
         self.is_send() || matches!(self, Self::RecvForward | Self::RecvBackward)
     }
 
-    /// Whether it sends.
+    /// True for sends.
     pub const fn is_send(self) -> bool {
         matches!(self, Self::SendForward | Self::SendBackward)
     }
 
-    /// Whether it belongs to a micro-batch; the others concern a stage as a whole.
+    /// True if the action belongs to a micro-batch; the others concern a stage as a whole.
     pub const fn has_micro_batch(self) -> bool {
         !matches!(self, Self::Unshard | Self::Reshard | Self::ReduceGrad | Self::OptimizerStep)
     }
 }
 
-/// One thing that a rank does, for a stage and, mostly, a micro-batch.
+/// An action of a rank for a stage and, mostly, a micro-batch.
 ///
 /// Prints and parses as PyTorch writes it: `0F0` is the forward of micro-batch 0 on stage 0.
 ///
@@ -71,14 +71,14 @@ impl ActionKind {
 pub struct Action {
     /// The stage: consecutive blocks of the model, counting from the embedding.
     pub stage: u32,
-    /// What is done.
+    /// Kind of action.
     pub kind: ActionKind,
-    /// For which micro-batch; 0 where the kind has none.
+    /// Micro-batch of the action; 0 where the kind has none.
     pub micro_batch: u32,
 }
 
 impl Action {
-    /// The receive of a send, and the other way round; none for what is no message.
+    /// The receive of a send, and vice versa; `None` for actions that are not messages.
     pub const fn partner(self) -> Option<Self> {
         use ActionKind as K;
         let Self { stage, kind, micro_batch } = self;
@@ -103,7 +103,7 @@ impl fmt::Display for Action {
     }
 }
 
-/// A text that is no action.
+/// A text that is not an action.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is no action; actions look like `2F0`: stage, {words}, micro-batch", words = ActionKind::ALL.map(ActionKind::name).join(" or "))]
 pub struct ParseActionError {
@@ -111,7 +111,7 @@ pub struct ParseActionError {
     pub text: String,
 }
 
-/// The beginning of a text, without what would move a terminal's cursor.
+/// The first 40 characters of a text, with control characters escaped.
 fn shown(text: &str) -> String {
     text.chars().take(40).flat_map(char::escape_debug).collect()
 }
@@ -138,18 +138,18 @@ impl FromStr for Action {
     }
 }
 
-/// What a rank does at a time: one action, or two that overlap (DualPipe).
+/// A step of a rank: one action, or two that overlap (DualPipe).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Step {
     /// One action.
     One(Action),
-    /// A forward beside another micro-batch's backward, so that the communication of either hides
-    /// behind the computation of the other: `(0F3;3B1)OVERLAP_F_B`.
+    /// A forward overlapped with another micro-batch's backward, so that the communication of each hides behind the
+    /// computation of the other: `(0F3;3B1)OVERLAP_F_B`.
     Overlapped(Action, Action),
 }
 
 impl Step {
-    /// Its actions.
+    /// The actions of the step.
     pub fn actions(self) -> impl Iterator<Item = Action> {
         let (first, second) = match self {
             Self::One(action) => (action, None),

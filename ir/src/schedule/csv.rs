@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 
 use super::{ActionKind, ParseActionError, Schedule, ScheduleError, StagePlacement, Step};
 
-/// A CSV that is no schedule.
+/// A CSV that is not a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CsvError {
-    /// A cell that is no action.
+    /// A cell that is not an action.
     #[error("row {row}, column {column}: `{cell}`")]
     Cell {
         /// The row, from 1.
@@ -17,7 +17,7 @@ pub enum CsvError {
         column: usize,
         /// The cell, shortened.
         cell: String,
-        /// Why it is no action.
+        /// Reason why the cell is not an action.
         #[source]
         source: ParseActionError,
     },
@@ -27,22 +27,22 @@ pub enum CsvError {
         /// The row, from 1.
         row: usize,
     },
-    /// No cell that is not empty.
+    /// A CSV of empty cells.
     #[error("the CSV has no action; a row is a rank, a cell an action such as `2F0`")]
     Empty,
-    /// Actions that make no valid schedule; rows are ranks from 0.
+    /// Actions that do not form a valid schedule; rows are ranks from 0.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
 }
 
-/// The schedule of a pipeline-order CSV, of computation alone or with communication and sharding.
+/// Parses a pipeline-order CSV, of computation alone or with communication and sharding.
 ///
 /// Empty cells are skipped; so are quotes and spaces around a cell, a byte-order mark, and empty
 /// lines at the end. The placement of stages and the number of micro-batches are inferred.
 ///
 /// # Errors
 ///
-/// The first cell that is no action, a row that has no pass, or what makes the schedule invalid.
+/// The first cell that is not an action, a row that has no pass, or the defect of the schedule.
 pub fn read_csv(text: &str) -> Result<Schedule, CsvError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text).trim_end();
     let mut ranks = Vec::new();
@@ -75,11 +75,10 @@ pub fn read_csv(text: &str) -> Result<Schedule, CsvError> {
     Ok(Schedule::new(ranks, placement, last.saturating_add(1))?)
 }
 
-/// The schedule as pipeline-order CSV, without idle cells: PyTorch loads it as `compute_only` if it
-/// has computation alone, and as `compute_comms` else.
+/// The schedule as pipeline-order CSV, without idle cells: PyTorch loads it as `compute_only` if it has computation
+/// alone, and as `compute_comms` else.
 ///
-/// PyTorch has no word for the optimizer's step, so steps are left out; when parameters are updated
-/// does not survive the file.
+/// PyTorch has no name for the optimizer's step, so steps are left out; the time of updates is lost in the file.
 pub fn write_csv(schedule: &Schedule) -> String {
     let is_known = |step: &&Step| !matches!(step, Step::One(action) if action.kind == ActionKind::OptimizerStep);
     let mut text = String::new();

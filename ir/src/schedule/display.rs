@@ -19,7 +19,7 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// Whether any rank has actions of several stages, which then need their numbers.
+/// True if any rank has actions of several stages, which then need their numbers.
 fn has_several_stages(ranks: &[Vec<Step>]) -> bool {
     ranks.iter().any(|steps| {
         let mut stages = steps.iter().flat_map(|step| step.actions()).map(|action| action.stage);
@@ -49,13 +49,13 @@ impl fmt::Display for Cell<'_> {
     }
 }
 
-/// Ranks shown above and below the offending one.
+/// Ranks shown above and below the one with the defect.
 const RANKS_AROUND: usize = 2;
-/// Steps shown before and after the offending one.
+/// Steps shown before and after the one with the defect.
 const STEPS_AROUND: usize = 4;
 
-/// The part of the grid around the step `at.1` of rank `at.0`, which stands in brackets and has an
-/// arrow; `heads` says which step of every other rank stands in the middle.
+/// The part of the grid around the step `at.1` of rank `at.0`, which is in brackets and marked with an arrow; `heads`
+/// returns the step in the middle for every other rank.
 pub(super) fn excerpt(
     ranks: &[Vec<Step>],
     at: (usize, usize),

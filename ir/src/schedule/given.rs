@@ -1,4 +1,4 @@
-//! A schedule that someone gives, in the place of a family's.
+//! Schedules given by the user, instead of one of a family.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -7,10 +7,10 @@ use std::ptr;
 
 use super::{Action, ActionKind, Schedule, StagePlacement, Step, write_csv};
 
-/// A schedule of one's own: passes alone, in the order of each rank.
+/// A schedule given by the user: passes alone, in the order of each rank.
 ///
-/// Layouts are copied and compared by the million, so they have a reference to it: what is given lives as long as the
-/// program, which reads a few files at most.
+/// Layouts are copied and compared by the million, so they hold a reference to the schedule, which is leaked: it lives
+/// as long as the program, which reads a few files at most.
 #[derive(Clone, Copy)]
 pub struct Given(&'static Parts);
 
@@ -24,19 +24,19 @@ struct Parts {
     overlaps_passes: bool,
 }
 
-/// Why a schedule cannot be a plan's.
+/// Reason why a schedule cannot be used in a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GivenError {
-    /// An action that computes nothing.
+    /// An action that is not a pass.
     #[error(
         "row {}: `{action}` of rank {rank} is no pass: what is sent, gathered and reduced follows from a plan\nhint: \
          PyTorch's CSV of computation alone", rank + 1
     )]
     NoPass {
-        /// The rank.
+        /// Rank of the action.
         rank: u32,
-        /// What it does.
+        /// The action.
         action: Action,
     },
     /// A pipeline of one rank.
@@ -47,32 +47,32 @@ pub enum GivenError {
         "{num_stages} stages do not divide over {num_ranks} ranks\nhint: as many stages on each"
     )]
     Stages {
-        /// Stages of all ranks.
+        /// Number of stages of all ranks.
         num_stages: u32,
-        /// Ranks.
+        /// Number of ranks.
         num_ranks: u32,
     },
-    /// Stages that no layout places so.
+    /// A placement of stages that no layout has.
     #[error(
         "row {}: `{action}` is on rank {rank}, where no layout has stage {}\nhint: stage s on rank s mod {num_ranks}; or, \
          with two stages a rank, down the ranks and up again", rank + 1, action.stage
     )]
     Placement {
-        /// The rank.
+        /// Rank of the action.
         rank: u32,
-        /// The first of its actions that is elsewhere in a layout.
+        /// The first action of a rank that would not have its stage.
         action: Action,
-        /// Ranks.
+        /// Number of ranks.
         num_ranks: u32,
     },
 }
 
 impl Given {
-    /// A schedule as that of plans.
+    /// Checks that plans can use a schedule.
     ///
     /// # Errors
     ///
-    /// What plans do not have.
+    /// The property of the schedule that plans do not support.
     pub fn new(schedule: &Schedule) -> Result<Self, GivenError> {
         if let Some((rank, action)) = schedule.actions().find(|(_, it)| !it.kind.is_compute()) {
             return Err(GivenError::NoPass { rank, action });
@@ -110,33 +110,33 @@ impl Given {
         &self.0.schedule
     }
 
-    /// Its rows in PyTorch's CSV, with a line for each rank.
+    /// Rows of PyTorch's CSV, with a line for each rank.
     pub fn rows(self) -> &'static str {
         &self.0.rows
     }
 
-    /// Ranks, stages of each and micro-batches.
+    /// Number of ranks, of stages of each rank and of micro-batches.
     pub fn numbers(self) -> [u32; 3] {
         let schedule = self.schedule();
         [schedule.num_ranks(), self.virtual_stages(), schedule.num_micro_batches()]
     }
 
-    /// Stages of each rank.
+    /// Number of stages of each rank.
     pub const fn virtual_stages(self) -> u32 {
         self.0.virtual_stages
     }
 
-    /// Whether stages go down the ranks and up again.
+    /// True if stages go down the ranks and up again.
     pub const fn is_v_shaped(self) -> bool {
         self.0.is_v_shaped
     }
 
-    /// Whether gradients of activations and of parameters are computed apart, at least at times.
+    /// True if any gradients of activations and of parameters are computed in separate passes.
     pub const fn splits_backward(self) -> bool {
         self.0.splits_backward
     }
 
-    /// Whether forwards run beside backwards of other micro-batches.
+    /// True if any forwards are overlapped with backwards of other micro-batches.
     pub const fn overlaps_passes(self) -> bool {
         self.0.overlaps_passes
     }

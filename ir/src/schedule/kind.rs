@@ -66,7 +66,7 @@ pub enum ScheduleKind {
 }
 
 impl ScheduleKind {
-    /// All families, plainest first.
+    /// All families but the user's own, plainest first.
     pub const ALL: [Self; 14] = [
         Self::Sequential,
         Self::GPipe,
@@ -84,8 +84,8 @@ impl ScheduleKind {
         Self::AsyncOneFOneB,
     ];
 
-    /// Whether a search tries it where none is named. Not those that run one pass beside another, of which no bound knows
-    /// what exchanges they hide; nor the one that updates with old gradients, nor the one that never has two ranks at work.
+    /// True if a search tries the family by default. Excluded are families with overlapped passes, for which no bound
+    /// knows the exchanges that these hide, the one with stale gradients, and the one that never has two ranks at work.
     pub const fn is_searched(self) -> bool {
         match self {
             Self::OneFOneB
@@ -127,7 +127,7 @@ impl ScheduleKind {
         }
     }
 
-    /// What it does, in a line.
+    /// Description of the family, in one line.
     pub const fn description(self) -> &'static str {
         match self {
             Self::Sequential => "one micro-batch at a time: no two stages ever work together",
@@ -150,12 +150,12 @@ impl ScheduleKind {
         }
     }
 
-    /// Whether each rank may have any number of stages.
+    /// True if each rank may have any number of stages.
     pub const fn is_interleaved(self) -> bool {
         matches!(self, Self::Interleaved | Self::LoopedBfs | Self::InterleavedZb)
     }
 
-    /// Whether each rank has two stages, one on the way down the ranks and one on the way up.
+    /// True if each rank has two stages, one on the way down the ranks and one on the way up.
     pub const fn is_v_shaped(self) -> bool {
         match self {
             Self::Zbv | Self::VHalf | Self::VMin | Self::DualPipeV => true,
@@ -164,7 +164,7 @@ impl ScheduleKind {
         }
     }
 
-    /// Stages a rank where nobody asks for a number: 2 where the family is about several, else 1.
+    /// Default number of stages per rank: 2 for families with several stages, else 1.
     pub const fn default_virtual_stages(self) -> u32 {
         match self {
             Self::Given(given) => given.virtual_stages(),
@@ -173,7 +173,7 @@ impl ScheduleKind {
         }
     }
 
-    /// Which rank runs which stage.
+    /// Placement of stages on ranks.
     pub const fn placement(self) -> StagePlacement {
         match self {
             Self::Sequential | Self::GPipe | Self::OneFOneB | Self::AsyncOneFOneB => {
@@ -188,13 +188,12 @@ impl ScheduleKind {
         }
     }
 
-    /// Stages that each rank has with so many `virtual_stages`: twice as many where each stage
-    /// is on two ranks.
+    /// Number of stages that each rank holds with `virtual_stages`: twice that number where each stage is on two ranks.
     pub fn stages_per_rank(self, virtual_stages: u32) -> u32 {
         self.placement().num_copies() * virtual_stages
     }
 
-    /// When parameters are updated.
+    /// Time of parameter updates.
     pub const fn updates(self) -> Updates {
         match self {
             Self::AsyncOneFOneB => Updates::AfterEachMicroBatch,
@@ -202,7 +201,7 @@ impl ScheduleKind {
         }
     }
 
-    /// Whether forwards run beside backwards of other micro-batches.
+    /// True if forwards are overlapped with backwards of other micro-batches.
     pub const fn overlaps_passes(self) -> bool {
         match self {
             Self::DualPipe | Self::DualPipeV => true,
@@ -211,9 +210,8 @@ impl ScheduleKind {
         }
     }
 
-    /// After how many micro-batches ranks of a pipeline of `p` do the same again, in full swing: so many
-    /// more make each rank's list longer by one cycle of actions. None where all forwards come first or
-    /// where nobody has looked.
+    /// Period of the steady state in micro-batches, on `p` ranks: this number of further micro-batches lengthens each
+    /// rank's list by one cycle of actions. `None` where all forwards come first or where the period is unknown.
     pub const fn cycle(self, p: u32) -> Option<u32> {
         match self {
             Self::Sequential | Self::OneFOneB | Self::ZbH1 | Self::ZbH2 => Some(1),
@@ -225,7 +223,7 @@ impl ScheduleKind {
         }
     }
 
-    /// Whether gradients of activations and of parameters are computed apart, at least at times.
+    /// True if gradients of activations and of parameters are computed in separate passes, at least sometimes.
     pub const fn splits_backward(self) -> bool {
         match self {
             Self::ZbH1 | Self::ZbH2 | Self::InterleavedZb => true,
@@ -236,11 +234,11 @@ impl ScheduleKind {
         }
     }
 
-    /// Micro-batches of which a rank keeps all its stages' activations at its peak at least, of `m` over `p`
-    /// ranks, however many stages it has.
+    /// Lower bound of the number of micro-batches, of `m` over `p` ranks, of which a rank holds the activations of all
+    /// its stages at its peak, for any number of stages.
     ///
-    /// Interleaved, a rank has put `p` micro-batches through each of its stages but the last when the first
-    /// comes back, and through that those that Narayanan et al. 2021 (arXiv 2104.04473) let it warm up with.
+    /// In interleaved schedules, a rank has put `p` micro-batches through each of its stages but the last when the
+    /// first comes back, and through the last those that Narayanan et al. 2021 (arXiv 2104.04473) let it warm up with.
     pub fn least_in_flight(self, rank: u32, p: u32, m: u32) -> u32 {
         let least = match self {
             Self::GPipe | Self::LoopedBfs => m,
@@ -253,12 +251,12 @@ impl ScheduleKind {
         least.min(m)
     }
 
-    /// Micro-batches of which a rank keeps the activations of the `nth` of its `v` stages when its first
-    /// backward begins, at least; zero where nobody has counted.
+    /// Lower bound of the number of micro-batches of which a rank holds the activations of the `nth` of its `v` stages
+    /// when its first backward begins; zero where unknown.
     pub fn in_flight_at_first_backward(self, [rank, p, v, m]: [u32; 4], nth: u32) -> u32 {
         match self {
             Self::Interleaved => {
-                // Forwards go round the stages, `p` micro-batches at a time.
+                // Forwards cycle through the stages, `p` micro-batches at a time.
                 let forwards = (2 * (p - 1 - rank) + (v - 1) * p + 1).min(m * v);
                 let (rounds, rest) = (forwards / (p * v), forwards % (p * v));
                 rounds * p + rest.saturating_sub(nth * p).min(p)
@@ -269,24 +267,23 @@ impl ScheduleKind {
         }
     }
 
-    /// Whether a rank keeps most when its first backward begins, and
-    /// [`Self::in_flight_at_first_backward`] says how much: with all forwards first, or one stage a rank.
+    /// True if a rank's memory peaks when its first backward begins, as counted by
+    /// [`Self::in_flight_at_first_backward`]: with all forwards first, or one stage a rank.
     pub const fn keeps_most_at_first_backward(self) -> bool {
         matches!(self, Self::GPipe | Self::LoopedBfs | Self::OneFOneB | Self::AsyncOneFOneB)
     }
 
-    /// The least micro-batches, of `m` or fewer, with which ranks keep as much at their peaks as with `m`.
+    /// A number of micro-batches, up to `m`, with the same peaks as `m`: whole cycles beyond `3 p` are left out.
     pub fn fill_up(self, p: u32, m: u32) -> u32 {
         let beyond = m.saturating_sub(3 * p);
         self.cycle(p).map_or(m, |period| m - beyond / period * period)
     }
 
-    /// Micro-batches whose activations the rank holds at its peak: each of the rank's
-    /// stages of each micro-batch counts one.
+    /// Peak number of micro-batches whose activations the rank holds: each of the rank's stages of each micro-batch
+    /// counts one.
     ///
-    /// Exact for GPipe, 1F1B, its interleaved form, looped BFS, ZB-H1 and ZB-H2 where micro-batches divide by ranks; for the
-    /// others no schedule
-    /// of the family holds more.
+    /// Exact for GPipe, 1F1B, its interleaved form, looped BFS, ZB-H1 and ZB-H2 where micro-batches divide by ranks; an
+    /// upper bound for the other families.
     ///
     /// # Source
     ///
@@ -351,11 +348,11 @@ const NAMES: [&str; ScheduleKind::ALL.len()] = {
     names
 };
 
-/// A schedule that is not known.
+/// An unknown name of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown schedule `{name}`; known: {}", ScheduleKind::ALL.map(ScheduleKind::name).join(", "))]
 pub struct UnknownSchedule {
-    /// The name that is not known.
+    /// The unknown name.
     pub name: String,
 }
 

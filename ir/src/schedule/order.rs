@@ -1,11 +1,11 @@
-//! Who does what, in which order.
+//! The order of the actions of each rank.
 
 use super::action::{Action, ActionKind, Step};
 use super::placement::StagePlacement;
 
-/// What each rank does, in order. A schedule in hand is valid: each micro-batch runs forward and
-/// backward once on each stage, no action comes before what it needs, sends and receives pair up if
-/// there are any, and if no rank waits to send, all ranks come to their end.
+/// The steps of each rank, in order. A `Schedule` value is valid: each micro-batch runs forward and backward once on
+/// each stage, no action comes before its inputs, sends and receives pair up if there are any, and all ranks run to
+/// their end if sends do not block.
 ///
 /// Prints as a grid, a row for each rank:
 ///
@@ -31,27 +31,27 @@ impl Schedule {
         &self.ranks
     }
 
-    /// How many ranks take part.
+    /// Number of ranks.
     pub fn num_ranks(&self) -> u32 {
         self.ranks.len() as u32
     }
 
-    /// How many stages the model has; a rank has one or more of them.
+    /// Number of stages of the model; a rank has one or more of them.
     pub fn num_stages(&self) -> u32 {
         self.num_stages
     }
 
-    /// How many micro-batches run.
+    /// Number of micro-batches.
     pub fn num_micro_batches(&self) -> u32 {
         self.num_micro_batches
     }
 
-    /// Which rank runs which stage.
+    /// Placement of stages on ranks.
     pub fn placement(&self) -> &StagePlacement {
         &self.placement
     }
 
-    /// When parameters are updated.
+    /// Time of parameter updates.
     pub fn updates(&self) -> Updates {
         self.updates
     }
@@ -62,7 +62,7 @@ impl Schedule {
         rank.expect("a checked schedule places every stage that it has")
     }
 
-    /// Whether sends and receives are part of it.
+    /// True if the schedule contains sends and receives.
     pub fn has_communication(&self) -> bool {
         self.actions().any(|(_, action)| action.kind.is_message())
     }
@@ -75,8 +75,7 @@ impl Schedule {
         })
     }
 
-    /// The schedule in which rank `r` takes the steps `ranks[r]`, not checked yet: only
-    /// [`Schedule::new`] hands it on.
+    /// The schedule in which rank `r` takes the steps `ranks[r]`, without checks: only [`Schedule::new`] may return it.
     pub(super) fn unchecked(
         ranks: Vec<Vec<Step>>,
         placement: StagePlacement,
@@ -88,14 +87,14 @@ impl Schedule {
         Self { ranks, placement, num_stages, num_micro_batches, updates }
     }
 
-    /// The same order, with parameters updated at other times.
+    /// The schedule with another time of parameter updates.
     pub(crate) fn updating(self, updates: Updates) -> Self {
         Self { updates, ..self }
     }
 
-    /// Micro-batches whose activations each rank holds at its peak, counting each stage of each
-    /// micro-batch, from its forward to the end of its backward: of [`ActionKind::WeightGrad`] where
-    /// the two parts of backward are apart.
+    /// Peak number of micro-batches whose activations each rank holds, counting each stage of each micro-batch, from
+    /// its forward to the end of its backward: of [`ActionKind::WeightGrad`] where the two parts of backward are
+    /// separate.
     pub fn peak_in_flight(&self) -> Vec<u32> {
         let peak = |steps: &Vec<Step>| {
             let (mut held, mut peak) = (0_u32, 0);
@@ -112,9 +111,8 @@ impl Schedule {
         self.ranks.iter().map(peak).collect()
     }
 
-    /// What `action` needs of another stage, or of the same stage in backward: the forward of the
-    /// stage before, or the gradient from the stage after. A weight gradient needs nothing that its
-    /// rank's order does not say.
+    /// The output of another stage that `action` needs: the forward of the stage before, or the gradient from the stage
+    /// after. `None` where the rank's own order covers all needs, as for weight gradients.
     pub(crate) fn need(&self, action: Action) -> Option<Need> {
         let Action { stage, micro_batch, .. } = action;
         match action.kind {
@@ -129,22 +127,22 @@ impl Schedule {
     }
 }
 
-/// When parameters are updated.
+/// Time of parameter updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Updates {
     /// Once a step, after the last micro-batch: the pipeline is flushed.
     AfterFlush,
-    /// After each micro-batch. A backward needs the weights that its forward used, so a stage keeps
-    /// a version for each micro-batch in flight (weight stashing).
+    /// After each micro-batch. A backward needs the weights that its forward used, so a stage stores a version for each
+    /// micro-batch in flight (weight stashing).
     AfterEachMicroBatch,
 }
 
-/// Which way data goes.
+/// Direction of data between stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pass {
     /// Activations, down the stages.
     Forward,
-    /// Their gradients, up the stages.
+    /// Gradients of activations, up the stages.
     Backward,
 }
 

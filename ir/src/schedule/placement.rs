@@ -1,26 +1,25 @@
-//! Which rank runs which stage.
+//! Placement of stages on ranks.
 
 use super::{Action, Step};
 
-/// Which rank runs which stage of which micro-batch.
+/// Map from stage and micro-batch to the rank that runs it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StagePlacement {
-    /// Stage `s` on rank `s mod p`: the stages go round the ranks.
+    /// Stage `s` on rank `s mod p`: round robin.
     Loop,
     /// The stages go down the ranks and up again, so that the first and the last of two rounds
     /// share a rank.
     V,
-    /// As many stages as ranks, each on two ranks: even micro-batches run down the ranks, stage `s`
-    /// on rank `s`; odd ones run up, stage `s` on rank `p - 1 - s`. So each rank has two stages, and
-    /// there are two copies of the parameters (`DualPipe`).
+    /// The same number of stages as ranks, each on two ranks: even micro-batches run down the ranks, stage `s` on rank
+    /// `s`; odd ones run up, stage `s` on rank `p - 1 - s`. So each rank has two stages, and there are two copies of
+    /// the parameters (`DualPipe`).
     Bidirectional,
     /// The rank of each stage.
     Table(Vec<u32>),
 }
 
 impl StagePlacement {
-    /// The rank, of `num_ranks`, that runs `stage` for `micro_batch`; none if the placement does not
-    /// say.
+    /// The rank, of `num_ranks`, that runs `stage` for `micro_batch`; `None` if the placement has no such stage.
     pub fn rank(&self, num_ranks: u32, stage: u32, micro_batch: u32) -> Option<u32> {
         let (round, place) = (stage.checked_div(num_ranks)?, stage.checked_rem(num_ranks)?);
         match self {
@@ -34,7 +33,7 @@ impl StagePlacement {
         }
     }
 
-    /// How many ranks have each stage: micro-batches take turns among them.
+    /// Number of ranks that hold each stage: micro-batches alternate among them.
     pub const fn num_copies(&self) -> u32 {
         match self {
             Self::Bidirectional => 2,
@@ -42,12 +41,12 @@ impl StagePlacement {
         }
     }
 
-    /// The ranks that have `stage`, one for each copy; none if the placement does not say.
+    /// The ranks that hold `stage`, one for each copy; empty if the placement has no such stage.
     pub fn ranks(&self, num_ranks: u32, stage: u32) -> impl Iterator<Item = u32> {
         (0..self.num_copies()).filter_map(move |copy| self.rank(num_ranks, stage, copy))
     }
 
-    /// The stages, of `num_stages`, that `rank` has, in the order of the model.
+    /// The stages, of `num_stages`, that `rank` holds, in the order of the model.
     pub fn stages(&self, num_ranks: u32, num_stages: u32, rank: u32) -> impl Iterator<Item = u32> {
         let mirror = (num_ranks - 1).saturating_sub(rank);
         let table = match self {
@@ -69,8 +68,8 @@ impl StagePlacement {
         all.filter(move |stage| *stage < num_stages)
     }
 
-    /// The plainest placement that agrees with where the actions stand: loop, V, both directions, or
-    /// else a table with the first rank of each stage.
+    /// The simplest placement that agrees with the ranks of the actions: loop, V, both directions, or else a table with
+    /// the first rank of each stage.
     pub fn infer(ranks: &[Vec<Step>]) -> Self {
         let p = ranks.len() as u32;
         let placed = || {
@@ -79,7 +78,7 @@ impl StagePlacement {
         };
         let agrees = |placement: &Self| {
             placed().all(|(rank, action)| {
-                // A stage that stands on two ranks is gathered, reduced and updated on both.
+                // A stage on two ranks is gathered, reduced and updated on both.
                 let known = placement.rank(p, action.stage, action.micro_batch);
                 let other = placement.rank(p, action.stage, action.micro_batch.wrapping_add(1));
                 known == Some(rank) || (!action.kind.has_micro_batch() && other == Some(rank))

@@ -1,11 +1,10 @@
-//! What is wrong with a text of JSON, in plain words: which field, what it holds, and what it must be.
+//! Errors of JSON in plain words: the field, its value, and the valid values.
 
 use serde_json::error::Category;
 
 use super::{printable, printable_lines, shortened};
 
-/// What `error`, which reading `text` met, says: without its place in lines and columns, and with the field that it is
-/// about.
+/// Message for `error`, which occurred on reading `text`: without line and column, and with the field that it concerns.
 ///
 /// ```
 /// let text = r#"{"gpu": {"memory_bytes": "80GB"}}"#;
@@ -23,12 +22,12 @@ pub fn problem(text: &str, error: &serde_json::Error) -> String {
     let place = format!(" at line {} column {}", error.line(), error.column());
     let message = whole.strip_suffix(&place).unwrap_or(&whole);
     match error.classify() {
-        // What was made of a value that was read before has no place.
+        // Errors on values that were read before have no place.
         Category::Data if error.line() == 0 => {
             told(message, &[]).replacen("this is ", "a field is ", 1)
         }
         Category::Data => match keys(text, offset(text, error)).as_slice() {
-            // Fields are taken from a list too, one after the other.
+            // Serde also reads fields from a list, one after the other.
             [Key::Index(_), ..] => {
                 "this is a list, in `[ ]`, but must be one object, in `{ }`\nhint: give what is in the list by itself"
                     .to_owned()
@@ -39,23 +38,23 @@ pub fn problem(text: &str, error: &serde_json::Error) -> String {
     }
 }
 
-/// How many bytes of a text were read when an error was met.
+/// Number of bytes of a text that were read before an error.
 fn offset(text: &str, error: &serde_json::Error) -> usize {
     let lines = text.split_inclusive('\n').take(error.line().saturating_sub(1));
     let offset = lines.map(str::len).sum::<usize>() + error.column();
     offset.min(text.len())
 }
 
-/// A step from a value to one within it.
+/// A step on the path from a value to one within it.
 #[derive(Clone, Debug)]
 enum Key {
     /// The value of a field; none before its name is read.
     Field(Option<String>),
-    /// Which of a list.
+    /// Index in a list.
     Index(usize),
 }
 
-/// The keys that lead to what is read where `end` bytes are.
+/// The path to the value at byte `end`.
 fn keys(text: &str, end: usize) -> Vec<Key> {
     let bytes = text.as_bytes();
     let mut keys: Vec<Key> = Vec::new();
@@ -90,7 +89,7 @@ fn keys(text: &str, end: usize) -> Vec<Key> {
     keys
 }
 
-/// Keys as a path: `levels[0].ranks`.
+/// Path in text: `levels[0].ranks`.
 fn path(keys: &[Key]) -> String {
     let mut path = String::new();
     for key in keys {
@@ -104,7 +103,7 @@ fn path(keys: &[Key]) -> String {
     path
 }
 
-/// What a message of serde says, of what these keys lead to.
+/// Rewrites a message of serde about the value at `keys`.
 fn told(message: &str, keys: &[Key]) -> String {
     let is = |path: String| if path.is_empty() { "this".to_owned() } else { format!("`{path}`") };
     let split = |start: &str| {
@@ -127,7 +126,7 @@ fn told(message: &str, keys: &[Key]) -> String {
     }
     if let Some((found, expected)) = split("unknown variant ") {
         let nearest = nearest(found, expected);
-        // The name of a field may be what is not known, as well as its value.
+        // The unknown name may be that of a field, or a value.
         if let Some((Key::Field(Some(name)), within)) = keys.split_last()
             && name == found.trim_matches('`')
         {
@@ -169,7 +168,7 @@ fn told(message: &str, keys: &[Key]) -> String {
     }
 }
 
-/// What was found, and whether it is a number in quotes.
+/// Description of the value that was found, and whether it is a number in quotes.
 fn found_in_words(found: &str) -> (String, bool) {
     let words = match found {
         "map" => "an object".to_owned(),
@@ -185,7 +184,7 @@ fn found_in_words(found: &str) -> (String, bool) {
     (words, quoted.is_some_and(|it| it.parse::<f64>().is_ok()))
 }
 
-/// In what fields are counted whose names end so.
+/// Units of fields by the end of their names.
 const UNITS: [(&str, &str); 5] = [
     ("flops_per_second", "operations a second, such as 9.89e14, which are 989 TFLOP/s"),
     ("bytes_per_second", "bytes a second, such as 4.5e11, which are 450 GB/s"),
@@ -194,7 +193,7 @@ const UNITS: [(&str, &str); 5] = [
     ("watts", "watts, such as 700"),
 ];
 
-/// What a type of Rust or serde is to who writes a file.
+/// Description of a type of Rust or serde for the author of a file.
 fn expected_in_words(expected: &str, keys: &[Key]) -> String {
     const TYPES: [(&[&str], &str); 9] = [
         (&["u8"], "a whole number from 0 to 255"),
@@ -238,22 +237,22 @@ fn expected_in_words(expected: &str, keys: &[Key]) -> String {
     }
 }
 
-/// That one of these is written nearly as what was found.
+/// Hint at the nearest of the expected names, if any is near.
 fn nearest(found: &str, expected: &str) -> String {
     nearest_of(found, expected)
         .map_or_else(String::new, |best| format!("\nhint: `{best}` is the nearest"))
 }
 
-/// Of names that stand in backquotes, the one that is written most like another, if it is much like it.
+/// The nearest to `found` of names in backquotes, if any is near.
 pub(crate) fn nearest_of<'a>(found: &str, names: &'a str) -> Option<&'a str> {
-    // Names stand at each second place between backquotes.
+    // Names are at every second place between backquotes.
     super::nearest(found, names.split('`').skip(1).step_by(2)).into_iter().next()
 }
 
-/// What keeps a text from being JSON: what other notations have there, else the parser's words.
+/// Reason why a text is not JSON: the syntax of other notations, else the parser's message.
 fn misspelt(text: &str, end: usize, message: &str) -> String {
     let bytes = text.as_bytes();
-    // The parser stops on what it cannot take, or before it.
+    // The parser stops at the unexpected character, or before it.
     let is_told = |at: &usize| bytes.get(*at).is_some_and(|c| !c.is_ascii_whitespace());
     let at = [end.wrapping_sub(1), end].into_iter().find(is_told).unwrap_or(end);
     let rest = text.get(at..).unwrap_or_default();

@@ -1,26 +1,26 @@
-//! Names near to one that nothing has.
+//! Nearest known names to an unknown one.
 
 use super::folded;
 
-/// The most names that are offered.
+/// The largest number of names that are offered.
 const MOST: usize = 3;
 
-/// The least similarity of a name that is offered, where neither is within the other.
+/// The smallest similarity of a name that is offered, where neither contains the other.
 const LEAST_SIMILARITY: f64 = 0.6;
 
-/// Shorter names are within too many others to mean one of them.
+/// The smallest length of a contained name: shorter ones are in too many others.
 const LEAST_WITHIN: usize = 3;
 
-/// Similarity of two names, from 0 to 1: one less the letters and digits to change, add, leave out or swap, for those of
-/// the longer.
+/// Similarity of two names, from 0 to 1: one minus the edits (change, add, leave out or swap) of letters and digits
+/// over the length of the longer name.
 pub fn similarity(one: &str, other: &str) -> f64 {
     strsim::normalized_damerau_levenshtein(&folded(one), &folded(other))
 }
 
-/// Those of `names` that `given` may have meant, by [`similarity`], three at most; none where none is like it.
+/// The `names` that `given` may stand for, by [`similarity`], three at most; empty where none is similar.
 ///
-/// A name that is within the other counts as more similar than any that is not. Of names that are as near, the one that is
-/// listed first.
+/// A name that contains the other, or is contained, counts as more similar than any other. Among equals the one listed
+/// first comes first.
 ///
 /// ```
 /// assert_eq!(ir::text::nearest("lama-3-8b", ["gpt2", "llama-3-8b"]), ["llama-3-8b"]);
@@ -32,7 +32,7 @@ pub fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Vec
         let similarity = strsim::normalized_damerau_levenshtein(&given, &name);
         let (short, long) =
             if given.len() < name.len() { (&given, &name) } else { (&name, &given) };
-        // A number of parameters, `8b`, is of few models.
+        // A number of parameters, such as `8b`, is in the names of few models.
         let is_size = short.ends_with('b') && short.starts_with(|c: char| c.is_ascii_digit());
         let is_within = (short.len() >= LEAST_WITHIN || (is_size && short.len() > 1))
             && long.contains(short.as_str());

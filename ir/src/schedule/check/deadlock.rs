@@ -1,4 +1,4 @@
-//! Whether every rank comes to its end, and in which order.
+//! Check that every rank runs to its end, and the order in which steps end.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,16 +8,16 @@ use crate::schedule::display::excerpt;
 use crate::schedule::order::{Need, Pass};
 use crate::schedule::{Action, ActionKind, Schedule, Step};
 
-/// Whether a rank that sends waits.
+/// Mode of sends: whether a sending rank waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sends {
-    /// Until its partner receives (rendezvous).
+    /// A send waits until its partner receives (rendezvous).
     Blocking,
-    /// Not at all: the message is buffered.
+    /// A send does not wait: the message is buffered.
     NonBlocking,
 }
 
-/// Units of time that a step takes where each pass takes one.
+/// Units of time of a step, with one for each pass.
 pub(in crate::schedule) fn units(step: Step) -> u64 {
     let units = |action: Action| match action.kind {
         ActionKind::Forward | ActionKind::InputGrad | ActionKind::WeightGrad => 1,
@@ -27,8 +27,8 @@ pub(in crate::schedule) fn units(step: Step) -> u64 {
     step.actions().map(units).sum()
 }
 
-/// Ends of the steps of each rank, in [`units`], if everything starts as early as it can: the order in which messages are
-/// put in place. An overlapped pair starts when the data of both its actions is there. Real times are the `simulator`'s.
+/// End times of the steps of each rank, in [`units`], if everything starts as early as possible: the order in which
+/// messages are inserted. An overlapped pair waits for the inputs of both actions. Real times are the `simulator`'s.
 pub(in crate::schedule) fn ends(schedule: &Schedule) -> Vec<Vec<u64>> {
     let mut ends: Vec<Vec<u64>> = schedule.ranks().iter().map(|_| Vec::new()).collect();
     let ended = |rank: usize, end| ends[rank].push(end);
@@ -36,17 +36,17 @@ pub(in crate::schedule) fn ends(schedule: &Schedule) -> Vec<Vec<u64>> {
     ends
 }
 
-/// Runs the schedule without time. Sends from one rank to another arrive in the order in which they
-/// were sent, as NCCL has it. A schedule without communication passes in both modes or in neither.
+/// Runs the schedule without time. Messages from one rank to another arrive in the order in which they were sent, as
+/// with NCCL. The result for a schedule without communication does not depend on `sends`.
 ///
 /// # Errors
 ///
-/// The ranks that wait for each other, or a receive that would get another message.
+/// The ranks that wait for each other, or a receive that would get the wrong message.
 pub fn check(schedule: &Schedule, sends: Sends) -> Result<(), ScheduleError> {
     run(schedule, sends, |_, _| {})
 }
 
-/// Runs the schedule, and says to `ended` of which rank a step ended, and when.
+/// Runs the schedule, and calls `ended` with the rank and end time of each step.
 fn run(
     schedule: &Schedule,
     sends: Sends,
@@ -71,21 +71,21 @@ struct Run<'a> {
     schedule: &'a Schedule,
     sends: Sends,
     communicates: bool,
-    /// The step that each rank would take next.
+    /// Index of each rank's next step.
     next: Vec<usize>,
-    /// When the last step of each rank ended, in [`units`].
+    /// End time of each rank's last step, in [`units`].
     now: Vec<u64>,
-    /// When forward and backward of each stage and micro-batch ended, where they have.
+    /// End times of forward and backward of each stage and micro-batch that are done.
     done: Vec<[Option<u64>; 2]>,
-    /// Messages sent and not received, by sender and receiver.
+    /// Messages that are sent and not yet received, by sender and receiver.
     on_the_way: BTreeMap<(u32, u32), VecDeque<Action>>,
 }
 
-/// What a rank that cannot go on waits for.
+/// The event that a blocked rank waits for.
 enum Awaited {
-    /// The other half of a message.
+    /// The matching send or receive of a message.
     Message(Action),
-    /// What another action gives.
+    /// The output of another action.
     Data(Need),
 }
 
@@ -103,7 +103,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Takes the next step of `rank` if it need not wait, and says when that ends; notes whom it may wake.
+    /// Runs the next step of `rank` unless it waits, and returns its end; adds ranks that may continue to `woken`.
     fn advance(
         &mut self,
         rank: usize,
@@ -132,7 +132,7 @@ impl<'a> Run<'a> {
         self.schedule.ranks()[rank].get(self.next[rank]).copied()
     }
 
-    /// The first thing that the step waits for.
+    /// The first event that the step waits for.
     fn waits_for(&self, rank: usize, step: Step) -> Option<Awaited> {
         step.actions().find_map(|action| match action.kind {
             kind if kind.is_send() => {
@@ -152,14 +152,14 @@ impl<'a> Run<'a> {
             _ => {
                 let need = self.schedule.need(action)?;
                 let crosses = self.schedule.rank(need.stage, need.micro_batch) != rank as u32;
-                // With communication, data from other ranks comes by receives, which stand before.
+                // With communication, data from other ranks comes by receives, which precede the action.
                 let is_received = self.communicates && crosses;
                 (self.end_of(need).is_none() && !is_received).then_some(Awaited::Data(need))
             }
         })
     }
 
-    /// Whether the partner of a message stands at the other half of it.
+    /// True if the next step of the partner's rank is the other half of the message.
     fn meets(&self, message: Action) -> bool {
         let other = partner(message);
         self.head(self.rank(other) as usize) == Some(Step::One(other))
@@ -194,7 +194,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// When what is needed was made, if it was.
+    /// End time of the output that is needed, if it is there.
     fn end_of(&self, need: Need) -> Option<u64> {
         self.done[self.index(need)][need.pass as usize]
     }
@@ -221,7 +221,7 @@ impl<'a> Run<'a> {
         need.stage as usize * self.schedule.num_micro_batches() as usize + need.micro_batch as usize
     }
 
-    /// The action that gives what is needed, as it stands on its rank.
+    /// The action that produces the output, as it is in its rank's list.
     fn provider(&self, need: Need) -> Action {
         let Need { stage, micro_batch, pass } = need;
         let gives = |action: &Action| {
@@ -237,7 +237,7 @@ impl<'a> Run<'a> {
         actions.find(gives).expect("a complete schedule has every action")
     }
 
-    /// Who waits for whom, from the first rank that cannot go on.
+    /// The cycle of waiting ranks, from the first blocked rank.
     fn deadlock(&self, stuck: usize) -> ScheduleError {
         let mut chain: Vec<Wait> = Vec::new();
         let mut rank = stuck;

@@ -1,22 +1,22 @@
-//! What can be wrong with a schedule.
+//! Defects of schedules.
 
 use std::fmt;
 
 use crate::schedule::display::excerpt;
 use crate::schedule::{Action, Step};
 
-/// A schedule that cannot run, and where in it the defect is.
+/// A schedule that cannot run, and the place of its defect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{defect}{}", if .excerpt.is_empty() { String::new() } else { format!("\n\n{excerpt}") })]
 pub struct ScheduleError {
-    /// What is wrong.
+    /// The defect.
     pub defect: Defect,
-    /// The part of the grid around the offending action, which is marked; empty if there is none.
+    /// The part of the grid around the action with the defect, which is marked; empty if there is none.
     pub excerpt: String,
 }
 
 impl ScheduleError {
-    /// A defect that stands nowhere in particular.
+    /// A defect without a place.
     pub(super) fn nowhere(defect: Defect) -> Self {
         Self { defect, excerpt: String::new() }
     }
@@ -27,18 +27,18 @@ impl ScheduleError {
     }
 }
 
-/// What is wrong with a schedule.
+/// Defect of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Defect {
     /// No rank, no action or no micro-batch.
     #[error("the schedule is empty: {ranks} ranks, {micro_batches} micro-batches, {stages} stages")]
     Empty {
-        /// Its ranks.
+        /// Number of ranks.
         ranks: usize,
-        /// Its micro-batches.
+        /// Number of micro-batches.
         micro_batches: u32,
-        /// Its stages.
+        /// Number of stages.
         stages: u32,
     },
     /// A micro-batch number beyond the last.
@@ -46,7 +46,7 @@ pub enum Defect {
     MicroBatch {
         /// The action.
         action: Action,
-        /// How many micro-batches there are.
+        /// Number of micro-batches of the schedule.
         num_micro_batches: u32,
     },
     /// An action on a rank that does not have its stage.
@@ -54,20 +54,20 @@ pub enum Defect {
     Rank {
         /// The action.
         action: Action,
-        /// Where it stands.
+        /// Rank in whose list the action is.
         rank: usize,
-        /// Where its stage is.
+        /// Rank of the action's stage.
         expected: Option<u32>,
     },
-    /// An action a second time.
+    /// A repeated action.
     #[error("`{action}` stands here a second time{}", if *.full { ", as a full backward and in parts" } else { "" })]
     Repeated {
         /// The action.
         action: Action,
-        /// Whether once it is a full backward and once a part of it.
+        /// True if the action is once a full backward and once a part of one.
         full: bool,
     },
-    /// An action that nobody does.
+    /// An action that no rank has.
     #[error(
         "`{action}` is missing: every micro-batch runs through every stage, forward and backward"
     )]
@@ -80,10 +80,10 @@ pub enum Defect {
     Order {
         /// The action.
         action: Action,
-        /// What must come first.
+        /// The action that must precede it.
         needs: Action,
     },
-    /// A pair that is not a forward beside another micro-batch's backward.
+    /// An overlapped pair other than a forward with another micro-batch's backward.
     #[error(
         "`{step}` overlaps what cannot: a pair is a forward, then another micro-batch's backward or input gradient"
     )]
@@ -96,71 +96,71 @@ pub enum Defect {
     NoPartner {
         /// The message.
         action: Action,
-        /// Whether the neighbour is on the same rank, not absent.
+        /// True if the neighbour is on the same rank, false if there is none.
         same_rank: bool,
     },
-    /// A receive of what nobody sends.
+    /// A receive without a send.
     #[error("`{receive}` waits for `{send}`, which is missing on rank {rank}")]
     NotSent {
         /// The receive.
         receive: Action,
-        /// What should send it.
+        /// The missing send.
         send: Action,
-        /// Where.
+        /// Rank that should send.
         rank: u32,
     },
-    /// A rank receives messages of another in an order in which they were not sent.
+    /// Messages that a rank receives in another order than they were sent.
     #[error(
         "`{receive}` would get what `{send}` sent: rank {from} sends to rank {to} in another order"
     )]
     Misordered {
         /// The receive.
         receive: Action,
-        /// The first message on its way.
+        /// The first message in flight.
         send: Action,
         /// The sending rank.
         from: u32,
         /// The receiving rank.
         to: u32,
     },
-    /// Parameters gathered twice, freed twice, or used while they are not there.
+    /// Parameters gathered twice, freed twice, or used while not gathered.
     #[error("`{action}` {}", if *.gathered { "gathers parameters that are there already" } else { "needs parameters that are not gathered" })]
     Sharding {
         /// The action.
         action: Action,
-        /// Whether they are there.
+        /// True if the parameters are gathered.
         gathered: bool,
     },
-    /// A reduction or update at the wrong time or not once.
+    /// A reduction or update that is too early or repeated.
     #[error(
         "`{action}` comes after {backwards} of the {expected} backwards of its stage on this rank"
     )]
     TooEarly {
         /// The action.
         action: Action,
-        /// Backwards done.
+        /// Number of backwards done.
         backwards: u32,
-        /// Backwards that must be done.
+        /// Number of backwards that must be done.
         expected: u32,
     },
     /// Ranks that wait for each other.
     #[error("deadlock: {}", .cycle.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     Deadlock {
-        /// Each waits for the next, the last for the first.
+        /// Each rank waits for the next, the last for the first.
         cycle: Vec<Wait>,
     },
 }
 
-/// A rank that waits.
+/// A rank that is blocked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// The rank.
+    /// The blocked rank.
     pub rank: usize,
-    /// What it would do next.
+    /// The step that it cannot run.
     pub step: Step,
-    /// What it waits for.
+    /// The action that it waits for.
     pub needs: Action,
-    /// Who would do that.
+    /// Rank that would run that action.
     pub of: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Whether a schedule is complete, ordered and free of deadlock.
+//! Checks that a schedule is complete, ordered and free of deadlock.
 
 mod deadlock;
 mod error;
@@ -11,7 +11,7 @@ pub use error::{Defect, ScheduleError, Wait};
 use crate::schedule::{Schedule, StagePlacement, Step};
 
 impl Schedule {
-    /// The schedule in which rank `r` takes the steps `ranks[r]`.
+    /// Checks and makes the schedule in which rank `r` takes the steps `ranks[r]`.
     ///
     /// A schedule with any send or receive must have all of them; the same holds for gathering and
     /// freeing parameters, for reductions and for optimizer steps. One optimizer step for each

@@ -1,11 +1,11 @@
-//! What can be seen without running: completeness, places, pairs, and the order on each rank.
+//! Checks that need no run: completeness, placement, pairs, and the order on each rank.
 
 use std::collections::BTreeMap;
 
 use super::error::{Defect, ScheduleError};
 use crate::schedule::{Action, ActionKind, Schedule, Step, Updates};
 
-/// Checks all but deadlock, and tells when the schedule updates parameters.
+/// Checks everything but deadlock, and returns when the schedule updates parameters.
 pub(super) fn structure(schedule: &Schedule) -> Result<Updates, ScheduleError> {
     let size = Size::new(schedule)?;
     let mut seen = Seen { size, done: vec![0; size.pairs()] };
@@ -29,7 +29,7 @@ pub(super) fn structure(schedule: &Schedule) -> Result<Updates, ScheduleError> {
     stage_actions(schedule)
 }
 
-/// Stages and micro-batches, which are no more than the actions can cover.
+/// Number of stages and micro-batches, no more than the actions can cover.
 #[derive(Clone, Copy)]
 struct Size {
     stages: u32,
@@ -50,7 +50,7 @@ impl Size {
             actions.filter(|action| action.kind == ActionKind::Forward)
         };
         let needed = u64::from(stages) * u64::from(micro_batches);
-        // Before any table of that size is made: a cell like `4000000000F0` claims many stages.
+        // Checked before any table of that size is allocated: a cell like `4000000000F0` claims many stages.
         if needed > 64 + 2 * schedule.ranks().iter().map(|steps| steps.len() as u64).sum::<u64>() {
             let mut there: Vec<_> = forwards().map(|a| (a.stage, a.micro_batch)).collect();
             there.sort_unstable();
@@ -94,14 +94,14 @@ fn place(schedule: &Schedule, rank: usize, action: Action) -> Result<(), Defect>
         |micro_batch| schedule.placement().rank(schedule.num_ranks(), action.stage, micro_batch);
     let expected = on(action.micro_batch);
     let is_here = |expected: Option<u32>| expected.is_some_and(|r| r as usize == rank);
-    // What concerns a stage as a whole stands wherever any micro-batch runs it.
+    // Actions of a stage as a whole may be on any rank that runs it for some micro-batch.
     if is_here(expected) || (!action.kind.has_micro_batch() && is_here(on(1))) {
         return Ok(());
     }
     Err(Defect::Rank { action, rank, expected })
 }
 
-/// Which actions of each stage and micro-batch have been seen, a bit for each kind.
+/// Actions of each stage and micro-batch seen so far, with a bit for each kind.
 struct Seen {
     size: Size,
     done: Vec<u8>,
@@ -126,7 +126,7 @@ impl Seen {
         self.done[self.size.index(stage, micro_batch)] & bit(kind) != 0
     }
 
-    /// Notes an action, after those on its rank that it must follow.
+    /// Records an action, after checking that those on its rank that must precede it do.
     fn order(
         &mut self,
         schedule: &Schedule,
@@ -191,7 +191,7 @@ impl Seen {
                 };
                 let defect =
                     Defect::Missing { action: Action { stage, kind: missing, micro_batch } };
-                // What is there of the same stage and micro-batch shows where the gap is.
+                // Any action of the same stage and micro-batch locates the gap.
                 let at = position(schedule, |action| {
                     (action.stage, action.micro_batch) == (stage, micro_batch)
                 });
@@ -204,7 +204,7 @@ impl Seen {
         Ok(())
     }
 
-    /// Whether all that is received is sent. That all is received that is needed, [`Self::order`] has seen.
+    /// Checks that every receive has a send. [`Self::order`] has checked that every needed receive is there.
     fn sent(&self, schedule: &Schedule) -> Result<(), ScheduleError> {
         for (stage, micro_batch) in (0..self.size.stages)
             .flat_map(|stage| (0..self.size.micro_batches).map(move |m| (stage, m)))
@@ -229,8 +229,8 @@ impl Seen {
     }
 }
 
-/// The rank of an action's stage, and that of the stage with which it exchanges data: the next for
-/// [`ActionKind::SendForward`] and what receives or computes gradients, the one before for others.
+/// The rank of an action's stage, and that of the stage with which it exchanges data: the next one for
+/// [`ActionKind::SendForward`] and for receiving or computing gradients, the one before for other kinds.
 fn neighbour(schedule: &Schedule, action: Action) -> Option<(u32, u32)> {
     use ActionKind as K;
     let Action { stage, micro_batch, kind } = action;
@@ -243,7 +243,7 @@ fn neighbour(schedule: &Schedule, action: Action) -> Option<(u32, u32)> {
     (other < schedule.num_stages()).then(|| rank(stage).zip(rank(other)))?
 }
 
-/// What makes the gradient that a stage sends: a whole backward, or the first half of one in parts.
+/// Kind of the action that computes the gradient that a stage sends: a whole backward, or the first half of one.
 fn backward_of(schedule: &Schedule, stage: u32, micro_batch: u32) -> ActionKind {
     let in_parts = Action { stage, kind: ActionKind::InputGrad, micro_batch };
     match position(schedule, |action| action == in_parts) {
@@ -252,7 +252,7 @@ fn backward_of(schedule: &Schedule, stage: u32, micro_batch: u32) -> ActionKind 
     }
 }
 
-/// The other half of a message that has one.
+/// The matching half of a message.
 pub(super) fn partner(message: Action) -> Action {
     message.partner().expect("a message between stages that are there")
 }
@@ -263,7 +263,7 @@ fn position(schedule: &Schedule, is_it: impl Fn(Action) -> bool) -> Option<(usiz
     })
 }
 
-/// What a rank has done for one of its stages.
+/// Counts of a stage's actions on a rank.
 #[derive(Default)]
 struct StageState {
     backwards: u32,
@@ -345,8 +345,8 @@ impl StageState {
         Ok(())
     }
 
-    /// Whether the `done`-th of `all` reductions or updates is neither one too many nor too early:
-    /// there is one after all backwards, or one after each.
+    /// Checks that the `done`-th of `all` reductions or updates is neither repeated nor too early: there is one after
+    /// all backwards, or one after each.
     fn in_time(&self, action: Action, done: u32, all: u32) -> Result<(), Defect> {
         if all > 1 && all != self.all_backwards {
             return Err(Defect::Repeated { action, full: false });

@@ -7,7 +7,7 @@ use super::error::GenerateError;
 use super::steps::{backward, forward, input_grad, weight_grad};
 use crate::schedule::{ScheduleKind, Step};
 
-/// Two stages a rank, down the ranks and up again; the streams are those of the two stages.
+/// `DualPipeV`: two stages a rank, down the ranks and up again; the streams are those of the two stages.
 ///
 /// # Source
 ///
@@ -18,16 +18,16 @@ pub(super) fn pipe_v(p: u32, m: u32) -> Vec<Vec<Step>> {
     (0..p).map(steps).collect()
 }
 
-/// Whether [`pipe_v`] takes these numbers: it needs as many micro-batches as the `2 p` stages.
+/// Checks the numbers for [`pipe_v`]: at least as many micro-batches as the `2 p` stages.
 pub(super) fn check_pipe_v(p: u32, m: u32) -> Result<(), GenerateError> {
     enough(ScheduleKind::DualPipeV, p, m)
 }
 
-/// Micro-batches enter at both ends: even ones run down the ranks, odd ones up
+/// `DualPipe`: micro-batches enter at both ends, even ones run down the ranks, odd ones up
 /// ([`StagePlacement::Bidirectional`](crate::schedule::StagePlacement::Bidirectional)), over two copies of the
-/// parameters. Stages are numbered along the model, so rank `r` has the stages `r` and `p - 1 - r`. The
-/// ranks `r` and `p - 1 - r` mirror each other: each is what rank `min(r, p - 1 - r)` of [`pipe_v`] on
-/// half the ranks is, with the micro-batches that come from its own end as the first stream.
+/// parameters. Stages are numbered along the model, so rank `r` has the stages `r` and `p - 1 - r`. The ranks `r` and
+/// `p - 1 - r` mirror each other: each runs the order of rank `min(r, p - 1 - r)` of [`pipe_v`] on half the ranks, with
+/// the micro-batches that come from its own end as the first stream.
 ///
 /// # Source
 ///
@@ -46,7 +46,7 @@ pub(super) fn pipe(p: u32, m: u32) -> Vec<Vec<Step>> {
     (0..p).map(steps).collect()
 }
 
-/// Whether [`pipe`] takes these numbers: it needs even ones, and twice as many micro-batches as ranks.
+/// Checks the numbers for [`pipe`]: both even, and at least twice as many micro-batches as ranks.
 pub(super) fn check_pipe(p: u32, m: u32) -> Result<(), GenerateError> {
     let (kind, num_ranks, num_micro_batches) = (ScheduleKind::DualPipe, p, m);
     if !p.is_multiple_of(2) {
@@ -66,9 +66,8 @@ fn enough(kind: ScheduleKind, p: u32, m: u32) -> Result<(), GenerateError> {
     Err(GenerateError::FewMicroBatches { kind, num_ranks, num_micro_batches, least })
 }
 
-/// The eight phases of a rank of `p`, whose first stage is `rank` stages from the start of one stream and
-/// whose second is as far from the end of the other; `named` gives stage and micro-batch of a
-/// stage's i-th.
+/// The eight phases of a rank of `p`, whose first stage is `rank` stages from the start of one stream and whose second
+/// is as far from the end of the other; `named` maps a stage's index and counter to stage and micro-batch.
 fn rank_steps(p: u32, m: u32, rank: u32, named: impl Fn(usize, u32) -> (u32, u32)) -> Vec<Step> {
     let mut steps = Streams {
         steps: Vec::new(),
@@ -119,13 +118,13 @@ fn rank_steps(p: u32, m: u32, rank: u32, named: impl Fn(usize, u32) -> (u32, u32
     steps.steps
 }
 
-/// Steps over two stages, whose micro-batches count themselves.
+/// Steps over two stages, with a counter of micro-batches for each.
 struct Streams<N> {
     steps: Vec<Step>,
     named: N,
     forwards: [u32; 2],
     backwards: [u32; 2],
-    /// Stage and micro-batch of weight gradients that wait.
+    /// Stage and micro-batch of delayed weight gradients.
     late: VecDeque<(u32, u32)>,
 }
 

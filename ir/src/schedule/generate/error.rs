@@ -1,4 +1,4 @@
-//! What a family needs and numbers do not give it.
+//! Errors of numbers that a family of schedules does not support.
 
 use crate::schedule::ScheduleKind;
 
@@ -9,22 +9,22 @@ pub enum GenerateError {
     /// A number that is zero.
     #[error("`{name}` is 0; a schedule needs at least 1")]
     Zero {
-        /// Which number.
+        /// Name of the number.
         name: &'static str,
     },
-    /// More actions than anyone can want.
+    /// More actions than are generated.
     #[error(
         "{num_stages} stages x {num_micro_batches} micro-batches are more than the {most} forwards that a schedule has at most"
     )]
     TooLarge {
-        /// All ranks' stages.
+        /// Number of stages of all ranks.
         num_stages: u64,
-        /// Micro-batches.
+        /// Number of micro-batches.
         num_micro_batches: u32,
-        /// What is allowed.
+        /// The largest number of forwards.
         most: u64,
     },
-    /// The family has a fixed number of stages a rank.
+    /// A number of stages per rank other than the family's.
     #[error(
         "schedule `{kind}` has `virtual_stages` {expected}, not {virtual_stages}\nhint: as many as you like have {}",
         any_virtual_stages()
@@ -32,74 +32,74 @@ pub enum GenerateError {
     VirtualStages {
         /// The family.
         kind: ScheduleKind,
-        /// Stages asked for.
+        /// Requested stages per rank.
         virtual_stages: u32,
-        /// Stages that it has.
+        /// Stages per rank that the family has.
         expected: u32,
     },
-    /// More stages than a model can have.
+    /// More stages than are generated.
     #[error("{num_stages} stages are more than the {most} that a schedule has at most")]
     TooManyStages {
-        /// All ranks' stages.
+        /// Number of stages of all ranks.
         num_stages: u64,
-        /// The most.
+        /// The largest number of stages.
         most: u64,
     },
-    /// Working the family's order out takes too long.
+    /// More ranks than the family's order is computed for.
     #[error("schedule `{kind}` is worked out for {most} pipeline ranks at most, not {num_ranks}")]
     TooManyRanks {
         /// The family.
         kind: ScheduleKind,
-        /// Ranks asked for.
+        /// Requested number of ranks.
         num_ranks: u32,
-        /// The most ranks.
+        /// The largest number of ranks.
         most: u32,
     },
-    /// A schedule that is given has its numbers.
+    /// Numbers other than those of the user's schedule.
     #[error(
         "the given schedule is of {} ranks with {} stage{} each and {} micro-batches, not of {} ranks with {} and {} \
          micro-batches\nhint: micro-batches are `--global-batch-size` over `--micro-batch-size` and `--dp`",
         given[0], given[1], if given[1] == 1 { "" } else { "s" }, given[2], asked[0], asked[1], asked[2]
     )]
     Given {
-        /// Ranks, stages of each and micro-batches that it has.
+        /// Ranks, stages of each and micro-batches of the user's schedule.
         given: [u32; 3],
-        /// Those that were asked for.
+        /// The requested ranks, stages of each and micro-batches.
         asked: [u32; 3],
     },
-    /// The family needs an even number of ranks.
+    /// An odd number of ranks.
     #[error("schedule `{kind}` folds the ranks in half: `pipeline_parallel` {} fits, {num_ranks} is odd", num_ranks + 1)]
     OddRanks {
         /// The family.
         kind: ScheduleKind,
-        /// Ranks asked for.
+        /// Requested number of ranks.
         num_ranks: u32,
     },
-    /// The family feeds both ends alike.
+    /// An odd number of micro-batches.
     #[error("schedule `{kind}` feeds both ends alike: `num_micro_batches` {} fits, {num_micro_batches} is odd", num_micro_batches + 1)]
     OddMicroBatches {
         /// The family.
         kind: ScheduleKind,
-        /// Micro-batches asked for.
+        /// Requested number of micro-batches.
         num_micro_batches: u32,
     },
-    /// The family needs more micro-batches.
+    /// Fewer micro-batches than the family needs.
     #[error(
         "schedule `{kind}` on {num_ranks} ranks needs `num_micro_batches` of at least {least}, not {num_micro_batches}"
     )]
     FewMicroBatches {
         /// The family.
         kind: ScheduleKind,
-        /// Ranks asked for.
+        /// Requested number of ranks.
         num_ranks: u32,
-        /// Micro-batches asked for.
+        /// Requested number of micro-batches.
         num_micro_batches: u32,
-        /// The fewest that it runs.
+        /// The smallest number of micro-batches.
         least: u32,
     },
 }
 
-/// The families that have any number of stages a rank, in words.
+/// The families that support any number of stages a rank, in words.
 fn any_virtual_stages() -> String {
     let names: Vec<String> = ScheduleKind::ALL
         .into_iter()

@@ -34,7 +34,7 @@ pub(super) fn gpipe(p: u32, m: u32) -> Vec<Vec<Step>> {
     (0..p).map(|stage| steps(stage).collect()).collect()
 }
 
-/// As many forwards as stages follow, then one forward and one backward in turn.
+/// A number of forwards equal to the stages that follow, then one forward and one backward alternating.
 ///
 /// ```text
 /// 0 | F0 F1 F2 B0 F3 B1 B2 B3
@@ -42,7 +42,7 @@ pub(super) fn gpipe(p: u32, m: u32) -> Vec<Vec<Step>> {
 /// 2 | F0 B0 F1 B1 F2 B2 F3 B3
 /// ```
 ///
-/// The asynchronous schedule has the same order; it differs in when parameters are updated.
+/// The asynchronous schedule has the same order; only the time of updates differs.
 ///
 /// # Source
 ///

@@ -52,8 +52,8 @@ pub(super) fn one_f_one_b(p: u32, m: u32, v: u32) -> Vec<Vec<Step>> {
     (0..p).map(steps).collect()
 }
 
-/// ZB-H1 over several stages a rank: half the warm-up of interleaved 1F1B, and on rank `r` each weight gradient
-/// comes `r` input gradients late.
+/// ZB-H1 over several stages a rank: half the warm-up of interleaved 1F1B, and on rank `r` each weight gradient is
+/// delayed by `r` input gradients.
 ///
 /// ```text
 /// 0 | 0F0 0F1 2F0 2F1 2I0 2W0 2I1 2W1 0I0 0W0 0I1 0W1
@@ -86,23 +86,22 @@ pub(super) fn zero_bubble(p: u32, m: u32, v: u32) -> Vec<Vec<Step>> {
     (0..p).map(steps).collect()
 }
 
-/// How many micro-batches each round has: `m / p` rounds (at least one), as equal as can be, longer
-/// ones first.
+/// Number of micro-batches in each round: `m / p` rounds (at least one), as equal as possible, longer ones first.
 ///
-/// Where they can be equal, this is PyTorch's order: 10 micro-batches on 4 ranks run as 5 and 5. Else
-/// PyTorch refuses. Megatron-LM makes rounds of `p` and a short last one: the same where `m` divides
-/// by `p`; 10 on 4 would run as 4, 4 and 2, which waits for the short round to come about, and with
-/// this warm-up can wait forever (9 on 4 with 3 stages a rank).
+/// Where rounds can be equal, this is PyTorch's order: 10 micro-batches on 4 ranks run as 5 and 5. Else PyTorch
+/// refuses. Megatron-LM makes rounds of `p` and a short last one: the same where `m` divides by `p`; 10 on 4 would run
+/// as 4, 4 and 2, which waits for the short round to return, and with this warm-up can deadlock (9 on 4 with 3 stages a
+/// rank).
 fn rounds(p: u32, m: u32) -> Vec<u32> {
     let num_rounds = (m / p).max(1);
     (0..num_rounds).map(|i| m / num_rounds + u32::from(i < m % num_rounds)).collect()
 }
 
-/// In which order a rank's stages see micro-batches.
+/// Order of the micro-batches in a rank's stages.
 struct Order {
     p: u32,
     v: u32,
-    /// Which of the rank's stages, and micro-batch.
+    /// Index of the stage on its rank, and micro-batch.
     forwards: Vec<(u32, u32)>,
 }
 

@@ -1,4 +1,4 @@
-//! The schedules of the families, from numbers alone. Generators state computation only.
+//! Generation of the families' schedules from numbers alone. Generators produce computation only.
 
 mod dual;
 mod error;
@@ -12,24 +12,24 @@ pub use error::GenerateError;
 
 use super::{Schedule, ScheduleKind, Step};
 
-/// The most forwards that [`generate()`] makes. Each comes with a backward and messages, which as actions, as events of a
-/// timeline and as text of one take a kilobyte together: a gigabyte for all. What trains has hundreds of stages and
-/// hundreds of micro-batches at most.
+/// The largest number of forwards that [`generate()`] makes. Each comes with a backward and messages, which take a
+/// kilobyte together as actions, events of a timeline and its text: a gigabyte for all. Real trainings have hundreds of
+/// stages and hundreds of micro-batches at most.
 const MOST_FORWARDS: u64 = 1 << 19;
 
-/// The most stages of all ranks together: more than any model has blocks.
+/// The largest number of stages of all ranks together: more than any model has blocks.
 pub const MOST_STAGES: u64 = 4096;
 
-/// The most ranks of families that are worked out moment by moment: there are as many moments as ranks and micro-batches
-/// together, and each is looked at for every rank.
+/// The largest number of ranks of families whose order is simulated: the number of time steps is that of ranks and
+/// micro-batches together, and each visits every rank.
 const MOST_RANKS_OF_V: u32 = 512;
 
 impl ScheduleKind {
-    /// Whether the family has a schedule on `p` ranks with `m` micro-batches and `v` stages a rank.
+    /// Checks that the family has a schedule on `p` ranks with `m` micro-batches and `v` stages a rank.
     ///
     /// # Errors
     ///
-    /// What the family needs and these numbers do not give it.
+    /// The requirement of the family that these numbers do not meet.
     pub fn check_numbers(self, p: u32, m: u32, v: u32) -> Result<(), GenerateError> {
         for (name, number) in
             [("pipeline_parallel", p), ("num_micro_batches", m), ("virtual_stages", v)]
@@ -82,8 +82,8 @@ pub fn generate(kind: ScheduleKind, p: u32, m: u32, v: u32) -> Result<Schedule, 
     Ok(schedule.updating(kind.updates()))
 }
 
-/// The steps of each rank of a family's schedule, without the proof that a [`Schedule`] is: for a search,
-/// which makes many that [`generate`] would all pass.
+/// The steps of each rank of a family's schedule, without the checks of a [`Schedule`]: for a search, which makes many
+/// that [`generate`] would all pass.
 ///
 /// # Errors
 ///

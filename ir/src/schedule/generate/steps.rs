@@ -1,4 +1,4 @@
-//! The steps of computation.
+//! Constructors of computation steps.
 
 use crate::schedule::{Action, ActionKind, Step};
 

@@ -1,16 +1,14 @@
-//! V-Half and V-Min: less memory than ZBV, by a building block with shorter lives.
+//! V-Half and V-Min: less memory than ZBV, by a building block with shorter lifetimes of activations.
 //!
-//! A building block says when the passes of one micro-batch run on each rank; repeated every six
-//! units (two stages, three passes each) it fills every rank with no two passes at the same time.
-//! How long a stage's activations live in it, over six, is how many the rank holds. The block gives
-//! the order of forwards and input gradients; then the order is squeezed: each rank does what comes
-//! next as soon as it can, and weight gradients fill the gaps. In warm-up and drain, where the block
-//! leaves gaps, what comes later in the block may go ahead as long as memory stays in the limit.
+//! A building block fixes when the passes of one micro-batch run on each rank; repeated every six units (two stages,
+//! three passes each) it fills every rank with no two passes at the same time. The lifetime of a stage's activations in
+//! it, over six, is the number that the rank holds. The block gives the order of forwards and input gradients; then the
+//! order is squeezed: each rank runs the next pass as soon as it can, and weight gradients fill the gaps. In warm-up
+//! and drain, where the block leaves gaps, later passes of the block may go ahead as long as memory stays in the limit.
 //!
-//! What is shortest with equal passes need not be with others: a squeezed order has lost the gaps that
-//! would take up the difference, and with the passes of a transformer the block's own order, weight
-//! gradients in its gaps, may end 7 % earlier. Of all these orders that one is taken that is shortest
-//! over both.
+//! The shortest order with equal passes need not be so with others: a squeezed order has lost the gaps that would
+//! absorb the difference, and with the passes of a transformer the block's own order, weight gradients in its gaps, may
+//! end 7 % earlier. Of all these orders the one is chosen that is shortest over both.
 //!
 //! # Source
 //!
@@ -43,32 +41,32 @@ pub(super) fn v_min(p: u32, m: u32) -> Vec<Vec<Step>> {
     shortest(&Block { offsets: (0..p).map(block).collect(), m, most_held: 2 * ((p + 4) / 3) })
 }
 
-/// When each rank does the first micro-batch's passes, in the order in which data runs: forward of
-/// the rank's stages 0 and 1, input gradient of 1 and 0.
+/// Start times of the first micro-batch's passes on each rank, in the order of the data flow: forward of the rank's
+/// stages 0 and 1, input gradient of 1 and 0.
 struct Block {
     offsets: Vec<[u32; 4]>,
     m: u32,
-    /// Stages that a rank may hold.
+    /// Number of stages' activations that a rank may hold.
     most_held: u32,
 }
 
-/// Units between a micro-batch and the next.
+/// Units between consecutive micro-batches.
 const INTERVAL: u32 = 6;
 
-/// Which of its rank's stages each pass is of, and whether it is a forward.
+/// For each pass, the index of its stage on the rank, and whether it is a forward.
 const PASSES: [(usize, bool); 4] = [(0, true), (1, true), (1, false), (0, false)];
 
-/// How many of the first and of the last micro-batches may go ahead of the block's order.
+/// Number of the first and of the last micro-batches that may go ahead of the block's order.
 #[derive(Clone, Copy)]
 struct Ahead {
     first: u32,
     last: u32,
 }
 
-/// What passes of a stage take: forward, input gradient, weight gradient and a message between ranks.
+/// Times of the passes of a stage: forward, input gradient, weight gradient, and of a message between ranks.
 type Costs = [u64; 4];
 
-/// Equal passes, and those of a transformer's layers, as long in sum.
+/// Equal passes, and those of a transformer's layers, with the same sum.
 ///
 /// # Source
 ///
@@ -76,7 +74,7 @@ type Costs = [u64; 4];
 /// 8.1 ms, and 0.4 ms for a message.
 const COSTS: [Costs; 2] = [[100, 100, 100, 0], [111, 110, 79, 4]];
 
-/// The order that is shortest over all of [`COSTS`]; the fewest passes ahead among equals.
+/// The order that is shortest over all of [`COSTS`]; among equals the one with the fewest passes ahead.
 fn shortest(block: &Block) -> Vec<Vec<Step>> {
     let p = block.offsets.len() as u32;
     let parts = [0, p / 4, p / 2, p / 2 + 1, p * 5 / 8, p * 3 / 4, p];
@@ -89,11 +87,11 @@ fn shortest(block: &Block) -> Vec<Vec<Step>> {
     orders.min_by_key(|ranks| span(ranks).iter().sum::<u64>()).expect("the block's own is one")
 }
 
-/// The longest time from a rank's first step to its last if all start as soon as they can.
+/// The longest time from a rank's first step to its last if all steps start as early as possible.
 fn longest_span(ranks: &[Vec<Step>], costs: Costs, m: u32) -> u64 {
     let p = ranks.len();
     let [forward, input_grad, weight_grad, message] = costs;
-    // When each stage's forward and input gradient of each micro-batch end.
+    // End times of each stage's forward and input gradient of each micro-batch.
     let mut ends = vec![None; 2 * p * 2 * m as usize];
     let index = |stage: usize, pass: usize, action: &Action| {
         (stage * 2 + pass) * m as usize + action.micro_batch as usize
@@ -140,7 +138,7 @@ fn longest_span(ranks: &[Vec<Step>], costs: Costs, m: u32) -> u64 {
 }
 
 impl Block {
-    /// Every pass in its place, and a weight gradient in every gap for which there is one.
+    /// Every pass at its time in the block, and a weight gradient in every gap, if one is pending.
     fn own_order(&self) -> Vec<Vec<Step>> {
         let p = self.offsets.len() as u32;
         let order = |(rank, offsets): (u32, &[u32; 4])| {
@@ -179,17 +177,17 @@ struct Squeeze<'a> {
     ahead: Ahead,
     time: u32,
     ranks: Vec<Rank>,
-    /// When each pass of each micro-batch on each rank ends.
+    /// End time of each pass of each micro-batch on each rank.
     ends: Vec<u32>,
 }
 
 #[derive(Default)]
 struct Rank {
     steps: Vec<Step>,
-    /// Micro-batches done, by pass.
+    /// Number of micro-batches done, by pass.
     done: [u32; 4],
     held: u32,
-    /// Weight gradients that wait: stage and micro-batch, from `weights_done` on.
+    /// Weight gradients, as stage and micro-batch; those from `weights_done` on are pending.
     weights: Vec<(u32, u32)>,
     weights_done: usize,
 }
@@ -201,7 +199,7 @@ impl<'a> Squeeze<'a> {
         Self { block, ahead, time: 0, ranks, ends: vec![u32::MAX; p * 4 * block.m as usize] }
     }
 
-    /// The steps of each rank; none if what went ahead took the room of what all wait for.
+    /// The steps of each rank; `None` if passes that went ahead took the memory of a pass that all wait for.
     fn run(mut self) -> Option<Vec<Vec<Step>>> {
         let num_steps = INTERVAL as usize * self.block.m as usize;
         let mut left = num_steps * self.ranks.len();
@@ -219,8 +217,8 @@ impl<'a> Squeeze<'a> {
         Some(self.ranks.into_iter().map(|rank| rank.steps).collect())
     }
 
-    /// The pass that `rank` does now, if any can: the first in the block's order that is ready, if
-    /// those that it overtakes keep their room in memory.
+    /// The pass that `rank` runs now, if any can: the first in the block's order that is ready, if enough memory is
+    /// left for those that it overtakes.
     fn choose(&self, rank: usize) -> Option<usize> {
         let Rank { done, held, .. } = &self.ranks[rank];
         let mut passes = [0, 1, 2, 3];
@@ -258,7 +256,7 @@ impl<'a> Squeeze<'a> {
         }
     }
 
-    /// Does the pass, or a weight gradient if there is none; says whether anything was done.
+    /// Runs the pass, or a weight gradient if there is none; returns whether anything was run.
     fn perform(&mut self, rank: usize, pass: Option<usize>) -> bool {
         let end = self.time + 1;
         let num_ranks = self.ranks.len() as u32;

@@ -1,10 +1,10 @@
-//! Schedules that compute gradients of activations and of parameters apart, made by hand for equal
-//! costs of the three passes.
+//! Handcrafted schedules that compute gradients of activations and of parameters separately, for equal costs of the
+//! three passes.
 
 use super::steps::{forward, input_grad, weight_grad};
 use crate::schedule::Step;
 
-/// 1F1B's warm-up and memory; weight gradients wait for the drain, on rank `r` for `r` micro-batches.
+/// 1F1B's warm-up and memory; weight gradients are delayed into the drain, on rank `r` by `r` micro-batches.
 ///
 /// ```text
 /// 0 | F0 F1 F2 I0 W0 F3 I1 W1 I2 W2 I3 W3
@@ -36,8 +36,8 @@ pub(super) fn h2(p: u32, m: u32) -> Vec<Vec<Step>> {
     (0..p).map(|rank| split(rank, m, 2 * (p - 1 - rank), 2 * rank)).collect()
 }
 
-/// `num_warmup` forwards, then a forward and an input gradient in turn, with weight gradients
-/// `delay` input gradients behind.
+/// `num_warmup` forwards, then a forward and an input gradient alternating, with weight gradients `delay` input
+/// gradients behind.
 fn split(rank: u32, m: u32, num_warmup: u32, delay: u32) -> Vec<Step> {
     let mut steps: Vec<_> = (0..num_warmup.min(m)).map(|i| forward(rank, i)).collect();
     for i in 0..m {
@@ -57,7 +57,7 @@ fn split(rank: u32, m: u32, num_warmup: u32, delay: u32) -> Vec<Step> {
 /// 1 | 1F0 2F0 1F1 2F1 2I0 2W0 1F2 1I0 1W0 2F2 2I1 2W1 ..
 /// ```
 ///
-/// With fewer than `2 p - 1` micro-batches it is the schedule for `2 p - 1`, without those beyond.
+/// With fewer than `2 p - 1` micro-batches this is the schedule for `2 p - 1`, without the surplus ones.
 ///
 /// # Source
 ///
@@ -104,11 +104,11 @@ fn v_rank(p: u32, m: u32, rank: u32) -> Vec<Step> {
     steps.steps
 }
 
-/// Steps of a rank with two stages, whose micro-batches count themselves.
+/// Steps of a rank with two stages, with counters of micro-batches.
 struct Counted {
     steps: Vec<Step>,
     stages: [u32; 2],
-    /// Micro-batches from here on count, but leave no step.
+    /// Micro-batches from this number on are counted, but add no step.
     m: u32,
     forwards: [u32; 2],
     input_grads: [u32; 2],

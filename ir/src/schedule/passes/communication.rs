@@ -3,21 +3,20 @@
 use crate::schedule::check::{ends, units};
 use crate::schedule::{Action, ActionKind, Schedule, Step};
 
-/// The schedule with a send after every action whose result another rank needs, and its receive on
-/// that rank; none between stages of one rank. A schedule that communicates already stays as it is.
+/// Adds a send after every action whose result another rank needs, and its receive on that rank; none between stages of
+/// one rank. A schedule with communication is returned unchanged.
 ///
-/// Free of deadlock whether or not sends block: messages are put in place in the order in which
-/// their actions end when everything starts as early as it can at equal costs, each send at the
-/// current end of its rank's list and its receive at the current end of the partner's. So there is
-/// one order of all messages that every rank follows, and the earliest message that is not done can
-/// always go on. The receive stands before the next computation that its rank begins, which is no
-/// later than the one that needs it.
+/// Free of deadlock whether or not sends block: messages are inserted in the order in which their actions end when
+/// everything starts as early as possible at equal costs, each send at the current end of its rank's list and its
+/// receive at the current end of the partner's. So there is one order of all messages that every rank follows, and the
+/// earliest pending message can always proceed. The receive precedes the next computation that its rank begins, which
+/// is no later than the one that needs it.
 pub fn add_communication(schedule: &Schedule) -> Schedule {
     if schedule.has_communication() {
         return schedule.clone();
     }
     let ends = ends(schedule);
-    // By time of end, then rank, then place in the rank's list.
+    // By time of end, then rank, then index in the rank's list.
     let mut order: Vec<(u64, usize, usize)> = ends
         .iter()
         .enumerate()
@@ -26,7 +25,7 @@ pub fn add_communication(schedule: &Schedule) -> Schedule {
     order.sort_unstable();
     let mut ranks: Vec<Vec<Step>> =
         schedule.ranks().iter().map(|steps| Vec::with_capacity(2 * steps.len())).collect();
-    // How many steps of each rank stand in its list already.
+    // Number of steps of each rank that are in its list already.
     let mut placed = vec![0; ranks.len()];
     for (end, rank, index) in order {
         let step = schedule.ranks()[rank][index];
@@ -38,7 +37,7 @@ pub fn add_communication(schedule: &Schedule) -> Schedule {
             let Message { send, receive, to } = message;
             let to = to as usize;
             ranks[rank].push(Step::One(send));
-            // What the partner is in the midst of comes before the receive.
+            // The step that the partner is running precedes the receive.
             let next = placed[to];
             if let Some(following) = schedule.ranks()[to].get(next)
                 && ends[to][next] - units(*following) < end
@@ -61,7 +60,7 @@ struct Message {
     to: u32,
 }
 
-/// The message that an action's result travels by, if another rank needs it.
+/// The message that carries an action's result, if another rank needs it.
 fn message(schedule: &Schedule, rank: u32, action: Action) -> Option<Message> {
     let Action { stage, micro_batch, kind } = action;
     let (send, other, receive) = match kind {

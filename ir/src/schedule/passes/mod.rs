@@ -1,4 +1,4 @@
-//! Passes: from computation to everything that a rank does.
+//! Passes that add communication, sharding, reductions and updates to a schedule of computation.
 
 mod communication;
 mod sharding;

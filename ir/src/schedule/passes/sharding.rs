@@ -1,14 +1,13 @@
-//! What concerns a stage as a whole: gathering and freeing its parameters, reducing its gradients,
-//! updating it.
+//! Actions of a stage as a whole: gathering and freeing its parameters, reducing its gradients, updating it.
 
 use std::collections::BTreeMap;
 
 use crate::schedule::{Action, ActionKind, Schedule, Step, Updates};
 
-/// The schedule with parameters gathered before their stage computes and freed once it is not among
-/// the next `most_gathered` stages that the rank works on (ZeRO-3 within stages). Of the stages that
-/// come next as many are gathered ahead as fit, so that gathering hides behind computation; an
-/// overlapped pair has both of its stages gathered even where one is allowed.
+/// Adds gathering of parameters before their stage computes, and freeing once the stage is not among the next
+/// `most_gathered` stages of the rank (ZeRO-3 within stages). The next stages are gathered ahead up to that number, so
+/// that gathering hides behind computation; an overlapped pair has both of its stages gathered even where one is
+/// allowed.
 ///
 /// # Source
 ///
@@ -55,7 +54,7 @@ fn stages_of(step: &Step) -> Vec<u32> {
     stages
 }
 
-/// Where each stage of a rank is next computed.
+/// Indices of the steps that compute on each stage of a rank.
 struct Upcoming {
     uses: BTreeMap<u32, Vec<usize>>,
 }
@@ -71,7 +70,7 @@ impl Upcoming {
         Self { uses }
     }
 
-    /// The next `count` different stages from step `index` on, soonest first.
+    /// The next `count` distinct stages from step `index` on, soonest first.
     fn next_stages(&self, index: usize, count: usize) -> Vec<u32> {
         let next =
             |uses: &Vec<usize>| uses.get(uses.partition_point(|used| *used < index)).copied();
@@ -85,16 +84,14 @@ impl Upcoming {
     }
 }
 
-/// The schedule with the gradients of each stage reduced over its replicas right after its last
-/// backward on the rank, while other stages still work; after each backward in an asynchronous
-/// schedule.
+/// Adds a reduction of the gradients of each stage over its replicas right after its last backward on the rank, while
+/// other stages still work; after each backward in an asynchronous schedule.
 pub fn add_reduction(schedule: &Schedule) -> Schedule {
     after_backwards(schedule, ActionKind::ReduceGrad, schedule.updates())
 }
 
-/// The schedule with an update of each stage: at the end of each rank's list after a flush, where a
-/// global gradient norm is known; after each backward, and its reduction if there is one, in an
-/// asynchronous schedule.
+/// Adds an update of each stage: at the end of each rank's list after a flush, where a global gradient norm is known;
+/// after each backward, and its reduction if there is one, in an asynchronous schedule.
 pub fn add_optimizer_steps(schedule: &Schedule) -> Schedule {
     if schedule.updates() == Updates::AfterEachMicroBatch {
         return after_backwards(schedule, ActionKind::OptimizerStep, schedule.updates());
@@ -109,7 +106,7 @@ pub fn add_optimizer_steps(schedule: &Schedule) -> Schedule {
     rebuild(schedule, schedule.ranks().iter().map(with_updates).collect())
 }
 
-/// The schedule with an action after the last backward of each stage, or after each of them.
+/// Adds an action after the last backward of each stage, or after each of them.
 fn after_backwards(schedule: &Schedule, kind: ActionKind, updates: Updates) -> Schedule {
     let ends_backward =
         |action: &Action| matches!(action.kind, ActionKind::Backward | ActionKind::WeightGrad);
@@ -121,8 +118,8 @@ fn after_backwards(schedule: &Schedule, kind: ActionKind, updates: Updates) -> S
         let mut result = Vec::with_capacity(steps.len());
         let mut due: Vec<u32> = Vec::new();
         for step in steps {
-            // A reduction stands before the update that uses it; and messages go on before an update that
-            // takes time, among them the result of the backward, which others wait for.
+            // A reduction precedes the update that uses it; messages also precede an update, which takes time, as other
+            // ranks wait for them: among them the result of the backward.
             let goes_before =
                 |action: Action| action.kind == ActionKind::ReduceGrad || action.kind.is_message();
             if !step.actions().any(goes_before) {

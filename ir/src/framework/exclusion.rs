@@ -194,14 +194,16 @@ impl Features {
             | Feature::ActivationOffload.bit(),
     );
 
+    /// Features that depend on the schedule.
+    pub const OF_SCHEDULE: Self = Self(Feature::VirtualStages.bit() | Feature::SplitBackward.bit());
+
+    /// Features that depend on recompute.
+    pub const OF_RECOMPUTE: Self =
+        Self(Feature::FullRecompute.bit() | Feature::SelectiveRecompute.bit());
+
     /// Features that depend on schedule, recompute and the sharding of model states.
-    pub const OF_SUBFAMILIES: Self = Self(
-        Self::OF_STATES.0
-            | Feature::VirtualStages.bit()
-            | Feature::SplitBackward.bit()
-            | Feature::FullRecompute.bit()
-            | Feature::SelectiveRecompute.bit(),
-    );
+    pub const OF_SUBFAMILIES: Self =
+        Self(Self::OF_STATES.0 | Self::OF_SCHEDULE.0 | Self::OF_RECOMPUTE.0);
 
     /// The features whose conditions hold.
     pub fn which(all: impl IntoIterator<Item = (Feature, bool)>) -> Self {

@@ -260,13 +260,10 @@ impl Family {
         fixed: &PartialLayout,
         shardings: &[ZeroSharding],
     ) -> u64 {
-        // Sets of features of states alone, or without any, were already left out by the lists below.
-        let mut refused = self.refused(problem).into_iter();
-        let is_mixed = |set: Features| {
-            let others = set.without(Features::OF_STATES);
-            others != set && others != Features::NONE
-        };
-        if !refused.any(is_mixed) {
+        // Sets of features of one of these alone were already left out by the lists that are multiplied.
+        let alone = [Features::OF_STATES, Features::OF_SCHEDULE, Features::OF_RECOMPUTE];
+        let is_mixed = |set: Features| !alone.iter().any(|features| features.contain(set));
+        if !self.refused(problem).into_iter().any(is_mixed) {
             return self.num_subfamilies(problem, fixed) * shardings.len() as u64;
         }
         let schedules = self.schedules(problem, fixed);

@@ -67,6 +67,33 @@ proptest! {
     }
 }
 
+/// torchtitan runs no recompute with a backward in two parts: such layouts are no candidates, whether they are counted
+/// or listed.
+#[test]
+fn candidates_are_those_that_a_framework_runs() {
+    let model = json!({
+        "architecture": "gpt", "hidden_size": 256, "num_attention_heads": 4, "num_hidden_layers": 4,
+        "num_key_value_heads": 4, "tie_word_embeddings": false, "vocab_size": 1000
+    });
+    let training = json!({
+        "sequence_length": 96, "global_batch_size": 12, "precision": "bf16", "optimizer": "adamw",
+        "fp32_gradients": true, "bf16_moments": false, "data_parallel_method": "all-reduce"
+    });
+    let setup = Setup {
+        model,
+        cluster: preset("h100").unwrap(),
+        framework: cost_models::frameworks::preset("torchtitan").unwrap(),
+        training: serde_json::from_value(training).unwrap(),
+        num_gpus: 4,
+        adapters: None,
+    };
+    for exhaustive in [false, true] {
+        let counts = run(&setup, &Request { exhaustive, ..Request::default() }).counts;
+        assert!(counts.candidates > 0);
+        assert_eq!(counts.evaluated() + counts.pruned(), counts.candidates, "{counts:?}");
+    }
+}
+
 /// Ranks that have more of the experts prepare more quantised weights for their products, so that no bound may take
 /// all of them for granted: four ranks with two experts each are fastest here.
 #[test]

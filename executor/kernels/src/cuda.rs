@@ -7,9 +7,11 @@ pub mod clock;
 pub mod compute_stream;
 pub mod products;
 
+use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use burn_cubecl::cubecl::Runtime as _;
 use burn_cubecl::cubecl::cuda::{CudaRuntime, install};
@@ -19,6 +21,7 @@ use cudarc::driver::{CudaContext, DriverError};
 use ir::units::Bytes;
 
 use crate::failure::DeviceError;
+use crate::lock::lock;
 use crate::streams::make_one_stream;
 
 /// burn's CUDA backend. Its parameters are the default element types, which are used nowhere here.
@@ -155,7 +158,7 @@ pub struct GpuDescription {
 /// The driver reports none.
 pub fn describe(device: &CudaDevice) -> Result<GpuDescription, DeviceError> {
     let told = DeviceError::of::<DriverError>(DRIVER);
-    let context = CudaContext::new(device.index).map_err(&told)?;
+    let context = context_of(device).map_err(&told)?;
     let (major, minor) = context.compute_capability().map_err(&told)?;
     let count = context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
     Ok(GpuDescription {
@@ -173,13 +176,31 @@ pub fn describe(device: &CudaDevice) -> Result<GpuDescription, DeviceError> {
 ///
 /// The driver does not report it.
 pub fn free_memory(device: &CudaDevice) -> Result<Bytes, DeviceError> {
-    let free = CudaContext::new(device.index)
-        .and_then(|context| context.bind_to_thread())
-        .and_then(|()| cudarc::driver::result::mem_get_info());
-    match free {
-        Ok((free, _)) => Ok(Bytes::new(free as u64)),
-        Err(error) => Err(DeviceError::of(DRIVER)(error)),
+    let free = || {
+        context_of(device)?.bind_to_thread()?;
+        let (free, _) = cudarc::driver::result::mem_get_info()?;
+        Ok::<_, DriverError>(Bytes::new(free as u64))
+    };
+    free().map_err(DeviceError::of(DRIVER))
+}
+
+/// The primary context of a GPU.
+///
+/// It is kept until the process ends: the driver destroys a primary context with its last user, and then refuses calls
+/// of every thread that had made it its current one.
+///
+/// # Errors
+///
+/// The driver's message.
+pub fn context_of(device: &CudaDevice) -> Result<Arc<CudaContext>, DriverError> {
+    static CONTEXTS: Mutex<BTreeMap<usize, Arc<CudaContext>>> = Mutex::new(BTreeMap::new());
+    let mut contexts = lock(&CONTEXTS);
+    if let Some(context) = contexts.get(&device.index) {
+        return Ok(Arc::clone(context));
     }
+    let context = CudaContext::new(device.index)?;
+    contexts.insert(device.index, Arc::clone(&context));
+    Ok(context)
 }
 
 /// Waits until all enqueued work has reached the GPUs, or failed: kernels are compiled on threads that burn never

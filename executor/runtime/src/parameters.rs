@@ -7,6 +7,7 @@ use ir::graph::{
     AdapterPart, Extent, Learning, Op, OpId, OpKind, Parameter, Placement, WeightFormat,
     adapted_layer,
 };
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
 use crate::block::BlockProgram;
 use crate::checkpoint::ParameterId;
@@ -142,7 +143,9 @@ impl LocalParameter {
             }
             Initial::Uniform(bound) => bound * (2.0 * from_0_to_1(hash([stream, element])) - 1.0),
         };
-        self.elements().map(|element| value(element as u64)).collect()
+        let shape = self.shape();
+        let places = (0..self.num_elements()).into_par_iter();
+        places.map(|local| value(self.element(&shape, local) as u64)).collect()
     }
 
     /// The dimensions in the order of quantised rows: first the dimensions that layouts shard, which number the rows.
@@ -206,15 +209,18 @@ impl LocalParameter {
     /// Indices of the part's elements in the whole parameter, both in row-major order.
     pub fn elements(&self) -> impl Iterator<Item = usize> + '_ {
         let shape = self.shape();
-        (0..self.num_elements()).map(move |mut local| {
-            let (mut place, mut stride) = (0, 1);
-            for dim in (0..shape.len()).rev() {
-                place += (self.part[dim].start + local % shape[dim]) * stride;
-                local /= shape[dim];
-                stride *= self.full_shape[dim];
-            }
-            place
-        })
+        (0..self.num_elements()).map(move |local| self.element(&shape, local))
+    }
+
+    /// The index in the whole parameter of an element of the part, whose shape is given.
+    fn element(&self, shape: &[usize], mut local: usize) -> usize {
+        let (mut place, mut stride) = (0, 1);
+        for dim in (0..shape.len()).rev() {
+            place += (self.part[dim].start + local % shape[dim]) * stride;
+            local /= shape[dim];
+            stride *= self.full_shape[dim];
+        }
+        place
     }
 }
 

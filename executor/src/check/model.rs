@@ -4,7 +4,6 @@ use crate::alone;
 use executor_kernels::array::{Array, Element};
 use executor_kernels::clock::now;
 use executor_kernels::ops::Kernels;
-use executor_runtime::parameters::LocalParameter;
 use executor_runtime::program::{Program, ProgramError};
 use executor_runtime::rank::RunError;
 use executor_runtime::settings::compute_element;
@@ -71,8 +70,12 @@ const LONGEST_STEP: f64 = 4.0;
 /// Assumed rate of a step before it has run, as a share of the rate of a large product.
 const ASSUMED_SHARE: f64 = 0.15;
 
-/// Rows and columns of the product from which a step's time is estimated.
-const LARGE_PRODUCT: usize = 512;
+/// Rows and columns of the products from which a step's time is estimated: the second where it takes less than
+/// [`LONG_PRODUCT`] at the rate of the first, whose launch alone takes a fast device longer than its operations.
+const LARGE_PRODUCTS: [usize; 2] = [512, 4096];
+
+/// Limit of a product's expected time, in seconds.
+const LONG_PRODUCT: f64 = 0.1;
 
 /// Largest difference of the first loss from the logarithm of the vocabulary size.
 const FIRST_LOSS_OFF: f64 = 1.0;
@@ -118,9 +121,7 @@ pub fn model<B: Kernels>(
     found: &mut dyn FnMut(CheckFinding),
 ) {
     let compute = compute_element(precision);
-    let one = Array::<B>::ones(&[LARGE_PRODUCT, LARGE_PRODUCT], compute, device);
-    let time = least::<B, _>(device, REPEATS, || one.clone().matmul(one.clone()));
-    let rate = 2.0 * (LARGE_PRODUCT as f64).powi(3) / time;
+    let rate = rate_of_products::<B>(compute, device);
     // All steps, and as much time again for preparation.
     let longest = (deadline.left().as_secs_f64() / (2 * (1 + STEPS)) as f64).min(LONGEST_STEP);
     for (place, model) in MODELS.iter().enumerate() {
@@ -152,6 +153,22 @@ pub fn model<B: Kernels>(
     }
 }
 
+/// The rate of large matrix products, in operations per second.
+fn rate_of_products<B: Kernels>(compute: Element, device: &B::Device) -> f64 {
+    let rate = |size: usize| {
+        let one = Array::<B>::ones(&[size, size], compute, device);
+        operations(size) / least::<B, _>(device, REPEATS, || one.clone().matmul(one.clone()))
+    };
+    let [small, large] = LARGE_PRODUCTS;
+    let estimate = rate(small);
+    if operations(large) < LONG_PRODUCT * estimate { rate(large) } else { estimate }
+}
+
+/// The operations of a product of square matrices of this size.
+fn operations(size: usize) -> f64 {
+    2.0 * (size as f64).powi(3)
+}
+
 fn failed(name: String, said: &str) -> CheckFinding {
     let hint = "where it lacks memory, something else uses the device: `nvidia-smi`";
     CheckFinding::fail(name, first_line(said), hint)
@@ -169,7 +186,7 @@ fn steps<B: Kernels>(
     device: &B::Device,
     deadline: Deadline,
 ) -> Result<Trained, RunError> {
-    let mut rank = alone::rank::<B>(program, device, quick_values)?;
+    let mut rank = alone::rank::<B>(program, device, |parameter| parameter.initial_values(0))?;
     let (mut times, mut losses) = (Vec::new(), Vec::new());
     for step in 0..=STEPS {
         let start = now();
@@ -183,21 +200,6 @@ fn steps<B: Kernels>(
         }
     }
     Ok(Trained { times, losses, peak_memory: rank.peak_memory() })
-}
-
-/// Approximate number of elements that are drawn for a large parameter.
-const DRAWN: usize = 1 << 16;
-
-/// Initial values of a parameter. For a large one a few rows are drawn and repeated: a billion draws take a minute.
-fn quick_values(parameter: &LocalParameter) -> Vec<f64> {
-    let count = parameter.num_elements();
-    let Some(first) = parameter.part.first().filter(|_| count > DRAWN) else {
-        return parameter.initial_values(0);
-    };
-    let rows = (DRAWN / (count / first.len()).max(1)).clamp(1, first.len());
-    let mut drawn = parameter.clone();
-    drawn.part[0] = first.start..first.start + rows;
-    drawn.initial_values(0).into_iter().cycle().take(count).collect()
 }
 
 fn told(

@@ -15,8 +15,8 @@ use burn_cuda::CudaDevice;
 use cudarc::driver::{CudaContext, CudaStream};
 use executor_kernels::array::Array;
 use executor_kernels::clock::Point;
-use executor_kernels::cuda::Cuda;
 use executor_kernels::cuda::compute_stream::ComputeStream;
+use executor_kernels::cuda::{Cuda, context_of};
 use executor_kernels::failure::DeviceError;
 use executor_kernels::lock::lock;
 use traces::timeline::Stream;
@@ -50,8 +50,7 @@ impl NcclEngine {
         let library = Library::load()?;
         let failed = format!("GPU {} cannot be used", device.index);
         let unusable = DeviceError::of(&failed);
-        let context =
-            CudaContext::new(device.index).map_err(|error| unusable(error.to_string()))?;
+        let context = context_of(&device).map_err(|error| unusable(error.to_string()))?;
         let compute = ComputeStream::of(&device, Arc::clone(&context))
             .map_err(|error| unusable(error.to_string()))?;
         Ok(Self {

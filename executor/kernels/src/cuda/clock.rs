@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use burn_cuda::CudaDevice;
 use cudarc::driver::sys::CUevent_flags;
-use cudarc::driver::{CudaContext, CudaEvent, DriverError};
+use cudarc::driver::{CudaEvent, DriverError};
 use ir::units::Nanos;
 
 use super::compute_stream::ComputeStream;
+use super::context_of;
 use crate::clock::{DeviceClock, Point};
 
 /// Flags of events that record times.
@@ -26,7 +27,7 @@ impl CudaClock {
     ///
     /// The driver's message.
     pub fn of(device: &CudaDevice) -> Result<Self, String> {
-        let context = CudaContext::new(device.index).map_err(of_driver)?;
+        let context = context_of(device).map_err(of_driver)?;
         let compute = ComputeStream::of(device, context).map_err(|error| error.to_string())?;
         Ok(Self { compute })
     }

@@ -17,6 +17,7 @@ impl Code {
     pub(super) const NOT_READY: Self = Self(600);
     pub(super) const ILLEGAL_ADDRESS: Self = Self(700);
     pub(super) const LAUNCH_TIMEOUT: Self = Self(702);
+    pub(super) const CONTEXT_IS_DESTROYED: Self = Self(709);
     pub(super) const LAUNCH_FAILED: Self = Self(719);
     pub(super) const UNKNOWN: Self = Self(999);
 
@@ -66,6 +67,7 @@ pub(super) fn cuda_name(code: i32) -> &'static CStr {
         600 => c"CUDA_ERROR_NOT_READY",
         700 => c"CUDA_ERROR_ILLEGAL_ADDRESS",
         702 => c"CUDA_ERROR_LAUNCH_TIMEOUT",
+        709 => c"CUDA_ERROR_CONTEXT_IS_DESTROYED",
         719 => c"CUDA_ERROR_LAUNCH_FAILED",
         801 => c"CUDA_ERROR_NOT_SUPPORTED",
         _ => c"CUDA_ERROR_UNKNOWN",

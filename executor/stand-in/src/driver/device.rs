@@ -6,7 +6,7 @@ use std::sync::Once;
 
 use super::call::{exported, put};
 use super::codes::{Code, cuda_name};
-use super::context::{CURRENT, current};
+use super::context::{CURRENT, current, is_active, release, retain};
 use super::state::State;
 use crate::launch::Limits;
 use crate::recording::Action;
@@ -93,17 +93,19 @@ exported! {
 
     fn cuDevicePrimaryCtxRetain(state, context: *mut usize, device: c_int) {
         known(state, device)?;
+        retain(device as u32);
         put(context, FIRST_CONTEXT + device as usize)
     }
 
-    fn cuDevicePrimaryCtxRelease_v2(state, _device: c_int) {
-        Ok(())
+    fn cuDevicePrimaryCtxRelease_v2(state, device: c_int) {
+        known(state, device)?;
+        release(device as u32)
     }
 
     fn cuDevicePrimaryCtxGetState(state, device: c_int, flags: *mut c_uint, active: *mut c_int) {
         known(state, device)?;
         put(flags, 0)?;
-        put(active, 1)
+        put(active, c_int::from(is_active(device as u32)))
     }
 
     fn cuCtxSetCurrent(state, context: usize) {

@@ -25,11 +25,11 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cuda::CudaDevice;
-use cudarc::driver::CudaContext;
 
 use self::layout::{Product, View};
 use self::library::{Addresses, Element, Elements, FAILED, Library};
 use super::compute_stream::ComputeStream;
+use super::context_of;
 use crate::failure::DeviceError;
 use crate::lock::lock;
 
@@ -177,7 +177,7 @@ fn library_on(device: &CudaDevice) -> Opened {
     let mut libraries = lock(&LIBRARIES);
     let open = || {
         let told = DeviceError::of(FAILED);
-        let context = CudaContext::new(device.index).map_err(|error| told(error.to_string()))?;
+        let context = context_of(device).map_err(|error| told(error.to_string()))?;
         let stream = ComputeStream::of(device, Arc::clone(&context))?;
         Library::open(context, Arc::new(stream)).map(|library| Arc::new(Mutex::new(library)))
     };

@@ -64,9 +64,22 @@ impl<R: CubeRuntime> Problem<R> {
     }
 }
 
+/// Where a head's queries lie in `[b, heads, s]`: the first, and the distance from one to the next.
+#[derive(Clone, Copy, CubeType)]
+pub(super) struct Queries {
+    pub(super) base: usize,
+    pub(super) stride: usize,
+}
+
+/// Where a head's queries lie in `[b, heads, s]`.
+#[cube]
+pub(super) fn queries_of(x: &Tensor<f32>, head: usize) -> Queries {
+    Queries { base: CUBE_POS_Z as usize * x.stride(0) + head * x.stride(1), stride: x.stride(2) }
+}
+
 /// The element of a head's query in `[b, heads, s]`.
 #[cube]
 pub(super) fn of_query(x: &Tensor<f32>, head: usize, query: usize) -> f32 {
-    let base = CUBE_POS_Z as usize * x.stride(0) + head * x.stride(1);
-    x[base + query * x.stride(2)]
+    let queries = queries_of(x, head);
+    x[queries.base + query * queries.stride]
 }

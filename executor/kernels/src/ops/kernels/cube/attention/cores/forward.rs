@@ -16,7 +16,10 @@ use super::super::problem::Problem;
 use super::super::scores::{
     LOWEST, Numbers, Terms, bias, capped, end_of_keys, first_key, is_whole, sees, slope_of,
 };
-use super::rows::{accumulate, left_of_memory, load, max_of_row, products, store, sum_of_row};
+use super::rows::{
+    accumulate, chunks_of_unit, fetch, fetches_ahead, left_of_memory, max_of_row, place, products,
+    rows_of, store, sum_of_row,
+};
 
 /// Keys of a tile.
 const KEYS: usize = 64;
@@ -89,6 +92,8 @@ fn forward_kernel<F: Float>(
     let mut k_tile = SharedMemory::<Chunk<F>>::new_aligned(comptime!(KEYS * pitch(width)), 16usize);
     let mut v_tile =
         SharedMemory::<Chunk<F>>::new_aligned(comptime!(KEYS * pitch(value_width)), 16usize);
+    let mut next_k = Array::<Chunk<F>>::new(comptime!(chunks_of_unit(KEYS, width)));
+    let mut next_v = Array::<Chunk<F>>::new(comptime!(chunks_of_unit(KEYS, value_width)));
     let slope = slope_of(slopes, head, terms);
     let mut q_parts = Sequence::<Registers<F>>::new();
     #[unroll]
@@ -116,12 +121,26 @@ fn forward_kernel<F: Float>(
     let last = min(first + own, queries) - 1;
     let start = first_key(first, keys, &numbers, terms) / KEYS;
     let end = end_of_keys(last, keys, &numbers, terms).div_ceil(KEYS);
+    let (k_rows, v_rows) = (rows_of::<F>(k, kv_head), rows_of::<F>(v, kv_head));
+    let fetches_ahead = comptime!(fetches_ahead(widths));
+    if fetches_ahead {
+        fetch::<F>(&mut next_k, k, &k_rows, start * KEYS, KEYS, width);
+        fetch::<F>(&mut next_v, v, &v_rows, start * KEYS, KEYS, value_width);
+    }
     for tile in start..end {
         let first_of_tile = tile * KEYS;
+        if !fetches_ahead {
+            fetch::<F>(&mut next_k, k, &k_rows, first_of_tile, KEYS, width);
+            fetch::<F>(&mut next_v, v, &v_rows, first_of_tile, KEYS, value_width);
+        }
         sync_cube();
-        load::<F>(&mut k_tile, k, kv_head, first_of_tile, KEYS, width);
-        load::<F>(&mut v_tile, v, kv_head, first_of_tile, KEYS, value_width);
+        place::<F>(&mut k_tile, &next_k, KEYS, width);
+        place::<F>(&mut v_tile, &next_v, KEYS, value_width);
         sync_cube();
+        if fetches_ahead {
+            fetch::<F>(&mut next_k, k, &k_rows, first_of_tile + KEYS, KEYS, width);
+            fetch::<F>(&mut next_v, v, &v_rows, first_of_tile + KEYS, KEYS, value_width);
+        }
         let mut scores = zeros(comptime!(strips * key_blocks));
         products::<F>(&q_parts, &k_tile, &mut scores, width, KEYS, strips);
         let is_whole = is_whole(first, last, first_of_tile, KEYS, keys, &numbers, terms);

@@ -8,23 +8,74 @@ use super::super::super::fragments::{
     one_of_two, pitch, right_of_columns, right_of_rows, row_of_unit,
 };
 
-/// Rows `first..` of `[b, rows, heads, width]` as a tile of `count` rows; the last row is repeated behind it.
+/// Returns whether units fetch the next tile while they multiply this one: where rows are short enough for registers to
+/// hold both.
+pub(super) const fn fetches_ahead([width, value_width]: [usize; 2]) -> bool {
+    width <= 64 && value_width <= 64
+}
+
+/// Chunks that a unit moves of a tile of `count` rows.
+pub(super) const fn chunks_of_unit(count: usize, width: usize) -> usize {
+    (count * (width / CHUNK)).div_ceil(UNITS)
+}
+
+/// Where a head's rows of `[b, rows, heads, width]` lie: read from the device's memory once, before a loop over tiles.
+#[derive(Clone, Copy, CubeType)]
+pub(super) struct Rows {
+    /// The chunk with which they start.
+    base: usize,
+    /// Chunks from a row to the next.
+    stride: usize,
+    /// The index of the last.
+    last: usize,
+}
+
+/// Where a head's rows of `[b, rows, heads, width]` lie.
 #[cube]
-pub(super) fn load<F: Float>(
-    tile: &mut SharedMemory<Chunk<F>>,
+pub(super) fn rows_of<F: Float>(x: &Tensor<Chunk<F>>, head: usize) -> Rows {
+    Rows {
+        base: (CUBE_POS_Z as usize * x.stride(0) + head * x.stride(2)) / CHUNK,
+        stride: x.stride(1) / CHUNK,
+        last: x.shape(1) - 1,
+    }
+}
+
+/// The unit's chunks of a tile whose rows are `first..` of a head; the last row is repeated behind it.
+#[cube]
+pub(super) fn fetch<F: Float>(
+    fetched: &mut Array<Chunk<F>>,
     x: &Tensor<Chunk<F>>,
-    head: usize,
+    rows: &Rows,
     first: usize,
     #[comptime] count: usize,
     #[comptime] width: usize,
 ) {
-    let base = CUBE_POS_Z as usize * x.stride(0) + head * x.stride(2);
     let chunks = comptime!(width / CHUNK);
-    for place in range_stepped(UNIT_POS as usize, comptime!(count * chunks), UNITS) {
-        let (row, chunk) = (place / chunks, place % chunks);
-        let source = min(first + row, x.shape(1) - 1);
-        tile[row * comptime!(pitch(width)) + chunk] =
-            x[(base + source * x.stride(1)) / CHUNK + chunk];
+    #[unroll]
+    for nth in 0..comptime!(chunks_of_unit(count, width)) {
+        let place = UNIT_POS as usize + comptime!(nth * UNITS);
+        let row = min(first + place / chunks, rows.last);
+        fetched[nth] = x[rows.base + row * rows.stride + place % chunks];
+    }
+}
+
+/// Puts the units' chunks of a tile of `count` rows into shared memory.
+#[cube]
+pub(super) fn place<F: Float>(
+    tile: &mut SharedMemory<Chunk<F>>,
+    fetched: &Array<Chunk<F>>,
+    #[comptime] count: usize,
+    #[comptime] width: usize,
+) {
+    let chunks = comptime!(width / CHUNK);
+    #[unroll]
+    for nth in 0..comptime!(chunks_of_unit(count, width)) {
+        let place = UNIT_POS as usize + comptime!(nth * UNITS);
+        if comptime!((nth + 1) * UNITS <= count * chunks) {
+            tile[place / chunks * comptime!(pitch(width)) + place % chunks] = fetched[nth];
+        } else if place < comptime!(count * chunks) {
+            tile[place / chunks * comptime!(pitch(width)) + place % chunks] = fetched[nth];
+        }
     }
 }
 

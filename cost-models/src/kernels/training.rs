@@ -9,19 +9,6 @@ use serde::Deserialize;
 
 use crate::fitted::section;
 
-/// Rate of the executor's backward of attention over FlashAttention-2's: seven products of the same size for five, as
-/// the scores and the gradients of probabilities are computed in the kernel of the queries' gradients and again in
-/// that of the keys' and values'.
-///
-/// # Source
-///
-/// Dao 2023, *FlashAttention-2*, section 3.1.2; `executor/kernels/src/ops/kernels/cube/attention/cores/backward.rs`.
-///
-/// # Assumes
-///
-/// Products as fast as FlashAttention-2's, which use the same `mma.sync` instructions. Not measured.
-const EXECUTORS_BACKWARD: f64 = 5.0 / 7.0;
-
 /// Rates in a training step, relative to the kernels measured alone in short runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrainingRates {
@@ -66,10 +53,6 @@ impl TrainingRates {
         let known = names.into_iter().find_map(|name| Some((name, RATES.get(name)?)));
         let (name, of_gpu) = known.expect("H100 is there; a test asks for it");
         let GpuRates { matmul, matmul_8_bit, matmul_4_bit, memory, ref attention } = *of_gpu;
-        let (library, of_backward) = match library {
-            AttentionLibrary::Executor => (AttentionLibrary::FlashAttention2, EXECUTORS_BACKWARD),
-            library => (library, 1.0),
-        };
         // A library that did not support the GPU yet takes the rates of the next newer one.
         let newer = attention.range(library..).next();
         let [attention_forward, attention_backward] =
@@ -81,7 +64,7 @@ impl TrainingRates {
             matmul_4_bit,
             memory,
             attention_forward,
-            attention_backward: attention_backward * of_backward,
+            attention_backward,
         };
         (name.to_owned(), rates)
     }

@@ -183,20 +183,6 @@ fn attention_becomes_faster_with_its_libraries() {
     }
 }
 
-/// The executor's attention is FlashAttention-2's, with a backward of seven products for five.
-#[test]
-fn attention_of_the_executor_is_derived_from_flash_attention_2() {
-    for name in clusters::names() {
-        let gpu = clusters::preset(name).expect("a preset").gpu;
-        let of = |library| Device::for_training(&gpu, library).training;
-        let (measured, own) =
-            (of(AttentionLibrary::FlashAttention2), of(AttentionLibrary::Executor));
-        assert_eq!(own.attention_forward.to_bits(), measured.attention_forward.to_bits());
-        let slower = measured.attention_backward / own.attention_backward;
-        assert!((slower - 1.4).abs() < 1e-9, "{name}: {slower}");
-    }
-}
-
 /// What the executor can run does not depend on the backend.
 #[test]
 fn the_executor_has_the_same_abilities_on_gpus() {

@@ -17,9 +17,6 @@ named_enum! {
         FlashAttention2 = "flash-attention-2",
         /// cuDNN, or FlashAttention-3 on Hopper, as Transformer Engine chooses them.
         Cudnn = "cudnn",
-        /// The executor's own on GPUs: FlashAttention-2's algorithm, whose backward is two kernels without atomics, of
-        /// seven products where FlashAttention-2 has five.
-        Executor = "executor",
     }
 }
 

@@ -466,6 +466,43 @@ fn a_check_ends_in_one_report() {
     }
 }
 
+/// The script that a machine with a GPU is taken through first comes to its end; a failure is reported by the name of
+/// its part, and stops no other.
+#[test]
+fn first_light_goes_through_its_parts() {
+    let Some(setting) = Setting::find() else { return };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpu/first-light");
+    let run = |parts: &str,
+               variables: &[(&str, &str)]|
+     -> (Option<i32>, BTreeMap<String, String>) {
+        let (command, _) = setting.start("check", "first-light");
+        let given = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
+        let mut light = Command::new(&script);
+        light.arg(&setting.executor).args(["--small", "--no-pytorch", "--only", parts]);
+        light.envs(given).envs(variables.iter().copied()).current_dir(setting.folder.path());
+        let output = light.output().expect("Python starts");
+        println!("{}", String::from_utf8_lossy(&output.stdout));
+        let results = read(&setting.folder.path().join("first-light.out/results.json"));
+        let results = results.as_object().expect("a table").clone();
+        let verdict = |result: &Value| result["verdict"].as_str().unwrap_or_default().to_owned();
+        (
+            output.status.code(),
+            results.iter().map(|(part, it)| (part.clone(), verdict(it))).collect(),
+        )
+    };
+    let parts = "device,losses,training,nccl,sanitizer";
+    let (code, verdicts) = run(parts, &Precision::Fp32.variables());
+    assert_eq!(code, Some(0), "{verdicts:?}");
+    assert_eq!(verdicts["losses"], "pass");
+    assert_eq!(verdicts["training"], "pass");
+    let (code, verdicts) = run(parts, &[("STAND_IN_FAIL", "cuLaunchKernel:1")]);
+    assert_eq!(code, Some(1));
+    assert_eq!(
+        ["device", "losses", "training", "nccl"].map(|part| verdicts[part].as_str()),
+        ["pass", "FAIL", "FAIL", "FAIL"]
+    );
+}
+
 /// A timeline shows when the GPU did things, and not when it was asked to: the stand-in's clock counts pieces of work,
 /// so passes follow each other with what lies between them, and what is exchanged within one lies within it.
 #[test]

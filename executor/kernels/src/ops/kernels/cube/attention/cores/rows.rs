@@ -71,9 +71,8 @@ pub(super) fn place<F: Float>(
     #[unroll]
     for nth in 0..comptime!(chunks_of_unit(count, width)) {
         let place = UNIT_POS as usize + comptime!(nth * UNITS);
-        if comptime!((nth + 1) * UNITS <= count * chunks) {
-            tile[place / chunks * comptime!(pitch(width)) + place % chunks] = fetched[nth];
-        } else if place < comptime!(count * chunks) {
+        // Of most widths this holds for all units, which the compiler sees.
+        if place < comptime!(count * chunks) {
             tile[place / chunks * comptime!(pitch(width)) + place % chunks] = fetched[nth];
         }
     }

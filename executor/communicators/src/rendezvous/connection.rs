@@ -214,7 +214,7 @@ impl Drop for Connection {
 
 impl Shutdown {
     /// The error of the rank that stopped the run, if one has, once all ranks have ended. After a stop it waits for
-    /// ranks that hang for [`GRACE`] at most.
+    /// ranks that hang for ten seconds at most.
     pub fn wait(self) -> Option<CommunicationError> {
         let mut deadline = None;
         while self.reader.recv_timeout(POLL) == Err(RecvTimeoutError::Timeout) {

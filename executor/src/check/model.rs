@@ -4,6 +4,7 @@ use crate::alone;
 use executor_kernels::array::{Array, Element};
 use executor_kernels::clock::now;
 use executor_kernels::ops::Kernels;
+use executor_runtime::parameters::LocalParameter;
 use executor_runtime::program::{Program, ProgramError};
 use executor_runtime::rank::RunError;
 use executor_runtime::settings::compute_element;
@@ -186,7 +187,7 @@ fn steps<B: Kernels>(
     device: &B::Device,
     deadline: Deadline,
 ) -> Result<Trained, RunError> {
-    let mut rank = alone::rank::<B>(program, device, |parameter| parameter.initial_values(0))?;
+    let mut rank = alone::rank::<B>(program, device, quick_values)?;
     let (mut times, mut losses) = (Vec::new(), Vec::new());
     for step in 0..=STEPS {
         let start = now();
@@ -200,6 +201,22 @@ fn steps<B: Kernels>(
         }
     }
     Ok(Trained { times, losses, peak_memory: rank.peak_memory() })
+}
+
+/// Approximate number of elements that are drawn for a large parameter.
+const DRAWN: usize = 1 << 16;
+
+/// Initial values of a parameter. For a large one a few rows are drawn and repeated: a billion draws take two cores
+/// twenty seconds.
+fn quick_values(parameter: &LocalParameter) -> Vec<f64> {
+    let count = parameter.num_elements();
+    let Some(first) = parameter.part.first().filter(|_| count > DRAWN) else {
+        return parameter.initial_values(0);
+    };
+    let rows = (DRAWN / (count / first.len()).max(1)).clamp(1, first.len());
+    let mut drawn = parameter.clone();
+    drawn.part[0] = first.start..first.start + rows;
+    drawn.initial_values(0).into_iter().cycle().take(count).collect()
 }
 
 fn told(

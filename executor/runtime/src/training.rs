@@ -112,7 +112,7 @@ struct RankReport {
 ///
 /// # Errors
 ///
-/// [`CommunicationError`] where another rank has stopped.
+/// [`CommunicationError`] where another rank has stopped, or has ended with less than a whole report sent.
 pub fn gather<B: Backend, T: Serialize + DeserializeOwned>(
     communicator: &dyn Communicator<B>,
     report: &T,
@@ -123,9 +123,9 @@ pub fn gather<B: Backend, T: Serialize + DeserializeOwned>(
     let values: Vec<f64> = bytes.iter().copied().map(f64::from).collect();
     let array = Array::from_f64(values, &[bytes.len()], Element::F32, device);
     let parts = communicator.on(&world, Stream::Host).gather(0, array)?;
-    let read = |part: Array<B>| {
+    let read = |(part, rank): (Array<B>, u32)| {
         let bytes: Vec<u8> = part.to_f64().into_iter().map(|byte| byte as u8).collect();
-        serde_json::from_slice(&bytes).expect("a report arrives as it was sent")
+        serde_json::from_slice(&bytes).map_err(|_| CommunicationError::Lost { rank })
     };
-    Ok(parts.map(|parts| parts.into_iter().map(read).collect()))
+    parts.map(|parts| parts.into_iter().zip(0..).map(read).collect()).transpose()
 }

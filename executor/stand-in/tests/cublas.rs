@@ -9,6 +9,7 @@ use stand_in as _;
 
 unsafe extern "C" {
     fn cuInit(flags: u32) -> i32;
+    fn cuDevicePrimaryCtxRetain(context: *mut usize, device: i32) -> i32;
     fn cuCtxSetCurrent(context: usize) -> i32;
     fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> i32;
     fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) -> i32;
@@ -67,9 +68,6 @@ const TRANSPOSE_A: i32 = 3;
 /// `CUBLAS_STATUS_INVALID_VALUE` and `CUBLAS_STATUS_EXECUTION_FAILED`.
 const INVALID: i32 = 7;
 const FAILED: i32 = 13;
-/// The context of the first device.
-const CONTEXT: usize = 0x4_0000;
-
 #[track_caller]
 fn done(code: i32) {
     assert_eq!(code, 0);
@@ -100,7 +98,7 @@ fn products_are_computed_where_they_lie_well() {
     // SAFETY: all pointers are of values that live as long as the calls.
     unsafe {
         done(cuInit(0));
-        done(cuCtxSetCurrent(CONTEXT));
+        done(cuCtxSetCurrent(made(|at| cuDevicePrimaryCtxRetain(at, 0))));
         let (a, b) = (on_device(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), on_device(&[1.0, 0.0, -1.0]));
         let d = on_device(&[0.0; 2]);
         let handle = made(|at| cublasLtCreate(at));

@@ -451,7 +451,9 @@ fn a_check_ends_in_one_report() {
     ] {
         let (mut command, _) = setting.start("check", "check");
         command.args(["--minutes", "1", "--format", "json", "-o", "mine.json", "--only", parts]);
-        let output = command.env("STAND_IN_DEVICES", devices).output().expect("it starts");
+        // A device's memory is the host's: a model of a billion parameters would take all of it.
+        command.envs([("STAND_IN_DEVICES", devices), ("STAND_IN_MEMORY_GIB", "4")]);
+        let output = command.output().expect("it starts");
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{text}");
         let report: Value = serde_json::from_slice(&output.stdout).expect("a report");

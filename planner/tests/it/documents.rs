@@ -17,6 +17,7 @@ use crate::cli::root;
 /// Programs that are not run here, and what runs them.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("cargo", "`.ci/run` builds and tests"),
+    ("executor/gpu/first-light", "`.ci/steps/gpu`, and a machine with a GPU"),
     ("git", "the repository is here"),
     ("jupyter", "`.ci/steps/notebooks`"),
     ("pip", "`.ci/steps/wheel`"),

@@ -206,8 +206,8 @@ fn steps<B: Kernels>(
 /// Approximate number of elements that are drawn for a large parameter.
 const DRAWN: usize = 1 << 16;
 
-/// Initial values of a parameter. For a large one a few rows are drawn and repeated: a billion draws take two cores
-/// twenty seconds.
+/// Initial values of a parameter. For a large one a few rows are drawn and repeated: a billion draws take long where
+/// a host has few cores.
 fn quick_values(parameter: &LocalParameter) -> Vec<f64> {
     let count = parameter.num_elements();
     let Some(first) = parameter.part.first().filter(|_| count > DRAWN) else {

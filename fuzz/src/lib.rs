@@ -9,10 +9,10 @@ use ir::cluster::Cluster;
 use ir::framework::Framework;
 use ir::model::{GraphOptions, Model};
 use ir::schedule::{read_csv, write_csv};
-use planner_tools::interchange::{self, Import, Stated};
-use planner_evidence::measured::{kineto, nccl_tests};
 use planner::report::{Costs, ScheduleReport};
+use planner_evidence::measured::{kineto, nccl_tests};
 use planner_evidence::validation::{Quantity, compare, compare_kernels, read_rows, validate};
+use planner_tools::interchange::{self, Import, Stated};
 
 /// A `config.json` or a short form.
 pub fn config(text: &str) {
@@ -118,7 +118,7 @@ pub fn settings(text: &str) {
         Some(job) => (job.variables.clone(), job.text.as_str()),
         None => (BTreeMap::new(), text),
     };
-    let _ = interchange::named_files(text, &set);
+    let _ = interchange::LaunchScript::read(text, &set).map(|it| it.named_files());
     let (model, cluster) = &*SMALL;
     let files = BTreeMap::from([("config.json".to_owned(), text.to_owned())]);
     let stated = Stated { num_gpus: Some(8), ..Stated::default() };

@@ -50,7 +50,7 @@ pub(crate) enum Destination {
 
 impl Destination {
     fn all() -> impl Iterator<Item = Self> {
-        Target::ALL.into_iter().map(Self::Tool).chain([Self::Chakra])
+        Target::all().map(Self::Tool).chain([Self::Chakra])
     }
 
     const fn name(self) -> &'static str {
@@ -77,7 +77,7 @@ pub(crate) fn export(args: &ExportArgs) -> anyhow::Result<Answer> {
     let checked = read_plan(&args.plan)?;
     let ExportArgs { launcher, approximate, .. } = *args;
     let export = interchange::export(&checked, Wanted { target, launcher, approximate })?;
-    if target != Target::Executor {
+    if target != Target::EXECUTOR {
         warn_of_hardware(&target.framework(), &checked.plan.cluster);
     }
     match args.output.as_ref().filter(|output| !is_dash(output)) {

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use ir::cluster::Cluster;
 use ir::plan::Plan;
 use planner::file_kind::FileKind;
-use planner_tools::interchange::{self, Import, Job, Stated};
+use planner_tools::interchange::{self, Import, Job, LaunchScript, Stated};
 
 use super::answer::Answer;
 use super::args::{ImportArgs, SettingsArgs};
@@ -66,12 +66,12 @@ impl Settings {
         args: &SettingsArgs,
     ) -> anyhow::Result<Self> {
         let about = || format!("`{}`", file.display());
-        let (job, set) = script(text, args).with_context(about)?;
-        let Job { text, is_in_place, mut files, .. } = job;
-        warn_of_launches(file, &text, &set);
+        let (job, script) = script(text, args).with_context(about)?;
+        let Job { text, is_in_place, mut files, variables: set } = job;
+        warn_of_launches(file, &script);
         // A script that cannot be parsed is an error of the import itself; a missing file next to it is not.
         let folder = file.parent().unwrap_or(Path::new("."));
-        for name in interchange::named_files(&text, &set).unwrap_or_default() {
+        for name in script.named_files() {
             let path = folder.join(&name);
             if !files.contains_key(&name) && path.is_file() {
                 files.insert(name, read_text(&path).with_context(about)?);
@@ -105,24 +105,23 @@ pub(super) fn check_kind(file: &Path, text: &str) -> anyhow::Result<()> {
     refuse_other_kinds(file, text.as_bytes(), FileKind::Settings, &taken)
 }
 
-/// Script of a text, and the variables that are set for it.
-fn script(text: String, args: &SettingsArgs) -> anyhow::Result<(Job, BTreeMap<String, String>)> {
+/// Job of a text, with all variables that are set for it, and its script, which is empty if it cannot be parsed.
+fn script(text: String, args: &SettingsArgs) -> anyhow::Result<(Job, LaunchScript)> {
     if let Some((name, _)) = args.set.iter().find(|(name, _)| !text.contains(name.as_str())) {
         bail!("`--set {name}`: nothing in the script is called so\nhint: leave it out");
     }
     let is_in_place = true;
     let mut job = interchange::job(&text)?.unwrap_or(Job { text, is_in_place, ..Job::default() });
-    let mut set = std::mem::take(&mut job.variables);
-    set.extend(args.set.iter().cloned());
-    let found = interchange::variables(&job.text, &set);
+    job.variables.extend(args.set.iter().cloned());
+    let script = LaunchScript::read(&job.text, &job.variables).unwrap_or_default();
     for (name, given) in &args.set {
-        if let Some(value) = found.get(name).filter(|value| *value != given) {
+        if let Some(value) = script.variables().get(name).filter(|value| *value != given) {
             bail!(
                 "`--set {name}`: the script sets it to `{value}`\nhint: leave it out, or change the script"
             );
         }
     }
-    Ok((job, set))
+    Ok((job, script))
 }
 
 /// Values that the command line adds to the settings.
@@ -139,8 +138,8 @@ fn stated(args: &SettingsArgs) -> Stated {
 }
 
 /// Warns on stderr where a script has several training launches, of which only the first is read.
-fn warn_of_launches(file: &Path, text: &str, set: &BTreeMap<String, String>) {
-    let lines = interchange::launches(text, set).unwrap_or_default();
+fn warn_of_launches(file: &Path, script: &LaunchScript) {
+    let lines = script.launches();
     let [first, rest @ ..] = lines.as_slice() else { return };
     if rest.is_empty() {
         return;

@@ -14,8 +14,8 @@ use planner_core::plan::{self, CheckedPlan};
 use planner_core::problem::{Choices, Problem, with_usual_modules};
 use planner_core::search::{EvaluatedPlan, Go, LOOKED_AT, Request, chosen, search};
 use planner_tools::interchange::{
-    Export, ExportError, Import, Job, Launcher, Stated, Target, Wanted, export, import, job,
-    named_files,
+    Export, ExportError, Import, Job, LaunchScript, Launcher, Stated, Target, Wanted, export,
+    import, job,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -69,7 +69,7 @@ fn imported(files: &Export, plan: &Plan, model: &Model, text: &str) -> Plan {
     let Job { text: script, variables: set, files: mounted, .. } =
         job.unwrap_or_else(|| Job { text: written.clone(), ..Job::default() });
     let first = script.as_str();
-    let named = named_files(first, &set).unwrap();
+    let named = LaunchScript::read(first, &set).unwrap().named_files();
     // What a manifest mounts need not lie beside it.
     let lying = files.files.iter().map(|file| (&file.name, &file.text));
     let beside = if is_manifest { mounted.iter().collect() } else { lying.collect::<Vec<_>>() };
@@ -78,9 +78,8 @@ fn imported(files: &Export, plan: &Plan, model: &Model, text: &str) -> Plan {
         .filter(|(name, _)| named.contains(name))
         .map(|(name, text)| (name.clone(), text.clone()))
         .collect();
-    let is_silent =
-        matches!(files.target, Target::DeepSpeed | Target::Accelerate | Target::Trainer);
-    let is_accelerate = files.target == Target::Accelerate;
+    let is_silent = ["deepspeed", "accelerate", "trainer"].contains(&files.target.name());
+    let is_accelerate = files.target.name() == "accelerate";
     let import = import(&Import {
         text: first,
         from: None,
@@ -144,7 +143,7 @@ proptest! {
     #[test]
     fn what_a_tool_takes_comes_back(
         setup in setups(), request in requests(), is_open in any::<bool>(),
-        target in select(Target::IMPORTED.to_vec()), launcher in select(Launcher::ALL.to_vec()),
+        target in select(Target::imported().collect::<Vec<_>>()), launcher in select(Launcher::ALL.to_vec()),
     ) {
         let mut setup = Setup { adapters: None, framework: target.framework(), model: of_hub(&setup.model), ..setup };
         setup.training.data_parallel_method = DataParallelMethod::AllReduce;
@@ -160,7 +159,7 @@ proptest! {
         let model = Model::from_json(&text, "model").unwrap();
         for found in outcome.plans.iter().take(4) {
             let plan = checked(&problem, &setup.cluster, &model, &text, found);
-            for target in Target::IMPORTED {
+            for target in Target::imported() {
                 let Ok(files) = exported(&plan, target, launcher) else { continue };
                 let back = imported(&files, &plan.plan, &model, &text);
                 prop_assert_eq!(in_use(&plan.plan), in_use(&back), "{}", target.name());
@@ -204,7 +203,7 @@ fn what_is_searched_for_a_tool_it_takes() {
         let text = fs::read_to_string(root().join(path)).unwrap();
         let model = Model::from_json(&text, path).unwrap();
         for (gpus, target) in
-            sizes.iter().flat_map(|gpus| Target::ALL.map(|target| (*gpus, target)))
+            sizes.iter().flat_map(|gpus| Target::all().map(|target| (*gpus, target)))
         {
             let Some(problem) = posed(&model, target, &cluster, gpus) else { continue };
             let request = Request { top: LOOKED_AT, ..Request::default() };
@@ -219,7 +218,7 @@ fn what_is_searched_for_a_tool_it_takes() {
                     Err(ExportError::Lacks { lacks, .. }) => {
                         // Where nanotron cuts a pipeline depends on weights, which the search does not go by.
                         let is_own = |what: &str| {
-                            target == Target::Nanotron && what.contains("its own rule")
+                            target.name() == "nanotron" && what.contains("its own rule")
                         };
                         let others: Vec<&str> = lacks
                             .iter()

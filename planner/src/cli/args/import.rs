@@ -34,7 +34,7 @@ pub(crate) struct ImportArgs {
 #[derive(Debug, Args)]
 pub(crate) struct SettingsArgs {
     /// The tool that it is of [default: by what is in it].
-    #[arg(long, value_name = "TOOL", value_parser = one_of(Target::IMPORTED, Target::name))]
+    #[arg(long, value_name = "TOOL", value_parser = one_of(Target::imported(), Target::name))]
     pub(crate) from: Option<Target>,
     /// Number of GPUs, where the settings do not say.
     #[arg(long, value_name = "N", value_parser = parse_gpus, allow_negative_numbers = true)]

@@ -4,13 +4,14 @@ use ir::cluster::Precision;
 use ir::framework::Framework;
 use ir::graph::Graph;
 use ir::layout::Choice::Any;
-use ir::layout::{Layout, LayoutSpec, PartialLayout, ZeroStage};
-use ir::plan::{Optimizer, Plan, Training};
+use ir::layout::{Layout, LayoutSpec, PartialLayout};
+use ir::plan::{Plan, Training};
 use ir::replication::DataParallelMethod;
 
 use super::error::{ExportError, Lack};
 use super::lacks::named;
 use super::target::Target;
+use super::tools::tool;
 use planner_core::plan::{self, CheckedPlan};
 use planner_core::problem::{Problem, with_usual_modules};
 use planner_core::search::{EvaluatedPlan, Go, LOOKED_AT, Request, search, simulated};
@@ -148,27 +149,7 @@ fn nearest_training(
     training.precision = wider.into_iter().next().unwrap_or(training.precision);
     training.bf16_moments &= abilities.moments.contains(&Precision::Bf16);
     training.no_master_weights &= abilities.no_master_weights;
-    match target {
-        Target::TorchTitan => {
-            training.fp32_gradients |= training.precision.activation_bytes() == 2;
-            training.optimizer = Optimizer::AdamW;
-            let in_16 = training.precision.activation_bytes() == 2;
-            let all_in_16 = in_16 && training.no_master_weights && training.bf16_moments;
-            (training.no_master_weights, training.bf16_moments) = (all_in_16, all_in_16);
-        }
-        Target::Accelerate | Target::Trainer => {
-            // Gradients of DDP are in fp32, those of FSDP in 16 bits.
-            training.fp32_gradients &= layout.zero_stage == ZeroStage::None
-                && layout.tensor_parallel * layout.context_parallel == 1;
-            training.optimizer = Optimizer::AdamW;
-        }
-        Target::DeepSpeed => training.bf16_moments &= training.no_master_weights,
-        Target::Nanotron => {
-            training.fp32_gradients |= training.precision.activation_bytes() == 2;
-            training.optimizer = Optimizer::AdamW;
-        }
-        Target::Megatron | Target::MegatronBridge | Target::Executor => {}
-    }
+    (tool(target).nearest_training)(&mut training, layout);
     let lacks = training.lacked_by(abilities);
     if !lacks.is_empty() {
         training.data_parallel_method = DataParallelMethod::AllReduce;

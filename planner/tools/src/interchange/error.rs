@@ -22,6 +22,16 @@ impl Lack {
     pub(super) fn new(what: impl Into<String>, works: impl Into<String>) -> Self {
         Self { what: what.into(), works: Some(works.into()), is_free: false }
     }
+
+    /// A part that changes predicted time or memory, for which nothing else works.
+    pub(super) fn without_remedy(what: impl Into<String>) -> Self {
+        Self { what: what.into(), works: None, is_free: false }
+    }
+
+    /// A part that changes what is computed, but no predicted time or memory.
+    pub(super) fn free(what: impl Into<String>) -> Self {
+        Self { what: what.into(), works: None, is_free: true }
+    }
 }
 
 /// Error of an export.
@@ -119,6 +129,16 @@ pub enum ImportError {
         /// Values that work.
         works: String,
     },
+}
+
+impl ImportError {
+    pub(crate) fn unknown(what: impl Into<String>, works: impl Into<String>) -> Self {
+        Self::Unknown { what: what.into(), works: works.into() }
+    }
+
+    pub(super) fn divides(of: Divided, what: impl Into<String>, works: impl Into<String>) -> Self {
+        Self::Divides { of, instead: None, what: what.into(), works: works.into() }
+    }
 }
 
 /// Quantity that does not divide, or that was stated twice.

@@ -10,6 +10,7 @@ use super::error::{ExportError, Lack};
 use super::file::File;
 use super::launch::Launcher;
 use super::target::Target;
+use super::tools::tool;
 use super::view::ExportView;
 use super::{lacks, write};
 use planner_core::plan::CheckedPlan;
@@ -104,13 +105,13 @@ fn lacks_of(target: Target, plan: &Plan, model: &Model, problem: &Problem) -> Ve
 }
 
 fn lacks_of_model(target: Target, plan: &Plan, model: &Model, graph: &Graph) -> Vec<Lack> {
-    write::lacks_of_model(target, &ExportView::new(plan, model, graph, Vec::new()))
+    (tool(target).lacks_of_model)(&ExportView::new(plan, model, graph, Vec::new()))
 }
 
 /// Parts of a plan's model that no tool of a framework supports, as the first tool states them; empty if one tool
 /// supports the model, or if the framework has no tool.
 pub fn lacked_by_tools(framework: &str, plan: &Plan, model: &Model, graph: &Graph) -> Vec<String> {
-    let tools = Target::ALL.into_iter().filter(|target| target.framework().name == framework);
+    let tools = Target::all().filter(|target| target.framework().name == framework);
     let lacks = tools.map(|target| {
         let lacks = lacks_of_model(target, plan, model, graph).into_iter();
         lacks.filter(|lack| !lack.is_free).map(|lack| lack.what).collect::<Vec<_>>()

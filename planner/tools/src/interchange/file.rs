@@ -1,5 +1,7 @@
 //! Files of an export, and names of files.
 
+use std::fmt::Display;
+
 /// A file to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
@@ -18,7 +20,25 @@ impl File {
     }
 }
 
+/// A template of a file with each `«name»` replaced by the value of the name.
+pub(super) fn filled(template: &str, values: &[(&str, &dyn Display)]) -> String {
+    let part = |(place, part): (usize, &str)| {
+        if place % 2 == 0 {
+            return part.to_owned();
+        }
+        let (_, value) =
+            values.iter().find(|(name, _)| *name == part).expect("a value of each name");
+        value.to_string()
+    };
+    template.split(['«', '»']).enumerate().map(part).collect()
+}
+
 /// Last component of a path.
 pub(super) fn basename(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Returns whether a file name has an ending.
+pub(super) fn has_ending(name: &str, ending: &str) -> bool {
+    name.rsplit_once('.').is_some_and(|(_, last)| last == ending)
 }

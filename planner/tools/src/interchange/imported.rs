@@ -130,17 +130,34 @@ impl Imported {
 
     /// Settings that equal a plan.
     pub(crate) fn of_plan(plan: &Plan) -> Self {
+        let blocks = plan.stages.iter().map(|it| it.num_blocks).collect();
+        let Plan { framework, layout, num_gpus, training, model, .. } = plan;
         Self {
-            source: Target::Executor,
-            framework: plan.framework.clone(),
-            layout: plan.layout,
-            num_gpus: Some(plan.num_gpus),
-            training: StatedTraining::of(&plan.training),
-            stages: StatedStages::Blocks(plan.stages.iter().map(|it| it.num_blocks).collect()),
-            shard_groups: shard_groups(&plan.layout),
+            multi_token_prediction: model.multi_token_prediction,
+            dropout: model.dropout,
+            ..Self::of_run(framework.clone(), *layout, *num_gpus, training, blocks)
+        }
+    }
+
+    /// Settings of a run whose stages have these numbers of blocks.
+    pub(crate) fn of_run(
+        framework: Framework,
+        layout: LayoutSpec,
+        num_gpus: u32,
+        training: &Training,
+        blocks: Vec<u32>,
+    ) -> Self {
+        Self {
+            source: Target::EXECUTOR,
+            framework,
+            layout,
+            num_gpus: Some(num_gpus),
+            training: StatedTraining::of(training),
+            stages: StatedStages::Blocks(blocks),
+            shard_groups: shard_groups(&layout),
             model: Vec::new(),
-            multi_token_prediction: plan.model.multi_token_prediction,
-            dropout: plan.model.dropout,
+            multi_token_prediction: false,
+            dropout: false,
         }
     }
 
@@ -185,15 +202,16 @@ impl Imported {
 
     fn ranks(&self, given: Option<u32>) -> Result<u32, ImportError> {
         match (self.num_gpus, given) {
-            (Some(stated), Some(asked)) if stated != asked => Err(ImportError::Divides {
-                of: Divided::Stated,
-                instead: None,
-                what: format!("the settings start {stated} ranks, not {asked}"),
-                works: "leave out `--gpus`".to_owned(),
-            }),
-            (stated, asked) => stated.or(asked).ok_or_else(|| ImportError::Unknown {
-                what: "the settings do not say how many ranks there are".to_owned(),
-                works: "`--gpus 64`".to_owned(),
+            (Some(stated), Some(asked)) if stated != asked => Err(ImportError::divides(
+                Divided::Stated,
+                format!("the settings start {stated} ranks, not {asked}"),
+                "leave out `--gpus`",
+            )),
+            (stated, asked) => stated.or(asked).ok_or_else(|| {
+                ImportError::unknown(
+                    "the settings do not say how many ranks there are",
+                    "`--gpus 64`",
+                )
             }),
         }
     }
@@ -207,15 +225,14 @@ impl Imported {
         let LayoutSpec { tensor_parallel, context_parallel, pipeline_parallel, .. } = self.layout;
         let others = tensor_parallel * context_parallel * pipeline_parallel;
         if num_gpus == 0 || !num_gpus.is_multiple_of(others) {
-            return Err(ImportError::Divides {
-                of: Divided::Ranks,
-                instead: None,
-                what: format!(
+            return Err(ImportError::divides(
+                Divided::Ranks,
+                format!(
                     "tensor {tensor_parallel} x context {context_parallel} x pipeline {pipeline_parallel} are \
                      {others} ranks, which do not divide {num_gpus}"
                 ),
-                works: format!("{} ranks", num_gpus.next_multiple_of(others)),
-            });
+                format!("{} ranks", num_gpus.next_multiple_of(others)),
+            ));
         }
         Ok(num_gpus / others)
     }
@@ -225,23 +242,24 @@ impl Imported {
             self.training;
         let each = u64::from(self.replicas(num_gpus)?) * u64::from(self.layout.micro_batch_size);
         Ok(Training {
-            sequence_length: sequence_length.ok_or_else(|| ImportError::Unknown {
-                what: "the settings do not say how long a sequence is".to_owned(),
-                works: "`--seq-len 8192`".to_owned(),
+            sequence_length: sequence_length.ok_or_else(|| {
+                ImportError::unknown(
+                    "the settings do not say how long a sequence is",
+                    "`--seq-len 8192`",
+                )
             })?,
             global_batch_size: match (global_batch_size, num_micro_batches) {
                 (Some(batch), Some(rounds)) if batch != each * u64::from(rounds) => {
-                    return Err(ImportError::Divides {
-                        of: Divided::Batch,
-                        instead: None,
-                        what: format!(
+                    return Err(ImportError::divides(
+                        Divided::Batch,
+                        format!(
                             "a batch of {batch} is not micro-batches of {} x {rounds} of them x {} replicas, which are {}",
                             self.layout.micro_batch_size,
                             each / u64::from(self.layout.micro_batch_size.max(1)),
                             each * u64::from(rounds)
                         ),
-                        works: format!("a batch of {}", each * u64::from(rounds)),
-                    });
+                        format!("a batch of {}", each * u64::from(rounds)),
+                    ));
                 }
                 (Some(batch), _) => batch,
                 (None, rounds) => each * u64::from(rounds.unwrap_or(1)),
@@ -261,27 +279,22 @@ impl Imported {
         let each = u64::from(data_parallel) * u64::from(self.layout.micro_batch_size);
         let batch = training.global_batch_size;
         if !batch.is_multiple_of(each) || batch == 0 {
-            return Err(ImportError::Divides {
-                of: Divided::Batch,
-                instead: None,
-                what: format!(
+            return Err(ImportError::divides(
+                Divided::Batch,
+                format!(
                     "a global batch of {batch} is no number of micro-batches of {} on {data_parallel} replicas",
                     self.layout.micro_batch_size
                 ),
-                works: format!("{} or {}", (batch / each).max(1) * each, (batch / each + 1) * each),
-            });
+                format!("{} or {}", (batch / each).max(1) * each, (batch / each + 1) * each),
+            ));
         }
         let replicas = data_parallel * self.layout.context_parallel;
         if !replicas.is_multiple_of(self.shard_groups) {
-            return Err(ImportError::Divides {
-                of: Divided::Ranks,
-                instead: None,
-                what: format!(
-                    "{replicas} replicas do not divide into {} groups",
-                    self.shard_groups
-                ),
-                works: "a number of groups that divides them".to_owned(),
-            });
+            return Err(ImportError::divides(
+                Divided::Ranks,
+                format!("{replicas} replicas do not divide into {} groups", self.shard_groups),
+                "a number of groups that divides them",
+            ));
         }
         let num_micro_batches = (batch / each).min(u64::from(u32::MAX)) as u32;
         let zero_shard = replicas / self.shard_groups;
@@ -295,17 +308,15 @@ impl Imported {
             StatedStages::Blocks(counts) => {
                 let given: u64 = counts.iter().copied().map(u64::from).sum();
                 if given != blocks as u64 || counts.len() != num_stages {
-                    return Err(ImportError::Divides {
-                        of: Divided::Stages,
-                        instead: None,
-                        what: format!(
+                    return Err(ImportError::divides(
+                        Divided::Stages,
+                        format!(
                             "the stages have {given} blocks in {} stages, but the model has {blocks} and the layout \
                              {num_stages} stages",
                             counts.len()
                         ),
-                        works: "as many layers as the model has, with embedding and head"
-                            .to_owned(),
-                    });
+                        "as many layers as the model has, with embedding and head",
+                    ));
                 }
                 let ends = counts.iter().scan(0, |end, count| {
                     *end += *count as usize;
@@ -326,13 +337,11 @@ impl Imported {
                 };
                 let layers = layers - modules.min(layers);
                 if !layers.is_multiple_of(num_stages) {
-                    return Err(ImportError::Divides {
-                        of: Divided::Stages,
-                        instead: None,
-                        what: format!("{layers} layers do not divide into {num_stages} stages"),
-                        works: "a layout of stages, with as many layers as are wanted in each"
-                            .to_owned(),
-                    });
+                    return Err(ImportError::divides(
+                        Divided::Stages,
+                        format!("{layers} layers do not divide into {num_stages} stages"),
+                        "a layout of stages, with as many layers as are wanted in each",
+                    ));
                 }
                 let each = layers / num_stages;
                 let end =
@@ -348,11 +357,12 @@ impl Imported {
                 let shape = Shape::new(problem, &chain, ShapeKey::of(layout));
                 let ranks = PipelineRanks::of(layout);
                 let ends = shape.balanced(&chain, layout.recompute, num_stages, &ranks);
-                ends.map(|ends| ends.to_vec()).ok_or_else(|| ImportError::Divides {
-                    of: Divided::Stages,
-                    instead: None,
-                    what: format!("{blocks} blocks do not make {num_stages} stages"),
-                    works: "fewer stages".to_owned(),
+                ends.map(|ends| ends.to_vec()).ok_or_else(|| {
+                    ImportError::divides(
+                        Divided::Stages,
+                        format!("{blocks} blocks do not make {num_stages} stages"),
+                        "fewer stages",
+                    )
                 })
             }
         }
@@ -361,7 +371,7 @@ impl Imported {
 
 impl StatedTraining {
     /// Training with all values stated.
-    pub(crate) const fn of(training: &Training) -> Self {
+    const fn of(training: &Training) -> Self {
         Self {
             sequence_length: Some(training.sequence_length),
             global_batch_size: Some(training.global_batch_size),
@@ -376,6 +386,6 @@ impl StatedTraining {
 }
 
 /// Number of groups of replicas that each hold all states.
-pub(crate) fn shard_groups(layout: &LayoutSpec) -> u32 {
+fn shard_groups(layout: &LayoutSpec) -> u32 {
     (layout.context_parallel * layout.data_parallel / layout.zero_shard.max(1)).max(1)
 }

@@ -20,7 +20,7 @@ pub(super) fn of_framework(
     let (named, facts) = (named(layout, facts), facts.with_training(training));
     let mut lacks = abilities.lacks(&named, facts);
     lacks.extend(training.lacked_by(&abilities));
-    let alone = |what| Lack { what, works: None, is_free: false };
+    let alone = |what| Lack::without_remedy(what);
     lacks.into_iter().map(alone).collect()
 }
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::argument::quoted;
+use super::detect::LaunchScript;
 use super::error::ImportError;
 use super::file::basename;
 use super::launch::{NUM_NODES, RANKS_PER_NODE};
-use super::source::arguments;
 use super::tree::Tree;
 
 /// The script of a manifest, with its files and variables.
@@ -116,7 +116,7 @@ pub fn job(text: &str) -> Result<Option<Job>, ImportError> {
 const WHOLE: &str = "the whole manifest, as `kubectl apply` takes it";
 
 fn unknown(what: String, works: &str) -> ImportError {
-    ImportError::Unknown { what, works: works.to_owned() }
+    ImportError::unknown(what, works)
 }
 
 /// Returns whether a text is a manifest, in YAML or in JSON.
@@ -276,7 +276,8 @@ impl Started {
     fn of(container: &Tree, files: &BTreeMap<String, String>) -> Option<Self> {
         let variables = variables(container);
         let text = script(container, files, &variables)?;
-        let arguments = arguments(&text, &variables);
+        let parsed = LaunchScript::read(&text, &variables).ok();
+        let arguments = parsed.and_then(|it| it.arguments());
         Some(Self { text, variables, arguments })
     }
 }

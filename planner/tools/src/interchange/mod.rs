@@ -4,15 +4,12 @@
 //! part that a tool does not support is an error, or, where the user asks for the nearest plan that the tool runs, a
 //! change that is reported with its cost. Abilities are those of the framework's file, which the search uses too.
 
-mod accelerate;
 mod approximate;
 mod argument;
-mod bridge;
 mod chakra;
-mod deepspeed;
+mod detect;
 mod differences;
 mod error;
-mod executor;
 mod export;
 mod fields;
 mod file;
@@ -22,8 +19,6 @@ mod lacks;
 mod launch;
 mod llama;
 mod manifest;
-mod megatron;
-mod nanotron;
 mod options;
 mod ranks;
 mod read;
@@ -33,24 +28,25 @@ mod source;
 mod stages;
 mod table;
 mod target;
-mod torchtitan;
+mod tool;
+mod tools;
 mod tree;
 mod view;
 mod write;
 
 pub use argument::{Argument, Section};
-pub(crate) use bridge::{HowGiven, settings as bridge_settings};
 pub use chakra::ChakraTraces;
 pub use launch::Launcher;
 pub use stages::StageParts;
 pub use target::Target;
 pub use view::ExportView;
 
+pub(crate) use detect::is_script;
+pub use detect::{LaunchScript, is_read};
 pub use differences::ModelDifference;
 pub use error::{Divided, ExportError, ImportError, Lack};
 pub use export::{Export, Wanted, export, lacked_by_tools};
 pub use file::File;
-pub(crate) use imported::shard_groups;
 pub use imported::{Imported, Posed, Stated, StatedStages, StatedTraining};
 pub use lacks::named;
 pub use manifest::{Job, job};
@@ -58,7 +54,6 @@ pub use options::OptionError;
 pub use read::{Import, import, settings};
 pub(crate) use run::Run;
 pub use shell::{End, ShellError};
-pub(crate) use source::is_script;
-pub use source::{is_read, launches, named_files, variables};
 pub(crate) use table::{Difference, Table};
-pub(crate) use write::table;
+pub(crate) use tool::Tool;
+pub(crate) use tools::{HowGiven, TOOLS, bridge_settings, tool};

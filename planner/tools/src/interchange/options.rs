@@ -159,6 +159,20 @@ pub enum OptionError {
     },
 }
 
+impl OptionError {
+    pub(super) fn value(
+        name: impl Into<String>,
+        value: impl Into<String>,
+        works: impl Into<String>,
+    ) -> Self {
+        Self::Value { name: name.into(), value: value.into(), works: works.into() }
+    }
+
+    pub(super) fn missing(name: impl Into<String>, works: impl Into<String>) -> Self {
+        Self::Missing { name: name.into(), works: works.into() }
+    }
+}
+
 fn ticked(names: &[String]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
@@ -473,7 +487,7 @@ impl ParsedOptions {
         let Some(text) = self.text(name)? else { return Ok(None) };
         let count = text.parse().ok().filter(|count| *count >= T::from(1));
         let works = "a whole number, at least 1, is expected".to_owned();
-        let error = || OptionError::Value { name: name.to_owned(), value: text.to_owned(), works };
+        let error = || OptionError::value(name, text, works);
         count.map(Some).ok_or_else(error)
     }
 
@@ -487,7 +501,7 @@ impl ParsedOptions {
         let found = known.iter().find(|(known, _)| *known == text).map(|(_, it)| *it);
         let names: Vec<&str> = known.iter().map(|(known, _)| *known).collect();
         let works = format!("one of {} is expected", names.join(", "));
-        let error = || OptionError::Value { name: name.to_owned(), value: text.to_owned(), works };
+        let error = || OptionError::value(name, text, works);
         found.map(Some).ok_or_else(error)
     }
 

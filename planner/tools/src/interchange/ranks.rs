@@ -17,7 +17,7 @@ pub(super) fn check_start(
     let typeset = before.iter().find_map(|word| Some((word, typeset(&word.text)?)));
     if let Some((word, Typeset { what, plain })) = typeset {
         let what = format!("of `{}`: {what}", word.text);
-        return Err(ImportError::Unknown { what, works: format!("`{plain}`") });
+        return Err(ImportError::unknown(what, format!("`{plain}`")));
     }
     let has = |name: &str| set.get(name)?.parse::<u64>().ok();
     let (Some(nodes), Some(each)) = (has(NUM_NODES), has(RANKS_PER_NODE)) else { return Ok(()) };
@@ -36,10 +36,10 @@ pub(super) fn check_start(
     for (names, is_read, has, what) in counted {
         let asked = option(before, names).filter(|asked| is_read && u64::from(*asked) > has);
         if let Some(asked) = asked {
-            return Err(ImportError::Unknown {
-                what: format!("`{}` is {asked}, but the job has {has} {what}", names[0]),
-                works: format!("{has}, or as many {what} as are asked for"),
-            });
+            return Err(ImportError::unknown(
+                format!("`{}` is {asked}, but the job has {has} {what}", names[0]),
+                format!("{has}, or as many {what} as are asked for"),
+            ));
         }
     }
     Ok(())

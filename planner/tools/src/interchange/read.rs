@@ -3,20 +3,19 @@
 use std::collections::BTreeMap;
 
 use ir::cluster::Cluster;
-use ir::graph::Graph;
 use ir::model::transformer::{FeedForward, Layer};
 use ir::model::{Description, GraphOptions, Model};
 use ir::plan::{Plan, PlannedModel, Provenance};
 use ir::text::count_of;
 
-use super::differences::ImportContext;
+use super::detect::source;
 use super::error::{Divided, ImportError};
-use super::imported::Imported;
-use super::imported::Stated;
-use super::source::{Source, source};
+use super::imported::{Imported, Posed, Stated};
+use super::source::Source;
 use super::target::Target;
-use super::{accelerate, bridge, deepspeed, megatron, nanotron, torchtitan};
-use planner_core::plan::sha256;
+use super::tools::tool;
+use planner_core::plan::{self, sha256};
+use planner_core::search::simulated;
 
 /// Settings to import, with their context.
 #[derive(Clone, Debug)]
@@ -51,45 +50,36 @@ pub fn import(import: &Import<'_>) -> Result<Plan, ImportError> {
     let imported = settings(import)?;
     let (multi_token_prediction, dropout) = (imported.multi_token_prediction, imported.dropout);
     let options = GraphOptions { multi_token_prediction, dropout, ..GraphOptions::default() };
-    let unbuilt = |what: String| ImportError::Unknown {
-        what,
-        works: "a model that has what the settings are of".to_owned(),
-    };
+    let unbuilt =
+        |what: String| ImportError::unknown(what, "a model that has what the settings are of");
     let graph = model.graph(options).map_err(|error| unbuilt(error.to_string()))?;
     let graph = match imported.layout.recompute.modules() {
         Some(modules) => graph.recomputing(modules).map_err(|error| unbuilt(error.to_string()))?,
         None => graph,
     };
-    let given = ImportContext {
-        model,
-        graph: &graph,
-        planned: planned(model, model_text, &graph, [multi_token_prediction, dropout]),
-        cluster,
-        num_gpus: stated.num_gpus,
-        provenance: Provenance {
-            planner_version: env!("CARGO_PKG_VERSION").to_owned(),
-            command: import.command.clone(),
-            model_sha256: sha256(model_text),
-            cluster_sha256: sha256(&serde_json::to_string(cluster).unwrap_or_default()),
-        },
-    };
-    imported.plan(&given)
-}
-
-fn planned(
-    model: &Model,
-    text: &str,
-    graph: &Graph,
-    [modules, dropout]: [bool; 2],
-) -> PlannedModel {
-    PlannedModel {
+    let planned = PlannedModel {
         name: model.name.clone(),
-        description: serde_json::from_str(text).unwrap_or_default(),
+        description: serde_json::from_str(model_text).unwrap_or_default(),
         num_parameters: graph.parameter_counts().total,
-        multi_token_prediction: modules,
+        multi_token_prediction,
         dropout,
         adapters: None,
+    };
+    let provenance = Provenance {
+        planner_version: env!("CARGO_PKG_VERSION").to_owned(),
+        command: import.command.clone(),
+        model_sha256: sha256(model_text),
+        cluster_sha256: sha256(&serde_json::to_string(cluster).unwrap_or_default()),
+    };
+    let Posed { problem, layout, stage_ends } = imported.posed(&graph, cluster, stated.num_gpus)?;
+    let (found, _) = simulated(&problem, layout, &stage_ends);
+    let plan = plan::make(&problem, cluster, planned, &found, &[], provenance);
+    let differences = imported.differences(&plan, model, &graph);
+    if differences.is_empty() {
+        return Ok(plan);
     }
+    let differences = differences.iter().map(ToString::to_string).collect();
+    Err(ImportError::Model { model: model.name.clone(), differences })
 }
 
 /// Reads settings of a tool, without a check against model and cluster.
@@ -105,30 +95,21 @@ pub fn settings(import: &Import<'_>) -> Result<Imported, ImportError> {
         source.num_layers = Some(transformer.layers.iter().map(|it| it.count).sum());
         source.has_experts = transformer.layers.iter().any(|it| is_mixture(&it.layer));
     }
-    let imported = match source.target {
-        Target::Megatron => megatron::read(&source),
-        Target::MegatronBridge => bridge::read(&source),
-        Target::TorchTitan => torchtitan::read(&source),
-        Target::DeepSpeed => deepspeed::read(&source),
-        Target::Accelerate => accelerate::read(&source),
-        Target::Trainer => accelerate::read_trainer(&source),
-        Target::Nanotron => nanotron::read(&source),
-        Target::Executor => Err(ImportError::Unknown {
-            what: "the executor's settings are the plan itself".to_owned(),
-            works: "`plan.json`, which every command reads".to_owned(),
-        }),
-    }?;
+    let read = tool(source.target).read.ok_or_else(|| {
+        let works = "`plan.json`, which every command reads";
+        ImportError::unknown("the executor's settings are the plan itself", works)
+    })?;
+    let imported = read(&source)?;
     let ranks = imported.layout.pipeline_parallel;
     match stated.pipeline_parallel.filter(|stated| *stated != ranks) {
-        Some(stated) => Err(ImportError::Divides {
-            of: Divided::Stated,
-            instead: None,
-            what: format!(
+        Some(stated) => Err(ImportError::divides(
+            Divided::Stated,
+            format!(
                 "the settings have {}, not {stated}",
                 count_of(ranks, "pipeline rank", "pipeline ranks")
             ),
-            works: "leave out `--pp`".to_owned(),
-        }),
+            "leave out `--pp`",
+        )),
         None => Ok(imported),
     }
 }

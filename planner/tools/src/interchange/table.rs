@@ -18,8 +18,12 @@
 //! | `code` | values of the tool's own code where no other form applies; it reads the option after the others |
 //! | `read` | never written: other options have the value, and the code for them reads this one |
 //!
+//! An option with `model` in the place of a field describes the model; imports compare it with the user's.
+//!
 //! A condition is `field=a|b`, `field!=a` or `field>n`. After ` # ` follows the reason that an export gives, with
 //! fields in braces; `[title]` begins a topic.
+
+use std::sync::OnceLock;
 
 use super::argument::{Argument, Section};
 use super::error::ImportError;
@@ -39,15 +43,19 @@ pub(super) struct Reader<'a> {
 /// Values of an option; empty for a switch.
 pub(super) type Values = Vec<String>;
 
+/// Writer of an option that has `code` among its forms.
+type Write = fn(&str, &Run<'_>) -> Option<Values>;
+
+/// Reader of an option that has `code` among its forms.
+type Read = fn(&str, Reader<'_>, &mut Imported) -> Result<(), ImportError>;
+
 /// Options of a tool that a plan decides.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Table {
-    /// Lines of the table.
-    pub(super) text: &'static str,
-    /// Returns the values of an option that has `code` among its forms.
-    pub(super) write: fn(&str, &Run<'_>) -> Option<Values>,
-    /// Reads an option that has `code` among its forms.
-    pub(super) read: fn(&str, Reader<'_>, &mut Imported) -> Result<(), ImportError>,
+    text: &'static str,
+    write: Write,
+    read: Read,
+    rows: OnceLock<Vec<Row>>,
 }
 
 /// A row of the table: an option and its field.
@@ -128,6 +136,9 @@ pub(crate) struct Difference {
     pub(crate) after: Option<Values>,
 }
 
+/// Word in the place of the field of an option that describes the model.
+const MODEL: &str = "model";
+
 /// Word that stands for a switch without a value.
 const GIVEN: &str = "given";
 
@@ -150,6 +161,9 @@ impl Row {
         let (line, why) = line.split_once(" # ").unwrap_or((line, ""));
         let mut words = line.split_whitespace();
         let (option, _, field) = (words.next()?, words.next()?, words.next()?);
+        if field == MODEL {
+            return None;
+        }
         let forms = words.by_ref().take_while(|word| *word != "if").map(Form::of).collect();
         let conditions = words.filter_map(Condition::of).collect();
         Some(Self { topic, option, field, forms, conditions, why })
@@ -204,7 +218,7 @@ impl Row {
         if let Some(value) = self.stated(reader, settings)? {
             set(settings, self.field, &value).map_err(|_| {
                 let works = "another value is expected".to_owned();
-                OptionError::Value { name: self.option.to_owned(), value, works }
+                OptionError::value(self.option, value, works)
             })?;
         }
         let is_code = self.forms.iter().any(|form| matches!(form, Form::Code));
@@ -282,16 +296,23 @@ fn listed(values: &str) -> Values {
 }
 
 impl Table {
-    fn rows(&self) -> Vec<Row> {
-        let mut topic = "";
-        let mut rows = Vec::new();
-        for line in self.text.lines() {
-            match line.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
-                Some(title) => topic = title,
-                None => rows.extend(Row::of(topic, line)),
+    /// Table of these lines; `write` and `read` are for the options that have `code` among their forms.
+    pub(super) const fn new(text: &'static str, write: Write, read: Read) -> Self {
+        Self { text, write, read, rows: OnceLock::new() }
+    }
+
+    fn rows(&self) -> &[Row] {
+        self.rows.get_or_init(|| {
+            let mut topic = "";
+            let mut rows = Vec::new();
+            for line in self.text.lines() {
+                match line.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
+                    Some(title) => topic = title,
+                    None => rows.extend(Row::of(topic, line)),
+                }
             }
-        }
-        rows
+            rows
+        })
     }
 
     /// Options of a run, each with its reason.
@@ -301,8 +322,7 @@ impl Table {
 
     /// Options of a run by topic.
     pub(super) fn sections(&self, run: &Run<'_>) -> Vec<Section> {
-        let rows = self.rows();
-        let topics = rows.chunk_by(|one, other| one.topic == other.topic);
+        let topics = self.rows().chunk_by(|one, other| one.topic == other.topic);
         let section = |rows: &[Row]| {
             let arguments = rows.iter().filter_map(|row| row.argument(run, self)).collect();
             Section::new(rows[0].topic, arguments)
@@ -319,15 +339,32 @@ impl Table {
         self.rows().iter().try_for_each(|row| row.read(reader, settings, self))
     }
 
+    /// Options that describe the model.
+    pub(super) fn model_arguments(
+        &self,
+        given: &ParsedOptions,
+    ) -> Result<Vec<Argument>, OptionError> {
+        let mut all = Vec::new();
+        for line in self.text.lines() {
+            let mut words = line.split_whitespace();
+            let name = words.next().unwrap_or_default();
+            if words.nth(1) == Some(MODEL)
+                && let Some(values) = given.values(name)?
+            {
+                all.push(Argument::values(name, values, ""));
+            }
+        }
+        Ok(all)
+    }
+
     /// All options that a plan decides.
     pub(crate) fn options(&self) -> impl Iterator<Item = &'static str> {
-        self.rows().into_iter().map(|row| row.option)
+        self.rows().iter().map(|row| row.option)
     }
 
     /// Options of a field and its parts; options that are written come first.
     pub(crate) fn options_of(&self, field: &str) -> Vec<&'static str> {
-        let mut rows = self.rows();
-        rows.retain(|row| is_of(row.field, field));
+        let mut rows: Vec<&Row> = self.rows().iter().filter(|it| is_of(it.field, field)).collect();
         rows.sort_by_key(|row| !row.writes());
         rows.into_iter().map(|row| row.option).collect()
     }
@@ -341,7 +378,7 @@ impl Table {
     ) -> Vec<Difference> {
         let mut all: Vec<Difference> = Vec::new();
         for row in self.rows() {
-            let Row { option, field, .. } = row;
+            let Row { option, field, .. } = *row;
             let [before, after] = [before, after].map(|run| row.values(run, self));
             match all.iter_mut().find(|it| it.option == option) {
                 // An option may have several rows, of which at most one is written.
@@ -366,6 +403,7 @@ mod tests {
     use super::super::fields::STATED;
     use super::super::imported::Stated;
     use super::super::target::Target;
+    use super::super::tools::TOOLS;
     use super::*;
 
     /// Quantities that are derived from several fields.
@@ -399,7 +437,7 @@ mod tests {
                     _ => continue,
                 };
                 for value in values.split('|') {
-                    let mut settings = Imported::unset(Target::Megatron, None, Stated::default());
+                    let mut settings = Imported::unset(Target::MEGATRON, None, Stated::default());
                     set(&mut settings, row.field, value).unwrap_or_else(|_| panic!("{row:?}"));
                     let run = Run { settings: &settings, stages: Vec::new(), has_experts: true };
                     if STATED.contains(&row.field) {
@@ -414,6 +452,6 @@ mod tests {
     /// Every field and every value in the tables is one that a plan has.
     #[test]
     fn tables_are_of_plans() {
-        Target::ALL.into_iter().filter_map(super::super::write::table).for_each(check);
+        TOOLS.into_iter().filter_map(|tool| tool.table).for_each(check);
     }
 }

@@ -91,6 +91,16 @@ impl Tree {
         }
     }
 
+    /// Returns whether a key is present.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// Returns whether one of some keys is present.
+    pub(super) fn has_any(&self, keys: &[&str]) -> bool {
+        keys.iter().any(|key| self.has(key))
+    }
+
     /// Every leaf with its path of keys, dots between them.
     pub(super) fn leaves(&self) -> Vec<(String, Leaf)> {
         let mut leaves = Vec::new();

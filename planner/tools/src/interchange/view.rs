@@ -63,11 +63,6 @@ impl<'a> ExportView<'a> {
         }
     }
 
-    /// Number of replicas, with context-parallel ranks counted as replicas.
-    pub fn replicas(&self) -> u32 {
-        self.layout.context_parallel * self.layout.data_parallel
-    }
-
     /// Returns whether the model has experts.
     pub fn has_experts(&self) -> bool {
         self.mixtures().next().is_some()
@@ -92,8 +87,8 @@ impl<'a> ExportView<'a> {
         if gpus <= node { [1, gpus] } else { [gpus.div_ceil(node), node] }
     }
 
-    /// Comment lines at the head of a file: the plan, the tool, the prediction, the command.
-    pub fn heading(&self, tool: &str) -> Vec<String> {
+    /// Comment at the head of a file, by lines with `#`: the plan, the tool, the prediction, the command.
+    pub fn heading(&self, tool: &str) -> String {
         let Plan { model, cluster, framework, prediction, num_gpus, provenance, .. } = self.plan;
         let gib = prediction.peak_memory_bytes.as_gib();
         let mut lines = vec![
@@ -107,6 +102,6 @@ impl<'a> ExportView<'a> {
         ];
         lines.extend(self.notes.iter().cloned());
         // Each line follows a comment mark, so it must be one printable line.
-        lines.into_iter().map(|line| printable(&line).into_owned()).collect()
+        lines.iter().flat_map(|line| ["# ".into(), printable(line), "\n".into()]).collect()
     }
 }

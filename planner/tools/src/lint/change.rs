@@ -6,54 +6,114 @@ use ir::graph::{Recompute, TokenDispatcher};
 use ir::layout::{LayoutSpec, Offload, ZeroStage};
 use ir::schedule::ScheduleKind;
 
-use crate::interchange::{Imported, StatedStages, Target};
+use super::finding::OptionChange;
+use crate::interchange::{Imported, StatedStages, Target, tool};
 
-/// A change of one setting.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Change {
+macro_rules! changes {
+    ($(
+        $(#[doc = $text:literal])+
+        $name:ident($value:ty): $first:ident $(. $rest:ident)* $(, $other:literal)* => $flag:expr;
+    )+) => {
+        /// A change of one setting.
+        #[derive(Clone, Debug, PartialEq)]
+        pub(super) enum Change {
+            $($(#[doc = $text])+ $name($value),)+
+            /// One group of all replicas that shards the states, instead of several groups.
+            OneShardGroup,
+            /// Gradients are reduced during backward.
+            ReplicasOverlap {
+                /// True if updated parameters are also gathered during forward.
+                gathers: bool,
+            },
+            /// No offload to the host.
+            NoOffload,
+            /// Stages cut such that their times are balanced.
+            RebalanceStages,
+        }
+
+        impl Change {
+            /// Paths of the changed field in `plan.json`, then those of other fields whose options may express the
+            /// change.
+            pub(super) const fn fields(&self) -> &'static [&'static str] {
+                match self {
+                    $(Self::$name(_) => {
+                        &[concat!(stringify!($first) $(, ".", stringify!($rest))*) $(, $other)*]
+                    })+
+                    Self::OneShardGroup => &["layout.zero_shard", "shard_groups", "copies"],
+                    Self::ReplicasOverlap { .. } => &["framework.gradients.reduced"],
+                    Self::NoOffload => &["layout.offload"],
+                    Self::RebalanceStages => &["stages", "layout.pipeline_parallel"],
+                }
+            }
+
+            /// Changes of arguments of `planner evaluate`; `None` if it has none for the change.
+            pub(super) fn planner_options(&self) -> Option<Vec<OptionChange>> {
+                match self {
+                    $(Self::$name(value) => {
+                        let flag: Option<&str> = $flag;
+                        Some(vec![OptionChange::value(flag?, value)])
+                    })+
+                    Self::NoOffload => Some(vec![OptionChange::remove("--offload")]),
+                    Self::RebalanceStages => Some(Vec::new()),
+                    Self::OneShardGroup | Self::ReplicasOverlap { .. } => None,
+                }
+            }
+
+            /// Sets the field of the change alone.
+            fn set_field(&self, imported: &mut Imported) {
+                match *self {
+                    $(Self::$name(value) => imported.$first $(. $rest)* = value.into(),)+
+                    Self::OneShardGroup => imported.shard_groups = 1,
+                    Self::ReplicasOverlap { gathers } => {
+                        let framework = &mut imported.framework;
+                        framework.gradients.reduced = WhenReduced::BesideBackward;
+                        if gathers {
+                            framework.parameters.gathered = UpdatedParameters::BesideForward;
+                        }
+                    }
+                    Self::NoOffload => imported.layout.offload = Offload::NONE,
+                    Self::RebalanceStages => {}
+                }
+            }
+        }
+    };
+}
+
+// Each with its field, other fields whose options may express it, and the option of `planner evaluate`.
+changes! {
     /// Tensor-parallel degree.
-    TensorParallel(u32),
+    TensorParallel(u32): layout.tensor_parallel => Some("--tp");
     /// Sequence parallelism over the tensor-parallel ranks, on or off.
-    SequenceParallel(bool),
+    SequenceParallel(bool): layout.sequence_parallel, "layout.tensor_parallel"
+        => Some("--sequence-parallel");
     /// Pipeline-parallel degree.
-    Pipeline(u32),
+    Pipeline(u32): layout.pipeline_parallel => Some("--pp");
     /// Virtual stages of each pipeline rank.
-    VirtualStages(u32),
+    VirtualStages(u32): layout.virtual_stages, "stages" => Some("--virtual-stages");
     /// Context-parallel degree.
-    Context(u32),
+    Context(u32): layout.context_parallel => Some("--cp");
     /// Expert-parallel degree.
-    Expert(u32),
+    Expert(u32): layout.expert_parallel => Some("--ep");
     /// Expert-tensor-parallel degree.
-    ExpertTensor(u32),
+    ExpertTensor(u32): layout.expert_tensor_parallel => Some("--etp");
     /// Sequences of a micro-batch.
-    MicroBatch(u32),
+    MicroBatch(u32): layout.micro_batch_size, "pipeline_batch" => Some("--micro-batch-size");
     /// Sequences of a step.
-    GlobalBatch(u64),
+    GlobalBatch(u64): training.global_batch_size => Some("--global-batch-size");
     /// Tokens of a sequence.
-    Sequence(u64),
+    Sequence(u64): training.sequence_length => Some("--seq-len");
     /// Recompute of activations.
-    Recompute(Recompute),
+    Recompute(Recompute): layout.recompute => Some("--recompute");
     /// ZeRO stage.
-    Zero(ZeroStage),
-    /// One group of all replicas that shards the states, instead of several groups.
-    OneShardGroup,
-    /// Gradients are reduced during backward.
-    ReplicasOverlap {
-        /// True if updated parameters are also gathered during forward.
-        gathers: bool,
-    },
+    Zero(ZeroStage): layout.zero_stage => Some("--zero");
     /// Number format of matrix products.
-    Precision(Precision),
+    Precision(Precision): training.precision => Some("--precision");
     /// Multiple to which the vocabulary is padded, per tensor-parallel rank.
-    VocabularyMultiple(u32),
+    VocabularyMultiple(u32): framework.tensor_parallel.vocabulary_multiple => None;
     /// Token dispatcher of experts.
-    Dispatcher(TokenDispatcher),
-    /// No offload to the host.
-    NoOffload,
-    /// Stages cut such that their times are balanced.
-    RebalanceStages,
+    Dispatcher(TokenDispatcher): layout.switches.token_dispatcher => None;
     /// Number of ranks.
-    Gpus(u32),
+    Gpus(u32): num_gpus, "replicas" => Some("--gpus");
 }
 
 /// Adjusts a stated number of micro-batches to a change of degrees or micro-batch size such that the global batch stays
@@ -82,32 +142,6 @@ fn keep_batch(imported: &mut Imported, before: &LayoutSpec, change: &Change) {
 }
 
 impl Change {
-    /// Paths of the changed field in `plan.json`, then those of other fields whose options may express the change.
-    pub(super) const fn fields(&self) -> &'static [&'static str] {
-        match self {
-            Self::TensorParallel(_) => &["layout.tensor_parallel"],
-            Self::SequenceParallel(_) => &["layout.sequence_parallel", "layout.tensor_parallel"],
-            Self::Pipeline(_) => &["layout.pipeline_parallel"],
-            Self::VirtualStages(_) => &["layout.virtual_stages", "stages"],
-            Self::Context(_) => &["layout.context_parallel"],
-            Self::Expert(_) => &["layout.expert_parallel"],
-            Self::ExpertTensor(_) => &["layout.expert_tensor_parallel"],
-            Self::MicroBatch(_) => &["layout.micro_batch_size", "pipeline_batch"],
-            Self::GlobalBatch(_) => &["training.global_batch_size"],
-            Self::Sequence(_) => &["training.sequence_length"],
-            Self::Recompute(_) => &["layout.recompute"],
-            Self::Zero(_) => &["layout.zero_stage"],
-            Self::OneShardGroup => &["layout.zero_shard", "shard_groups", "copies"],
-            Self::Precision(_) => &["training.precision"],
-            Self::Dispatcher(_) => &["layout.switches.token_dispatcher"],
-            Self::NoOffload => &["layout.offload"],
-            Self::RebalanceStages => &["stages", "layout.pipeline_parallel"],
-            Self::Gpus(_) => &["num_gpus", "replicas"],
-            Self::ReplicasOverlap { .. } => &["framework.gradients.reduced"],
-            Self::VocabularyMultiple(_) => &["framework.tensor_parallel.vocabulary_multiple"],
-        }
-    }
-
     /// Applies the change to settings. If the number of stages changes, layers are cut evenly where they divide, else
     /// such that the times of the stages are balanced.
     pub(super) fn apply(&self, imported: &mut Imported, num_layers: u32) {
@@ -135,8 +169,10 @@ impl Change {
         }
     }
 
+    /// Sets the field of the change, and fields that the tool sets with it.
     fn set(&self, imported: &mut Imported) {
-        let is_megatron = matches!(imported.source, Target::Megatron | Target::MegatronBridge);
+        let is_megatron = imported.source.shares_framework(Target::MEGATRON);
+        let has_fp32_gradients = tool(imported.source).has_fp32_gradients;
         let Imported { layout, training, framework, .. } = imported;
         match *self {
             Self::TensorParallel(degree) => {
@@ -153,50 +189,17 @@ impl Change {
                         framework.tensor_parallel.overlap = TensorOverlap::Gradients;
                     }
                 }
-                layout.tensor_parallel = degree;
             }
-            Self::SequenceParallel(is_on) => {
-                layout.sequence_parallel = is_on;
-                if is_megatron && is_on {
-                    framework.tensor_parallel.overlap = TensorOverlap::Gradients;
-                }
+            Self::SequenceParallel(true) if is_megatron => {
+                framework.tensor_parallel.overlap = TensorOverlap::Gradients;
             }
-            Self::Pipeline(degree) => layout.pipeline_parallel = degree,
-            Self::VirtualStages(stages) => layout.virtual_stages = stages,
-            Self::Context(degree) => layout.context_parallel = degree,
-            Self::Expert(degree) => layout.expert_parallel = degree,
-            Self::ExpertTensor(degree) => layout.expert_tensor_parallel = degree,
-            Self::MicroBatch(sequences) => layout.micro_batch_size = sequences,
-            Self::GlobalBatch(sequences) => training.global_batch_size = Some(sequences),
-            Self::Sequence(tokens) => training.sequence_length = Some(tokens),
-            Self::Recompute(recompute) => layout.recompute = recompute,
-            Self::Zero(stage) => {
-                if is_megatron && layout.zero_stage == ZeroStage::None {
-                    // Default of Megatron: parameters are gathered before forward.
-                    framework.parameters.gathered = UpdatedParameters::BeforeForward;
-                }
-                layout.zero_stage = stage;
+            // Default of Megatron: parameters are gathered before forward.
+            Self::Zero(_) if is_megatron && layout.zero_stage == ZeroStage::None => {
+                framework.parameters.gathered = UpdatedParameters::BeforeForward;
             }
-            Self::OneShardGroup => imported.shard_groups = 1,
-            Self::ReplicasOverlap { gathers } => {
-                framework.gradients.reduced = WhenReduced::BesideBackward;
-                if gathers {
-                    framework.parameters.gathered = UpdatedParameters::BesideForward;
-                }
-            }
-            Self::Precision(precision) => {
-                training.precision = precision;
-                // Megatron's bf16 has fp32 gradients by default, torchtitan's always.
-                let is_in_fp32 = is_megatron || imported.source == Target::TorchTitan;
-                training.fp32_gradients |= is_in_fp32 && precision == Precision::Bf16;
-            }
-            Self::VocabularyMultiple(multiple) => {
-                framework.tensor_parallel.vocabulary_multiple = multiple;
-            }
-            Self::Dispatcher(dispatcher) => layout.switches.token_dispatcher = dispatcher,
-            Self::NoOffload => layout.offload = Offload::NONE,
-            Self::RebalanceStages => {}
-            Self::Gpus(ranks) => imported.num_gpus = Some(ranks),
+            Self::Precision(Precision::Bf16) => training.fp32_gradients |= has_fp32_gradients,
+            _ => {}
         }
+        self.set_field(imported);
     }
 }

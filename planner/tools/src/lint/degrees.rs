@@ -138,7 +138,7 @@ fn sequence_parallel(context: &LintContext<'_>) -> Option<Finding> {
          them {}",
         cost.in_words()
     );
-    let (severity, message) = if has_experts && context.dialect == Dialect::Tool(Target::Megatron) {
+    let (severity, message) = if has_experts && context.dialect == Dialect::Tool(Target::MEGATRON) {
         let message = format!(
             "Megatron trains experts with tensor parallelism {tensor} only with sequence parallelism"
         );

@@ -78,9 +78,8 @@ impl EvalContext<'_> {
 
     /// The problem that settings pose.
     pub(super) fn posed(&self, imported: &Imported) -> Result<Posed, ImportError> {
-        let unbuilt = |error: ir::graph::GraphError| ImportError::Unknown {
-            what: error.to_string(),
-            works: "recompute of something that the model has".to_owned(),
+        let unbuilt = |error: ir::graph::GraphError| {
+            ImportError::unknown(error.to_string(), "recompute of something that the model has")
         };
         let graph = match imported.layout.recompute.modules() {
             Some(modules) if self.graph.recomputed_modules() != Some(modules) => {

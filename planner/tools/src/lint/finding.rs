@@ -106,6 +106,12 @@ impl OptionChange {
         Self::Set { option: option.to_owned(), value }
     }
 
+    /// Sets an option to a value.
+    #[expect(clippy::needless_pass_by_value, reason = "so that numbers are written plainly")]
+    pub(super) fn value(option: &str, value: impl ToString) -> Self {
+        Self::set(option, Some(value.to_string()))
+    }
+
     /// Removes an option.
     pub(super) fn remove(option: &str) -> Self {
         Self::Remove { option: option.to_owned() }

@@ -37,9 +37,7 @@ use context::LintContext;
 use evaluated::EvalContext;
 use words::{Dialect, bridge};
 
-use crate::interchange::{
-    self, Import, ImportError, Imported, ModelDifference, StatedStages, StatedTraining, Target,
-};
+use crate::interchange::{self, Import, ImportError, Imported, ModelDifference};
 use planner_core::plan::{self, CheckedPlan};
 use planner_core::problem::Problem;
 
@@ -50,14 +48,8 @@ use planner_core::problem::Problem;
 /// [`ImportError`] where the text has no settings, or leaves values open that decide.
 pub fn lint(import: &Import<'_>, most_nearest: usize) -> Result<Report, ImportError> {
     let reading::Reading { imported, text, mut findings } = reading::read(import)?;
-    let mut report = Report {
-        model: import.model.name.clone(),
-        cluster: import.cluster.name.clone(),
-        tool: imported.as_ref().map_or("settings", |it| it.source.tool()).to_owned(),
-        findings: Vec::new(),
-        prediction: None,
-        nearest: Vec::new(),
-    };
+    let tool = imported.as_ref().map_or("settings", |it| it.source.tool());
+    let mut report = Report::new(&import.model.name, &import.cluster.name, tool);
     let Some(mut imported) = imported else {
         report.findings = findings;
         return Ok(report);
@@ -68,9 +60,8 @@ pub fn lint(import: &Import<'_>, most_nearest: usize) -> Result<Report, ImportEr
         dropout: imported.dropout,
         ..GraphOptions::default()
     };
-    let graph = import.model.graph(options).map_err(|error| ImportError::Unknown {
-        what: error.to_string(),
-        works: "a model that has what the settings are of".to_owned(),
+    let graph = import.model.graph(options).map_err(|error| {
+        ImportError::unknown(error.to_string(), "a model that has what the settings are of")
     })?;
     let eval = EvalContext {
         graph,
@@ -130,14 +121,7 @@ fn checked(import: &Import<'_>, context: &LintContext<'_>, fix: Fix) -> Option<F
 pub fn lint_plan(checked: &CheckedPlan, text: &str, most_nearest: usize) -> Report {
     let Plan { model, cluster, framework, .. } = &checked.plan;
     let described = Model::from_json(&model.description.to_string(), &model.name).ok();
-    let mut report = Report {
-        model: model.name.clone(),
-        cluster: cluster.name.clone(),
-        tool: framework.name.clone(),
-        findings: Vec::new(),
-        prediction: None,
-        nearest: Vec::new(),
-    };
+    let mut report = Report::new(&model.name, &cluster.name, &framework.name);
     let imported = Imported::of_plan(&checked.plan);
     let eval = EvalContext {
         graph: checked.problem.graph.clone(),
@@ -176,18 +160,8 @@ pub fn lint_run(
     let cluster = &cluster;
     let starts = std::iter::once(0).chain(stage_ends.iter().copied());
     let blocks = starts.zip(stage_ends).map(|(start, end)| (end - start) as u32).collect();
-    let imported = Imported {
-        source: Target::Executor,
-        framework,
-        layout: **layout,
-        num_gpus: Some(problem.limits.num_gpus),
-        training: StatedTraining::of(&problem.training),
-        stages: StatedStages::Blocks(blocks),
-        shard_groups: interchange::shard_groups(layout),
-        model: Vec::new(),
-        multi_token_prediction: false,
-        dropout: false,
-    };
+    let num_gpus = problem.limits.num_gpus;
+    let imported = Imported::of_run(framework, **layout, num_gpus, &problem.training, blocks);
     let eval = EvalContext {
         graph: problem.graph.clone(),
         cluster,
@@ -197,14 +171,10 @@ pub fn lint_run(
     let base = eval.evaluated(&imported).ok()?;
     let dialect = Dialect::Planner;
     let context = LintContext { eval, dialect, text: "", now: "", base, longest_sequence: None };
-    Some(Report {
-        model: id.to_owned(),
-        cluster: cluster.name.clone(),
-        tool: problem.hardware.framework.name.clone(),
-        findings: sorted(rules(&context)),
-        prediction: None,
-        nearest: Vec::new(),
-    })
+    let framework = &problem.hardware.framework;
+    let mut report = Report::new(id, &cluster.name, &framework.name);
+    report.findings = sorted(rules(&context));
+    Some(report)
 }
 
 fn rules(context: &LintContext<'_>) -> Vec<Finding> {

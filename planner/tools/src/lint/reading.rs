@@ -122,7 +122,7 @@ fn undivided(
     // The number of GPUs that the user has is tried first.
     let ranks = import.stated.num_gpus.filter(|_| text::has(text, RANKS));
     let mut candidates: Vec<OptionChange> =
-        ranks.iter().map(|it| OptionChange::set(RANKS, Some(it.to_string()))).collect();
+        ranks.iter().map(|it| OptionChange::value(RANKS, it)).collect();
     for option in FACTORS.into_iter().filter(|it| text::has(text, it)) {
         let values =
             std::iter::once("-1".to_owned()).chain((1..=MOST_REPLICAS).map(|it| it.to_string()));
@@ -135,10 +135,9 @@ fn undivided(
         };
         let mut near: Vec<u32> = (1..=now.saturating_mul(2).min(MOST_REPLICAS)).collect();
         near.sort_by_key(|it| it.abs_diff(now));
-        candidates.extend(near.iter().map(|it| OptionChange::set(option, Some(it.to_string()))));
+        candidates.extend(near.iter().map(|it| OptionChange::value(option, it)));
     }
-    candidates
-        .extend(instead.map(|(option, value)| OptionChange::set(option, Some(value.to_string()))));
+    candidates.extend(instead.map(|(option, value)| OptionChange::value(option, value)));
     let mended = candidates.into_iter().find_map(|change| {
         let (new, replacements) = text::changed(text, std::slice::from_ref(&change))?;
         let read = settings(&Import { text: &new, ..import.clone() });

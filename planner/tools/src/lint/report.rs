@@ -31,6 +31,13 @@ pub struct Report {
 }
 
 impl Report {
+    /// A report without findings.
+    pub(super) fn new(model: &str, cluster: &str, tool: &str) -> Self {
+        let [model, cluster, tool] = [model, cluster, tool].map(str::to_owned);
+        let (findings, nearest) = (Vec::new(), Vec::new());
+        Self { model, cluster, tool, findings, prediction: None, nearest }
+    }
+
     /// Removes lines and replacements, where they refer to another text than the user's file.
     pub fn forget_places(&mut self) {
         let places = self.findings.iter_mut().flat_map(|it| &mut it.options);

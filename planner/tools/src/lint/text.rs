@@ -7,22 +7,7 @@ use std::ops::Range;
 
 use super::finding::{OptionChange, Replacement};
 use super::keys::{Key, Notation, keys};
-
-/// Options next to which new ones are inserted: most runs have them, and the training program reads them.
-const ANCHORS: [&str; 12] = [
-    "--micro-batch-size",
-    "--seq-length",
-    "--global-batch-size",
-    "--num-layers",
-    "--hidden-size",
-    "--bf16",
-    "--tensor-model-parallel-size",
-    "--training.local_batch_size",
-    "--training.seq_len",
-    "--parallelism.tensor_parallel_degree",
-    "--parallelism.data_parallel_shard_degree",
-    "--per_device_train_batch_size",
-];
+use crate::interchange::TOOLS;
 
 /// Line, from 1, of a byte offset in a text.
 pub(super) fn line_at(text: &str, at: usize) -> usize {
@@ -188,7 +173,10 @@ fn shell_word(value: &str) -> String {
 
 fn inserted(text: &str, option: &str, value: Option<&str>) -> Option<Replacement> {
     if option.starts_with("--") {
-        let anchored = ANCHORS.iter().find_map(|anchor| places(text, anchor).pop());
+        let anchored = TOOLS
+            .into_iter()
+            .flat_map(|tool| tool.anchors)
+            .find_map(|anchor| places(text, anchor).pop());
         let at = anchored.map_or_else(
             || {
                 tokens(text)

@@ -43,7 +43,7 @@ fn optimizer_unused(context: &LintContext<'_>) -> Option<Finding> {
     }
     let mut changes = vec![Change::Zero(ZeroStage::OptimizerState)];
     let is_hidden = base.imported.framework.gradients.reduced == WhenReduced::BesideBackward;
-    if is_hidden && context.dialect == Dialect::Tool(Target::Megatron) {
+    if is_hidden && context.dialect == Dialect::Tool(Target::MEGATRON) {
         changes.push(Change::ReplicasOverlap { gathers: true });
     }
     let variant = context.variants(&[changes]).into_iter().next()?;
@@ -101,10 +101,10 @@ fn sharding_not_needed(context: &LintContext<'_>) -> Option<Finding> {
 fn overlap_off(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let is_off = base.imported.framework.gradients.reduced == WhenReduced::AfterBackward;
-    let has_word = [Target::Megatron, Target::MegatronBridge, Target::DeepSpeed]
-        .map(Dialect::Tool)
-        .contains(&context.dialect);
-    if replicas(context) == 1 || !is_off || !has_word {
+    let table = context.dialect.table();
+    let has_option =
+        table.is_some_and(|it| !it.options_of("framework.gradients.reduced").is_empty());
+    if replicas(context) == 1 || !is_off || !has_option {
         return None;
     }
     let gathers = base.found.layout.zero_stage != ZeroStage::None;
@@ -241,7 +241,7 @@ fn long_sequence(context: &LintContext<'_>) -> Option<Finding> {
 fn sequence_parallel_alone(context: &LintContext<'_>) -> Option<Finding> {
     let option = "--sequence-parallel";
     let is_given =
-        context.dialect == Dialect::Tool(Target::Megatron) && text::has(context.text, option);
+        context.dialect == Dialect::Tool(Target::MEGATRON) && text::has(context.text, option);
     if !is_given || context.base.found.layout.tensor_parallel > 1 {
         return None;
     }
@@ -254,7 +254,7 @@ fn sequence_parallel_alone(context: &LintContext<'_>) -> Option<Finding> {
 fn interleaving_alone(context: &LintContext<'_>) -> Option<Finding> {
     let options =
         ["--num-virtual-stages-per-pipeline-rank", "--num-layers-per-virtual-pipeline-stage"];
-    let is_megatron = context.dialect == Dialect::Tool(Target::Megatron);
+    let is_megatron = context.dialect == Dialect::Tool(Target::MEGATRON);
     let option = options.into_iter().find(|it| is_megatron && text::has(context.text, it))?;
     if context.base.found.layout.pipeline_parallel > 1 {
         return None;

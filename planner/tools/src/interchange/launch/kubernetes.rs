@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use ir::cluster::Platform;
 
+use super::super::file::filled;
 use super::super::view::ExportView;
-use super::program::{Program, Starter, comment};
+use super::program::{Program, Starter};
 use super::{mpirun, torchrun};
 
 pub(super) fn file(view: &ExportView<'_>, tool: &str, program: &Program) -> (String, String) {
@@ -48,22 +49,22 @@ fn resource(view: &ExportView<'_>) -> &'static str {
 
 fn container(program: &Program, gpus: (u32, &str), command: &str) -> String {
     let (gpus, resource) = gpus;
-    format!(
-        "          containers:\n            - name: {}\n              \
-         # Yours: an image that has the tool.\n              image: IMAGE\n              command: {command}\n              \
-         resources:\n                limits:\n                  {resource}: {gpus}\n              volumeMounts:\n                \
-         - name: plan\n                  mountPath: /plan\n                - name: shared-memory\n                  \
-         mountPath: /dev/shm\n          volumes:\n            - name: plan\n              configMap:\n                \
-         name: {}-plan\n            - name: shared-memory\n              emptyDir:\n                medium: Memory\n",
-        // Kubeflow's operator looks for containers by this name.
-        if program.starter == Starter::Mpi { "mpi" } else { "pytorch" },
-        program.name,
+    // Kubeflow's operator looks for containers by this name.
+    let name = if program.starter == Starter::Mpi { "mpi" } else { "pytorch" };
+    filled(
+        include_str!("container.yaml.template"),
+        &[
+            ("name", &name),
+            ("command", &command),
+            ("resource", &resource),
+            ("gpus", &gpus),
+            ("program", &program.name),
+        ],
     )
 }
 
 fn pytorch(view: &ExportView<'_>, tool: &str, program: &Program) -> String {
     let [nodes, gpus] = view.nodes();
-    let heading = comment(&view.heading(tool));
     // Kubeflow's operator numbers the pods by RANK and gives all of them the address of pod 0.
     let script = torchrun::text(view, tool, program)
         .replace("NODE_RANK=${NODE_RANK:?", "NODE_RANK=${RANK:?");
@@ -77,21 +78,22 @@ fn pytorch(view: &ExportView<'_>, tool: &str, program: &Program) -> String {
         1 => String::new(),
         _ => format!("    Worker:\n{}", of(nodes - 1)),
     };
-    format!(
-        "{heading}#\n# kubectl apply --filename FILE. Pods are numbered, and ranks count pod by pod, as the plan has them.\n\
-         apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}-plan\ndata:\n  run.sh: |\n{}{}---\n\
-         apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata:\n  name: {name}\nspec:\n  nprocPerNode: \"{gpus}\"\n  \
-         pytorchReplicaSpecs:\n    Master:\n{}{workers}",
-        block(&script, 4),
-        files(program),
-        of(1),
-        name = program.name,
+    filled(
+        include_str!("pytorch_job.yaml.template"),
+        &[
+            ("heading", &view.heading(tool)),
+            ("name", &program.name),
+            ("script", &block(&script, 4)),
+            ("files", &files(program)),
+            ("gpus", &gpus),
+            ("leader", &of(1)),
+            ("workers", &workers),
+        ],
     )
 }
 
 fn mpi(view: &ExportView<'_>, tool: &str, program: &Program) -> String {
     let [nodes, gpus] = view.nodes();
-    let heading = comment(&view.heading(tool));
     let (_, script) = mpirun::file(view, tool, program);
     // Kubeflow's operator lists the workers in this file.
     let start = "[\"env\", \"HOSTFILE=/etc/mpi/hostfile\", \"bash\", \"/plan/run.sh\"]";
@@ -102,15 +104,20 @@ fn mpi(view: &ExportView<'_>, tool: &str, program: &Program) -> String {
         ),
         "",
     );
-    format!(
-        "{heading}#\n# kubectl apply --filename FILE. Ranks count worker by worker, as the plan has them.\n\
-         apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}-plan\ndata:\n  run.sh: |\n{}{}---\n\
-         apiVersion: kubeflow.org/v2beta1\nkind: MPIJob\nmetadata:\n  name: {name}\nspec:\n  slotsPerWorker: {gpus}\n  \
-         mpiReplicaSpecs:\n    Launcher:\n      replicas: 1\n      template:\n        spec:\n{launcher}    Worker:\n      \
-         replicas: {nodes}\n      template:\n        spec:\n{}",
-        block(&script, 4),
-        files(program),
-        container(program, (gpus, resource(view)), "[\"/usr/sbin/sshd\", \"-De\"]"),
-        name = program.name,
+    filled(
+        include_str!("mpi_job.yaml.template"),
+        &[
+            ("heading", &view.heading(tool)),
+            ("name", &program.name),
+            ("script", &block(&script, 4)),
+            ("files", &files(program)),
+            ("gpus", &gpus),
+            ("launcher", &launcher),
+            ("nodes", &nodes),
+            ("worker", &container(program, (gpus, resource(view)), SERVER)),
+        ],
     )
 }
+
+/// Command of a worker, which waits for the launcher.
+const SERVER: &str = "[\"/usr/sbin/sshd\", \"-De\"]";

@@ -1,11 +1,11 @@
 //! A script that calls Open MPI's `mpirun`.
 
+use super::super::file::filled;
 use super::super::view::ExportView;
-use super::program::{HERE, Program, Starter, arrays, command, comment, exports, names};
+use super::program::{HERE, Program, Starter, arrays, command, exports, names};
 
 pub(super) fn file(view: &ExportView<'_>, tool: &str, program: &Program) -> (String, String) {
     let [nodes, gpus] = view.nodes();
-    let heading = comment(&view.heading(tool));
     let hosts = if nodes > 1 {
         "HOSTFILE=${HOSTFILE:?a file with the names of the nodes, a line each}\n\
          MASTER_ADDR=${MASTER_ADDR:-$(head -n 1 \"$HOSTFILE\" | cut -d ' ' -f 1)}\n"
@@ -31,13 +31,18 @@ pub(super) fn file(view: &ExportView<'_>, tool: &str, program: &Program) -> (Str
             command(program)
         )
     };
-    let export_here = if program.starter.is_accelerate() { "export HERE\n" } else { "" };
-    let text = format!(
-        "#!/usr/bin/env bash\n{heading}#\n# Run on one node; ranks count node by node, as the plan has them.\n\
-         set -euo pipefail\n\n{hosts}export NUM_NODES={nodes} GPUS_PER_NODE={gpus} MASTER_ADDR \
-         MASTER_PORT=${{MASTER_PORT:-29500}}\n\n{}\n{}\n{export_here}{start}\n",
-        exports(view, program, HERE),
-        arrays(program),
+    let text = filled(
+        include_str!("mpirun.sh.template"),
+        &[
+            ("heading", &view.heading(tool)),
+            ("hosts", &hosts),
+            ("nodes", &nodes),
+            ("gpus", &gpus),
+            ("exports", &exports(view, program, HERE)),
+            ("arrays", &arrays(program)),
+            ("export_here", &program.starter.export_here()),
+            ("start", &start),
+        ],
     );
     (format!("{}-mpirun.sh", program.name), text)
 }

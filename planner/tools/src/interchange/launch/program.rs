@@ -7,7 +7,7 @@ use super::super::file::File;
 use super::super::view::ExportView;
 
 /// A program that is started on every rank, with its arguments.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(in super::super) struct Program {
     /// Name in the names of files.
     pub(in super::super) name: &'static str,
@@ -28,9 +28,10 @@ pub(in super::super) struct Program {
 }
 
 /// Process launcher: the program that starts the ranks of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in super::super) enum Starter {
     /// PyTorch's `torchrun`.
+    #[default]
     Torchrun,
     /// `accelerate launch` with `accelerate.yaml`; the number of micro-batches is passed as a flag.
     Accelerate { num_micro_batches: u32 },
@@ -42,6 +43,11 @@ impl Starter {
     /// Returns whether the ranks are started by `accelerate launch`, which reads a file in the script's folder.
     pub(super) const fn is_accelerate(self) -> bool {
         matches!(self, Self::Accelerate { .. })
+    }
+
+    /// Line that exports the script's folder to a nested shell, where that reads it.
+    pub(super) const fn export_here(self) -> &'static str {
+        if self.is_accelerate() { "export HERE\n" } else { "" }
     }
 
     /// Shell words that start a node's ranks; they use `NUM_NODES`, `GPUS_PER_NODE`, `NODE_RANK`, `MASTER_ADDR` and
@@ -61,11 +67,6 @@ impl Starter {
             Self::Mpi => String::new(),
         }
     }
-}
-
-/// Comment lines of a shell script or YAML file.
-pub(super) fn comment(lines: &[String]) -> String {
-    lines.iter().flat_map(|line| ["# ", line, "\n"]).collect()
 }
 
 /// Shell line that sets `HERE` to the folder of the running script.

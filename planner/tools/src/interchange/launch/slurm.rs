@@ -3,11 +3,11 @@
 use ir::cluster::Architecture;
 use ir::replication::DataParallelMethod;
 
+use super::super::file::filled;
 use super::super::view::ExportView;
-use super::program::{Program, Starter, arrays, command, comment, exports};
+use super::program::{Program, Starter, arrays, command, exports};
 
 pub(super) fn file(view: &ExportView<'_>, tool: &str, program: &Program) -> (String, String) {
-    let heading = comment(&view.heading(tool));
     let is_mpi = program.starter == Starter::Mpi;
     let how = if is_mpi {
         "A task is a rank; ranks count node by node, as the plan has them."
@@ -16,19 +16,19 @@ pub(super) fn file(view: &ExportView<'_>, tool: &str, program: &Program) -> (Str
     };
     let start = if is_mpi { start_ranks(view, program) } else { start_nodes(program) };
     let [nodes, gpus] = view.nodes();
-    let text = format!(
-        "#!/usr/bin/env bash\n{options}{heading}#\n\
-         # Submit with sbatch, and with it what your cluster asks for: --account, --partition, --time.\n\
-         # {how}\n\
-         set -euo pipefail\n\n\
-         export NUM_NODES={nodes} GPUS_PER_NODE={gpus}\n\
-         MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n\
-         MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))\n\
-         export MASTER_ADDR MASTER_PORT\n\n{exports}\n{arrays}\n{export_here}{start}\n",
-        options = options(view, program),
-        exports = exports(view, program, &here(program)),
-        arrays = arrays(program),
-        export_here = if program.starter.is_accelerate() { "export HERE\n" } else { "" },
+    let text = filled(
+        include_str!("slurm.sbatch.template"),
+        &[
+            ("options", &options(view, program)),
+            ("heading", &view.heading(tool)),
+            ("how", &how),
+            ("nodes", &nodes),
+            ("gpus", &gpus),
+            ("exports", &exports(view, program, &here(program))),
+            ("arrays", &arrays(program)),
+            ("export_here", &program.starter.export_here()),
+            ("start", &start),
+        ],
     );
     (name(program), text)
 }
@@ -99,24 +99,7 @@ fn start_ranks(view: &ExportView<'_>, program: &Program) -> String {
     format!(
         "# A folder that all nodes reach. A job whose node fails is queued again, and goes on from the newest.\n\
          CHECKPOINTS=${{CHECKPOINTS:-checkpoints}}\n\n{}\n{srun} --checkpoint \"$CHECKPOINTS\"",
-        say_which_went(ranks)
-    )
-}
-
-/// Shell function that names the failed nodes and their ranks when Slurm ends the job.
-fn say_which_went(ranks: u32) -> String {
-    format!(
-        "say_which_went() {{\n    \
-         local first=0 last node\n    \
-         for node in $(scontrol show hostnames \"$SLURM_JOB_NODELIST\"); do\n        \
-         last=$((first + GPUS_PER_NODE < {ranks} ? first + GPUS_PER_NODE - 1 : {ranks} - 1))\n        \
-         if [ -n \"$(sinfo --noheader --nodes=\"$node\" --states=down --format=%N)\" ]; then\n            \
-         echo \"error: node $node failed, with ranks $first to $last; the job is queued again\" >&2\n        \
-         fi\n        \
-         first=$((last + 1))\n    \
-         done\n\
-         }}\n\
-         trap say_which_went TERM\n"
+        filled(include_str!("which_went.sh.template"), &[("ranks", &ranks)])
     )
 }
 

@@ -1,7 +1,8 @@
 //! A script that runs once on each node.
 
+use super::super::file::filled;
 use super::super::view::ExportView;
-use super::program::{HERE, Program, arrays, command, comment, exports};
+use super::program::{HERE, Program, arrays, command, exports};
 
 pub(super) fn file(view: &ExportView<'_>, tool: &str, program: &Program) -> (String, String) {
     (format!("{}.sh", program.name), text(view, tool, program))
@@ -10,7 +11,6 @@ pub(super) fn file(view: &ExportView<'_>, tool: &str, program: &Program) -> (Str
 /// Text of the script; the Kubernetes manifest has it too.
 pub(super) fn text(view: &ExportView<'_>, tool: &str, program: &Program) -> String {
     let [nodes, gpus] = view.nodes();
-    let heading = comment(&view.heading(tool));
     let last = nodes - 1;
     let (run, rendezvous) = if nodes > 1 {
         (
@@ -30,11 +30,17 @@ pub(super) fn text(view: &ExportView<'_>, tool: &str, program: &Program) -> Stri
                 .to_owned(),
         )
     };
-    format!(
-        "#!/usr/bin/env bash\n{heading}#\n{run}set -euo pipefail\n\n{rendezvous}GPUS_PER_NODE={gpus}\n\n{}\n{}\n{} \\\n    {}\n",
-        exports(view, program, HERE),
-        arrays(program),
-        program.starter.words(),
-        command(program),
+    filled(
+        include_str!("torchrun.sh.template"),
+        &[
+            ("heading", &view.heading(tool)),
+            ("run", &run),
+            ("rendezvous", &rendezvous),
+            ("gpus", &gpus),
+            ("exports", &exports(view, program, HERE)),
+            ("arrays", &arrays(program)),
+            ("start", &program.starter.words()),
+            ("command", &command(program)),
+        ],
     )
 }

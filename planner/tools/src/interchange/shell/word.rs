@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use super::super::file::{basename, has_ending};
+
 /// A word of a command after expansion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in super::super) struct Word {
@@ -19,6 +21,12 @@ impl Word {
 }
 
 impl Word {
+    /// Returns whether the word is a Python file whose name begins so.
+    pub(in super::super) fn is_python(&self, beginning: &str) -> bool {
+        let name = basename(&self.text);
+        has_ending(name, "py") && name.starts_with(beginning)
+    }
+
     /// The word with `_` for `-` in the name of an option; many parsers accept both.
     pub(in super::super) fn underscored(&self) -> Self {
         let Some(name) = self.text.strip_prefix("--") else { return self.clone() };

@@ -1,6 +1,5 @@
 //! Candidate repairs of Megatron-LM's arguments that cannot be read.
 
-use super::option::value;
 use crate::lint::finding::OptionChange;
 
 /// Returns whether an option decides the cut of the model into stages.
@@ -20,7 +19,7 @@ pub(in crate::lint) fn fewer_layers(option: &str, now: &str) -> Vec<Vec<OptionCh
         return Vec::new();
     }
     let most = now.parse::<u32>().unwrap_or(1).min(64);
-    (1..=most).rev().map(|each| vec![value(option, each)]).collect()
+    (1..=most).rev().map(|each| vec![OptionChange::value(option, each)]).collect()
 }
 
 /// Removes an option together with its counterpart for the other end of the pipeline.
@@ -36,8 +35,11 @@ pub(in crate::lint) fn without_both_ends(option: &str) -> Option<Vec<OptionChang
 /// Adds a missing option with its most likely value, and options that it requires.
 pub(in crate::lint) fn added(option: &str) -> Vec<OptionChange> {
     match option {
-        "--recompute-method" => vec![value(option, "uniform"), value("--recompute-num-layers", 1)],
-        _ => vec![value(option, 1)],
+        "--recompute-method" => vec![
+            OptionChange::value(option, "uniform"),
+            OptionChange::value("--recompute-num-layers", 1),
+        ],
+        _ => vec![OptionChange::value(option, 1)],
     }
 }
 

@@ -2,14 +2,12 @@
 
 pub(super) mod bridge;
 pub(super) mod megatron;
-mod option;
-mod planner;
 
 use super::change::Change;
 use super::finding::OptionChange;
 use super::keys::Notation;
 use super::text;
-use crate::interchange::{Difference, Run, StatedStages, Table, Target, table};
+use crate::interchange::{Difference, Run, StatedStages, Table, Target, Tool, tool};
 
 /// Naming of options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,11 +19,22 @@ pub(super) enum Dialect {
 }
 
 impl Dialect {
-    fn table(self) -> Option<&'static Table> {
+    /// The tool; none for a plan.
+    fn tool(self) -> Option<&'static Tool> {
         match self {
-            Self::Tool(target) => table(target),
+            Self::Tool(target) => Some(tool(target)),
             Self::Planner => None,
         }
+    }
+
+    /// Table of the tool's options.
+    pub(super) fn table(self) -> Option<&'static Table> {
+        self.tool()?.table
+    }
+
+    /// Returns whether settings are Python of Megatron-Bridge, with the options of the table under other names.
+    fn is_python(self) -> bool {
+        self.tool().is_some_and(|it| it.is_python)
     }
 
     /// Name of an option in a text: the Trainer's arguments are keys in files, but options with dashes in scripts; a
@@ -34,7 +43,7 @@ impl Dialect {
         if option.ends_with(':') {
             return text::word_from(text, option).unwrap_or(option).to_owned();
         }
-        let is_option = self == Self::Tool(Target::Trainer) && !is_file(text);
+        let is_option = self.tool().is_some_and(|it| it.keys_are_flags) && !is_file(text);
         if is_option { format!("--{option}") } else { option.to_owned() }
     }
 }
@@ -52,7 +61,7 @@ pub(super) fn option_changes(
         Some(table) => all = of_table(table, dialect, text, changes, [before, after])?,
         None => {
             for change in changes {
-                all.extend(planner::words(change)?);
+                all.extend(change.planner_options()?);
             }
         }
     }
@@ -60,7 +69,7 @@ pub(super) fn option_changes(
         && changes.contains(&Change::RebalanceStages)
     {
         let counts: Vec<String> = counts.iter().map(u32::to_string).collect();
-        all.push(option::value("--stages", counts.join(",")));
+        all.push(OptionChange::value("--stages", counts.join(",")));
     }
     if dialect != Dialect::Planner {
         all.retain(|change| text::is_changed(text, change));
@@ -124,10 +133,7 @@ fn of_table(
     };
     changes.retain(|it| !is_below(it.option()));
     changes.sort_by_key(|it| matches!(it, OptionChange::Remove { .. }));
-    match dialect {
-        Dialect::Tool(Target::MegatronBridge) => bridge::of_megatron(changes),
-        _ => Some(changes),
-    }
+    if dialect.is_python() { bridge::of_megatron(changes) } else { Some(changes) }
 }
 
 /// Returns whether a text is a file of keys, not a script.
@@ -140,8 +146,8 @@ pub(super) fn options(dialect: Dialect, text: &str, change: &Change) -> Vec<Stri
     let Some(table) = dialect.table() else { return vec![change.fields()[0].to_owned()] };
     let options: Vec<&str> =
         change.fields().iter().flat_map(|field| table.options_of(field)).collect();
-    match dialect {
-        Dialect::Tool(Target::MegatronBridge) => bridge::paths(&options),
-        _ => options.into_iter().map(|option| dialect.name_in(text, option)).collect(),
+    if dialect.is_python() {
+        return bridge::paths(&options);
     }
+    options.into_iter().map(|option| dialect.name_in(text, option)).collect()
 }

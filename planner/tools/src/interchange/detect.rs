@@ -1,0 +1,295 @@
+//! Detection of the tool that settings are of, and parsing of launch scripts.
+
+use std::collections::BTreeMap;
+
+use ir::text::{Typeset, typeset};
+
+use super::error::ImportError;
+use super::file::{basename, has_ending};
+use super::imported::Stated;
+use super::ranks::{check_start, ranks};
+use super::shell::{self, Command, Script, Word};
+use super::source::{Form, Source, Started, WHOLE, notation};
+use super::target::Target;
+use super::tools::{TOOLS, of_python};
+use super::tree::Tree;
+
+/// Files that settings name, by their names.
+type Files = BTreeMap<String, String>;
+
+/// A launch script with the commands that it leads to.
+#[derive(Clone, Debug, Default)]
+pub struct LaunchScript {
+    script: Script,
+    /// Words of each command, where `bash -c` is replaced by the command that it runs.
+    commands: Vec<Vec<Word>>,
+}
+
+/// A command that starts training.
+struct Launch {
+    target: Target,
+    /// Words before the program: the launcher and its options.
+    before: Vec<Word>,
+    /// The program and the words after it.
+    words: Vec<Word>,
+}
+
+impl LaunchScript {
+    /// Parses a script with the values of variables that it does not set; a file of keys or Python has no commands.
+    ///
+    /// # Errors
+    ///
+    /// [`ImportError`] where it cannot be parsed.
+    pub fn read(text: &str, set: &BTreeMap<String, String>) -> Result<Self, ImportError> {
+        if !is_script(text) || of_python(text).is_some() {
+            return Ok(Self::default());
+        }
+        let script = shell::read(text, set)?;
+        let commands = commands(&script, set)?;
+        Ok(Self { script, commands })
+    }
+
+    /// Names of files that the settings name and that are read with them.
+    pub fn named_files(&self) -> Vec<String> {
+        let endings = [".json", ".yaml", ".yml", ".py", ".csv"];
+        let mut names = Vec::new();
+        for words in &self.commands {
+            for (place, word) in words.iter().enumerate() {
+                let text = word.text.rsplit('=').next().unwrap_or_default();
+                if endings.iter().any(|ending| text.ends_with(ending)) {
+                    names.push(basename(text).to_owned());
+                }
+                // torchtitan's `--module` has no file ending; no word names DeepSpeed's `pipeline.py`.
+                match word.text.as_str() {
+                    "--module" => {
+                        names.extend(words.get(place + 1).map(|word| format!("{}.py", word.text)));
+                    }
+                    "--deepspeed_config" => names.push("pipeline.py".to_owned()),
+                    _ => {}
+                }
+            }
+        }
+        names
+    }
+
+    /// Lines that start known training programs; settings are read from the first.
+    pub fn launches(&self) -> Vec<usize> {
+        let all = self.script.commands.iter().zip(&self.commands);
+        let launches = all.filter(|(_, words)| Launch::of(words, &Files::new()).is_some());
+        launches.map(|(command, _)| command.line).collect()
+    }
+
+    /// Variables at the end whose value is one known word.
+    pub fn variables(&self) -> &BTreeMap<String, String> {
+        &self.script.variables
+    }
+
+    /// Arguments of the first known training program.
+    pub(super) fn arguments(&self) -> Option<Vec<String>> {
+        let launch = self.commands.iter().find_map(|words| Launch::of(words, &Files::new()))?;
+        Some(launch.words.into_iter().skip(1).map(|word| word.text).collect())
+    }
+
+    /// Settings of the first training program; with `from`, any Python program is taken to be of that tool.
+    fn form(
+        &self,
+        from: Option<Target>,
+        set: &BTreeMap<String, String>,
+        files: &Files,
+    ) -> Result<(Target, Form), ImportError> {
+        let commands = &self.commands;
+        let found = commands.iter().find_map(|words| Launch::of(words, files));
+        let found = found.or_else(|| commands.iter().find_map(|words| Launch::any(words, from?)));
+        if let Some(Launch { target, before, words }) = found {
+            check_start(&before, set)?;
+            let num_gpus = ranks(&self.script, &before, set);
+            return Ok((from.unwrap_or(target), Form::Started(Started { words, num_gpus })));
+        }
+        let all = commands.concat();
+        if all.first().is_some_and(|it| it.text.starts_with("--")) {
+            let has = |start: &&str| all.iter().any(|word| word.text.starts_with(start));
+            let tool = TOOLS.into_iter().find(|tool| tool.own_options.iter().any(has));
+            let target = from.or(tool.map(|it| it.target)).unwrap_or(Target::MEGATRON);
+            let num_gpus = ranks(&self.script, &[], set);
+            // An empty word takes the program's place.
+            let words = std::iter::once(Word::known("")).chain(all).collect();
+            return Ok((target, Form::Started(Started { words, num_gpus })));
+        }
+        let nothing = "nothing starts a program that is known";
+        let typeset = all.iter().find_map(|word| Some((word, typeset(&word.text)?)));
+        if let Some((word, Typeset { what, plain })) = typeset {
+            let what = format!("{nothing}; of `{}`: {what}", word.text);
+            return Err(ImportError::unknown(what, format!("`{plain}`")));
+        }
+        let programs = commands.iter().filter_map(|words| program(words));
+        let programs: Vec<String> = programs.map(|place| format!("`{}`", place.1.text)).collect();
+        if programs.is_empty() {
+            return Err(ImportError::unknown(nothing, ANY));
+        }
+        let is_other = |it: &Target| !it.shares_framework(Target::MEGATRON);
+        let others = Target::imported().filter(is_other).map(|it| format!("`{}`", it.name()));
+        Err(ImportError::unknown(
+            format!("{} is no program that is known", programs.join(" or ")),
+            format!(
+                "`--from megatron` reads its options as Megatron-LM's; `--from` also takes {}",
+                others.collect::<Vec<_>>().join(", ")
+            ),
+        ))
+    }
+}
+
+impl Launch {
+    /// Training program of a known tool in a command.
+    fn of(words: &[Word], files: &Files) -> Option<Self> {
+        (0..words.len()).find_map(|place| {
+            TOOLS.into_iter().find_map(|tool| {
+                let start = (tool.starts)(words, place, files)?;
+                Some(Self::at(words, start, tool.target))
+            })
+        })
+    }
+
+    /// Python program of a command, as one of the tool that the user names.
+    fn any(words: &[Word], target: Target) -> Option<Self> {
+        Some(Self::at(words, program(words)?.0, target))
+    }
+
+    fn at(words: &[Word], place: usize, target: Target) -> Self {
+        Self { target, before: words[..place].to_vec(), words: words[place..].to_vec() }
+    }
+}
+
+/// Index and word of the Python program that a command starts: a file, or the module after `-m`.
+fn program(words: &[Word]) -> Option<(usize, &Word)> {
+    let place = words.iter().position(|word| has_ending(&word.text, "py") || word.text == "-m")?;
+    let place = place + usize::from(words[place].text == "-m");
+    Some((place, words.get(place)?))
+}
+
+/// Commands of a script, where `bash -c` is replaced by the command that it runs.
+fn commands(
+    script: &Script,
+    set: &BTreeMap<String, String>,
+) -> Result<Vec<Vec<Word>>, ImportError> {
+    let mut all = Vec::new();
+    for Command { words, variables, .. } in &script.commands {
+        let place = words.windows(3).position(|it| it[0].text == "bash" && it[1].text == "-c");
+        let Some(place) = place else {
+            all.push(words.clone());
+            continue;
+        };
+        // Variables count even if they are not exported: a missing export is no matter of the settings.
+        let mut known = variables.clone();
+        known.extend(set.clone());
+        known.extend(passed(&words[..place]));
+        let inner = shell::read(&words[place + 2].text, &known)?;
+        // The next word is `$0` of the inner script; the others are its `$@`.
+        let rest = words.iter().skip(place + 4).cloned();
+        let mut command = words[..place].to_vec();
+        command.extend(inner.commands.last().cloned().unwrap_or_default().words);
+        command.extend(rest);
+        all.push(command);
+    }
+    Ok(all)
+}
+
+/// Variables that `srun --export` passes.
+fn passed(words: &[Word]) -> BTreeMap<String, String> {
+    let lists = words.iter().filter_map(|word| word.text.strip_prefix("--export="));
+    let of_one =
+        |it: &str| it.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+    lists.flat_map(|list| list.split(',')).filter_map(of_one).collect()
+}
+
+/// Settings with their tool, which the user names, or which follows from their words or keys.
+pub(super) fn source<'a>(
+    text: &str,
+    from: Option<Target>,
+    set: &BTreeMap<String, String>,
+    files: &'a Files,
+    stated: Stated,
+) -> Result<Source<'a>, ImportError> {
+    if text.trim().is_empty() {
+        let what = "the file is empty, so nothing starts a program that is known";
+        return Err(ImportError::unknown(what, ANY));
+    }
+    let python = of_python(text).filter(|_| !text.starts_with("#!"));
+    let (target, form) = if let Some(target) = python {
+        (from.unwrap_or(target), Form::Python(text.to_owned()))
+    } else if is_toml(text) {
+        return Err(ImportError::unknown(
+            "this is TOML, as torchtitan had in older versions, and is not read",
+            "give the options as the newer ones have them, in a script or alone: `tensor_parallel_degree` of \
+             `[parallelism]` is `--parallelism.tensor_parallel_degree`",
+        ));
+    } else if is_script(text) {
+        let script = shell::read(text, set)?;
+        let commands = commands(&script, set)?;
+        LaunchScript { script, commands }.form(from, set, files)?
+    } else {
+        let tree = Tree::read(text, notation("", text));
+        let tree = tree.map_err(|what| ImportError::unknown(what, WHOLE))?;
+        (from.map_or_else(|| of_tree(&tree), Ok)?, Form::Tree(tree))
+    };
+    Ok(Source { target, form, files, stated, num_layers: None, has_experts: false })
+}
+
+/// Forms of settings that can be read, for hints.
+const ANY: &str = "a script that runs Megatron-LM's `pretrain_gpt.py`, `torchtitan.train`, `accelerate launch`, a \
+    Trainer, or a program with `--deepspeed_config`; their arguments alone; a manifest of Kubernetes that \
+    runs them; DeepSpeed's JSON, accelerate's YAML, the Trainer's arguments in a file; `--from` says which it is";
+
+/// Returns whether a text is a script or a list of arguments: neither JSON nor YAML with a key in its first line.
+pub(crate) fn is_script(text: &str) -> bool {
+    if text.starts_with("#!") {
+        return true;
+    }
+    let first = first_line(text);
+    let is_key = |word: &str| {
+        let is_letter = |c: char| c.is_ascii_alphanumeric() || "_-.\"'".contains(c);
+        !word.is_empty() && !word.starts_with('-') && word.chars().all(is_letter)
+    };
+    let key = first.split_once(':').filter(|(_, rest)| rest.is_empty() || rest.starts_with(' '));
+    if ["[[ ", "[ -", "[ !", "[ \"", "[ $"].iter().any(|it| first.starts_with(it)) {
+        return true;
+    }
+    !(first.starts_with(['{', '[']) || first == "---" || key.is_some_and(|(key, _)| is_key(key)))
+}
+
+/// Returns whether a text begins with a TOML table.
+fn is_toml(text: &str) -> bool {
+    let table = first_line(text).strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+    let is_key = |c: char| c.is_ascii_alphanumeric() || "_-.[]".contains(c);
+    table.is_some_and(|it| {
+        it.starts_with(|c: char| c.is_ascii_alphabetic()) && it.chars().all(is_key)
+    })
+}
+
+/// First line of a text that is neither blank nor a comment.
+fn first_line(text: &str) -> &str {
+    let mut lines = text.lines().map(str::trim).filter(|it| !it.is_empty() && !it.starts_with('#'));
+    lines.next().unwrap_or_default()
+}
+
+/// Returns whether a text has the form, and keys if any, of settings of a tool that can be read.
+pub fn is_read(text: &str) -> bool {
+    of_python(text).is_some()
+        || is_script(text)
+        || Tree::read(text, notation("", text)).is_ok_and(|tree| of_tree(&tree).is_ok())
+}
+
+/// Tool to which the keys of a file belong.
+fn of_tree(tree: &Tree) -> Result<Target, ImportError> {
+    if tree.has("layout") && tree.has_any(&["breakdown", "prediction"]) {
+        let what = "this is a plan already";
+        return Err(ImportError::unknown(what, "`planner explain` reads it"));
+    }
+    if tree.has_any(&["num_hidden_layers", "model_type", "architectures"]) {
+        let what = "this is a model, not how it is trained";
+        return Err(ImportError::unknown(what, "give it as `--model`"));
+    }
+    // Later tools have more keys of their own: one of DeepSpeed's is in files of others too.
+    let tool = TOOLS.into_iter().rfind(|tool| (tool.has_keys)(tree));
+    let unknown = || ImportError::unknown("these are the keys of no tool that is known", ANY);
+    tool.map(|it| it.target).ok_or_else(unknown)
+}

@@ -1,0 +1,84 @@
+//! A tool as data: its names, its table of options, and the functions that read and write its settings.
+
+use std::collections::BTreeMap;
+
+use ir::layout::LayoutSpec;
+use ir::plan::Training;
+
+use super::argument::Argument;
+use super::error::{ImportError, Lack};
+use super::file::File;
+use super::imported::Imported;
+use super::launch::Program;
+use super::shell::Word;
+use super::source::Source;
+use super::table::Table;
+use super::target::Target;
+use super::tree::Tree;
+use super::view::ExportView;
+
+/// Reader of settings.
+type Read = fn(&Source<'_>) -> Result<Imported, ImportError>;
+
+/// Detector of a program in a command, with the files that settings name.
+type Starts = fn(&[Word], usize, &BTreeMap<String, String>) -> Option<usize>;
+
+/// A tool that runs training. [`Tool::new`] has the defaults of all fields.
+pub(crate) struct Tool {
+    /// Name, version and framework.
+    pub(crate) target: Target,
+    /// Options that a plan decides; none if the tool reads the plan itself.
+    pub(crate) table: Option<&'static Table>,
+    /// Reader of settings; none if they cannot be imported.
+    pub(super) read: Option<Read>,
+    /// Index of the word at which the tool's own words begin, if its program starts at or after the given index.
+    pub(super) starts: Starts,
+    /// Returns whether the keys of a file are the tool's.
+    pub(super) has_keys: fn(&Tree) -> bool,
+    /// Beginnings of options by which a list of arguments without a program is recognised.
+    pub(super) own_options: &'static [&'static str],
+    /// Program to start, and the files that it reads; the file of the plan is given.
+    pub(super) program: fn(&ExportView<'_>, &File) -> Program,
+    /// Parts of a plan, its model aside, that the tool cannot run, in addition to those of its framework.
+    pub(super) lacks: fn(&ExportView<'_>) -> Vec<Lack>,
+    /// Parts of a plan's model that the tool cannot express.
+    pub(super) lacks_of_model: fn(&ExportView<'_>) -> Vec<Lack>,
+    /// Arguments that describe a plan's model.
+    pub(super) model_arguments: fn(&ExportView<'_>) -> Vec<Argument>,
+    /// Changes training to the nearest that the tool has options for.
+    pub(super) nearest_training: fn(&mut Training, &LayoutSpec),
+    /// Options next to which lint inserts new ones: most runs have them, and the training program reads them.
+    pub(crate) anchors: &'static [&'static str],
+    /// True if the keys of its files are options with dashes in scripts.
+    pub(crate) keys_are_flags: bool,
+    /// True if its files are Python with Megatron-Bridge's settings, not the options of the table.
+    pub(crate) is_python: bool,
+    /// True if training in bf16 accumulates gradients in fp32 unless an option says otherwise.
+    pub(crate) has_fp32_gradients: bool,
+}
+
+impl Tool {
+    /// A tool that writes one program, and is neither recognised nor read.
+    pub(super) const fn new(
+        target: Target,
+        program: fn(&ExportView<'_>, &File) -> Program,
+    ) -> Self {
+        Self {
+            target,
+            table: None,
+            read: None,
+            starts: |_, _, _| None,
+            has_keys: |_| false,
+            own_options: &[],
+            program,
+            lacks: |_| Vec::new(),
+            lacks_of_model: |_| Vec::new(),
+            model_arguments: |_| Vec::new(),
+            nearest_training: |_, _| {},
+            anchors: &[],
+            keys_are_flags: false,
+            is_python: false,
+            has_fp32_gradients: false,
+        }
+    }
+}

@@ -1,0 +1,456 @@
+//! Reads accelerate's configuration and flags, and the Trainer's arguments, with accelerate's or alone.
+
+use cost_models::frameworks;
+use ir::cluster::Precision;
+use ir::framework::{Framework, Fusion};
+use ir::graph::Recompute;
+use ir::layout::ZeroStage;
+use ir::plan::Optimizer;
+
+use super::super::deepspeed;
+use super::table::{self, CONFIGURATION};
+use crate::interchange::error::{Divided, ImportError};
+use crate::interchange::file::basename;
+use crate::interchange::imported::Imported;
+use crate::interchange::options::{OptionError, Others, ParsedOptions, Vocabulary};
+use crate::interchange::shell::Word;
+use crate::interchange::source::{Form, Source, agreed};
+use crate::interchange::table::Reader;
+use crate::interchange::tree::Tree;
+
+const KEYS: Vocabulary =
+    Vocabulary { program: "accelerate", table: table::KEYS, others: Others::Refused };
+
+/// Flags of `accelerate launch`.
+const FLAGS: Vocabulary = Vocabulary {
+    program: "`accelerate launch`",
+    table: include_str!("flags.txt"),
+    others: Others::Refused,
+};
+
+/// The Trainer's arguments as keys of a file. Unknown keys are accepted: a script may define arguments too.
+const TRAINER: Vocabulary =
+    Vocabulary { program: "the Trainer", table: table::ARGUMENTS, others: Others::TheUsers };
+
+/// The Trainer's arguments as options of the command line.
+const TRAINER_FLAGS: Vocabulary = Vocabulary {
+    program: "the Trainer",
+    table: include_str!("trainer_flags.txt"),
+    others: Others::TheUsers,
+};
+
+/// Reads a configuration, or the words after `accelerate launch`.
+pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
+    let (given, _) = match &source.form {
+        Form::Tree(tree) => (KEYS.of_leaves(&tree.leaves())?, Vec::new()),
+        _ => launched(source)?,
+    };
+    imported(source, &given, &Script::default())
+}
+
+/// Reads the Trainer's arguments, from a file or options, and those of `accelerate launch` if it starts the script.
+pub(super) fn read_trainer(source: &Source<'_>) -> Result<Imported, ImportError> {
+    let (given, arguments) = if let Form::Tree(tree) = &source.form {
+        (ParsedOptions::default(), TRAINER.of_leaves(&tree.leaves())?)
+    } else {
+        let (given, words) = launched(source)?;
+        (given, arguments_of(source, &words)?)
+    };
+    let script = Script::of(&arguments)?;
+    if let Some(name) = arguments.text("deepspeed")? {
+        let tree = source.tree(name)?;
+        let mut imported = deepspeed::read_tree(source, &tree, &script.fills())?;
+        imported.source = source.target;
+        if script.recomputes {
+            imported.layout.recompute = Recompute::Full;
+        }
+        return Ok(imported);
+    }
+    let given = with_fsdp(source, given, &arguments)?;
+    imported(source, &given, &script)
+}
+
+/// The Trainer's arguments, read from the file that the first word names, or from the words themselves.
+fn arguments_of(source: &Source<'_>, words: &[Word]) -> Result<ParsedOptions, ImportError> {
+    let first = words.first().map_or("", |it| it.text.as_str());
+    let is_file = [".json", ".yaml", ".yml"].iter().any(|ending| first.ends_with(ending));
+    if is_file && !first.starts_with("--") {
+        return Ok(TRAINER.of_leaves(&source.tree(first)?.leaves())?);
+    }
+    let (given, _) = TRAINER_FLAGS.read_options(words)?;
+    Ok(given.renamed(|name| name.trim_start_matches("--").to_owned()))
+}
+
+/// Settings of the training script that accelerate's configuration does not have.
+#[derive(Clone, Copy, Debug, Default)]
+struct Script {
+    micro_batch_size: Option<u32>,
+    num_micro_batches: Option<u32>,
+    precision: Option<Precision>,
+    recomputes: bool,
+    compiles: bool,
+    optimizer: Optimizer,
+    is_trainer: bool,
+}
+
+impl Script {
+    /// Settings of a script that uses the Trainer with these arguments.
+    fn of(given: &ParsedOptions) -> Result<Self, OptionError> {
+        let [bf16, fp16] = [given.is_on("bf16")?, given.is_on("fp16")?];
+        if bf16 && fp16 {
+            given.not_both("bf16", "fp16", "weights have one number format")?;
+        }
+        let optimizers = [
+            ("adamw_torch", Optimizer::AdamW),
+            ("adamw_torch_fused", Optimizer::AdamW),
+            ("adamw_apex_fused", Optimizer::AdamW),
+            ("sgd", Optimizer::Sgd),
+        ];
+        let optimizer = given.one_of("optim", &optimizers)?.unwrap_or(Optimizer::AdamW);
+        Ok(Self {
+            // The Trainer's own default is 8.
+            micro_batch_size: Some(given.count("per_device_train_batch_size")?.unwrap_or(8)),
+            num_micro_batches: Some(given.count("gradient_accumulation_steps")?.unwrap_or(1)),
+            precision: match (bf16, fp16) {
+                (true, _) => Some(Precision::Bf16),
+                (_, true) => Some(Precision::Fp16),
+                _ => None,
+            },
+            recomputes: given.is_on("gradient_checkpointing")?
+                || given.is_on("activation_checkpointing")?,
+            compiles: given.is_on("torch_compile")?,
+            optimizer,
+            is_trainer: true,
+        })
+    }
+
+    /// Values that the Trainer fills in where a DeepSpeed configuration has `auto`.
+    fn fills(&self) -> ParsedOptions {
+        let on = |precision| if self.precision == Some(precision) { "true" } else { "false" };
+        let text = |number: Option<u32>| number.unwrap_or(1).to_string();
+        let optimizer = if self.optimizer == Optimizer::AdamW { "AdamW" } else { "SGD" };
+        ParsedOptions::default()
+            .with("train_micro_batch_size_per_gpu", &text(self.micro_batch_size))
+            .with("gradient_accumulation_steps", &text(self.num_micro_batches))
+            .with("bf16.enabled", on(Precision::Bf16))
+            .with("fp16.enabled", on(Precision::Fp16))
+            .with("optimizer.type", optimizer)
+            .without("train_batch_size")
+    }
+}
+
+/// Settings of `accelerate launch` (its flags override its file), and the words after the script's name. If something
+/// else starts the script: no settings, and the words after the first.
+fn launched(source: &Source<'_>) -> Result<(ParsedOptions, Vec<Word>), ImportError> {
+    let words = &source.started()?.words;
+    if words.first().is_none_or(|it| it.text != "launch") {
+        return Ok((ParsedOptions::default(), words.get(1..).unwrap_or_default().to_vec()));
+    }
+    let words: Vec<Word> = words[1..].iter().map(Word::underscored).collect();
+    let (flags, read) = FLAGS.read_options(&words)?;
+    let file = flags.text_if_known("--config_file");
+    let file = match file {
+        Some(name) => KEYS.of_leaves(&source.tree(name)?.leaves())?,
+        None => ParsedOptions::default(),
+    };
+    let given = flags.renamed(key_of).over(file);
+    let mut program = words[read..].iter();
+    // `-m module`, or a script.
+    if program.next().is_some_and(|it| it.text == "-m") {
+        program.next();
+    }
+    Ok((given, program.cloned().collect()))
+}
+
+/// Key of the configuration that a flag of `accelerate launch` sets.
+fn key_of(flag: &str) -> String {
+    let name = flag.trim_start_matches("--");
+    let section = match name {
+        _ if name.starts_with("fsdp_") => "fsdp_config.",
+        _ if name.starts_with("parallelism_config_") => "parallelism_config.",
+        _ if name.starts_with("dynamo_") => "dynamo_config.",
+        "zero_stage"
+        | "offload_optimizer_device"
+        | "offload_param_device"
+        | "deepspeed_config_file"
+        | "gradient_clipping" => "deepspeed_config.",
+        _ => "",
+    };
+    format!("{section}{name}")
+}
+
+/// Adds the Trainer's own FSDP arguments to `given`, as keys of accelerate's configuration.
+fn with_fsdp(
+    source: &Source<'_>,
+    given: ParsedOptions,
+    arguments: &ParsedOptions,
+) -> Result<ParsedOptions, ImportError> {
+    let Some(words) = arguments.values("fsdp")? else { return Ok(given) };
+    let words: Vec<&str> = words.iter().flat_map(|it| it.split_whitespace()).collect();
+    if words.is_empty() || ["false", "False"].contains(&words[0]) {
+        return Ok(given);
+    }
+    let own = match arguments.text("fsdp_config")? {
+        Some(name) => {
+            let tree = Tree::Keys(vec![("fsdp_config".to_owned(), source.tree(name)?)]);
+            TRAINER.of_leaves(&tree.leaves())?
+        }
+        None => arguments.clone(),
+    };
+    let mut given = given.with("distributed_type", "FSDP");
+    let version = own.text("fsdp_config.version")?.or(own.text("fsdp_config.fsdp_version")?);
+    let strategies = [
+        ("full_shard", "FULL_SHARD"),
+        ("shard_grad_op", "SHARD_GRAD_OP"),
+        ("hybrid_shard", "HYBRID_SHARD"),
+        ("no_shard", "NO_SHARD"),
+    ];
+    let strategy = strategies.iter().find(|(name, _)| words.contains(name));
+    // The version is 2 unless stated. Version 2 has two of these strategies, as `fsdp_reshard_after_forward`.
+    let version = version.unwrap_or("2").to_owned();
+    given = given.with("fsdp_config.fsdp_version", &version);
+    if let Some((_, name)) = strategy {
+        given = given.with("fsdp_config.fsdp_sharding_strategy", name);
+        let reshards = if *name == "SHARD_GRAD_OP" { "false" } else { "true" };
+        given = given.with("fsdp_config.fsdp_reshard_after_forward", reshards);
+    }
+    if words.contains(&"offload") {
+        given = given.with("fsdp_config.fsdp_offload_params", "true");
+    }
+    for name in ["reshard_after_forward", "activation_checkpointing"] {
+        let plain = own.flag(&format!("fsdp_config.{name}"))?;
+        let with_prefix = own.flag(&format!("fsdp_config.fsdp_{name}"))?;
+        if let Some(is_on) = plain.or(with_prefix) {
+            given = given.with(&format!("fsdp_config.fsdp_{name}"), &is_on.to_string());
+        }
+    }
+    Ok(given)
+}
+
+/// Kind of data parallelism in accelerate's configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Alone,
+    Replicas,
+    Sharded,
+    DeepSpeed,
+}
+
+fn kind(given: &ParsedOptions) -> Result<Kind, OptionError> {
+    if given.is_on("use_fsdp")? {
+        return Ok(Kind::Sharded);
+    }
+    if given.is_on("use_deepspeed")? {
+        return Ok(Kind::DeepSpeed);
+    }
+    let known = [
+        ("NO", Kind::Alone),
+        // Without quotes, YAML reads `NO` as false.
+        ("false", Kind::Alone),
+        ("MULTI_GPU", Kind::Replicas),
+        ("FSDP", Kind::Sharded),
+        ("DEEPSPEED", Kind::DeepSpeed),
+    ];
+    Ok(given.one_of("distributed_type", &known)?.unwrap_or(Kind::Replicas))
+}
+
+fn imported(
+    source: &Source<'_>,
+    given: &ParsedOptions,
+    script: &Script,
+) -> Result<Imported, ImportError> {
+    let kind = kind(given)?;
+    if kind == Kind::DeepSpeed {
+        return by_deepspeed(source, given, script);
+    }
+    let is_sharded = kind == Kind::Sharded;
+    let mut settings = source.defaults(source.target);
+    settings.framework = habits(source, given)?;
+    CONFIGURATION.read(Reader { source, given }, &mut settings)?;
+    let size =
+        |name: &str| given.count::<u32>(&format!("parallelism_config.parallelism_config_{name}"));
+    let [copies, shards] = [size("dp_replicate_size")?, size("dp_shard_size")?];
+    let (tensor, context) = (settings.layout.tensor_parallel, settings.layout.context_parallel);
+    let ranks = agreed(
+        given.count::<u32>("num_processes")?,
+        "num_processes",
+        settings.num_gpus,
+        "--nproc-per-node",
+    )?;
+    let product = [copies, shards].map(|it| u64::from(it.unwrap_or(1))).iter().product::<u64>()
+        * u64::from(tensor)
+        * u64::from(context);
+    let has_sizes = copies.is_some() || shards.is_some();
+    let num_gpus = ranks.or_else(|| u32::try_from(product).ok().filter(|_| has_sizes));
+    if let Some(ranks) = num_gpus.filter(|ranks| has_sizes && u64::from(*ranks) != product) {
+        return Err(ImportError::Divides {
+            of: Divided::Ranks,
+            instead: Some(("num_processes", product)),
+            what: format!(
+                "`parallelism_config`: {} x {} x {tensor} x {context} ranks (copies, shards, tensor, context) are \
+                 {product}, not the {ranks} of `num_processes`",
+                copies.unwrap_or(1),
+                shards.unwrap_or(1)
+            ),
+            works: format!("`num_processes` {product}"),
+        });
+    }
+    let (zero_stage, groups) = sharded(given, is_sharded)?;
+    settings.num_gpus = num_gpus;
+    settings.layout.zero_stage = zero_stage;
+    settings.layout.micro_batch_size = micro_batch_size(source, script)?;
+    if is_sharded {
+        settings.shard_groups = copies.or(groups).unwrap_or(1);
+    }
+    if script.recomputes {
+        settings.layout.recompute = Recompute::Full;
+    }
+    if script.compiles {
+        settings.framework.kernels.fusion = Fusion::Compiled;
+    }
+    let training = &mut settings.training;
+    training.precision = script.precision.unwrap_or(training.precision);
+    training.sequence_length = source.stated.sequence_length;
+    training.global_batch_size = source.stated.global_batch_size;
+    training.num_micro_batches = rounds(source, given, script)?;
+    training.optimizer = script.optimizer;
+    // DDP's weights are in fp32, and so are their gradients; FSDP reduces in the precision of activations.
+    training.fp32_gradients = !is_sharded && training.precision != Precision::Fp32;
+    Ok(settings)
+}
+
+/// ZeRO stage, and the number of groups of replicas that shard by themselves where the strategy is hybrid.
+fn sharded(
+    given: &ParsedOptions,
+    is_sharded: bool,
+) -> Result<(ZeroStage, Option<u32>), ImportError> {
+    if !is_sharded {
+        return Ok((ZeroStage::None, None));
+    }
+    let reshards = given.flag("fsdp_config.fsdp_reshard_after_forward");
+    if is_first(given)? {
+        let known = [
+            ("FULL_SHARD", ZeroStage::Parameters),
+            ("SHARD_GRAD_OP", ZeroStage::Gradients),
+            ("NO_SHARD", ZeroStage::None),
+            ("HYBRID_SHARD", ZeroStage::Parameters),
+            ("HYBRID_SHARD_ZERO2", ZeroStage::Gradients),
+        ];
+        let name = "fsdp_config.fsdp_sharding_strategy";
+        // FSDP 1 may have a strategy in the key `fsdp_reshard_after_forward` too; it is not used here.
+        let stage = given.one_of(name, &known)?.unwrap_or(ZeroStage::Parameters);
+        let is_hybrid = given.text(name)?.is_some_and(|it| it.starts_with("HYBRID"));
+        let nodes: Option<u32> = given.count("num_machines")?;
+        if is_hybrid && nodes.is_none() {
+            return Err(ImportError::unknown(
+                "how many nodes there are, each of which shards by itself, is not said",
+                "`num_machines` in the configuration",
+            ));
+        }
+        return Ok((stage, nodes.filter(|_| is_hybrid)));
+    }
+    let stage =
+        if reshards?.unwrap_or(true) { ZeroStage::Parameters } else { ZeroStage::Gradients };
+    Ok((stage, None))
+}
+
+/// Returns whether the configuration is of FSDP version 1, accelerate's default.
+fn is_first(given: &ParsedOptions) -> Result<bool, OptionError> {
+    let versions = [("1", true), ("2", false)];
+    Ok(given.one_of("fsdp_config.fsdp_version", &versions)?.unwrap_or(true))
+}
+
+/// Framework preset of the FSDP version in use.
+fn habits(source: &Source<'_>, given: &ParsedOptions) -> Result<Framework, OptionError> {
+    let is_first = given.has_within("fsdp_config.") && is_first(given)?;
+    let older = frameworks::preset("fsdp").filter(|_| is_first);
+    Ok(older.unwrap_or_else(|| source.target.framework()))
+}
+
+fn micro_batch_size(source: &Source<'_>, script: &Script) -> Result<u32, ImportError> {
+    let name = "per_device_train_batch_size";
+    let stated = source.stated.micro_batch_size;
+    agreed(script.micro_batch_size, name, stated, "--micro-batch-size")?.ok_or_else(|| {
+        let what =
+            "accelerate's configuration does not say how many sequences a batch of the script's loader has";
+        ImportError::unknown(what, "`--micro-batch-size 1`")
+    })
+}
+
+/// Number of micro-batches of each replica in a step.
+fn rounds(
+    source: &Source<'_>,
+    given: &ParsedOptions,
+    script: &Script,
+) -> Result<Option<u32>, ImportError> {
+    let rounds = given.count("gradient_accumulation_steps")?;
+    let rounds = match (script.is_trainer, rounds, script.num_micro_batches) {
+        // The Trainer accumulates gradients by its own argument.
+        (true, Some(flag), Some(own)) if flag != own => {
+            return Err(ImportError::divides(
+                Divided::Batch,
+                format!(
+                    "`gradient_accumulation_steps` is {own} for the Trainer, but {flag} for `accelerate launch`"
+                ),
+                "one of them",
+            ));
+        }
+        (_, rounds, own) => rounds.or(own),
+    };
+    // Default: one micro-batch; with a known global batch, the number follows from the batch.
+    let is_by_batch = source.stated.global_batch_size.is_some();
+    Ok(rounds.or((!is_by_batch).then_some(1)))
+}
+
+/// Reads the DeepSpeed configuration that accelerate names or describes, where accelerate runs DeepSpeed.
+fn by_deepspeed(
+    source: &Source<'_>,
+    given: &ParsedOptions,
+    script: &Script,
+) -> Result<Imported, ImportError> {
+    let tree = match given.text("deepspeed_config.deepspeed_config_file")? {
+        Some(name) => source.tree(basename(name))?,
+        None => deepspeed_tree(given, script)?,
+    };
+    let mut imported = deepspeed::read_tree(source, &tree, &script.fills())?;
+    imported.source = source.target;
+    imported.num_gpus = given.count("num_processes")?.or(imported.num_gpus);
+    if script.recomputes {
+        imported.layout.recompute = Recompute::Full;
+    }
+    Ok(imported)
+}
+
+/// DeepSpeed's configuration, built from accelerate's `deepspeed_config` section.
+fn deepspeed_tree(given: &ParsedOptions, script: &Script) -> Result<Tree, OptionError> {
+    let value = |text: &str| Tree::Value(text.to_owned());
+    let section = |key: &str, tree: Tree| (key.to_owned(), tree);
+    let text = |name: &str| given.text(&format!("deepspeed_config.{name}"));
+    let mut zero = vec![section("stage", value(text("zero_stage")?.unwrap_or("2")))];
+    for (name, key) in [
+        ("offload_optimizer_device", "offload_optimizer"),
+        ("offload_param_device", "offload_param"),
+    ] {
+        if let Some(device) = text(name)? {
+            let device = vec![section("device", value(device))];
+            zero.push(section(key, Tree::Keys(device)));
+        }
+    }
+    let rounds = match text("gradient_accumulation_steps")? {
+        Some(rounds) => rounds,
+        None => given.text("gradient_accumulation_steps")?.unwrap_or("1"),
+    };
+    let mut keys = vec![
+        section("zero_optimization", Tree::Keys(zero)),
+        section("gradient_accumulation_steps", value(rounds)),
+    ];
+    let precision = given.text("mixed_precision")?.unwrap_or("no");
+    if ["bf16", "fp16"].contains(&precision) {
+        let enabled = vec![section("enabled", value("true"))];
+        keys.push(section(precision, Tree::Keys(enabled)));
+    }
+    if let Some(micro) = script.micro_batch_size {
+        keys.push(section("train_micro_batch_size_per_gpu", value(&micro.to_string())));
+    }
+    Ok(Tree::Keys(keys))
+}

@@ -1,0 +1,53 @@
+//! Keys of accelerate's configuration, and Trainer arguments, that a plan decides.
+
+use ir::framework::Fusion;
+use ir::graph::ContextParallelKind;
+
+use crate::interchange::error::ImportError;
+use crate::interchange::imported::Imported;
+use crate::interchange::options::OptionError;
+use crate::interchange::table::{Reader, Table};
+
+/// Keys of accelerate 1.15.0's configuration; its flags are mapped to the same keys.
+pub(super) const KEYS: &str = include_str!("keys.txt");
+
+/// `TrainingArguments` of transformers 5.23.0, which [`Script`](super::read) reads.
+pub(super) const ARGUMENTS: &str = include_str!("trainer.txt");
+
+/// Table of the configuration's keys.
+pub(super) static CONFIGURATION: Table = Table::new(KEYS, |_, _| None, read);
+
+/// Table of the Trainer's arguments.
+pub(super) static TRAINER: Table = Table::new(ARGUMENTS, |_, _| None, read);
+
+fn read(key: &str, reader: Reader<'_>, settings: &mut Imported) -> Result<(), ImportError> {
+    let given = reader.given;
+    let layout = &mut settings.layout;
+    match key {
+        "fsdp_config.fsdp_offload_params" => layout.offload.optimizer = layout.offload.parameters,
+        "dynamo_config.dynamo_backend" => {
+            let backend = given.text(key)?;
+            let compiles = backend.is_some_and(|name| !["no", "NO", "false"].contains(&name));
+            let fusion = if compiles { Fusion::Compiled } else { Fusion::Eager };
+            settings.framework.kernels.fusion = fusion;
+        }
+        "parallelism_config.parallelism_config_cp_size" => {
+            let heads = given.count(&key.replace("_cp_size", "_sp_size"))?.unwrap_or(1);
+            if layout.context_parallel > 1 && heads > 1 {
+                return Err(OptionError::Contradiction {
+                    one: "`parallelism_config_cp_size`".to_owned(),
+                    other: "`parallelism_config_sp_size`".to_owned(),
+                    why: "a sequence is cut in one way".to_owned(),
+                }
+                .into());
+            }
+            if heads > 1 {
+                layout.context_parallel = heads;
+                layout.context_parallel_kind = ContextParallelKind::AllToAll;
+            }
+            layout.expert_tensor_parallel = layout.tensor_parallel;
+        }
+        _ => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! Reads the Python of an export for Megatron-Bridge: lines that set one value each.
+
+use super::super::megatron;
+use super::table::{Kind, TABLE, rows};
+use crate::interchange::error::ImportError;
+use crate::interchange::file::basename;
+use crate::interchange::imported::Imported;
+use crate::interchange::options::{Leaf, Others, Vocabulary};
+use crate::interchange::shell::Word;
+use crate::interchange::source::{Form, Source};
+
+/// Settings that are read. Any other is refused, so that none is overlooked.
+const KNOWN: Vocabulary =
+    Vocabulary { program: "Megatron-Bridge", table: TABLE, others: Others::Refused };
+
+/// Reads the Python, or the script that starts it.
+pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
+    let text = if let Form::Python(text) = &source.form {
+        text.as_str()
+    } else {
+        let words = &source.started()?.words;
+        source.file(words.first().map_or("planned.py", |it| basename(&it.text)))?
+    };
+    // Values that a function sets are unknown here: Python is not run.
+    if !text.contains("AutoBridge.from_hf_config(") {
+        return Err(ImportError::unknown(
+            "the configuration comes from a function (a recipe), which is Python and is not run",
+            "a file as `planner export --to megatron-bridge` writes it, whose lines set one thing each",
+        ));
+    }
+    let leaves = leaves(text);
+    let twins: Vec<&str> = rows().filter_map(|row| row.twin).collect();
+    let own: Vec<(String, Leaf)> =
+        leaves.into_iter().filter(|(path, _)| !twins.contains(&path.as_str())).collect();
+    KNOWN.of_leaves(&own)?;
+    let mut words = Vec::new();
+    for (path, leaf) in own {
+        let Leaf::Values(values) = leaf else { continue };
+        let value = values.first().map_or("", String::as_str);
+        let is_said = |kind: Kind| match kind {
+            Kind::Switch => value == "True",
+            Kind::Unless => value == "False",
+            Kind::None => false,
+            _ => value != "None",
+        };
+        let row = rows().find(|row| row.path == path && is_said(row.kind));
+        let Some(row) = row else { continue };
+        words.push(Word::known(row.flag));
+        let plain = |value: &String| match value.as_str() {
+            "torch.bfloat16" => Word::known("bf16"),
+            "torch.float32" => Word::known("fp32"),
+            other => Word::known(other),
+        };
+        if !matches!(row.kind, Kind::Switch | Kind::Unless) {
+            words.extend(values.iter().map(plain));
+        }
+    }
+    megatron::read_words(source, &words)
+}
+
+/// Every `config.a.b = value` (or `cfg.a.b = value`) of a text, as path and values.
+fn leaves(text: &str) -> Vec<(String, Leaf)> {
+    let leaf = |line: &str| {
+        let line = line.trim();
+        let setting = line.strip_prefix("config.").or_else(|| line.strip_prefix("cfg."))?;
+        let (path, value) = setting.split_once(" = ")?;
+        let value = value.split("  #").next().unwrap_or_default().trim();
+        let plain = |word: &str| word.trim().trim_matches(['"', '\'']).to_owned();
+        let values = match value.strip_prefix('[').and_then(|value| value.strip_suffix(']')) {
+            Some(list) => list.split(',').map(plain).collect(),
+            None => vec![plain(value)],
+        };
+        Some((path.to_owned(), Leaf::Values(values)))
+    };
+    text.lines().filter_map(leaf).collect()
+}

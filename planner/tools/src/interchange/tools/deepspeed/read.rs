@@ -1,0 +1,108 @@
+//! Reads DeepSpeed's configuration.
+
+use ir::cluster::Precision;
+
+use super::table::{OPTIONS, TABLE, TARGET};
+use crate::interchange::error::ImportError;
+use crate::interchange::imported::{Imported, StatedStages};
+use crate::interchange::options::{OptionError, Others, ParsedOptions, Vocabulary};
+use crate::interchange::source::{Source, agreed};
+use crate::interchange::table::Reader;
+use crate::interchange::tree::Tree;
+
+const KNOWN: Vocabulary =
+    Vocabulary { program: "DeepSpeed", table: OPTIONS, others: Others::Refused };
+
+/// Features of DeepSpeed that change a step and that the planner does not model; they are accepted only if off.
+const NOT_PLANNED: [(&str, &str); 6] = [
+    ("zero_optimization.zero_quantized_weights", "weights that are gathered in 8 bits"),
+    ("zero_optimization.zero_quantized_nontrainable_weights", "frozen weights in 8 bits"),
+    ("zero_optimization.zero_quantized_gradients", "gradients that are reduced in 4 bits"),
+    ("fp16.fp16_master_weights_and_grads", "fp16 without master weights"),
+    ("sparse_gradients", "gradients of rows alone"),
+    ("zero_optimization.offload_optimizer.super_offload", "SuperOffload"),
+];
+
+/// Reads a configuration, or the script that names one.
+pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
+    let tree = source.configuration("--deepspeed_config", "ds_config.json", "DeepSpeed")?;
+    read_tree(source, &tree, &ParsedOptions::default())
+}
+
+/// Reads a configuration; `filled` has the values that replace `auto`.
+pub(in super::super) fn read_tree(
+    source: &Source<'_>,
+    tree: &Tree,
+    filled: &ParsedOptions,
+) -> Result<Imported, ImportError> {
+    let given = &KNOWN.of_leaves(&tree.leaves())?.filled(filled);
+    refuse(given)?;
+    let mut settings = source.defaults(TARGET);
+    (settings.stages, settings.layout.pipeline_parallel) = pipeline(source)?;
+    settings.training.sequence_length = source.stated.sequence_length;
+    TABLE.read(Reader { source, given }, &mut settings)?;
+    let training = &mut settings.training;
+    if training.precision == Precision::Fp32 {
+        training.fp32_gradients = false;
+        training.bf16_moments = false;
+        training.no_master_weights = false;
+    }
+    Ok(settings)
+}
+
+/// Refuses contradictory keys, and features that change a step but are not modelled.
+fn refuse(given: &ParsedOptions) -> Result<(), ImportError> {
+    if given.is_on("bf16.enabled")? && given.is_on("fp16.enabled")? {
+        return Err(OptionError::Contradiction {
+            one: "`bf16.enabled`".to_owned(),
+            other: "`fp16.enabled`".to_owned(),
+            why: "weights have one number format".to_owned(),
+        }
+        .into());
+    }
+    for (name, what) in NOT_PLANNED {
+        if given.is_on(name)? {
+            return Err(not_planned(name, "true", what));
+        }
+    }
+    let groups = "zero_optimization.zero_hpz_partition_size";
+    if given.count::<u32>(groups)?.is_some_and(|size| size > 1) {
+        let what = "a second copy of the weights within each node (ZeRO++)";
+        return Err(not_planned(groups, "", what));
+    }
+    if given.has_within("torch_autocast.") && given.has("torch_autocast.enabled") {
+        let is_on = given.is_on("torch_autocast.enabled")?;
+        if is_on {
+            return Err(not_planned("torch_autocast.enabled", "true", "autocast of fp32 weights"));
+        }
+    }
+    Ok(())
+}
+
+fn not_planned(name: &str, value: &str, what: &str) -> ImportError {
+    OptionError::value(name, value, format!("a plan has no {what}; leave it out for the nearest"))
+        .into()
+}
+
+/// Stages and their number, from `pipeline.py` of an export, else the user's number with DeepSpeed's own partition.
+fn pipeline(source: &Source<'_>) -> Result<(StatedStages, u32), ImportError> {
+    let stated = source.stated.pipeline_parallel;
+    let listed = source.files.get("pipeline.py").and_then(|text| ends_of(text));
+    let Some(ends) = listed else {
+        let pipeline = stated.unwrap_or(1);
+        let stages = if pipeline > 1 { StatedStages::Balanced } else { StatedStages::Even };
+        return Ok((stages, pipeline));
+    };
+    let blocks: Vec<u32> = ends.windows(2).map(|it| it[1].saturating_sub(it[0])).collect();
+    let pipeline = blocks.len() as u32;
+    agreed(Some(pipeline), "STAGES", stated, "--pp")?;
+    Ok((StatedStages::Blocks(blocks), pipeline))
+}
+
+/// First block of each stage, and the end of the last, from `STAGES` in an export's `pipeline.py`.
+fn ends_of(text: &str) -> Option<Vec<u32>> {
+    let line = text.lines().find_map(|line| line.strip_prefix("STAGES = ["))?;
+    let ends = line.strip_suffix(']')?.split(',').map(|it| it.trim().parse().ok());
+    let ends: Option<Vec<u32>> = ends.collect();
+    ends.filter(|ends| ends.len() > 1)
+}

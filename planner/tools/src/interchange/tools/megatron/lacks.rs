@@ -1,0 +1,114 @@
+//! Parts of a plan's layout that Megatron has no option for, and the environment variables that its options need.
+
+use ir::cluster::Architecture;
+use ir::framework::Abilities;
+use ir::graph::{CudaGraphs, ExpertOverlap, Recompute, RecomputeModule, TokenDispatcher};
+use ir::layout::ZeroStage;
+
+use crate::interchange::error::Lack;
+use crate::interchange::view::ExportView;
+
+/// Environment variables that the arguments need, each with its reason.
+pub(in super::super) fn environment(view: &ExportView<'_>) -> Vec<(&'static str, String, String)> {
+    let architecture = view.plan.cluster.gpu.architecture;
+    let is_fsdp = view.layout.zero_stage >= ZeroStage::Gradients;
+    let overlaps = view.layout.switches.expert_overlap == ExpertOverlap::MicroBatch;
+    let mut all = Vec::new();
+    let connections = "CUDA_DEVICE_MAX_CONNECTIONS";
+    if is_fsdp || overlaps {
+        let why = if is_fsdp {
+            "sharded parameters are gathered beside computation, which one queue would put in a row"
+        } else {
+            "experts' exchanges run beside another micro-batch, which one queue would put in a row"
+        };
+        all.push((connections, "32".to_owned(), why.to_owned()));
+    } else if architecture != Architecture::Blackwell {
+        let why = "kernels start in the order they are launched in, so exchanges start first";
+        all.push((connections, "1".to_owned(), why.to_owned()));
+    }
+    if !is_fsdp {
+        all.push((
+            "NCCL_NVLS_ENABLE",
+            "0".to_owned(),
+            "multicast buffers are memory that the plan does not count".to_owned(),
+        ));
+    }
+    if view.layout.switches.cuda_graphs != CudaGraphs::None {
+        all.push((
+            "NCCL_GRAPH_REGISTER",
+            "0".to_owned(),
+            "buffers of captured collectives would not survive segments that expand".to_owned(),
+        ));
+    }
+    all.push((
+        "PYTORCH_CUDA_ALLOC_CONF",
+        "expandable_segments:True".to_owned(),
+        "less of the allocator's memory lies idle".to_owned(),
+    ));
+    all
+}
+
+/// Parts of a plan's layout, and of its optimizer, that Megatron cannot run, the model aside.
+pub(in super::super) fn lacks(view: &ExportView<'_>) -> Vec<Lack> {
+    let layout = &view.layout;
+    let mut lacks = Vec::new();
+    let unnamed = |module: &RecomputeModule| {
+        module.names().1.is_none() && *module != RecomputeModule::SharedExperts
+    };
+    match layout.recompute {
+        Recompute::Selective => lacks.push(Lack::new(
+            "recompute of activation functions of dense layers (`selective`): `--recompute-modules` has none of \
+             them by themselves",
+            "`--recompute norms` is what it has of them, `--recompute feed_forward` whole blocks",
+        )),
+        Recompute::Modules(modules) if modules.iter().any(|it| unnamed(&it)) => {
+            lacks.push(Lack::new(
+                "recompute of `activations`: `--recompute-modules` has no activation functions of dense layers",
+                "`--recompute` without them",
+            ));
+        }
+        _ => {}
+    }
+    if !Abilities::takes_graphs_with(layout.switches.cuda_graphs, layout.recompute) {
+        lacks.push(Lack::new(
+            "CUDA graphs of layers that are computed again whole",
+            "`--cuda-graphs none`, or `--recompute norms`",
+        ));
+    }
+    let stages = &view.stages;
+    let spread = stages.iter().filter(|stage| stage.prediction_modules > 0).count();
+    if spread > 1 {
+        lacks.push(Lack::new(
+            "modules for multi-token prediction on several stages",
+            "stages of which one has all of them, by `--stages`",
+        ));
+    }
+    if layout.switches.expert_overlap == ExpertOverlap::MicroBatch {
+        let wants = [
+            (layout.expert_parallel > 1, "more than one expert-parallel rank"),
+            (
+                layout.switches.token_dispatcher != TokenDispatcher::AllGather,
+                "a dispatcher other than `all-gather`",
+            ),
+            (view.num_prediction_modules() <= 1, "one module for multi-token prediction at most"),
+        ];
+        for (has, what) in wants {
+            if !has {
+                lacks.push(Lack::new(
+                    format!("experts' exchanges beside another micro-batch without {what}"),
+                    "`--expert-overlap none`",
+                ));
+            }
+        }
+    }
+    if layout.offload.optimizer && layout.zero_stage != ZeroStage::OptimizerState {
+        lacks.push(Lack::new(
+            "the optimizer's state on the host without the distributed optimizer",
+            "`--zero 1`",
+        ));
+    }
+    if view.training.bf16_moments && layout.zero_stage == ZeroStage::None {
+        lacks.push(Lack::new("moments in bf16 without the distributed optimizer", "`--zero 1`"));
+    }
+    lacks
+}

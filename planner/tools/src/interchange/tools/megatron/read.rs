@@ -1,0 +1,82 @@
+//! Reads Megatron's arguments.
+
+use super::table::{OPTIONS, TABLE};
+use crate::interchange::error::ImportError;
+use crate::interchange::imported::Imported;
+use crate::interchange::options::{OptionError, Others, ParsedOptions, Vocabulary};
+use crate::interchange::shell::Word;
+use crate::interchange::source::Source;
+use crate::interchange::table::Reader;
+
+const KNOWN: Vocabulary =
+    Vocabulary { program: "Megatron-LM", table: OPTIONS, others: Others::Refused };
+
+/// Reads the words after `pretrain_gpt.py`.
+pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
+    let started = source.started()?;
+    read_words(source, started.words.get(1..).unwrap_or_default())
+}
+
+/// Reads options of `pretrain_gpt.py`, or settings of another tool that were translated to these.
+pub(in super::super) fn read_words(
+    source: &Source<'_>,
+    words: &[Word],
+) -> Result<Imported, ImportError> {
+    let given = &KNOWN.read(words)?;
+    contradictions(given)?;
+    let mut settings = source.defaults(source.target);
+    TABLE.read(Reader { source, given }, &mut settings)?;
+    settings.model = TABLE.model_arguments(given)?;
+    settings.multi_token_prediction |= given.has("--mtp-num-layers");
+    // Both dropout rates are 0.1 by default in Megatron.
+    let dropout = [given.text("--hidden-dropout")?, given.text("--attention-dropout")?];
+    settings.dropout = dropout.iter().any(|rate| rate.is_none_or(|it| it.parse() != Ok(0.0)));
+    Ok(settings)
+}
+
+fn contradictions(given: &ParsedOptions) -> Result<(), OptionError> {
+    let layers = "both say how many stages a rank has";
+    let virtual_stages = "--num-virtual-stages-per-pipeline-rank";
+    for (one, other, why) in [
+        ("--bf16", "--fp16", "weights have one number format"),
+        ("--fp8-format", "--fp4-format", "products have one number format"),
+        ("--num-layers-per-virtual-pipeline-stage", virtual_stages, layers),
+        ("--num-layers-per-virtual-pipeline-stage", "--pipeline-model-parallel-layout", layers),
+        (virtual_stages, "--pipeline-model-parallel-layout", layers),
+        ("--use-megatron-fsdp", "--use-torch-fsdp2", "parameters are sharded in one way"),
+        (
+            "--grad-reduce-in-bf16",
+            "--accumulate-allreduce-grads-in-fp32",
+            "gradients have one number format",
+        ),
+        ("--train-iters", "--train-samples", "both say how long training is"),
+        ("--swiglu", "--squared-relu", "layers have one activation function"),
+        ("--recompute-activations", "--recompute-granularity", "both say what is computed again"),
+    ] {
+        given.not_both(one, other, why)?;
+    }
+    let needs = [
+        (
+            "--overlap-param-gather",
+            "--overlap-grad-reduce",
+            "parameters are gathered beside what gradients are reduced beside",
+        ),
+        (
+            "--tp-comm-overlap",
+            "--sequence-parallel",
+            "exchanges of a cut sequence are what is overlapped",
+        ),
+        ("--cp-comm-type", "--context-parallel-size", "there is nothing to exchange"),
+        ("--recompute-modules", "--recompute-granularity", "modules are of selective recompute"),
+    ];
+    for (one, other, why) in needs {
+        if given.has(one) && !given.has(other) {
+            return Err(OptionError::Contradiction {
+                one: format!("`{one}`"),
+                other: format!("no `{other}`"),
+                why: why.to_owned(),
+            });
+        }
+    }
+    Ok(())
+}

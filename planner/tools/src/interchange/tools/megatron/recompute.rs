@@ -1,0 +1,77 @@
+//! Recompute in Megatron's options.
+
+use ir::graph::{Recompute, RecomputeModule, RecomputeModules};
+
+use crate::interchange::options::{OptionError, ParsedOptions};
+use crate::interchange::run::Run;
+use crate::interchange::table::Values;
+
+/// Values of a recompute option, or none if it is not written.
+pub(super) fn write(option: &str, run: &Run<'_>) -> Option<Values> {
+    let [granularity, method, num_layers] = match run.layout.recompute {
+        Recompute::None | Recompute::Selective => return None,
+        Recompute::Full => ["full", "uniform", "1"].map(str::to_owned),
+        Recompute::FirstLayers(count) => ["full".into(), "block".into(), count.to_string()],
+        Recompute::Modules(modules) => {
+            let name = |module| {
+                let (own, theirs) = RecomputeModule::names(module);
+                theirs.or((module == RecomputeModule::SharedExperts).then_some(own))
+            };
+            return match option {
+                "--recompute-granularity" => Some(vec!["selective".to_owned()]),
+                "--recompute-modules" => {
+                    Some(modules.iter().filter_map(name).map(str::to_owned).collect())
+                }
+                _ => None,
+            };
+        }
+    };
+    match option {
+        "--recompute-granularity" => Some(vec![granularity]),
+        "--recompute-method" => Some(vec![method]),
+        "--recompute-num-layers" => Some(vec![num_layers]),
+        _ => None,
+    }
+}
+
+/// Recompute that the options together select.
+pub(super) fn read(given: &ParsedOptions) -> Result<Recompute, OptionError> {
+    let attention = RecomputeModules::new([RecomputeModule::Attention]);
+    let granularities = [("full", true), ("selective", false)];
+    let is_full = given.one_of("--recompute-granularity", &granularities)?;
+    let is_full = is_full.or(given.has("--recompute-activations").then_some(false));
+    match is_full {
+        None => Ok(Recompute::None),
+        Some(true) => {
+            let methods = [("uniform", false), ("block", true)];
+            let is_block = given.one_of("--recompute-method", &methods)?;
+            let layers = given.count("--recompute-num-layers")?;
+            match (is_block, layers) {
+                (Some(true), Some(layers)) => Ok(Recompute::FirstLayers(layers)),
+                (Some(_), _) => Ok(Recompute::Full),
+                (None, _) => Err(OptionError::missing(
+                    "--recompute-method",
+                    "full recompute takes `uniform` or `block`",
+                )),
+            }
+        }
+        Some(false) => {
+            let Some(names) = given.values("--recompute-modules")? else {
+                return Ok(attention.map_or(Recompute::None, Recompute::Modules));
+            };
+            let module = |name: &&str| {
+                let of = |it: &RecomputeModule| it.names().1.unwrap_or(it.names().0) == *name;
+                let known = RecomputeModule::ALL
+                    .into_iter()
+                    .filter(|it| *it != RecomputeModule::Activations);
+                known.into_iter().find(of).ok_or_else(|| {
+                    let works = "core_attn, moe_act, layernorm, mla_up_proj, mlp, moe and shared_experts are known";
+                    OptionError::value("--recompute-modules", *name, works)
+                })
+            };
+            let modules: Vec<RecomputeModule> =
+                names.iter().map(module).collect::<Result<_, _>>()?;
+            Ok(RecomputeModules::new(modules).map_or(Recompute::None, Recompute::Modules))
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Layers of each pipeline stage, in Megatron's options.
+
+use std::fmt::Write as _;
+
+use ir::schedule::ScheduleKind;
+
+use crate::interchange::imported::{Imported, StatedStages};
+use crate::interchange::options::{OptionError, ParsedOptions};
+use crate::interchange::stages::StageParts;
+
+/// Stages in the letters of `--pipeline-model-parallel-layout`; runs of equal stages are written as `(..|)*n`.
+pub(super) fn layout_text(stages: &[StageParts]) -> String {
+    let of_stage = |stage: &StageParts| {
+        let several = |letter: &str, count: u32| match count {
+            0 => String::new(),
+            1 => letter.to_owned(),
+            _ => format!("{letter}*{count}"),
+        };
+        let [embedding, head] = [(stage.embedding, "E"), (stage.head, "L")]
+            .map(|(has, letter)| if has { letter } else { "" });
+        let layers = several("t", stage.layers);
+        format!("{embedding}{layers}{}{head}", several("m", stage.prediction_modules))
+    };
+    let texts: Vec<String> = stages.iter().map(of_stage).collect();
+    // A bar begins another stage, so the last stage has none after it and joins no run.
+    let Some((last, others)) = texts.split_last() else { return String::new() };
+    let mut text = String::new();
+    for run in others.chunk_by(|one, other| one == other) {
+        if run.len() > 1 {
+            let _ = write!(text, "({}|)*{}", run[0], run.len());
+        } else {
+            let _ = write!(text, "{}|", run[0]);
+        }
+    }
+    text + last
+}
+
+/// Reads all options that set stages; the pipeline degree in `settings` must be read already.
+pub(super) fn read(given: &ParsedOptions, settings: &mut Imported) -> Result<(), OptionError> {
+    let layout = &mut settings.layout;
+    (settings.stages, layout.virtual_stages) = stated(given, layout.pipeline_parallel)?;
+    if layout.virtual_stages > 1 {
+        layout.schedule = ScheduleKind::Interleaved;
+    }
+    Ok(())
+}
+
+/// Layers of each stage, and the number of virtual stages of each pipeline rank.
+fn stated(given: &ParsedOptions, pipeline: u32) -> Result<(StatedStages, u32), OptionError> {
+    if let Some(text) = given.text("--pipeline-model-parallel-layout")? {
+        let wrong =
+            |works: &str| OptionError::value("--pipeline-model-parallel-layout", text, works);
+        let counts = blocks_of(text).ok_or_else(|| {
+            wrong("stages of `E`, `t`, `m` and `L` with `|` between them are expected, as in `Et*8|t*8L`")
+        })?;
+        let stages = counts.len() as u32;
+        if !stages.is_multiple_of(pipeline) {
+            return Err(wrong(&format!("{stages} stages do not divide over {pipeline} ranks")));
+        }
+        return Ok((StatedStages::Blocks(counts), stages / pipeline));
+    }
+    let [first, last] =
+        ["--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"];
+    let virtual_stages = given.count("--num-virtual-stages-per-pipeline-rank")?;
+    let layers: Option<u32> = given.count("--num-layers")?;
+    let accounts =
+        ["--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"]
+            .map(|name| given.has(name));
+    let per_stage: Option<u32> = given.count("--num-layers-per-virtual-pipeline-stage")?;
+    let virtual_stages: u32 = match (virtual_stages, per_stage, layers) {
+        (Some(stages), _, _) => stages,
+        (None, Some(each), Some(layers)) => {
+            let counted = layers + accounts.map(u32::from).iter().sum::<u32>();
+            let of_rank = counted / pipeline;
+            if !counted.is_multiple_of(pipeline) || !of_rank.is_multiple_of(each) {
+                return Err(OptionError::value(
+                    "--num-layers-per-virtual-pipeline-stage",
+                    each.to_string(),
+                    format!("{counted} layers on {pipeline} ranks do not divide so"),
+                ));
+            }
+            of_rank / each
+        }
+        _ => 1,
+    };
+    if pipeline == 1 {
+        return Ok((StatedStages::Even, 1));
+    }
+    let [of_first, of_last]: [Option<u32>; 2] = [given.count(first)?, given.count(last)?];
+    let Some(layers) = layers else { return Ok((StatedStages::Even, virtual_stages)) };
+    if of_first.is_some() || of_last.is_some() {
+        let left = layers.checked_sub(of_first.unwrap_or(0) + of_last.unwrap_or(0));
+        let ranks = pipeline - u32::from(of_first.is_some()) - u32::from(of_last.is_some());
+        let each = left.filter(|left| ranks == 0 || left.is_multiple_of(ranks));
+        let each = each.map(|left| left.checked_div(ranks).unwrap_or(0));
+        let of_rank = |rank: u32| match (rank, of_first, of_last) {
+            (0, Some(first), _) => Some(first),
+            (rank, _, Some(last)) if rank + 1 == pipeline => Some(last),
+            _ => each,
+        };
+        return listed(pipeline, virtual_stages, of_rank, [false; 2], first);
+    }
+    if accounts != [false; 2] {
+        let counted = layers + accounts.map(u32::from).iter().sum::<u32>();
+        let each = counted.is_multiple_of(pipeline).then_some(counted / pipeline);
+        return listed(
+            pipeline,
+            virtual_stages,
+            |_| each,
+            accounts,
+            "--account-for-embedding-in-pipeline-split",
+        );
+    }
+    Ok((StatedStages::Even, virtual_stages))
+}
+
+/// Blocks of each stage if a rank has `of_rank` layers; `counts` says whether embedding and head are among them.
+fn listed(
+    pipeline: u32,
+    virtual_stages: u32,
+    of_rank: impl Fn(u32) -> Option<u32>,
+    counts: [bool; 2],
+    name: &str,
+) -> Result<(StatedStages, u32), OptionError> {
+    let all = pipeline * virtual_stages;
+    let of_stage = |stage: u32| {
+        let own = of_rank(stage % pipeline)?;
+        let ends = [stage == 0, stage + 1 == all];
+        let beside = ends.iter().zip(counts).filter(|(is_end, counts)| **is_end && !counts).count();
+        own.is_multiple_of(virtual_stages).then(|| own / virtual_stages + beside as u32)
+    };
+    let blocks: Option<Vec<u32>> = (0..all).map(of_stage).collect();
+    let blocks = blocks.ok_or_else(|| {
+        let works = format!(
+            "the layers that are left do not divide over {pipeline} ranks of {virtual_stages} stages"
+        );
+        OptionError::value(name, "", works)
+    })?;
+    Ok((StatedStages::Blocks(blocks), virtual_stages))
+}
+
+/// Blocks of each stage of a layout text, in which `(..)*n` and `x*n` repeat.
+fn blocks_of(text: &str) -> Option<Vec<u32>> {
+    let text: String = text.chars().filter(|c| !c.is_whitespace() && *c != ',').collect();
+    let mut plain = String::new();
+    let mut rest = text.as_str();
+    while !rest.is_empty() {
+        let (unit, after) = match rest.strip_prefix('(') {
+            Some(inner) => inner.split_once(')')?,
+            None => rest.split_at(rest.chars().next()?.len_utf8()),
+        };
+        let (times, after) = match after.strip_prefix('*') {
+            Some(after) => {
+                let end = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+                (after[..end].parse::<usize>().ok().filter(|it| *it <= 4096)?, &after[end..])
+            }
+            None => (1, after),
+        };
+        // The text within brackets may have repeated letters too.
+        let unit = if unit.contains('*') { repeated(unit)? } else { unit.to_owned() };
+        plain.push_str(&unit.repeat(times));
+        rest = after;
+        if plain.len() > 1 << 20 {
+            return None;
+        }
+    }
+    let is_known = plain.chars().all(|c| "EtmL|".contains(c));
+    let stages: Vec<u32> = plain.split('|').map(|stage| stage.len() as u32).collect();
+    (is_known && plain.starts_with('E') && plain.ends_with('L')).then_some(stages)
+}
+
+/// Text with every `x*n` expanded.
+fn repeated(text: &str) -> Option<String> {
+    let mut plain = String::new();
+    let mut chars = text.chars().peekable();
+    while let Some(letter) = chars.next() {
+        let mut times = 1;
+        if chars.next_if_eq(&'*').is_some() {
+            let mut digits = String::new();
+            while let Some(digit) = chars.next_if(char::is_ascii_digit) {
+                digits.push(digit);
+            }
+            times = digits.parse().ok().filter(|it| *it <= 4096)?;
+        }
+        plain.extend(std::iter::repeat_n(letter, times));
+    }
+    Some(plain)
+}

@@ -1,0 +1,88 @@
+//! Megatron's options that a plan decides.
+
+use ir::cluster::Precision;
+use ir::graph::TokenDispatcher;
+use ir::layout::ZeroStage;
+use ir::plan::Optimizer;
+
+use super::{recompute, stages};
+use crate::interchange::error::ImportError;
+use crate::interchange::imported::Imported;
+use crate::interchange::options::OptionError;
+use crate::interchange::run::Run;
+use crate::interchange::table::{Reader, Table, Values};
+
+/// Options of `megatron.training.arguments` in megatron-core 0.19.2.
+pub(super) const OPTIONS: &str = include_str!("options.txt");
+
+/// Table of the options.
+pub(in super::super) static TABLE: Table = Table::new(OPTIONS, write, read);
+
+fn write(option: &str, run: &Run<'_>) -> Option<Values> {
+    match option {
+        "--pipeline-model-parallel-layout" => Some(vec![stages::layout_text(&run.stages)]),
+        _ => recompute::write(option, run),
+    }
+}
+
+fn read(option: &str, reader: Reader<'_>, settings: &mut Imported) -> Result<(), ImportError> {
+    let Reader { source, given } = reader;
+    let Imported { layout, training, .. } = settings;
+    match option {
+        // Megatron switches sequence parallelism off with one tensor-parallel rank.
+        "--sequence-parallel" => layout.sequence_parallel &= layout.tensor_parallel > 1,
+        "--num-virtual-stages-per-pipeline-rank" => stages::read(given, settings)?,
+        "--expert-tensor-parallel-size" if !given.has(option) || !given.has("--num-experts") => {
+            layout.expert_tensor_parallel = layout.tensor_parallel;
+        }
+        "--moe-flex-dispatcher-backend" => {
+            let backends =
+                [("deepep", TokenDispatcher::DeepEp), ("hybridep", TokenDispatcher::HybridEp)];
+            let backend = given.one_of(option, &backends)?;
+            let dispatcher = &mut layout.switches.token_dispatcher;
+            if *dispatcher == TokenDispatcher::DeepEp {
+                *dispatcher = backend.unwrap_or(TokenDispatcher::DeepEp);
+            }
+        }
+        "--use-megatron-fsdp" if given.has(option) => {
+            let strategies = [
+                ("no_shard", ZeroStage::None),
+                ("optim", ZeroStage::OptimizerState),
+                ("optim_grads", ZeroStage::Gradients),
+                ("optim_grads_params", ZeroStage::Parameters),
+            ];
+            let strategy = given.one_of("--data-parallel-sharding-strategy", &strategies)?;
+            layout.zero_stage = strategy.unwrap_or(ZeroStage::Parameters);
+        }
+        "--use-megatron-fsdp" if given.has("--use-torch-fsdp2") => {
+            let stays = given.has("--torch-fsdp2-no-reshard-after-forward");
+            layout.zero_stage = if stays { ZeroStage::Gradients } else { ZeroStage::Parameters };
+        }
+        "--recompute-granularity" => layout.recompute = recompute::read(given)?,
+        "--micro-batch-size" if !given.has(option) && source.stated.micro_batch_size.is_none() => {
+            let works = "Megatron has no default for it".to_owned();
+            return Err(OptionError::missing(option, works).into());
+        }
+        "--bf16" => {
+            let formats = [
+                ("--fp8-format", Precision::Fp8),
+                ("--fp4-format", Precision::Fp4),
+                (option, Precision::Bf16),
+                ("--fp16", Precision::Fp16),
+            ];
+            let format = formats.into_iter().find(|(option, _)| given.has(option));
+            training.precision = format.map_or(Precision::Fp32, |(_, format)| format);
+        }
+        "--sgd-momentum"
+            if training.optimizer == Optimizer::Momentum
+                && given.text(option)?.is_some_and(|it| it.parse() == Ok(0.0)) =>
+        {
+            training.optimizer = Optimizer::Sgd;
+        }
+        "--exp-avg-dtype" => {
+            training.bf16_moments &= given.has("--use-precision-aware-optimizer");
+        }
+        _ => {}
+    }
+    Ok(())
+}

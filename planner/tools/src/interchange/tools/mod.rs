@@ -1,0 +1,51 @@
+//! The tools. Nothing outside of its own folder names a tool other than this list.
+
+mod accelerate;
+mod bridge;
+mod deepspeed;
+mod executor;
+mod megatron;
+mod nanotron;
+mod torchtitan;
+
+use super::target::Target;
+use super::tool::Tool;
+pub(crate) use bridge::{HowGiven, settings as bridge_settings};
+
+/// All tools, in the order in which they are listed and recognised.
+pub(crate) static TOOLS: [&Tool; 8] = [
+    &megatron::TOOL,
+    &bridge::TOOL,
+    &torchtitan::TOOL,
+    &deepspeed::TOOL,
+    &accelerate::TOOL,
+    &accelerate::TRAINER_TOOL,
+    &nanotron::TOOL,
+    &executor::TOOL,
+];
+
+/// Code and data of a tool.
+///
+/// # Panics
+///
+/// Never: targets are those of the list.
+pub(crate) fn tool(target: Target) -> &'static Tool {
+    TOOLS.into_iter().find(|tool| tool.target == target).expect("a target is of the list")
+}
+
+/// Tool whose settings a text has as Python.
+pub(super) fn of_python(text: &str) -> Option<Target> {
+    bridge::is_of_bridge(text).then_some(bridge::TOOL.target)
+}
+
+impl Target {
+    /// All tools.
+    pub fn all() -> impl Iterator<Item = Self> {
+        TOOLS.into_iter().map(|tool| tool.target)
+    }
+
+    /// Tools whose settings can be imported.
+    pub fn imported() -> impl Iterator<Item = Self> {
+        TOOLS.into_iter().filter(|tool| tool.read.is_some()).map(|tool| tool.target)
+    }
+}

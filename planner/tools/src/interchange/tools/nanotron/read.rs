@@ -1,0 +1,69 @@
+//! Reads nanotron's YAML.
+
+use super::stages::{Sizes, blocks};
+use super::table::{OPTIONS, TABLE, missing};
+use crate::interchange::error::{Divided, ImportError};
+use crate::interchange::imported::{Imported, StatedStages};
+use crate::interchange::options::{OptionError, Others, ParsedOptions, Vocabulary};
+use crate::interchange::source::Source;
+use crate::interchange::table::Reader;
+
+const KNOWN: Vocabulary =
+    Vocabulary { program: "nanotron", table: OPTIONS, others: Others::Refused };
+
+/// Reads a configuration, or the script that names one.
+pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
+    let tree = source.configuration("--config-file", "nanotron.yaml", "nanotron")?;
+    let given = &KNOWN.of_leaves(&tree.leaves())?;
+    let mut settings = source.defaults(source.target);
+    TABLE.read(Reader { source, given }, &mut settings)?;
+    settings.training.global_batch_size = source.stated.global_batch_size;
+    let [pipeline, tensor] = [settings.layout.pipeline_parallel, settings.layout.tensor_parallel];
+    let data = needed(given, "parallelism.dp")?;
+    let product = u64::from(data) * u64::from(pipeline) * u64::from(tensor);
+    let started = settings.num_gpus.map(u64::from);
+    if let Some(ranks) = started.filter(|ranks| *ranks != product) {
+        return Err(ImportError::divides(
+            Divided::Ranks,
+            format!(
+                "dp {data} x pp {pipeline} x tp {tensor} are {product} ranks, but {ranks} are started"
+            ),
+            format!("{product} ranks"),
+        ));
+    }
+    settings.num_gpus = u32::try_from(product).ok();
+    settings.stages = stages(given, pipeline)?;
+    settings.model = TABLE.model_arguments(given)?;
+    Ok(settings)
+}
+
+fn needed(given: &ParsedOptions, name: &str) -> Result<u32, OptionError> {
+    given.count(name)?.ok_or_else(|| missing(name))
+}
+
+/// Stages by nanotron's own rule.
+fn stages(given: &ParsedOptions, pipeline: u32) -> Result<StatedStages, OptionError> {
+    if pipeline == 1 {
+        return Ok(StatedStages::Even);
+    }
+    let size = |name: &str| {
+        let name = format!("model.model_config.{name}");
+        given.count::<u64>(&name)?.ok_or_else(|| missing(&name))
+    };
+    let layers: u32 = needed(given, "model.model_config.num_hidden_layers")?;
+    let sizes = Sizes {
+        layers,
+        hidden_size: size("hidden_size")?,
+        intermediate_size: size("intermediate_size")?,
+        num_attention_heads: size("num_attention_heads")?,
+        vocab_size: size("vocab_size")?,
+    };
+    let blocks = blocks(&sizes, pipeline).ok_or_else(|| {
+        OptionError::value(
+            "parallelism.pp",
+            pipeline.to_string(),
+            format!("nanotron's rule leaves a stage of {layers} layers empty; fewer are expected"),
+        )
+    })?;
+    Ok(StatedStages::Blocks(blocks))
+}

@@ -1,0 +1,76 @@
+//! torchtitan's flags that a plan decides.
+
+use ir::cluster::Precision;
+use ir::graph::Recompute;
+use ir::schedule::ScheduleKind;
+
+use super::degrees::{LOCAL_BATCH, read_batch, read_replicas, schedule};
+use crate::interchange::error::ImportError;
+use crate::interchange::imported::Imported;
+use crate::interchange::run::Run;
+use crate::interchange::source::agreed;
+use crate::interchange::table::{Reader, Table, Values};
+
+/// Flags of `ConfigManager` in torchtitan 0.3.0, written with `_`; it accepts `-` too.
+pub(super) const OPTIONS: &str = include_str!("options.txt");
+
+/// Table of the options.
+pub(super) static TABLE: Table = Table::new(OPTIONS, write, read);
+
+fn write(option: &str, run: &Run<'_>) -> Option<Values> {
+    let word = match option {
+        "activation-checkpoint:" => match run.layout.recompute {
+            Recompute::Full | Recompute::FirstLayers(_) => "full",
+            Recompute::Selective | Recompute::Modules(_) => "selective",
+            Recompute::None => "none",
+        },
+        "--parallelism.pipeline_parallel_schedule" => schedule_name(run.layout.schedule)?,
+        _ => return None,
+    };
+    Some(vec![word.to_owned()])
+}
+
+/// PyTorch's name of a schedule.
+const fn schedule_name(kind: ScheduleKind) -> Option<&'static str> {
+    Some(match kind {
+        ScheduleKind::OneFOneB => "1F1B",
+        ScheduleKind::Interleaved => "Interleaved1F1B",
+        ScheduleKind::GPipe => "GPipe",
+        ScheduleKind::LoopedBfs => "LoopedBFS",
+        ScheduleKind::InterleavedZb => "InterleavedZeroBubble",
+        ScheduleKind::Zbv => "ZBVZeroBubble",
+        ScheduleKind::DualPipeV => "DualPipeV",
+        ScheduleKind::Given(given) if given.is_v_shaped() => "ZBVZeroBubble",
+        ScheduleKind::Given(given) if given.virtual_stages() > 1 => "Interleaved1F1B",
+        ScheduleKind::Given(_) => "1F1B",
+        _ => return None,
+    })
+}
+
+fn read(option: &str, reader: Reader<'_>, settings: &mut Imported) -> Result<(), ImportError> {
+    let Reader { source, given } = reader;
+    let Imported { layout, training, .. } = settings;
+    match option {
+        "--parallelism.tensor_parallel_degree" => {
+            layout.expert_tensor_parallel = layout.tensor_parallel;
+        }
+        "--parallelism.pipeline_parallel_degree" => {
+            let ranks = given.count(option)?;
+            let ranks = agreed(ranks, option, source.stated.pipeline_parallel, "--pp")?;
+            layout.pipeline_parallel = ranks.unwrap_or(1);
+        }
+        "--parallelism.pipeline_parallel_schedule" if layout.pipeline_parallel > 1 => {
+            layout.schedule = schedule(option, reader)?;
+        }
+        "--parallelism.data_parallel_replicate_degree" => read_replicas(reader, settings)?,
+        LOCAL_BATCH => read_batch(reader, settings)?,
+        "--training.dtype" => {
+            training.bf16_moments = training.no_master_weights;
+            if training.no_master_weights {
+                training.precision = Precision::Bf16;
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}

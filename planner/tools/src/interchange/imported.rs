@@ -9,6 +9,7 @@ use ir::replication::DataParallelMethod;
 
 use super::argument::Argument;
 use super::error::{Divided, ImportError};
+use super::stages::num_layers;
 use super::target::Target;
 use planner_core::problem::Problem;
 use planner_core::step::{ChainIndex, PipelineRanks, Shape, ShapeKey};
@@ -325,17 +326,7 @@ impl Imported {
                 Ok(ends.collect())
             }
             StatedStages::Even => {
-                let layers = blocks.saturating_sub(2);
-                let modules = if self.multi_token_prediction {
-                    problem
-                        .graph
-                        .blocks()
-                        .filter(|it| problem.graph.class(*it).name().starts_with("mtp"))
-                        .count()
-                } else {
-                    0
-                };
-                let layers = layers - modules.min(layers);
+                let layers = num_layers(&problem.graph);
                 if !layers.is_multiple_of(num_stages) {
                     return Err(ImportError::divides(
                         Divided::Stages,

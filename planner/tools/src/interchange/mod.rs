@@ -38,6 +38,7 @@ pub use argument::{Argument, Section};
 pub use chakra::ChakraTraces;
 pub use launch::Launcher;
 pub use stages::StageParts;
+pub(crate) use stages::num_layers;
 pub use target::Target;
 pub use view::ExportView;
 
@@ -56,4 +57,4 @@ pub(crate) use run::Run;
 pub use shell::{End, ShellError};
 pub(crate) use table::{Difference, Table};
 pub(crate) use tool::Tool;
-pub(crate) use tools::{HowGiven, TOOLS, bridge_settings, tool};
+pub(crate) use tools::{TOOLS, bridge_settings, tool};

@@ -10,21 +10,13 @@ use super::shell::Word;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Vocabulary {
     /// Name of the program.
-    pub(super) program: &'static str,
+    program: &'static str,
     /// Lines of a name and `none`, `one`, `some`, `any` or a number of values; a name that ends with `*` stands for all
     /// with this prefix.
     pub(super) table: &'static str,
-    /// Treatment of names that are not in the table.
-    pub(super) others: Others,
-}
-
-/// Treatment of names that are not in the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Others {
-    /// Refused, as the program refuses them, or ignores them silently, which is worse.
-    Refused,
-    /// Skipped as options of the user's own script, unless they look like misspelt options.
-    TheUsers,
+    /// True if names that are not in the table are options of the user's own script, unless they look like misspelt
+    /// ones; else they are refused, as the program refuses them, or ignores them silently, which is worse.
+    takes_own: bool,
 }
 
 /// Content of a key of a file.
@@ -190,6 +182,16 @@ const SHORT: usize = 6;
 const AUTO: &str = "auto";
 
 impl Vocabulary {
+    /// Options of a program that refuses others.
+    pub(super) const fn whole(program: &'static str, table: &'static str) -> Self {
+        Self { program, table, takes_own: false }
+    }
+
+    /// Options of a program to which the user's script may add its own.
+    pub(super) const fn with_own(program: &'static str, table: &'static str) -> Self {
+        Self { program, table, takes_own: true }
+    }
+
     fn lines(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         let lines = self.table.lines().filter(|line| !line.starts_with('['));
         lines.filter_map(|line| {
@@ -212,7 +214,7 @@ impl Vocabulary {
             let is_a_letter_off = strsim::damerau_levenshtein(name, known) <= 1;
             likeness >= OWN_LIKENESS || is_a_letter_off && name.len() >= SHORT
         };
-        self.others == Others::TheUsers && !self.likest(name).is_some_and(is_misspelt)
+        self.takes_own && !self.likest(name).is_some_and(is_misspelt)
     }
 
     fn unknown(&self, name: &str) -> OptionError {
@@ -340,36 +342,28 @@ impl Vocabulary {
                 at += words[at..].iter().take_while(|it| !it.text.starts_with("--")).count();
                 continue;
             };
+            let (least, most) = match takes {
+                "none" => (0, 0),
+                "one" => (1, 1),
+                "some" => (1, usize::MAX),
+                "any" => (0, usize::MAX),
+                number => number.parse().map_or((0, usize::MAX), |number| (number, number)),
+            };
             let is_value = |word: &&Word| !word.text.starts_with("--");
-            let following = words[at..].iter().take_while(is_value);
-            let values: Vec<Word> = match (inline, takes) {
-                (Some(value), _) => {
+            let values: Vec<Word> = match inline {
+                Some(value) => {
                     vec![Word { text: value.to_owned(), unknown: word.unknown.clone() }]
                 }
-                (None, "none") => Vec::new(),
-                (None, "one") => following.take(1).cloned().collect(),
-                (None, number) => {
-                    let most = number.parse().unwrap_or(usize::MAX);
-                    following.take(most).cloned().collect()
-                }
+                None => words[at..].iter().take_while(is_value).take(most).cloned().collect(),
             };
-            if inline.is_none() {
-                at += values.len();
-            }
             let has = values.len();
-            let fits = match takes {
-                "none" => has == 0,
-                "one" => has == 1,
-                "some" => has > 0,
-                "any" => true,
-                number => number.parse() == Ok(has),
-            };
-            if !fits {
-                let takes = match takes {
-                    "none" => "no value".to_owned(),
-                    "one" => "a value".to_owned(),
-                    "some" => "one value or more".to_owned(),
-                    number => format!("{number} values"),
+            at += if inline.is_none() { has } else { 0 };
+            if has < least || has > most {
+                let takes = match (least, most) {
+                    (_, 0) => "no value".to_owned(),
+                    (_, 1) => "a value".to_owned(),
+                    (_, usize::MAX) => "one value or more".to_owned(),
+                    _ => format!("{least} values"),
                 };
                 return Err(OptionError::Values { name: name.to_owned(), takes, has });
             }

@@ -18,6 +18,13 @@ pub struct StageParts {
 /// Prefix of the names of blocks for multi-token prediction.
 const PREDICTION: &str = "mtp";
 
+/// Layers of a model: all blocks except embedding, head and modules for multi-token prediction.
+pub(crate) fn num_layers(graph: &Graph) -> usize {
+    let names = graph.blocks().map(|class| graph.class(class).name());
+    let modules = names.filter(|name| name.starts_with(PREDICTION)).count();
+    graph.num_blocks().saturating_sub(2 + modules)
+}
+
 /// Parts of stages with `counts` blocks: the first block is the embedding, the last the head.
 pub(super) fn parts(counts: &[u32], graph: &Graph) -> Vec<StageParts> {
     let names: Vec<&str> = graph.blocks().map(|class| graph.class(class).name()).collect();

@@ -29,7 +29,7 @@ use super::argument::{Argument, Section};
 use super::error::ImportError;
 use super::fields::{get, set};
 use super::imported::Imported;
-use super::options::{OptionError, ParsedOptions};
+use super::options::{OptionError, ParsedOptions, Vocabulary};
 use super::run::Run;
 use super::source::{Source, agreed};
 
@@ -52,7 +52,8 @@ type Read = fn(&str, Reader<'_>, &mut Imported) -> Result<(), ImportError>;
 /// Options of a tool that a plan decides.
 #[derive(Debug)]
 pub(crate) struct Table {
-    text: &'static str,
+    /// All options of the tool, whether a plan decides them or not.
+    pub(super) vocabulary: Vocabulary,
     write: Write,
     read: Read,
     rows: OnceLock<Vec<Row>>,
@@ -296,16 +297,16 @@ fn listed(values: &str) -> Values {
 }
 
 impl Table {
-    /// Table of these lines; `write` and `read` are for the options that have `code` among their forms.
-    pub(super) const fn new(text: &'static str, write: Write, read: Read) -> Self {
-        Self { text, write, read, rows: OnceLock::new() }
+    /// Table of the lines of a vocabulary; `write` and `read` are for the options that have `code` among their forms.
+    pub(super) const fn new(vocabulary: Vocabulary, write: Write, read: Read) -> Self {
+        Self { vocabulary, write, read, rows: OnceLock::new() }
     }
 
     fn rows(&self) -> &[Row] {
         self.rows.get_or_init(|| {
             let mut topic = "";
             let mut rows = Vec::new();
-            for line in self.text.lines() {
+            for line in self.vocabulary.table.lines() {
                 match line.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
                     Some(title) => topic = title,
                     None => rows.extend(Row::of(topic, line)),
@@ -345,7 +346,7 @@ impl Table {
         given: &ParsedOptions,
     ) -> Result<Vec<Argument>, OptionError> {
         let mut all = Vec::new();
-        for line in self.text.lines() {
+        for line in self.vocabulary.table.lines() {
             let mut words = line.split_whitespace();
             let name = words.next().unwrap_or_default();
             if words.nth(1) == Some(MODEL)

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::change::Change;
 use super::evaluated::{EvalContext, EvaluatedConfig, Variant};
-use super::finding::{Cost, Finding, Fix, OptionChange, SourceSpan, in_words};
+use super::finding::{Cost, Finding, Fix, OptionChange, SourceSpan};
 use super::rule::{Rule, Severity};
 use super::text;
 use super::words::{Dialect, option_changes, options};
@@ -85,11 +85,9 @@ impl LintContext<'_> {
 pub(super) fn of_case(text: &str, changes: Vec<OptionChange>, case: &EvaluatedConfig) -> Fix {
     let replacements = text::changed(text, &changes).map_or_else(Vec::new, |(_, all)| all);
     Fix {
-        text: in_words(&changes),
-        changes,
         step_time_seconds: Some(case.found.evaluation.step_time.get()),
         peak_memory_bytes: Some(case.peak().get()),
-        replacements,
+        ..Fix::unevaluated(changes, replacements)
     }
 }
 

@@ -12,22 +12,8 @@ use super::words::Dialect;
 use crate::interchange::{StatedStages, Target};
 use planner_core::search::RESOLUTION;
 
-pub(super) fn find(context: &LintContext<'_>) -> Vec<Finding> {
-    let rules: [fn(&LintContext<'_>) -> Option<Finding>; 8] = [
-        not_supported,
-        across_nodes,
-        tensor_not_needed,
-        sequence_parallel,
-        few_micro_batches,
-        uneven_stages,
-        context_parallel,
-        dispatcher,
-    ];
-    rules.iter().filter_map(|rule| rule(context)).collect()
-}
-
 /// Finding of a layout that the tool cannot run.
-fn not_supported(context: &LintContext<'_>) -> Option<Finding> {
+pub(super) fn not_supported(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let lacks = base.lacks();
     if lacks.is_empty() {
@@ -60,7 +46,7 @@ fn not_supported(context: &LintContext<'_>) -> Option<Finding> {
 }
 
 /// Finding of tensor parallelism across nodes.
-fn across_nodes(context: &LintContext<'_>) -> Option<Finding> {
+pub(super) fn across_nodes(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let layout = &base.found.layout;
     let (tensor, domain) = (layout.tensor_parallel, base.problem.hardware.domain);
@@ -101,7 +87,7 @@ fn across_nodes(context: &LintContext<'_>) -> Option<Finding> {
 }
 
 /// Finding of more tensor parallelism than memory requires; only if sure, as many run so for other reasons.
-fn tensor_not_needed(context: &LintContext<'_>) -> Option<Finding> {
+pub(super) fn tensor_not_needed(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let tensor = base.found.layout.tensor_parallel;
     let domain = base.problem.hardware.domain;
@@ -122,7 +108,7 @@ fn tensor_not_needed(context: &LintContext<'_>) -> Option<Finding> {
 }
 
 /// Finding of tensor parallelism without sequence parallelism: every rank saves and computes whole norms and residuals.
-fn sequence_parallel(context: &LintContext<'_>) -> Option<Finding> {
+pub(super) fn sequence_parallel(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let layout = &base.found.layout;
     if layout.tensor_parallel == 1 || layout.sequence_parallel {
@@ -161,7 +147,7 @@ pub(super) fn gives_room(context: &LintContext<'_>, variant: &Variant) -> bool {
 const LARGE_BUBBLE: f64 = 0.4;
 
 /// Finding of fewer micro-batches than pipeline ranks.
-fn few_micro_batches(context: &LintContext<'_>) -> Option<Finding> {
+pub(super) fn few_micro_batches(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let layout = &base.found.layout;
     let (rounds, ranks) = (layout.num_micro_batches, layout.pipeline_parallel);
@@ -206,7 +192,7 @@ fn few_micro_batches(context: &LintContext<'_>) -> Option<Finding> {
 }
 
 /// Finding of a stage that is slower than the others.
-fn uneven_stages(context: &LintContext<'_>) -> Option<Finding> {
+pub(super) fn uneven_stages(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     if base.found.layout.pipeline_parallel == 1 || base.imported.stages == StatedStages::Balanced {
         return None;
@@ -228,7 +214,7 @@ fn uneven_stages(context: &LintContext<'_>) -> Option<Finding> {
 const SHORT: u64 = 4096;
 
 /// Finding of context parallelism that is not needed.
-fn context_parallel(context: &LintContext<'_>) -> Option<Finding> {
+pub(super) fn context_parallel(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let layout = &base.found.layout;
     let degree = layout.context_parallel;
@@ -260,7 +246,7 @@ fn context_parallel(context: &LintContext<'_>) -> Option<Finding> {
 }
 
 /// Finding of a dispatcher that gathers all tokens on all expert-parallel ranks.
-fn dispatcher(context: &LintContext<'_>) -> Option<Finding> {
+pub(super) fn dispatcher(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let layout = &base.found.layout;
     let is_gathering = layout.switches.token_dispatcher == TokenDispatcher::AllGather;

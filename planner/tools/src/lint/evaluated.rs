@@ -7,7 +7,7 @@ use ir::units::Bytes;
 
 use super::change::Change;
 use super::finding::Cost;
-use crate::interchange::{ImportError, Imported, Posed, Run, StatedStages, named};
+use crate::interchange::{ImportError, Imported, Posed, Run, StatedStages, named, num_layers};
 use cost_models::residuals::SHARE;
 use planner_core::problem::Problem;
 use planner_core::search::{EvaluatedPlan, RESOLUTION, saving, with_step};
@@ -55,11 +55,9 @@ const ASKED_FROM: f64 = RESOLUTION;
 const SURE: f64 = 0.1;
 
 impl EvalContext<'_> {
-    /// Layers of the model: all blocks except embedding, head and modules for multi-token prediction.
+    /// Layers of the model.
     pub(super) fn num_layers(&self) -> u32 {
-        let names = self.graph.blocks().map(|class| self.graph.class(class).name());
-        let modules = names.filter(|name| name.starts_with("mtp")).count();
-        self.graph.num_blocks().saturating_sub(2 + modules) as u32
+        num_layers(&self.graph) as u32
     }
 
     /// Input of the option tables.

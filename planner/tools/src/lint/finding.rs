@@ -63,6 +63,19 @@ pub struct Fix {
     pub replacements: Vec<Replacement>,
 }
 
+impl Fix {
+    /// A fix without a prediction.
+    pub(super) fn unevaluated(changes: Vec<OptionChange>, replacements: Vec<Replacement>) -> Self {
+        Self {
+            text: in_words(&changes),
+            changes,
+            step_time_seconds: None,
+            peak_memory_bytes: None,
+            replacements,
+        }
+    }
+}
+
 /// A change of an option.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "do", rename_all = "lowercase")]

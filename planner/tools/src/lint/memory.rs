@@ -10,14 +10,6 @@ use super::evaluated::Variant;
 use super::finding::{Cost, Finding};
 use super::rule::{Rule, Severity};
 
-pub(super) fn find(context: &LintContext<'_>) -> Vec<Finding> {
-    let mut all = Vec::new();
-    all.extend(room(context));
-    all.extend(recompute(context));
-    all.extend(offload(context));
-    all
-}
-
 /// Ratio of predicted peak to GPU memory beyond which none of 857 measured steps ran; a test checks this.
 const NONE_RAN_BEYOND: f64 = 1.35;
 
@@ -25,7 +17,7 @@ const NONE_RAN_BEYOND: f64 = 1.35;
 const FEW_RAN_BEYOND: f64 = 1.1;
 
 /// Finding of peak memory that does not fit, or fits without headroom, with a fix.
-fn room(context: &LintContext<'_>) -> Option<Finding> {
+pub(super) fn room(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let memory = &base.found.evaluation.memory;
     let (peak, capacity) = (base.peak(), base.problem.hardware.memory);
@@ -200,7 +192,7 @@ fn heavier(now: Recompute, layers: u32) -> impl Iterator<Item = Recompute> {
 }
 
 /// Finding of recompute that memory does not require.
-fn recompute(context: &LintContext<'_>) -> Option<Finding> {
+pub(super) fn recompute(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     if !base.recomputes() || !base.fits() {
         return None;
@@ -247,7 +239,7 @@ fn recompute(context: &LintContext<'_>) -> Option<Finding> {
 }
 
 /// Finding of states or activations on the host that fit on the GPU.
-fn offload(context: &LintContext<'_>) -> Option<Finding> {
+pub(super) fn offload(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     if base.found.layout.offload == Offload::NONE {
         return None;

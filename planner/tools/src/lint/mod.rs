@@ -177,8 +177,32 @@ pub fn lint_run(
     Some(report)
 }
 
+/// Rules about settings that can be evaluated, in the order of their findings.
+const RULES: [fn(&LintContext<'_>) -> Option<Finding>; 20] = [
+    memory::room,
+    memory::recompute,
+    memory::offload,
+    degrees::not_supported,
+    degrees::across_nodes,
+    degrees::tensor_not_needed,
+    degrees::sequence_parallel,
+    degrees::few_micro_batches,
+    degrees::uneven_stages,
+    degrees::context_parallel,
+    degrees::dispatcher,
+    training::optimizer_unused,
+    training::zero_alone,
+    training::sharding_not_needed,
+    training::overlap_off,
+    training::vocabulary,
+    training::number_format,
+    training::long_sequence,
+    training::sequence_parallel_alone,
+    training::interleaving_alone,
+];
+
 fn rules(context: &LintContext<'_>) -> Vec<Finding> {
-    [memory::find(context), degrees::find(context), training::find(context)].concat()
+    RULES.iter().filter_map(|rule| rule(context)).collect()
 }
 
 fn judge(

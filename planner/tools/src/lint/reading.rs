@@ -4,7 +4,7 @@ use ir::text::typeset;
 
 use crate::interchange::{Divided, Import, ImportError, Imported, OptionError, settings};
 
-use super::finding::{Finding, Fix, OptionChange, SourceSpan, in_words};
+use super::finding::{Finding, Fix, OptionChange, SourceSpan};
 use super::rule::Rule;
 use super::text;
 use super::words::{bridge, megatron};
@@ -54,20 +54,22 @@ pub(super) fn read(import: &Import<'_>) -> Result<Reading, ImportError> {
         if let OptionError::Unresolved { .. } = error {
             return Err(error.into());
         }
-        let Fault { rule, options, candidates } = fault(&error, &text);
+        let Fault { rule, options, candidates } = fault(&error);
+        let mut candidates = candidates.into_iter().filter_map(|changes| {
+            let changes = bridge::of_text(&text, changes);
+            let new = text::changed(&text, &changes)?.0;
+            Some((changes, new))
+        });
         let is_put_right = |new: &str| match settings(&Import { text: new, ..import.clone() }) {
             Err(ImportError::Option(other)) => other != error,
             _ => true,
         };
-        let repaired = candidates.into_iter().find(|(_, new)| is_put_right(new));
+        let repaired = candidates.find(|(_, new)| is_put_right(new));
         let severity = rule.most_severe();
         let message = error.to_string().lines().next().unwrap_or_default().to_owned();
-        let fix = repaired.as_ref().map(|(changes, _)| Fix {
-            changes: changes.clone(),
-            text: in_words(changes),
-            step_time_seconds: None,
-            peak_memory_bytes: None,
-            replacements: text::changed(import.text, changes).map_or_else(Vec::new, |(_, all)| all),
+        let fix = repaired.as_ref().map(|(changes, _)| {
+            let all = text::changed(import.text, changes).map_or_else(Vec::new, |(_, all)| all);
+            Fix::unevaluated(changes.clone(), all)
         });
         let place = |option: &String| {
             let option = bridge::name_in(import.text, option);
@@ -138,104 +140,70 @@ fn undivided(
         candidates.extend(near.iter().map(|it| OptionChange::value(option, it)));
     }
     candidates.extend(instead.map(|(option, value)| OptionChange::value(option, value)));
-    let mended = candidates.into_iter().find_map(|change| {
-        let (new, replacements) = text::changed(text, std::slice::from_ref(&change))?;
-        let read = settings(&Import { text: &new, ..import.clone() });
-        let is_mended = read.is_ok();
-        is_mended.then_some((change, new, replacements))
+    let fixed = candidates.into_iter().find_map(|change| {
+        let changes = vec![change];
+        let (new, replacements) = text::changed(text, &changes)?;
+        let is_read = settings(&Import { text: &new, ..import.clone() }).is_ok();
+        is_read.then(|| (Fix::unevaluated(changes, replacements), new))
     });
+    let (fix, new) = fixed.unzip();
     let places = FACTORS.iter().filter_map(|option| {
         let line = Some(text::line_of(import.text, option)?);
         Some(SourceSpan { option: (*option).to_owned(), line })
     });
     let options = places.collect();
-    let (fix, new) = mended.map_or((None, None), |(change, new, replacements)| {
-        let changes = vec![change];
-        let text = in_words(&changes);
-        let (step_time_seconds, peak_memory_bytes) = (None, None);
-        let fix = Fix { changes, text, step_time_seconds, peak_memory_bytes, replacements };
-        (Some(fix), Some(new))
-    });
     let severity = rule.most_severe();
     (Finding { rule, severity, message, options, cost: None, fix }, new)
 }
-
-/// Changes of options, and the text with these changes.
-type Repair = (Vec<OptionChange>, String);
 
 /// Rule and options of a fault, with candidate repairs, the likeliest first.
 struct Fault {
     rule: Rule,
     options: Vec<String>,
-    candidates: Vec<Repair>,
+    candidates: Vec<Vec<OptionChange>>,
 }
 
-fn fault(error: &OptionError, text: &str) -> Fault {
-    let repairs = |all: Vec<Vec<OptionChange>>| -> Vec<Repair> {
-        let of = |changes: Vec<OptionChange>| {
-            let changes = bridge::of_text(text, changes);
-            let text = text::changed(text, &changes)?.0;
-            Some((changes, text))
-        };
-        all.into_iter().filter_map(of).collect()
+fn fault(error: &OptionError) -> Fault {
+    let renamed = |name: &str, to: Option<String>| {
+        let rename = to.map(|to| vec![OptionChange::Rename { option: name.to_owned(), to }]);
+        rename.into_iter().chain([vec![OptionChange::remove(name)]]).collect()
     };
-    match error {
+    let (rule, name, candidates) = match error {
         OptionError::Unknown { name, nearest, .. } => {
-            let rename = nearest
-                .as_ref()
-                .map(|to| vec![OptionChange::Rename { option: name.clone(), to: to.clone() }]);
-            let all = rename.into_iter().chain([vec![OptionChange::remove(name)]]).collect();
-            Fault {
-                rule: Rule::UnknownOption,
-                options: vec![name.clone()],
-                candidates: repairs(all),
-            }
+            (Rule::UnknownOption, name, renamed(name, nearest.clone()))
         }
         OptionError::Twice { name, second, .. } => {
             // The value is the last one, as for the tool's parser.
             let value = second.trim_matches('`');
             let value = (second != "as a switch").then(|| value.to_owned());
-            let change = vec![OptionChange::Set { option: name.clone(), value }];
-            Fault {
-                rule: Rule::OptionGivenTwice,
-                options: vec![name.clone()],
-                candidates: repairs(vec![change]),
-            }
+            (Rule::OptionGivenTwice, name, vec![vec![OptionChange::set(name, value)]])
         }
-        OptionError::Values { name, .. } => Fault {
-            rule: Rule::OptionValue,
-            options: vec![name.clone()],
-            candidates: repairs(vec![vec![OptionChange::remove(name)]]),
-        },
+        OptionError::Values { name, .. } => {
+            (Rule::OptionValue, name, vec![vec![OptionChange::remove(name)]])
+        }
         OptionError::Stray { word, .. } => {
-            let plain = typeset(word)
-                .map(|it| vec![OptionChange::Rename { option: word.clone(), to: it.plain }]);
-            let all = plain.into_iter().chain([vec![OptionChange::remove(word)]]).collect();
-            Fault { rule: Rule::OptionValue, options: vec![word.clone()], candidates: repairs(all) }
+            (Rule::OptionValue, word, renamed(word, typeset(word).map(|it| it.plain)))
         }
-        OptionError::Value { name, value, works } => Fault {
-            rule: if megatron::cuts_stages(name) { Rule::StagesUneven } else { Rule::OptionValue },
-            options: vec![name.clone()],
-            candidates: repairs(values(name, value, works)),
-        },
+        OptionError::Value { name, value, works } => {
+            let is_of_stages = megatron::cuts_stages(name);
+            let rule = if is_of_stages { Rule::StagesUneven } else { Rule::OptionValue };
+            (rule, name, values(name, value, works))
+        }
+        OptionError::Missing { name, .. } => {
+            (Rule::OptionMissing, name, vec![megatron::added(name)])
+        }
         OptionError::Contradiction { one, other, .. } => {
-            let [one, other] = [one, other].map(|it| it.replace('`', ""));
-            let named = |it: &str| {
+            let both = [one, other].map(|it| it.replace('`', ""));
+            let named = |it: &String| {
                 it.trim_start_matches("no ").split(' ').next().unwrap_or_default().to_owned()
             };
-            Fault {
-                rule: Rule::OptionsContradict,
-                options: vec![named(&one), named(&other)],
-                candidates: repairs(megatron::contradiction(&one, &other)),
-            }
+            let options = both.iter().map(named).collect();
+            let candidates = megatron::contradiction(&both[0], &both[1]);
+            return Fault { rule: Rule::OptionsContradict, options, candidates };
         }
-        OptionError::Missing { name, .. } => Fault {
-            rule: Rule::OptionMissing,
-            options: vec![name.clone()],
-            candidates: repairs(vec![megatron::added(name)]),
-        },
-        _ => Fault { rule: Rule::OptionValue, options: Vec::new(), candidates: Vec::new() },
-    }
+        _ => return Fault { rule: Rule::OptionValue, options: Vec::new(), candidates: Vec::new() },
+    };
+    Fault { rule, options: vec![name.clone()], candidates }
 }
 
 /// Candidate changes of an option with a wrong value.

@@ -6,7 +6,7 @@ use ir::layout::{LayoutError, LayoutSpec, ZeroStage};
 use super::change::Change;
 use super::context::{of_case, places};
 use super::evaluated::{EvalContext, EvaluatedConfig};
-use super::finding::{Finding, Fix, in_words};
+use super::finding::{Finding, Fix};
 use super::rule::Rule;
 use super::words::{Dialect, option_changes};
 use crate::interchange::{ImportError, Imported, StatedStages};
@@ -82,13 +82,7 @@ pub(super) fn pose(
             let told = option_changes(dialect, text, changes, runs.each_ref())?;
             Some(match alone.as_ref().or(case.as_ref()) {
                 Some(case) => of_case(text, told, case),
-                None => Fix {
-                    text: in_words(&told),
-                    changes: told,
-                    step_time_seconds: None,
-                    peak_memory_bytes: None,
-                    replacements: Vec::new(),
-                },
+                None => Fix::unevaluated(told, Vec::new()),
             })
         });
         Finding {

@@ -15,28 +15,13 @@ use super::words::Dialect;
 use crate::interchange::Target;
 use planner_core::search::RESOLUTION;
 
-pub(super) fn find(context: &LintContext<'_>) -> Vec<Finding> {
-    let rules: [fn(&LintContext<'_>) -> Option<Finding>; 9] = [
-        optimizer_unused,
-        zero_alone,
-        sharding_not_needed,
-        overlap_off,
-        vocabulary,
-        number_format,
-        long_sequence,
-        sequence_parallel_alone,
-        interleaving_alone,
-    ];
-    rules.iter().filter_map(|rule| rule(context)).collect()
-}
-
 fn replicas(context: &LintContext<'_>) -> u32 {
     let layout = &context.base.found.layout;
     layout.data_parallel.saturating_mul(layout.context_parallel)
 }
 
 /// Finding of optimizer states that every replica holds whole.
-fn optimizer_unused(context: &LintContext<'_>) -> Option<Finding> {
+pub(super) fn optimizer_unused(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     if replicas(context) == 1 || base.found.layout.zero_stage != ZeroStage::None {
         return None;
@@ -61,7 +46,7 @@ fn optimizer_unused(context: &LintContext<'_>) -> Option<Finding> {
 }
 
 /// Finding of ZeRO with one replica.
-fn zero_alone(context: &LintContext<'_>) -> Option<Finding> {
+pub(super) fn zero_alone(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let stage = base.found.layout.zero_stage;
     if replicas(context) > 1 || stage == ZeroStage::None {
@@ -77,7 +62,7 @@ fn zero_alone(context: &LintContext<'_>) -> Option<Finding> {
 }
 
 /// Finding of parameters that are gathered for every pass although they fit.
-fn sharding_not_needed(context: &LintContext<'_>) -> Option<Finding> {
+pub(super) fn sharding_not_needed(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     if replicas(context) == 1 || base.found.layout.zero_stage != ZeroStage::Parameters {
         return None;
@@ -98,7 +83,7 @@ fn sharding_not_needed(context: &LintContext<'_>) -> Option<Finding> {
 }
 
 /// Finding of gradient reduction that is not overlapped with backward.
-fn overlap_off(context: &LintContext<'_>) -> Option<Finding> {
+pub(super) fn overlap_off(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let is_off = base.imported.framework.gradients.reduced == WhenReduced::AfterBackward;
     let table = context.dialect.table();
@@ -129,7 +114,7 @@ const PADDING: f64 = 0.05;
 const ALIGNED: u64 = 8;
 
 /// Finding of a vocabulary that is padded too much, or to an unaligned size.
-fn vocabulary(context: &LintContext<'_>) -> Option<Finding> {
+pub(super) fn vocabulary(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let blocks = base.problem.graph.classes().flat_map(|(_, block)| block.nodes());
     let dims = blocks.flat_map(|node| &node.op.parameters).flat_map(|it| &it.dims);
@@ -188,7 +173,7 @@ fn vocabulary(context: &LintContext<'_>) -> Option<Finding> {
 }
 
 /// Finding of a number format that is worse than bf16 on this GPU.
-fn number_format(context: &LintContext<'_>) -> Option<Finding> {
+pub(super) fn number_format(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let hardware = &base.problem.hardware;
     let precision = base.problem.training.precision;
@@ -223,7 +208,7 @@ fn number_format(context: &LintContext<'_>) -> Option<Finding> {
 }
 
 /// Finding of a sequence longer than the model's positions.
-fn long_sequence(context: &LintContext<'_>) -> Option<Finding> {
+pub(super) fn long_sequence(context: &LintContext<'_>) -> Option<Finding> {
     let longest = context.longest_sequence?;
     let length = context.base.problem.training.sequence_length;
     if length <= longest {
@@ -238,7 +223,7 @@ fn long_sequence(context: &LintContext<'_>) -> Option<Finding> {
 }
 
 /// Finding of Megatron's `--sequence-parallel` without tensor parallelism, which has no effect.
-fn sequence_parallel_alone(context: &LintContext<'_>) -> Option<Finding> {
+pub(super) fn sequence_parallel_alone(context: &LintContext<'_>) -> Option<Finding> {
     let option = "--sequence-parallel";
     let is_given =
         context.dialect == Dialect::Tool(Target::MEGATRON) && text::has(context.text, option);
@@ -251,7 +236,7 @@ fn sequence_parallel_alone(context: &LintContext<'_>) -> Option<Finding> {
 }
 
 /// Finding of virtual stages with one pipeline rank.
-fn interleaving_alone(context: &LintContext<'_>) -> Option<Finding> {
+pub(super) fn interleaving_alone(context: &LintContext<'_>) -> Option<Finding> {
     let options =
         ["--num-virtual-stages-per-pipeline-rank", "--num-layers-per-virtual-pipeline-stage"];
     let is_megatron = context.dialect == Dialect::Tool(Target::MEGATRON);

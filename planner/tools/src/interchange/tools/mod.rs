@@ -10,7 +10,7 @@ mod torchtitan;
 
 use super::target::Target;
 use super::tool::Tool;
-pub(crate) use bridge::{HowGiven, settings as bridge_settings};
+pub(crate) use bridge::settings as bridge_settings;
 
 /// All tools, in the order in which they are listed and recognised.
 pub(crate) static TOOLS: [&Tool; 8] = [

@@ -1,6 +1,6 @@
 //! Option changes for Megatron-Bridge, whose Python has Megatron-LM's arguments as settings.
 
-use crate::interchange::{HowGiven, bridge_settings};
+use crate::interchange::bridge_settings;
 use crate::lint::finding::OptionChange;
 use crate::lint::keys::Notation;
 
@@ -8,16 +8,17 @@ use crate::lint::keys::Notation;
 pub(super) fn of_megatron(changes: Vec<OptionChange>) -> Option<Vec<OptionChange>> {
     let mut all = Vec::new();
     for change in changes {
-        let (flag, value) = match &change {
-            OptionChange::Set { option, value } => {
-                (option, value.as_deref().map_or(HowGiven::Switch, HowGiven::Value))
+        let values: Option<Vec<String>> = match &change {
+            OptionChange::Set { value, .. } => {
+                let words = value.iter().flat_map(|it| it.split_whitespace());
+                Some(words.map(str::to_owned).collect())
             }
-            OptionChange::Remove { option } => (option, HowGiven::LeftOut),
+            OptionChange::Remove { .. } => None,
             OptionChange::Rename { .. } => return None,
         };
-        let settings = bridge_settings(flag, value);
+        let settings = bridge_settings(change.option(), values.as_deref());
         // An option without a setting is not there to be removed.
-        if settings.is_empty() && value != HowGiven::LeftOut {
+        if settings.is_empty() && values.is_some() {
             return None;
         }
         let set = |(path, value): (String, String)| OptionChange::set(&path, Some(value));
@@ -44,6 +45,6 @@ pub(in crate::lint) fn name_in(text: &str, option: &str) -> String {
 
 /// Paths of the settings that equal options of Megatron-LM.
 pub(super) fn paths(options: &[&str]) -> Vec<String> {
-    let paths = options.iter().flat_map(|flag| bridge_settings(flag, HowGiven::LeftOut));
+    let paths = options.iter().flat_map(|flag| bridge_settings(flag, None));
     paths.map(|(path, _)| path).collect()
 }

@@ -8,41 +8,26 @@ use ir::layout::ZeroStage;
 use ir::plan::Optimizer;
 
 use super::super::deepspeed;
-use super::table::{self, CONFIGURATION};
+use super::table::{CONFIGURATION, TRAINER};
 use crate::interchange::error::{Divided, ImportError};
-use crate::interchange::file::basename;
 use crate::interchange::imported::Imported;
-use crate::interchange::options::{OptionError, Others, ParsedOptions, Vocabulary};
+use crate::interchange::options::{Leaf, OptionError, ParsedOptions, Vocabulary};
 use crate::interchange::shell::Word;
 use crate::interchange::source::{Form, Source, agreed};
 use crate::interchange::table::Reader;
 use crate::interchange::tree::Tree;
 
-const KEYS: Vocabulary =
-    Vocabulary { program: "accelerate", table: table::KEYS, others: Others::Refused };
-
 /// Flags of `accelerate launch`.
-const FLAGS: Vocabulary = Vocabulary {
-    program: "`accelerate launch`",
-    table: include_str!("flags.txt"),
-    others: Others::Refused,
-};
-
-/// The Trainer's arguments as keys of a file. Unknown keys are accepted: a script may define arguments too.
-const TRAINER: Vocabulary =
-    Vocabulary { program: "the Trainer", table: table::ARGUMENTS, others: Others::TheUsers };
+const FLAGS: Vocabulary = Vocabulary::whole("`accelerate launch`", include_str!("flags.txt"));
 
 /// The Trainer's arguments as options of the command line.
-const TRAINER_FLAGS: Vocabulary = Vocabulary {
-    program: "the Trainer",
-    table: include_str!("trainer_flags.txt"),
-    others: Others::TheUsers,
-};
+const TRAINER_FLAGS: Vocabulary =
+    Vocabulary::with_own("the Trainer", include_str!("trainer_flags.txt"));
 
 /// Reads a configuration, or the words after `accelerate launch`.
 pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
     let (given, _) = match &source.form {
-        Form::Tree(tree) => (KEYS.of_leaves(&tree.leaves())?, Vec::new()),
+        Form::Tree(tree) => (CONFIGURATION.vocabulary.of_leaves(&tree.leaves())?, Vec::new()),
         _ => launched(source)?,
     };
     imported(source, &given, &Script::default())
@@ -51,15 +36,15 @@ pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
 /// Reads the Trainer's arguments, from a file or options, and those of `accelerate launch` if it starts the script.
 pub(super) fn read_trainer(source: &Source<'_>) -> Result<Imported, ImportError> {
     let (given, arguments) = if let Form::Tree(tree) = &source.form {
-        (ParsedOptions::default(), TRAINER.of_leaves(&tree.leaves())?)
+        (ParsedOptions::default(), TRAINER.vocabulary.of_leaves(&tree.leaves())?)
     } else {
         let (given, words) = launched(source)?;
         (given, arguments_of(source, &words)?)
     };
     let script = Script::of(&arguments)?;
     if let Some(name) = arguments.text("deepspeed")? {
-        let tree = source.tree(name)?;
-        let mut imported = deepspeed::read_tree(source, &tree, &script.fills())?;
+        let keys = source.tree(name)?.leaves();
+        let mut imported = deepspeed::read_keys(source, &keys, &script.fills())?;
         imported.source = source.target;
         if script.recomputes {
             imported.layout.recompute = Recompute::Full;
@@ -75,7 +60,7 @@ fn arguments_of(source: &Source<'_>, words: &[Word]) -> Result<ParsedOptions, Im
     let first = words.first().map_or("", |it| it.text.as_str());
     let is_file = [".json", ".yaml", ".yml"].iter().any(|ending| first.ends_with(ending));
     if is_file && !first.starts_with("--") {
-        return Ok(TRAINER.of_leaves(&source.tree(first)?.leaves())?);
+        return Ok(TRAINER.vocabulary.of_leaves(&source.tree(first)?.leaves())?);
     }
     let (given, _) = TRAINER_FLAGS.read_options(words)?;
     Ok(given.renamed(|name| name.trim_start_matches("--").to_owned()))
@@ -150,7 +135,7 @@ fn launched(source: &Source<'_>) -> Result<(ParsedOptions, Vec<Word>), ImportErr
     let (flags, read) = FLAGS.read_options(&words)?;
     let file = flags.text_if_known("--config_file");
     let file = match file {
-        Some(name) => KEYS.of_leaves(&source.tree(name)?.leaves())?,
+        Some(name) => CONFIGURATION.vocabulary.of_leaves(&source.tree(name)?.leaves())?,
         None => ParsedOptions::default(),
     };
     let given = flags.renamed(key_of).over(file);
@@ -193,7 +178,7 @@ fn with_fsdp(
     let own = match arguments.text("fsdp_config")? {
         Some(name) => {
             let tree = Tree::Keys(vec![("fsdp_config".to_owned(), source.tree(name)?)]);
-            TRAINER.of_leaves(&tree.leaves())?
+            TRAINER.vocabulary.of_leaves(&tree.leaves())?
         }
         None => arguments.clone(),
     };
@@ -408,11 +393,11 @@ fn by_deepspeed(
     given: &ParsedOptions,
     script: &Script,
 ) -> Result<Imported, ImportError> {
-    let tree = match given.text("deepspeed_config.deepspeed_config_file")? {
-        Some(name) => source.tree(basename(name))?,
-        None => deepspeed_tree(given, script)?,
+    let keys = match given.text("deepspeed_config.deepspeed_config_file")? {
+        Some(name) => source.tree(name)?.leaves(),
+        None => deepspeed_keys(given, script)?,
     };
-    let mut imported = deepspeed::read_tree(source, &tree, &script.fills())?;
+    let mut imported = deepspeed::read_keys(source, &keys, &script.fills())?;
     imported.source = source.target;
     imported.num_gpus = given.count("num_processes")?.or(imported.num_gpus);
     if script.recomputes {
@@ -421,36 +406,24 @@ fn by_deepspeed(
     Ok(imported)
 }
 
-/// DeepSpeed's configuration, built from accelerate's `deepspeed_config` section.
-fn deepspeed_tree(given: &ParsedOptions, script: &Script) -> Result<Tree, OptionError> {
-    let value = |text: &str| Tree::Value(text.to_owned());
-    let section = |key: &str, tree: Tree| (key.to_owned(), tree);
+/// Keys of DeepSpeed's configuration, from accelerate's own.
+fn deepspeed_keys(
+    given: &ParsedOptions,
+    script: &Script,
+) -> Result<Vec<(String, Leaf)>, OptionError> {
     let text = |name: &str| given.text(&format!("deepspeed_config.{name}"));
-    let mut zero = vec![section("stage", value(text("zero_stage")?.unwrap_or("2")))];
-    for (name, key) in [
-        ("offload_optimizer_device", "offload_optimizer"),
-        ("offload_param_device", "offload_param"),
-    ] {
-        if let Some(device) = text(name)? {
-            let device = vec![section("device", value(device))];
-            zero.push(section(key, Tree::Keys(device)));
-        }
-    }
-    let rounds = match text("gradient_accumulation_steps")? {
-        Some(rounds) => rounds,
-        None => given.text("gradient_accumulation_steps")?.unwrap_or("1"),
-    };
-    let mut keys = vec![
-        section("zero_optimization", Tree::Keys(zero)),
-        section("gradient_accumulation_steps", value(rounds)),
+    let rounds = "gradient_accumulation_steps";
+    let precision = given.text("mixed_precision")?;
+    let micro = script.micro_batch_size.map(|it| it.to_string());
+    let all = [
+        ("zero_optimization.stage", text("zero_stage")?.or(Some("2"))),
+        ("zero_optimization.offload_optimizer.device", text("offload_optimizer_device")?),
+        ("zero_optimization.offload_param.device", text("offload_param_device")?),
+        (rounds, text(rounds)?.or(given.text(rounds)?).or(Some("1"))),
+        ("bf16.enabled", (precision == Some("bf16")).then_some("true")),
+        ("fp16.enabled", (precision == Some("fp16")).then_some("true")),
+        ("train_micro_batch_size_per_gpu", micro.as_deref()),
     ];
-    let precision = given.text("mixed_precision")?.unwrap_or("no");
-    if ["bf16", "fp16"].contains(&precision) {
-        let enabled = vec![section("enabled", value("true"))];
-        keys.push(section(precision, Tree::Keys(enabled)));
-    }
-    if let Some(micro) = script.micro_batch_size {
-        keys.push(section("train_micro_batch_size_per_gpu", value(&micro.to_string())));
-    }
-    Ok(Tree::Keys(keys))
+    let leaf = |value: &str| Leaf::Values(vec![value.to_owned()]);
+    Ok(all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), leaf(value?)))).collect())
 }

@@ -5,20 +5,17 @@ use ir::graph::ContextParallelKind;
 
 use crate::interchange::error::ImportError;
 use crate::interchange::imported::Imported;
-use crate::interchange::options::OptionError;
+use crate::interchange::options::{OptionError, Vocabulary};
 use crate::interchange::table::{Reader, Table};
 
 /// Keys of accelerate 1.15.0's configuration; its flags are mapped to the same keys.
-pub(super) const KEYS: &str = include_str!("keys.txt");
+pub(super) static CONFIGURATION: Table =
+    Table::new(Vocabulary::whole("accelerate", include_str!("keys.txt")), |_, _| None, read);
 
-/// `TrainingArguments` of transformers 5.23.0, which [`Script`](super::read) reads.
-pub(super) const ARGUMENTS: &str = include_str!("trainer.txt");
-
-/// Table of the configuration's keys.
-pub(super) static CONFIGURATION: Table = Table::new(KEYS, |_, _| None, read);
-
-/// Table of the Trainer's arguments.
-pub(super) static TRAINER: Table = Table::new(ARGUMENTS, |_, _| None, read);
+/// `TrainingArguments` of transformers 5.23.0 as keys of a file, which [`Script`](super::read) reads. Unknown keys are
+/// accepted: a script may define arguments too.
+pub(super) static TRAINER: Table =
+    Table::new(Vocabulary::with_own("the Trainer", include_str!("trainer.txt")), |_, _| None, read);
 
 fn read(key: &str, reader: Reader<'_>, settings: &mut Imported) -> Result<(), ImportError> {
     let given = reader.given;

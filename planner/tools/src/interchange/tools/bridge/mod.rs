@@ -15,14 +15,13 @@ use ir::text::printable_json;
 use super::megatron;
 use crate::interchange::argument::{Argument, Section};
 use crate::interchange::error::Lack;
-use crate::interchange::file::basename;
-use crate::interchange::file::{File, filled};
+use crate::interchange::file::{File, basename, filled};
 use crate::interchange::launch::Program;
 use crate::interchange::target::Target;
 use crate::interchange::tool::Tool;
 use crate::interchange::view::ExportView;
-pub(crate) use table::{HowGiven, settings};
-use table::{Kind, Row, rows};
+use table::rows;
+pub(crate) use table::settings;
 
 pub(super) static TOOL: Tool = Tool {
     table: Some(&megatron::TABLE),
@@ -145,7 +144,7 @@ fn python(view: &ExportView<'_>) -> String {
     for section in megatron::sections(view) {
         for argument in &section.arguments {
             let Some(row) = rows().find(|row| row.flag == argument.name) else { continue };
-            let value = literal(&row, argument);
+            let value = row.literal(Some(&argument.values));
             line(row.path, &value, &argument.why);
             if let Some(twin) = row.twin {
                 line(twin, &value, "the same once more");
@@ -192,23 +191,5 @@ fn more(view: &ExportView<'_>, line: &mut impl FnMut(&str, &str, &str)) {
     if layout.switches.cuda_graphs != CudaGraphs::None {
         line("model.use_te_rng_tracker", "True", "graphs take its random numbers");
         line("rng.te_rng_tracker", "True", "the same once more");
-    }
-}
-
-/// Value of an option as a Python literal.
-fn literal(row: &Row, argument: &Argument) -> String {
-    let value = argument.values.first().map_or("", String::as_str);
-    match row.kind {
-        Kind::Number => value.to_owned(),
-        Kind::Text => format!("\"{value}\""),
-        Kind::List => {
-            let words: Vec<String> =
-                argument.values.iter().map(|word| format!("\"{word}\"")).collect();
-            format!("[{}]", words.join(", "))
-        }
-        Kind::Switch => "True".to_owned(),
-        Kind::Unless => "False".to_owned(),
-        Kind::Dtype if value == "bf16" => "torch.bfloat16".to_owned(),
-        Kind::Dtype | Kind::None => "torch.float32".to_owned(),
     }
 }

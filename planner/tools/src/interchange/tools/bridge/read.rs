@@ -5,13 +5,12 @@ use super::table::{Kind, TABLE, rows};
 use crate::interchange::error::ImportError;
 use crate::interchange::file::basename;
 use crate::interchange::imported::Imported;
-use crate::interchange::options::{Leaf, Others, Vocabulary};
+use crate::interchange::options::{Leaf, Vocabulary};
 use crate::interchange::shell::Word;
 use crate::interchange::source::{Form, Source};
 
 /// Settings that are read. Any other is refused, so that none is overlooked.
-const KNOWN: Vocabulary =
-    Vocabulary { program: "Megatron-Bridge", table: TABLE, others: Others::Refused };
+const KNOWN: Vocabulary = Vocabulary::whole("Megatron-Bridge", TABLE);
 
 /// Reads the Python, or the script that starts it.
 pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {

@@ -34,38 +34,44 @@ pub(super) struct Row {
 /// Rows of path, kind, option, and an optional second path with the same value: fields of megatron-bridge 0.6.2.
 pub(super) const TABLE: &str = include_str!("settings.txt");
 
-/// Form in which an option is given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HowGiven<'a> {
-    /// The option is not given.
-    LeftOut,
-    /// The option has no value.
-    Switch,
-    /// The option has a value.
-    Value(&'a str),
+impl Row {
+    /// Python literal for the values of the option, which are empty for a switch; `None` if it is not given.
+    pub(super) fn literal(&self, values: Option<&[String]>) -> String {
+        let quoted = |word: &String| format!("\"{word}\"");
+        let truth = |is_true| if is_true { "True" } else { "False" }.to_owned();
+        match (self.kind, values) {
+            (Kind::Switch, _) => truth(values.is_some()),
+            (Kind::Unless, _) => truth(values.is_none()),
+            (_, None) => "None".to_owned(),
+            (Kind::Number, Some(values)) => values.join(" "),
+            (Kind::Text, Some(values)) => quoted(&values.join(" ")),
+            (Kind::List, Some(values)) => {
+                format!("[{}]", values.iter().map(quoted).collect::<Vec<_>>().join(", "))
+            }
+            (Kind::Dtype, Some([value])) if value == "bf16" => "torch.bfloat16".to_owned(),
+            (Kind::Dtype | Kind::None, _) => "torch.float32".to_owned(),
+        }
+    }
+
+    /// Returns whether lint can set the setting to values.
+    fn can_be(&self, values: &[String]) -> bool {
+        match self.kind {
+            Kind::Switch | Kind::Unless => true,
+            Kind::Number | Kind::Text | Kind::List => !values.is_empty(),
+            Kind::Dtype | Kind::None => false,
+        }
+    }
+
+    /// Paths that have the value.
+    fn paths(self) -> impl Iterator<Item = String> {
+        std::iter::once(self.path).chain(self.twin).map(str::to_owned)
+    }
 }
 
-/// Settings of Megatron-Bridge that equal an option of Megatron-LM, as paths and values in Python.
-pub(crate) fn settings(flag: &str, given: HowGiven<'_>) -> Vec<(String, String)> {
-    let quoted = |word: &str| format!("\"{word}\"");
-    let is_left_out = given == HowGiven::LeftOut;
-    let of_row = |row: Row| {
-        let value = match (row.kind, given) {
-            (Kind::Switch, _) => if is_left_out { "False" } else { "True" }.to_owned(),
-            (Kind::Unless, _) => if is_left_out { "True" } else { "False" }.to_owned(),
-            (_, HowGiven::LeftOut) => "None".to_owned(),
-            (Kind::Number, HowGiven::Value(value)) => value.to_owned(),
-            (Kind::Text, HowGiven::Value(value)) => quoted(value),
-            (Kind::List, HowGiven::Value(value)) => {
-                let words: Vec<String> = value.split_whitespace().map(quoted).collect();
-                format!("[{}]", words.join(", "))
-            }
-            (Kind::Dtype | Kind::None, _) | (_, HowGiven::Switch) => return None,
-        };
-        let paths = std::iter::once(row.path).chain(row.twin);
-        Some(paths.map(move |path| (path.to_owned(), value.clone())).collect::<Vec<_>>())
-    };
-    rows().filter(|row| row.flag == flag).filter_map(of_row).flatten().collect()
+/// Settings of Megatron-Bridge that equal an option of Megatron-LM with these values, as paths and values in Python.
+pub(crate) fn settings(flag: &str, values: Option<&[String]>) -> Vec<(String, String)> {
+    let rows = rows().filter(|row| row.flag == flag && values.is_none_or(|it| row.can_be(it)));
+    rows.flat_map(|row| row.paths().map(move |path| (path, row.literal(values)))).collect()
 }
 
 /// The rows of the table.

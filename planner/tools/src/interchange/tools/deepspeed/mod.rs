@@ -16,7 +16,7 @@ use crate::interchange::tool::Tool;
 use crate::interchange::tree::Tree;
 use crate::interchange::view::ExportView;
 /// Reader of a configuration.
-pub(super) use read::read_tree;
+pub(super) use read::read_keys;
 use table::{TABLE, TARGET};
 
 pub(super) static TOOL: Tool = Tool {

@@ -2,16 +2,12 @@
 
 use ir::cluster::Precision;
 
-use super::table::{OPTIONS, TABLE, TARGET};
+use super::table::{TABLE, TARGET};
 use crate::interchange::error::ImportError;
 use crate::interchange::imported::{Imported, StatedStages};
-use crate::interchange::options::{OptionError, Others, ParsedOptions, Vocabulary};
+use crate::interchange::options::{Leaf, OptionError, ParsedOptions};
 use crate::interchange::source::{Source, agreed};
 use crate::interchange::table::Reader;
-use crate::interchange::tree::Tree;
-
-const KNOWN: Vocabulary =
-    Vocabulary { program: "DeepSpeed", table: OPTIONS, others: Others::Refused };
 
 /// Features of DeepSpeed that change a step and that the planner does not model; they are accepted only if off.
 const NOT_PLANNED: [(&str, &str); 6] = [
@@ -26,16 +22,16 @@ const NOT_PLANNED: [(&str, &str); 6] = [
 /// Reads a configuration, or the script that names one.
 pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
     let tree = source.configuration("--deepspeed_config", "ds_config.json", "DeepSpeed")?;
-    read_tree(source, &tree, &ParsedOptions::default())
+    read_keys(source, &tree.leaves(), &ParsedOptions::default())
 }
 
-/// Reads a configuration; `filled` has the values that replace `auto`.
-pub(in super::super) fn read_tree(
+/// Reads the keys of a configuration; `filled` has the values that replace `auto`.
+pub(in super::super) fn read_keys(
     source: &Source<'_>,
-    tree: &Tree,
+    keys: &[(String, Leaf)],
     filled: &ParsedOptions,
 ) -> Result<Imported, ImportError> {
-    let given = &KNOWN.of_leaves(&tree.leaves())?.filled(filled);
+    let given = &TABLE.vocabulary.of_leaves(keys)?.filled(filled);
     refuse(given)?;
     let mut settings = source.defaults(TARGET);
     (settings.stages, settings.layout.pipeline_parallel) = pipeline(source)?;

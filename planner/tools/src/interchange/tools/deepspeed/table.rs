@@ -8,6 +8,7 @@ use ir::plan::Optimizer;
 use super::batch;
 use crate::interchange::error::ImportError;
 use crate::interchange::imported::Imported;
+use crate::interchange::options::Vocabulary;
 use crate::interchange::table::{Reader, Table};
 use crate::interchange::target::Target;
 
@@ -15,10 +16,8 @@ pub(super) const TARGET: Target = Target::new("deepspeed", "DeepSpeed 0.19.8", "
 
 /// Keys of `DeepSpeedConfig` in deepspeed 0.19.8. Keys that no plan decides, such as how often it logs, are listed here
 /// only.
-pub(super) const OPTIONS: &str = include_str!("keys.txt");
-
-/// Table of the options.
-pub(super) static TABLE: Table = Table::new(OPTIONS, |_, _| None, read);
+pub(super) static TABLE: Table =
+    Table::new(Vocabulary::whole("DeepSpeed", include_str!("keys.txt")), |_, _| None, read);
 
 fn read(key: &str, reader: Reader<'_>, settings: &mut Imported) -> Result<(), ImportError> {
     let given = reader.given;

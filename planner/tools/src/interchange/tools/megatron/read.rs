@@ -1,15 +1,12 @@
 //! Reads Megatron's arguments.
 
-use super::table::{OPTIONS, TABLE};
+use super::table::TABLE;
 use crate::interchange::error::ImportError;
 use crate::interchange::imported::Imported;
-use crate::interchange::options::{OptionError, Others, ParsedOptions, Vocabulary};
+use crate::interchange::options::{OptionError, ParsedOptions};
 use crate::interchange::shell::Word;
 use crate::interchange::source::Source;
 use crate::interchange::table::Reader;
-
-const KNOWN: Vocabulary =
-    Vocabulary { program: "Megatron-LM", table: OPTIONS, others: Others::Refused };
 
 /// Reads the words after `pretrain_gpt.py`.
 pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
@@ -22,7 +19,7 @@ pub(in super::super) fn read_words(
     source: &Source<'_>,
     words: &[Word],
 ) -> Result<Imported, ImportError> {
-    let given = &KNOWN.read(words)?;
+    let given = &TABLE.vocabulary.read(words)?;
     contradictions(given)?;
     let mut settings = source.defaults(source.target);
     TABLE.read(Reader { source, given }, &mut settings)?;

@@ -139,15 +139,26 @@ fn listed(
     Ok((StatedStages::Blocks(blocks), virtual_stages))
 }
 
-/// Blocks of each stage of a layout text, in which `(..)*n` and `x*n` repeat.
+/// Blocks of each stage of a layout text.
 fn blocks_of(text: &str) -> Option<Vec<u32>> {
     let text: String = text.chars().filter(|c| !c.is_whitespace() && *c != ',').collect();
+    let plain = expanded(&text)?;
+    let is_known = plain.chars().all(|c| "EtmL|".contains(c));
+    let stages: Vec<u32> = plain.split('|').map(|stage| stage.len() as u32).collect();
+    (is_known && plain.starts_with('E') && plain.ends_with('L')).then_some(stages)
+}
+
+/// A layout text with its repetitions, `(..)*n` and `x*n`, written out.
+fn expanded(text: &str) -> Option<String> {
     let mut plain = String::new();
-    let mut rest = text.as_str();
-    while !rest.is_empty() {
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
         let (unit, after) = match rest.strip_prefix('(') {
-            Some(inner) => inner.split_once(')')?,
-            None => rest.split_at(rest.chars().next()?.len_utf8()),
+            Some(inner) => {
+                let (inner, after) = inner.split_once(')')?;
+                (expanded(inner)?, after)
+            }
+            None => (first.to_string(), &rest[first.len_utf8()..]),
         };
         let (times, after) = match after.strip_prefix('*') {
             Some(after) => {
@@ -156,33 +167,11 @@ fn blocks_of(text: &str) -> Option<Vec<u32>> {
             }
             None => (1, after),
         };
-        // The text within brackets may have repeated letters too.
-        let unit = if unit.contains('*') { repeated(unit)? } else { unit.to_owned() };
-        plain.push_str(&unit.repeat(times));
-        rest = after;
-        if plain.len() > 1 << 20 {
+        if plain.len() + unit.len() * times > 1 << 20 {
             return None;
         }
-    }
-    let is_known = plain.chars().all(|c| "EtmL|".contains(c));
-    let stages: Vec<u32> = plain.split('|').map(|stage| stage.len() as u32).collect();
-    (is_known && plain.starts_with('E') && plain.ends_with('L')).then_some(stages)
-}
-
-/// Text with every `x*n` expanded.
-fn repeated(text: &str) -> Option<String> {
-    let mut plain = String::new();
-    let mut chars = text.chars().peekable();
-    while let Some(letter) = chars.next() {
-        let mut times = 1;
-        if chars.next_if_eq(&'*').is_some() {
-            let mut digits = String::new();
-            while let Some(digit) = chars.next_if(char::is_ascii_digit) {
-                digits.push(digit);
-            }
-            times = digits.parse().ok().filter(|it| *it <= 4096)?;
-        }
-        plain.extend(std::iter::repeat_n(letter, times));
+        plain.push_str(&unit.repeat(times));
+        rest = after;
     }
     Some(plain)
 }

@@ -8,15 +8,13 @@ use ir::plan::Optimizer;
 use super::{recompute, stages};
 use crate::interchange::error::ImportError;
 use crate::interchange::imported::Imported;
-use crate::interchange::options::OptionError;
+use crate::interchange::options::{OptionError, Vocabulary};
 use crate::interchange::run::Run;
 use crate::interchange::table::{Reader, Table, Values};
 
 /// Options of `megatron.training.arguments` in megatron-core 0.19.2.
-pub(super) const OPTIONS: &str = include_str!("options.txt");
-
-/// Table of the options.
-pub(in super::super) static TABLE: Table = Table::new(OPTIONS, write, read);
+pub(in super::super) static TABLE: Table =
+    Table::new(Vocabulary::whole("Megatron-LM", include_str!("options.txt")), write, read);
 
 fn write(option: &str, run: &Run<'_>) -> Option<Values> {
     match option {

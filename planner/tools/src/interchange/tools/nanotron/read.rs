@@ -1,20 +1,17 @@
 //! Reads nanotron's YAML.
 
 use super::stages::{Sizes, blocks};
-use super::table::{OPTIONS, TABLE, missing};
+use super::table::{TABLE, missing};
 use crate::interchange::error::{Divided, ImportError};
 use crate::interchange::imported::{Imported, StatedStages};
-use crate::interchange::options::{OptionError, Others, ParsedOptions, Vocabulary};
+use crate::interchange::options::{OptionError, ParsedOptions};
 use crate::interchange::source::Source;
 use crate::interchange::table::Reader;
-
-const KNOWN: Vocabulary =
-    Vocabulary { program: "nanotron", table: OPTIONS, others: Others::Refused };
 
 /// Reads a configuration, or the script that names one.
 pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
     let tree = source.configuration("--config-file", "nanotron.yaml", "nanotron")?;
-    let given = &KNOWN.of_leaves(&tree.leaves())?;
+    let given = &TABLE.vocabulary.of_leaves(&tree.leaves())?;
     let mut settings = source.defaults(source.target);
     TABLE.read(Reader { source, given }, &mut settings)?;
     settings.training.global_batch_size = source.stated.global_batch_size;

@@ -6,14 +6,12 @@ use ir::schedule::ScheduleKind;
 
 use crate::interchange::error::ImportError;
 use crate::interchange::imported::Imported;
-use crate::interchange::options::OptionError;
+use crate::interchange::options::{OptionError, Vocabulary};
 use crate::interchange::table::{Reader, Table};
 
 /// Keys of nanotron 0.4's dataclasses.
-pub(super) const OPTIONS: &str = include_str!("keys.txt");
-
-/// Table of the options.
-pub(super) static TABLE: Table = Table::new(OPTIONS, |_, _| None, read);
+pub(super) static TABLE: Table =
+    Table::new(Vocabulary::whole("nanotron", include_str!("keys.txt")), |_, _| None, read);
 
 /// Error for a missing key that nanotron has no default for.
 pub(super) fn missing(name: &str) -> OptionError {

@@ -5,22 +5,19 @@ use ir::graph::{Recompute, TokenDispatcher};
 use ir::schedule::ScheduleKind;
 
 use super::degrees::count;
-use super::table::{OPTIONS, TABLE};
+use super::table::TABLE;
 use crate::interchange::error::{Divided, ImportError};
 use crate::interchange::imported::{Imported, StatedStages};
-use crate::interchange::options::{OptionError, Others, ParsedOptions, Vocabulary};
+use crate::interchange::options::{OptionError, ParsedOptions};
 use crate::interchange::shell::Word;
 use crate::interchange::source::Source;
 use crate::interchange::table::Reader;
-
-const KNOWN: Vocabulary =
-    Vocabulary { program: "torchtitan", table: OPTIONS, others: Others::Refused };
 
 /// Reads the words after `torchtitan.train`.
 pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
     let started = source.started()?;
     let words: Vec<Word> = started.words.iter().skip(1).map(Word::underscored).collect();
-    let (given, read) = KNOWN.read_options(&words)?;
+    let (given, read) = TABLE.vocabulary.read_options(&words)?;
     let policy = words.get(read);
     let module =
         given.text("--module")?.map(|it| format!("{}.py", it.rsplit('.').next().unwrap_or(it)));

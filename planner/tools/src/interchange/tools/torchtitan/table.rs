@@ -7,15 +7,14 @@ use ir::schedule::ScheduleKind;
 use super::degrees::{LOCAL_BATCH, read_batch, read_replicas, schedule};
 use crate::interchange::error::ImportError;
 use crate::interchange::imported::Imported;
+use crate::interchange::options::Vocabulary;
 use crate::interchange::run::Run;
 use crate::interchange::source::agreed;
 use crate::interchange::table::{Reader, Table, Values};
 
 /// Flags of `ConfigManager` in torchtitan 0.3.0, written with `_`; it accepts `-` too.
-pub(super) const OPTIONS: &str = include_str!("options.txt");
-
-/// Table of the options.
-pub(super) static TABLE: Table = Table::new(OPTIONS, write, read);
+pub(super) static TABLE: Table =
+    Table::new(Vocabulary::whole("torchtitan", include_str!("options.txt")), write, read);
 
 fn write(option: &str, run: &Run<'_>) -> Option<Values> {
     let word = match option {

@@ -64,7 +64,12 @@ fn option(before: &[Word], names: &[&str]) -> Option<u32> {
         };
         names.iter().find_map(joined)
     })?;
-    value.trim_start_matches("gpu:").rsplit(':').next()?.parse::<u32>().ok()
+    count(value)
+}
+
+/// Number of a value such as `8`, `gpu:8` or `gpu:h100:8`.
+fn count(value: &str) -> Option<u32> {
+    value.rsplit(':').next()?.parse().ok()
 }
 
 /// Number of ranks that a script starts, if it says.
@@ -85,8 +90,7 @@ pub(super) fn ranks(
         return Some(ranks);
     }
     let directive = |names: &[&str]| {
-        let value = names.iter().find_map(|name| script.directives.get(*name))?;
-        value.trim_start_matches("gpu:").rsplit(':').next()?.parse::<u32>().ok()
+        names.iter().find_map(|name| script.directives.get(*name)).and_then(|it| count(it))
     };
     let of_slurm = |names: &[&str]| if starts(&["srun"]) { option(names) } else { None };
     if !starts_others && let Some(ranks) = of_slurm(&["--ntasks", "-n"]) {

@@ -142,6 +142,11 @@ fn keep_batch(imported: &mut Imported, before: &LayoutSpec, change: &Change) {
 }
 
 impl Change {
+    /// Returns whether the change is to a tensor-parallel degree that spans more than `domain` ranks with a fast network.
+    pub(super) fn crosses(&self, domain: u32) -> bool {
+        matches!(self, Self::TensorParallel(degree) if !domain.is_multiple_of(*degree))
+    }
+
     /// Applies the change to settings. If the number of stages changes, layers are cut evenly where they divide, else
     /// such that the times of the stages are balanced.
     pub(super) fn apply(&self, imported: &mut Imported, num_layers: u32) {

@@ -7,14 +7,13 @@ use super::evaluated::{EvalContext, EvaluatedConfig, Variant};
 use super::finding::{Cost, Finding, Fix, OptionChange, SourceSpan};
 use super::rule::{Rule, Severity};
 use super::text;
-use super::words::{Dialect, option_changes, options};
+use super::words::{option_changes, options};
+use crate::interchange::{Target, Tool, tool};
 
 /// Evaluated settings, with the context to evaluate variants.
 pub(super) struct LintContext<'a> {
     /// Model and cluster for evaluations.
     pub(super) eval: EvalContext<'a>,
-    /// Option names to use.
-    pub(super) dialect: Dialect,
     /// Text of the settings as given.
     pub(super) text: &'a str,
     /// Text with faults fixed.
@@ -26,6 +25,16 @@ pub(super) struct LintContext<'a> {
 }
 
 impl LintContext<'_> {
+    /// Tool of the settings.
+    pub(super) fn tool(&self) -> &'static Tool {
+        tool(self.base.imported.source)
+    }
+
+    /// Returns whether the settings are arguments of Megatron-LM.
+    pub(super) fn is_megatron(&self) -> bool {
+        self.base.imported.source == Target::MEGATRON
+    }
+
     /// Variants for several lists of changes; those that cannot run are left out.
     pub(super) fn variants(&self, all: &[Vec<Change>]) -> Vec<Variant> {
         let tried = |changes: &Vec<Change>| self.eval.tried(&self.base, changes);
@@ -66,7 +75,7 @@ impl LintContext<'_> {
             rule,
             severity,
             message,
-            options: places(self.dialect, self.text, about),
+            options: places(self.tool(), self.text, about),
             cost: variant.map(|(_, cost)| cost),
             fix: variant.and_then(|(variant, _)| self.fix(variant)),
         }
@@ -76,7 +85,7 @@ impl LintContext<'_> {
     pub(super) fn fix(&self, variant: &Variant) -> Option<Fix> {
         let Variant { changes, case, .. } = variant;
         let runs = [&self.base.imported, &case.imported].map(|it| self.eval.run(it));
-        let told = option_changes(self.dialect, self.now, changes, runs.each_ref())?;
+        let told = option_changes(self.now, changes, runs.each_ref())?;
         Some(of_case(self.text, told, case))
     }
 }
@@ -93,13 +102,13 @@ pub(super) fn of_case(text: &str, changes: Vec<OptionChange>, case: &EvaluatedCo
 
 /// Options of changes and their lines: for each change the first option that is given, else the first of all.
 pub(super) fn places<'a>(
-    dialect: Dialect,
+    tool: &Tool,
     text: &str,
     changes: impl IntoIterator<Item = &'a Change>,
 ) -> Vec<SourceSpan> {
     let mut all: Vec<SourceSpan> = Vec::new();
     for change in changes {
-        let names = options(dialect, text, change);
+        let names = options(tool, text, change);
         let place = |option: &String| SourceSpan {
             option: option.clone(),
             line: text::line_of(text, option),

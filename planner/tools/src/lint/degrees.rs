@@ -8,8 +8,7 @@ use super::evaluated::Variant;
 use super::finding::{Cost, Finding};
 use super::repair::below;
 use super::rule::{Rule, Severity};
-use super::words::Dialect;
-use crate::interchange::{StatedStages, Target};
+use crate::interchange::StatedStages;
 use planner_core::search::RESOLUTION;
 
 /// Finding of a layout that the tool cannot run.
@@ -124,7 +123,7 @@ pub(super) fn sequence_parallel(context: &LintContext<'_>) -> Option<Finding> {
          them {}",
         cost.in_words()
     );
-    let (severity, message) = if has_experts && context.dialect == Dialect::Tool(Target::MEGATRON) {
+    let (severity, message) = if has_experts && context.is_megatron() {
         let message = format!(
             "Megatron trains experts with tensor parallelism {tensor} only with sequence parallelism"
         );

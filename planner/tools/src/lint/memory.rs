@@ -147,9 +147,7 @@ fn savers(context: &LintContext<'_>) -> Vec<Change> {
         all.push(Change::VirtualStages(1));
     }
     let domain = base.problem.hardware.domain;
-    all.retain(
-        |it| !matches!(it, Change::TensorParallel(degree) if !domain.is_multiple_of(*degree)),
-    );
+    all.retain(|it| !it.crosses(domain));
     let mut seen = Vec::new();
     all.retain(|it| {
         let is_new = !seen.contains(it);

@@ -35,7 +35,7 @@ pub use sarif::sarif;
 
 use context::LintContext;
 use evaluated::EvalContext;
-use words::{Dialect, bridge};
+use words::bridge;
 
 use crate::interchange::{self, Import, ImportError, Imported, ModelDifference};
 use planner_core::plan::{self, CheckedPlan};
@@ -69,8 +69,7 @@ pub fn lint(import: &Import<'_>, most_nearest: usize) -> Result<Report, ImportEr
         num_gpus: import.stated.num_gpus,
         vocabulary_parallel: false,
     };
-    let dialect = Dialect::Tool(imported.source);
-    let division = repair::pose(&eval, dialect, import.text, &imported)?;
+    let division = repair::pose(&eval, import.text, &imported)?;
     let now =
         division.findings.iter().flat_map(|it| &it.fix).fold(text, |text, fix| {
             text::changed(&text, &fix.changes).map_or(text, |(new, _)| new)
@@ -80,7 +79,7 @@ pub fn lint(import: &Import<'_>, most_nearest: usize) -> Result<Report, ImportEr
         findings.extend(differences(import, &base, &now));
         let longest_sequence = import.model.max_position_embeddings();
         let (text, now) = (import.text, now.as_str());
-        let context = LintContext { eval, dialect, text, now, base, longest_sequence };
+        let context = LintContext { eval, text, now, base, longest_sequence };
         // A fix of one of several faults may not be evaluable alone, and then stays as it is.
         for finding in &mut findings {
             let alone = finding.fix.clone().filter(|it| it.step_time_seconds.is_some());
@@ -132,8 +131,7 @@ pub fn lint_plan(checked: &CheckedPlan, text: &str, most_nearest: usize) -> Repo
     let found = checked.found.clone();
     let base = evaluated::EvaluatedConfig { imported, problem: checked.problem.clone(), found };
     let longest_sequence = described.and_then(|it| it.max_position_embeddings());
-    let context =
-        LintContext { eval, dialect: Dialect::Planner, text, now: text, base, longest_sequence };
+    let context = LintContext { eval, text, now: text, base, longest_sequence };
     let mut findings = Vec::new();
     judge(&mut report, &context, &mut findings, most_nearest);
     report.findings = sorted(findings);
@@ -169,8 +167,7 @@ pub fn lint_run(
         vocabulary_parallel: problem.vocabulary_parallel,
     };
     let base = eval.evaluated(&imported).ok()?;
-    let dialect = Dialect::Planner;
-    let context = LintContext { eval, dialect, text: "", now: "", base, longest_sequence: None };
+    let context = LintContext { eval, text: "", now: "", base, longest_sequence: None };
     let framework = &problem.hardware.framework;
     let mut report = Report::new(id, &cluster.name, &framework.name);
     report.findings = sorted(rules(&context));

@@ -108,8 +108,6 @@ fn singles(context: &LintContext<'_>) -> Vec<Change> {
     all.extend(stages.into_iter().filter(|it| *it != layout.zero_stage).map(Change::Zero));
     all.push(Change::RebalanceStages);
     // Tensor parallelism across nodes may be faster by prediction, but is seldom worth trying first.
-    all.retain(
-        |it| !matches!(it, Change::TensorParallel(degree) if !domain.is_multiple_of(*degree)),
-    );
+    all.retain(|it| !it.crosses(domain));
     all
 }

@@ -8,8 +8,8 @@ use super::context::{of_case, places};
 use super::evaluated::{EvalContext, EvaluatedConfig};
 use super::finding::{Finding, Fix};
 use super::rule::Rule;
-use super::words::{Dialect, option_changes};
-use crate::interchange::{ImportError, Imported, StatedStages};
+use super::words::option_changes;
+use crate::interchange::{ImportError, Imported, StatedStages, tool};
 use planner_core::problem::ProblemError;
 
 /// Result of posing settings, with faults fixed.
@@ -38,7 +38,6 @@ struct Fault {
 /// [`ImportError`] where a value is missing that the problem needs.
 pub(super) fn pose(
     eval: &EvalContext<'_>,
-    dialect: Dialect,
     text: &str,
     imported: &Imported,
 ) -> Result<Repaired, ImportError> {
@@ -79,7 +78,7 @@ pub(super) fn pose(
                 after.stages = StatedStages::Blocks(alone.blocks());
             }
             let runs = [&before, &after].map(|it| eval.run(it));
-            let told = option_changes(dialect, text, changes, runs.each_ref())?;
+            let told = option_changes(text, changes, runs.each_ref())?;
             Some(match alone.as_ref().or(case.as_ref()) {
                 Some(case) => of_case(text, told, case),
                 None => Fix::unevaluated(told, Vec::new()),
@@ -89,7 +88,7 @@ pub(super) fn pose(
             rule: fault.rule,
             severity: fault.rule.most_severe(),
             message: fault.message,
-            options: places(dialect, text, &fault.about),
+            options: places(tool(before.source), text, &fault.about),
             cost: None,
             fix,
         }
@@ -211,8 +210,7 @@ fn ranks(layout: &LayoutSpec, gpus: u32, others: u64, domain: u32) -> Fault {
         let more = (was + 1..=was.saturating_mul(4).min(gpus)).find(|it| divides(*it, was));
         candidates.extend(more.map(|it| vec![change(it)]));
     }
-    let is_across = |changes: &Vec<Change>| matches!(changes.as_slice(), [Change::TensorParallel(degree)] if !domain.is_multiple_of(*degree));
-    candidates.retain(|it| !is_across(it));
+    candidates.retain(|it| !it.iter().any(|change| change.crosses(domain)));
     // Pairs of tensor and pipeline degrees, which may divide where no single change does.
     for tensor in below(layout.tensor_parallel.saturating_add(1)) {
         for pipeline in below(layout.pipeline_parallel.saturating_add(1)).take(64) {

@@ -11,8 +11,6 @@ use super::degrees::gives_room;
 use super::finding::{Cost, Finding, OptionChange, SourceSpan};
 use super::rule::{Rule, Severity};
 use super::text;
-use super::words::Dialect;
-use crate::interchange::Target;
 use planner_core::search::RESOLUTION;
 
 fn replicas(context: &LintContext<'_>) -> u32 {
@@ -28,7 +26,7 @@ pub(super) fn optimizer_unused(context: &LintContext<'_>) -> Option<Finding> {
     }
     let mut changes = vec![Change::Zero(ZeroStage::OptimizerState)];
     let is_hidden = base.imported.framework.gradients.reduced == WhenReduced::BesideBackward;
-    if is_hidden && context.dialect == Dialect::Tool(Target::MEGATRON) {
+    if is_hidden && context.is_megatron() {
         changes.push(Change::ReplicasOverlap { gathers: true });
     }
     let variant = context.variants(&[changes]).into_iter().next()?;
@@ -86,7 +84,7 @@ pub(super) fn sharding_not_needed(context: &LintContext<'_>) -> Option<Finding> 
 pub(super) fn overlap_off(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let is_off = base.imported.framework.gradients.reduced == WhenReduced::AfterBackward;
-    let table = context.dialect.table();
+    let table = context.tool().table;
     let has_option =
         table.is_some_and(|it| !it.options_of("framework.gradients.reduced").is_empty());
     if replicas(context) == 1 || !is_off || !has_option {
@@ -225,8 +223,7 @@ pub(super) fn long_sequence(context: &LintContext<'_>) -> Option<Finding> {
 /// Finding of Megatron's `--sequence-parallel` without tensor parallelism, which has no effect.
 pub(super) fn sequence_parallel_alone(context: &LintContext<'_>) -> Option<Finding> {
     let option = "--sequence-parallel";
-    let is_given =
-        context.dialect == Dialect::Tool(Target::MEGATRON) && text::has(context.text, option);
+    let is_given = context.is_megatron() && text::has(context.text, option);
     if !is_given || context.base.found.layout.tensor_parallel > 1 {
         return None;
     }
@@ -239,8 +236,8 @@ pub(super) fn sequence_parallel_alone(context: &LintContext<'_>) -> Option<Findi
 pub(super) fn interleaving_alone(context: &LintContext<'_>) -> Option<Finding> {
     let options =
         ["--num-virtual-stages-per-pipeline-rank", "--num-layers-per-virtual-pipeline-stage"];
-    let is_megatron = context.dialect == Dialect::Tool(Target::MEGATRON);
-    let option = options.into_iter().find(|it| is_megatron && text::has(context.text, it))?;
+    let has = |option: &&str| context.is_megatron() && text::has(context.text, option);
+    let option = options.into_iter().find(has)?;
     if context.base.found.layout.pipeline_parallel > 1 {
         return None;
     }

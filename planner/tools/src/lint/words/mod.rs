@@ -7,72 +7,41 @@ use super::change::Change;
 use super::finding::OptionChange;
 use super::keys::Notation;
 use super::text;
-use crate::interchange::{Difference, Run, StatedStages, Table, Target, Tool, tool};
+use crate::interchange::{Difference, Run, StatedStages, Table, Tool, tool};
 
-/// Naming of options.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Dialect {
-    /// Options of a tool.
-    Tool(Target),
-    /// Options of `planner evaluate`, for a plan.
-    Planner,
+/// Name of an option of a tool in a text: the Trainer's arguments are keys in files, but options with dashes in
+/// scripts; a name that ends with a colon includes its value.
+fn name_in(tool: &Tool, text: &str, option: &str) -> String {
+    if option.ends_with(':') {
+        return text::word_from(text, option).unwrap_or(option).to_owned();
+    }
+    let is_option = tool.keys_are_flags && !is_file(text);
+    if is_option { format!("--{option}") } else { option.to_owned() }
 }
 
-impl Dialect {
-    /// The tool; none for a plan.
-    fn tool(self) -> Option<&'static Tool> {
-        match self {
-            Self::Tool(target) => Some(tool(target)),
-            Self::Planner => None,
-        }
-    }
-
-    /// Table of the tool's options.
-    pub(super) fn table(self) -> Option<&'static Table> {
-        self.tool()?.table
-    }
-
-    /// Returns whether settings are Python of Megatron-Bridge, with the options of the table under other names.
-    fn is_python(self) -> bool {
-        self.tool().is_some_and(|it| it.is_python)
-    }
-
-    /// Name of an option in a text: the Trainer's arguments are keys in files, but options with dashes in scripts; a
-    /// name that ends with a colon includes its value.
-    fn name_in(self, text: &str, option: &str) -> String {
-        if option.ends_with(':') {
-            return text::word_from(text, option).unwrap_or(option).to_owned();
-        }
-        let is_option = self.tool().is_some_and(|it| it.keys_are_flags) && !is_file(text);
-        if is_option { format!("--{option}") } else { option.to_owned() }
-    }
-}
-
-/// Changes of options in a text that lead from the settings `before` to `after`, which differ by `changes`. `None` if
-/// the tool has no option for one of them, or no option changes.
+/// Changes of options in a text that lead from the settings `before` to `after`, which differ by `changes`: of the
+/// options of their tool, or of `planner evaluate` for a plan. `None` if there is no option for one of them, or no option
+/// changes.
 pub(super) fn option_changes(
-    dialect: Dialect,
     text: &str,
     changes: &[Change],
     [before, after]: [&Run<'_>; 2],
 ) -> Option<Vec<OptionChange>> {
+    let tool = tool(before.source);
     let mut all = Vec::new();
-    match dialect.table() {
-        Some(table) => all = of_table(table, dialect, text, changes, [before, after])?,
-        None => {
-            for change in changes {
-                all.extend(change.planner_options()?);
-            }
-        }
-    }
-    if let (Dialect::Planner, StatedStages::Blocks(counts)) = (dialect, &after.stages)
-        && changes.contains(&Change::RebalanceStages)
-    {
-        let counts: Vec<String> = counts.iter().map(u32::to_string).collect();
-        all.push(OptionChange::value("--stages", counts.join(",")));
-    }
-    if dialect != Dialect::Planner {
+    if let Some(table) = tool.table {
+        all = of_table(table, tool, text, changes, [before, after])?;
         all.retain(|change| text::is_changed(text, change));
+    } else {
+        for change in changes {
+            all.extend(change.planner_options()?);
+        }
+        if let StatedStages::Blocks(counts) = &after.stages
+            && changes.contains(&Change::RebalanceStages)
+        {
+            let counts: Vec<String> = counts.iter().map(u32::to_string).collect();
+            all.push(OptionChange::value("--stages", counts.join(",")));
+        }
     }
     let mut told: Vec<OptionChange> = Vec::new();
     for change in all {
@@ -89,7 +58,7 @@ const AUTOMATIC: [&str; 2] = ["-1", "auto"];
 /// Option changes by a tool's table.
 fn of_table(
     table: &Table,
-    dialect: Dialect,
+    tool: &Tool,
     text: &str,
     changes: &[Change],
     [before, after]: [&Run<'_>; 2],
@@ -99,15 +68,15 @@ fn of_table(
     let fields: Vec<&str> = changes.iter().map(field).collect::<Option<_>>()?;
     let all = table.differences(before, after, &fields);
     // An option that the tool derives need not be changed, unless its options are in another file.
-    let is_here = table.options().any(|option| text::has(text, &dialect.name_in(text, option)));
+    let is_here = table.options().any(|option| text::has(text, &name_in(tool, text, option)));
     let follows = |it: &Difference| {
-        let name = dialect.name_in(text, it.option);
+        let name = name_in(tool, text, it.option);
         let is_automatic = text::value(text, &name).is_some_and(|it| AUTOMATIC.contains(&it));
         let is_left_out = is_automatic || !text::has(text, &name);
         is_here && is_left_out && it.before.is_some() && !fields.contains(&it.field)
     };
     let change = |it: Difference| {
-        let name = dialect.name_in(text, it.option);
+        let name = name_in(tool, text, it.option);
         match it.after {
             // The value is part of the name.
             Some(values) if it.option.ends_with(':') => {
@@ -133,7 +102,7 @@ fn of_table(
     };
     changes.retain(|it| !is_below(it.option()));
     changes.sort_by_key(|it| matches!(it, OptionChange::Remove { .. }));
-    if dialect.is_python() { bridge::of_megatron(changes) } else { Some(changes) }
+    if tool.is_python { bridge::of_megatron(changes) } else { Some(changes) }
 }
 
 /// Returns whether a text is a file of keys, not a script.
@@ -142,12 +111,12 @@ fn is_file(text: &str) -> bool {
 }
 
 /// Options of a tool that a finding about a change refers to.
-pub(super) fn options(dialect: Dialect, text: &str, change: &Change) -> Vec<String> {
-    let Some(table) = dialect.table() else { return vec![change.fields()[0].to_owned()] };
+pub(super) fn options(tool: &Tool, text: &str, change: &Change) -> Vec<String> {
+    let Some(table) = tool.table else { return vec![change.fields()[0].to_owned()] };
     let options: Vec<&str> =
         change.fields().iter().flat_map(|field| table.options_of(field)).collect();
-    if dialect.is_python() {
+    if tool.is_python {
         return bridge::paths(&options);
     }
-    options.into_iter().map(|option| dialect.name_in(text, option)).collect()
+    options.into_iter().map(|option| name_in(tool, text, option)).collect()
 }

@@ -8,11 +8,11 @@ use ir::text::printable_json;
 use super::approximate;
 use super::error::{ExportError, Lack};
 use super::file::File;
-use super::launch::Launcher;
+use super::lacks;
+use super::launch::{self, Launcher};
 use super::target::Target;
 use super::tools::tool;
 use super::view::ExportView;
-use super::{lacks, write};
 use planner_core::plan::CheckedPlan;
 use planner_core::problem::Problem;
 
@@ -76,8 +76,17 @@ pub fn export(checked: &CheckedPlan, wanted: Wanted) -> Result<Export, ExportErr
         (near.plan, near.problem.graph)
     };
     let view = ExportView::new(&plan, model, &graph, notes.clone());
-    let files = write::files(target, launcher, &view, &plan_file(&plan));
+    let files = files(target, launcher, &view, &plan_file(&plan));
     Ok(Export { target, files, plan, notes })
+}
+
+/// Files of an export: the file to start with first, the plan last.
+fn files(target: Target, launcher: Launcher, view: &ExportView<'_>, plan: &File) -> Vec<File> {
+    let program = (tool(target).program)(view, plan);
+    let (name, text) = launch::file(launcher, view, target.tool(), &program);
+    let first = File { name, text, is_executable: launcher != Launcher::Kubernetes };
+    let beside = program.beside.into_iter().filter(|it| it.name != plan.name);
+    std::iter::once(first).chain(beside).chain([plan.clone()]).collect()
 }
 
 /// `plan.json`.
@@ -100,7 +109,13 @@ fn lacks_of(target: Target, plan: &Plan, model: &Model, problem: &Problem) -> Ve
     let facts = problem.facts;
     let view = ExportView::new(plan, model, &problem.graph, Vec::new());
     let mut lacks = lacks::of_framework(target, &plan.layout, &plan.training, facts);
-    lacks.extend(write::lacks(target, &view));
+    lacks.extend((tool(target).lacks)(&view));
+    let ([nodes, each], gpus) = (view.nodes(), plan.num_gpus);
+    // MPI starts a total number of ranks; the other launchers start equal numbers on each node.
+    if target != Target::EXECUTOR && nodes * each != gpus {
+        let what = format!("{gpus} ranks on nodes of {each}: as many are started on each node");
+        lacks.push(Lack::new(what, format!("`--gpus {}`", nodes * each)));
+    }
     lacks
 }
 

@@ -32,7 +32,6 @@ mod tool;
 mod tools;
 mod tree;
 mod view;
-mod write;
 
 pub use argument::{Argument, Section};
 pub use chakra::ChakraTraces;
@@ -57,4 +56,4 @@ pub(crate) use run::Run;
 pub use shell::{End, ShellError};
 pub(crate) use table::{Difference, Table};
 pub(crate) use tool::Tool;
-pub(crate) use tools::{TOOLS, bridge_settings, tool};
+pub(crate) use tools::{TOOLS, bridge_setting, bridge_settings, tool};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::interchange::is_script;
+use crate::interchange::{bridge_setting, is_script};
 
 /// A key with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,16 +64,8 @@ pub(super) fn keys(text: &str) -> Vec<Key> {
 
 /// Ranges within a line of Python of the path and the value that it sets.
 fn python_setting(line: &str) -> Option<(Range<usize>, Range<usize>)> {
-    let indent = line.len() - line.trim_start().len();
-    let setting = line.trim_start();
-    let prefix = ["config.", "cfg."].into_iter().find(|it| setting.starts_with(it))?.len();
-    let (path, value) = setting[prefix..].split_once(" = ")?;
-    let is_path = path.chars().all(|c| c.is_ascii_alphanumeric() || "._".contains(c));
-    let start = indent + prefix;
-    let from = start + path.len() + " = ".len();
-    let length = value.find("  #").unwrap_or(value.len());
-    let to = from + value[..length].trim_end().len();
-    is_path.then_some((start..start + path.len(), from..to))
+    let is_path = |path: &str| path.chars().all(|c| c.is_ascii_alphanumeric() || "._".contains(c));
+    bridge_setting(line).filter(|(path, _)| is_path(&line[path.clone()]))
 }
 
 fn python(text: &str) -> Vec<Key> {

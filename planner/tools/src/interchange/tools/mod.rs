@@ -1,4 +1,4 @@
-//! The tools. Nothing outside of its own folder names a tool other than this list.
+//! The tools that settings are exported to and imported from: the one list of them.
 
 mod accelerate;
 mod bridge;
@@ -10,7 +10,7 @@ mod torchtitan;
 
 use super::target::Target;
 use super::tool::Tool;
-pub(crate) use bridge::settings as bridge_settings;
+pub(crate) use bridge::{setting as bridge_setting, settings as bridge_settings};
 
 /// All tools, in the order in which they are listed and recognised.
 pub(crate) static TOOLS: [&Tool; 8] = [

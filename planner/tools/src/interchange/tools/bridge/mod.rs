@@ -20,6 +20,7 @@ use crate::interchange::launch::Program;
 use crate::interchange::target::Target;
 use crate::interchange::tool::Tool;
 use crate::interchange::view::ExportView;
+pub(crate) use read::setting;
 use table::rows;
 pub(crate) use table::settings;
 

@@ -1,5 +1,7 @@
 //! Reads the Python of an export for Megatron-Bridge: lines that set one value each.
 
+use std::ops::Range;
+
 use super::super::megatron;
 use super::table::{Kind, TABLE, rows};
 use crate::interchange::error::ImportError;
@@ -57,19 +59,28 @@ pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
     megatron::read_words(source, &words)
 }
 
-/// Every `config.a.b = value` (or `cfg.a.b = value`) of a text, as path and values.
+/// Ranges within a line `config.a.b = value` (or `cfg.a.b = value`) of the path and the value.
+pub(crate) fn setting(line: &str) -> Option<(Range<usize>, Range<usize>)> {
+    let setting = line.trim_start();
+    let prefix = ["config.", "cfg."].into_iter().find(|it| setting.starts_with(it))?.len();
+    let (path, value) = setting[prefix..].split_once(" = ")?;
+    let start = line.len() - setting.len() + prefix;
+    let from = start + path.len() + " = ".len();
+    let value = value.split("  #").next().unwrap_or_default().trim_end();
+    Some((start..start + path.len(), from..from + value.len()))
+}
+
+/// Every setting of a text, as path and values.
 fn leaves(text: &str) -> Vec<(String, Leaf)> {
     let leaf = |line: &str| {
-        let line = line.trim();
-        let setting = line.strip_prefix("config.").or_else(|| line.strip_prefix("cfg."))?;
-        let (path, value) = setting.split_once(" = ")?;
-        let value = value.split("  #").next().unwrap_or_default().trim();
+        let (path, value) = setting(line)?;
+        let value = line[value].trim_start();
         let plain = |word: &str| word.trim().trim_matches(['"', '\'']).to_owned();
         let values = match value.strip_prefix('[').and_then(|value| value.strip_suffix(']')) {
             Some(list) => list.split(',').map(plain).collect(),
             None => vec![plain(value)],
         };
-        Some((path.to_owned(), Leaf::Values(values)))
+        Some((line[path].to_owned(), Leaf::Values(values)))
     };
     text.lines().filter_map(leaf).collect()
 }

@@ -222,41 +222,44 @@ impl<'a> Scope<'a> {
     }
 
     /// Value of integer arithmetic with `+ - * / %` and brackets.
-    fn arithmetic(&mut self, text: &str) -> Word {
-        let mut missing = BTreeSet::new();
-        let chars: Vec<char> = text.chars().filter(|c| !c.is_whitespace() && *c != '$').collect();
-        let mut at = 0;
-        match self.sum(&chars, &mut at, &mut missing) {
-            Some(value) if at == chars.len() && missing.is_empty() => {
+    fn arithmetic(&self, text: &str) -> Word {
+        let chars = text.chars().filter(|c| !c.is_whitespace() && *c != '$').collect();
+        let mut reader = Arithmetic { scope: self, chars, at: 0, missing: BTreeSet::new() };
+        match reader.value(0) {
+            Some(value) if reader.at == reader.chars.len() && reader.missing.is_empty() => {
                 Word::known(&value.to_string())
             }
-            _ if missing.is_empty() => unknown(&format!("$(({text}))")),
-            _ => Word { text: String::new(), unknown: missing },
+            _ if reader.missing.is_empty() => unknown(&format!("$(({text}))")),
+            _ => Word { text: String::new(), unknown: reader.missing },
         }
     }
+}
 
-    fn sum(&self, chars: &[char], at: &mut usize, missing: &mut BTreeSet<String>) -> Option<i64> {
-        let mut value = self.product(chars, at, missing)?;
-        while let Some(sign) = chars.get(*at).filter(|c| "+-".contains(**c)) {
-            *at += 1;
-            let other = self.product(chars, at, missing)?;
-            value =
-                if *sign == '+' { value.checked_add(other)? } else { value.checked_sub(other)? };
-        }
-        Some(value)
-    }
+/// Operators of each level of precedence, the weakest first.
+const OPERATORS: [&str; 2] = ["+-", "*/%"];
 
-    fn product(
-        &self,
-        chars: &[char],
-        at: &mut usize,
-        missing: &mut BTreeSet<String>,
-    ) -> Option<i64> {
-        let mut value = self.factor(chars, at, missing)?;
-        while let Some(sign) = chars.get(*at).filter(|c| "*/%".contains(**c)) {
-            *at += 1;
-            let other = self.factor(chars, at, missing)?;
-            value = match sign {
+/// A reader of integer arithmetic.
+struct Arithmetic<'a> {
+    scope: &'a Scope<'a>,
+    chars: Vec<char>,
+    at: usize,
+    /// Unknown variables, which are counted as 1.
+    missing: BTreeSet<String>,
+}
+
+impl Arithmetic<'_> {
+    /// Value of what operators of a level of precedence, or of stronger ones, join.
+    fn value(&mut self, level: usize) -> Option<i64> {
+        let Some(operators) = OPERATORS.get(level) else { return self.factor() };
+        let mut value = self.value(level + 1)?;
+        while let Some(operator) =
+            self.chars.get(self.at).copied().filter(|c| operators.contains(*c))
+        {
+            self.at += 1;
+            let other = self.value(level + 1)?;
+            value = match operator {
+                '+' => value.checked_add(other)?,
+                '-' => value.checked_sub(other)?,
                 '*' => value.checked_mul(other)?,
                 '/' => value.checked_div(other)?,
                 _ => value.checked_rem(other)?,
@@ -265,39 +268,28 @@ impl<'a> Scope<'a> {
         Some(value)
     }
 
-    fn factor(
-        &self,
-        chars: &[char],
-        at: &mut usize,
-        missing: &mut BTreeSet<String>,
-    ) -> Option<i64> {
-        if chars.get(*at) == Some(&'(') {
-            *at += 1;
-            let value = self.sum(chars, at, missing)?;
-            *at += 1;
-            return (chars.get(*at - 1) == Some(&')')).then_some(value);
+    /// Value of a number, a variable or an expression in brackets.
+    fn factor(&mut self) -> Option<i64> {
+        if self.chars.get(self.at) == Some(&'(') {
+            self.at += 1;
+            let value = self.value(0)?;
+            self.at += 1;
+            return (self.chars.get(self.at - 1) == Some(&')')).then_some(value);
         }
-        let is_part = |c: &char| c.is_ascii_alphanumeric() || "_{}".contains(*c);
-        let rest = &chars[(*at).min(chars.len())..];
-        let word: String = rest.iter().take_while(|c| is_part(c)).collect();
-        *at += word.chars().count();
-        let word = word.trim_matches(|c| c == '{' || c == '}');
+        let is_part = |c: &&char| c.is_ascii_alphanumeric() || "_{}".contains(**c);
+        let word: String = self.chars.iter().skip(self.at).take_while(is_part).collect();
+        self.at += word.chars().count();
+        let word = word.trim_matches(['{', '}']);
         if word.starts_with(|c: char| c.is_ascii_digit()) {
             return word.parse().ok();
         }
-        let value = self.variables.get(word).and_then(|it| it.first());
-        match value {
-            Some(value) if value.unknown.is_empty() => value.text.trim().parse().ok(),
-            Some(value) => {
-                missing.extend(value.unknown.iter().cloned());
-                Some(1)
-            }
-            None if word.is_empty() => None,
-            None => {
-                missing.insert(word.to_owned());
-                Some(1)
-            }
+        match self.scope.variables.get(word).and_then(|it| it.first()) {
+            Some(value) if value.unknown.is_empty() => return value.text.trim().parse().ok(),
+            Some(value) => self.missing.extend(value.unknown.iter().cloned()),
+            None if word.is_empty() => return None,
+            None => self.missing.extend([word.to_owned()]),
         }
+        Some(1)
     }
 }
 

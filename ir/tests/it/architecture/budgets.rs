@@ -21,7 +21,7 @@ const LINES: &[(&str, usize)] = &[
     ("planner", 11_522),
     ("planner/core", 10_326),
     ("planner/evidence", 5_107),
-    ("planner/tools", 13_930),
+    ("planner/tools", 13_909),
     ("simulator", 3_315),
     ("traces", 7_461),
 ];

@@ -3,7 +3,6 @@
 use ir::graph::{AdapterError, Graph};
 use ir::model::{GraphOptions, Model};
 use ir::plan::{Plan, PlannedModel};
-use ir::text::printable_json;
 
 use super::approximate;
 use super::error::{ExportError, Lack};
@@ -76,7 +75,7 @@ pub fn export(checked: &CheckedPlan, wanted: Wanted) -> Result<Export, ExportErr
         (near.plan, near.problem.graph)
     };
     let view = ExportView::new(&plan, model, &graph, notes.clone());
-    let files = files(target, launcher, &view, &plan_file(&plan));
+    let files = files(target, launcher, &view, &File::json("plan.json", &plan));
     Ok(Export { target, files, plan, notes })
 }
 
@@ -87,14 +86,6 @@ fn files(target: Target, launcher: Launcher, view: &ExportView<'_>, plan: &File)
     let first = File { name, text, is_executable: launcher != Launcher::Kubernetes };
     let beside = program.beside.into_iter().filter(|it| it.name != plan.name);
     std::iter::once(first).chain(beside).chain([plan.clone()]).collect()
-}
-
-/// `plan.json`.
-fn plan_file(plan: &Plan) -> File {
-    let text = serde_json::to_string_pretty(plan).expect("a plan is JSON") + "\n";
-    // A manifest embeds it as text, which must be valid in YAML.
-    let text = printable_json(&text).into_owned();
-    File { name: "plan.json".to_owned(), text, is_executable: false }
 }
 
 /// The graph of a plan's model, without modules to recompute.

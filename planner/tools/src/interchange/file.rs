@@ -2,6 +2,9 @@
 
 use std::fmt::Display;
 
+use ir::text::printable_json;
+use serde::Serialize;
+
 /// A file to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
@@ -17,6 +20,12 @@ impl File {
     /// A file that is not executable.
     pub(super) fn text(name: &str, text: String) -> Self {
         Self { name: name.to_owned(), text, is_executable: false }
+    }
+
+    /// A file of JSON. A manifest may embed it as text, which must be valid in YAML.
+    pub(super) fn json(name: &str, value: &impl Serialize) -> Self {
+        let text = serde_json::to_string_pretty(value).unwrap_or_default();
+        Self::text(name, printable_json(&text).into_owned() + "\n")
     }
 }
 

@@ -7,7 +7,7 @@ mod slurm;
 mod torchrun;
 
 use super::view::ExportView;
-pub(super) use program::{Program, Starter};
+pub(super) use program::{EXPANDABLE_SEGMENTS, ONE_QUEUE, Program, Starter, Variable};
 
 /// Environment variable from which `torchrun` takes the number of nodes where no option sets it.
 pub(super) const NUM_NODES: &str = "PET_NNODES";

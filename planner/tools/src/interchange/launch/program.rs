@@ -6,6 +6,23 @@ use super::super::argument::{Section, as_array, quoted};
 use super::super::file::File;
 use super::super::view::ExportView;
 
+/// Name, value and reason of an environment variable.
+pub(in super::super) type Variable = [&'static str; 3];
+
+/// Variable of PyTorch's allocator, of which predictions assume that it wastes little.
+pub(in super::super) const EXPANDABLE_SEGMENTS: Variable = [
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "expandable_segments:True",
+    "less of the allocator's memory lies idle",
+];
+
+/// Variable that gives kernels one queue.
+pub(in super::super) const ONE_QUEUE: Variable = [
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "1",
+    "kernels start in the order they are launched in, so exchanges start first",
+];
+
 /// A program that is started on every rank, with its arguments.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Program {
@@ -14,7 +31,7 @@ pub(in super::super) struct Program {
     /// Words of the command before the arguments: a script or module for Python, or the executor's command.
     pub(in super::super) command: Vec<String>,
     /// Environment variables: name, value, reason.
-    pub(in super::super) environment: Vec<(&'static str, String, String)>,
+    pub(in super::super) environment: Vec<Variable>,
     /// Arguments that the plan decides, by topic.
     pub(in super::super) sections: Vec<Section>,
     /// Arguments that the user decides, such as data, steps and learning rates.
@@ -78,7 +95,7 @@ pub(super) fn exports(view: &ExportView<'_>, program: &Program, here: &str) -> S
     if !program.beside.is_empty() {
         let _ = writeln!(text, "# Where this script lies, and the files that it reads.\n{here}\n");
     }
-    for (name, value, why) in program.environment.iter().chain(&network(view)) {
+    for [name, value, why] in program.environment.iter().chain(&network(view)) {
         let _ = writeln!(text, "# {why}\nexport {name}={value}");
     }
     text
@@ -86,24 +103,20 @@ pub(super) fn exports(view: &ExportView<'_>, program: &Program, here: &str) -> S
 
 /// Names of the variables that [`exports`] sets.
 pub(super) fn names(view: &ExportView<'_>, program: &Program) -> Vec<&'static str> {
-    program.environment.iter().chain(&network(view)).map(|(name, ..)| *name).collect()
+    program.environment.iter().chain(&network(view)).map(|[name, ..]| *name).collect()
 }
 
 /// NCCL's environment variables that a plan's ranks need.
-fn network(view: &ExportView<'_>) -> Vec<(&'static str, String, String)> {
+fn network(view: &ExportView<'_>) -> Vec<Variable> {
     let [nodes, _] = view.nodes();
-    let mut all = vec![(
+    let mut all = vec![[
         "TORCH_NCCL_ASYNC_ERROR_HANDLING",
-        "1".to_owned(),
-        "a rank that fails ends the others, instead of leaving them to wait".to_owned(),
-    )];
+        "1",
+        "a rank that fails ends the others, instead of leaving them to wait",
+    ]];
     if nodes > 1 {
-        all.push((
-            "NCCL_IB_TIMEOUT",
-            "22".to_owned(),
-            "seconds, not a fraction of one, until a link that does not answer is given up"
-                .to_owned(),
-        ));
+        let why = "seconds, not a fraction of one, until a link that does not answer is given up";
+        all.push(["NCCL_IB_TIMEOUT", "22", why]);
     }
     all
 }

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use ir::graph::Recompute;
 use ir::layout::{LayoutSpec, ZeroStage};
 use ir::plan::{Optimizer, Training};
-use ir::text::printable_json;
 
 use crate::interchange::argument::{Argument, Section};
 use crate::interchange::error::Lack;
@@ -121,9 +120,7 @@ fn lacks_of_model(view: &ExportView<'_>) -> Vec<Lack> {
 /// The program to start; its files include the Trainer's arguments if `is_trainer`.
 fn program(view: &ExportView<'_>, is_trainer: bool) -> Program {
     let mut files = vec![File::text("accelerate.yaml", yaml(view))];
-    let config = serde_json::to_string_pretty(&view.plan.model.description).unwrap_or_default();
-    let config = printable_json(&config).into_owned();
-    files.push(File::text("config.json", config + "\n"));
+    files.push(File::json("config.json", &view.plan.model.description));
     let mut command = vec!["train.py".to_owned()];
     let layout = &view.layout;
     let mut reasons = vec!["the layout is in accelerate.yaml, the model in config.json".to_owned()];

@@ -10,7 +10,6 @@ use std::fmt::Write as _;
 use ir::cluster::Precision;
 use ir::graph::CudaGraphs;
 use ir::layout::OffloadedActivations;
-use ir::text::printable_json;
 
 use super::megatron;
 use crate::interchange::argument::{Argument, Section};
@@ -117,8 +116,6 @@ fn model_arguments(view: &ExportView<'_>) -> Vec<Argument> {
 }
 
 fn program(view: &ExportView<'_>) -> Program {
-    let config = serde_json::to_string_pretty(&view.plan.model.description).unwrap_or_default();
-    let config = printable_json(&config).into_owned();
     let why = "the settings, with their reasons, in planned.py beside this script; the model in config.json";
     Program {
         name: "megatron-bridge",
@@ -127,7 +124,7 @@ fn program(view: &ExportView<'_>) -> Program {
         sections: vec![Section::new(why, Vec::new())],
         beside: vec![
             File::text("planned.py", python(view)),
-            File::text("config.json", config + "\n"),
+            File::json("config.json", &view.plan.model.description),
         ],
         ..Program::default()
     }

@@ -6,45 +6,34 @@ use ir::graph::{CudaGraphs, ExpertOverlap, Recompute, RecomputeModule, TokenDisp
 use ir::layout::ZeroStage;
 
 use crate::interchange::error::Lack;
+use crate::interchange::launch::{EXPANDABLE_SEGMENTS, ONE_QUEUE, Variable};
 use crate::interchange::view::ExportView;
 
 /// Environment variables that the arguments need, each with its reason.
-pub(in super::super) fn environment(view: &ExportView<'_>) -> Vec<(&'static str, String, String)> {
+pub(in super::super) fn environment(view: &ExportView<'_>) -> Vec<Variable> {
     let architecture = view.plan.cluster.gpu.architecture;
     let is_fsdp = view.layout.zero_stage >= ZeroStage::Gradients;
     let overlaps = view.layout.switches.expert_overlap == ExpertOverlap::MicroBatch;
     let mut all = Vec::new();
-    let connections = "CUDA_DEVICE_MAX_CONNECTIONS";
     if is_fsdp || overlaps {
         let why = if is_fsdp {
             "sharded parameters are gathered beside computation, which one queue would put in a row"
         } else {
             "experts' exchanges run beside another micro-batch, which one queue would put in a row"
         };
-        all.push((connections, "32".to_owned(), why.to_owned()));
+        all.push([ONE_QUEUE[0], "32", why]);
     } else if architecture != Architecture::Blackwell {
-        let why = "kernels start in the order they are launched in, so exchanges start first";
-        all.push((connections, "1".to_owned(), why.to_owned()));
+        all.push(ONE_QUEUE);
     }
     if !is_fsdp {
-        all.push((
-            "NCCL_NVLS_ENABLE",
-            "0".to_owned(),
-            "multicast buffers are memory that the plan does not count".to_owned(),
-        ));
+        let why = "multicast buffers are memory that the plan does not count";
+        all.push(["NCCL_NVLS_ENABLE", "0", why]);
     }
     if view.layout.switches.cuda_graphs != CudaGraphs::None {
-        all.push((
-            "NCCL_GRAPH_REGISTER",
-            "0".to_owned(),
-            "buffers of captured collectives would not survive segments that expand".to_owned(),
-        ));
+        let why = "buffers of captured collectives would not survive segments that expand";
+        all.push(["NCCL_GRAPH_REGISTER", "0", why]);
     }
-    all.push((
-        "PYTORCH_CUDA_ALLOC_CONF",
-        "expandable_segments:True".to_owned(),
-        "less of the allocator's memory lies idle".to_owned(),
-    ));
+    all.push(EXPANDABLE_SEGMENTS);
     all
 }
 

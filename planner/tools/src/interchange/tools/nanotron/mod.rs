@@ -13,7 +13,7 @@ use crate::interchange::argument::{Argument, Section};
 use crate::interchange::error::Lack;
 use crate::interchange::file::File;
 use crate::interchange::keys;
-use crate::interchange::launch::Program;
+use crate::interchange::launch::{ONE_QUEUE, Program};
 use crate::interchange::llama;
 use crate::interchange::target::Target;
 use crate::interchange::tool::Tool;
@@ -139,11 +139,7 @@ fn program(view: &ExportView<'_>) -> Program {
     Program {
         name: "nanotron",
         command: vec!["run_train.py".to_owned(), "--config-file".to_owned(), name.to_owned()],
-        environment: vec![(
-            "CUDA_DEVICE_MAX_CONNECTIONS",
-            "1".to_owned(),
-            "kernels start in the order they are launched in, so exchanges start first".to_owned(),
-        )],
+        environment: vec![ONE_QUEUE],
         sections: vec![Section::new(why, Vec::new())],
         beside: vec![File::text(name, yaml(view))],
         ..Program::default()

@@ -18,25 +18,34 @@ pub(super) fn count(given: &ParsedOptions, name: &str) -> Result<Option<u32>, Op
     given.count(&format!("--parallelism.{name}"))
 }
 
+/// PyTorch's names of schedules.
+const SCHEDULES: [(&str, ScheduleKind); 7] = [
+    ("1F1B", ScheduleKind::OneFOneB),
+    ("Interleaved1F1B", ScheduleKind::Interleaved),
+    ("GPipe", ScheduleKind::GPipe),
+    ("LoopedBFS", ScheduleKind::LoopedBfs),
+    ("InterleavedZeroBubble", ScheduleKind::InterleavedZb),
+    ("ZBVZeroBubble", ScheduleKind::Zbv),
+    ("DualPipeV", ScheduleKind::DualPipeV),
+];
+
+/// PyTorch's name of a schedule; for a user's own, of one with its stages.
+pub(super) fn schedule_name(kind: ScheduleKind) -> Option<&'static str> {
+    let named = match kind {
+        ScheduleKind::Given(given) if given.is_v_shaped() => ScheduleKind::Zbv,
+        ScheduleKind::Given(given) if given.virtual_stages() > 1 => ScheduleKind::Interleaved,
+        ScheduleKind::Given(_) => ScheduleKind::OneFOneB,
+        named => named,
+    };
+    SCHEDULES.into_iter().find(|(_, kind)| *kind == named).map(|(name, _)| name)
+}
+
 /// The named schedule, or the user's own schedule if a CSV has another order of passes.
 pub(super) fn schedule(option: &str, reader: Reader<'_>) -> Result<ScheduleKind, OptionError> {
     let Reader { source, given } = reader;
-    let known = [
-        ("1F1B", ScheduleKind::OneFOneB),
-        ("Interleaved1F1B", ScheduleKind::Interleaved),
-        ("GPipe", ScheduleKind::GPipe),
-        ("LoopedBFS", ScheduleKind::LoopedBfs),
-        ("InterleavedZeroBubble", ScheduleKind::InterleavedZb),
-        ("ZBVZeroBubble", ScheduleKind::Zbv),
-        ("DualPipeV", ScheduleKind::DualPipeV),
-    ];
-    let schedule = given.one_of(option, &known)?;
-    let schedule = schedule.unwrap_or(ScheduleKind::OneFOneB);
+    let schedule = given.one_of(option, &SCHEDULES)?.unwrap_or(ScheduleKind::OneFOneB);
     let Some(path) = given.text_if_known(CSV) else { return Ok(schedule) };
-    let error = |works: String| {
-        let (name, value) = (CSV.to_owned(), path.to_owned());
-        OptionError::value(name, value, works)
-    };
+    let error = |works: String| OptionError::value(CSV, path, works);
     let missing = || error("no such file lies beside what names it".to_owned());
     let text = source.files.get(basename(path)).ok_or_else(missing)?;
     let order = read_csv(text).map_err(|problem| error(problem.to_string()))?;

@@ -15,7 +15,7 @@ use ir::schedule::{ScheduleKind, generate, write_csv};
 use crate::interchange::argument::{Argument, Section};
 use crate::interchange::error::Lack;
 use crate::interchange::file::{File, filled};
-use crate::interchange::launch::Program;
+use crate::interchange::launch::{EXPANDABLE_SEGMENTS, Program};
 use crate::interchange::shell::Word;
 use crate::interchange::target::Target;
 use crate::interchange::tool::Tool;
@@ -119,16 +119,12 @@ fn program(view: &ExportView<'_>) -> Program {
         name: "torchtitan",
         command: command.map(str::to_owned).collect(),
         environment: vec![
-            (
+            [
                 "PYTHONPATH",
-                "$HERE${PYTHONPATH:+:$PYTHONPATH}".to_owned(),
-                "planned.py, the model, lies beside this script".to_owned(),
-            ),
-            (
-                "PYTORCH_CUDA_ALLOC_CONF",
-                "expandable_segments:True".to_owned(),
-                "less of the allocator's memory lies idle".to_owned(),
-            ),
+                "$HERE${PYTHONPATH:+:$PYTHONPATH}",
+                "planned.py, the model, lies beside this script",
+            ],
+            EXPANDABLE_SEGMENTS,
         ],
         sections,
         own: own(),

@@ -2,9 +2,8 @@
 
 use ir::cluster::Precision;
 use ir::graph::Recompute;
-use ir::schedule::ScheduleKind;
 
-use super::degrees::{LOCAL_BATCH, read_batch, read_replicas, schedule};
+use super::degrees::{LOCAL_BATCH, read_batch, read_replicas, schedule, schedule_name};
 use crate::interchange::error::ImportError;
 use crate::interchange::imported::Imported;
 use crate::interchange::options::Vocabulary;
@@ -27,23 +26,6 @@ fn write(option: &str, run: &Run<'_>) -> Option<Values> {
         _ => return None,
     };
     Some(vec![word.to_owned()])
-}
-
-/// PyTorch's name of a schedule.
-const fn schedule_name(kind: ScheduleKind) -> Option<&'static str> {
-    Some(match kind {
-        ScheduleKind::OneFOneB => "1F1B",
-        ScheduleKind::Interleaved => "Interleaved1F1B",
-        ScheduleKind::GPipe => "GPipe",
-        ScheduleKind::LoopedBfs => "LoopedBFS",
-        ScheduleKind::InterleavedZb => "InterleavedZeroBubble",
-        ScheduleKind::Zbv => "ZBVZeroBubble",
-        ScheduleKind::DualPipeV => "DualPipeV",
-        ScheduleKind::Given(given) if given.is_v_shaped() => "ZBVZeroBubble",
-        ScheduleKind::Given(given) if given.virtual_stages() > 1 => "Interleaved1F1B",
-        ScheduleKind::Given(_) => "1F1B",
-        _ => return None,
-    })
 }
 
 fn read(option: &str, reader: Reader<'_>, settings: &mut Imported) -> Result<(), ImportError> {

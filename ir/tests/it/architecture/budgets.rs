@@ -52,7 +52,6 @@ const AMBIGUOUS: &[(&str, usize)] = &[
     ("Holdings", 2),
     ("Kernel", 3),
     ("Kernels", 2),
-    ("Kind", 2),
     ("Launch", 2),
     ("Layout", 2),
     ("Limits", 2),

@@ -1,6 +1,5 @@
 //! Readers of other tools' measurements: tables of nccl-tests, traces of PyTorch's profiler, exports of Nsight Systems.
 
-pub mod kind;
 pub mod kineto;
 pub mod nccl_tests;
 pub mod nsys;

@@ -9,9 +9,7 @@ use models::{ALL, Shipped};
 use planner::file_kind::FileKind;
 use planner::names::{self, Sought, or_nearest};
 
-use super::files::{
-    LARGEST_FILE, decoded, is_stdin, is_there, is_wrong, read_bytes, read_bytes_of,
-};
+use super::files::{LARGEST_FILE, is_stdin, is_there, read_as, read_bytes};
 
 /// A model, with the text that describes it.
 pub(crate) struct ModelFile {
@@ -82,14 +80,13 @@ fn read_file(path: &Path) -> anyhow::Result<ModelFile> {
 
 /// Reads the file of a model; `name` is used where the file has none.
 fn read_config(path: &Path, name: &str) -> anyhow::Result<ModelFile> {
-    let bytes = read_bytes_of(path, LARGEST_FILE, &[FileKind::Model])?;
-    let wrong = |error: anyhow::Error| is_wrong(path, &bytes, FileKind::Model, error);
-    let text = decoded(path, &bytes).map_err(wrong)?;
-    let model = Model::from_json(text, name).map_err(|error| {
-        let hint = error.hint().map_or(String::new(), |hint| format!("\nhint: {hint}"));
-        wrong(anyhow!("`{}`: {:#}{hint}", path.display(), anyhow::Error::new(error)))
-    })?;
-    Ok(ModelFile { model, text: text.to_owned() })
+    read_as(path, LARGEST_FILE, &[FileKind::Model], |text| {
+        let model = Model::from_json(text, name).map_err(|error| {
+            let hint = error.hint().map_or(String::new(), |hint| format!("\nhint: {hint}"));
+            anyhow!("{:#}{hint}", anyhow::Error::new(error))
+        })?;
+        Ok(ModelFile { model, text: text.to_owned() })
+    })
 }
 
 /// Default name of a model: the file's stem, or the folder's name for a `config.json`.

@@ -95,19 +95,17 @@ fn named(args: &ScheduleArgs, costs: Costs) -> anyhow::Result<(String, Schedule)
             "`{name}` is a file, not a family\nhint: `planner schedule --from {name}` reads it"
         );
     }
-    let is_made = folded(name) == AUTO;
-    let kind = if is_made { None } else { Some(family(name)?) };
+    let kind = if folded(name) == AUTO { None } else { Some(family(name)?) };
     let (p, m) = numbers(name, args)?;
-    if is_made {
+    let Some(kind) = kind else {
         return Ok((AUTO.to_owned(), made_for(args, costs, p, m)?));
-    }
+    };
     for (flag, is_given) in [
         ("--max-in-flight", args.max_in_flight.is_some()),
         ("--kept-for-weight-grad", args.kept_for_weight_grad.is_some()),
     ] {
         anyhow::ensure!(!is_given, "`{flag}` is for `{AUTO}`; the families keep what they keep");
     }
-    let Some(kind) = kind else { anyhow::bail!("`{AUTO}` is no family") };
     let v = args.virtual_stages.unwrap_or(kind.default_virtual_stages());
     Ok((kind.name().to_owned(), generate(kind, p, m, v)?))
 }

@@ -64,16 +64,17 @@ pub enum TraceError {
     },
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Trace<'a> {
-    #[serde(borrow, default, rename = "traceEvents")]
+    #[serde(borrow, rename = "traceEvents")]
     events: Vec<Event<'a>>,
-    #[serde(default, rename = "deviceProperties")]
+    #[serde(rename = "deviceProperties")]
     devices: Vec<Device>,
-    #[serde(default, rename = "distributedInfo")]
+    #[serde(rename = "distributedInfo")]
     distributed: Option<Distributed>,
-    #[serde(default, rename = "otherData")]
-    other: Option<Value>,
+    #[serde(rename = "otherData")]
+    other: Value,
 }
 
 #[derive(Deserialize)]
@@ -147,12 +148,7 @@ struct Operator {
 pub fn read(text: &str) -> Result<Profile, TraceError> {
     let trimmed = text.trim_start_matches('\u{feff}').trim_start();
     let trace: Trace<'_> = if trimmed.starts_with('[') {
-        serde_json::from_str(trimmed).map(|events| Trace {
-            events,
-            devices: Vec::new(),
-            distributed: None,
-            other: None,
-        })
+        serde_json::from_str(trimmed).map(|events| Trace { events, ..Trace::default() })
     } else {
         serde_json::from_str(trimmed)
     }
@@ -161,12 +157,7 @@ pub fn read(text: &str) -> Result<Profile, TraceError> {
         let bytes = text.len();
         if at_end { TraceError::CutOff { bytes } } else { TraceError::Json(error.to_string()) }
     })?;
-    if trace
-        .other
-        .as_ref()
-        .and_then(|other| other.get("format"))
-        .is_some_and(|it| it == "planner timeline")
-    {
+    if trace.other.get("format").is_some_and(|it| it == "planner timeline") {
         return Err(TraceError::Ours);
     }
     // Times are relative to the first, so that floats hold them to the nanosecond.
@@ -196,10 +187,8 @@ pub fn read(text: &str) -> Result<Profile, TraceError> {
     match (launched.len(), operators) {
         (0, 0) => {
             let named = categories.into_keys().map(|name| {
-                format!(
-                    "`{}`",
-                    name.chars().take(40).flat_map(char::escape_debug).collect::<String>()
-                )
+                let shown: String = name.chars().take(40).flat_map(char::escape_debug).collect();
+                format!("`{shown}`")
             });
             let some: Vec<String> = named.take(6).collect();
             let categories = if some.is_empty() { vec!["none".to_owned()] } else { some };

@@ -134,29 +134,10 @@ fn attention(shape: AttentionShape) -> String {
     format!("[{batch}, {sequence}, {heads}, {head_dim}]")
 }
 
-/// Reason why constants cannot be calibrated.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum ProfileError {
-    /// No measurement informs a constant.
-    #[error("nothing in the profile tells of a constant\n  {}", .notes.join("\n  "))]
-    Nothing {
-        /// Reasons, in words.
-        notes: Vec<String>,
-    },
-    /// The recorded work differs from the plan's.
-    #[error(
-        "the profile is of another run than the plan's: {what} took {:.4} s, {:.4} s are predicted\nhint: `--plan` \
-         takes the plan of what ran; `planner import` makes it from its settings", .measured.get(), .predicted.get()
-    )]
-    Foreign {
-        /// The step, or the part of it.
-        what: &'static str,
-        /// Measured time.
-        measured: Seconds,
-        /// Predicted time of the plan.
-        predicted: Seconds,
-    },
-}
+/// Reason why constants cannot be calibrated on a profile.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ProfileError(String);
 
 /// Factor from its prediction beyond which a step is taken for one of another plan.
 ///
@@ -178,7 +159,8 @@ pub fn calibrate(setup: &Setup, profiles: &[Profile]) -> Result<Profiled, Profil
     found.extend(whole_classes(setup, profiles, &found, &mut notes));
     let step = step(setup, profiles, &mut notes);
     if found.is_empty() && step.is_none() {
-        return Err(ProfileError::Nothing { notes });
+        let notes = notes.join("\n  ");
+        return Err(ProfileError(format!("nothing in the profile tells of a constant\n  {notes}")));
     }
     check_own(setup, &found, step.as_ref())?;
     let kernels: Vec<&Sampled> = found.iter().collect();
@@ -228,7 +210,12 @@ fn check_own(
     for (what, measured, predicted) in of_step.into_iter().chain(of_products) {
         let factor = measured.get() / predicted.get();
         if !(FOREIGN.recip()..FOREIGN).contains(&factor) {
-            return Err(ProfileError::Foreign { what, measured, predicted });
+            return Err(ProfileError(format!(
+                "the profile is of another run than the plan's: {what} took {:.4} s, {:.4} s are predicted\nhint: `--plan` \
+                 takes the plan of what ran; `planner import` makes it from its settings",
+                measured.get(),
+                predicted.get()
+            )));
         }
     }
     Ok(())

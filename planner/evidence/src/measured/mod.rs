@@ -6,3 +6,8 @@ pub mod nsys;
 mod operators;
 pub mod profile;
 pub mod timeline;
+
+/// Reason why a file of measurements cannot be used, with a hint on what would.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct UnusableFile(pub(crate) String);

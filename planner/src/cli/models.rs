@@ -178,15 +178,12 @@ fn of_snapshot(repository: &Path) -> Option<PathBuf> {
 fn hub_cache() -> Option<PathBuf> {
     let variable =
         |name: &str| std::env::var_os(name).filter(|it| !it.is_empty()).map(PathBuf::from);
-    let of_home = || variable("HF_HOME").map(|home| home.join("hub"));
-    let of_cache = || variable("XDG_CACHE_HOME").map(|cache| cache.join("huggingface").join("hub"));
-    let usual =
-        || std::env::home_dir().map(|home| home.join(".cache").join("huggingface").join("hub"));
+    let cache =
+        || variable("XDG_CACHE_HOME").or_else(|| Some(std::env::home_dir()?.join(".cache")));
+    let home = || variable("HF_HOME").or_else(|| Some(cache()?.join("huggingface")));
     variable("HF_HUB_CACHE")
         .or_else(|| variable("HUGGINGFACE_HUB_CACHE"))
-        .or_else(of_home)
-        .or_else(of_cache)
-        .or_else(usual)
+        .or_else(|| Some(home()?.join("hub")))
 }
 
 /// Error about a repository that is neither in the cache nor among the models that ship.

@@ -26,7 +26,7 @@ const LARGEST_TIMELINE: u64 = 1 << 30;
 
 pub(crate) fn chart(args: &ChartArgs) -> anyhow::Result<Answer> {
     // The ending is checked before any file is read: a wrong one is the cheapest mistake to find.
-    check_ending(&args.output)?;
+    Kind::of(&args.output)?;
     for input in &args.inputs {
         refuse_to_overwrite(input, &args.output)?;
     }
@@ -235,9 +235,4 @@ fn memory_title(checked: &CheckedPlan) -> String {
     });
     let on_host = on_host.unwrap_or_default();
     format!("memory of a GPU of each pipeline rank: {title}\n{setting}{on_host}")
-}
-
-/// Checks that the ending of a file name is that of a picture or trace.
-pub(crate) fn check_ending(path: &Path) -> anyhow::Result<()> {
-    Kind::of(path).map(|_| ())
 }

@@ -12,10 +12,10 @@ use traces::gantt::TimeAxis;
 
 use super::answer::Answer;
 use super::args::{ScheduleArgs, ScheduleFormat};
-use super::chart::{check_ending, write_timelines};
+use super::chart::write_timelines;
 use super::files::read_schedule;
 use super::given::refuse_look;
-use super::picture::Look;
+use super::picture::{Kind, Look};
 use command_line::destination::{has_room, refuse_to_overwrite, write_output};
 use command_line::said::{columns, print, print_bytes, print_json};
 
@@ -30,7 +30,7 @@ pub(crate) fn schedule(args: &ScheduleArgs) -> anyhow::Result<Answer> {
         |output: &Path| output.extension().is_some_and(|it| it.eq_ignore_ascii_case("csv"));
     if let Some(output) = args.output.as_ref().filter(|output| !is_csv(output)) {
         ensure!(
-            check_ending(output).is_ok(),
+            Kind::of(output).is_ok(),
             "`{}` does not say what to write; an order goes to .csv, and is drawn as .svg, .png, .pdf, .html or .json",
             output.display()
         );

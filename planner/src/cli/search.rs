@@ -129,7 +129,10 @@ fn answer(
     let nothing_fits = outcome.plans.is_empty() && outcome.stop_reason == StopReason::Exhausted;
     let least_gpus = if nothing_fits { more_gpus(&input, request, &limit)? } else { None };
     let shown = chosen(&input.problem, &outcome.plans, search.map_or(1, |search| search.top));
-    if let (false, Some(first), false) = (is_named, shown.first(), is_quiet) {
+    if !is_named
+        && !is_quiet
+        && let Some(first) = shown.first()
+    {
         tell_of_better_batch(&input, request, &first.found, &limit)?;
     }
     let page = args.output.as_ref().filter(|path| report::is_page(path));

@@ -194,6 +194,7 @@ impl<'a> RankLine<'a> {
 }
 
 /// A table, as far as it was read.
+#[derive(Default)]
 struct Table {
     line: usize,
     head: Head,
@@ -214,9 +215,7 @@ impl Table {
                  ranks and hosts it was measured\nhint: keep all that the test prints",
             ));
         }
-        let (rows, left_out, factors) = (Vec::new(), Vec::new(), Vec::new());
-        let (operation, is_checked_in_place) = (String::new(), false);
-        Ok(Self { line, head, rows, left_out, factors, operation, is_checked_in_place })
+        Ok(Self { line, head, ..Self::default() })
     }
 
     fn row(&mut self, line: usize, text: &str) {

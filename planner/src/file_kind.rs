@@ -122,6 +122,11 @@ impl FileKind {
         KNOWN.kinds[&self].words
     }
 
+    /// What a file of measurements of this kind holds.
+    pub fn contents(self) -> &'static str {
+        KNOWN.kinds[&self].contents.unwrap_or(self.in_words())
+    }
+
     /// Hint on how a file called `name` is used: the command that reads it, or the file to use instead.
     pub fn use_of(self, name: &str) -> Option<String> {
         KNOWN.kinds[&self].usage.map(|text| text.replace("{name}", name))
@@ -157,6 +162,8 @@ static KNOWN: LazyLock<Known> = LazyLock::new(|| {
 #[serde(deny_unknown_fields)]
 struct Texts {
     words: &'static str,
+    /// What a file of measurements holds.
+    contents: Option<&'static str>,
     #[serde(rename = "use")]
     usage: Option<&'static str>,
     source: Option<&'static str>,

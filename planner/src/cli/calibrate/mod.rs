@@ -40,7 +40,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Answer> {
     }
     let kind = kind_of_all(&files)?;
     let not_with = |flag: &str, is_given: bool, what: &str| {
-        ensure!(!is_given, "`{flag}` is not for {}: {what}", kind.in_words());
+        ensure!(!is_given, "`{flag}` is not for {}: {what}", kind.contents());
         Ok(())
     };
     if !matches!(kind, FileKind::Timeline | FileKind::Database) {
@@ -109,8 +109,8 @@ fn kind_of_all(files: &[(&Path, Vec<u8>)]) -> anyhow::Result<FileKind> {
             of_first == kind,
             "`{}` has {}, `{shown}` {}\nhint: one kind at a time: first the cluster, then with it the framework",
             before.display(),
-            of_first.in_words(),
-            kind.in_words(),
+            of_first.contents(),
+            kind.contents(),
         );
     }
     first.map(|(kind, _)| kind).context("`--from` names no file")

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 use serde_json::Value;
 
-use planner_evidence::measured::kind::Kind;
+use planner_evidence::measured::nccl_tests;
 use planner_tools::interchange::is_read;
 
 /// Kind of a file, detected from its contents.
@@ -64,20 +64,18 @@ pub enum FileKind {
 impl FileKind {
     /// Detects the kind of a file from its bytes, or from a prefix of them.
     pub fn of(bytes: &[u8]) -> Self {
-        if let Some(kind) = by_signature(bytes) {
-            return kind;
-        }
-        match Kind::of(bytes) {
-            Kind::Empty => return Self::Empty,
-            Kind::Trace => return Self::Timeline,
-            Kind::Sqlite => return Self::Database,
-            Kind::NcclTests => return Self::NcclTests,
-            // A prefix of a JSON list does not tell lists of different contents apart.
-            Kind::Steps | Kind::Unknown => {}
+        match Self::of_measurements(bytes) {
+            // The start of a JSON list does not tell lists of different contents apart.
+            Self::Steps | Self::Unknown => {}
+            kind => return kind,
         }
         let Ok(text) = ir::text::decoded(bytes) else { return Self::Unknown };
         match serde_json::from_str(text) {
-            Ok(Value::Object(object)) => of_object(&|key| object.contains_key(key)),
+            Ok(Value::Object(object)) => {
+                let has_all = |keys: &[&str]| keys.iter().all(|key| object.contains_key(*key));
+                let found = KNOWN.objects.iter().find(|(_, keys)| has_all(keys));
+                found.map_or(Self::Unknown, |(kind, _)| *kind)
+            }
             Ok(Value::Array(list)) => {
                 let first = list.first().and_then(Value::as_object);
                 let is_step = first
@@ -91,35 +89,81 @@ impl FileKind {
         }
     }
 
-    fn known(self) -> &'static Known {
-        static ALL: LazyLock<BTreeMap<FileKind, Known>> = LazyLock::new(|| {
-            serde_json::from_str(include_str!("file_kind.json"))
-                .expect("what ships is valid; a test")
-        });
-        &ALL[&self]
+    /// Detects the kind of a file of measurements from its bytes; any JSON list counts as one of measured steps.
+    pub fn of_measurements(bytes: &[u8]) -> Self {
+        if let Some(kind) = by_signature(bytes) {
+            return kind;
+        }
+        let text = String::from_utf8_lossy(&bytes[..bytes.len().min(LOOKED_AT)]);
+        let start = text.trim_start_matches('\u{feff}').trim_start();
+        let has = |keys: [&str; 2]| keys.iter().all(|key| start.contains(&format!("\"{key}\"")));
+        match () {
+            () if start.is_empty() => Self::Empty,
+            () if start.starts_with('{') && start.contains(EVENTS) => Self::Timeline,
+            () if start.starts_with('[') && start.contains("\"ph\"") => Self::Timeline,
+            () if start.starts_with('[') => Self::Steps,
+            // A single step, without the list.
+            () if start.starts_with('{') && (has(["n_gpus", "gpu"]) || has(["id", "plan"])) => {
+                Self::Steps
+            }
+            // The part before the events may be long.
+            () if start.starts_with('{')
+                && bytes.windows(EVENTS.len()).any(|it| it == EVENTS.as_bytes()) =>
+            {
+                Self::Timeline
+            }
+            () if nccl_tests::is_like(&String::from_utf8_lossy(bytes)) => Self::NcclTests,
+            () => Self::Unknown,
+        }
     }
 
     /// Description of the kind, with an article.
     pub fn in_words(self) -> &'static str {
-        self.known().words
+        KNOWN.kinds[&self].words
+    }
+
+    /// What a file of measurements of this kind holds.
+    pub fn contents(self) -> &'static str {
+        KNOWN.kinds[&self].contents.unwrap_or(self.in_words())
     }
 
     /// Hint on how a file called `name` is used: the command that reads it, or the file to use instead.
     pub fn use_of(self, name: &str) -> Option<String> {
-        self.known().usage.map(|text| text.replace("{name}", name))
+        KNOWN.kinds[&self].usage.map(|text| text.replace("{name}", name))
     }
 
     /// Origin of files of this kind.
     pub fn source(self) -> Option<&'static str> {
-        self.known().source
+        KNOWN.kinds[&self].source
     }
 }
 
-/// Texts about a file kind, from `file_kind.json`.
+/// Number of bytes that are inspected at the start of a file.
+const LOOKED_AT: usize = 1 << 16;
+
+/// Key of a Chrome trace.
+const EVENTS: &str = "\"traceEvents\"";
+
+/// Contents of `file_kind.json`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
+struct Known {
+    kinds: BTreeMap<FileKind, Texts>,
+    /// Kinds of JSON objects, each with keys that only it has all of; the first that fits counts.
+    objects: Vec<(FileKind, Vec<&'static str>)>,
+}
+
+static KNOWN: LazyLock<Known> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("file_kind.json")).expect("what ships is valid; a test")
+});
+
+/// Texts about a file kind.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Known {
+struct Texts {
     words: &'static str,
+    /// What a file of measurements holds.
+    contents: Option<&'static str>,
     #[serde(rename = "use")]
     usage: Option<&'static str>,
     source: Option<&'static str>,
@@ -127,7 +171,8 @@ struct Known {
 
 /// Detects formats that have a signature in their first bytes.
 fn by_signature(bytes: &[u8]) -> Option<FileKind> {
-    const SIGNATURES: [(&[u8], FileKind); 15] = [
+    const SIGNATURES: [(&[u8], FileKind); 16] = [
+        (b"SQLite format 3\0", FileKind::Database),
         (b"GGUF", FileKind::Weights),
         // A checkpoint of PyTorch is an archive, and before version 1.6 a pickle.
         (b"PK\x03\x04", FileKind::Weights),
@@ -150,46 +195,6 @@ fn by_signature(bytes: &[u8]) -> Option<FileKind> {
     let has_head = |head: &[u8]| head.starts_with(b"{\"") && bytes[..8].ends_with(&[0, 0]);
     let is_safetensors = bytes.get(8..10).is_some_and(has_head);
     known.map(|(_, kind)| kind).or(is_safetensors.then_some(FileKind::Weights))
-}
-
-/// Detects the kind of a JSON object by its keys.
-fn of_object(has: &dyn Fn(&str) -> bool) -> FileKind {
-    let all = |keys: &[&str]| keys.iter().all(|key| has(key));
-    let any = |keys: &[&str]| keys.iter().any(|key| has(key));
-    match () {
-        () if all(&["layout", "prediction"]) => FileKind::Plan,
-        () if all(&["plans", "search"]) => FileKind::Report,
-        () if all(&["gpu", "n_gpus"]) || all(&["id", "plan"]) => FileKind::Steps,
-        () if all(&["gpu", "gpus_per_node"]) => FileKind::Cluster,
-        () if all(&["kernels", "abilities"]) => FileKind::Framework,
-        () if any(&[
-            "peft_type",
-            "tokenizer_class",
-            "added_tokens",
-            "_class_name",
-            "image_processor_type",
-        ]) =>
-        {
-            FileKind::BesideModel
-        }
-        () if any(&["model_type", "architecture", "format"]) => FileKind::Model,
-        () if has("weight_map") => FileKind::Weights,
-        () if all(&["dim", "n_layers"]) => FileKind::Params,
-        () if any(&[
-            "train_batch_size",
-            "train_micro_batch_size_per_gpu",
-            "zero_optimization",
-            "gradient_accumulation_steps",
-            "per_device_train_batch_size",
-        ]) =>
-        {
-            FileKind::Settings
-        }
-        () if any(&["transformers_version", "_from_model_config", "bos_token", "log_history"]) => {
-            FileKind::BesideModel
-        }
-        () => FileKind::Unknown,
-    }
 }
 
 /// Detects the kind of a text that is not JSON.

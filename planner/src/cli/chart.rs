@@ -17,7 +17,7 @@ use traces::{DrawError, Drawing, Paper, chrome, html};
 
 use super::answer::Answer;
 use super::args::{ChartArgs, CollectiveArgs, Shown};
-use super::files::{decoded, is_wrong, parse_plan, read_bytes_of, read_plan};
+use super::files::{parse_plan, read_as, read_plan};
 use super::picture::{Kind, Look, StillKind};
 use command_line::destination::{refuse_to_overwrite, write_output};
 
@@ -26,7 +26,7 @@ const LARGEST_TIMELINE: u64 = 1 << 30;
 
 pub(crate) fn chart(args: &ChartArgs) -> anyhow::Result<Answer> {
     // The ending is checked before any file is read: a wrong one is the cheapest mistake to find.
-    check_ending(&args.output)?;
+    Kind::of(&args.output)?;
     for input in &args.inputs {
         refuse_to_overwrite(input, &args.output)?;
     }
@@ -136,14 +136,12 @@ fn holdings(operation: Operation, num_ranks: u32) -> Table {
 /// Reads a timeline's file, or simulates a plan.
 fn read_timeline(path: &Path) -> anyhow::Result<Timeline> {
     let wanted = [FileKind::Plan, FileKind::Timeline];
-    let bytes = read_bytes_of(path, LARGEST_TIMELINE, &wanted)?;
-    let text =
-        decoded(path, &bytes).map_err(|error| is_wrong(path, &bytes, FileKind::Plan, error))?;
+    let text = read_as(path, LARGEST_TIMELINE, &wanted, |text| Ok(text.to_owned()))?;
     // A list is a trace of other programs, never a plan.
     if text.contains("\"traceEvents\"") || text.trim_start().starts_with('[') {
-        return chrome::read(text).with_context(|| format!("`{}`", path.display()));
+        return chrome::read(&text).with_context(|| format!("`{}`", path.display()));
     }
-    Ok(parse_plan(path, text)?.simulated.simulation.timeline)
+    Ok(parse_plan(path, &text)?.simulated.simulation.timeline)
 }
 
 /// Draws timelines into a file in the format of its ending.
@@ -154,7 +152,7 @@ pub(crate) fn write_timelines(
 ) -> anyhow::Result<()> {
     let all: Vec<&Timeline> = timelines.iter().collect();
     let bytes = match (Kind::of(output)?, timelines) {
-        (Kind::Page, _) => {
+        (Kind::Still(StillKind::Page), _) => {
             let options = PageOptions { time_axis: look.time_axis, window: look.window };
             html::page(&all, &options)?.into_bytes()
         }
@@ -166,12 +164,14 @@ pub(crate) fn write_timelines(
             );
             chrome::write(timeline).into_bytes()
         }
-        (Kind::Image(format), [_] | [_, _]) => gantt::draw(&all, &look.gantt())?.file(format)?,
+        (Kind::Still(StillKind::Image(format)), [_] | [_, _]) => {
+            gantt::draw(&all, &look.gantt())?.file(format)?
+        }
         (Kind::Trace, _) => bail!(
             "a Chrome trace holds one timeline, not {}\nhint: `-o FILE.html` shows several",
             timelines.len()
         ),
-        (Kind::Image(_), _) => bail!(
+        (Kind::Still(_), _) => bail!(
             "a drawing compares two timelines, not {}\nhint: `-o FILE.html` shows several",
             timelines.len()
         ),
@@ -181,10 +181,8 @@ pub(crate) fn write_timelines(
 
 /// Draws the peak memory of every pipeline rank as a bar each.
 fn draw_memory(checked: &CheckedPlan, args: &ChartArgs) -> anyhow::Result<Vec<u8>> {
-    let kind = match Kind::of(&args.output)? {
-        Kind::Image(format) => StillKind::Image(format),
-        Kind::Page => StillKind::Page,
-        Kind::Trace => bail!("`--show memory` is drawn as .svg, .png, .pdf or .html"),
+    let Kind::Still(kind) = Kind::of(&args.output)? else {
+        bail!("`--show memory` is drawn as .svg, .png, .pdf or .html")
     };
     let title = memory_title(checked);
     let bars = memory_bars(&checked.simulated.memory_by_rank);
@@ -237,9 +235,4 @@ fn memory_title(checked: &CheckedPlan) -> String {
     });
     let on_host = on_host.unwrap_or_default();
     format!("memory of a GPU of each pipeline rank: {title}\n{setting}{on_host}")
-}
-
-/// Checks that the ending of a file name is that of a picture or trace.
-pub(crate) fn check_ending(path: &Path) -> anyhow::Result<()> {
-    Kind::of(path).map(|_| ())
 }

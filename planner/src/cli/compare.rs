@@ -9,6 +9,7 @@ use ir::units::{Bytes, Seconds};
 use planner::names;
 use planner::report::PlanSummary;
 use planner_core::answers::Difference;
+use planner_core::plan::CheckedPlan;
 use planner_core::problem::Problem;
 use planner_core::search::{EvaluatedPlan, Go, Request, evaluate};
 use serde::Serialize;
@@ -23,45 +24,44 @@ use super::models::read_model;
 use super::questions::whole;
 use super::tables::{percent, text_table};
 
-/// One of the two plans that are compared.
-struct Side {
-    problem: Problem,
-    found: EvaluatedPlan,
-    /// Features of the plan that the framework does not support.
-    lacks: Vec<String>,
-    model: String,
-}
-
 /// JSON output of `compare`.
 #[derive(Serialize)]
 struct Comparison {
-    a: SideReport,
-    b: SideReport,
+    a: Side,
+    b: Side,
     /// Differences of the second plan from the first.
     difference: Difference,
 }
 
+/// One of the two plans that are compared.
 #[derive(Serialize)]
-struct SideReport {
+struct Side {
     model: String,
     num_gpus: u32,
     framework: String,
     #[serde(flatten)]
     plan: PlanSummary,
     fits: bool,
+    /// Features of the plan that the framework does not support.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     lacks: Vec<String>,
+    #[serde(skip)]
+    problem: Problem,
+    #[serde(skip)]
+    found: EvaluatedPlan,
 }
 
-impl SideReport {
-    fn of(side: &Side) -> Self {
+impl Side {
+    fn new(model: &str, problem: Problem, found: EvaluatedPlan, lacks: Vec<String>) -> Self {
         Self {
-            model: side.model.clone(),
-            num_gpus: side.problem.limits.num_gpus,
-            framework: side.problem.hardware.framework.name.clone(),
-            plan: PlanSummary::of(&side.problem, &side.found),
-            fits: side.problem.fits(&side.found.evaluation.memory),
-            lacks: side.lacks.clone(),
+            model: model.to_owned(),
+            num_gpus: problem.limits.num_gpus,
+            framework: problem.hardware.framework.name.clone(),
+            plan: PlanSummary::of(&problem, &found),
+            fits: problem.fits(&found.evaluation.memory),
+            lacks,
+            problem,
+            found,
         }
     }
 }
@@ -99,14 +99,13 @@ pub(crate) fn compare(args: &CompareArgs) -> anyhow::Result<Answer> {
         b.model
     );
     let difference = Difference::of((&a.problem, &a.found), (&b.problem, &b.found));
-    let comparison = Comparison { a: SideReport::of(&a), b: SideReport::of(&b), difference };
-    args.format.print(&comparison, || describe(&comparison, [&a, &b]))
+    let comparison = Comparison { a, b, difference };
+    args.format.print(&comparison, || describe(&comparison))
 }
 
 fn of_plan(path: &Path) -> anyhow::Result<Side> {
-    let checked = read_plan(path)?;
-    let model = checked.plan.model.name.clone();
-    Ok(Side { problem: checked.problem, found: checked.found, lacks: Vec::new(), model })
+    let CheckedPlan { plan, problem, found, .. } = read_plan(path)?;
+    Ok(Side::new(&plan.model.name, problem, found, Vec::new()))
 }
 
 /// Hint on a plan's file that does not exist.
@@ -139,7 +138,7 @@ fn of_layout(text: &str, problem: &Problem, model: &str) -> anyhow::Result<Side>
         problem = problem.granting(&layout);
     }
     let found = evaluated(text, &problem, &layout)?;
-    Ok(Side { problem, found, lacks, model: model.to_owned() })
+    Ok(Side::new(model, problem, found, lacks))
 }
 
 /// Evaluates a layout on the problem that the arguments give.
@@ -153,8 +152,7 @@ fn posed(args: &CompareArgs, text: &str) -> anyhow::Result<Side> {
     let decided = Decided { layout, is_named: true, ..Decided::default() };
     let input = read(model, gpus, &args.setting, &decided)?;
     let found = evaluated(text, &input.problem, &layout)?;
-    let model = input.file.model.name.clone();
-    Ok(Side { problem: input.problem, found, lacks: input.lacks, model })
+    Ok(Side::new(&input.file.model.name, input.problem, found, input.lacks))
 }
 
 /// Best completion of a partial layout; where none fits, the one that exceeds memory by least.
@@ -173,10 +171,10 @@ fn evaluated(
     })
 }
 
-fn describe(comparison: &Comparison, sides: [&Side; 2]) -> String {
+fn describe(comparison: &Comparison) -> String {
     let Comparison { a, b, difference } = comparison;
     let mut text = String::new();
-    let has_sequence = sides[0].problem.limits.has_sequence;
+    let has_sequence = a.problem.limits.has_sequence;
     let unit = if has_sequence { "tok/s/GPU" } else { "samples/s/GPU" };
     for (name, side) in [("A", a), ("B", b)] {
         let lacks = if side.lacks.is_empty() {
@@ -198,8 +196,7 @@ fn describe(comparison: &Comparison, sides: [&Side; 2]) -> String {
             side.plan.peak_memory_bytes,
         );
     }
-    let [one, other] = sides.map(|side| &side.problem);
-    let said = match unlike_work(one, other) {
+    let said = match unlike_work(&a.problem, &b.problem) {
         Some(unlike) => {
             let rates = [a, b].map(|side| side.plan.tokens_per_second_per_gpu);
             let is_first = rates[0] >= rates[1];
@@ -228,7 +225,7 @@ fn describe(comparison: &Comparison, sides: [&Side; 2]) -> String {
     }
     text.push('\n');
     let headings = ["memory of the fullest rank", "A", "B", "B - A"];
-    let total = sides.map(|side| side.found.evaluation.memory.total());
+    let total = [a, b].map(|side| side.plan.peak_memory_bytes);
     let lines = difference.memory.iter().map(|it| (it.line, it.bytes));
     let lines = lines.chain([("all, GiB", total)]).map(|(line, bytes)| {
         let [one, other] = bytes.map(Bytes::as_gib);

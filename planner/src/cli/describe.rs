@@ -48,9 +48,14 @@ pub(crate) fn describe(
             });
         }
         [first, ..] => {
-            let apart = less.map(|it| Row::apart(&it.found));
-            let rows = shown.iter();
-            let rows = rows.map(|it| if *named { Row::named(&it.found) } else { Row::of(it) });
+            let rows = (1..).zip(shown).map(|(rank, it)| Row {
+                rank: rank.to_string(),
+                found: &it.found,
+                likelihood: (!named).then_some(it.likelihood),
+            });
+            // A plan that fits only with less headroom is separate from the others.
+            let apart =
+                less.map(|it| Row { rank: "*".to_owned(), found: &it.found, likelihood: None });
             let rows: Vec<Row<'_>> = rows.chain(apart).collect();
             text.push_str(&plan_table(&input.problem, &rows));
             if !named {
@@ -108,21 +113,20 @@ fn describe_problem(input: &Input, args: &ProblemArgs) -> String {
         format!("\n{}", describe_adapters(adapters, parameters.trained))
     });
     let chosen = |open: bool| if open { " (default)" } else { "" };
+    let batch = format!(
+        "batch {}{}",
+        training.global_batch_size,
+        chosen(choices.global_batch_size.is_none())
+    );
     let tokens = if problem.limits.has_sequence {
         format!(
-            "sequence {}{}, batch {}{} = {} tokens",
+            "sequence {}{}, {batch} = {} tokens",
             training.sequence_length,
             chosen(choices.sequence_length.is_none()),
-            training.global_batch_size,
-            chosen(choices.global_batch_size.is_none()),
             count((training.sequence_length * training.global_batch_size) as f64),
         )
     } else {
-        format!(
-            "batch {}{}",
-            training.global_batch_size,
-            chosen(choices.global_batch_size.is_none())
-        )
+        batch
     };
     let replication = describe_replication(&training.replication());
     let stages = match &problem.stages {
@@ -184,25 +188,16 @@ pub(crate) fn describe_adapters(adapters: &Adapters, trained: u64) -> String {
 
 /// A row of a table of plans.
 struct Row<'a> {
+    /// Rank of the plan, or `*` where it is separate from the ranked ones.
+    rank: String,
     found: &'a EvaluatedPlan,
     /// Probability that the plan is the fastest; `None` where the row is not ranked.
     likelihood: Option<f64>,
-    /// True where the row is separate from the ranked ones.
-    is_apart: bool,
 }
 
 impl<'a> Row<'a> {
-    const fn of(chosen: &'a Chosen) -> Self {
-        Self { found: &chosen.found, likelihood: Some(chosen.likelihood), is_apart: false }
-    }
-
-    const fn named(found: &'a EvaluatedPlan) -> Self {
-        Self { found, likelihood: None, is_apart: false }
-    }
-
-    /// A plan that fits only with less headroom.
-    const fn apart(found: &'a EvaluatedPlan) -> Self {
-        Self { found, likelihood: None, is_apart: true }
+    fn named(found: &'a EvaluatedPlan) -> Self {
+        Self { rank: "1".to_owned(), found, likelihood: None }
     }
 }
 
@@ -211,25 +206,19 @@ fn describe_order(problem: &Problem, shown: &[Chosen]) -> String {
     let place = shown.iter().position(|chosen| chosen.is_fastest);
     let Some(place) = place.filter(|place| *place > 0) else { return String::new() };
     let [first, fastest] = [0, place].map(|place| shown[place].found.evaluation.step_time.get());
-    let count = problem.hardware.framework.stands_for.len();
-    if count > 0 {
-        return format!(
-            "\n{} is predicted {:.1} % faster than 1; the order is by what each loses in the mean of {count} frameworks that may \
-             run it\n",
-            place + 1,
-            (first / fastest - 1.0) * 100.0,
-        );
-    }
     let gain = (first / fastest - 1.0) * 100.0;
-    if gain < 0.05 {
-        return format!("\n{} is predicted as fast as 1: the simplest stands first\n", place + 1);
-    }
-    let why = if gain < RESOLUTION * 100.0 {
-        "which cannot be told apart: the simplest stands first"
-    } else {
-        "but is less likely to be the fastest"
+    let faster = format!("{gain:.1} % faster than 1");
+    let how = match problem.hardware.framework.stands_for.len() {
+        0 if gain < 0.05 => "as fast as 1: the simplest stands first".to_owned(),
+        0 if gain < RESOLUTION * 100.0 => {
+            format!("{faster}, which cannot be told apart: the simplest stands first")
+        }
+        0 => format!("{faster}, but is less likely to be the fastest"),
+        count => format!(
+            "{faster}; the order is by what each loses in the mean of {count} frameworks that may run it"
+        ),
     };
-    format!("\n{} is predicted {gain:.1} % faster than 1, {why}\n", place + 1)
+    format!("\n{} is predicted {how}\n", place + 1)
 }
 
 /// Description of the switches that differ from the usual.
@@ -273,7 +262,7 @@ fn plan_table(problem: &Problem, plans: &[Row<'_>]) -> String {
         headings.remove(2);
     }
     let mut rows = table(&headings, &["layout", "schedule", "recompute"]);
-    for (index, Row { found, likelihood, is_apart }) in plans.iter().enumerate() {
+    for Row { rank, found, likelihood } in plans {
         let layout = &found.layout;
         let prediction = found.prediction(problem);
         let shards = layout.context_parallel * layout.data_parallel;
@@ -283,7 +272,7 @@ fn plan_table(problem: &Problem, plans: &[Row<'_>]) -> String {
             layout.zero_stage.number().to_string()
         };
         let mut row = vec![
-            if *is_apart { "*".to_owned() } else { (index + 1).to_string() },
+            rank.clone(),
             layout.to_string(),
             zero,
             format!("{}x{}", layout.num_micro_batches, layout.micro_batch_size),
@@ -315,18 +304,17 @@ fn plan_table(problem: &Problem, plans: &[Row<'_>]) -> String {
 
 /// Lines of switches, each with the rows that have them.
 fn describe_switches(plans: &[Row<'_>]) -> String {
-    let mut by_words: Vec<(String, Vec<String>)> = Vec::new();
-    for (index, row) in plans.iter().enumerate() {
+    let mut by_words: Vec<(String, Vec<&str>)> = Vec::new();
+    for row in plans {
         let words = switched_on(row.found.layout.switches);
-        let place = if row.is_apart { "*".to_owned() } else { (index + 1).to_string() };
         match by_words.iter_mut().find(|(known, _)| *known == words) {
-            Some((_, places)) => places.push(place),
-            None => by_words.push((words, vec![place])),
+            Some((_, ranks)) => ranks.push(&row.rank),
+            None => by_words.push((words, vec![&row.rank])),
         }
     }
-    let lines = by_words.iter().filter(|(words, _)| !words.is_empty()).map(|(words, places)| {
-        let of_all = places.len() == plans.len();
-        let which = if of_all { "all".to_owned() } else { places.join(", ") };
+    let lines = by_words.iter().filter(|(words, _)| !words.is_empty()).map(|(words, ranks)| {
+        let of_all = ranks.len() == plans.len();
+        let which = if of_all { "all".to_owned() } else { ranks.join(", ") };
         format!("  {which}: {words}\n")
     });
     format!("switched on\n{}", lines.collect::<String>())
@@ -490,10 +478,6 @@ fn describe_loss(
     )
 }
 
-fn describe_excess(excess: Bytes) -> String {
-    if excess == Bytes::ZERO { String::new() } else { format!(", {excess} too much") }
-}
-
 fn describe_misfit(input: &Input, outcome: &Outcome, least: Option<u32>) -> String {
     let mut text = "no layout fits:\n".to_owned();
     let offloads = outcome.closest.as_ref().is_some_and(|it| it.layout.offload.is_some());
@@ -508,14 +492,17 @@ fn describe_misfit(input: &Input, outcome: &Outcome, least: Option<u32>) -> Stri
     let memory = input.problem.room;
     if let Some(closest) = &outcome.closest {
         let layout = &closest.layout;
+        let too_much = match closest.excess(memory) {
+            Bytes::ZERO => String::new(),
+            excess => format!(", {excess} too much"),
+        };
         let _ = writeln!(
             text,
-            "closest: {}, micro-batch {}, recompute {}: needs {} of {memory}{}",
+            "closest: {}, micro-batch {}, recompute {}: needs {} of {memory}{too_much}",
             with_schedule(layout),
             layout.micro_batch_size,
             layout.recompute,
             closest.evaluation.memory.total(),
-            describe_excess(closest.excess(memory)),
         );
         if input.problem.fits(&closest.evaluation.memory) {
             let left = gib(largest_headroom(&input.problem, closest));

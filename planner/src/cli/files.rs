@@ -22,12 +22,7 @@ pub(crate) const LARGEST_FILE: u64 = 64 << 20;
 
 /// Reads a text file.
 pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
-    read_text_up_to(path, LARGEST_FILE)
-}
-
-/// Reads a text file of at most `most` bytes.
-pub(crate) fn read_text_up_to(path: &Path, most: u64) -> anyhow::Result<String> {
-    decoded(path, &read_bytes_up_to(path, most)?).map(str::to_owned)
+    decoded(path, &read_bytes(path)?).map(str::to_owned)
 }
 
 /// Decodes the bytes of a text file.
@@ -37,19 +32,29 @@ pub(crate) fn decoded<'a>(path: &Path, bytes: &'a [u8]) -> anyhow::Result<&'a st
 
 /// Reads a file of at most [`LARGEST_FILE`] bytes.
 pub(crate) fn read_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
-    read_bytes_up_to(path, LARGEST_FILE)
+    read_bytes_of(path, LARGEST_FILE, &[])
 }
 
 /// Reads a text file of one of the kinds `wanted`; an error names nearby files of these kinds.
 pub(crate) fn read_text_of(path: &Path, wanted: &[FileKind]) -> anyhow::Result<String> {
-    let bytes = read_bytes_of(path, LARGEST_FILE, wanted)?;
-    match decoded(path, &bytes) {
-        Ok(text) => Ok(text.to_owned()),
-        Err(error) => Err(match wanted {
-            [first, ..] => is_wrong(path, &bytes, *first, error),
-            [] => error,
-        }),
-    }
+    read_as(path, LARGEST_FILE, wanted, |text| Ok(text.to_owned()))
+}
+
+/// Reads and parses a text file of one of the kinds `wanted`, of at most `most` bytes; an error names nearby files of
+/// these kinds, and of a file of another kind what reads it.
+pub(crate) fn read_as<T>(
+    path: &Path,
+    most: u64,
+    wanted: &[FileKind],
+    parse: impl FnOnce(&str) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let bytes = read_bytes_of(path, most, wanted)?;
+    let in_file = || format!("`{}`", path.display());
+    let parsed = decoded(path, &bytes).and_then(|text| parse(text).with_context(in_file));
+    parsed.map_err(|error| match wanted {
+        [first, ..] => is_wrong(path, &bytes, *first, error),
+        [] => error,
+    })
 }
 
 /// Error about a file in the place of one of kind `wanted`: its own kind, with hints on what reads it and what to give
@@ -116,11 +121,6 @@ const STDIN: &str = "-";
 /// True once standard input has been read, which is possible once per process.
 static STDIN_IS_READ: AtomicBool = AtomicBool::new(false);
 
-/// Reads a file of at most `most` bytes.
-pub(crate) fn read_bytes_up_to(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
-    read_bytes_of(path, most, &[])
-}
-
 /// Reads a file of one of the kinds `wanted`, of at most `most` bytes; an error names nearby files of these kinds.
 pub(crate) fn read_bytes_of(
     path: &Path,
@@ -171,17 +171,11 @@ pub(crate) fn read_cluster(name: &str) -> anyhow::Result<Cluster> {
     if !is_there(path) {
         return names::cluster(name).and_then(clusters::preset).ok_or_else(|| no_cluster(name));
     }
-    let bytes = read_bytes_of(path, LARGEST_FILE, &[FileKind::Cluster])?;
-    read_cluster_text(path, &bytes)
-        .map_err(|error| is_wrong(path, &bytes, FileKind::Cluster, error))
-}
-
-fn read_cluster_text(path: &Path, bytes: &[u8]) -> anyhow::Result<Cluster> {
-    let text = decoded(path, bytes)?;
-    let in_file = || format!("`{}`", path.display());
-    let cluster = Cluster::from_json(text).with_context(in_file)?;
-    clusters::check_rates(&cluster).with_context(in_file)?;
-    Ok(clusters::with_known_rates(cluster))
+    read_as(path, LARGEST_FILE, &[FileKind::Cluster], |text| {
+        let cluster = Cluster::from_json(text)?;
+        clusters::check_rates(&cluster)?;
+        Ok(clusters::with_known_rates(cluster))
+    })
 }
 
 /// Error that no preset or file has this name, with hints.
@@ -224,19 +218,14 @@ pub(crate) fn read_framework(name: &str) -> anyhow::Result<Framework> {
             )
         });
     }
-    let bytes = read_bytes_of(path, LARGEST_FILE, &[FileKind::Framework])?;
-    let wrong = |error| is_wrong(path, &bytes, FileKind::Framework, error);
-    let text = decoded(path, &bytes).map_err(wrong)?;
-    frameworks::read(text).with_context(|| format!("`{}`", path.display())).map_err(wrong)
+    read_as(path, LARGEST_FILE, &[FileKind::Framework], |text| Ok(frameworks::read(text)?))
 }
 
 /// Reads a plan and checks it.
 pub(crate) fn read_plan(path: &Path) -> anyhow::Result<CheckedPlan> {
-    let bytes = read_bytes_of(path, LARGEST_FILE, &[FileKind::Plan])?;
-    match decoded(path, &bytes) {
-        Ok(text) => parse_plan(path, text),
-        Err(error) => Err(is_wrong(path, &bytes, FileKind::Plan, error)),
-    }
+    let checked = read_as(path, LARGEST_FILE, &[FileKind::Plan], |text| Ok(plan::read(text)?))?;
+    warn_of_prediction(path, &checked);
+    Ok(checked)
 }
 
 /// Parses and checks a plan that was read from `path`.
@@ -278,9 +267,5 @@ const LARGEST_CSV: u64 = 1 << 30;
 
 /// Reads a schedule in PyTorch's CSV.
 pub(crate) fn read_schedule(path: &Path) -> anyhow::Result<Schedule> {
-    let bytes = read_bytes_of(path, LARGEST_CSV, &[FileKind::Order])?;
-    let in_file = || format!("`{}`", path.display());
-    let wrong = |error| is_wrong(path, &bytes, FileKind::Order, error);
-    let text = decoded(path, &bytes).map_err(wrong)?;
-    read_csv(text).with_context(in_file).map_err(wrong)
+    read_as(path, LARGEST_CSV, &[FileKind::Order], |text| Ok(read_csv(text)?))
 }

@@ -124,32 +124,28 @@ pub(crate) enum Axis {
 }
 
 impl Axis {
-    /// The axis's name, and the option that sets it.
-    const fn names(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Tp => ("tp", "--tp"),
-            Self::Sp => ("sp", "--sequence-parallel"),
-            Self::Cp => ("cp", "--cp"),
-            Self::Ep => ("ep", "--ep"),
-            Self::Pp => ("pp", "--pp"),
-            Self::Vpp => ("vpp", "--virtual-stages"),
-            Self::Zero => ("zero", "--zero"),
-            Self::Recompute => ("recompute", "--recompute"),
-        }
-    }
-
-    /// Constraint that switches the axis off.
-    fn without(self) -> PartialLayout {
+    /// The axis's name, the option that sets it, and the constraint that switches it off.
+    fn row(self) -> (&'static str, &'static str, PartialLayout) {
         let open = PartialLayout::default();
         match self {
-            Self::Tp => PartialLayout { tensor_parallel: One(1), ..open },
-            Self::Sp => PartialLayout { sequence_parallel: One(false), ..open },
-            Self::Cp => PartialLayout { context_parallel: One(1), ..open },
-            Self::Ep => PartialLayout { expert_parallel: One(1), ..open },
-            Self::Pp => PartialLayout { pipeline_parallel: One(1), ..open },
-            Self::Vpp => PartialLayout { virtual_stages: One(1), ..open },
-            Self::Zero => PartialLayout { zero_stage: One(ZeroStage::None), ..open },
-            Self::Recompute => PartialLayout { recompute: One(Recompute::None), ..open },
+            Self::Tp => ("tp", "--tp", PartialLayout { tensor_parallel: One(1), ..open }),
+            Self::Sp => {
+                let off = PartialLayout { sequence_parallel: One(false), ..open };
+                ("sp", "--sequence-parallel", off)
+            }
+            Self::Cp => ("cp", "--cp", PartialLayout { context_parallel: One(1), ..open }),
+            Self::Ep => ("ep", "--ep", PartialLayout { expert_parallel: One(1), ..open }),
+            Self::Pp => ("pp", "--pp", PartialLayout { pipeline_parallel: One(1), ..open }),
+            Self::Vpp => {
+                ("vpp", "--virtual-stages", PartialLayout { virtual_stages: One(1), ..open })
+            }
+            Self::Zero => {
+                ("zero", "--zero", PartialLayout { zero_stage: One(ZeroStage::None), ..open })
+            }
+            Self::Recompute => {
+                let off = PartialLayout { recompute: One(Recompute::None), ..open };
+                ("recompute", "--recompute", off)
+            }
         }
     }
 }
@@ -263,23 +259,22 @@ impl LayoutArgs {
             cuda_graphs: self.cuda_graphs.into(),
         };
         for axis in &self.without {
-            let (name, option) = axis.names();
+            let (name, option, off) = axis.row();
             let given = |option: &str, value: &str| self.as_option(option, value);
             let left_out = |_: &str, _: &str| format!("`--without {name}`");
-            check_agreement((&axis.without(), left_out), (&decided, given))?;
+            check_agreement((&off, left_out), (&decided, given))?;
             let open = decided.without(option);
-            decided = open.and(&axis.without()).unwrap_or(open);
+            decided = open.and(&off).unwrap_or(open);
         }
         Ok(decided)
     }
 
     /// Text of the option that fixes a value: the option itself, `--without`, or a schedule's file.
     pub(crate) fn as_given(&self, option: &str, value: &str) -> String {
-        let of_axis = self.without.iter().map(|axis| axis.names());
-        let left_out = of_axis.into_iter().find(|(_, decides)| *decides == option);
-        left_out.map_or_else(
+        let mut rows = self.without.iter().map(|axis| axis.row());
+        rows.find(|(_, decides, _)| *decides == option).map_or_else(
             || self.as_option(option, value),
-            |(name, _)| format!("`--without {name}`"),
+            |(name, ..)| format!("`--without {name}`"),
         )
     }
 

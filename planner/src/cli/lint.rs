@@ -4,13 +4,14 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
+use clap::{Args as _, Command};
 use ir::text::printable_lines;
 use ir::units::Seconds;
 use planner::file_kind::FileKind;
 use planner_tools::lint::{self, Finding, Nearby, Predicted, Report, Severity};
 
 use super::answer::Answer;
-use super::args::{FailOn, LintArgs, LintFormat};
+use super::args::{FailOn, LintArgs, LintFormat, SettingsArgs};
 use super::files::{parse_plan, read_text_of};
 use super::given::options;
 use super::import::{Settings, check_kind};
@@ -19,6 +20,7 @@ use super::questions::with_schedule;
 use super::tables::{percent, text_table};
 use command_line::destination::{refuse_to_overwrite, write_output};
 use command_line::said::{print, print_json_text};
+use command_line::usage::has;
 
 pub(crate) fn lint(args: &LintArgs) -> anyhow::Result<Answer> {
     if let Some(output) = &args.output {
@@ -71,25 +73,12 @@ fn usual_format(output: Option<&Path>) -> LintFormat {
     }
 }
 
-/// Options about settings; a plan has its own values of all of them.
-const OF_SETTINGS: [&str; 11] = [
-    "--model",
-    "--cluster",
-    "--from",
-    "--gpus",
-    "--seq-len",
-    "--micro-batch-size",
-    "--global-batch-size",
-    "--pp",
-    "--multi-token-prediction",
-    "--dropout",
-    "--set",
-];
-
-/// Refuses options about settings where a plan is linted.
+/// Refuses options about settings where a plan is linted, which has its own values of all of them.
 fn refuse_settings() -> anyhow::Result<()> {
-    let given = options();
-    let refused = OF_SETTINGS.into_iter().find(|option| given.iter().any(|it| it == option));
+    let of_settings = SettingsArgs::augment_args(Command::new("settings"));
+    let is_refused =
+        |it: &String| ["--model", "--cluster"].contains(&it.as_str()) || has(&of_settings, it);
+    let refused = options().into_iter().find(is_refused);
     ensure!(
         refused.is_none(),
         "a plan has its own `{}`\nhint: leave it out; `planner evaluate` makes a plan with another",

@@ -19,7 +19,7 @@ pub(super) struct Tables {
 impl Tables {
     pub(super) fn of(folder: Option<&Path>) -> anyhow::Result<Self> {
         let Some(folder) = folder else {
-            let runs = REFERENCE.map(|(name, text)| (name.to_owned(), Ok(text.to_owned())));
+            let runs = REFERENCE.map(|(file, _, text)| (file.to_owned(), Ok(text.to_owned())));
             return Ok(Self { kernels: Vec::new(), runs: runs.into() });
         };
         let read = |inner: &str| -> anyhow::Result<Vec<_>> {

@@ -9,9 +9,7 @@ use models::{ALL, Shipped};
 use planner::file_kind::FileKind;
 use planner::names::{self, Sought, or_nearest};
 
-use super::files::{
-    LARGEST_FILE, decoded, is_stdin, is_there, is_wrong, read_bytes, read_bytes_of,
-};
+use super::files::{LARGEST_FILE, is_stdin, is_there, read_as, read_bytes};
 
 /// A model, with the text that describes it.
 pub(crate) struct ModelFile {
@@ -82,14 +80,13 @@ fn read_file(path: &Path) -> anyhow::Result<ModelFile> {
 
 /// Reads the file of a model; `name` is used where the file has none.
 fn read_config(path: &Path, name: &str) -> anyhow::Result<ModelFile> {
-    let bytes = read_bytes_of(path, LARGEST_FILE, &[FileKind::Model])?;
-    let wrong = |error: anyhow::Error| is_wrong(path, &bytes, FileKind::Model, error);
-    let text = decoded(path, &bytes).map_err(wrong)?;
-    let model = Model::from_json(text, name).map_err(|error| {
-        let hint = error.hint().map_or(String::new(), |hint| format!("\nhint: {hint}"));
-        wrong(anyhow!("`{}`: {:#}{hint}", path.display(), anyhow::Error::new(error)))
-    })?;
-    Ok(ModelFile { model, text: text.to_owned() })
+    read_as(path, LARGEST_FILE, &[FileKind::Model], |text| {
+        let model = Model::from_json(text, name).map_err(|error| {
+            let hint = error.hint().map_or(String::new(), |hint| format!("\nhint: {hint}"));
+            anyhow!("{:#}{hint}", anyhow::Error::new(error))
+        })?;
+        Ok(ModelFile { model, text: text.to_owned() })
+    })
 }
 
 /// Default name of a model: the file's stem, or the folder's name for a `config.json`.
@@ -181,15 +178,12 @@ fn of_snapshot(repository: &Path) -> Option<PathBuf> {
 fn hub_cache() -> Option<PathBuf> {
     let variable =
         |name: &str| std::env::var_os(name).filter(|it| !it.is_empty()).map(PathBuf::from);
-    let of_home = || variable("HF_HOME").map(|home| home.join("hub"));
-    let of_cache = || variable("XDG_CACHE_HOME").map(|cache| cache.join("huggingface").join("hub"));
-    let usual =
-        || std::env::home_dir().map(|home| home.join(".cache").join("huggingface").join("hub"));
+    let cache =
+        || variable("XDG_CACHE_HOME").or_else(|| Some(std::env::home_dir()?.join(".cache")));
+    let home = || variable("HF_HOME").or_else(|| Some(cache()?.join("huggingface")));
     variable("HF_HUB_CACHE")
         .or_else(|| variable("HUGGINGFACE_HUB_CACHE"))
-        .or_else(of_home)
-        .or_else(of_cache)
-        .or_else(usual)
+        .or_else(|| Some(home()?.join("hub")))
 }
 
 /// Error about a repository that is neither in the cache nor among the models that ship.

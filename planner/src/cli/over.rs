@@ -1,5 +1,6 @@
 //! Parser of `planner sweep --over`.
 
+use ir::text::count_of;
 use planner::names::{folded, is_called};
 use serde::Serialize;
 
@@ -25,52 +26,45 @@ pub(crate) enum Varied {
     Memory,
 }
 
+/// Names of a swept quantity.
+pub(crate) struct Names {
+    /// Name in `--over`.
+    name: &'static str,
+    /// Name for titles and headings.
+    pub(crate) title: &'static str,
+    /// Values for a hint.
+    example: &'static str,
+    /// The option that sets the quantity outside of a sweep; values of these are whole.
+    pub(crate) option: Option<&'static str>,
+}
+
 impl Varied {
-    /// All quantities, each with its name in `--over`.
-    const ALL: [(Self, &'static str); 5] = [
-        (Self::Gpus, "gpus"),
-        (Self::SequenceLength, "seq-len"),
-        (Self::GlobalBatchSize, "batch"),
-        (Self::Bandwidth, "bandwidth"),
-        (Self::Memory, "memory"),
-    ];
+    const ALL: [Self; 5] =
+        [Self::Gpus, Self::SequenceLength, Self::GlobalBatchSize, Self::Bandwidth, Self::Memory];
+
+    pub(crate) const fn names(self) -> Names {
+        let (name, title, example, option) = match self {
+            Self::Gpus => ("gpus", "number of GPUs", "8,16,32", Some("--gpus")),
+            Self::SequenceLength => ("seq-len", "sequence length", "4k,8k,16k", Some("--seq-len")),
+            Self::GlobalBatchSize => {
+                ("batch", "batch", "256,512,1024", Some("--global-batch-size"))
+            }
+            Self::Bandwidth => ("bandwidth", "bandwidth between nodes", "0.5,1,2", None),
+            Self::Memory => ("memory", "memory of a GPU", "40,80,141", None),
+        };
+        Names { name, title, example, option }
+    }
 
     /// A value with its unit.
     pub(crate) fn in_words(self, value: f64) -> String {
         match self {
-            Self::Gpus => format!("{value} {}", if value as u64 == 1 { "GPU" } else { "GPUs" }),
+            Self::Gpus => count_of(value as u64, "GPU", "GPUs"),
             Self::SequenceLength => format!("{value} tokens"),
             Self::GlobalBatchSize => format!("batch {value}"),
             Self::Bandwidth => format!("{value} \u{d7} bandwidth"),
             // A value given in GB is not a round number of GiB.
             Self::Memory => format!("{} GiB", (value * 100.0).round() / 100.0),
         }
-    }
-
-    /// Name of the quantity, for titles and headings.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Gpus => "number of GPUs",
-            Self::SequenceLength => "sequence length",
-            Self::GlobalBatchSize => "batch",
-            Self::Bandwidth => "bandwidth between nodes",
-            Self::Memory => "memory of a GPU",
-        }
-    }
-
-    /// Values for a hint.
-    const fn example(self) -> &'static str {
-        match self {
-            Self::Gpus => "8,16,32",
-            Self::SequenceLength => "4k,8k,16k",
-            Self::GlobalBatchSize => "256,512,1024",
-            Self::Bandwidth => "0.5,1,2",
-            Self::Memory => "40,80,141",
-        }
-    }
-
-    const fn is_whole(self) -> bool {
-        matches!(self, Self::Gpus | Self::SequenceLength | Self::GlobalBatchSize)
     }
 }
 
@@ -88,8 +82,9 @@ impl std::str::FromStr for Over {
                     (GiB of a GPU), with values, such as gpus=8,16,32";
         let (name, values) = text.split_once('=').ok_or(form)?;
         let given = folded(name);
-        let is_it = |(_, name): &(Varied, &str)| is_called(name, &given);
-        let (what, name) = Varied::ALL.into_iter().find(is_it).ok_or(form)?;
+        let is_it = |what: &Varied| is_called(what.names().name, &given);
+        let what = Varied::ALL.into_iter().find(is_it).ok_or(form)?;
+        let Names { name, example, option, .. } = what.names();
         let value = |text: &str| match what {
             Varied::Memory => quantity(text, MEMORY),
             Varied::Bandwidth => quantity(text, &[("", 1.0), ("x", 1.0)]),
@@ -107,13 +102,12 @@ impl std::str::FromStr for Over {
             ));
         }
         let read = |text: &str| {
-            let example = what.example();
             value(text)
                 .ok_or_else(|| format!("`{text}` is no value of {name}; they have commas between them, such as {name}={example}"))
         };
         let values: Vec<f64> = values.split(',').map(read).collect::<Result<_, _>>()?;
         let is_usable = |value: &f64| {
-            (1e-6..=1e12).contains(value) && (!what.is_whole() || value.fract() == 0.0)
+            (1e-6..=1e12).contains(value) && (option.is_none() || value.fract() == 0.0)
         };
         let is_bytes = |value: &&f64| what == Varied::Memory && **value > MOST_GIB;
         if let Some(value) = values.iter().find(is_bytes) {

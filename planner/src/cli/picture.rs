@@ -57,23 +57,21 @@ impl ThemeArg {
 /// Format of a picture or trace, by the ending of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    Image(Format),
-    Page,
+    Still(StillKind),
     Trace,
 }
 
 impl Kind {
     /// Format by the ending of a path; SVG, which is text, for stdout.
     pub(crate) fn of(path: &Path) -> anyhow::Result<Self> {
-        if is_dash(path) {
-            return Ok(Self::Image(Format::Svg));
-        }
         let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
+        let image = |format| Ok(Self::Still(StillKind::Image(format)));
         match ending.as_deref() {
-            Some("svg") => Ok(Self::Image(Format::Svg)),
-            Some("png") => Ok(Self::Image(Format::Png)),
-            Some("pdf") => Ok(Self::Image(Format::Pdf)),
-            Some("html") => Ok(Self::Page),
+            _ if is_dash(path) => image(Format::Svg),
+            Some("svg") => image(Format::Svg),
+            Some("png") => image(Format::Png),
+            Some("pdf") => image(Format::Pdf),
+            Some("html") => Ok(Self::Still(StillKind::Page)),
             Some("json") => Ok(Self::Trace),
             _ => bail!(
                 "`{}` does not say what to draw; it must end in .svg, .png, .pdf, .html or .json",
@@ -130,14 +128,13 @@ pub(crate) enum StillKind {
 impl StillKind {
     /// Format of the file that `what` is drawn into.
     pub(crate) fn of(path: &Path, what: &str) -> anyhow::Result<Self> {
-        match Kind::of(path) {
-            Ok(Kind::Image(format)) => Ok(Self::Image(format)),
-            Ok(Kind::Page) => Ok(Self::Page),
-            _ => bail!(
+        let Ok(Kind::Still(kind)) = Kind::of(path) else {
+            bail!(
                 "{what} is drawn as .svg, .png, .pdf or .html, but `{}` ends in none of these",
                 path.display()
-            ),
-        }
+            )
+        };
+        Ok(kind)
     }
 
     /// Content of the file: the drawing by `draw`, or a page with a light and a dark drawing and the numbers in a

@@ -12,10 +12,10 @@ use traces::gantt::TimeAxis;
 
 use super::answer::Answer;
 use super::args::{ScheduleArgs, ScheduleFormat};
-use super::chart::{check_ending, write_timelines};
+use super::chart::write_timelines;
 use super::files::read_schedule;
 use super::given::refuse_look;
-use super::picture::Look;
+use super::picture::{Kind, Look};
 use command_line::destination::{has_room, refuse_to_overwrite, write_output};
 use command_line::said::{columns, print, print_bytes, print_json};
 
@@ -30,7 +30,7 @@ pub(crate) fn schedule(args: &ScheduleArgs) -> anyhow::Result<Answer> {
         |output: &Path| output.extension().is_some_and(|it| it.eq_ignore_ascii_case("csv"));
     if let Some(output) = args.output.as_ref().filter(|output| !is_csv(output)) {
         ensure!(
-            check_ending(output).is_ok(),
+            Kind::of(output).is_ok(),
             "`{}` does not say what to write; an order goes to .csv, and is drawn as .svg, .png, .pdf, .html or .json",
             output.display()
         );
@@ -95,19 +95,17 @@ fn named(args: &ScheduleArgs, costs: Costs) -> anyhow::Result<(String, Schedule)
             "`{name}` is a file, not a family\nhint: `planner schedule --from {name}` reads it"
         );
     }
-    let is_made = folded(name) == AUTO;
-    let kind = if is_made { None } else { Some(family(name)?) };
+    let kind = if folded(name) == AUTO { None } else { Some(family(name)?) };
     let (p, m) = numbers(name, args)?;
-    if is_made {
+    let Some(kind) = kind else {
         return Ok((AUTO.to_owned(), made_for(args, costs, p, m)?));
-    }
+    };
     for (flag, is_given) in [
         ("--max-in-flight", args.max_in_flight.is_some()),
         ("--kept-for-weight-grad", args.kept_for_weight_grad.is_some()),
     ] {
         anyhow::ensure!(!is_given, "`{flag}` is for `{AUTO}`; the families keep what they keep");
     }
-    let Some(kind) = kind else { anyhow::bail!("`{AUTO}` is no family") };
     let v = args.virtual_stages.unwrap_or(kind.default_virtual_stages());
     Ok((kind.name().to_owned(), generate(kind, p, m, v)?))
 }

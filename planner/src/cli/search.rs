@@ -45,7 +45,7 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
         less_headroom: args.questions.objective == Objective::Time,
         ..Request::default()
     };
-    answer(&args.problem, &args.layout, &request, Asked::Best(args))
+    answer(&args.problem, &args.layout, &request, Some(args), None)
 }
 
 /// Searches for the best completion of a named layout; open tensor, context and pipeline degrees are not searched.
@@ -54,7 +54,7 @@ pub(crate) fn evaluate(args: &EvaluateArgs) -> anyhow::Result<Answer> {
     let fewest_layers = args.layout.fewest_layers();
     let less_headroom = true;
     let request = Request { fixed, top: 1, fewest_layers, less_headroom, ..Request::default() };
-    answer(&args.problem, &args.layout, &request, Asked::Named(&args.named))
+    answer(&args.problem, &args.layout, &request, None, Some(&args.named))
 }
 
 /// The number of threads asked for, at most the machine's available parallelism.
@@ -68,15 +68,6 @@ fn capped(threads: usize, is_quiet: bool) -> usize {
     threads.min(cores)
 }
 
-/// Subject of a search.
-#[derive(Clone, Copy, Debug)]
-enum Asked<'a> {
-    /// The best plans of a problem.
-    Best(&'a SearchArgs),
-    /// A named layout.
-    Named(&'a PartialLayout),
-}
-
 /// Checks before the search that the best plan could be written.
 fn check_place(args: &ProblemArgs, output: &Path) -> anyhow::Result<()> {
     let draws = "`planner chart plan.json -o step.svg` draws a plan";
@@ -86,18 +77,20 @@ fn check_place(args: &ProblemArgs, output: &Path) -> anyhow::Result<()> {
     check_output(output, &[])
 }
 
+/// Answers a search for the best plans, or the evaluation of a `named` layout.
 fn answer(
     args: &ProblemArgs,
     layout: &LayoutArgs,
     request: &Request,
-    asked: Asked<'_>,
+    search: Option<&SearchArgs>,
+    named: Option<&PartialLayout>,
 ) -> anyhow::Result<Answer> {
-    let named = matches!(asked, Asked::Named(_));
+    let is_named = named.is_some();
     let decided = Decided {
         stages: layout.stages.as_deref(),
         modules: request.fixed.recompute.one().and_then(Recompute::modules),
         layout: request.fixed,
-        is_named: named,
+        is_named,
     };
     let mut input = read(&args.model, args.gpus, &args.setting, &decided)?;
     if let Some(output) = &args.output {
@@ -116,21 +109,17 @@ fn answer(
     let start = now();
     let limit = Limit::new(args.time_limit, args.quiet);
     let mut considered = String::new();
-    if let Asked::Best(search) = asked {
+    if let Some(search) = search {
         considered = narrow(&mut input, &search.questions, request, &limit)?;
     }
     let is_quiet = args.quiet || args.format == Format::Json;
     let headroom = input.problem.headroom();
-    let (outcome, left) = observed_search(&input.problem, request, named, is_quiet, &limit);
+    let (outcome, left) = observed_search(&input.problem, request, is_named, is_quiet, &limit);
     if let Some(left) = left {
         input.problem = input.problem.with_headroom(left);
     }
     let elapsed = start.elapsed();
     if outcome.counts.candidates == 0 {
-        let named = match asked {
-            Asked::Best(_) => None,
-            Asked::Named(named) => Some(named),
-        };
         let (problem, fixed) = (&input.problem, &request.fixed);
         return Err(no_candidates(&AskedFor { problem, options: layout, named, fixed }, &outcome));
     }
@@ -139,11 +128,11 @@ fn answer(
     }
     let nothing_fits = outcome.plans.is_empty() && outcome.stop_reason == StopReason::Exhausted;
     let least_gpus = if nothing_fits { more_gpus(&input, request, &limit)? } else { None };
-    let shown = match asked {
-        Asked::Best(search) => chosen(&input.problem, &outcome.plans, search.top),
-        Asked::Named(_) => chosen(&input.problem, &outcome.plans, 1),
-    };
-    if let (Asked::Best(_), Some(first), false) = (asked, shown.first(), is_quiet) {
+    let shown = chosen(&input.problem, &outcome.plans, search.map_or(1, |search| search.top));
+    if !is_named
+        && !is_quiet
+        && let Some(first) = shown.first()
+    {
         tell_of_better_batch(&input, request, &first.found, &limit)?;
     }
     let page = args.output.as_ref().filter(|path| report::is_page(path));
@@ -158,10 +147,10 @@ fn answer(
             write_json(path, &made)?;
         }
     }
-    let best = if named { best_of_all(&input.open, &limit) } else { None };
-    let answers = match asked {
-        Asked::Best(search) => search.questions.answer(&input, request, &shown, &limit)?,
-        Asked::Named(_) => Answers::default(),
+    let best = if is_named { best_of_all(&input.open, &limit) } else { None };
+    let answers = match search {
+        Some(search) => search.questions.answer(&input, request, &shown, &limit)?,
+        None => Answers::default(),
     };
     drop(limit);
     let found = if outcome.plans.is_empty() { Answer::NothingFits } else { Answer::Found };
@@ -169,6 +158,7 @@ fn answer(
         return Ok(found);
     }
     let lacks = input.lacks.clone();
+    let named = is_named;
     let answer = Answered { outcome, shown, elapsed, least_gpus, named, best, lacks, headroom };
     if let Some(path) = page.filter(|_| !answer.shown.is_empty()) {
         write_output(path, report::of_search(&input, &answer).as_bytes())?;

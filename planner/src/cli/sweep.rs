@@ -131,21 +131,11 @@ fn refuse_both(args: &SweepArgs) -> anyhow::Result<()> {
         Varied::GlobalBatchSize => setting.global_batch_size,
         Varied::Bandwidth | Varied::Memory => None,
     };
-    match option_of(args.over.what).zip(given) {
+    match args.over.what.names().option.zip(given) {
         Some((option, given)) => {
             bail!("`{option} {given}` is what `--over` varies\nhint: leave out one of them")
         }
         None => Ok(()),
-    }
-}
-
-/// The option that sets the quantity outside of a sweep.
-const fn option_of(varied: Varied) -> Option<&'static str> {
-    match varied {
-        Varied::Gpus => Some("--gpus"),
-        Varied::SequenceLength => Some("--seq-len"),
-        Varied::GlobalBatchSize => Some("--global-batch-size"),
-        Varied::Bandwidth | Varied::Memory => None,
     }
 }
 
@@ -166,7 +156,7 @@ fn posed(args: &SweepArgs, layout: &PartialLayout, value: f64) -> anyhow::Result
     let input = read(&args.model, gpus, &setting, &decided).map_err(|error| {
         // The error may name an option that was not given; the swept value is what is wrong.
         let is_of_option =
-            option_of(args.over.what).is_some_and(|it| error.to_string().contains(it));
+            args.over.what.names().option.is_some_and(|it| error.to_string().contains(it));
         let over = args.over.what.in_words(value);
         if is_of_option { error.context(format!("`--over`, at {over}")) } else { error }
     })?;
@@ -266,7 +256,7 @@ fn drawn(sweep: &Sweep, kind: StillKind, paper: Paper) -> anyhow::Result<Vec<u8>
         sweep.model,
         sweep.cluster,
         sweep.framework,
-        sweep.over.name(),
+        sweep.over.names().title,
         of_all(sweep)
     );
     let axis = "tokens (or samples) a second on each GPU";

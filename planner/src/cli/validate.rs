@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{bail, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use ir::units::Bytes;
 use planner_evidence::calibration::trial::{Trial, trial};
 use planner_evidence::validation::accuracy::Accuracy;
 use planner_evidence::validation::choices::{Fits, Regret};
@@ -25,9 +26,8 @@ use super::args::{Format, ValidateArgs};
 use super::files::read_framework;
 use super::measurements::{Limits, Tables, read_limits};
 use super::picture::StillKind;
-use super::tables::{percent, render, table};
+use super::tables::{percent, render, table, text_table};
 use command_line::destination::{check_output, has_room, write_output};
-use command_line::said::{print, print_json};
 
 /// Largest number of rows without a prediction that are listed, over all files.
 const NUM_NAMED: usize = 30;
@@ -50,10 +50,10 @@ const BAND: f64 = 0.1;
 const WIDTH_OF_A_PANEL: u32 = 560;
 
 /// JSON output of `validate`.
-#[derive(Serialize)]
-struct Report<'a> {
-    files: &'a [Comparison],
-    out_of_memory: &'a [OutOfMemory<'a>],
+#[derive(Default, Serialize)]
+struct Report {
+    files: Vec<Comparison>,
+    out_of_memory: Vec<OutOfMemory>,
     /// Coverage of the intervals of step times; absent where no step was predicted.
     #[serde(skip_serializing_if = "Option::is_none")]
     intervals: Option<Coverage>,
@@ -61,15 +61,15 @@ struct Report<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_intervals: Option<Coverage>,
     /// Regret of choosing between layouts of one problem by prediction, by file.
-    regret: &'a [Regret],
+    regret: Vec<Regret>,
     /// Regret with constants fitted without each file's source.
-    regret_left_out: &'a [Regret],
+    regret_left_out: Vec<Regret>,
     /// Predicted fit of runs that worked.
-    fits: &'a Fits,
+    fits: Fits,
     /// Errors after a calibration on a few steps, by file.
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    after_steps: &'a [(String, Trial)],
-    skipped: &'a [Skipped],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    after_steps: Vec<(String, Trial)>,
+    skipped: Vec<Skipped>,
 }
 
 /// A file that could not be read as runs.
@@ -81,12 +81,41 @@ struct Skipped {
 
 /// A run that ran out of memory, and whether this was predicted.
 #[derive(Serialize)]
-struct OutOfMemory<'a> {
-    file: &'a str,
-    id: &'a str,
-    predicted_bytes: u64,
-    capacity_bytes: u64,
+struct OutOfMemory {
+    file: String,
+    id: String,
+    predicted_bytes: Bytes,
+    capacity_bytes: Bytes,
     is_predicted: bool,
+}
+
+impl OutOfMemory {
+    fn of(file: &str, validated: &Validated) -> Option<Self> {
+        let Validated { run, predicted, .. } = validated;
+        let predicted = predicted.as_ref().ok().filter(|_| run.ran_out_of_memory)?;
+        let (predicted_bytes, capacity_bytes) =
+            (predicted.memory.total(), predicted.memory_capacity);
+        let is_predicted = predicted_bytes > capacity_bytes;
+        let (file, id) = (file.to_owned(), run.id.clone());
+        Some(Self { file, id, predicted_bytes, capacity_bytes, is_predicted })
+    }
+}
+
+impl Report {
+    /// Adds the predictions of a file's runs.
+    fn add(&mut self, file: &str, validated: &[Validated]) {
+        for quantity in [Quantity::StepTimeSeconds, Quantity::PeakMemoryBytes] {
+            self.files.extend(compare(file, quantity, validated));
+        }
+        self.out_of_memory.extend(validated.iter().filter_map(|run| OutOfMemory::of(file, run)));
+        self.regret.extend(Regret::of(file, validated));
+        self.regret_left_out.extend(Regret::left_out(file, validated));
+        self.fits.add(file, validated);
+    }
+
+    fn skip(&mut self, file: String, error: &anyhow::Error) {
+        self.skipped.push(Skipped { file, reason: format!("{error:#}") });
+    }
 }
 
 /// Progress bar on stderr; hidden where stderr is no terminal or the output is JSON.
@@ -115,17 +144,14 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
         Some(path) => Some((path, read_limits(path)?)),
         None => None,
     };
-    let mut comparisons = Vec::new();
-    let mut skipped = Vec::new();
-    let mut all: Vec<(String, Validated)> = Vec::new();
-    let (mut regret, mut regret_left_out, mut fits) = (Vec::new(), Vec::new(), Fits::default());
     let framework = args.framework.as_deref().map(read_framework).transpose()?;
-    let mut trials: Vec<(String, Trial)> = Vec::new();
     let tables = Tables::of(args.folder.as_deref())?;
+    let mut report = Report::default();
+    let mut all: Vec<(String, Validated)> = Vec::new();
     for (name, text) in tables.kernels {
         match text.and_then(|text| Ok(compare_kernels(&name, &text)?)) {
-            Ok(comparison) => comparisons.extend(comparison),
-            Err(error) => skipped.push(Skipped { file: name, reason: format!("{error:#}") }),
+            Ok(comparison) => report.files.extend(comparison),
+            Err(error) => report.skip(name, &error),
         }
     }
     let bar = progress(tables.runs.len(), args.format);
@@ -135,81 +161,42 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
         let rows = match text.and_then(|text| Ok(read_rows(&name, &text)?)) {
             Ok(rows) => rows,
             Err(error) => {
-                skipped.push(Skipped { file: name, reason: format!("{error:#}") });
+                report.skip(name, &error);
                 continue;
             }
         };
         let validated = hold(&name, &rows, framework.as_ref());
-        trials.extend(args.after_steps.and_then(|steps| {
+        report.add(&name, &validated);
+        report.after_steps.extend(args.after_steps.and_then(|steps| {
             Some((name.clone(), trial(&name, &rows, steps, framework.as_ref())?))
         }));
-        for quantity in [Quantity::StepTimeSeconds, Quantity::PeakMemoryBytes] {
-            comparisons.extend(compare(&name, quantity, &validated));
-        }
-        regret.extend(Regret::of(&name, &validated));
-        regret_left_out.extend(Regret::left_out(&name, &validated));
-        fits.add(&name, &validated);
         all.extend(validated.into_iter().map(|run| (name.clone(), run)));
     }
     bar.finish_and_clear();
-    check_compared(args.folder.as_deref().unwrap_or(Path::new(".")), &comparisons, &skipped)?;
-    let [intervals, memory_intervals] =
-        [Quantity::StepTimeSeconds, Quantity::PeakMemoryBytes].map(|quantity| {
-            let coverage = coverage(quantity, all.iter());
-            (coverage.rows > 0).then_some(coverage)
-        });
-    let out_of_memory: Vec<OutOfMemory<'_>> = all
-        .iter()
-        .filter(|(_, it)| it.run.ran_out_of_memory)
-        .filter_map(|(file, Validated { run, predicted, .. })| {
-            let predicted = predicted.as_ref().ok()?;
-            let (needed, capacity) = (predicted.memory.total(), predicted.memory_capacity);
-            Some(OutOfMemory {
-                file,
-                id: &run.id,
-                predicted_bytes: needed.get(),
-                capacity_bytes: capacity.get(),
-                is_predicted: needed > capacity,
-            })
-        })
-        .collect();
-    let report = Report {
-        files: &comparisons,
-        out_of_memory: &out_of_memory,
-        intervals,
-        memory_intervals,
-        regret: &regret,
-        regret_left_out: &regret_left_out,
-        fits: &fits,
-        after_steps: &trials,
-        skipped: &skipped,
-    };
-    match args.format {
-        _ if !has_room(&args.output) => {}
-        Format::Json => print_json(&report)?,
-        Format::Table => print(&as_text(&report, &all))?,
+    check_compared(args.folder.as_deref().unwrap_or(Path::new(".")), &report)?;
+    let covered = |quantity| Some(coverage(quantity, all.iter())).filter(|it| it.rows > 0);
+    report.intervals = covered(Quantity::StepTimeSeconds);
+    report.memory_intervals = covered(Quantity::PeakMemoryBytes);
+    if has_room(&args.output) {
+        args.format.print(&report, || as_text(&report, &all))?;
     }
     if let Some((path, kind)) = picture {
-        write_output(path, &scatter_plot(kind, &comparisons)?)?;
+        write_output(path, &scatter_plot(kind, &report.files)?)?;
     }
     if let Some((path, limits)) = &limits {
-        check_limits(path, limits, &comparisons, &choices(&regret, &fits))?;
+        check_limits(path, limits, &report)?;
     }
     Ok(Answer::Found)
 }
 
 /// Fails where nothing was compared, with the reasons of each file and row.
-fn check_compared(
-    folder: &Path,
-    comparisons: &[Comparison],
-    skipped: &[Skipped],
-) -> anyhow::Result<()> {
-    if comparisons.iter().any(|it| it.accuracy.count > 0) {
+fn check_compared(folder: &Path, report: &Report) -> anyhow::Result<()> {
+    if report.files.iter().any(|it| it.accuracy.count > 0) {
         return Ok(());
     }
     let folder = folder.display();
-    let files = skipped.iter().map(|Skipped { file, reason }| format!("  `{file}`: {reason}\n"));
-    let reasons = files.collect::<String>() + &not_predicted(comparisons);
+    let files = report.skipped.iter().map(|it| format!("  `{}`: {}\n", it.file, it.reason));
+    let reasons = files.collect::<String>() + &not_predicted(&report.files);
     ensure!(
         !reasons.is_empty(),
         "`{folder}` has no measurements\nhint: JSON lists of runs or vTrain's tables go into `{folder}/runs`, tables of \
@@ -299,22 +286,16 @@ fn choices(regret: &[Regret], fits: &Fits) -> BTreeMap<&'static str, f64> {
 const CHOICES: &str = "choices";
 
 /// Fails where a file with a limit was not compared, or its error exceeds the limit.
-fn check_limits(
-    path: &Path,
-    limits: &Limits,
-    comparisons: &[Comparison],
-    choices: &BTreeMap<&'static str, f64>,
-) -> anyhow::Result<()> {
+fn check_limits(path: &Path, limits: &Limits, report: &Report) -> anyhow::Result<()> {
+    let choices = choices(&report.regret, &report.fits);
     let mut above = Vec::new();
     for (file, by_quantity) in limits {
         for (quantity, most) in by_quantity {
-            let comparison = comparisons.iter().find(|comparison| {
-                comparison.file == *file && comparison.quantity.name() == quantity
-            });
+            let is_it = |it: &&Comparison| it.file == *file && it.quantity.name() == quantity;
             let found = if file == CHOICES {
                 choices.get(quantity.as_str()).copied()
             } else {
-                comparison.map(|comparison| comparison.accuracy.mape)
+                report.files.iter().find(is_it).map(|comparison| comparison.accuracy.mape)
             };
             match found {
                 Some(found) if found <= *most => {}
@@ -331,75 +312,87 @@ fn check_limits(
     Ok(())
 }
 
-fn as_text(report: &Report<'_>, runs: &[(String, Validated)]) -> String {
-    let Report { files: comparisons, out_of_memory, intervals, memory_intervals, .. } = report;
-    let Report { regret, regret_left_out, fits, skipped, .. } = report;
+fn as_text(report: &Report, runs: &[(String, Validated)]) -> String {
+    let skipped = report.skipped.iter();
+    let skipped = skipped.map(|it| format!("skipped `{}`: {}\n", it.file, it.reason));
+    [
+        describe_accuracy(&report.files),
+        "\n".to_owned(),
+        of_sources(&report.files),
+        describe_coverage(report.intervals.as_ref(), "steps"),
+        describe_coverage(report.memory_intervals.as_ref(), "peaks of memory"),
+        describe_out_of_memory(&report.out_of_memory),
+        describe_fits(&report.fits),
+        describe_regret(&report.regret, &report.regret_left_out),
+        of_trials(&report.after_steps),
+        worst(runs),
+        not_predicted(&report.files),
+        skipped.collect::<Vec<_>>().concat(),
+    ]
+    .concat()
+}
+
+/// Table of errors, by file and quantity, and by group of these.
+fn describe_accuracy(comparisons: &[Comparison]) -> String {
+    let row = |start: [String; 3], accuracy: &Accuracy, left_out: String| {
+        let cells = if accuracy.count == 0 {
+            ["0", "-", "-", "-", "-", "-", "-"].map(str::to_owned)
+        } else {
+            [
+                accuracy.count.to_string(),
+                percent(accuracy.mape),
+                left_out,
+                percent(accuracy.median_ape),
+                percent(accuracy.worst_ape),
+                format!("{:+.1} %", accuracy.bias * 100.0),
+                accuracy.spearman.map_or_else(|| "-".to_owned(), |rank| format!("{rank:.3}")),
+            ]
+        };
+        start.into_iter().chain(cells)
+    };
     let headings =
         ["file", "of", "rows", "predicted", "mean", "left out", "median", "worst", "bias", "rank"];
     let mut rows = table(&headings, &["file", "of"]);
-    let cells = |accuracy: &Accuracy, left_out: String| {
-        if accuracy.count == 0 {
-            return ["0", "-", "-", "-", "-", "-", "-"].map(str::to_owned);
-        }
-        [
-            accuracy.count.to_string(),
-            percent(accuracy.mape),
-            left_out,
-            percent(accuracy.median_ape),
-            percent(accuracy.worst_ape),
-            format!("{:+.1} %", accuracy.bias * 100.0),
-            accuracy.spearman.map_or_else(|| "-".to_owned(), |rank| format!("{rank:.3}")),
-        ]
-    };
-    for comparison in *comparisons {
-        let all = [
-            comparison.file.clone(),
-            in_words(comparison.quantity).to_owned(),
-            comparison.rows.len().to_string(),
-        ];
-        let left_out = percent(comparison.left_out.mape);
-        rows.add_row(all.into_iter().chain(cells(&comparison.accuracy, left_out)));
-        for (group, accuracy) in comparison.groups.iter().filter(|_| comparison.groups.len() > 1) {
+    for comparison in comparisons {
+        let Comparison { file, quantity, accuracy, left_out, groups, .. } = comparison;
+        let start =
+            [file.clone(), in_words(*quantity).to_owned(), comparison.rows.len().to_string()];
+        rows.add_row(row(start, accuracy, percent(left_out.mape)));
+        for (group, accuracy) in groups.iter().filter(|_| groups.len() > 1) {
             let group: String = group.chars().take(WIDEST_GROUP).collect();
-            let of_group = [format!("  {group}"), String::new(), String::new()];
-            rows.add_row(of_group.into_iter().chain(cells(accuracy, String::new())));
+            let start = [format!("  {group}"), String::new(), String::new()];
+            rows.add_row(row(start, accuracy, String::new()));
         }
     }
-    let skipped =
-        skipped.iter().map(|Skipped { file, reason }| format!("skipped `{file}`: {reason}\n"));
-    let covered = |coverage: &Option<Coverage>, what: &str| {
-        coverage.map_or_else(String::new, |coverage| {
-            format!(
-                "{} intervals, of +- {} in the mean, contain {} of the {what} of a source that they were not made of, in \
-                 the mean of {} sources\n",
-                percent(coverage.share),
-                percent(coverage.half_width),
-                percent(coverage.contained),
-                coverage.sources,
-            )
-        })
-    };
-    let intervals = covered(intervals, "steps") + &covered(memory_intervals, "peaks of memory");
-    let told = out_of_memory.iter().filter(|run| run.is_predicted).count();
-    let missed = out_of_memory.iter().filter(|run| !run.is_predicted);
-    let missed = missed.map(|run| {
-        let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
-        let (needed, capacity) = (gib(run.predicted_bytes), gib(run.capacity_bytes));
+    render(&rows)
+}
+
+fn describe_coverage(coverage: Option<&Coverage>, what: &str) -> String {
+    coverage.map_or_else(String::new, |coverage| {
+        format!(
+            "{} intervals, of +- {} in the mean, contain {} of the {what} of a source that they were not made of, in \
+             the mean of {} sources\n",
+            percent(coverage.share),
+            percent(coverage.half_width),
+            percent(coverage.contained),
+            coverage.sources,
+        )
+    })
+}
+
+/// Number of runs out of memory that are predicted to be, and those that are not.
+fn describe_out_of_memory(runs: &[OutOfMemory]) -> String {
+    if runs.is_empty() {
+        return String::new();
+    }
+    let missed = runs.iter().filter(|run| !run.is_predicted).map(|run| {
+        let [needed, capacity] = [run.predicted_bytes, run.capacity_bytes].map(Bytes::as_gib);
         format!("  {} ({}): {needed:.1} GiB predicted, {capacity:.1} GiB there\n", run.id, run.file)
     });
-    let out_of_memory = match out_of_memory.len() {
-        0 => String::new(),
-        count => {
-            format!("{told} of {count} runs that ran out of memory are predicted not to fit\n")
-        }
-    };
-    let summary =
-        [render(&rows), "\n".to_owned(), of_sources(comparisons), intervals, out_of_memory]
-            .into_iter()
-            .chain(missed);
-    let summary = summary.chain([describe_fits(fits), describe_regret(regret, regret_left_out)]);
-    let rest = [of_trials(report.after_steps), worst(runs), not_predicted(comparisons)];
-    summary.chain(rest).chain(skipped).collect()
+    let told = runs.iter().filter(|run| run.is_predicted).count();
+    let count = runs.len();
+    format!("{told} of {count} runs that ran out of memory are predicted not to fit\n")
+        + &missed.collect::<String>()
 }
 
 /// Mean errors of step times over sources, as fitted and with each left out of the fit.
@@ -432,21 +425,20 @@ fn of_sources(comparisons: &[Comparison]) -> String {
 /// Table of errors before and after calibrations on a few steps, by file and as the mean of these.
 fn of_trials(trials: &[(String, Trial)]) -> String {
     let Some((_, first)) = trials.first() else { return String::new() };
-    let mut rows = table(&["file", "others", "before", "after"], &["file"]);
     let mean = |of: fn(&Trial) -> f64| {
-        trials.iter().map(|(_, trial)| of(trial)).sum::<f64>() / trials.len() as f64
+        percent(trials.iter().map(|(_, trial)| of(trial)).sum::<f64>() / trials.len() as f64)
     };
-    for (file, trial) in trials {
-        let cells = [trial.rows.to_string(), percent(trial.before), percent(trial.after)];
-        rows.add_row([file.clone()].into_iter().chain(cells));
-    }
-    let means = [percent(mean(|it| it.before)), percent(mean(|it| it.after))];
-    rows.add_row(["mean of files".to_owned(), String::new()].into_iter().chain(means));
+    let of_file = |(file, trial): &(String, Trial)| {
+        [file.clone(), trial.rows.to_string(), percent(trial.before), percent(trial.after)]
+    };
+    let means =
+        ["mean of files".to_owned(), String::new(), mean(|it| it.before), mean(|it| it.after)];
+    let rows = trials.iter().map(of_file).chain([means]);
     format!(
         "\nstep times after a calibration on {} of each framework and kind of GPUs, from constants that the source had \
          no part in\n\n{}",
         if first.steps == 1 { "one step".to_owned() } else { format!("{} steps", first.steps) },
-        render(&rows)
+        text_table(["file", "others", "before", "after"], &["file"], rows)
     )
 }
 
@@ -469,10 +461,10 @@ fn describe_regret(regret: &[Regret], left_out: &[Regret]) -> String {
     let (Some(all), Some(without)) = (all, without) else { return String::new() };
     let headings =
         ["file", "groups", "regret", "left out", "worst", "pairs", "ordered", "worst chosen"];
-    let mut rows = table(&headings, &["file", "worst chosen"]);
     let all = Regret { file: "all".to_owned(), ..all };
-    for (it, without) in regret.iter().chain([&all]).zip(left_out.iter().chain([&without])) {
-        rows.add_row([
+    let both = regret.iter().chain([&all]).zip(left_out.iter().chain([&without]));
+    let rows = both.map(|(it, without)| {
+        [
             it.file.clone(),
             it.groups.to_string(),
             percent(it.mean),
@@ -485,13 +477,13 @@ fn describe_regret(regret: &[Regret], left_out: &[Regret]) -> String {
             } else {
                 String::new()
             },
-        ]);
-    }
+        ]
+    });
     format!(
         "\nregret: what the layout that is predicted fastest takes longer than the fastest measured, of groups of \
          runs that differ\nin their layout alone; the same by constants that the source had no part in; pairs that \
          differ by over 3 %, and those\nin the right order\n\n{}",
-        render(&rows)
+        text_table(headings, &["file", "worst chosen"], rows)
     )
 }
 

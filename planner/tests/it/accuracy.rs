@@ -7,7 +7,7 @@ use std::fs;
 use std::time::Duration;
 
 use planner_evidence::validation::left_out::source;
-use planner_evidence::validation::reference::NAMES;
+use planner_evidence::validation::reference::REFERENCE;
 use serde_json::{Map, Value, json};
 
 use crate::cli::{planner_within, root};
@@ -57,9 +57,8 @@ fn line(report: &Value, file: &str, name: &str) -> String {
 /// Mean errors over sources, left out and fitted; over steps; and how many there are of both.
 fn means(report: &Value) -> ([f64; 3], [usize; 2]) {
     let mut by_source: BTreeMap<&str, [f64; 3]> = BTreeMap::new();
-    for (file, _) in NAMES {
-        let name = format!("runs_{file}.json");
-        let steps = compared(report, &name, "step_time_seconds").expect("all have steps");
+    for (file, ..) in REFERENCE {
+        let steps = compared(report, file, "step_time_seconds").expect("all have steps");
         let count = number(&steps["count"]);
         let sums = by_source.entry(source(file)).or_default();
         sums[0] += count;
@@ -117,8 +116,8 @@ fn by_source(report: &Value) -> String {
         percent(fitted),
         percent(of_steps),
     );
-    for (file, name) in NAMES {
-        text += &line(report, &format!("runs_{file}.json"), name);
+    for (file, source, _) in REFERENCE {
+        text += &line(report, file, source);
     }
     let [groups, mean, worst, pairs, ordered] = regret(&report["regret"]);
     let [_, mean_left_out, ..] = regret(&report["regret_left_out"]);
@@ -207,11 +206,10 @@ fn limits(report: &Value) -> String {
         "share_disordered": limit(1.0 - ordered / pairs),
     });
     let mut lines = vec![format!("\"choices\": {choices}")];
-    for (file, _) in NAMES {
-        let file = format!("runs_{file}.json");
+    for (file, ..) in REFERENCE {
         let mut of_file = Map::new();
         for quantity in ["step_time_seconds", "peak_memory_bytes"] {
-            if let Some(it) = compared(report, &file, quantity) {
+            if let Some(it) = compared(report, file, quantity) {
                 of_file.insert(quantity.to_owned(), limit(number(&it["mape"])).into());
             }
         }

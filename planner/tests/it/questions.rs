@@ -58,7 +58,7 @@ proptest! {
         let Some(asked) = request.fixed.and(&named.fixed) else { return Ok(()) };
         let own = best(&problem, &Request { fixed: asked, ..request });
         match why_not(&problem, &request, &plan, &asked, &mut || Go::On) {
-            WhyNot::Slower(found, difference) => {
+            WhyNot::Slower { found, difference } => {
                 prop_assert_eq!(Some(&*found), own.as_ref());
                 // Stages that are cut for what they hold may happen to be cut better, and some of what can be named
                 // is not searched.
@@ -70,11 +70,13 @@ proptest! {
                 prop_assert!(difference.step_time_seconds >= 0.0 || !is_law, "{difference:?}");
             }
             WhyNot::Chosen => prop_assert_eq!(own.map(|it| it.layout), Some(plan.layout)),
-            WhyNot::TooLarge(_, excess) => prop_assert!(own.is_none() && excess.get() > 0),
-            WhyNot::Lacking(lacks) => prop_assert!(!lacks.is_empty() && own.is_none()),
-            WhyNot::Impossible(_) => prop_assert!(own.is_none()),
+            WhyNot::TooLarge { missing_bytes, .. } => {
+                prop_assert!(own.is_none() && missing_bytes.get() > 0);
+            }
+            WhyNot::Lacking { reasons } => prop_assert!(!reasons.is_empty() && own.is_none()),
+            WhyNot::Impossible { .. } => prop_assert!(own.is_none()),
             // Here no headroom is in force.
-            WhyNot::LessHeadroom(..) => prop_assert!(false, "all memory may be used"),
+            WhyNot::LessHeadroom { .. } => prop_assert!(false, "all memory may be used"),
             WhyNot::Unknown => prop_assert!(false, "nothing stopped it"),
         }
     }

@@ -108,7 +108,8 @@ const WORST: f64 = 0.20;
 const MEDIAN: f64 = 0.05;
 
 fn setup(id: &str) -> Setup {
-    let rows = REFERENCE.iter().flat_map(|(name, text)| read_rows(name, text).expect("it reads"));
+    let rows =
+        REFERENCE.iter().flat_map(|(file, _, text)| read_rows(file, text).expect("it reads"));
     let row = rows.into_iter().find(|row| row.id == id).unwrap_or_else(|| panic!("no row {id}"));
     Setup::of(&row).unwrap_or_else(|error| panic!("{id}: {error}"))
 }

@@ -5,6 +5,7 @@ use ir::layout::PartialLayout;
 use ir::units::Bytes;
 use serde::Serialize;
 
+use super::layout_of;
 use crate::problem::{Problem, ProblemError};
 use crate::search::{EvaluatedPlan, Go, Request, StopReason, search};
 
@@ -20,7 +21,7 @@ pub struct FrontPoint {
     /// Step time in seconds, times the number of GPUs.
     pub gpu_seconds: f64,
     /// The plan.
-    #[serde(skip)]
+    #[serde(rename = "layout", serialize_with = "layout_of")]
     pub found: EvaluatedPlan,
     /// The problem that the plan solves.
     #[serde(skip)]

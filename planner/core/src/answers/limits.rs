@@ -3,6 +3,7 @@
 use ir::plan::Training;
 use serde::Serialize;
 
+use super::layout_of;
 use crate::problem::{LARGEST_BATCH, LONGEST_SEQUENCE, Problem, ProblemError};
 use crate::search::{EvaluatedPlan, Go, Request, StopReason, search, tokens_per_second_per_gpu};
 
@@ -80,7 +81,7 @@ pub struct BatchPoint {
     /// Tokens, or samples, a second on each GPU.
     pub tokens_per_second_per_gpu: f64,
     /// The plan.
-    #[serde(skip)]
+    #[serde(rename = "layout", serialize_with = "layout_of")]
     pub found: EvaluatedPlan,
 }
 

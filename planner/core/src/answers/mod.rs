@@ -8,6 +8,10 @@ mod sensitivity;
 mod training_run;
 mod why_not;
 
+use serde::{Serialize, Serializer};
+
+use crate::search::EvaluatedPlan;
+
 pub use difference::depends_on;
 pub use difference::{Difference, MemoryDifference, TermDifference};
 pub use front::{FrontPoint, cheapest_number_of_gpus, front, least_memory};
@@ -15,3 +19,8 @@ pub use limits::{BatchPoint, batches, longest_sequence};
 pub use sensitivity::{Sensitivity, sensitivities};
 pub use training_run::{Failures, Prices, TrainingRun, TrainingRunError};
 pub use why_not::{WhyNot, why_not};
+
+/// JSON of a plan in an answer: its layout.
+fn layout_of<S: Serializer>(found: &EvaluatedPlan, serializer: S) -> Result<S::Ok, S::Error> {
+    (*found.layout).serialize(serializer)
+}

@@ -2,27 +2,58 @@
 
 use ir::layout::PartialLayout;
 use ir::units::Bytes;
+use serde::Serialize;
 
 use super::difference::Difference;
+use super::layout_of;
 use crate::problem::Problem;
 use crate::search::{EvaluatedPlan, Go, Request, StopReason, WithLessHeadroom, evaluate};
 
 /// Reason why a plan does not have the option that was asked about.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "answer", rename_all = "snake_case")]
 pub enum WhyNot {
     /// The plan has it.
     Chosen,
-    /// The framework cannot run it, for lack of these features.
-    Lacking(Vec<String>),
-    /// No layout on this number of GPUs has it; the error says why.
-    Impossible(String),
-    /// Every layout with it exceeds the memory: the layout that exceeds it least, and by how many bytes.
-    TooLarge(Box<EvaluatedPlan>, Bytes),
+    /// The framework cannot run it.
+    Lacking {
+        /// Features that the framework lacks.
+        reasons: Vec<String>,
+    },
+    /// No layout on this number of GPUs has it.
+    Impossible {
+        /// The error of the layout; empty where there is none.
+        reasons: [String; 1],
+    },
+    /// Every layout with it exceeds the memory.
+    TooLarge {
+        /// The layout that exceeds it least.
+        #[serde(rename = "layout", serialize_with = "layout_of")]
+        closest: Box<EvaluatedPlan>,
+        /// Bytes by which it does.
+        missing_bytes: Bytes,
+    },
     /// The best plan with it is slower than the chosen plan, or a tie.
-    Slower(Box<EvaluatedPlan>, Box<Difference>),
-    /// The best plan with it fits only with less headroom than is in force. The last is the best plan with it that
-    /// leaves the whole headroom, if any does.
-    LessHeadroom(Box<WithLessHeadroom>, Box<Difference>, Option<Box<EvaluatedPlan>>),
+    Slower {
+        /// The best plan with it.
+        #[serde(rename = "layout", serialize_with = "layout_of")]
+        found: Box<EvaluatedPlan>,
+        /// Its difference from the chosen plan.
+        difference: Box<Difference>,
+    },
+    /// The best plan with it fits only with less headroom than is in force.
+    LessHeadroom {
+        /// The best plan with it.
+        #[serde(rename = "layout", serialize_with = "layout_of")]
+        found: Box<EvaluatedPlan>,
+        /// Its difference from the chosen plan.
+        difference: Box<Difference>,
+        /// The headroom with which it fits.
+        headroom_bytes: Bytes,
+        /// The best plan with it that leaves the whole headroom, if any does.
+        #[serde(skip)]
+        roomy: Option<Box<EvaluatedPlan>>,
+    },
     /// The time was over before an answer was found.
     Unknown,
 }
@@ -37,7 +68,7 @@ pub fn why_not(
 ) -> WhyNot {
     let lacks = problem.unsupported(asked);
     if !lacks.is_empty() {
-        return WhyNot::Lacking(lacks);
+        return WhyNot::Lacking { reasons: lacks };
     }
     let request = Request { fixed: *asked, top: 1, less_headroom: true, ..*request };
     let (outcome, left) = evaluate(problem, &request, &mut |_| go());
@@ -49,22 +80,27 @@ pub fn why_not(
     let roomy = best.clone().filter(|_| left.is_none());
     if let Some(less) = less.filter(|_| roomy.as_ref().is_none_or(|it| it.layout != plan.layout)) {
         let difference = Difference::of((problem, plan), (problem, &less.found));
-        return WhyNot::LessHeadroom(Box::new(less), Box::new(difference), roomy.map(Box::new));
+        return WhyNot::LessHeadroom {
+            found: Box::new(less.found),
+            difference: Box::new(difference),
+            headroom_bytes: less.headroom,
+            roomy: roomy.map(Box::new),
+        };
     }
     match (best, outcome.closest) {
         (Some(found), _) if found.layout == plan.layout => WhyNot::Chosen,
         (Some(found), _) => {
             let difference = Difference::of((problem, plan), (problem, &found));
-            WhyNot::Slower(Box::new(found), Box::new(difference))
+            WhyNot::Slower { found: Box::new(found), difference: Box::new(difference) }
         }
         (None, Some(closest)) => {
-            let excess = closest.excess(problem.room);
-            WhyNot::TooLarge(Box::new(closest), excess)
+            let missing_bytes = closest.excess(problem.room);
+            WhyNot::TooLarge { closest: Box::new(closest), missing_bytes }
         }
         (None, None) if outcome.stop_reason != StopReason::Exhausted => WhyNot::Unknown,
         (None, None) => {
             let reason = outcome.invalid.map_or_else(String::new, |error| error.to_string());
-            WhyNot::Impossible(reason)
+            WhyNot::Impossible { reasons: [reason] }
         }
     }
 }

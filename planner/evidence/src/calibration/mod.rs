@@ -17,6 +17,7 @@ use cost_models::Hardware;
 use cost_models::constants::{self, CONSTANTS, Constant, OF_MEMORY};
 use ir::cluster::Precision;
 use ir::framework::{Calibration, Framework};
+use serde::Serialize;
 
 use crate::validation::run::MeasuredMemory;
 use crate::validation::setup::Setup;
@@ -71,10 +72,11 @@ pub enum CalibrationError {
 }
 
 /// Result of a calibration.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Calibrated {
     /// Where the framework is not known: the candidate frameworks, and the probability of each by these steps, the
     /// likeliest first. The calibration is that of the first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub like: Vec<(String, f64)>,
     /// The constants that moved, with their values before.
     pub calibration: Calibration,
@@ -83,14 +85,16 @@ pub struct Calibrated {
 }
 
 /// A step of a calibration, with its predictions.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct CheckedStep {
     /// Name in its source.
     pub id: String,
     /// Measured time in seconds.
     pub measured_seconds: f64,
-    /// Predicted times in seconds, before and after the calibration.
-    pub predicted_seconds: [f64; 2],
+    /// Predicted time in seconds before the calibration.
+    pub predicted_before_seconds: f64,
+    /// Predicted time in seconds.
+    pub predicted_seconds: f64,
 }
 
 /// The most likely constants of a machine, given steps measured on it.
@@ -125,8 +129,12 @@ pub fn calibrate(steps: &[Measured]) -> Result<Calibrated, CalibrationError> {
     let checked = steps.iter().filter_map(|step| {
         let measured_seconds = step.step_time_seconds?;
         let after = calibrated(&step.setup, &calibration);
-        let predicted_seconds = [&step.setup, &after].map(|it| predict(it).step_time_seconds);
-        Some(CheckedStep { id: step.id.clone(), measured_seconds, predicted_seconds })
+        Some(CheckedStep {
+            id: step.id.clone(),
+            measured_seconds,
+            predicted_before_seconds: predict(&step.setup).step_time_seconds,
+            predicted_seconds: predict(&after).step_time_seconds,
+        })
     });
     Ok(Calibrated { like: Vec::new(), steps: checked.collect(), calibration })
 }
@@ -242,7 +250,7 @@ impl Calibrated {
     /// The steps with the largest and the smallest ratio of measured to predicted time, and the ratio between these;
     /// `None` for fewer than two steps.
     pub fn disagreement(&self) -> Option<(&str, &str, f64)> {
-        let ratio = |step: &&CheckedStep| step.measured_seconds / step.predicted_seconds[1];
+        let ratio = |step: &&CheckedStep| step.measured_seconds / step.predicted_seconds;
         let by_ratio = |a: &&CheckedStep, b: &&CheckedStep| ratio(a).total_cmp(&ratio(b));
         let (slow, fast) =
             (self.steps.iter().max_by(by_ratio)?, self.steps.iter().min_by(by_ratio)?);

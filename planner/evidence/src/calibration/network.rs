@@ -18,12 +18,13 @@ use cost_models::{Group, Network};
 use ir::cluster::{Cluster, MeasuredCollective, MeasuredTime};
 use ir::collective::Collective;
 use ir::units::{Bytes, BytesPerSecond, Seconds};
+use serde::{Serialize, Serializer};
 use traces::statistics::{Fit, Sample, fit};
 
 use crate::measured::nccl_tests::{NcclRow, NcclRun};
 
 /// A cluster with a refitted network.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RefittedNetwork {
     /// The cluster, with the measured values.
     pub cluster: Cluster,
@@ -34,11 +35,12 @@ pub struct RefittedNetwork {
 }
 
 /// A table of nccl-tests, compared with its predictions.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RefittedTable {
     /// Name of the network level that it measures.
     pub level: String,
     /// The collective.
+    #[serde(serialize_with = "by_name")]
     pub collective: Collective,
     /// Number of ranks.
     pub num_ranks: u32,
@@ -46,27 +48,39 @@ pub struct RefittedTable {
     pub num_nodes: usize,
     /// Number of rows in the fit.
     pub samples: usize,
-    /// The smallest buffer, and its predicted time before and after.
-    pub smallest: (Bytes, [Seconds; 2]),
-    /// The largest buffer, and its predicted bus bandwidth before and after.
-    pub largest: (Bytes, [BytesPerSecond; 2]),
-    /// Mean absolute relative error before and after.
-    pub errors: [f64; 2],
+    /// The smallest buffer.
+    pub smallest_bytes: Bytes,
+    /// Predicted time of the smallest buffer before the fit.
+    pub seconds_before: Seconds,
+    /// Predicted time of the smallest buffer.
+    pub seconds: Seconds,
+    /// The largest buffer.
+    pub largest_bytes: Bytes,
+    /// Predicted bus bandwidth of the largest buffer before the fit.
+    #[serde(rename = "bus_bandwidth_before_bytes_per_second")]
+    pub bus_bandwidth_before: BytesPerSecond,
+    /// Predicted bus bandwidth of the largest buffer.
+    #[serde(rename = "bus_bandwidth_bytes_per_second")]
+    pub bus_bandwidth: BytesPerSecond,
+    /// Mean absolute relative error before the fit.
+    pub mean_error_before: f64,
+    /// Mean absolute relative error.
+    pub mean_error: f64,
     /// Mean absolute relative error of rows left out of the fit, a third at a time; `None` where there are too few.
-    pub left_out_error: Option<f64>,
+    pub mean_error_of_rows_left_out: Option<f64>,
 }
 
-/// Reason why a network cannot be refitted.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+fn by_name<S: Serializer>(collective: &Collective, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(collective.name())
+}
+
+/// No table matches ranks of the cluster; the reason for each.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NetworkError {
-    /// No table matches ranks of the cluster.
-    #[error("no table fits the cluster `{cluster}`:\n  {}", .reasons.join("\n  "))]
-    NothingFits {
-        /// Name of the cluster.
-        cluster: String,
-        /// Reason for each table.
-        reasons: Vec<String>,
-    },
+#[error("no table fits the cluster `{cluster}`:\n  {}", .reasons.join("\n  "))]
+pub struct NothingFits {
+    cluster: String,
+    reasons: Vec<String>,
 }
 
 /// The range of bandwidths that a cluster file allows, in bytes per second.
@@ -95,7 +109,7 @@ struct Placed {
 /// # Assumes
 ///
 /// Ranks fill nodes in order. Where a node has fewer ranks than GPUs they are spread evenly over it.
-pub fn refit(cluster: &Cluster, runs: &[NcclRun]) -> Result<RefittedNetwork, NetworkError> {
+pub fn refit(cluster: &Cluster, runs: &[NcclRun]) -> Result<RefittedNetwork, NothingFits> {
     let network = Network::new(cluster);
     let (mut placed, mut left_out) = (Vec::new(), Vec::new());
     for run in runs {
@@ -109,7 +123,7 @@ pub fn refit(cluster: &Cluster, runs: &[NcclRun]) -> Result<RefittedNetwork, Net
     }
     if placed.is_empty() {
         let cluster = cluster.name.clone();
-        return Err(NetworkError::NothingFits { cluster, reasons: left_out });
+        return Err(NothingFits { cluster, reasons: left_out });
     }
     let refitted = fitted(cluster, &placed);
     let after = Network::new(&refitted);
@@ -125,20 +139,26 @@ pub fn refit(cluster: &Cluster, runs: &[NcclRun]) -> Result<RefittedNetwork, Net
         };
         let left_out = rows.iter().enumerate().map(|(at, row)| error(&parts[at % PARTS], row));
         let sizes = || rows.iter().map(|row| row.bytes);
-        let smallest = sizes().min().unwrap_or(Bytes::ZERO);
-        let largest = sizes().max().unwrap_or(Bytes::ZERO);
-        let volume = collective.volume_factor(group.size) * largest.as_f64();
-        let both = [&network, &after];
+        let smallest_bytes = sizes().min().unwrap_or(Bytes::ZERO);
+        let largest_bytes = sizes().max().unwrap_or(Bytes::ZERO);
+        let volume = collective.volume_factor(group.size) * largest_bytes.as_f64();
+        let bus_bandwidth =
+            |network| BytesPerSecond::new(volume / of(network, largest_bytes).get());
         RefittedTable {
             level: cluster.levels[table.crossed.level].name.clone(),
             collective: *collective,
             num_ranks: group.size,
             num_nodes: table.num_nodes,
             samples: rows.len(),
-            smallest: (smallest, both.map(|it| of(it, smallest))),
-            largest: (largest, both.map(|it| BytesPerSecond::new(volume / of(it, largest).get()))),
-            errors: both.map(mean),
-            left_out_error: (rows.len() > 2 * PARTS)
+            smallest_bytes,
+            seconds_before: of(&network, smallest_bytes),
+            seconds: of(&after, smallest_bytes),
+            largest_bytes,
+            bus_bandwidth_before: bus_bandwidth(&network),
+            bus_bandwidth: bus_bandwidth(&after),
+            mean_error_before: mean(&network),
+            mean_error: mean(&after),
+            mean_error_of_rows_left_out: (rows.len() > 2 * PARTS)
                 .then(|| left_out.sum::<f64>() / rows.len() as f64),
         }
     };

@@ -8,14 +8,16 @@
 //! plan's. The most likely constants follow from the model of the fit.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use cost_models::block::{TermWork, terms};
 use cost_models::constants::CONSTANTS;
-use cost_models::{Group, Hardware};
+use cost_models::{AttentionShape, Group, Hardware, MatmulShape};
 use ir::collective::Collective;
 use ir::framework::Calibration;
 use ir::graph::{Kernel as Planned, Pass, Recompute};
 use ir::units::Seconds;
+use serde::{Serialize, Serializer};
 
 use super::{
     Factors, Measured, WITHIN_A_SOURCE, above_predicted_time, linear, most_likely, moved, slopes,
@@ -40,7 +42,7 @@ const LEAST_SECONDS: f64 = 1e-5;
 const LEAST_SLOPE: f64 = 0.05;
 
 /// Result of a calibration on profiles.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Profiled {
     /// The constants that moved, with their values before.
     pub calibration: Calibration,
@@ -53,12 +55,14 @@ pub struct Profiled {
 }
 
 /// A constant, with the measurements behind its new value.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Informed {
     /// Name of the constant.
     pub name: String,
-    /// Values before and after the calibration.
-    pub values: [f64; 2],
+    /// Value before the calibration.
+    pub before: f64,
+    /// Value after the calibration.
+    pub value: f64,
     /// Standard deviation of its logarithm after the calibration.
     pub spread: f64,
     /// Number of different measurements that inform it.
@@ -68,16 +72,26 @@ pub struct Informed {
 }
 
 /// A measurement, with its prediction before and after the calibration.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sample {
     /// Measured work.
+    #[serde(serialize_with = "as_text")]
     pub what: What,
     /// Number of times that it ran.
     pub calls: usize,
     /// Measured time.
+    #[serde(rename = "measured_seconds")]
     pub measured: Seconds,
-    /// Predicted times, before and after.
-    pub predicted: [Seconds; 2],
+    /// Predicted time before the calibration.
+    #[serde(rename = "predicted_before_seconds")]
+    pub predicted_before: Seconds,
+    /// Predicted time.
+    #[serde(rename = "predicted_seconds")]
+    pub predicted: Seconds,
+}
+
+fn as_text<S: Serializer>(what: &What, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(what)
 }
 
 /// Work that was measured.
@@ -91,29 +105,39 @@ pub enum What {
     Step,
 }
 
-/// Reason why constants cannot be calibrated.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum ProfileError {
-    /// No measurement informs a constant.
-    #[error("nothing in the profile tells of a constant\n  {}", .notes.join("\n  "))]
-    Nothing {
-        /// Reasons, in words.
-        notes: Vec<String>,
-    },
-    /// The recorded work differs from the plan's.
-    #[error(
-        "the profile is of another run than the plan's: {what} took {:.4} s, {:.4} s are predicted\nhint: `--plan` \
-         takes the plan of what ran; `planner import` makes it from its settings", .measured.get(), .predicted.get()
-    )]
-    Foreign {
-        /// The step, or the part of it.
-        what: &'static str,
-        /// Measured time.
-        measured: Seconds,
-        /// Predicted time of the plan.
-        predicted: Seconds,
-    },
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Step => f.write_str("step"),
+            Self::Kernels(class) => write!(f, "all {} of a step", class.in_words()),
+            Self::Operator(Work::Product(MatmulShape { batch, m, n, k }, precision)) => {
+                let batch = if batch > 1 { format!("{batch} x ") } else { String::new() };
+                write!(f, "product {batch}[{m}, {k}] [{k}, {n}] in {precision}")
+            }
+            Self::Operator(Work::AttentionForward(shape, precision)) => {
+                write!(f, "attention {} in {precision}", attention(shape))
+            }
+            Self::Operator(Work::AttentionBackward(shape, precision)) => {
+                write!(f, "attention backward {} in {precision}", attention(shape))
+            }
+            Self::Operator(Work::Memory(bytes)) => write!(f, "kernel that moves {bytes}"),
+            Self::Operator(Work::Collective(Exchange { collective, bytes, num_ranks, .. })) => {
+                write!(f, "{collective} of {bytes} over {num_ranks} ranks")
+            }
+        }
+    }
 }
+
+fn attention(shape: AttentionShape) -> String {
+    let AttentionShape { batch, sequence, heads, kv_heads, head_dim, .. } = shape;
+    let heads = if heads == kv_heads { heads.to_string() } else { format!("{heads}/{kv_heads}") };
+    format!("[{batch}, {sequence}, {heads}, {head_dim}]")
+}
+
+/// Reason why constants cannot be calibrated on a profile.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ProfileError(String);
 
 /// Factor from its prediction beyond which a step is taken for one of another plan.
 ///
@@ -135,7 +159,8 @@ pub fn calibrate(setup: &Setup, profiles: &[Profile]) -> Result<Profiled, Profil
     found.extend(whole_classes(setup, profiles, &found, &mut notes));
     let step = step(setup, profiles, &mut notes);
     if found.is_empty() && step.is_none() {
-        return Err(ProfileError::Nothing { notes });
+        let notes = notes.join("\n  ");
+        return Err(ProfileError(format!("nothing in the profile tells of a constant\n  {notes}")));
     }
     check_own(setup, &found, step.as_ref())?;
     let kernels: Vec<&Sampled> = found.iter().collect();
@@ -153,18 +178,18 @@ pub fn calibrate(setup: &Setup, profiles: &[Profile]) -> Result<Profiled, Profil
     };
     let after = super::calibrated(setup, &calibration);
     let constants = informed(setup, &found, &calibration, &factors);
-    let sample = |sampled: &Sampled| {
-        let predicted = [setup, &after].map(|it| sampled.predict(it).unwrap_or(Seconds::ZERO));
-        let measured = Seconds::new(sampled.seconds);
-        Sample { what: sampled.what, calls: sampled.calls, measured, predicted }
-    };
-    let mut samples: Vec<Sample> = found.iter().map(sample).collect();
-    samples.extend(step.and_then(|step| {
-        let measured = Seconds::new(step.step_time_seconds?);
-        let predicted = [setup, &after].map(|it| Seconds::new(predict(it).step_time_seconds));
+    let whole = step.and_then(|step| {
         let calls = profiles.iter().map(|it| it.steady_steps().len()).sum();
-        Some(Sample { what: What::Step, calls, measured, predicted })
-    }));
+        Some(Sampled { what: What::Step, calls, seconds: step.step_time_seconds? })
+    });
+    let samples = found.iter().chain(&whole).map(|sampled| Sample {
+        what: sampled.what,
+        calls: sampled.calls,
+        measured: Seconds::new(sampled.seconds),
+        predicted_before: sampled.predict(setup).unwrap_or(Seconds::ZERO),
+        predicted: sampled.predict(&after).unwrap_or(Seconds::ZERO),
+    });
+    let samples = samples.collect();
     Ok(Profiled { calibration, constants, samples, notes })
 }
 
@@ -185,7 +210,12 @@ fn check_own(
     for (what, measured, predicted) in of_step.into_iter().chain(of_products) {
         let factor = measured.get() / predicted.get();
         if !(FOREIGN.recip()..FOREIGN).contains(&factor) {
-            return Err(ProfileError::Foreign { what, measured, predicted });
+            return Err(ProfileError(format!(
+                "the profile is of another run than the plan's: {what} took {:.4} s, {:.4} s are predicted\nhint: `--plan` \
+                 takes the plan of what ran; `planner import` makes it from its settings",
+                measured.get(),
+                predicted.get()
+            )));
         }
     }
     Ok(())
@@ -203,7 +233,7 @@ impl Sampled {
         match self.what {
             What::Operator(work) => alone(setup, work),
             What::Kernels(class) => planned(setup, class),
-            What::Step => None,
+            What::Step => Some(Seconds::new(predict(setup).step_time_seconds)),
         }
     }
 
@@ -414,8 +444,8 @@ fn informed(
         let moved = calibration.constants.get(&name).copied();
         let (_, spread) = factors.get(&name).copied()?;
         let is_told = samples > 0 || moved.is_some();
-        let values = moved.unwrap_or([before, before]);
-        is_told.then_some(Informed { name, values, spread, samples, calls })
+        let [before, value] = moved.unwrap_or([before, before]);
+        is_told.then_some(Informed { name, before, value, spread, samples, calls })
     };
     CONSTANTS.iter().enumerate().filter_map(of).collect()
 }

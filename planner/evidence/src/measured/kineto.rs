@@ -21,59 +21,21 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::UnusableFile;
 use super::operators::{Call, bytes_of};
 use super::profile::{Class, Exchange, Kernel, Phase, Profile, Purpose, Work};
 
-/// A text is not a trace of PyTorch's profiler, or has no kernels of a GPU.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TraceError {
-    /// The JSON ends early.
-    #[error(
-        "the trace is cut off: its JSON ends at byte {bytes}, in the midst of a value\nhint: let the profiler finish writing, and copy it whole"
-    )]
-    CutOff {
-        /// Number of bytes in the file.
-        bytes: usize,
-    },
-    /// Not JSON, or not of the form of a trace.
-    #[error("not a Chrome trace: {0}")]
-    Json(String),
-    /// A timeline of this program.
-    #[error(
-        "a timeline of this program, not a trace of PyTorch's profiler\nhint: `planner chart` draws it"
-    )]
-    Ours,
-    /// Events of other programs only.
-    #[error(
-        "not a trace of PyTorch's profiler: no event is of category `kernel` or `cpu_op`; there are {}\nhint: \
-         `torch.profiler.profile(..).export_chrome_trace(FILE)` writes one", .categories.join(", ")
-    )]
-    Foreign {
-        /// Categories in the file.
-        categories: Vec<String>,
-    },
-    /// Operators, but no kernels.
-    #[error(
-        "the trace has {operators} operators and no kernel of a GPU\nhint: \
-         `profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], record_shapes=True)`"
-    )]
-    NoKernels {
-        /// Number of operators.
-        operators: usize,
-    },
-}
-
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Trace<'a> {
-    #[serde(borrow, default, rename = "traceEvents")]
+    #[serde(borrow, rename = "traceEvents")]
     events: Vec<Event<'a>>,
-    #[serde(default, rename = "deviceProperties")]
+    #[serde(rename = "deviceProperties")]
     devices: Vec<Device>,
-    #[serde(default, rename = "distributedInfo")]
+    #[serde(rename = "distributedInfo")]
     distributed: Option<Distributed>,
-    #[serde(default, rename = "otherData")]
-    other: Option<Value>,
+    #[serde(rename = "otherData")]
+    other: Value,
 }
 
 #[derive(Deserialize)]
@@ -143,31 +105,29 @@ struct Operator {
 ///
 /// # Errors
 ///
-/// [`TraceError`]: what is there instead, and where it ends.
-pub fn read(text: &str) -> Result<Profile, TraceError> {
+/// What is there instead of a trace of PyTorch's profiler with kernels of a GPU, and where it ends.
+pub fn read(text: &str) -> Result<Profile, UnusableFile> {
     let trimmed = text.trim_start_matches('\u{feff}').trim_start();
     let trace: Trace<'_> = if trimmed.starts_with('[') {
-        serde_json::from_str(trimmed).map(|events| Trace {
-            events,
-            devices: Vec::new(),
-            distributed: None,
-            other: None,
-        })
+        serde_json::from_str(trimmed).map(|events| Trace { events, ..Trace::default() })
     } else {
         serde_json::from_str(trimmed)
     }
     .map_err(|error| {
-        let at_end = error.is_eof();
-        let bytes = text.len();
-        if at_end { TraceError::CutOff { bytes } } else { TraceError::Json(error.to_string()) }
+        UnusableFile(if error.is_eof() {
+            format!(
+                "the trace is cut off: its JSON ends at byte {}, in the midst of a value\nhint: let the profiler finish \
+                 writing, and copy it whole",
+                text.len()
+            )
+        } else {
+            format!("not a Chrome trace: {error}")
+        })
     })?;
-    if trace
-        .other
-        .as_ref()
-        .and_then(|other| other.get("format"))
-        .is_some_and(|it| it == "planner timeline")
-    {
-        return Err(TraceError::Ours);
+    if trace.other.get("format").is_some_and(|it| it == "planner timeline") {
+        return Err(UnusableFile(
+            "a timeline of this program, not a trace of PyTorch's profiler\nhint: `planner chart` draws it".to_owned(),
+        ));
     }
     // Times are relative to the first, so that floats hold them to the nanosecond.
     let starts = trace.events.iter().filter_map(|event| event.ts);
@@ -196,16 +156,22 @@ pub fn read(text: &str) -> Result<Profile, TraceError> {
     match (launched.len(), operators) {
         (0, 0) => {
             let named = categories.into_keys().map(|name| {
-                format!(
-                    "`{}`",
-                    name.chars().take(40).flat_map(char::escape_debug).collect::<String>()
-                )
+                let shown: String = name.chars().take(40).flat_map(char::escape_debug).collect();
+                format!("`{shown}`")
             });
             let some: Vec<String> = named.take(6).collect();
-            let categories = if some.is_empty() { vec!["none".to_owned()] } else { some };
-            return Err(TraceError::Foreign { categories });
+            let categories = if some.is_empty() { "none".to_owned() } else { some.join(", ") };
+            return Err(UnusableFile(format!(
+                "not a trace of PyTorch's profiler: no event is of category `kernel` or `cpu_op`; there are {categories}\n\
+                 hint: `torch.profiler.profile(..).export_chrome_trace(FILE)` writes one"
+            )));
         }
-        (0, operators) => return Err(TraceError::NoKernels { operators }),
+        (0, operators) => {
+            return Err(UnusableFile(format!(
+                "the trace has {operators} operators and no kernel of a GPU\nhint: \
+                 `profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], record_shapes=True)`"
+            )));
+        }
         _ => {}
     }
     host.sort();

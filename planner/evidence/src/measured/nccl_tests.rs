@@ -23,6 +23,8 @@ use ir::collective::Collective;
 use ir::units::{Bytes, Seconds};
 use traces::statistics::{MEDIAN, quantile};
 
+use super::UnusableFile;
+
 /// A table: one test on one set of ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NcclRun {
@@ -56,66 +58,9 @@ impl NcclRun {
     }
 }
 
-/// Reason why a text is not usable output of nccl-tests.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum NcclError {
-    /// No table.
-    #[error(
-        "no table of nccl-tests: a line with `size`, `count`, `type`, `time` and `busbw` is missing\nhint: what \
-         `all_reduce_perf -b 8 -e 8G -f 2 -g 8` prints, whole"
-    )]
-    NoTable,
-    /// A table without its list of ranks.
-    #[error(
-        "line {line}: a table without the `#  Rank  0 .. on HOST device ..` lines before it, so it is not known over which \
-         ranks and hosts it was measured\nhint: keep all that the test prints"
-    )]
-    NoRanks {
-        /// The line of the table's heading.
-        line: usize,
-    },
-    /// Several processes that each ran alone.
-    #[error(
-        "line {line}: rank {rank} comes twice: each process ran alone, as nccl-tests do that were built without MPI\n\
-         hint: build them with `make MPI=1`"
-    )]
-    RunAlone {
-        /// Line of the second process.
-        line: usize,
-        /// Rank that occurs twice.
-        rank: u32,
-    },
-    /// A table whose collective is not known.
-    #[error(
-        "line {line}: which collective the table is of is not said, and its columns fit {fit}\nhint: name the file after \
-         the test, such as `all_gather_perf.txt`"
-    )]
-    Unnamed {
-        /// The line of the table's heading.
-        line: usize,
-        /// Collectives that fit its columns.
-        fit: String,
-    },
-    /// A test of an operation that plans do not have.
-    #[error(
-        "line {line}: the table is of {test}, which no plan has\nhint: all_reduce_perf, all_gather_perf, \
-         reduce_scatter_perf, alltoall_perf, broadcast_perf and sendrecv_perf are read"
-    )]
-    OtherTest {
-        /// The line of the table's heading.
-        line: usize,
-        /// Name of the test.
-        test: String,
-    },
-    /// A table without any usable row.
-    #[error("line {line}: the table has no row that can be used{why}")]
-    NoRows {
-        /// Line of the table's heading.
-        line: usize,
-        /// Reason, in words; empty where there is no row at all.
-        why: String,
-    },
+/// The error of a table or a list of ranks that begins in a line.
+fn unusable(line: usize, why: &str) -> UnusableFile {
+    UnusableFile(format!("line {line}: {why}"))
 }
 
 /// Test programs, and their collectives.
@@ -150,8 +95,8 @@ pub fn is_like(text: &str) -> bool {
 ///
 /// # Errors
 ///
-/// [`NcclError`], with the line. Single rows that cannot be used are [`NcclRun::left_out`].
-pub fn read(name: &str, text: &str) -> Result<Vec<NcclRun>, NcclError> {
+/// What is wrong in which line. Single rows that cannot be used are [`NcclRun::left_out`].
+pub fn read(name: &str, text: &str) -> Result<Vec<NcclRun>, UnusableFile> {
     let mut runs = Vec::new();
     let mut head = Head::default();
     let mut table: Option<Table> = None;
@@ -182,8 +127,14 @@ pub fn read(name: &str, text: &str) -> Result<Vec<NcclRun>, NcclError> {
         }
     }
     runs.extend(table.map(|table| table.finish(name)).transpose()?);
-    if runs.is_empty() { Err(NcclError::NoTable) } else { Ok(runs) }
+    if runs.is_empty() {
+        return Err(UnusableFile(NO_TABLE.to_owned()));
+    }
+    Ok(runs)
 }
+
+const NO_TABLE: &str = "no table of nccl-tests: a line with `size`, `count`, `type`, `time` and `busbw` is missing\n\
+    hint: what `all_reduce_perf -b 8 -e 8G -f 2 -g 8` prints, whole";
 
 /// Lines before a table.
 #[derive(Clone, Debug, Default)]
@@ -195,7 +146,7 @@ struct Head {
 }
 
 impl Head {
-    fn add(&mut self, line: usize, found: &RankLine<'_>) -> Result<(), NcclError> {
+    fn add(&mut self, line: usize, found: &RankLine<'_>) -> Result<(), UnusableFile> {
         let known = self.hosts.iter().position(|host| host == found.host);
         let host = known.unwrap_or(self.hosts.len());
         if known.is_none() {
@@ -206,7 +157,14 @@ impl Head {
         }
         match self.by_rank.insert(found.rank, host) {
             None => Ok(()),
-            Some(_) => Err(NcclError::RunAlone { line, rank: found.rank }),
+            Some(_) => Err(unusable(
+                line,
+                &format!(
+                    "rank {} comes twice: each process ran alone, as nccl-tests do that were built without MPI\n\
+                     hint: build them with `make MPI=1`",
+                    found.rank
+                ),
+            )),
         }
     }
 
@@ -236,6 +194,7 @@ impl<'a> RankLine<'a> {
 }
 
 /// A table, as far as it was read.
+#[derive(Default)]
 struct Table {
     line: usize,
     head: Head,
@@ -248,13 +207,15 @@ struct Table {
 }
 
 impl Table {
-    fn new(line: usize, head: Head) -> Result<Self, NcclError> {
+    fn new(line: usize, head: Head) -> Result<Self, UnusableFile> {
         if head.by_rank.is_empty() {
-            return Err(NcclError::NoRanks { line });
+            return Err(unusable(
+                line,
+                "a table without the `#  Rank  0 .. on HOST device ..` lines before it, so it is not known over which \
+                 ranks and hosts it was measured\nhint: keep all that the test prints",
+            ));
         }
-        let (rows, left_out, factors) = (Vec::new(), Vec::new(), Vec::new());
-        let (operation, is_checked_in_place) = (String::new(), false);
-        Ok(Self { line, head, rows, left_out, factors, operation, is_checked_in_place })
+        Ok(Self { line, head, ..Self::default() })
     }
 
     fn row(&mut self, line: usize, text: &str) {
@@ -303,10 +264,13 @@ impl Table {
         self.rows.push(NcclRow { line, bytes: Bytes::new(bytes), time });
     }
 
-    fn finish(self, name: &str) -> Result<NcclRun, NcclError> {
+    fn finish(self, name: &str) -> Result<NcclRun, UnusableFile> {
         if self.rows.is_empty() {
             let why = self.left_out.first().map(|why| format!(": {why}")).unwrap_or_default();
-            return Err(NcclError::NoRows { line: self.line, why });
+            return Err(unusable(
+                self.line,
+                &format!("the table has no row that can be used{why}"),
+            ));
         }
         Ok(NcclRun {
             collective: self.collective(name)?,
@@ -318,12 +282,17 @@ impl Table {
     }
 
     /// The collective, by the output, else by the file's name, else by the columns.
-    fn collective(&self, name: &str) -> Result<Collective, NcclError> {
+    fn collective(&self, name: &str) -> Result<Collective, UnusableFile> {
         let line = self.line;
         if let Some(test) = self.head.test.or_else(|| named_test(name)) {
             let known = TESTS.iter().find(|(known, _)| *known == test);
-            let other = || NcclError::OtherTest { line, test: test.to_owned() };
-            return known.map(|(_, collective)| *collective).ok_or_else(other);
+            return known.map(|(_, collective)| *collective).ok_or_else(|| {
+                let why = format!(
+                    "the table is of {test}, which no plan has\nhint: all_reduce_perf, all_gather_perf, \
+                     reduce_scatter_perf, alltoall_perf, broadcast_perf and sendrecv_perf are read"
+                );
+                unusable(line, &why)
+            });
         }
         let has_factors = !self.factors.is_empty();
         let factor = has_factors.then(|| quantile(&self.factors, MEDIAN));
@@ -342,7 +311,11 @@ impl Table {
             some => {
                 let names: Vec<String> = some.iter().map(ToString::to_string).collect();
                 let fit = if names.is_empty() { "none".to_owned() } else { names.join(" and ") };
-                Err(NcclError::Unnamed { line, fit })
+                let why = format!(
+                    "which collective the table is of is not said, and its columns fit {fit}\nhint: name the file after \
+                     the test, such as `all_gather_perf.txt`"
+                );
+                Err(unusable(line, &why))
             }
         }
     }

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use ir::units::Nanos;
 
+use super::UnusableFile;
 use super::profile::{Class, Kernel, Phase, Profile};
 
 /// A row of `CUPTI_ACTIVITY_KIND_KERNEL`, with the name of its kernel.
@@ -33,23 +34,6 @@ pub struct RangeRow {
     pub text: String,
 }
 
-/// Reason why an export is not usable.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NsysError {
-    /// No kernels.
-    #[error("the export has no kernel of a GPU\nhint: `nsys profile --trace cuda,nvtx ..`")]
-    NoKernels,
-    /// A missing table.
-    #[error(
-        "the database has no table `{table}`, so it is no export of Nsight Systems, or of a run without GPUs\nhint: `nsys \
-         export --type sqlite`, of `nsys profile --trace cuda,nvtx ..`"
-    )]
-    NoTable {
-        /// Name of the table.
-        table: &'static str,
-    },
-}
-
 /// Prefixes of names of ranges that mark steps.
 const STEPS: [&str; 5] = ["step", "iteration", "iter", "train_step", "profilerstep"];
 
@@ -58,10 +42,13 @@ const STEPS: [&str; 5] = ["step", "iteration", "iter", "train_step", "profilerst
 /// # Errors
 ///
 /// Where no kernel was.
-pub fn profiles(kernels: &[KernelRow], ranges: &[RangeRow]) -> Result<Vec<Profile>, NsysError> {
+pub fn profiles(kernels: &[KernelRow], ranges: &[RangeRow]) -> Result<Vec<Profile>, UnusableFile> {
     let starts = kernels.iter().map(|row| row.span[0]).chain(ranges.iter().map(|row| row.span[0]));
     let Some(zero) = starts.min().filter(|_| !kernels.is_empty()) else {
-        return Err(NsysError::NoKernels);
+        return Err(UnusableFile(
+            "the export has no kernel of a GPU\nhint: `nsys profile --trace cuda,nvtx ..`"
+                .to_owned(),
+        ));
     };
     let span = |[start, end]: [i64; 2]| {
         let since = |time: i64| Nanos::new(time.saturating_sub(zero).max(0).unsigned_abs());
@@ -136,6 +123,6 @@ mod tests {
         assert_eq!(found[0].kernels.len(), 2);
         assert_eq!(found[0].kernels[0].class, Class::Exchange);
         assert_eq!(found[0].steps, [[100, 200], [210, 300]].map(|span| span.map(Nanos::new)));
-        assert_eq!(profiles(&[], &ranges), Err(NsysError::NoKernels));
+        assert!(profiles(&[], &ranges).is_err());
     }
 }

@@ -64,15 +64,7 @@ impl Regret {
             let timed = Timed { id, layout, measured, predicted: predicted.step_time_seconds };
             problems.entry(&run.problem).or_default().push(timed);
         }
-        let mut all: Option<Self> = None;
-        for rows in problems.values() {
-            let Some(group) = Self::of_group(file, rows) else { continue };
-            all = Some(match all {
-                None => group,
-                Some(before) => before.and(group),
-            });
-        }
-        all
+        problems.values().filter_map(|rows| Self::of_group(file, rows)).reduce(Self::and)
     }
 
     fn of_group(file: &str, rows: &[Timed<'_>]) -> Option<Self> {

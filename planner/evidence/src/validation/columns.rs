@@ -92,8 +92,8 @@ impl Columns {
     }
 
     /// Text of several columns, equal for rows where all these are equal.
-    pub(super) fn texts(&self, paths: &[&str]) -> String {
-        let text = |path: &&str| self.value(path).map(Value::to_string).unwrap_or_default() + ";";
+    pub(super) fn texts(&self, paths: &[String]) -> String {
+        let text = |path: &String| self.value(path).map(Value::to_string).unwrap_or_default() + ";";
         paths.iter().map(text).collect()
     }
 }

@@ -27,66 +27,7 @@ use super::run::{
     GraphFacts, MeasuredCluster, MeasuredMemory, MeasuredPlan, MeasuredRun, StatedNumbers,
     Unsupported,
 };
-use super::words::{Facts, folded};
-
-/// Columns of the problem: rows in which all are equal differ only in their layout.
-const PROBLEM: [&str; 31] = [
-    "source_title",
-    "gpu",
-    "gpus_per_node",
-    "n_gpus",
-    "intra_node_bw_GBps_per_dir",
-    "inter_node_bw_Gbps_per_gpu",
-    "n_layers",
-    "hidden",
-    "n_heads",
-    "n_kv_heads",
-    "head_dim",
-    "ffn_hidden",
-    "gated_mlp",
-    "vocab",
-    "seq_len",
-    "tied_embeddings",
-    "attention_type",
-    "moe_experts",
-    "moe_topk",
-    "moe_ffn_hidden",
-    "moe_shared_ffn",
-    "moe_dense_layers",
-    "global_batch_size",
-    "precision",
-    "attention_impl",
-    "optimizer_detail",
-    "fused_ops",
-    "model_name",
-    "extra.date",
-    "extra.framework",
-    "extra.recipe_version",
-];
-
-/// Columns of the layout.
-const LAYOUT: [&str; 20] = [
-    "tp",
-    "pp",
-    "vpp",
-    "dp",
-    "cp",
-    "ep",
-    "etp",
-    "sequence_parallel",
-    "zero_stage",
-    "distributed_optimizer",
-    "fsdp_shard",
-    "micro_batch_size",
-    "recompute",
-    "recompute_detail",
-    "schedule",
-    "overlap",
-    "extra.zero1_size",
-    "extra.vocab_method",
-    "extra.embedding_layout",
-    "extra.recipe_flags",
-];
+use super::words::{Facts, WORDS, folded};
 
 /// The run of a row; its index in the file, from 0, is its name if it has no other.
 pub(super) fn run(index: usize, value: Value) -> MeasuredRun {
@@ -100,8 +41,8 @@ pub(super) fn run(index: usize, value: Value) -> MeasuredRun {
     let with_facts = facts.as_ref().map_err(Unsupported::clone);
     MeasuredRun {
         group: format!("{}, {}", row.text("gpu"), row.text("precision")),
-        problem: row.texts(&PROBLEM),
-        variant: row.texts(&LAYOUT),
+        problem: row.texts(&WORDS.problem),
+        variant: row.texts(&WORDS.layout),
         few_bits: facts.as_ref().is_ok_and(|facts| facts.few_bits),
         ran_out_of_memory: row.flag("extra.oom").unwrap_or(false),
         step_time_seconds: row.real("step_time_s"),

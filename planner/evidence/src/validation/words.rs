@@ -1,6 +1,6 @@
 //! Facts from the texts of a published row.
 //!
-//! `published.json` is a list of rules, each with a condition on columns (`of`) and the facts that hold where it is met
+//! `published.json` has a list of rules, each with a condition on columns (`of`) and the facts that hold where it is met
 //! (`is`). All rules are read in order, and a fact once stated stays. A column is its name, or its path within `extra`;
 //! `a|b` is any of several, and `a!` negates. A pattern matches part of a column's text: regardless of case, spaces and
 //! signs if it has small letters only, else letter by letter. `^` anchors it to the start, `=` to all of the text; the
@@ -18,7 +18,20 @@ use serde_json::{Map, Value};
 use super::columns::Columns;
 use super::run::{MemoryKind, MemoryOf, Unsupported};
 
-const RULES: &str = include_str!("published.json");
+/// Contents of `published.json`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Words {
+    /// Columns of the problem: rows in which all are equal differ only in their layout.
+    pub problem: Vec<String>,
+    /// Columns of the layout.
+    pub layout: Vec<String>,
+    rules: Vec<Rule>,
+}
+
+pub(super) static WORDS: LazyLock<Words> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("published.json")).expect("what ships is valid; a test")
+});
 
 /// Facts of a run that its numeric columns do not state.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -168,10 +181,8 @@ impl Facts {
     ///
     /// Its own facts are not of this form.
     pub(super) fn of(row: &Columns) -> Result<Self, Unsupported> {
-        static KNOWN: LazyLock<Vec<Rule>> =
-            LazyLock::new(|| serde_json::from_str(RULES).expect("what ships is valid; a test"));
         let mut facts = row.value("extra.facts").cloned().unwrap_or_else(|| Map::new().into());
-        for rule in KNOWN.iter().filter(|rule| rule.is_of(row)) {
+        for rule in WORDS.rules.iter().filter(|rule| rule.is_of(row)) {
             fill(&mut facts, &rule.is);
         }
         Self::deserialize(facts)
@@ -200,8 +211,7 @@ mod tests {
 
     #[test]
     fn rules_that_ship_state_facts_of_frameworks_that_ship() {
-        let rules: Vec<Rule> = serde_json::from_str(RULES).expect("they are valid");
-        for Rule { is, .. } in rules {
+        for Rule { is, .. } in &WORDS.rules {
             let facts = Facts::deserialize(Value::Object(is.clone())).expect("they are facts");
             let name = if is.contains_key("framework") { &facts.framework } else { "unknown" };
             let framework = frameworks::preset(name).expect(name);

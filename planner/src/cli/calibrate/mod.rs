@@ -11,7 +11,6 @@ use std::path::Path;
 use anyhow::{Context as _, bail, ensure};
 use flate2::read::MultiGzDecoder;
 use planner::file_kind::FileKind;
-use planner_evidence::measured::kind::Kind;
 use planner_evidence::measured::kineto;
 
 use super::answer::Answer;
@@ -41,14 +40,14 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Answer> {
     }
     let kind = kind_of_all(&files)?;
     let not_with = |flag: &str, is_given: bool, what: &str| {
-        ensure!(!is_given, "`{flag}` is not for {}: {what}", kind.in_words());
+        ensure!(!is_given, "`{flag}` is not for {}: {what}", kind.contents());
         Ok(())
     };
-    if !matches!(kind, Kind::Trace | Kind::Sqlite) {
+    if !matches!(kind, FileKind::Timeline | FileKind::Database) {
         not_with("--plan", args.plan.is_some(), "it is for what a profiler recorded")?;
     }
     match kind {
-        Kind::Trace | Kind::Sqlite => {
+        FileKind::Timeline | FileKind::Database => {
             let of_plan = "the plan says what ran, and where";
             not_with("--cluster", args.cluster.is_some(), of_plan)?;
             not_with("--framework", args.framework.is_some(), of_plan)?;
@@ -56,7 +55,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Answer> {
             let mut profiles = Vec::new();
             for (path, bytes) in &files {
                 let found = match kind {
-                    Kind::Trace => {
+                    FileKind::Timeline => {
                         let trace = kineto::read(decoded(path, bytes)?);
                         trace.map(|profile| vec![profile]).map_err(anyhow::Error::new)
                     }
@@ -70,48 +69,48 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Answer> {
             }
             profile::calibrate(args, &checked, &profiles)
         }
-        Kind::Steps => {
+        FileKind::Steps => {
             not_with("--cluster", args.cluster.is_some(), "each row says where it ran")?;
             let [(path, bytes)] = files.as_slice() else {
                 bail!("`--from` takes one list of measured steps, not {}", files.len());
             };
             rows::calibrate(args, path, decoded(path, bytes)?)
         }
-        Kind::NcclTests => {
+        FileKind::NcclTests => {
             not_with("--framework", args.framework.is_some(), "no framework ran them")?;
             let texts = files.iter().map(|(path, bytes)| (*path, String::from_utf8_lossy(bytes)));
             network::calibrate(args, &texts.collect::<Vec<_>>())
         }
-        Kind::Empty | Kind::Unknown => bail!("`{}` cannot be read", args.from[0].display()),
+        _ => bail!("`{}` cannot be read", args.from[0].display()),
     }
 }
 
 /// The kind of all files, which must be equal.
-fn kind_of_all(files: &[(&Path, Vec<u8>)]) -> anyhow::Result<Kind> {
-    let mut first: Option<(Kind, &Path)> = None;
+fn kind_of_all(files: &[(&Path, Vec<u8>)]) -> anyhow::Result<FileKind> {
+    let mut first: Option<(FileKind, &Path)> = None;
     for (path, bytes) in files {
         let shown = path.display();
-        let kind = Kind::of(bytes);
-        match kind {
-            Kind::Empty => bail!("`{shown}` is empty"),
-            Kind::Unknown if FileKind::of(bytes).use_of("").is_some() => bail!(
-                "`{shown}` is {}, not what was measured\nhint: {}",
-                FileKind::of(bytes).in_words(),
-                FileKind::of(bytes).use_of(&shown.to_string()).unwrap_or_default()
-            ),
-            Kind::Unknown => bail!(
-                "`{shown}` is neither a JSON list of measured steps, nor what nccl-tests print, nor a trace or an export of \
-                 Nsight Systems\nhint: `planner calibrate --help` says what is read"
-            ),
-            _ => {}
+        let kind = FileKind::of_measurements(bytes);
+        ensure!(kind != FileKind::Empty, "`{shown}` is empty");
+        if !MEASURED.contains(&kind) {
+            let kind = FileKind::of(bytes);
+            match kind.use_of(&shown.to_string()) {
+                Some(usage) => {
+                    bail!("`{shown}` is {}, not what was measured\nhint: {usage}", kind.in_words())
+                }
+                None => bail!(
+                    "`{shown}` is neither a JSON list of measured steps, nor what nccl-tests print, nor a trace or an export \
+                     of Nsight Systems\nhint: `planner calibrate --help` says what is read"
+                ),
+            }
         }
         let (of_first, before) = *first.get_or_insert((kind, path));
         ensure!(
             of_first == kind,
             "`{}` has {}, `{shown}` {}\nhint: one kind at a time: first the cluster, then with it the framework",
             before.display(),
-            of_first.in_words(),
-            kind.in_words(),
+            of_first.contents(),
+            kind.contents(),
         );
     }
     first.map(|(kind, _)| kind).context("`--from` names no file")

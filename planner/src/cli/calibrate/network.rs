@@ -4,9 +4,9 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use ir::cluster::Cluster;
-use planner_evidence::calibration::network::{RefittedNetwork, RefittedTable, refit};
+use ir::units::{BytesPerSecond, Seconds};
+use planner_evidence::calibration::network::{RefittedNetwork, refit};
 use planner_evidence::measured::nccl_tests::{self, NcclRun};
-use serde::Serialize;
 
 use crate::cli::answer::Answer;
 use crate::cli::args::CalibrateArgs;
@@ -14,32 +14,6 @@ use crate::cli::constants::written;
 use crate::cli::files::read_cluster;
 use crate::cli::tables::{percent, text_table};
 use command_line::destination::{has_room, name_for, write_json};
-
-/// JSON output of a network calibration.
-#[derive(Serialize)]
-struct Report<'a> {
-    cluster: &'a Cluster,
-    tables: Vec<Table<'a>>,
-    left_out: &'a [String],
-}
-
-#[derive(Serialize)]
-struct Table<'a> {
-    level: &'a str,
-    collective: &'a str,
-    num_ranks: u32,
-    num_nodes: usize,
-    samples: usize,
-    smallest_bytes: u64,
-    seconds_before: f64,
-    seconds: f64,
-    largest_bytes: u64,
-    bus_bandwidth_before_bytes_per_second: f64,
-    bus_bandwidth_bytes_per_second: f64,
-    mean_error_before: f64,
-    mean_error: f64,
-    mean_error_of_rows_left_out: Option<f64>,
-}
 
 pub(super) fn calibrate(
     args: &CalibrateArgs,
@@ -57,24 +31,16 @@ pub(super) fn calibrate(
         runs.extend(read.with_context(|| format!("`{}`", path.display()))?);
     }
     let mut found = refit(&base, &runs)?;
-    let rows = runs.iter().flat_map(|run| &run.left_out).cloned();
-    found.left_out.extend(rows);
-    if let Some(output) = &args.output {
-        found.cluster.name = name_for(output).into_owned();
-        found.cluster.sources.insert("levels.measured".to_owned(), source(&found, files));
-    }
+    found.left_out.extend(runs.iter().flat_map(|run| &run.left_out).cloned());
     if let Some(path) = &args.output {
+        found.cluster.name = name_for(path).into_owned();
+        found.cluster.sources.insert("levels.measured".to_owned(), source(&found, files));
         write_json(path, &found.cluster)?;
     }
     if !has_room(args.output.iter().chain(&args.chart)) {
         return Ok(Answer::Found);
     }
-    let report = Report {
-        cluster: &found.cluster,
-        tables: found.tables.iter().map(Table::of).collect(),
-        left_out: &found.left_out,
-    };
-    args.format.print(&report, || describe(&base, &runs, &found, args.output.as_deref()))
+    args.format.print(&found, || describe(&base, &runs, &found, args.output.as_deref()))
 }
 
 /// Source of a refitted cluster's network: files and number of rows.
@@ -85,29 +51,6 @@ fn source(found: &RefittedNetwork, files: &[(&Path, impl AsRef<str>)]) -> String
         .collect();
     let rows: usize = found.tables.iter().map(|table| table.samples).sum();
     format!("nccl-tests, {rows} rows of {}, by `planner calibrate`", names.join(", "))
-}
-
-impl<'a> Table<'a> {
-    fn of(of: &'a RefittedTable) -> Self {
-        let (smallest, [seconds_before, seconds]) = of.smallest;
-        let (largest, [before, after]) = of.largest;
-        Self {
-            level: &of.level,
-            collective: of.collective.name(),
-            num_ranks: of.num_ranks,
-            num_nodes: of.num_nodes,
-            samples: of.samples,
-            smallest_bytes: smallest.get(),
-            seconds_before: seconds_before.get(),
-            seconds: seconds.get(),
-            largest_bytes: largest.get(),
-            bus_bandwidth_before_bytes_per_second: before.get(),
-            bus_bandwidth_bytes_per_second: after.get(),
-            mean_error_before: of.errors[0],
-            mean_error: of.errors[1],
-            mean_error_of_rows_left_out: of.left_out_error,
-        }
-    }
 }
 
 fn describe(
@@ -131,22 +74,21 @@ fn describe(
         "left out",
     ];
     let moved = found.tables.iter().map(|of| {
-        let [micros_before, micros] = of.smallest.1.map(|it| format!("{:.1}", it.get() * 1e6));
-        let [rate_before, rate] = of.largest.1.map(|it| format!("{:.1}", it.get() / 1e9));
-        let [error_before, error] = of.errors.map(percent);
+        let micros = |time: Seconds| format!("{:.1}", time.get() * 1e6);
+        let rate = |bandwidth: BytesPerSecond| format!("{:.1}", bandwidth.get() / 1e9);
         [
             of.level.clone(),
             of.collective.to_string(),
             of.num_ranks.to_string(),
             of.num_nodes.to_string(),
             of.samples.to_string(),
-            micros,
-            micros_before,
-            rate,
-            rate_before,
-            error,
-            error_before,
-            of.left_out_error.map_or_else(|| "-".to_owned(), percent),
+            micros(of.seconds),
+            micros(of.seconds_before),
+            rate(of.bus_bandwidth),
+            rate(of.bus_bandwidth_before),
+            percent(of.mean_error),
+            percent(of.mean_error_before),
+            of.mean_error_of_rows_left_out.map_or_else(|| "-".to_owned(), percent),
         ]
     });
     let rows: usize = found.tables.iter().map(|table| table.samples).sum();

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use anyhow::Context as _;
-use planner_evidence::measured::nsys::{KernelRow, NsysError, RangeRow, profiles};
+use anyhow::{Context as _, ensure};
+use planner_evidence::measured::nsys::{KernelRow, RangeRow, profiles};
 use planner_evidence::measured::profile::Profile;
 use rusqlite::{Connection, OpenFlags};
 
@@ -20,9 +20,11 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Profile>> {
         rows.query_map([table], |row| row.get(0))?.collect()
     };
     for table in [KERNELS, "StringIds"] {
-        if columns(table).context(broken)?.is_empty() {
-            return Err(NsysError::NoTable { table }.into());
-        }
+        ensure!(
+            !columns(table).context(broken)?.is_empty(),
+            "the database has no table `{table}`, so it is no export of Nsight Systems, or of a run without GPUs\nhint: \
+             `nsys export --type sqlite`, of `nsys profile --trace cuda,nvtx ..`"
+        );
     }
     let mut rows = database.prepare(&format!(
         "SELECT k.start, k.end, k.deviceId, s.value FROM {KERNELS} k JOIN StringIds s ON s.id = k.demangledName"

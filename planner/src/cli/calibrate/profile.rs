@@ -3,15 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
-use cost_models::{AttentionShape, MatmulShape};
-use ir::framework::Calibration;
+use ir::text::count_of;
 use planner_core::plan::CheckedPlan;
 use planner_evidence::calibration::framework;
-use planner_evidence::calibration::profile::{Profiled, Sample, What, calibrate as solve};
-use planner_evidence::measured::profile::{Class, Exchange, Profile, Work};
+use planner_evidence::calibration::profile::{Profiled, Sample, calibrate as solve};
+use planner_evidence::measured::profile::{Class, Profile};
 use planner_evidence::measured::timeline::timeline;
 use planner_evidence::validation::setup::Setup;
-use serde::Serialize;
 use traces::timeline::Timeline;
 
 use crate::cli::answer::Answer;
@@ -20,36 +18,8 @@ use crate::cli::chart::write_timelines;
 use crate::cli::constants::written;
 use crate::cli::files::read_plan;
 use crate::cli::picture::{Look, StillKind};
-use crate::cli::tables::{percent_more, text_table};
+use crate::cli::tables::{percent, percent_more, text_table};
 use command_line::destination::{has_room, name_for, refuse_to_overwrite, write_json};
-
-/// JSON output of a calibration from profiles.
-#[derive(Serialize)]
-struct Report<'a> {
-    calibration: &'a Calibration,
-    constants: Vec<Constant<'a>>,
-    samples: Vec<Held>,
-    notes: &'a [String],
-}
-
-#[derive(Serialize)]
-struct Constant<'a> {
-    name: &'a str,
-    before: f64,
-    value: f64,
-    spread: f64,
-    samples: usize,
-    calls: usize,
-}
-
-#[derive(Serialize)]
-struct Held {
-    what: String,
-    calls: usize,
-    measured_seconds: f64,
-    predicted_before_seconds: f64,
-    predicted_seconds: f64,
-}
 
 /// The plan whose steps were profiled.
 pub(super) fn plan(args: &CalibrateArgs) -> anyhow::Result<(PathBuf, CheckedPlan)> {
@@ -89,8 +59,8 @@ pub(super) fn calibrate(
     let found = solve(&setup, profiles)?;
     if let Some(path) = &args.chart {
         let predicted = &checked.simulated.simulation.timeline;
-        let ranks = if profiles.len() == 1 { "rank" } else { "ranks" };
-        let title = format!("measured: a step of {} {ranks}", profiles.len());
+        let ranks = count_of(profiles.len() as u64, "rank", "ranks");
+        let title = format!("measured: a step of {ranks}");
         let measured = Timeline { work: predicted.work.clone(), ..timeline(&title, profiles) };
         let both = [predicted.clone(), measured];
         write_timelines(&both, path, Look::default())?;
@@ -105,31 +75,7 @@ pub(super) fn calibrate(
         return Ok(Answer::Found);
     }
     let text = || describe(&setup, profiles, &found, args.output.as_deref());
-    args.format.print(&report(&found), text)
-}
-
-fn report(found: &Profiled) -> Report<'_> {
-    let constants = found.constants.iter().map(|it| Constant {
-        name: &it.name,
-        before: it.values[0],
-        value: it.values[1],
-        spread: it.spread,
-        samples: it.samples,
-        calls: it.calls,
-    });
-    let samples = found.samples.iter().map(|it| Held {
-        what: in_words(it.what),
-        calls: it.calls,
-        measured_seconds: it.measured.get(),
-        predicted_before_seconds: it.predicted[0].get(),
-        predicted_seconds: it.predicted[1].get(),
-    });
-    Report {
-        calibration: &found.calibration,
-        constants: constants.collect(),
-        samples: samples.collect(),
-        notes: &found.notes,
-    }
+    args.format.print(&found, text)
 }
 
 /// Largest number of rows shown of the table of samples, those with the longest times.
@@ -142,13 +88,12 @@ fn describe(
     output: Option<&Path>,
 ) -> String {
     let constants = found.constants.iter().map(|it| {
-        let [was, is] = it.values;
         [
             it.name.clone(),
-            format!("{was:.3}"),
-            format!("{is:.3}"),
-            percent_more(is, was),
-            format!("{:.1} %", it.spread * 100.0),
+            format!("{:.3}", it.before),
+            format!("{:.3}", it.value),
+            percent_more(it.value, it.before),
+            percent(it.spread),
             it.samples.to_string(),
             it.calls.to_string(),
         ]
@@ -160,9 +105,13 @@ fn describe(
     longest.sort_by(|a, b| all(b).total_cmp(&all(a)));
     let samples = longest.iter().take(MOST_SAMPLES).map(|it| {
         let measured = it.measured.get();
-        let [before, calibrated] = it.predicted.map(|it| percent_more(it.get(), measured));
-        let calls = it.calls.to_string();
-        [in_words(it.what), calls, format!("{:.3}", measured * 1e3), before, calibrated]
+        [
+            it.what.to_string(),
+            it.calls.to_string(),
+            format!("{:.3}", measured * 1e3),
+            percent_more(it.predicted_before.get(), measured),
+            percent_more(it.predicted.get(), measured),
+        ]
     });
     let headings = ["measured", "calls", "ms", "before", "calibrated"];
     let samples = text_table(headings, &["measured"], samples);
@@ -193,31 +142,4 @@ fn classes(profiles: &[Profile]) -> String {
         (share >= 0.005).then(|| format!("{} {:.0} %", class.in_words(), share * 100.0))
     });
     format!("\ntime of all kernels: {}", shares.collect::<Vec<_>>().join(", "))
-}
-
-fn in_words(what: What) -> String {
-    match what {
-        What::Step => "step".to_owned(),
-        What::Kernels(class) => format!("all {} of a step", class.in_words()),
-        What::Operator(Work::Product(MatmulShape { batch, m, n, k }, precision)) => {
-            let batch = if batch > 1 { format!("{batch} x ") } else { String::new() };
-            format!("product {batch}[{m}, {k}] [{k}, {n}] in {precision}")
-        }
-        What::Operator(Work::AttentionForward(shape, precision)) => {
-            format!("attention {} in {precision}", attention(shape))
-        }
-        What::Operator(Work::AttentionBackward(shape, precision)) => {
-            format!("attention backward {} in {precision}", attention(shape))
-        }
-        What::Operator(Work::Memory(bytes)) => format!("kernel that moves {bytes}"),
-        What::Operator(Work::Collective(Exchange { collective, bytes, num_ranks, .. })) => {
-            format!("{collective} of {bytes} over {num_ranks} ranks")
-        }
-    }
-}
-
-fn attention(shape: AttentionShape) -> String {
-    let AttentionShape { batch, sequence, heads, kv_heads, head_dim, .. } = shape;
-    let heads = if heads == kv_heads { heads.to_string() } else { format!("{heads}/{kv_heads}") };
-    format!("[{batch}, {sequence}, {heads}, {head_dim}]")
 }

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use cost_models::frameworks;
-use ir::framework::Calibration;
 use planner_evidence::calibration::{Calibrated, Measured, calibrate as solve, framework};
 use planner_evidence::validation::setup::Setup;
 use planner_evidence::validation::{memory_of, read_rows};
@@ -24,21 +23,10 @@ const DISAGREEMENT: f64 = 1.25;
 /// JSON output of a calibration from steps.
 #[derive(Serialize)]
 struct Report<'a> {
-    /// Frameworks that the steps resemble, likeliest first, where the framework that ran them is unknown.
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    like: &'a [(String, f64)],
-    calibration: &'a Calibration,
-    steps: Vec<Step<'a>>,
+    #[serde(flatten)]
+    found: &'a Calibrated,
     /// Rows that were left out, with the reason.
     left_out: &'a [String],
-}
-
-#[derive(Serialize)]
-struct Step<'a> {
-    id: &'a str,
-    measured_seconds: f64,
-    predicted_before_seconds: f64,
-    predicted_seconds: f64,
 }
 
 /// Calibrates on the measured steps in `text`, the JSON list of the file `from`.
@@ -75,28 +63,17 @@ pub(super) fn calibrate(args: &CalibrateArgs, from: &Path, text: &str) -> anyhow
     };
     warn_of_units(&found);
     if let (Some(path), Some(first)) = (&args.output, steps.first()) {
+        // A preset does not have the settings of single rows.
+        let ran = &first.setup.problem.hardware.framework;
         let likeliest = found.like.first().and_then(|(name, _)| frameworks::preset(name));
-        let base = likeliest.as_ref().unwrap_or(&first.setup.problem.hardware.framework);
-        let named = named.as_ref().filter(|_| likeliest.is_none());
-        let name = name_for(path);
-        let calibrated = framework(&name, &preset_of(base, named), found.calibration.clone());
-        write_json(path, &calibrated)?;
+        let base = likeliest.or_else(|| named.clone()).or_else(|| frameworks::preset(&ran.name));
+        let base = base.as_ref().unwrap_or(ran);
+        write_json(path, &framework(&name_for(path), base, found.calibration.clone()))?;
     }
     if !has_room(args.output.iter().chain(&args.chart)) {
         return Ok(Answer::Found);
     }
-    let steps = found.steps.iter().map(|step| Step {
-        id: &step.id,
-        measured_seconds: step.measured_seconds,
-        predicted_before_seconds: step.predicted_seconds[0],
-        predicted_seconds: step.predicted_seconds[1],
-    });
-    let report = Report {
-        like: &found.like,
-        calibration: &found.calibration,
-        steps: steps.collect(),
-        left_out: &left_out,
-    };
+    let report = Report { found: &found, left_out: &left_out };
     args.format.print(&report, || describe(&found, &left_out, args.output.as_deref()))
 }
 
@@ -106,7 +83,7 @@ const OTHER_UNIT: f64 = 20.0;
 /// Warns on stderr about steps whose time is likely not in seconds.
 fn warn_of_units(found: &Calibrated) {
     for step in &found.steps {
-        let (measured, predicted) = (step.measured_seconds, step.predicted_seconds[0]);
+        let (measured, predicted) = (step.measured_seconds, step.predicted_before_seconds);
         let ratio = measured / predicted;
         if (1.0 / OTHER_UNIT..OTHER_UNIT).contains(&ratio) {
             continue;
@@ -124,21 +101,16 @@ fn warn_of_units(found: &Calibrated) {
     }
 }
 
-/// The named framework, or the preset of the one that ran, without the settings of single rows.
-fn preset_of(
-    ran: &ir::framework::Framework,
-    named: Option<&ir::framework::Framework>,
-) -> ir::framework::Framework {
-    let preset = || frameworks::preset(&ran.name);
-    named.cloned().or_else(preset).unwrap_or_else(|| ran.clone())
-}
-
 fn describe(found: &Calibrated, left_out: &[String], output: Option<&Path>) -> String {
     let Calibrated { like, calibration, steps } = found;
     let checked = steps.iter().map(|step| {
         let measured = step.measured_seconds;
-        let [before, calibrated] = step.predicted_seconds.map(|it| percent_more(it, measured));
-        [step.id.clone(), format!("{measured:.4}"), before, calibrated]
+        [
+            step.id.clone(),
+            format!("{measured:.4}"),
+            percent_more(step.predicted_before_seconds, measured),
+            percent_more(step.predicted_seconds, measured),
+        ]
     });
     let checked = text_table(["step", "measured s", "before", "calibrated"], &["step"], checked);
     let disagreement = match found.disagreement() {

@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use ir::layout::LayoutSpec;
 use ir::text::count_of;
 use ir::units::Seconds;
-use planner_core::answers::{BatchPoint, FrontPoint, Sensitivity, TrainingRun};
-use planner_core::search::RESOLUTION;
+use planner_core::answers::{BatchPoint, Difference, FrontPoint, Sensitivity, TrainingRun, WhyNot};
+use planner_core::search::{EvaluatedPlan, RESOLUTION};
 
 use super::super::tables::{count, gib, percent, text_table};
-use super::{Answers, LongestReport, PlanPoint, WhyNotReport};
+use super::{Answers, LongestReport, WhyNotReport};
 
 impl Answers {
     /// Text of all answers, each after an empty line.
@@ -18,14 +18,16 @@ impl Answers {
         if !self.why_not.is_empty() {
             text.push('\n');
         }
-        for report in &self.why_not {
-            let _ = writeln!(text, "why not {}: {}", report.asked, report.in_words());
+        for WhyNotReport { asked, answer } in &self.why_not {
+            let _ = writeln!(text, "why not {asked}: {}", describe_why_not(answer));
         }
         if let Some(points) = &self.front {
             text.push_str(
                 "\nno plan is better than one of these in GPUs, time and memory at once:\n",
             );
-            text.push_str(&describe_front(points));
+            text.push_str(&describe_points(points, "GPU s a step", |it| {
+                format!("{:.0}", it.gpu_seconds)
+            }));
         }
         if let Some(longest) = &self.longest_sequence {
             let _ = writeln!(text, "\n{}", longest.in_words());
@@ -75,47 +77,45 @@ pub(crate) fn whole(layout: &LayoutSpec) -> String {
     text
 }
 
-impl WhyNotReport {
-    fn in_words(&self) -> String {
-        match (self.answer, &self.found) {
-            ("chosen", _) => "plan 1 has it".to_owned(),
-            ("lacking", _) => format!("the framework has no {}", self.reasons.join(", no ")),
-            ("impossible", _) => {
-                let reason = self.reasons.concat();
-                let because = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-                format!("no layout has it{because}")
-            }
-            ("too_large", Some(found)) => format!(
-                "too large: {} needs {}, {} too much",
-                whole(&found.layout),
-                found.evaluation.memory.total(),
-                self.missing_bytes.unwrap_or_default(),
-            ),
-            (_, Some(found)) => self.difference.as_ref().map_or_else(String::new, |difference| {
-                let share = difference.share;
-                let how = if share >= 0.0 { "more" } else { "less" };
-                let told = if difference.is_tie() { ", which cannot be told apart" } else { "" };
-                let less = self.headroom_bytes.map_or_else(String::new, |headroom| {
-                    let roomy = self.roomy.as_ref().map_or("no layout has it".to_owned(), |it| {
-                        format!("the best that has it takes {}", it.evaluation.step_time)
-                    });
-                    format!(
-                        ", but that takes `--headroom {}`; with as much free as now {roomy}",
-                        gib(headroom)
-                    )
-                });
-                let terms = difference.largest_terms(3);
-                let terms = if terms.is_empty() { terms } else { format!("\n  {terms}") };
-                format!(
-                    "{:.1} % {how}{told}{less}\n  {} takes {}{terms}",
-                    share.abs() * 100.0,
-                    whole(&found.layout),
-                    found.evaluation.step_time,
-                )
-            }),
-            _ => "the time was over before that was known".to_owned(),
+/// Text of the answer to why the first plan does not meet a constraint.
+fn describe_why_not(answer: &WhyNot) -> String {
+    let no_layout = "no layout has it";
+    match answer {
+        WhyNot::Chosen => "plan 1 has it".to_owned(),
+        WhyNot::Unknown => "the time was over before that was known".to_owned(),
+        WhyNot::Lacking { reasons } => format!("the framework has no {}", reasons.join(", no ")),
+        WhyNot::Impossible { reasons: [reason] } if reason.is_empty() => no_layout.to_owned(),
+        WhyNot::Impossible { reasons: [reason] } => format!("{no_layout}: {reason}"),
+        WhyNot::TooLarge { closest, missing_bytes } => format!(
+            "too large: {} needs {}, {missing_bytes} too much",
+            whole(&closest.layout),
+            closest.evaluation.memory.total(),
+        ),
+        WhyNot::Slower { found, difference } => describe_slower(found, difference, ""),
+        WhyNot::LessHeadroom { found, difference, headroom_bytes, roomy } => {
+            let roomy = roomy.as_ref().map_or(no_layout.to_owned(), |it| {
+                format!("the best that has it takes {}", it.evaluation.step_time)
+            });
+            let headroom = gib(*headroom_bytes);
+            let less = format!(
+                ", but that takes `--headroom {headroom}`; with as much free as now {roomy}"
+            );
+            describe_slower(found, difference, &less)
         }
     }
+}
+
+fn describe_slower(found: &EvaluatedPlan, difference: &Difference, less: &str) -> String {
+    let how = if difference.share >= 0.0 { "more" } else { "less" };
+    let told = if difference.is_tie() { ", which cannot be told apart" } else { "" };
+    let terms = difference.largest_terms(3);
+    let terms = if terms.is_empty() { terms } else { format!("\n  {terms}") };
+    format!(
+        "{:.1} % {how}{told}{less}\n  {} takes {}{terms}",
+        difference.share.abs() * 100.0,
+        whole(&found.layout),
+        found.evaluation.step_time,
+    )
 }
 
 impl LongestReport {
@@ -134,36 +134,41 @@ impl LongestReport {
     }
 }
 
-fn describe_front(points: &[PlanPoint<FrontPoint>]) -> String {
-    let rows = points.iter().map(|PlanPoint { point, layout }| {
+/// Table of plans on several numbers of GPUs, with a column called `last`.
+fn describe_points(
+    points: &[FrontPoint],
+    last: &str,
+    cell: impl Fn(&FrontPoint) -> String,
+) -> String {
+    let rows = points.iter().map(|point| {
         [
             point.num_gpus.to_string(),
             format!("{:.3}", point.step_time_seconds),
             format!("{:.1}", point.peak_memory_bytes.as_gib()),
-            format!("{:.0}", point.gpu_seconds),
-            whole(layout),
+            cell(point),
+            whole(&point.found.layout),
         ]
     });
-    text_table(["GPUs", "step s", "GiB", "GPU s a step", "layout"], &["layout"], rows)
+    text_table(["GPUs", "step s", "GiB", last, "layout"], &["layout"], rows)
 }
 
-fn describe_batches(points: &[PlanPoint<BatchPoint>]) -> String {
-    let rate = |it: &PlanPoint<BatchPoint>| it.point.tokens_per_second_per_gpu;
+fn describe_batches(points: &[BatchPoint]) -> String {
+    let rate = |it: &BatchPoint| it.tokens_per_second_per_gpu;
     let most = points.iter().map(rate).fold(0.0, f64::max);
-    let rows = points.iter().map(|PlanPoint { point, layout }| {
+    let rows = points.iter().map(|point| {
         [
             point.global_batch_size.to_string(),
             format!("{:.3}", point.step_time_seconds),
             format!("{:.0}", point.tokens_per_second_per_gpu),
             percent(point.tokens_per_second_per_gpu / most),
-            whole(layout),
+            whole(&point.found.layout),
         ]
     });
     let enough = points.iter().find(|it| rate(it) * (1.0 + RESOLUTION) >= most);
     let enough = enough.map_or_else(String::new, |it| {
         format!(
             "enough: a batch of {}; a larger one gains less than can be told\n",
-            it.point.global_batch_size
+            it.global_batch_size
         )
     });
     let headings = ["batch", "step s", "tok/s/GPU", "of most", "layout"];
@@ -246,14 +251,6 @@ fn hours(seconds: f64) -> String {
 
 /// Table of the plans considered for the objective cost.
 pub(crate) fn describe_considered(points: &[FrontPoint], price: f64) -> String {
-    let rows = points.iter().map(|point| {
-        [
-            point.num_gpus.to_string(),
-            format!("{:.3}", point.step_time_seconds),
-            format!("{:.1}", point.peak_memory_bytes.as_gib()),
-            format!("{:.4}", point.gpu_seconds / 3600.0 * price),
-            whole(&point.found.layout),
-        ]
-    });
-    text_table(["GPUs", "step s", "GiB", "cost a step", "layout"], &["layout"], rows)
+    let cost = |it: &FrontPoint| format!("{:.4}", it.gpu_seconds / 3600.0 * price);
+    describe_points(points, "cost a step", cost)
 }

@@ -6,11 +6,9 @@ mod describe;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use cost_models::states::StateBytes;
-use ir::layout::LayoutSpec;
-use ir::units::Bytes;
 use planner_core::answers::{
-    BatchPoint, Difference, Failures, FrontPoint, Prices, Sensitivity, TrainingRun, WhyNot,
-    batches, front, longest_sequence, sensitivities, why_not,
+    BatchPoint, Failures, FrontPoint, Prices, Sensitivity, TrainingRun, WhyNot, batches, front,
+    longest_sequence, sensitivities, why_not,
 };
 use planner_core::problem::Problem;
 use planner_core::search::{Chosen, EvaluatedPlan, Request};
@@ -92,11 +90,11 @@ pub(crate) struct Answers {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     why_not: Vec<WhyNotReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    front: Option<Vec<PlanPoint<FrontPoint>>>,
+    front: Option<Vec<FrontPoint>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     longest_sequence: Option<LongestReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    batches: Option<Vec<PlanPoint<BatchPoint>>>,
+    batches: Option<Vec<BatchPoint>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sensitivity: Option<Vec<Sensitivity>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -109,14 +107,6 @@ pub(crate) struct Answers {
     is_cut_short: bool,
 }
 
-/// A point with the layout of its plan.
-#[derive(Debug, Serialize)]
-struct PlanPoint<P> {
-    #[serde(flatten)]
-    point: P,
-    layout: LayoutSpec,
-}
-
 /// The longest sequence that fits; a length of 0 where none does.
 #[derive(Debug, Serialize)]
 struct LongestReport {
@@ -127,59 +117,11 @@ struct LongestReport {
 }
 
 /// Answer to why the first plan does not meet a constraint.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Serialize)]
 struct WhyNotReport {
     asked: String,
-    answer: &'static str,
-    /// Features that the framework does not support, or the reason why no layout is possible.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    reasons: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    layout: Option<LayoutSpec>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    difference: Option<Difference>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    missing_bytes: Option<Bytes>,
-    /// Headroom with which a plan that meets the constraint fits.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    headroom_bytes: Option<Bytes>,
-    #[serde(skip)]
-    found: Option<EvaluatedPlan>,
-    /// Best plan that meets the constraint with the headroom in force, where `found` takes less headroom.
-    #[serde(skip)]
-    roomy: Option<EvaluatedPlan>,
-}
-
-impl WhyNotReport {
-    fn new(asked: &Asked, why: WhyNot) -> Self {
-        let plain = |answer| Self { asked: asked.to_string(), answer, ..Self::default() };
-        match why {
-            WhyNot::Chosen => plain("chosen"),
-            WhyNot::Unknown => plain("unknown"),
-            WhyNot::Lacking(reasons) => Self { reasons, ..plain("lacking") },
-            WhyNot::Impossible(reason) => Self { reasons: vec![reason], ..plain("impossible") },
-            WhyNot::TooLarge(found, missing) => Self {
-                layout: Some(*found.layout),
-                missing_bytes: Some(missing),
-                found: Some(*found),
-                ..plain("too_large")
-            },
-            WhyNot::Slower(found, difference) => Self {
-                layout: Some(*found.layout),
-                difference: Some(*difference),
-                found: Some(*found),
-                ..plain("slower")
-            },
-            WhyNot::LessHeadroom(less, difference, roomy) => Self {
-                layout: Some(*less.found.layout),
-                difference: Some(*difference),
-                headroom_bytes: Some(less.headroom),
-                found: Some(less.found),
-                roomy: roomy.map(|it| *it),
-                ..plain("less_headroom")
-            },
-        }
-    }
+    #[serde(flatten)]
+    answer: WhyNot,
 }
 
 impl QuestionArgs {
@@ -209,17 +151,13 @@ impl QuestionArgs {
             } else {
                 why_not(problem, request, first, &all, go)
             };
-            answers.why_not.push(WhyNotReport::new(asked, answer));
+            answers.why_not.push(WhyNotReport { asked: asked.to_string(), answer });
         }
         if self.front {
-            let points = front(problem, request, go)?;
-            let with_layout = |point: FrontPoint| PlanPoint { layout: *point.found.layout, point };
-            answers.front = Some(points.into_iter().map(with_layout).collect());
+            answers.front = Some(front(problem, request, go)?);
         }
         if self.best_batch {
-            let points = batches(problem, request, go)?;
-            let with_layout = |point: BatchPoint| PlanPoint { layout: *point.found.layout, point };
-            answers.batches = Some(points.into_iter().map(with_layout).collect());
+            answers.batches = Some(batches(problem, request, go)?);
         }
         if self.sensitivity {
             answers.sensitivity = Some(sensitivities(problem, request, first, go));

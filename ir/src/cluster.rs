@@ -10,7 +10,6 @@ mod precision;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use schemars::JsonSchema;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -146,7 +145,8 @@ pub struct NetworkLevel {
 }
 
 /// How the ranks of a domain are wired.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Wiring {
     /// Through switches: all of a rank's bandwidth reaches any other.
@@ -157,9 +157,8 @@ pub enum Wiring {
 }
 
 /// A family of accelerators whose kernels and collectives behave alike.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Architecture {
     /// NVIDIA V100.
@@ -189,7 +188,8 @@ pub enum Architecture {
 }
 
 /// Whose hardware it is, as far as software has to be made for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Platform {
     /// NVIDIA's GPUs.

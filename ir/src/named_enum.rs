@@ -9,10 +9,8 @@ macro_rules! named_enum {
             $($(#[$of_variant:meta])* $variant:ident = $name:literal,)*
         }
     ) => {
-        #[derive(
-            Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
-            schemars::JsonSchema,
-        )]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         $(#[$attribute])*
         $visibility enum $type {
             $($(#[$of_variant])* #[serde(rename = $name)] $variant,)*

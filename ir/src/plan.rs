@@ -3,7 +3,6 @@
 //! `plan.json` is self-contained, so that it can be explained, drawn and run without the files it was made from.
 //! Unknown fields are rejected by name.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Cluster, Precision};
@@ -71,7 +70,7 @@ pub struct PlannedModel {
 }
 
 /// A stage of the pipeline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedStage {
     /// Which, in the order of the model.

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::graph::QUANTISED_BLOCK;
@@ -12,21 +11,9 @@ use crate::schedule::{ScheduleKind, Updates};
 
 /// How replicas come to have weights in common.
 #[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    JsonSchema,
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(into = "String", try_from = "String")]
-#[schemars(with = "String")]
 pub enum DataParallelMethod {
     /// Gradients are reduced over all replicas, and each updates alike, or its shard (DDP, ZeRO, FSDP).
     #[default]
@@ -159,11 +146,8 @@ impl TryFrom<String> for DataParallelMethod {
 /// Compression* (arXiv 1712.01887), and Stich et al. 2018, *Sparsified SGD with Memory* (arXiv 1809.07599),
 /// for the largest and for random elements; Karimireddy et al. 2019, *Error Feedback Fixes SignSGD* (arXiv
 /// 1901.09847), for signs.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
-#[schemars(with = "String")]
 pub enum GradientCompression {
     /// This share of each block's elements, the largest, with their places.
     TopK(Share),

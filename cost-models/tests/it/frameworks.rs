@@ -83,19 +83,6 @@ fn every_value_has_a_source() {
     }
 }
 
-/// The schema that ships is that of the reader.
-#[test]
-fn the_shipped_schema_is_that_of_the_reader() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/frameworks/framework.schema.json");
-    let schema = serde_json::to_string_pretty(&Framework::schema()).expect("plain values") + "\n";
-    if std::env::var_os("UPDATE_SCHEMA").is_some() {
-        std::fs::write(path, schema).expect("a file that can be written");
-    } else {
-        let shipped = std::fs::read_to_string(path).expect("it ships");
-        assert!(schema == shipped, "the schema has changed: run this test with UPDATE_SCHEMA=1");
-    }
-}
-
 /// A file that contradicts itself says with what, and what would work.
 #[test]
 fn frameworks_that_contradict_themselves_are_refused() {

@@ -1,6 +1,5 @@
 //! Abilities of a framework: the layouts that it runs.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::FrameworkError;
@@ -14,7 +13,8 @@ use crate::layout::{Offload, OffloadedActivations, ZeroStage};
 use crate::schedule::ScheduleKind;
 
 /// What a framework can do.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Abilities {
     /// Pipeline schedules; empty where it has no pipelines.
@@ -63,7 +63,8 @@ pub struct Abilities {
 }
 
 /// How layers come to the stages of a pipeline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum StageLayers {
     /// Any number in each, which the framework takes as an option (Megatron-Core's `--pipeline-model-parallel-layout`,
@@ -81,7 +82,8 @@ pub enum StageLayers {
 }
 
 /// Beside what activations can lie in the host's memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ActivationOffload {
     /// Full recompute: the inputs of all blocks.
@@ -95,7 +97,8 @@ pub enum ActivationOffload {
 }
 
 /// Whether tensor-parallel ranks may hold a part of the sequence between products.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum SequenceAbility {
     /// There is no tensor parallelism.
@@ -111,7 +114,8 @@ pub enum SequenceAbility {
 }
 
 /// What a framework does with mixtures of experts.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ExpertAbilities {
     /// How tokens can come to experts on other ranks; empty where every rank has all experts.
@@ -123,7 +127,8 @@ pub struct ExpertAbilities {
 }
 
 /// Over which tensor-parallel ranks experts can be cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ExpertTensor {
     /// Over all, as all else is.
@@ -138,7 +143,8 @@ pub enum ExpertTensor {
 }
 
 /// When exchanges of experts can run beside another micro-batch's passes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum OverlapAbility {
     /// Never.
@@ -165,7 +171,8 @@ named_enum! {
 }
 
 /// How replicas come to have weights in common.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ReplicationAbility {
     /// Gradients are reduced over all replicas, as they are.

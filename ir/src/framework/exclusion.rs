@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::graph::{CudaGraphs, ExpertOverlap, Recompute};
@@ -13,7 +12,8 @@ use crate::schedule::ScheduleKind;
 macro_rules! features {
     ($($(#[$attribute:meta])+ $name:ident $words:literal,)*) => {
         /// A feature of a layout, of its model or of its training, by which frameworks refuse combinations.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[serde(rename_all = "kebab-case")]
         pub enum Feature {
             $($(#[$attribute])+ $name,)*
@@ -312,7 +312,8 @@ impl Features {
 }
 
 /// Features that a framework does not run together, or one that it does not run at all.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Exclusion {
     /// All of them; a layout that has them all is refused.
@@ -322,9 +323,10 @@ pub struct Exclusion {
 }
 
 /// Features in the order in which they are named, and as a set.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(from = "Vec<Feature>", into = "Vec<Feature>")]
-#[schemars(with = "Vec<Feature>")]
+#[cfg_attr(feature = "schema", schemars(with = "Vec<Feature>"))]
 pub struct FeatureList {
     named: Vec<Feature>,
     set: Features,

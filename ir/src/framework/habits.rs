@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::Architecture;
@@ -21,7 +20,8 @@ named_enum! {
 }
 
 /// Its kernels.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct KernelHabits {
     /// Whose fused attention it calls.
@@ -46,7 +46,8 @@ pub struct KernelHabits {
 }
 
 /// Where activation functions and casts of experts run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ExpertActivations {
     /// In kernels of their own.
@@ -57,7 +58,8 @@ pub enum ExpertActivations {
 }
 
 /// How many kernels norms, activation functions and rotary embeddings take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Fusion {
     /// One each, written by hand: Apex, Transformer Engine, FlashAttention's, Megatron's compiled functions.
@@ -69,7 +71,8 @@ pub enum Fusion {
 }
 
 /// What runs products whose rows do not begin at multiples of 16 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum UnalignedRows {
     /// The units beside the tensor cores: cuBLAS of 2022.
@@ -79,7 +82,8 @@ pub enum UnalignedRows {
 }
 
 /// How linear layers that read the same tensor run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Projections {
     /// As one product.
@@ -89,7 +93,8 @@ pub enum Projections {
 }
 
 /// Kernels of the loss.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LossKernels {
     /// Where its gradient goes.
@@ -101,7 +106,8 @@ pub struct LossKernels {
 }
 
 /// Where the loss's gradient goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum LossGradient {
     /// In the place of the logits.
@@ -111,7 +117,8 @@ pub enum LossGradient {
 }
 
 /// What the host does.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct HostHabits {
     /// When it launches kernels.
@@ -121,7 +128,8 @@ pub struct HostHabits {
 }
 
 /// When the host launches kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Launches {
     /// While the device runs those before.
@@ -131,7 +139,8 @@ pub enum Launches {
 }
 
 /// How gradients of parameters come together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GradientHabits {
     /// How they are added up over micro-batches.
@@ -147,7 +156,8 @@ pub struct GradientHabits {
 }
 
 /// How gradients of parameters are added up over micro-batches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum GradientAccumulation {
     /// Not at all: each is reduced to the rank that updates the parameter.
@@ -160,7 +170,8 @@ pub enum GradientAccumulation {
 }
 
 /// When gradients are reduced over the replicas.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum WhenReduced {
     /// While the last backward runs.
@@ -170,7 +181,8 @@ pub enum WhenReduced {
 }
 
 /// What a rank has of the sum of gradients where each rank updates a part of the parameters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum GradientSum {
     /// The part that it updates parameters with.
@@ -181,7 +193,8 @@ pub enum GradientSum {
 }
 
 /// When parameters are gathered, and how long they are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ParameterHabits {
     /// When updated ones are gathered.
@@ -194,7 +207,8 @@ pub struct ParameterHabits {
 }
 
 /// When updated parameters are gathered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum UpdatedParameters {
     /// While the next forward runs.
@@ -204,7 +218,8 @@ pub enum UpdatedParameters {
 }
 
 /// What a pipeline stage keeps gathered with ZeRO-3.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum StageParameters {
     /// The block that computes, and the next.
@@ -214,7 +229,8 @@ pub enum StageParameters {
 }
 
 /// What tensor-parallel ranks do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TensorHabits {
     /// What their exchanges run beside.
@@ -232,7 +248,8 @@ pub struct TensorHabits {
 }
 
 /// What of the logits the loss of a tensor-parallel rank takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Logits {
     /// Those of its part of the vocabulary: Megatron-LM's vocabulary-parallel cross-entropy, torchtitan's parallel loss.
@@ -243,7 +260,8 @@ pub enum Logits {
 }
 
 /// What tensor-parallel exchanges run beside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum TensorOverlap {
     /// Nothing.
@@ -257,7 +275,8 @@ pub enum TensorOverlap {
 }
 
 /// What tensor-parallel ranks gather for 8-bit products.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum TensorGathers {
     /// 16 bits, cast afterwards.
@@ -269,7 +288,8 @@ pub enum TensorGathers {
 }
 
 /// What pipeline ranks do.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PipelineHabits {
     /// What a rank does while it exchanges messages.
@@ -282,7 +302,8 @@ pub struct PipelineHabits {
 }
 
 /// What a pipeline rank does while it exchanges messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum MessageOverlap {
     /// It computes.
@@ -292,7 +313,8 @@ pub enum MessageOverlap {
 }
 
 /// What each of the tensor-parallel ranks that have the same message sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum MessageBytes {
     /// A part of it, to be gathered by those that have it.
@@ -302,7 +324,8 @@ pub enum MessageBytes {
 }
 
 /// How context-parallel ranks share a causal mask.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum CausalPieces {
     /// Each has as much of it.
@@ -313,7 +336,8 @@ pub enum CausalPieces {
 }
 
 /// How tokens come to their experts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ExpertHabits {
     /// In how many network domains a token's experts are at most, where the router sees to that
@@ -323,7 +347,8 @@ pub struct ExpertHabits {
 }
 
 /// Times of exchanges over those of the same collectives alone.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TransferFactors {
     /// Within blocks.
@@ -333,7 +358,8 @@ pub struct TransferFactors {
 }
 
 /// What a framework holds beside what a layout implies.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct MemoryHabits {
     /// Bytes that blocks keep for backward, over those that one fused kernel for each operator would.
@@ -359,7 +385,8 @@ pub struct MemoryHabits {
 
 /// What the update needs while it runs, in bytes for each parameter that a rank updates. Its buffers are of other sizes
 /// than those of forward and backward, so that the allocator keeps both, as long as the GPU has room.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct UpdateBuffers {
     /// At its fullest: gradients in fp32, and what the optimizer computes on the way.
@@ -376,7 +403,8 @@ impl UpdateBuffers {
 }
 
 /// What linear layers keep of inputs that are cast to 8 or 4 bits for their products.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum KeptInputs {
     /// What they were cast to.
@@ -386,7 +414,8 @@ pub enum KeptInputs {
 }
 
 /// What becomes of what experts put out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ExpertOutputs {
     /// It is kept: the gradient of the router's weights, which it is multiplied by, takes it.
@@ -396,7 +425,8 @@ pub enum ExpertOutputs {
 }
 
 /// What becomes of gradients in 16 bits once they were added up in 32.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum GradientCopies {
     /// Their memory is used again.

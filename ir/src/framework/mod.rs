@@ -16,7 +16,6 @@ mod zero;
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Architecture, Platform};
@@ -45,7 +44,8 @@ pub const IDEAL: &str = "ideal";
 
 /// A framework and a line of its versions: whose kernels and habits a step is predicted with, and which layouts it
 /// can run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Framework {
     /// The name that `--framework` takes, or the file's own.
@@ -156,6 +156,7 @@ impl Framework {
     }
 
     /// The JSON Schema of a framework's file.
+    #[cfg(feature = "schema")]
     pub fn schema() -> serde_json::Value {
         schemars::schema_for!(Self).to_value()
     }

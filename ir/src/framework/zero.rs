@@ -1,12 +1,12 @@
 //! Model states that a framework shards over replicas.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::layout::ZeroStage;
 
 /// A stage of ZeRO that a framework has.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ZeroAbility {
     /// Which.
@@ -16,7 +16,8 @@ pub struct ZeroAbility {
 }
 
 /// Over which replicas model states are sharded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ShardGroups {
     /// Over all of them.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::block::{Block, Graph, GraphError, OpId};
@@ -21,7 +20,7 @@ use super::weights::WeightFormat;
 /// # Source
 ///
 /// Hu et al. 2021, *LoRA* (arXiv 2106.09685), section 4.1.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Adapters {
     /// Columns of A, and rows of B.

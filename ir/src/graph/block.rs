@@ -332,9 +332,9 @@ impl Graph {
         };
         if let Some(module) = modules.iter().find(|module| !has(*module)) {
             let known = RecomputeModule::ALL.into_iter().filter(|module| has(*module));
-            let known: Vec<&str> = known.map(|module| module.names().0).collect();
+            let known: Vec<&str> = known.map(RecomputeModule::name).collect();
             let known = if known.is_empty() { "no modules".to_owned() } else { known.join(", ") };
-            return Err(GraphError::NoModule { module: module.names().0, known });
+            return Err(GraphError::NoModule { module: module.name(), known });
         }
         for block in &mut self.classes {
             let all = block.recomputing(modules);

@@ -110,38 +110,26 @@ impl fmt::Display for Recompute {
     }
 }
 
-/// A part of a layer that may be computed again by itself.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    serde::Serialize,
-    serde::Deserialize,
-    schemars::JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum RecomputeModule {
-    /// Attention itself: scores, softmax and weighted sum, or the fused kernel.
-    Attention,
-    /// Norms.
-    Norms,
-    /// Activation functions of dense feed-forward blocks.
-    Activations,
-    /// Activation functions of experts.
-    ExpertActivations,
-    /// Dense feed-forward blocks, whole.
-    FeedForward,
-    /// Mixtures of experts, whole: router, exchanges, experts and shared experts.
-    Experts,
-    /// Shared experts, whole.
-    SharedExperts,
-    /// From latents to queries, keys and values.
-    LatentProjections,
+named_enum! {
+    /// A part of a layer that may be computed again by itself.
+    pub enum RecomputeModule {
+        /// Attention itself: scores, softmax and weighted sum, or the fused kernel.
+        Attention = "attention",
+        /// Norms.
+        Norms = "norms",
+        /// Activation functions of dense feed-forward blocks.
+        Activations = "activations",
+        /// Activation functions of experts.
+        ExpertActivations = "expert_activations",
+        /// Dense feed-forward blocks, whole.
+        FeedForward = "feed_forward",
+        /// Mixtures of experts, whole: router, exchanges, experts and shared experts.
+        Experts = "experts",
+        /// Shared experts, whole.
+        SharedExperts = "shared_experts",
+        /// From latents to queries, keys and values.
+        LatentProjections = "latent_projections",
+    }
 }
 
 /// The layer that an operator belongs to.
@@ -191,29 +179,16 @@ const OUTSIDE_OF_EXPERTS: [&str; 6] =
     ["norm", "parallel_norm", "post_norm", "dropout", "scale", "residual"];
 
 impl RecomputeModule {
-    /// All modules.
-    pub const ALL: [Self; 8] = [
-        Self::Attention,
-        Self::Norms,
-        Self::Activations,
-        Self::ExpertActivations,
-        Self::FeedForward,
-        Self::Experts,
-        Self::SharedExperts,
-        Self::LatentProjections,
-    ];
-
-    /// Name here, and in Megatron-Core's `--recompute-modules` where that has the module.
-    pub const fn names(self) -> (&'static str, Option<&'static str>) {
+    /// Name in Megatron-Core's `--recompute-modules`, where that has the module.
+    pub const fn megatron_name(self) -> Option<&'static str> {
         match self {
-            Self::Attention => ("attention", Some("core_attn")),
-            Self::Norms => ("norms", Some("layernorm")),
-            Self::Activations => ("activations", None),
-            Self::ExpertActivations => ("expert_activations", Some("moe_act")),
-            Self::FeedForward => ("feed_forward", Some("mlp")),
-            Self::Experts => ("experts", Some("moe")),
-            Self::SharedExperts => ("shared_experts", None),
-            Self::LatentProjections => ("latent_projections", Some("mla_up_proj")),
+            Self::Attention => Some("core_attn"),
+            Self::Norms => Some("layernorm"),
+            Self::ExpertActivations => Some("moe_act"),
+            Self::FeedForward => Some("mlp"),
+            Self::Experts => Some("moe"),
+            Self::LatentProjections => Some("mla_up_proj"),
+            Self::Activations | Self::SharedExperts => None,
         }
     }
 
@@ -316,7 +291,7 @@ impl RecomputeModules {
 
 impl fmt::Display for RecomputeModules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.iter().map(|module| module.names().0).collect();
+        let names: Vec<&str> = self.iter().map(RecomputeModule::name).collect();
         f.write_str(&names.join("+"))
     }
 }
@@ -350,9 +325,9 @@ pub enum ParseRecomputeError {
 
 /// Names of the modules, with those of Megatron-Core in brackets.
 fn known_modules() -> String {
-    let name = |module: RecomputeModule| match module.names() {
-        (name, Some(other)) => format!("{name} ({other})"),
-        (name, None) => name.to_owned(),
+    let name = |module: RecomputeModule| match module.megatron_name() {
+        Some(other) => format!("{module} ({other})"),
+        None => module.to_string(),
     };
     RecomputeModule::ALL.map(name).join(", ")
 }
@@ -382,8 +357,7 @@ impl FromStr for Recompute {
         }
         let module = |word: &str| {
             let is_named = |module: &RecomputeModule| {
-                let (name, other) = module.names();
-                word == name || Some(word) == other
+                word == module.name() || Some(word) == module.megatron_name()
             };
             RecomputeModule::ALL.into_iter().find(is_named).ok_or_else(|| unknown(word))
         };
@@ -403,19 +377,6 @@ impl<'de> serde::Deserialize<'de> for Recompute {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-impl schemars::JsonSchema for Recompute {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Recompute".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({
-            "type": "string",
-            "pattern": "^(none|selective|full|full:[1-9][0-9]*|[a-z_]+(\\+[a-z_]+)*)$"
-        })
     }
 }
 

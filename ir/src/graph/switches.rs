@@ -1,22 +1,10 @@
 //! Options of a run that are switched on or off, in addition to its layout.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What of a run is switched on or off, beside its degrees.
 #[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    JsonSchema,
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(deny_unknown_fields, default)]
 pub struct Switches {
@@ -44,19 +32,9 @@ impl Switches {
 
 /// What of an embedding's table a tensor-parallel rank has, where no head is tied to it.
 #[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    JsonSchema,
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum EmbeddingTable {
     /// Its part of the vocabulary: Megatron-LM's vocabulary-parallel embedding.

@@ -279,9 +279,7 @@ macro_rules! layout_fields {
         switches { $($switch:ident: $of_switch:ty => { $($switch_row:tt)* };)* }
     ) => {
         /// A layout as it is written down; not yet known to be valid.
-        #[derive(
-            Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-        )]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(deny_unknown_fields)]
         pub struct LayoutSpec {
             $($(#[$sharded_doc])* pub $sharded: $of_sharded,)*

@@ -5,7 +5,6 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::zero::ZeroStage;
@@ -166,7 +165,8 @@ impl<'de> Deserialize<'de> for Offload {
     }
 }
 
-impl JsonSchema for Offload {
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Offload {
     fn schema_name() -> Cow<'static, str> {
         "Offload".into()
     }

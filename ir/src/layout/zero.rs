@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Model states that are sharded over data-parallel ranks (Rajbhandari et al. 2020, arXiv 1910.02054).
@@ -68,7 +67,8 @@ impl<'de> Deserialize<'de> for ZeroStage {
     }
 }
 
-impl JsonSchema for ZeroStage {
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for ZeroStage {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "ZeroStage".into()
     }

@@ -1,14 +1,13 @@
 //! Attributes of nodes and edges in a file.
 
-use schemars::JsonSchema;
-
 use crate::graph::DimName;
 
 /// A list of dimension names.
 pub(super) type DimNames = Vec<DimName>;
 
 /// The size of a dimension.
-#[derive(Clone, Copy, Debug, serde::Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(
     untagged,
     expecting = "a size is an integer, \"b\" for the batch or \"s\" for the sequence"
@@ -19,7 +18,8 @@ pub(super) enum Extent {
 }
 
 /// A size that depends on the step.
-#[derive(Clone, Copy, Debug, serde::Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(super) enum Symbol {
     /// The micro-batch size.
     #[serde(rename = "b")]
@@ -30,14 +30,19 @@ pub(super) enum Symbol {
 }
 
 /// A number of elements, channels, rows.
-#[derive(Clone, Copy, Debug, serde::Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
-pub(super) struct Size(#[schemars(range(min = 1, max = 1_099_511_627_776_u64))] pub(super) u64);
+pub(super) struct Size(
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1_099_511_627_776_u64)))]
+    pub(super) u64,
+);
 
 /// One number for rows and columns alike, or one for each.
-#[derive(Clone, Copy, Debug, serde::Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged, expecting = "a window's sizes are an integer or two, as in 7 or [7, 7]")]
-#[schemars(rename = "PairOf_{T}")]
+#[cfg_attr(feature = "schema", schemars(rename = "PairOf_{T}"))]
 pub(super) enum Pair<T> {
     Both(T),
     Each([T; 2]),
@@ -54,7 +59,8 @@ impl<T: Copy> Pair<T> {
 }
 
 /// The size of one dimension, or of several.
-#[derive(Clone, Debug, serde::Deserialize, JsonSchema)]
+#[derive(Clone, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged, expecting = "`out_features` is an integer or a list, as in 512 or [8, 64]")]
 pub(super) enum OutFeatures {
     One(Size),
@@ -62,7 +68,8 @@ pub(super) enum OutFeatures {
 }
 
 /// A function for the gate of a gated activation.
-#[derive(Clone, Copy, Debug, serde::Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Function {
     Gelu,
@@ -74,7 +81,8 @@ pub(super) enum Function {
 }
 
 /// What the elements of an input are.
-#[derive(Clone, Copy, Debug, Default, serde::Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(super) enum InputElement {
     /// Numbers in the precision of the step.
@@ -85,7 +93,8 @@ pub(super) enum InputElement {
 }
 
 /// Which positions a query looks at.
-#[derive(Clone, Copy, Debug, Default, serde::Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Mask {
     /// All of them.

@@ -1,6 +1,5 @@
 //! Structure of the file.
 
-use schemars::JsonSchema;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
@@ -14,9 +13,10 @@ pub(super) const VERSION: u64 = 1;
 /// A model as a graph of operators, for the planner.
 ///
 /// Shapes and parameters follow from the operators; a shape stated on an edge is checked.
-#[derive(Debug, serde::Deserialize, JsonSchema)]
+#[derive(Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-#[schemars(rename = "Graph")]
+#[cfg_attr(feature = "schema", schemars(rename = "Graph"))]
 pub(super) struct File<N> {
     /// Where the JSON Schema of this file lies, for editors.
     #[serde(rename = "$schema")]
@@ -26,7 +26,7 @@ pub(super) struct File<N> {
     #[expect(dead_code, reason = "checked before all else")]
     format: Format,
     /// Version of the format.
-    #[schemars(range(min = 1, max = 1))]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1)))]
     #[expect(dead_code, reason = "checked before all else")]
     version: u64,
     /// What the model is called.
@@ -43,7 +43,8 @@ pub(super) struct File<N> {
 }
 
 /// What tells a native graph from other JSON.
-#[derive(Debug, serde::Deserialize, JsonSchema)]
+#[derive(Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 enum Format {
     #[serde(rename = "planner-graph")]
     PlannerGraph,
@@ -80,7 +81,8 @@ impl<'de> Deserialize<'de> for RawNode {
 }
 
 /// A tensor from one node to another.
-#[derive(Debug, serde::Deserialize, JsonSchema)]
+#[derive(Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "an edge, as in {\"from\": \"conv1\", \"to\": \"relu1\"}")]
 pub(super) struct Edge {
     /// The node whose output it is.
@@ -97,8 +99,9 @@ pub(super) struct Edge {
 }
 
 /// An operator, or data that the model is given.
-#[derive(Debug, serde::Deserialize, JsonSchema)]
-#[schemars(extend("unevaluatedProperties" = false))]
+#[derive(Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(extend("unevaluatedProperties" = false)))]
 pub(super) struct Node {
     /// What it is called; no other node is called the same.
     pub(super) name: String,

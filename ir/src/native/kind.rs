@@ -1,13 +1,12 @@
 //! Kinds of nodes with their attributes, as in a file.
 
-use schemars::JsonSchema;
-
 use super::attributes::{DimNames, Extent, Function, InputElement, Mask, OutFeatures, Pair, Size};
 use crate::graph::DimName;
 
 /// What a node computes. Inputs are in brackets, in the order of their slots.
 // A kind without attributes is an empty struct, not a unit: serde would let a unit have any.
-#[derive(Debug, serde::Deserialize, JsonSchema)]
+#[derive(Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Kind {
     /// Data that the model is given: images, features, tokens.
@@ -56,15 +55,15 @@ pub(super) enum Kind {
         kernel: Pair<Size>,
         /// Rows and columns between two applications.
         #[serde(default = "one_each")]
-        #[schemars(skip_serializing, extend("default" = 1))]
+        #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = 1)))]
         stride: Pair<Size>,
         /// Rows and columns of zeros on each side.
         #[serde(default = "none_each")]
-        #[schemars(skip_serializing, extend("default" = 0))]
+        #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = 0)))]
         padding: Pair<u64>,
         /// Groups of channels that see only each other.
         #[serde(default = "one")]
-        #[schemars(skip_serializing, extend("default" = 1))]
+        #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = 1)))]
         groups: Size,
         /// Whether a bias is added.
         #[serde(default = "yes")]
@@ -79,7 +78,7 @@ pub(super) enum Kind {
         stride: Option<Pair<Size>>,
         /// Rows and columns of padding on each side.
         #[serde(default = "none_each")]
-        #[schemars(skip_serializing, extend("default" = 0))]
+        #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = 0)))]
         padding: Pair<u64>,
     },
     /// The mean of each window [x].
@@ -91,7 +90,7 @@ pub(super) enum Kind {
         stride: Option<Pair<Size>>,
         /// Rows and columns of padding on each side.
         #[serde(default = "none_each")]
-        #[schemars(skip_serializing, extend("default" = 0))]
+        #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = 0)))]
         padding: Pair<u64>,
     },
     /// The mean of as many windows as give `output` rows and columns [x].
@@ -217,7 +216,7 @@ pub(super) enum Kind {
     Attention {
         /// Which positions a query looks at.
         #[serde(default)]
-        #[schemars(skip_serializing, extend("default" = "full"))]
+        #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = "full")))]
         mask: Mask,
         /// What products of queries and keys are multiplied by; one over the root of `head_dim` if left out.
         scale: Option<f64>,

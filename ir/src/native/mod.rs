@@ -149,6 +149,7 @@ pub fn read(text: &str) -> Result<(String, Graph), NativeError> {
 }
 
 /// Returns the JSON Schema of the format.
+#[cfg(feature = "schema")]
 pub fn schema() -> Value {
     schemars::schema_for!(File<Node>).to_value()
 }

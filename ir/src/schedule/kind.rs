@@ -3,151 +3,99 @@
 use std::fmt;
 use std::str::FromStr;
 
-use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Given, StagePlacement, Updates, read_csv};
 
-/// A family of pipeline schedules.
-///
-/// In JSON it is its name; one of the user's own is the rows of its CSV, a line for each rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema)]
-pub enum ScheduleKind {
+/// Declares [`ScheduleKind`] with its families: the name of each on the command line and in JSON, and its description.
+macro_rules! families {
+    ($($(#[$doc:meta])+ $family:ident = $name:literal, $description:literal;)+) => {
+        /// A family of pipeline schedules.
+        ///
+        /// In JSON it is its name; one of the user's own is the rows of its CSV, a line for each rank.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+        pub enum ScheduleKind {
+            $($(#[$doc])+ #[cfg_attr(feature = "schema", schemars(rename = $name))] $family,)+
+            /// One of the user's own, read from PyTorch's CSV.
+            #[cfg_attr(feature = "schema", schemars(skip))]
+            Given(Given),
+        }
+
+        /// The names of all families but the user's own.
+        const NAMES: &[&str] = &[$($name),+];
+
+        impl ScheduleKind {
+            /// All families but the user's own, plainest first.
+            pub const ALL: [Self; NAMES.len()] = [$(Self::$family),+];
+
+            /// The name on the command line and in JSON.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$family => $name,)+
+                    Self::Given(_) => "given",
+                }
+            }
+
+            /// Description of the family, in one line.
+            pub const fn description(self) -> &'static str {
+                match self {
+                    $(Self::$family => $description,)+
+                    Self::Given(_) => "one of your own, from PyTorch's CSV",
+                }
+            }
+        }
+    };
+}
+
+families! {
     /// Naive model parallelism: one micro-batch at a time.
-    #[schemars(rename = "sequential")]
-    Sequential,
+    Sequential = "sequential", "one micro-batch at a time: no two stages ever work together";
     /// All forwards, then all backwards (Huang et al. 2019, arXiv 1811.06965).
-    #[schemars(rename = "gpipe")]
-    GPipe,
+    GPipe = "gpipe", "all forwards, then all backwards; keeps every micro-batch";
     /// One forward, one backward; a stage keeps no more micro-batches than stages follow it
     /// (PipeDream-Flush of Narayanan et al. 2020, arXiv 2006.09503).
-    #[schemars(rename = "1f1b")]
-    OneFOneB,
+    OneFOneB = "1f1b", "one forward, one backward; keeps as many micro-batches as stages";
     /// 1F1B over several stages of each rank (Narayanan et al. 2021, arXiv 2104.04473).
-    #[schemars(rename = "interleaved-1f1b")]
-    Interleaved,
+    Interleaved = "interleaved-1f1b", "1F1B over several stages a rank; bubble over v, more messages";
     /// All micro-batches through a rank's stage before the next stage (Lamy-Poirier 2022, arXiv
     /// 2211.05953).
-    #[schemars(rename = "looped-bfs")]
-    LoopedBfs,
+    LoopedBfs = "looped-bfs", "all micro-batches through a stage of each rank, then the next";
     /// Weight gradients fill the drain, within 1F1B's memory (Qi et al. 2023, arXiv 2401.10241).
-    #[schemars(rename = "zb-h1")]
-    ZbH1,
+    ZbH1 = "zb-h1", "weight gradients fill the drain; memory of 1F1B";
     /// Weight gradients fill warm-up and drain, within twice 1F1B's memory (Qi et al. 2023).
-    #[schemars(rename = "zb-h2")]
-    ZbH2,
+    ZbH2 = "zb-h2", "weight gradients fill warm-up and drain; twice the memory of 1F1B";
     /// ZB-H1 over several stages of each rank (PyTorch).
-    #[schemars(rename = "interleaved-zb")]
-    InterleavedZb,
+    InterleavedZb = "interleaved-zb", "zb-h1 over several stages a rank";
     /// Zero bubble with two stages a rank, down and up again (Qi et al. 2023, section 6).
-    #[schemars(rename = "zbv")]
-    Zbv,
+    Zbv = "zbv", "no bubble at equal costs in the memory of 1F1B; two stages a rank";
     /// As ZBV, with about half of 1F1B's activations (Qi et al. 2024, arXiv 2405.15362).
-    #[schemars(rename = "v-half")]
-    VHalf,
+    VHalf = "v-half", "two stages a rank, half the memory of 1F1B, little bubble";
     /// As ZBV, with about a third of 1F1B's activations (Qi et al. 2024).
-    #[schemars(rename = "v-min")]
-    VMin,
+    VMin = "v-min", "two stages a rank, a third of the memory of 1F1B";
     /// Micro-batches from both ends, over two copies of the parameters (DeepSeek-AI 2024, arXiv
     /// 2412.19437).
-    #[schemars(rename = "dualpipe")]
-    DualPipe,
+    DualPipe = "dualpipe", "both directions at once, overlapped; two copies of the parameters";
     /// `DualPipe` folded in half: one copy of the parameters, two stages a rank.
-    #[schemars(rename = "dualpipev")]
-    DualPipeV,
+    DualPipeV = "dualpipev", "dualpipe folded in half: one copy, two stages a rank";
     /// 1F1B that updates after each micro-batch and keeps the weights that its forwards used
     /// (Harlap et al. 2018, `PipeDream`, arXiv 1806.03377).
-    #[schemars(rename = "async-1f1b")]
-    AsyncOneFOneB,
-    /// One of the user's own, read from PyTorch's CSV.
-    #[schemars(skip)]
-    Given(Given),
+    AsyncOneFOneB = "async-1f1b", "1F1B without a flush; updates each micro-batch, stashes weights";
 }
 
 impl ScheduleKind {
-    /// All families but the user's own, plainest first.
-    pub const ALL: [Self; 14] = [
-        Self::Sequential,
-        Self::GPipe,
-        Self::OneFOneB,
-        Self::Interleaved,
-        Self::LoopedBfs,
-        Self::ZbH1,
-        Self::ZbH2,
-        Self::InterleavedZb,
-        Self::Zbv,
-        Self::VHalf,
-        Self::VMin,
-        Self::DualPipe,
-        Self::DualPipeV,
-        Self::AsyncOneFOneB,
-    ];
-
     /// True if a search tries the family by default. Excluded are families with overlapped passes, for which no bound
     /// knows the exchanges that these hide, the one with stale gradients, and the one that never has two ranks at work.
     pub const fn is_searched(self) -> bool {
-        match self {
-            Self::OneFOneB
-            | Self::Interleaved
-            | Self::ZbH1
-            | Self::ZbH2
-            | Self::LoopedBfs
-            | Self::GPipe
-            | Self::InterleavedZb
-            | Self::Zbv
-            | Self::VHalf
-            | Self::VMin => true,
+        !matches!(
+            self,
             Self::Sequential
-            | Self::DualPipe
-            | Self::DualPipeV
-            | Self::AsyncOneFOneB
-            | Self::Given(_) => false,
-        }
-    }
-
-    /// The name on the command line and in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sequential => "sequential",
-            Self::GPipe => "gpipe",
-            Self::OneFOneB => "1f1b",
-            Self::Interleaved => "interleaved-1f1b",
-            Self::LoopedBfs => "looped-bfs",
-            Self::ZbH1 => "zb-h1",
-            Self::ZbH2 => "zb-h2",
-            Self::InterleavedZb => "interleaved-zb",
-            Self::Zbv => "zbv",
-            Self::VHalf => "v-half",
-            Self::VMin => "v-min",
-            Self::DualPipe => "dualpipe",
-            Self::DualPipeV => "dualpipev",
-            Self::AsyncOneFOneB => "async-1f1b",
-            Self::Given(_) => "given",
-        }
-    }
-
-    /// Description of the family, in one line.
-    pub const fn description(self) -> &'static str {
-        match self {
-            Self::Sequential => "one micro-batch at a time: no two stages ever work together",
-            Self::GPipe => "all forwards, then all backwards; keeps every micro-batch",
-            Self::OneFOneB => "one forward, one backward; keeps as many micro-batches as stages",
-            Self::Interleaved => "1F1B over several stages a rank; bubble over v, more messages",
-            Self::LoopedBfs => "all micro-batches through a stage of each rank, then the next",
-            Self::ZbH1 => "weight gradients fill the drain; memory of 1F1B",
-            Self::ZbH2 => "weight gradients fill warm-up and drain; twice the memory of 1F1B",
-            Self::InterleavedZb => "zb-h1 over several stages a rank",
-            Self::Zbv => "no bubble at equal costs in the memory of 1F1B; two stages a rank",
-            Self::VHalf => "two stages a rank, half the memory of 1F1B, little bubble",
-            Self::VMin => "two stages a rank, a third of the memory of 1F1B",
-            Self::DualPipe => "both directions at once, overlapped; two copies of the parameters",
-            Self::DualPipeV => "dualpipe folded in half: one copy, two stages a rank",
-            Self::AsyncOneFOneB => {
-                "1F1B without a flush; updates each micro-batch, stashes weights"
-            }
-            Self::Given(_) => "one of your own, from PyTorch's CSV",
-        }
+                | Self::DualPipe
+                | Self::DualPipeV
+                | Self::AsyncOneFOneB
+                | Self::Given(_)
+        )
     }
 
     /// True if each rank may have any number of stages.
@@ -176,15 +124,9 @@ impl ScheduleKind {
     /// Placement of stages on ranks.
     pub const fn placement(self) -> StagePlacement {
         match self {
-            Self::Sequential | Self::GPipe | Self::OneFOneB | Self::AsyncOneFOneB => {
-                StagePlacement::Loop
-            }
-            Self::Interleaved | Self::LoopedBfs | Self::InterleavedZb => StagePlacement::Loop,
-            Self::ZbH1 | Self::ZbH2 => StagePlacement::Loop,
-            Self::Zbv | Self::VHalf | Self::VMin | Self::DualPipeV => StagePlacement::V,
             Self::DualPipe => StagePlacement::Bidirectional,
-            Self::Given(given) if given.is_v_shaped() => StagePlacement::V,
-            Self::Given(_) => StagePlacement::Loop,
+            _ if self.is_v_shaped() => StagePlacement::V,
+            _ => StagePlacement::Loop,
         }
     }
 
@@ -333,24 +275,13 @@ impl<'de> Deserialize<'de> for ScheduleKind {
             let schedule = read_csv(&text).map_err(D::Error::custom)?;
             return Given::new(&schedule).map(Self::Given).map_err(D::Error::custom);
         }
-        text.parse().map_err(|_| D::Error::unknown_variant(&text, &NAMES))
+        text.parse().map_err(|_| D::Error::unknown_variant(&text, NAMES))
     }
 }
 
-/// The names of all families.
-const NAMES: [&str; ScheduleKind::ALL.len()] = {
-    let mut names = [""; ScheduleKind::ALL.len()];
-    let mut index = 0;
-    while index < names.len() {
-        names[index] = ScheduleKind::ALL[index].name();
-        index += 1;
-    }
-    names
-};
-
 /// An unknown name of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown schedule `{name}`; known: {}", ScheduleKind::ALL.map(ScheduleKind::name).join(", "))]
+#[error("unknown schedule `{name}`; known: {}", NAMES.join(", "))]
 pub struct UnknownSchedule {
     /// The unknown name.
     pub name: String,

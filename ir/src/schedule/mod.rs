@@ -1,8 +1,8 @@
 //! Pipeline schedules: one piece of data that is checked, simulated, drawn and executed.
 //!
 //! [`generate()`] makes the schedule of a family and [`read_csv`] reads a user's; both contain computation only, and
-//! passes add the rest: [`add_communication`], [`add_sharding`], [`add_reduction`], [`add_optimizer_steps`]. From
-//! either source, a [`Schedule`] value is complete, ordered and free of deadlock.
+//! passes add the rest: [`add_communication`], [`add_reduction`], [`add_optimizer_steps`]. From either source, a
+//! [`Schedule`] value is complete, ordered and free of deadlock.
 
 mod action;
 mod check;
@@ -22,5 +22,5 @@ pub use generate::{GenerateError, MOST_STAGES, generate, generate_steps};
 pub use given::{Given, GivenError};
 pub use kind::{ScheduleKind, UnknownSchedule};
 pub use order::{Schedule, Updates};
-pub use passes::{add_communication, add_optimizer_steps, add_reduction, add_sharding};
+pub use passes::{add_communication, add_optimizer_steps, add_reduction};
 pub use placement::StagePlacement;

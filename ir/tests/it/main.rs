@@ -11,4 +11,5 @@ mod native;
 mod oracle;
 mod replication;
 mod schedules;
+mod schemas;
 mod warnings;

@@ -12,7 +12,6 @@ const RESNET: &str = include_str!("../../../models/resnet-50.json");
 const ALEXNET: &str = include_str!("../../../models/alexnet.json");
 const VGG: &str = include_str!("../../../models/vgg-19.json");
 const TOY: &str = include_str!("../../../models/toy-mlp.json");
-const SCHEMA: &str = include_str!("../../../models/graph.schema.json");
 
 /// torchvision's `_meta["num_params"]` and `_ops` (in 10^9 multiply-accumulates) of the weights
 /// `IMAGENET1K_V1`; the toy by hand, 10 x 10 + 10 + 10 x 5 + 5.
@@ -264,18 +263,6 @@ fn operators_that_do_not_fit_are_named() {
         "node `a`: the parameters up to here would exceed 1125899906842624 elements, the most that is \
          read",
     );
-}
-
-/// With `UPDATE_SCHEMA=1` in the environment, writes it instead.
-#[test]
-fn the_shipped_schema_is_that_of_the_reader() {
-    let schema = serde_json::to_string_pretty(&native::schema()).unwrap() + "\n";
-    if std::env::var_os("UPDATE_SCHEMA").is_some() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/graph.schema.json");
-        std::fs::write(path, schema).unwrap();
-    } else {
-        assert!(schema == SCHEMA, "the schema has changed: run this test with UPDATE_SCHEMA=1");
-    }
 }
 
 /// The reader's words for the kinds are those of the schema.

@@ -1,7 +1,7 @@
-//! Passes that add communication, sharding, reductions and updates to a schedule of computation.
+//! Passes that add communication, reductions and updates to a schedule of computation.
 
 mod communication;
-mod sharding;
+mod updates;
 
 pub use communication::add_communication;
-pub use sharding::{add_optimizer_steps, add_reduction, add_sharding};
+pub use updates::{add_optimizer_steps, add_reduction};

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use ir::schedule::{
-    CsvError, ScheduleKind, StagePlacement, add_communication, add_reduction, add_sharding,
-    generate, read_csv, write_csv,
+    CsvError, ScheduleKind, StagePlacement, add_communication, add_reduction, generate, read_csv,
+    write_csv,
 };
 use proptest::prelude::*;
 
@@ -21,7 +21,7 @@ proptest! {
         let (p, m, v) = fitting(kind, p, m, v);
         let mut schedule = generate(kind, p, m, v).unwrap();
         if lowered {
-            schedule = add_sharding(&add_reduction(&add_communication(&schedule)), 3);
+            schedule = add_reduction(&add_communication(&schedule));
         }
         let read = read_csv(&write_csv(&schedule)).unwrap();
         prop_assert_eq!(read.ranks(), schedule.ranks());

@@ -2,7 +2,7 @@
 
 use ir::schedule::{
     Action, ActionKind, Schedule, ScheduleKind, Sends, add_communication, add_optimizer_steps,
-    add_reduction, add_sharding, check, generate, read_csv, write_csv,
+    add_reduction, check, generate, read_csv, write_csv,
 };
 use proptest::prelude::*;
 
@@ -13,14 +13,14 @@ proptest! {
     /// it does not deadlock though sends wait for their receives; the computation is what it was.
     #[test]
     fn passes_keep_every_schedule_right(
-        kind in 0_usize..14, p in 1_u32..9, m in 1_u32..20, v in 1_u32..4, gathered in 1_usize..4,
+        kind in 0_usize..14, p in 1_u32..9, m in 1_u32..20, v in 1_u32..4,
     ) {
         let kind = ScheduleKind::ALL[kind];
         let (p, m, v) = super::laws::fitting(kind, p, m, v);
         let plain = generate(kind, p, m, v).unwrap();
         let sent = add_communication(&plain);
         check(&sent, Sends::Blocking).unwrap();
-        let full = add_sharding(&add_optimizer_steps(&add_reduction(&sent)), gathered);
+        let full = add_optimizer_steps(&add_reduction(&sent));
         check(&full, Sends::Blocking).unwrap();
         prop_assert_eq!(full.updates(), plain.updates());
         prop_assert_eq!(compute_only(&full), compute_only(&plain));
@@ -31,7 +31,7 @@ proptest! {
             .count();
         prop_assert_eq!(messages(&full), 4 * crossing);
         // PyTorch has no word for the update, so it does not come back; all else does.
-        let reread = read_csv(&write_csv(&add_sharding(&add_reduction(&sent), gathered))).unwrap();
+        let reread = read_csv(&write_csv(&add_reduction(&sent))).unwrap();
         prop_assert_eq!(count(&reread, |_| true) + count(&full, |k| k == ActionKind::OptimizerStep),
             count(&full, |_| true));
     }
@@ -67,14 +67,6 @@ fn stages_of_one_rank_send_nothing() {
 1 | 1RECV_F0 1F0 2F0 2SEND_F0 2RECV_B0 2I0 2W0 1I0 1SEND_B0 1W0
 ",
     );
-}
-
-#[test]
-fn parameters_are_gathered_ahead_and_freed() {
-    let schedule = generate(ScheduleKind::LoopedBfs, 1, 2, 3).unwrap();
-    check_grid(&add_sharding(&schedule, 2), "
-0 | 0UNSHARD 1UNSHARD 0F0 0F1 0RESHARD 2UNSHARD 1F0 1F1 2F0 2F1 2B1 2B0 2RESHARD 0UNSHARD 1B1 1B0 1RESHARD 0B1 0B0 0RESHARD
-");
 }
 
 #[test]

@@ -311,7 +311,7 @@ fn recomputed_modules(row: &Columns, facts: &Facts) -> Option<RecomputeModules> 
     let names = detail.get("modules").unwrap_or(&detail).as_array()?.iter();
     let names = names.filter_map(Value::as_str);
     let known = |name: &str| {
-        let has_name = |module: &RecomputeModule| module.names().1 == Some(name);
+        let has_name = |module: &RecomputeModule| module.megatron_name() == Some(name);
         RecomputeModule::ALL.into_iter().find(has_name)
     };
     let others = names.filter_map(known).filter(|it| *it != RecomputeModule::Attention);

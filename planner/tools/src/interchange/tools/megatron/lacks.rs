@@ -42,7 +42,7 @@ pub(in super::super) fn lacks(view: &ExportView<'_>) -> Vec<Lack> {
     let layout = &view.layout;
     let mut lacks = Vec::new();
     let unnamed = |module: &RecomputeModule| {
-        module.names().1.is_none() && *module != RecomputeModule::SharedExperts
+        module.megatron_name().is_none() && *module != RecomputeModule::SharedExperts
     };
     match layout.recompute {
         Recompute::Selective => lacks.push(Lack::new(

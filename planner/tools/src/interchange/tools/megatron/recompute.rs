@@ -13,9 +13,9 @@ pub(super) fn write(option: &str, run: &Run<'_>) -> Option<Values> {
         Recompute::Full => ["full", "uniform", "1"].map(str::to_owned),
         Recompute::FirstLayers(count) => ["full".into(), "block".into(), count.to_string()],
         Recompute::Modules(modules) => {
-            let name = |module| {
-                let (own, theirs) = RecomputeModule::names(module);
-                theirs.or((module == RecomputeModule::SharedExperts).then_some(own))
+            let name = |module: RecomputeModule| {
+                let is_shared = module == RecomputeModule::SharedExperts;
+                module.megatron_name().or(is_shared.then_some(module.name()))
             };
             return match option {
                 "--recompute-granularity" => Some(vec!["selective".to_owned()]),
@@ -60,7 +60,7 @@ pub(super) fn read(given: &ParsedOptions) -> Result<Recompute, OptionError> {
                 return Ok(attention.map_or(Recompute::None, Recompute::Modules));
             };
             let module = |name: &&str| {
-                let of = |it: &RecomputeModule| it.names().1.unwrap_or(it.names().0) == *name;
+                let of = |it: &RecomputeModule| it.megatron_name().unwrap_or(it.name()) == *name;
                 let known = RecomputeModule::ALL
                     .into_iter()
                     .filter(|it| *it != RecomputeModule::Activations);

@@ -1,88 +1,8 @@
-//! Actions of a stage as a whole: gathering and freeing its parameters, reducing its gradients, updating it.
+//! Actions of a stage as a whole: the reduction of its gradients, and its update.
 
 use std::collections::BTreeMap;
 
 use crate::schedule::{Action, ActionKind, Schedule, Step, Updates};
-
-/// Adds gathering of parameters before their stage computes, and freeing once the stage is not among the next
-/// `most_gathered` stages of the rank (ZeRO-3 within stages). The next stages are gathered ahead up to that number, so
-/// that gathering hides behind computation; an overlapped pair has both of its stages gathered even where one is
-/// allowed.
-///
-/// # Source
-///
-/// The policy of PyTorch's `_add_unshard_reshard`, which gathers 3; stages are freed oldest first.
-pub fn add_sharding(schedule: &Schedule, most_gathered: usize) -> Schedule {
-    let ranks = schedule.ranks().iter().map(|steps| shard(steps, most_gathered.max(1)));
-    rebuild(schedule, ranks.collect())
-}
-
-fn shard(steps: &[Step], most_gathered: usize) -> Vec<Step> {
-    let computed: Vec<Vec<u32>> = steps.iter().map(stages_of).collect();
-    let upcoming = Upcoming::new(&computed);
-    let mut gathered: Vec<u32> = Vec::new();
-    let mut result = Vec::with_capacity(steps.len());
-    for (index, step) in steps.iter().enumerate() {
-        if !computed[index].is_empty() {
-            let mut wanted = upcoming.next_stages(index, most_gathered);
-            for stage in &computed[index] {
-                if !wanted.contains(stage) {
-                    wanted.push(*stage);
-                }
-            }
-            for stage in gathered.extract_if(.., |stage| !wanted.contains(stage)) {
-                result.push(of_stage(stage, ActionKind::Reshard));
-            }
-            for stage in wanted {
-                if !gathered.contains(&stage) {
-                    gathered.push(stage);
-                    result.push(of_stage(stage, ActionKind::Unshard));
-                }
-            }
-        }
-        result.push(*step);
-    }
-    result.extend(gathered.into_iter().map(|stage| of_stage(stage, ActionKind::Reshard)));
-    result
-}
-
-/// The stages that a step computes on.
-fn stages_of(step: &Step) -> Vec<u32> {
-    let mut stages: Vec<u32> =
-        step.actions().filter(|action| action.kind.is_compute()).map(|a| a.stage).collect();
-    stages.dedup();
-    stages
-}
-
-/// Indices of the steps that compute on each stage of a rank.
-struct Upcoming {
-    uses: BTreeMap<u32, Vec<usize>>,
-}
-
-impl Upcoming {
-    fn new(computed: &[Vec<u32>]) -> Self {
-        let mut uses: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
-        for (index, stages) in computed.iter().enumerate() {
-            for stage in stages {
-                uses.entry(*stage).or_default().push(index);
-            }
-        }
-        Self { uses }
-    }
-
-    /// The next `count` distinct stages from step `index` on, soonest first.
-    fn next_stages(&self, index: usize, count: usize) -> Vec<u32> {
-        let next =
-            |uses: &Vec<usize>| uses.get(uses.partition_point(|used| *used < index)).copied();
-        let mut stages: Vec<(usize, u32)> = self
-            .uses
-            .iter()
-            .filter_map(|(stage, uses)| next(uses).map(|used| (used, *stage)))
-            .collect();
-        stages.sort_unstable();
-        stages.into_iter().take(count).map(|(_, stage)| stage).collect()
-    }
-}
 
 /// Adds a reduction of the gradients of each stage over its replicas right after its last backward on the rank, while
 /// other stages still work; after each backward in an asynchronous schedule.
@@ -138,6 +58,14 @@ fn after_backwards(schedule: &Schedule, kind: ActionKind, updates: Updates) -> S
         result
     };
     rebuild(schedule, schedule.ranks().iter().map(with_kind).collect())
+}
+
+/// The stages that a step computes on.
+fn stages_of(step: &Step) -> Vec<u32> {
+    let mut stages: Vec<u32> =
+        step.actions().filter(|action| action.kind.is_compute()).map(|a| a.stage).collect();
+    stages.dedup();
+    stages
 }
 
 fn of_stage(stage: u32, kind: ActionKind) -> Step {

@@ -39,7 +39,8 @@ pub fn partition(
         // is far enough below the slowest that there is something to gain.
         let may_gain = |stages: &usize| {
             let end = ends[stages - 1];
-            reach[stages - 1] >= end && prefix[end].get() / (*stages as u64) < limit.get() / 16 * 15
+            let is_far_below = prefix[end].get() * 16 < limit.get() * 15 * *stages as u64;
+            reach[stages - 1] >= end && is_far_below
         };
         let Some(fewer) = (1..=stages).rev().find(may_gain) else { break };
         let before = fastest(&prefix[..=ends[fewer - 1]], fewer, &fits)?;

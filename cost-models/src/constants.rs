@@ -46,7 +46,7 @@ pub struct Constant {
 }
 
 /// All constants of time.
-pub const CONSTANTS: [Constant; 12] = [
+pub const CONSTANTS: [Constant; 14] = [
     Constant {
         owner: Owner::Gpu,
         name: "matmul",
@@ -81,6 +81,14 @@ pub const CONSTANTS: [Constant; 12] = [
         place: |it| &mut it.device.training.memory,
     },
     Constant {
+        owner: Owner::Gpu,
+        name: "host",
+        meaning: "time of its host to launch an operator's kernels over that of the hosts of most GPUs",
+        range: [0.5, 4.0],
+        spread: 0.15,
+        place: |it| &mut it.device.training.host,
+    },
+    Constant {
         owner: Owner::Attention,
         name: "forward",
         meaning: "rate of its forward over that of the kernel that was measured, TensorRT-LLM's",
@@ -103,6 +111,15 @@ pub const CONSTANTS: [Constant; 12] = [
         range: [5.0, 300.0],
         spread: 0.60,
         place: |it| &mut it.framework.host.microseconds_per_operator,
+    },
+    Constant {
+        owner: Owner::Framework,
+        name: "parameters.microseconds_per_gather",
+        meaning: "time of the host to gather and release the parameters of one operator in one pass, with ZeRO-3, in \
+                  microseconds",
+        range: [20.0, 2000.0],
+        spread: 0.60,
+        place: |it| &mut it.framework.parameters.microseconds_per_gather,
     },
     Constant {
         owner: Owner::Framework,

@@ -21,6 +21,7 @@ const SETTING: Setting = Setting {
     switches: Switches::USUAL,
     kept_bits: None,
     keeps_expert_outputs: true,
+    gathers_by_operator: false,
 };
 
 fn lowered(text: &str) -> Graph {

@@ -65,6 +65,8 @@ pub(crate) struct Coster<'a> {
     pub(crate) groups: &'a Groups,
     pub(crate) hardware: &'a Hardware,
     pub(crate) switches: Switches,
+    /// True if the host gathers the parameters of each operator for each pass.
+    gathers_by_operator: bool,
     pub(crate) experts: ExpertTimes,
     /// Timing of each kernel of `work`.
     timings: Vec<Timing>,
@@ -121,8 +123,19 @@ impl<'a> Coster<'a> {
         hardware: &'a Hardware,
     ) -> Self {
         let (timings, by_op) = (Vec::new(), Vec::new());
-        let (switches, experts) = (setting.switches, ExpertTimes::Exact);
-        Self { block, work, groups, hardware, switches, experts, timings, by_op }
+        let Setting { switches, gathers_by_operator, .. } = *setting;
+        let experts = ExpertTimes::Exact;
+        Self {
+            block,
+            work,
+            groups,
+            hardware,
+            switches,
+            gathers_by_operator,
+            experts,
+            timings,
+            by_op,
+        }
     }
 
     /// The kernels with their times.
@@ -130,7 +143,7 @@ impl<'a> Coster<'a> {
         self.work.kernels.iter().zip(self.timings.iter().copied())
     }
 
-    /// Time that the device waits for the host, where `passes` run together and take the device `device`: the host
+    /// Time that the device waits for the host, where `passes` run together and take the device `on_device`: the host
     /// launches an operator's kernels, and each exchange, one after the other, while the device runs those before.
     /// Neither is steady: kernels shorter than their launches wait for the host even if the device is slower overall,
     /// so the two times combine as the root of the sum of their squares.
@@ -146,22 +159,38 @@ impl<'a> Coster<'a> {
         &self,
         passes: &[Pass],
         included: impl Fn(OpId) -> bool,
-        device: Nanos,
+        on_device: Nanos,
     ) -> Nanos {
         let kernels = self.work.kernels.iter().map(|kernel| (kernel.pass, kernel.op));
         let exchanges = self.work.exchanges.iter().map(|exchange| (exchange.pass, exchange.op));
         let launched = kernels.chain(exchanges);
         let count = launched.filter(|(pass, op)| passes.contains(pass) && included(*op)).count();
-        let host = &self.hardware.framework.host;
+        let Hardware { device, framework, .. } = self.hardware;
+        let host = &framework.host;
         let operators = self.launched_one_by_one() * 1e-6 * count as f64;
         let kernels = if self.has_experts() { KERNELS_OF_EXPERTS } else { 1.0 };
-        let each = host.microseconds_per_operator * kernels;
+        let each = host.microseconds_per_operator * device.training.host * kernels;
         if host.launches == Launches::Blocking {
             return Seconds::new((each + AWAITED_MICROSECONDS) * operators).into();
         }
-        let host = each * operators;
-        let both = if self.has_experts() { host } else { Seconds::from(device).get().hypot(host) };
-        Nanos::from(Seconds::new(both)).saturating_sub(device)
+        let host = each * operators + self.gathers_of_parameters(passes, &included);
+        let both =
+            if self.has_experts() { host } else { Seconds::from(on_device).get().hypot(host) };
+        Nanos::from(Seconds::new(both)).saturating_sub(on_device)
+    }
+
+    /// Time of the host to gather the parameters of operators, in seconds: once for forward, or forward again, and
+    /// once for backward.
+    fn gathers_of_parameters(&self, passes: &[Pass], included: impl Fn(OpId) -> bool) -> f64 {
+        if !self.gathers_by_operator {
+            return 0.0;
+        }
+        let has_parameters = |op: OpId| !self.block.op(op).parameters.is_empty();
+        let operators = self.block.nodes().map(|node| node.id);
+        let count = operators.filter(|op| has_parameters(*op) && included(*op)).count();
+        let gathers = passes.iter().filter(|pass| **pass != Pass::WeightGrad).count() * count;
+        let Hardware { device, framework, .. } = self.hardware;
+        gathers as f64 * framework.parameters.microseconds_per_gather * device.training.host * 1e-6
     }
 
     /// Share of operators that the host launches one by one; the others are in CUDA graphs.

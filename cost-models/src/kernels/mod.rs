@@ -16,7 +16,7 @@ pub use training::TrainingRates;
 use std::collections::BTreeMap;
 
 use ir::cluster::{Gpu, MeasuredKernels, Precision};
-use ir::framework::{AttentionLibrary, Framework, UnalignedRows};
+use ir::framework::{AttentionLibrary, Framework, KernelChoice, UnalignedRows};
 use ir::graph::Pass;
 use ir::units::{Bytes, FlopsPerSecond, Seconds};
 
@@ -54,14 +54,18 @@ impl Device {
         let attention = framework.attention_on(gpu.architecture);
         Self {
             unaligned_rows: framework.kernels.unaligned_rows,
-            ..Self::for_training(gpu, attention)
+            ..Self::with(gpu, attention, framework.kernels.choice)
         }
     }
 
     /// Kernel rates of a GPU, with the training attention of a library.
     pub fn for_training(gpu: &Gpu, attention: AttentionLibrary) -> Self {
+        Self::with(gpu, attention, KernelChoice::Heuristic)
+    }
+
+    fn with(gpu: &Gpu, attention: AttentionLibrary, choice: KernelChoice) -> Self {
         let chosen = rates::Chosen::for_gpu(gpu);
-        let (training_set, training) = TrainingRates::new(gpu, attention);
+        let (training_set, training) = TrainingRates::new(gpu, attention, choice);
         Self {
             matmul: matmul::Rates::new(gpu, &chosen),
             attention: attention::Rates::new(gpu, &chosen),

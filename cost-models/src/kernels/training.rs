@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use ir::cluster::{Architecture, Gpu};
-use ir::framework::AttentionLibrary;
+use ir::framework::{AttentionLibrary, KernelChoice};
 use serde::Deserialize;
 
 use crate::fitted::section;
@@ -20,6 +20,8 @@ pub struct TrainingRates {
     pub matmul_4_bit: f64,
     /// Ratio for memory-bound kernels.
     pub memory: f64,
+    /// Ratio of the host's time to launch kernels, over that of the hosts of most GPUs.
+    pub host: f64,
     /// Ratio for attention forward: training kernels over the measured ones, which are TensorRT-LLM's.
     pub attention_forward: f64,
     /// Ratio for attention backward, over the measured forward kernels.
@@ -34,15 +36,24 @@ struct GpuRates {
     /// The ratio for 4 bits; that for 8 bits where no step was measured.
     matmul_4_bit: Option<f64>,
     memory: f64,
+    /// The host's ratio; 1 where no host of its kind was measured.
+    host: Option<f64>,
     /// Ratios for forward and backward, by library.
     attention: BTreeMap<AttentionLibrary, [f64; 2]>,
 }
 
 impl TrainingRates {
-    /// The rates of a GPU, and the name of their set: of the GPU itself, else of its generation, else H100's.
-    pub(crate) fn new(gpu: &Gpu, library: AttentionLibrary) -> (String, Self) {
+    /// The rates of a GPU, and the name of their set: of the GPU itself, with tuned kernels where these are used and were
+    /// measured, else of its generation, else H100's.
+    pub(crate) fn new(
+        gpu: &Gpu,
+        library: AttentionLibrary,
+        choice: KernelChoice,
+    ) -> (String, Self) {
         static RATES: LazyLock<BTreeMap<String, GpuRates>> = LazyLock::new(|| section("gpus"));
+        let tuned = format!("{}-tuned", gpu.name);
         let names = [
+            if choice == KernelChoice::Tuned { &tuned } else { "" },
             gpu.name.as_str(),
             // B300 is of the same generation as B200, at a higher power.
             if gpu.name.contains("B300") { "b300" } else { "" },
@@ -52,7 +63,7 @@ impl TrainingRates {
         ];
         let known = names.into_iter().find_map(|name| Some((name, RATES.get(name)?)));
         let (name, of_gpu) = known.expect("H100 is there; a test asks for it");
-        let GpuRates { matmul, matmul_8_bit, matmul_4_bit, memory, ref attention } = *of_gpu;
+        let GpuRates { matmul, matmul_8_bit, matmul_4_bit, memory, host, ref attention } = *of_gpu;
         // A library that did not support the GPU yet takes the rates of the next newer one.
         let newer = attention.range(library..).next();
         let [attention_forward, attention_backward] =
@@ -63,6 +74,7 @@ impl TrainingRates {
             matmul_8_bit,
             matmul_4_bit,
             memory,
+            host: host.unwrap_or(1.0),
             attention_forward,
             attention_backward,
         };
@@ -75,6 +87,8 @@ const fn generation(architecture: Architecture) -> &'static str {
         Architecture::Volta => "v100",
         Architecture::Ampere | Architecture::Ada => "a100",
         Architecture::Blackwell => "b200",
+        Architecture::Cdna3 => "MI300X",
+        Architecture::Cdna4 => "MI355X",
         _ => "h100",
     }
 }

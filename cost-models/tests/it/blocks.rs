@@ -2,14 +2,17 @@
 
 use cost_models::block::{BlockPasses, Groups, Term, TermWork, terms};
 use cost_models::clusters::preset;
+use cost_models::kernels::{Device, MatmulShape};
 use cost_models::{Hardware, Precision, frameworks};
-use ir::framework::{CausalPieces, Framework, GradientAccumulation, TensorGathers};
+use ir::framework::{
+    CausalPieces, Framework, Fusion, GradientAccumulation, KernelChoice, TensorGathers,
+};
 use ir::graph::{
     Adapters, Axis, Block, BlockRecompute, CudaGraphs, EmbeddingTable, ExpertOverlap, Graph, Pass,
     Setting, Sharding, Sizes, Switches, TokenDispatcher, WeightFormat,
 };
 use ir::layout::Mesh;
-use ir::model::{GraphOptions, Model};
+use ir::model::{AttentionKernel, GraphOptions, Model};
 use ir::units::{Bytes, Nanos, Seconds};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -110,6 +113,7 @@ fn setting(sizes: Sizes, sharding: Sharding) -> Setting {
         switches: Switches::USUAL,
         kept_bits: None,
         keeps_expert_outputs: true,
+        gathers_by_operator: false,
     }
 }
 
@@ -318,6 +322,72 @@ fn plain_pieces_of_a_causal_sequence_are_uneven() {
         let found = (uneven - even) / attention;
         assert!((found - expected).abs() < 0.02, "{n} ranks: {found}, not {expected}");
     }
+}
+
+/// Hooks that gather parameters operator by operator cost the host time, which a slow host takes more of.
+#[test]
+fn gathers_of_parameters_take_time_of_the_host() {
+    let model = Model::from_json(
+        r#"{"architecture": "llama", "num_hidden_layers": 2, "hidden_size": 1024,
+            "num_attention_heads": 8, "intermediate_size": 2816, "vocab_size": 32000}"#,
+        "model",
+    );
+    let graph = model.expect("a model").graph(GraphOptions::default()).expect("a graph");
+    let waits = |name: &str, gathers_by_operator: bool, pace: f64| {
+        let cluster = preset("a100").expect("a preset");
+        let training = training(Precision::Bf16);
+        let mut hardware =
+            Hardware::new(&cluster, framework(name), &training).expect("a precision");
+        hardware.device.training.host *= pace;
+        let sizes = Sizes { micro_batch_size: 1, sequence_length: 512 };
+        let setting = Setting { gathers_by_operator, ..setting(sizes, Sharding::NONE) };
+        let passes = BlockPasses::new(layer(&graph), &setting, &groups(Sharding::NONE), &hardware);
+        passes.forward.host + passes.backward.host
+    };
+    assert!(waits("deepspeed", true, 1.0) > waits("deepspeed", false, 1.0));
+    assert!(waits("deepspeed", false, 2.0) > waits("deepspeed", false, 1.0));
+    // PyTorch FSDP gathers a block at once.
+    assert_eq!(waits("fsdp2", true, 1.0), waits("fsdp2", false, 1.0));
+}
+
+/// Function by function, a softmax of scores touches several times what a fused one does.
+#[test]
+fn unfused_scores_take_longer_function_by_function() {
+    let model = Model::from_json(
+        r#"{"architecture": "gpt", "num_hidden_layers": 2, "hidden_size": 1024,
+            "num_attention_heads": 16, "intermediate_size": 4096, "vocab_size": 50304}"#,
+        "model",
+    );
+    let options = GraphOptions { attention: AttentionKernel::Unfused, ..GraphOptions::default() };
+    let graph = model.expect("a model").graph(options).expect("a graph");
+    let compute = |fusion: Fusion| {
+        let cluster = preset("a100").expect("a preset");
+        let training = training(Precision::Bf16);
+        let mut hardware =
+            Hardware::new(&cluster, framework("megatron-lm"), &training).expect("a precision");
+        hardware.framework.kernels.fusion = fusion;
+        let sizes = Sizes { micro_batch_size: 4, sequence_length: 2048 };
+        let setting = setting(sizes, Sharding::NONE);
+        let passes = BlockPasses::new(layer(&graph), &setting, &groups(Sharding::NONE), &hardware);
+        Seconds::from(passes.forward.compute + passes.backward.compute).get()
+    };
+    assert!(compute(Fusion::Eager) > 1.3 * compute(Fusion::Kernels));
+}
+
+/// Kernels that were tuned for their shapes are faster where a GPU's libraries choose badly by themselves.
+#[test]
+fn tuned_kernels_are_faster_on_amd_alone() {
+    let compute = |cluster: &str, choice: KernelChoice| {
+        let mut framework = framework("megatron-core");
+        framework.kernels.choice = choice;
+        let gpu = &preset(cluster).expect("a preset").gpu;
+        let shape = MatmulShape { batch: 1, m: 8192, n: 8192, k: 8192 };
+        Device::of(gpu, &framework)
+            .training_matmul(Precision::Bf16, shape, Pass::Forward, None, 0.0)
+            .time
+    };
+    assert!(compute("mi355x", KernelChoice::Tuned) < compute("mi355x", KernelChoice::Heuristic));
+    assert_eq!(compute("h100", KernelChoice::Tuned), compute("h100", KernelChoice::Heuristic));
 }
 
 /// Inputs that are cast to 8 bits before they are gathered are half as many bytes, and less to cast.

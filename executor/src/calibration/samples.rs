@@ -71,6 +71,7 @@ impl Samples {
                 switches: Switches::USUAL,
                 kept_bits: None,
                 keeps_expert_outputs: true,
+                gathers_by_operator: false,
             };
             let kernels = block.work(&setting).kernels;
             let own = laps.iter().filter(|lap| lap.block == number);

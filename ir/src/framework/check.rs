@@ -28,6 +28,7 @@ impl Framework {
                 self.pipeline_parallel.microseconds_per_awaited_message,
             ),
             ("parameters.microseconds_per_shard", self.parameters.microseconds_per_shard),
+            ("parameters.microseconds_per_gather", self.parameters.microseconds_per_gather),
             ("memory.parameter_copies", self.memory.parameter_copies),
             ("memory.update_bytes", self.memory.update_bytes),
             ("memory.update_buffers.held", self.memory.update_buffers.held),

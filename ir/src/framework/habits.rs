@@ -35,6 +35,9 @@ pub struct KernelHabits {
     pub unaligned_rows: UnalignedRows,
     /// How many kernels norms, activation functions and rotary embeddings take.
     pub fusion: Fusion,
+    /// How kernels are chosen for the shapes of products and attention, where a GPU's libraries choose badly by themselves.
+    #[serde(default, skip_serializing_if = "KernelChoice::is_heuristic")]
+    pub choice: KernelChoice,
     /// Where activation functions and casts of experts run.
     #[serde(default)]
     pub expert_activations: ExpertActivations,
@@ -43,6 +46,24 @@ pub struct KernelHabits {
     pub elementwise_traffic: f64,
     /// The loss.
     pub loss: LossKernels,
+}
+
+/// How kernels are chosen for the shapes of products and attention.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum KernelChoice {
+    /// By the libraries' heuristics.
+    #[default]
+    Heuristic,
+    /// By measuring all for the shapes of the model, as in AMD's containers of Megatron-Core (hipBLASLt's tuning, AITER).
+    Tuned,
+}
+
+impl KernelChoice {
+    fn is_heuristic(&self) -> bool {
+        *self == Self::Heuristic
+    }
 }
 
 /// Where activation functions and casts of experts run.
@@ -204,6 +225,15 @@ pub struct ParameterHabits {
     /// Time for each rank's shard of updated parameters beside what its bytes take, in microseconds, where each is
     /// broadcast by itself.
     pub microseconds_per_shard: f64,
+    /// Time of the host to gather and release the parameters of one operator in one pass with ZeRO-3, in microseconds,
+    /// where hooks of each module do so in Python; 0 where whole blocks are gathered.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub microseconds_per_gather: f64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(microseconds: &f64) -> bool {
+    *microseconds == 0.0
 }
 
 /// When updated parameters are gathered.

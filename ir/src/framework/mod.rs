@@ -30,10 +30,10 @@ pub use exclusion::{Exclusion, Feature, FeatureList, Features};
 pub use habits::{
     AttentionLibrary, CausalPieces, ExpertActivations, ExpertHabits, ExpertOutputs, Fusion,
     GradientAccumulation, GradientCopies, GradientHabits, GradientSum, HostHabits, KeptInputs,
-    KernelHabits, Launches, Logits, LossGradient, LossKernels, MemoryHabits, MessageBytes,
-    MessageOverlap, ParameterHabits, PipelineHabits, Projections, StageParameters, TensorGathers,
-    TensorHabits, TensorOverlap, TransferFactors, UnalignedRows, UpdateBuffers, UpdatedParameters,
-    WhenReduced,
+    KernelChoice, KernelHabits, Launches, Logits, LossGradient, LossKernels, MemoryHabits,
+    MessageBytes, MessageOverlap, ParameterHabits, PipelineHabits, Projections, StageParameters,
+    TensorGathers, TensorHabits, TensorOverlap, TransferFactors, UnalignedRows, UpdateBuffers,
+    UpdatedParameters, WhenReduced,
 };
 
 pub use job::JobFacts;

@@ -47,6 +47,7 @@ impl Graph {
             switches: Switches::USUAL,
             kept_bits: None,
             keeps_expert_outputs: true,
+            gathers_by_operator: false,
         };
         let mut flops = ForwardFlops::default();
         for ((_, block), count) in self.classes().zip(self.class_counts()) {

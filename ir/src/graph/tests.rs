@@ -67,6 +67,7 @@ fn work(sharding: Sharding) -> BlockWork {
         switches: Switches::USUAL,
         kept_bits: None,
         keeps_expert_outputs: true,
+        gathers_by_operator: false,
     };
     gpt_block().unwrap().work(&setting)
 }

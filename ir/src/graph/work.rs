@@ -38,6 +38,8 @@ pub struct Setting {
     pub kept_bits: Option<u64>,
     /// True if the outputs of experts are saved for backward.
     pub keeps_expert_outputs: bool,
+    /// True if the host gathers the parameters of each operator for each pass.
+    pub gathers_by_operator: bool,
 }
 
 /// The axis of the mesh that an exchange runs along.

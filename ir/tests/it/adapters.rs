@@ -62,6 +62,7 @@ fn setting(sharding: Sharding) -> Setting {
         switches: Switches::USUAL,
         kept_bits: None,
         keeps_expert_outputs: true,
+        gathers_by_operator: false,
     }
 }
 

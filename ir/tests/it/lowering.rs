@@ -119,6 +119,7 @@ fn embeddings_that_are_not_cut_are_whole() {
             switches: Switches::USUAL,
             kept_bits: None,
             keeps_expert_outputs: true,
+            gathers_by_operator: false,
         })
     };
     let [part, whole] = [EmbeddingTable::Part, EmbeddingTable::Whole].map(work);
@@ -157,6 +158,7 @@ fn experts_are_reached_by_all_to_all_and_gathered_for_by_those_who_share_them() 
             switches: Switches::USUAL,
             kept_bits: None,
             keeps_expert_outputs: true,
+            gathers_by_operator: false,
         })
     };
     let routed = graph.parameter_counts().routed;

@@ -47,11 +47,10 @@ fn line(report: &Value, file: &str, name: &str) -> String {
         [&steps["left_out"]["mape"], &steps["mape"], &steps["median_ape"]].map(number).map(percent);
     let bias = format!("{:+.0} %", number(&steps["bias"]) * 100.0).replace("+0 ", "0 ");
     let bias = bias.replace("-0 ", "0 ");
-    let rank = number(&steps["spearman"]);
+    // Fewer than three runs have no ranks to compare.
+    let rank = steps["spearman"].as_f64().map_or_else(|| "-".to_owned(), |it| format!("{it:.2}"));
     let count = &steps["count"];
-    format!(
-        "| {name} | {count} | {left_out} | {mean} | {median} | {bias} | {rank:.2} | {memory} |\n"
-    )
+    format!("| {name} | {count} | {left_out} | {mean} | {median} | {bias} | {rank} | {memory} |\n")
 }
 
 /// Mean errors over sources, left out and fitted; over steps; and how many there are of both.

@@ -86,6 +86,7 @@ pub(super) fn setting(program: &Program, takes_data: bool) -> Setting {
         switches: Switches::USUAL,
         kept_bits: None,
         keeps_expert_outputs: true,
+        gathers_by_operator: false,
     }
 }
 

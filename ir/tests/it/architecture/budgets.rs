@@ -10,20 +10,20 @@ use super::{assert_none, code, members, mentions, read, root, sources, without_t
 /// Lines of source of each crate, without tests; scripts and styles of its pages count.
 const LINES: &[(&str, usize)] = &[
     ("command-line", 823),
-    ("cost-models", 4_233),
-    ("executor", 7_592),
+    ("cost-models", 4_283),
+    ("executor", 7_593),
     ("executor/communicators", 4_684),
     ("executor/kernels", 11_816),
     ("executor/runtime", 13_033),
     ("executor/stand-in", 9_354),
-    ("ir", 21_354),
+    ("ir", 21_388),
     ("models", 96),
     ("planner", 11_200),
-    ("planner/core", 10_370),
+    ("planner/core", 10_382),
     ("planner/evidence", 4_955),
-    ("planner/tools", 13_909),
+    ("planner/tools", 13_910),
     ("simulator", 3_315),
-    ("traces", 7_461),
+    ("traces", 7_471),
 ];
 
 /// How far lines may fall below a budget before it is to be lowered.

@@ -75,7 +75,7 @@ pub fn with_step<T>(
 ) -> T {
     let chain = ChainIndex::new(problem);
     assert_eq!(stage_ends.len(), layout.num_stages() as usize, "each stage has an end");
-    let shape = Shape::new(problem, &chain, ShapeKey::of(&layout));
+    let shape = Shape::new(problem, &chain, ShapeKey::of(&layout, &problem.hardware.framework));
     let ranks = PipelineRanks::of(&layout);
     let assignment =
         Assignment::new(problem, &chain, &shape, layout.recompute, ranks, stage_ends.into());

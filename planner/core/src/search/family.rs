@@ -166,7 +166,7 @@ impl Family {
     /// Layout with the options that all layouts of the family have in common.
     fn spec(&self) -> LayoutSpec {
         let Self { shape, pipeline_parallel, data_parallel, num_micro_batches } = *self;
-        let ShapeKey { sharding, micro_batch_size, switches } = shape;
+        let ShapeKey { sharding, micro_batch_size, switches, .. } = shape;
         LayoutSpec {
             pipeline_parallel,
             data_parallel,

@@ -41,6 +41,7 @@ fn parameters_key(family: &Family) -> ShapeKey {
             ..family.shape.sharding
         },
         micro_batch_size: 1,
+        gathers_by_operator: false,
     }
 }
 

@@ -85,7 +85,7 @@ impl Space {
         }
         space.families.sort_unstable_by_key(|family| {
             let Family { shape, pipeline_parallel, data_parallel, .. } = *family;
-            let ShapeKey { sharding, switches, micro_batch_size } = shape;
+            let ShapeKey { sharding, switches, micro_batch_size, .. } = shape;
             (sharding, pipeline_parallel, data_parallel, switches, micro_batch_size)
         });
         space
@@ -213,7 +213,12 @@ impl Space {
                     continue;
                 };
                 let family = Family {
-                    shape: ShapeKey { sharding, micro_batch_size, switches },
+                    shape: ShapeKey {
+                        sharding,
+                        micro_batch_size,
+                        switches,
+                        gathers_by_operator: false,
+                    },
                     pipeline_parallel: spec.pipeline_parallel,
                     data_parallel: data,
                     num_micro_batches,

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use cost_models::Hardware;
 use cost_models::block::{BlockMemory, BlockPasses, Groups};
-use ir::framework::{ExpertOutputs, KeptInputs, Projections};
+use ir::framework::{ExpertOutputs, Framework, KeptInputs, Projections};
 use ir::graph::{Block, ClassId, EmbeddingTable, Recompute, Setting, Sharding, Sizes, Switches};
-use ir::layout::{Layout, Mesh};
+use ir::layout::{Layout, Mesh, ZeroStage};
 use ir::schedule::StagePlacement;
 use ir::units::Nanos;
 
@@ -25,15 +25,19 @@ pub struct ShapeKey {
     pub micro_batch_size: u32,
     /// Options that change the cost of blocks: dispatcher, expert overlap, CUDA graphs.
     pub switches: Switches,
+    /// True if the host gathers the parameters of each operator for each pass, and takes time for it.
+    pub gathers_by_operator: bool,
 }
 
 impl ShapeKey {
     /// The shape key of a layout.
-    pub fn of(layout: &Layout) -> Self {
+    pub fn of(layout: &Layout, framework: &Framework) -> Self {
+        let takes_time = framework.parameters.microseconds_per_gather > 0.0;
         Self {
             sharding: layout.sharding(),
             micro_batch_size: layout.micro_batch_size,
             switches: layout.switches,
+            gathers_by_operator: takes_time && layout.zero_stage == ZeroStage::Parameters,
         }
     }
 
@@ -77,6 +81,7 @@ impl ShapeKey {
             kept_bits: (precision.is_cast() && framework.memory.inputs == KeptInputs::Cast)
                 .then(|| precision.input_bits()),
             keeps_expert_outputs: framework.memory.expert_outputs == ExpertOutputs::Kept,
+            gathers_by_operator: self.gathers_by_operator,
         }
     }
 

@@ -191,7 +191,12 @@ proptest! {
         ends.push(num_blocks);
         ends.sort_unstable();
         ends.dedup();
-        let key = ShapeKey { sharding: Sharding::NONE, micro_batch_size: 1, switches: Switches::USUAL };
+        let key = ShapeKey {
+            sharding: Sharding::NONE,
+            micro_batch_size: 1,
+            switches: Switches::USUAL,
+            gathers_by_operator: false,
+        };
         let chain = ChainIndex::new(&problem);
         let shape = Shape::new(&problem, &chain, key);
         let group = Group { size: ends.len() as u32, stride: 1 };

@@ -203,7 +203,11 @@ pub fn predict(setup: &Setup) -> Predicted {
 
 /// Prediction of one layer's forward and backward, which some sources measure instead of a step.
 fn layer(problem: &Problem, layout: &Layout) -> Predicted {
-    let shape = Shape::new(problem, &ChainIndex::new(problem), ShapeKey::of(layout));
+    let shape = Shape::new(
+        problem,
+        &ChainIndex::new(problem),
+        ShapeKey::of(layout, &problem.hardware.framework),
+    );
     // The embedding comes first.
     let class = problem.graph.blocks().nth(1);
     let block = &shape.blocks[class.map_or(0, |class| class.0)];

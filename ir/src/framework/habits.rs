@@ -36,7 +36,7 @@ pub struct KernelHabits {
     /// How many kernels norms, activation functions and rotary embeddings take.
     pub fusion: Fusion,
     /// How kernels are chosen for the shapes of products and attention, where a GPU's libraries choose badly by themselves.
-    #[serde(default, skip_serializing_if = "KernelChoice::is_heuristic")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub choice: KernelChoice,
     /// Where activation functions and casts of experts run.
     #[serde(default)]
@@ -60,10 +60,8 @@ pub enum KernelChoice {
     Tuned,
 }
 
-impl KernelChoice {
-    fn is_heuristic(&self) -> bool {
-        *self == Self::Heuristic
-    }
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// Where activation functions and casts of experts run.
@@ -227,13 +225,8 @@ pub struct ParameterHabits {
     pub microseconds_per_shard: f64,
     /// Time of the host to gather and release the parameters of one operator in one pass with ZeRO-3, in microseconds,
     /// where hooks of each module do so in Python; 0 where whole blocks are gathered.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub microseconds_per_gather: f64,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
-fn is_zero(microseconds: &f64) -> bool {
-    *microseconds == 0.0
 }
 
 /// When updated parameters are gathered.

@@ -16,6 +16,7 @@ use crate::units::{Bytes, Flops};
 
 /// Sizes, sharding and framework options under which a block's work is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Setting {
     /// Micro-batch size and sequence length.
     pub sizes: Sizes,

@@ -78,12 +78,14 @@ impl SpreadOf {
     pub fn stack(self, hardware: &Hardware) -> String {
         let (set, framework) = (&hardware.device.training_set, hardware.framework.measured_name());
         match self {
-            // Other than on NVIDIA GPUs, rates are scaled from these, and no steps were measured.
+            // On others rates are scaled from those of NVIDIA GPUs, and no steps were measured.
             Self::StepTimeSeconds => match hardware.architecture {
                 Architecture::Volta
                 | Architecture::Ampere
                 | Architecture::Hopper
-                | Architecture::Blackwell => format!("{framework} on {set}"),
+                | Architecture::Blackwell
+                | Architecture::Cdna3
+                | Architecture::Cdna4 => format!("{framework} on {set}"),
                 other => format!("{framework} on {other:?}"),
             },
             Self::PeakMemoryBytes => framework.to_owned(),

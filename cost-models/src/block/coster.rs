@@ -2,14 +2,12 @@
 
 use ir::cluster::Precision;
 use ir::collective::Collective;
-use ir::framework::{
-    CausalPieces, ExpertActivations, GradientAccumulation, Launches, Logits, TensorGathers,
-};
+use ir::framework::{CausalPieces, ExpertActivations, GradientAccumulation, Logits, TensorGathers};
 use ir::graph::{
-    self, AttentionMask, Axis, Block, BlockRecompute, BlockWork, CudaGraphs, DimName, Exchange,
-    Kernel, KernelWork, OpId, OpKind, Pass, Setting, Switches, TokenDispatcher,
+    self, AttentionMask, Axis, Block, BlockRecompute, BlockWork, DimName, Exchange, Kernel,
+    KernelWork, OpId, OpKind, Pass, Setting, Switches, TokenDispatcher,
 };
-use ir::units::{Bytes, Flops, Nanos, Seconds};
+use ir::units::{Bytes, Flops, Seconds};
 
 use super::Groups;
 use super::eager::{eager_passes, is_eager};
@@ -34,30 +32,6 @@ const EXPERT_BIAS_PASSES: f64 = 6.0;
 /// Assumed.
 const FUSED_EXPERTS: f64 = 0.5;
 
-/// Factor on the host's time to launch an operator of a layer with experts, which consists of many small kernels:
-/// routing, permutation, a product and a cast for each expert.
-///
-/// # Source
-///
-/// Layers with experts that are launched operator by operator take no less than 9.5 ms on H100 and 10 ms on B200
-/// (Megatron-Bridge 26.04, Qwen3-30B with ep16 and its 235B in release 25.09; Megatron-MoE-ModelZoo, Qwen3-235B with
-/// tp4 ep8), of 48 operators of Qwen3; dense ones launched an operator in 57 us by the fit of that time.
-const KERNELS_OF_EXPERTS: f64 = 3.2;
-
-/// Additional host time of an operator where the host waits for each of its kernels, in microseconds.
-///
-/// # Source
-///
-/// BigScience's study of 2022, whose runs had `CUDA_LAUNCH_BLOCKING=1` lest they hang: 80 us for an operator, of which
-/// others took 57 by the fit of that time.
-const AWAITED_MICROSECONDS: f64 = 23.0;
-
-/// Share of operators outside of CUDA graphs of layers, which contain attention and router but not the experts
-/// (Transformer Engine's).
-///
-/// Assumed.
-const OUTSIDE_GRAPHS_OF_LAYERS: f64 = 0.5;
-
 /// Cost of a block: its work, with the groups and the hardware that time it.
 pub(crate) struct Coster<'a> {
     pub(crate) block: &'a Block,
@@ -66,7 +40,7 @@ pub(crate) struct Coster<'a> {
     pub(crate) hardware: &'a Hardware,
     pub(crate) switches: Switches,
     /// True if the host gathers the parameters of each operator for each pass.
-    gathers_by_operator: bool,
+    pub(super) gathers_by_operator: bool,
     pub(crate) experts: ExpertTimes,
     /// Timing of each kernel of `work`.
     timings: Vec<Timing>,
@@ -141,65 +115,6 @@ impl<'a> Coster<'a> {
     /// The kernels with their times.
     pub(crate) fn kernels(&self) -> impl Iterator<Item = (&KernelWork, Timing)> {
         self.work.kernels.iter().zip(self.timings.iter().copied())
-    }
-
-    /// Time that the device waits for the host, where `passes` run together and take the device `on_device`: the host
-    /// launches an operator's kernels, and each exchange, one after the other, while the device runs those before.
-    /// Neither is steady: kernels shorter than their launches wait for the host even if the device is slower overall,
-    /// so the two times combine as the root of the sum of their squares.
-    ///
-    /// # Source
-    ///
-    /// Slopes over layers of vTrain's steps on one node: at the host's pace for small micro-batches, at the device's
-    /// for large ones, and above both where they are alike (1,024 features, 2 ranks: 3.2 ms, of 8 sequences 4.2 on the
-    /// device, 5.8 in all). Instead of the longer of both it takes the mean error of 19 sources, each left out of the
-    /// fit, from 9.9 to 9.2 %, the root of summed cubes to 10.1. Of a layer with experts the longer of both is off by
-    /// less: its host waits to be told how many tokens each expert has, and what it takes has these waits in it.
-    pub(crate) fn wait_for_host(
-        &self,
-        passes: &[Pass],
-        included: impl Fn(OpId) -> bool,
-        on_device: Nanos,
-    ) -> Nanos {
-        let kernels = self.work.kernels.iter().map(|kernel| (kernel.pass, kernel.op));
-        let exchanges = self.work.exchanges.iter().map(|exchange| (exchange.pass, exchange.op));
-        let launched = kernels.chain(exchanges);
-        let count = launched.filter(|(pass, op)| passes.contains(pass) && included(*op)).count();
-        let Hardware { device, framework, .. } = self.hardware;
-        let host = &framework.host;
-        let operators = self.launched_one_by_one() * 1e-6 * count as f64;
-        let kernels = if self.has_experts() { KERNELS_OF_EXPERTS } else { 1.0 };
-        let each = host.microseconds_per_operator * device.training.host * kernels;
-        if host.launches == Launches::Blocking {
-            return Seconds::new((each + AWAITED_MICROSECONDS) * operators).into();
-        }
-        let host = each * operators + self.gathers_of_parameters(passes, &included);
-        let both =
-            if self.has_experts() { host } else { Seconds::from(on_device).get().hypot(host) };
-        Nanos::from(Seconds::new(both)).saturating_sub(on_device)
-    }
-
-    /// Time of the host to gather the parameters of operators, in seconds: once for forward, or forward again, and
-    /// once for backward.
-    fn gathers_of_parameters(&self, passes: &[Pass], included: impl Fn(OpId) -> bool) -> f64 {
-        if !self.gathers_by_operator {
-            return 0.0;
-        }
-        let has_parameters = |op: OpId| !self.block.op(op).parameters.is_empty();
-        let operators = self.block.nodes().map(|node| node.id);
-        let count = operators.filter(|op| has_parameters(*op) && included(*op)).count();
-        let gathers = passes.iter().filter(|pass| **pass != Pass::WeightGrad).count() * count;
-        let Hardware { device, framework, .. } = self.hardware;
-        gathers as f64 * framework.parameters.microseconds_per_gather * device.training.host * 1e-6
-    }
-
-    /// Share of operators that the host launches one by one; the others are in CUDA graphs.
-    fn launched_one_by_one(&self) -> f64 {
-        match self.switches.cuda_graphs {
-            CudaGraphs::None => 1.0,
-            CudaGraphs::Layers => OUTSIDE_GRAPHS_OF_LAYERS,
-            CudaGraphs::Iteration => 0.0,
-        }
     }
 
     fn kernel(&self, work: &KernelWork) -> Timing {
@@ -444,7 +359,7 @@ impl<'a> Coster<'a> {
     }
 
     /// Returns whether the block has experts.
-    fn has_experts(&self) -> bool {
+    pub(super) fn has_experts(&self) -> bool {
         self.block.nodes().any(|node| self.is_of_experts(node.id))
     }
 

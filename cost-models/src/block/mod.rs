@@ -7,6 +7,7 @@
 mod coster;
 mod eager;
 mod groups;
+mod host;
 mod overlap;
 mod part;
 mod parts;

@@ -324,24 +324,36 @@ fn plain_pieces_of_a_causal_sequence_are_uneven() {
     }
 }
 
-/// Hooks that gather parameters operator by operator cost the host time, which a slow host takes more of.
-#[test]
-fn gathers_of_parameters_take_time_of_the_host() {
+/// Passes of a layer on an A100, whose framework and setting are changed.
+fn passes_on_a100(
+    name: &str,
+    attention: AttentionKernel,
+    change: impl FnOnce(&mut Hardware, &mut Setting),
+) -> BlockPasses {
     let model = Model::from_json(
         r#"{"architecture": "llama", "num_hidden_layers": 2, "hidden_size": 1024,
-            "num_attention_heads": 8, "intermediate_size": 2816, "vocab_size": 32000}"#,
+            "num_attention_heads": 16, "intermediate_size": 2816, "vocab_size": 32000}"#,
         "model",
     );
-    let graph = model.expect("a model").graph(GraphOptions::default()).expect("a graph");
+    let options = GraphOptions { attention, ..GraphOptions::default() };
+    let graph = model.expect("a model").graph(options).expect("a graph");
+    let cluster = preset("a100").expect("a preset");
+    let mut hardware =
+        Hardware::new(&cluster, framework(name), &training(Precision::Bf16)).expect("a precision");
+    let sizes = Sizes { micro_batch_size: 1, sequence_length: 2048 };
+    let mut setting = setting(sizes, Sharding::NONE);
+    change(&mut hardware, &mut setting);
+    BlockPasses::new(layer(&graph), &setting, &groups(Sharding::NONE), &hardware)
+}
+
+/// Hooks that gather parameters operator by operator cost the host time, and a slow host takes more of all its time.
+#[test]
+fn gathers_of_parameters_take_time_of_the_host() {
     let waits = |name: &str, gathers_by_operator: bool, pace: f64| {
-        let cluster = preset("a100").expect("a preset");
-        let training = training(Precision::Bf16);
-        let mut hardware =
-            Hardware::new(&cluster, framework(name), &training).expect("a precision");
-        hardware.device.training.host *= pace;
-        let sizes = Sizes { micro_batch_size: 1, sequence_length: 512 };
-        let setting = Setting { gathers_by_operator, ..setting(sizes, Sharding::NONE) };
-        let passes = BlockPasses::new(layer(&graph), &setting, &groups(Sharding::NONE), &hardware);
+        let passes = passes_on_a100(name, AttentionKernel::Flash, |hardware, setting| {
+            hardware.device.training.host *= pace;
+            setting.gathers_by_operator = gathers_by_operator;
+        });
         passes.forward.host + passes.backward.host
     };
     assert!(waits("deepspeed", true, 1.0) > waits("deepspeed", false, 1.0));
@@ -353,25 +365,15 @@ fn gathers_of_parameters_take_time_of_the_host() {
 /// Function by function, a softmax of scores touches several times what a fused one does.
 #[test]
 fn unfused_scores_take_longer_function_by_function() {
-    let model = Model::from_json(
-        r#"{"architecture": "gpt", "num_hidden_layers": 2, "hidden_size": 1024,
-            "num_attention_heads": 16, "intermediate_size": 4096, "vocab_size": 50304}"#,
-        "model",
-    );
-    let options = GraphOptions { attention: AttentionKernel::Unfused, ..GraphOptions::default() };
-    let graph = model.expect("a model").graph(options).expect("a graph");
-    let compute = |fusion: Fusion| {
-        let cluster = preset("a100").expect("a preset");
-        let training = training(Precision::Bf16);
-        let mut hardware =
-            Hardware::new(&cluster, framework("megatron-lm"), &training).expect("a precision");
-        hardware.framework.kernels.fusion = fusion;
-        let sizes = Sizes { micro_batch_size: 4, sequence_length: 2048 };
-        let setting = setting(sizes, Sharding::NONE);
-        let passes = BlockPasses::new(layer(&graph), &setting, &groups(Sharding::NONE), &hardware);
+    let compute = |attention, fusion| {
+        let passes = passes_on_a100("megatron-lm", attention, |hardware, _| {
+            hardware.framework.kernels.fusion = fusion;
+        });
         Seconds::from(passes.forward.compute + passes.backward.compute).get()
     };
-    assert!(compute(Fusion::Eager) > 1.3 * compute(Fusion::Kernels));
+    let slower =
+        |attention| compute(attention, Fusion::Eager) - compute(attention, Fusion::Kernels);
+    assert!(slower(AttentionKernel::Unfused) > 2.0 * slower(AttentionKernel::Flash));
 }
 
 /// Kernels that were tuned for their shapes are faster where a GPU's libraries choose badly by themselves.

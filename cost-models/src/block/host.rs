@@ -1,0 +1,100 @@
+//! Time of the host to launch a block's kernels.
+
+use ir::framework::Launches;
+use ir::graph::{CudaGraphs, OpId, Pass};
+use ir::units::{Nanos, Seconds};
+
+use super::coster::Coster;
+use crate::hardware::Hardware;
+
+/// Factor on the host's time to launch an operator of a layer with experts, which consists of many small kernels:
+/// routing, permutation, a product and a cast for each expert.
+///
+/// # Source
+///
+/// Layers with experts that are launched operator by operator take no less than 9.5 ms on H100 and 10 ms on B200
+/// (Megatron-Bridge 26.04, Qwen3-30B with ep16 and its 235B in release 25.09; Megatron-MoE-ModelZoo, Qwen3-235B with
+/// tp4 ep8), of 48 operators of Qwen3; dense ones launched an operator in 57 us by the fit of that time.
+const KERNELS_OF_EXPERTS: f64 = 3.2;
+
+/// Additional host time of an operator where the host waits for each of its kernels, in microseconds.
+///
+/// # Source
+///
+/// BigScience's study of 2022, whose runs had `CUDA_LAUNCH_BLOCKING=1` lest they hang: 80 us for an operator, of which
+/// others took 57 by the fit of that time.
+const AWAITED_MICROSECONDS: f64 = 23.0;
+
+/// Share of operators outside of CUDA graphs of layers, which contain attention and router but not the experts
+/// (Transformer Engine's).
+///
+/// Assumed.
+const OUTSIDE_GRAPHS_OF_LAYERS: f64 = 0.5;
+
+impl Coster<'_> {
+    /// Time that the device waits for the host, where `passes` run together and take the device `on_device`: the host
+    /// launches an operator's kernels, and each exchange, one after the other, while the device runs those before.
+    /// Neither is steady: kernels shorter than their launches wait for the host even if the device is slower overall,
+    /// so the two times combine as the root of the sum of their squares.
+    ///
+    /// # Source
+    ///
+    /// Slopes over layers of vTrain's steps on one node: at the host's pace for small micro-batches, at the device's
+    /// for large ones, and above both where they are alike (1,024 features, 2 ranks: 3.2 ms, of 8 sequences 4.2 on the
+    /// device, 5.8 in all). Instead of the longer of both it takes the mean error of 19 sources, each left out of the
+    /// fit, from 9.9 to 9.2 %, the root of summed cubes to 10.1. Of a layer with experts the longer of both is off by
+    /// less: its host waits to be told how many tokens each expert has, and what it takes has these waits in it.
+    pub(crate) fn wait_for_host(
+        &self,
+        passes: &[Pass],
+        included: impl Fn(OpId) -> bool,
+        on_device: Nanos,
+    ) -> Nanos {
+        let kernels = self.work.kernels.iter().map(|kernel| (kernel.pass, kernel.op));
+        let exchanges = self.work.exchanges.iter().map(|exchange| (exchange.pass, exchange.op));
+        let launched = kernels.chain(exchanges);
+        let count = launched.filter(|(pass, op)| passes.contains(pass) && included(*op)).count();
+        let Hardware { device, framework, .. } = self.hardware;
+        let host = &framework.host;
+        let operators = self.launched_one_by_one() * 1e-6 * count as f64;
+        let kernels = if self.has_experts() { KERNELS_OF_EXPERTS } else { 1.0 };
+        let each = host.microseconds_per_operator * device.training.host * kernels;
+        let gathers = self.gathers_of_parameters(passes, &included);
+        if host.launches == Launches::Blocking {
+            return Seconds::new((each + AWAITED_MICROSECONDS) * operators + gathers).into();
+        }
+        let host = each * operators + gathers;
+        let both =
+            if self.has_experts() { host } else { Seconds::from(on_device).get().hypot(host) };
+        Nanos::from(Seconds::new(both)).saturating_sub(on_device)
+    }
+
+    /// Time of the host to gather and release the parameters of operators, in seconds: once for forward, also for forward
+    /// again, and once for backward.
+    ///
+    /// # Source
+    ///
+    /// DeepSpeed's `runtime/zero/parameter_offload.py`: hooks before and after the forward and the backward of each module.
+    /// Qwen 1.8B of 24 layers with full recompute takes 262 ms a micro-batch of 256 tokens with ZeRO-3 on one A100, and
+    /// 125 ms with adapters and no ZeRO-3 (README of Qwen).
+    fn gathers_of_parameters(&self, passes: &[Pass], included: impl Fn(OpId) -> bool) -> f64 {
+        if !self.gathers_by_operator {
+            return 0.0;
+        }
+        let has_parameters = |op: OpId| !self.block.op(op).parameters.is_empty();
+        let operators = self.block.nodes().map(|node| node.id);
+        let count = operators.filter(|op| has_parameters(*op) && included(*op)).count();
+        let gathers = passes.iter().filter(|pass| **pass != Pass::WeightGrad).count() * count;
+        let Hardware { device, framework, .. } = self.hardware;
+        gathers as f64 * framework.parameters.microseconds_per_gather * device.training.host * 1e-6
+    }
+
+    /// Share of operators that the host launches one by one; the others are in CUDA graphs.
+    fn launched_one_by_one(&self) -> f64 {
+        match self.switches.cuda_graphs {
+            CudaGraphs::None => 1.0,
+            CudaGraphs::Layers => OUTSIDE_GRAPHS_OF_LAYERS,
+            CudaGraphs::Iteration => 0.0,
+        }
+    }
+}

@@ -24,7 +24,7 @@ pub struct Import<'a> {
     pub text: &'a str,
     /// Tool of the settings, if the user names it.
     pub from: Option<Target>,
-    /// Files that the settings name ([`named_files`](super::named_files)), by their names.
+    /// Files that the settings name ([`LaunchScript::named_files`](super::LaunchScript::named_files)), by their names.
     pub files: &'a BTreeMap<String, String>,
     /// Values that the user states in addition to the settings.
     pub stated: Stated,

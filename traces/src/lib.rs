@@ -12,6 +12,7 @@ pub mod html;
 pub mod palette;
 pub mod reference;
 pub mod scatter;
+pub mod snapshot;
 pub mod statistics;
 pub mod sweep;
 pub mod timeline;

@@ -8,12 +8,13 @@ use ir::units::{Bytes, Nanos};
 use planner::file_kind::FileKind;
 use planner::names::{folded, or_nearest};
 use planner_core::plan::CheckedPlan;
+use planner_core::step::Simulated;
 use traces::bars::{self, MemoryBar, MemoryPart};
 use traces::collectives::{self, Operation, Ring};
 use traces::gantt::{self, Window};
 use traces::html::{PageOptions, Table};
 use traces::timeline::Timeline;
-use traces::{DrawError, Drawing, Paper, chrome, html};
+use traces::{DrawError, Drawing, Paper, chrome, html, snapshot};
 
 use super::answer::Answer;
 use super::args::{ChartArgs, CollectiveArgs, Shown};
@@ -167,6 +168,10 @@ pub(crate) fn write_timelines(
         (Kind::Still(StillKind::Image(format)), [_] | [_, _]) => {
             gantt::draw(&all, &look.gantt())?.file(format)?
         }
+        (Kind::Snapshot, _) => bail!(
+            "a snapshot is of memory\nhint: `planner chart plan.json --show memory -o {}`",
+            output.display()
+        ),
         (Kind::Trace, _) => bail!(
             "a Chrome trace holds one timeline, not {}\nhint: `-o FILE.html` shows several",
             timelines.len()
@@ -181,8 +186,12 @@ pub(crate) fn write_timelines(
 
 /// Draws the peak memory of every pipeline rank as a bar each.
 fn draw_memory(checked: &CheckedPlan, args: &ChartArgs) -> anyhow::Result<Vec<u8>> {
-    let Kind::Still(kind) = Kind::of(&args.output)? else {
-        bail!("`--show memory` is drawn as .svg, .png, .pdf or .html")
+    let kind = match Kind::of(&args.output)? {
+        Kind::Still(kind) => kind,
+        Kind::Snapshot => return Ok(memory_snapshot(checked)),
+        Kind::Trace => {
+            bail!("`--show memory` is drawn as .svg, .png, .pdf or .html, or written as .pickle")
+        }
     };
     let title = memory_title(checked);
     let bars = memory_bars(&checked.simulated.memory_by_rank);
@@ -223,6 +232,28 @@ pub(crate) fn memory_table(bars: &[MemoryBar], capacity: Bytes) -> Table {
         headings: first.chain(names).chain(["total".to_owned()]).collect(),
         rows: bars.iter().map(row).collect(),
     }
+}
+
+/// Memory over the step as a snapshot of PyTorch's allocator, one device for each pipeline rank. Memory that changes with
+/// the schedule is named after its actions, other memory as in the plan.
+fn memory_snapshot(checked: &CheckedPlan) -> Vec<u8> {
+    let Simulated { simulation, memory_by_rank, .. } = &checked.simulated;
+    let tracks = simulation.timeline.tracks.iter();
+    let held = memory_by_rank.iter().zip(tracks).map(|(memory, track)| {
+        let start = track.memory.first().map_or(Bytes::ZERO, |point| point.bytes);
+        let is_steady = |name: &str| !["activations", "recomputed block"].contains(&name);
+        let steady = memory.lines().into_iter().filter(|(name, _)| is_steady(name));
+        let steady: Vec<(&'static str, Bytes)> = steady.collect();
+        // Gradients of activations are in the workspace at the peak, but not at the start.
+        let all: Bytes = steady.iter().map(|(_, bytes)| *bytes).sum();
+        let later = all.saturating_sub(start);
+        let at_start = |(name, bytes): (&'static str, Bytes)| match name {
+            "workspace" => (name, bytes.saturating_sub(later)),
+            _ => (name, bytes),
+        };
+        steady.into_iter().map(at_start).collect::<Vec<_>>()
+    });
+    snapshot::snapshot(&simulation.timeline, &held.collect::<Vec<_>>())
 }
 
 /// Title of a picture of memory, followed by the plan's settings and its memory on the host.

@@ -59,6 +59,7 @@ impl ThemeArg {
 pub(crate) enum Kind {
     Still(StillKind),
     Trace,
+    Snapshot,
 }
 
 impl Kind {
@@ -73,8 +74,9 @@ impl Kind {
             Some("pdf") => image(Format::Pdf),
             Some("html") => Ok(Self::Still(StillKind::Page)),
             Some("json") => Ok(Self::Trace),
+            Some("pickle") => Ok(Self::Snapshot),
             _ => bail!(
-                "`{}` does not say what to draw; it must end in .svg, .png, .pdf, .html or .json",
+                "`{}` does not say what to draw; it must end in .svg, .png, .pdf, .html or .json (memory: .pickle)",
                 path.display()
             ),
         }

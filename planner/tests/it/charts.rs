@@ -1,7 +1,9 @@
 //! Whole runs of `planner chart`: pages and traces of plans and timelines.
 
 use std::fs;
+use std::io::{self, Write as _};
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -334,4 +336,71 @@ fn drawings_are_pages_too() {
         &format!("chart {plan} --show memory --from 1s -o {{}}/out.svg"),
         &["`--show memory` is of the fullest moment"],
     );
+}
+
+/// Reads a snapshot as Python's own pickle has it, and prints for each device the most that is held at once, what is held
+/// at the end, and what segments hold.
+const READ_SNAPSHOT: &str = r"
+import pickle, sys
+s = pickle.load(open(sys.argv[1], 'rb'))
+assert sorted(s) == ['allocator_settings', 'device_traces', 'segments'], s.keys()
+for device, events in enumerate(s['device_traces']):
+    held, most, live = 0, 0, {}
+    assert [e['time_us'] for e in events] == sorted(e['time_us'] for e in events)
+    for e in events:
+        assert e['frames'][0]['name'] and e['frames'][0]['filename'] == 'predicted'
+        if e['action'] == 'alloc':
+            assert e['addr'] not in live
+            live[e['addr']] = e['size']
+            held += e['size']
+        elif e['action'] == 'free_completed':
+            held -= e['size']
+            assert live.pop(e['addr']) == e['size']
+        else:
+            assert e['action'] == 'free_requested' and live[e['addr']] == e['size']
+        most = max(most, held)
+    of = [g for g in s['segments'] if g['device'] == device]
+    assert all(sum(b['size'] for b in g['blocks']) == g['total_size'] for g in of)
+    print(most, held, sum(g['total_size'] for g in of))
+";
+
+#[test]
+fn a_snapshot_of_memory_is_what_pytorch_reads() {
+    let place = Workplace::new();
+    let plan = place.path("plan.json");
+    let named = [
+        "evaluate",
+        "models/llama-3.1-8b",
+        "--gpus",
+        "16",
+        "--layout",
+        "tp2-pp4-dp2-mbs1",
+        "--quiet",
+    ];
+    let run = planner(&[&named[..], &["-o", &plan]].concat());
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let snapshot = place.path("memory.pickle");
+    let run = planner(&["chart", &plan, "--show", "memory", "-o", &snapshot]);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+    place.fails(
+        &format!("chart {plan} -o {snapshot}"),
+        &["a snapshot is of memory", "--show memory"],
+    );
+    let ranks = planner(&["simulate", &plan, "--format", "json"]).json();
+    let peaks = ranks["ranks"].as_array().unwrap().iter().map(|rank| &rank["peak_memory_bytes"]);
+    let peaks: Vec<String> = peaks.map(ToString::to_string).collect();
+    let read = Command::new("python3").args(["-c", READ_SNAPSHOT, &snapshot]).output();
+    let read = match read {
+        Ok(read) => read,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "skipped: no python3: {error}");
+            return;
+        }
+    };
+    let said = String::from_utf8(read.stdout).unwrap();
+    assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+    let rows: Vec<Vec<&str>> = said.lines().map(|line| line.split(' ').collect()).collect();
+    let most: Vec<&str> = rows.iter().map(|row| row[0]).collect();
+    assert_eq!(most, peaks);
+    assert!(rows.iter().all(|row| row[1] == row[2]), "{said}");
 }

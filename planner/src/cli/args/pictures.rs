@@ -16,8 +16,9 @@ pub(crate) struct ChartArgs {
     /// Plans, or timelines that `planner simulate -o` or `executor run --timeline` wrote.
     #[arg(value_name = "PLAN|TIMELINE", required = true, num_args = 1..=8)]
     pub(crate) inputs: Vec<PathBuf>,
-    /// The picture: .svg, .png, .pdf, .html (to look into), or .json (a Chrome trace for Perfetto).
-    #[arg(short, long, value_name = "FILE.{svg,png,pdf,html,json}")]
+    /// The picture: .svg, .png, .pdf, .html (to look into), or .json (a Chrome trace for Perfetto); of memory also
+    /// .pickle (a snapshot for PyTorch's memory viewer).
+    #[arg(short, long, value_name = "FILE.{svg,png,pdf,html,json,pickle}")]
     pub(crate) output: PathBuf,
     /// What it shows.
     #[arg(long, value_enum, ignore_case = true, default_value = "timeline")]

@@ -226,23 +226,23 @@ def apply(values, without):
 
 
 def write_residuals(folder):
-    """Spreads of measured over predicted without the row's source, by what is known of its stack."""
+    """Spreads of the scores of rows, predicted without their source, by what is known of their stack."""
     report = validated(folder)
     as_unknown = validated(folder, "--framework", UNKNOWN)
     written = {}
     for quantity in ["step_time_seconds", "peak_memory_bytes"]:
-        ratios = ratios_of(report, quantity)
+        rows = rows_of(report, quantity)
         kinds = {"measured": {}, "new": {}, "calibrated": {}, "unknown": {}}
-        for name, stacks in ratios_of(as_unknown, quantity).items():
-            kinds["unknown"][name] = [ratio for of in stacks.values() for ratio in of]
-        for name, stacks in ratios.items():
+        for name, stacks in rows_of(as_unknown, quantity).items():
+            kinds["unknown"][name] = [score for of in stacks.values() for score in scores(of)]
+        for name, stacks in rows.items():
             for stack, of in stacks.items():
-                known = any(stack in others for other, others in ratios.items() if other != name)
+                known = any(stack in others for other, others in rows.items() if other != name)
                 if known:
-                    kinds["measured"].setdefault(name, []).extend(of)
-                kinds["new"].setdefault(name, []).extend(of)
-                kinds["calibrated"].setdefault(name, []).extend(after_three(of))
-        stacks = sorted({stack for of in ratios.values() for stack in of})
+                    kinds["measured"].setdefault(name, []).extend(scores(of))
+                kinds["new"].setdefault(name, []).extend(scores(of))
+                kinds["calibrated"].setdefault(name, []).extend(scores(after_three(of)))
+        stacks = sorted({stack for of in rows.values() for stack in of})
         spreads = {kind: spread(of) for kind, of in kinds.items() if any(of.values())}
         written[quantity] = {"stacks": stacks, "spreads": spreads}
     write_fitted(read_fitted() | {"residuals": written})
@@ -253,40 +253,43 @@ def validated(folder, *flags):
     return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
 
 
-def ratios_of(report, quantity):
-    """Measured over predicted, by source and stack."""
-    ratios = {}
+def rows_of(report, quantity):
+    """The logarithm of measured over predicted and its standard deviation, by source and stack."""
+    rows = {}
     for file in report["files"]:
         if file["quantity"] != quantity:
             continue
         for row in file["rows"]:
             if "measured" in row:
-                ratio = row["measured"] / row.get("left_out", row["predicted"])
-                of_source = ratios.setdefault(source(file["file"]), {})
-                of_source.setdefault(row["stack"], []).append(ratio)
-    return ratios
+                log = np.log(row["measured"] / row.get("left_out", row["predicted"]))
+                of_source = rows.setdefault(source(file["file"]), {})
+                of_source.setdefault(row["stack"], []).append((log, row["deviation"]))
+    return rows
 
 
-def after_three(ratios):
-    """Each of a stack's ratios over the mean of three others: what is left once these are known."""
-    count = len(ratios)
+def scores(rows):
+    return [log / deviation for log, deviation in rows]
+
+
+def after_three(rows):
+    """Each of a stack's logarithms less the mean of three others: what is left once these are known."""
+    count = len(rows)
     if count < 4:
         return []
-    logs = np.log(ratios)
-    three = [np.mean([logs[(row + part * count // 4) % count] for part in (1, 2, 3)]) for row in range(count)]
-    return list(np.exp(logs - three))
+    three = [np.mean([rows[(row + part * count // 4) % count][0] for part in (1, 2, 3)]) for row in range(count)]
+    return [(log - mean, deviation) for (log, deviation), mean in zip(rows, three)]
 
 
 def spread(by_source):
     """As `Spread::of`: quantiles with as much weight for each source."""
     by_source = [of for of in by_source.values() if of]
-    ratios = np.concatenate(by_source)
+    values = np.concatenate(by_source)
     weights = np.concatenate([np.full(len(of), 1.0 / (len(of) * len(by_source))) for of in by_source])
-    order = np.argsort(ratios)
+    order = np.argsort(values)
     at = np.cumsum(weights[order]) - weights[order] / 2.0
     tail = max(0.0, ((len(by_source) + 1) * 0.1 - 0.5) / len(by_source))
-    low, high, ninth = (rounded(it) for it in np.interp([tail, 1.0 - tail, 0.9], at, ratios[order]))
-    return {"sources": len(by_source), "rows": len(ratios), "low": low, "high": high, "ninth_decile": ninth}
+    low, high, ninth = (rounded(it) for it in np.interp([tail, 1.0 - tail, 0.9], at, values[order]))
+    return {"sources": len(by_source), "rows": len(values), "low": low, "high": high, "ninth_decile": ninth}
 
 
 if __name__ == "__main__":

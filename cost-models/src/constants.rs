@@ -164,24 +164,14 @@ pub const CONSTANTS: [Constant; 14] = [
 ];
 
 /// Constants of memory, which step times do not depend on.
-pub const OF_MEMORY: [Constant; 2] = [
-    Constant {
-        owner: Owner::Framework,
-        name: "memory.saved",
-        meaning: "bytes that blocks keep for backward over those that one fused kernel for each operator would",
-        range: [0.5, 3.0],
-        spread: 0.20,
-        place: |it| &mut it.framework.memory.saved,
-    },
-    Constant {
-        owner: Owner::Framework,
-        name: "memory.saved_by_loss",
-        meaning: "bytes that head and loss hold at their peak, over the same",
-        range: [0.1, 4.0],
-        spread: 0.40,
-        place: |it| &mut it.framework.memory.saved_by_loss,
-    },
-];
+pub const OF_MEMORY: [Constant; 1] = [Constant {
+    owner: Owner::Framework,
+    name: "memory.saved",
+    meaning: "bytes that blocks keep for backward over those that one fused kernel for each operator would",
+    range: [0.5, 3.0],
+    spread: 0.20,
+    place: |it| &mut it.framework.memory.saved,
+}];
 
 impl Constant {
     /// Key of the constant on a machine.

@@ -1,5 +1,9 @@
 //! Distribution of measured over predicted step times and memory, each predicted without its source: the interval of a
 //! prediction.
+//!
+//! A step whose time depends on what differs most between machines is predicted less well, so the logarithm of measured
+//! over predicted is divided by the standard deviation that the constants' spreads give the predicted time: its score.
+//! For memory the deviation is 1.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -49,7 +53,7 @@ pub enum SpreadOf {
     PeakMemoryBytes,
 }
 
-/// Ratios of measured to predicted values, predicted without their source.
+/// Scores of measured values, predicted without their source.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spread {
@@ -57,11 +61,11 @@ pub struct Spread {
     pub sources: usize,
     /// Number of values that were compared.
     pub rows: usize,
-    /// Lower bound of the ratio: a tenth of them is below, with each source weighted equally.
+    /// Lower bound of the score: a tenth of them is below, with each source weighted equally.
     pub low: f64,
-    /// Upper bound of the ratio: a tenth of them is above.
+    /// Upper bound of the score: a tenth of them is above.
     pub high: f64,
-    /// Ratio below which nine tenths of the measured values lie, without the allowance for another source.
+    /// Score below which nine tenths of the measured values lie, without the allowance for another source.
     pub ninth_decile: f64,
 }
 
@@ -107,7 +111,12 @@ impl SpreadOf {
 }
 
 impl Spread {
-    /// The spread of ratios, given by source; `None` for fewer than [`LEAST_SOURCES`].
+    /// The interval of measured over predicted, for a prediction whose logarithm has this standard deviation.
+    pub fn interval(&self, deviation: f64) -> [f64; 2] {
+        [self.low, self.high].map(|score| (score * deviation).exp())
+    }
+
+    /// The spread of scores, given by source; `None` for fewer than [`LEAST_SOURCES`].
     ///
     /// Each source has the same weight, however many steps it has, as a new stack is one more source. The bounds are
     /// the quantiles beyond which one more source lies with the wanted probability:
@@ -118,16 +127,17 @@ impl Spread {
     ///
     /// # Source
     ///
-    /// Vovk, Gammerman and Shafer 2005, *Algorithmic Learning in a Random World*: conformal prediction.
+    /// Vovk, Gammerman and Shafer 2005, *Algorithmic Learning in a Random World*: conformal prediction, with scores
+    /// normalised by the difficulty of each case.
     pub fn of<'a>(by_source: impl IntoIterator<Item = &'a [f64]>) -> Option<Self> {
         let by_source: Vec<&[f64]> =
-            by_source.into_iter().filter(|ratios| !ratios.is_empty()).collect();
+            by_source.into_iter().filter(|scores| !scores.is_empty()).collect();
         let sources = by_source.len();
         if sources < LEAST_SOURCES {
             return None;
         }
-        let weighted = by_source.into_iter().flat_map(|ratios| {
-            ratios.iter().map(move |ratio| (*ratio, 1.0 / (ratios.len() * sources) as f64))
+        let weighted = by_source.into_iter().flat_map(|scores| {
+            scores.iter().map(move |score| (*score, 1.0 / (scores.len() * sources) as f64))
         });
         let mut weighted: Vec<(f64, f64)> = weighted.collect();
         weighted.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -152,20 +162,20 @@ impl Spread {
     }
 }
 
-/// Weighted quantile of ratios in ascending order, with weights that sum to 1.
+/// Weighted quantile of scores in ascending order, with weights that sum to 1.
 fn quantile(weighted: &[(f64, f64)], share: f64) -> f64 {
     let mut below = 0.0;
     let mut last: Option<(f64, f64)> = None;
-    for (ratio, weight) in weighted {
+    for (score, weight) in weighted {
         let at = below + weight / 2.0;
         if at >= share {
-            return last.map_or(*ratio, |(before, ratio_before)| {
+            return last.map_or(*score, |(before, score_before)| {
                 let part = (share - before) / (at - before);
-                ratio_before + part * (ratio - ratio_before)
+                score_before + part * (score - score_before)
             });
         }
         below += weight;
-        last = Some((at, *ratio));
+        last = Some((at, *score));
     }
-    last.map_or(1.0, |(_, ratio)| ratio)
+    last.map_or(0.0, |(_, score)| score)
 }

@@ -1,6 +1,7 @@
 //! Model states: parameters, gradients and optimizer state, and the time of their update.
 
 use ir::cluster::Precision;
+use ir::framework::WeightShards;
 use ir::layout::{Offload, ZeroStage};
 use ir::plan::Training;
 use ir::units::{Bytes, Seconds};
@@ -15,6 +16,8 @@ use crate::kernels::Device;
 pub struct StateBytes {
     /// Bytes of a weight that kernels read.
     pub parameter: u64,
+    /// Bytes of its shard where weights are sharded (ZeRO-3): none if they are gathered from the master weights.
+    pub shard: u64,
     /// Bytes of a gradient.
     pub gradient: u64,
     /// Bytes of master weight and moments: `K`.
@@ -32,9 +35,19 @@ impl StateBytes {
         let moment = if training.bf16_moments { 2 } else { 4 };
         Self {
             parameter,
+            shard: parameter,
             gradient: if training.fp32_gradients { 4 } else { parameter },
             optimizer: master + moment * training.optimizer.num_moments(),
             has_master,
+        }
+    }
+
+    /// The same with a framework that shards weights as given.
+    #[must_use]
+    pub const fn with_shards(self, shards: WeightShards) -> Self {
+        match shards {
+            WeightShards::Masters if self.has_master => Self { shard: 0, ..self },
+            _ => self,
         }
     }
 
@@ -71,8 +84,9 @@ impl ModelStates {
         let held = |from: ZeroStage| {
             if zero >= from { num_parameters.div_ceil(shards) } else { num_parameters }
         };
+        let of_weight = if zero == ZeroStage::Parameters { bytes.shard } else { bytes.parameter };
         Self {
-            parameters: Bytes::new(bytes.parameter) * held(ZeroStage::Parameters),
+            parameters: Bytes::new(of_weight) * held(ZeroStage::Parameters),
             gradients: Bytes::new(bytes.gradient) * held(ZeroStage::Gradients),
             optimizer: Bytes::new(bytes.optimizer) * held(ZeroStage::OptimizerState),
         }
@@ -160,7 +174,7 @@ mod tests {
     use super::*;
 
     const MIXED_ADAM: StateBytes =
-        StateBytes { parameter: 2, gradient: 2, optimizer: 12, has_master: true };
+        StateBytes { parameter: 2, shard: 2, gradient: 2, optimizer: 12, has_master: true };
 
     #[test]
     fn mixed_precision_adam_takes_sixteen_bytes() {
@@ -182,7 +196,10 @@ mod tests {
         let expected = StateBytes { optimizer: 4, has_master: false, ..MIXED_ADAM };
         assert_eq!(StateBytes::new(&weights_alone), expected);
         let fp32 = StateBytes::new(&training(Precision::Fp32));
-        assert_eq!(fp32, StateBytes { parameter: 4, gradient: 4, optimizer: 8, has_master: false });
+        assert_eq!(
+            fp32,
+            StateBytes { parameter: 4, shard: 4, gradient: 4, optimizer: 8, has_master: false }
+        );
     }
 
     /// Rajbhandari et al. 2020, figure 1: 7.5B parameters on 64 ranks, K = 12.

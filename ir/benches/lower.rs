@@ -21,6 +21,8 @@ const SETTING: Setting = Setting {
     switches: Switches::USUAL,
     kept_bits: None,
     keeps_expert_outputs: true,
+    is_eager: false,
+    loss: ir::graph::LossGradient::Apart,
     gathers_by_operator: false,
 };
 

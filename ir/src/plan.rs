@@ -13,7 +13,7 @@ use crate::replication::{DataParallelMethod, GradientCompression, Replication};
 use crate::units::Bytes;
 
 /// The version of the format that this program writes and reads.
-pub const PLAN_VERSION: u32 = 6;
+pub const PLAN_VERSION: u32 = 7;
 
 /// A layout with its stages, its prediction, and all inputs of the prediction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -348,10 +348,10 @@ impl<'a> Coster<'a> {
         gather * self.hardware.framework.exchanges.within_blocks
     }
 
-    /// The largest tensor of any operator; for the loss, all logits where it needs all.
-    pub(crate) fn largest_tensor(&self) -> Bytes {
+    /// The most memory of gradients of activations; for the loss, of all logits where it needs all.
+    pub(crate) fn gradients(&self) -> Bytes {
         let parts = if self.has_loss() { self.parts_of_logits() } else { 1.0 };
-        Bytes::from_f64(self.work.largest_tensor.as_f64() * parts)
+        Bytes::from_f64(self.work.gradients.as_f64() * parts)
     }
 
     fn has_loss(&self) -> bool {
@@ -452,7 +452,7 @@ impl<'a> Coster<'a> {
         let saved = self.work.saved_bytes(policy);
         let memory = &self.hardware.framework.memory;
         let factor = match policy {
-            _ if self.has_loss() => memory.saved_by_loss * self.parts_of_logits(),
+            _ if self.has_loss() => self.parts_of_logits(),
             BlockRecompute::Full => 1.0,
             _ => memory.saved,
         };

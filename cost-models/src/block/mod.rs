@@ -42,8 +42,8 @@ pub struct BlockPasses {
     pub recompute: ByPolicy<PassTime>,
     /// Activations saved from forward to backward, in bytes, by policy.
     pub saved: ByPolicy<Bytes>,
-    /// Bytes of the largest output of an operator.
-    pub largest_tensor: Bytes,
+    /// The most memory of gradients of activations within backward, less what backward has freed by then of `saved`.
+    pub gradients: Bytes,
     /// Elements of the largest weight whose gradient one product computes, with experts counted singly; zero for the
     /// ends of the chain.
     pub largest_weight: u64,
@@ -105,7 +105,7 @@ impl BlockPasses {
             weight_grad: play(&parts.weight_grad),
             recompute: ByPolicy::new(|policy| play(&parts.recompute[policy])),
             saved: ByPolicy::new(|policy| coster.saved(policy)),
-            largest_tensor: coster.largest_tensor(),
+            gradients: coster.gradients(),
             largest_weight: work.largest_weight(),
             dequantised: work.dequantised,
             parameters: work.parameters,

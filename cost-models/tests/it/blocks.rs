@@ -113,6 +113,8 @@ fn setting(sizes: Sizes, sharding: Sharding) -> Setting {
         switches: Switches::USUAL,
         kept_bits: None,
         keeps_expert_outputs: true,
+        is_eager: false,
+        loss: ir::graph::LossGradient::Apart,
         gathers_by_operator: false,
     }
 }

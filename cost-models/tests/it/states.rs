@@ -8,9 +8,12 @@ use ir::layout::{Offload, OffloadedActivations, ZeroStage};
 use ir::units::Bytes;
 
 /// 16 bits with master weights in fp32; fp32 throughout; 16 bits alone.
-const MIXED: StateBytes = StateBytes { parameter: 2, gradient: 2, optimizer: 12, has_master: true };
-const FP32: StateBytes = StateBytes { parameter: 4, gradient: 4, optimizer: 8, has_master: false };
-const HALF: StateBytes = StateBytes { parameter: 2, gradient: 2, optimizer: 4, has_master: false };
+const MIXED: StateBytes =
+    StateBytes { parameter: 2, shard: 2, gradient: 2, optimizer: 12, has_master: true };
+const FP32: StateBytes =
+    StateBytes { parameter: 4, shard: 4, gradient: 4, optimizer: 8, has_master: false };
+const HALF: StateBytes =
+    StateBytes { parameter: 2, shard: 2, gradient: 2, optimizer: 4, has_master: false };
 
 const NO_OFFLOAD: Offload =
     Offload { optimizer: false, parameters: false, activations: OffloadedActivations::None };

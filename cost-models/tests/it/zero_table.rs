@@ -10,7 +10,7 @@ use ir::units::Bytes;
 use serde_json::Value;
 
 const MIXED_ADAM: StateBytes =
-    StateBytes { parameter: 2, gradient: 2, optimizer: 12, has_master: true };
+    StateBytes { parameter: 2, shard: 2, gradient: 2, optimizer: 12, has_master: true };
 
 /// The table's rows; `None`, with a message, where it is absent.
 #[allow(clippy::print_stderr, reason = "a skipped test says so")]

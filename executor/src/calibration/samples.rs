@@ -71,6 +71,8 @@ impl Samples {
                 switches: Switches::USUAL,
                 kept_bits: None,
                 keeps_expert_outputs: true,
+                is_eager: false,
+                loss: ir::graph::LossGradient::Apart,
                 gathers_by_operator: false,
             };
             let kernels = block.work(&setting).kernels;

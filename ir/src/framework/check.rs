@@ -12,7 +12,6 @@ impl Framework {
             ("exchanges.within_blocks", self.exchanges.within_blocks),
             ("exchanges.over_replicas", self.exchanges.over_replicas),
             ("memory.saved", self.memory.saved),
-            ("memory.saved_by_loss", self.memory.saved_by_loss),
         ];
         for (field, value) in factors {
             if !(0.01..=100.0).contains(&value) {

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::Architecture;
-use crate::graph::EmbeddingTable;
+use crate::graph::{EmbeddingTable, LossGradient};
 
 named_enum! {
-    /// A fused attention that frameworks call.
+    /// The attention that frameworks call.
     pub enum AttentionLibrary {
         /// FlashAttention of 2022, as Triton kernels too.
         FlashAttention1 = "flash-attention-1",
@@ -16,6 +16,8 @@ named_enum! {
         FlashAttention2 = "flash-attention-2",
         /// cuDNN, or FlashAttention-3 on Hopper, as Transformer Engine chooses them.
         Cudnn = "cudnn",
+        /// None: scores, softmax and weighted sum are kernels of their own, and scores are stored.
+        Unfused = "unfused",
     }
 }
 
@@ -24,7 +26,7 @@ named_enum! {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct KernelHabits {
-    /// Whose fused attention it calls.
+    /// Whose attention it calls.
     pub attention: AttentionLibrary,
     /// On GPUs of these generations, whose it calls instead.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -124,17 +126,6 @@ pub struct LossKernels {
     pub backward_bytes_per_logit: f64,
 }
 
-/// Where the loss's gradient goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum LossGradient {
-    /// In the place of the logits.
-    InPlace,
-    /// Into memory of its own.
-    Apart,
-}
-
 /// What the host does.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -220,6 +211,9 @@ pub struct ParameterHabits {
     pub gathered: UpdatedParameters,
     /// What a pipeline stage keeps gathered with ZeRO-3.
     pub zero_3_stage: StageParameters,
+    /// What is sharded with ZeRO-3.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub zero_3_shards: WeightShards,
     /// Time for each rank's shard of updated parameters beside what its bytes take, in microseconds, where each is
     /// broadcast by itself.
     pub microseconds_per_shard: f64,
@@ -227,6 +221,18 @@ pub struct ParameterHabits {
     /// where hooks of each module do so in Python; 0 where whole blocks are gathered.
     #[serde(default, skip_serializing_if = "is_default")]
     pub microseconds_per_gather: f64,
+}
+
+/// What the shards of weights are with ZeRO-3.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum WeightShards {
+    /// Copies in 16 bits beside the optimizer's master weights: DeepSpeed's.
+    #[default]
+    Copies,
+    /// The master weights, which are cast as they are gathered: PyTorch's FSDP.
+    Masters,
 }
 
 /// When updated parameters are gathered.
@@ -391,8 +397,6 @@ pub struct MemoryHabits {
     pub inputs: KeptInputs,
     /// What experts put out, from their forward to their backward.
     pub expert_outputs: ExpertOutputs,
-    /// Bytes that the head and the loss hold at their peak, over the same.
-    pub saved_by_loss: f64,
     /// Gradients in 16 bits beside those that are added up in 32.
     pub gradients_in_16_bits: GradientCopies,
     /// Flat copies of the parameters in 16 bits, for reductions and gathers.
@@ -402,8 +406,28 @@ pub struct MemoryHabits {
     /// What the update needs while it runs.
     #[serde(default, skip_serializing_if = "UpdateBuffers::is_none")]
     pub update_buffers: UpdateBuffers,
+    /// Workspace that cuBLAS takes from the allocator, for each thread of the host that runs products.
+    #[serde(default)]
+    pub cublas_workspace: CublasWorkspace,
+    /// True if linear layers are Transformer Engine's, which takes workspaces of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub transformer_engine: bool,
     /// What libraries hold beside CUDA's context, in GiB: workspaces, communicators' buffers.
     pub libraries_gib: f64,
+}
+
+named_enum! {
+    /// Workspace that cuBLAS takes from PyTorch's allocator.
+    #[derive(Default)]
+    pub enum CublasWorkspace {
+        /// None: the products are not PyTorch's.
+        #[default]
+        None = "none",
+        /// The one that PyTorch chooses for the GPU.
+        Default = "default",
+        /// `CUBLAS_WORKSPACE_CONFIG=:4096:8`, for deterministic products.
+        Deterministic = "deterministic",
+    }
 }
 
 /// What the update needs while it runs, in bytes for each parameter that a rank updates. Its buffers are of other sizes

@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Architecture, Platform};
+use crate::graph::LossGradient;
 
 pub use abilities::{
     Abilities, ActivationOffload, ExpertAbilities, ExpertTensor, OverlapAbility, RecomputePolicy,
@@ -28,12 +29,12 @@ pub use calibration::Calibration;
 pub use error::FrameworkError;
 pub use exclusion::{Exclusion, Feature, FeatureList, Features};
 pub use habits::{
-    AttentionLibrary, CausalPieces, ExpertActivations, ExpertHabits, ExpertOutputs, Fusion,
-    GradientAccumulation, GradientCopies, GradientHabits, GradientSum, HostHabits, KeptInputs,
-    KernelChoice, KernelHabits, Launches, Logits, LossGradient, LossKernels, MemoryHabits,
-    MessageBytes, MessageOverlap, ParameterHabits, PipelineHabits, Projections, StageParameters,
-    TensorGathers, TensorHabits, TensorOverlap, TransferFactors, UnalignedRows, UpdateBuffers,
-    UpdatedParameters, WhenReduced,
+    AttentionLibrary, CausalPieces, CublasWorkspace, ExpertActivations, ExpertHabits,
+    ExpertOutputs, Fusion, GradientAccumulation, GradientCopies, GradientHabits, GradientSum,
+    HostHabits, KeptInputs, KernelChoice, KernelHabits, Launches, Logits, LossKernels,
+    MemoryHabits, MessageBytes, MessageOverlap, ParameterHabits, PipelineHabits, Projections,
+    StageParameters, TensorGathers, TensorHabits, TensorOverlap, TransferFactors, UnalignedRows,
+    UpdateBuffers, UpdatedParameters, WeightShards, WhenReduced,
 };
 
 pub use job::JobFacts;
@@ -149,7 +150,16 @@ impl Framework {
         self.name == IDEAL
     }
 
-    /// The fused attention that the framework calls on a GPU of this architecture.
+    /// Where the loss's gradient goes, with blocks compiled or not.
+    pub fn loss_gradient(&self) -> LossGradient {
+        match (self.kernels.loss.gradient, self.kernels.fusion) {
+            (LossGradient::Compiled, Fusion::Compiled) => LossGradient::Fused,
+            (LossGradient::Compiled, _) => LossGradient::Apart,
+            (gradient, _) => gradient,
+        }
+    }
+
+    /// The attention that the framework calls on a GPU of this architecture.
     pub fn attention_on(&self, architecture: Architecture) -> AttentionLibrary {
         let of_gpu = self.kernels.attention_by_architecture.get(&architecture);
         of_gpu.copied().unwrap_or(self.kernels.attention)

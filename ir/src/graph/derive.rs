@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::block::{Block, OpId};
 use super::kernels;
-use super::op::{Keeps, OpKind, Recomputable};
+use super::op::{Keeps, NormKind, OpKind, Recomputable};
 use super::placement::{self, Move, Placement};
 use super::sharded::Sharded;
 use super::tensor::DimName;
@@ -18,10 +18,12 @@ impl Block {
         let placements = placement::place(self, setting.sharding, setting.embedding);
         let sharded = Sharded { block: self, placements, setting: *setting };
         let requires_grad = self.requires_grad(setting.takes_data);
+        let saved = sharded.saved();
         BlockWork {
+            gradients: sharded.most_gradients(&requires_grad, &saved),
             kernels: kernels::derive(&sharded, &requires_grad),
             exchanges: sharded.exchanges(&requires_grad),
-            saved: sharded.saved(),
+            saved,
             parameters: sharded.parameters(),
             output: self
                 .outputs()
@@ -33,11 +35,6 @@ impl Block {
             dequantised: self
                 .nodes()
                 .map(|node| sharded.dequantised_bytes(node.id))
-                .max()
-                .unwrap_or(Bytes::ZERO),
-            largest_tensor: self
-                .nodes()
-                .map(|node| sharded.output_bytes(node.id))
                 .max()
                 .unwrap_or(Bytes::ZERO),
             selective: self
@@ -195,15 +192,20 @@ impl Sharded<'_> {
     }
 
     fn saved(&self) -> Vec<Saved> {
-        let mut saved: BTreeMap<(OpId, SavedPart), Bytes> = BTreeMap::new();
-        let mut starts: BTreeMap<OpId, Bytes> = BTreeMap::new();
+        // With the first operator that needs each in backward, after which it is freed.
+        let mut saved: BTreeMap<(OpId, SavedPart), (Bytes, OpId)> = BTreeMap::new();
+        let mut starts: BTreeMap<OpId, (Bytes, OpId)> = BTreeMap::new();
         for node in self.block.nodes() {
             let sources = self.block.inputs(node.id);
+            let mut save = |op: OpId, part: SavedPart, bytes: Bytes| {
+                saved.entry((op, part)).or_insert((bytes, node.id)).0 = bytes;
+            };
             for keeps in node.op.keeps() {
                 match keeps {
                     Keeps::Input(0)
                         if node.op.kind == OpKind::Combine
                             && !self.setting.keeps_expert_outputs => {}
+                    Keeps::Input(0) if self.setting.is_eager && is_rms_norm(&node.op.kind) => {}
                     Keeps::Input(slot) => {
                         let source = sources[slot];
                         let bytes =
@@ -216,26 +218,26 @@ impl Sharded<'_> {
                             }
                             None => (SavedPart::Value, bytes),
                         };
-                        saved.insert((source, part), bytes);
+                        save(source, part, bytes);
                     }
                     Keeps::Output => {
-                        saved.insert((node.id, SavedPart::Value), self.output_bytes(node.id));
+                        save(node.id, SavedPart::Value, self.output_bytes(node.id));
                         let is_attention = matches!(node.op.kind, OpKind::Attention { .. });
                         if is_attention && self.setting.sharding.head_exchange() > 1 {
                             // Saved once as computed, and once as exchanged for its consumer.
-                            let computed = (node.id, SavedPart::Exchanged);
-                            saved.insert(computed, self.output_bytes(node.id));
+                            save(node.id, SavedPart::Exchanged, self.output_bytes(node.id));
                         }
                     }
                     Keeps::Softmax => {
+                        let of_logit = self.setting.loss.saved_bytes(self.setting.compute_bytes);
                         let logits =
                             self.input_bytes(node.id, 0).get() / self.setting.compute_bytes;
-                        saved.insert((node.id, SavedPart::Value), Bytes::new(4 * logits));
+                        save(node.id, SavedPart::Value, Bytes::new(of_logit * logits));
                     }
                     Keeps::Mask => {
                         let placement = self.placements.outputs[node.id.index()];
                         let mask = Bytes::new(self.elements(&node.op.output, placement));
-                        saved.insert((node.id, SavedPart::Mask), mask);
+                        save(node.id, SavedPart::Mask, mask);
                     }
                     Keeps::Indices => {
                         let placement = self.placements.outputs[node.id.index()];
@@ -243,13 +245,24 @@ impl Sharded<'_> {
                         let width = unit
                             .map_or(1, |dim| self.local_extent(&node.op.output, dim, placement));
                         let indices = self.elements(&node.op.output, placement) / width;
-                        saved.insert((node.id, SavedPart::Statistics), Bytes::new(8 * indices));
+                        save(node.id, SavedPart::Statistics, Bytes::new(8 * indices));
                     }
                     Keeps::Statistics(each) => {
                         let rows = Bytes::new(4 * each * self.row_count(node.id));
-                        saved.insert((node.id, SavedPart::Statistics), rows);
+                        save(node.id, SavedPart::Statistics, rows);
                     }
                 }
+            }
+            let between =
+                if self.setting.is_eager { self.saved_between(node.id) } else { Bytes::ZERO };
+            if between > Bytes::ZERO {
+                save(node.id, SavedPart::Between, between);
+            }
+            // The router's weights multiply what experts' activation functions put out: gated ones in one kernel, which
+            // keeps its inputs alone (Megatron-Core's `weighted_bias_swiglu`), others in a product, which keeps both.
+            let is_of_experts = node.op.output.is_routed() && !self.setting.keeps_expert_outputs;
+            if is_of_experts && matches!(node.op.kind, OpKind::Activation(_)) {
+                save(node.id, SavedPart::Unweighted, self.output_bytes(node.id));
             }
             // Inputs of recomputed regions must be saved.
             if node.op.recomputable != Recomputable::No {
@@ -257,20 +270,21 @@ impl Sharded<'_> {
                     if self.block.op(*source).recomputable != Recomputable::Selective {
                         let bytes =
                             self.kept_bytes(*source, self.placements.wanted[node.id.index()][slot]);
-                        starts.insert(*source, bytes);
+                        starts.entry(*source).or_insert((bytes, node.id)).0 = bytes;
                     }
                 }
             }
         }
-        let starts = starts.into_iter().map(|(op, bytes)| ((op, SavedPart::Value), bytes));
+        let starts = starts.into_iter().map(|(op, it)| ((op, SavedPart::Value), it));
         let starts: Vec<_> = starts.filter(|(key, _)| !saved.contains_key(key)).collect();
-        let always = saved.into_iter().map(|(key, bytes)| (key, bytes, false));
+        let always = saved.into_iter().map(|(key, it)| (key, it, false));
         always
-            .chain(starts.into_iter().map(|(key, bytes)| (key, bytes, true)))
-            .map(|((op, part), bytes, is_start)| Saved {
+            .chain(starts.into_iter().map(|(key, it)| (key, it, true)))
+            .map(|((op, part), (bytes, until), is_start)| Saved {
                 op,
                 part,
                 bytes,
+                until,
                 is_start,
                 // Only the output of a region's end is saved.
                 selective: match self.block.op(op).recomputable {
@@ -283,6 +297,30 @@ impl Sharded<'_> {
                 block_input: self.block.op(op).kind == OpKind::Input,
             })
             .collect()
+    }
+
+    /// Bytes that the functions of an operator save, beside its inputs and outputs: of a root mean square norm the input
+    /// cast to fp32 and the normalised one, of a gated activation the function of the gate, of attention's softmax its
+    /// output in fp32, before the cast.
+    ///
+    /// # Source
+    ///
+    /// `LlamaRMSNorm`, `LlamaMLP` and `eager_attention_forward` of transformers' `modeling_llama.py`, and what PyTorch's
+    /// derivatives of the functions that they call take. The norm's input in 16 bits is not saved.
+    fn saved_between(&self, op: OpId) -> Bytes {
+        let compute_bytes = self.setting.compute_bytes;
+        let wider = |bytes: Bytes| {
+            Bytes::new(bytes.get() / compute_bytes * 4_u64.saturating_sub(compute_bytes))
+        };
+        match self.block.op(op).kind {
+            ref kind if is_rms_norm(kind) => {
+                let input = self.input_bytes(op, 0);
+                input * 2 + wider(input)
+            }
+            OpKind::GatedActivation(_) => self.output_bytes(op),
+            OpKind::Softmax { over: DimName::Context } => wider(self.output_bytes(op)),
+            _ => Bytes::ZERO,
+        }
     }
 
     /// Bytes saved of a tensor that is wanted at `to`: in its own placement if it is gathered for use, in that of its
@@ -331,4 +369,8 @@ impl Sharded<'_> {
         }
         local
     }
+}
+
+const fn is_rms_norm(kind: &OpKind) -> bool {
+    matches!(kind, OpKind::Norm { kind: NormKind::RmsNorm, .. })
 }

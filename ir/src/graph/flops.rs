@@ -47,6 +47,8 @@ impl Graph {
             switches: Switches::USUAL,
             kept_bits: None,
             keeps_expert_outputs: true,
+            is_eager: false,
+            loss: crate::graph::LossGradient::Apart,
             gathers_by_operator: false,
         };
         let mut flops = ForwardFlops::default();

@@ -9,8 +9,10 @@ mod block;
 mod builder;
 mod derive;
 mod flops;
+mod gradients;
 mod infer;
 mod kernels;
+mod loss;
 mod numerics;
 mod op;
 mod placement;
@@ -29,6 +31,7 @@ pub use adapters::{ALL_LINEAR, AdapterError, AdapterPart, Adapters, adapted_laye
 pub use block::{Block, ClassId, Graph, GraphError, Node, OpId, ParameterCounts, Run};
 pub use builder::{BlockBuilder, Value};
 pub use flops::ForwardFlops;
+pub use loss::LossGradient;
 pub use numerics::{
     AlibiSlopes, ExpertGroups, PositionBias, Real, RotaryPairs, RotaryScaling, Rotation,
     RouterScores, Routing, Scores,

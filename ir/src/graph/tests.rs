@@ -67,6 +67,8 @@ fn work(sharding: Sharding) -> BlockWork {
         switches: Switches::USUAL,
         kept_bits: None,
         keeps_expert_outputs: true,
+        is_eager: false,
+        loss: LossGradient::Apart,
         gathers_by_operator: false,
     };
     gpt_block().unwrap().work(&setting)

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::block::OpId;
+use super::loss::LossGradient;
 use super::op::AttentionMask;
 use super::recompute::BlockRecompute;
 use super::sharding::Sharding;
@@ -39,6 +40,10 @@ pub struct Setting {
     pub kept_bits: Option<u64>,
     /// True if the outputs of experts are saved for backward.
     pub keeps_expert_outputs: bool,
+    /// True if operators run as several functions of PyTorch, one after the other.
+    pub is_eager: bool,
+    /// Where the loss's gradient goes.
+    pub loss: LossGradient,
     /// True if the host gathers the parameters of each operator for each pass.
     pub gathers_by_operator: bool,
 }
@@ -181,6 +186,10 @@ pub enum SavedPart {
     Cast,
     /// The tensor before context-parallel ranks exchanged it.
     Exchanged,
+    /// What the functions of an operator that runs function by function save in addition.
+    Between,
+    /// The outputs of experts' activation functions before the router's weights multiply them.
+    Unweighted,
     /// A mask of one byte an element.
     Mask,
     /// Statistics of the tensor's rows, or indices: small compared to the tensor.
@@ -196,6 +205,8 @@ pub struct Saved {
     pub part: SavedPart,
     /// Size in bytes.
     pub bytes: Bytes,
+    /// The last operator whose backward needs it.
+    pub until: OpId,
     /// True if selective recompute drops it.
     pub selective: bool,
     /// True if only selective recompute saves it, as an input to the recomputation.
@@ -263,8 +274,9 @@ pub struct BlockWork {
     pub parameters: LocalParameters,
     /// Bytes of the block's output: the message to the next pipeline stage.
     pub output: Bytes,
-    /// Bytes of the largest output of an operator.
-    pub largest_tensor: Bytes,
+    /// The most memory of gradients of activations within backward, less what backward has freed by then of what was
+    /// saved.
+    pub gradients: Bytes,
     /// Bytes of the largest weight dequantised for a product, as the product reads it.
     pub dequantised: Bytes,
     /// Operators that selective recompute runs again in backward.

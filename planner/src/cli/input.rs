@@ -9,14 +9,14 @@ use ir::cluster::Cluster;
 use ir::framework::{Framework, IDEAL, JobFacts};
 use ir::graph::{Adapters, RecomputeModules};
 use ir::layout::PartialLayout;
-use ir::model::{Description, Model};
+use ir::model::{Description, GraphOptions, Model};
 use ir::plan::{Plan, Training};
 use ir::replication::DataParallelMethod;
 use ir::text::is_fit_to_print;
 use ir::units::Bytes;
 use planner_core::problem::{
-    Choices, GivenStages, LARGEST_BATCH, ON_GPUS, Problem, default_framework, usual_precision_with,
-    with_usual_modules,
+    Choices, GivenStages, LARGEST_BATCH, ON_GPUS, Problem, attention_kernel, default_framework,
+    usual_precision_with, with_usual_modules,
 };
 use planner_tools::interchange::lacked_by_tools;
 
@@ -67,7 +67,10 @@ pub(crate) fn read(
     let file = read_model(model)?;
     let cluster = read_cluster(&args.cluster)?;
     let adapters = args.adapters.adapters();
-    let graph = file.model.training_graph(args.parts.options(), adapters.as_ref())?;
+    let named = args.framework.as_deref().map(read_framework).transpose()?;
+    let attention = named.as_ref().map(attention_kernel).unwrap_or_default();
+    let options = GraphOptions { attention, ..args.parts.options() };
+    let graph = file.model.training_graph(options, adapters.as_ref())?;
     let choices = Choices {
         sequence_length: args.seq_len,
         global_batch_size: args.global_batch_size,
@@ -79,7 +82,6 @@ pub(crate) fn read(
         data_parallel_method: args.data_parallel_method,
         gradient_compression: args.gradient_compression,
     };
-    let named = args.framework.as_deref().map(read_framework).transpose()?;
     let resolved = choices.resolve(&file.model, graph.has_sequence(), &cluster.gpu, gpus);
     let usual = named.as_ref().and_then(|named| usual_precision_with(&cluster.gpu, named));
     let precision = args.precision.or(usual).unwrap_or(resolved.precision);

@@ -371,11 +371,12 @@ fn describe_coverage(coverage: Option<&Coverage>, what: &str) -> String {
     coverage.map_or_else(String::new, |coverage| {
         format!(
             "{} intervals, of +- {} in the mean, contain {} of the {what} of a source that they were not made of, in \
-             the mean of {} sources\n",
+             the mean of {} sources ({} by thirds, the narrowest first)\n",
             percent(coverage.share),
             percent(coverage.half_width),
             percent(coverage.contained),
             coverage.sources,
+            coverage.contained_by_width.map(percent).join(", "),
         )
     })
 }

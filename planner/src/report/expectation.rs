@@ -53,33 +53,28 @@ pub struct ExpectedMemory {
 
 impl ExpectedMemory {
     fn of(problem: &Problem, found: &EvaluatedPlan) -> Self {
-        let (evidence, Spread { sources, rows, low, high, .. }) =
-            Spread::shipped(SpreadOf::PeakMemoryBytes, &problem.hardware);
+        let (evidence, spread) = Spread::shipped(SpreadOf::PeakMemoryBytes, &problem.hardware);
         let peak = found.evaluation.memory.total().as_f64();
-        Self {
-            low_bytes: Bytes::from_f64(peak * low),
-            high_bytes: Bytes::from_f64(peak * high),
-            evidence,
-            sources,
-            measured_peaks: rows,
-        }
+        let [low_bytes, high_bytes] = spread.interval(1.0).map(|it| Bytes::from_f64(peak * it));
+        let Spread { sources, rows: measured_peaks, .. } = spread;
+        Self { low_bytes, high_bytes, evidence, sources, measured_peaks }
     }
 }
 
 impl Expectation {
     /// The expectation for an evaluated plan.
     pub fn of(problem: &Problem, found: &EvaluatedPlan) -> Self {
-        let (evidence, Spread { sources, rows, low, high, .. }) =
-            Spread::shipped(SpreadOf::StepTimeSeconds, &problem.hardware);
+        let (evidence, spread) = Spread::shipped(SpreadOf::StepTimeSeconds, &problem.hardware);
         let step = found.evaluation.step_time.get();
+        let [low, high] = spread.interval(found.log_deviation(problem));
         let [interpolated, extrapolated, data_sheet] = bases(problem, found);
         Self {
             low_seconds: step * low,
             high_seconds: step * high,
             share: SHARE,
             evidence,
-            sources,
-            measured_steps: rows,
+            sources: spread.sources,
+            measured_steps: spread.rows,
             peak_memory: ExpectedMemory::of(problem, found),
             interpolated,
             extrapolated,

@@ -196,7 +196,7 @@ const FAULTS: [(&str, &str, &str, &str, &str); 32] = [
     ),
     (
         "deepspeed",
-        "\"stage\": 1",
+        "\"stage\": 2",
         "\"stage\": 3",
         "sharding-not-needed",
         "`zero_optimization.stage",

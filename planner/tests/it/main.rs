@@ -29,6 +29,7 @@ mod lint;
 mod lint_tools;
 mod measured_network;
 mod measured_profiles;
+mod megatron_memory;
 mod mistakes;
 mod names;
 mod offload;

@@ -89,7 +89,10 @@ proptest! {
             }
             // Trained parameters of all ranks of the pipeline, a copy or shard each; buckets round up.
             let out = copied(Side::Host) / if fp32 { 4 } else { element };
-            let back = copied(Side::Device) / element;
+            // PyTorch's FSDP copies the master weights to the device.
+            let shards = problem.state_bytes().shard;
+            let read = if offload.parameters && shards == 0 { 4 } else { element };
+            let back = copied(Side::Device) / read;
             let m = u64::from(layout.num_micro_batches);
             let times = if layout.zero_stage >= ZeroStage::Gradients { m } else { 1 };
             let uses = if offload.parameters { 2 * m } else { 1 };
@@ -146,9 +149,13 @@ fn ten_billion_parameters_on_one_gpu() {
     let model = r#"{"model_type": "gpt2", "n_layer": 50, "n_embd": 4096, "n_head": 32, "n_positions": 1024,
         "vocab_size": 50257}"#;
     let model = place.write("ten-billion.json", model);
+    // The loss was Megatron-LM's.
+    let mut framework = cost_models::frameworks::preset("deepspeed").unwrap();
+    framework.kernels.loss.gradient = ir::graph::LossGradient::OverCopy;
+    let framework = place.write("deepspeed.json", serde_json::to_string(&framework).unwrap());
     let search = |offload: &str| {
         let args = ["search", &model, "--gpus", "1", "--cluster", "v100", "--framework"];
-        let further = ["deepspeed", "--precision", "fp16", "--seq-len", "1024", "--recompute"];
+        let further = [&framework, "--precision", "fp16", "--seq-len", "1024", "--recompute"];
         let rest = ["full", "--global-batch-size", "510", "--micro-batch-size", "10"];
         let last = ["--format", "json", "--quiet", "--headroom", "0", "--offload", offload];
         planner(&[&args[..], &further, &rest, &last].concat())

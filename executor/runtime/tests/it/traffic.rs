@@ -86,6 +86,8 @@ pub(super) fn setting(program: &Program, takes_data: bool) -> Setting {
         switches: Switches::USUAL,
         kept_bits: None,
         keeps_expert_outputs: true,
+        is_eager: false,
+        loss: ir::graph::LossGradient::Apart,
         gathers_by_operator: false,
     }
 }

@@ -10,7 +10,7 @@ use ir::units::Seconds;
 use traces::timeline::training_step;
 
 use super::make::sha256;
-use crate::problem::{Problem, ProblemError};
+use crate::problem::{Problem, ProblemError, attention_kernel};
 use crate::search::{
     EvaluatedPlan, RESOLUTION, model_flops_utilization, simulated, tokens_per_second_per_gpu,
 };
@@ -125,7 +125,8 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
     }
     let model = Model::from_json(&plan.model.description.to_string(), &plan.model.name)?;
     let PlannedModel { multi_token_prediction, dropout, .. } = plan.model;
-    let options = GraphOptions { multi_token_prediction, dropout, ..GraphOptions::default() };
+    let attention = attention_kernel(&plan.framework);
+    let options = GraphOptions { attention, multi_token_prediction, dropout };
     let graph = model.training_graph(options, plan.model.adapters.as_ref())?;
     // All plans of one search recompute the same modules, if any.
     let layouts = std::iter::once(&plan.layout).chain(plan.runners_up.iter().map(|it| &it.layout));

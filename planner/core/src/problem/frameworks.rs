@@ -2,9 +2,10 @@
 
 use cost_models::frameworks;
 use ir::cluster::Architecture;
-use ir::framework::{Framework, IDEAL, JobFacts, KernelHabits, StageLayers};
+use ir::framework::{AttentionLibrary, Framework, IDEAL, JobFacts, KernelHabits, StageLayers};
 use ir::graph::{Graph, RecomputeModule, RecomputeModules};
 use ir::layout::PartialLayout;
+use ir::model::AttentionKernel;
 use ir::plan::Training;
 use ir::replication::Replication;
 
@@ -120,4 +121,12 @@ pub fn stacks(problem: &Problem) -> Vec<Problem> {
     };
     let members: Vec<Problem> = members.map(with).collect();
     if members.is_empty() { vec![problem.clone()] } else { members }
+}
+
+/// The kernels of attention that a graph has with a framework.
+pub fn attention_kernel(framework: &Framework) -> AttentionKernel {
+    match framework.kernels.attention {
+        AttentionLibrary::Unfused => AttentionKernel::Unfused,
+        _ => AttentionKernel::Flash,
+    }
 }

@@ -8,6 +8,7 @@ mod stages;
 use cost_models::Hardware;
 use cost_models::constants;
 use cost_models::residuals::{Spread, SpreadOf};
+use cost_models::states::StateBytes;
 use ir::cluster::{Architecture, Cluster, Precision};
 use ir::framework::{Feature, Features, Framework, JobFacts};
 use ir::graph::{Extent, Graph, ParameterCounts};
@@ -17,7 +18,7 @@ use ir::replication::{DataParallelMethod, GradientCompression};
 use ir::units::{Bytes, Flops, FlopsPerSecond};
 
 pub use choices::{Choices, default_sequence_length, usual_precision_with};
-pub use frameworks::{ON_GPUS, default_framework, stacks, with_usual_modules};
+pub use frameworks::{ON_GPUS, attention_kernel, default_framework, stacks, with_usual_modules};
 pub use stage_rule::StageRule;
 pub use stages::{GivenStages, StagesError};
 
@@ -145,6 +146,12 @@ const LONGEST_STEP_YEARS: f64 = 3.0;
 pub const MOST_BLOCKS: usize = 4096;
 
 impl Problem {
+    /// Bytes of model state for each parameter, with the framework's shards of weights.
+    pub fn state_bytes(&self) -> StateBytes {
+        let shards = self.hardware.framework.parameters.zero_3_shards;
+        StateBytes::new(&self.training).with_shards(shards)
+    }
+
     /// The problem of training `graph` on `num_gpus` of `cluster` with a framework.
     ///
     /// # Errors
@@ -276,7 +283,7 @@ impl Problem {
         let (_, Spread { ninth_decile, .. }) =
             Spread::shipped(SpreadOf::PeakMemoryBytes, &self.hardware);
         let memory = self.hardware.memory;
-        memory.saturating_sub(Bytes::from_f64(memory.as_f64() / ninth_decile.max(1.0)))
+        memory.saturating_sub(Bytes::from_f64(memory.as_f64() / ninth_decile.exp().max(1.0)))
     }
 
     /// True if the memory fits a GPU with the headroom left free, and its part of the host.

@@ -122,16 +122,47 @@ impl Linear {
     fn of(problem: &Problem, found: &EvaluatedPlan) -> Self {
         let log =
             log_of_time(problem, found).unwrap_or_else(|| found.evaluation.step_time.get().ln());
-        let slopes = CONSTANTS.iter().filter_map(|constant| {
-            let mut moved = problem.clone();
-            let hardware = &mut moved.hardware;
-            let (key, spread) = (constant.key(hardware), spread(constant, problem));
-            (constant.of(hardware) != 0.0).then_some(())?;
-            constant.scale(hardware, 1.0 + STEP);
-            let slope = (log_of_time(&moved, found)? - log) / STEP.ln_1p();
-            (slope != 0.0).then_some((key, slope * spread))
+        let slopes = slopes(problem, log, |moved| log_of_time(moved, found));
+        let slopes = slopes.map(|(constant, slope)| {
+            (constant.key(&problem.hardware), slope * spread(constant, problem))
         });
         Self { log, slopes: slopes.collect() }
+    }
+}
+
+/// Change of the logarithm of a time by that of each constant that it depends on; `log` is its value.
+fn slopes(
+    problem: &Problem,
+    log: f64,
+    log_of_time: impl Fn(&Problem) -> Option<f64>,
+) -> impl Iterator<Item = (&'static Constant, f64)> {
+    CONSTANTS.iter().filter_map(move |constant| {
+        let mut moved = problem.clone();
+        let hardware = &mut moved.hardware;
+        (constant.of(hardware) != 0.0).then_some(())?;
+        constant.scale(hardware, 1.0 + STEP);
+        let slope = (log_of_time(&moved)? - log) / STEP.ln_1p();
+        (slope != 0.0).then_some((constant, slope))
+    })
+}
+
+/// Standard deviation of the logarithm of a measured time over the predicted one, `seconds`, by the spreads of the
+/// constants that it depends on and what no constant explains.
+pub fn log_deviation(
+    problem: &Problem,
+    seconds: f64,
+    predict: impl Fn(&Problem) -> Option<f64>,
+) -> f64 {
+    let slopes = slopes(problem, seconds.ln(), |moved| Some(predict(moved)?.ln()));
+    let of_constants = slopes.map(|(constant, slope)| (slope * constant.spread).powi(2));
+    (of_constants.sum::<f64>() + PAIRED_REST.powi(2)).sqrt()
+}
+
+impl EvaluatedPlan {
+    /// [`log_deviation`] of the plan's step.
+    pub fn log_deviation(&self, problem: &Problem) -> f64 {
+        let seconds = self.evaluation.step_time.get();
+        log_deviation(problem, seconds, |moved| log_of_time(moved, self).map(f64::exp))
     }
 }
 

@@ -1,6 +1,5 @@
 //! The least number of GPUs that a model needs.
 
-use cost_models::states::StateBytes;
 use ir::cluster::Cluster;
 use ir::layout::Choice::Any;
 use ir::layout::PartialLayout;
@@ -35,8 +34,8 @@ pub fn least_gpus(
     let fixed = PartialLayout { data_parallel: Any, zero_shard: Any, ..request.fixed };
     let Problem { graph, stages, .. } = asked;
     let has_sequence = graph.has_sequence();
-    let bytes = StateBytes::new(&asked.training);
-    let all = bytes.parameter + bytes.gradient + bytes.optimizer;
+    let bytes = asked.state_bytes();
+    let all = bytes.shard + bytes.gradient + bytes.optimizer;
     let states = graph.parameter_counts().total.saturating_mul(all);
     let fewest = states.div_ceil(cluster.gpu.memory.get().max(1));
     let node = cluster.gpus_per_node;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cost_models::block::{BlockMemory, ByPolicy};
-use cost_models::states::{ModelStates, StateBytes};
+use cost_models::states::ModelStates;
 use ir::graph::{
     BlockRecompute, ContextParallelKind, FrozenParameters, LocalParameters, Recompute, Sharding,
     Switches,
@@ -168,7 +168,7 @@ impl Searcher<'_> {
         parameters: &LocalParameters,
         shardings: &[ZeroSharding],
     ) -> Bytes {
-        let bytes = StateBytes::new(&self.problem.training);
+        let bytes = self.problem.state_bytes();
         let states =
             shardings.iter().copied().map(|ZeroSharding { zero_stage, zero_shard, offload }| {
                 let expert_shards = family.mesh().expert_shards(zero_shard);

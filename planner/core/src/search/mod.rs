@@ -39,6 +39,7 @@ pub use choice::{
 };
 use closest::closest;
 pub use conflict::{Conflict, conflicting};
+pub use ensemble::log_deviation;
 pub use evaluated_plan::{
     EvaluatedPlan, model_flops_utilization, simulated, tokens_per_second_per_gpu,
     utilization_with_every_pair, with_step,

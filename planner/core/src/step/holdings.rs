@@ -50,8 +50,10 @@ pub struct Holdings {
     pub largest_offloadable: Bytes,
     /// The most activations of one block that exist only while it is recomputed.
     pub recompute_working_set: Bytes,
-    /// The largest tensor of any operator.
-    pub largest_tensor: Bytes,
+    /// The most memory of gradients within a block's backward, but for the chain's last block.
+    pub gradients: Bytes,
+    /// The same of the chain's last block, if it is here.
+    pub gradients_of_last: Bytes,
     /// Elements of the largest weight whose gradient one matrix product computes.
     pub largest_weight: u64,
     /// The largest message of any stage.
@@ -131,10 +133,23 @@ impl Holdings {
             }
             let dropped = block.saved[BlockRecompute::None].saturating_sub(saved);
             self.recompute_working_set = self.recompute_working_set.max(dropped);
-            self.largest_tensor = self.largest_tensor.max(block.largest_tensor);
+            if is_last {
+                self.gradients_of_last = block.gradients;
+            } else {
+                self.gradients = self.gradients.max(block.gradients);
+            }
             self.largest_weight = self.largest_weight.max(block.largest_weight);
             self.num_blocks += count;
         }
+    }
+
+    /// Memory of backward in addition to what forward saved: gradients of activations or of a weight, of `element` bytes
+    /// each, and the activations of a block that is recomputed. The chain's last block goes first, and has freed its
+    /// activations before those of others are recomputed, on a rank's other stages too.
+    pub fn in_backward(&self, element: u64) -> Bytes {
+        let gradients = self.gradients.max(Bytes::new(self.largest_weight * element));
+        let of_others = self.recompute_working_set + gradients;
+        self.gradients_of_last.max(of_others.saturating_sub(self.saved_by_last))
     }
 
     /// True if any parameters are tied to a block of another rank.
@@ -176,7 +191,8 @@ impl Holdings {
         self.num_stages += other.num_stages;
         self.largest_offloadable = self.largest_offloadable.max(other.largest_offloadable);
         self.recompute_working_set = self.recompute_working_set.max(other.recompute_working_set);
-        self.largest_tensor = self.largest_tensor.max(other.largest_tensor);
+        self.gradients = self.gradients.max(other.gradients);
+        self.gradients_of_last = self.gradients_of_last.max(other.gradients_of_last);
         self.largest_weight = self.largest_weight.max(other.largest_weight);
         self.message = self.message.max(other.message);
         self.num_blocks += other.num_blocks;

@@ -1,7 +1,8 @@
 //! Memory of a pipeline rank.
 
 use cost_models::states::{ModelStates, StateBytes};
-use ir::framework::{Framework, GradientCopies, LossGradient, StageParameters};
+use ir::cluster::Architecture;
+use ir::framework::{CublasWorkspace, Framework, GradientCopies, StageParameters};
 use ir::layout::{Layout, Offload, ZeroStage};
 use ir::plan::MemoryUse;
 use ir::schedule::Updates;
@@ -32,8 +33,8 @@ const GATHERED_BLOCKS: u64 = 2;
 
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// Memory that a pipeline rank holds throughout a step: everything except activations saved for backward, recomputed
-/// activations, and the allocator's slack.
+/// Memory that a pipeline rank holds throughout a step: everything except activations saved for backward, the memory of
+/// backward, and the allocator's slack.
 pub(super) fn throughout(
     problem: &Problem,
     layout: &Layout,
@@ -41,7 +42,7 @@ pub(super) fn throughout(
     rank: usize,
 ) -> MemoryUse {
     let framework = &problem.hardware.framework;
-    let bytes = StateBytes::new(&problem.training);
+    let bytes = problem.state_bytes();
     let states = on_device(layout, held, bytes);
     let replicas = Replicas::new(problem, layout);
     let offload = layout.offload;
@@ -58,11 +59,6 @@ pub(super) fn throughout(
     } else {
         Bytes::ZERO
     };
-    let element = bytes.parameter + bytes.gradient;
-    // Gradients of an operator's output and of its input. The loss has the largest.
-    let is_in_place = framework.kernels.loss.gradient == LossGradient::InPlace;
-    let gradients = if is_in_place { 1 } else { 2 };
-    let weight_gradient = Bytes::new(held.largest_weight * element);
     let copies = states.parameters.get() as f64 * framework.memory.parameter_copies;
     MemoryUse {
         parameters_bytes: states.parameters * weight_versions(layout, rank)
@@ -74,9 +70,7 @@ pub(super) fn throughout(
             + replicas.left_out(held),
         optimizer_bytes: states.optimizer + update_copies(framework, bytes, &states),
         gathered_bytes: gathered + replicas.gathered_gradients(held),
-        // Gradients of activations, or that of a weight, as the product computes it and as it is accumulated: where the
-        // former are largest, the latter is small. A dequantised weight exists in addition to them.
-        workspace_bytes: (held.largest_tensor * gradients).max(weight_gradient) + held.dequantised,
+        workspace_bytes: held.dequantised + library_workspaces(problem, held),
         activations_bytes: held.largest_offloadable * beside_host(held, offload),
         // One message in transit in each direction, and one in use.
         buffers_bytes: held.message * 4,
@@ -86,7 +80,7 @@ pub(super) fn throughout(
     }
 }
 
-/// Memory of a rank at its peak, where it saves `kept` for backward, recomputed activations included.
+/// Memory of a rank at its peak, with `kept` for activations that are saved and for the memory of backward.
 ///
 /// With `P` for the memory of forward and backward without states, and `U` for the update's buffers at their peak,
 /// which never exist at the same time, `max(P, U)` is allocated. The allocator caches the rest of `P + U` where the GPU
@@ -98,10 +92,13 @@ pub(super) fn at_peak(
     held: &Holdings,
     kept: Bytes,
 ) -> MemoryUse {
-    let recomputed = held.recompute_working_set.min(kept);
+    let bytes = problem.state_bytes();
+    let in_backward = held.in_backward(bytes.parameter + bytes.gradient).min(kept);
+    let recomputed = held.recompute_working_set.min(in_backward);
     let mut memory = MemoryUse {
-        activations_bytes: throughout.activations_bytes + (kept - recomputed),
+        activations_bytes: throughout.activations_bytes + (kept - in_backward),
         recompute_bytes: recomputed,
+        workspace_bytes: throughout.workspace_bytes + (in_backward - recomputed),
         ..throughout
     };
     let of_passes = memory.activations_bytes
@@ -118,10 +115,41 @@ pub(super) fn at_peak(
     memory
 }
 
+/// Workspaces of the libraries that run products, which they take from PyTorch's allocator: cuBLAS one for each thread
+/// (of forward and of backward), Transformer Engine one, and four more for products of groups of experts.
+///
+/// # Source
+///
+/// PyTorch, `aten/src/ATen/cuda/CublasHandlePool.cpp`, `parseChosenWorkspaceSize`; Transformer Engine,
+/// `pytorch/module/base.py`, `get_cublas_workspace_size_bytes` and `get_multi_stream_cublas_workspace`.
+fn library_workspaces(problem: &Problem, held: &Holdings) -> Bytes {
+    const KIB: u64 = 1 << 10;
+    let memory = &problem.hardware.framework.memory;
+    let large = 8 * 4096 * KIB;
+    let [of_pytorch, of_engine] = match problem.hardware.architecture {
+        Architecture::Volta | Architecture::Ampere | Architecture::Ada => {
+            [2 * 4096 * KIB + 8 * 16 * KIB, 4096 * KIB]
+        }
+        Architecture::Hopper | Architecture::Blackwell => [large, large],
+        _ => [0, 0],
+    };
+    let of_thread = match memory.cublas_workspace {
+        CublasWorkspace::None => 0,
+        CublasWorkspace::Default => of_pytorch,
+        CublasWorkspace::Deterministic => large,
+    };
+    let num_of_engine = match (memory.transformer_engine, held.expert > 0) {
+        (false, _) => 0,
+        (true, false) => 1,
+        (true, true) => 5,
+    };
+    Bytes::new(2 * of_thread + num_of_engine * of_engine)
+}
+
 /// Peak of the update's buffers, and memory that was freed before.
 fn update_buffers(problem: &Problem, layout: &Layout, held: &Holdings) -> [Bytes; 2] {
     let buffers = problem.hardware.framework.memory.update_buffers;
-    let bytes = StateBytes::new(&problem.training);
+    let bytes = problem.state_bytes();
     if layout.offload.optimizer || bytes.optimizer == 0 {
         return [Bytes::ZERO; 2];
     }
@@ -140,7 +168,9 @@ pub fn in_flight(
     num_micro_batches: u64,
 ) -> MemoryUse {
     let before_last = held.kept_before_last(layout.offload);
-    let kept = before_last * num_micro_batches + held.saved_by_last + held.recompute_working_set;
+    let bytes = problem.state_bytes();
+    let in_backward = held.in_backward(bytes.parameter + bytes.gradient);
+    let kept = before_last * num_micro_batches + held.saved_by_last + in_backward;
     at_peak(problem, layout, throughout(problem, layout, held, rank), held, kept)
 }
 

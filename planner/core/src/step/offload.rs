@@ -1,6 +1,7 @@
 //! Offload to the host: its bytes, and the copies between host and device.
 
 use cost_models::HostShare;
+use cost_models::states::StateBytes;
 use ir::collective::Collective;
 use ir::units::{Bytes, Nanos};
 use simulator::{HostCopy, Transfer};
@@ -20,8 +21,13 @@ impl Replicas<'_> {
         if !self.layout.offload.parameters {
             return Bytes::ZERO;
         }
-        states(self.layout, held, self.bytes).parameters
-            + frozen_states(self.layout, held).parameters
+        self.read_from_host(held) + frozen_states(self.layout, held).parameters
+    }
+
+    /// Shards of parameters on the host: copies in the precision of kernels, or the master weights.
+    fn read_from_host(&self, held: &Holdings) -> Bytes {
+        let shard = if self.bytes.shard == 0 { 4 } else { self.bytes.shard };
+        states(self.layout, held, StateBytes { shard, ..self.bytes }).parameters
     }
 
     /// Gradients of a stage that are copied to the host as they are reduced, in bytes: those of the parameters that
@@ -67,8 +73,8 @@ impl Replicas<'_> {
         }
         if layout.offload.parameters {
             // Where the device computes in full precision, the host's master weights are the weights that it reads.
-            let read = states(layout, held, bytes).parameters;
-            on_host += if bytes.has_master { read } else { Bytes::ZERO };
+            let has_copies = bytes.has_master && bytes.shard > 0;
+            on_host += if has_copies { self.read_from_host(held) } else { Bytes::ZERO };
             on_host += frozen_states(layout, held).parameters;
         }
         let activations = held.offloaded(layout.offload).shard(layout.virtual_stages.into());

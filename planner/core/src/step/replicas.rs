@@ -58,7 +58,7 @@ pub(super) struct Replicas<'a> {
 
 impl<'a> Replicas<'a> {
     pub(super) fn new(problem: &'a Problem, layout: &'a Layout) -> Self {
-        let bytes = StateBytes::new(&problem.training);
+        let bytes = problem.state_bytes();
         let Training {
             precision,
             data_parallel_method: method,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cost_models::Hardware;
 use cost_models::block::{BlockMemory, BlockPasses, Groups};
-use ir::framework::{ExpertOutputs, Framework, KeptInputs, Projections};
+use ir::framework::{ExpertOutputs, Framework, Fusion, KeptInputs, Projections};
 use ir::graph::{Block, ClassId, EmbeddingTable, Recompute, Setting, Sharding, Sizes, Switches};
 use ir::layout::{Layout, Mesh, ZeroStage};
 use ir::schedule::StagePlacement;
@@ -81,6 +81,8 @@ impl ShapeKey {
             kept_bits: (precision.is_cast() && framework.memory.inputs == KeptInputs::Cast)
                 .then(|| precision.input_bits()),
             keeps_expert_outputs: framework.memory.expert_outputs == ExpertOutputs::Kept,
+            is_eager: framework.kernels.fusion == Fusion::Eager,
+            loss: framework.loss_gradient(),
             gathers_by_operator: self.gathers_by_operator,
         }
     }

@@ -66,12 +66,18 @@ impl Assignment<'_> {
             activations: holdings.kept(layout.offload),
             // The last block's activations are freed once the loss's gradient is computed.
             for_weight_grad: holdings.kept_before_last(layout.offload),
-            workspace: self.held[rank].recompute_working_set,
+            workspace: self.held[rank].in_backward(self.gradient_bytes()),
         }
     }
 
-    /// Lower bound of the activations that each rank saves at its peak: those when its first backward begins, and those
-    /// that it recomputes.
+    /// Bytes of a weight's gradient, as a product computes it and as it is added to a sum.
+    fn gradient_bytes(&self) -> u64 {
+        let bytes = self.problem.state_bytes();
+        bytes.parameter + bytes.gradient
+    }
+
+    /// Lower bound of the activations of each rank at its peak: those when its first backward begins, with the memory of
+    /// backward.
     pub fn kept_at_least(&self, layout: &Layout) -> Vec<Bytes> {
         let (p, v, m) = (layout.pipeline_parallel, layout.virtual_stages, layout.num_micro_batches);
         let kept = |rank: u32| {
@@ -81,7 +87,8 @@ impl Assignment<'_> {
                 let count = layout.schedule.in_flight_at_first_backward(numbers, nth);
                 self.stages[stage].holdings.kept(layout.offload) * u64::from(count)
             });
-            of_stage.sum::<Bytes>() + self.held[rank as usize].recompute_working_set
+            let in_backward = self.held[rank as usize].in_backward(self.gradient_bytes());
+            of_stage.sum::<Bytes>() + in_backward
         };
         (0..p).map(kept).collect()
     }

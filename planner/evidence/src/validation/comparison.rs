@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::accuracy::Accuracy;
+use super::known::Known;
 use super::run::Unsupported;
 
 /// Quantity that is both predicted and measured.
@@ -73,6 +74,13 @@ pub enum ComparedRow {
         /// built-in ones.
         #[serde(skip_serializing_if = "Option::is_none")]
         left_out: Option<f64>,
+        /// The 80 % interval of the measured value, as shipped; absent for a kernel.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        interval: Option<[f64; 2]>,
+        /// Standard deviation of the logarithm of measured over predicted, to which the interval is proportional; 1 for
+        /// memory.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        deviation: Option<f64>,
         /// Stack of the measurement: a framework on a kind of GPU; for memory, a framework; empty for a kernel.
         #[serde(skip_serializing_if = "String::is_empty")]
         stack: String,
@@ -98,7 +106,7 @@ pub(super) struct Point {
     pub(super) predicted: Result<f64, Unsupported>,
     pub(super) terms: BTreeMap<&'static str, f64>,
     pub(super) left_out: Option<f64>,
-    pub(super) stack: String,
+    pub(super) known: Option<Known>,
 }
 
 /// Comparison of the rows of a file that state a quantity; `None` if no row does.
@@ -111,7 +119,7 @@ pub(super) fn compared(
     let mut without: Vec<[f64; 2]> = Vec::new();
     let mut by_group: BTreeMap<String, Vec<[f64; 2]>> = BTreeMap::new();
     let mut rows = Vec::new();
-    for Point { id, group, measured, predicted, terms, left_out, stack } in points {
+    for Point { id, group, measured, predicted, terms, left_out, known } in points {
         let measured = match measured {
             Ok(Some(measured)) => Ok(measured),
             Ok(None) => continue,
@@ -122,7 +130,19 @@ pub(super) fn compared(
                 all.push([measured, predicted]);
                 without.push([measured, left_out.unwrap_or(predicted)]);
                 by_group.entry(group).or_default().push([measured, predicted]);
-                ComparedRow::Predicted { id, measured, predicted, left_out, stack, terms }
+                let interval = known.as_ref().map(|it| it.interval.map(|it| it * predicted));
+                let deviation = known.as_ref().map(|it| it.deviation);
+                let stack = known.map(|it| it.stack).unwrap_or_default();
+                ComparedRow::Predicted {
+                    id,
+                    measured,
+                    predicted,
+                    left_out,
+                    interval,
+                    deviation,
+                    stack,
+                    terms,
+                }
             }
             Err(reason) => ComparedRow::Unsupported { id, unsupported: reason.to_string() },
         });

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use cost_models::residuals::{SHARE, Spread};
 use serde::Serialize;
 
+use super::known::Known;
 use super::left_out::source;
 use super::{Quantity, Validated};
 
@@ -19,12 +20,15 @@ pub struct Coverage {
     pub rows: usize,
     /// Share that their intervals contain, in the mean of the sources.
     pub contained: f64,
+    /// The same of the third of the steps or peaks with the narrowest intervals, the next, and the widest; each counts by
+    /// the number of its source's.
+    pub contained_by_width: [f64; 3],
     /// Half of an interval's width, as a share of the prediction, in the mean of the sources.
     pub half_width: f64,
 }
 
-/// Ratios of measured to predicted values, predicted without their source, by source and stack.
-type Ratios<'a> = BTreeMap<&'a str, BTreeMap<String, Vec<f64>>>;
+/// Scores of measured values, predicted without their source, each with its deviation, by source and stack.
+type Scores<'a> = BTreeMap<&'a str, BTreeMap<String, Vec<[f64; 2]>>>;
 
 /// Coverage of a quantity's intervals, each derived from the other sources: where one of them has the row's stack, from
 /// stacks that several sources have; else from all.
@@ -32,50 +36,81 @@ pub fn coverage<'a>(
     quantity: Quantity,
     runs: impl Iterator<Item = &'a (String, Validated)>,
 ) -> Coverage {
-    let mut ratios = Ratios::new();
+    let mut scores = Scores::new();
     for (file, run) in runs {
         let point = run.of(quantity);
         let (Ok(Some(measured)), Ok(predicted)) = (point.measured, point.predicted) else {
             continue;
         };
-        let ratio = measured / point.left_out.unwrap_or(predicted);
-        ratios.entry(source(file)).or_default().entry(point.stack).or_default().push(ratio);
+        let Some(Known { stack, deviation, .. }) = point.known else { continue };
+        let score = (measured / point.left_out.unwrap_or(predicted)).ln() / deviation;
+        scores.entry(source(file)).or_default().entry(stack).or_default().push([score, deviation]);
     }
     let is_known = |source: &str, stack: &str| {
-        ratios.iter().any(|(other, of)| *other != source && of.contains_key(stack))
+        scores.iter().any(|(other, of)| *other != source && of.contains_key(stack))
     };
-    // Ratios of each other source, of all its stacks or of those that some other source has too.
+    // Scores of each other source, of all its stacks or of those that some other source has too.
     let alike = |known: bool, without: &str| -> Vec<Vec<f64>> {
-        let others = ratios.iter().filter(|(source, _)| **source != without);
+        let others = scores.iter().filter(|(source, _)| **source != without);
         let of_each = others.map(|(source, of)| {
             let of = of.iter().filter(|(stack, _)| !known || is_known(source, stack));
-            of.flat_map(|(_, ratios)| ratios.iter().copied()).collect()
+            of.flat_map(|(_, scores)| scores.iter().map(|[score, _]| *score)).collect()
         });
         of_each.collect()
     };
     let mut all = Coverage { share: SHARE, ..Coverage::default() };
-    for (source, of) in &ratios {
-        let (mut rows, mut contained, mut half_width) = (0, 0.0, 0.0);
+    let mut by_width: Vec<Interval> = Vec::new();
+    for (source, of) in &scores {
+        let first = by_width.len();
         for known in [false, true] {
             let spread = Spread::of(alike(known, source).iter().map(Vec::as_slice))
                 .or_else(|| Spread::of(alike(false, source).iter().map(Vec::as_slice)));
-            let Some(Spread { low, high, .. }) = spread else { continue };
+            let Some(spread) = spread else { continue };
             let of = of.iter().filter(|(stack, _)| is_known(source, stack) == known);
-            for ratio in of.flat_map(|(_, ratios)| ratios) {
-                rows += 1;
-                contained += f64::from(u8::from((low..=high).contains(ratio)));
-                half_width += (high - low) / 2.0;
+            for [score, deviation] in of.flat_map(|(_, scores)| scores) {
+                let [low, high] = spread.interval(*deviation);
+                let is_contained = (spread.low..=spread.high).contains(score);
+                let contained = f64::from(u8::from(is_contained));
+                by_width.push(Interval { width: high - low, contained, weight: 1.0 });
             }
         }
-        if rows > 0 {
+        let own = &mut by_width[first..];
+        let weight = 1.0 / own.len().max(1) as f64;
+        for it in &mut *own {
+            it.weight = weight;
+        }
+        if !own.is_empty() {
             all.sources += 1;
-            all.rows += rows;
-            all.contained += contained / rows as f64;
-            all.half_width += half_width / rows as f64;
+            all.rows += own.len();
+            all.contained += own.iter().map(|it| it.contained * weight).sum::<f64>();
+            all.half_width += own.iter().map(|it| it.width / 2.0 * weight).sum::<f64>();
         }
     }
     let sources = all.sources.max(1) as f64;
     all.contained /= sources;
     all.half_width /= sources;
+    by_width.sort_by(|one, other| one.width.total_cmp(&other.width));
+    all.contained_by_width = thirds(&by_width);
     all
+}
+
+/// An interval, whether it contains the measured value (1, else 0), and how much it counts.
+struct Interval {
+    width: f64,
+    contained: f64,
+    weight: f64,
+}
+
+/// The share that is contained in each third of the weight.
+fn thirds(intervals: &[Interval]) -> [f64; 3] {
+    let total: f64 = intervals.iter().map(|it| it.weight).sum();
+    let [mut contained, mut weights] = [[0.0; 3]; 2];
+    let mut before = 0.0;
+    for Interval { contained: is_in, weight, .. } in intervals {
+        let third = ((before + weight / 2.0) / total * 3.0).min(2.0) as usize;
+        contained[third] += is_in * weight;
+        weights[third] += weight;
+        before += weight;
+    }
+    [0, 1, 2].map(|third| contained[third] / weights[third].max(f64::MIN_POSITIVE))
 }

@@ -94,7 +94,7 @@ pub(super) fn read(name: &str, text: &str) -> Result<Vec<Point>, FileError> {
                 predicted: predicted.map(Seconds::get),
                 terms: BTreeMap::new(),
                 left_out: None,
-                stack: String::new(),
+                known: None,
             }
         })
         .collect())

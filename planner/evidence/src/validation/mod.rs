@@ -14,6 +14,7 @@ mod gpus;
 mod habits;
 pub mod intervals;
 mod kernels;
+mod known;
 pub mod left_out;
 mod published;
 pub mod reference;
@@ -39,13 +40,14 @@ use serde_json::Value;
 pub use comparison::{ComparedRow, Comparison, Quantity};
 use comparison::{Point, compared};
 pub use error::FileError;
+pub use known::Known;
 use left_out::without_its_source;
 use run::{MeasuredMemory, MeasuredRun, MemoryOf, Unsupported};
 use setup::Setup;
 
 use planner_core::problem::Problem;
-use planner_core::search::simulated;
-use planner_core::step::{ChainIndex, Shape, ShapeKey};
+use planner_core::search::{log_deviation, simulated, with_step};
+use planner_core::step::{ChainIndex, Shape, ShapeKey, Step};
 
 /// Prediction of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,9 +100,8 @@ pub struct Validated {
     pub predicted: Result<Predicted, Unsupported>,
     /// Prediction with constants fitted without its source; `None` where the built-in ones are such.
     pub left_out: Option<Predicted>,
-    /// Stacks of its time and of its memory, as named by [`cost_models::residuals::SpreadOf::stack`]; empty if nothing
-    /// was predicted.
-    pub stacks: [String; 2],
+    /// What is known of its time and of its memory; `None` if nothing was predicted.
+    pub known: Option<[Known; 2]>,
 }
 
 /// The runs of a file: JSON, or a CSV that is recognised by its columns.
@@ -151,18 +152,23 @@ pub fn validate(file: &str, runs: &[MeasuredRun], framework: Option<&Framework>)
             } else {
                 Setup::with(run, framework)
             };
-            let stacks = setup.as_ref().map_or_else(
-                |_| Default::default(),
-                |it| [StepTimeSeconds, PeakMemoryBytes].map(|of| of.stack(&it.problem.hardware)),
-            );
             let without = setup.as_ref().ok().filter(|_| framework.is_none());
             let without = without.and_then(|it| without_its_source(file, it));
             let peak_memory = memory_of(run, setup.as_ref().ok());
+            let predicted = setup.as_ref().map(predict).map_err(Unsupported::clone);
+            let known = setup.as_ref().ok().zip(predicted.as_ref().ok()).map(|(setup, it)| {
+                let hardware = &setup.problem.hardware;
+                let deviation = deviation(setup, it.step_time_seconds);
+                [
+                    Known::of(StepTimeSeconds, hardware, deviation),
+                    Known::of(PeakMemoryBytes, hardware, 1.0),
+                ]
+            });
             Validated {
                 run: MeasuredRun { peak_memory, ..run.clone() },
-                predicted: setup.map(|setup| predict(&setup)),
+                predicted,
                 left_out: without.as_ref().map(predict),
-                stacks,
+                known,
             }
         })
         .collect()
@@ -199,6 +205,19 @@ pub fn predict(setup: &Setup) -> Predicted {
         memory_by_rank: simulated.memory_by_rank,
         memory_capacity: problem.hardware.memory,
     }
+}
+
+/// Standard deviation of the logarithm of a run's time over the predicted one.
+fn deviation(setup: &Setup, seconds: f64) -> f64 {
+    let Setup { layout, stage_ends, is_layer, .. } = setup;
+    log_deviation(&setup.problem, seconds, |problem| {
+        if *is_layer {
+            return Some(layer(problem, layout).step_time_seconds);
+        }
+        let evaluate = |step: &Step<'_>| step.evaluate();
+        let evaluation = with_step(problem, *layout, stage_ends, evaluate).ok()?;
+        Some(evaluation.step_time.get())
+    })
 }
 
 /// Prediction of one layer's forward and backward, which some sources measure instead of a step.
@@ -273,7 +292,7 @@ impl Validated {
             measured,
             predicted: predicted.clone().map(value),
             left_out: self.left_out.as_ref().map(value),
-            stack: self.stacks[usize::from(is_memory)].clone(),
+            known: self.known.as_ref().map(|known| known[usize::from(is_memory)].clone()),
             terms: predicted.map_or_else(|_| BTreeMap::new(), |it| it.terms(quantity, of)),
         }
     }

@@ -13,7 +13,7 @@ use super::target::Target;
 use super::tools::tool;
 use super::view::ExportView;
 use planner_core::plan::CheckedPlan;
-use planner_core::problem::Problem;
+use planner_core::problem::{Problem, attention_kernel};
 
 /// Files of a plan for a tool.
 #[derive(Clone, Debug)]
@@ -91,7 +91,8 @@ fn files(target: Target, launcher: Launcher, view: &ExportView<'_>, plan: &File)
 /// The graph of a plan's model, without modules to recompute.
 fn plain_graph(plan: &Plan, model: &Model) -> Result<Graph, AdapterError> {
     let PlannedModel { multi_token_prediction, dropout, .. } = plan.model;
-    let options = GraphOptions { multi_token_prediction, dropout, ..GraphOptions::default() };
+    let attention = attention_kernel(&plan.framework);
+    let options = GraphOptions { attention, multi_token_prediction, dropout };
     model.training_graph(options, plan.model.adapters.as_ref())
 }
 

@@ -63,8 +63,11 @@ fields! {
     framework.parameters.gathered;
     framework.tensor_parallel.overlap;
     framework.tensor_parallel.vocabulary_multiple;
+    framework.kernels.attention;
     framework.kernels.fusion;
     framework.kernels.loss.gradient;
+    framework.memory.cublas_workspace;
+    framework.memory.transformer_engine;
     num_gpus;
     shard_groups;
 }

@@ -15,6 +15,7 @@ use super::source::Source;
 use super::target::Target;
 use super::tools::tool;
 use planner_core::plan::{self, sha256};
+use planner_core::problem::attention_kernel;
 use planner_core::search::simulated;
 
 /// Settings to import, with their context.
@@ -49,7 +50,8 @@ pub fn import(import: &Import<'_>) -> Result<Plan, ImportError> {
     let Import { model, model_text, cluster, stated, .. } = *import;
     let imported = settings(import)?;
     let (multi_token_prediction, dropout) = (imported.multi_token_prediction, imported.dropout);
-    let options = GraphOptions { multi_token_prediction, dropout, ..GraphOptions::default() };
+    let attention = attention_kernel(&imported.framework);
+    let options = GraphOptions { attention, multi_token_prediction, dropout };
     let unbuilt =
         |what: String| ImportError::unknown(what, "a model that has what the settings are of");
     let graph = model.graph(options).map_err(|error| unbuilt(error.to_string()))?;

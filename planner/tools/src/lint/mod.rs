@@ -39,7 +39,7 @@ use words::bridge;
 
 use crate::interchange::{self, Import, ImportError, Imported, ModelDifference};
 use planner_core::plan::{self, CheckedPlan};
-use planner_core::problem::Problem;
+use planner_core::problem::{Problem, attention_kernel};
 
 /// Checks settings of a tool; reports `most_nearest` better settings nearby at most.
 ///
@@ -56,9 +56,9 @@ pub fn lint(import: &Import<'_>, most_nearest: usize) -> Result<Report, ImportEr
     };
     imported.num_gpus = imported.num_gpus.or(import.stated.num_gpus);
     let options = GraphOptions {
+        attention: attention_kernel(&imported.framework),
         multi_token_prediction: imported.multi_token_prediction,
         dropout: imported.dropout,
-        ..GraphOptions::default()
     };
     let graph = import.model.graph(options).map_err(|error| {
         ImportError::unknown(error.to_string(), "a model that has what the settings are of")

@@ -105,8 +105,8 @@ impl Predicted {
     pub(super) fn of(case: &EvaluatedConfig, with_errors_fixed: bool) -> Self {
         let EvaluatedConfig { problem, found, .. } = case;
         let (_, simulated) = simulated(problem, found.layout, &found.stage_ends);
-        let (_, Spread { low, high, .. }) =
-            Spread::shipped(SpreadOf::StepTimeSeconds, &problem.hardware);
+        let (_, spread) = Spread::shipped(SpreadOf::StepTimeSeconds, &problem.hardware);
+        let interval = spread.interval(found.log_deviation(problem));
         let step = found.evaluation.step_time;
         let ranks = planner_core::step::PipelineRanks::of(&found.layout);
         let blocks = case.blocks();
@@ -128,7 +128,7 @@ impl Predicted {
             layout: *found.layout,
             training: problem.training,
             step_time_seconds: step.get(),
-            interval_seconds: [low, high].map(|it| it * step.get()),
+            interval_seconds: interval.map(|it| it * step.get()),
             interval_share: SHARE,
             tokens_per_second_per_gpu: tokens_per_second_per_gpu(problem, step),
             mfu: model_flops_utilization(problem, step),

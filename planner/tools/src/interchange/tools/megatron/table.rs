@@ -1,7 +1,8 @@
 //! Megatron's options that a plan decides.
 
 use ir::cluster::Precision;
-use ir::graph::TokenDispatcher;
+use ir::framework::AttentionLibrary;
+use ir::graph::{LossGradient, TokenDispatcher};
 use ir::layout::ZeroStage;
 use ir::plan::Optimizer;
 
@@ -57,6 +58,12 @@ fn read(option: &str, reader: Reader<'_>, settings: &mut Imported) -> Result<(),
             layout.zero_stage = if stays { ZeroStage::Gradients } else { ZeroStage::Parameters };
         }
         "--recompute-granularity" => layout.recompute = recompute::read(given)?,
+        "--cross-entropy-fusion-impl" if !given.has("--cross-entropy-loss-fusion") => {
+            settings.framework.kernels.loss.gradient = LossGradient::OverSoftmax;
+        }
+        "--transformer-impl" if !settings.framework.memory.transformer_engine => {
+            settings.framework.kernels.attention = AttentionLibrary::Unfused;
+        }
         "--micro-batch-size" if !given.has(option) && source.stated.micro_batch_size.is_none() => {
             let works = "Megatron has no default for it".to_owned();
             return Err(OptionError::missing(option, works).into());

@@ -1,0 +1,22 @@
+//! Evidence for a prediction.
+
+use cost_models::Hardware;
+use cost_models::residuals::{Spread, SpreadOf};
+
+/// What is known of a prediction of a quantity.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// Stack, as named by [`SpreadOf::stack`].
+    pub stack: String,
+    /// Standard deviation of the logarithm of measured over predicted.
+    pub deviation: f64,
+    /// The interval of measured over predicted, as shipped.
+    pub interval: [f64; 2],
+}
+
+impl Known {
+    pub(super) fn of(of: SpreadOf, hardware: &Hardware, deviation: f64) -> Self {
+        let (_, spread) = Spread::shipped(of, hardware);
+        Self { stack: of.stack(hardware), deviation, interval: spread.interval(deviation) }
+    }
+}

@@ -138,6 +138,11 @@ proptest! {
             // Which of two passes side by side goes first may change.
             let overlaps = found.layout.schedule.overlaps_passes();
             prop_assert!(overlaps || times.is_sorted(), "{times:?} {:?}", found.layout);
+            // Without sequence parallelism a module's output, which is kept, is whole on each tensor-parallel rank, and
+            // what is dropped is a part.
+            if found.layout.tensor_parallel > 1 && !found.layout.sequence_parallel {
+                continue;
+            }
             // Of very few layers, what is computed again takes more than what is dropped of the others saves.
             let memory = all.map(|it| (it.memory.total(), it.memory.recompute_bytes));
             let is_less = |a: &(Bytes, Bytes), b: &(Bytes, Bytes)| {

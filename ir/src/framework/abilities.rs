@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Compile;
 use super::FrameworkError;
 use super::exclusion::{Exclusion, Feature, Features};
 use super::zero::{ShardGroups, ZeroAbility};
@@ -57,6 +58,9 @@ pub struct Abilities {
     /// How kernels can be captured in CUDA graphs, beside not at all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cuda_graphs: Vec<CudaGraphs>,
+    /// What of a model can be compiled, where that is left to the user.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub compile: Vec<Compile>,
     /// How replicas come to have weights in common.
     #[serde(default)]
     pub replication: ReplicationAbility,
@@ -207,6 +211,7 @@ impl Abilities {
             offload: Offload::all().collect(),
             activation_offload: ActivationOffload::Any,
             cuda_graphs: CudaGraphs::ALL.to_vec(),
+            compile: Compile::ALL.to_vec(),
             replication: ReplicationAbility::Any,
         }
     }

@@ -91,6 +91,18 @@ pub enum Fusion {
     Eager,
 }
 
+named_enum! {
+    /// What of a model is compiled, where a framework leaves it to the user.
+    pub enum Compile {
+        /// Nothing: PyTorch runs function by function.
+        None = "none",
+        /// Each block by itself.
+        Regional = "regional",
+        /// All blocks, and the loss.
+        Full = "full",
+    }
+}
+
 /// What runs products whose rows do not begin at multiples of 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

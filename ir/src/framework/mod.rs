@@ -7,6 +7,7 @@
 mod abilities;
 mod calibration;
 mod check;
+mod compile;
 mod error;
 mod exclusion;
 mod habits;
@@ -29,7 +30,7 @@ pub use calibration::Calibration;
 pub use error::FrameworkError;
 pub use exclusion::{Exclusion, Feature, FeatureList, Features};
 pub use habits::{
-    AttentionLibrary, CausalPieces, CublasWorkspace, ExpertActivations, ExpertHabits,
+    AttentionLibrary, CausalPieces, Compile, CublasWorkspace, ExpertActivations, ExpertHabits,
     ExpertOutputs, Fusion, GradientAccumulation, GradientCopies, GradientHabits, GradientSum,
     HostHabits, KeptInputs, KernelChoice, KernelHabits, Launches, Logits, LossKernels,
     MemoryHabits, MessageBytes, MessageOverlap, ParameterHabits, PipelineHabits, Projections,

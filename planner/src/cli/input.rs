@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 use cost_models::frameworks;
 use ir::cluster::Cluster;
-use ir::framework::{Framework, IDEAL, JobFacts};
+use ir::framework::{Compile, Framework, IDEAL, JobFacts};
 use ir::graph::{Adapters, RecomputeModules};
 use ir::layout::PartialLayout;
 use ir::model::{Description, GraphOptions, Model};
@@ -102,6 +102,7 @@ pub(crate) fn read(
         },
         |named| (named, None),
     );
+    let framework = args.compile.map_or(Ok(framework.clone()), |it| compiled(framework, it))?;
     let training = training.with_gradients_of(&framework.abilities, facts);
     let choices = Choices { fp32_gradients: training.fp32_gradients, ..choices };
     let usual = Training {
@@ -125,6 +126,22 @@ pub(crate) fn read(
         problem = problem.granting(&decided.layout);
     }
     Ok(Input { file, cluster, adapters, choices, framework, why_not_first, lacks, problem, open })
+}
+
+/// The framework with what is to be compiled.
+fn compiled(framework: Framework, compile: Compile) -> anyhow::Result<Framework> {
+    let works = frameworks::names().filter(|name| {
+        let known = frameworks::preset(name);
+        known.is_some_and(|known| known.abilities.compile.contains(&compile))
+    });
+    let works: Vec<String> = works.map(|name| format!("`--framework {name}`")).collect();
+    let name = framework.name.clone();
+    framework.with_compile(compile).with_context(|| {
+        format!(
+            "`--compile {compile}`: {name} does not leave it to its users what is compiled\nhint: {}",
+            works.join(", ")
+        )
+    })
 }
 
 /// Sets the headroom of a problem: `headroom` in GiB, or the default.

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use ir::cluster::Precision;
+use ir::framework::Compile;
 use ir::graph::{ALL_LINEAR, Adapters, WeightFormat};
 use ir::model::GraphOptions;
 use ir::plan::Optimizer;
@@ -43,6 +44,9 @@ pub(crate) struct SettingArgs {
     /// megatron-core, torchtitan, fsdp2 and deepspeed that can run what you name].
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) framework: Option<String>,
+    /// What of the model is compiled [default: what the framework's benchmarks compile].
+    #[arg(long, value_name = "none|regional|full", hide_possible_values = true, value_parser = one_of(Compile::ALL, Compile::name))]
+    pub(crate) compile: Option<Compile>,
     /// Memory of a GPU to leave free, in GiB [default: so much that nine of ten comparable measured runs would have
     /// fit].
     #[arg(long, value_name = "GIB", value_parser = parse_gib::<100_000>, allow_negative_numbers = true)]

@@ -1,5 +1,7 @@
 //! What is proposed: by the framework, by what users list, and by what the model can tell apart.
 
+use std::fs;
+
 use cost_models::frameworks;
 use ir::framework::{Features, Framework, JobFacts};
 use ir::layout::{Choice, Layout, LayoutSpec, MeshAxis, PartialLayout, ZeroStage};
@@ -164,7 +166,7 @@ fn a_framework_of_ones_own_is_taken() {
     for found in report["plans"].as_array().unwrap() {
         assert_eq!(found["layout"]["pipeline_parallel"], 1);
     }
-    std::fs::remove_file(path).unwrap();
+    fs::remove_file(path).unwrap();
     let explained = planner(&["explain", &plan]);
     assert_eq!(explained.code, Some(0), "{explained:?}");
 }
@@ -188,6 +190,41 @@ fn what_a_framework_cannot_run_is_refused_by_search_and_answered_by_evaluate() {
     let run = planner(&[&evaluate[..], &["--framework", "megatron-core"]].concat());
     assert_eq!(run.code, Some(0), "{run:?}");
     assert!(run.stdout.contains("megatron-core cannot run this: it has no ZeRO 3 with"), "{run:?}");
+}
+
+/// Function by function a step takes longer and keeps more; compiled block by block, the loss alone keeps more. Exported
+/// and imported again, it takes as long.
+#[test]
+fn what_is_compiled_is_said() {
+    let args = ["evaluate", "models/llama-3.1-8b", "--gpus", "8", "--layout", "dp8-zero3-mbs1"];
+    let rest = ["--framework", "torchtitan", "--cluster", "h200", "--recompute", "none"];
+    let quiet = ["--format", "json", "--quiet"];
+    let place = Workplace::new();
+    let [none, regional, full] = ["none", "regional", "full"].map(|compile| {
+        let plan = place.path(&format!("{compile}.json"));
+        let chosen = ["--compile", compile, "-o", &plan];
+        let found =
+            planner(&[&args[..], &rest, &quiet, &chosen].concat()).json()["plans"][0].clone();
+        let job = place.path(compile);
+        assert_eq!(planner(&["export", &plan, "--to", "torchtitan", "-o", &job]).code, Some(0));
+        let (script, again) = (format!("{job}/torchtitan.sh"), place.path("again.json"));
+        let import = ["import", &script, "--model", "models/llama-3.1-8b", "--cluster", "h200"];
+        let run = planner(&[&import[..], &["-o", &again]].concat());
+        assert_eq!(run.code, Some(0), "{run:?}");
+        let again: Value = serde_json::from_str(&fs::read_to_string(again).unwrap()).unwrap();
+        let [time, memory] = ["step_time_seconds", "peak_memory_bytes"]
+            .map(|name| [&found[name], &again["prediction"][name]].map(|it| it.as_f64().unwrap()));
+        assert!(time[0].total_cmp(&time[1]).is_eq(), "{compile}: {time:?}");
+        assert!(memory[0].total_cmp(&memory[1]).is_eq(), "{compile}: {memory:?}");
+        [time[0], memory[0]]
+    });
+    assert!(none[0] > 1.1 * full[0] && none[1] > 1.1 * regional[1], "{none:?} {regional:?}");
+    let is_as_fast = regional[0].total_cmp(&full[0]).is_eq();
+    assert!(is_as_fast && regional[1] > 1.05 * full[1], "{regional:?} {full:?}");
+    place.fails(
+        "evaluate models/llama-3.1-8b --gpus 8 --layout dp8 --framework megatron-core --compile none",
+        &["megatron-core does not leave it to its users what is compiled", "`--framework torchtitan`"],
+    );
 }
 
 /// Number formats and ways of replication are the framework's to have, too; of formats that are not named, it has one
@@ -341,7 +378,7 @@ fn pipeline_neighbours_are_furthest_apart() {
         "json",
     ]);
     let spec = serde_json::from_value(run.json()["plans"][0]["layout"].clone()).unwrap();
-    let model = std::fs::read_to_string(crate::cli::root().join("models/llama-3.1-8b/config.json"));
+    let model = fs::read_to_string(crate::cli::root().join("models/llama-3.1-8b/config.json"));
     let model = ir::model::Model::from_json(&model.unwrap(), "model").unwrap();
     let graph = model.training_graph(GraphOptions::default(), None).unwrap();
     let batch = run.json()["training"]["global_batch_size"].as_u64().unwrap();

@@ -199,7 +199,8 @@ fn a_straggler_holds_up_only_those_that_wait_for_it() {
     assert!(at_last.most > 1, "the slow replica's gradients are old: {at_last:?}");
     assert!(losses[NUM_STEPS - 1] < losses[0], "{losses:?}");
     let (_, [when_done, _]) = run(1, 2, 8.0);
-    assert!(when_done.num_updates >= all * 3 / 4, "{when_done:?}");
+    // The slow one's last update may come after.
+    assert!(when_done.num_updates >= all * 3 / 4 - 1, "{when_done:?}");
 }
 
 /// A gradient that overflowed would be left out for ever, and no two replicas skip the same steps.

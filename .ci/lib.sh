@@ -76,6 +76,8 @@ as_ci() {
     export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
     # Of what a user builds, the form is checked here and not the speed.
     export CARGO_PROFILE_RELEASE_LTO=${CARGO_PROFILE_RELEASE_LTO:-off}
+    # What is drawn differs between commits, and is the same each time that one is tested.
+    export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-$(git rev-list --count HEAD 2>/dev/null || printf 0)}
 }
 
 # Which packages and features cargo is asked for decides the features of their dependencies, and a crate

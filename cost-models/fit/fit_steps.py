@@ -42,7 +42,7 @@ OTHER_CAUSES = ["sc21_t2_z3", "ttgb_q32b_fsdp4_rep2"]
 def source(file):
     """The source of a file of rows, as `planner/evidence/src/validation/left_out.rs` has it."""
     name = file.removeprefix("runs_").rsplit(".", 1)[0]
-    for several in ["vtrain", "megatron_bridge"]:
+    for several in ["vtrain", "megatron_bridge", "qwen_finetune"]:
         if name.startswith(several):
             return several
     return name

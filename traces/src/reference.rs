@@ -8,7 +8,7 @@ macro_rules! table {
 }
 
 /// Tables of measured steps: files, their sources, and their texts in the format of a `runs` folder.
-pub const REFERENCE: [(&str, &str, &str); 30] = [
+pub const REFERENCE: [(&str, &str, &str); 31] = [
     table!("runs_bigscience.json", "BigScience, A100"),
     table!("runs_bigscience_v100.json", "BigScience, V100"),
     table!("runs_deepspeed_autotuning.json", "DeepSpeed autotuning, Hugging Face's GPT-2"),
@@ -32,6 +32,7 @@ pub const REFERENCE: [(&str, &str, &str); 30] = [
     table!("runs_paddlenlp.json", "PaddleNLP"),
     table!("runs_primus_qwen3_30b.json", "AMD Primus, MI355X"),
     table!("runs_qwen_finetune.json", "Qwen's fine-tuning, DeepSpeed"),
+    table!("runs_qwen_finetune_lora.json", "Qwen's fine-tuning with LoRA, DeepSpeed"),
     table!("runs_simumax.json", "SimuMax, 8 B200"),
     table!("runs_titan_otel_mi355x.json", "torchtitan on MI355X"),
     table!("runs_torchao_float8.json", "torchao, H100 and MI300X"),

@@ -1,7 +1,7 @@
 //! Operators that PyTorch runs as several kernels, one function after the other.
 
 use ir::framework::Fusion;
-use ir::graph::{DimName, NormKind, OpKind, Pass};
+use ir::graph::{Activation, DimName, NormKind, OpKind, Pass};
 
 /// Returns whether an operator runs as one kernel for each PyTorch function. No library has a kernel for a clamped
 /// SwiGLU: unfused, it explains the additional time of GPT-OSS's steps on B200 and GB200 (3.3 to 3.9 ms for a layer of
@@ -22,12 +22,14 @@ pub(super) fn is_eager(kind: &OpKind, fusion: Fusion) -> bool {
 /// | rotary embedding: negated and joined halves, two products, a sum | 16 of 4 | 16 of 4 |
 /// | gated activation: the function, a product | 10 of 6 | 18 of 10 |
 /// | softmax of attention's scores: a scale, the mask, a softmax in fp32, a cast | 20 of 4 | 24 of 6 |
+/// | GELU by tanh: a cube, a tanh, four products, two sums | 36 of 4 | 56 of 6 |
 /// | clamped SwiGLU: two clamps, two products with numbers, a sigmoid, two products | 32 of 6 | 60 of 10 |
 /// | others: one function | 1 | 1 |
 ///
 /// # Source
 ///
-/// Counted from `modeling_llama.py` of transformers and PyTorch's derivatives of what it calls.
+/// Counted from `modeling_llama.py` and `activations.py` (`NewGELUActivation`) of transformers, and PyTorch's derivatives
+/// of what they call.
 pub(super) fn eager_passes(kind: &OpKind, pass: Pass) -> f64 {
     let is_forward = pass == Pass::Forward;
     let [touched, least] = match kind {
@@ -36,6 +38,8 @@ pub(super) fn eager_passes(kind: &OpKind, pass: Pass) -> f64 {
         OpKind::Softmax { over: DimName::Context } if is_forward => [20.0, 4.0],
         OpKind::Softmax { over: DimName::Context } => [24.0, 6.0],
         OpKind::Rotary(_) => [16.0, 4.0],
+        OpKind::Activation(Activation::GeluTanh) if is_forward => [36.0, 4.0],
+        OpKind::Activation(Activation::GeluTanh) => [56.0, 6.0],
         OpKind::GatedActivation(_) if is_forward => [10.0, 6.0],
         OpKind::GatedActivation(_) => [18.0, 10.0],
         OpKind::ClampedSwiGlu { .. } if is_forward => [32.0, 6.0],

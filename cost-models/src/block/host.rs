@@ -1,7 +1,7 @@
 //! Time of the host to launch a block's kernels.
 
 use ir::framework::Launches;
-use ir::graph::{CudaGraphs, OpId, Pass};
+use ir::graph::{CudaGraphs, Learning, OpId, OpKind, Pass};
 use ir::units::{Nanos, Seconds};
 
 use super::coster::Coster;
@@ -16,6 +16,12 @@ use crate::hardware::Hardware;
 /// (Megatron-Bridge 26.04, Qwen3-30B with ep16 and its 235B in release 25.09; Megatron-MoE-ModelZoo, Qwen3-235B with
 /// tp4 ep8), of 48 operators of Qwen3; dense ones launched an operator in 57 us by the fit of that time.
 const KERNELS_OF_EXPERTS: f64 = 3.2;
+
+/// Host time of an operator of an adapter over that of the model's own operators: two plain products, a factor and a sum,
+/// one kernel each, where the model's are modules of two to four.
+///
+/// Assumed, from `LoraLayer` of peft and `ParallelLinearAdapter` of Megatron-Bridge.
+const OF_ADAPTERS: f64 = 1.0 / 3.0;
 
 /// Additional host time of an operator where the host waits for each of its kernels, in microseconds.
 ///
@@ -53,10 +59,11 @@ impl Coster<'_> {
         let kernels = self.work.kernels.iter().map(|kernel| (kernel.pass, kernel.op));
         let exchanges = self.work.exchanges.iter().map(|exchange| (exchange.pass, exchange.op));
         let launched = kernels.chain(exchanges);
-        let count = launched.filter(|(pass, op)| passes.contains(pass) && included(*op)).count();
+        let launched = launched.filter(|(pass, op)| passes.contains(pass) && included(*op));
+        let count: f64 = launched.map(|(_, op)| self.modules_of(op)).sum();
         let Hardware { device, framework, .. } = self.hardware;
         let host = &framework.host;
-        let operators = self.launched_one_by_one() * 1e-6 * count as f64;
+        let operators = self.launched_one_by_one() * 1e-6 * count;
         let kernels = if self.has_experts() { KERNELS_OF_EXPERTS } else { 1.0 };
         let each = host.microseconds_per_operator * device.training.host * kernels;
         let gathers = self.gathers_of_parameters(passes, &included);
@@ -87,6 +94,15 @@ impl Coster<'_> {
         let gathers = passes.iter().filter(|pass| **pass != Pass::WeightGrad).count() * count;
         let Hardware { device, framework, .. } = self.hardware;
         gathers as f64 * framework.parameters.microseconds_per_gather * device.training.host * 1e-6
+    }
+
+    /// Host time of an operator over that of most.
+    fn modules_of(&self, op: OpId) -> f64 {
+        let is_adapter = |op: OpId| self.block.op(op).learning == Learning::Adapter;
+        let joins = matches!(self.block.op(op).kind, OpKind::Add | OpKind::Scale { .. });
+        let is_of_adapter =
+            is_adapter(op) || (joins && self.block.inputs(op).iter().any(|it| is_adapter(*it)));
+        if is_of_adapter { OF_ADAPTERS } else { 1.0 }
     }
 
     /// Share of operators that the host launches one by one; the others are in CUDA graphs.

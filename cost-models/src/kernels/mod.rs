@@ -58,6 +58,12 @@ impl Device {
         }
     }
 
+    /// True if kernels that are tuned for their shapes were measured to be faster on GPUs of this kind.
+    pub fn gains_by_tuning(gpu: &Gpu) -> bool {
+        let set = |choice| TrainingRates::new(gpu, AttentionLibrary::Cudnn, choice).0;
+        set(KernelChoice::Tuned) != set(KernelChoice::Heuristic)
+    }
+
     /// Kernel rates of a GPU, with the training attention of a library.
     pub fn for_training(gpu: &Gpu, attention: AttentionLibrary) -> Self {
         Self::with(gpu, attention, KernelChoice::Heuristic)

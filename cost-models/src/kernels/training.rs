@@ -43,8 +43,8 @@ struct GpuRates {
 }
 
 impl TrainingRates {
-    /// The rates of a GPU, and the name of their set: of tuned kernels where these are used and were measured, else of the
-    /// GPU itself, else of the GPU whose kernels it takes, else of its generation, else H100's.
+    /// The rates of a GPU, and the name of their set: of tuned kernels where these are used and were measured on it or its
+    /// kind, else of the GPU itself, else of the GPU whose kernels it takes, else of its generation, else H100's.
     pub(crate) fn new(
         gpu: &Gpu,
         library: AttentionLibrary,
@@ -52,8 +52,11 @@ impl TrainingRates {
     ) -> (String, Self) {
         static RATES: LazyLock<BTreeMap<String, GpuRates>> = LazyLock::new(|| section("gpus"));
         let tuned = format!("{}-tuned", gpu.name);
+        let of_tuned =
+            if choice == KernelChoice::Tuned { [&tuned, tuned_kind(gpu)] } else { [""; 2] };
         let names = [
-            if choice == KernelChoice::Tuned { &tuned } else { "" },
+            of_tuned[0],
+            of_tuned[1],
             gpu.name.as_str(),
             // B300 is of the same generation as B200, at a higher power.
             if gpu.name.contains("B300") { "b300" } else { "" },
@@ -79,6 +82,14 @@ impl TrainingRates {
             attention_backward,
         };
         (name.to_owned(), rates)
+    }
+}
+
+/// The set of tuned kernels that was measured on GPUs of this kind; empty if there is none.
+fn tuned_kind(gpu: &Gpu) -> &'static str {
+    match gpu.architecture {
+        Architecture::Cdna3 | Architecture::Cdna4 => "MI355X-tuned",
+        _ => "",
     }
 }
 

@@ -3,6 +3,7 @@
 use cost_models::clusters::preset;
 use cost_models::{AttentionShape, Bound, Device, MatmulShape};
 use ir::cluster::Precision;
+use ir::framework::AttentionLibrary;
 use ir::graph::Pass;
 use ir::units::{Bytes, Seconds};
 use proptest::prelude::*;
@@ -31,6 +32,44 @@ fn the_bound_is_what_one_expects() {
     assert_eq!(bound(8192, 8192, 8192), Bound::Compute);
     assert_eq!(bound(1, 16384, 16384), Bound::Memory);
     assert_eq!(bound(64, 64, 64), Bound::Launch);
+}
+
+/// Attention on an H100 as it was measured there through PyTorch, at sequences of 4,096 tokens and more.
+#[test]
+fn long_attention_takes_the_time_that_was_measured() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/first_light_h100/operators.jsonl");
+    let text = std::fs::read_to_string(path).expect("measured operators");
+    let rows = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let gpu = &preset("h100").unwrap().gpu;
+    let mut errors = Vec::new();
+    for row in rows {
+        let size = |name: &str| row[name].as_u64().unwrap();
+        let library = match row["kind"].as_str() {
+            Some("attention_flash_attention") => AttentionLibrary::FlashAttention2,
+            Some("attention_cudnn_attention") => AttentionLibrary::Cudnn,
+            _ => continue,
+        };
+        if size("sequence") < 4096 {
+            continue;
+        }
+        let shape = AttentionShape {
+            batch: size("batch"),
+            sequence: size("sequence"),
+            heads: size("heads"),
+            kv_heads: size("kv_heads"),
+            head_dim: size("head_size"),
+            causal: true,
+        };
+        let device = Device::for_training(gpu, library);
+        let predicted = match row["direction"].as_str() {
+            Some("forward") => device.training_attention_forward(Precision::Bf16, shape),
+            _ => device.attention_backward(Precision::Bf16, shape),
+        };
+        errors.push((predicted.get() * 1e6 / row["time_us"].as_f64().unwrap() - 1.0).abs());
+    }
+    let mean = errors.iter().sum::<f64>() / errors.len() as f64;
+    let worst = errors.iter().copied().fold(0.0, f64::max);
+    assert!(errors.len() > 40 && mean < 0.1 && worst < 0.4, "{}: {mean}, {worst}", errors.len());
 }
 
 /// Of large products; small ones take what their launch and casts take.

@@ -61,6 +61,9 @@ pub struct Abilities {
     /// What of a model can be compiled, where that is left to the user.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub compile: Vec<Compile>,
+    /// True if its users can have head and loss computed in pieces.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub chunked_loss: bool,
     /// How replicas come to have weights in common.
     #[serde(default)]
     pub replication: ReplicationAbility,
@@ -212,6 +215,7 @@ impl Abilities {
             activation_offload: ActivationOffload::Any,
             cuda_graphs: CudaGraphs::ALL.to_vec(),
             compile: Compile::ALL.to_vec(),
+            chunked_loss: true,
             replication: ReplicationAbility::Any,
         }
     }

@@ -1,4 +1,4 @@
-//! Compilation of a model's functions.
+//! What a framework leaves to its users: what is compiled, and whether the loss is computed in pieces.
 
 use super::{Compile, Framework, Fusion};
 use crate::graph::LossGradient;
@@ -18,5 +18,12 @@ impl Framework {
             (_, gradient) => gradient,
         };
         Some(self)
+    }
+
+    /// The framework with head and loss in pieces; `None` if it does not have that.
+    #[must_use]
+    pub fn with_chunked_loss(mut self) -> Option<Self> {
+        self.kernels.loss.gradient = LossGradient::Chunked;
+        self.abilities.chunked_loss.then_some(self)
     }
 }

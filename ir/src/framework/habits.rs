@@ -50,16 +50,17 @@ pub struct KernelHabits {
     pub loss: LossKernels,
 }
 
-/// How kernels are chosen for the shapes of products and attention.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum KernelChoice {
-    /// By the libraries' heuristics.
-    #[default]
-    Heuristic,
-    /// By measuring all for the shapes of the model, as in AMD's containers of Megatron-Core (hipBLASLt's tuning, AITER).
-    Tuned,
+named_enum! {
+    /// How kernels are chosen for the shapes of products and attention.
+    #[derive(Default)]
+    pub enum KernelChoice {
+        /// By the libraries' heuristics.
+        #[default]
+        Heuristic = "heuristic",
+        /// By measuring all for the shapes of the model, as in AMD's containers of Megatron-Core (hipBLASLt's tuning,
+        /// AITER).
+        Tuned = "tuned",
+    }
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

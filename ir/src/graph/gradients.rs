@@ -70,6 +70,8 @@ impl Sharded<'_> {
         needed
             .map(|(slot, source)| {
                 let bytes = self.input_bytes(id, slot);
+                let pieces = if self.is_loss(id) { self.setting.loss.pieces() } else { 1 };
+                let bytes = bytes.shard(pieces);
                 MadeGradient {
                     of: *source,
                     made: if is_written_over { Bytes::ZERO } else { bytes },
@@ -79,14 +81,20 @@ impl Sharded<'_> {
             .collect()
     }
 
-    /// Memory of the loss beside its gradient.
+    /// Memory of the loss beside its gradient; in pieces also the gradient of the head's input in fp32.
     fn loss_copies(&self, id: OpId) -> Bytes {
         if !self.is_loss(id) {
             return Bytes::ZERO;
         }
-        let compute_bytes = self.setting.compute_bytes;
+        let (compute_bytes, loss) = (self.setting.compute_bytes, self.setting.loss);
         let logits = self.input_bytes(id, 0).get() / compute_bytes;
-        Bytes::new(self.setting.loss.copied_bytes(compute_bytes) * logits)
+        let copies = Bytes::new(loss.copied_bytes(compute_bytes) * logits).shard(loss.pieces());
+        let head = self.block.inputs(id)[0];
+        let gathered = match (loss.pieces(), self.block.inputs(head)) {
+            (2.., [_, ..]) => Bytes::new(4 * self.input_bytes(head, 0).get() / compute_bytes),
+            _ => Bytes::ZERO,
+        };
+        copies + gathered
     }
 
     fn is_loss(&self, id: OpId) -> bool {

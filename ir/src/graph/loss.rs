@@ -21,13 +21,21 @@ named_enum! {
         Apart = "apart",
         /// PyTorch's `cross_entropy` of logits as they are.
         Uncast = "uncast",
+        /// The head and the loss of an eighth of the tokens at a time, forward and backward, each as `fused`; the
+        /// gradient of what the head reads is gathered in fp32: torchtitan's `ChunkedLossWrapper`. Liger's
+        /// `fused_linear_cross_entropy` takes more pieces.
+        Chunked = "chunked",
     }
 }
+
+/// Pieces of the tokens whose logits are there at once, of `chunked`.
+const CHUNKS: u64 = 8;
 
 impl LossGradient {
     /// Bytes for each logit from the loss's forward to its backward, where logits have `compute_bytes` each.
     pub const fn saved_bytes(self, compute_bytes: u64) -> u64 {
         match self {
+            Self::Chunked => 0,
             Self::InPlace | Self::Fused | Self::Compiled | Self::Uncast => compute_bytes,
             Self::OverSoftmax | Self::OverCopy | Self::Apart => 4,
         }
@@ -37,9 +45,15 @@ impl LossGradient {
     pub const fn copied_bytes(self, compute_bytes: u64) -> u64 {
         match self {
             Self::InPlace | Self::Fused | Self::Compiled | Self::OverSoftmax => 0,
+            Self::Chunked => compute_bytes,
             Self::OverCopy => 4,
             Self::Apart => 8 - compute_bytes,
             Self::Uncast => compute_bytes,
         }
+    }
+
+    /// Number of pieces that the logits are computed in.
+    pub const fn pieces(self) -> u64 {
+        if matches!(self, Self::Chunked) { CHUNKS } else { 1 }
     }
 }

@@ -15,7 +15,6 @@ use super::hf::parts::{self, Defaults, Shape};
 use super::transformer::{
     Attention, DropoutRates, Embedding, FeedForward, Mlp, Norm, NormPlacement, Transformer,
 };
-use crate::graph::Activation;
 
 const ARCHITECTURES: &[&str] = &["gpt", "llama"];
 
@@ -28,6 +27,7 @@ const FIELDS: &[&str] = &[
     "num_key_value_heads",
     "head_dim",
     "intermediate_size",
+    "hidden_act",
     "vocab_size",
     "max_position_embeddings",
     "tie_word_embeddings",
@@ -75,7 +75,7 @@ fn gpt(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let shape = shape(fields, true)?;
     let norm = Norm::layer(NORM_EPSILON);
     let attention = Attention { rotary: None, ..parts::with_biases(shape.attention(), true) };
-    let mlp = shape.plain_mlp(Activation::GeluTanh, true);
+    let mlp = shape.plain_mlp(fields.activation_or("hidden_act", "gelu_new")?, true);
     let rate = OrderedFloat(0.1);
     let layer = parts::layer(attention, feed_forward(fields, mlp)?, norm, NormPlacement::Pre);
     Ok(Transformer {
@@ -104,7 +104,7 @@ fn llama(fields: Fields<'_>) -> Result<Transformer, ModelError> {
         let two_thirds = 8 * shape.hidden_size / 3;
         shape.intermediate_size = two_thirds.next_multiple_of(INTERMEDIATE_MULTIPLE);
     }
-    let mlp = shape.gated_mlp(Activation::Silu);
+    let mlp = shape.gated_mlp(fields.activation_or("hidden_act", "silu")?);
     let feed_forward = feed_forward(fields, mlp)?;
     let norm = Norm::rms(NORM_EPSILON);
     let layer = parts::layer(shape.attention(), feed_forward, norm, NormPlacement::Pre);

@@ -118,7 +118,7 @@ fn an_error_says_what_and_what_would_work() {
         r#"{"architecture": "gpt", "hidden_layers": 3}"#,
         "field `hidden_layers` of `gpt` is not known; known are `architecture`, `name`, \
          `num_hidden_layers`, `hidden_size`, `num_attention_heads`, `num_key_value_heads`, \
-         `head_dim`, `intermediate_size`, `vocab_size`, `max_position_embeddings`, \
+         `head_dim`, `intermediate_size`, `hidden_act`, `vocab_size`, `max_position_embeddings`, \
          `tie_word_embeddings`, `num_experts`, `num_experts_per_tok`, `moe_intermediate_size`",
     );
     check(

@@ -164,6 +164,7 @@ fn a_loss_holds_what_its_kernel_needs() {
         (LossGradient::Uncast, 6.0),
         (LossGradient::OverCopy, 10.0),
         (LossGradient::Apart, 12.0),
+        (LossGradient::Chunked, 0.5),
     ] {
         let work = held(&graph, "head", loss, false);
         let peak = work.saved_bytes(BlockRecompute::None) + work.gradients;

@@ -3,10 +3,11 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use cost_models::frameworks;
-use ir::cluster::Cluster;
-use ir::framework::{Compile, Framework, IDEAL, JobFacts};
+use cost_models::kernels::Device;
+use ir::cluster::{Cluster, Gpu};
+use ir::framework::{Framework, IDEAL, JobFacts, KernelChoice};
 use ir::graph::{Adapters, RecomputeModules};
 use ir::layout::PartialLayout;
 use ir::model::{Description, GraphOptions, Model};
@@ -102,7 +103,7 @@ pub(crate) fn read(
         },
         |named| (named, None),
     );
-    let framework = args.compile.map_or(Ok(framework.clone()), |it| compiled(framework, it))?;
+    let framework = with_options(framework, args, &cluster.gpu)?;
     let training = training.with_gradients_of(&framework.abilities, facts);
     let choices = Choices { fp32_gradients: training.fp32_gradients, ..choices };
     let usual = Training {
@@ -128,20 +129,43 @@ pub(crate) fn read(
     Ok(Input { file, cluster, adapters, choices, framework, why_not_first, lacks, problem, open })
 }
 
-/// The framework with what is to be compiled.
-fn compiled(framework: Framework, compile: Compile) -> anyhow::Result<Framework> {
-    let works = frameworks::names().filter(|name| {
-        let known = frameworks::preset(name);
-        known.is_some_and(|known| known.abilities.compile.contains(&compile))
-    });
-    let works: Vec<String> = works.map(|name| format!("`--framework {name}`")).collect();
+/// The framework with what it leaves to its users.
+fn with_options(
+    mut framework: Framework,
+    args: &SettingArgs,
+    gpu: &Gpu,
+) -> anyhow::Result<Framework> {
     let name = framework.name.clone();
-    framework.with_compile(compile).with_context(|| {
-        format!(
-            "`--compile {compile}`: {name} does not leave it to its users what is compiled\nhint: {}",
-            works.join(", ")
-        )
-    })
+    if let Some(compile) = args.compile {
+        framework = framework.with_compile(compile).with_context(|| {
+            let works = frameworks_that(|it| it.abilities.compile.contains(&compile));
+            format!("`--compile {compile}`: {name} does not leave it to its users what is compiled\nhint: {works}")
+        })?;
+    }
+    if args.chunked_loss {
+        framework = framework.with_chunked_loss().with_context(|| {
+            let works = frameworks_that(|it| it.abilities.chunked_loss);
+            format!("`--chunked-loss`: {name} computes all logits at once\nhint: {works}")
+        })?;
+    }
+    if let Some(choice) = args.kernels {
+        if choice == KernelChoice::Tuned && !Device::gains_by_tuning(gpu) {
+            let amd = "`--cluster mi300x`, `--cluster mi325x`, `--cluster mi355x`";
+            bail!(
+                "`--kernels tuned`: no step with such kernels was measured on GPUs like {}\nhint: {amd}",
+                gpu.name
+            );
+        }
+        framework.kernels.choice = choice;
+    }
+    Ok(framework)
+}
+
+/// Options that choose the frameworks which have an ability.
+fn frameworks_that(has: impl Fn(&Framework) -> bool) -> String {
+    let works =
+        frameworks::names().filter(|name| frameworks::preset(name).is_some_and(|it| has(&it)));
+    works.map(|name| format!("`--framework {name}`")).collect::<Vec<_>>().join(", ")
 }
 
 /// Sets the headroom of a problem: `headroom` in GiB, or the default.

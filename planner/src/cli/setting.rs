@@ -2,7 +2,7 @@
 
 use clap::Args;
 use ir::cluster::Precision;
-use ir::framework::Compile;
+use ir::framework::{Compile, KernelChoice};
 use ir::graph::{ALL_LINEAR, Adapters, WeightFormat};
 use ir::model::GraphOptions;
 use ir::plan::Optimizer;
@@ -14,6 +14,7 @@ use super::values::{
 
 /// How a model is trained, on what and with what.
 #[derive(Clone, Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(crate) struct SettingArgs {
     /// A preset (see `planner list clusters`) or a cluster file.
     #[arg(long, value_name = "NAME|FILE", default_value = "h100")]
@@ -47,6 +48,13 @@ pub(crate) struct SettingArgs {
     /// What of the model is compiled [default: what the framework's benchmarks compile].
     #[arg(long, value_name = "none|regional|full", hide_possible_values = true, value_parser = one_of(Compile::ALL, Compile::name))]
     pub(crate) compile: Option<Compile>,
+    /// Compute head and loss in pieces of the tokens, whose logits are never there at once.
+    #[arg(long)]
+    pub(crate) chunked_loss: bool,
+    /// How kernels are chosen on AMD's GPUs: by their libraries, or by measuring all for the shapes of the model
+    /// [default: heuristic].
+    #[arg(long, value_name = "heuristic|tuned", hide_possible_values = true, value_parser = one_of(KernelChoice::ALL, KernelChoice::name))]
+    pub(crate) kernels: Option<KernelChoice>,
     /// Memory of a GPU to leave free, in GiB [default: so much that nine of ten comparable measured runs would have
     /// fit].
     #[arg(long, value_name = "GIB", value_parser = parse_gib::<100_000>, allow_negative_numbers = true)]

@@ -481,7 +481,7 @@ fn describe_regret(regret: &[Regret], left_out: &[Regret]) -> String {
         ]
     });
     format!(
-        "\nregret: what the layout that is predicted fastest takes longer than the fastest measured, of groups of \
+        "\nregret: what the layout that a search would choose takes longer than the fastest measured, of groups of \
          runs that differ\nin their layout alone; the same by constants that the source had no part in; pairs that \
          differ by over 3 %, and those\nin the right order\n\n{}",
         text_table(headings, &["file", "worst chosen"], rows)

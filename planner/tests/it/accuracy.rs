@@ -94,8 +94,8 @@ fn summary(report: &Value) -> String {
     format!(
         "On published runs of a source that was left out of the fit, the mean error of a step's time is {} (the mean of \
          {sources} sources); on the {steps} steps of the fit itself it is {}.\nThe runs used 1 to 11,616 GPUs, and nothing was \
-         profiled on them first.\nIn {groups} groups of runs that differ in their layout alone, the layout that is predicted \
-         fastest takes {} longer than the fastest, on average.\n`planner validate` repeats these figures.\n",
+         profiled on them first.\nIn {groups} groups of runs that differ in their layout alone, the layout that a search \
+         would choose takes {} longer than the fastest, on average.\n`planner validate` repeats these figures.\n",
         percent(left_out),
         percent(of_steps),
         percent(mean),
@@ -122,8 +122,8 @@ fn by_source(report: &Value) -> String {
     let [_, mean_left_out, ..] = regret(&report["regret_left_out"]);
     write!(
         text,
-        "\nThere are {groups} groups of runs that differ in their layout alone.\nIn these, the layout that is predicted \
-         fastest takes {} longer than the fastest measured on average, and {} longer at worst; with the source left out of the \
+        "\nThere are {groups} groups of runs that differ in their layout alone.\nIn these, the layout that a search \
+         would choose takes {} longer than the fastest measured on average, and {} longer at worst; with the source left out of the \
          fit it is {} on average.\nOf the {pairs} pairs of runs that differ by more than 3 %, {} are predicted in the right \
          order.\n",
         percent(mean),

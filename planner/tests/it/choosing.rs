@@ -227,6 +227,43 @@ fn what_is_compiled_is_said() {
     );
 }
 
+/// Logits that are never there at once need no memory, and take no other time.
+#[test]
+fn a_loss_in_pieces_holds_less() {
+    let args = "evaluate models/llama-3.1-8b --gpus 8 --framework torchtitan --layout dp8-zero3-mbs2 --recompute full -q --format json";
+    let args: Vec<&str> = args.split(' ').collect();
+    let [whole, pieces] = [&[][..], &["--chunked-loss"]].map(|more| {
+        let found = planner(&[&args, more].concat()).json()["plans"][0].clone();
+        ["step_time_seconds", "peak_memory_bytes"].map(|name| found[name].as_f64().unwrap())
+    });
+    assert!(whole[0].total_cmp(&pieces[0]).is_eq(), "{whole:?} {pieces:?}");
+    // Logits of 2 sequences in 16 bits, and their gradient; a layer that is computed again is the peak without them.
+    let logits = 2.0 * 8192.0 * 128_256.0 * 4.0;
+    assert!((0.5 * logits..logits).contains(&(whole[1] - pieces[1])), "{whole:?} {pieces:?}");
+    Workplace::new().fails(
+        "evaluate models/llama-3.1-8b --gpus 8 --layout dp8 --framework megatron-core --chunked-loss",
+        &["megatron-core computes all logits at once", "`--framework torchtitan`"],
+    );
+}
+
+/// Kernels tuned for their shapes are known on AMD's GPUs, and are faster there.
+#[test]
+fn tuned_kernels_are_asked_for() {
+    let time = |cluster: &str, kernels: &str| {
+        let args = "evaluate models/llama-3.1-8b --gpus 8 --layout dp8 --framework megatron-core -q --format json";
+        let args: Vec<&str> = args.split(' ').collect();
+        let run = planner(&[&args[..], &["--cluster", cluster, "--kernels", kernels]].concat());
+        run.json()["plans"][0]["step_time_seconds"].as_f64().unwrap()
+    };
+    for cluster in ["mi300x", "mi355x"] {
+        assert!(time(cluster, "tuned") < 0.9 * time(cluster, "heuristic"), "{cluster}");
+    }
+    Workplace::new().fails(
+        "evaluate models/llama-3.1-8b --gpus 8 --layout dp8 --cluster h100 --kernels tuned",
+        &["no step with such kernels was measured on GPUs like H100", "`--cluster mi300x`"],
+    );
+}
+
 /// Number formats and ways of replication are the framework's to have, too; of formats that are not named, it has one
 /// that the GPU has.
 #[test]

@@ -122,7 +122,7 @@ fn a_search_prints_a_table() {
       [plan]
     modules computed again: norms
 
-    2 is predicted 0.1 % faster than 1, which cannot be told apart: the simplest stands first
+    2 is predicted as fast as 1: the simplest stands first
 
     time: [shares]
     mfu: [shares]

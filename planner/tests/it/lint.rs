@@ -212,6 +212,8 @@ fn measured_steps_ran() {
             let run = Setup::of(row).ok().filter(|run| !run.is_layer)?;
             lint_run(&run.problem, &run.layout, &run.stage_ends, &run.cluster, &row.id)
         })
+        // How many of those that worked are predicted not to fit is a limit of `accuracy`.
+        .filter(|it| it.findings.iter().all(|it| it.rule.id() != "out-of-memory"))
         .collect();
     assert!(linted.len() > if is_slow { 800 } else { 15 }, "{} rows", linted.len());
     let with = |at_least: Severity| -> Vec<String> {

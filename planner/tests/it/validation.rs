@@ -350,6 +350,20 @@ fn the_reference_is_mapped() {
     assert!(mapped * 100 >= all * 95, "{mapped} of {all}");
 }
 
+/// A row with a rank of adapters trains these alone: it takes less time and memory.
+#[test]
+fn rows_with_adapters_train_these_alone() {
+    let predicted = |more: &Value| {
+        let row = run(more);
+        let rows = read_rows("runs.json", &json!([row]).to_string()).unwrap();
+        let [it] = &validate("runs.json", &rows, None)[..] else { panic!("one row") };
+        let it = it.predicted.as_ref().unwrap();
+        (it.step_time_seconds, it.memory.total().as_f64())
+    };
+    let (all, adapters) = (predicted(&json!({})), predicted(&json!({"lora_rank": 8})));
+    assert!(adapters.0 < all.0 && adapters.1 < 0.7 * all.1, "{all:?} {adapters:?}");
+}
+
 /// A table that is fast to predict stays as near as its limit says; `.ci/run` holds all of them to theirs.
 #[test]
 fn sharded_runs_stay_within_their_limit() {

@@ -10,20 +10,20 @@ use super::{assert_none, code, members, mentions, read, root, sources, without_t
 /// Lines of source of each crate, without tests; scripts and styles of its pages count.
 const LINES: &[(&str, usize)] = &[
     ("command-line", 823),
-    ("cost-models", 4_315),
+    ("cost-models", 4_367),
     ("executor", 7_595),
     ("executor/communicators", 4_684),
     ("executor/kernels", 11_816),
     ("executor/runtime", 13_033),
     ("executor/stand-in", 9_354),
-    ("ir", 21_667),
+    ("ir", 21_701),
     ("models", 96),
-    ("planner", 11_252),
-    ("planner/core", 10_491),
-    ("planner/evidence", 5_046),
+    ("planner", 11_284),
+    ("planner/core", 10_497),
+    ("planner/evidence", 5_098),
     ("planner/tools", 13_923),
     ("simulator", 3_315),
-    ("traces", 7_648),
+    ("traces", 7_649),
 ];
 
 /// How far lines may fall below a budget before it is to be lowered.

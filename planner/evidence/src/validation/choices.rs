@@ -1,7 +1,8 @@
-//! Decisions by prediction, rather than errors: whether the layout predicted fastest is the fastest measured.
+//! Decisions by prediction, rather than errors: whether the layout that a search would choose is the fastest measured.
 
 use std::collections::BTreeMap;
 
+use planner_core::search::chosen;
 use serde::Serialize;
 
 use super::{Predicted, Validated};
@@ -17,11 +18,11 @@ pub struct Regret {
     pub file: String,
     /// Number of groups of rows that differ only in their layout.
     pub groups: usize,
-    /// Mean regret: excess time of the layout predicted fastest over the fastest measured.
+    /// Mean regret: excess time of the layout that a search of the group's would show first over the fastest measured.
     pub mean: f64,
     /// Largest regret.
     pub worst: f64,
-    /// Row that was predicted fastest in the group with the largest regret.
+    /// Row that would be chosen in the group with the largest regret.
     pub worst_id: String,
     /// Row that was fastest in that group.
     pub best_id: String,
@@ -36,7 +37,27 @@ struct Timed<'a> {
     id: &'a str,
     layout: &'a str,
     measured: f64,
-    predicted: f64,
+    predicted: &'a Predicted,
+}
+
+/// The row whose layout a search of these alone would show first; where the rows' frameworks differ, or single layers were
+/// measured, the row that is predicted fastest.
+fn choice<'r, 'a>(rows: &'r [Timed<'a>]) -> Option<&'r Timed<'a>> {
+    let time = |row: &Timed<'_>| row.predicted.step_time_seconds;
+    let fastest = rows.iter().min_by(|a, b| time(a).total_cmp(&time(b)));
+    let posed: Option<Vec<_>> = rows.iter().map(|row| row.predicted.posed.as_ref()).collect();
+    let Some([(problem, _), ..]) = posed.as_deref() else { return fastest };
+    let posed = posed.iter().flatten();
+    if posed.clone().any(|(other, _)| other.hardware.framework != problem.hardware.framework) {
+        return fastest;
+    }
+    let mut plans: Vec<_> = posed.map(|(_, plan)| plan.clone()).collect();
+    plans.sort_by(|one, other| {
+        one.evaluation.step_time.get().total_cmp(&other.evaluation.step_time.get())
+    });
+    let first = chosen(problem, &plans, 1).pop()?.found;
+    let is_first = |row: &&Timed<'_>| row.predicted.posed.as_ref().is_some_and(|it| it.1 == first);
+    rows.iter().find(is_first)
 }
 
 impl Regret {
@@ -61,7 +82,7 @@ impl Regret {
             let run = &run.run;
             let Ok(Some(measured)) = run.step_time_seconds else { continue };
             let (id, layout) = (run.id.as_str(), run.variant.as_str());
-            let timed = Timed { id, layout, measured, predicted: predicted.step_time_seconds };
+            let timed = Timed { id, layout, measured, predicted };
             problems.entry(&run.problem).or_default().push(timed);
         }
         problems.values().filter_map(|rows| Self::of_group(file, rows)).reduce(Self::and)
@@ -73,7 +94,7 @@ impl Regret {
             return None;
         }
         let best = rows.iter().min_by(|a, b| a.measured.total_cmp(&b.measured))?;
-        let chosen = rows.iter().min_by(|a, b| a.predicted.total_cmp(&b.predicted))?;
+        let chosen = choice(rows)?;
         let regret = chosen.measured / best.measured - 1.0;
         let (mut pairs, mut ordered) = (0, 0);
         for (place, one) in rows.iter().enumerate() {
@@ -83,7 +104,8 @@ impl Regret {
                     continue;
                 }
                 pairs += 1;
-                ordered += usize::from((ratio < 1.0) == (one.predicted < other.predicted));
+                let [one, other] = [one, other].map(|row| row.predicted.step_time_seconds);
+                ordered += usize::from((ratio < 1.0) == (one < other));
             }
         }
         Some(Self {

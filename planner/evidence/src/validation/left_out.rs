@@ -5,7 +5,7 @@ use cost_models::constants;
 use super::setup::Setup;
 
 /// Sources with several files, by the common prefix of their names.
-const OF_SEVERAL_FILES: [&str; 2] = ["vtrain", "megatron_bridge"];
+const OF_SEVERAL_FILES: [&str; 3] = ["vtrain", "megatron_bridge", "qwen_finetune"];
 
 /// The source of a file of rows, by its name.
 pub fn source(file: &str) -> &str {

@@ -46,11 +46,11 @@ use run::{MeasuredMemory, MeasuredRun, MemoryOf, Unsupported};
 use setup::Setup;
 
 use planner_core::problem::Problem;
-use planner_core::search::{log_deviation, simulated, with_step};
+use planner_core::search::{EvaluatedPlan, log_deviation, simulated, with_step};
 use planner_core::step::{ChainIndex, Shape, ShapeKey, Step};
 
 /// Prediction of a run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Predicted {
     /// Step time, in seconds.
     pub step_time_seconds: f64,
@@ -62,6 +62,8 @@ pub struct Predicted {
     pub memory_by_rank: Vec<MemoryUse>,
     /// Memory of a GPU.
     pub memory_capacity: Bytes,
+    /// The problem, and the plan that was played through; `None` where the run is a single layer.
+    pub posed: Option<(Problem, EvaluatedPlan)>,
 }
 
 impl Predicted {
@@ -197,13 +199,14 @@ pub fn predict(setup: &Setup) -> Predicted {
         return layer(problem, layout);
     }
     let (found, simulated) = simulated(problem, *layout, stage_ends);
-    let evaluation = found.evaluation;
+    let evaluation = &found.evaluation;
     Predicted {
         step_time_seconds: evaluation.step_time.get(),
         breakdown: evaluation.breakdown,
         memory: evaluation.memory,
         memory_by_rank: simulated.memory_by_rank,
         memory_capacity: problem.hardware.memory,
+        posed: Some((problem.clone(), found)),
     }
 }
 
@@ -250,6 +253,7 @@ fn layer(problem: &Problem, layout: &Layout) -> Predicted {
         memory: MemoryUse::default(),
         memory_by_rank: Vec::new(),
         memory_capacity: problem.hardware.memory,
+        posed: None,
     }
 }
 

@@ -12,9 +12,13 @@
 //!   context and data parallelism, and then they are whole.
 //! - Unfused attention applies dropout, as Megatron's runs of that time do; that of BLOOM's kind (`ALiBi`) does not.
 //! - Memory is that of the fullest rank.
+//! - With `lora_rank` the model is frozen, and all linear layers have adapters.
 
 use cost_models::clusters;
-use ir::graph::{ContextParallelKind, Recompute, RecomputeModule, RecomputeModules};
+use ir::graph::{
+    ALL_LINEAR, Adapters, ContextParallelKind, Recompute, RecomputeModule, RecomputeModules,
+    WeightFormat,
+};
 use ir::layout::{LayoutSpec, Offload, OffloadedActivations, ZeroStage};
 use ir::plan::{Optimizer, Training};
 use ir::replication::DataParallelMethod;
@@ -79,6 +83,7 @@ fn plan(row: &Columns, facts: &Facts) -> Result<MeasuredPlan, Unsupported> {
         balances_stages: facts.balances_stages,
         shares_vocabulary: facts.shares_vocabulary && row.degree("pp")? > 1,
         is_layer: facts.is_layer,
+        adapters: adapters(row)?,
         framework: facts.framework.clone(),
         habits: facts.habits.clone(),
         stated: StatedNumbers {
@@ -92,6 +97,14 @@ fn plan(row: &Columns, facts: &Facts) -> Result<MeasuredPlan, Unsupported> {
         num_gpus,
         training,
     })
+}
+
+/// Adapters of rank `lora_rank` on all linear layers, if the row has one; `lora_alpha` is the rank if it is missing.
+fn adapters(row: &Columns) -> Result<Option<Adapters>, Unsupported> {
+    let Some(rank) = row.count("lora_rank")? else { return Ok(None) };
+    let alpha = row.count("lora_alpha")?.unwrap_or(rank);
+    let targets = vec![ALL_LINEAR.to_owned()];
+    Ok(Some(Adapters { rank, alpha, targets, base_weights: WeightFormat::Plain }))
 }
 
 fn cluster(row: &Columns, facts: &Facts) -> Result<MeasuredCluster, Unsupported> {
@@ -188,6 +201,7 @@ fn model(row: &Columns, facts: &Facts) -> Result<Map<String, Value>, Unsupported
     } else {
         set(json!({ "architecture": "gpt" }));
     }
+    model.extend(facts.model.clone());
     Ok(model)
 }
 

@@ -1,5 +1,6 @@
 //! A measured training step: a plan with measured numbers.
 
+use ir::graph::Adapters;
 use ir::layout::LayoutSpec;
 use ir::plan::{MemoryUse, Training};
 use ir::units::Bytes;
@@ -66,6 +67,9 @@ pub struct MeasuredPlan {
     /// Facts about the model's graph beyond its sizes.
     #[serde(default, skip_serializing_if = "is_default")]
     pub graph: GraphFacts,
+    /// Adapters that were trained, the model itself being frozen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapters: Option<Adapters>,
     /// Nodes and links.
     pub cluster: MeasuredCluster,
     /// Number of GPUs of the run.

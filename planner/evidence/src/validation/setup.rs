@@ -98,6 +98,12 @@ fn graph(plan: &MeasuredPlan, name: &str) -> Result<Graph, Unsupported> {
         multi_token_prediction: facts.multi_token_prediction,
     };
     let graph = model.graph(options).map_err(|error| unsupported("its model", error))?;
+    let graph = match &plan.adapters {
+        Some(adapters) => {
+            graph.with_adapters(adapters).map_err(|error| unsupported("its adapters", error))?
+        }
+        None => graph,
+    };
     let graph =
         if facts.keeps_every_other_linear { graph.keeping_every_other_linear() } else { graph };
     match plan.layout.recompute.modules() {

@@ -84,6 +84,8 @@ pub(super) struct Facts {
     pub memory_of: MemoryOf,
     /// True if a GB of memory is 10^9 bytes; else it is 2^30, as in PyTorch's and nvidia-smi's usage.
     pub decimal_gigabytes: bool,
+    /// Fields of the model's configuration besides its sizes.
+    pub model: Map<String, Value>,
     /// Habits that differ from the framework's file.
     pub habits: Value,
 }

@@ -240,7 +240,16 @@ fn a_loss_in_pieces_holds_less() {
     // Logits of 2 sequences in 16 bits, and their gradient; a layer that is computed again is the peak without them.
     let logits = 2.0 * 8192.0 * 128_256.0 * 4.0;
     assert!((0.5 * logits..logits).contains(&(whole[1] - pieces[1])), "{whole:?} {pieces:?}");
-    Workplace::new().fails(
+    let place = Workplace::new();
+    let (plan, job) = (place.path("plan.json"), place.path("job"));
+    planner(&[&args[..], &["--chunked-loss", "-o", &plan]].concat());
+    let export = planner(&["export", &plan, "--to", "torchtitan", "-o", &job]);
+    assert_eq!(export.code, Some(2), "{export:?}");
+    assert!(export.stderr.contains("a loss in pieces (`--chunked-loss`)"), "{export:?}");
+    let near = planner(&["export", &plan, "--to", "torchtitan", "--approximate", "-o", &job]);
+    let says = "loss of all logits at once in the place of in pieces";
+    assert!(format!("{}{}", near.stdout, near.stderr).contains(says), "{near:?}");
+    place.fails(
         "evaluate models/llama-3.1-8b --gpus 8 --layout dp8 --framework megatron-core --chunked-loss",
         &["megatron-core computes all logits at once", "`--framework torchtitan`"],
     );

@@ -21,7 +21,7 @@ const LINES: &[(&str, usize)] = &[
     ("planner", 11_284),
     ("planner/core", 10_497),
     ("planner/evidence", 5_098),
-    ("planner/tools", 13_923),
+    ("planner/tools", 13_933),
     ("simulator", 3_315),
     ("traces", 7_649),
 ];

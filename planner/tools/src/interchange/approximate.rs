@@ -2,7 +2,7 @@
 
 use ir::cluster::Precision;
 use ir::framework::Framework;
-use ir::graph::Graph;
+use ir::graph::{Graph, LossGradient};
 use ir::layout::Choice::Any;
 use ir::layout::{Layout, LayoutSpec, PartialLayout};
 use ir::plan::{Plan, Training};
@@ -206,6 +206,11 @@ fn changes(old: &Plan, new: &Plan, before: Option<f64>, found: &EvaluatedPlan) -
         (!a.no_master_weights).to_string(),
         (!b.no_master_weights).to_string(),
     );
+    let loss = |plan: &Plan| match plan.framework.kernels.loss.gradient {
+        LossGradient::Chunked => "in pieces".to_owned(),
+        _ => "of all logits at once".to_owned(),
+    };
+    differ("loss", loss(old), loss(new));
     let blocks = |plan: &Plan| {
         let counts = plan.stages.iter().map(|stage| stage.num_blocks.to_string());
         counts.collect::<Vec<_>>().join(",")

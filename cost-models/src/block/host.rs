@@ -60,7 +60,7 @@ impl Coster<'_> {
         let exchanges = self.work.exchanges.iter().map(|exchange| (exchange.pass, exchange.op));
         let launched = kernels.chain(exchanges);
         let launched = launched.filter(|(pass, op)| passes.contains(pass) && included(*op));
-        let count: f64 = launched.map(|(_, op)| self.modules_of(op)).sum();
+        let count: f64 = launched.map(|(_, op)| self.relative_time_of(op)).sum();
         let Hardware { device, framework, .. } = self.hardware;
         let host = &framework.host;
         let operators = self.launched_one_by_one() * 1e-6 * count;
@@ -96,8 +96,8 @@ impl Coster<'_> {
         gathers as f64 * framework.parameters.microseconds_per_gather * device.training.host * 1e-6
     }
 
-    /// Host time of an operator over that of most.
-    fn modules_of(&self, op: OpId) -> f64 {
+    /// Host time of an operator over that of the model's own operators.
+    fn relative_time_of(&self, op: OpId) -> f64 {
         let is_adapter = |op: OpId| self.block.op(op).learning == Learning::Adapter;
         let joins = matches!(self.block.op(op).kind, OpKind::Add | OpKind::Scale { .. });
         let is_of_adapter =

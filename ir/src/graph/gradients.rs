@@ -81,7 +81,7 @@ impl Sharded<'_> {
             .collect()
     }
 
-    /// Memory of the loss beside its gradient; in pieces also the gradient of the head's input in fp32.
+    /// Memory of the loss in addition to its gradient; in pieces also the gradient of the head's input in fp32.
     fn loss_copies(&self, id: OpId) -> Bytes {
         if !self.is_loss(id) {
             return Bytes::ZERO;

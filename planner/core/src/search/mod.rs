@@ -35,7 +35,8 @@ use crate::problem::Problem;
 use crate::step::ChainIndex;
 use branch_and_bound::{Branched, branch_and_bound};
 pub use choice::{
-    Chosen, LOOKED_AT, RESOLUTION, chosen, is_tie, likelihood_first_is_faster, saving,
+    Chosen, LOOKED_AT, RESOLUTION, SIMPLICITY_TOLERANCE, chosen, is_tie,
+    likelihood_first_is_faster, saving,
 };
 use closest::closest;
 pub use conflict::{Conflict, conflicting};

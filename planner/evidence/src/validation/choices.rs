@@ -45,18 +45,18 @@ struct Timed<'a> {
 fn choice<'r, 'a>(rows: &'r [Timed<'a>]) -> Option<&'r Timed<'a>> {
     let time = |row: &Timed<'_>| row.predicted.step_time_seconds;
     let fastest = rows.iter().min_by(|a, b| time(a).total_cmp(&time(b)));
-    let posed: Option<Vec<_>> = rows.iter().map(|row| row.predicted.posed.as_ref()).collect();
-    let Some([(problem, _), ..]) = posed.as_deref() else { return fastest };
-    let posed = posed.iter().flatten();
-    if posed.clone().any(|(other, _)| other.hardware.framework != problem.hardware.framework) {
+    let plans: Option<Vec<_>> = rows.iter().map(|row| row.predicted.plan.as_ref()).collect();
+    let Some([(problem, _), ..]) = plans.as_deref() else { return fastest };
+    let plans = plans.iter().flatten();
+    if plans.clone().any(|(other, _)| other.hardware.framework != problem.hardware.framework) {
         return fastest;
     }
-    let mut plans: Vec<_> = posed.map(|(_, plan)| plan.clone()).collect();
+    let mut plans: Vec<_> = plans.map(|(_, plan)| plan.clone()).collect();
     plans.sort_by(|one, other| {
         one.evaluation.step_time.get().total_cmp(&other.evaluation.step_time.get())
     });
     let first = chosen(problem, &plans, 1).pop()?.found;
-    let is_first = |row: &&Timed<'_>| row.predicted.posed.as_ref().is_some_and(|it| it.1 == first);
+    let is_first = |row: &&Timed<'_>| row.predicted.plan.as_ref().is_some_and(|it| it.1 == first);
     rows.iter().find(is_first)
 }
 

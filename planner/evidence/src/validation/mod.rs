@@ -63,7 +63,7 @@ pub struct Predicted {
     /// Memory of a GPU.
     pub memory_capacity: Bytes,
     /// The problem, and the plan that was played through; `None` where the run is a single layer.
-    pub posed: Option<(Problem, EvaluatedPlan)>,
+    pub plan: Option<(Problem, EvaluatedPlan)>,
 }
 
 impl Predicted {
@@ -206,7 +206,7 @@ pub fn predict(setup: &Setup) -> Predicted {
         memory: evaluation.memory,
         memory_by_rank: simulated.memory_by_rank,
         memory_capacity: problem.hardware.memory,
-        posed: Some((problem.clone(), found)),
+        plan: Some((problem.clone(), found)),
     }
 }
 
@@ -253,7 +253,7 @@ fn layer(problem: &Problem, layout: &Layout) -> Predicted {
         memory: MemoryUse::default(),
         memory_by_rank: Vec::new(),
         memory_capacity: problem.hardware.memory,
-        posed: None,
+        plan: None,
     }
 }
 

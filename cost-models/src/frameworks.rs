@@ -25,6 +25,7 @@ const PRESETS: &[(&str, &str)] = &[
     ("maxtext", include_str!("../frameworks/maxtext.json")),
     ("megatron-lm", include_str!("../frameworks/megatron-lm.json")),
     ("megatron-lm-2021", include_str!("../frameworks/megatron-lm-2021.json")),
+    ("scaling", include_str!("../frameworks/scaling.json")),
     ("fsdp", include_str!("../frameworks/fsdp.json")),
     ("executor", include_str!("../frameworks/executor.json")),
     ("executor-cuda", include_str!("../frameworks/executor-cuda.json")),

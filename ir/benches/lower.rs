@@ -3,28 +3,17 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use ir::graph::{Block, EmbeddingTable, Graph, Setting, Sharding, Sizes, Switches};
+use ir::graph::{Block, Graph, Setting, Sharding, Sizes};
 use ir::model::{GraphOptions, Model};
 
 const LLAMA_405B: &str = include_str!("../../models/llama-3.1-405b/config.json");
 
 /// 16,384 H100s trained Llama 3.1 405B with these degrees (Llama Team 2024, arXiv 2407.21783, table
 /// 4).
-const SETTING: Setting = Setting {
-    sizes: Sizes { micro_batch_size: 1, sequence_length: 8192 },
-    sharding: Sharding { sequence_parallel: true, ..Sharding::tensor(8) },
-    compute_bytes: 2,
-    takes_data: false,
-    fuses_projections: true,
-    vocabulary_multiple: 1,
-    embedding: EmbeddingTable::Part,
-    switches: Switches::USUAL,
-    kept_bits: None,
-    keeps_expert_outputs: true,
-    is_eager: false,
-    loss: ir::graph::LossGradient::Apart,
-    gathers_by_operator: false,
-};
+const SETTING: Setting = Setting::plain(
+    Sizes { micro_batch_size: 1, sequence_length: 8192 },
+    Sharding { sequence_parallel: true, ..Sharding::tensor(8) },
+);
 
 fn lowered(text: &str) -> Graph {
     let model = Model::from_json(text, "llama-3.1-405b").expect("the model ships");

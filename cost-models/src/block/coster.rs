@@ -336,12 +336,11 @@ impl<'a> Coster<'a> {
 
     /// Time to gather all logits on each rank, where the loss needs all: part of the loss, as it waits for them.
     fn gathered_logits(&self, work: &KernelWork) -> Seconds {
-        let is_loss = matches!(self.block.op(work.op).kind, OpKind::CrossEntropy { .. });
         let parts = self.parts_of_logits();
-        if !is_loss || work.pass != Pass::Forward || parts < 2.0 {
+        if !self.is_loss(work.op) || work.pass != Pass::Forward || parts < 2.0 {
             return Seconds::ZERO;
         }
-        let logits = (work.read + work.written).as_f64() / LOSS_BYTES[0] * LOGIT_BYTES * parts;
+        let logits = logits(work) * LOGIT_BYTES * parts;
         let group = self.groups.along(Axis::Tensor);
         let gather =
             self.hardware.network.time(Collective::AllGather, group, Bytes::from_f64(logits));
@@ -355,7 +354,11 @@ impl<'a> Coster<'a> {
     }
 
     fn has_loss(&self) -> bool {
-        self.block.nodes().any(|node| matches!(node.op.kind, OpKind::CrossEntropy { .. }))
+        self.block.nodes().any(|node| self.is_loss(node.id))
+    }
+
+    fn is_loss(&self, op: OpId) -> bool {
+        matches!(self.block.op(op).kind, OpKind::CrossEntropy { .. })
     }
 
     /// Returns whether the block has experts.
@@ -449,14 +452,21 @@ impl<'a> Coster<'a> {
     /// Bytes saved for backward by the framework's kernels. With full recompute a block's input is saved, by every
     /// framework.
     pub(crate) fn saved(&self, policy: BlockRecompute) -> Bytes {
-        let saved = self.work.saved_bytes(policy);
-        let memory = &self.hardware.framework.memory;
-        let factor = match policy {
-            _ if self.has_loss() => self.parts_of_logits(),
-            BlockRecompute::Full => 1.0,
-            _ => memory.saved,
+        let saved = self.work.saved_bytes(policy).get() as f64;
+        let saved = match policy {
+            _ if self.has_loss() => self.parts_of_logits() * (saved + self.buffered_logits()),
+            BlockRecompute::Full => saved,
+            _ => saved * self.hardware.framework.memory.saved,
         };
-        Bytes::new((saved.get() as f64 * factor) as u64)
+        Bytes::new(saved as u64)
+    }
+
+    /// Bytes of a vocabulary shard's logits that stay in buffers.
+    fn buffered_logits(&self) -> f64 {
+        let each = self.hardware.framework.kernels.loss.buffer_bytes_per_logit;
+        let works = self.work.kernels.iter().filter(|work| work.pass == Pass::Forward);
+        let of_loss = works.filter(|work| self.is_loss(work.op));
+        of_loss.map(|work| logits(work) * each).sum()
     }
 
     /// The most network domains that hold experts of one token, where the router chooses groups of experts first and
@@ -499,6 +509,11 @@ impl<'a> Coster<'a> {
     pub(crate) fn is_linear(&self, op: OpId) -> bool {
         matches!(self.block.op(op).kind, OpKind::Linear { .. } | OpKind::GroupedLinear { .. })
     }
+}
+
+/// Logits of a rank's part of the vocabulary, by the kernel of the loss's forward.
+fn logits(work: &KernelWork) -> f64 {
+    (work.read + work.written).as_f64() / LOSS_BYTES[0]
 }
 
 /// Shape of an attention in the terms of the fitted curves: as many queries as keys, heads of one size.

@@ -5,11 +5,11 @@ use cost_models::clusters::preset;
 use cost_models::kernels::{Device, MatmulShape};
 use cost_models::{Hardware, Precision, frameworks};
 use ir::framework::{
-    CausalPieces, Framework, Fusion, GradientAccumulation, KernelChoice, TensorGathers,
+    CausalPieces, Framework, Fusion, GradientAccumulation, KernelChoice, Logits, TensorGathers,
 };
 use ir::graph::{
-    Adapters, Axis, Block, BlockRecompute, CudaGraphs, EmbeddingTable, ExpertOverlap, Graph, Pass,
-    Setting, Sharding, Sizes, Switches, TokenDispatcher, WeightFormat,
+    Adapters, Axis, Block, BlockRecompute, CudaGraphs, ExpertOverlap, Graph, Pass, Setting,
+    Sharding, Sizes, Switches, TokenDispatcher, WeightFormat,
 };
 use ir::layout::Mesh;
 use ir::model::{AttentionKernel, GraphOptions, Model};
@@ -102,21 +102,7 @@ fn shardings() -> impl Strategy<Value = Sharding> {
 }
 
 fn setting(sizes: Sizes, sharding: Sharding) -> Setting {
-    Setting {
-        sizes,
-        sharding,
-        compute_bytes: 2,
-        takes_data: false,
-        fuses_projections: true,
-        vocabulary_multiple: 1,
-        embedding: EmbeddingTable::Part,
-        switches: Switches::USUAL,
-        kept_bits: None,
-        keeps_expert_outputs: true,
-        is_eager: false,
-        loss: ir::graph::LossGradient::Apart,
-        gathers_by_operator: false,
-    }
+    Setting::plain(sizes, sharding)
 }
 
 fn switches() -> impl Strategy<Value = Switches> {
@@ -287,6 +273,16 @@ proptest! {
 
 /// A Llama's layer under a framework, 8 sequences of 8192 on one rank of `sharding`.
 fn cost(precision: Precision, sharding: Sharding, change: impl Fn(&mut Hardware)) -> BlockPasses {
+    cost_of("layer", precision, sharding, change)
+}
+
+/// The same of the block called `name`.
+fn cost_of(
+    name: &str,
+    precision: Precision,
+    sharding: Sharding,
+    change: impl Fn(&mut Hardware),
+) -> BlockPasses {
     let model = json!({
         "architecture": "llama", "num_hidden_layers": 2, "hidden_size": 8192,
         "num_attention_heads": 64, "num_key_value_heads": 8, "intermediate_size": 28_672,
@@ -300,7 +296,25 @@ fn cost(precision: Precision, sharding: Sharding, change: impl Fn(&mut Hardware)
     change(&mut hardware);
     let sizes = Sizes { micro_batch_size: 8, sequence_length: 8192 };
     let setting = Setting { fuses_projections: false, ..setting(sizes, sharding) };
-    BlockPasses::new(layer(&graph), &setting, &groups(sharding), &hardware)
+    let mut blocks = graph.classes().map(|(_, block)| block);
+    let block = blocks.find(|block| block.name() == name).expect("a block of the name");
+    BlockPasses::new(block, &setting, &groups(sharding), &hardware)
+}
+
+/// Logits that buffers hold are held of all of the vocabulary where the loss takes all of it.
+#[test]
+fn logits_in_buffers_are_as_many_as_the_loss_takes() {
+    let logits = 8 * 8192 * 32_000;
+    for (taken, ranks) in [(Logits::Part, 4), (Logits::Whole, 1)] {
+        let [without, with] = [0.0, 4.0].map(|each| {
+            let head = cost_of("head", Precision::Bf16, Sharding::tensor(4), |hardware| {
+                hardware.framework.tensor_parallel.logits = taken;
+                hardware.framework.kernels.loss.buffer_bytes_per_logit = each;
+            });
+            head.saved[BlockRecompute::None]
+        });
+        assert_eq!(with.get() - without.get(), 4 * logits / ranks, "{taken:?}");
+    }
 }
 
 /// The last of `n` ranks with plain pieces of a causal sequence has `(2 n - 1) / n` of the mean.

@@ -6,10 +6,7 @@ use executor_kernels::array::ElementExt;
 use executor_runtime::probe::Lap;
 use executor_runtime::program::Program;
 use ir::cluster::{AttentionTime, ProductTime};
-use ir::graph::{
-    AttentionMask, EmbeddingTable, Kernel, KernelWork, OpId, Pass, Setting, Sharding, Sizes,
-    Switches,
-};
+use ir::graph::{AttentionMask, Kernel, KernelWork, OpId, Pass, Setting, Sharding, Sizes};
 use traces::statistics::Sample;
 
 use super::models::TrainedModel;
@@ -57,23 +54,13 @@ impl Samples {
         let mut whole = gradients + rest;
         for (number, class) in program.graph.blocks().enumerate() {
             let block = program.graph.class(class);
+            let sizes =
+                Sizes { micro_batch_size: model.batch, sequence_length: model.sequence_length };
             let setting = Setting {
-                sizes: Sizes {
-                    micro_batch_size: model.batch,
-                    sequence_length: model.sequence_length,
-                },
-                sharding: Sharding::NONE,
                 compute_bytes: program.settings.compute.num_bytes(),
                 takes_data: number == 0,
                 fuses_projections: false,
-                vocabulary_multiple: 1,
-                embedding: EmbeddingTable::Part,
-                switches: Switches::USUAL,
-                kept_bits: None,
-                keeps_expert_outputs: true,
-                is_eager: false,
-                loss: ir::graph::LossGradient::Apart,
-                gathers_by_operator: false,
+                ..Setting::plain(sizes, Sharding::NONE)
             };
             let kernels = block.work(&setting).kernels;
             let own = laps.iter().filter(|lap| lap.block == number);

@@ -137,6 +137,9 @@ pub struct LossKernels {
     pub forward_bytes_per_logit: f64,
     /// In backward.
     pub backward_bytes_per_logit: f64,
+    /// Bytes for each logit that stay beside what the loss keeps, such as logits in buffers of the pipeline.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub buffer_bytes_per_logit: f64,
 }
 
 /// What the host does.
@@ -170,6 +173,9 @@ pub struct GradientHabits {
     pub accumulation: GradientAccumulation,
     /// When they are reduced over the replicas.
     pub reduced: WhenReduced,
+    /// In which format they are reduced.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub reduced_as: GradientFormat,
     /// What a rank has of the sum with ZeRO-1.
     pub zero_1_sum: GradientSum,
     /// What a rank has of the sum over micro-batches with ZeRO-2 and 3: the part that each was reduced to, or all of
@@ -201,6 +207,18 @@ pub enum WhenReduced {
     BesideBackward,
     /// After it.
     AfterBackward,
+}
+
+/// In which format gradients are reduced over the replicas.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum GradientFormat {
+    /// As they are held.
+    #[default]
+    Held,
+    /// In fp32, cast bucket by bucket.
+    Fp32,
 }
 
 /// What a rank has of the sum of gradients where each rank updates a part of the parameters.
@@ -279,6 +297,9 @@ pub struct TensorHabits {
     pub overlap: TensorOverlap,
     /// What they gather for 8-bit products.
     pub gathers: TensorGathers,
+    /// What they keep for backward of inputs that they gathered, with sequence parallelism.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub gathered_inputs: GatheredInputs,
     /// Of how many elements the vocabulary of each rank is a multiple, padded.
     pub vocabulary_multiple: u32,
     /// What of the logits the loss of a rank takes.
@@ -314,6 +335,18 @@ pub enum TensorOverlap {
     /// The products that take or make what is exchanged, piece by piece: Transformer Engine's user buffers,
     /// PyTorch's asynchronous tensor parallelism.
     Products,
+}
+
+/// What tensor-parallel ranks keep for backward of inputs that they gathered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum GatheredInputs {
+    /// Their part, to be gathered again: Korthikanti et al. 2022 (arXiv 2205.05198), section 4.2.2.
+    #[default]
+    Part,
+    /// All of it: where gathering and product are functions of their own, and PyTorch saves what a product reads.
+    Whole,
 }
 
 /// What tensor-parallel ranks gather for 8-bit products.

@@ -31,11 +31,11 @@ pub use error::FrameworkError;
 pub use exclusion::{Exclusion, Feature, FeatureList, Features};
 pub use habits::{
     AttentionLibrary, CausalPieces, Compile, CublasWorkspace, ExpertActivations, ExpertHabits,
-    ExpertOutputs, Fusion, GradientAccumulation, GradientCopies, GradientHabits, GradientSum,
-    HostHabits, KeptInputs, KernelChoice, KernelHabits, Launches, Logits, LossKernels,
-    MemoryHabits, MessageBytes, MessageOverlap, ParameterHabits, PipelineHabits, Projections,
-    StageParameters, TensorGathers, TensorHabits, TensorOverlap, TransferFactors, UnalignedRows,
-    UpdateBuffers, UpdatedParameters, WeightShards, WhenReduced,
+    ExpertOutputs, Fusion, GatheredInputs, GradientAccumulation, GradientCopies, GradientFormat,
+    GradientHabits, GradientSum, HostHabits, KeptInputs, KernelChoice, KernelHabits, Launches,
+    Logits, LossKernels, MemoryHabits, MessageBytes, MessageOverlap, ParameterHabits,
+    PipelineHabits, Projections, StageParameters, TensorGathers, TensorHabits, TensorOverlap,
+    TransferFactors, UnalignedRows, UpdateBuffers, UpdatedParameters, WeightShards, WhenReduced,
 };
 
 pub use job::JobFacts;

@@ -127,7 +127,10 @@ impl Sharded<'_> {
             };
             if let Some(collective) = forward {
                 push(*consumer, Pass::Forward, *collective);
-                if *collective == Collective::AllGather && self.is_saved(*source, *consumer) {
+                let is_gathered_again = *collective == Collective::AllGather
+                    && !self.setting.keeps_gathered
+                    && self.is_saved(*source, *consumer);
+                if is_gathered_again {
                     // Only the shard is saved, so the gradient of the weight gathers it again.
                     push(*consumer, Pass::WeightGrad, Collective::AllGather);
                 }
@@ -323,11 +326,12 @@ impl Sharded<'_> {
         }
     }
 
-    /// Bytes saved of a tensor that is wanted at `to`: in its own placement if it is gathered for use, in that of its
-    /// use otherwise.
+    /// Bytes saved of a tensor that is wanted at `to`: in its own placement if it is gathered for use and again in
+    /// backward, in that of its use otherwise.
     fn kept_bytes(&self, source: OpId, to: Placement) -> Bytes {
         let from = self.placements.outputs[source.index()];
-        let kept = if matches!(from, Placement::Shard(_)) { from } else { to };
+        let is_shard = matches!(from, Placement::Shard(_)) && !self.setting.keeps_gathered;
+        let kept = if is_shard { from } else { to };
         self.bytes(source, kept)
     }
 

@@ -3,7 +3,7 @@
 use super::block::Graph;
 use super::op::AttentionMask;
 use super::sharding::Sharding;
-use super::switches::{EmbeddingTable, Switches};
+
 use super::tensor::Sizes;
 use super::work::{Kernel, Pass, Setting};
 use crate::units::Flops;
@@ -36,21 +36,8 @@ impl ForwardFlops {
 impl Graph {
     /// Operations of a forward pass over one sequence of `sequence_length`, unsharded.
     pub fn forward_flops(&self, sequence_length: u64) -> ForwardFlops {
-        let setting = Setting {
-            sizes: Sizes { micro_batch_size: 1, sequence_length },
-            sharding: Sharding::NONE,
-            compute_bytes: 2,
-            takes_data: false,
-            fuses_projections: true,
-            vocabulary_multiple: 1,
-            embedding: EmbeddingTable::Part,
-            switches: Switches::USUAL,
-            kept_bits: None,
-            keeps_expert_outputs: true,
-            is_eager: false,
-            loss: crate::graph::LossGradient::Apart,
-            gathers_by_operator: false,
-        };
+        let setting =
+            Setting::plain(Sizes { micro_batch_size: 1, sequence_length }, Sharding::NONE);
         let mut flops = ForwardFlops::default();
         for ((_, block), count) in self.classes().zip(self.class_counts()) {
             for work in block.work(&setting).kernels.iter().filter(|k| k.pass == Pass::Forward) {

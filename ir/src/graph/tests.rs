@@ -56,22 +56,7 @@ fn gpt_block() -> Result<Block, GraphError> {
 
 fn work(sharding: Sharding) -> BlockWork {
     let sizes = Sizes { micro_batch_size: B, sequence_length: S };
-    let setting = Setting {
-        sizes,
-        sharding,
-        compute_bytes: 2,
-        takes_data: false,
-        fuses_projections: true,
-        vocabulary_multiple: 1,
-        embedding: EmbeddingTable::Part,
-        switches: Switches::USUAL,
-        kept_bits: None,
-        keeps_expert_outputs: true,
-        is_eager: false,
-        loss: LossGradient::Apart,
-        gathers_by_operator: false,
-    };
-    gpt_block().unwrap().work(&setting)
+    gpt_block().unwrap().work(&Setting::plain(sizes, sharding))
 }
 
 fn sequence_parallel(degree: u32) -> Sharding {
@@ -171,6 +156,21 @@ fn sequence_parallelism_turns_them_into_gathers_and_scatters() {
     ];
     let expected = expected.map(|(op, p, c)| (op.to_owned(), p, c));
     assert_eq!(exchanges(sequence_parallel(8)), expected);
+}
+
+/// Where the gathered inputs of both sharded products are saved whole, none is gathered again: seven eighths of `2 s b h`
+/// bytes more of each.
+#[test]
+fn gathered_inputs_that_are_kept_are_not_gathered_again() {
+    let sizes = Sizes { micro_batch_size: B, sequence_length: S };
+    let setting = Setting::plain(sizes, sequence_parallel(8));
+    let [part, whole] = [false, true].map(|keeps_gathered| {
+        let work = gpt_block().unwrap().work(&Setting { keeps_gathered, ..setting });
+        let again = work.exchanges.iter().filter(|it| it.pass == Pass::WeightGrad).count();
+        (work.saved_bytes(BlockRecompute::None).get(), again)
+    });
+    assert_eq!(whole, (part.0 + 2 * (2 * B * S * H) * 7 / 8, 0));
+    assert_eq!(part.1, 2);
 }
 
 #[test]

@@ -46,6 +46,30 @@ pub struct Setting {
     pub loss: LossGradient,
     /// True if the host gathers the parameters of each operator for each pass.
     pub gathers_by_operator: bool,
+    /// True if inputs that a rank gathered for its products are saved whole.
+    pub keeps_gathered: bool,
+}
+
+impl Setting {
+    /// A block that is not the first, in 16 bits; every operator is one kernel, and so are layers with the same input.
+    pub const fn plain(sizes: Sizes, sharding: Sharding) -> Self {
+        Self {
+            sizes,
+            sharding,
+            compute_bytes: 2,
+            takes_data: false,
+            fuses_projections: true,
+            vocabulary_multiple: 1,
+            embedding: EmbeddingTable::Part,
+            switches: Switches::USUAL,
+            kept_bits: None,
+            keeps_expert_outputs: true,
+            is_eager: false,
+            loss: LossGradient::Apart,
+            gathers_by_operator: false,
+            keeps_gathered: false,
+        }
+    }
 }
 
 /// The axis of the mesh that an exchange runs along.

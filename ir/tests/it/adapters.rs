@@ -2,8 +2,7 @@
 
 use ir::framework::{Feature, JobFacts};
 use ir::graph::{
-    AdapterError, Adapters, EmbeddingTable, Graph, Kernel, Learning, Pass, Setting, Sharding,
-    Sizes, Switches, WeightFormat,
+    AdapterError, Adapters, Graph, Kernel, Learning, Pass, Setting, Sharding, Sizes, WeightFormat,
 };
 use ir::model::{GraphOptions, Model};
 
@@ -51,21 +50,7 @@ fn a_layer_has_one_name_in_our_words_and_in_theirs() {
 }
 
 fn setting(sharding: Sharding) -> Setting {
-    Setting {
-        sizes: Sizes { micro_batch_size: 1, sequence_length: 128 },
-        sharding,
-        compute_bytes: 2,
-        takes_data: false,
-        fuses_projections: true,
-        vocabulary_multiple: 1,
-        embedding: EmbeddingTable::Part,
-        switches: Switches::USUAL,
-        kept_bits: None,
-        keeps_expert_outputs: true,
-        is_eager: false,
-        loss: ir::graph::LossGradient::Apart,
-        gathers_by_operator: false,
-    }
+    Setting::plain(Sizes { micro_batch_size: 1, sequence_length: 128 }, sharding)
 }
 
 /// Frozen weights have no gradient, and are neither counted nor held as trained ones are; and no layer keeps

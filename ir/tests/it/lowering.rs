@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ir::collective::Collective;
 use ir::graph::{
     Axis, Block, BlockRecompute, BlockWork, Element, EmbeddingTable, Extent, Graph, LossGradient,
-    OpId, OpKind, Recomputable, Setting, Sharding, Sizes, Switches, Tensor,
+    OpId, OpKind, Recomputable, Setting, Sharding, Sizes, Tensor,
 };
 use ir::model::{AttentionKernel, GraphOptions, Model};
 
@@ -109,19 +109,9 @@ fn embeddings_that_are_not_cut_are_whole() {
     let work = |table| {
         let sharding = Sharding { tensor_parallel: 4, sequence_parallel: true, ..Sharding::NONE };
         embedding.work(&Setting {
-            sizes: Sizes { micro_batch_size: 3, sequence_length: 128 },
-            sharding,
-            compute_bytes: 2,
             takes_data: true,
-            fuses_projections: true,
-            vocabulary_multiple: 1,
             embedding: table,
-            switches: Switches::USUAL,
-            kept_bits: None,
-            keeps_expert_outputs: true,
-            is_eager: false,
-            loss: LossGradient::Apart,
-            gathers_by_operator: false,
+            ..Setting::plain(Sizes { micro_batch_size: 3, sequence_length: 128 }, sharding)
         })
     };
     let [part, whole] = [EmbeddingTable::Part, EmbeddingTable::Whole].map(work);
@@ -132,19 +122,9 @@ fn embeddings_that_are_not_cut_are_whole() {
 /// A block of Llama on one rank, with a loss and operators that run as given.
 fn held(graph: &Graph, name: &str, loss: LossGradient, is_eager: bool) -> BlockWork {
     block(graph, name).work(&Setting {
-        sizes: Sizes { micro_batch_size: 3, sequence_length: 128 },
-        sharding: Sharding::NONE,
-        compute_bytes: 2,
-        takes_data: false,
-        fuses_projections: true,
-        vocabulary_multiple: 1,
-        embedding: EmbeddingTable::Part,
-        switches: Switches::USUAL,
-        kept_bits: None,
-        keeps_expert_outputs: true,
         is_eager,
         loss,
-        gathers_by_operator: false,
+        ..Setting::plain(Sizes { micro_batch_size: 3, sequence_length: 128 }, Sharding::NONE)
     })
 }
 
@@ -206,22 +186,7 @@ fn experts_are_reached_by_all_to_all_and_gathered_for_by_those_who_share_them() 
             expert_tensor_parallel,
             ..Sharding::NONE
         };
-        let fuses_projections = true;
-        layer.work(&Setting {
-            sizes,
-            sharding,
-            compute_bytes: 2,
-            takes_data: false,
-            fuses_projections,
-            vocabulary_multiple: 1,
-            embedding: EmbeddingTable::Part,
-            switches: Switches::USUAL,
-            kept_bits: None,
-            keeps_expert_outputs: true,
-            is_eager: false,
-            loss: LossGradient::Apart,
-            gathers_by_operator: false,
-        })
+        layer.work(&Setting::plain(sizes, sharding))
     };
     let routed = graph.parameter_counts().routed;
     let of_experts = |op: OpId| {

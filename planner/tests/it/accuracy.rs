@@ -95,7 +95,7 @@ fn summary(report: &Value) -> String {
         "On published runs of a source that was left out of the fit, the mean error of a step's time is {} (the mean of \
          {sources} sources); on the {steps} steps of the fit itself it is {}.\nThe runs used 1 to 11,616 GPUs, and nothing was \
          profiled on them first.\nIn {groups} groups of runs that differ in their layout alone, the layout that a search \
-         would choose takes {} longer than the fastest, on average.\n`planner validate` repeats these figures.\n",
+         would choose, with its usual headroom, takes {} longer than the fastest, on average.\n`planner validate` repeats these figures.\n",
         percent(left_out),
         percent(of_steps),
         percent(mean),
@@ -123,7 +123,7 @@ fn by_source(report: &Value) -> String {
     write!(
         text,
         "\nThere are {groups} groups of runs that differ in their layout alone.\nIn these, the layout that a search \
-         would choose takes {} longer than the fastest measured on average, and {} longer at worst; with the source left out of the \
+         would choose, with its usual headroom, takes {} longer than the fastest measured on average, and {} longer at worst; with the source left out of the \
          fit it is {} on average.\nOf the {pairs} pairs of runs that differ by more than 3 %, {} are predicted in the right \
          order.\n",
         percent(mean),

@@ -173,6 +173,23 @@ fn a_framework_of_ones_own_is_taken() {
     assert_eq!(explained.code, Some(0), "{explained:?}");
 }
 
+/// Gradients in 16 bits that are reduced in 32 send twice as many bytes; the gather of parameters, half as many bytes as
+/// their all-reduce, stays.
+#[test]
+fn gradients_may_be_reduced_in_another_format() {
+    let place = Workplace::new();
+    let [held, fp32] = ["held", "fp32"].map(|format| {
+        let mut framework = serde_json::to_value(frameworks::preset("scaling").unwrap()).unwrap();
+        framework["gradients"]["reduced_as"] = format.into();
+        let path = place.write(&format!("{format}.json"), framework.to_string());
+        let args = "evaluate models/llama-3.2-1b --gpus 16 --cluster a100 --layout dp16-zero1-mbs1 -q --format json";
+        let args: Vec<&str> = args.split(' ').chain(["--framework", &path]).collect();
+        let plan = planner(&args).json()["plans"][0].clone();
+        plan["breakdown"]["data_parallel_seconds"].as_f64().unwrap()
+    });
+    assert!((1.6..1.7).contains(&(fp32 / held)), "{fp32} {held}");
+}
+
 #[test]
 fn what_a_framework_cannot_run_is_refused_by_search_and_answered_by_evaluate() {
     let place = Workplace::new();

@@ -56,28 +56,28 @@ fn plans_do_not_change_unseen() {
     }
     assert_snapshot!(text, @r"
     models/llama-3.1-8b --gpus 8
-      tp1 cp1 ep1 pp1 vpp1 dp8 zero2/8 8x1 1f1b norms: 6.6283 s
+      tp1 cp1 ep1 pp1 vpp1 dp8 zero2/8 8x1 1f1b norms: 6.6324 s
     models/llama-3.1-8b --gpus 64 --cluster a100
-      tp1 cp1 ep1 pp1 vpp1 dp64 zero2/64 8x1 1f1b none: 17.8932 s
+      tp1 cp1 ep1 pp1 vpp1 dp64 zero2/64 8x1 1f1b none: 17.7866 s
     models/llama-3.1-70b --gpus 64
-      tp4 sp cp1 ep1 pp4 vpp1 dp4 zero1/4 128x1 1f1b none: 59.9718 s
+      tp4 sp cp1 ep1 pp4 vpp1 dp4 zero1/4 128x1 1f1b none: 60.0243 s
     models/llama-3.1-70b --gpus 32 --cluster h200 --seq-len 4096
-      tp1 cp1 ep1 pp1 vpp1 dp32 zero3/32 16x1 1f1b norms: 46.2030 s
+      tp1 cp1 ep1 pp1 vpp1 dp32 zero3/32 16x1 1f1b norms: 46.1950 s
     models/mixtral-8x7b --gpus 32
-      tp2 sp cp1 ep4 pp2 vpp4 dp8 zero1/8 32x1 interleaved-1f1b none: 11.0885 s
+      tp2 sp cp1 ep4 pp2 vpp4 dp8 zero1/8 32x1 interleaved-1f1b none: 11.0954 s
     models/qwen3-30b-a3b --gpus 16 --seq-len 4096
-      tp1 cp1 ep8 pp1 vpp1 dp16 zero1/16 16x1 1f1b none: 4.8114 s
+      tp1 cp1 ep8 pp1 vpp1 dp16 zero1/16 16x1 1f1b none: 4.8105 s
     models/gpt-oss-120b --gpus 64 --cluster gb200-nvl72 --global-batch-size 1280 --seq-len 4096
-      tp1 cp1 ep64 pp1 vpp1 dp64 zero1/64 5x4 1f1b none: 4.3956 s
+      tp1 cp1 ep64 pp1 vpp1 dp64 zero1/64 5x4 1f1b none: 4.3887 s
     models/gpt3-175b.json --gpus 128 --cluster a100 --global-batch-size 1024 --seq-len 2048
-      tp4 sp cp1 ep1 pp8 vpp12 dp4 zero1/4 256x1 interleaved-1f1b none: 89.7232 s
+      tp4 sp cp1 ep1 pp8 vpp12 dp4 zero1/4 256x1 interleaved-1f1b none: 89.2806 s
     models/gpt2 --gpus 1 --cluster rtx-4090
-      tp1 cp1 ep1 pp1 vpp1 dp1 zero0/1 32x16 1f1b none: 6.6062 s
+      tp1 cp1 ep1 pp1 vpp1 dp1 zero0/1 32x16 1f1b none: 6.5250 s
     models/llama-2-7b --gpus 8 --cluster v100 --precision fp16 --seq-len 2048
-      tp1 cp1 ep1 pp1 vpp1 dp8 zero3/8 32x1 1f1b none: 42.3022 s
+      tp1 cp1 ep1 pp1 vpp1 dp8 zero3/8 32x1 1f1b none: 43.0174 s
     models/resnet-50.json --gpus 8
       tp1 cp1 ep1 pp1 vpp1 dp8 zero1/8 1x32 1f1b none: 0.0266 s
     models/llama-3.1-405b --gpus 512 --seq-len 4096 --zero 1
-      tp8 sp cp1 ep1 pp16 vpp4 dp4 zero1/4 256x1 interleaved-1f1b none: 39.8631 s
+      tp8 sp cp1 ep1 pp16 vpp4 dp4 zero1/4 256x1 interleaved-1f1b none: 39.9027 s
     ");
 }

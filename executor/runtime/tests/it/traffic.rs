@@ -11,8 +11,7 @@ use executor_runtime::program::Program;
 use executor_runtime::rank::RunError;
 use ir::collective::Collective;
 use ir::graph::{
-    Axis, ContextParallelKind, EmbeddingTable, Graph, LocalParameters, Pass, Recompute, Setting,
-    Sizes, Switches,
+    Axis, ContextParallelKind, Graph, LocalParameters, Pass, Recompute, Setting, Sizes,
 };
 use ir::model::{GraphOptions, Model};
 use ir::schedule::{ActionKind, ScheduleKind};
@@ -72,24 +71,12 @@ pub(super) fn graph(program: &Program) -> Graph {
 /// What a rank of a program in fp64 does with a block, the chain's first or another.
 pub(super) fn setting(program: &Program, takes_data: bool) -> Setting {
     let spec = program.layout;
-    Setting {
-        sizes: Sizes {
-            micro_batch_size: spec.micro_batch_size.into(),
-            sequence_length: program.sequence_length,
-        },
-        sharding: spec.sharding(),
-        compute_bytes: 8,
-        takes_data,
-        fuses_projections: false,
-        vocabulary_multiple: 1,
-        embedding: EmbeddingTable::Part,
-        switches: Switches::USUAL,
-        kept_bits: None,
-        keeps_expert_outputs: true,
-        is_eager: false,
-        loss: ir::graph::LossGradient::Apart,
-        gathers_by_operator: false,
-    }
+    let sizes = Sizes {
+        micro_batch_size: spec.micro_batch_size.into(),
+        sequence_length: program.sequence_length,
+    };
+    let plain = Setting::plain(sizes, spec.sharding());
+    Setting { compute_bytes: 8, takes_data, fuses_projections: false, ..plain }
 }
 
 /// What the ranks of a program do in its first step.
@@ -182,12 +169,9 @@ fn traffic_of_families_is_as_planned() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // All take tensor parallelism and a ring; fifteen have experts, and three too few key-value heads to exchange.
-    if all {
-        assert_eq!(compared, [65, 66, 15, 65, 62]);
-    } else {
-        assert!(compared.iter().all(|count| *count >= 11), "{compared:?}");
-    }
+    // Nearly all take tensor parallelism and a ring; fewer have experts, or enough key-value heads to exchange.
+    let least = if all { [65, 66, 15, 65, 62] } else { [11; 5] };
+    assert!(compared.iter().zip(least).all(|(count, least)| *count >= least), "{compared:?}");
 }
 
 /// Bytes that each rank of a program sends along context parallelism in a step, and those by the graph's exchanges.

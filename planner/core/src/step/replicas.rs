@@ -4,7 +4,7 @@ use cost_models::states::{StateBytes, optimizer_step, touched_by_host_update};
 use cost_models::{Group, Hardware};
 use ir::cluster::Precision;
 use ir::collective::Collective;
-use ir::framework::GradientSum;
+use ir::framework::{GradientFormat, GradientSum};
 use ir::layout::{Layout, LayoutSpec, MeshAxis, ZeroStage};
 use ir::plan::Training;
 use ir::replication::{DataParallelMethod, GradientCompression};
@@ -327,7 +327,10 @@ impl<'a> Replicas<'a> {
         let Holdings { dense, expert, frozen, .. } = holdings;
         let trained = |element: u64| [*dense, *expert].map(|count| Bytes::new(count * element));
         if collective != Collective::AllGather {
-            return trained(self.bytes.gradient);
+            return trained(match self.hardware.framework.gradients.reduced_as {
+                GradientFormat::Held => self.bytes.gradient,
+                GradientFormat::Fp32 => self.bytes.gradient.max(4),
+            });
         }
         let [dense, expert] = trained(self.bytes.parameter);
         if self.layout.zero_stage == ZeroStage::Parameters {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cost_models::Hardware;
 use cost_models::block::{BlockMemory, BlockPasses, Groups};
-use ir::framework::{ExpertOutputs, Framework, Fusion, KeptInputs, Projections};
+use ir::framework::{ExpertOutputs, Framework, Fusion, GatheredInputs, KeptInputs, Projections};
 use ir::graph::{Block, ClassId, EmbeddingTable, Recompute, Setting, Sharding, Sizes, Switches};
 use ir::layout::{Layout, Mesh, ZeroStage};
 use ir::schedule::StagePlacement;
@@ -84,6 +84,7 @@ impl ShapeKey {
             is_eager: framework.kernels.fusion == Fusion::Eager,
             loss: framework.loss_gradient(),
             gathers_by_operator: self.gathers_by_operator,
+            keeps_gathered: framework.tensor_parallel.gathered_inputs == GatheredInputs::Whole,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use planner_core::search::chosen;
+use planner_core::search::{EvaluatedPlan, chosen, simulated};
 use serde::Serialize;
 
 use super::{Predicted, Validated};
@@ -40,8 +40,8 @@ struct Timed<'a> {
     predicted: &'a Predicted,
 }
 
-/// The row whose layout a search of these alone would show first; where the rows' frameworks differ, or single layers were
-/// measured, the row that is predicted fastest.
+/// The row whose layout a search of these alone would show first, of those with the usual headroom if there are any; where
+/// the rows' frameworks differ, or single layers were measured, the row that is predicted fastest.
 fn choice<'r, 'a>(rows: &'r [Timed<'a>]) -> Option<&'r Timed<'a>> {
     let time = |row: &Timed<'_>| row.predicted.step_time_seconds;
     let fastest = rows.iter().min_by(|a, b| time(a).total_cmp(&time(b)));
@@ -52,6 +52,14 @@ fn choice<'r, 'a>(rows: &'r [Timed<'a>]) -> Option<&'r Timed<'a>> {
         return fastest;
     }
     let mut plans: Vec<_> = plans.map(|(_, plan)| plan.clone()).collect();
+    let roomy = problem.clone().with_headroom(problem.usual_headroom());
+    let has_room = |plan: &EvaluatedPlan| {
+        let evaluated = simulated(&roomy, plan.layout, &plan.stage_ends).0;
+        roomy.has_room(&evaluated.evaluation.memory)
+    };
+    if plans.iter().any(has_room) {
+        plans.retain(has_room);
+    }
     plans.sort_by(|one, other| {
         one.evaluation.step_time.get().total_cmp(&other.evaluation.step_time.get())
     });

@@ -72,10 +72,12 @@ fn plan(row: &Columns, facts: &Facts) -> Result<MeasuredPlan, Unsupported> {
     let model = model(row, facts)?;
     let recompute = recompute(row, facts)?;
     let training = training(row, facts)?;
+    let is_llama = model.get("model_type").and_then(Value::as_str) == Some("llama");
     Ok(MeasuredPlan {
         graph: GraphFacts {
             stores_scores: facts.stores_scores,
-            dropout: facts.stores_scores && !facts.alibi,
+            // GPT's blocks have dropout, BLOOM's and Llama's none.
+            dropout: facts.stores_scores && !facts.alibi && !is_llama,
             multi_token_prediction: facts.multi_token_prediction,
             keeps_every_other_linear: facts.keeps_every_other_linear,
         },

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::block::{Block, OpId};
 use super::kernels;
-use super::op::{Keeps, NormKind, OpKind, Recomputable};
+use super::op::{Keeps, NormKind, OpKind, Recomputable, Recurrence};
 use super::placement::{self, Move, Placement};
 use super::sharded::Sharded;
 use super::tensor::DimName;
@@ -67,6 +67,11 @@ impl Sharded<'_> {
                 OpKind::Combine if sharding.expert_parallel > 1 => {
                     let bytes = self.input_bytes(node.id, 0);
                     both(Axis::Expert, Collective::AllToAll, bytes, bytes);
+                }
+                // Each rank has all positions of some heads, whatever attention does (Megatron-Core,
+                // `mamba_context_parallel.py`).
+                OpKind::Recurrence { .. } if sharding.context_parallel > 1 => {
+                    self.head_exchanges(node.id, &mut exchanges);
                 }
                 // Ring attention: keys and values go once round; in backward they go round again,
                 // and their gradients with them (Liu et al. 2023, arXiv 2310.01889).
@@ -194,6 +199,16 @@ impl Sharded<'_> {
         is_linear && op.output.dim(DimName::Vocabulary).is_none()
     }
 
+    /// True if an operator does not save an input that its gradient takes: experts' outputs where the framework does
+    /// not keep them, norms' inputs that eager PyTorch casts, and outputs of convolutions, which the scan computes again.
+    fn is_left_out(&self, op: OpId, slot: usize) -> bool {
+        let kind = &self.block.op(op).kind;
+        let source = self.block.inputs(op)[slot];
+        slot == 0 && *kind == OpKind::Combine && !self.setting.keeps_expert_outputs
+            || slot == 0 && self.setting.is_eager && is_rms_norm(kind)
+            || is_state_space(kind) && is_convolution(&self.block.op(source).kind)
+    }
+
     fn saved(&self) -> Vec<Saved> {
         // With the first operator that needs each in backward, after which it is freed.
         let mut saved: BTreeMap<(OpId, SavedPart), (Bytes, OpId)> = BTreeMap::new();
@@ -205,10 +220,7 @@ impl Sharded<'_> {
             };
             for keeps in node.op.keeps() {
                 match keeps {
-                    Keeps::Input(0)
-                        if node.op.kind == OpKind::Combine
-                            && !self.setting.keeps_expert_outputs => {}
-                    Keeps::Input(0) if self.setting.is_eager && is_rms_norm(&node.op.kind) => {}
+                    Keeps::Input(slot) if self.is_left_out(node.id, slot) => {}
                     Keeps::Input(slot) => {
                         let source = sources[slot];
                         let bytes =
@@ -256,8 +268,7 @@ impl Sharded<'_> {
                     }
                 }
             }
-            let between =
-                if self.setting.is_eager { self.saved_between(node.id) } else { Bytes::ZERO };
+            let between = self.saved_between(node.id);
             if between > Bytes::ZERO {
                 save(node.id, SavedPart::Between, between);
             }
@@ -302,6 +313,15 @@ impl Sharded<'_> {
             .collect()
     }
 
+    /// Bytes that an operator saves beside its inputs and outputs.
+    fn saved_between(&self, op: OpId) -> Bytes {
+        match self.block.op(op).kind {
+            OpKind::Recurrence { kind, chunk } => self.saved_by_recurrence(op, kind, chunk),
+            _ if self.setting.is_eager => self.saved_by_eager(op),
+            _ => Bytes::ZERO,
+        }
+    }
+
     /// Bytes that the functions of an operator save, beside its inputs and outputs: of a root mean square norm the input
     /// cast to fp32 and the normalised one, of a gated activation the function of the gate, of attention's softmax its
     /// output in fp32, before the cast.
@@ -310,7 +330,7 @@ impl Sharded<'_> {
     ///
     /// `LlamaRMSNorm`, `LlamaMLP` and `eager_attention_forward` of transformers' `modeling_llama.py`, and what PyTorch's
     /// derivatives of the functions that they call take. The norm's input in 16 bits is not saved.
-    fn saved_between(&self, op: OpId) -> Bytes {
+    fn saved_by_eager(&self, op: OpId) -> Bytes {
         let compute_bytes = self.setting.compute_bytes;
         let wider = |bytes: Bytes| {
             Bytes::new(bytes.get() / compute_bytes * 4_u64.saturating_sub(compute_bytes))
@@ -324,6 +344,27 @@ impl Sharded<'_> {
             OpKind::Softmax { over: DimName::Context } => wider(self.output_bytes(op)),
             _ => Bytes::ZERO,
         }
+    }
+
+    /// Bytes that a recurrence saves beside its inputs and output: of the delta rule normalised queries and keys of each
+    /// value head, values, the inverse of each chunk's triangle, and decays in fp32.
+    ///
+    /// # Source
+    ///
+    /// flash-linear-attention, `fla/ops/gated_delta_rule` and `fla/ops/kda`; nothing is saved by
+    /// `mamba_split_conv1d_scan_combined` of mamba's `ssd_combined.py`.
+    fn saved_by_recurrence(&self, op: OpId, kind: Recurrence, chunk: u64) -> Bytes {
+        let Setting { compute_bytes, .. } = self.setting;
+        let values = self.output_bytes(op).get();
+        let shape = self.recurrence_shape(op);
+        let heads = shape.tokens * shape.heads;
+        let decays = match kind {
+            Recurrence::StateSpace => return Bytes::ZERO,
+            Recurrence::DeltaRule => heads,
+            Recurrence::DeltaRuleByFeature => heads * shape.state,
+        };
+        let by_key = 2 * heads * shape.state * compute_bytes;
+        Bytes::new(by_key + values + heads * chunk * compute_bytes + 4 * decays)
     }
 
     /// Bytes saved of a tensor that is wanted at `to`: in its own placement if it is gathered for use and again in
@@ -373,6 +414,14 @@ impl Sharded<'_> {
         }
         local
     }
+}
+
+const fn is_state_space(kind: &OpKind) -> bool {
+    matches!(kind, OpKind::Recurrence { kind: Recurrence::StateSpace, .. })
+}
+
+const fn is_convolution(kind: &OpKind) -> bool {
+    matches!(kind, OpKind::ShortConvolution { .. })
 }
 
 const fn is_rms_norm(kind: &OpKind) -> bool {

@@ -1,7 +1,7 @@
 //! Shapes and parameters that follow from an operator's kind and its inputs.
 
 use super::numerics::PositionBias;
-use super::op::{NormKind, OpKind, Parameter, Window2d};
+use super::op::{Activation, NormKind, OpKind, Parameter, Recurrence, Window2d};
 use super::tensor::{Dim, DimName, Element, Extent, Tensor};
 
 /// The output tensor of `kind` for `inputs`, or the mismatch in words.
@@ -10,7 +10,7 @@ pub(super) fn output(kind: &OpKind, inputs: &[&Tensor]) -> Result<Tensor, String
     expect_arity(kind, inputs.len())?;
     match kind {
         OpKind::Input => unreachable!("an input is given its tensor"),
-        OpKind::Buffer { dims } => Ok(Tensor::new(dims.clone()).with_element(Element::Float32)),
+        OpKind::Buffer { dims, .. } => Ok(Tensor::new(dims.clone()).with_element(Element::Float32)),
         OpKind::Embedding { width, .. } => {
             let mut dims = inputs[0].dims.clone();
             dims.push(*width);
@@ -21,6 +21,8 @@ pub(super) fn output(kind: &OpKind, inputs: &[&Tensor]) -> Result<Tensor, String
             contract(inputs[0], contracted, produced)
         }
         OpKind::Attention { .. } => attention_output(inputs),
+        OpKind::ShortConvolution { .. } => Ok(inputs[0].clone()),
+        OpKind::Recurrence { kind, .. } => Ok(inputs[kind.values()].clone()),
         OpKind::AttentionScores => attention_scores(inputs[0], inputs[1]),
         OpKind::AttentionValues => attention_values(inputs[0], inputs[1]),
         OpKind::Softmax { over } => {
@@ -172,6 +174,32 @@ pub(super) fn parameters(kind: &OpKind, inputs: &[&Tensor]) -> Vec<Parameter> {
                 add("bias", [experts, produced.clone()].concat());
             }
         }
+        OpKind::ShortConvolution { kernel, bias, .. } => {
+            let features = inputs[0].dims[2..].to_vec();
+            let window = vec![Dim::fixed(DimName::Width, *kernel)];
+            add("weight", [features.clone(), window].concat());
+            if *bias {
+                add("bias", features);
+            }
+        }
+        OpKind::Recurrence { kind, .. } => {
+            let heads = inputs[inputs.len() - 1].dims[2..].to_vec();
+            match kind {
+                Recurrence::StateSpace => {
+                    for name in ["A_log", "D", "dt_bias"] {
+                        add(name, heads.clone());
+                    }
+                }
+                Recurrence::DeltaRule => {
+                    add("A_log", heads.clone());
+                    add("dt_bias", heads);
+                }
+                Recurrence::DeltaRuleByFeature => {
+                    add("A_log", named(inputs[4], &[DimName::Heads]));
+                    add("dt_bias", heads);
+                }
+            }
+        }
         OpKind::Attention { scores, sinks, .. } => {
             let heads = named(inputs[0], &[DimName::Heads]);
             if let PositionBias::Relative { num_buckets, .. } = scores.bias {
@@ -194,7 +222,12 @@ pub(super) fn parameters(kind: &OpKind, inputs: &[&Tensor]) -> Vec<Parameter> {
                 add("bias", dims);
             }
         }
-        OpKind::AddParameter { dims } | OpKind::Buffer { dims } => add("weight", dims.clone()),
+        OpKind::AddParameter { dims } | OpKind::Buffer { dims, .. } => add("weight", dims.clone()),
+        OpKind::Activation(Activation::Xielu) => {
+            for name in ["alpha_p", "alpha_n"] {
+                add(name, vec![Dim::fixed(DimName::Features, 1)]);
+            }
+        }
         OpKind::PrependParameter => add("weight", named(inputs[0], &[DimName::Hidden])),
         OpKind::Router { num_experts, bias, .. } => {
             let experts = Dim::fixed(DimName::Experts, *num_experts);
@@ -228,6 +261,7 @@ fn expect_arity(kind: &OpKind, given: usize) -> Result<(), String> {
         OpKind::Input | OpKind::Buffer { .. } => (0, 0),
         OpKind::Router { .. } => (1, 2),
         OpKind::Attention { .. } => (3, 3),
+        OpKind::Recurrence { kind, .. } => (kind.inputs(), kind.inputs()),
         OpKind::AttentionScores
         | OpKind::AttentionValues
         | OpKind::GatedActivation(_)

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::block::OpId;
-use super::op::{Learning, OpKind};
+use super::op::{Learning, OpKind, Recurrence};
 use super::placement::Placement;
-use super::sharded::Sharded;
+use super::sharded::{RecurrenceShape, Sharded};
 use super::tensor::{DimName, Element, Tensor};
 use super::work::{AttentionShape, Kernel, KernelWork, Pass};
 use crate::units::{Bytes, Flops};
@@ -48,6 +48,7 @@ impl Kernels<'_, '_> {
                 self.attention(op, shape);
             }
             OpKind::AttentionScores | OpKind::AttentionValues => self.attention_product(op, kind),
+            OpKind::Recurrence { kind, chunk } => self.recurrence(op, *kind, *chunk),
             OpKind::Input
             | OpKind::Buffer { .. }
             | OpKind::Slice { .. }
@@ -264,6 +265,55 @@ impl Kernels<'_, '_> {
         }
     }
 
+    /// Products of a recurrence within and between chunks, and the bytes of its inputs, output and states. Backward has two
+    /// products for each of forward's, and those again that make scores and states.
+    ///
+    /// # Source
+    ///
+    /// Dao and Gu 2024 (arXiv 2405.21060), section 6; Yang, Kautz and Hatamizadeh 2024 (arXiv 2412.06464), section 3.3.
+    fn recurrence(&mut self, op: OpId, kind: Recurrence, chunk: u64) {
+        let sharded = self.sharded;
+        let RecurrenceShape { tokens, heads, groups, features, state } =
+            sharded.recurrence_shape(op);
+        let chunk = chunk.min(tokens);
+        let chunks = tokens.div_ceil(chunk);
+        // Batch, rows, columns and summed dimension; true of what backward computes again.
+        let products = match kind {
+            Recurrence::StateSpace => vec![
+                (groups, [chunk, chunk, state], true),
+                (heads, [chunk, features, chunk], false),
+                (heads, [features, state, chunk], true),
+                (heads, [chunk, features, state], false),
+            ],
+            Recurrence::DeltaRule | Recurrence::DeltaRuleByFeature => vec![
+                (heads, [chunk, chunk, state], true),
+                (heads, [chunk, chunk, state], true),
+                (heads, [chunk, state, chunk], true),
+                (heads, [chunk, features, chunk], true),
+                (heads, [chunk, features, chunk], false),
+                (heads, [chunk, features, state], true),
+                (heads, [chunk, features, state], false),
+                (heads, [state, features, chunk], true),
+            ],
+        };
+        for (each, [m, n, k], is_again) in products {
+            let batch = each * chunks;
+            let kernel = Kernel::MatMul { batch, m, n, k };
+            let flops = 2.0 * (batch * m) as f64 * (n * k) as f64;
+            // What goes in and out of chunks is counted below: products stay on the chip.
+            self.push(op, Pass::Forward, kernel, flops, Bytes::ZERO, Bytes::ZERO);
+            for _ in 0..2 + u64::from(is_again) {
+                self.push(op, Pass::InputGrad, kernel, flops, Bytes::ZERO, Bytes::ZERO);
+            }
+        }
+        let inputs = 0..sharded.block.inputs(op).len();
+        let given: Bytes = inputs.map(|slot| sharded.input_bytes(op, slot)).sum();
+        let output = sharded.output_bytes(op);
+        let states = Bytes::new(4 * chunks * heads * features * state);
+        self.push_memory(op, Pass::Forward, given + states, output + states);
+        self.push_memory(op, Pass::InputGrad, given + output + states * 2, given + states * 2);
+    }
+
     /// One product of unfused attention. Kernels do not skip masked pairs.
     fn attention_product(&mut self, op: OpId, kind: &OpKind) {
         let sharded = self.sharded;
@@ -320,7 +370,11 @@ impl Kernels<'_, '_> {
             // The output's gradient, and the saved tensors.
             _ => ((inputs, y), (inputs + y, inputs)),
         };
-        self.push_memory(op, Pass::Forward, forward.0, forward.1);
+        let flops = match kind {
+            OpKind::ShortConvolution { kernel, .. } => 2.0 * (kernel * mask().get()) as f64,
+            _ => 0.0,
+        };
+        self.push(op, Pass::Forward, Kernel::Memory, flops, forward.0, forward.1);
         let pass = if matches!(kind, OpKind::Embedding { .. }) {
             Pass::WeightGrad
         } else {
@@ -331,7 +385,7 @@ impl Kernels<'_, '_> {
             _ => self.input_requires_grad(op, 0),
         };
         if backward.1 > Bytes::ZERO && is_needed {
-            self.push_memory(op, pass, backward.0, backward.1);
+            self.push(op, pass, Kernel::Memory, 2.0 * flops, backward.0, backward.1);
         }
     }
 

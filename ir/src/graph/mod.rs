@@ -38,7 +38,7 @@ pub use numerics::{
 };
 pub use op::{
     Activation, AttentionMask, Cut, EmbeddedRows, Keeps, Learning, NormKind, Op, OpKind, Parameter,
-    Recomputable, Window2d,
+    Recomputable, Recurrence, Window2d,
 };
 pub use placement::{Placement, Placements};
 pub use recompute::{

@@ -26,12 +26,17 @@ pub enum Activation {
     QuickGelu,
     /// Rectified linear unit; its backward needs its output only.
     Relu,
+    /// The square of the rectified linear unit (Nemotron).
+    SquaredRelu,
     /// Sigmoid-weighted linear unit.
     Silu,
     /// Hyperbolic tangent; its backward needs its output only.
     Tanh,
     /// Logistic function; its backward needs its output only.
     Sigmoid,
+    /// Of `x` above 0 `a x^2 + x / 2`, below `b (exp(x) - 1 - x) + x / 2`, with two trained numbers (Huang and Schlag
+    /// 2024, arXiv 2411.13010; Apertus).
+    Xielu,
 }
 
 /// Row of a table that each token looks up.
@@ -103,10 +108,12 @@ pub enum OpKind {
         /// Row that each token looks up.
         rows: EmbeddedRows,
     },
-    /// A tensor that is saved with the model but not trained, nor counted among the model's parameters.
+    /// A tensor that is saved with the model but not trained.
     Buffer {
         /// Dimensions of the tensor.
         dims: Vec<Dim>,
+        /// True if it counts among the model's parameters.
+        counts: bool,
     },
     /// `y = x W + b`: contracts `contracted` of \[x\] against the weight's dimensions of that name.
     Linear {
@@ -139,6 +146,22 @@ pub enum OpKind {
         sinks: bool,
         /// Fraction of probabilities zeroed at random. The mask is recomputed in backward, not saved.
         dropout: Real,
+    },
+    /// A causal convolution over the sequence of each feature by itself, with an activation \[x\].
+    ShortConvolution {
+        /// Number of positions that an output depends on.
+        kernel: u64,
+        /// True if a bias is added.
+        bias: bool,
+        /// The function of its output, in the same kernel.
+        activation: Option<Activation>,
+    },
+    /// A recurrence over the sequence, computed chunk by chunk; backward computes its states again.
+    Recurrence {
+        /// The recurrence.
+        kind: Recurrence,
+        /// Positions of a chunk.
+        chunk: u64,
     },
     /// Unfused attention's products of queries and keys \[q, k\]. Kernels of this kind compute
     /// masked positions too.
@@ -281,6 +304,18 @@ pub enum OpKind {
     FirstToken,
 }
 
+/// A recurrence over the sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Recurrence {
+    /// Mamba-2's state-space duality \[x, B, C, time step\] (Dao and Gu 2024, arXiv 2405.21060, section 6).
+    StateSpace,
+    /// The gated delta rule, a decay for each head \[q, k, v, beta, decay\] (Yang, Kautz and Hatamizadeh 2024,
+    /// arXiv 2412.06464).
+    DeltaRule,
+    /// The same with a decay for each feature of a key (Kimi Team 2025, arXiv 2510.26692).
+    DeltaRuleByFeature,
+}
+
 /// A tensor that an operator saves for its backward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeps {
@@ -298,6 +333,24 @@ pub enum Keeps {
     Statistics(u64),
 }
 
+impl Recurrence {
+    /// Number of its inputs.
+    pub(super) const fn inputs(self) -> usize {
+        match self {
+            Self::StateSpace => 4,
+            Self::DeltaRule | Self::DeltaRuleByFeature => 5,
+        }
+    }
+
+    /// Index of the input that its output is shaped like: values.
+    pub(super) const fn values(self) -> usize {
+        match self {
+            Self::StateSpace => 0,
+            Self::DeltaRule | Self::DeltaRuleByFeature => 2,
+        }
+    }
+}
+
 impl OpKind {
     /// Name shared by operators whose kernels are alike.
     pub const fn family(&self) -> &'static str {
@@ -313,6 +366,7 @@ impl OpKind {
             OpKind::Router { .. } => "router",
             OpKind::Dispatch { .. } | OpKind::Combine => "routing",
             OpKind::Attention { .. } => "attention",
+            OpKind::Recurrence { .. } | OpKind::ShortConvolution { .. } => "recurrence",
             OpKind::Linear { .. } | OpKind::GroupedLinear { .. } => "linear",
             _ => "other",
         }
@@ -326,6 +380,7 @@ impl OpKind {
             | OpKind::Linear { .. }
             | OpKind::GroupedLinear { .. }
             | OpKind::Conv2d { .. }
+            | OpKind::ShortConvolution { .. }
             | OpKind::MeanSquaredError
             | OpKind::AveragePool2d(_) => vec![Keeps::Input(0)],
             OpKind::Attention { .. } => {
@@ -337,6 +392,7 @@ impl OpKind {
                     Keeps::Statistics(1),
                 ]
             }
+            OpKind::Recurrence { kind, .. } => (0..kind.inputs()).map(Keeps::Input).collect(),
             OpKind::AttentionScores
             | OpKind::AttentionValues
             | OpKind::GatedActivation(_)
@@ -483,7 +539,7 @@ impl Op {
 
     /// The parameters that count towards the model's: neither tied ones nor buffers.
     pub fn own_parameters(&self) -> impl Iterator<Item = &Parameter> {
-        let is_buffer = matches!(self.kind, OpKind::Buffer { .. });
+        let is_buffer = matches!(self.kind, OpKind::Buffer { counts: false, .. });
         let own = move |it: &&Parameter| it.tied_to.is_none() && !is_buffer;
         self.parameters.iter().filter(own)
     }

@@ -188,6 +188,11 @@ fn rule(
             let kv = Placement::Shard(DimName::KvHeads);
             (vec![Placement::Shard(DimName::Heads), kv, kv], Placement::Shard(DimName::Heads))
         }
+        OpKind::Recurrence { kind, .. } => {
+            let wanted: Vec<Placement> = tensors.iter().map(|tensor| by_heads(tensor)).collect();
+            let output = wanted[kind.values()];
+            (wanted, output)
+        }
         OpKind::AttentionScores | OpKind::AttentionValues => (
             vec![Placement::Shard(DimName::Heads), Placement::Shard(DimName::KvHeads)],
             Placement::Shard(DimName::Heads),
@@ -200,6 +205,12 @@ fn rule(
         }
         _ => token_wise(tensors, given, output, sharding),
     }
+}
+
+/// A tensor of heads, sharded by the first of its dimensions that is.
+fn by_heads(tensor: &Tensor) -> Placement {
+    let sharded = tensor.dims.iter().find(|dim| dim.name.is_tensor_sharded());
+    sharded.map_or(Placement::Whole, |dim| Placement::Shard(dim.name))
 }
 
 /// Partial sums are added as they are, and reduced once.

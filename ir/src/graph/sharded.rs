@@ -16,6 +16,20 @@ pub(super) struct Sharded<'a> {
     pub(super) setting: Setting,
 }
 
+/// Sizes of a recurrence on one rank.
+pub(super) struct RecurrenceShape {
+    /// Positions of all sequences.
+    pub(super) tokens: u64,
+    /// Heads of values.
+    pub(super) heads: u64,
+    /// Heads of keys, or groups that share `B` and `C`.
+    pub(super) groups: u64,
+    /// Features of a head's values.
+    pub(super) features: u64,
+    /// Features of a key, or the state's numbers for each feature.
+    pub(super) state: u64,
+}
+
 impl Sharded<'_> {
     /// The extent of a dimension of `tensor` on one rank, under `placement`.
     pub(super) fn local_extent(&self, tensor: &Tensor, dim: Dim, placement: Placement) -> u64 {
@@ -126,6 +140,36 @@ impl Sharded<'_> {
         let quantised = op.parameters.iter().filter(|it| op.format(it) != WeightFormat::Plain);
         let elements = quantised.map(|parameter| self.parameter_elements(op, parameter));
         Bytes::new(elements.sum::<u64>() * self.setting.compute_bytes)
+    }
+
+    /// Sizes of a recurrence on one rank.
+    pub(super) fn recurrence_shape(&self, op: OpId) -> RecurrenceShape {
+        let input = |slot: usize| {
+            let source = self.block.inputs(op)[slot];
+            (&self.block.op(source).output, self.placements.wanted[op.index()][slot])
+        };
+        // Extents of a tensor's dimensions after batch and sequence.
+        let sizes = |slot: usize| -> Vec<u64> {
+            let (tensor, placement) = input(slot);
+            let dims = tensor.dims.iter().skip(2);
+            dims.map(|dim| self.local_extent(tensor, *dim, placement)).collect()
+        };
+        let (values, keys) = match self.block.op(op).kind {
+            OpKind::Recurrence { kind, .. } => (sizes(kind.values()), sizes(1)),
+            _ => unreachable!("asked of recurrences"),
+        };
+        let (tensor, placement) = input(0);
+        let tokens =
+            tensor.dims.iter().take(2).map(|dim| self.local_extent(tensor, *dim, placement));
+        let (features, heads) = values.split_last().expect("values have features");
+        let (state, groups) = keys.split_last().expect("keys have features");
+        RecurrenceShape {
+            tokens: tokens.product(),
+            heads: heads.iter().product(),
+            groups: groups.iter().product(),
+            features: *features,
+            state: *state,
+        }
     }
 
     /// Number of rows over which an operator takes statistics: elements of its input over those reduced.

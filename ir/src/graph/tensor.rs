@@ -23,6 +23,10 @@ pub enum DimName {
     KvHeads,
     /// Features of one head.
     HeadDim,
+    /// Groups of heads that share their inputs to and outputs from a state (Mamba-2).
+    Groups,
+    /// Numbers of a state for each feature of a head.
+    State,
     /// The inner width of a feed-forward block.
     Intermediate,
     /// Experts of a mixture.
@@ -46,7 +50,10 @@ pub enum DimName {
 impl DimName {
     /// True if tensor parallelism shards weights along this dimension.
     pub(super) fn is_tensor_sharded(self) -> bool {
-        matches!(self, Self::Heads | Self::KvHeads | Self::Intermediate | Self::Vocabulary)
+        matches!(
+            self,
+            Self::Heads | Self::KvHeads | Self::Groups | Self::Intermediate | Self::Vocabulary
+        )
     }
 }
 
@@ -60,6 +67,8 @@ impl fmt::Display for DimName {
             Self::Heads => "heads",
             Self::KvHeads => "kv_heads",
             Self::HeadDim => "head_dim",
+            Self::Groups => "groups",
+            Self::State => "state",
             Self::Intermediate => "intermediate",
             Self::Experts => "experts",
             Self::TopK => "top_k",

@@ -25,6 +25,8 @@ pub struct Limits {
     pub heads: Vec<u64>,
     /// Every distinct number of key-value heads.
     pub kv_heads: Vec<u64>,
+    /// Every distinct number of groups of heads that share a state's inputs and outputs.
+    pub groups: Vec<u64>,
     /// Every distinct inner width, except of experts.
     pub intermediate_sizes: Vec<u64>,
     /// Every distinct inner width of an expert.
@@ -75,6 +77,7 @@ impl Limits {
             num_blocks: graph.num_blocks() as u64,
             heads: Vec::new(),
             kv_heads: Vec::new(),
+            groups: Vec::new(),
             intermediate_sizes: Vec::new(),
             expert_intermediate_sizes: Vec::new(),
             experts: Vec::new(),
@@ -94,6 +97,7 @@ impl Limits {
                     match dim.name {
                         DimName::Heads => limits.heads.push(size),
                         DimName::KvHeads => limits.kv_heads.push(size),
+                        DimName::Groups => limits.groups.push(size),
                         DimName::Intermediate => intermediate_sizes.push(size),
                         _ => {}
                     }
@@ -103,6 +107,7 @@ impl Limits {
         for sizes in [
             &mut limits.heads,
             &mut limits.kv_heads,
+            &mut limits.groups,
             &mut limits.intermediate_sizes,
             &mut limits.expert_intermediate_sizes,
             &mut limits.experts,
@@ -121,7 +126,8 @@ impl Limits {
     /// [`LayoutError`] with the size that does not divide.
     pub fn heads_divide(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
         let degree = spec.tensor_parallel.into();
-        let sharded = [&self.heads, &self.intermediate_sizes, &self.expert_intermediate_sizes];
+        let sharded =
+            [&self.heads, &self.groups, &self.intermediate_sizes, &self.expert_intermediate_sizes];
         if degree > 1 && sharded.into_iter().all(Vec::is_empty) {
             return Err(LayoutError::NothingToShard { axis: "tensor_parallel", degree });
         }
@@ -135,8 +141,11 @@ impl Limits {
 
     /// The first size that does not divide by a tensor-parallel degree, with its name.
     fn undivided_by(&self, degree: u64) -> Option<(&'static str, u64)> {
-        let all =
-            [("attention heads", &self.heads), ("intermediate size", &self.intermediate_sizes)];
+        let all = [
+            ("attention heads", &self.heads),
+            ("groups of Mamba heads", &self.groups),
+            ("intermediate size", &self.intermediate_sizes),
+        ];
         let whole = all.into_iter().find_map(|(what, sizes)| {
             let size = sizes.iter().find(|size| !size.is_multiple_of(degree))?;
             Some((what, *size))

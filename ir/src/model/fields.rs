@@ -26,10 +26,12 @@ const OTHER_NAMES: &[(&str, &[&str])] = &[
 ];
 
 /// Activation functions by their names in transformers.
-const ACTIVATIONS: [(&str, Activation); 13] = [
+const ACTIVATIONS: [(&str, Activation); 15] = [
     ("silu", Activation::Silu),
     ("swish", Activation::Silu),
     ("relu", Activation::Relu),
+    ("relu2", Activation::SquaredRelu),
+    ("xielu", Activation::Xielu),
     ("tanh", Activation::Tanh),
     ("sigmoid", Activation::Sigmoid),
     ("gelu", Activation::Gelu),
@@ -151,7 +153,13 @@ impl<'a> Fields<'a> {
 
     /// The number of layers.
     pub(super) fn num_layers(&self, name: &str) -> Result<u64, ModelError> {
-        let (found, value) = self.find(name).ok_or_else(|| self.missing(name))?;
+        let Some((found, value)) = self.find(name) else {
+            // A list of the layers tells their number too.
+            let listed = ["layers_block_type", "layer_types"].into_iter();
+            let mut listed = listed.filter_map(|list| self.texts(list).ok().flatten());
+            let count = listed.next().map_or(0, |list| list.len() as u64);
+            return if count > 0 { Ok(count) } else { Err(self.missing(name)) };
+        };
         self.whole(found, value, 1, MOST_LAYERS)
     }
 
@@ -341,6 +349,11 @@ impl<'a> Fields<'a> {
             least,
             most,
             found: shortened(value),
+        };
+        // A list for each layer is read where it says the same of all.
+        let value = match value {
+            Value::Array(all) if all.len() > 1 && all.iter().all(|it| *it == all[0]) => &all[0],
+            value => value,
         };
         match value.as_u64() {
             Some(number) if (least..=most).contains(&number) => Ok(number),

@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::error::ModelError;
 use super::fields::Fields;
+use super::hf;
 
 /// Initialization and loss weights of a model.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,6 +31,9 @@ impl Numerics {
             return Ok(DEFAULTS);
         };
         let fields = Fields::new(model_type, object);
+        if let Some(what) = hf::planned_without(model_type) {
+            return Err(fields.unsupported(what.to_owned()));
+        }
         // The library builds sequential layers for Falcon's new architecture, but fails when it runs them.
         if model_type == "falcon"
             && fields.flag_or("new_decoder_architecture", false)?

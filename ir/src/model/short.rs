@@ -13,7 +13,7 @@ use super::fields::Fields;
 use super::hf::list;
 use super::hf::parts::{self, Defaults, Shape};
 use super::transformer::{
-    Attention, DropoutRates, Embedding, FeedForward, Mlp, Norm, NormPlacement, Transformer,
+    Attention, DropoutRates, Embedding, FeedForward, Mixer, Mlp, Norm, NormPlacement, Transformer,
 };
 
 const ARCHITECTURES: &[&str] = &["gpt", "llama"];
@@ -77,7 +77,12 @@ fn gpt(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let attention = Attention { rotary: None, ..parts::with_biases(shape.attention(), true) };
     let mlp = shape.plain_mlp(fields.activation_or("hidden_act", "gelu_new")?, true);
     let rate = OrderedFloat(0.1);
-    let layer = parts::layer(attention, feed_forward(fields, mlp)?, norm, NormPlacement::Pre);
+    let layer = parts::layer(
+        Mixer::Attention(attention),
+        feed_forward(fields, mlp)?,
+        norm,
+        NormPlacement::Pre,
+    );
     Ok(Transformer {
         embedding: Embedding::Tokens {
             vocab_size: shape.vocab_size,
@@ -107,7 +112,8 @@ fn llama(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let mlp = shape.gated_mlp(fields.activation_or("hidden_act", "silu")?);
     let feed_forward = feed_forward(fields, mlp)?;
     let norm = Norm::rms(NORM_EPSILON);
-    let layer = parts::layer(shape.attention(), feed_forward, norm, NormPlacement::Pre);
+    let layer =
+        parts::layer(Mixer::Attention(shape.attention()), feed_forward, norm, NormPlacement::Pre);
     Ok(shape.decoder(shape.equal_layers(layer), norm))
 }
 

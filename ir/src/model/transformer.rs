@@ -191,8 +191,8 @@ pub enum NormType {
 /// A transformer layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer {
-    /// Self-attention.
-    pub attention: Attention,
+    /// What brings positions together.
+    pub mixer: Mixer,
     /// Attention to the encoder's output (T5's decoder).
     pub cross_attention: Option<Attention>,
     /// The feed-forward block.
@@ -201,6 +201,91 @@ pub struct Layer {
     pub norm: Norm,
     /// Placement of the norms.
     pub norm_placement: NormPlacement,
+}
+
+impl Layer {
+    /// Self-attention, if the layer has it.
+    pub const fn attention(&self) -> Option<&Attention> {
+        if let Mixer::Attention(attention) = &self.mixer { Some(attention) } else { None }
+    }
+
+    pub(super) const fn attention_mut(&mut self) -> Option<&mut Attention> {
+        if let Mixer::Attention(attention) = &mut self.mixer { Some(attention) } else { None }
+    }
+
+    /// True for a layer of attention and a feed-forward block or experts.
+    pub const fn is_usual(&self) -> bool {
+        matches!(self.mixer, Mixer::Attention(_)) && !matches!(self.feed_forward, FeedForward::None)
+    }
+}
+
+/// What brings positions together in a layer.
+#[expect(clippy::large_enum_variant, reason = "nearly all are attention")]
+#[derive(Clone, Debug, PartialEq)]
+pub enum Mixer {
+    /// Self-attention.
+    Attention(Attention),
+    /// A state-space model (Mamba-2).
+    StateSpace(StateSpace),
+    /// The delta rule with decays and a gate (Qwen3-Next, Kimi Linear).
+    DeltaNet(DeltaNet),
+    /// A short convolution between gates (LFM2).
+    Convolution(Convolution),
+    /// Nothing: a feed-forward block is a layer of its own (Nemotron-H).
+    None,
+}
+
+/// Mamba-2 (Dao and Gu 2024, arXiv 2405.21060).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateSpace {
+    /// Number of heads.
+    pub num_heads: u64,
+    /// Number of features of a head.
+    pub head_dim: u64,
+    /// Number of groups of heads with the same inputs to and outputs from the state.
+    pub num_groups: u64,
+    /// Numbers of the state for each feature.
+    pub state_size: u64,
+    /// Positions of the convolution.
+    pub kernel: u64,
+    /// Positions of a chunk.
+    pub chunk: u64,
+    /// True where the convolution has a bias.
+    pub convolution_bias: bool,
+    /// True where the projections have biases.
+    pub bias: bool,
+    /// The norm after the gate.
+    pub norm: Option<Norm>,
+    /// True where each group is normalised by itself.
+    pub norms_groups: bool,
+}
+
+/// The gated delta rule (Yang, Kautz and Hatamizadeh 2024, arXiv 2412.06464).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeltaNet {
+    /// Number of heads of queries and keys.
+    pub num_key_heads: u64,
+    /// Number of features of a query or key.
+    pub key_dim: u64,
+    /// Number of heads of values.
+    pub num_value_heads: u64,
+    /// Number of features of a value.
+    pub value_dim: u64,
+    /// Positions of the convolution.
+    pub kernel: u64,
+    /// True where the decay is one of each feature, and with the gate comes through this many features (Kimi Linear).
+    pub by_feature: Option<u64>,
+    /// The norm of each head's output.
+    pub norm: Norm,
+}
+
+/// A short convolution between two gates (Liquid AI, LFM2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Convolution {
+    /// Number of positions.
+    pub kernel: u64,
+    /// True where projections and convolution have biases.
+    pub bias: bool,
 }
 
 /// Placement of the norms of a layer.
@@ -259,6 +344,18 @@ pub struct Attention {
     pub latent: Option<Latent>,
     /// True where each head has a trained attention sink (gpt-oss).
     pub sinks: bool,
+    /// A gate of the output, from the input of the layer's attention.
+    pub gate: Option<AttentionGate>,
+}
+
+/// Gate of attention's output: the sigmoid of a linear layer of its input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AttentionGate {
+    /// For each feature of each head (Qwen3-Next, AFMoE).
+    Features,
+    /// For each head (Step 3.5).
+    Heads,
 }
 
 /// Norms of queries and keys.
@@ -296,6 +393,8 @@ pub enum FeedForward {
     Dense(Mlp),
     /// A mixture of experts, some of which a router chooses for each token.
     Mixture(Mixture),
+    /// None: the mixer is a layer of its own.
+    None,
 }
 
 /// Two or three linear layers around an activation.
@@ -316,6 +415,7 @@ pub struct Mlp {
 }
 
 /// A mixture of experts.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one architecture")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mixture {
     /// Number of routed experts.
@@ -332,6 +432,10 @@ pub struct Mixture {
     pub router_bias: bool,
     /// Choice and weights of the experts.
     pub routing: Routing,
+    /// Width that routed tokens are projected to and back from, where it is not `h` (Nemotron 3).
+    pub latent_size: Option<u64>,
     /// True where a correction that is not trained is added for the choice (DeepSeek-V3).
     pub corrects_choice: bool,
+    /// True where that correction is counted among the parameters (AFMoE, ERNIE 4.5).
+    pub counts_correction: bool,
 }

@@ -4,7 +4,7 @@ use super::error::ModelError;
 use super::fields::MOST;
 use super::lower::{self, GraphOptions};
 use super::transformer::{
-    Attention, Embedding, FeedForward, Layer, Layers, Mixture, Mlp, Transformer,
+    Attention, Embedding, FeedForward, Layer, Layers, Mixer, Mixture, Mlp, Transformer,
 };
 use crate::graph::{Extent, Graph, RotaryScaling, Rotation};
 
@@ -34,14 +34,34 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn layer(&self, layer: &Layer) -> Result<(), ModelError> {
-        self.attention(&layer.attention)?;
+        match &layer.mixer {
+            Mixer::Attention(attention) => self.attention(attention)?,
+            Mixer::StateSpace(mamba) => self.groups("heads", mamba.num_heads, mamba.num_groups)?,
+            Mixer::DeltaNet(net) => {
+                self.groups("value heads", net.num_value_heads, net.num_key_heads)?;
+            }
+            Mixer::Convolution(_) | Mixer::None => {}
+        }
         if let Some(attention) = &layer.cross_attention {
             self.attention(attention)?;
         }
         match &layer.feed_forward {
             FeedForward::Dense(mlp) => self.mlp(mlp),
             FeedForward::Mixture(mixture) => self.mixture(mixture),
+            FeedForward::None => Ok(()),
         }
+    }
+
+    /// Requires that each of `groups` has as many heads of a recurrence.
+    fn groups(&self, what: &str, heads: u64, groups: u64) -> Result<(), ModelError> {
+        if groups > 0 && heads.is_multiple_of(groups) {
+            return Ok(());
+        }
+        let architecture = self.architecture.to_owned();
+        Err(ModelError::UnsupportedVariant {
+            architecture,
+            variant: format!("{heads} {what} of a recurrence in {groups} groups"),
+        })
     }
 
     fn attention(&self, attention: &Attention) -> Result<(), ModelError> {

@@ -1,8 +1,29 @@
 //! Errors of JSON in plain words: the field, its value, and the valid values.
 
+use std::borrow::Cow;
+
 use serde_json::error::Category;
 
 use super::{printable, printable_lines, shortened};
+
+/// `text` with `null` for the numbers without end that Python writes beyond JSON, as published configurations have them.
+pub fn without_infinities(text: &str) -> Cow<'_, str> {
+    const WORDS: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
+    if !WORDS.iter().any(|word| text.contains(word)) {
+        return Cow::Borrowed(text);
+    }
+    let (mut rest, mut plain) = (text, String::with_capacity(text.len()));
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    while let Some(next) = rest.chars().next() {
+        let word = WORDS.iter().find(|word| !is_quoted && rest.starts_with(**word));
+        let taken = word.map_or(next.len_utf8(), |word| word.len());
+        plain.push_str(if word.is_some() { "null" } else { &rest[..taken] });
+        is_quoted ^= next == '"' && !is_escaped;
+        is_escaped = next == '\\' && !is_escaped;
+        rest = &rest[taken..];
+    }
+    Cow::Owned(plain)
+}
 
 /// Message for `error`, which occurred on reading `text`: without line and column, and with the field that it concerns.
 ///

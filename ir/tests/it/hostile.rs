@@ -100,8 +100,8 @@ fn an_error_says_what_and_what_would_work() {
     check(
         &with(r#""hidden_act": "sine""#),
         "`hidden_act` `sine` of `llama` is no activation function that is known; known are `silu`, `swish`, `relu`, \
-         `tanh`, `sigmoid`, `gelu`, `gelu_python`, `gelu_new`, `gelu_fast`, `gelu_pytorch_tanh`, `gelu_accurate`, \
-         `gelu_python_tanh`, `quick_gelu`",
+         `relu2`, `xielu`, `tanh`, `sigmoid`, `gelu`, `gelu_python`, `gelu_new`, `gelu_fast`, `gelu_pytorch_tanh`, \
+         `gelu_accurate`, `gelu_python_tanh`, `quick_gelu`",
     );
     check(
         r#"{"model_type": "mixtral", "hidden_size": 64, "num_hidden_layers": 2,

@@ -5,6 +5,7 @@
 mod adapters;
 mod architecture;
 mod hostile;
+mod hybrids;
 mod lowering;
 mod models;
 mod native;

@@ -215,6 +215,17 @@ fn variants_have_the_parameters_that_transformers_builds() {
     }
 }
 
+/// Configurations that state their widths alone, with the counts of transformers 5.24.0 on PyTorch 2.15: the defaults of
+/// each family's class.
+#[test]
+fn families_have_the_defaults_of_their_classes() {
+    let cases = include_str!("cases/class_defaults.json");
+    let cases: Vec<(u64, serde_json::Value)> = serde_json::from_str(cases).unwrap();
+    for (num_parameters, config) in cases {
+        check(&config.to_string(), num_parameters);
+    }
+}
+
 fn check(config: &str, num_parameters: u64) {
     let model =
         Model::from_json(config, "model").unwrap_or_else(|error| panic!("{config}: {error}"));

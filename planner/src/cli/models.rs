@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
 use ir::model::Model;
+use ir::text::json;
 use models::{ALL, Shipped};
 use planner::file_kind::FileKind;
 use planner::names::{self, Sought, or_nearest};
@@ -81,11 +82,12 @@ fn read_file(path: &Path) -> anyhow::Result<ModelFile> {
 /// Reads the file of a model; `name` is used where the file has none.
 fn read_config(path: &Path, name: &str) -> anyhow::Result<ModelFile> {
     read_as(path, LARGEST_FILE, &[FileKind::Model], |text| {
-        let model = Model::from_json(text, name).map_err(|error| {
+        let text = json::without_infinities(text);
+        let model = Model::from_json(&text, name).map_err(|error| {
             let hint = error.hint().map_or(String::new(), |hint| format!("\nhint: {hint}"));
             anyhow!("{:#}{hint}", anyhow::Error::new(error))
         })?;
-        Ok(ModelFile { model, text: text.to_owned() })
+        Ok(ModelFile { model, text: text.into_owned() })
     })
 }
 

@@ -441,9 +441,11 @@ pub(super) const fn function_of(activation: Activation) -> Function {
         Activation::GeluTanh => Function::GeluTanh,
         Activation::QuickGelu => Function::QuickGelu,
         Activation::Relu => Function::Relu,
+        Activation::SquaredRelu => Function::SquaredRelu,
         Activation::Silu => Function::Silu,
         Activation::Tanh => Function::Tanh,
         Activation::Sigmoid => Function::Sigmoid,
+        Activation::Xielu => panic!("refused before"),
     }
 }
 

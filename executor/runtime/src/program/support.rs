@@ -1,7 +1,8 @@
 //! Features that can be planned, but that the executor does not support.
 
 use ir::graph::{
-    EmbeddedRows, ExpertGroups, Extent, NormKind, OpKind, Recompute, RotaryScaling, Rotation,
+    Activation, EmbeddedRows, ExpertGroups, Extent, NormKind, OpKind, Recompute, RotaryScaling,
+    Rotation,
 };
 use ir::layout::{LayoutSpec, OffloadedActivations};
 use ir::replication::Replication;
@@ -34,6 +35,14 @@ pub(super) fn check_operators(
                     if let Some(groups) = routing.groups {
                         check_groups(groups, *num_experts, *top_k)?;
                     }
+                }
+                OpKind::Recurrence { .. } | OpKind::ShortConvolution { .. } => {
+                    return Err(unsupported(format!(
+                        "recurrences and short convolutions (`{name}`)"
+                    )));
+                }
+                OpKind::Activation(Activation::Xielu) => {
+                    return Err(unsupported(format!("xIELU (`{name}`)")));
                 }
                 OpKind::AttentionScores | OpKind::AttentionValues | OpKind::Softmax { .. } => {
                     return Err(unsupported(format!("operator `{name}` ({:?})", node.op.kind)));

@@ -467,6 +467,8 @@ macro_rules! families {
 }
 
 families! {
+    afmoe
+    arcee
     bert
     bloom
     bloom_6_heads
@@ -480,16 +482,22 @@ families! {
     deepseek_v3_modules
     dots1
     ernie4_5
+    ernie4_5_moe
+    exaone4
+    exaone_moe
     falcon_11b
     falcon_40b
     falcon_7b
     falcon_rw
+    flex_olmo
     gemma
     gemma2
     gemma3_text
     gemma3_text_softcap
+    glm
     glm4
     glm4_moe
+    glm4_moe_lite
     glm4_moe_options
     gpt2_inverse_layer
     gpt_bigcode
@@ -499,8 +507,13 @@ families! {
     gpt_oss
     gptj
     granite
+    granite_swa
     granitemoe
+    granitemoe_swa
     granitemoeshared
+    helium
+    internlm3
+    jais2
     llama_attention_bias
     llama_dynamic
     llama_linear
@@ -512,6 +525,7 @@ families! {
     mixtral
     mpt
     mpt_6_heads
+    nemotron
     olmo
     olmo2
     olmo3
@@ -520,6 +534,7 @@ families! {
     opt
     opt_350m
     opt_no_bias
+    persimmon
     phi
     phi3
     phi3_longrope_long
@@ -539,6 +554,9 @@ families! {
     seed_oss
     smollm3
     smollm3_window
+    solar_open
+    stablelm
+    stablelm_parallel
     starcoder2
     t5
     t5_flan

@@ -498,6 +498,40 @@ T5 = {
     "vocab_size": 96,
 }
 
+ARCEE = DECODER | {
+    "architectures": ["ArceeForCausalLM"],
+    "attention_bias": False,
+    "head_dim": 8,
+    "hidden_act": "relu2",
+    "mlp_bias": False,
+    "model_type": "arcee",
+}
+
+GRANITE_SWA = GRANITE | {
+    "architectures": ["GraniteSWAForCausalLM"],
+    "layer_types": ["sliding_attention", "full_attention"],
+    "model_type": "granite_swa",
+    "sliding_window": 5,
+}
+
+STABLELM = without(DECODER, "rms_norm_eps") | {
+    "architectures": ["StableLmForCausalLM"],
+    "hidden_dropout": 0.0,
+    "layer_norm_eps": 1e-05,
+    "model_type": "stablelm",
+    "partial_rotary_factor": 0.5,
+    "qk_layernorm": False,
+    "use_parallel_residual": False,
+    "use_qkv_bias": True,
+}
+
+EXAONE4 = DECODER | {
+    "architectures": ["Exaone4ForCausalLM"],
+    "layer_types": ["sliding_attention", "full_attention"],
+    "model_type": "exaone4",
+    "sliding_window": 5,
+}
+
 CONFIGS = {
     "llama_yarn": LLAMA
     | {
@@ -629,6 +663,135 @@ CONFIGS = {
         "sliding_window": 5,
         "tie_word_embeddings": True,
         "use_bias": True,
+    },
+    "arcee": ARCEE,
+    "nemotron": without(ARCEE, "rms_norm_eps")
+    | {
+        "architectures": ["NemotronForCausalLM"],
+        "model_type": "nemotron",
+        "norm_eps": 1e-05,
+        "partial_rotary_factor": 0.5,
+    },
+    "jais2": without(ARCEE, "rms_norm_eps")
+    | {
+        "architectures": ["Jais2ForCausalLM"],
+        "attention_bias": True,
+        "layer_norm_eps": 1e-05,
+        "mlp_bias": True,
+        "model_type": "jais2",
+    },
+    "persimmon": without(DECODER, "rms_norm_eps", "num_key_value_heads")
+    | {
+        "architectures": ["PersimmonForCausalLM"],
+        "hidden_act": "relu2",
+        "hidden_dropout": 0.0,
+        "layer_norm_eps": 1e-05,
+        "model_type": "persimmon",
+        "partial_rotary_factor": 0.5,
+        "qk_layernorm": True,
+    },
+    "stablelm": STABLELM,
+    "stablelm_parallel": STABLELM | {"use_parallel_residual": True, "use_qkv_bias": False},
+    "glm": DECODER
+    | {
+        "architectures": ["GlmForCausalLM"],
+        "attention_bias": True,
+        "head_dim": 16,
+        "model_type": "glm",
+        "partial_rotary_factor": 0.5,
+    },
+    "exaone4": EXAONE4,
+    "exaone_moe": EXAONE4
+    | {
+        "architectures": ["ExaoneMoeForCausalLM"],
+        "first_k_dense_replace": 1,
+        "mlp_layer_types": ["dense", "sparse"],
+        "model_type": "exaone_moe",
+        "moe_intermediate_size": 24,
+        "n_group": 1,
+        "norm_topk_prob": True,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "num_shared_experts": 1,
+        "routed_scaling_factor": 2.5,
+        "topk_group": 1,
+    },
+    "ernie4_5_moe": DECODER
+    | {
+        "architectures": ["Ernie4_5_MoeForCausalLM"],
+        "model_type": "ernie4_5_moe",
+        "moe_intermediate_size": 24,
+        "moe_k": 2,
+        "moe_layer_end_index": -1,
+        "moe_layer_interval": 1,
+        "moe_layer_start_index": 1,
+        "moe_num_experts": 4,
+        "moe_num_shared_experts": 2,
+        "use_bias": False,
+    },
+    "solar_open": without(GLM4_MOE, "use_qk_norm", "partial_rotary_factor")
+    | {"architectures": ["SolarOpenForCausalLM"], "attention_bias": False, "model_type": "solar_open"},
+    "granite_swa": GRANITE_SWA,
+    "granitemoe_swa": without(GRANITE_SWA, "mlp_bias")
+    | {
+        "architectures": ["GraniteMoeSWAForCausalLM"],
+        "model_type": "granitemoe_swa",
+        "num_experts_per_tok": 2,
+        "num_local_experts": 4,
+        "output_router_logits": False,
+        "shared_intermediate_size": 40,
+    },
+    "helium": DECODER
+    | {
+        "architectures": ["HeliumForCausalLM"],
+        "attention_bias": False,
+        "head_dim": 8,
+        "mlp_bias": False,
+        "model_type": "helium",
+    },
+    "internlm3": DECODER
+    | {
+        "architectures": ["LlamaForCausalLM"],
+        "attention_bias": False,
+        "head_dim": 16,
+        "mlp_bias": False,
+        "model_type": "internlm3",
+    },
+    "flex_olmo": DECODER
+    | {
+        "architectures": ["FlexOlmoForCausalLM"],
+        "attention_bias": False,
+        "intermediate_size": 24,
+        "model_type": "flex_olmo",
+        "norm_topk_prob": False,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "output_router_logits": False,
+    },
+    "afmoe": DECODER
+    | {
+        "architectures": ["AfmoeForCausalLM"],
+        "attention_bias": False,
+        "head_dim": 16,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "model_type": "afmoe",
+        "moe_intermediate_size": 24,
+        "mup_enabled": True,
+        "num_dense_layers": 1,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "num_shared_experts": 1,
+        "route_scale": 1.5,
+        "sliding_window": 5,
+    },
+    "glm4_moe_lite": DEEPSEEK
+    | {
+        "architectures": ["Glm4MoeLiteForCausalLM"],
+        "mlp_layer_types": ["dense", "sparse", "sparse"],
+        "model_type": "glm4_moe_lite",
+        "n_shared_experts": 1,
+        "norm_topk_prob": True,
+        "routed_scaling_factor": 1.8,
     },
     "granite": GRANITE,
     "granitemoe": GRANITE_MOE,
@@ -949,7 +1112,8 @@ def gradients(model):
     holder = copy.deepcopy(model)
     with torch.no_grad():
         for place, parameter in zip(holder.parameters(), model.parameters()):
-            place.copy_(parameter.grad)
+            # What is not trained has no gradient.
+            place.copy_(torch.zeros_like(place) if parameter.grad is None else parameter.grad)
     return {
         name: {
             "sum": tensor.double().sum().item(),

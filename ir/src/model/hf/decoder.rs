@@ -6,9 +6,10 @@ use super::experts::FeedForwards;
 use super::family::{
     AttentionRule, DropoutRule, EmbeddingScale, Family, FeedForwardRule, Gating, HeadDim,
     KeyValueHeads, LogitScale, NormRule, NormedHeads, PlacementRule, RotaryRule, RotatedLayers,
-    ScalesRule, ScoreScale, SoftCap, WindowLayers, WindowRule,
+    Said, ScalesRule, ScoreScale, SoftCap, WindowLayers, WindowRule,
 };
 use super::latent;
+use super::mixers::LayerParts;
 use super::parts::{self, Shape};
 use super::stated::Field;
 use crate::graph::{Activation, PositionBias, Real, RotaryScaling, Rotation, Scores};
@@ -16,8 +17,8 @@ use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::rotary::{self, RotaryDefaults};
 use crate::model::transformer::{
-    Attention, DropoutRates, Embedding, Head, Layer, Mlp, Norm, NormPlacement, NormType, Positions,
-    QkNorm, Scales, Transformer,
+    Attention, DropoutRates, Embedding, FeedForward, Head, Layer, Mixer, Mlp, Norm, NormPlacement,
+    NormType, Positions, QkNorm, Scales, Transformer,
 };
 
 /// Largest number of multi-token prediction modules; no model has more than one.
@@ -42,10 +43,33 @@ impl Family {
         };
         let attentions = self.attention.read(fields, &shape, norm)?;
         let placement = self.norm_placement.read(fields)?;
-        let key = |index: u64| (attentions.key(index), feed_forwards.is_sparse(index));
-        let layer = |(attention, is_sparse)| -> Layer {
-            let attention = attentions.of(attention);
-            parts::layer(attention, feed_forwards.of(is_sparse), norm, placement)
+        let mixers = optional(self.mixers.as_ref(), |it| it.read(fields, &shape, norm))?;
+        let part = |index: u64| {
+            let parts = mixers.as_ref().map(|(_, parts)| parts);
+            let part = parts.and_then(|parts| parts.get(index as usize)).copied();
+            part.unwrap_or(LayerParts::Attention)
+        };
+        let key = |index: u64| {
+            let is_sparse = match part(index) {
+                LayerParts::ExpertsAlone => true,
+                LayerParts::DenseAlone => false,
+                _ => feed_forwards.is_sparse(index),
+            };
+            (attentions.key(index), is_sparse, part(index))
+        };
+        let layer = |(attention, is_sparse, part)| -> Layer {
+            let attention = || Mixer::Attention(attentions.of(attention));
+            let other = || mixers.as_ref().map_or(Mixer::None, |(mixer, _)| mixer.clone());
+            let (mixer, feed_forward) = match part {
+                LayerParts::Attention => (attention(), feed_forwards.of(is_sparse)),
+                LayerParts::Mixer => (other(), feed_forwards.of(is_sparse)),
+                LayerParts::AttentionAlone => (attention(), FeedForward::None),
+                LayerParts::MixerAlone => (other(), FeedForward::None),
+                LayerParts::DenseAlone | LayerParts::ExpertsAlone => {
+                    (Mixer::None, feed_forwards.of(is_sparse))
+                }
+            };
+            parts::layer(mixer, feed_forward, norm, placement)
         };
         let modules = self.num_prediction_modules(fields)?;
         // Prediction modules have the layer indices after the last layer.
@@ -55,7 +79,7 @@ impl Family {
             embedding: self.embedding(fields, &shape, norm)?,
             prediction_modules: modules.collect(),
             final_norm: decoder.final_norm.filter(|_| self.final_norm),
-            head: Head { bias: self.head_bias, ..decoder.head },
+            head: Head { bias: self.head_bias.read(fields)?, ..decoder.head },
             scales: self.scales.read(fields, &shape)?,
             dropout: self.dropout.read(fields)?,
             max_position_embeddings: match &self.max_length {
@@ -193,11 +217,21 @@ impl AttentionRule {
             qk_norm: self.qk_norm(fields, norm)?,
             clamp: optional(self.clip.as_ref(), |field| fields.optional_real(field))?.flatten(),
             sinks: self.sinks,
-            rotary: optional(self.rotary.as_ref(), |it| it.read(fields, shape, None, None))?,
+            gate: match &self.gate {
+                Some(rule) if rule.used.read(fields)? => Some(rule.over),
+                _ => None,
+            },
+            rotary: match &self.rotary {
+                Some(rule) if rule.is_used(fields)? => Some(rule.read(fields, shape, None, None)?),
+                _ => None,
+            },
             scores: self.scores(fields)?,
             ..parts::with_biases(shape.attention(), bias)
         };
-        let attention = if self.latent { latent::read(fields, &attention)? } else { attention };
+        let attention = match &self.latent {
+            Some(sizes) => latent::read(fields, sizes, &attention)?,
+            None => attention,
+        };
         let sliding_rotary = match &self.rotary {
             Some(rotary) => rotary.of_sliding(fields, shape, attention.rotary.as_ref())?,
             None => None,
@@ -219,6 +253,12 @@ impl AttentionRule {
 
     fn qk_norm(&self, fields: Fields<'_>, norm: Norm) -> Result<Option<QkNorm>, ModelError> {
         let Some(rule) = &self.qk_norm else { return Ok(None) };
+        let weight = norm.weight && rule.weight;
+        let (kind, bias) = match rule.kind {
+            Some(kind) => (kind, rule.weight && kind == NormType::LayerNorm),
+            None => (norm.kind, norm.bias && rule.weight),
+        };
+        let norm = Norm { kind, weight, bias, ..norm };
         Ok(rule.used.read(fields)?.then_some(match rule.over {
             NormedHeads::PerHead => QkNorm::PerHead(norm),
             NormedHeads::AllHeads => QkNorm::AllHeads(norm),
@@ -246,7 +286,7 @@ fn rotated(
     interval: &Field<u64>,
 ) -> Result<Vec<bool>, ModelError> {
     let interval = interval.read(fields)?;
-    match fields.indices("no_rope_layers")? {
+    match fields.indices("no_rope_layers")?.filter(|flags| !flags.is_empty()) {
         Some(flags) if flags.len() as u64 >= shape.num_hidden_layers => {
             Ok(flags.iter().map(|flag| *flag != 0).collect())
         }
@@ -259,6 +299,14 @@ fn rotated(
 }
 
 impl RotaryRule {
+    /// True where the configuration has a rotation.
+    fn is_used(&self, fields: Fields<'_>) -> Result<bool, ModelError> {
+        match &self.only {
+            Some(Said { field, is }) => Ok(fields.text_or(field, "")? == is),
+            None => Ok(true),
+        }
+    }
+
     /// Rotation of layers of type `layer_type`; `theta` overrides the base of the family's rule.
     fn read(
         &self,
@@ -306,7 +354,8 @@ impl RotaryRule {
 impl WindowRule {
     fn read(&self, fields: Fields<'_>) -> Result<Option<u64>, ModelError> {
         let is_used = self.used.read(fields)?;
-        Ok(fields.nullable_size_or("sliding_window", self.default)?.filter(|_| is_used))
+        let field = self.field.as_deref().unwrap_or("sliding_window");
+        Ok(fields.nullable_size_or(field, self.default)?.filter(|_| is_used))
     }
 
     fn layers(
@@ -334,6 +383,7 @@ impl WindowRule {
             WindowLayers::Unrotated => {
                 shape.sliding_layers(fields, |index| has_window && !rotates[index as usize])
             }
+            WindowLayers::Rotated => Ok(rotates.iter().map(|it| has_window && *it).collect()),
         }?;
         if !self.supported && layers.contains(&true) {
             return Err(fields.unsupported(format!("`{SLIDING}` in some layers")));
@@ -393,6 +443,9 @@ impl ScalesRule {
     fn read(&self, fields: Fields<'_>, shape: &Shape) -> Result<Scales, ModelError> {
         let embedding = optional(self.embedding.as_ref(), |scale| match scale {
             EmbeddingScale::RootOfWidth => Ok(Some((shape.hidden_size as f64).sqrt().into())),
+            EmbeddingScale::RootOfWidthIf(flag) => {
+                Ok(flag.read(fields)?.then(|| (shape.hidden_size as f64).sqrt().into()))
+            }
             EmbeddingScale::Field(field) => fields.scale(field),
         })?;
         let logits = optional(self.logits.as_ref(), |scale| match scale {
@@ -423,7 +476,10 @@ impl DropoutRule {
             embedding: rate(&self.embedding)?,
             attention: rate(&self.attention)?,
             attention_output: hidden,
-            feed_forward_output: hidden,
+            feed_forward_output: match &self.feed_forward {
+                None => hidden,
+                stated => rate(stated)?,
+            },
             ..DropoutRates::default()
         })
     }

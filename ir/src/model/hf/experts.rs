@@ -22,10 +22,16 @@ pub(super) struct Experts {
     /// Inner width of an expert, where it differs from that of a dense layer.
     intermediate_size: Option<Field<u64>>,
     shared: Option<Shared>,
+    /// Width that routed tokens are projected to, where the configuration has one.
+    latent_size: Option<String>,
     #[serde(default)]
     router_bias: bool,
     #[serde(default = "softmax")]
     scores: RouterScores,
+    /// Correction of the scores for the choice alone, which is not trained; by default sigmoid scores have one.
+    correction: Option<Correction>,
+    /// Inner width of dense layers, where it is not that of the rule for feed-forward blocks.
+    dense_intermediate_size: Option<Field<u64>>,
     /// True where the weights of the chosen experts are normalized to a sum of 1.
     #[serde(default = "stated::always")]
     normalized: Stated<bool>,
@@ -39,6 +45,18 @@ pub(super) struct Experts {
 
 const fn softmax() -> RouterScores {
     RouterScores::Softmax
+}
+
+/// Storage of a router's correction.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+enum Correction {
+    /// There is none.
+    None,
+    /// A buffer, which is not counted among the parameters.
+    Buffer,
+    /// A parameter without gradient, which is.
+    Parameter,
 }
 
 /// Feed-forward block of layers where the number of experts is zero.
@@ -81,8 +99,16 @@ enum ExpertLayers {
     All,
     /// Layers from index `first_k_dense_replace` on, with this default.
     AfterDense(u64),
+    /// Layers from an index on.
+    From(Field<u64>),
     /// Every n-th layer, with n from this field, except those in `mlp_only_layers`.
     Every(Field<u64>),
+    /// Those that `list` has, or else every n-th.
+    Listed { list: String, otherwise: Field<u64> },
+    /// Those that are `sparse` in the list of this field, or else those from an index on.
+    Typed { list: String, otherwise: Field<u64> },
+    /// Layers of a range of indices, every n-th of it; an end of -1 is the last layer.
+    Within { start: Field<u64>, end: String, step: Field<u64> },
 }
 
 /// Feed-forward blocks of all layers of a model.
@@ -95,6 +121,7 @@ pub(super) struct FeedForwards {
 enum SparseLayers {
     From(u64),
     Every { step: u64, dense: Vec<u64> },
+    Listed(Vec<bool>),
 }
 
 impl FeedForwards {
@@ -106,6 +133,9 @@ impl FeedForwards {
     pub(super) fn is_sparse(&self, layer: u64) -> bool {
         match &self.layers {
             SparseLayers::From(first) => layer >= *first,
+            SparseLayers::Listed(sparse) => {
+                sparse.get(layer as usize).or(sparse.last()).copied().unwrap_or(false)
+            }
             SparseLayers::Every { step, dense } => {
                 (layer + 1).is_multiple_of(*step) && !dense.contains(&layer)
             }
@@ -134,6 +164,10 @@ impl Experts {
         };
         let shared = self.shared(fields, expert)?;
         let routing = self.routing(fields, count)?;
+        let mlp = match &self.dense_intermediate_size {
+            Some(width) => Mlp { intermediate_size: width.read(fields)?, ..mlp },
+            None => mlp,
+        };
         let dense = match (self.without, shared) {
             (Without::Shared, Some(shared)) => FeedForward::Dense(shared),
             _ => FeedForward::Dense(mlp),
@@ -148,9 +182,17 @@ impl Experts {
             shared,
             shared_gate: matches!(self.shared, Some(Shared::GatedWidth(_))),
             router_bias: self.router_bias,
+            latent_size: match &self.latent_size {
+                Some(field) => fields.optional_size(field)?,
+                None => None,
+            },
             routing,
             // Sigmoid scores, which are not normalized over experts, have a correction that is not trained.
-            corrects_choice: self.scores == RouterScores::Sigmoid,
+            corrects_choice: match self.correction {
+                Some(correction) => correction != Correction::None,
+                None => self.scores == RouterScores::Sigmoid,
+            },
+            counts_correction: self.correction == Some(Correction::Parameter),
             ..parts::mixture(
                 count.unwrap_or_default(),
                 top_k.ok_or_else(|| fields.missing("num_experts_per_tok"))?,
@@ -168,6 +210,32 @@ impl Experts {
                 let first = fields.count_or(FIELD, *default)?;
                 within(fields, FIELD, first, 0, shape.num_hidden_layers)?;
                 SparseLayers::From(first)
+            }
+            ExpertLayers::From(first) => SparseLayers::From(first.count(fields)?),
+            ExpertLayers::Listed { list, otherwise } => match fields.indices(list)? {
+                Some(layers) => {
+                    let all = 0..shape.num_hidden_layers;
+                    SparseLayers::Listed(all.map(|layer| layers.contains(&layer)).collect())
+                }
+                None => SparseLayers::Every { step: otherwise.read(fields)?, dense: Vec::new() },
+            },
+            ExpertLayers::Typed { list, otherwise } => match fields.texts(list)? {
+                Some(types) => {
+                    SparseLayers::Listed(types.iter().map(|it| *it == "sparse").collect())
+                }
+                None => SparseLayers::From(otherwise.count(fields)?),
+            },
+            ExpertLayers::Within { start, end, step } => {
+                let (first, step) = (start.count(fields)?, step.read(fields)?);
+                // The end may be -1, the last layer.
+                let stated = fields.find(end).and_then(|(_, value)| value.as_i64());
+                let last = stated.and_then(|last| u64::try_from(last).ok());
+                let last = last.unwrap_or(shape.num_hidden_layers);
+                let all = 0..shape.num_hidden_layers;
+                let has = |layer: u64| {
+                    (layer + 1).is_multiple_of(step) && (first..=last).contains(&layer)
+                };
+                SparseLayers::Listed(all.map(has).collect())
             }
             ExpertLayers::Every(step) => SparseLayers::Every {
                 step: step.read(fields)?,

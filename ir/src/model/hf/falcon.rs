@@ -30,7 +30,7 @@ pub(super) fn falcon(
     let has_alibi = fields.flag_or("alibi", false)?;
     for layers in &mut transformer.layers {
         layers.layer.norm_placement = norm_placement;
-        let attention = &mut layers.layer.attention;
+        let Some(attention) = layers.layer.attention_mut() else { continue };
         attention.num_kv_heads = num_kv_heads;
         if has_alibi {
             attention.rotary = None;

@@ -8,15 +8,15 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use super::experts::Experts;
+use super::mixers::Mixers;
 use super::parts::Defaults;
 use super::stated::{self, Field, Stated};
 use super::tensors::Modules;
 use crate::graph::{AlibiSlopes, RotaryPairs};
 use crate::model::rotary::THETA;
-use crate::model::transformer::{NormPlacement, NormType};
+use crate::model::transformer::{AttentionGate, NormPlacement, NormType};
 
 /// A model family, by its `model_type`.
-#[expect(clippy::struct_excessive_bools, reason = "independent facts about one family")]
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Family {
@@ -24,10 +24,15 @@ pub(super) struct Family {
     #[serde(default, rename = "notes")]
     _notes: IgnoredAny,
     pub(super) model_type: String,
+    /// What of its computation is not known here, though its costs are: such a model is planned, not run.
+    pub(super) planned_without: Option<String>,
     /// Supported classes, by their heads; the first is the default.
     pub(super) classes: Vec<String>,
     /// Field with the nested configuration of the language model, for a multimodal family.
     pub(super) within: Option<String>,
+    /// Defaults of fields that no model's own configuration leaves out, but one within another.
+    #[serde(default)]
+    pub(super) nested: Map<String, Value>,
     /// Fields that must have this value, since other values are not modelled.
     #[serde(default)]
     pub(super) only: Map<String, Value>,
@@ -50,6 +55,8 @@ pub(super) struct Family {
     #[serde(default = "yes")]
     pub(super) final_norm: bool,
     pub(super) attention: AttentionRule,
+    /// What some layers have in its place.
+    pub(super) mixers: Option<Mixers>,
     pub(super) feed_forward: FeedForwardRule,
     pub(super) experts: Option<Experts>,
     /// True where `num_nextn_predict_layers` modules are read, although transformers builds none; graphs include them
@@ -58,7 +65,7 @@ pub(super) struct Family {
     pub(super) prediction_modules: bool,
     /// True where the head has a bias.
     #[serde(default)]
-    pub(super) head_bias: bool,
+    pub(super) head_bias: Stated<bool>,
     #[serde(default)]
     pub(super) scales: ScalesRule,
     #[serde(default)]
@@ -132,9 +139,8 @@ impl Default for PlacementRule {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AttentionRule {
-    /// True where attention is multi-head latent attention, as in DeepSeek.
-    #[serde(default)]
-    pub(super) latent: bool,
+    /// Multi-head latent attention, as in DeepSeek, with the family's default sizes.
+    pub(super) latent: Option<LatentRule>,
     /// True where the projections have biases.
     #[serde(default)]
     pub(super) bias: Stated<bool>,
@@ -148,11 +154,22 @@ pub(super) struct AttentionRule {
     /// True where each head has a trained attention sink.
     #[serde(default)]
     pub(super) sinks: bool,
+    pub(super) gate: Option<GateRule>,
     pub(super) rotary: Option<RotaryRule>,
     pub(super) window: Option<WindowRule>,
     pub(super) scale: Option<ScoreScale>,
     pub(super) soft_cap: Option<SoftCap>,
     pub(super) alibi: Option<AlibiSlopes>,
+}
+
+/// Gate of attention's output.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct GateRule {
+    pub(super) over: AttentionGate,
+    /// Field that enables the gate.
+    #[serde(rename = "if", default = "stated::always")]
+    pub(super) used: Stated<bool>,
 }
 
 /// Number of key and value heads.
@@ -173,6 +190,11 @@ pub(super) enum KeyValueHeads {
 #[serde(deny_unknown_fields)]
 pub(super) struct QkNormRule {
     pub(super) over: NormedHeads,
+    /// True where the norms have trained scales.
+    #[serde(default = "yes")]
+    pub(super) weight: bool,
+    /// Kind of the norms, where it differs from the layer's.
+    pub(super) kind: Option<NormType>,
     /// Field that enables the norms.
     #[serde(rename = "if", default = "stated::always")]
     pub(super) used: Stated<bool>,
@@ -204,8 +226,18 @@ pub(super) struct RotaryRule {
     pub(super) scaling: Option<Map<String, Value>>,
     #[serde(default)]
     pub(super) layers: RotatedLayers,
+    /// A field, and what it must say for there to be a rotation.
+    pub(super) only: Option<Said>,
     /// Rotation of layers with a sliding window, where it differs.
     pub(super) sliding: Option<SlidingRotation>,
+}
+
+/// A text that a field has.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Said {
+    pub(super) field: String,
+    pub(super) is: String,
 }
 
 const fn usual_base() -> Stated<f64> {
@@ -232,10 +264,21 @@ pub(super) struct SlidingRotation {
     pub(super) theta: Option<Field<f64>>,
 }
 
-/// Rule for `sliding_window`, and the layers that have it.
+/// Sizes of multi-head latent attention, where a configuration leaves them out.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LatentRule {
+    pub(super) q_lora_rank: u64,
+    pub(super) qk_nope_head_dim: u64,
+    pub(super) v_head_dim: u64,
+}
+
+/// Rule for the window, and the layers that have it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WindowRule {
+    /// Field of the window, where it is not `sliding_window`.
+    pub(super) field: Option<String>,
     pub(super) default: Option<u64>,
     /// Field that enables the window.
     #[serde(rename = "if", default = "stated::always")]
@@ -262,6 +305,8 @@ pub(super) enum WindowLayers {
     EvenBefore(Field<u64>),
     /// Layers without rotary embedding.
     Unrotated,
+    /// Layers with rotary embedding.
+    Rotated,
 }
 
 /// Factor on attention scores, where it is not `head_dim^-0.5`.
@@ -314,6 +359,8 @@ pub(super) struct ScalesRule {
 pub(super) enum EmbeddingScale {
     /// The root of the hidden size, which gives elements a variance of 1.
     RootOfWidth,
+    /// The same where a field is true.
+    RootOfWidthIf(Field<bool>),
     Field(String),
 }
 
@@ -335,6 +382,8 @@ pub(super) struct DropoutRule {
     pub(super) embedding: Option<Field<f64>>,
     /// Rate after attention and after feed-forward.
     pub(super) hidden: Option<Field<f64>>,
+    /// Rate after feed-forward alone.
+    pub(super) feed_forward: Option<Field<f64>>,
     /// Rate of attention probabilities.
     pub(super) attention: Option<Field<f64>>,
 }

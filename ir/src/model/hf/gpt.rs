@@ -24,12 +24,15 @@ pub(super) fn gpt2(
             return Ok(transformer);
         };
         // Scores are divided by the layer's number, counted from 1.
-        let scale = first.attention.scores.scale.unwrap_or_else(|| shape.attention_scale());
+        let stated = first.attention().and_then(|attention| attention.scores.scale);
+        let scale = stated.unwrap_or_else(|| shape.attention_scale());
         transformer.layers = shape.layers_by(
             |index| index,
             |index| {
                 let mut layer = Layer::clone(&first);
-                layer.attention.scores.scale = Some(scale / (index + 1) as f64);
+                if let Some(attention) = layer.attention_mut() {
+                    attention.scores.scale = Some(scale / (index + 1) as f64);
+                }
                 layer
             },
         );

@@ -1,5 +1,6 @@
 //! Multi-head latent attention, DeepSeek's.
 
+use super::family::LatentRule;
 use crate::graph::{RotaryPairs, RotaryScaling, Scores};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
@@ -10,11 +11,15 @@ use crate::model::transformer::{Attention, Latent, Norm};
 const LATENT_NORM: Norm = Norm::rms(1e-6);
 
 /// `attention` with queries, keys and values through compressed latent representations.
-pub(super) fn read(fields: Fields<'_>, attention: &Attention) -> Result<Attention, ModelError> {
+pub(super) fn read(
+    fields: Fields<'_>,
+    sizes: &LatentRule,
+    attention: &Attention,
+) -> Result<Attention, ModelError> {
     let latent = Latent {
-        q_lora_rank: fields.nullable_size_or("q_lora_rank", Some(1536))?,
+        q_lora_rank: fields.nullable_size_or("q_lora_rank", Some(sizes.q_lora_rank))?,
         kv_lora_rank: fields.size_or("kv_lora_rank", 512)?,
-        qk_nope_head_dim: fields.size_or("qk_nope_head_dim", 128)?,
+        qk_nope_head_dim: fields.size_or("qk_nope_head_dim", sizes.qk_nope_head_dim)?,
         qk_rope_head_dim: fields.size_or("qk_rope_head_dim", 64)?,
         down_bias: attention.output_bias,
         norm: LATENT_NORM,
@@ -41,7 +46,7 @@ pub(super) fn read(fields: Fields<'_>, attention: &Attention) -> Result<Attentio
         rotary: Some(rotary),
         scores: Scores { scale, ..Scores::default() },
         head_dim,
-        value_head_dim: fields.size_or("v_head_dim", 128)?,
+        value_head_dim: fields.size_or("v_head_dim", sizes.v_head_dim)?,
         latent: Some(latent),
         ..attention.clone()
     })

@@ -10,6 +10,7 @@ mod falcon;
 mod family;
 mod gpt;
 mod latent;
+mod mixers;
 mod mpt;
 mod opt;
 pub(super) mod parts;
@@ -29,7 +30,7 @@ use self::parts::Shape;
 pub use self::tensors::{Join, TensorForm, TensorModule, TensorNames};
 use super::error::ModelError;
 use super::fields::Fields;
-use super::transformer::Transformer;
+use super::transformer::{FeedForward, Transformer};
 use super::warning::{Asked, ModelWarning};
 
 /// Table of each `model_type` with the text of its file.
@@ -40,49 +41,90 @@ macro_rules! files {
 }
 
 const FILES: &[(&str, &str)] = files![
+    "afmoe",
+    "apertus",
+    "arcee",
+    "bamba",
     "bert",
     "bloom",
+    "camembert",
     "cohere",
     "cohere2",
+    "cwm",
     "deepseek_v2",
     "deepseek_v3",
     "dots1",
     "ernie4_5",
+    "ernie4_5_moe",
+    "exaone",
+    "exaone4",
+    "exaone_moe",
     "falcon",
+    "flex_olmo",
     "gemma",
     "gemma2",
     "gemma3",
     "gemma3_text",
+    "glm",
     "glm4",
     "glm4_moe",
+    "glm4_moe_lite",
     "gpt2",
     "gpt_bigcode",
     "gpt_neox",
     "gpt_oss",
     "gptj",
     "granite",
+    "granite_swa",
     "granitemoe",
+    "granitemoe_swa",
+    "granitemoehybrid",
     "granitemoeshared",
+    "helium",
+    "hunyuan_v1_dense",
+    "hunyuan_v1_moe",
+    "hyperclovax",
+    "internlm3",
+    "iquestcoder",
+    "jais2",
     "kimi_k2",
+    "kimi_linear",
+    "laguna",
+    "lfm2",
+    "lfm2_moe",
     "llama",
+    "llama4_text",
+    "mamba2",
     "minimax_m2",
+    "ministral3",
     "mistral",
     "mixtral",
     "mpt",
+    "nanochat",
+    "nemotron",
+    "nemotron_h",
     "olmo",
     "olmo2",
     "olmo3",
     "olmoe",
     "opt",
+    "persimmon",
     "phi",
     "phi3",
+    "phimoe",
     "qwen2",
     "qwen2_moe",
     "qwen3",
+    "qwen3_5_moe_text",
+    "qwen3_5_text",
     "qwen3_moe",
+    "qwen3_next",
     "roberta",
+    "sarvam_moe",
     "seed_oss",
     "smollm3",
+    "solar_open",
+    "stablelm",
     "starcoder2",
     "t5",
     "vit",
@@ -124,10 +166,12 @@ type Finish = fn(Fields<'_>, &Shape, Transformer) -> Result<Transformer, ModelEr
 
 const FINISHED: &[(&str, Finish)] = &[
     ("bert", bert::bert),
+    ("camembert", bert::roberta),
     ("falcon", falcon::falcon),
     ("gpt2", gpt::gpt2),
     ("gpt_bigcode", gpt::gpt2),
     ("gptj", gpt::gptj),
+    ("lfm2", lfm2),
     ("mpt", mpt::mpt),
     ("opt", opt::opt),
     ("roberta", bert::roberta),
@@ -135,6 +179,29 @@ const FINISHED: &[(&str, Finish)] = &[
     ("vit", vit::vit),
     ("xlm-roberta", bert::roberta),
 ];
+
+/// LFM2's width of feed-forward blocks: two thirds of what is stated, times a factor, to the next multiple.
+fn lfm2(
+    fields: Fields<'_>,
+    _: &Shape,
+    mut transformer: Transformer,
+) -> Result<Transformer, ModelError> {
+    let stated = fields.optional_size("block_ff_dim")?;
+    let stated = stated.map_or_else(|| fields.size_or("intermediate_size", 12_288), Ok)?;
+    let width = if fields.flag_or("block_auto_adjust_ff_dim", true)? {
+        let factor = fields.real_or("block_ffn_dim_multiplier", 1.0)?;
+        let width = ((2 * stated / 3) as f64 * factor) as u64;
+        width.next_multiple_of(fields.size_or("block_multiple_of", 256)?)
+    } else {
+        stated
+    };
+    for layers in &mut transformer.layers {
+        if let FeedForward::Dense(mlp) = &mut layers.layer.feed_forward {
+            mlp.intermediate_size = width;
+        }
+    }
+    Ok(transformer)
+}
 
 /// All supported classes, by family.
 pub(super) fn classes() -> impl Iterator<Item = (&'static str, &'static [String])> {
@@ -180,6 +247,11 @@ pub(super) fn named_by_class(object: &Map<String, Value>) -> Option<(&'static st
     all.into_iter().find(|(class, _)| *class == named)
 }
 
+/// What of a family's computation is not known, if its models are planned alone.
+pub(super) fn planned_without(model_type: &str) -> Option<&'static str> {
+    family_of(model_type)?.planned_without.as_deref()
+}
+
 fn family_of(model_type: &str) -> Option<&'static Family> {
     FAMILIES.iter().find(|family| family.model_type == model_type)
 }
@@ -203,6 +275,7 @@ pub fn tensor_names(architecture: &str) -> Vec<TensorNames> {
 /// Families of language models that have another `model_type` inside multimodal models. For text alone, their rotation
 /// by three axes is the plain rotation.
 const LANGUAGE_MODELS: &[(&str, &str)] = &[
+    ("glm4v_text", "glm4"),
     ("qwen2_vl", "qwen2"),
     ("qwen2_vl_text", "qwen2"),
     ("qwen2_5_vl", "qwen2"),
@@ -246,6 +319,10 @@ fn language_model(
         for other in ["architectures", "vision_config"] {
             inner.remove(other);
         }
+    }
+    // A configuration within another may leave out what its class has by default.
+    for (field, default) in family_of(family).iter().flat_map(|family| &family.nested) {
+        inner.entry(field.clone()).or_insert_with(|| default.clone());
     }
     // The outer configuration says whether the head is tied, where the inner one does not.
     if let Some(tied) = object.get("tie_word_embeddings") {

@@ -8,8 +8,8 @@ use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::rotary;
 use crate::model::transformer::{
-    Attention, DropoutRates, Embedding, FeedForward, Head, Layer, Layers, Mixture, Mlp, Norm,
-    NormPlacement, Positions, Scales, Transformer,
+    Attention, DropoutRates, Embedding, FeedForward, Head, Layer, Layers, Mixer, Mixture, Mlp,
+    Norm, NormPlacement, Positions, Scales, Transformer,
 };
 
 /// Default sizes of a family's configuration class.
@@ -104,6 +104,7 @@ impl Shape {
             shares_bias: false,
             latent: None,
             sinks: false,
+            gate: None,
         }
     }
 
@@ -236,17 +237,19 @@ pub(in crate::model) fn mixture(num_experts: u64, top_k: u64, expert: Mlp) -> Mi
         router_bias: false,
         routing: Routing::NORMALIZED,
         corrects_choice: false,
+        latent_size: None,
+        counts_correction: false,
     }
 }
 
-/// A layer of self-attention and feed-forward.
+/// A layer without attention to an encoder.
 pub(in crate::model) fn layer(
-    attention: Attention,
+    mixer: Mixer,
     feed_forward: FeedForward,
     norm: Norm,
     norm_placement: NormPlacement,
 ) -> Layer {
-    Layer { attention, cross_attention: None, feed_forward, norm, norm_placement }
+    Layer { mixer, cross_attention: None, feed_forward, norm, norm_placement }
 }
 
 /// Attention mask for an optional sliding window.
@@ -275,6 +278,6 @@ pub(super) fn head_dim(
 impl Transformer {
     /// Changes the attention of every layer.
     pub(super) fn each_attention(&mut self, change: impl FnMut(&mut Attention)) {
-        self.layers.iter_mut().map(|layers| &mut layers.layer.attention).for_each(change);
+        self.layers.iter_mut().filter_map(|layers| layers.layer.attention_mut()).for_each(change);
     }
 }

@@ -7,7 +7,7 @@ use crate::graph::{AttentionMask, PositionBias, Real, Scores};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::transformer::{
-    Attention, DropoutRates, Encoder, Layer, Layers, Scales, Transformer,
+    Attention, DropoutRates, Encoder, Layer, Layers, Mixer, Scales, Transformer,
 };
 
 /// T5: encoder and decoder share the token table, whether the head is tied to it or not.
@@ -32,18 +32,19 @@ pub(super) fn t5(
     let Some(Layers { layer: plain, .. }) = transformer.layers.first().cloned() else {
         return Ok(transformer);
     };
+    let Mixer::Attention(plain_attention) = plain.mixer.clone() else { return Ok(transformer) };
     // T5 does not scale scores: its initialization accounts for the factor.
     let attention = |mask: AttentionMask, bias: PositionBias| Attention {
         mask,
         scores: Scores { scale: Some(OrderedFloat(1.0)), soft_cap: None, bias },
-        ..plain.attention.clone()
+        ..plain_attention.clone()
     };
     // The first layer of each stack has the trained bias that all of its layers add.
     let layer = |mask: AttentionMask, is_first: bool| {
         let both_ways = mask == AttentionMask::Full;
         let bias = PositionBias::Relative { num_buckets, max_distance, both_ways };
         let attention = Attention { shares_bias: !is_first, ..attention(mask, bias) };
-        Layer { attention, ..plain.clone() }
+        Layer { mixer: Mixer::Attention(attention), ..plain.clone() }
     };
     let is_first = |index: u64| index == 0;
     let encoder = Encoder {

@@ -2,9 +2,10 @@
 
 use super::{AttentionKernel, Lowering, linear};
 use crate::graph::{
-    BlockBuilder, Dim, DimName, GraphError, OpKind, Parameter, PositionBias, Rotation, Value,
+    Activation, BlockBuilder, Dim, DimName, GraphError, OpKind, Parameter, PositionBias, Rotation,
+    Value,
 };
-use crate::model::transformer::{Attention, Latent, Norm, QkNorm};
+use crate::model::transformer::{Attention, AttentionGate, Latent, Norm, QkNorm};
 
 impl Lowering {
     /// Attention of `x` to `context`, with its four projections. Operators are named `name.…`.
@@ -25,8 +26,41 @@ impl Lowering {
             AttentionKernel::Flash => self.fused(&mut scope, attention, [query, key, value])?,
             AttentionKernel::Unfused => self.unfused(&mut scope, attention, query, key, value)?,
         };
+        let attended = self.gated_heads(&mut scope, attention, x, attended)?;
         let contracted = [DimName::Heads, DimName::HeadDim];
         scope.linear("output", &contracted, &[self.hidden], attention.output_bias, attended)
+    }
+
+    /// Heads' outputs, weighted by the sigmoid of a linear layer of `x` where the model has one.
+    fn gated_heads(
+        &self,
+        scope: &mut Scope<'_>,
+        attention: &Attention,
+        x: Value,
+        attended: Value,
+    ) -> Result<Value, GraphError> {
+        let Some(gate) = attention.gate else { return Ok(attended) };
+        let heads = Dim::fixed(DimName::Heads, attention.num_heads);
+        let features = Dim::fixed(DimName::HeadDim, attention.value_head_dim);
+        let produced = match gate {
+            AttentionGate::Features => vec![heads, features],
+            AttentionGate::Heads => vec![heads],
+        };
+        let score = scope.linear("gate", &[DimName::Hidden], &produced, false, x)?;
+        let weighted = match gate {
+            AttentionGate::Features => {
+                let kind = OpKind::GatedActivation(Activation::Sigmoid);
+                scope.push("gated", kind, &[score, attended])?
+            }
+            AttentionGate::Heads => {
+                let sigmoid = OpKind::Activation(Activation::Sigmoid);
+                let weight = scope.push("gate_activation", sigmoid, &[score])?;
+                self.recompute_if_flash(scope.block, weight);
+                scope.push("gated", OpKind::Multiply, &[attended, weight])?
+            }
+        };
+        self.recompute_if_flash(scope.block, weighted);
+        Ok(weighted)
     }
 
     /// Attention in one kernel. A trained position bias belongs to the first layer of the stack, whose operator has a
@@ -253,17 +287,22 @@ impl Lowering {
 }
 
 /// A block under construction, with the prefix of its operators' names.
-struct Scope<'a> {
-    block: &'a mut BlockBuilder,
-    name: &'a str,
+pub(super) struct Scope<'a> {
+    pub(super) block: &'a mut BlockBuilder,
+    pub(super) name: &'a str,
 }
 
 impl Scope<'_> {
-    fn push(&mut self, part: &str, kind: OpKind, inputs: &[Value]) -> Result<Value, GraphError> {
+    pub(super) fn push(
+        &mut self,
+        part: &str,
+        kind: OpKind,
+        inputs: &[Value],
+    ) -> Result<Value, GraphError> {
         self.block.push(format!("{}.{part}", self.name), kind, inputs)
     }
 
-    fn linear(
+    pub(super) fn linear(
         &mut self,
         part: &str,
         contracted: &[DimName],
@@ -276,6 +315,6 @@ impl Scope<'_> {
     }
 }
 
-fn parameter(name: &str, dims: Vec<Dim>) -> Parameter {
+pub(super) fn parameter(name: &str, dims: Vec<Dim>) -> Parameter {
     Parameter { name: name.to_owned(), dims, tied_to: None }
 }

@@ -34,13 +34,25 @@ impl Lowering {
         let mut given = vec![x];
         if mixture.corrects_choice {
             let dims = vec![Dim::fixed(DimName::Experts, num_experts)];
-            let correction = block.push("mlp.router.correction", OpKind::Buffer { dims }, &[])?;
+            let correction = block.push(
+                "mlp.router.correction",
+                OpKind::Buffer { dims, counts: mixture.counts_correction },
+                &[],
+            )?;
             block.set_learning(correction, Learning::Frozen(WeightFormat::Plain));
             given.push(correction);
         }
         let probabilities = block.push("mlp.router", router, &given)?;
+        // Routed tokens have a width of their own where the model projects them.
+        let width = mixture.latent_size.map(|size| Dim::fixed(DimName::Hidden, size));
+        let routed = match width {
+            Some(width) => {
+                linear(block, "mlp.latent_down", &[DimName::Hidden], &[width], false, x)?
+            }
+            None => x,
+        };
         let dispatch = OpKind::Dispatch { top_k };
-        let tokens = block.push("mlp.dispatch", dispatch, &[x, probabilities])?;
+        let tokens = block.push("mlp.dispatch", dispatch, &[routed, probabilities])?;
 
         let grouped = |block: &mut BlockBuilder,
                        name: &str,
@@ -57,11 +69,15 @@ impl Lowering {
         };
         let expert = &mixture.expert;
         let inner = self.inner(block, "mlp.experts", expert, tokens, grouped)?;
-        let (contracted, produced) = ([DimName::Intermediate], [self.hidden]);
+        let (contracted, produced) = ([DimName::Intermediate], [width.unwrap_or(self.hidden)]);
         let outputs =
             grouped(block, "mlp.experts.down", &contracted, &produced, expert.down_bias, inner)?;
 
-        let routed = block.push("mlp.combine", OpKind::Combine, &[outputs, probabilities])?;
+        let mut routed = block.push("mlp.combine", OpKind::Combine, &[outputs, probabilities])?;
+        if width.is_some() {
+            let back = [self.hidden];
+            routed = linear(block, "mlp.latent_up", &[DimName::Hidden], &back, false, routed)?;
+        }
         let Some(shared) = &mixture.shared else { return Ok(routed) };
         let shared = self.mlp(block, "mlp.shared", shared, x)?;
         let shared = if mixture.shared_gate { self.gated(block, shared, x)? } else { shared };

@@ -2,7 +2,7 @@
 
 use super::Lowering;
 use crate::graph::{BlockBuilder, DimName, GraphError, OpKind, Real, Value};
-use crate::model::transformer::{DropoutRates, FeedForward, Layer, NormPlacement};
+use crate::model::transformer::{DropoutRates, FeedForward, Layer, Mixer, NormPlacement};
 
 impl Lowering {
     /// Residual stream after `layer`, from its input and the encoder's output.
@@ -33,14 +33,23 @@ impl Lowering {
         encoder: Option<Value>,
     ) -> Result<Value, GraphError> {
         let DropoutRates { attention_output, feed_forward_output, .. } = self.dropout;
-        let mut x = self.sublayer(block, layer, "attention", attention_output, x, |block, x| {
-            self.attention(block, "attention", &layer.attention, x, x)
-        })?;
+        let mut x = match &layer.mixer {
+            Mixer::None => x,
+            mixer => {
+                let name = mixer_name(mixer);
+                self.sublayer(block, layer, name, attention_output, x, |block, x| {
+                    self.mixer(block, mixer, x)
+                })?
+            }
+        };
         if let (Some(attention), Some(encoder)) = (&layer.cross_attention, encoder) {
             let name = "cross_attention";
             x = self.sublayer(block, layer, name, attention_output, x, |block, x| {
                 self.attention(block, name, attention, x, encoder)
             })?;
+        }
+        if matches!(layer.feed_forward, FeedForward::None) {
+            return Ok(x);
         }
         self.sublayer(block, layer, "mlp", feed_forward_output, x, |block, x| {
             self.feed_forward(block, layer, x)
@@ -99,8 +108,7 @@ impl Lowering {
         } else {
             [norm("attention.norm")?; 2]
         };
-        let attention =
-            self.attention(block, "attention", &layer.attention, for_attention, for_attention)?;
+        let attention = self.mixer(block, &layer.mixer, for_attention)?;
         let mlp = self.feed_forward(block, layer, for_mlp)?;
         let DropoutRates { attention_output, feed_forward_output, .. } = self.dropout;
         if *attention_output == 0.0 && *feed_forward_output > 0.0 {
@@ -125,6 +133,18 @@ impl Lowering {
         match &layer.feed_forward {
             FeedForward::Dense(mlp) => self.mlp(block, "mlp", mlp, x),
             FeedForward::Mixture(mixture) => self.mixture(block, mixture, x),
+            FeedForward::None => Ok(x),
         }
+    }
+}
+
+/// Name of a mixer's sublayer.
+const fn mixer_name(mixer: &Mixer) -> &'static str {
+    match mixer {
+        Mixer::Attention(_) => "attention",
+        Mixer::StateSpace(_) => "mamba",
+        Mixer::DeltaNet(_) => "delta_net",
+        Mixer::Convolution(_) => "convolution",
+        Mixer::None => "",
     }
 }

@@ -11,6 +11,7 @@ mod attention;
 mod ends;
 mod feed_forward;
 mod layer;
+mod recurrent;
 
 use super::transformer::{DropoutRates, Embedding, Layers, Norm, NormType, Scales, Transformer};
 use crate::graph::{

@@ -2,15 +2,22 @@
 
 use ir::graph::{Activation, AttentionMask, PositionBias, RotaryPairs, RotaryScaling};
 use ir::model::Transformer;
-use ir::model::transformer::{Embedding, FeedForward, Layer, NormPlacement, NormType, Scales};
+use ir::model::transformer::{
+    Embedding, FeedForward, Layer, Mixer, NormPlacement, NormType, Scales,
+};
 
 /// The first part of a model that differs from a Llama, or `None` for a Llama.
 pub(super) fn unlike(transformer: &Transformer) -> Option<&'static str> {
     let [first] = transformer.layers.as_slice() else {
         return Some("its layers are unlike each other");
     };
-    let Layer { attention, feed_forward, norm, norm_placement, .. } = &first.layer;
-    let FeedForward::Dense(mlp) = feed_forward else { return Some("it has experts") };
+    let Layer { mixer, feed_forward, norm, norm_placement, .. } = &first.layer;
+    let Mixer::Attention(attention) = mixer else { return Some("its layers have no attention") };
+    let mlp = match feed_forward {
+        FeedForward::Dense(mlp) => mlp,
+        FeedForward::Mixture(_) => return Some("it has experts"),
+        FeedForward::None => return Some("its layers have no feed-forward blocks"),
+    };
     let plain = matches!(
         &transformer.embedding,
         Embedding::Tokens {
@@ -41,7 +48,10 @@ pub(super) fn unlike(transformer: &Transformer) -> Option<&'static str> {
         ),
         (turns, "its positions"),
         (attention.mask == AttentionMask::Causal, "which positions it looks at"),
-        (attention.latent.is_none() && attention.qk_norm.is_none(), "its attention"),
+        (
+            attention.latent.is_none() && attention.qk_norm.is_none() && attention.gate.is_none(),
+            "its attention",
+        ),
         (attention.scores.bias == PositionBias::None && !attention.sinks, "its scores"),
         (!biases.contains(&true), "its biases"),
         (heads, "the width of its heads"),

@@ -77,7 +77,7 @@ impl<'a> ExportView<'a> {
         let layers = self.transformer.iter().flat_map(|it| &it.layers);
         layers.filter_map(|it| match &it.layer.feed_forward {
             FeedForward::Mixture(mixture) => Some(mixture),
-            FeedForward::Dense(_) => None,
+            FeedForward::Dense(_) | FeedForward::None => None,
         })
     }
 

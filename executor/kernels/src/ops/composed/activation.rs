@@ -38,6 +38,8 @@ pub enum Function {
     QuickGelu,
     /// `max(x, 0)`.
     Relu,
+    /// `max(x, 0)^2`.
+    SquaredRelu,
     /// `x / (1 + e^-x)`.
     Silu,
     /// Hyperbolic tangent.
@@ -99,6 +101,7 @@ fn evaluate<B: Backend>(function: Function, x: Array<B>) -> Array<B> {
         }
         Function::QuickGelu => x.clone() * x.scale(QUICK_GELU).sigmoid(),
         Function::Relu => x.relu(),
+        Function::SquaredRelu => x.relu().square(),
         Function::Silu => x.clone() * x.sigmoid(),
         Function::Tanh => x.tanh(),
         Function::Sigmoid => x.sigmoid(),
@@ -121,6 +124,7 @@ fn chain<B: Backend>(function: Function, kept: Array<B>, grad: Array<B>) -> Arra
         }
         Function::QuickGelu => quick_gelu_slope(x) * grad,
         Function::Relu => x.where_positive(grad),
+        Function::SquaredRelu => x.relu().scale(2.0) * grad,
         Function::Silu => {
             let sigmoid = x.clone().sigmoid();
             let rest = x * sigmoid.clone().scale(-1.0).shift(1.0);

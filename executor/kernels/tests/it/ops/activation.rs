@@ -10,11 +10,12 @@ use proptest::prelude::*;
 
 use super::{Plain, Traced, check, check_bf16, random};
 
-const ALL: [Function; 7] = [
+const ALL: [Function; 8] = [
     Function::Gelu,
     Function::GeluTanh,
     Function::QuickGelu,
     Function::Relu,
+    Function::SquaredRelu,
     Function::Silu,
     Function::Tanh,
     Function::Sigmoid,
@@ -33,6 +34,7 @@ fn definition(function: Function, x: Traced) -> Traced {
         }
         Function::QuickGelu => x.clone() * logistic(x.scale(1.702)),
         Function::Relu => x.relu(),
+        Function::SquaredRelu => x.clone().relu() * x.relu(),
         Function::Silu => x.clone() * logistic(x),
         Function::Tanh => x.tanh(),
         Function::Sigmoid => logistic(x),

@@ -257,6 +257,10 @@ fn value_at(x: f32, #[comptime] function: Function) -> f32 {
         Function::GeluTanh => x * sigmoid(gelu_argument(x)),
         Function::QuickGelu => x * sigmoid(f32::new(comptime!(QUICK_GELU as f32)) * x),
         Function::Relu => max(x, f32::new(0.0)),
+        Function::SquaredRelu => {
+            let positive = max(x, f32::new(0.0));
+            positive * positive
+        }
         Function::Silu => x * sigmoid(x),
         Function::Tanh => f32::tanh(x),
         Function::Sigmoid => sigmoid(x),
@@ -289,6 +293,7 @@ fn slope_of_kept(x: f32, #[comptime] function: Function) -> f32 {
                 f32::new(0.0)
             }
         }
+        Function::SquaredRelu => 2.0 * max(x, f32::new(0.0)),
         Function::Silu => {
             let share = sigmoid(x);
             share * (1.0 + x * (1.0 - share))

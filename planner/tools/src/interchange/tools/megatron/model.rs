@@ -5,8 +5,8 @@ use ir::graph::{
 };
 use ir::model::Transformer;
 use ir::model::transformer::{
-    Attention, DropoutRates, Embedding, FeedForward, Layer, Mixture, Mlp, Norm, NormPlacement,
-    NormType, QkNorm,
+    Attention, DropoutRates, Embedding, FeedForward, Layer, Mixer, Mixture, Mlp, Norm,
+    NormPlacement, NormType, QkNorm,
 };
 
 use ordered_float::OrderedFloat;
@@ -71,12 +71,13 @@ fn told(view: &ExportView<'_>) -> Told {
     }
     let dense = transformer.layers.iter().find_map(|it| match &it.layer.feed_forward {
         FeedForward::Dense(mlp) => Some(mlp),
-        FeedForward::Mixture(_) => None,
+        FeedForward::Mixture(_) | FeedForward::None => None,
     });
     let mixture = transformer.layers.iter().find_map(|it| match &it.layer.feed_forward {
-        FeedForward::Dense(_) => None,
+        FeedForward::Dense(_) | FeedForward::None => None,
         FeedForward::Mixture(mixture) => Some(mixture),
     });
+    let is_usual = transformer.layers.iter().all(|it| it.layer.is_usual());
     told.value("--num-layers", view.num_layers(), "of the model's own file, as all here");
     told.value("--hidden-size", transformer.hidden_size, "width of the residual stream");
     let mlp = dense.or(mixture.map(|it| &it.expert));
@@ -84,9 +85,13 @@ fn told(view: &ExportView<'_>) -> Told {
         told.value("--ffn-hidden-size", mlp.intermediate_size, "inner width");
         self::mlp(&mut told, mlp);
     }
-    attention(&mut told, transformer, &first.attention);
+    let Some(of_first) = first.attention().filter(|_| is_usual) else {
+        told.lack("layers without attention or without a feed-forward block");
+        return told;
+    };
+    attention(&mut told, transformer, of_first);
     biases(&mut told, transformer);
-    positions(&mut told, view, transformer, &first.attention);
+    positions(&mut told, view, transformer, of_first);
     norms(&mut told, transformer, first);
     ends(&mut told, transformer);
     if let Some(mixture) = mixture {
@@ -121,6 +126,9 @@ fn mlp(told: &mut Told, mlp: &Mlp) {
             told.switch("--no-bias-gelu-fusion", "the fused kernel approximates by a tangent");
         }
         (false, Activation::GeluTanh) => {}
+        (false, Activation::SquaredRelu) => {
+            told.switch("--squared-relu", "the activation function");
+        }
         (gated, activation) => {
             let gate = if gated { " as a gate" } else { "" };
             told.lack_freely(format!("the activation function {activation:?}{gate}"));
@@ -180,12 +188,16 @@ fn attention(told: &mut Told, transformer: &Transformer, attention: &Attention) 
     if attention.scores.soft_cap.is_some() || transformer.scales.logit_soft_cap.is_some() {
         told.lack("scores or logits with a soft cap");
     }
+    if attention.gate.is_some() {
+        told.lack_freely("a gate of attention's output");
+    }
     window(told, transformer);
 }
 
 /// Arguments of sliding windows: the length, and which layers have one.
 fn window(told: &mut Told, transformer: &Transformer) {
-    let masks = transformer.layers.iter().map(|it| (it.count, it.layer.attention.mask));
+    let masks = transformer.layers.iter();
+    let masks = masks.filter_map(|it| Some((it.count, it.layer.attention()?.mask)));
     let masks: Vec<(u32, AttentionMask)> = masks.collect();
     let mut windows = masks.iter().filter_map(|(_, mask)| match mask {
         AttentionMask::SlidingWindow { window } => Some(*window),
@@ -227,14 +239,16 @@ fn as_list(counted: impl IntoIterator<Item = (u32, u32)>) -> String {
 
 fn biases(told: &mut Told, transformer: &Transformer) {
     let of_layer = |layer: &Layer| {
-        let Attention { query_bias, key_bias, value_bias, output_bias, .. } = layer.attention;
+        let Attention { query_bias, key_bias, value_bias, output_bias, .. } = layer.attention()?;
         let mlp = match &layer.feed_forward {
             FeedForward::Dense(mlp) => mlp,
             FeedForward::Mixture(mixture) => &mixture.expert,
+            FeedForward::None => return None,
         };
-        [query_bias, key_bias, value_bias, output_bias, mlp.up_bias, mlp.down_bias]
+        Some([*query_bias, *key_bias, *value_bias, *output_bias, mlp.up_bias, mlp.down_bias])
     };
-    let all: Vec<[bool; 6]> = transformer.layers.iter().map(|it| of_layer(&it.layer)).collect();
+    let all: Vec<[bool; 6]> =
+        transformer.layers.iter().filter_map(|it| of_layer(&it.layer)).collect();
     let has = all[0];
     if all.iter().any(|other| *other != has) {
         told.lack_freely("biases in some layers alone");
@@ -477,7 +491,9 @@ fn frequency(told: &mut Told, transformer: &Transformer) {
 fn equal_layers(told: &mut Told, transformer: &Transformer) {
     let plain = |layer: &Layer| {
         let mut layer = layer.clone();
-        layer.attention.mask = AttentionMask::Causal;
+        if let Mixer::Attention(attention) = &mut layer.mixer {
+            attention.mask = AttentionMask::Causal;
+        }
         let rest = layer.feed_forward;
         layer.feed_forward = transformer.layers[0].layer.feed_forward.clone();
         (layer, rest)

@@ -78,7 +78,7 @@ fn lacks_of_model(view: &ExportView<'_>) -> Vec<Lack> {
     if view.plan.model.adapters.is_some() {
         lacks.push(Lack::without_remedy("adapters (LoRA)"));
     }
-    let rotary = transformer.layers.first().and_then(|it| it.layer.attention.rotary.as_ref());
+    let rotary = transformer.layers.first().and_then(|it| it.layer.attention()?.rotary.as_ref());
     if let Some(rotation) = rotary {
         if rotation.theta.0.total_cmp(&OWN_THETA).is_ne() {
             let what = "a base of rotation other than 10,000, which its code has";
@@ -106,7 +106,7 @@ fn sizes(transformer: &Transformer) -> Option<Sizes> {
         layers: transformer.layers.iter().map(|it| it.count).sum(),
         hidden_size: transformer.hidden_size,
         intermediate_size: mlp.intermediate_size,
-        num_attention_heads: first.attention.num_heads,
+        num_attention_heads: first.attention()?.num_heads,
         vocab_size: *vocab_size,
     })
 }
@@ -118,7 +118,7 @@ fn model_arguments(view: &ExportView<'_>) -> Vec<Argument> {
     else {
         return Vec::new();
     };
-    let attention = &transformer.layers[0].layer.attention;
+    let Some(attention) = transformer.layers[0].layer.attention() else { return Vec::new() };
     let all = [
         ("hidden_size", sizes.hidden_size),
         ("intermediate_size", sizes.intermediate_size),

@@ -2,7 +2,7 @@
 
 use ir::graph::RotaryScaling;
 use ir::model::Transformer;
-use ir::model::transformer::{Embedding, FeedForward, Layer};
+use ir::model::transformer::{Embedding, FeedForward, Layer, Mixer};
 
 use crate::interchange::error::Lack;
 use crate::interchange::file::filled;
@@ -63,7 +63,7 @@ pub(super) fn source(view: &ExportView<'_>) -> Result<Source, Lack> {
     let (layers, width) = (view.num_layers(), transformer.hidden_size);
     let experts = transformer.layers.iter().find_map(|it| match &it.layer.feed_forward {
         FeedForward::Mixture(mixture) => Some(mixture.num_experts),
-        FeedForward::Dense(_) => None,
+        FeedForward::Dense(_) | FeedForward::None => None,
     });
     let known = FLAVORS.iter().find(|(module, _, has_layers, has_width, has_experts)| {
         *module == family
@@ -100,9 +100,12 @@ pub(super) fn source(view: &ExportView<'_>) -> Result<Source, Lack> {
 
 /// Python that defines a Llama of any size.
 fn of_llama(transformer: &Transformer, layers: u32, sequence_length: u64) -> Source {
-    let Layer { attention, feed_forward, .. } = &transformer.layers[0].layer;
-    let (FeedForward::Dense(mlp), Embedding::Tokens { vocab_size, .. }) =
-        (feed_forward, &transformer.embedding)
+    let Layer { mixer, feed_forward, .. } = &transformer.layers[0].layer;
+    let (
+        Mixer::Attention(attention),
+        FeedForward::Dense(mlp),
+        Embedding::Tokens { vocab_size, .. },
+    ) = (mixer, feed_forward, &transformer.embedding)
     else {
         return Source::default();
     };

@@ -1,0 +1,216 @@
+//! Layers that have a recurrence or a convolution in the place of attention.
+
+use serde::Deserialize;
+
+use super::parts::Shape;
+use super::stated::{Field, Stated};
+use crate::model::error::ModelError;
+use crate::model::fields::Fields;
+use crate::model::transformer::{Convolution, DeltaNet, Mixer, Norm, StateSpace};
+
+/// What some layers of a family have in the place of attention, and which.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Mixers {
+    kind: MixerRule,
+    layers: MixedLayers,
+    /// True where a layer is either what mixes positions or a feed-forward block.
+    #[serde(default)]
+    single: bool,
+}
+
+/// A mixer, with the fields of its sizes.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+enum MixerRule {
+    StateSpace {
+        heads: Field<u64>,
+        head_dim: Field<u64>,
+        groups: Field<u64>,
+        state: Field<u64>,
+        kernel: Field<u64>,
+        chunk: Field<u64>,
+        convolution_bias: Stated<bool>,
+        bias: Stated<bool>,
+        /// True where a norm follows the gate.
+        norm: Stated<bool>,
+        /// True where it is of each group by itself.
+        #[serde(default)]
+        norms_groups: bool,
+    },
+    DeltaNet {
+        key_heads: Field<u64>,
+        key_dim: Field<u64>,
+        value_heads: Field<u64>,
+        value_dim: Field<u64>,
+        kernel: Field<u64>,
+        /// True where decays are of each feature.
+        #[serde(default)]
+        by_feature: bool,
+    },
+    Convolution {
+        kernel: Field<u64>,
+        bias: Stated<bool>,
+    },
+}
+
+/// Layers without attention.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+enum MixedLayers {
+    All,
+    /// Those that `layer_types` does not call attention; without it all, or all but every n-th.
+    Typed {
+        otherwise: Option<Field<u64>>,
+    },
+    /// The same; without it all but those of a list of indices, and without that all, or none.
+    But {
+        list: String,
+        otherwise_all: bool,
+    },
+    /// By a letter each: `M` for one, `*` attention, `-` a feed-forward block, `E` experts; or by words in a list.
+    Letters {
+        field: String,
+        list: String,
+    },
+}
+
+/// What transformers calls recurrences of all families since version 5.
+const LINEAR: &str = "linear_attention";
+
+/// What a layer consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LayerParts {
+    /// Attention and a feed-forward block.
+    Attention,
+    /// The mixer and a feed-forward block.
+    Mixer,
+    /// Attention alone.
+    AttentionAlone,
+    /// The mixer alone.
+    MixerAlone,
+    /// A dense feed-forward block alone.
+    DenseAlone,
+    /// Experts alone.
+    ExpertsAlone,
+}
+
+impl Mixers {
+    /// The mixer, and the parts of each layer.
+    pub(super) fn read(
+        &self,
+        fields: Fields<'_>,
+        shape: &Shape,
+        norm: Norm,
+    ) -> Result<(Mixer, Vec<LayerParts>), ModelError> {
+        // Norms after gates have plain scales.
+        let norm = Norm { unit_offset: false, ..norm };
+        Ok((self.kind.read(fields, norm)?, self.layers(fields, shape)?))
+    }
+
+    fn layers(&self, fields: Fields<'_>, shape: &Shape) -> Result<Vec<LayerParts>, ModelError> {
+        let count = shape.num_hidden_layers;
+        let told = |is_mixer: bool| match (is_mixer, self.single) {
+            (true, true) => LayerParts::MixerAlone,
+            (true, false) => LayerParts::Mixer,
+            (false, true) => LayerParts::AttentionAlone,
+            (false, false) => LayerParts::Attention,
+        };
+        let of_words = || -> Result<Option<Vec<LayerParts>>, ModelError> {
+            let words = fields.texts("layer_types")?;
+            let is_attention = |word: &&str| word.ends_with("attention") && *word != LINEAR;
+            Ok(words.map(|words| words.iter().map(|it| told(!is_attention(it))).collect()))
+        };
+        let layers = match &self.layers {
+            MixedLayers::All => (0..count).map(|_| told(true)).collect(),
+            MixedLayers::Typed { otherwise } => match (of_words()?, otherwise) {
+                (Some(layers), _) => layers,
+                (None, Some(step)) => {
+                    let step = step.read(fields)?;
+                    (1..=count).map(|number| told(!number.is_multiple_of(step))).collect()
+                }
+                (None, None) => (0..count).map(|_| told(true)).collect(),
+            },
+            MixedLayers::But { list, otherwise_all } => {
+                if let Some(layers) = of_words()? {
+                    layers
+                } else {
+                    let attention = fields.indices(list)?;
+                    let is_mixer = |layer| match &attention {
+                        Some(attention) => !attention.contains(&layer),
+                        None => *otherwise_all,
+                    };
+                    (0..count).map(|layer| told(is_mixer(layer))).collect()
+                }
+            }
+            MixedLayers::Letters { field, list } => lettered(fields, field, list)?,
+        };
+        if layers.len() as u64 != count {
+            let given = layers.len();
+            return Err(fields.unsupported(format!("{given} types of layers for {count} layers")));
+        }
+        Ok(layers)
+    }
+}
+
+/// Layers of one part each, by letters or by words.
+fn lettered(fields: Fields<'_>, field: &str, list: &str) -> Result<Vec<LayerParts>, ModelError> {
+    let part = |word: &str| match word {
+        "M" | "mamba" | LINEAR => Ok(LayerParts::MixerAlone),
+        "*" | "attention" | "full_attention" => Ok(LayerParts::AttentionAlone),
+        "-" | "mlp" => Ok(LayerParts::DenseAlone),
+        "E" | "moe" => Ok(LayerParts::ExpertsAlone),
+        other => Err(fields.unsupported(format!("a layer `{other}`"))),
+    };
+    if let Some(words) = fields.texts(list)? {
+        return words.into_iter().map(part).collect();
+    }
+    let letters = fields.text_or(field, "")?;
+    letters.chars().map(|letter| part(&letter.to_string())).collect()
+}
+
+impl MixerRule {
+    fn read(&self, fields: Fields<'_>, norm: Norm) -> Result<Mixer, ModelError> {
+        Ok(match self {
+            Self::StateSpace {
+                heads,
+                head_dim,
+                groups,
+                state,
+                kernel,
+                chunk,
+                convolution_bias,
+                bias,
+                norm: has_norm,
+                norms_groups,
+            } => Mixer::StateSpace(StateSpace {
+                num_heads: heads.read(fields)?,
+                head_dim: head_dim.read(fields)?,
+                num_groups: groups.read(fields)?,
+                state_size: state.read(fields)?,
+                kernel: kernel.read(fields)?,
+                chunk: chunk.read(fields)?,
+                convolution_bias: convolution_bias.read(fields)?,
+                bias: bias.read(fields)?,
+                norm: has_norm.read(fields)?.then_some(norm),
+                norms_groups: *norms_groups,
+            }),
+            Self::DeltaNet { key_heads, key_dim, value_heads, value_dim, kernel, by_feature } => {
+                let value_dim = value_dim.read(fields)?;
+                Mixer::DeltaNet(DeltaNet {
+                    num_key_heads: key_heads.read(fields)?,
+                    key_dim: key_dim.read(fields)?,
+                    num_value_heads: value_heads.read(fields)?,
+                    value_dim,
+                    kernel: kernel.read(fields)?,
+                    by_feature: by_feature.then_some(value_dim),
+                    norm,
+                })
+            }
+            Self::Convolution { kernel, bias } => Mixer::Convolution(Convolution {
+                kernel: kernel.read(fields)?,
+                bias: bias.read(fields)?,
+            }),
+        })
+    }
+}

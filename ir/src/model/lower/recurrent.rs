@@ -1,0 +1,164 @@
+//! Lowering of what mixes positions: attention, Mamba-2, the delta rule, short convolutions.
+
+use super::Lowering;
+use super::attention::{Scope, parameter};
+use crate::graph::{Activation, BlockBuilder, Dim, DimName, GraphError, OpKind, Recurrence, Value};
+use crate::model::transformer::{Convolution, DeltaNet, Mixer, Norm, StateSpace};
+
+/// Positions of a chunk of the delta rule: flash-linear-attention's.
+const DELTA_CHUNK: u64 = 64;
+
+impl Lowering {
+    /// The output of `mixer`, whose operators are named after its kind.
+    pub(super) fn mixer(
+        &self,
+        block: &mut BlockBuilder,
+        mixer: &Mixer,
+        x: Value,
+    ) -> Result<Value, GraphError> {
+        match mixer {
+            Mixer::Attention(attention) => self.attention(block, "attention", attention, x, x),
+            Mixer::StateSpace(mamba) => self.state_space(block, mamba, x),
+            Mixer::DeltaNet(net) => self.delta_net(block, net, x),
+            Mixer::Convolution(convolution) => self.convolution(block, convolution, x),
+            Mixer::None => Ok(x),
+        }
+    }
+
+    /// Mamba-2: inputs, `B`, `C` and time steps of each head, of which the first three go through a convolution; the
+    /// scan, its gate and norm.
+    fn state_space(
+        &self,
+        block: &mut BlockBuilder,
+        mamba: &StateSpace,
+        x: Value,
+    ) -> Result<Value, GraphError> {
+        let mut scope = Scope { block, name: "mamba" };
+        let groups = Dim::fixed(DimName::Groups, mamba.num_groups);
+        let heads = Dim::fixed(DimName::Features, mamba.num_heads / mamba.num_groups);
+        let features = Dim::fixed(DimName::HeadDim, mamba.head_dim);
+        let state = Dim::fixed(DimName::State, mamba.state_size);
+        let hidden = [DimName::Hidden];
+        let project = |scope: &mut Scope<'_>, part: &str, dims: &[Dim]| {
+            scope.linear(part, &hidden, dims, mamba.bias, x)
+        };
+        let inner = [groups, heads, features];
+        let gate = project(&mut scope, "gate", &inner)?;
+        let parts = [("input", &inner[..]), ("b", &[groups, state]), ("c", &[groups, state])];
+        let mut inputs = Vec::new();
+        for (part, dims) in parts {
+            let projected = project(&mut scope, part, dims)?;
+            inputs.push(convolved(
+                &mut scope,
+                part,
+                mamba.kernel,
+                mamba.convolution_bias,
+                projected,
+            )?);
+        }
+        inputs.push(project(&mut scope, "time_step", &[groups, heads])?);
+        let scan = OpKind::Recurrence { kind: Recurrence::StateSpace, chunk: mamba.chunk };
+        let y = scope.push("scan", scan, &inputs)?;
+        let gated = OpKind::GatedActivation(Activation::Silu);
+        let mut y = scope.push("gated", gated, &[gate, y])?;
+        self.recompute_if_flash(scope.block, y);
+        if let Some(norm) = mamba.norm {
+            let over = [DimName::Groups, DimName::Features, DimName::HeadDim];
+            let over = if mamba.norms_groups { &over[1..] } else { &over };
+            let untrained = Norm { weight: false, bias: false, ..norm };
+            y = self.norm(scope.block, "mamba.gated_norm", untrained, over, y)?;
+            scope.block.add_parameter(y, parameter("weight", inner.to_vec()));
+        }
+        let contracted = [DimName::Groups, DimName::Features, DimName::HeadDim];
+        scope.linear("output", &contracted, &[self.hidden], mamba.bias, y)
+    }
+
+    /// The gated delta rule: queries, keys and values through convolutions, the rule, each head's norm, and its gate.
+    fn delta_net(
+        &self,
+        block: &mut BlockBuilder,
+        net: &DeltaNet,
+        x: Value,
+    ) -> Result<Value, GraphError> {
+        let mut scope = Scope { block, name: "delta_net" };
+        let keys = [
+            Dim::fixed(DimName::KvHeads, net.num_key_heads),
+            Dim::fixed(DimName::HeadDim, net.key_dim),
+        ];
+        let heads = Dim::fixed(DimName::Heads, net.num_value_heads);
+        let values = [heads, Dim::fixed(DimName::HeadDim, net.value_dim)];
+        let hidden = [DimName::Hidden];
+        // Kimi Linear has as many heads of keys as of values.
+        let keys = if net.by_feature.is_some() { [heads, keys[1]] } else { keys };
+        let mut inputs = Vec::new();
+        for (part, dims) in [("query", &keys), ("key", &keys), ("value", &values)] {
+            let projected = scope.linear(part, &hidden, dims, false, x)?;
+            inputs.push(convolved(&mut scope, part, net.kernel, false, projected)?);
+        }
+        inputs.push(scope.linear("beta", &hidden, &[heads], false, x)?);
+        let low_rank = |scope: &mut Scope<'_>, part: &str, rank: u64, dims: &[Dim]| {
+            let down = [Dim::fixed(DimName::Latent, rank)];
+            let down = scope.linear(&format!("{part}_down"), &hidden, &down, false, x)?;
+            scope.linear(&format!("{part}_up"), &[DimName::Latent], dims, false, down)
+        };
+        let (kind, gate) = match net.by_feature {
+            None => {
+                inputs.push(scope.linear("decay", &hidden, &[heads], false, x)?);
+                (Recurrence::DeltaRule, scope.linear("gate", &hidden, &values, false, x)?)
+            }
+            Some(rank) => {
+                inputs.push(low_rank(&mut scope, "decay", rank, &keys)?);
+                (Recurrence::DeltaRuleByFeature, low_rank(&mut scope, "gate", rank, &values)?)
+            }
+        };
+        let rule = OpKind::Recurrence { kind, chunk: DELTA_CHUNK };
+        let y = scope.push("rule", rule, &inputs)?;
+        let y = self.norm(scope.block, "delta_net.head_norm", net.norm, &[DimName::HeadDim], y)?;
+        let function =
+            if net.by_feature.is_some() { Activation::Sigmoid } else { Activation::Silu };
+        let y = scope.push("gated", OpKind::GatedActivation(function), &[gate, y])?;
+        self.recompute_if_flash(scope.block, y);
+        let contracted = [DimName::Heads, DimName::HeadDim];
+        scope.linear("output", &contracted, &[self.hidden], false, y)
+    }
+
+    /// LFM2: two gates and a value from one projection; the first multiplies what the convolution reads, the second what
+    /// it puts out.
+    fn convolution(
+        &self,
+        block: &mut BlockBuilder,
+        convolution: &Convolution,
+        x: Value,
+    ) -> Result<Value, GraphError> {
+        let Convolution { kernel, bias } = *convolution;
+        let mut scope = Scope { block, name: "convolution" };
+        let (Dim { extent, .. }, hidden) = (self.hidden, [DimName::Hidden]);
+        let features = [Dim { name: DimName::Features, extent }];
+        let project =
+            |scope: &mut Scope<'_>, part: &str| scope.linear(part, &hidden, &features, bias, x);
+        let first = project(&mut scope, "b")?;
+        let second = project(&mut scope, "c")?;
+        let value = project(&mut scope, "x")?;
+        let gated = scope.push("gated", OpKind::Multiply, &[first, value])?;
+        let short = OpKind::ShortConvolution { kernel, bias, activation: None };
+        let convolved = scope.push("core", short, &[gated])?;
+        let y = scope.push("opened", OpKind::Multiply, &[second, convolved])?;
+        scope.linear("output", &[DimName::Features], &[self.hidden], bias, y)
+    }
+}
+
+/// A causal convolution of each feature, and SiLU.
+fn convolved(
+    scope: &mut Scope<'_>,
+    part: &str,
+    kernel: u64,
+    bias: bool,
+    x: Value,
+) -> Result<Value, GraphError> {
+    let activation = Some(Activation::Silu);
+    scope.push(
+        &format!("{part}_convolution"),
+        OpKind::ShortConvolution { kernel, bias, activation },
+        &[x],
+    )
+}

@@ -1,0 +1,130 @@
+//! Layers without attention, against counts by hand: products, what training saves, what tensor parallelism exchanges.
+
+use ir::collective::Collective;
+use ir::graph::{Axis, Block, BlockRecompute, Graph, Pass, SavedPart, Setting, Sharding, Sizes};
+use ir::layout::{Layout, LayoutSpec, Limits};
+use ir::model::{GraphOptions, Model};
+
+const TOKENS: u64 = 512;
+
+fn graph(config: &str) -> Graph {
+    Model::from_json(config, "m").unwrap().graph(GraphOptions::default()).unwrap()
+}
+
+fn first_layer(graph: &Graph) -> &Block {
+    graph.classes().map(|(_, block)| block).find(|block| block.name() == "layer").unwrap()
+}
+
+fn setting(sharding: Sharding) -> Setting {
+    let sizes = Sizes { micro_batch_size: 1, sequence_length: TOKENS };
+    Setting { fuses_projections: false, ..Setting::plain(sizes, sharding) }
+}
+
+/// FLOPs of a token in the forward pass of the first layer.
+fn flops(graph: &Graph) -> f64 {
+    let work = first_layer(graph).work(&setting(Sharding::NONE));
+    let forward = work.kernels.iter().filter(|it| it.pass == Pass::Forward);
+    forward.map(|it| it.flops.get()).sum::<f64>() / TOKENS as f64
+}
+
+/// Bytes of a token that the first layer saves in 16 bits, statistics of norms aside.
+fn saved(graph: &Graph) -> u64 {
+    let mut work = first_layer(graph).work(&setting(Sharding::NONE));
+    work.saved.retain(|it| it.part != SavedPart::Statistics);
+    work.saved_bytes(BlockRecompute::None).get() / TOKENS
+}
+
+const MAMBA: &str = r#"{"model_type": "mamba2", "num_hidden_layers": 2, "hidden_size": 256, "num_heads": 8, "head_dim": 64,
+    "n_groups": 4, "state_size": 32, "chunk_size": 128, "vocab_size": 1000}"#;
+
+/// h, d, G, N, H, k, Q of [`MAMBA`], and channels of its convolution.
+const SIZES: [u64; 7] = [256, 512, 4, 32, 8, 4, 128];
+
+/// Dao and Gu 2024, arXiv 2405.21060, section 6: products with weights and within and between chunks; saved are the norm's
+/// and the projection's inputs, what that puts out, and the outputs of scan, gate and norm.
+#[test]
+fn mamba_has_the_products_and_tensors_of_its_paper() {
+    let [h, d, g, n, heads, k, q] = SIZES;
+    let channels = d + 2 * g * n;
+    let weights = 2 * h * (2 * d + 2 * g * n + heads) + 2 * d * h + 2 * k * channels;
+    let recurrence = 2 * q * g * n + 2 * q * d + 4 * n * d;
+    let graph = graph(MAMBA);
+    assert!((flops(&graph) - (weights + recurrence) as f64).abs() < 1e-6);
+    let kept = 2 * h + 2 * d + 2 * g * n + heads + 3 * d;
+    assert_eq!(saved(&graph), 2 * kept);
+}
+
+/// Yang, Kautz and Hatamizadeh 2024, arXiv 2412.06464: four gates, chunks of 64.
+#[test]
+fn delta_nets_have_the_products_and_tensors_of_their_paper() {
+    let graph = graph(
+        r#"{"model_type": "qwen3_next", "num_hidden_layers": 4, "hidden_size": 256, "num_experts": 0,
+        "intermediate_size": 512, "linear_num_key_heads": 4, "linear_key_head_dim": 32, "linear_num_value_heads": 8,
+        "linear_value_head_dim": 64, "vocab_size": 1000}"#,
+    );
+    let (h, k_dim, v_dim, v_heads, kernel, chunk) = (256, 32, 64, 8, 4, 64);
+    let (keys, values) = (4 * k_dim, v_heads * v_dim);
+    let mlp = 3 * 2 * h * 512;
+    let weights = 2 * h * (2 * keys + 2 * values + 2 * v_heads)
+        + 2 * values * h
+        + 2 * kernel * (2 * keys + values);
+    let rule = v_heads * (6 * k_dim * v_dim + chunk * (6 * k_dim + 4 * v_dim));
+    assert!((flops(&graph) - (weights + rule + mlp) as f64).abs() < 1e-6);
+    // Inputs of norm and projections; projections; convolutions; normalised keys and queries of each value head, values
+    // and triangles; outputs of rule, norm and gate; decays in fp32. Then the feed-forward block's.
+    let kept = 2 * h + 2 * keys + 2 * values + 2 * v_heads + 2 * keys + values;
+    let in_rule = 2 * v_heads * k_dim + values + chunk * v_heads + 3 * values;
+    assert_eq!(saved(&graph), 2 * (kept + in_rule) + 4 * v_heads + 2 * (2 * h + 3 * 512));
+}
+
+/// LFM2: three projections, a convolution of three positions.
+#[test]
+fn short_convolutions_have_their_products() {
+    let graph = graph(
+        r#"{"model_type": "lfm2", "num_hidden_layers": 2, "hidden_size": 256, "full_attn_idxs": [1], "num_attention_heads": 4,
+        "num_key_value_heads": 4, "block_ff_dim": 512, "block_auto_adjust_ff_dim": false, "vocab_size": 1000}"#,
+    );
+    let h = 256;
+    assert!((flops(&graph) - f64::from(8 * h * h + 2 * 3 * h + 3 * 2 * h * 512)).abs() < 1e-6);
+}
+
+/// As attention: an all-reduce each way, beside the norm's statistics, and all-to-alls before and after with context parallelism.
+#[test]
+fn recurrences_are_sharded_as_attention_is() {
+    let graph = graph(MAMBA);
+    let layer = first_layer(&graph);
+    let exchanges = |sharding: Sharding| {
+        let work = layer.work(&setting(sharding));
+        let told = |it: &ir::graph::Exchange| (it.pass, it.axis, it.collective);
+        let is_tensor = |it: &&ir::graph::Exchange| it.bytes.get() > 4 * TOKENS;
+        let mut all: Vec<_> = work.exchanges.iter().filter(is_tensor).map(told).collect();
+        all.sort();
+        all
+    };
+    let tensor = [
+        (Pass::Forward, Axis::Tensor, Collective::AllReduce),
+        (Pass::InputGrad, Axis::Tensor, Collective::AllReduce),
+    ];
+    assert_eq!(exchanges(Sharding::tensor(4)), tensor);
+    let context = Sharding { context_parallel: 2, ..Sharding::NONE };
+    let heads = [Pass::Forward, Pass::Forward, Pass::InputGrad, Pass::InputGrad];
+    assert_eq!(exchanges(context), heads.map(|pass| (pass, Axis::Context, Collective::AllToAll)));
+    let flops = |sharding: Sharding| -> f64 {
+        layer.work(&setting(sharding)).kernels.iter().map(|it| it.flops.get()).sum()
+    };
+    let share = flops(Sharding::tensor(4)) * 4.0 / flops(Sharding::NONE);
+    assert!((share - 1.0).abs() < 1e-12, "{share}");
+}
+
+/// Groups of heads share the state's inputs, so each is on one rank.
+#[test]
+fn groups_are_not_divided() {
+    let limits = |groups: u64| {
+        let config = MAMBA.replace(r#""n_groups": 4"#, &format!(r#""n_groups": {groups}"#));
+        Limits::new(&graph(&config), 2, 1, TOKENS)
+    };
+    let spec = LayoutSpec { tensor_parallel: 2, expert_tensor_parallel: 2, ..LayoutSpec::ONE_RANK };
+    assert!(Layout::new(spec, &limits(4)).is_ok());
+    let error = Layout::new(spec, &limits(1)).unwrap_err().to_string();
+    assert!(error.contains("groups of Mamba heads"), "{error}");
+}

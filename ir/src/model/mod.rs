@@ -87,6 +87,22 @@ impl Model {
         })
     }
 
+    /// The Hugging Face configuration `text` as one of the family `family`, and its fields that are not read then, though
+    /// they may matter.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError`] where there is no such family, or the configuration lacks what it needs.
+    pub fn as_family(text: &str, family: &str) -> Result<(String, Vec<String>), ModelError> {
+        let (object, unread) = hf::as_family(&parse(text)?, family)?;
+        Ok((Value::Object(object).to_string(), unread))
+    }
+
+    /// The plain family that leaves fewest fields of the Hugging Face configuration `text` unread, and these.
+    pub fn nearest_family(text: &str) -> Option<(&'static str, Vec<String>)> {
+        hf::nearest(&parse(text).ok()?)
+    }
+
     /// Initialization and loss weights of the model that `text` describes, which its graph does not have.
     ///
     /// # Errors

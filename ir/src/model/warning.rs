@@ -35,6 +35,13 @@ pub enum ModelWarning {
         /// The architecture of its language model.
         inner: String,
     },
+    /// A configuration of a family that is not known, read as one of another.
+    ReadAs {
+        /// The family.
+        family: String,
+        /// Fields that were not read, though they may matter.
+        unread: Vec<String>,
+    },
     /// An unknown number type; the precision of training does not depend on it.
     UnknownType {
         /// The field.
@@ -78,6 +85,13 @@ impl fmt::Display for ModelWarning {
                 "`{architecture}` is planned as its language model alone, which is a `{inner}`: what reads images or sound \
                  is left out"
             ),
+            Self::ReadAs { family, unread } if unread.is_empty() => {
+                write!(f, "read as `{family}`, which has all of its fields")
+            }
+            Self::ReadAs { family, unread } => {
+                let unread: Vec<String> = unread.iter().map(|field| format!("`{field}`")).collect();
+                write!(f, "read as `{family}`, and planned without {}", unread.join(", "))
+            }
             Self::UnknownType { field, value } => write!(
                 f,
                 "`{field}` is {value}, which is no type of numbers; known are float32, float16, bfloat16, float64 and \
@@ -117,6 +131,27 @@ const STRUCTURAL: [&str; 11] = [
 /// Sizes that the configurations of all released models state, where their family has them.
 const STATED: [&str; 3] = ["intermediate_size", "num_attention_heads", "vocab_size"];
 
+/// Fields of Hugging Face configurations that change no cost.
+const WITHOUT_COST: [&str; 17] = [
+    "_name_or_path",
+    "attn_implementation",
+    "auto_map",
+    "dtype",
+    "id2label",
+    "initializer_range",
+    "label2id",
+    "model_type",
+    "name",
+    "output_router_logits",
+    "pretraining_tp",
+    "router_aux_loss_coef",
+    "tokenizer_class",
+    "torch_dtype",
+    "transformers_version",
+    "use_bfloat16",
+    "use_cache",
+];
+
 /// Known number types in PyTorch's names, with or without `torch.`.
 const TYPES: [&str; 8] =
     ["auto", "bfloat16", "double", "float", "float16", "float32", "float64", "half"];
@@ -146,6 +181,18 @@ impl Asked {
     /// Records an unknown type of RoPE scaling.
     pub(super) fn note_scaling(&self, name: &str) {
         self.scalings.borrow_mut().insert(name.to_owned());
+    }
+
+    /// Fields of a configuration that were not looked up, though they say something that may matter.
+    pub(super) fn unread(&self, object: &Map<String, Value>) -> Vec<String> {
+        let names = self.names.borrow();
+        let is_read = |field: &str| {
+            names.contains(field)
+                || WITHOUT_COST.contains(&field)
+                || ["_token_id", "_index"].iter().any(|end| field.ends_with(end))
+        };
+        let left = object.iter().filter(|(field, value)| !is_read(field) && !says_nothing(value));
+        left.map(|(field, _)| field.clone()).collect()
     }
 
     /// Warnings about the configuration that was read.

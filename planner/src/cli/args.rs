@@ -289,6 +289,9 @@ pub(crate) struct InspectArgs {
     /// Tokens in a sequence [default: what the model was made for, at most 8192].
     #[arg(long, value_name = "S", value_parser = parse_count::<u64>, allow_negative_numbers = true)]
     pub(crate) seq_len: Option<u64>,
+    /// Read a Hugging Face configuration as one of this family, where its own is not known; what is not read is said.
+    #[arg(long = "as", value_name = "FAMILY")]
+    pub(crate) read_as: Option<String>,
     #[command(flatten)]
     pub(crate) parts: PartArgs,
     #[command(flatten)]

@@ -23,7 +23,7 @@ use planner_tools::interchange::lacked_by_tools;
 
 use super::files::{read_cluster, read_framework};
 use super::idle::refuse_idle;
-use super::models::{ModelFile, read_model};
+use super::models::{ModelFile, read_model_as};
 use super::setting::SettingArgs;
 use super::tables::count;
 use command_line::said::tell;
@@ -65,7 +65,7 @@ pub(crate) fn read(
     args: &SettingArgs,
     decided: &Decided<'_>,
 ) -> anyhow::Result<Input> {
-    let file = read_model(model)?;
+    let file = read_model_as(model, args.read_as.as_deref())?;
     let cluster = read_cluster(&args.cluster)?;
     let adapters = args.adapters.adapters();
     let named = args.framework.as_deref().map(read_framework).transpose()?;

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::answer::Answer;
 use super::args::InspectArgs;
 use super::input::warn_of_model;
-use super::models::{ModelFile, read_model};
+use super::models::{ModelFile, read_model_as};
 use super::tables::{count, text_table};
 
 /// JSON output of `inspect`.
@@ -43,7 +43,7 @@ struct BlockSummary {
 }
 
 pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<Answer> {
-    let ModelFile { model, .. } = read_model(&args.model)?;
+    let ModelFile { model, .. } = read_model_as(&args.model, args.read_as.as_deref())?;
     warn_of_model(&args.model, &model);
     let adapters = args.adapters.adapters();
     let graph = model.training_graph(args.parts.options(), adapters.as_ref())?;

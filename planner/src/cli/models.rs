@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
-use ir::model::Model;
+use ir::model::{Model, ModelError, ModelWarning};
 use ir::text::json;
 use models::{ALL, Shipped};
 use planner::file_kind::FileKind;
@@ -21,12 +21,17 @@ pub(crate) struct ModelFile {
 /// Reads a model: a file; a folder with a `config.json`; a repository in the Hugging Face hub's cache; or the name of
 /// one that ships.
 pub(crate) fn read_model(given: &Path) -> anyhow::Result<ModelFile> {
+    read_model_as(given, None)
+}
+
+/// Reads a model; a configuration as one of `family`, if that is given.
+pub(crate) fn read_model_as(given: &Path, family: Option<&str>) -> anyhow::Result<ModelFile> {
     if given.is_dir() {
-        return read_file(&in_folder(given)?);
+        return read_file(&in_folder(given)?, family);
     }
     let text = given.to_str().unwrap_or_default();
     if is_there(given) {
-        return read_file(given);
+        return read_file(given, family);
     }
     match Sought::of(text) {
         Sought::Name(name) => match names::model(name) {
@@ -38,7 +43,7 @@ pub(crate) fn read_model(given: &Path) -> anyhow::Result<ModelFile> {
         },
         Sought::Repository { owner, name } => {
             if let Some(config) = fetched(owner, name) {
-                return read_config(&config, name);
+                return read_config(&config, name, family);
             }
             // If the owner is an existing folder, a file in it is meant. Otherwise README's names work from any folder.
             let is_folder = Path::new(owner).is_dir();
@@ -49,7 +54,7 @@ pub(crate) fn read_model(given: &Path) -> anyhow::Result<ModelFile> {
         }
         Sought::Path => match of_models_folder(text) {
             Some(shipped) => of_shipped(shipped),
-            None => read_file(given).map_err(|error| not_there(given, &error)),
+            None => read_file(given, family).map_err(|error| not_there(given, &error)),
         },
     }
 }
@@ -75,20 +80,41 @@ fn of_models_folder(text: &str) -> Option<&'static Shipped> {
 }
 
 /// Reads the file of a model; its default name is that of the file, or of the folder for a `config.json`.
-fn read_file(path: &Path) -> anyhow::Result<ModelFile> {
-    read_config(path, &name_of(path))
+fn read_file(path: &Path, family: Option<&str>) -> anyhow::Result<ModelFile> {
+    read_config(path, &name_of(path), family)
 }
 
 /// Reads the file of a model; `name` is used where the file has none.
-fn read_config(path: &Path, name: &str) -> anyhow::Result<ModelFile> {
+fn read_config(path: &Path, name: &str, family: Option<&str>) -> anyhow::Result<ModelFile> {
     read_as(path, LARGEST_FILE, &[FileKind::Model], |text| {
         let text = json::without_infinities(text);
-        let model = Model::from_json(&text, name).map_err(|error| {
-            let hint = error.hint().map_or(String::new(), |hint| format!("\nhint: {hint}"));
+        let told = |error: ModelError| {
+            let is_unknown =
+                family.is_none() && matches!(error, ModelError::UnknownArchitecture { .. });
+            let near = is_unknown.then(|| nearest(&text)).flatten();
+            let hint = near.or_else(|| error.hint());
+            let hint = hint.map_or(String::new(), |hint| format!("\nhint: {hint}"));
             anyhow!("{:#}{hint}", anyhow::Error::new(error))
-        })?;
-        Ok(ModelFile { model, text: text.into_owned() })
+        };
+        let Some(family) = family else {
+            let model = Model::from_json(&text, name).map_err(told)?;
+            return Ok(ModelFile { model, text: text.into_owned() });
+        };
+        let (text, unread) = Model::as_family(&text, family).map_err(told)?;
+        let mut model = Model::from_json(&text, name).map_err(told)?;
+        model.warnings.insert(0, ModelWarning::ReadAs { family: family.to_owned(), unread });
+        Ok(ModelFile { model, text })
     })
+}
+
+/// The family that reads most of a configuration whose own is not known, with what it leaves unread.
+fn nearest(text: &str) -> Option<String> {
+    let (family, unread) = Model::nearest_family(text)?;
+    let rest = match unread.as_slice() {
+        [] => "all of it".to_owned(),
+        unread => format!("all of it but `{}`", unread.join("`, `")),
+    };
+    Some(format!("`--as {family}` reads {rest}"))
 }
 
 /// Default name of a model: the file's stem, or the folder's name for a `config.json`.

@@ -68,6 +68,9 @@ pub(crate) struct SettingArgs {
     /// each with error feedback [default: the gradients].
     #[arg(long, value_name = "METHOD", value_parser = parse_named::<GradientCompression>)]
     pub(crate) gradient_compression: Option<GradientCompression>,
+    /// Read a Hugging Face configuration as one of this family, where its own is not known; what is not read is said.
+    #[arg(long = "as", value_name = "FAMILY")]
+    pub(crate) read_as: Option<String>,
     #[command(flatten)]
     pub(crate) parts: PartArgs,
     #[command(flatten)]

@@ -200,6 +200,38 @@ fn models_that_cannot_be() {
     place.fails("search {}/deep.json --gpus 8", &["100001 blocks", "4096"]);
 }
 
+/// A configuration of a family that is not known is read as one of another where one asks for it; what it has besides is
+/// said, and the family that has most of it is offered.
+#[test]
+fn unknown_families_are_read_as_others() {
+    let place = Workplace::new();
+    let config = json!({
+        "architectures": ["PlumForCausalLM"], "model_type": "plum", "hidden_size": 1024, "num_hidden_layers": 4,
+        "num_attention_heads": 16, "num_key_value_heads": 4, "intermediate_size": 4096, "vocab_size": 32000,
+        "rms_norm_eps": 1e-5, "rope_theta": 5e5, "hidden_act": "silu", "attention_bias": false, "mlp_bias": false,
+        "max_position_embeddings": 8192, "tie_word_embeddings": false, "use_cache": true, "bos_token_id": 1,
+        "plum_ring_size": 7,
+    });
+    place.model_fails(
+        config.to_string(),
+        &[
+            "architecture `plum` is not known",
+            "hint: `--as llama` reads all of it but `plum_ring_size`",
+        ],
+    );
+    let path = place.write("plum.json", config.to_string());
+    let plan = place.path("plan.json");
+    let run = planner(&["search", &path, "--gpus", "8", "--as", "llama", "-o", &plan]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(
+        run.stderr.contains("read as `llama`, and planned without `plum_ring_size`"),
+        "{run:?}"
+    );
+    assert_eq!(planner(&["explain", &plan]).code, Some(0));
+    let run = planner(&["inspect", &path, "--as", "lama"]);
+    check_error(&run, &[], &["architecture `lama` is not known", "hint: `llama` is the nearest"]);
+}
+
 #[test]
 fn numbers_of_gpus_that_cannot_be() {
     let place = Workplace::new();

@@ -219,6 +219,16 @@ pub(super) fn read(
     let Some(family) = family_of(model_type) else {
         return language_model(model_type, object);
     };
+    let (class, transformer, asked) = read_as(family, object)?;
+    Ok((class, transformer, asked.warnings(model_type, object)))
+}
+
+/// A configuration read as one of `family`, with the fields that were looked up.
+fn read_as(
+    family: &'static Family,
+    object: &Map<String, Value>,
+) -> Result<(String, Transformer, Asked), ModelError> {
+    let model_type = family.model_type.as_str();
     let asked = Asked::default();
     let fields = Fields::new(model_type, object).noting(&asked);
     let named = fields.texts("architectures")?.and_then(|classes| classes.first().copied());
@@ -236,7 +246,57 @@ pub(super) fn read(
         Some((_, finish)) => finish(within, &shape, transformer)?,
         None => transformer,
     };
-    Ok((class.to_owned(), transformer, asked.warnings(model_type, object)))
+    Ok((class.to_owned(), transformer, asked))
+}
+
+/// The configuration as one of a known family, and its fields that are not read then, though they may matter.
+///
+/// # Errors
+///
+/// [`ModelError`] where there is no such family, or the configuration lacks what it needs.
+pub(super) fn as_family(
+    object: &Map<String, Value>,
+    family: &str,
+) -> Result<(Map<String, Value>, Vec<String>), ModelError> {
+    let Some(known) = family_of(family) else { return Err(unknown(family)) };
+    let mut object = object.clone();
+    object.remove("architectures");
+    object.insert("model_type".to_owned(), family.into());
+    let (_, _, asked) = read_as(known, &object)?;
+    let unread = asked.unread(&object);
+    Ok((object, unread))
+}
+
+/// Families that a configuration of an unknown one is offered to be read as, the plainest first.
+const PLAIN: [&str; 11] = [
+    "llama",
+    "qwen3",
+    "mixtral",
+    "qwen3_moe",
+    "qwen2_moe",
+    "deepseek_v3",
+    "gpt2",
+    "gpt_neox",
+    "mamba2",
+    "granitemoehybrid",
+    "qwen3_next",
+];
+
+/// Most fields that a family may leave unread and still be offered.
+const MOST_UNREAD: usize = 6;
+
+/// The plain family that leaves fewest fields of a configuration unread, and these.
+pub(super) fn nearest(object: &Map<String, Value>) -> Option<(&'static str, Vec<String>)> {
+    let read = |family: &&'static str| Some((*family, as_family(object, family).ok()?.1));
+    let nearest = PLAIN.iter().filter_map(read).min_by_key(|(_, unread)| unread.len());
+    nearest.filter(|(_, unread)| unread.len() <= MOST_UNREAD)
+}
+
+fn unknown(architecture: &str) -> ModelError {
+    ModelError::UnknownArchitecture {
+        architecture: architecture.to_owned(),
+        known: list(FAMILIES.iter().map(|family| family.model_type.as_str())),
+    }
 }
 
 /// The first class in `architectures`, and the `model_type` of the family with this class.
@@ -306,10 +366,7 @@ fn language_model(
             });
         }
         let architecture = if text.is_some() { own } else { model_type };
-        return Err(ModelError::UnknownArchitecture {
-            architecture: architecture.to_owned(),
-            known: list(FAMILIES.iter().map(|family| family.model_type.as_str())),
-        });
+        return Err(unknown(architecture));
     };
     if own == "qwen3_vl_moe_text" {
         inner.insert("norm_topk_prob".to_owned(), true.into());

@@ -92,8 +92,8 @@ fn read_config(path: &Path, name: &str, family: Option<&str>) -> anyhow::Result<
             let is_unknown =
                 family.is_none() && matches!(error, ModelError::UnknownArchitecture { .. });
             let near = is_unknown.then(|| nearest(&text)).flatten();
-            let hint = near.or_else(|| error.hint());
-            let hint = hint.map_or(String::new(), |hint| format!("\nhint: {hint}"));
+            let hints = error.hint().into_iter().chain(near);
+            let hint: String = hints.map(|hint| format!("\nhint: {hint}")).collect();
             anyhow!("{:#}{hint}", anyhow::Error::new(error))
         };
         let Some(family) = family else {

@@ -92,9 +92,9 @@ fn read_config(path: &Path, name: &str, family: Option<&str>) -> anyhow::Result<
             let is_unknown =
                 family.is_none() && matches!(error, ModelError::UnknownArchitecture { .. });
             let near = is_unknown.then(|| nearest(&text)).flatten();
-            let hints = error.hint().into_iter().chain(near);
-            let hint: String = hints.map(|hint| format!("\nhint: {hint}")).collect();
-            anyhow!("{:#}{hint}", anyhow::Error::new(error))
+            let hints: Vec<String> = error.hint().into_iter().chain(near).collect();
+            let lines = [vec![format!("{:#}", anyhow::Error::new(error))], hints].concat();
+            anyhow!("{}", lines.join("\nhint: "))
         };
         let Some(family) = family else {
             let model = Model::from_json(&text, name).map_err(told)?;

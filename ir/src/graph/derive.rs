@@ -313,7 +313,7 @@ impl Sharded<'_> {
             .collect()
     }
 
-    /// Bytes that an operator saves beside its inputs and outputs.
+    /// Bytes that an operator saves in addition to its inputs and outputs.
     fn saved_between(&self, op: OpId) -> Bytes {
         match self.block.op(op).kind {
             OpKind::Recurrence { kind, chunk } => self.saved_by_recurrence(op, kind, chunk),
@@ -346,7 +346,7 @@ impl Sharded<'_> {
         }
     }
 
-    /// Bytes that a recurrence saves beside its inputs and output: of the delta rule normalised queries and keys of each
+    /// Bytes that a recurrence saves in addition to its inputs and output: of the delta rule normalised queries and keys of each
     /// value head, values, the inverse of each chunk's triangle, and decays in fp32.
     ///
     /// # Source

@@ -3,7 +3,6 @@
 use super::block::Graph;
 use super::op::AttentionMask;
 use super::sharding::Sharding;
-
 use super::tensor::Sizes;
 use super::work::{Kernel, Pass, Setting};
 use crate::units::Flops;

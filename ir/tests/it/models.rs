@@ -208,18 +208,18 @@ fn well_known_models_have_their_parameters() {
 /// biases, norms, ties and placements on and off.
 #[test]
 fn variants_have_the_parameters_that_transformers_builds() {
-    let cases = include_str!("cases/transformers.json");
-    let cases: Vec<(u64, serde_json::Value)> = serde_json::from_str(cases).unwrap();
-    for (num_parameters, config) in cases {
-        check(&config.to_string(), num_parameters);
-    }
+    check_each(include_str!("cases/transformers.json"));
 }
 
 /// Configurations that state their widths alone, with the counts of transformers 5.24.0 on PyTorch 2.15: the defaults of
 /// each family's class.
 #[test]
 fn families_have_the_defaults_of_their_classes() {
-    let cases = include_str!("cases/class_defaults.json");
+    check_each(include_str!("cases/class_defaults.json"));
+}
+
+/// Checks each pair of a number of parameters and a configuration.
+fn check_each(cases: &str) {
     let cases: Vec<(u64, serde_json::Value)> = serde_json::from_str(cases).unwrap();
     for (num_parameters, config) in cases {
         check(&config.to_string(), num_parameters);

@@ -1,4 +1,4 @@
-//! Layers that have a recurrence or a convolution in the place of attention.
+//! Layers that have a recurrence or a convolution instead of attention.
 
 use serde::Deserialize;
 
@@ -8,7 +8,7 @@ use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::transformer::{Convolution, DeltaNet, Mixer, Norm, StateSpace};
 
-/// What some layers of a family have in the place of attention, and which.
+/// What some layers of a family have instead of attention, and which layers.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Mixers {

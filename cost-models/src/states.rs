@@ -2,17 +2,18 @@
 
 use ir::cluster::Precision;
 use ir::framework::WeightShards;
+use ir::graph::{Pass, ShapeCounts};
 use ir::layout::{Offload, ZeroStage};
-use ir::plan::Training;
+use ir::plan::{Optimizer, Training};
 use ir::units::{Bytes, Seconds};
 
-use crate::kernels::Device;
+use crate::kernels::{Device, MatmulShape};
 
 /// Bytes of model state for each parameter.
 ///
 /// Mixed precision with Adam takes 2 + 2 + 12: 16-bit weights and gradients, and weights and two
 /// moments in fp32 (Rajbhandari et al. 2020, arXiv 1910.02054, section 3.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StateBytes {
     /// Bytes of a weight that kernels read.
     pub parameter: u64,
@@ -20,26 +21,49 @@ pub struct StateBytes {
     pub shard: u64,
     /// Bytes of a gradient.
     pub gradient: u64,
-    /// Bytes of master weight and moments: `K`.
-    pub optimizer: u64,
+    /// Bytes of master weight and moments: `K`. Where the optimizer keeps more for some parameters than for others, the
+    /// least, unless it is [`Self::of`] those of a rank.
+    pub optimizer: f64,
     /// True if there are master weights among them.
     pub has_master: bool,
+    /// Bytes of one moment.
+    pub moment: f64,
+    /// What updates the parameters.
+    pub kind: Optimizer,
 }
+
+/// Moments of 8 bits that share a scale in fp32.
+const MOMENTS_OF_SCALE: f64 = 256.0;
 
 impl StateBytes {
     /// The bytes per parameter for a precision and optimizer. Training in fp32 has no second copy of the weights.
     pub fn new(training: &Training) -> Self {
         let parameter = training.compute_bytes();
         let has_master = parameter < 4 && !training.no_master_weights;
-        let master = if has_master { 4 } else { 0 };
-        let moment = if training.bf16_moments { 2 } else { 4 };
-        Self {
+        let kind = training.optimizer;
+        let moment = match kind {
+            Optimizer::AdamW8bit => 1.0 + 4.0 / MOMENTS_OF_SCALE,
+            _ if kind.has_full_moments() && training.bf16_moments => 2.0,
+            _ => 4.0,
+        };
+        let least = Self {
             parameter,
             shard: parameter,
             gradient: if training.fp32_gradients { 4 } else { parameter },
-            optimizer: master + moment * training.optimizer.num_moments(),
+            optimizer: 0.0,
             has_master,
-        }
+            moment,
+            kind,
+        };
+        least.of(1, ShapeCounts::default())
+    }
+
+    /// The mean bytes of some parameters of these shapes.
+    #[must_use]
+    pub fn of(self, parameters: u64, shapes: ShapeCounts) -> Self {
+        let master = if self.has_master { 4.0 } else { 0.0 };
+        let moments = self.kind.num_moments(parameters, shapes) as f64 / parameters.max(1) as f64;
+        Self { optimizer: master + self.moment * moments, ..self }
     }
 
     /// The same with a framework that shards weights as given.
@@ -53,8 +77,8 @@ impl StateBytes {
 
     /// Bytes per parameter of an update on the host, without its gradient: weights are included even where the device
     /// has them in full precision.
-    pub const fn on_host(&self) -> u64 {
-        if self.has_master { self.optimizer } else { self.optimizer + self.parameter }
+    pub const fn on_host(&self) -> f64 {
+        if self.has_master { self.optimizer } else { self.optimizer + self.parameter as f64 }
     }
 }
 
@@ -88,7 +112,7 @@ impl ModelStates {
         Self {
             parameters: Bytes::new(of_weight) * held(ZeroStage::Parameters),
             gradients: Bytes::new(bytes.gradient) * held(ZeroStage::Gradients),
-            optimizer: Bytes::new(bytes.optimizer) * held(ZeroStage::OptimizerState),
+            optimizer: Bytes::from_f64(bytes.optimizer * held(ZeroStage::OptimizerState) as f64),
         }
     }
 
@@ -150,31 +174,51 @@ pub fn optimizer_step(
     touched.into_iter().map(|it| device.training_memory_bound(precision, it)).sum()
 }
 
+/// Iterations of Newton and Schulz for an update: five in Jordan et al. 2024, in `torch.optim.Muon`, in Megatron-Core
+/// (`muon_num_ns_steps`) and in torchtitan.
+const ITERATIONS: u64 = 5;
+
+/// Time to make momenta orthogonal, with the FLOPs of one iteration on all matrices: at the rate of a product of square
+/// matrices as wide as many layers are, in the format of activations.
+pub fn orthogonalisation(iteration_flops: u64, precision: Precision, device: &Device) -> Seconds {
+    const WIDTH: u64 = 4096;
+    let square = MatmulShape { batch: 1, m: WIDTH, n: WIDTH, k: WIDTH };
+    let time = device.training_matmul(precision, square, Pass::Forward, None, 0.0).time;
+    time * ((ITERATIONS * iteration_flops) as f64 / (2 * WIDTH.pow(3)) as f64)
+}
+
 /// Bytes read and written by the gradient norm of `owned` parameters, and by their update.
 pub fn touched_by_update(owned: u64, bytes: StateBytes) -> [Bytes; 2] {
     let norm = owned * bytes.gradient;
     // Without a master copy the weights themselves are read and written.
     let weights = if bytes.has_master { bytes.parameter } else { 2 * bytes.parameter };
-    let update = owned * (bytes.gradient + 2 * bytes.optimizer + weights);
-    [norm, update].map(Bytes::new)
+    let update = owned as f64 * ((bytes.gradient + weights) as f64 + 2.0 * bytes.optimizer);
+    [Bytes::new(norm), Bytes::from_f64(update)]
 }
 
 /// Bytes that an update on the host reads and writes for `owned` parameters: gradients twice, once for their norm;
 /// states, read and written; and the weights that go to the device.
 pub fn touched_by_host_update(owned: u64, bytes: StateBytes) -> Bytes {
     let sent = if bytes.has_master { bytes.parameter } else { 0 };
-    Bytes::new(owned * (2 * bytes.gradient + 2 * bytes.on_host() + sent))
+    let each = (2 * bytes.gradient + sent) as f64 + 2.0 * bytes.on_host();
+    Bytes::from_f64(owned as f64 * each)
 }
 
 #[cfg(test)]
 mod tests {
-    use ir::plan::Optimizer;
     use ir::replication::DataParallelMethod;
 
     use super::*;
 
-    const MIXED_ADAM: StateBytes =
-        StateBytes { parameter: 2, shard: 2, gradient: 2, optimizer: 12, has_master: true };
+    const MIXED_ADAM: StateBytes = StateBytes {
+        parameter: 2,
+        shard: 2,
+        gradient: 2,
+        optimizer: 12.0,
+        has_master: true,
+        moment: 4.0,
+        kind: Optimizer::AdamW,
+    };
 
     #[test]
     fn mixed_precision_adam_takes_sixteen_bytes() {
@@ -191,14 +235,24 @@ mod tests {
         };
         assert_eq!(StateBytes::new(&training(Precision::Bf16)), MIXED_ADAM);
         let less = Training { bf16_moments: true, ..training(Precision::Bf16) };
-        assert_eq!(StateBytes::new(&less), StateBytes { optimizer: 8, ..MIXED_ADAM });
+        assert_eq!(
+            StateBytes::new(&less),
+            StateBytes { optimizer: 8.0, moment: 2.0, ..MIXED_ADAM }
+        );
         let weights_alone = Training { no_master_weights: true, ..less };
-        let expected = StateBytes { optimizer: 4, has_master: false, ..MIXED_ADAM };
+        let expected = StateBytes { optimizer: 4.0, has_master: false, moment: 2.0, ..MIXED_ADAM };
         assert_eq!(StateBytes::new(&weights_alone), expected);
         let fp32 = StateBytes::new(&training(Precision::Fp32));
         assert_eq!(
             fp32,
-            StateBytes { parameter: 4, shard: 4, gradient: 4, optimizer: 8, has_master: false }
+            StateBytes {
+                parameter: 4,
+                shard: 4,
+                gradient: 4,
+                optimizer: 8.0,
+                has_master: false,
+                ..MIXED_ADAM
+            }
         );
     }
 

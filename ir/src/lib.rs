@@ -8,11 +8,13 @@ mod named_enum;
 
 pub mod cluster;
 pub mod collective;
+pub mod expert_load;
 pub mod framework;
 pub mod graph;
 pub mod layout;
 pub mod model;
 pub mod native;
+pub mod optimizer;
 pub mod plan;
 pub mod replication;
 pub mod schedule;

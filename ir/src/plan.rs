@@ -6,9 +6,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Cluster, Precision};
+use crate::expert_load::ExpertLoad;
 use crate::framework::{Abilities, Feature, Features, Framework, JobFacts, ReplicationAbility};
 use crate::graph::Adapters;
 use crate::layout::LayoutSpec;
+pub use crate::optimizer::Optimizer;
 use crate::replication::{DataParallelMethod, GradientCompression, Replication};
 use crate::units::Bytes;
 
@@ -25,6 +27,9 @@ pub struct Plan {
     pub model: PlannedModel,
     /// Training settings apart from the layout.
     pub training: Training,
+    /// How routers spread tokens over experts.
+    #[serde(default, skip_serializing_if = "ExpertLoad::is_balanced")]
+    pub expert_load: ExpertLoad,
     /// The GPUs and links.
     pub cluster: Cluster,
     /// The framework that runs the step.
@@ -132,32 +137,6 @@ pub struct Provenance {
     pub cluster_sha256: String,
 }
 
-/// Optimizer that updates the parameters.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Optimizer {
-    /// Adam with decoupled weight decay: two moments.
-    #[default]
-    AdamW,
-    /// Gradient descent with momentum: one moment.
-    Momentum,
-    /// Plain gradient descent: no moments.
-    Sgd,
-}
-
-impl Optimizer {
-    /// Number of moments for each parameter.
-    pub const fn num_moments(self) -> u64 {
-        match self {
-            Self::AdamW => 2,
-            Self::Momentum => 1,
-            Self::Sgd => 0,
-        }
-    }
-}
-
 /// Training settings, apart from the layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -205,7 +184,10 @@ impl Training {
             lacks.push(format!("linear layers in {}", self.precision));
         }
         let moments = self.moments();
-        if self.optimizer.num_moments() > 0 && !abilities.moments.contains(&moments) {
+        if !abilities.optimizers.contains(&self.optimizer) {
+            lacks.push(format!("optimizer {}", self.optimizer));
+        }
+        if self.optimizer.has_full_moments() && !abilities.moments.contains(&moments) {
             lacks.push(format!("optimizer moments in {moments}"));
         }
         if self.no_master_weights && !abilities.no_master_weights {
@@ -237,6 +219,9 @@ impl Training {
         if !abilities.precisions.contains(&self.precision) {
             abilities.precisions.push(self.precision);
         }
+        if !abilities.optimizers.contains(&self.optimizer) {
+            abilities.optimizers.push(self.optimizer);
+        }
         if !abilities.moments.contains(&self.moments()) {
             abilities.moments.push(self.moments());
         }
@@ -259,7 +244,7 @@ impl JobFacts {
     pub fn with_training(self, training: &Training) -> Self {
         let precision = training.precision;
         let is_16_bit = precision.activation_bytes() == 2;
-        let has_moments = training.optimizer.num_moments() > 0;
+        let has_moments = training.optimizer.has_full_moments();
         let of_training = Features::which([
             (Feature::Fp32, precision == Precision::Fp32),
             (Feature::Fp16, precision == Precision::Fp16),
@@ -268,6 +253,7 @@ impl JobFacts {
             (Feature::Gradients16, is_16_bit && !training.fp32_gradients),
             (Feature::NoMasterWeights, is_16_bit && training.no_master_weights),
             (Feature::MasterWeights, is_16_bit && !training.no_master_weights),
+            (Feature::Muon, training.optimizer == Optimizer::Muon),
             (Feature::Bf16Moments, has_moments && training.bf16_moments),
             (Feature::Fp32Moments, has_moments && !training.bf16_moments),
         ]);

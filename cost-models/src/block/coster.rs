@@ -133,8 +133,11 @@ impl<'a> Coster<'a> {
             }
             Kernel::MatMul { batch, m, n, k } => {
                 let format = self.format(work.op);
-                let shape = MatmulShape { batch, m, n, k };
                 let is_weight_grad = work.pass == Pass::WeightGrad;
+                let chunks = self.chunks(work.op);
+                let [m, k] =
+                    if is_weight_grad { [m, k.div_ceil(chunks)] } else { [m.div_ceil(chunks), k] };
+                let shape = MatmulShape { batch, m, n, k };
                 let cast = self.cast(format, work);
                 let is_fused = self.hardware.framework.gradients.accumulation
                     == GradientAccumulation::Fused
@@ -143,7 +146,8 @@ impl<'a> Coster<'a> {
                 let sum = is_fused.then(|| self.sum_bytes());
                 let Timing { time, bound } =
                     device.training_matmul(format, shape, work.pass, sum, cast);
-                Timing { time: time + self.accumulation(work) + self.expert_bias(work), bound }
+                let time = (time + self.accumulation(work)) * chunks as f64;
+                Timing { time: time + self.sum_of_chunks(work) + self.expert_bias(work), bound }
             }
             Kernel::Attention(shape) => self.attention(shape, work.pass),
             Kernel::Memory => {
@@ -197,6 +201,25 @@ impl<'a> Coster<'a> {
         let made = precision.activation_bytes();
         let elements = work.written.get() / made;
         let bytes = Bytes::new(elements * (made + 2 * self.sum_bytes()));
+        device.training_memory_bound(precision.activation(), bytes)
+    }
+
+    /// Number of chunks of the tokens in which an operator's products run: those of the head, with some losses.
+    fn chunks(&self, op: OpId) -> u64 {
+        self.work.head_chunks.map_or(1, |(head, chunks)| if head == op { chunks } else { 1 })
+    }
+
+    /// Time of adding up the gradients of a weight that chunks of the tokens have made, where micro-batches do not do so
+    /// already.
+    fn sum_of_chunks(&self, work: &KernelWork) -> Seconds {
+        let Hardware { device, framework, precision, .. } = self.hardware;
+        let is_apart = framework.gradients.accumulation == GradientAccumulation::None;
+        let sums = self.chunks(work.op) - 1;
+        if work.pass != Pass::WeightGrad || !is_apart || sums == 0 {
+            return Seconds::ZERO;
+        }
+        let elements = work.written.get() / precision.activation_bytes();
+        let bytes = Bytes::new(sums * elements * 3 * self.sum_bytes());
         device.training_memory_bound(precision.activation(), bytes)
     }
 

@@ -6,11 +6,19 @@ use std::path::Path;
 use cost_models::states::{ModelStates, StateBytes};
 use cost_models::{Collective, volume_per_rank};
 use ir::layout::ZeroStage;
+use ir::plan::Optimizer;
 use ir::units::Bytes;
 use serde_json::Value;
 
-const MIXED_ADAM: StateBytes =
-    StateBytes { parameter: 2, shard: 2, gradient: 2, optimizer: 12, has_master: true };
+const MIXED_ADAM: StateBytes = StateBytes {
+    parameter: 2,
+    shard: 2,
+    gradient: 2,
+    optimizer: 12.0,
+    has_master: true,
+    moment: 4.0,
+    kind: Optimizer::AdamW,
+};
 
 /// The table's rows; `None`, with a message, where it is absent.
 #[allow(clippy::print_stderr, reason = "a skipped test says so")]

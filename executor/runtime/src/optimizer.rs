@@ -3,17 +3,20 @@
 use executor_kernels::array::Array;
 use executor_kernels::ops::AdamW;
 use executor_kernels::ops::Kernels;
+use ir::graph::ShapeCounts;
 use ir::plan::Optimizer;
 
 use crate::settings::OptimizerSettings;
 
-/// Number of moments that an optimizer holds for each parameter.
+/// Optimizers that are run: those that update each parameter by itself.
+pub(crate) const RUN: [Optimizer; 3] = [Optimizer::AdamW, Optimizer::Momentum, Optimizer::Sgd];
+
+/// Number of moments that an optimizer of [`RUN`] holds for each parameter.
 pub(crate) const fn num_moments(kind: Optimizer) -> usize {
-    match kind {
-        Optimizer::AdamW => 2,
-        Optimizer::Momentum => 1,
-        Optimizer::Sgd => 0,
-    }
+    kind.num_moments(
+        1,
+        ShapeCounts { outside_matrices: 0, rows_and_columns: 0, iteration_flops: 0 },
+    ) as usize
 }
 
 /// Weights and moments after update `update`, counting from 1; gradients are multiplied by `factor`.
@@ -62,5 +65,6 @@ pub(crate) fn update<B: Kernels>(
             let (weights, moments) = B::adamw(&rates, weights, [first, second], gradient);
             (weights, moments.into())
         }
+        other => unreachable!("a program with {other} is refused"),
     }
 }

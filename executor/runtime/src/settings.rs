@@ -88,9 +88,9 @@ impl OptimizerSettings {
     /// The usual settings of an optimizer; those of Llama 2 for AdamW.
     pub fn usual(kind: Optimizer) -> Self {
         let (beta1, weight_decay) = match kind {
-            Optimizer::AdamW => (0.9, 0.1),
             Optimizer::Momentum => (0.9, 0.0),
             Optimizer::Sgd => (0.0, 0.0),
+            _ => (0.9, 0.1),
         };
         Self { kind, beta1, beta2: 0.95, epsilon: 1e-8, weight_decay }
     }

@@ -6,7 +6,7 @@ use executor_kernels::array::ElementExt;
 use executor_runtime::batches::Source;
 use executor_runtime::data::{SampleDistribution, Samples, Sampling, SyntheticSamples, Tokens};
 use executor_runtime::program::Program;
-use ir::graph::WeightFormat;
+use ir::graph::{ShapeCounts, WeightFormat};
 use ir::plan::Plan;
 use ir::schedule::Updates;
 use ir::units::{Bytes, Seconds};
@@ -96,7 +96,8 @@ pub(super) fn long_step(program: &Program) -> Option<String> {
 pub(super) fn check_memory(plan: &Plan, program: &Program) -> anyhow::Result<()> {
     let held = [program.settings.master, program.settings.moments];
     let [weight, moment] = held.map(ElementExt::num_bytes);
-    let per_parameter = weight + plan.training.optimizer.num_moments() * moment;
+    let per_parameter =
+        weight + plan.training.optimizer.num_moments(1, ShapeCounts::default()) * moment;
     let trained = program.num_trained_parameters();
     let frozen = plan.model.num_parameters - trained;
     let format = plan.model.adapters.as_ref().map_or(WeightFormat::Plain, |it| it.base_weights);

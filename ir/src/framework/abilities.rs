@@ -11,6 +11,7 @@ use crate::graph::{
     ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, RecomputeModule, TokenDispatcher,
 };
 use crate::layout::{Offload, OffloadedActivations, ZeroStage};
+use crate::optimizer::Optimizer;
 use crate::schedule::ScheduleKind;
 
 /// What a framework can do.
@@ -61,12 +62,34 @@ pub struct Abilities {
     /// What of a model can be compiled, where that is left to the user.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub compile: Vec<Compile>,
-    /// True if its users can have head and loss computed in pieces.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub chunked_loss: bool,
+    /// Optimizers that it has.
+    #[serde(default = "usual_optimizers", skip_serializing_if = "are_usual")]
+    pub optimizers: Vec<Optimizer>,
+    /// How its users can have the loss computed, beside from all logits at once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub losses: Vec<LossAbility>,
     /// How replicas come to have weights in common.
     #[serde(default)]
     pub replication: ReplicationAbility,
+}
+
+/// Optimizers that every framework with PyTorch has.
+fn usual_optimizers() -> Vec<Optimizer> {
+    vec![Optimizer::AdamW, Optimizer::Momentum, Optimizer::Sgd]
+}
+
+fn are_usual(optimizers: &[Optimizer]) -> bool {
+    optimizers == usual_optimizers()
+}
+
+named_enum! {
+    /// Losses that never have all logits.
+    pub enum LossAbility {
+        /// In chunks of the tokens with the head, as many as the user says.
+        Chunked = "chunked",
+        /// Fused with the head: Liger's `fused_linear_cross_entropy`.
+        Fused = "fused",
+    }
 }
 
 /// How layers come to the stages of a pipeline.
@@ -215,7 +238,8 @@ impl Abilities {
             activation_offload: ActivationOffload::Any,
             cuda_graphs: CudaGraphs::ALL.to_vec(),
             compile: Compile::ALL.to_vec(),
-            chunked_loss: true,
+            optimizers: Optimizer::ALL.to_vec(),
+            losses: LossAbility::ALL.to_vec(),
             replication: ReplicationAbility::Any,
         }
     }

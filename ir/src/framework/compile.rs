@@ -1,7 +1,11 @@
-//! What a framework leaves to its users: what is compiled, and whether the loss is computed in pieces.
+//! What a framework leaves to its users: what is compiled, and how the loss is computed.
 
-use super::{Compile, Framework, Fusion};
-use crate::graph::LossGradient;
+use super::{Compile, Framework, Fusion, LossAbility};
+use crate::graph::{Loss, LossGradient};
+
+/// Bytes for each logit that Liger's `liger_cross_entropy_kernel` touches in forward and in backward: it reads a row twice,
+/// for its statistics and for the gradient, which it writes over it.
+const LIGER_BYTES: [f64; 2] = [6.0, 0.0];
 
 impl Framework {
     /// The framework with this compiled; `None` if it does not leave that to the user.
@@ -20,10 +24,23 @@ impl Framework {
         Some(self)
     }
 
-    /// The framework with head and loss in pieces; `None` if it does not have that.
+    /// The framework with this loss; `None` if it does not have that.
     #[must_use]
-    pub fn with_chunked_loss(mut self) -> Option<Self> {
-        self.kernels.loss.gradient = LossGradient::Chunked;
-        self.abilities.chunked_loss.then_some(self)
+    pub fn with_loss(mut self, loss: Loss) -> Option<Self> {
+        let kernels = &mut self.kernels.loss;
+        let is_able = match loss {
+            Loss::Plain => !kernels.gradient.has_chunks(),
+            Loss::Chunked(chunks) => {
+                kernels.gradient = LossGradient::Chunked;
+                kernels.chunks = chunks;
+                self.abilities.losses.contains(&LossAbility::Chunked)
+            }
+            Loss::Fused => {
+                kernels.gradient = LossGradient::WithHead;
+                [kernels.forward_bytes_per_logit, kernels.backward_bytes_per_logit] = LIGER_BYTES;
+                self.abilities.losses.contains(&LossAbility::Fused)
+            }
+        };
+        is_able.then_some(self)
     }
 }

@@ -130,10 +130,14 @@ features! {
     NoMasterWeights "updates without master weights",
     /// 16-bit weights with a copy in fp32.
     MasterWeights "master weights",
+    /// The optimizer Muon.
+    Muon "Muon",
     /// The optimizer's moments in bf16.
     Bf16Moments "moments in bf16",
     /// The optimizer's moments in fp32.
     Fp32Moments "moments in fp32",
+    /// A loss in one function with the head.
+    FusedLoss "losses fused with the head",
     /// Hardware other than TPUs.
     OffTpu "hardware other than TPUs",
     /// GPUs that no NVLink joins within a node.

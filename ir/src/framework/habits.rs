@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::Architecture;
-use crate::graph::{EmbeddingTable, LossGradient};
+use crate::graph::{EmbeddingTable, LossGradient, USUAL_CHUNKS};
 
 named_enum! {
     /// The attention that frameworks call.
@@ -133,6 +133,9 @@ pub enum Projections {
 pub struct LossKernels {
     /// Where its gradient goes.
     pub gradient: LossGradient,
+    /// Chunks of the tokens, of `chunked`.
+    #[serde(default = "usual_chunks", skip_serializing_if = "is_usual")]
+    pub chunks: u64,
     /// Bytes that it touches in forward, for each logit.
     pub forward_bytes_per_logit: f64,
     /// In backward.
@@ -140,6 +143,15 @@ pub struct LossKernels {
     /// Bytes for each logit that stay beside what the loss keeps, such as logits in buffers of the pipeline.
     #[serde(default, skip_serializing_if = "is_default")]
     pub buffer_bytes_per_logit: f64,
+}
+
+const fn usual_chunks() -> u64 {
+    USUAL_CHUNKS
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+const fn is_usual(chunks: &u64) -> bool {
+    *chunks == USUAL_CHUNKS
 }
 
 /// What the host does.

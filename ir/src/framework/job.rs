@@ -90,7 +90,7 @@ impl JobFacts {
         let is_grouped =
             key_value_heads.zip(least(DimName::Heads)).is_some_and(|(kv, all)| kv < all);
         let has = |is: fn(&OpKind) -> bool| nodes().any(|it| is(&it.op.kind));
-        let has_experts = has(|it| matches!(it, OpKind::GroupedLinear { .. }));
+        let has_experts = graph.classes().any(|(_, block)| block.has_experts());
         let has_window = has(|it| {
             matches!(it, OpKind::Attention { mask: AttentionMask::SlidingWindow { .. }, .. })
         });

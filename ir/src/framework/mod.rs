@@ -20,11 +20,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Architecture, Platform};
-use crate::graph::LossGradient;
+use crate::graph::{LossGradient, LossKind};
 
 pub use abilities::{
-    Abilities, ActivationOffload, ExpertAbilities, ExpertTensor, OverlapAbility, RecomputePolicy,
-    ReplicationAbility, SequenceAbility, StageLayers,
+    Abilities, ActivationOffload, ExpertAbilities, ExpertTensor, LossAbility, OverlapAbility,
+    RecomputePolicy, ReplicationAbility, SequenceAbility, StageLayers,
 };
 pub use calibration::Calibration;
 pub use error::FrameworkError;
@@ -151,13 +151,15 @@ impl Framework {
         self.name == IDEAL
     }
 
-    /// Where the loss's gradient goes, with blocks compiled or not.
-    pub fn loss_gradient(&self) -> LossGradient {
-        match (self.kernels.loss.gradient, self.kernels.fusion) {
+    /// How the loss is computed, with blocks compiled or not.
+    pub fn loss(&self) -> LossKind {
+        let LossKernels { gradient, chunks, .. } = self.kernels.loss;
+        let gradient = match (gradient, self.kernels.fusion) {
             (LossGradient::Compiled, Fusion::Compiled) => LossGradient::Fused,
             (LossGradient::Compiled, _) => LossGradient::Apart,
             (gradient, _) => gradient,
-        }
+        };
+        LossKind { gradient, chunks }
     }
 
     /// The attention that the framework calls on a GPU of this architecture.

@@ -151,6 +151,19 @@ impl Block {
         }
     }
 
+    /// Number of experts of the block; `None` without a mixture.
+    pub fn num_experts(&self) -> Option<u64> {
+        self.nodes().find_map(|it| match it.op.kind {
+            OpKind::GroupedLinear { num_experts, .. } => Some(num_experts),
+            _ => None,
+        })
+    }
+
+    /// True if the block has experts.
+    pub fn has_experts(&self) -> bool {
+        self.num_experts().is_some()
+    }
+
     /// True if keys and values are projected from latents.
     pub fn has_latents(&self) -> bool {
         self.nodes().any(|it| it.op.name == LATENTS)

@@ -4,17 +4,33 @@ use std::collections::BTreeMap;
 
 use super::block::{Block, OpId};
 use super::kernels;
-use super::op::{Keeps, NormKind, OpKind, Recomputable, Recurrence};
+use super::op::{Keeps, NormKind, Op, OpKind, Parameter, Recomputable, Recurrence};
 use super::placement::{self, Move, Placement};
 use super::sharded::Sharded;
 use super::tensor::DimName;
-use super::work::{Axis, BlockWork, Exchange, LocalParameters, Pass, Saved, SavedPart, Setting};
+use super::work::{
+    Axis, BlockWork, Exchange, LocalParameters, Pass, RoutedTokens, Saved, SavedPart, Setting,
+    ShapeCounts,
+};
 use crate::collective::Collective;
 use crate::units::Bytes;
 
 impl Block {
-    /// Work of one rank for one micro-batch, with the activations that it saves.
+    /// Work of one rank for one micro-batch, with the activations that it saves: the rank whose experts are the busiest
+    /// decides the time, the one that gets most tokens over all layers the memory.
     pub fn work(&self, setting: &Setting) -> BlockWork {
+        let RoutedTokens { busiest, fullest } = setting.routed;
+        let work = self.work_of_busiest(setting);
+        if busiest == fullest {
+            return work;
+        }
+        let routed = RoutedTokens { busiest: fullest, fullest };
+        let BlockWork { saved, gradients, .. } =
+            self.work_of_busiest(&Setting { routed, ..*setting });
+        BlockWork { saved, gradients, ..work }
+    }
+
+    fn work_of_busiest(&self, setting: &Setting) -> BlockWork {
         let placements = placement::place(self, setting.sharding, setting.embedding);
         let sharded = Sharded { block: self, placements, setting: *setting };
         let requires_grad = self.requires_grad(setting.takes_data);
@@ -42,6 +58,7 @@ impl Block {
                 .filter(|node| node.op.recomputable != Recomputable::No)
                 .map(|node| node.id)
                 .collect(),
+            head_chunks: sharded.head_chunks(),
         }
     }
 }
@@ -244,7 +261,8 @@ impl Sharded<'_> {
                         }
                     }
                     Keeps::Softmax => {
-                        let of_logit = self.setting.loss.saved_bytes(self.setting.compute_bytes);
+                        let of_logit =
+                            self.setting.loss.gradient.saved_bytes(self.setting.compute_bytes);
                         let logits =
                             self.input_bytes(node.id, 0).get() / self.setting.compute_bytes;
                         save(node.id, SavedPart::Value, Bytes::new(of_logit * logits));
@@ -381,11 +399,13 @@ impl Sharded<'_> {
         let mut local = LocalParameters::default();
         for node in self.block.nodes() {
             let is_expert = matches!(node.op.kind, OpKind::GroupedLinear { .. });
-            let (held, partial, ranks) = if is_expert {
+            let (held, partial, shapes, ranks) = if is_expert {
                 let ranks = sharding.expert_tensor_parallel;
-                (&mut local.expert, &mut local.expert_partial_gradients, ranks)
+                let partial = &mut local.expert_partial_gradients;
+                (&mut local.expert, partial, &mut local.expert_shapes, ranks)
             } else {
-                (&mut local.dense, &mut local.partial_gradients, sharding.tensor_parallel)
+                let (partial, ranks) = (&mut local.partial_gradients, sharding.tensor_parallel);
+                (&mut local.dense, partial, &mut local.dense_shapes, ranks)
             };
             let output = self.placements.outputs[node.id.index()];
             let sees_part = ranks > 1 && matches!(output, Placement::Shard(_));
@@ -398,6 +418,7 @@ impl Sharded<'_> {
                     local.tied += elements;
                 } else {
                     *held += elements;
+                    self.add_shape(node.op, parameter, shapes);
                     match self.cut(node.op, parameter).tensor {
                         None if sees_part => *partial += elements,
                         Some(dim) => {
@@ -413,6 +434,26 @@ impl Sharded<'_> {
             }
         }
         local
+    }
+
+    /// Adds a trained parameter to the counts of its shapes.
+    fn add_shape(&self, op: &Op, parameter: &Parameter, shapes: &mut ShapeCounts) {
+        let sizes: Vec<u64> = self.parameter_sizes(op, parameter).collect();
+        let is_weight = parameter.name == "weight";
+        let is_of_layer = parameter.dims.iter().all(|dim| dim.name != DimName::Vocabulary);
+        let sides =
+            |(rows, columns): (&[u64], &[u64])| [rows, columns].map(|it| it.iter().product());
+        match &op.kind {
+            OpKind::Linear { contracted, .. } if is_weight => {
+                shapes.add_matrices(1, sides(sizes.split_at(contracted.len())), is_of_layer);
+            }
+            OpKind::GroupedLinear { contracted, .. } if is_weight => {
+                let of_each = sizes[1..].split_at(contracted.len());
+                shapes.add_matrices(sizes[0], sides(of_each), is_of_layer);
+            }
+            OpKind::Embedding { .. } => shapes.add_matrices(1, sides(sizes.split_at(1)), false),
+            _ => shapes.add_elements(sizes.iter().product()),
+        }
     }
 }
 

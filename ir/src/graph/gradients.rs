@@ -63,15 +63,15 @@ impl Sharded<'_> {
 
     /// Gradients that the backward of an operator makes, of those inputs that need one.
     fn made_gradients(&self, id: OpId, requires_grad: &[bool]) -> Vec<MadeGradient> {
-        let is_written_over =
-            self.passes_on(id) || (self.is_loss(id) && self.setting.loss == LossGradient::InPlace);
+        let is_in_place =
+            matches!(self.setting.loss.gradient, LossGradient::InPlace | LossGradient::WithHead);
+        let is_written_over = self.passes_on(id) || (self.is_loss(id) && is_in_place);
+        let chunks = if self.is_loss(id) { self.loss_chunks(id) } else { 1 };
         let sources = self.block.inputs(id).iter().enumerate();
         let needed = sources.filter(|(_, source)| requires_grad[source.index()]);
         needed
             .map(|(slot, source)| {
-                let bytes = self.input_bytes(id, slot);
-                let pieces = if self.is_loss(id) { self.setting.loss.pieces() } else { 1 };
-                let bytes = bytes.shard(pieces);
+                let bytes = self.input_bytes(id, slot).shard(chunks);
                 MadeGradient {
                     of: *source,
                     made: if is_written_over { Bytes::ZERO } else { bytes },
@@ -81,20 +81,45 @@ impl Sharded<'_> {
             .collect()
     }
 
-    /// Memory of the loss in addition to its gradient; in pieces also the gradient of the head's input in fp32.
+    /// Memory of the loss in addition to its gradient; with `chunked` also the gradient of the head's input in fp32.
     fn loss_copies(&self, id: OpId) -> Bytes {
         if !self.is_loss(id) {
             return Bytes::ZERO;
         }
-        let (compute_bytes, loss) = (self.setting.compute_bytes, self.setting.loss);
+        let (compute_bytes, gradient) = (self.setting.compute_bytes, self.setting.loss.gradient);
         let logits = self.input_bytes(id, 0).get() / compute_bytes;
-        let copies = Bytes::new(loss.copied_bytes(compute_bytes) * logits).shard(loss.pieces());
-        let head = self.block.inputs(id)[0];
-        let gathered = match (loss.pieces(), self.block.inputs(head)) {
-            (2.., [_, ..]) => Bytes::new(4 * self.input_bytes(head, 0).get() / compute_bytes),
+        let copies = Bytes::new(gradient.copied_bytes(compute_bytes) * logits);
+        let gathered = match (gradient, self.inputs_of_head(id)) {
+            (LossGradient::Chunked, Some(inputs)) => Bytes::new(4 * inputs),
             _ => Bytes::ZERO,
         };
-        copies + gathered
+        copies.shard(self.loss_chunks(id)) + gathered
+    }
+
+    /// Elements of what the head reads whose logits a loss reads; `None` without a head.
+    fn inputs_of_head(&self, loss: OpId) -> Option<u64> {
+        let head = self.block.inputs(loss)[0];
+        let has_inputs = !self.block.inputs(head).is_empty();
+        has_inputs.then(|| self.input_bytes(head, 0).get() / self.setting.compute_bytes)
+    }
+
+    /// The head that is computed in chunks with the loss, and their number.
+    pub(super) fn head_chunks(&self) -> Option<(OpId, u64)> {
+        let loss = self.block.nodes().map(|node| node.id).find(|id| self.is_loss(*id))?;
+        self.inputs_of_head(loss)?;
+        let chunks = self.loss_chunks(loss);
+        (chunks > 1).then(|| (self.block.inputs(loss)[0], chunks))
+    }
+
+    /// Number of chunks in which a loss and its head are computed.
+    fn loss_chunks(&self, loss: OpId) -> u64 {
+        let logits = self.input_bytes(loss, 0).get() / self.setting.compute_bytes;
+        let sizes = self.setting.sizes;
+        let tokens = (sizes.micro_batch_size * sizes.sequence_length)
+            / u64::from(self.setting.sharding.context_parallel);
+        let inputs = self.inputs_of_head(loss).unwrap_or(logits);
+        let of_token = |elements: u64| elements.div_ceil(tokens.max(1));
+        self.setting.loss.num_chunks(tokens, of_token(inputs), of_token(logits))
     }
 
     fn is_loss(&self, id: OpId) -> bool {

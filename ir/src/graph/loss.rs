@@ -1,4 +1,48 @@
-//! Memory of the loss.
+//! Kinds of the loss and their memory.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// How a run computes its loss (`--loss`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// From all logits of a micro-batch at once.
+    Plain,
+    /// Head and loss in so many chunks of the tokens, forward and backward, one after the other.
+    Chunked(u64),
+    /// Fused with the head, in chunks as the kernel chooses them.
+    Fused,
+}
+
+/// Chunks of torchtitan's `ChunkedLossWrapper` and torchtune's `CEWithChunkedOutputLoss`, if users name no other number.
+pub const USUAL_CHUNKS: u64 = 8;
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plain => f.write_str("plain"),
+            Self::Chunked(chunks) => write!(f, "chunked:{chunks}"),
+            Self::Fused => f.write_str("fused"),
+        }
+    }
+}
+
+impl FromStr for Loss {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':').map_or((text, None), |(name, chunks)| (name, Some(chunks))) {
+            ("plain", None) => Ok(Self::Plain),
+            ("fused", None) => Ok(Self::Fused),
+            ("chunked", None) => Ok(Self::Chunked(USUAL_CHUNKS)),
+            ("chunked", Some(chunks)) => match chunks.parse() {
+                Ok(chunks @ 2..) => Ok(Self::Chunked(chunks)),
+                _ => Err("chunks are 2 or more, as in `chunked:8`".to_owned()),
+            },
+            _ => Err("must be plain, chunked, chunked:N or fused".to_owned()),
+        }
+    }
+}
 
 named_enum! {
     /// Where the loss's gradient goes, and with it the memory of the loss.
@@ -21,21 +65,60 @@ named_enum! {
         Apart = "apart",
         /// PyTorch's `cross_entropy` of logits as they are.
         Uncast = "uncast",
-        /// The head and the loss of an eighth of the tokens at a time, forward and backward, each as `fused`; the
-        /// gradient of what the head reads is gathered in fp32: torchtitan's `ChunkedLossWrapper`. Liger's
-        /// `fused_linear_cross_entropy` takes more pieces.
+        /// The head and the loss of a chunk of the tokens at a time, forward and backward, each as `fused`; the gradient
+        /// of what the head reads is gathered in fp32: torchtitan's `ChunkedLossWrapper`.
         Chunked = "chunked",
+        /// The same in chunks whose logits take about as much as what the head reads, the gradient over the logits, and
+        /// all in forward: Liger's `fused_linear_cross_entropy`.
+        WithHead = "with-head",
     }
 }
 
-/// Pieces of the tokens whose logits are there at once, of `chunked`.
-const CHUNKS: u64 = 8;
+/// How the loss of a block is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LossKind {
+    /// Where its gradient goes.
+    pub gradient: LossGradient,
+    /// Chunks of the tokens, of [`LossGradient::Chunked`].
+    pub chunks: u64,
+}
+
+impl LossKind {
+    /// A loss with the usual number of chunks, if it has chunks.
+    pub const fn usual(gradient: LossGradient) -> Self {
+        Self { gradient, chunks: USUAL_CHUNKS }
+    }
+
+    /// Number of chunks in which the logits of `tokens` tokens are computed, of a head from `hidden` features to
+    /// `vocabulary` logits.
+    ///
+    /// # Source
+    ///
+    /// Liger-Kernel, `fused_linear_cross_entropy_forward`: a chunk has as many tokens as the least power of two that is
+    /// not below tokens / (vocabulary / hidden), with both quotients rounded up.
+    pub fn num_chunks(self, tokens: u64, hidden: u64, vocabulary: u64) -> u64 {
+        match self.gradient {
+            LossGradient::Chunked => self.chunks.min(tokens.max(1)),
+            LossGradient::WithHead => {
+                let times = vocabulary.div_ceil(hidden.max(1)).max(1);
+                let of_chunk = tokens.div_ceil(times).max(1).next_power_of_two();
+                tokens.div_ceil(of_chunk).max(1)
+            }
+            _ => 1,
+        }
+    }
+}
 
 impl LossGradient {
+    /// True if the head is computed in chunks with the loss.
+    pub const fn has_chunks(self) -> bool {
+        matches!(self, Self::Chunked | Self::WithHead)
+    }
+
     /// Bytes for each logit from the loss's forward to its backward, where logits have `compute_bytes` each.
     pub const fn saved_bytes(self, compute_bytes: u64) -> u64 {
         match self {
-            Self::Chunked => 0,
+            Self::Chunked | Self::WithHead => 0,
             Self::InPlace | Self::Fused | Self::Compiled | Self::Uncast => compute_bytes,
             Self::OverSoftmax | Self::OverCopy | Self::Apart => 4,
         }
@@ -45,15 +128,10 @@ impl LossGradient {
     pub const fn copied_bytes(self, compute_bytes: u64) -> u64 {
         match self {
             Self::InPlace | Self::Fused | Self::Compiled | Self::OverSoftmax => 0,
-            Self::Chunked => compute_bytes,
+            Self::Chunked | Self::WithHead => compute_bytes,
             Self::OverCopy => 4,
             Self::Apart => 8 - compute_bytes,
             Self::Uncast => compute_bytes,
         }
-    }
-
-    /// Number of pieces that the logits are computed in.
-    pub const fn pieces(self) -> u64 {
-        if matches!(self, Self::Chunked) { CHUNKS } else { 1 }
     }
 }

@@ -31,7 +31,7 @@ pub use adapters::{ALL_LINEAR, AdapterError, AdapterPart, Adapters, adapted_laye
 pub use block::{Block, ClassId, Graph, GraphError, Node, OpId, ParameterCounts, Run};
 pub use builder::{BlockBuilder, Value};
 pub use flops::ForwardFlops;
-pub use loss::LossGradient;
+pub use loss::{Loss, LossGradient, LossKind, USUAL_CHUNKS};
 pub use numerics::{
     AlibiSlopes, ExpertGroups, PositionBias, Real, RotaryPairs, RotaryScaling, Rotation,
     RouterScores, Routing, Scores,
@@ -50,5 +50,5 @@ pub use tensor::{Dim, DimName, Element, Extent, Sizes, Tensor};
 pub use weights::{QUANTISED_BLOCK, WeightFormat};
 pub use work::{
     AttentionShape, Axis, BlockWork, Exchange, FrozenParameters, Kernel, KernelWork,
-    LocalParameters, Pass, Saved, SavedPart, Setting,
+    LocalParameters, Pass, RoutedTokens, Saved, SavedPart, Setting, ShapeCounts,
 };

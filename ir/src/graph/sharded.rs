@@ -47,6 +47,9 @@ impl Sharded<'_> {
         if placement == Placement::Shard(dim.name) {
             extent = extent.div_ceil(ranks.into());
         }
+        if tensor.is_routed() && dim.name == DimName::Sequence {
+            extent = (extent * self.setting.routed.busiest).div_ceil(1000);
+        }
         extent
     }
 
@@ -95,12 +98,21 @@ impl Sharded<'_> {
 
     /// Elements of a parameter on one rank.
     pub(super) fn parameter_elements(&self, op: &Op, parameter: &Parameter) -> u64 {
+        self.parameter_sizes(op, parameter).product()
+    }
+
+    /// Sizes of a parameter's dimensions on one rank.
+    pub(super) fn parameter_sizes<'a>(
+        &'a self,
+        op: &Op,
+        parameter: &'a Parameter,
+    ) -> impl Iterator<Item = u64> + 'a {
         let sharding = &self.setting.sharding;
         let is_expert = matches!(op.kind, OpKind::GroupedLinear { .. });
         let cut = self.cut(op, parameter);
         let tensor =
             if is_expert { sharding.expert_tensor_parallel } else { sharding.tensor_parallel };
-        let sizes = parameter.dims.iter().enumerate().map(|(dim, size)| {
+        parameter.dims.iter().enumerate().map(move |(dim, size)| {
             let Extent::Fixed(_) = size.extent else { return 1 };
             let size = self.padded(*size);
             if cut.expert == Some(dim) {
@@ -110,8 +122,7 @@ impl Sharded<'_> {
             } else {
                 size
             }
-        });
-        sizes.product()
+        })
     }
 
     /// Bytes in which a rank stores a frozen parameter.

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::block::OpId;
-use super::loss::LossGradient;
+use super::loss::{LossGradient, LossKind};
 use super::op::AttentionMask;
 use super::recompute::BlockRecompute;
 use super::sharding::Sharding;
@@ -42,12 +42,28 @@ pub struct Setting {
     pub keeps_expert_outputs: bool,
     /// True if operators run as several functions of PyTorch, one after the other.
     pub is_eager: bool,
-    /// Where the loss's gradient goes.
-    pub loss: LossGradient,
+    /// How the loss is computed.
+    pub loss: LossKind,
+    /// Tokens that go to the experts of a rank.
+    pub routed: RoutedTokens,
     /// True if the host gathers the parameters of each operator for each pass.
     pub gathers_by_operator: bool,
     /// True if inputs that a rank gathered for its products are saved whole.
     pub keeps_gathered: bool,
+}
+
+/// Tokens that go to the experts of a rank, in thousandths of what an even spread would bring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RoutedTokens {
+    /// On the rank that all others wait for, in a layer.
+    pub busiest: u64,
+    /// On the rank that gets most over all layers: it decides the memory.
+    pub fullest: u64,
+}
+
+impl RoutedTokens {
+    /// As many on each rank.
+    pub const BALANCED: Self = Self { busiest: 1000, fullest: 1000 };
 }
 
 impl Setting {
@@ -65,7 +81,8 @@ impl Setting {
             kept_bits: None,
             keeps_expert_outputs: true,
             is_eager: false,
-            loss: LossGradient::Apart,
+            loss: LossKind::usual(LossGradient::Apart),
+            routed: RoutedTokens::BALANCED,
             gathers_by_operator: false,
             keeps_gathered: false,
         }
@@ -260,6 +277,62 @@ pub struct LocalParameters {
     pub expert_partial_gradients: u64,
     /// Frozen parameters, which no other field counts.
     pub frozen: FrozenParameters,
+    /// Shapes of `dense`.
+    pub dense_shapes: ShapeCounts,
+    /// Shapes of `expert`.
+    pub expert_shapes: ShapeCounts,
+}
+
+/// Counts of trained parameters on a rank that optimizers depend on which treat matrices as matrices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShapeCounts {
+    /// Parameters outside the matrices of layers: those of tables, heads, norms, convolutions and biases.
+    pub outside_matrices: u64,
+    /// Rows and columns of all matrices, tables among them, and elements of all other parameters.
+    pub rows_and_columns: u64,
+    /// FLOPs of one iteration of Newton and Schulz on each matrix of a layer.
+    pub iteration_flops: u64,
+}
+
+impl ShapeCounts {
+    /// Adds parameters of `rows` x `columns`, `matrices` times; `is_of_layer` says that they are no table and no head.
+    ///
+    /// An iteration computes `X <- a X + (b A + c A^2) X` with `A = X X^T`, for `r` rows and `c >= r` columns:
+    ///
+    /// ```text
+    /// 2 r^2 c + 2 r^3 + 2 r^2 c
+    /// ```
+    ///
+    /// # Source
+    ///
+    /// Jordan et al. 2024, *Muon: An optimizer for hidden layers in neural networks*.
+    pub(super) fn add_matrices(
+        &mut self,
+        matrices: u64,
+        [rows, columns]: [u64; 2],
+        is_of_layer: bool,
+    ) {
+        self.rows_and_columns += matrices * (rows + columns);
+        if is_of_layer {
+            let [r, c] = [rows.min(columns), rows.max(columns)];
+            self.iteration_flops += matrices * (4 * r * r * c + 2 * r * r * r);
+        } else {
+            self.outside_matrices += matrices * rows * columns;
+        }
+    }
+
+    /// Adds parameters that are no matrix.
+    pub(super) const fn add_elements(&mut self, elements: u64) {
+        self.outside_matrices += elements;
+        self.rows_and_columns += elements;
+    }
+
+    /// Adds those of `count` blocks that are alike.
+    pub const fn add_times(&mut self, other: Self, count: u64) {
+        self.outside_matrices += other.outside_matrices * count;
+        self.rows_and_columns += other.rows_and_columns * count;
+        self.iteration_flops += other.iteration_flops * count;
+    }
 }
 
 /// Frozen parameters of a block that a rank holds, in bytes as stored.
@@ -305,6 +378,8 @@ pub struct BlockWork {
     pub dequantised: Bytes,
     /// Operators that selective recompute runs again in backward.
     pub selective: BTreeSet<OpId>,
+    /// The head that is computed in chunks with the loss, and their number; `None` without such a loss.
+    pub head_chunks: Option<(OpId, u64)>,
 }
 
 impl BlockWork {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ir::collective::Collective;
 use ir::graph::{
     Axis, Block, BlockRecompute, BlockWork, Element, EmbeddingTable, Extent, Graph, LossGradient,
-    OpId, OpKind, Recomputable, Setting, Sharding, Sizes, Tensor,
+    LossKind, OpId, OpKind, Recomputable, Setting, Sharding, Sizes, Tensor,
 };
 use ir::model::{AttentionKernel, GraphOptions, Model};
 
@@ -123,7 +123,7 @@ fn embeddings_that_are_not_cut_are_whole() {
 fn held(graph: &Graph, name: &str, loss: LossGradient, is_eager: bool) -> BlockWork {
     block(graph, name).work(&Setting {
         is_eager,
-        loss,
+        loss: LossKind::usual(loss),
         ..Setting::plain(Sizes { micro_batch_size: 3, sequence_length: 128 }, Sharding::NONE)
     })
 }
@@ -145,6 +145,8 @@ fn a_loss_holds_what_its_kernel_needs() {
         (LossGradient::OverCopy, 10.0),
         (LossGradient::Apart, 12.0),
         (LossGradient::Chunked, 0.5),
+        // 100,000 logits for 64 features: chunks of one token.
+        (LossGradient::WithHead, 0.0),
     ] {
         let work = held(&graph, "head", loss, false);
         let peak = work.saved_bytes(BlockRecompute::None) + work.gradients;

@@ -11,8 +11,8 @@ use planner::report::{Answered, Expectation};
 use planner_core::problem::Problem;
 use planner_core::search::space::Rejection;
 use planner_core::search::{
-    Chosen, EvaluatedPlan, Outcome, RESOLUTION, StopReason, WithLessHeadroom, largest_headroom,
-    model_flops_utilization, utilization_with_every_pair,
+    Chosen, EvaluatedPlan, Outcome, OverLoads, RESOLUTION, StopReason, WithLessHeadroom,
+    largest_headroom, model_flops_utilization, utilization_with_every_pair,
 };
 
 use super::args::ProblemArgs;
@@ -129,12 +129,18 @@ fn describe_problem(input: &Input, args: &ProblemArgs) -> String {
         batch
     };
     let replication = describe_replication(&training.replication());
+    let load = if problem.facts.has_experts {
+        let is_open = args.setting.expert_load.is_none();
+        format!("expert load {}{}\n", problem.expert_load.load, chosen(is_open))
+    } else {
+        String::new()
+    };
     let stages = match &problem.stages {
         Some(stages) => format!("stages given by hand: {stages}\n"),
         None => String::new(),
     };
     format!(
-        "{}: {} parameters{active}{trained}\n{} x {}, cluster {}\n{tokens}; {}{}, {:?}{}\n{}\n{replication}{stages}\n",
+        "{}: {} parameters{active}{trained}\n{} x {}, cluster {}\n{tokens}; {}{}, {:?}{}\n{}\n{replication}{load}{stages}\n",
         file.model.name,
         count(parameters.total as f64),
         problem.limits.num_gpus,
@@ -374,7 +380,7 @@ fn describe_best(
     format!(
         "\ntime:   {}\n{}memory: {} of {} on pipeline rank {}\n{}{}{}",
         shares.join("; "),
-        describe_utilization(problem, best),
+        [describe_loads(problem, best), describe_utilization(problem, best)].concat(),
         memory,
         problem.hardware.memory,
         evaluation.fullest_rank,
@@ -382,6 +388,19 @@ fn describe_best(
         describe_host(problem, best),
         Expectation::of(problem, best).in_words(),
     )
+}
+
+/// What the step waits for where routers do not spread tokens evenly, and what that is from step to step.
+fn describe_loads(problem: &Problem, best: &EvaluatedPlan) -> String {
+    best.over_loads(problem).map_or_else(String::new, |loads| {
+        let OverLoads { step_time, busiest, balanced, .. } = loads;
+        format!(
+            "experts: the busiest rank has {busiest:.2} times its share of tokens; {} to {} in eight of ten runs, {balanced} \
+             if all had the same\n",
+            Seconds::new(step_time.p10),
+            Seconds::new(step_time.p90),
+        )
+    })
 }
 
 /// Headroom of the plan, and the gain of the plan that fits only with less.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, anyhow, bail, ensure};
 use cost_models::{clusters, frameworks};
 use ir::cluster::Cluster;
+use ir::expert_load::ExpertLoad;
 use ir::framework::{Framework, IDEAL};
 use ir::schedule::{Schedule, read_csv};
 use planner::file_kind::FileKind;
@@ -219,6 +220,17 @@ pub(crate) fn read_framework(name: &str) -> anyhow::Result<Framework> {
         });
     }
     read_as(path, LARGEST_FILE, &[FileKind::Framework], |text| Ok(frameworks::read(text)?))
+}
+
+/// Reads how routers spread tokens over experts: by name, or a file of counts.
+pub(crate) fn read_expert_load(text: &str) -> anyhow::Result<ExpertLoad> {
+    let path = Path::new(text);
+    let load = if is_there(path) {
+        ExpertLoad::from_counts(&read_text(path)?).with_context(|| format!("`{text}`"))
+    } else {
+        text.parse().map_err(anyhow::Error::from)
+    };
+    load.context("`--expert-load`")
 }
 
 /// Reads a plan and checks it.

@@ -34,15 +34,16 @@ pub(crate) fn refuse_idle(
             "--multi-token-prediction",
             format!("{name} has no modules that predict more than the next token"),
         ),
+        (args.expert_load.is_some() && !has_experts, "--expert-load", no_experts()),
         (
             args.seq_len.is_some() && !graph.has_sequence(),
             "--seq-len",
             format!("{name} has no sequence whose length could be chosen"),
         ),
         (
-            args.bf16_moments && training.optimizer.num_moments() == 0,
+            args.bf16_moments && !training.optimizer.has_full_moments(),
             "--bf16-moments",
-            "this optimizer keeps no moments".to_owned(),
+            "this optimizer keeps no moments in full precision".to_owned(),
         ),
         (
             args.no_master_weights && training.precision == Precision::Fp32,

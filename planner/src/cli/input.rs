@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use cost_models::frameworks;
 use cost_models::kernels::Device;
 use ir::cluster::{Cluster, Gpu};
+use ir::expert_load::ExpertLoad;
 use ir::framework::{Framework, IDEAL, JobFacts, KernelChoice};
 use ir::graph::{Adapters, RecomputeModules};
 use ir::layout::PartialLayout;
@@ -21,7 +22,7 @@ use planner_core::problem::{
 };
 use planner_tools::interchange::lacked_by_tools;
 
-use super::files::{read_cluster, read_framework};
+use super::files::{read_cluster, read_expert_load, read_framework};
 use super::idle::refuse_idle;
 use super::models::{ModelFile, read_model_as};
 use super::setting::SettingArgs;
@@ -117,10 +118,12 @@ pub(crate) fn read(
         None if decided.layout.recompute.is_any() => open_graph.clone(),
         None => graph,
     };
+    let load = args.expert_load.as_deref().map_or(Ok(ExpertLoad::USUAL), read_expert_load)?;
     let open = Problem::new(open_graph, usual, &cluster, framework.clone(), gpus)?;
-    let mut open = leave_free(open, args.headroom)?;
+    let mut open = leave_free(open, args.headroom)?.with_expert_load(load.clone())?;
     let problem = Problem::new(graph, training, &cluster, framework.clone(), gpus)?;
-    let mut problem = leave_free(problem, args.headroom)?.with_stages(stages);
+    let mut problem =
+        leave_free(problem, args.headroom)?.with_stages(stages).with_expert_load(load)?;
     let lacks = if decided.is_named { problem.unsupported(&decided.layout) } else { Vec::new() };
     if !lacks.is_empty() {
         open.hardware.framework.abilities = training.granted(framework.abilities.clone());
@@ -142,10 +145,10 @@ fn with_options(
             format!("`--compile {compile}`: {name} does not leave it to its users what is compiled\nhint: {works}")
         })?;
     }
-    if args.chunked_loss {
-        framework = framework.with_chunked_loss().with_context(|| {
-            let works = frameworks_that(|it| it.abilities.chunked_loss);
-            format!("`--chunked-loss`: {name} computes all logits at once\nhint: {works}")
+    if let Some(loss) = args.loss {
+        framework = framework.with_loss(loss).with_context(|| {
+            let works = frameworks_that(|it| it.clone().with_loss(loss).is_some());
+            format!("`--loss {loss}`: {name} is not known to have such a loss\nhint: {works}")
         })?;
     }
     if let Some(choice) = args.kernels {

@@ -3,7 +3,7 @@
 use clap::Args;
 use ir::cluster::Precision;
 use ir::framework::{Compile, KernelChoice};
-use ir::graph::{ALL_LINEAR, Adapters, WeightFormat};
+use ir::graph::{ALL_LINEAR, Adapters, Loss, WeightFormat};
 use ir::model::GraphOptions;
 use ir::plan::Optimizer;
 use ir::replication::{DataParallelMethod, GradientCompression};
@@ -14,7 +14,6 @@ use super::values::{
 
 /// How a model is trained, on what and with what.
 #[derive(Clone, Debug, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(crate) struct SettingArgs {
     /// A preset (see `planner list clusters`) or a cluster file.
     #[arg(long, value_name = "NAME|FILE", default_value = "h100")]
@@ -29,7 +28,7 @@ pub(crate) struct SettingArgs {
     #[arg(long, value_name = "fp32|fp16|bf16|fp8|fp4", hide_possible_values = true, value_parser = one_of(Precision::ALL, Precision::name))]
     pub(crate) precision: Option<Precision>,
     /// What updates the parameters [default: adamw].
-    #[arg(long, value_name = "adamw|momentum|sgd", value_parser = parse_optimizer)]
+    #[arg(long, value_name = "adamw|adamw-8bit|muon|adafactor|lion|momentum|sgd", value_parser = parse_optimizer)]
     pub(crate) optimizer: Option<Optimizer>,
     /// Accumulate gradients in fp32, as Megatron-LM does; torchtitan always does.
     #[arg(long)]
@@ -48,9 +47,15 @@ pub(crate) struct SettingArgs {
     /// What of the model is compiled [default: what the framework's benchmarks compile].
     #[arg(long, value_name = "none|regional|full", hide_possible_values = true, value_parser = one_of(Compile::ALL, Compile::name))]
     pub(crate) compile: Option<Compile>,
-    /// Compute head and loss in pieces of the tokens, whose logits are never there at once.
-    #[arg(long)]
-    pub(crate) chunked_loss: bool,
+    /// How the loss is computed: from all logits at once; with the head in N chunks of the tokens; or fused with the
+    /// head, as in Liger's kernels [default: what the framework's benchmarks do].
+    #[arg(long, value_name = "plain|chunked:N|fused", value_parser = parse_named::<Loss>)]
+    pub(crate) loss: Option<Loss>,
+    /// How routers spread tokens over experts: evenly, as most benchmarks force them to; with log-normal shares of this
+    /// standard deviation; or as a file counts the tokens of each expert, a row for each layer [default: lognormal:0.79,
+    /// what runs with routers of their own show].
+    #[arg(long, value_name = "balanced|lognormal:SIGMA|FILE")]
+    pub(crate) expert_load: Option<String>,
     /// How kernels are chosen on AMD's GPUs: by their libraries, or by measuring all for the shapes of the model
     /// [default: heuristic].
     #[arg(long, value_name = "heuristic|tuned", hide_possible_values = true, value_parser = one_of(KernelChoice::ALL, KernelChoice::name))]

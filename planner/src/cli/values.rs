@@ -309,12 +309,20 @@ pub(super) fn parse_zero(text: &str) -> Result<ZeroStage, String> {
 
 pub(super) fn parse_optimizer(text: &str) -> Result<Optimizer, String> {
     match folded(text).as_str() {
-        "adamw" | "adam" | "fusedadam" | "fusedadamw" | "adamwtorch" | "adamwtorchfused" => {
+        "adam" | "fusedadam" | "fusedadamw" | "adamwtorch" | "adamwtorchfused" => {
             Ok(Optimizer::AdamW)
         }
-        "momentum" | "sgdmomentum" => Ok(Optimizer::Momentum),
-        "sgd" => Ok(Optimizer::Sgd),
-        _ => Err("must be adamw, momentum or sgd".to_owned()),
+        "adam8bit" | "adamwbnb8bit" | "adamwtorch8bit" | "pagedadamw8bit" => {
+            Ok(Optimizer::AdamW8bit)
+        }
+        "distmuon" => Ok(Optimizer::Muon),
+        "sgdmomentum" => Ok(Optimizer::Momentum),
+        name => {
+            let known = Optimizer::ALL.into_iter().find(|it| folded(it.name()) == name);
+            known.ok_or_else(|| {
+                format!("must be one of {}", Optimizer::ALL.map(Optimizer::name).join(", "))
+            })
+        }
     }
 }
 

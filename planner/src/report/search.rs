@@ -13,7 +13,7 @@ use super::expectation::Expectation;
 use planner_core::problem::Problem;
 use planner_core::search::space::Rejection;
 use planner_core::search::{
-    Chosen, EvaluatedPlan, Outcome, StopReason, utilization_with_every_pair,
+    Chosen, EvaluatedPlan, Outcome, Quantiles, StopReason, utilization_with_every_pair,
 };
 
 /// Result of a search or an evaluation, with the plans to show.
@@ -46,6 +46,9 @@ pub struct SearchReport {
     /// The framework that runs the step.
     framework: FrameworkReport,
     training: Training,
+    /// How routers spread tokens over experts, where they do not do so evenly.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expert_load: Option<String>,
     /// True where stages were given by `--stages`; all plans then have them.
     stages_by_hand: bool,
     plans: Vec<PlanReport>,
@@ -104,6 +107,12 @@ struct PlanReport {
     is_fastest: Option<bool>,
     stage_ends: Vec<usize>,
     expectation: Expectation,
+    /// Time of a step over random loads of its experts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step_time_quantiles_seconds: Option<Quantiles>,
+    /// Memory of the fullest rank over random loads of its experts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peak_memory_quantiles_bytes: Option<Quantiles>,
 }
 
 #[derive(Debug, Serialize)]
@@ -170,6 +179,9 @@ impl SearchReport {
                 lacks: lacks.clone(),
             },
             training: problem.training,
+            expert_load: Some(&problem.expert_load.load)
+                .filter(|load| !load.is_balanced())
+                .map(ToString::to_string),
             stages_by_hand: problem.stages.is_some(),
             plans,
             best: best.as_ref().map(report),
@@ -205,6 +217,7 @@ impl PlanReport {
     fn new(problem: &Problem, found: &EvaluatedPlan, headroom: Bytes) -> Self {
         let prediction = found.prediction(problem);
         let left = problem.clone().with_headroom(headroom);
+        let loads = found.over_loads(problem);
         Self {
             layout: *found.layout,
             mfu_every_pair: utilization_with_every_pair(problem, found.evaluation.step_time),
@@ -217,6 +230,8 @@ impl PlanReport {
             prediction,
             stage_ends: found.stage_ends.clone(),
             expectation: Expectation::of(problem, found),
+            step_time_quantiles_seconds: loads.map(|it| it.step_time),
+            peak_memory_quantiles_bytes: loads.map(|it| it.peak_memory),
         }
     }
 }

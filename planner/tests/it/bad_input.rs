@@ -284,7 +284,7 @@ fn batches_and_sequences_that_cannot_be() {
     );
     place.fails("search {}/model.json --gpus 8 --seq-len 1001 --cp 2", &["1001", "4 parts"]);
     place.fails("search {}/model.json --gpus 8 --precision int4", &["int4", "bf16"]);
-    place.fails("search {}/model.json --gpus 8 --optimizer lion", &["lion", "adamw"]);
+    place.fails("search {}/model.json --gpus 8 --optimizer lamb", &["lamb", "adamw"]);
     place.fails("search {}/model.json --gpus 8 --cluster v100 --precision fp8", &["fp8", "fp16"]);
     place.fails("search {}/model.json --gpus 8 --cluster h100 --precision fp4", &["fp4", "fp8"]);
 }

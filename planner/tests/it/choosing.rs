@@ -1,6 +1,7 @@
 //! What is proposed: by the framework, by what users list, and by what the model can tell apart.
 
 use std::fs;
+use std::path::Path;
 
 use cost_models::frameworks;
 use ir::framework::{Features, Framework, JobFacts};
@@ -246,32 +247,132 @@ fn what_is_compiled_is_said() {
     );
 }
 
-/// Logits that are never there at once need no memory, and take no other time.
+/// Logits that are never there at once need no memory; products of fewer tokens and the sums of their gradients take a
+/// little more time. What torchtitan's files say is what was planned.
 #[test]
 fn a_loss_in_pieces_holds_less() {
     let args = "evaluate models/llama-3.1-8b --gpus 8 --framework torchtitan --layout dp8-zero3-mbs2 --recompute full -q --format json";
     let args: Vec<&str> = args.split(' ').collect();
-    let [whole, pieces] = [&[][..], &["--chunked-loss"]].map(|more| {
+    let [whole, pieces] = [&[][..], &["--loss", "chunked:8"]].map(|more| {
         let found = planner(&[&args, more].concat()).json()["plans"][0].clone();
         ["step_time_seconds", "peak_memory_bytes"].map(|name| found[name].as_f64().unwrap())
     });
-    assert!(whole[0].total_cmp(&pieces[0]).is_eq(), "{whole:?} {pieces:?}");
+    assert!((1.0..1.02).contains(&(pieces[0] / whole[0])), "{whole:?} {pieces:?}");
     // Logits of 2 sequences in 16 bits, and their gradient; a layer that is computed again is the peak without them.
     let logits = 2.0 * 8192.0 * 128_256.0 * 4.0;
     assert!((0.5 * logits..logits).contains(&(whole[1] - pieces[1])), "{whole:?} {pieces:?}");
     let place = Workplace::new();
     let (plan, job) = (place.path("plan.json"), place.path("job"));
-    planner(&[&args[..], &["--chunked-loss", "-o", &plan]].concat());
+    planner(&[&args[..], &["--loss", "chunked:6", "-o", &plan]].concat());
     let export = planner(&["export", &plan, "--to", "torchtitan", "-o", &job]);
-    assert_eq!(export.code, Some(2), "{export:?}");
-    assert!(export.stderr.contains("a loss in pieces (`--chunked-loss`)"), "{export:?}");
-    let near = planner(&["export", &plan, "--to", "torchtitan", "--approximate", "-o", &job]);
-    let says = "loss of all logits at once in the place of in pieces";
+    assert_eq!(export.code, Some(0), "{export:?}");
+    let module = fs::read_to_string(place.path("job/planned.py")).unwrap();
+    assert!(module.contains("loss=ChunkedLossWrapper.Config(num_chunks=6, "), "{module}");
+    let near = planner(&["export", &plan, "--to", "megatron", "--approximate", "-o", &job]);
+    let says = "loss of all logits at once in the place of chunked";
     assert!(format!("{}{}", near.stdout, near.stderr).contains(says), "{near:?}");
+    let evaluate = "evaluate models/llama-3.1-8b --gpus 8 --layout";
     place.fails(
-        "evaluate models/llama-3.1-8b --gpus 8 --layout dp8 --framework megatron-core --chunked-loss",
-        &["megatron-core computes all logits at once", "`--framework torchtitan`"],
+        &format!("{evaluate} dp8 --framework megatron-core --loss chunked"),
+        &["`--loss chunked:8`: megatron-core is not known", "`--framework torchtitan`"],
     );
+    place.fails(
+        &format!("{evaluate} dp8 --framework torchtitan --loss fused"),
+        &["torchtitan is not known to have such a loss", "`--framework fsdp2`"],
+    );
+    let sharded = format!("{evaluate} tp2-dp4-zero1 --framework fsdp2 --loss fused");
+    let sharded = planner(&sharded.split(' ').collect::<Vec<_>>());
+    let says = "no losses fused with the head with tensor parallelism";
+    assert!(sharded.stdout.contains(says), "{sharded:?}");
+    for (loss, says) in [("chunked:1", "2 or more"), ("linear", "chunked:N or fused")] {
+        place.fails(&format!("{evaluate} dp8 --loss {loss}"), &[says]);
+    }
+}
+
+/// 8B at a million tokens on eight H100 with FSDP2, as trainers of long contexts run it: TRL measured 56.2 GB (issue
+/// 6845).
+#[test]
+#[allow(clippy::print_stderr, reason = "a skipped test says so")]
+fn a_million_tokens_fit_with_a_loss_in_chunks() {
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/oracles/parameters/qwen3-8b");
+    if !Path::new(model).exists() {
+        eprintln!("skipped: no {model}");
+        return;
+    }
+    let args = "--gpus 8 --framework fsdp2 --layout cp8-zero3 --seq-len 1048576 --global-batch-size 1 --fp32-gradients \
+                --recompute full --offload activations --loss chunked -q --format json";
+    let args = ["evaluate", model].into_iter().chain(args.split_whitespace());
+    let plan = planner(&args.collect::<Vec<_>>()).json()["plans"][0].clone();
+    assert_eq!(plan["fits"], true);
+    let ratio = plan["peak_memory_bytes"].as_f64().unwrap() / 56.2e9;
+    assert!((0.9..1.1).contains(&ratio), "{ratio}");
+}
+
+/// Bytes that each optimizer keeps for the parameters of an 8B model in bf16, with master weights: by the definitions of
+/// the optimizers.
+#[test]
+fn optimizers_keep_what_they_need() {
+    let parameters = 8_030_261_248.0;
+    // Of the table and the head, and the norms of 32 layers and of the end.
+    let outside_matrices = 2.0 * 128_256.0 * 4096.0 + 65.0 * 4096.0;
+    // Rows and columns of q and o, of k and v, of the gated activation's three, and of table and head.
+    let of_layer = 2 * (4096 + 4096) + 2 * (4096 + 1024) + 3 * (4096 + 14_336);
+    let factors = f64::from(32 * of_layer + 2 * (128_256 + 4096) + 65 * 4096);
+    for (name, moments) in [
+        ("adamw", 8.0 * parameters),
+        ("adamw-8bit", 2.0 * (1.0 + 4.0 / 256.0) * parameters),
+        ("muon", 4.0 * (parameters + outside_matrices)),
+        ("adafactor", 4.0 * factors),
+        ("lion", 4.0 * parameters),
+        ("momentum", 4.0 * parameters),
+        ("sgd", 0.0),
+    ] {
+        let evaluate = "evaluate models/llama-3.1-8b --gpus 4 --cluster b300 --framework ideal --layout dp4-zero0 -q \
+                        --format json --optimizer";
+        let args = evaluate.split_whitespace().chain([name]);
+        let plan = planner(&args.collect::<Vec<_>>()).json()["plans"][0].clone();
+        let kept = plan["memory"]["optimizer_bytes"].as_f64().unwrap();
+        let expected = 4.0 * parameters + moments;
+        assert!((kept / expected - 1.0).abs() < 1e-8, "{name}: {kept}, not {expected}");
+    }
+}
+
+/// A rank makes the momenta orthogonal of those matrices alone that it owns: with ZeRO 1 each of eight replicas an
+/// eighth. Five iterations on the matrices of Llama 3.1 8B are 6.7e14 FLOPs, by hand.
+#[test]
+fn muon_shares_its_products_among_replicas() {
+    let seconds = |optimizer: &str, zero: &str| {
+        let evaluate = "evaluate models/llama-3.1-8b --gpus 8 --cluster b300 --framework ideal --layout dp8 -q --format json";
+        let options = ["--optimizer", optimizer, "--zero", zero];
+        let args = evaluate.split_whitespace().chain(options);
+        let plan = planner(&args.collect::<Vec<_>>()).json()["plans"][0].clone();
+        plan["breakdown"]["optimizer_seconds"].as_f64().unwrap()
+    };
+    let of = |rows: f64, columns: f64| 4.0 * rows * rows * columns + 2.0 * rows.powi(3);
+    let square = 2.0 * of(4096.0, 4096.0) + 2.0 * of(1024.0, 4096.0);
+    let flops = 5.0 * 32.0 * (square + 3.0 * of(4096.0, 14_336.0));
+    let whole = seconds("muon", "0") - seconds("momentum", "0");
+    let rate = flops / whole;
+    assert!((0.4e15..2.5e15).contains(&rate), "{rate:e} FLOP/s");
+    let part = seconds("muon", "1") - seconds("momentum", "1");
+    assert!((7.0..9.0).contains(&(whole / part)), "{whole} {part}");
+    let place = Workplace::new();
+    for (args, words) in [
+        (
+            "search models/llama-3.1-8b --gpus 8 --framework nanotron --optimizer muon",
+            &["it has no optimizer muon"][..],
+        ),
+        (
+            "search models/llama-3.1-8b --gpus 8 --optimizer adamw8",
+            &["must be one of adamw, adamw-8bit, muon, adafactor, lion, momentum, sgd"],
+        ),
+        (
+            "search models/llama-3.1-8b --gpus 8 --optimizer adamw-8bit --bf16-moments",
+            &["no moments in full precision"],
+        ),
+    ] {
+        place.fails(args, words);
+    }
 }
 
 /// Kernels tuned for their shapes are known on AMD's GPUs, and are faster there.

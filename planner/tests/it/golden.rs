@@ -64,11 +64,11 @@ fn plans_do_not_change_unseen() {
     models/llama-3.1-70b --gpus 32 --cluster h200 --seq-len 4096
       tp1 cp1 ep1 pp1 vpp1 dp32 zero3/32 16x1 1f1b norms: 46.1950 s
     models/mixtral-8x7b --gpus 32
-      tp2 sp cp1 ep4 pp2 vpp4 dp8 zero1/8 32x1 interleaved-1f1b none: 11.0954 s
+      tp2 sp cp1 ep1 pp4 vpp1 dp4 zero1/4 64x1 1f1b none: 11.8405 s
     models/qwen3-30b-a3b --gpus 16 --seq-len 4096
-      tp1 cp1 ep8 pp1 vpp1 dp16 zero1/16 16x1 1f1b none: 4.8105 s
+      tp1 cp1 ep4 pp2 vpp2 dp8 zero1/8 32x1 interleaved-1f1b none: 5.2562 s
     models/gpt-oss-120b --gpus 64 --cluster gb200-nvl72 --global-batch-size 1280 --seq-len 4096
-      tp1 cp1 ep64 pp1 vpp1 dp64 zero1/64 5x4 1f1b none: 4.3887 s
+      tp1 cp1 ep2 pp1 vpp1 dp64 zero3/64 5x4 1f1b none: 5.0751 s
     models/gpt3-175b.json --gpus 128 --cluster a100 --global-batch-size 1024 --seq-len 2048
       tp4 sp cp1 ep1 pp8 vpp12 dp4 zero1/4 256x1 interleaved-1f1b none: 89.2806 s
     models/gpt2 --gpus 1 --cluster rtx-4090

@@ -196,7 +196,7 @@ fn settings_that_cannot_be_a_plan() {
         ("four", "`four` stands where an option is expected"),
         ("\u{2014}lr 1", "it begins with a long dash\nhint: `--lr`"),
         ("--lr\u{a0}1", "it has a blank that parts no words\nhint: `--lr 1`"),
-        ("--optimizer madam", "one of adam, sgd is expected"),
+        ("--optimizer madam", "one of adam, sgd, muon, dist_muon is expected"),
     ] {
         check(&with(more), expected);
     }
@@ -262,7 +262,10 @@ fn files_that_cannot_be_a_plan() {
         &with("\"bf16\": {\"enabled\": true}, \"fp16\": {\"enabled\": true}"),
         "contradict each other",
     );
-    json(&with("\"optimizer\": {\"type\": \"OneBitAdam\"}"), "one of AdamW, Adam, SGD is expected");
+    json(
+        &with("\"optimizer\": {\"type\": \"OneBitAdam\"}"),
+        "one of AdamW, Adam, SGD, Muon, Lion is expected",
+    );
     json(
         &with("\"zero_optimization\": {\"stage\": 3, \"zero_hpz_partition_size\": 8}"),
         "a plan has no a second copy of the weights",

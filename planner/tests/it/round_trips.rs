@@ -5,6 +5,7 @@ use std::fs;
 
 use cost_models::clusters::preset;
 use ir::cluster::Cluster;
+use ir::expert_load::ExpertLoad;
 use ir::framework::JobFacts;
 use ir::graph::Graph;
 use ir::model::{GraphOptions, Model};
@@ -129,7 +130,7 @@ fn in_use(plan: &Plan) -> Value {
     if training.precision.activation_bytes() != 2 {
         (training.fp32_gradients, training.no_master_weights) = (false, false);
     }
-    if training.optimizer.num_moments() == 0 {
+    if !training.optimizer.has_full_moments() {
         training.bf16_moments = false;
     }
     json!([plan.layout, training, plan.stages, plan.num_gpus, plan.model])
@@ -152,7 +153,7 @@ proptest! {
         setup.training = setup.training.with_gradients_of(&setup.framework.abilities, facts);
         let problem = setup.problem();
         let headroom = problem.usual_headroom();
-        let problem = problem.with_headroom(headroom);
+        let problem = problem.with_headroom(headroom).with_expert_load(ExpertLoad::USUAL).unwrap();
         let request = if is_open { Request { top: 4, ..Request::default() } } else { request };
         let outcome = search(&problem, &request, &mut |_| Go::On);
         let text = setup.model.to_string();
@@ -183,7 +184,7 @@ fn posed(model: &Model, target: Target, cluster: &Cluster, gpus: u32) -> Option<
     let graph = with_usual_modules(graph, &framework, facts);
     let problem = Problem::new(graph, training, cluster, framework, gpus).ok()?;
     let headroom = problem.usual_headroom();
-    Some(problem.with_headroom(headroom))
+    problem.with_headroom(headroom).with_expert_load(ExpertLoad::USUAL).ok()
 }
 
 /// Search and export do not disagree: the best three that are proposed for a tool's framework are exported as they are.

@@ -26,7 +26,8 @@ use crate::checkpoint::ParameterId;
 use crate::settings::Settings;
 use error::unsupported;
 use support::{
-    check_frequent_updates, check_offload, check_operators, check_positions, check_replication,
+    check_frequent_updates, check_offload, check_operators, check_optimizer, check_positions,
+    check_replication,
 };
 
 pub use error::ProgramError;
@@ -260,6 +261,7 @@ impl Program {
         check_positions(&classes, parts.sequence_length)?;
         parts.settings.replication.check_layout(&spec)?;
         check_replication(&parts.settings)?;
+        check_optimizer(parts.settings.optimizer.kind)?;
         check_offload(&spec, parts.adapters.is_some())?;
         if schedule.updates() == Updates::AfterEachMicroBatch {
             check_frequent_updates(&parts.settings)?;

@@ -5,10 +5,12 @@ use ir::graph::{
     Rotation,
 };
 use ir::layout::{LayoutSpec, OffloadedActivations};
+use ir::plan::Optimizer;
 use ir::replication::Replication;
 
 use super::error::{ProgramError, unsupported};
 use crate::block::BlockProgram;
+use crate::optimizer;
 use crate::settings::Settings;
 
 /// Refuses operators that a graph may have, but that the executor does not support.
@@ -169,6 +171,20 @@ pub(super) fn check_offload(layout: &LayoutSpec, has_adapters: bool) -> Result<(
         });
     }
     Ok(())
+}
+
+/// Refuses optimizers that are not run.
+pub(super) fn check_optimizer(kind: Optimizer) -> Result<(), ProgramError> {
+    if optimizer::RUN.contains(&kind) {
+        return Ok(());
+    }
+    Err(ProgramError::Unsupported {
+        what: format!("the optimizer {kind}"),
+        instead: Some(format!(
+            "`--optimizer {}`",
+            optimizer::RUN.map(Optimizer::name).join("`, `--optimizer ")
+        )),
+    })
 }
 
 /// Refuses loss scaling with gradient compression, or where replicas are not synchronous.

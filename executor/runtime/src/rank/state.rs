@@ -178,7 +178,7 @@ impl<B: Kernels> Rank<B> {
             next_sample: self.num_steps * self.program.global_batch_size,
             seed: settings.seed,
             optimizer: OptimizerState {
-                kind: optimizer_name(settings.optimizer.kind).to_owned(),
+                kind: Optimizer::name(settings.optimizer.kind).to_owned(),
                 num_updates: self.units.first().map_or(0, |unit| unit.num_updates),
                 loss_scale,
             },
@@ -236,13 +236,5 @@ impl<B: Kernels> Rank<B> {
         }
         self.num_steps = training.step;
         Ok(())
-    }
-}
-
-fn optimizer_name(kind: Optimizer) -> &'static str {
-    match kind {
-        Optimizer::AdamW => "adamw",
-        Optimizer::Momentum => "momentum",
-        Optimizer::Sgd => "sgd",
     }
 }

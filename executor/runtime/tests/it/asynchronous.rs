@@ -287,6 +287,7 @@ fn update(
                 let mean = first[place] / (1.0 - beta1.powi(count));
                 mean / ((second[place] / (1.0 - beta2.powi(count))).sqrt() + epsilon)
             }
+            other => unreachable!("{other} is not run"),
         };
         *weight -= RATE * change;
     }

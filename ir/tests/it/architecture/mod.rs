@@ -63,8 +63,23 @@ const IR_MODULES_MAY_USE: &[(&str, &[&str])] = &[
     ("model", &["graph", "native", "text"]),
     ("layout", &["graph", "schedule"]),
     ("replication", &["graph", "layout", "schedule"]),
-    ("framework", &["cluster", "graph", "layout", "schedule", "text"]),
-    ("plan", &["cluster", "framework", "graph", "layout", "replication", "text", "units"]),
+    ("optimizer", &["graph"]),
+    ("expert_load", &[]),
+    ("framework", &["cluster", "graph", "layout", "optimizer", "schedule", "text"]),
+    (
+        "plan",
+        &[
+            "cluster",
+            "expert_load",
+            "framework",
+            "graph",
+            "layout",
+            "optimizer",
+            "replication",
+            "text",
+            "units",
+        ],
+    ),
 ];
 
 /// Sources in which values come in and values go out, and what of them is not so.

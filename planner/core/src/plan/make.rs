@@ -30,6 +30,7 @@ pub fn make(
         version: PLAN_VERSION,
         model,
         training: problem.training,
+        expert_load: problem.expert_load.load.clone(),
         cluster: cluster.clone(),
         framework: problem.hardware.framework.clone(),
         num_gpus: problem.limits.num_gpus,

@@ -1,6 +1,7 @@
 //! The problem of a search: a model, its training, and a number of GPUs.
 
 mod choices;
+mod expert_load;
 mod frameworks;
 mod stage_rule;
 mod stages;
@@ -10,14 +11,16 @@ use cost_models::constants;
 use cost_models::residuals::{Spread, SpreadOf};
 use cost_models::states::StateBytes;
 use ir::cluster::{Architecture, Cluster, Precision};
+use ir::expert_load::ExpertLoad;
 use ir::framework::{Feature, Features, Framework, JobFacts};
-use ir::graph::{Extent, Graph, ParameterCounts};
+use ir::graph::{ClassId, Extent, Graph, LossGradient, ParameterCounts};
 use ir::layout::Limits;
 use ir::plan::{MemoryUse, Training};
 use ir::replication::{DataParallelMethod, GradientCompression};
 use ir::units::{Bytes, Flops, FlopsPerSecond};
 
 pub use choices::{Choices, default_sequence_length, usual_precision_with};
+pub use expert_load::RankLoads;
 pub use frameworks::{ON_GPUS, attention_kernel, default_framework, stacks, with_usual_modules};
 pub use stage_rule::StageRule;
 pub use stages::{GivenStages, StagesError};
@@ -51,12 +54,29 @@ pub struct Problem {
     pub stages: Option<GivenStages>,
     /// Memory of a GPU that a plan may use by prediction; the rest is headroom.
     pub room: Bytes,
+    /// Tokens that go to the experts of each rank: as many to each, unless [`Self::with_expert_load`] says otherwise.
+    pub expert_load: RankLoads,
 }
 
 /// Reason why a problem cannot be posed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProblemError {
+    /// Counts of tokens for other experts than the model has.
+    #[error(
+        "counts for {counted} experts in {num_rows} layers, but the model has {num_experts} in {num_layers}\nhint: a row \
+         for each layer with experts, or fewer, which repeat; a count for each expert in each row"
+    )]
+    ExpertCounts {
+        /// Counts in each row.
+        counted: u64,
+        /// Experts of a layer.
+        num_experts: u64,
+        /// Rows.
+        num_rows: usize,
+        /// Layers with experts.
+        num_layers: usize,
+    },
     /// Precision that the GPU does not have.
     #[error("{gpu} has no `{precision}`; it has {known}")]
     Precision {
@@ -202,12 +222,13 @@ impl Problem {
         let mut limits = Limits::new(&graph, num_gpus, global_batch_size, sequence_length);
         limits.has_host = hardware.host.is_some();
         hardware.host = hardware.host.map(|host| host.among(num_gpus));
-        let facts = JobFacts::of(&graph).with_training(&training).with(of_gpus(&hardware));
+        let facts = JobFacts::of(&graph).with_training(&training).with(of_hardware(&hardware));
         let forward = graph.forward_flops(sequence_length);
         let batch = global_batch_size as f64;
         let model_flops = forward.of_step() * batch;
         check_time(model_flops, hardware.peak, num_gpus)?;
         let (vocabulary_parallel, stages, room) = (false, None, hardware.memory);
+        let expert_load = RankLoads::default();
         Ok(Self {
             graph,
             training,
@@ -219,6 +240,7 @@ impl Problem {
             vocabulary_parallel,
             stages,
             room,
+            expert_load,
         })
     }
 
@@ -260,9 +282,44 @@ impl Problem {
     }
 
     fn posed(&self, training: Training, num_gpus: u32) -> Result<Self, ProblemError> {
-        let Self { graph, hardware, vocabulary_parallel, stages, room, .. } = self.clone();
+        let Self { graph, hardware, vocabulary_parallel, stages, room, expert_load, .. } =
+            self.clone();
         let problem = Self::on(graph, training, hardware, num_gpus)?;
-        Ok(Self { vocabulary_parallel, stages, room, ..problem })
+        Ok(Self { vocabulary_parallel, stages, room, expert_load, ..problem })
+    }
+
+    /// The problem with routers that spread tokens so; as many to each expert where there are none.
+    ///
+    /// # Errors
+    ///
+    /// [`ProblemError::ExpertCounts`] where there are counts of other numbers of experts or layers than the model has.
+    pub fn with_expert_load(self, load: ExpertLoad) -> Result<Self, ProblemError> {
+        let has_experts = |class| self.graph.class(class).has_experts();
+        let layers: Vec<ClassId> = self.graph.blocks().filter(|it| has_experts(*it)).collect();
+        if layers.is_empty() {
+            return Ok(self);
+        }
+        if let ExpertLoad::Counts(rows) = &load {
+            let routers = layers.iter().filter_map(|it| self.graph.class(*it).num_experts());
+            let num_experts = routers.max().unwrap_or_default();
+            let counted = rows[0].len() as u64;
+            if counted != num_experts || rows.len() > layers.len() {
+                let (num_rows, num_layers) = (rows.len(), layers.len());
+                return Err(ProblemError::ExpertCounts {
+                    counted,
+                    num_experts,
+                    num_rows,
+                    num_layers,
+                });
+            }
+        }
+        Ok(Self { expert_load: RankLoads::new(load, layers.len()), ..self })
+    }
+
+    /// The problem where routers spread tokens as badly as in this share of the random draws at most.
+    #[must_use]
+    pub fn at_quantile(&self, quantile: f64) -> Self {
+        Self { expert_load: self.expert_load.at(quantile), ..self.clone() }
     }
 
     /// The problem with a headroom: memory of each GPU that stays free.
@@ -310,14 +367,16 @@ impl Problem {
 /// Bandwidth of PCIe 6 x16, in bytes per second each way: the fastest link within a node that is not NVLink.
 const FASTEST_PCIE: f64 = 128e9;
 
-/// Features of the GPUs and of their links within a node.
-fn of_gpus(hardware: &Hardware) -> Features {
+/// Features of the GPUs, of their links within a node, and of the loss that the framework computes.
+fn of_hardware(hardware: &Hardware) -> Features {
     let is_new = matches!(hardware.architecture, Architecture::Hopper | Architecture::Blackwell);
     let within = hardware.network.innermost_bandwidth().get();
+    let loss = hardware.framework.kernels.loss.gradient;
     Features::which([
         (Feature::BeforeHopper, !is_new),
         (Feature::OffTpu, hardware.architecture != Architecture::Tpu),
         (Feature::NoNvlink, hardware.domain > 1 && within <= FASTEST_PCIE),
+        (Feature::FusedLoss, loss == LossGradient::WithHead),
     ])
 }
 

@@ -1,8 +1,12 @@
 //! A layout with its stages, and the time and memory of its step.
 
+use ir::expert_load::ExpertLoad;
+use ir::graph::RoutedTokens;
 use ir::layout::Layout;
 use ir::plan::Prediction;
 use ir::units::{Bytes, Flops, Seconds};
+
+use serde::Serialize;
 
 use crate::problem::Problem;
 use crate::step::{
@@ -43,6 +47,56 @@ impl EvaluatedPlan {
             breakdown: self.evaluation.breakdown,
             memory: self.evaluation.memory,
         }
+    }
+}
+
+/// The tenth, the half and nine tenths of a distribution.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Quantiles {
+    /// Exceeded by nine of ten.
+    pub p10: f64,
+    /// Exceeded by half.
+    pub p50: f64,
+    /// Exceeded by one of ten.
+    pub p90: f64,
+}
+
+/// Time and memory of a plan over random loads of its experts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OverLoads {
+    /// Time of a step, in seconds.
+    pub step_time: Quantiles,
+    /// Memory of the fullest rank, in bytes.
+    pub peak_memory: Quantiles,
+    /// Tokens of the busiest rank over those of the average rank.
+    pub busiest: f64,
+    /// Time of a step with as many tokens for each expert.
+    pub balanced: Seconds,
+}
+
+impl EvaluatedPlan {
+    /// Time and memory over random loads of experts; `None` where the load is the same for all ranks.
+    pub fn over_loads(&self, problem: &Problem) -> Option<OverLoads> {
+        let key = ShapeKey::of(&self.layout, &problem.hardware.framework);
+        let routed = problem.graph.classes().map(|(class, _)| key.setting(problem, class.0).routed);
+        let busiest = routed.map(|it| it.busiest).max()?;
+        if busiest == RoutedTokens::BALANCED.busiest {
+            return None;
+        }
+        let of = |problem: &Problem| {
+            with_step(problem, self.layout, &self.stage_ends, |step: &Step<'_>| step.evaluate())
+                .unwrap_or_else(|error| panic!("a checked layout plays: {error}"))
+        };
+        let [p10, p50, p90] = [0.1, 0.5, 0.9].map(|quantile| of(&problem.at_quantile(quantile)));
+        let quantiles =
+            |of: fn(&Evaluation) -> f64| Quantiles { p10: of(&p10), p50: of(&p50), p90: of(&p90) };
+        let balanced = problem.clone().with_expert_load(ExpertLoad::Balanced).ok()?;
+        Some(OverLoads {
+            step_time: quantiles(|it| it.step_time.get()),
+            peak_memory: quantiles(|it| it.memory.total().as_f64()),
+            busiest: busiest as f64 / RoutedTokens::BALANCED.busiest as f64,
+            balanced: of(&balanced).step_time,
+        })
     }
 }
 

@@ -35,9 +35,9 @@ pub fn least_gpus(
     let Problem { graph, stages, .. } = asked;
     let has_sequence = graph.has_sequence();
     let bytes = asked.state_bytes();
-    let all = bytes.shard + bytes.gradient + bytes.optimizer;
-    let states = graph.parameter_counts().total.saturating_mul(all);
-    let fewest = states.div_ceil(cluster.gpu.memory.get().max(1));
+    let all = (bytes.shard + bytes.gradient) as f64 + bytes.optimizer;
+    let states = graph.parameter_counts().total as f64 * all;
+    let fewest = (states / cluster.gpu.memory.get().max(1) as f64).ceil() as u64;
     let node = cluster.gpus_per_node;
     let within = (0..32).map(|power| 1u32 << power).take_while(|gpus| *gpus < node);
     // Half a node matters among a few nodes, but not among many.
@@ -52,6 +52,7 @@ pub fn least_gpus(
         let framework = asked.hardware.framework.clone();
         let problem = Problem::new(graph.clone(), training, cluster, framework, num_gpus)?;
         let problem = problem.with_stages(stages.clone()).with_headroom(asked.headroom());
+        let problem = problem.with_expert_load(asked.expert_load.load.clone())?;
         let request = Request { fixed, top: 1, closest: false, ..*request };
         let outcome = search(&problem, &request, &mut |progress| match progress.best {
             Some(_) => Go::Stop(StopReason::FirstFit),

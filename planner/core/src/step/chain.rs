@@ -49,11 +49,7 @@ impl ChainIndex {
             let Some(home) = position(&target) else { continue };
             ties.extend(users.iter().filter_map(|user| Some((position(user)?, home))));
         }
-        let experts = graph.classes().map(|(_, block)| {
-            let is_of_experts = |kind: &OpKind| matches!(kind, OpKind::GroupedLinear { .. });
-            block.nodes().any(|node| is_of_experts(&node.op.kind))
-        });
-        let has_experts = experts.collect();
+        let has_experts = graph.classes().map(|(_, block)| block.has_experts()).collect();
         let attention = graph.classes().map(|(_, block)| {
             let mut kinds = block.nodes().map(|node| &node.op.kind);
             kinds.any(|kind| {

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use ir::graph::{BlockRecompute, FrozenParameters, LocalParameters, Recompute};
+use cost_models::states::StateBytes;
+use ir::graph::{BlockRecompute, FrozenParameters, LocalParameters, Recompute, ShapeCounts};
 use ir::layout::Offload;
 use ir::units::Bytes;
 
@@ -26,6 +27,10 @@ pub struct Holdings {
     pub num_copies: u32,
     /// Those of `expert` whose gradients are partial sums over the ranks that share each expert.
     pub expert_partial_gradients: u64,
+    /// Shapes of `dense`.
+    pub dense_shapes: ShapeCounts,
+    /// Shapes of `expert`.
+    pub expert_shapes: ShapeCounts,
     /// Parameters that are not trained; not counted in any of the others.
     pub frozen: FrozenParameters,
     /// Number of parameters of the largest block.
@@ -110,6 +115,8 @@ impl Holdings {
             let parameters = block.parameters;
             self.dense += parameters.dense * u64::from(count);
             self.expert += parameters.expert * u64::from(count);
+            self.dense_shapes.add_times(parameters.dense_shapes, count.into());
+            self.expert_shapes.add_times(parameters.expert_shapes, count.into());
             self.partial_gradients += parameters.partial_gradients * u64::from(count);
             self.copied += parameters.copied * u64::from(count);
             self.num_copies = self.num_copies.max(parameters.num_copies);
@@ -152,6 +159,13 @@ impl Holdings {
         self.gradients_of_last.max(of_others.saturating_sub(self.saved_by_last))
     }
 
+    /// Bytes of states for each trained parameter, on average.
+    pub fn mean_bytes(&self, bytes: StateBytes) -> StateBytes {
+        let mut shapes = self.dense_shapes;
+        shapes.add_times(self.expert_shapes, 1);
+        bytes.of(self.dense + self.expert, shapes)
+    }
+
     /// True if any parameters are tied to a block of another rank.
     pub fn has_tied(&self) -> bool {
         self.tied > 0 || self.frozen.tied > Bytes::ZERO
@@ -164,6 +178,7 @@ impl Holdings {
         self.frozen.tied = self.frozen.tied.max(of_block.frozen.tied);
         if is_copy {
             self.dense += of_block.tied;
+            self.dense_shapes.outside_matrices += of_block.tied;
             self.frozen.dense += of_block.frozen.tied;
         }
     }
@@ -172,6 +187,8 @@ impl Holdings {
     pub fn add(&mut self, other: &Self) {
         self.dense += other.dense;
         self.expert += other.expert;
+        self.dense_shapes.add_times(other.dense_shapes, 1);
+        self.expert_shapes.add_times(other.expert_shapes, 1);
         self.tied = self.tied.max(other.tied);
         self.partial_gradients += other.partial_gradients;
         self.copied += other.copied;

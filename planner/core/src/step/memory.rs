@@ -68,7 +68,8 @@ pub(super) fn throughout(
             + whole_gradients(&replicas, held, &states)
             + gradient_copies(problem, layout, bytes, &states)
             + replicas.left_out(held),
-        optimizer_bytes: states.optimizer + update_copies(framework, bytes, &states),
+        optimizer_bytes: states.optimizer
+            + update_copies(framework, held.mean_bytes(bytes), &states),
         gathered_bytes: gathered + replicas.gathered_gradients(held),
         workspace_bytes: held.dequantised + library_workspaces(problem, held),
         activations_bytes: held.largest_offloadable * beside_host(held, offload),
@@ -150,10 +151,11 @@ fn library_workspaces(problem: &Problem, held: &Holdings) -> Bytes {
 fn update_buffers(problem: &Problem, layout: &Layout, held: &Holdings) -> [Bytes; 2] {
     let buffers = problem.hardware.framework.memory.update_buffers;
     let bytes = problem.state_bytes();
-    if layout.offload.optimizer || bytes.optimizer == 0 {
+    let of_each = held.mean_bytes(bytes).optimizer;
+    if layout.offload.optimizer || of_each == 0.0 {
         return [Bytes::ZERO; 2];
     }
-    let updated = on_device(layout, held, bytes).optimizer.as_f64() / bytes.optimizer as f64;
+    let updated = on_device(layout, held, bytes).optimizer.as_f64() / of_each;
     let is_sharded = layout.zero_stage == ZeroStage::Parameters;
     let freed = if is_sharded { 0.0 } else { buffers.freed };
     [buffers.held, freed].map(|each| Bytes::from_f64(updated * each))
@@ -212,8 +214,8 @@ fn gradient_copies(
 }
 
 /// Buffers of the update in addition to the optimizer state.
-fn update_copies(framework: &Framework, bytes: StateBytes, states: &ModelStates) -> Bytes {
-    let each = framework.memory.update_bytes / bytes.optimizer.max(1) as f64;
+fn update_copies(framework: &Framework, mean: StateBytes, states: &ModelStates) -> Bytes {
+    let each = framework.memory.update_bytes / mean.optimizer.max(1.0);
     Bytes::new((states.optimizer.get() as f64 * each) as u64)
 }
 

@@ -69,7 +69,8 @@ impl Replicas<'_> {
         let Self { layout, bytes, .. } = *self;
         let mut on_host = Bytes::ZERO;
         if layout.offload.optimizer {
-            on_host += Bytes::new(self.owned(held) * (bytes.on_host() + bytes.gradient));
+            let each = held.mean_bytes(self.bytes).on_host() + self.bytes.gradient as f64;
+            on_host += Bytes::from_f64(self.owned(held) as f64 * each);
         }
         if layout.offload.parameters {
             // Where the device computes in full precision, the host's master weights are the weights that it reads.

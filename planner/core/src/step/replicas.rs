@@ -1,12 +1,12 @@
 //! Exchanges between the replicas of a stage, and the update of parameters.
 
-use cost_models::states::{StateBytes, optimizer_step, touched_by_host_update};
+use cost_models::states::{StateBytes, optimizer_step, orthogonalisation, touched_by_host_update};
 use cost_models::{Group, Hardware};
 use ir::cluster::Precision;
 use ir::collective::Collective;
 use ir::framework::{GradientFormat, GradientSum};
 use ir::layout::{Layout, LayoutSpec, MeshAxis, ZeroStage};
-use ir::plan::Training;
+use ir::plan::{Optimizer, Training};
 use ir::replication::{DataParallelMethod, GradientCompression};
 use ir::schedule::Updates;
 use ir::units::{Bytes, Nanos, Seconds};
@@ -103,8 +103,10 @@ impl<'a> Replicas<'a> {
     fn reduction(&self) -> Collective {
         match self.layout.zero_stage {
             ZeroStage::None => Collective::AllReduce,
+            // Muon's ranks need the gradients of whole matrices.
             ZeroStage::OptimizerState
-                if self.hardware.framework.gradients.zero_1_sum == GradientSum::Whole =>
+                if self.hardware.framework.gradients.zero_1_sum == GradientSum::Whole
+                    || self.bytes.kind == Optimizer::Muon =>
             {
                 Collective::AllReduce
             }
@@ -401,22 +403,58 @@ impl<'a> Replicas<'a> {
 
     /// Number of parameters that a rank updates.
     pub(super) fn owned(&self, held: &Holdings) -> u64 {
-        let sharded = self.layout.zero_stage >= ZeroStage::OptimizerState;
-        let owned = |parameters: u64, shards: u32| {
-            if sharded { parameters.div_ceil(shards.into()) } else { parameters }
-        };
-        owned(held.dense, self.layout.zero_shard)
-            + owned(held.expert, self.layout.mesh().expert_shards(self.layout.zero_shard))
+        let [dense, expert] = self.shards();
+        held.dense.div_ceil(dense) + held.expert.div_ceil(expert)
     }
 
     /// Time of the update of the parameters that a rank owns.
     pub(super) fn update(&self, held: &Holdings) -> Seconds {
         let owned = self.owned(held);
         if self.layout.offload.optimizer {
-            return self.host().update(touched_by_host_update(owned, self.bytes));
+            return self.host().update(touched_by_host_update(owned, held.mean_bytes(self.bytes)));
         }
         let precision = self.hardware.precision.activation();
         let counts = [held.dense + held.expert, owned];
-        optimizer_step(counts, self.bytes, precision, &self.hardware.device)
+        let (bytes, device) = (held.mean_bytes(self.bytes), &self.hardware.device);
+        optimizer_step(counts, bytes, precision, device) + self.orthogonalisation(held)
+    }
+
+    /// Time to make momenta orthogonal, each rank those of the matrices that it owns; zero but for Muon.
+    fn orthogonalisation(&self, held: &Holdings) -> Seconds {
+        if self.bytes.kind != Optimizer::Muon {
+            return Seconds::ZERO;
+        }
+        let [dense, expert] = self.shards();
+        let flops =
+            held.dense_shapes.iteration_flops / dense + held.expert_shapes.iteration_flops / expert;
+        orthogonalisation(flops, self.hardware.precision.activation(), &self.hardware.device)
+    }
+
+    /// Numbers of ranks over which the update of dense parameters and of experts is shared.
+    fn shards(&self) -> [u64; 2] {
+        if self.layout.zero_stage == ZeroStage::None {
+            return [1; 2];
+        }
+        let expert = self.layout.mesh().expert_shards(self.layout.zero_shard);
+        [self.layout.zero_shard, expert].map(u64::from)
+    }
+
+    /// Exchange that brings the momenta of whole matrices to the ranks that make them orthogonal, or the updates back,
+    /// where a rank has rows of every matrix: Muon with sharded gradients or parameters.
+    pub(super) fn exchange_of_matrices(&self, held: &Holdings) -> Option<Transfer> {
+        let is_cut = self.layout.zero_stage >= ZeroStage::Gradients;
+        if self.bytes.kind != Optimizer::Muon || !is_cut || self.layout.offload.optimizer {
+            return None;
+        }
+        let in_matrices =
+            |all: u64, outside: u64, shards: u64| all.saturating_sub(outside) / shards;
+        let [dense, expert] = self.shards();
+        let owned = in_matrices(held.dense, held.dense_shapes.outside_matrices, dense)
+            + in_matrices(held.expert, held.expert_shapes.outside_matrices, expert);
+        let bytes = Bytes::from_f64(owned as f64 * self.bytes.moment);
+        let group = self.group();
+        let time = self.hardware.network.time(Collective::AllToAll, group, bytes)
+            * self.hardware.framework.exchanges.over_replicas;
+        (group.size > 1).then(|| Transfer::new(Collective::AllToAll, time.into(), bytes))
     }
 }

@@ -82,7 +82,10 @@ impl ShapeKey {
                 .then(|| precision.input_bits()),
             keeps_expert_outputs: framework.memory.expert_outputs == ExpertOutputs::Kept,
             is_eager: framework.kernels.fusion == Fusion::Eager,
-            loss: framework.loss_gradient(),
+            loss: framework.loss(),
+            routed: problem
+                .expert_load
+                .of(problem.graph.class(ClassId(class)), self.sharding.expert_parallel),
             gathers_by_operator: self.gathers_by_operator,
             keeps_gathered: framework.tensor_parallel.gathered_inputs == GatheredInputs::Whole,
         }

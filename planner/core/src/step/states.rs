@@ -11,8 +11,10 @@ use super::holdings::Holdings;
 pub(super) fn states(layout: &Layout, held: &Holdings, bytes: StateBytes) -> ModelStates {
     let zero = layout.zero_stage;
     let expert_shards = layout.mesh().expert_shards(layout.zero_shard);
-    ModelStates::new(held.dense, zero, layout.zero_shard.into(), bytes)
-        + ModelStates::new(held.expert, zero, expert_shards.into(), bytes)
+    let [dense, expert] = [(held.dense, held.dense_shapes), (held.expert, held.expert_shapes)]
+        .map(|(parameters, shapes)| bytes.of(parameters, shapes));
+    ModelStates::new(held.dense, zero, layout.zero_shard.into(), dense)
+        + ModelStates::new(held.expert, zero, expert_shards.into(), expert)
 }
 
 /// Frozen weights of a rank.

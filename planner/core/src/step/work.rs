@@ -560,7 +560,11 @@ impl<'a> Builder<'a> {
         } else if !self.replicas.updates_each() {
             update.push(meet(ALL_RANKS, self.replicas.norm()));
         }
+        let of_matrices = self.replicas.exchange_of_matrices(held);
+        let exchange = || of_matrices.into_iter().flat_map(|it| [Part::Start(it), Part::Wait]);
+        update.extend(exchange());
         self.add_own_update(rank, &mut update);
+        update.extend(exchange());
         if let Some((transfer, average)) = self.replicas.after_update(held) {
             update.extend([Part::Start(transfer), Part::Wait]);
             update.push(Part::Run(Run::of_kernels(average.into())));

@@ -212,7 +212,7 @@ impl QuestionArgs {
 fn checkpoint_seconds(input: &Input, problem: &Problem) -> f64 {
     let bytes = StateBytes::new(&problem.training);
     let parameters = problem.parameters().trained as f64;
-    let all = parameters * (bytes.parameter + bytes.optimizer) as f64;
+    let all = parameters * (bytes.parameter as f64 + bytes.optimizer);
     let nodes = problem.limits.num_gpus.div_ceil(input.cluster.gpus_per_node.max(1));
     all / (Failures::NODE_WRITES * f64::from(nodes))
 }

@@ -82,7 +82,8 @@ pub(super) fn near(
     let facts = checked.problem.facts;
     let posed = |graph: Graph, training| {
         let (cluster, gpus) = (&checked.plan.cluster, checked.plan.num_gpus);
-        Problem::new(graph, training, cluster, framework.clone(), gpus).ok()
+        let problem = Problem::new(graph, training, cluster, framework.clone(), gpus).ok()?;
+        problem.with_expert_load(checked.plan.expert_load.clone()).ok()
     };
     let original = posed(checked.problem.graph.clone(), checked.plan.training);
     let whole = named(&checked.plan.layout, facts);
@@ -207,7 +208,8 @@ fn changes(old: &Plan, new: &Plan, before: Option<f64>, found: &EvaluatedPlan) -
         (!b.no_master_weights).to_string(),
     );
     let loss = |plan: &Plan| match plan.framework.kernels.loss.gradient {
-        LossGradient::Chunked => "in pieces".to_owned(),
+        LossGradient::Chunked => "chunked".to_owned(),
+        LossGradient::WithHead => "fused with the head".to_owned(),
         _ => "of all logits at once".to_owned(),
     };
     differ("loss", loss(old), loss(new));

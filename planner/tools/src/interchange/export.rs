@@ -1,6 +1,6 @@
 //! Export of a plan for a tool.
 
-use ir::graph::{AdapterError, Graph, LossGradient};
+use ir::graph::{AdapterError, Graph};
 use ir::model::{GraphOptions, Model};
 use ir::plan::{Plan, PlannedModel};
 
@@ -103,10 +103,10 @@ fn lacks_of(target: Target, plan: &Plan, model: &Model, problem: &Problem) -> Ve
     let mut lacks = lacks::of_framework(target, &plan.layout, &plan.training, facts);
     lacks.extend((tool(target).lacks)(&view));
     let ([nodes, each], gpus) = (view.nodes(), plan.num_gpus);
-    let is_chunked = plan.framework.kernels.loss.gradient == LossGradient::Chunked;
-    if target != Target::EXECUTOR && is_chunked {
-        let what = "a loss in pieces (`--chunked-loss`), which its files cannot state";
-        lacks.push(Lack::new(what, "a plan made without that option"));
+    let has_chunks = plan.framework.kernels.loss.gradient.has_chunks();
+    if has_chunks && !tool(target).states_loss {
+        let what = "a loss that is computed with the head, which its files cannot state";
+        lacks.push(Lack::new(what, "`--loss plain`"));
     }
     // MPI starts a total number of ranks; the other launchers start equal numbers on each node.
     if target != Target::EXECUTOR && nodes * each != gpus {

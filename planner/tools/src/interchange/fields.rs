@@ -70,6 +70,7 @@ fields! {
     framework.memory.transformer_engine;
     num_gpus;
     shard_groups;
+    expert_load;
 }
 
 /// Value of a field or of a derived quantity as text; `None` if unknown.

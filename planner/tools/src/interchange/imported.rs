@@ -1,6 +1,7 @@
 //! Settings of other tools in the terms of a plan.
 
 use ir::cluster::{Cluster, Precision};
+use ir::expert_load::ExpertLoad;
 use ir::framework::{ExpertTensor, Framework};
 use ir::graph::Graph;
 use ir::layout::{Layout, LayoutSpec};
@@ -37,6 +38,8 @@ pub struct Imported {
     pub multi_token_prediction: bool,
     /// True if dropout is applied.
     pub dropout: bool,
+    /// How routers spread tokens over experts.
+    pub expert_load: ExpertLoad,
 }
 
 /// Values that the user states in addition to the settings.
@@ -126,6 +129,7 @@ impl Imported {
             model: Vec::new(),
             multi_token_prediction: stated.multi_token_prediction,
             dropout: stated.dropout,
+            expert_load: ExpertLoad::USUAL,
         }
     }
 
@@ -136,6 +140,7 @@ impl Imported {
         Self {
             multi_token_prediction: model.multi_token_prediction,
             dropout: model.dropout,
+            expert_load: plan.expert_load.clone(),
             ..Self::of_run(framework.clone(), *layout, *num_gpus, training, blocks)
         }
     }
@@ -157,6 +162,7 @@ impl Imported {
             stages: StatedStages::Blocks(blocks),
             shard_groups: shard_groups(&layout),
             model: Vec::new(),
+            expert_load: ExpertLoad::Balanced,
             multi_token_prediction: false,
             dropout: false,
         }
@@ -179,6 +185,7 @@ impl Imported {
         let framework = self.framework.clone();
         let graph = graph.clone();
         let problem = Problem::new(graph, training, cluster, framework, num_gpus)?;
+        let problem = problem.with_expert_load(self.expert_load.clone())?;
         let headroom = problem.usual_headroom();
         let problem = problem.with_headroom(headroom);
         let layout = self.with_experts(layout, &problem);

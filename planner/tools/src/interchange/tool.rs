@@ -24,6 +24,7 @@ type Read = fn(&Source<'_>) -> Result<Imported, ImportError>;
 type Starts = fn(&[Word], usize, &BTreeMap<String, String>) -> Option<usize>;
 
 /// A tool that runs training. [`Tool::new`] has the defaults of all fields.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(crate) struct Tool {
     /// Name, version and framework.
     pub(crate) target: Target,
@@ -53,6 +54,8 @@ pub(crate) struct Tool {
     pub(crate) keys_are_flags: bool,
     /// True if its files are Python with Megatron-Bridge's settings, not the options of the table.
     pub(crate) is_python: bool,
+    /// True if its files say how the loss is computed.
+    pub(super) states_loss: bool,
     /// True if training in bf16 accumulates gradients in fp32 unless an option says otherwise.
     pub(crate) has_fp32_gradients: bool,
 }
@@ -78,6 +81,7 @@ impl Tool {
             anchors: &[],
             keys_are_flags: false,
             is_python: false,
+            states_loss: false,
             has_fp32_gradients: false,
         }
     }

@@ -7,7 +7,7 @@ use crate::interchange::target::Target;
 use crate::interchange::tool::Tool;
 use crate::interchange::view::ExportView;
 
-pub(super) static TOOL: Tool = Tool::new(Target::EXECUTOR, program);
+pub(super) static TOOL: Tool = Tool { states_loss: true, ..Tool::new(Target::EXECUTOR, program) };
 
 /// The program to start. It reads the plan, which every export includes.
 fn program(view: &ExportView<'_>, plan: &File) -> Program {

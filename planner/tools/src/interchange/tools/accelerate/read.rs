@@ -89,6 +89,11 @@ impl Script {
             ("adamw_torch", Optimizer::AdamW),
             ("adamw_torch_fused", Optimizer::AdamW),
             ("adamw_apex_fused", Optimizer::AdamW),
+            ("adamw_torch_8bit", Optimizer::AdamW8bit),
+            ("adamw_bnb_8bit", Optimizer::AdamW8bit),
+            ("adamw_8bit", Optimizer::AdamW8bit),
+            ("adafactor", Optimizer::Adafactor),
+            ("lion_32bit", Optimizer::Lion),
             ("sgd", Optimizer::Sgd),
         ];
         let optimizer = given.one_of("optim", &optimizers)?.unwrap_or(Optimizer::AdamW);
@@ -113,7 +118,7 @@ impl Script {
     fn fills(&self) -> ParsedOptions {
         let on = |precision| if self.precision == Some(precision) { "true" } else { "false" };
         let text = |number: Option<u32>| number.unwrap_or(1).to_string();
-        let optimizer = if self.optimizer == Optimizer::AdamW { "AdamW" } else { "SGD" };
+        let optimizer = if self.optimizer == Optimizer::Sgd { "SGD" } else { "AdamW" };
         ParsedOptions::default()
             .with("train_micro_batch_size_per_gpu", &text(self.micro_batch_size))
             .with("gradient_accumulation_steps", &text(self.num_micro_batches))

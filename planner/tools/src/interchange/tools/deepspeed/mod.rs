@@ -6,6 +6,7 @@ mod table;
 
 use ir::cluster::Precision;
 use ir::graph::Recompute;
+use ir::plan::Optimizer;
 
 use crate::interchange::argument::{Argument, Section};
 use crate::interchange::error::Lack;
@@ -55,6 +56,10 @@ fn lacks(view: &ExportView<'_>) -> Vec<Lack> {
             "moments in bf16 beside master weights in fp32",
             "`--no-master-weights` too",
         ));
+    }
+    if view.training.optimizer == Optimizer::AdamW8bit {
+        let what = "moments of 8 bits, whose optimizer the script that makes the model has";
+        lacks.push(Lack::new(what, "`--optimizer adamw`"));
     }
     if view.training.no_master_weights && view.training.precision != Precision::Bf16 {
         lacks.push(Lack::new(

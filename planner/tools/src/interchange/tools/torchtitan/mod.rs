@@ -8,7 +8,7 @@ mod table;
 use std::fmt::Write as _;
 
 use ir::cluster::Precision;
-use ir::graph::TokenDispatcher;
+use ir::graph::{LossGradient, LossKind, TokenDispatcher};
 use ir::plan::Optimizer;
 use ir::schedule::{ScheduleKind, generate, write_csv};
 
@@ -42,6 +42,7 @@ pub(super) static TOOL: Tool = Tool {
         "--parallelism.tensor_parallel_degree",
         "--parallelism.data_parallel_shard_degree",
     ],
+    states_loss: true,
     has_fp32_gradients: true,
     ..Tool::new(TARGET, |view, _| program(view))
 };
@@ -167,9 +168,21 @@ fn module(view: &ExportView<'_>, model: &model::Source) -> String {
     } else {
         ""
     };
+    let LossKind { gradient, chunks } = view.plan.framework.loss();
+    let loss = "CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(spec))";
+    let loss = if gradient == LossGradient::Chunked {
+        format!("ChunkedLossWrapper.Config(num_chunks={chunks}, loss_fn={loss})")
+    } else {
+        loss.to_owned()
+    };
     text += &filled(
         include_str!("planned.py.template"),
-        &[("spec", &model.spec), ("backend", &backend), ("converters", &converters)],
+        &[
+            ("spec", &model.spec),
+            ("backend", &backend),
+            ("converters", &converters),
+            ("loss", &loss),
+        ],
     );
     if view.layout.pipeline_parallel > 1 {
         text.push_str("    # Layers of each stage, so that none is slower than it must be.\n");

@@ -1,0 +1,142 @@
+//! Tokens that experts of the busiest rank get, by random draws of their shares.
+
+use std::sync::Arc;
+
+use ir::expert_load::ExpertLoad;
+use ir::graph::{Block, OpKind, RoutedTokens};
+use simulator::normal_deviates;
+
+use crate::step::Memo;
+
+/// Random draws of the shares of all experts.
+const DRAWS: usize = 32;
+
+/// Seed of the draws.
+const SEED: u64 = 1;
+
+/// Share of the draws in which the fullest rank needs at most the memory that is planned for.
+const OF_MEMORY: f64 = 0.9;
+
+/// How experts are spread over the ranks that share a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Spread {
+    num_experts: u64,
+    /// Experts that each token goes to.
+    top_k: u64,
+    expert_parallel: u32,
+}
+
+/// Tokens on ranks with a load of experts.
+#[derive(Clone, Debug, Default)]
+pub struct RankLoads {
+    /// The load.
+    pub load: ExpertLoad,
+    /// Number of layers with experts.
+    num_layers: usize,
+    /// Share of the draws that are at most as bad as the one that is looked at; as planned for, if none.
+    quantile: Option<f64>,
+    /// Results, in thousandths of an even share, for all draws in ascending order: busiest, and fullest.
+    drawn: Arc<Memo<Spread, Arc<[Vec<u64>; 2]>>>,
+}
+
+impl RankLoads {
+    /// Loads of the ranks of a model with `num_layers` layers of experts.
+    pub(super) fn new(load: ExpertLoad, num_layers: usize) -> Self {
+        Self { load, num_layers: num_layers.max(1), ..Self::default() }
+    }
+
+    /// The same at a quantile of the draws.
+    pub(super) fn at(&self, quantile: f64) -> Self {
+        Self { quantile: Some(quantile), ..self.clone() }
+    }
+
+    /// Tokens of ranks that share the experts of a block; balanced where a rank has all experts.
+    pub(crate) fn of(&self, block: &Block, expert_parallel: u32) -> RoutedTokens {
+        let router = block.nodes().find_map(|node| match node.op.kind {
+            OpKind::Router { num_experts, top_k, .. } => Some((num_experts, top_k)),
+            _ => None,
+        });
+        let Some((num_experts, top_k)) = router.filter(|_| expert_parallel > 1) else {
+            return RoutedTokens::BALANCED;
+        };
+        if self.load.is_balanced() {
+            return RoutedTokens::BALANCED;
+        }
+        let spread = Spread { num_experts, top_k, expert_parallel };
+        let drawn = self.drawn.get(spread, || Arc::new(self.draw(spread)));
+        let at =
+            |all: &[u64], quantile: f64| all[((all.len() - 1) as f64 * quantile).round() as usize];
+        RoutedTokens {
+            busiest: at(&drawn[0], self.quantile.unwrap_or(0.5)),
+            fullest: at(&drawn[1], self.quantile.unwrap_or(OF_MEMORY)),
+        }
+    }
+
+    /// Busiest and fullest ranks of all draws, in ascending order. All ranks of a layer wait for its busiest, so that
+    /// the mean over layers of the most tokens of a rank decides the time; and the most, of all ranks, of the mean over
+    /// layers decides the memory.
+    fn draw(&self, spread: Spread) -> [Vec<u64>; 2] {
+        let experts = spread.num_experts as usize;
+        let ranks = spread.expert_parallel as usize;
+        let mut deviates = normal_deviates(SEED);
+        let num_draws = if matches!(self.load, ExpertLoad::LogNormal(_)) { DRAWS } else { 1 };
+        let mut of_draws = [Vec::with_capacity(num_draws), Vec::with_capacity(num_draws)];
+        for _ in 0..num_draws {
+            let (mut busiest, mut means) = (0.0, vec![0.0; ranks]);
+            for layer in 0..self.num_layers {
+                let mut shares: Vec<f64> = match &self.load {
+                    ExpertLoad::LogNormal(sigma) => {
+                        let draws = deviates.by_ref().take(experts);
+                        draws.map(|deviate| (sigma * deviate).exp()).collect()
+                    }
+                    ExpertLoad::Counts(rows) => {
+                        rows[layer % rows.len()].iter().map(|count| *count as f64).collect()
+                    }
+                    ExpertLoad::Balanced => vec![1.0; experts],
+                };
+                cap(&mut shares, 1.0 / spread.top_k as f64);
+                let of_rank = |rank: usize| {
+                    let own = rank * experts / ranks..(rank + 1) * experts / ranks;
+                    shares[own].iter().sum::<f64>() * ranks as f64
+                };
+                let of_ranks: Vec<f64> = (0..ranks).map(of_rank).collect();
+                busiest += of_ranks.iter().copied().fold(0.0, f64::max);
+                for (mean, of_rank) in means.iter_mut().zip(&of_ranks) {
+                    *mean += of_rank;
+                }
+            }
+            let fullest = means.into_iter().fold(0.0, f64::max);
+            for (all, sum) in of_draws.iter_mut().zip([busiest, fullest]) {
+                all.push((sum / self.num_layers as f64 * 1000.0).round() as u64);
+            }
+        }
+        for all in &mut of_draws {
+            all.sort_unstable();
+        }
+        of_draws
+    }
+}
+
+/// Divides shares by their sum, with none above `most`: no token goes to an expert twice. What is above goes to the
+/// others, in proportion to what they have.
+fn cap(shares: &mut [f64], most: f64) {
+    let (mut is_full, mut left) = (vec![false; shares.len()], 1.0);
+    loop {
+        let others = shares.iter().zip(&is_full).filter(|(_, is_full)| !**is_full);
+        let sum: f64 = others.map(|(share, _)| share).sum();
+        if sum <= 0.0 {
+            return;
+        }
+        let mut is_done = true;
+        for (share, is_full) in shares.iter_mut().zip(&mut is_full).filter(|(_, full)| !**full) {
+            *share *= left / sum;
+            if *share > most {
+                (*share, *is_full, is_done) = (most, true, false);
+            }
+        }
+        if is_done {
+            return;
+        }
+        left = 1.0 - most * is_full.iter().filter(|is_full| **is_full).count() as f64;
+    }
+}

@@ -8,6 +8,7 @@ mod named_enum;
 
 pub mod cluster;
 pub mod collective;
+pub mod documents;
 pub mod expert_load;
 pub mod framework;
 pub mod graph;

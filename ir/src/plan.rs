@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Cluster, Precision};
+use crate::documents::Documents;
 use crate::expert_load::ExpertLoad;
 use crate::framework::{Abilities, Feature, Features, Framework, JobFacts, ReplicationAbility};
 use crate::graph::Adapters;
@@ -27,6 +28,9 @@ pub struct Plan {
     pub model: PlannedModel,
     /// Training settings apart from the layout.
     pub training: Training,
+    /// Documents of which sequences are made, unless each is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub documents: Option<Documents>,
     /// How routers spread tokens over experts.
     #[serde(default, skip_serializing_if = "ExpertLoad::is_balanced")]
     pub expert_load: ExpertLoad,

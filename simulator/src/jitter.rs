@@ -179,6 +179,12 @@ pub fn normal_deviates(seed: u64) -> impl Iterator<Item = f64> {
     std::iter::repeat_with(move || normal_quantile(uniform(&mut rng)))
 }
 
+/// Uniform deviates between 0 and 1, both excluded, reproducible by seed.
+pub fn uniform_deviates(seed: u64) -> impl Iterator<Item = f64> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    std::iter::repeat_with(move || uniform(&mut rng))
+}
+
 /// A uniform random number between 0 and 1, both excluded.
 fn uniform(rng: &mut ChaCha8Rng) -> f64 {
     // The 53 bits of a float's mantissa, in the middle of their interval.

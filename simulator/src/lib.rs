@@ -25,7 +25,10 @@ pub use cycle::{Cycle, step_time};
 pub use durations::{Durations, PassTimes};
 pub use earliest::{Earliest, earliest};
 pub use error::SimulationError;
-pub use jitter::{Distribution, Jitter, Replicas, normal_deviates, sample_steps, straggling_step};
+pub use jitter::{
+    Distribution, Jitter, Replicas, normal_deviates, sample_steps, straggling_step,
+    uniform_deviates,
+};
 pub use memory::{PassOrder, peak_memory};
 pub use order::{Op, Order};
 pub use play::{Played, RankTimes, played};

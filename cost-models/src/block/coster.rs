@@ -393,8 +393,12 @@ impl<'a> Coster<'a> {
     fn attention(&self, shape: graph::AttentionShape, pass: Pass) -> Timing {
         let known = known_shape(shape);
         let causal = known.causal;
-        let context = shape.context as f64;
-        let known_share = if causal { (context + 1.0) / (2.0 * context) } else { 1.0 };
+        let [context, document] = [shape.context, shape.document].map(|tokens| tokens as f64);
+        let known_share = if causal { (document + 1.0) / (2.0 * document) } else { 1.0 };
+        let known_share = known_share * document / context;
+        // The curve's kernel has whole documents.
+        let documents = context / document;
+        let rounded = documents / documents.round();
         let share = shape.visible_fraction() / known_share * shape.queries as f64 / context;
         let share = share * self.uneven_context(shape);
         let Hardware { device, precision, .. } = self.hardware;
@@ -405,17 +409,18 @@ impl<'a> Coster<'a> {
         let is_whole = shape.queries >= shape.context;
         let is_known = matches!(shape.mask, AttentionMask::Causal | AttentionMask::Full);
         let time = if is_whole || !is_known {
-            alone(known) * share
+            alone(known) * (share * rounded)
         } else {
             // One kernel for each step of the ring, with as many keys as a rank has; with a causal mask its own keys,
             // and half of the others.
             let [own, other] = [causal, false].map(|causal| {
-                alone(AttentionShape { sequence: shape.queries, causal, ..known })
+                let (batch, sequence) = (shape.batch, shape.queries);
+                alone(AttentionShape { batch, sequence, causal, ..known })
                     .max(device.launch_floor())
             });
             let others = context / shape.queries as f64 - 1.0;
             let half = if causal { 0.5 } else { 1.0 };
-            (own + other * (others * half)) * self.uneven_context(shape)
+            (own + other * (others * half)) * (self.uneven_context(shape) / documents)
         };
         Timing { time: time.max(device.launch_floor()), bound: Bound::Compute }
     }
@@ -542,8 +547,8 @@ fn logits(work: &KernelWork) -> f64 {
 /// Shape of an attention in the terms of the fitted curves: as many queries as keys, heads of one size.
 fn known_shape(shape: graph::AttentionShape) -> AttentionShape {
     AttentionShape {
-        batch: shape.batch,
-        sequence: shape.context,
+        batch: shape.batch * (shape.context as f64 / shape.document as f64).round() as u64,
+        sequence: shape.document,
         heads: shape.heads,
         kv_heads: shape.kv_heads,
         head_dim: shape.head_dim.midpoint(shape.value_head_dim),

@@ -7,7 +7,7 @@ use super::kernels;
 use super::op::{Keeps, NormKind, Op, OpKind, Parameter, Recomputable, Recurrence};
 use super::placement::{self, Move, Placement};
 use super::sharded::Sharded;
-use super::tensor::DimName;
+use super::tensor::{DimName, Extent};
 use super::work::{
     Axis, BlockWork, Exchange, LocalParameters, Pass, RoutedTokens, Saved, SavedPart, Setting,
     ShapeCounts,
@@ -17,20 +17,27 @@ use crate::units::Bytes;
 
 impl Block {
     /// Work of one rank for one micro-batch, with the activations that it saves: the rank whose experts are the busiest
-    /// decides the time, the one that gets most tokens over all layers the memory.
+    /// decides the time, the one that gets most tokens over all layers the memory; and so do the mean and the longest of
+    /// padded sequences.
     pub fn work(&self, setting: &Setting) -> BlockWork {
+        let with = |busiest: u64, tokens: u64| Setting {
+            routed: RoutedTokens { busiest, ..setting.routed },
+            sizes: setting.sizes.with_tokens(tokens),
+            ..*setting
+        };
         let RoutedTokens { busiest, fullest } = setting.routed;
-        let work = self.work_of_busiest(setting);
-        if busiest == fullest {
+        let whole = Extent::Sequence.resolve(setting.sizes);
+        let (padded, longest) =
+            setting.documents.map_or((whole, whole), |it| (it.padded, it.longest));
+        let work = self.work_of_one(&with(busiest, padded));
+        if busiest == fullest && padded == longest {
             return work;
         }
-        let routed = RoutedTokens { busiest: fullest, fullest };
-        let BlockWork { saved, gradients, .. } =
-            self.work_of_busiest(&Setting { routed, ..*setting });
+        let BlockWork { saved, gradients, .. } = self.work_of_one(&with(fullest, longest));
         BlockWork { saved, gradients, ..work }
     }
 
-    fn work_of_busiest(&self, setting: &Setting) -> BlockWork {
+    fn work_of_one(&self, setting: &Setting) -> BlockWork {
         let placements = placement::place(self, setting.sharding, setting.embedding);
         let sharded = Sharded { block: self, placements, setting: *setting };
         let requires_grad = self.requires_grad(setting.takes_data);

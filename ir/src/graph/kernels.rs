@@ -229,15 +229,19 @@ impl Kernels<'_, '_> {
         // All positions of a shard of the heads, where heads are exchanged.
         let share = u64::from(sharded.setting.sharding.head_exchange());
         let head_dim = local(0, DimName::HeadDim);
+        let context = context.map_or(1, |dim| dim.extent.resolve(sharded.setting.sizes));
+        let attended =
+            sharded.setting.documents.map_or(context, |it| it.attended.clamp(1, context));
         with(AttentionShape {
             batch: local(0, DimName::Batch),
             heads: local(0, DimName::Heads).div_ceil(share),
             kv_heads: local(1, DimName::KvHeads).div_ceil(share),
             queries: local(0, DimName::Sequence) * share,
-            context: context.map_or(1, |dim| dim.extent.resolve(sharded.setting.sizes)),
+            context,
             head_dim,
             value_head_dim: if inputs.len() > 2 { local(2, DimName::HeadDim) } else { head_dim },
             mask: super::AttentionMask::Full,
+            document: attended,
         })
     }
 

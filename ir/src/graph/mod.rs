@@ -49,6 +49,6 @@ pub use switches::{CudaGraphs, EmbeddingTable, ExpertOverlap, Switches, TokenDis
 pub use tensor::{Dim, DimName, Element, Extent, Sizes, Tensor};
 pub use weights::{QUANTISED_BLOCK, WeightFormat};
 pub use work::{
-    AttentionShape, Axis, BlockWork, Exchange, FrozenParameters, Kernel, KernelWork,
+    AttentionShape, Axis, BlockWork, DocumentSizes, Exchange, FrozenParameters, Kernel, KernelWork,
     LocalParameters, Pass, RoutedTokens, Saved, SavedPart, Setting, ShapeCounts,
 };

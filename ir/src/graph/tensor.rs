@@ -124,6 +124,14 @@ pub struct Sizes {
     pub sequence_length: u64,
 }
 
+impl Sizes {
+    /// The sizes with this many tokens in a sequence.
+    #[must_use]
+    pub const fn with_tokens(self, sequence_length: u64) -> Self {
+        Self { sequence_length, ..self }
+    }
+}
+
 /// One dimension: its name and its extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Dim {

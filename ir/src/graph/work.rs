@@ -46,10 +46,24 @@ pub struct Setting {
     pub loss: LossKind,
     /// Tokens that go to the experts of a rank.
     pub routed: RoutedTokens,
+    /// Documents in the sequences; `None` where a sequence is one document.
+    pub documents: Option<DocumentSizes>,
     /// True if the host gathers the parameters of each operator for each pass.
     pub gathers_by_operator: bool,
     /// True if inputs that a rank gathered for its products are saved whole.
     pub keeps_gathered: bool,
+}
+
+/// Documents in the sequences of the replica that all others wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DocumentSizes {
+    /// Length of the document of a token, on average over the tokens of a sequence: attention has so many keys for a
+    /// query, before masking.
+    pub attended: u64,
+    /// Tokens of a sequence with its padding, on average over micro-batches: they decide the time.
+    pub padded: u64,
+    /// Tokens of the longest sequences of a step: they decide the memory.
+    pub longest: u64,
 }
 
 /// Tokens that go to the experts of a rank, in thousandths of what an even spread would bring.
@@ -83,6 +97,7 @@ impl Setting {
             is_eager: false,
             loss: LossKind::usual(LossGradient::Apart),
             routed: RoutedTokens::BALANCED,
+            documents: None,
             gathers_by_operator: false,
             keeps_gathered: false,
         }
@@ -162,20 +177,23 @@ pub struct AttentionShape {
     pub value_head_dim: u64,
     /// Keys that a query attends to.
     pub mask: AttentionMask,
+    /// Tokens of the documents in a sequence, beyond which no query attends; those of the sequence where it is one.
+    pub document: u64,
 }
 
 impl AttentionShape {
-    /// Fraction of query-key pairs that the mask leaves.
+    /// Fraction of query-key pairs that the mask leaves, and the borders of documents.
     pub fn visible_fraction(&self) -> f64 {
-        let s = self.context as f64;
-        match self.mask {
+        let s = self.document as f64;
+        let within = match self.mask {
             AttentionMask::Full => 1.0,
             AttentionMask::SlidingWindow { window } if (window as f64) < s => {
                 let w = window as f64;
                 (s * w - w * (w - 1.0) / 2.0) / (s * s)
             }
             AttentionMask::Causal | AttentionMask::SlidingWindow { .. } => (s + 1.0) / (2.0 * s),
-        }
+        };
+        within * s / self.context as f64
     }
 
     /// FLOPs of the two products of a forward over all pairs, masked or not.

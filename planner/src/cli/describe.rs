@@ -3,7 +3,10 @@
 use std::fmt::Write as _;
 
 use indicatif::HumanCount;
-use ir::graph::{Adapters, CudaGraphs, ExpertOverlap, Recompute, Switches, TokenDispatcher};
+use ir::documents::Documents;
+use ir::graph::{
+    Adapters, CudaGraphs, DocumentSizes, ExpertOverlap, Recompute, Switches, TokenDispatcher,
+};
 use ir::replication::{DataParallelMethod, Replication};
 use ir::schedule::ScheduleKind;
 use ir::units::{Bytes, Seconds};
@@ -11,7 +14,7 @@ use planner::report::{Answered, Expectation};
 use planner_core::problem::Problem;
 use planner_core::search::space::Rejection;
 use planner_core::search::{
-    Chosen, EvaluatedPlan, Outcome, OverLoads, RESOLUTION, StopReason, WithLessHeadroom,
+    Chosen, EvaluatedPlan, Outcome, OverDraws, RESOLUTION, StopReason, WithLessHeadroom,
     largest_headroom, model_flops_utilization, utilization_with_every_pair,
 };
 
@@ -129,6 +132,11 @@ fn describe_problem(input: &Input, args: &ProblemArgs) -> String {
         batch
     };
     let replication = describe_replication(&training.replication());
+    let documents = problem.sequences.as_ref().map_or_else(String::new, |it| {
+        let Documents { lengths, packing } = &it.documents;
+        let is_open = args.setting.packing.is_none();
+        format!("documents {lengths}, packing {packing}{}\n", chosen(is_open))
+    });
     let load = if problem.facts.has_experts {
         let is_open = args.setting.expert_load.is_none();
         format!("expert load {}{}\n", problem.expert_load.load, chosen(is_open))
@@ -140,7 +148,7 @@ fn describe_problem(input: &Input, args: &ProblemArgs) -> String {
         None => String::new(),
     };
     format!(
-        "{}: {} parameters{active}{trained}\n{} x {}, cluster {}\n{tokens}; {}{}, {:?}{}\n{}\n{replication}{load}{stages}\n",
+        "{}: {} parameters{active}{trained}\n{} x {}, cluster {}\n{tokens}; {}{}, {:?}{}\n{}\n{replication}{documents}{load}{stages}\n",
         file.model.name,
         count(parameters.total as f64),
         problem.limits.num_gpus,
@@ -380,7 +388,7 @@ fn describe_best(
     format!(
         "\ntime:   {}\n{}memory: {} of {} on pipeline rank {}\n{}{}{}",
         shares.join("; "),
-        [describe_loads(problem, best), describe_utilization(problem, best)].concat(),
+        [describe_draws(problem, best), describe_utilization(problem, best)].concat(),
         memory,
         problem.hardware.memory,
         evaluation.fullest_rank,
@@ -390,17 +398,27 @@ fn describe_best(
     )
 }
 
-/// What the step waits for where routers do not spread tokens evenly, and what that is from step to step.
-fn describe_loads(problem: &Problem, best: &EvaluatedPlan) -> String {
-    best.over_loads(problem).map_or_else(String::new, |loads| {
-        let OverLoads { step_time, busiest, balanced, .. } = loads;
-        format!(
-            "experts: the busiest rank has {busiest:.2} times its share of tokens; {} to {} in eight of ten runs, {balanced} \
-             if all had the same\n",
-            Seconds::new(step_time.p10),
-            Seconds::new(step_time.p90),
-        )
-    })
+/// What the step waits for where routers do not spread tokens evenly or documents are of many lengths, and what that is
+/// from step to step.
+fn describe_draws(problem: &Problem, best: &EvaluatedPlan) -> String {
+    let Some(draws) = best.over_draws(problem) else { return String::new() };
+    let OverDraws { step_time, busiest, balanced, documents, .. } = draws;
+    let [low, high] = [step_time.p10, step_time.p90].map(Seconds::new);
+    let mut lines = Vec::new();
+    if let Some(DocumentSizes { attended, padded, .. }) = documents {
+        let real = percent(problem.real_share());
+        lines.push(format!(
+            "documents: {real} of all tokens are real; the replica that all wait for has sequences of {padded}, each token \
+             of which is in a document of {attended} on average"
+        ));
+    }
+    if busiest > 1.0 {
+        lines.push(format!(
+            "experts: the busiest rank has {busiest:.2} times its share of tokens; {balanced} a step if all had the same"
+        ));
+    }
+    lines.push(format!("drawn:  {low} to {high} in eight of ten draws"));
+    lines.join("\n") + "\n"
 }
 
 /// Headroom of the plan, and the gain of the plan that fits only with less.

@@ -66,7 +66,7 @@ impl KernelRow {
 /// Operators in the order of their time over the whole model, longest first.
 fn kernel_rows(checked: &CheckedPlan) -> Vec<KernelRow> {
     let CheckedPlan { problem, found, .. } = checked;
-    let key = ShapeKey::of(&found.layout, &problem.hardware.framework);
+    let key = ShapeKey::of(&found.layout, problem);
     let groups = key.groups();
     let counts = problem.graph.class_counts();
     let mut rows: Vec<KernelRow> = Vec::new();

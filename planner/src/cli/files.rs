@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, anyhow, bail, ensure};
 use cost_models::{clusters, frameworks};
 use ir::cluster::Cluster;
+use ir::documents::DocumentLengths;
 use ir::expert_load::ExpertLoad;
 use ir::framework::{Framework, IDEAL};
 use ir::schedule::{Schedule, read_csv};
@@ -220,6 +221,18 @@ pub(crate) fn read_framework(name: &str) -> anyhow::Result<Framework> {
         });
     }
     read_as(path, LARGEST_FILE, &[FileKind::Framework], |text| Ok(frameworks::read(text)?))
+}
+
+/// Reads lengths of documents: a distribution by name, or a file of them.
+pub(crate) fn read_document_lengths(text: &str, longest: u64) -> anyhow::Result<DocumentLengths> {
+    let path = Path::new(text);
+    let lengths = if is_there(path) {
+        let lengths = DocumentLengths::from_lines(&read_text(path)?, longest);
+        lengths.with_context(|| format!("`{text}`"))
+    } else {
+        text.parse().map_err(anyhow::Error::from)
+    };
+    lengths.context("`--document-lengths`")
 }
 
 /// Reads how routers spread tokens over experts: by name, or a file of counts.

@@ -34,6 +34,11 @@ pub(crate) fn refuse_idle(
             "--multi-token-prediction",
             format!("{name} has no modules that predict more than the next token"),
         ),
+        (
+            args.document_lengths.is_some() && !graph.has_sequence(),
+            "--document-lengths",
+            format!("{name} has no sequence that could be made of documents"),
+        ),
         (args.expert_load.is_some() && !has_experts, "--expert-load", no_experts()),
         (
             args.seq_len.is_some() && !graph.has_sequence(),

@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use cost_models::frameworks;
 use cost_models::kernels::Device;
 use ir::cluster::{Cluster, Gpu};
+use ir::documents::Documents;
 use ir::expert_load::ExpertLoad;
 use ir::framework::{Framework, IDEAL, JobFacts, KernelChoice};
 use ir::graph::{Adapters, RecomputeModules};
@@ -22,7 +23,7 @@ use planner_core::problem::{
 };
 use planner_tools::interchange::lacked_by_tools;
 
-use super::files::{read_cluster, read_expert_load, read_framework};
+use super::files::{read_cluster, read_document_lengths, read_expert_load, read_framework};
 use super::idle::refuse_idle;
 use super::models::{ModelFile, read_model_as};
 use super::setting::SettingArgs;
@@ -118,12 +119,20 @@ pub(crate) fn read(
         None if decided.layout.recompute.is_any() => open_graph.clone(),
         None => graph,
     };
+    let documents = args.document_lengths.as_deref().map(|text| {
+        let lengths = read_document_lengths(text, training.sequence_length)?;
+        anyhow::Ok(Documents { lengths, packing: args.packing.unwrap_or_default() })
+    });
+    let documents = documents.transpose()?;
     let load = args.expert_load.as_deref().map_or(Ok(ExpertLoad::USUAL), read_expert_load)?;
     let open = Problem::new(open_graph, usual, &cluster, framework.clone(), gpus)?;
-    let mut open = leave_free(open, args.headroom)?.with_expert_load(load.clone())?;
+    let mut open = leave_free(open, args.headroom)?
+        .with_expert_load(load.clone())?
+        .with_documents(documents.clone())?;
     let problem = Problem::new(graph, training, &cluster, framework.clone(), gpus)?;
     let mut problem =
         leave_free(problem, args.headroom)?.with_stages(stages).with_expert_load(load)?;
+    problem = problem.with_documents(documents)?;
     let lacks = if decided.is_named { problem.unsupported(&decided.layout) } else { Vec::new() };
     if !lacks.is_empty() {
         open.hardware.framework.abilities = training.granted(framework.abilities.clone());

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use ir::cluster::Precision;
+use ir::documents::Packing;
 use ir::framework::{Compile, KernelChoice};
 use ir::graph::{ALL_LINEAR, Adapters, Loss, WeightFormat};
 use ir::model::GraphOptions;
@@ -51,6 +52,14 @@ pub(crate) struct SettingArgs {
     /// head, as in Liger's kernels [default: what the framework's benchmarks do].
     #[arg(long, value_name = "plain|chunked:N|fused", value_parser = parse_named::<Loss>)]
     pub(crate) loss: Option<Loss>,
+    /// Lengths of documents, of which sequences are made: a file with one in each line, in tokens, or a log-normal
+    /// distribution [default: each sequence is one document].
+    #[arg(long, value_name = "FILE|lognormal:MEAN,SIGMA")]
+    pub(crate) document_lengths: Option<String>,
+    /// How sequences are made of documents: each into the first with room, or balanced by the work of attention; or not,
+    /// each padded to the longest of its micro-batch [default: first-fit].
+    #[arg(long, value_name = "first-fit|balanced|none", requires = "document_lengths", hide_possible_values = true, value_parser = one_of(Packing::ALL, Packing::name))]
+    pub(crate) packing: Option<Packing>,
     /// How routers spread tokens over experts: evenly, as most benchmarks force them to; with log-normal shares of this
     /// standard deviation; or as a file counts the tokens of each expert, a row for each layer [default: lognormal:0.79,
     /// what runs with routers of their own show].

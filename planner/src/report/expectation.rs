@@ -123,7 +123,7 @@ const fn known(evidence: Evidence) -> &'static str {
 
 /// Shares of the time of all blocks by basis, in the order of [`Basis::ALL`].
 fn bases(problem: &Problem, found: &EvaluatedPlan) -> [f64; 3] {
-    let key = ShapeKey::of(&found.layout, &problem.hardware.framework);
+    let key = ShapeKey::of(&found.layout, problem);
     let counts = problem.graph.class_counts();
     let mut times = [0.0; 3];
     for (class, block) in problem.graph.classes() {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ir::documents::Documents;
 use ir::layout::LayoutSpec;
 use ir::model::Model;
 use ir::plan::{Prediction, Training};
@@ -46,6 +47,9 @@ pub struct SearchReport {
     /// The framework that runs the step.
     framework: FrameworkReport,
     training: Training,
+    /// Lengths of documents and their packing, where sequences are made of several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    documents: Option<Documents>,
     /// How routers spread tokens over experts, where they do not do so evenly.
     #[serde(skip_serializing_if = "Option::is_none")]
     expert_load: Option<String>,
@@ -107,10 +111,10 @@ struct PlanReport {
     is_fastest: Option<bool>,
     stage_ends: Vec<usize>,
     expectation: Expectation,
-    /// Time of a step over random loads of its experts.
+    /// Time of a step over random loads of its experts and random documents.
     #[serde(skip_serializing_if = "Option::is_none")]
     step_time_quantiles_seconds: Option<Quantiles>,
-    /// Memory of the fullest rank over random loads of its experts.
+    /// Memory of the fullest rank over the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     peak_memory_quantiles_bytes: Option<Quantiles>,
 }
@@ -179,6 +183,7 @@ impl SearchReport {
                 lacks: lacks.clone(),
             },
             training: problem.training,
+            documents: problem.sequences.as_ref().map(|it| it.documents.clone()),
             expert_load: Some(&problem.expert_load.load)
                 .filter(|load| !load.is_balanced())
                 .map(ToString::to_string),
@@ -217,7 +222,7 @@ impl PlanReport {
     fn new(problem: &Problem, found: &EvaluatedPlan, headroom: Bytes) -> Self {
         let prediction = found.prediction(problem);
         let left = problem.clone().with_headroom(headroom);
-        let loads = found.over_loads(problem);
+        let draws = found.over_draws(problem);
         Self {
             layout: *found.layout,
             mfu_every_pair: utilization_with_every_pair(problem, found.evaluation.step_time),
@@ -230,8 +235,8 @@ impl PlanReport {
             prediction,
             stage_ends: found.stage_ends.clone(),
             expectation: Expectation::of(problem, found),
-            step_time_quantiles_seconds: loads.map(|it| it.step_time),
-            peak_memory_quantiles_bytes: loads.map(|it| it.peak_memory),
+            step_time_quantiles_seconds: draws.map(|it| it.step_time),
+            peak_memory_quantiles_bytes: draws.map(|it| it.peak_memory),
         }
     }
 }

@@ -19,6 +19,7 @@ mod commands;
 mod context;
 mod destinations;
 mod documents;
+mod documents_of_many_lengths;
 mod expert_load;
 mod families;
 mod given_schedules;

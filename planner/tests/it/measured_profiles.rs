@@ -126,7 +126,7 @@ impl Trace {
 fn trace(setup: &Setup, steps: u32, noise: f64, has_shapes: bool) -> String {
     let mut trace = Trace { events: Vec::new(), now: 1_468_837_789_533.645, id: 0, noise };
     let problem = &setup.problem;
-    let key = ShapeKey::of(&setup.layout, &setup.problem.hardware.framework);
+    let key = ShapeKey::of(&setup.layout, &setup.problem);
     let counts = problem.graph.class_counts();
     let step_time = predict(setup).step_time_seconds * 1e6;
     for step in 0..steps {

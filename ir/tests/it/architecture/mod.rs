@@ -64,12 +64,14 @@ const IR_MODULES_MAY_USE: &[(&str, &[&str])] = &[
     ("layout", &["graph", "schedule"]),
     ("replication", &["graph", "layout", "schedule"]),
     ("optimizer", &["graph"]),
+    ("documents", &[]),
     ("expert_load", &[]),
     ("framework", &["cluster", "graph", "layout", "optimizer", "schedule", "text"]),
     (
         "plan",
         &[
             "cluster",
+            "documents",
             "expert_load",
             "framework",
             "graph",

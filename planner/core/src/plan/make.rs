@@ -30,6 +30,7 @@ pub fn make(
         version: PLAN_VERSION,
         model,
         training: problem.training,
+        documents: problem.sequences.as_ref().map(|it| it.documents.clone()),
         expert_load: problem.expert_load.load.clone(),
         cluster: cluster.clone(),
         framework: problem.hardware.framework.clone(),

@@ -139,6 +139,7 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
         Problem::new(graph, plan.training, &plan.cluster, plan.framework.clone(), plan.num_gpus)?;
     let problem =
         problem.with_headroom(plan.headroom_bytes).with_expert_load(plan.expert_load.clone())?;
+    let problem = problem.with_documents(plan.documents.clone())?;
     let layout = Layout::new(plan.layout, &problem.limits)?;
     plan.training.replication().check_layout(&layout)?;
     let stage_ends = check_stages(&plan, &layout, &problem)?;

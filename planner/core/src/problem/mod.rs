@@ -1,6 +1,7 @@
 //! The problem of a search: a model, its training, and a number of GPUs.
 
 mod choices;
+mod documents;
 mod expert_load;
 mod frameworks;
 mod stage_rule;
@@ -11,15 +12,18 @@ use cost_models::constants;
 use cost_models::residuals::{Spread, SpreadOf};
 use cost_models::states::StateBytes;
 use ir::cluster::{Architecture, Cluster, Precision};
+use ir::documents::Documents;
 use ir::expert_load::ExpertLoad;
 use ir::framework::{Feature, Features, Framework, JobFacts};
-use ir::graph::{ClassId, Extent, Graph, LossGradient, ParameterCounts};
+use ir::graph::{ClassId, DocumentSizes, Extent, Graph, LossGradient, ParameterCounts};
 use ir::layout::Limits;
 use ir::plan::{MemoryUse, Training};
 use ir::replication::{DataParallelMethod, GradientCompression};
 use ir::units::{Bytes, Flops, FlopsPerSecond};
 
 pub use choices::{Choices, default_sequence_length, usual_precision_with};
+pub(crate) use documents::Division;
+pub use documents::Sequences;
 pub use expert_load::RankLoads;
 pub use frameworks::{ON_GPUS, attention_kernel, default_framework, stacks, with_usual_modules};
 pub use stage_rule::StageRule;
@@ -54,6 +58,8 @@ pub struct Problem {
     pub stages: Option<GivenStages>,
     /// Memory of a GPU that a plan may use by prediction; the rest is headroom.
     pub room: Bytes,
+    /// Documents of which sequences are made, unless each is one.
+    pub sequences: Option<Sequences>,
     /// Tokens that go to the experts of each rank: as many to each, unless [`Self::with_expert_load`] says otherwise.
     pub expert_load: RankLoads,
 }
@@ -62,6 +68,17 @@ pub struct Problem {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProblemError {
+    /// Documents that no sequence can hold.
+    #[error(
+        "documents of {longest:.0} tokens, but sequences have {sequence_length}\nhint: a longer `--seq-len`, or documents \
+         that are cut as they are for training"
+    )]
+    Documents {
+        /// Tokens of the longest document, or of the mean one of a distribution.
+        longest: f64,
+        /// Tokens of a sequence.
+        sequence_length: u64,
+    },
     /// Counts of tokens for other experts than the model has.
     #[error(
         "counts for {counted} experts in {num_rows} layers, but the model has {num_experts} in {num_layers}\nhint: a row \
@@ -228,7 +245,7 @@ impl Problem {
         let model_flops = forward.of_step() * batch;
         check_time(model_flops, hardware.peak, num_gpus)?;
         let (vocabulary_parallel, stages, room) = (false, None, hardware.memory);
-        let expert_load = RankLoads::default();
+        let (expert_load, sequences) = (RankLoads::default(), None);
         Ok(Self {
             graph,
             training,
@@ -241,6 +258,7 @@ impl Problem {
             stages,
             room,
             expert_load,
+            sequences,
         })
     }
 
@@ -282,10 +300,48 @@ impl Problem {
     }
 
     fn posed(&self, training: Training, num_gpus: u32) -> Result<Self, ProblemError> {
-        let Self { graph, hardware, vocabulary_parallel, stages, room, expert_load, .. } =
-            self.clone();
+        let Self {
+            graph, hardware, vocabulary_parallel, stages, room, expert_load, sequences, ..
+        } = self.clone();
         let problem = Self::on(graph, training, hardware, num_gpus)?;
+        let problem = problem.with_documents(sequences.map(|it| it.documents))?;
         Ok(Self { vocabulary_parallel, stages, room, expert_load, ..problem })
+    }
+
+    /// The problem with sequences made of documents, if there are any.
+    ///
+    /// # Errors
+    ///
+    /// [`ProblemError::Documents`] where the model has no sequence, or documents are longer than it.
+    pub fn with_documents(self, documents: Option<Documents>) -> Result<Self, ProblemError> {
+        let Some(documents) = documents else { return Ok(self) };
+        let Training { sequence_length, global_batch_size, .. } = self.training;
+        let longest = documents.lengths.longest();
+        if !self.limits.has_sequence || longest > sequence_length as f64 {
+            return Err(ProblemError::Documents { longest, sequence_length });
+        }
+        let sequences = Sequences::new(documents, sequence_length);
+        let sizes = sequences.of(Division::whole(global_batch_size));
+        let real = sequences.real_share(global_batch_size);
+        let forward = self.graph.forward_flops_of(sequence_length, sizes);
+        let scaled = |flops: Flops| flops * (global_batch_size as f64 * real);
+        Ok(Self {
+            model_flops: scaled(forward.of_step()),
+            model_flops_with_every_pair: scaled(forward.of_step_with_every_pair()),
+            sequences: Some(sequences),
+            ..self
+        })
+    }
+
+    /// Documents in the sequences of the replica that all others wait for; `None` where each sequence is one.
+    pub(crate) fn document_sizes(&self, division: Division) -> Option<DocumentSizes> {
+        self.sequences.as_ref().map(|sequences| sequences.of(division))
+    }
+
+    /// Tokens of documents in a step over those of its sequences.
+    pub fn real_share(&self) -> f64 {
+        let batch = self.training.global_batch_size;
+        self.sequences.as_ref().map_or(1.0, |sequences| sequences.real_share(batch))
     }
 
     /// The problem with routers that spread tokens so; as many to each expert where there are none.
@@ -316,10 +372,14 @@ impl Problem {
         Ok(Self { expert_load: RankLoads::new(load, layers.len()), ..self })
     }
 
-    /// The problem where routers spread tokens as badly as in this share of the random draws at most.
+    /// The problem where routers spread tokens, and documents attention, as badly as in this share of the random draws.
     #[must_use]
     pub fn at_quantile(&self, quantile: f64) -> Self {
-        Self { expert_load: self.expert_load.at(quantile), ..self.clone() }
+        Self {
+            expert_load: self.expert_load.at(quantile),
+            sequences: self.sequences.as_ref().map(|sequences| sequences.at(quantile)),
+            ..self.clone()
+        }
     }
 
     /// The problem with a headroom: memory of each GPU that stays free.

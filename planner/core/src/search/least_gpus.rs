@@ -53,6 +53,8 @@ pub fn least_gpus(
         let problem = Problem::new(graph.clone(), training, cluster, framework, num_gpus)?;
         let problem = problem.with_stages(stages.clone()).with_headroom(asked.headroom());
         let problem = problem.with_expert_load(asked.expert_load.load.clone())?;
+        let documents = asked.sequences.as_ref().map(|sequences| sequences.documents.clone());
+        let problem = problem.with_documents(documents)?;
         let request = Request { fixed, top: 1, closest: false, ..*request };
         let outcome = search(&problem, &request, &mut |progress| match progress.best {
             Some(_) => Go::Stop(StopReason::FirstFit),

@@ -42,7 +42,7 @@ use closest::closest;
 pub use conflict::{Conflict, conflicting};
 pub use ensemble::log_deviation;
 pub use evaluated_plan::{
-    EvaluatedPlan, OverLoads, Quantiles, model_flops_utilization, simulated,
+    EvaluatedPlan, OverDraws, Quantiles, model_flops_utilization, simulated,
     tokens_per_second_per_gpu, utilization_with_every_pair, with_step,
 };
 use family::Family;

@@ -453,7 +453,7 @@ impl<'a> Searcher<'a> {
         ends: &Arc<[usize]>,
         of: impl FnOnce(&Step<'_>) -> T,
     ) -> T {
-        let shape = self.shape(ShapeKey::of(&layout, &self.problem.hardware.framework));
+        let shape = self.shape(ShapeKey::of(&layout, self.problem));
         let (ranks, recompute) = (PipelineRanks::of(&layout), layout.recompute);
         let Self { problem, chain, .. } = self;
         let assignment =

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::family::{Family, divisors};
 use super::feasible::{abilities, check_framework, check_named, context_kinds, switches};
-use crate::problem::Problem;
+use crate::problem::{Division, Problem};
 use crate::step::ShapeKey;
 
 /// Reason why candidates were left out.
@@ -218,6 +218,12 @@ impl Space {
                         micro_batch_size,
                         switches,
                         gathers_by_operator: false,
+                        documents: problem.document_sizes(Division {
+                            replicas: data,
+                            num_micro_batches,
+                            micro_batch_size,
+                            pipeline_parallel: spec.pipeline_parallel,
+                        }),
                     },
                     pipeline_parallel: spec.pipeline_parallel,
                     data_parallel: data,

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use cost_models::Hardware;
 use cost_models::block::{BlockMemory, BlockPasses, Groups};
-use ir::framework::{ExpertOutputs, Framework, Fusion, GatheredInputs, KeptInputs, Projections};
-use ir::graph::{Block, ClassId, EmbeddingTable, Recompute, Setting, Sharding, Sizes, Switches};
+use ir::framework::{ExpertOutputs, Fusion, GatheredInputs, KeptInputs, Projections};
+use ir::graph::{
+    Block, ClassId, DocumentSizes, EmbeddingTable, Recompute, Setting, Sharding, Sizes, Switches,
+};
 use ir::layout::{Layout, Mesh, ZeroStage};
 use ir::schedule::StagePlacement;
 use ir::units::Nanos;
@@ -14,7 +16,7 @@ use super::chain::ChainIndex;
 use super::memo::Memo;
 use super::ranks::PipelineRanks;
 use crate::partition::{balanced, evened, mirrored};
-use crate::problem::Problem;
+use crate::problem::{Division, Problem};
 
 /// Sharding of operators, micro-batch size and switches: everything that the cost of a block depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,17 +29,25 @@ pub struct ShapeKey {
     pub switches: Switches,
     /// True if the host gathers the parameters of each operator for each pass, and takes time for it.
     pub gathers_by_operator: bool,
+    /// Documents in the sequences; `None` where a sequence is one document.
+    pub documents: Option<DocumentSizes>,
 }
 
 impl ShapeKey {
     /// The shape key of a layout.
-    pub fn of(layout: &Layout, framework: &Framework) -> Self {
-        let takes_time = framework.parameters.microseconds_per_gather > 0.0;
+    pub fn of(layout: &Layout, problem: &Problem) -> Self {
+        let takes_time = problem.hardware.framework.parameters.microseconds_per_gather > 0.0;
         Self {
             sharding: layout.sharding(),
             micro_batch_size: layout.micro_batch_size,
             switches: layout.switches,
             gathers_by_operator: takes_time && layout.zero_stage == ZeroStage::Parameters,
+            documents: problem.document_sizes(Division {
+                replicas: layout.data_parallel,
+                num_micro_batches: layout.num_micro_batches,
+                micro_batch_size: layout.micro_batch_size,
+                pipeline_parallel: layout.pipeline_parallel,
+            }),
         }
     }
 
@@ -83,6 +93,7 @@ impl ShapeKey {
             keeps_expert_outputs: framework.memory.expert_outputs == ExpertOutputs::Kept,
             is_eager: framework.kernels.fusion == Fusion::Eager,
             loss: framework.loss(),
+            documents: self.documents,
             routed: problem
                 .expert_load
                 .of(problem.graph.class(ClassId(class)), self.sharding.expert_parallel),

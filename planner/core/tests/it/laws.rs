@@ -196,6 +196,7 @@ proptest! {
             micro_batch_size: 1,
             switches: Switches::USUAL,
             gathers_by_operator: false,
+            documents: None,
         };
         let chain = ChainIndex::new(&problem);
         let shape = Shape::new(&problem, &chain, key);

@@ -371,7 +371,7 @@ fn repeats(setup: &Setup) -> Option<f64> {
 /// Predicted time of the kernels of a class in a step of a plan without pipelines.
 fn planned(setup: &Setup, class: Class) -> Option<Seconds> {
     let problem = &setup.problem;
-    let key = ShapeKey::of(&setup.layout, &setup.problem.hardware.framework);
+    let key = ShapeKey::of(&setup.layout, &setup.problem);
     let counts = problem.graph.class_counts();
     let repeats = repeats(setup)?;
     let mut sum = Seconds::ZERO;

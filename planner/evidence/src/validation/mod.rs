@@ -225,11 +225,7 @@ fn deviation(setup: &Setup, seconds: f64) -> f64 {
 
 /// Prediction of one layer's forward and backward, which some sources measure instead of a step.
 fn layer(problem: &Problem, layout: &Layout) -> Predicted {
-    let shape = Shape::new(
-        problem,
-        &ChainIndex::new(problem),
-        ShapeKey::of(layout, &problem.hardware.framework),
-    );
+    let shape = Shape::new(problem, &ChainIndex::new(problem), ShapeKey::of(layout, problem));
     // The embedding comes first.
     let class = problem.graph.blocks().nth(1);
     let block = &shape.blocks[class.map_or(0, |class| class.0)];

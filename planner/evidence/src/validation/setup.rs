@@ -142,7 +142,7 @@ fn stage_ends(
         return Ok(even(blocks / num_stages, blocks / num_stages));
     }
     let chain = ChainIndex::new(problem);
-    let shape = Shape::new(problem, &chain, ShapeKey::of(layout, &problem.hardware.framework));
+    let shape = Shape::new(problem, &chain, ShapeKey::of(layout, problem));
     shape
         .balanced(&chain, layout.recompute, num_stages, &PipelineRanks::of(layout))
         .map(|ends| ends.to_vec())

@@ -83,7 +83,8 @@ pub(super) fn near(
     let posed = |graph: Graph, training| {
         let (cluster, gpus) = (&checked.plan.cluster, checked.plan.num_gpus);
         let problem = Problem::new(graph, training, cluster, framework.clone(), gpus).ok()?;
-        problem.with_expert_load(checked.plan.expert_load.clone()).ok()
+        let problem = problem.with_expert_load(checked.plan.expert_load.clone()).ok()?;
+        problem.with_documents(checked.plan.documents.clone()).ok()
     };
     let original = posed(checked.problem.graph.clone(), checked.plan.training);
     let whole = named(&checked.plan.layout, facts);

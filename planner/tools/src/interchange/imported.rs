@@ -352,8 +352,7 @@ impl Imported {
             }
             StatedStages::Balanced => {
                 let chain = ChainIndex::new(problem);
-                let shape =
-                    Shape::new(problem, &chain, ShapeKey::of(layout, &problem.hardware.framework));
+                let shape = Shape::new(problem, &chain, ShapeKey::of(layout, problem));
                 let ranks = PipelineRanks::of(layout);
                 let ends = shape.balanced(&chain, layout.recompute, num_stages, &ranks);
                 ends.map(|ends| ends.to_vec()).ok_or_else(|| {

@@ -107,7 +107,7 @@ impl Sharded<'_> {
                 OpKind::Attention { .. } | OpKind::AttentionScores | OpKind::AttentionValues
                     if sharding.context_parallel > 1 =>
                 {
-                    let slots = 1..self.block.inputs(node.id).len();
+                    let slots = 1..self.block.inputs(node.id).len().min(3);
                     let circulating: Bytes =
                         slots.map(|slot| self.input_bytes(node.id, slot)).sum();
                     let forward = circulating * u64::from(sharding.context_parallel - 1);
@@ -385,6 +385,10 @@ impl Sharded<'_> {
         let heads = shape.tokens * shape.heads;
         let decays = match kind {
             Recurrence::StateSpace => return Bytes::ZERO,
+            Recurrence::SelectiveScan => {
+                let chunks = shape.tokens.div_ceil(chunk);
+                return Bytes::new(4 * chunks * shape.features * shape.state);
+            }
             Recurrence::DeltaRule => heads,
             Recurrence::DeltaRuleByFeature => heads * shape.state,
         };
@@ -465,7 +469,8 @@ impl Sharded<'_> {
 }
 
 const fn is_state_space(kind: &OpKind) -> bool {
-    matches!(kind, OpKind::Recurrence { kind: Recurrence::StateSpace, .. })
+    let OpKind::Recurrence { kind, .. } = kind else { return false };
+    matches!(kind, Recurrence::StateSpace | Recurrence::SelectiveScan)
 }
 
 const fn is_convolution(kind: &OpKind) -> bool {

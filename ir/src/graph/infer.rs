@@ -23,6 +23,11 @@ pub(super) fn output(kind: &OpKind, inputs: &[&Tensor]) -> Result<Tensor, String
         OpKind::Attention { .. } => attention_output(inputs),
         OpKind::ShortConvolution { .. } => Ok(inputs[0].clone()),
         OpKind::Recurrence { kind, .. } => Ok(inputs[kind.values()].clone()),
+        OpKind::Indexer { keys } => {
+            let positions = Dim::fixed(DimName::Context, *keys);
+            let dims = inputs[0].dims[..2].iter().copied().chain([positions]);
+            Ok(Tensor::new(dims.collect::<Vec<_>>()).with_element(Element::Float32))
+        }
         OpKind::AttentionScores => attention_scores(inputs[0], inputs[1]),
         OpKind::AttentionValues => attention_values(inputs[0], inputs[1]),
         OpKind::Softmax { over } => {
@@ -183,21 +188,8 @@ pub(super) fn parameters(kind: &OpKind, inputs: &[&Tensor]) -> Vec<Parameter> {
             }
         }
         OpKind::Recurrence { kind, .. } => {
-            let heads = inputs[inputs.len() - 1].dims[2..].to_vec();
-            match kind {
-                Recurrence::StateSpace => {
-                    for name in ["A_log", "D", "dt_bias"] {
-                        add(name, heads.clone());
-                    }
-                }
-                Recurrence::DeltaRule => {
-                    add("A_log", heads.clone());
-                    add("dt_bias", heads);
-                }
-                Recurrence::DeltaRuleByFeature => {
-                    add("A_log", named(inputs[4], &[DimName::Heads]));
-                    add("dt_bias", heads);
-                }
+            for (name, dims) in of_recurrence(*kind, inputs) {
+                add(name, dims);
             }
         }
         OpKind::Attention { scores, sinks, .. } => {
@@ -256,11 +248,30 @@ pub(super) fn parameters(kind: &OpKind, inputs: &[&Tensor]) -> Vec<Parameter> {
     parameters
 }
 
+/// Trained decays, skips and biases of a recurrence, by name.
+fn of_recurrence(kind: Recurrence, inputs: &[&Tensor]) -> Vec<(&'static str, Vec<Dim>)> {
+    let heads = inputs[inputs.len() - 1].dims[2..].to_vec();
+    match kind {
+        Recurrence::StateSpace => {
+            vec![("A_log", heads.clone()), ("D", heads.clone()), ("dt_bias", heads)]
+        }
+        Recurrence::SelectiveScan => {
+            let state = inputs[1].dims[2..].to_vec();
+            vec![("A_log", [heads.clone(), state].concat()), ("D", heads)]
+        }
+        Recurrence::DeltaRule => vec![("A_log", heads.clone()), ("dt_bias", heads)],
+        Recurrence::DeltaRuleByFeature => {
+            vec![("A_log", named(inputs[4], &[DimName::Heads])), ("dt_bias", heads)]
+        }
+    }
+}
+
 fn expect_arity(kind: &OpKind, given: usize) -> Result<(), String> {
     let (least, most) = match kind {
         OpKind::Input | OpKind::Buffer { .. } => (0, 0),
         OpKind::Router { .. } => (1, 2),
-        OpKind::Attention { .. } => (3, 3),
+        OpKind::Attention { .. } => (3, 4),
+        OpKind::Indexer { .. } => (3, 3),
         OpKind::Recurrence { kind, .. } => (kind.inputs(), kind.inputs()),
         OpKind::AttentionScores
         | OpKind::AttentionValues

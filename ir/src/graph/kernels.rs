@@ -6,7 +6,7 @@ use super::block::OpId;
 use super::op::{Learning, OpKind, Recurrence};
 use super::placement::Placement;
 use super::sharded::{RecurrenceShape, Sharded};
-use super::tensor::{DimName, Element, Tensor};
+use super::tensor::{DimName, Element, Extent, Tensor};
 use super::work::{AttentionShape, Kernel, KernelWork, Pass};
 use crate::units::{Bytes, Flops};
 
@@ -47,6 +47,7 @@ impl Kernels<'_, '_> {
                 let shape = self.attention_shape(op, |shape| AttentionShape { mask, ..shape });
                 self.attention(op, shape);
             }
+            OpKind::Indexer { keys } => self.indexer(op, *keys),
             OpKind::AttentionScores | OpKind::AttentionValues => self.attention_product(op, kind),
             OpKind::Recurrence { kind, chunk } => self.recurrence(op, *kind, *chunk),
             OpKind::Input
@@ -257,6 +258,31 @@ impl Kernels<'_, '_> {
         self.join_ring(op, given, output);
     }
 
+    /// Scores of all earlier positions, of which the best are chosen: half of all pairs are computed, each score is
+    /// written and read in fp32. In backward the chosen alone have scores and gradients.
+    ///
+    /// # Source
+    ///
+    /// DeepSeek-AI 2025, *DeepSeek-V3.2*, section 2.1.
+    fn indexer(&mut self, op: OpId, keys: u64) {
+        let sharded = self.sharded;
+        let query = sharded.block.inputs(op)[0];
+        let output = &sharded.block.op(op).output;
+        let rows = sharded.elements(output, Placement::Whole) / keys;
+        let features = sharded.elements(&sharded.block.op(query).output, Placement::Whole) / rows;
+        let context = Extent::Sequence.resolve(sharded.setting.sizes);
+        let product = |n: u64| Kernel::MatMul { batch: 1, m: rows, n, k: features };
+        let flops = |n: u64| 2.0 * (rows * n) as f64 * features as f64;
+        let (all, chosen) = (context.div_ceil(2), keys.min(context.div_ceil(2)));
+        let given = sharded.output_bytes(query);
+        self.push(op, Pass::Forward, product(all), flops(all), given, Bytes::ZERO);
+        let scores = Bytes::new(4 * rows * all);
+        self.push_memory(op, Pass::Forward, scores, scores + sharded.output_bytes(op));
+        for _ in 0..2 {
+            self.push(op, Pass::InputGrad, product(chosen), flops(chosen), given, given);
+        }
+    }
+
     /// Each step of a ring adds its result to that of the steps before: outputs in forward, gradients of the inputs
     /// (`given`) in backward (Liu et al. 2023, arXiv 2310.01889, section 3).
     fn join_ring(&mut self, op: OpId, given: Bytes, output: Bytes) {
@@ -283,6 +309,8 @@ impl Kernels<'_, '_> {
         let chunks = tokens.div_ceil(chunk);
         // Batch, rows, columns and summed dimension; true of what backward computes again.
         let products = match kind {
+            // Its products are of single numbers: it takes as long as its inputs and outputs are moved.
+            Recurrence::SelectiveScan => Vec::new(),
             Recurrence::StateSpace => vec![
                 (groups, [chunk, chunk, state], true),
                 (heads, [chunk, features, chunk], false),

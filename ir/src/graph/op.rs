@@ -68,6 +68,12 @@ pub enum AttentionMask {
         /// Number of positions, the query's own included.
         window: u64,
     },
+    /// Of its own position and all earlier ones those that an [`OpKind::Indexer`] chooses (DeepSeek-AI 2025,
+    /// *DeepSeek-V3.2*).
+    Chosen {
+        /// Number of positions.
+        keys: u64,
+    },
 }
 
 /// Kernel, stride and padding of a convolution or pooling, alike in both directions unless stated.
@@ -136,7 +142,12 @@ pub enum OpKind {
         /// True if a bias is added.
         bias: bool,
     },
-    /// Fused attention \[q, k, v\] that never stores its scores; saves the output and a log-sum-exp.
+    /// The `keys` earlier positions that each query attends to, by scores of its own \[q, k, weights of heads\].
+    Indexer {
+        /// Number of positions.
+        keys: u64,
+    },
+    /// Fused attention \[q, k, v; chosen keys where there are any\] that never stores its scores; saves the output and a log-sum-exp.
     Attention {
         /// Positions that a query attends to.
         mask: AttentionMask,
@@ -309,6 +320,8 @@ pub enum OpKind {
 pub enum Recurrence {
     /// Mamba-2's state-space duality \[x, B, C, time step\] (Dao and Gu 2024, arXiv 2405.21060, section 6).
     StateSpace,
+    /// Mamba's scan, with a state for each feature \[x, B, C, time step\] (Gu and Dao 2023, arXiv 2312.00752).
+    SelectiveScan,
     /// The gated delta rule, a decay for each head \[q, k, v, beta, decay\] (Yang, Kautz and Hatamizadeh 2024,
     /// arXiv 2412.06464).
     DeltaRule,
@@ -337,7 +350,7 @@ impl Recurrence {
     /// Number of its inputs.
     pub(super) const fn inputs(self) -> usize {
         match self {
-            Self::StateSpace => 4,
+            Self::StateSpace | Self::SelectiveScan => 4,
             Self::DeltaRule | Self::DeltaRuleByFeature => 5,
         }
     }
@@ -345,7 +358,7 @@ impl Recurrence {
     /// Index of the input that its output is shaped like: values.
     pub(super) const fn values(self) -> usize {
         match self {
-            Self::StateSpace => 0,
+            Self::StateSpace | Self::SelectiveScan => 0,
             Self::DeltaRule | Self::DeltaRuleByFeature => 2,
         }
     }
@@ -365,7 +378,7 @@ impl OpKind {
             OpKind::CrossEntropy { .. } | OpKind::MeanSquaredError => "loss",
             OpKind::Router { .. } => "router",
             OpKind::Dispatch { .. } | OpKind::Combine => "routing",
-            OpKind::Attention { .. } => "attention",
+            OpKind::Attention { .. } | OpKind::Indexer { .. } => "attention",
             OpKind::Recurrence { .. } | OpKind::ShortConvolution { .. } => "recurrence",
             OpKind::Linear { .. } | OpKind::GroupedLinear { .. } => "linear",
             _ => "other",
@@ -392,6 +405,7 @@ impl OpKind {
                     Keeps::Statistics(1),
                 ]
             }
+            OpKind::Indexer { .. } => (0..3).map(Keeps::Input).chain([Keeps::Output]).collect(),
             OpKind::Recurrence { kind, .. } => (0..kind.inputs()).map(Keeps::Input).collect(),
             OpKind::AttentionScores
             | OpKind::AttentionValues

@@ -186,8 +186,12 @@ fn rule(
         OpKind::Gather => (vec![Placement::Whole], Placement::Whole),
         OpKind::Attention { .. } => {
             let kv = Placement::Shard(DimName::KvHeads);
-            (vec![Placement::Shard(DimName::Heads), kv, kv], Placement::Shard(DimName::Heads))
+            let mut wanted = vec![Placement::Shard(DimName::Heads), kv, kv];
+            wanted.resize(tensors.len(), Placement::Whole);
+            (wanted, Placement::Shard(DimName::Heads))
         }
+        // Every tensor-parallel rank chooses for its heads.
+        OpKind::Indexer { .. } => (vec![Placement::Whole; tensors.len()], Placement::Whole),
         OpKind::Recurrence { kind, .. } => {
             let wanted: Vec<Placement> = tensors.iter().map(|tensor| by_heads(tensor)).collect();
             let output = wanted[kind.values()];

@@ -187,11 +187,15 @@ impl AttentionShape {
         let s = self.document as f64;
         let within = match self.mask {
             AttentionMask::Full => 1.0,
-            AttentionMask::SlidingWindow { window } if (window as f64) < s => {
-                let w = window as f64;
+            AttentionMask::SlidingWindow { window: keys } | AttentionMask::Chosen { keys }
+                if (keys as f64) < s =>
+            {
+                let w = keys as f64;
                 (s * w - w * (w - 1.0) / 2.0) / (s * s)
             }
-            AttentionMask::Causal | AttentionMask::SlidingWindow { .. } => (s + 1.0) / (2.0 * s),
+            AttentionMask::Causal
+            | AttentionMask::SlidingWindow { .. }
+            | AttentionMask::Chosen { .. } => (s + 1.0) / (2.0 * s),
         };
         within * s / self.context as f64
     }

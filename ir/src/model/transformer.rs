@@ -219,7 +219,7 @@ impl Layer {
     }
 }
 
-/// What brings positions together in a layer.
+/// A layer's sequence mixer.
 #[expect(clippy::large_enum_variant, reason = "nearly all are attention")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mixer {
@@ -227,6 +227,8 @@ pub enum Mixer {
     Attention(Attention),
     /// A state-space model (Mamba-2).
     StateSpace(StateSpace),
+    /// A state-space model with a state for each feature (Mamba).
+    SelectiveScan(SelectiveScan),
     /// The delta rule with decays and a gate (Qwen3-Next, Kimi Linear).
     DeltaNet(DeltaNet),
     /// A short convolution between gates (LFM2).
@@ -258,6 +260,25 @@ pub struct StateSpace {
     pub norm: Option<Norm>,
     /// True where each group is normalised by itself.
     pub norms_groups: bool,
+}
+
+/// Mamba (Gu and Dao 2023, arXiv 2312.00752).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SelectiveScan {
+    /// Number of features.
+    pub inner_size: u64,
+    /// Numbers of the state for each feature.
+    pub state_size: u64,
+    /// Features from which time steps are made.
+    pub rank: u64,
+    /// Positions of the convolution.
+    pub kernel: u64,
+    /// True where the convolution has a bias.
+    pub convolution_bias: bool,
+    /// True where the projections have biases.
+    pub bias: bool,
+    /// The norm of inputs to and outputs from the state, and of what time steps are made of.
+    pub norm: Option<Norm>,
 }
 
 /// The gated delta rule (Yang, Kautz and Hatamizadeh 2024, arXiv 2412.06464).
@@ -369,6 +390,17 @@ pub enum QkNorm {
     EachHead(Norm),
 }
 
+/// The choice of keys for each query (DeepSeek-V3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Indexer {
+    /// Number of heads.
+    pub num_heads: u64,
+    /// Number of features of a head.
+    pub head_dim: u64,
+    /// Number of keys that are chosen.
+    pub keys: u64,
+}
+
 /// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latent {
@@ -384,6 +416,8 @@ pub struct Latent {
     pub down_bias: bool,
     /// Norm of the compressed representations.
     pub norm: Norm,
+    /// The choice of keys, from compressed queries; `None` where all are attended to.
+    pub indexer: Option<Indexer>,
 }
 
 /// A feed-forward block.

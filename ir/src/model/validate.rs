@@ -40,7 +40,7 @@ impl Check<'_> {
             Mixer::DeltaNet(net) => {
                 self.groups("value heads", net.num_value_heads, net.num_key_heads)?;
             }
-            Mixer::Convolution(_) | Mixer::None => {}
+            Mixer::SelectiveScan(_) | Mixer::Convolution(_) | Mixer::None => {}
         }
         if let Some(attention) = &layer.cross_attention {
             self.attention(attention)?;

@@ -54,6 +54,56 @@ fn mamba_has_the_products_and_tensors_of_its_paper() {
     assert_eq!(saved(&graph), 2 * kept);
 }
 
+/// Gu and Dao 2023, arXiv 2312.00752: products with weights alone; each tensor-parallel rank has some features, so that
+/// what their states take is summed over ranks too. Saved are the norm's and the projection's inputs, what that puts out,
+/// time steps with what they are made of, what is made of the convolved, and the outputs of scan and gate.
+#[test]
+fn mamba_1_has_the_products_of_its_paper() {
+    let graph = graph(
+        r#"{"model_type": "mamba", "num_hidden_layers": 2, "hidden_size": 256, "state_size": 8, "time_step_rank": 32,
+        "vocab_size": 1000}"#,
+    );
+    let [h, d, n, rank, kernel] = [256, 512, 8, 32, 4];
+    let weights = 3 * h * d + d * (rank + 2 * n) + rank * d;
+    assert!((flops(&graph) - (2 * (weights + kernel * d)) as f64).abs() < 1e-6);
+    let layer = first_layer(&graph);
+    let parameters = |sharding| layer.work(&setting(sharding)).parameters.dense;
+    // Convolution, time steps' bias, states, skips, and the norm.
+    let of_features = weights + (kernel + 1) * d + d + n * d + d;
+    assert_eq!(parameters(Sharding::NONE), of_features + h);
+    assert_eq!(parameters(Sharding::tensor(4)), of_features / 4 + h);
+    let work = layer.work(&setting(Sharding::tensor(4)));
+    let sums = work.exchanges.iter().filter(|it| it.pass == Pass::Forward);
+    let bytes: Vec<u64> = sums.map(|it| it.bytes.get() / TOKENS / 2).collect();
+    assert_eq!(bytes, [rank + 2 * n, h]);
+    let context = Sharding { context_parallel: 2, ..Sharding::NONE };
+    assert!(layer.work(&setting(context)).exchanges.iter().all(|it| it.axis == Axis::Context));
+}
+
+/// DeepSeek-V3.2: an indexer scores half of all pairs, and attention has a quarter as many keys as there are positions: so
+/// many pairs as a window of that length has.
+#[test]
+fn chosen_keys_are_attended_to() {
+    let sizes = r#""num_hidden_layers": 1, "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4,
+        "q_lora_rank": 64, "kv_lora_rank": 32, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32,
+        "first_k_dense_replace": 1, "n_routed_experts": 8, "n_group": 1, "topk_group": 1, "vocab_size": 1000"#;
+    let keys = TOKENS / 4;
+    let plain = graph(&format!(r#"{{"model_type": "deepseek_v3", {sizes}}}"#));
+    let chosen = graph(&format!(
+        r#"{{"model_type": "deepseek_v32", "index_n_heads": 8, "index_head_dim": 16, "index_topk": {keys}, {sizes}}}"#
+    ));
+    let weights = f64::from(64 * 8 * 16 + 256 * 16 + 256 * 8);
+    let scores = (TOKENS * 8 * 16) as f64;
+    let pairs = |keys: f64, all: f64| all * keys - keys * (keys - 1.0) / 2.0;
+    let [all, some] = [TOKENS, keys].map(|it| it as f64);
+    let attention = |pairs: f64| 2.0 * 4.0 * (48.0 + 32.0) * pairs / all;
+    let more = attention(pairs(some, all)) - attention(pairs(all, all));
+    let difference = flops(&chosen) - flops(&plain);
+    assert!((difference / (2.0 * weights + scores + more) - 1.0).abs() < 1e-9, "{difference}");
+    let parameters = |graph: &Graph| graph.parameter_counts().total;
+    assert_eq!(parameters(&chosen) - parameters(&plain), 64 * 8 * 16 + 256 * 16 + 256 * 8 + 2 * 16);
+}
+
 /// Yang, Kautz and Hatamizadeh 2024, arXiv 2412.06464: four gates, chunks of 64.
 #[test]
 fn delta_nets_have_the_products_and_tensors_of_their_paper() {

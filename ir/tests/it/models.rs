@@ -102,6 +102,19 @@ fn families_name_their_tensors() {
     assert!(tensor_names("native graph").is_empty());
 }
 
+/// Totals of the hub's metadata.
+#[test]
+fn mamba_has_its_parameters() {
+    check(
+        r#"{"model_type": "mamba", "hidden_size": 2560, "num_hidden_layers": 64, "time_step_rank": "auto"}"#,
+        2_768_345_600,
+    ); // Mamba 2.8B
+    check(
+        r#"{"model_type": "jamba", "hidden_size": 4096, "num_hidden_layers": 32, "mamba_dt_rank": 256}"#,
+        51_570_323_328,
+    ); // Jamba v0.1
+}
+
 /// Variants that the shipped models have not, from the hub's metadata.
 #[test]
 fn well_known_models_have_their_parameters() {

@@ -90,14 +90,12 @@ fn layers_equal_those_of_transformers() {
 /// Families that are not read, and of those that read more than text what is read alone: the language model.
 const UNREAD_2026: &[&str] = &[
     "clip-vit-large-patch14",
-    "deepseek-v3.2",
     "deepseek-v4-flash",
     "deepseek-v4-pro",
     "diffllama-defaults",
     "dinov2-defaults",
     "dinov2-giant",
     "doge-defaults",
-    "falcon-mamba-7b",
     "gemma3n-text-defaults",
     "modernbert-base",
     "modernbert-large",

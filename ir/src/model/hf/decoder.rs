@@ -12,7 +12,9 @@ use super::latent;
 use super::mixers::LayerParts;
 use super::parts::{self, Shape};
 use super::stated::Field;
-use crate::graph::{Activation, PositionBias, Real, RotaryScaling, Rotation, Scores};
+use crate::graph::{
+    Activation, AttentionMask, PositionBias, Real, RotaryScaling, Rotation, Scores,
+};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::rotary::{self, RotaryDefaults};
@@ -192,7 +194,10 @@ impl Attentions {
     fn of(&self, AttentionKey { slides, rotates }: AttentionKey) -> Attention {
         let own = self.sliding_rotary.as_ref().filter(|_| slides);
         let rotary = own.or(self.attention.rotary.as_ref()).filter(|_| rotates).cloned();
-        let mask = parts::mask(self.window.filter(|_| slides));
+        let mask = match self.attention.mask {
+            chosen @ AttentionMask::Chosen { .. } => chosen,
+            _ => parts::mask(self.window.filter(|_| slides)),
+        };
         Attention { rotary, mask, ..self.attention.clone() }
     }
 }

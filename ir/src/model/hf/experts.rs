@@ -103,6 +103,8 @@ enum ExpertLayers {
     From(Field<u64>),
     /// Every n-th layer, with n from this field, except those in `mlp_only_layers`.
     Every(Field<u64>),
+    /// One in a period.
+    OneOf { period: Field<u64>, offset: Field<u64> },
     /// Those that `list` has, or else every n-th.
     Listed { list: String, otherwise: Field<u64> },
     /// Those that are `sparse` in the list of this field, or else those from an index on.
@@ -236,6 +238,11 @@ impl Experts {
                     (layer + 1).is_multiple_of(step) && (first..=last).contains(&layer)
                 };
                 SparseLayers::Listed(all.map(has).collect())
+            }
+            ExpertLayers::OneOf { period, offset } => {
+                let (period, offset) = (period.read(fields)?, offset.count(fields)?);
+                let all = 0..shape.num_hidden_layers;
+                SparseLayers::Listed(all.map(|layer| layer % period == offset).collect())
             }
             ExpertLayers::Every(step) => SparseLayers::Every {
                 step: step.read(fields)?,

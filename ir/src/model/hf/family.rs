@@ -265,12 +265,23 @@ pub(super) struct SlidingRotation {
 }
 
 /// Sizes of multi-head latent attention, where a configuration leaves them out.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LatentRule {
     pub(super) q_lora_rank: u64,
     pub(super) qk_nope_head_dim: u64,
     pub(super) v_head_dim: u64,
+    /// The choice of keys, where a family has one.
+    pub(super) indexer: Option<IndexerRule>,
+}
+
+/// Rule for the choice of keys.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct IndexerRule {
+    pub(super) heads: Field<u64>,
+    pub(super) head_dim: Field<u64>,
+    pub(super) keys: Field<u64>,
 }
 
 /// Rule for the window, and the layers that have it.

@@ -1,11 +1,11 @@
 //! Multi-head latent attention, DeepSeek's.
 
-use super::family::LatentRule;
-use crate::graph::{RotaryPairs, RotaryScaling, Scores};
+use super::family::{IndexerRule, LatentRule};
+use crate::graph::{AttentionMask, RotaryPairs, RotaryScaling, Scores};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::rotary::{self, RotaryDefaults, yarn_scale};
-use crate::model::transformer::{Attention, Latent, Norm};
+use crate::model::transformer::{Attention, Indexer, Latent, Norm};
 
 /// Norm of compressed representations, with its own epsilon.
 const LATENT_NORM: Norm = Norm::rms(1e-6);
@@ -23,6 +23,7 @@ pub(super) fn read(
         qk_rope_head_dim: fields.size_or("qk_rope_head_dim", 64)?,
         down_bias: attention.output_bias,
         norm: LATENT_NORM,
+        indexer: sizes.indexer.as_ref().map(|rule| indexer(fields, rule)).transpose()?,
     };
     let pairs = if fields.flag_or("rope_interleave", true)? {
         RotaryPairs::Neighbours
@@ -47,7 +48,19 @@ pub(super) fn read(
         scores: Scores { scale, ..Scores::default() },
         head_dim,
         value_head_dim: fields.size_or("v_head_dim", sizes.v_head_dim)?,
+        mask: match latent.indexer {
+            Some(Indexer { keys, .. }) => AttentionMask::Chosen { keys },
+            None => attention.mask,
+        },
         latent: Some(latent),
         ..attention.clone()
+    })
+}
+
+fn indexer(fields: Fields<'_>, rule: &IndexerRule) -> Result<Indexer, ModelError> {
+    Ok(Indexer {
+        num_heads: rule.heads.read(fields)?,
+        head_dim: rule.head_dim.read(fields)?,
+        keys: rule.keys.read(fields)?,
     })
 }

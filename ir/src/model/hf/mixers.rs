@@ -6,7 +6,7 @@ use super::parts::Shape;
 use super::stated::{Field, Stated};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
-use crate::model::transformer::{Convolution, DeltaNet, Mixer, Norm, StateSpace};
+use crate::model::transformer::{Convolution, DeltaNet, Mixer, Norm, SelectiveScan, StateSpace};
 
 /// What some layers of a family have instead of attention, and which layers.
 #[derive(Debug, Deserialize)]
@@ -38,6 +38,21 @@ enum MixerRule {
         #[serde(default)]
         norms_groups: bool,
     },
+    SelectiveScan {
+        /// Features, as a multiple of the hidden size; or this many, if that field is there.
+        expand: Field<u64>,
+        #[serde(default)]
+        inner: Option<String>,
+        state: Field<u64>,
+        /// A number, or `auto`: a sixteenth of the hidden size.
+        rank: String,
+        kernel: Field<u64>,
+        convolution_bias: Stated<bool>,
+        bias: Stated<bool>,
+        /// True where what time steps and states are made of is normalised.
+        #[serde(default)]
+        norms: bool,
+    },
     DeltaNet {
         key_heads: Field<u64>,
         key_dim: Field<u64>,
@@ -67,6 +82,11 @@ enum MixedLayers {
     But {
         list: String,
         otherwise_all: bool,
+    },
+    /// All but one in a period.
+    ButOneOf {
+        period: Field<u64>,
+        offset: Field<u64>,
     },
     /// By a letter each: `M` for one, `*` attention, `-` a feed-forward block, `E` experts; or by words in a list.
     Letters {
@@ -105,7 +125,7 @@ impl Mixers {
     ) -> Result<(Mixer, Vec<LayerParts>), ModelError> {
         // Norms after gates have plain scales.
         let norm = Norm { unit_offset: false, ..norm };
-        Ok((self.kind.read(fields, norm)?, self.layers(fields, shape)?))
+        Ok((self.kind.read(fields, shape, norm)?, self.layers(fields, shape)?))
     }
 
     fn layers(&self, fields: Fields<'_>, shape: &Shape) -> Result<Vec<LayerParts>, ModelError> {
@@ -143,6 +163,10 @@ impl Mixers {
                     (0..count).map(|layer| told(is_mixer(layer))).collect()
                 }
             }
+            MixedLayers::ButOneOf { period, offset } => {
+                let (period, offset) = (period.read(fields)?, offset.count(fields)?);
+                (0..count).map(|layer| told(layer % period != offset)).collect()
+            }
             MixedLayers::Letters { field, list } => lettered(fields, field, list)?,
         };
         if layers.len() as u64 != count {
@@ -170,7 +194,7 @@ fn lettered(fields: Fields<'_>, field: &str, list: &str) -> Result<Vec<LayerPart
 }
 
 impl MixerRule {
-    fn read(&self, fields: Fields<'_>, norm: Norm) -> Result<Mixer, ModelError> {
+    fn read(&self, fields: Fields<'_>, shape: &Shape, norm: Norm) -> Result<Mixer, ModelError> {
         Ok(match self {
             Self::StateSpace {
                 heads,
@@ -195,6 +219,34 @@ impl MixerRule {
                 norm: has_norm.read(fields)?.then_some(norm),
                 norms_groups: *norms_groups,
             }),
+            Self::SelectiveScan {
+                expand,
+                inner,
+                state,
+                rank,
+                kernel,
+                convolution_bias,
+                bias,
+                norms,
+            } => {
+                let hidden = shape.hidden_size;
+                let usual = hidden.saturating_mul(expand.read(fields)?);
+                let inner_size = match inner {
+                    Some(field) => fields.size_or(field, usual)?,
+                    None => usual,
+                };
+                let is_auto = fields.find(rank).is_none_or(|(_, value)| value.is_string());
+                let sixteenth = hidden.div_ceil(16);
+                Mixer::SelectiveScan(SelectiveScan {
+                    inner_size,
+                    state_size: state.read(fields)?,
+                    rank: if is_auto { sixteenth } else { fields.size_or(rank, sixteenth)? },
+                    kernel: kernel.read(fields)?,
+                    convolution_bias: convolution_bias.read(fields)?,
+                    bias: bias.read(fields)?,
+                    norm: norms.then_some(norm),
+                })
+            }
             Self::DeltaNet { key_heads, key_dim, value_heads, value_dim, kernel, by_feature } => {
                 let value_dim = value_dim.read(fields)?;
                 Mixer::DeltaNet(DeltaNet {

@@ -5,7 +5,7 @@ use crate::graph::{
     Activation, BlockBuilder, Dim, DimName, GraphError, OpKind, Parameter, PositionBias, Rotation,
     Value,
 };
-use crate::model::transformer::{Attention, AttentionGate, Latent, Norm, QkNorm};
+use crate::model::transformer::{Attention, AttentionGate, Indexer, Latent, Norm, QkNorm};
 
 impl Lowering {
     /// Attention of `x` to `context`, with its four projections. Operators are named `name.…`.
@@ -18,12 +18,15 @@ impl Lowering {
         context: Value,
     ) -> Result<Value, GraphError> {
         let mut scope = Scope { block, name };
-        let [query, key, value] = match &attention.latent {
-            None => self.projections(&mut scope, attention, x, context)?,
+        let ([query, key, value], chosen) = match &attention.latent {
+            None => (self.projections(&mut scope, attention, x, context)?, None),
             Some(latent) => self.latent_projections(&mut scope, attention, latent, x)?,
         };
         let attended = match self.kernel {
-            AttentionKernel::Flash => self.fused(&mut scope, attention, [query, key, value])?,
+            AttentionKernel::Flash => {
+                let inputs = [query, key, value].into_iter().chain(chosen);
+                self.fused(&mut scope, attention, &inputs.collect::<Vec<_>>())?
+            }
             AttentionKernel::Unfused => self.unfused(&mut scope, attention, query, key, value)?,
         };
         let attended = self.gated_heads(&mut scope, attention, x, attended)?;
@@ -69,16 +72,16 @@ impl Lowering {
         &self,
         scope: &mut Scope<'_>,
         attention: &Attention,
-        inputs: [Value; 3],
+        inputs: &[Value],
     ) -> Result<Value, GraphError> {
         let Attention { mask, scores, sinks, shares_bias, .. } = *attention;
         let kind = OpKind::Attention { mask, scores, sinks, dropout: self.dropout.attention };
         let is_relative = matches!(scores.bias, PositionBias::Relative { .. });
         let owner = format!("{}.{}_core", scope.name, scope.block.name());
         if is_relative && !shares_bias {
-            return scope.block.push(owner, kind, &inputs);
+            return scope.block.push(owner, kind, inputs);
         }
-        let core = scope.push("core", kind, &inputs)?;
+        let core = scope.push("core", kind, inputs)?;
         if is_relative {
             scope.block.tie(core, "relative_bias", owner);
         }
@@ -182,7 +185,7 @@ impl Lowering {
         attention: &Attention,
         latent: &Latent,
         x: Value,
-    ) -> Result<[Value; 3], GraphError> {
+    ) -> Result<([Value; 3], Option<Value>), GraphError> {
         let bias = latent.down_bias;
         let hidden = [DimName::Hidden];
         let features = |size: u64| Dim::fixed(DimName::HeadDim, size);
@@ -197,7 +200,8 @@ impl Lowering {
         };
         let slice = |dim: Dim, start: u64| OpKind::Slice { dim, start };
         let first = latent.qk_nope_head_dim;
-        let query = self.latent_query(scope, attention, latent, x)?;
+        let (query, compressed) = self.latent_query(scope, attention, latent, x)?;
+        let chosen = latent.indexer.map(|indexer| self.chosen(scope, indexer, compressed, x));
         let query_nope = scope.push("query_nope", slice(nope, 0), &[query])?;
         let query_rope = scope.push("query_rope", slice(rope, first), &[query])?;
         let query_rope = rotated(scope, "query_rotary", query_rope)?;
@@ -215,26 +219,55 @@ impl Lowering {
         let key_nope = scope.push("key_nope", slice(nope, 0), &[up])?;
         let value = scope.push("value", slice(value_dim, first), &[up])?;
         let key = scope.push("key_joined", over_features, &[key_nope, key_rope])?;
-        Ok([query, key, value])
+        Ok(([query, key, value], chosen.transpose()?))
     }
 
+    /// Keys that queries attend to, from compressed queries and a key of their own.
+    fn chosen(
+        &self,
+        scope: &mut Scope<'_>,
+        indexer: Indexer,
+        compressed: Value,
+        x: Value,
+    ) -> Result<Value, GraphError> {
+        let Indexer { num_heads, head_dim, keys } = indexer;
+        let heads = Dim::fixed(DimName::Features, num_heads);
+        let features = Dim::fixed(DimName::HeadDim, head_dim);
+        let hidden = [DimName::Hidden];
+        let query = scope.linear(
+            "index_query",
+            &[DimName::Latent],
+            &[heads, features],
+            false,
+            compressed,
+        )?;
+        let key = scope.linear("index_key", &hidden, &[features], false, x)?;
+        let name = format!("{}.index_key_norm", scope.name);
+        let key = self.norm(scope.block, &name, Norm::layer(1e-6), &[DimName::HeadDim], key)?;
+        let weights = scope.linear("index_weights", &hidden, &[heads], false, x)?;
+        scope.push("index", OpKind::Indexer { keys }, &[query, key, weights])
+    }
+
+    /// Queries of all heads, and what they are made of: `x` itself where they are not compressed.
     fn latent_query(
         &self,
         scope: &mut Scope<'_>,
         attention: &Attention,
         latent: &Latent,
         x: Value,
-    ) -> Result<Value, GraphError> {
+    ) -> Result<(Value, Value), GraphError> {
         let heads = Dim::fixed(DimName::Heads, attention.num_heads);
         let produced = [heads, Dim::fixed(DimName::HeadDim, attention.head_dim)];
         let hidden = [DimName::Hidden];
         let Some(rank) = latent.q_lora_rank else {
-            return scope.linear("query", &hidden, &produced, attention.query_bias, x);
+            let query = scope.linear("query", &hidden, &produced, attention.query_bias, x)?;
+            return Ok((query, x));
         };
         let rank = Dim::fixed(DimName::Latent, rank);
         let down = scope.linear("query_down", &hidden, &[rank], latent.down_bias, x)?;
         let down = self.latent_norm(scope, "query_norm", latent.norm, down)?;
-        scope.linear("query_up", &[DimName::Latent], &produced, attention.query_bias, down)
+        let bias = attention.query_bias;
+        Ok((scope.linear("query_up", &[DimName::Latent], &produced, bias, down)?, down))
     }
 
     fn latent_norm(

@@ -142,7 +142,7 @@ impl Lowering {
 const fn mixer_name(mixer: &Mixer) -> &'static str {
     match mixer {
         Mixer::Attention(_) => "attention",
-        Mixer::StateSpace(_) => "mamba",
+        Mixer::StateSpace(_) | Mixer::SelectiveScan(_) => "mamba",
         Mixer::DeltaNet(_) => "delta_net",
         Mixer::Convolution(_) => "convolution",
         Mixer::None => "",

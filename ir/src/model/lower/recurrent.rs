@@ -1,12 +1,15 @@
-//! Lowering of what mixes positions: attention, Mamba-2, the delta rule, short convolutions.
+//! Lowering of sequence mixers: attention, Mamba, Mamba-2, the delta rule, short convolutions.
 
 use super::Lowering;
 use super::attention::{Scope, parameter};
 use crate::graph::{Activation, BlockBuilder, Dim, DimName, GraphError, OpKind, Recurrence, Value};
-use crate::model::transformer::{Convolution, DeltaNet, Mixer, Norm, StateSpace};
+use crate::model::transformer::{Convolution, DeltaNet, Mixer, Norm, SelectiveScan, StateSpace};
 
 /// Positions of a chunk of the delta rule: flash-linear-attention's.
 const DELTA_CHUNK: u64 = 64;
+
+/// Positions between states that the selective scan keeps: mamba's `selective_scan_fwd_kernel.cuh`.
+const SCAN_CHUNK: u64 = 2048;
 
 impl Lowering {
     /// The output of `mixer`, whose operators are named after its kind.
@@ -19,6 +22,7 @@ impl Lowering {
         match mixer {
             Mixer::Attention(attention) => self.attention(block, "attention", attention, x, x),
             Mixer::StateSpace(mamba) => self.state_space(block, mamba, x),
+            Mixer::SelectiveScan(mamba) => self.selective_scan(block, mamba, x),
             Mixer::DeltaNet(net) => self.delta_net(block, net, x),
             Mixer::Convolution(convolution) => self.convolution(block, convolution, x),
             Mixer::None => Ok(x),
@@ -71,6 +75,46 @@ impl Lowering {
         }
         let contracted = [DimName::Groups, DimName::Features, DimName::HeadDim];
         scope.linear("output", &contracted, &[self.hidden], mamba.bias, y)
+    }
+
+    /// Mamba: a convolution of the input, of which `B`, `C` and time steps are made; the scan and its gate.
+    fn selective_scan(
+        &self,
+        block: &mut BlockBuilder,
+        mamba: &SelectiveScan,
+        x: Value,
+    ) -> Result<Value, GraphError> {
+        let SelectiveScan { rank, state_size, kernel, convolution_bias, bias, .. } = *mamba;
+        let mut scope = Scope { block, name: "mamba" };
+        let inner = [Dim::fixed(DimName::Intermediate, mamba.inner_size)];
+        let latent = |size: u64| Dim::fixed(DimName::Latent, size);
+        let hidden = [DimName::Hidden];
+        let gate = scope.linear("gate", &hidden, &inner, bias, x)?;
+        let input = scope.linear("input", &hidden, &inner, bias, x)?;
+        let input = convolved(&mut scope, "input", kernel, convolution_bias, input)?;
+        let made = [latent(rank + 2 * state_size)];
+        let made = scope.linear("parameters", &[DimName::Intermediate], &made, false, input)?;
+        let mut start = 0;
+        let mut part = |scope: &mut Scope<'_>, name: &str, size: u64| {
+            let slice = OpKind::Slice { dim: latent(size), start };
+            start += size;
+            let y = scope.push(name, slice, &[made])?;
+            let name = format!("mamba.{name}_norm");
+            match mamba.norm {
+                Some(norm) => self.norm(scope.block, &name, norm, &[DimName::Latent], y),
+                None => Ok(y),
+            }
+        };
+        let step = part(&mut scope, "step", rank)?;
+        let b = part(&mut scope, "b", state_size)?;
+        let c = part(&mut scope, "c", state_size)?;
+        let step = scope.linear("time_step", &[DimName::Latent], &inner, true, step)?;
+        let scan = OpKind::Recurrence { kind: Recurrence::SelectiveScan, chunk: SCAN_CHUNK };
+        let y = scope.push("scan", scan, &[input, b, c, step])?;
+        let gated = OpKind::GatedActivation(Activation::Silu);
+        let y = scope.push("gated", gated, &[gate, y])?;
+        self.recompute_if_flash(scope.block, y);
+        scope.linear("output", &[DimName::Intermediate], &[self.hidden], bias, y)
     }
 
     /// The gated delta rule: queries, keys and values through convolutions, the rule, each head's norm, and its gate.

@@ -36,6 +36,7 @@ fn sees(visibility: Visibility, query: usize, key: usize) -> bool {
     match visibility.mask {
         AttentionMask::Full => true,
         AttentionMask::Causal => key <= query,
+        AttentionMask::Chosen { .. } => unreachable!("no kernel chooses keys"),
         AttentionMask::SlidingWindow { window } => key <= query && query - key < window as usize,
     }
 }

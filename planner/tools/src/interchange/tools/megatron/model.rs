@@ -206,6 +206,9 @@ fn window(told: &mut Told, transformer: &Transformer) {
     if masks.iter().any(|(_, mask)| *mask == AttentionMask::Full) {
         told.lack("attention to later positions");
     }
+    if masks.iter().any(|(_, mask)| matches!(mask, AttentionMask::Chosen { .. })) {
+        told.lack("attention to chosen keys");
+    }
     let Some(window) = windows.next() else { return };
     if windows.any(|other| other != window) {
         told.lack("windows of several lengths");

@@ -49,7 +49,7 @@ impl<R: CubeRuntime> Problem<R> {
             AttentionMask::SlidingWindow { window } => {
                 i32::try_from(window).unwrap_or(i32::MAX).min(MOST_POSITIONS)
             }
-            AttentionMask::Full | AttentionMask::Causal => 0,
+            AttentionMask::Full | AttentionMask::Causal | AttentionMask::Chosen { .. } => 0,
         }
     }
 
@@ -57,7 +57,7 @@ impl<R: CubeRuntime> Problem<R> {
     pub(super) fn terms(&self) -> Terms {
         let mask = match self.visibility.mask {
             AttentionMask::Full => Mask::Full,
-            AttentionMask::Causal => Mask::Causal,
+            AttentionMask::Causal | AttentionMask::Chosen { .. } => Mask::Causal,
             AttentionMask::SlidingWindow { .. } => Mask::Window,
         };
         Terms { mask, is_capped: self.soft_cap.is_some(), has_slopes: self.slopes.is_some() }

@@ -400,7 +400,7 @@ fn describe_best(
 
 /// What the step waits for where routers do not spread tokens evenly or documents are of many lengths, and what that is
 /// from step to step.
-fn describe_draws(problem: &Problem, best: &EvaluatedPlan) -> String {
+pub(crate) fn describe_draws(problem: &Problem, best: &EvaluatedPlan) -> String {
     let Some(draws) = best.over_draws(problem) else { return String::new() };
     let OverDraws { step_time, busiest, balanced, documents, .. } = draws;
     let [low, high] = [step_time.p10, step_time.p90].map(Seconds::new);

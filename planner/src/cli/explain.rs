@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::answer::Answer;
 use super::args::ExplainArgs;
 use super::constants::describe_calibration;
-use super::describe::{describe_adapters, describe_replication};
+use super::describe::{describe_adapters, describe_draws, describe_replication};
 use super::files::read_plan;
 use super::questions::with_schedule;
 use super::tables::{percent, text_table};
@@ -172,6 +172,7 @@ fn describe(checked: &CheckedPlan, explanation: &Explanation<'_>) -> String {
     });
     let headings = ["time of a step", "ms", "share", "bound by"];
     text.push_str(&text_table(headings, &["time of a step", "bound by"], rows));
+    text.push_str(&describe_draws(problem, found));
     text.push('\n');
     text.push_str(&describe_memory(checked));
     text.push('\n');

@@ -102,6 +102,7 @@ fn plans_keep_their_documents() {
     assert_eq!(written["documents"], documents);
     let explained = planner(&["explain", &plan]);
     assert_eq!((explained.code, explained.stderr.as_str()), (Some(0), ""));
+    assert!(explained.stdout.contains("documents: "), "{explained:?}");
 }
 
 #[test]

@@ -120,13 +120,14 @@ fn plans_keep_their_load() {
     let place = Workplace::new();
     let plan = place.path("plan.json");
     let args = format!(
-        "search models/mixtral-8x7b --gpus 8 --cluster b200 --expert-load lognormal:0.5 -o {plan}"
+        "search models/mixtral-8x7b --gpus 8 --cluster b200 --ep 4,8 --expert-load lognormal:0.5 -o {plan}"
     );
     planner(&args.split_whitespace().collect::<Vec<_>>());
     let written: Value = serde_json::from_str(&std::fs::read_to_string(&plan).unwrap()).unwrap();
     assert_eq!(written["expert_load"], serde_json::json!({"log-normal": 0.5}));
     let explained = planner(&["explain", &plan]);
     assert_eq!((explained.code, explained.stderr.as_str()), (Some(0), ""));
+    assert!(explained.stdout.contains("experts: the busiest rank has"), "{explained:?}");
 }
 
 #[test]

@@ -46,8 +46,10 @@ pub enum ModelError {
     UnknownArchitecture {
         /// The architecture that was given.
         architecture: String,
-        /// List of the known architectures.
+        /// The known architectures, the plainest by name.
         known: String,
+        /// List of all.
+        all: String,
     },
     /// A known architecture in a class that has another head.
     #[error("class `{class}` of `{architecture}` is not supported; supported are {supported}")]
@@ -198,8 +200,8 @@ impl ModelError {
                  (`gpt` or `llama`), a native graph `format`"
                     .to_owned(),
             ),
-            Self::UnknownArchitecture { architecture, known } => {
-                let near = || json::nearest_of(architecture, known);
+            Self::UnknownArchitecture { architecture, all, .. } => {
+                let near = || json::nearest_of(architecture, all);
                 reads_more(architecture)
                     .or_else(|| near().map(|near| format!("`{near}` is the nearest")))
             }

@@ -52,6 +52,7 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<(String, Transformer),
         return Err(ModelError::UnknownArchitecture {
             architecture: architecture.to_owned(),
             known: list(ARCHITECTURES.iter().copied()),
+            all: list(ARCHITECTURES.iter().copied()),
         });
     }
     let fields = Fields::new(architecture, object);

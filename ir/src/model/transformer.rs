@@ -390,6 +390,18 @@ pub enum QkNorm {
     EachHead(Norm),
 }
 
+/// Storage of a router's correction, which is not trained.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Correction {
+    /// There is none.
+    None,
+    /// A buffer, which is not counted among the parameters.
+    Buffer,
+    /// A parameter without gradient, which is (AFMoE, ERNIE 4.5).
+    Parameter,
+}
+
 /// The choice of keys for each query (DeepSeek-V3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Indexer {
@@ -449,7 +461,6 @@ pub struct Mlp {
 }
 
 /// A mixture of experts.
-#[expect(clippy::struct_excessive_bools, reason = "independent facts about one architecture")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mixture {
     /// Number of routed experts.
@@ -468,8 +479,6 @@ pub struct Mixture {
     pub routing: Routing,
     /// Width that routed tokens are projected to and back from, where it is not `h` (Nemotron 3).
     pub latent_size: Option<u64>,
-    /// True where a correction that is not trained is added for the choice (DeepSeek-V3).
-    pub corrects_choice: bool,
-    /// True where that correction is counted among the parameters (AFMoE, ERNIE 4.5).
-    pub counts_correction: bool,
+    /// What is added to the scores for the choice (DeepSeek-V3).
+    pub correction: Correction,
 }

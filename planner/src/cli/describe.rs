@@ -403,6 +403,9 @@ fn describe_best(
 pub(crate) fn describe_draws(problem: &Problem, best: &EvaluatedPlan) -> String {
     let Some(draws) = best.over_draws(problem) else { return String::new() };
     let OverDraws { step_time, busiest, balanced, documents, .. } = draws;
+    if busiest <= 1.0 && documents.is_none() {
+        return String::new();
+    }
     let [low, high] = [step_time.p10, step_time.p90].map(Seconds::new);
     let mut lines = Vec::new();
     if let Some(DocumentSizes { attended, padded, .. }) = documents {

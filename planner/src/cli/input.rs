@@ -101,7 +101,8 @@ pub(crate) fn read(
         || {
             let is_transformer = matches!(file.model.description, Description::Transformer(_));
             let architecture = cluster.gpu.architecture;
-            default_framework(architecture, is_transformer, &training, &decided.layout, facts)
+            let (loss, layout) = (args.loss, &decided.layout);
+            default_framework(architecture, is_transformer, &training, loss, layout, facts)
         },
         |named| (named, None),
     );

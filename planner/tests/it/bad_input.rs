@@ -192,8 +192,8 @@ fn models_that_cannot_be() {
     place.model_fails(model_with("num_key_value_heads", json!(3)), &["16", "3", "hint:"]);
     place.model_fails(model_with("num_experts", json!(8)), &["num_experts_per_tok", "missing"]);
     place.model_fails(model_with("torch_dtype", json!("int3")), &["torch_dtype", "known"]);
-    place.model_fails(model_with("architecture", json!("mamba")), &["mamba", "known are"]);
-    place.model_fails(r#"{"model_type": "mamba"}"#, &["mamba", "known are", "`llama`"]);
+    place.model_fails(model_with("architecture", json!("rwkv")), &["rwkv", "known are"]);
+    place.model_fails(r#"{"model_type": "rwkv"}"#, &["rwkv", "known are", "`llama`"]);
     place.model_fails(r#"{"vocab_size": 7}"#, &["model_type", "architecture", "hint:"]);
     // Deep, but within what a model may have.
     place.write("deep.json", model_with("num_hidden_layers", json!(99_999)));

@@ -284,6 +284,10 @@ fn a_loss_in_pieces_holds_less() {
     let sharded = planner(&sharded.split(' ').collect::<Vec<_>>());
     let says = "no losses fused with the head with tensor parallelism";
     assert!(sharded.stdout.contains(says), "{sharded:?}");
+    let open = format!("{evaluate} dp8 --loss chunked:4 -q");
+    let open = planner(&open.split(' ').collect::<Vec<_>>());
+    let says = "framework torchtitan (default, as megatron-core does not run `--loss chunked:4`)";
+    assert!(open.stdout.contains(says), "{open:?}");
     for (loss, says) in [("chunked:1", "2 or more"), ("linear", "chunked:N or fused")] {
         place.fails(&format!("{evaluate} dp8 --loss {loss}"), &[says]);
     }

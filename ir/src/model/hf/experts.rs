@@ -7,7 +7,7 @@ use super::stated::{self, Field, Number, Stated};
 use crate::graph::{ExpertGroups, RouterScores, Routing};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
-use crate::model::transformer::{FeedForward, Mixture, Mlp};
+use crate::model::transformer::{Correction, FeedForward, Mixture, Mlp};
 
 /// Rule for the experts of a family's layers.
 #[derive(Debug, Deserialize)]
@@ -45,18 +45,6 @@ pub(super) struct Experts {
 
 const fn softmax() -> RouterScores {
     RouterScores::Softmax
-}
-
-/// Storage of a router's correction.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "kebab-case")]
-enum Correction {
-    /// There is none.
-    None,
-    /// A buffer, which is not counted among the parameters.
-    Buffer,
-    /// A parameter without gradient, which is.
-    Parameter,
 }
 
 /// Feed-forward block of layers where the number of experts is zero.
@@ -190,11 +178,10 @@ impl Experts {
             },
             routing,
             // Sigmoid scores, which are not normalized over experts, have a correction that is not trained.
-            corrects_choice: match self.correction {
-                Some(correction) => correction != Correction::None,
-                None => self.scores == RouterScores::Sigmoid,
-            },
-            counts_correction: self.correction == Some(Correction::Parameter),
+            correction: self.correction.unwrap_or(match self.scores {
+                RouterScores::Sigmoid => Correction::Buffer,
+                RouterScores::Softmax => Correction::None,
+            }),
             ..parts::mixture(
                 count.unwrap_or_default(),
                 top_k.ok_or_else(|| fields.missing("num_experts_per_tok"))?,

@@ -299,7 +299,8 @@ pub(super) fn nearest(object: &Map<String, Value>) -> Option<(&'static str, Vec<
 fn unknown(architecture: &str) -> ModelError {
     ModelError::UnknownArchitecture {
         architecture: architecture.to_owned(),
-        known: list(FAMILIES.iter().map(|family| family.model_type.as_str())),
+        known: format!("{} and {} others", list(PLAIN.into_iter()), FAMILIES.len() - PLAIN.len()),
+        all: list(FAMILIES.iter().map(|family| family.model_type.as_str())),
     }
 }
 

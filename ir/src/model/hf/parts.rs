@@ -8,8 +8,8 @@ use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::rotary;
 use crate::model::transformer::{
-    Attention, DropoutRates, Embedding, FeedForward, Head, Layer, Layers, Mixer, Mixture, Mlp,
-    Norm, NormPlacement, Positions, Scales, Transformer,
+    Attention, Correction, DropoutRates, Embedding, FeedForward, Head, Layer, Layers, Mixer,
+    Mixture, Mlp, Norm, NormPlacement, Positions, Scales, Transformer,
 };
 
 /// Default sizes of a family's configuration class.
@@ -236,9 +236,8 @@ pub(in crate::model) fn mixture(num_experts: u64, top_k: u64, expert: Mlp) -> Mi
         shared_gate: false,
         router_bias: false,
         routing: Routing::NORMALIZED,
-        corrects_choice: false,
         latent_size: None,
-        counts_correction: false,
+        correction: Correction::None,
     }
 }
 

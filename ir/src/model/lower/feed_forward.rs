@@ -4,7 +4,7 @@ use super::{Lowering, linear};
 use crate::graph::{
     Activation, BlockBuilder, Dim, DimName, GraphError, Learning, OpKind, Value, WeightFormat,
 };
-use crate::model::transformer::{Mixture, Mlp};
+use crate::model::transformer::{Correction, Mixture, Mlp};
 
 impl Lowering {
     /// Dense feed-forward block.
@@ -32,11 +32,11 @@ impl Lowering {
         let Mixture { num_experts, top_k, router_bias: bias, routing, .. } = *mixture;
         let router = OpKind::Router { num_experts, top_k, bias, routing };
         let mut given = vec![x];
-        if mixture.corrects_choice {
+        if mixture.correction != Correction::None {
             let dims = vec![Dim::fixed(DimName::Experts, num_experts)];
             let correction = block.push(
                 "mlp.router.correction",
-                OpKind::Buffer { dims, counts: mixture.counts_correction },
+                OpKind::Buffer { dims, counts: mixture.correction == Correction::Parameter },
                 &[],
             )?;
             block.set_learning(correction, Learning::Frozen(WeightFormat::Plain));

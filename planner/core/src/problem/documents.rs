@@ -25,6 +25,10 @@ const OF_MEAN: usize = 1 << 14;
 /// Sequences that are tried for a document, before it is left for the next step.
 const TRIES: usize = 64;
 
+/// Most sequences and documents of a draw: of a larger step, so many stand for all.
+const MOST_SEQUENCES: u64 = 1 << 16;
+const MOST_DOCUMENTS: f64 = (1 << 20) as f64;
+
 /// Sequences that first-fit packing keeps open.
 const OPEN_SEQUENCES: usize = 32;
 
@@ -42,6 +46,19 @@ impl Division {
     pub(crate) fn whole(batch: u64) -> Self {
         let num_micro_batches = u32::try_from(batch).unwrap_or(u32::MAX);
         Self { replicas: 1, num_micro_batches, micro_batch_size: 1, pipeline_parallel: 1 }
+    }
+
+    /// The same with at most so many sequences: fewer micro-batches, smaller ones, and fewer replicas, in this order.
+    fn within(self, most: u64) -> Self {
+        let fewer = |count: u32, others: u64| {
+            let most = u32::try_from(most / others.max(1)).unwrap_or(u32::MAX);
+            count.clamp(1, most.max(1))
+        };
+        let Self { replicas, micro_batch_size, .. } = self;
+        let [replicas, size] = [replicas, micro_batch_size].map(u64::from);
+        let num_micro_batches = fewer(self.num_micro_batches, replicas * size);
+        let micro_batch_size = fewer(micro_batch_size, replicas);
+        Self { num_micro_batches, micro_batch_size, replicas: fewer(self.replicas, 1), ..self }
     }
 }
 
@@ -120,6 +137,9 @@ impl Sequences {
     }
 
     fn drawn(&self, division: Division) -> Arc<Drawn> {
+        let documents = (self.whole as f64 / self.documents.lengths.mean()).max(1.0);
+        let most = MOST_SEQUENCES.min((MOST_DOCUMENTS / documents) as u64).max(1);
+        let division = division.within(most);
         self.drawn.get(division, || Arc::new(self.sizes(division)))
     }
 

@@ -11,6 +11,9 @@ use crate::step::Memo;
 /// Random draws of the shares of all experts.
 const DRAWS: usize = 32;
 
+/// Most shares of a draw: of larger models, as many layers as have so many experts stand for all.
+const MOST_SHARES: usize = 1 << 16;
+
 /// Seed of the draws.
 const SEED: u64 = 1;
 
@@ -26,6 +29,9 @@ struct Spread {
     expert_parallel: u32,
 }
 
+/// Shares of all experts, for each draw and each layer.
+type Draws = Arc<Vec<Vec<Vec<f64>>>>;
+
 /// Tokens on ranks with a load of experts.
 #[derive(Clone, Debug, Default)]
 pub struct RankLoads {
@@ -35,6 +41,8 @@ pub struct RankLoads {
     num_layers: usize,
     /// Share of the draws that are at most as bad as the one that is looked at; as planned for, if none.
     quantile: Option<f64>,
+    /// Shares of all experts, by their number and that of a token's experts: for each draw and layer.
+    shares: Arc<Memo<(u64, u64), Draws>>,
     /// Results, in thousandths of an even share, for all draws in ascending order: busiest, and fullest.
     drawn: Arc<Memo<Spread, Arc<[Vec<u64>; 2]>>>,
 }
@@ -63,7 +71,7 @@ impl RankLoads {
             return RoutedTokens::BALANCED;
         }
         let spread = Spread { num_experts, top_k, expert_parallel };
-        let drawn = self.drawn.get(spread, || Arc::new(self.draw(spread)));
+        let drawn = self.drawn.get(spread, || Arc::new(self.spread_over_ranks(spread)));
         let at =
             |all: &[u64], quantile: f64| all[((all.len() - 1) as f64 * quantile).round() as usize];
         RoutedTokens {
@@ -75,45 +83,55 @@ impl RankLoads {
     /// Busiest and fullest ranks of all draws, in ascending order. All ranks of a layer wait for its busiest, so that
     /// the mean over layers of the most tokens of a rank decides the time; and the most, of all ranks, of the mean over
     /// layers decides the memory.
-    fn draw(&self, spread: Spread) -> [Vec<u64>; 2] {
-        let experts = spread.num_experts as usize;
-        let ranks = spread.expert_parallel as usize;
-        let mut deviates = normal_deviates(SEED);
-        let num_draws = if matches!(self.load, ExpertLoad::LogNormal(_)) { DRAWS } else { 1 };
-        let mut of_draws = [Vec::with_capacity(num_draws), Vec::with_capacity(num_draws)];
-        for _ in 0..num_draws {
+    fn spread_over_ranks(&self, spread: Spread) -> [Vec<u64>; 2] {
+        let Spread { num_experts, top_k, expert_parallel } = spread;
+        let key = (num_experts, top_k);
+        let draws = self.shares.get(key, || Arc::new(self.draw(num_experts as usize, top_k)));
+        let (experts, ranks) = (num_experts as usize, expert_parallel as usize);
+        let mut of_draws = [Vec::with_capacity(draws.len()), Vec::with_capacity(draws.len())];
+        for layers in draws.iter() {
             let (mut busiest, mut means) = (0.0, vec![0.0; ranks]);
-            for layer in 0..self.num_layers {
-                let mut shares: Vec<f64> = match &self.load {
-                    ExpertLoad::LogNormal(sigma) => {
-                        let draws = deviates.by_ref().take(experts);
-                        draws.map(|deviate| (sigma * deviate).exp()).collect()
-                    }
-                    ExpertLoad::Counts(rows) => {
-                        rows[layer % rows.len()].iter().map(|count| *count as f64).collect()
-                    }
-                    ExpertLoad::Balanced => vec![1.0; experts],
-                };
-                cap(&mut shares, 1.0 / spread.top_k as f64);
-                let of_rank = |rank: usize| {
+            for shares in layers {
+                let mut most = 0.0_f64;
+                for (rank, mean) in means.iter_mut().enumerate() {
                     let own = rank * experts / ranks..(rank + 1) * experts / ranks;
-                    shares[own].iter().sum::<f64>() * ranks as f64
-                };
-                let of_ranks: Vec<f64> = (0..ranks).map(of_rank).collect();
-                busiest += of_ranks.iter().copied().fold(0.0, f64::max);
-                for (mean, of_rank) in means.iter_mut().zip(&of_ranks) {
+                    let of_rank = shares[own].iter().sum::<f64>() * ranks as f64;
+                    most = most.max(of_rank);
                     *mean += of_rank;
                 }
+                busiest += most;
             }
             let fullest = means.into_iter().fold(0.0, f64::max);
             for (all, sum) in of_draws.iter_mut().zip([busiest, fullest]) {
-                all.push((sum / self.num_layers as f64 * 1000.0).round() as u64);
+                all.push((sum / layers.len() as f64 * 1000.0).round() as u64);
             }
         }
         for all in &mut of_draws {
             all.sort_unstable();
         }
         of_draws
+    }
+
+    /// Shares of the experts of each layer, for each draw; counts are one.
+    fn draw(&self, experts: usize, top_k: u64) -> Vec<Vec<Vec<f64>>> {
+        let num_layers = self.num_layers.min((MOST_SHARES / experts.max(1)).max(1));
+        let mut deviates = normal_deviates(SEED);
+        let num_draws = if matches!(self.load, ExpertLoad::LogNormal(_)) { DRAWS } else { 1 };
+        let mut of_layer = |layer: usize| {
+            let mut shares: Vec<f64> = match &self.load {
+                ExpertLoad::LogNormal(sigma) => {
+                    let draws = deviates.by_ref().take(experts);
+                    draws.map(|deviate| (sigma * deviate).exp()).collect()
+                }
+                ExpertLoad::Counts(rows) => {
+                    rows[layer % rows.len()].iter().map(|count| *count as f64).collect()
+                }
+                ExpertLoad::Balanced => vec![1.0; experts],
+            };
+            cap(&mut shares, 1.0 / top_k as f64);
+            shares
+        };
+        (0..num_draws).map(|_| (0..num_layers).map(&mut of_layer).collect()).collect()
     }
 }
 

@@ -3,7 +3,7 @@
 use cost_models::frameworks;
 use ir::cluster::Architecture;
 use ir::framework::{AttentionLibrary, Framework, IDEAL, JobFacts, KernelHabits, StageLayers};
-use ir::graph::{Graph, RecomputeModule, RecomputeModules};
+use ir::graph::{Graph, Loss, RecomputeModule, RecomputeModules};
 use ir::layout::PartialLayout;
 use ir::model::AttentionKernel;
 use ir::plan::Training;
@@ -42,7 +42,7 @@ pub fn with_usual_modules(graph: Graph, framework: &Framework, facts: JobFacts) 
 pub const ON_GPUS: [&str; 4] = ["megatron-core", "torchtitan", "fsdp2", "deepspeed"];
 
 /// The default framework: the first of those in use on such hardware that can run the named options of a layout with
-/// this training; `ideal`, without limits, where none can, and for models that are not transformers. The second is the
+/// this training and loss; `ideal`, without limits, where none can, and for models that are not transformers. The second is the
 /// reason why it is not the first of the list, in words.
 ///
 /// # Panics
@@ -52,6 +52,7 @@ pub fn default_framework(
     architecture: Architecture,
     is_transformer: bool,
     training: &Training,
+    loss: Option<Loss>,
     named: &PartialLayout,
     facts: JobFacts,
 ) -> (Framework, Option<String>) {
@@ -68,6 +69,9 @@ pub fn default_framework(
         let training = training.with_gradients_of(abilities, facts);
         let mut lacks = abilities.lacks(named, facts.with_training(&training));
         lacks.extend(training.lacked_by(abilities));
+        if let Some(loss) = loss.filter(|loss| framework.clone().with_loss(*loss).is_none()) {
+            lacks.push(format!("`--loss {loss}`"));
+        }
         if !framework.runs_on(architecture.platform()) {
             lacks.push("on such hardware".to_owned());
         }

@@ -77,13 +77,14 @@ pub struct OverDraws {
 }
 
 impl EvaluatedPlan {
-    /// Time and memory over random loads of experts and documents; `None` where nothing is drawn.
+    /// Time and memory over random loads of experts and documents; `None` for a model without experts whose sequences
+    /// are documents.
     pub fn over_draws(&self, problem: &Problem) -> Option<OverDraws> {
         let key = ShapeKey::of(&self.layout, problem);
         let routed = problem.graph.classes().map(|(class, _)| key.setting(problem, class.0).routed);
         let busiest = routed.map(|it| it.busiest).max()?;
         if busiest == RoutedTokens::BALANCED.busiest && key.documents.is_none() {
-            return None;
+            return problem.facts.has_experts.then(|| self.as_only_draw());
         }
         let of = |problem: &Problem| {
             with_step(problem, self.layout, &self.stage_ends, |step: &Step<'_>| step.evaluate())
@@ -105,6 +106,20 @@ impl EvaluatedPlan {
             busiest: busiest as f64 / RoutedTokens::BALANCED.busiest as f64,
             balanced: of(&balanced).step_time,
         })
+    }
+}
+
+impl EvaluatedPlan {
+    /// The same time and memory in all draws.
+    fn as_only_draw(&self) -> OverDraws {
+        let same = |value: f64| Quantiles { p10: value, p50: value, p90: value };
+        OverDraws {
+            step_time: same(self.evaluation.step_time.get()),
+            peak_memory: same(self.evaluation.memory.total().as_f64()),
+            busiest: 1.0,
+            balanced: self.evaluation.step_time,
+            documents: None,
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use ir::graph::Graph;
 use ir::layout::LayoutSpec;
-use ir::model::transformer::{FeedForward, Mixture};
+use ir::model::transformer::{Correction, FeedForward, Mixture};
 use ir::model::{Description, Model, Transformer};
 use ir::plan::{Plan, Training};
 use ir::text::printable;
@@ -70,7 +70,7 @@ impl<'a> ExportView<'a> {
 
     /// Returns whether its routers choose experts with a bias that is not trained by gradients.
     pub fn corrects_routing(&self) -> bool {
-        self.mixtures().any(|it| it.corrects_choice)
+        self.mixtures().any(|it| it.correction != Correction::None)
     }
 
     fn mixtures(&self) -> impl Iterator<Item = &Mixture> {

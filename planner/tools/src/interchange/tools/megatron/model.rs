@@ -5,7 +5,7 @@ use ir::graph::{
 };
 use ir::model::Transformer;
 use ir::model::transformer::{
-    Attention, DropoutRates, Embedding, FeedForward, Layer, Mixer, Mixture, Mlp, Norm,
+    Attention, Correction, DropoutRates, Embedding, FeedForward, Layer, Mixer, Mixture, Mlp, Norm,
     NormPlacement, NormType, QkNorm,
 };
 
@@ -472,7 +472,7 @@ fn experts(told: &mut Told, mixture: &Mixture) {
             told.lack_freely("groups scored by another number of their experts");
         }
     }
-    if mixture.corrects_choice {
+    if mixture.correction != Correction::None {
         told.switch("--moe-router-enable-expert-bias", "a correction takes part in the choice");
     }
     if mixture.router_bias {

@@ -35,6 +35,10 @@ pub enum DocumentLengths {
     Counted(Vec<(u64, u64)>),
 }
 
+/// Means above these tokens, and spreads above this, are those of no documents.
+const LARGEST_MEAN: f64 = 1e12;
+const LARGEST_SIGMA: f64 = 5.0;
+
 /// Documents of a training run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -109,6 +113,29 @@ impl DocumentLengths {
         if counted.is_empty() { Err(DocumentsError::Empty) } else { Ok(Self::Counted(counted)) }
     }
 
+    /// Checks what a file may have that the readers never make: no lengths, or lengths of no tokens.
+    ///
+    /// # Errors
+    ///
+    /// [`DocumentsError`].
+    pub fn check(&self) -> Result<(), DocumentsError> {
+        match self {
+            Self::LogNormal { mean, sigma } => {
+                let is_length = (1.0..LARGEST_MEAN).contains(mean);
+                let is_spread = (0.0..=LARGEST_SIGMA).contains(sigma);
+                let wrong = || DocumentsError::Name(self.to_string());
+                (is_length && is_spread).then_some(()).ok_or_else(wrong)
+            }
+            Self::Counted(counted) => {
+                let is_sorted = counted.is_sorted_by(|a, b| a.0 < b.0);
+                let has_all = counted.iter().all(|(length, count)| *length > 0 && *count > 0);
+                (!counted.is_empty() && is_sorted && has_all)
+                    .then_some(())
+                    .ok_or(DocumentsError::Empty)
+            }
+        }
+    }
+
     /// The longest length; of a distribution the mean, as what is longer is cut.
     pub fn longest(&self) -> f64 {
         match self {
@@ -146,11 +173,8 @@ impl FromStr for DocumentLengths {
         let numbers = text.strip_prefix("lognormal:").and_then(|numbers| numbers.split_once(','));
         let parsed =
             numbers.and_then(|(mean, sigma)| Some((mean.parse().ok()?, sigma.parse().ok()?)));
-        match parsed {
-            Some((mean, sigma)) if (1.0..1e12).contains(&mean) && (0.0..=5.0).contains(&sigma) => {
-                Ok(Self::LogNormal { mean, sigma })
-            }
-            _ => Err(DocumentsError::Name(text.to_owned())),
-        }
+        let lengths = parsed.map(|(mean, sigma)| Self::LogNormal { mean, sigma });
+        let lengths = lengths.filter(|lengths| lengths.check().is_ok());
+        lengths.ok_or_else(|| DocumentsError::Name(text.to_owned()))
     }
 }

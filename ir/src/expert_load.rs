@@ -85,6 +85,31 @@ impl ExpertLoad {
         matches!(self, Self::Balanced) || *self == Self::LogNormal(0.0)
     }
 
+    /// Checks what a file may have that the readers below never make.
+    ///
+    /// # Errors
+    ///
+    /// [`ExpertLoadError`], with the row of counts as its line.
+    pub fn check(&self) -> Result<(), ExpertLoadError> {
+        match self {
+            Self::Balanced => Ok(()),
+            Self::LogNormal(sigma) if (0.0..=LARGEST_SIGMA).contains(sigma) => Ok(()),
+            Self::LogNormal(_) => Err(ExpertLoadError::Name(self.to_string())),
+            Self::Counts(rows) => {
+                let first = rows.first().ok_or(ExpertLoadError::Empty)?.len();
+                for (line, row) in (1..).zip(rows) {
+                    if row.len() != first {
+                        return Err(ExpertLoadError::Rows { line, found: row.len(), first });
+                    }
+                    if row.iter().all(|count| *count == 0) {
+                        return Err(ExpertLoadError::Nothing { line });
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
     /// Reads counts of tokens: a row for each layer, with spaces or commas between the experts' counts; or, if every
     /// row has one count, a row for each expert of all layers.
     ///

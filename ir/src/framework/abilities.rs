@@ -65,7 +65,7 @@ pub struct Abilities {
     /// Optimizers that it has.
     #[serde(default = "usual_optimizers", skip_serializing_if = "are_usual")]
     pub optimizers: Vec<Optimizer>,
-    /// How its users can have the loss computed, beside from all logits at once.
+    /// How its users can have the loss computed, other than from all logits at once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub losses: Vec<LossAbility>,
     /// How replicas come to have weights in common.

@@ -8,7 +8,7 @@ use std::str::FromStr;
 pub enum Loss {
     /// From all logits of a micro-batch at once.
     Plain,
-    /// Head and loss in so many chunks of the tokens, forward and backward, one after the other.
+    /// Head and loss in this number of chunks of the tokens, forward and backward, one after the other.
     Chunked(u64),
     /// Fused with the head, in chunks as the kernel chooses them.
     Fused,
@@ -98,7 +98,7 @@ impl LossKind {
     /// not below tokens / (vocabulary / hidden), with both quotients rounded up.
     pub fn num_chunks(self, tokens: u64, hidden: u64, vocabulary: u64) -> u64 {
         match self.gradient {
-            LossGradient::Chunked => self.chunks.min(tokens.max(1)),
+            LossGradient::Chunked => self.chunks.clamp(1, tokens.max(1)),
             LossGradient::WithHead => {
                 let times = vocabulary.div_ceil(hidden.max(1)).max(1);
                 let of_chunk = tokens.div_ceil(times).max(1).next_power_of_two();

@@ -48,7 +48,7 @@ impl Sharded<'_> {
             extent = extent.div_ceil(ranks.into());
         }
         if tensor.is_routed() && dim.name == DimName::Sequence {
-            extent = (extent * self.setting.routed.busiest).div_ceil(1000);
+            extent = extent.saturating_mul(self.setting.routed.busiest).div_ceil(1000);
         }
         extent
     }

@@ -57,7 +57,7 @@ pub struct Setting {
 /// Documents in the sequences of the replica that all others wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DocumentSizes {
-    /// Length of the document of a token, on average over the tokens of a sequence: attention has so many keys for a
+    /// Length of the document of a token, on average over the tokens of a sequence: it is the number of keys of a
     /// query, before masking.
     pub attended: u64,
     /// Tokens of a sequence with its padding, on average over micro-batches: they decide the time.
@@ -337,7 +337,10 @@ impl ShapeCounts {
         self.rows_and_columns += matrices * (rows + columns);
         if is_of_layer {
             let [r, c] = [rows.min(columns), rows.max(columns)];
-            self.iteration_flops += matrices * (4 * r * r * c + 2 * r * r * r);
+            let square = r.saturating_mul(r);
+            let each = square.saturating_mul(c.saturating_mul(4).saturating_add(2 * r));
+            self.iteration_flops =
+                self.iteration_flops.saturating_add(matrices.saturating_mul(each));
         } else {
             self.outside_matrices += matrices * rows * columns;
         }
@@ -353,7 +356,8 @@ impl ShapeCounts {
     pub const fn add_times(&mut self, other: Self, count: u64) {
         self.outside_matrices += other.outside_matrices * count;
         self.rows_and_columns += other.rows_and_columns * count;
-        self.iteration_flops += other.iteration_flops * count;
+        let flops = other.iteration_flops.saturating_mul(count);
+        self.iteration_flops = self.iteration_flops.saturating_add(flops);
     }
 }
 

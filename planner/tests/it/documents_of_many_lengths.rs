@@ -100,6 +100,19 @@ fn plans_keep_their_documents() {
     let lengths = serde_json::json!({"counted": [[7, 1], [100, 2]]});
     let documents = serde_json::json!({"lengths": lengths, "packing": "balanced"});
     assert_eq!(written["documents"], documents);
+    for lengths in [
+        serde_json::json!({"counted": []}),
+        serde_json::json!({"counted": [[0, 1]]}),
+        serde_json::json!({"counted": [[100, 0]]}),
+        serde_json::json!({"counted": [[100, 1], [7, 1]]}),
+        serde_json::json!({"log-normal": {"mean": -5.0, "sigma": 1.0}}),
+        serde_json::json!({"log-normal": {"mean": 100.0, "sigma": 1e300}}),
+    ] {
+        let mut edited = written.clone();
+        edited["documents"]["lengths"] = lengths;
+        place.write("edited.json", edited.to_string());
+        place.fails("explain {}/edited.json", &["the lengths of documents"]);
+    }
     let explained = planner(&["explain", &plan]);
     assert_eq!((explained.code, explained.stderr.as_str()), (Some(0), ""));
     assert!(explained.stdout.contains("documents: "), "{explained:?}");

@@ -131,6 +131,18 @@ fn plans_keep_their_load() {
     planner(&args.split_whitespace().collect::<Vec<_>>());
     let written: Value = serde_json::from_str(&std::fs::read_to_string(&plan).unwrap()).unwrap();
     assert_eq!(written["expert_load"], serde_json::json!({"log-normal": 0.5}));
+    for (load, says) in [
+        (serde_json::json!({"counts": []}), "no counts"),
+        (serde_json::json!({"counts": [[1, 2, 3, 4, 5, 6, 7, 8], [1]]}), "line 2 has 1 counts"),
+        (serde_json::json!({"counts": [[0, 0, 0, 0, 0, 0, 0, 0]]}), "no token goes"),
+        (serde_json::json!({"log-normal": 1e300}), "a number from 0 to 5"),
+        (serde_json::json!({"log-normal": -1.0}), "a number from 0 to 5"),
+    ] {
+        let mut edited = written.clone();
+        edited["expert_load"] = load;
+        place.write("edited.json", edited.to_string());
+        place.fails("explain {}/edited.json", &["the load of experts", says]);
+    }
     let explained = planner(&["explain", &plan]);
     assert_eq!((explained.code, explained.stderr.as_str()), (Some(0), ""));
     assert!(explained.stdout.contains("experts: the busiest rank has"), "{explained:?}");

@@ -25,7 +25,7 @@ const OF_MEAN: usize = 1 << 14;
 /// Sequences that are tried for a document, before it is left for the next step.
 const TRIES: usize = 64;
 
-/// Most sequences and documents of a draw: of a larger step, so many stand for all.
+/// Most sequences and documents of a draw: of a larger step, this number stands for all.
 const MOST_SEQUENCES: u64 = 1 << 16;
 const MOST_DOCUMENTS: f64 = (1 << 20) as f64;
 
@@ -48,7 +48,7 @@ impl Division {
         Self { replicas: 1, num_micro_batches, micro_batch_size: 1, pipeline_parallel: 1 }
     }
 
-    /// The same with at most so many sequences: fewer micro-batches, smaller ones, and fewer replicas, in this order.
+    /// The same with at most `most` sequences: fewer micro-batches, smaller ones, and fewer replicas, in this order.
     fn within(self, most: u64) -> Self {
         let fewer = |count: u32, others: u64| {
             let most = u32::try_from(most / others.max(1)).unwrap_or(u32::MAX);
@@ -143,7 +143,7 @@ impl Sequences {
         self.drawn.get(division, || Arc::new(self.sizes(division)))
     }
 
-    /// Sequences of all draws, of a step with so many.
+    /// Sequences of all draws, of a step with `num_sequences`.
     fn packed(&self, num_sequences: usize) -> Arc<Vec<Vec<Sequence>>> {
         self.packed.get(num_sequences, || {
             let mut lengths = self.lengths();
@@ -201,9 +201,9 @@ impl Sequences {
                 Box::new(normal_deviates(SEED).map(move |it| (length(it) as u64).clamp(1, longest)))
             }
             DocumentLengths::Counted(counted) => {
-                let mut sum = 0;
+                let mut sum = 0_u64;
                 let ends = counted.iter().map(|(length, count)| {
-                    sum += count;
+                    sum = sum.saturating_add(*count);
                     (sum, *length)
                 });
                 let ends: Vec<(u64, u64)> = ends.collect();

@@ -11,7 +11,7 @@ use crate::step::Memo;
 /// Random draws of the shares of all experts.
 const DRAWS: usize = 32;
 
-/// Most shares of a draw: of larger models, as many layers as have so many experts stand for all.
+/// Most shares of a draw: of larger models, the layers that have this number of experts in all stand for the others.
 const MOST_SHARES: usize = 1 << 16;
 
 /// Seed of the draws.

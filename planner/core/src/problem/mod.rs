@@ -12,8 +12,8 @@ use cost_models::constants;
 use cost_models::residuals::{Spread, SpreadOf};
 use cost_models::states::StateBytes;
 use ir::cluster::{Architecture, Cluster, Precision};
-use ir::documents::Documents;
-use ir::expert_load::ExpertLoad;
+use ir::documents::{Documents, DocumentsError};
+use ir::expert_load::{ExpertLoad, ExpertLoadError};
 use ir::framework::{Feature, Features, Framework, JobFacts};
 use ir::graph::{ClassId, DocumentSizes, Extent, Graph, LossGradient, ParameterCounts};
 use ir::layout::Limits;
@@ -68,6 +68,12 @@ pub struct Problem {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProblemError {
+    /// A load of experts that is none.
+    #[error("the load of experts: {0}")]
+    ExpertLoad(#[from] ExpertLoadError),
+    /// Lengths of documents that are none.
+    #[error("the lengths of documents: {0}")]
+    DocumentLengths(#[from] DocumentsError),
     /// Documents that no sequence can hold.
     #[error(
         "documents of {longest:.0} tokens, but sequences have {sequence_length}\nhint: a longer `--seq-len`, or documents \
@@ -315,6 +321,7 @@ impl Problem {
     /// [`ProblemError::Documents`] where the model has no sequence, or documents are longer than it.
     pub fn with_documents(self, documents: Option<Documents>) -> Result<Self, ProblemError> {
         let Some(documents) = documents else { return Ok(self) };
+        documents.lengths.check()?;
         let Training { sequence_length, global_batch_size, .. } = self.training;
         let longest = documents.lengths.longest();
         if !self.limits.has_sequence || longest > sequence_length as f64 {
@@ -355,6 +362,7 @@ impl Problem {
         if layers.is_empty() {
             return Ok(self);
         }
+        load.check()?;
         if let ExpertLoad::Counts(rows) = &load {
             let routers = layers.iter().filter_map(|it| self.graph.class(*it).num_experts());
             let num_experts = routers.max().unwrap_or_default();

@@ -36,6 +36,17 @@ pub struct StateBytes {
 const MOMENTS_OF_SCALE: f64 = 256.0;
 
 impl StateBytes {
+    /// 16-bit weights and gradients with AdamW: `K = 12` (Rajbhandari et al. 2020, section 3.1).
+    pub const MIXED_ADAM: Self = Self {
+        parameter: 2,
+        shard: 2,
+        gradient: 2,
+        optimizer: 12.0,
+        has_master: true,
+        moment: 4.0,
+        kind: Optimizer::AdamW,
+    };
+
     /// The bytes per parameter for a precision and optimizer. Training in fp32 has no second copy of the weights.
     pub fn new(training: &Training) -> Self {
         let parameter = training.compute_bytes();
@@ -210,15 +221,7 @@ mod tests {
 
     use super::*;
 
-    const MIXED_ADAM: StateBytes = StateBytes {
-        parameter: 2,
-        shard: 2,
-        gradient: 2,
-        optimizer: 12.0,
-        has_master: true,
-        moment: 4.0,
-        kind: Optimizer::AdamW,
-    };
+    const MIXED_ADAM: StateBytes = StateBytes::MIXED_ADAM;
 
     #[test]
     fn mixed_precision_adam_takes_sixteen_bytes() {

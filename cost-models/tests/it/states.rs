@@ -5,19 +5,10 @@ use cost_models::states::{
 };
 use cost_models::{Device, Precision, clusters};
 use ir::layout::{Offload, OffloadedActivations, ZeroStage};
-use ir::plan::Optimizer;
 use ir::units::Bytes;
 
 /// 16 bits with master weights in fp32; fp32 throughout; 16 bits alone.
-const MIXED: StateBytes = StateBytes {
-    parameter: 2,
-    shard: 2,
-    gradient: 2,
-    optimizer: 12.0,
-    has_master: true,
-    moment: 4.0,
-    kind: Optimizer::AdamW,
-};
+const MIXED: StateBytes = StateBytes::MIXED_ADAM;
 const FP32: StateBytes =
     StateBytes { parameter: 4, shard: 4, gradient: 4, optimizer: 8.0, has_master: false, ..MIXED };
 const HALF: StateBytes = StateBytes { optimizer: 4.0, has_master: false, moment: 2.0, ..MIXED };

@@ -6,19 +6,8 @@ use std::path::Path;
 use cost_models::states::{ModelStates, StateBytes};
 use cost_models::{Collective, volume_per_rank};
 use ir::layout::ZeroStage;
-use ir::plan::Optimizer;
 use ir::units::Bytes;
 use serde_json::Value;
-
-const MIXED_ADAM: StateBytes = StateBytes {
-    parameter: 2,
-    shard: 2,
-    gradient: 2,
-    optimizer: 12.0,
-    has_master: true,
-    moment: 4.0,
-    kind: Optimizer::AdamW,
-};
 
 /// The table's rows; `None`, with a message, where it is absent.
 #[allow(clippy::print_stderr, reason = "a skipped test says so")]
@@ -47,8 +36,12 @@ fn model_states_take_what_table_1_of_zero_says() {
     for row in rows {
         let field = |name: &str| row[name].as_f64().expect("a number");
         let zero = ZeroStage::try_from(field("zero_stage") as u8).expect("a stage");
-        let states =
-            ModelStates::new(field("n_params") as u64, zero, field("dp") as u64, MIXED_ADAM);
+        let states = ModelStates::new(
+            field("n_params") as u64,
+            zero,
+            field("dp") as u64,
+            StateBytes::MIXED_ADAM,
+        );
         let gigabytes = states.total().as_f64() / 1e9;
         let off = (gigabytes - field("model_state_gb")).abs();
         assert!(off <= last_place(&row["model_state_gb"]), "{}: {gigabytes} GB", row["id"]);
@@ -80,7 +73,8 @@ fn zero_moves_what_section_7_says() {
 fn sharding_never_takes_more() {
     for parameters in [1, 999, 1_000_003, 70_553_706_496] {
         for zero in ZeroStage::ALL {
-            let states = |shards| ModelStates::new(parameters, zero, shards, MIXED_ADAM).total();
+            let states =
+                |shards| ModelStates::new(parameters, zero, shards, StateBytes::MIXED_ADAM).total();
             for shards in [1, 2, 3, 8, 1000] {
                 assert!(states(shards + 1) <= states(shards));
                 assert!(states(shards) * shards >= Bytes::new(16 * parameters));
@@ -88,7 +82,8 @@ fn sharding_never_takes_more() {
             assert_eq!(states(1), Bytes::new(16 * parameters));
         }
         for pair in ZeroStage::ALL.windows(2) {
-            let total = |zero| ModelStates::new(parameters, zero, 8, MIXED_ADAM).total();
+            let total =
+                |zero| ModelStates::new(parameters, zero, 8, StateBytes::MIXED_ADAM).total();
             assert!(total(pair[1]) <= total(pair[0]));
         }
     }

@@ -238,6 +238,8 @@ pub struct ParameterCounts {
 pub struct Graph {
     classes: Vec<Block>,
     chain: Vec<Run>,
+    /// Names of the operators of blocks that equal an earlier one but for their names, by position in the chain.
+    renamed: BTreeMap<usize, Vec<String>>,
     /// Modules that selective recompute applies to, where these were chosen.
     modules: Option<RecomputeModules>,
     /// Name of the model's class in transformers, where known.
@@ -267,12 +269,23 @@ impl Graph {
         let end = blocks.len().saturating_sub(1);
         let mut classes: Vec<Block> = Vec::new();
         let mut chain: Vec<Run> = Vec::new();
+        let mut renamed = BTreeMap::new();
+        let mut num_blocks = 0;
         for (position, (block, count)) in blocks.into_iter().enumerate() {
             let known = (1..end).contains(&position).then(|| {
                 let between = classes.iter().enumerate().skip(1);
                 let mut equal = between.filter(|(_, class)| class.same_structure(&block));
-                equal.next().map(|(index, _)| index)
+                let (index, class) = equal.next()?;
+                let names = |block: &Block| -> Vec<String> {
+                    block.nodes().map(|node| node.op.name.clone()).collect()
+                };
+                let own = names(&block);
+                if own != names(class) {
+                    renamed.insert(num_blocks, own);
+                }
+                Some(index)
             });
+            num_blocks += count as usize;
             let class = ClassId(known.flatten().unwrap_or_else(|| {
                 classes.push(block);
                 classes.len() - 1
@@ -285,14 +298,15 @@ impl Graph {
         if chain.is_empty() {
             return Err(GraphError::Empty);
         }
-        Ok(Self { classes, chain, modules: None, class: None })
+        Ok(Self { classes, chain, renamed, modules: None, class: None })
     }
 
     /// A chain of the same structure, with each class of blocks replaced by `make` of it.
     pub(super) fn try_map<E>(&self, make: impl Fn(&Block) -> Result<Block, E>) -> Result<Self, E> {
         let classes = self.classes.iter().map(make).collect::<Result<_, E>>()?;
         let class = self.class.clone();
-        Ok(Self { classes, chain: self.chain.clone(), modules: self.modules, class })
+        let Self { chain, renamed, modules, .. } = self.clone();
+        Ok(Self { classes, chain, renamed, modules, class })
     }
 
     /// Sets the model's class in transformers.
@@ -382,6 +396,26 @@ impl Graph {
     /// The class of every block, from data to loss.
     pub fn blocks(&self) -> impl Iterator<Item = ClassId> {
         self.chain.iter().flat_map(|run| std::iter::repeat_n(run.class, run.count as usize))
+    }
+
+    /// Name of an operator of the block at a position of the chain; the position is part of it where another block of the
+    /// chain has an operator of that name.
+    pub fn op_name(&self, position: usize, class: ClassId, op: OpId) -> String {
+        let block = self.class(class);
+        let own = &block.op(op).name;
+        if let Some(names) = self.renamed.get(&position) {
+            return names[op.index()].clone();
+        }
+        let all = self.chain.iter().filter(|run| run.class == class);
+        let count: u32 = all.map(|run| run.count).sum();
+        let is_repeated = count as usize > 1 + self.renamed_of(class);
+        if is_repeated { format!("{}.{position}.{own}", block.name()) } else { own.clone() }
+    }
+
+    /// Number of blocks of a class that have other names than it.
+    fn renamed_of(&self, class: ClassId) -> usize {
+        let of_class = self.blocks().enumerate().filter(|(_, it)| *it == class);
+        of_class.filter(|(position, _)| self.renamed.contains_key(position)).count()
     }
 
     /// Number of blocks in the chain.

@@ -19,6 +19,8 @@ mod placement;
 mod recompute;
 mod sharded;
 mod sharding;
+mod split_rules;
+mod splits;
 mod switches;
 mod tensor;
 mod weights;
@@ -45,6 +47,9 @@ pub use recompute::{
     BlockRecompute, ParseRecomputeError, Recompute, RecomputeModule, RecomputeModules,
 };
 pub use sharding::{ContextParallelKind, Sharding};
+pub use splits::{
+    AxisPlacement, ByMeshAxis, MESH_AXES, SharedParameter, SplitDim, SplitExchange, SplitOp,
+};
 pub use switches::{CudaGraphs, EmbeddingTable, ExpertOverlap, Switches, TokenDispatcher};
 pub use tensor::{Dim, DimName, Element, Extent, Sizes, Tensor};
 pub use weights::{QUANTISED_BLOCK, WeightFormat};

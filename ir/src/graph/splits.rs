@@ -1,0 +1,159 @@
+//! Operators split one by one over a mesh of ranks: the ways in which each can be split, what it then takes and leaves
+//! behind, and its part on a rank, which is the same operator with smaller tensors.
+//!
+//! An operator is split along each axis of the mesh over one of its dimensions, or computed whole by all ranks of the
+//! axis. From that follows how its inputs must be placement, how its output is, and which gradients are partial sums.
+
+use super::block::{Block, OpId};
+use super::placement::Placement;
+use super::tensor::{DimName, Element};
+use crate::collective::Collective;
+
+named_enum! {
+    /// A dimension over which ranks share an operator.
+    pub enum SplitDim {
+        /// Samples.
+        Batch = "batch",
+        /// Features that are summed over, or rows of a table: outputs are partial sums.
+        InFeatures = "in_features",
+        /// Features of the output.
+        OutFeatures = "out_features",
+        /// Channels that are summed over: outputs are partial sums.
+        InChannels = "in_channels",
+        /// Channels of the output.
+        OutChannels = "out_channels",
+        /// Rows of an image; ranks exchange the rows at their borders.
+        Height = "height",
+        /// Columns of an image; ranks exchange the columns at their borders.
+        Width = "width",
+        /// Positions of the sequence.
+        Sequence = "sequence",
+        /// Heads of attention.
+        Heads = "heads",
+    }
+}
+
+impl SplitDim {
+    /// Dimensions of a tensor that it stands for.
+    pub(super) fn names(self) -> &'static [DimName] {
+        match self {
+            Self::Batch => &[DimName::Batch],
+            Self::OutFeatures => &[
+                DimName::Hidden,
+                DimName::Intermediate,
+                DimName::Features,
+                DimName::Vocabulary,
+                DimName::Latent,
+            ],
+            Self::OutChannels => &[DimName::Channels],
+            Self::Height => &[DimName::Height],
+            Self::Width => &[DimName::Width],
+            Self::Sequence => &[DimName::Sequence],
+            Self::Heads => &[DimName::Heads, DimName::KvHeads, DimName::Groups],
+            Self::InFeatures | Self::InChannels => &[],
+        }
+    }
+
+    /// True if outputs are partial sums.
+    pub(super) const fn is_summed(self) -> bool {
+        matches!(self, Self::InFeatures | Self::InChannels)
+    }
+}
+
+/// What the ranks along an axis have of a tensor, and of its gradient.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AxisPlacement {
+    /// All of both.
+    Whole,
+    /// All of the tensor, and a partial sum of the gradient: each computes something else from it.
+    Read,
+    /// A shard of both along a dimension.
+    Shard(DimName),
+    /// A partial sum of the tensor, and all of the gradient.
+    Partial,
+}
+
+impl AxisPlacement {
+    const fn value(self) -> Placement {
+        match self {
+            Self::Whole | Self::Read => Placement::Whole,
+            Self::Shard(name) => Placement::Shard(name),
+            Self::Partial => Placement::Partial,
+        }
+    }
+
+    const fn gradient(self) -> Placement {
+        match self {
+            Self::Whole | Self::Partial => Placement::Whole,
+            Self::Read => Placement::Partial,
+            Self::Shard(name) => Placement::Shard(name),
+        }
+    }
+
+    /// The collectives that bring a tensor from this placement to `to`, and its gradient back.
+    pub fn moved_to(self, to: Self) -> [Option<Collective>; 2] {
+        [self.value().moved_to(to.value()), to.gradient().moved_to(self.gradient())]
+    }
+}
+
+/// Number of axes of a mesh.
+pub const MESH_AXES: usize = 2;
+
+/// One value for each axis of a mesh, the axis of neighbouring ranks first.
+pub type ByMeshAxis<T> = [T; MESH_AXES];
+
+/// Parameters of an operator on one rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedParameter {
+    /// Elements on a rank.
+    pub elements: u64,
+    /// True along axes whose ranks have the same elements.
+    pub is_copied: ByMeshAxis<bool>,
+    /// True along axes over which its gradient is a partial sum.
+    pub is_summed: ByMeshAxis<bool>,
+}
+
+/// An exchange that a split operator needs in addition to those that move its inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SplitExchange {
+    /// Axis along which it runs.
+    pub axis: usize,
+    /// The collective.
+    pub collective: Collective,
+    /// Elements of the whole buffer.
+    pub elements: u64,
+    /// Type of an element.
+    pub element: Element,
+    /// Number of times in forward, and in backward.
+    pub times: [u32; 2],
+}
+
+/// One way of splitting an operator over a mesh.
+#[derive(Clone, Debug)]
+pub struct SplitOp {
+    /// The dimension along each axis; `None` where all ranks of the axis compute the same.
+    pub splits: ByMeshAxis<Option<SplitDim>>,
+    /// Placement that it takes of each input.
+    pub wanted: Vec<ByMeshAxis<AxisPlacement>>,
+    /// Placement of its output.
+    pub output: ByMeshAxis<AxisPlacement>,
+    /// Its parameters.
+    pub parameters: Vec<SharedParameter>,
+    /// Exchanges of its own.
+    pub exchanges: Vec<SplitExchange>,
+    /// A block of what one rank computes, all sizes fixed: the inputs, then the operator.
+    pub block: Block,
+}
+
+impl SplitOp {
+    /// The operator in [`Self::block`].
+    pub fn op(&self) -> OpId {
+        OpId(self.wanted.len())
+    }
+
+    /// The part of a dimension's ranks: the product of the axes along which it is split.
+    pub fn degree(&self, dim: SplitDim, mesh: ByMeshAxis<u32>) -> u32 {
+        let along = self.splits.iter().zip(mesh).filter(|(split, _)| **split == Some(dim));
+        along.map(|(_, ranks)| ranks).product()
+    }
+}

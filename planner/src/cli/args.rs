@@ -140,6 +140,10 @@ pub(crate) struct SearchArgs {
     /// shown.
     #[arg(long, value_name = "K", default_value_t = 5, value_parser = whole::<usize, 1, 1000>, help_heading = SEARCH)]
     pub(crate) top: usize,
+    /// Choose for each operator the dimensions over which all GPUs share it, instead of one layout for all blocks:
+    /// batch, features, channels, heads, sequence, rows and columns of images.
+    #[arg(long, conflicts_with_all = ["LayoutArgs", "QuestionArgs", "output"], help_heading = SEARCH)]
+    pub(crate) per_operator: bool,
     #[command(flatten)]
     pub(crate) questions: QuestionArgs,
 }

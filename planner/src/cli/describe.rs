@@ -103,7 +103,7 @@ pub(crate) fn describe(
     text
 }
 
-fn describe_problem(input: &Input, args: &ProblemArgs) -> String {
+pub(super) fn describe_problem(input: &Input, args: &ProblemArgs) -> String {
     let Input { file, cluster, problem, choices, .. } = input;
     let training = &problem.training;
     let parameters = problem.parameters();

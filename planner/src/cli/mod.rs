@@ -25,6 +25,7 @@ mod list;
 mod measurements;
 mod models;
 mod near;
+mod operators;
 mod over;
 mod picture;
 mod progress;
@@ -73,6 +74,7 @@ pub(crate) fn main() -> ExitCode {
 
 fn run(cli: Cli) -> anyhow::Result<Answer> {
     match cli.command {
+        Command::Search(args) if args.per_operator => operators::search(&args),
         Command::Search(args) => search::search(&args),
         Command::Evaluate(args) => search::evaluate(&args),
         Command::Compare(args) => compare::compare(&args),

@@ -290,7 +290,7 @@ fn best_of_all(problem: &Problem, limit: &Limit) -> Option<EvaluatedPlan> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the command tells its user how long it took")]
-fn now() -> Instant {
+pub(super) fn now() -> Instant {
     Instant::now()
 }
 

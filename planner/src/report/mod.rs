@@ -1,6 +1,7 @@
 //! Reports of commands, serializable and as text.
 
 mod expectation;
+mod operators;
 pub mod page;
 mod schedule;
 mod search;
@@ -9,6 +10,7 @@ mod summary;
 mod systems;
 
 pub use expectation::{Expectation, ExpectedMemory};
+pub use operators::OperatorReport;
 pub use schedule::{Costs, ScheduleReport, timeline as schedule_timeline};
 pub use search::{Answered, SearchReport};
 pub use simulation::{JitterReport, SimulationReport, StragglerReport, jittered, straggling};

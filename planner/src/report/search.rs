@@ -68,12 +68,22 @@ pub struct SearchReport {
 }
 
 #[derive(Debug, Serialize)]
-struct ModelReport {
+pub(super) struct ModelReport {
     name: String,
     num_parameters: u64,
     /// Warnings about the model's description, which may have mistakes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
+}
+
+impl ModelReport {
+    pub(super) fn new(problem: &Problem, model: &Model) -> Self {
+        Self {
+            name: model.name.clone(),
+            num_parameters: problem.parameters().total,
+            warnings: model.warnings.iter().map(ToString::to_string).collect(),
+        }
+    }
 }
 
 /// The framework that a step is predicted with.
@@ -170,11 +180,7 @@ impl SearchReport {
             least_gpus: *least_gpus,
         });
         Self {
-            model: ModelReport {
-                name: model.name.clone(),
-                num_parameters: problem.parameters().total,
-                warnings: model.warnings.iter().map(ToString::to_string).collect(),
-            },
+            model: ModelReport::new(problem, model),
             num_gpus: problem.limits.num_gpus,
             cluster: cluster.to_owned(),
             framework: FrameworkReport {

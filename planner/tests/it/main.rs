@@ -35,6 +35,7 @@ mod megatron_memory;
 mod mistakes;
 mod names;
 mod offload;
+mod operators;
 mod overwriting;
 mod questions;
 #[path = "../../core/tests/it/random.rs"]

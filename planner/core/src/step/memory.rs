@@ -60,6 +60,7 @@ pub(super) fn throughout(
         Bytes::ZERO
     };
     let copies = states.parameters.get() as f64 * framework.memory.parameter_copies;
+    let libraries = libraries(problem, held.expert > 0);
     MemoryUse {
         parameters_bytes: states.parameters * weight_versions(layout, rank)
             + Bytes::new(copies as u64)
@@ -71,11 +72,11 @@ pub(super) fn throughout(
         optimizer_bytes: states.optimizer
             + update_copies(framework, held.mean_bytes(bytes), &states),
         gathered_bytes: gathered + replicas.gathered_gradients(held),
-        workspace_bytes: held.dequantised + library_workspaces(problem, held),
+        workspace_bytes: held.dequantised + libraries.workspace_bytes,
         activations_bytes: held.largest_offloadable * beside_host(held, offload),
         // One message in transit in each direction, and one in use.
         buffers_bytes: held.message * 4,
-        context_bytes: CONTEXT + Bytes::new((framework.memory.libraries_gib * GIB) as u64),
+        context_bytes: libraries.context_bytes,
         host_bytes: replicas.on_host(held, || in_flight_at_peak(layout, rank)),
         ..MemoryUse::default()
     }
@@ -116,6 +117,16 @@ pub(super) fn at_peak(
     memory
 }
 
+/// Memory that CUDA and libraries take, whatever runs.
+pub fn libraries(problem: &Problem, has_experts: bool) -> MemoryUse {
+    let gib = problem.hardware.framework.memory.libraries_gib;
+    MemoryUse {
+        workspace_bytes: library_workspaces(problem, has_experts),
+        context_bytes: CONTEXT + Bytes::new((gib * GIB) as u64),
+        ..MemoryUse::default()
+    }
+}
+
 /// Workspaces of the libraries that run products, which they take from PyTorch's allocator: cuBLAS one for each thread
 /// (of forward and of backward), Transformer Engine one, and four more for products of groups of experts.
 ///
@@ -123,7 +134,7 @@ pub(super) fn at_peak(
 ///
 /// PyTorch, `aten/src/ATen/cuda/CublasHandlePool.cpp`, `parseChosenWorkspaceSize`; Transformer Engine,
 /// `pytorch/module/base.py`, `get_cublas_workspace_size_bytes` and `get_multi_stream_cublas_workspace`.
-fn library_workspaces(problem: &Problem, held: &Holdings) -> Bytes {
+fn library_workspaces(problem: &Problem, has_experts: bool) -> Bytes {
     const KIB: u64 = 1 << 10;
     let memory = &problem.hardware.framework.memory;
     let large = 8 * 4096 * KIB;
@@ -139,7 +150,7 @@ fn library_workspaces(problem: &Problem, held: &Holdings) -> Bytes {
         CublasWorkspace::Default => of_pytorch,
         CublasWorkspace::Deterministic => large,
     };
-    let num_of_engine = match (memory.transformer_engine, held.expert > 0) {
+    let num_of_engine = match (memory.transformer_engine, has_experts) {
         (false, _) => 0,
         (true, false) => 1,
         (true, true) => 5,
@@ -182,7 +193,7 @@ pub fn with_slack(used: Bytes) -> Bytes {
 }
 
 /// The allocator's slack: memory that it reserves beyond what is in use.
-pub(super) fn slack(peak: Bytes, context: Bytes) -> Bytes {
+pub fn slack(peak: Bytes, context: Bytes) -> Bytes {
     Bytes::new(peak.saturating_sub(context).get() / 100 * ALLOCATOR_SLACK_PERCENT)
 }
 

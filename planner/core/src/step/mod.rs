@@ -27,7 +27,7 @@ pub use chain::ChainIndex;
 pub use holdings::Holdings;
 pub use memo::Memo;
 pub use memory::{ALLOCATOR_SLACK_PERCENT, CONTEXT};
-pub use memory::{in_flight, with_slack};
+pub use memory::{in_flight, libraries, slack, with_slack};
 pub use orders::{Orders, whole_schedule};
 pub use ranks::PipelineRanks;
 pub use shape::{BlockMemories, Blocks, Shape, ShapeKey};

@@ -6,5 +6,6 @@ mod checks;
 mod exact;
 mod hostile;
 mod laws;
+mod operators;
 mod random;
 mod scheduling;

@@ -1,0 +1,13 @@
+//! Operators of a graph split one by one over the GPUs of a step: the choice for each, and the step that follows.
+
+pub mod costs;
+pub mod graph;
+mod plan;
+pub mod program;
+mod solve;
+pub mod space;
+mod step;
+
+pub use plan::{OperatorPlan, SplitOperator};
+pub use solve::{Found, solve};
+pub use step::OperatorStep;

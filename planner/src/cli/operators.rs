@@ -1,0 +1,159 @@
+//! `planner search --per-operator`.
+
+use std::fmt::Write as _;
+
+use anyhow::bail;
+use indicatif::HumanCount;
+use ir::framework::IDEAL;
+use planner::report::OperatorReport;
+use planner_core::operators::{Found, OperatorPlan, SplitOperator, solve};
+use planner_core::problem::Problem;
+use planner_core::search::StopReason;
+
+use super::answer::Answer;
+use super::args::{Format, SearchArgs};
+use super::describe::describe_problem;
+use super::input::{Decided, Input, command, read, warn_of_model, warn_of_nodes};
+use super::interrupt::Limit;
+use super::search::now;
+use super::tables::{percent, text_table};
+use command_line::said::{print, print_json};
+
+/// Searches for the best split of each operator.
+pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
+    let problem = &args.problem;
+    let mut setting = problem.setting.clone();
+    setting.framework.get_or_insert_with(|| IDEAL.to_owned());
+    for (is_given, option) in [
+        (setting.expert_load.is_some(), "--expert-load"),
+        (setting.document_lengths.is_some(), "--document-lengths"),
+        (problem.threads.is_some(), "--threads"),
+    ] {
+        if is_given {
+            bail!("`{option}` has no effect with `--per-operator`\nhint: leave it out");
+        }
+    }
+    let input = read(&problem.model, problem.gpus, &setting, &Decided::default())?;
+    if !input.framework.is_ideal() {
+        bail!(
+            "`--per-operator`: {} is not known to split operators one by one\nhint: `--framework {IDEAL}`, which plans \
+             without limits of a framework",
+            input.framework.name
+        );
+    }
+    if !problem.quiet {
+        warn_of_model(&problem.model, &input.file.model);
+        warn_of_nodes(problem.gpus, &input.cluster);
+    }
+    let start = now();
+    let limit = Limit::new(problem.time_limit, problem.quiet || problem.format == Format::Json);
+    let found = solve(&input.problem, &mut || limit.go());
+    drop(limit);
+    let elapsed = start.elapsed();
+    let fits =
+        found.plans.first().is_some_and(|plan| input.problem.has_room(&plan.prediction.memory));
+    match problem.format {
+        Format::Json => {
+            let Input { problem, file, cluster, .. } = &input;
+            let report =
+                OperatorReport::new(problem, &file.model, &cluster.name, &found, args.top, elapsed);
+            print_json(&report)?;
+        }
+        Format::Table => {
+            let mut text = describe_problem(&input, problem);
+            text.push_str(&describe(&input.problem, &found, args.top));
+            let _ = writeln!(
+                text,
+                "\n{} splits of operators in {:.0} ms: {} steps played{}\nagain: {}",
+                HumanCount(found.candidates),
+                elapsed.as_secs_f64() * 1e3,
+                HumanCount(found.evaluated),
+                describe_gap(&found),
+                command()
+            );
+            print(&text)?;
+        }
+    }
+    Ok(if fits { Answer::Found } else { Answer::NothingFits })
+}
+
+fn describe_gap(found: &Found) -> String {
+    match (found.gap(), found.stop_reason) {
+        (Some(gap), _) => {
+            format!("; none without stages is faster by more than {:.1} %", gap * 100.0)
+        }
+        (None, StopReason::Exhausted) => String::new(),
+        (None, _) => "; the search was stopped".to_owned(),
+    }
+}
+
+/// The best plans, and the operators of the first.
+fn describe(problem: &Problem, found: &Found, top: usize) -> String {
+    let Some(first) = found.plans.first() else { return "no plan was found\n".to_owned() };
+    let mut text = String::new();
+    if !problem.has_room(&first.prediction.memory) {
+        let _ = writeln!(
+            text,
+            "nothing fits: the closest needs {} of the {} that `--headroom` leaves\nhint: more GPUs, or a smaller batch\n",
+            first.prediction.peak_memory_bytes, problem.room
+        );
+    }
+    let rows = (1..).zip(found.plans.iter().take(top)).map(|(rank, plan)| row(rank, plan));
+    text.push_str(&text_table(
+        ["", "stages", "mesh", "ZeRO", "micro", "step ms", "exchanges ms", "MFU", "GiB"],
+        &["mesh"],
+        rows,
+    ));
+    let total = first.time();
+    let parts = first.prediction.breakdown.parts();
+    let mut parts: Vec<_> = parts.into_iter().filter(|(_, time)| time / total >= 0.005).collect();
+    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let parts: Vec<String> =
+        parts.iter().map(|(name, time)| format!("{name} {:.0} %", time / total * 100.0)).collect();
+    let _ = writeln!(text, "\ntime:   {}", parts.join("; "));
+    let _ = writeln!(
+        text,
+        "memory: {} of {}\n",
+        first.prediction.peak_memory_bytes, problem.hardware.memory
+    );
+    let alike = alike(&first.operators).map(|(operators, split)| [operators, split]);
+    text.push_str(&text_table(["operators", "split over"], &["operators", "split over"], alike));
+    text
+}
+
+fn row(rank: usize, plan: &OperatorPlan) -> [String; 9] {
+    let OperatorPlan { layout, prediction, .. } = plan;
+    let [inner, outer] = plan.mesh;
+    [
+        rank.to_string(),
+        layout.pipeline_parallel.to_string(),
+        if outer == 1 { inner.to_string() } else { format!("{inner} x {outer}") },
+        layout.zero_stage.number().to_string(),
+        format!("{}x{}", layout.num_micro_batches, layout.micro_batch_size),
+        format!("{:.2}", prediction.step_time_seconds * 1e3),
+        format!("{:.2}", plan.communication.get() * 1e3),
+        percent(prediction.mfu),
+        format!("{:.1}", prediction.peak_memory_bytes.as_gib()),
+    ]
+}
+
+/// Neighbours that are split alike, in one line each.
+fn alike(operators: &[SplitOperator]) -> impl Iterator<Item = (String, String)> {
+    operators.chunk_by(|a, b| a.splits == b.splits).map(|run| {
+        let name = match run {
+            [only] => only.name.clone(),
+            [first, .., last] => format!("{} to {}", first.name, last.name),
+            [] => String::new(),
+        };
+        let splits = run.first().map(|it| &it.splits).into_iter().flatten();
+        let splits: Vec<String> = splits.map(|(dim, ranks)| format!("{dim} {ranks}")).collect();
+        (
+            name,
+            if splits.is_empty() {
+                "nothing: computed by all".to_owned()
+            } else {
+                splits.join(", ")
+            },
+        )
+    })
+}

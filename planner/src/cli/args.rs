@@ -81,6 +81,9 @@ pub(crate) enum Command {
     /// Every system of parallel training, with the command that plans it and the one that runs it, on models
     /// that a laptop runs.
     Systems(SystemsArgs),
+    /// Serve search, evaluate, explain, compare, lint and export to agents: the Model Context Protocol on stdin and
+    /// stdout.
+    Mcp,
     /// Print a completion script for a shell, which offers the names that ship too.
     #[command(
         after_help = "Example:\n  planner completions bash > ~/.local/share/bash-completion/completions/planner"

@@ -22,6 +22,7 @@ mod interrupt;
 mod layout;
 mod lint;
 mod list;
+mod mcp;
 mod measurements;
 mod models;
 mod near;
@@ -94,6 +95,7 @@ fn run(cli: Cli) -> anyhow::Result<Answer> {
         Command::Inspect(args) => inspect::inspect(&args),
         Command::List(args) => list::list(&args),
         Command::Systems(args) => systems::list(&args),
+        Command::Mcp => mcp::serve(),
         Command::Completions { shell } => {
             shell::completions(with_names(Cli::command(), shell), shell).map(|()| Answer::Found)
         }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed, as it should")]
 
 mod accuracy;
+mod agents;
 mod agreement;
 mod bad_input;
 mod bad_plans;

@@ -1,0 +1,180 @@
+//! `planner mcp`: a server of the Model Context Protocol on stdin and stdout, for agents.
+//!
+//! Each call runs the command of that name in a process of its own, so that what it prints does not mix with the
+//! protocol's messages, a cancelled call ends, and no call disturbs another.
+
+mod tools;
+
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData,
+    Implementation, JsonObject, ListToolsResult, PaginatedRequestParams, ServerCapabilities,
+    ServerConfig,
+};
+use rmcp::service::RequestContext;
+use rmcp::{RoleServer, ServerHandler, ServiceExt as _};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use super::answer::Answer;
+use tools::{CallError, ToolCommand};
+
+/// What an agent is told of the server.
+const INSTRUCTIONS: &str = include_str!("instructions.md");
+
+/// Time after which a search ends with the best so far, where the call says nothing.
+const TIME_LIMIT: &str = "60s";
+
+/// Time after which a call is ended.
+const LONGEST_CALL: Duration = Duration::from_mins(10);
+
+/// Serves until stdin ends.
+pub(crate) fn serve() -> anyhow::Result<Answer> {
+    let server = Server {
+        program: std::env::current_exe().context("the path of this program")?,
+        folder: TempDir::with_prefix("planner-mcp-").context("a folder for plans")?,
+        calls: AtomicU64::new(0),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let served = runtime.block_on(async {
+        let service = server.serve(rmcp::transport::stdio()).await?;
+        service.waiting().await?;
+        anyhow::Ok(())
+    });
+    // A read of stdin that is under way cannot be cancelled.
+    runtime.shutdown_background();
+    served.map(|()| Answer::Found)
+}
+
+struct Server {
+    program: PathBuf,
+    /// Plans that were found, and contents that were given instead of files, one folder a call.
+    folder: TempDir,
+    calls: AtomicU64,
+}
+
+impl ServerHandler for Server {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+            .with_server_info(Implementation::new("planner", env!("CARGO_PKG_VERSION")))
+            .with_instructions(INSTRUCTIONS)
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(ToolCommand::all().map(|tool| tool.tool()).collect()))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let tool = ToolCommand::named(&request.name)
+            .map_err(|error| ErrorData::invalid_params(error.to_string(), None))?;
+        let arguments = request.arguments.unwrap_or_default();
+        let result = tokio::select! {
+            result = self.call(&tool, &arguments) => result,
+            () = context.ct.cancelled() => Err("the call was cancelled".to_owned()),
+            () = tokio::time::sleep(LONGEST_CALL) => {
+                Err(format!("the call took more than {} minutes\nhint: `time_limit`", LONGEST_CALL.as_secs() / 60))
+            }
+        };
+        let failed = |message| CallToolResult::error(vec![ContentBlock::text(message)]);
+        Ok(result.unwrap_or_else(failed).into())
+    }
+}
+
+impl Server {
+    /// Runs a command. An error is what the command says of it.
+    async fn call(
+        &self,
+        tool: &ToolCommand,
+        arguments: &JsonObject,
+    ) -> Result<CallToolResult, String> {
+        let count = self.calls.fetch_add(1, Ordering::Relaxed);
+        let folder = self.folder.path().join(count.to_string());
+        let unusable = |error: std::io::Error| format!("error: {}: {error}", folder.display());
+        std::fs::create_dir(&folder).map_err(unusable)?;
+        let said = |error: CallError| format!("error: {error}");
+        let mut words = tool.words(arguments, &folder).map_err(said)?;
+        let plan = plan_file(tool, arguments, &folder);
+        let mut add = |option: String| words.insert(1, option.into());
+        if tool.has("format") {
+            add("--format=json".to_owned());
+        }
+        if tool.has("quiet") {
+            add("--quiet".to_owned());
+        }
+        if tool.has("time-limit") && !arguments.contains_key("time_limit") {
+            add(format!("--time-limit={TIME_LIMIT}"));
+        }
+        if let Some(plan) = &plan {
+            add(format!("--output={}", plan.display()));
+        }
+        let output = Command::new(&self.program)
+            .args(words)
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output()
+            .await
+            .map_err(|error| format!("error: {}: {error}", self.program.display()))?;
+        let [stdout, stderr] =
+            [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it).into_owned());
+        if !is_answer(output.status) {
+            return Err(if stderr.is_empty() {
+                format!("error: it ended with {}", output.status)
+            } else {
+                stderr
+            });
+        }
+        Ok(result(stdout, stderr, plan.filter(|plan| plan.exists())))
+    }
+}
+
+/// Where the plan of a search is written, so that other tools can take it; `None` where the call says where, or there is
+/// none.
+fn plan_file(tool: &ToolCommand, arguments: &JsonObject, folder: &Path) -> Option<PathBuf> {
+    let finds_plans = tool.has("output") && tool.has("time-limit");
+    let per_operator = arguments.get("per_operator").is_some_and(|it| *it == true);
+    let is_open = !arguments.contains_key("output") && !per_operator;
+    (finds_plans && is_open).then(|| folder.join("plan.json"))
+}
+
+/// True if a command ended with an answer: something was found, nothing fits, or settings have faults.
+fn is_answer(status: ExitStatus) -> bool {
+    matches!(status.code(), Some(0 | 1))
+}
+
+/// The result of a call: what the command printed, as text and as JSON.
+fn result(stdout: String, stderr: String, plan: Option<PathBuf>) -> CallToolResult {
+    let mut structured = match serde_json::from_str(&stdout) {
+        Ok(Value::Object(object)) => Value::Object(object),
+        Ok(value) => json!({"result": value}),
+        Err(_) => json!({"text": stdout}),
+    };
+    let mut content = Vec::new();
+    if let Some(plan) = plan {
+        structured["plan_file"] = json!(plan);
+        content.push(ContentBlock::text(format!(
+            "the best plan, for other tools: {}",
+            plan.display()
+        )));
+    }
+    content.insert(0, ContentBlock::text(stdout));
+    if !stderr.is_empty() {
+        content.push(ContentBlock::text(stderr));
+    }
+    let mut result = CallToolResult::success(content);
+    result.structured_content = Some(structured);
+    result
+}

@@ -1,0 +1,265 @@
+//! Tools of the server: commands whose options are typed arguments, as the command line declares them.
+
+use std::any::TypeId;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::builder::ValueParser;
+use clap::{Arg, ArgAction, Command, CommandFactory as _};
+use rmcp::model::{JsonObject, Tool};
+use serde_json::{Value, json};
+
+use super::super::args::Cli;
+use planner::names::nearest;
+
+/// Commands that are tools.
+const TOOLS: [&str; 6] = ["search", "evaluate", "explain", "compare", "lint", "export"];
+
+/// Options that are not arguments: of those that print, and those that the server decides.
+const NOT_ARGUMENTS: [&str; 5] = ["help", "version", "format", "quiet", "threads"];
+
+/// A call that cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CallError {
+    /// A tool that is none.
+    #[error("no tool is called `{name}`\nhint: {}", TOOLS.join(", "))]
+    UnknownTool {
+        /// Its name.
+        name: String,
+    },
+    /// An argument that the tool does not have.
+    #[error("{tool} has no argument `{name}`\nhint: {hint}")]
+    UnknownArgument {
+        /// Name of the tool.
+        tool: &'static str,
+        /// Name of the argument.
+        name: String,
+        /// What may have been meant.
+        hint: String,
+    },
+    /// An argument of another type.
+    #[error("`{name}` must be {expected}, but is {found}")]
+    Type {
+        /// Name of the argument.
+        name: String,
+        /// The types that it takes.
+        expected: &'static str,
+        /// The value, as JSON.
+        found: String,
+    },
+    /// An argument that is missing.
+    #[error("{tool} needs `{name}`")]
+    Missing {
+        /// Name of the tool.
+        tool: &'static str,
+        /// Name of the argument.
+        name: String,
+    },
+    /// A file that cannot be written.
+    #[error("a file for `{name}`: {error}")]
+    Write {
+        /// Name of the argument.
+        name: String,
+        /// The reason.
+        error: std::io::Error,
+    },
+}
+
+/// What an argument takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Takes {
+    Switch,
+    Integer,
+    Number,
+    Text,
+}
+
+/// A command as a tool.
+pub(super) struct ToolCommand {
+    pub(super) name: &'static str,
+    command: Command,
+}
+
+impl ToolCommand {
+    /// The tool called `name`.
+    pub(super) fn named(name: &str) -> Result<Self, CallError> {
+        let known = TOOLS.into_iter().find(|it| *it == name);
+        let known = known.ok_or_else(|| CallError::UnknownTool { name: name.to_owned() })?;
+        let mut cli = Cli::command();
+        cli.build();
+        let command = cli.find_subcommand(known).expect("tools are commands").clone();
+        Ok(Self { name: known, command })
+    }
+
+    /// All tools.
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        TOOLS.into_iter().filter_map(|name| Self::named(name).ok())
+    }
+
+    fn arguments(&self) -> impl Iterator<Item = &Arg> {
+        let is_argument =
+            |arg: &&Arg| !NOT_ARGUMENTS.contains(&arg.get_id().as_str()) && !arg.is_hide_set();
+        self.command.get_arguments().filter(is_argument)
+    }
+
+    /// True if the command has an option.
+    pub(super) fn has(&self, option: &str) -> bool {
+        self.command.get_arguments().any(|arg| arg.get_long() == Some(option))
+    }
+
+    /// The tool as the protocol states it, with a JSON Schema of its arguments.
+    pub(super) fn tool(&self) -> Tool {
+        let required: Vec<String> =
+            self.arguments().filter(|arg| arg.is_required_set()).map(property).collect();
+        let properties: JsonObject =
+            self.arguments().map(|arg| (property(arg), schema(arg))).collect();
+        let schema = json!({
+            "type": "object",
+            "properties": properties,
+            "required": required,
+            "additionalProperties": false,
+        });
+        let about = self.command.get_about().map(ToString::to_string).unwrap_or_default();
+        let Value::Object(schema) = schema else { unreachable!("an object is stated above") };
+        Tool::new(self.name, about, schema)
+    }
+
+    /// The words of the command line for a call. What is given as contents instead of a path is written to files in
+    /// `folder`.
+    pub(super) fn words(
+        &self,
+        given: &JsonObject,
+        folder: &Path,
+    ) -> Result<Vec<OsString>, CallError> {
+        if let Some(name) =
+            given.keys().find(|name| !self.arguments().any(|arg| property(arg) == **name))
+        {
+            let known: Vec<String> = self.arguments().map(property).collect();
+            let near = nearest(name, known.iter().map(String::as_str));
+            let hint = if near.is_empty() {
+                "`tools/list` states its arguments".to_owned()
+            } else {
+                format!("`{}`", near.join("`, `"))
+            };
+            return Err(CallError::UnknownArgument { tool: self.name, name: name.clone(), hint });
+        }
+        let mut options: Vec<OsString> = vec![self.name.into()];
+        let mut positional = Vec::new();
+        for arg in self.arguments() {
+            let name = property(arg);
+            let Some(value) = given.get(&name).filter(|value| !value.is_null()) else {
+                if arg.is_required_set() {
+                    return Err(CallError::Missing { tool: self.name, name });
+                }
+                continue;
+            };
+            if takes(arg) == Takes::Switch {
+                match (value, arg.get_long()) {
+                    (Value::Bool(true), Some(long)) => options.push(format!("--{long}").into()),
+                    (Value::Bool(false), _) => {}
+                    _ => return Err(wrong(name, "true or false", value)),
+                }
+                continue;
+            }
+            let word = word(arg, &name, value, folder)?;
+            match arg.get_long() {
+                Some(long) => {
+                    let mut option = OsString::from(format!("--{long}="));
+                    option.push(word);
+                    options.push(option);
+                }
+                None => positional.push(word),
+            }
+        }
+        options.push("--".into());
+        options.append(&mut positional);
+        Ok(options)
+    }
+}
+
+/// Name of an argument: that of its option, with underscores.
+fn property(arg: &Arg) -> String {
+    arg.get_long().unwrap_or(arg.get_id().as_str()).replace('-', "_")
+}
+
+fn takes(arg: &Arg) -> Takes {
+    let is = |types: &[TypeId]| {
+        let id = ValueParser::type_id(arg.get_value_parser());
+        types.iter().any(|it| id == *it)
+    };
+    match arg.get_action() {
+        ArgAction::SetTrue | ArgAction::SetFalse => Takes::Switch,
+        _ if is(&[TypeId::of::<u32>(), TypeId::of::<u64>(), TypeId::of::<usize>()]) => {
+            Takes::Integer
+        }
+        _ if is(&[TypeId::of::<f64>()]) => Takes::Number,
+        _ => Takes::Text,
+    }
+}
+
+/// True if the argument names a file, of which the contents may be given instead.
+fn is_file(arg: &Arg) -> bool {
+    let is_path = ValueParser::type_id(arg.get_value_parser()) == TypeId::of::<PathBuf>();
+    let is_output = arg.get_long() == Some("output");
+    let names = arg.get_value_names().unwrap_or_default();
+    let takes_file = ["FILE", "PLAN", "MODEL"];
+    let is_named = names.iter().any(|name| takes_file.iter().any(|it| name.contains(it)));
+    (is_path || is_named) && !is_output
+}
+
+/// JSON Schema of an argument.
+fn schema(arg: &Arg) -> Value {
+    let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+    let names = arg.get_value_names().unwrap_or_default().join(" ");
+    let is_switch = takes(arg) == Takes::Switch;
+    let form = if is_switch || names.is_empty() { String::new() } else { format!(" ({names})") };
+    let mut schema = json!({"description": format!("{help}{form}")});
+    let possible: Vec<String> =
+        arg.get_possible_values().iter().map(|it| it.get_name().to_owned()).collect();
+    schema["type"] = match takes(arg) {
+        Takes::Switch => json!("boolean"),
+        // Numbers may have units, as in `32k`.
+        Takes::Integer => json!(["integer", "string"]),
+        Takes::Number => json!(["number", "string"]),
+        Takes::Text if is_file(arg) => json!(["string", "object"]),
+        Takes::Text if !possible.is_empty() => json!("string"),
+        Takes::Text => json!(["string", "number", "array"]),
+    };
+    if !is_switch && !possible.is_empty() {
+        schema["enum"] = json!(possible);
+    }
+    if let [default] = arg.get_default_values()
+        && !is_switch
+    {
+        schema["default"] = json!(default.to_string_lossy());
+    }
+    schema
+}
+
+/// The word of a value.
+fn word(arg: &Arg, name: &str, value: &Value, folder: &Path) -> Result<OsString, CallError> {
+    let in_file = |ending: &str, contents: &[u8]| {
+        let path = folder.join(format!("{name}{ending}"));
+        let written = std::fs::write(&path, contents);
+        written.map_err(|error| CallError::Write { name: name.to_owned(), error })?;
+        Ok(path.into_os_string())
+    };
+    let simple = |value: &Value| match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Number(number) => Ok(number.to_string()),
+        other => Err(wrong(name.to_owned(), "text or a number", other)),
+    };
+    match value {
+        Value::Object(_) if is_file(arg) => in_file(".json", value.to_string().as_bytes()),
+        Value::String(text) if is_file(arg) && text.contains('\n') => in_file("", text.as_bytes()),
+        Value::Array(values) if takes(arg) == Takes::Text => {
+            let values = values.iter().map(simple).collect::<Result<Vec<_>, _>>()?;
+            Ok(values.join(",").into())
+        }
+        value => simple(value).map(OsString::from),
+    }
+}
+
+fn wrong(name: String, expected: &'static str, found: &Value) -> CallError {
+    CallError::Type { name, expected, found: found.to_string() }
+}

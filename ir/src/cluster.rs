@@ -49,6 +49,10 @@ pub struct Cluster {
     /// Memory of a node's host, apart from that of its GPUs; absent: unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Host>,
+    /// Names of the nodes, in the order of their ranks; empty where they are not known. A plan states them beside its
+    /// cluster.
+    #[serde(default, skip_serializing)]
+    pub hosts: Vec<String>,
     /// Fraction by which kernels run slower while their GPU communicates, as collectives occupy some of its
     /// multiprocessors and memory bandwidth; absent: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]

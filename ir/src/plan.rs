@@ -40,6 +40,9 @@ pub struct Plan {
     pub framework: Framework,
     /// Number of GPUs.
     pub num_gpus: u32,
+    /// Names of the nodes in the order of their ranks; empty where they are not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
     /// Memory of each GPU that was to stay free, in bytes.
     pub headroom_bytes: Bytes,
     /// Distribution of the step over the GPUs.

@@ -78,6 +78,7 @@ pub(super) fn unlisted(
         levels: Vec::new(),
         host_link_bandwidth,
         host: None,
+        hosts: Vec::new(),
         communication_slowdown: None,
         sources: BTreeMap::new(),
     }

@@ -22,8 +22,11 @@ use planner_core::problem::{
     usual_precision_with, with_usual_modules,
 };
 use planner_tools::interchange::lacked_by_tools;
+use planner_tools::topology::{Topology, slower_within};
 
-use super::files::{read_cluster, read_document_lengths, read_expert_load, read_framework};
+use super::files::{
+    LARGEST_FILE, read_as, read_cluster, read_document_lengths, read_expert_load, read_framework,
+};
 use super::idle::refuse_idle;
 use super::models::{ModelFile, read_model_as};
 use super::setting::SettingArgs;
@@ -68,7 +71,7 @@ pub(crate) fn read(
     decided: &Decided<'_>,
 ) -> anyhow::Result<Input> {
     let file = read_model_as(model, args.read_as.as_deref())?;
-    let cluster = read_cluster(&args.cluster)?;
+    let cluster = with_topology(read_cluster(&args.cluster)?, args.topology.as_deref(), gpus)?;
     let adapters = args.adapters.adapters();
     let named = args.framework.as_deref().map(read_framework).transpose()?;
     let attention = named.as_ref().map(attention_kernel).unwrap_or_default();
@@ -140,6 +143,18 @@ pub(crate) fn read(
         problem = problem.granting(&decided.layout);
     }
     Ok(Input { file, cluster, adapters, choices, framework, why_not_first, lacks, problem, open })
+}
+
+/// The cluster with what a file says of its network.
+fn with_topology(cluster: Cluster, file: Option<&Path>, gpus: u32) -> anyhow::Result<Cluster> {
+    let Some(path) = file else { return Ok(cluster) };
+    let cluster = read_as(path, LARGEST_FILE, &[], |text| {
+        Ok(Topology::read(text)?.of_job(cluster.clone(), gpus)?)
+    })?;
+    if let Some(unlikely) = slower_within(&cluster) {
+        tell(&format!("warning: {unlikely}"));
+    }
+    Ok(cluster)
 }
 
 /// The framework with what it leaves to its users.

@@ -166,7 +166,7 @@ fn answer(
     match args.format {
         Format::Json => {
             let Input { problem, file, cluster, .. } = &input;
-            let report = SearchReport::new(problem, &file.model, &cluster.name, &answer);
+            let report = SearchReport::new(problem, &file.model, cluster, &answer);
             print_json(&Whole { report, answers })?;
         }
         Format::Table => {

@@ -19,6 +19,10 @@ pub(crate) struct SettingArgs {
     /// A preset (see `planner list clusters`) or a cluster file.
     #[arg(long, value_name = "NAME|FILE", default_value = "h100")]
     pub(crate) cluster: String,
+    /// What is near what: Slurm's `topology.conf`, an NCCL topology in XML, or what `nvidia-smi topo -m` prints. Nodes
+    /// get an order, and links and interfaces are those of the file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) topology: Option<std::path::PathBuf>,
     /// Sequences in a step, over all replicas [default: by the number of GPUs].
     #[arg(long, value_name = "B", value_parser = parse_batch, allow_negative_numbers = true)]
     pub(crate) global_batch_size: Option<u64>,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ir::cluster::Cluster;
 use ir::documents::Documents;
 use ir::layout::LayoutSpec;
 use ir::model::Model;
@@ -113,6 +114,9 @@ struct PlanReport {
     /// Features of the layout that the framework does not support.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unsupported: Vec<String>,
+    /// Names of the nodes in the order of their ranks, where they are known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hosts: Vec<String>,
     /// Probability that no plan of another kind is faster.
     #[serde(skip_serializing_if = "Option::is_none")]
     likelihood: Option<f64>,
@@ -160,7 +164,7 @@ struct Infeasible {
 
 impl SearchReport {
     /// The report of an answer. A layout that the user named is reported even where it does not fit.
-    pub fn new(problem: &Problem, model: &Model, cluster: &str, answer: &Answered) -> Self {
+    pub fn new(problem: &Problem, model: &Model, cluster: &Cluster, answer: &Answered) -> Self {
         let Answered { outcome, shown, elapsed, least_gpus, named, best, lacks, headroom } = answer;
         let memory = problem.room;
         let report = |found: &EvaluatedPlan| PlanReport::new(problem, found, *headroom);
@@ -171,6 +175,7 @@ impl SearchReport {
         }
         for plan in &mut plans {
             plan.unsupported.clone_from(lacks);
+            plan.hosts.clone_from(&cluster.hosts);
         }
         let less = outcome.with_less_headroom.as_ref();
         let infeasible = outcome.plans.is_empty().then(|| Infeasible {
@@ -182,7 +187,7 @@ impl SearchReport {
         Self {
             model: ModelReport::new(problem, model),
             num_gpus: problem.limits.num_gpus,
-            cluster: cluster.to_owned(),
+            cluster: cluster.name.clone(),
             framework: FrameworkReport {
                 name: problem.hardware.framework.name.clone(),
                 is_real: !problem.hardware.framework.is_ideal(),
@@ -236,6 +241,7 @@ impl PlanReport {
             fits_with_headroom: left.has_room(&prediction.memory),
             headroom_bytes: headroom,
             unsupported: Vec::new(),
+            hosts: Vec::new(),
             likelihood: None,
             is_fastest: None,
             prediction,

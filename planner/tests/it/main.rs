@@ -51,5 +51,6 @@ mod settings;
 mod simulate_commands;
 mod stages;
 mod systems;
+mod topologies;
 mod unprintable;
 mod validation;

@@ -18,10 +18,10 @@ const LINES: &[(&str, usize)] = &[
     ("executor/stand-in", 9_354),
     ("ir", 24_660),
     ("models", 96),
-    ("planner", 12_190),
+    ("planner", 12_210),
     ("planner/core", 13_150),
     ("planner/evidence", 5_108),
-    ("planner/tools", 14_002),
+    ("planner/tools", 14_790),
     ("simulator", 3_324),
     ("traces", 7_649),
 ];

@@ -35,6 +35,7 @@ pub fn make(
         cluster: cluster.clone(),
         framework: problem.hardware.framework.clone(),
         num_gpus: problem.limits.num_gpus,
+        hosts: cluster.hosts.clone(),
         headroom_bytes: problem.headroom(),
         layout: *best.layout,
         stages: stages.collect(),

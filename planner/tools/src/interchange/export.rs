@@ -84,8 +84,9 @@ fn files(target: Target, launcher: Launcher, view: &ExportView<'_>, plan: &File)
     let program = (tool(target).program)(view, plan);
     let (name, text) = launch::file(launcher, view, target.tool(), &program);
     let first = File { name, text, is_executable: launcher != Launcher::Kubernetes };
+    let hosts = launch::hostfile(launcher, view, &program);
     let beside = program.beside.into_iter().filter(|it| it.name != plan.name);
-    std::iter::once(first).chain(beside).chain([plan.clone()]).collect()
+    std::iter::once(first).chain(hosts).chain(beside).chain([plan.clone()]).collect()
 }
 
 /// The graph of a plan's model, without modules to recompute.

@@ -1,11 +1,13 @@
 //! Scripts and manifests that start a program on every rank of a plan.
 
+mod hostfile;
 mod kubernetes;
 mod mpirun;
 mod program;
 mod slurm;
 mod torchrun;
 
+use super::file::File;
 use super::view::ExportView;
 pub(super) use program::{EXPANDABLE_SEGMENTS, ONE_QUEUE, Program, Starter, Variable};
 
@@ -57,5 +59,18 @@ pub(super) fn file(
         Launcher::Slurm => slurm::file(view, tool, program),
         Launcher::Mpirun => mpirun::file(view, tool, program),
         Launcher::Kubernetes => kubernetes::file(view, tool, program),
+    }
+}
+
+/// The file with the names of the nodes, for launchers that take one.
+pub(super) fn hostfile(
+    launcher: Launcher,
+    view: &ExportView<'_>,
+    program: &Program,
+) -> Option<File> {
+    match launcher {
+        Launcher::Slurm => hostfile::hostfile(view, program, true),
+        Launcher::Mpirun => hostfile::hostfile(view, program, false),
+        Launcher::Torchrun | Launcher::Kubernetes => None,
     }
 }

@@ -6,7 +6,10 @@ use super::program::{HERE, Program, Starter, arrays, command, exports, names};
 
 pub(super) fn file(view: &ExportView<'_>, tool: &str, program: &Program) -> (String, String) {
     let [nodes, gpus] = view.nodes();
-    let hosts = if nodes > 1 {
+    let hosts = if nodes > 1 && !view.plan.hosts.is_empty() {
+        "HOSTFILE=${HOSTFILE:-$(dirname \"${BASH_SOURCE[0]}\")/hostfile}\n\
+         MASTER_ADDR=${MASTER_ADDR:-$(head -n 1 \"$HOSTFILE\" | cut -d ' ' -f 1)}\n"
+    } else if nodes > 1 {
         "HOSTFILE=${HOSTFILE:?a file with the names of the nodes, a line each}\n\
          MASTER_ADDR=${MASTER_ADDR:-$(head -n 1 \"$HOSTFILE\" | cut -d ' ' -f 1)}\n"
     } else {

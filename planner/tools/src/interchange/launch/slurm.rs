@@ -5,6 +5,7 @@ use ir::replication::DataParallelMethod;
 
 use super::super::file::filled;
 use super::super::view::ExportView;
+use super::hostfile::HOSTFILE;
 use super::program::{Program, Starter, arrays, command, exports};
 
 pub(super) fn file(view: &ExportView<'_>, tool: &str, program: &Program) -> (String, String) {
@@ -14,7 +15,16 @@ pub(super) fn file(view: &ExportView<'_>, tool: &str, program: &Program) -> (Str
     } else {
         "A task a node starts its ranks; nodes count in the order of the job's list, so that ranks lie as planned."
     };
-    let start = if is_mpi { start_ranks(view, program) } else { start_nodes(program) };
+    let start = if is_mpi { start_ranks(view, program) } else { start_nodes(view, program) };
+    let start = if view.plan.hosts.is_empty() {
+        start
+    } else {
+        format!(
+            "# Nodes in the order of the plan.\nexport SLURM_HOSTFILE=\"$HERE/{HOSTFILE}\"\n{start}"
+        )
+    };
+    let first = "$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)";
+    let first = view.plan.hosts.first().map_or(first, String::as_str);
     let [nodes, gpus] = view.nodes();
     let text = filled(
         include_str!("slurm.sbatch.template"),
@@ -22,6 +32,7 @@ pub(super) fn file(view: &ExportView<'_>, tool: &str, program: &Program) -> (Str
             ("options", &options(view, program)),
             ("heading", &view.heading(tool)),
             ("how", &how),
+            ("first", &first),
             ("nodes", &nodes),
             ("gpus", &gpus),
             ("exports", &exports(view, program, &here(program))),
@@ -49,6 +60,9 @@ fn options(view: &ExportView<'_>, program: &Program) -> String {
     });
     if view.plan.cluster.gpu.architecture != Architecture::Cpu {
         options.push(format!("gpus-per-node={gpus}"));
+    }
+    if !view.plan.hosts.is_empty() {
+        options.push(format!("nodelist={}", view.plan.hosts.join(",")));
     }
     options.push("exclusive".to_owned());
     if keeps_checkpoints(view, program) {
@@ -82,7 +96,9 @@ fn here(program: &Program) -> String {
 /// `srun` command with a task for each rank.
 fn start_ranks(view: &ExportView<'_>, program: &Program) -> String {
     // With block distribution, nodes that ranks do not fill would get equal numbers of ranks.
-    let places = if is_even(view) {
+    let places = if !view.plan.hosts.is_empty() {
+        "--distribution=arbitrary"
+    } else if is_even(view) {
         "--ntasks-per-node=\"$GPUS_PER_NODE\" --distribution=block"
     } else {
         "--distribution=plane=\"$GPUS_PER_NODE\""
@@ -104,12 +120,18 @@ fn start_ranks(view: &ExportView<'_>, program: &Program) -> String {
 }
 
 /// `srun` command with a task for each node, which starts the node's ranks.
-fn start_nodes(program: &Program) -> String {
+fn start_nodes(view: &ExportView<'_>, program: &Program) -> String {
+    // Slurm numbers nodes in an order of its own; tasks follow the file.
+    let [places, rank] = if view.plan.hosts.is_empty() {
+        ["--ntasks-per-node=1 --distribution=block", "SLURM_NODEID"]
+    } else {
+        ["--distribution=arbitrary", "SLURM_PROCID"]
+    };
     format!(
-        "# SLURM_NODEID is that of the task, so a shell of its own reads it.\n\
-         srun --nodes=\"$NUM_NODES\" --ntasks=\"$NUM_NODES\" --ntasks-per-node=1 --distribution=block \\\n    \
+        "# {rank} is that of the task, so a shell of its own reads it.\n\
+         srun --nodes=\"$NUM_NODES\" --ntasks=\"$NUM_NODES\" {places} \\\n    \
          --cpu-bind=none --kill-on-bad-exit=1 \\\n    \
-         bash -c 'NODE_RANK=$SLURM_NODEID; exec {} \"$@\"' node \\\n    {}",
+         bash -c 'NODE_RANK=${rank}; exec {} \"$@\"' node \\\n    {}",
         program.starter.words(),
         command(program)
     )

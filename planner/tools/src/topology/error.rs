@@ -1,0 +1,75 @@
+//! Mistakes in topologies.
+
+use ir::cluster::ClusterError;
+
+/// Reason why a topology is none, or not that of a job.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TopologyError {
+    /// A text of another kind.
+    #[error(
+        "no topology that is known\nhint: Slurm's `topology.conf` (tree or block), an NCCL topology (`NCCL_TOPO_DUMP_FILE`), \
+         or the output of `nvidia-smi topo -m`"
+    )]
+    Unknown,
+    /// XML that is none.
+    #[error("not whole as XML: {problem}")]
+    Xml {
+        /// The reader's reason, with its place.
+        problem: String,
+    },
+    /// A line that cannot be read.
+    #[error("line {line}: {problem}")]
+    Line {
+        /// Number of the line, from 1.
+        line: usize,
+        /// The mistake.
+        problem: String,
+    },
+    /// Switches that lead back to themselves.
+    #[error("switch `{name}` is below itself: the tree has a cycle")]
+    Cycle {
+        /// One of these switches.
+        name: String,
+    },
+    /// A switch that is named, but not described.
+    #[error("switch `{name}` is below `{above}`, but has no line of its own")]
+    NoSwitch {
+        /// Name of the switch.
+        name: String,
+        /// The switch that names it.
+        above: String,
+    },
+    /// A node that is twice in the tree.
+    #[error("node `{name}` is below `{first}` and below `{second}`")]
+    Twice {
+        /// Name of the node.
+        name: String,
+        /// One of its switches.
+        first: String,
+        /// The other.
+        second: String,
+    },
+    /// Fewer nodes than the job has.
+    #[error(
+        "it has {nodes} nodes of {gpus_per_node} GPUs, but {num_gpus} GPUs need {needed}\nhint: `--gpus {most}`"
+    )]
+    TooFew {
+        /// Nodes of the topology.
+        nodes: usize,
+        /// GPUs of a node.
+        gpus_per_node: u32,
+        /// GPUs of the job.
+        num_gpus: u32,
+        /// Nodes that it needs.
+        needed: usize,
+        /// GPUs of all nodes.
+        most: u64,
+    },
+    /// A node without GPUs.
+    #[error("it names no GPU")]
+    NoGpus,
+    /// A cluster that cannot be.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+}

@@ -1,0 +1,69 @@
+//! NCCL's topology of a node, in XML.
+//!
+//! # Source
+//!
+//! NCCL, `src/graph/xml.cc`: `NCCL_TOPO_DUMP_FILE`, and what clouds ship for `NCCL_TOPO_FILE`, without `gpu` and `net`.
+
+use ir::units::BytesPerSecond;
+use roxmltree::{Document, Node};
+
+use super::error::TopologyError;
+use super::node::{NodeLinks, reached};
+
+/// Classes of PCI devices that are GPUs, and those that are network interfaces, by their first digits.
+const GPUS: [&str; 2] = ["0x0302", "0x0300"];
+const INTERFACES: [&str; 2] = ["0x0207", "0x0200"];
+
+/// Bits of a second of one unit of an interface's speed, which is in Mb/s.
+const MEGABIT: f64 = 1e6;
+
+/// Reads a topology.
+pub(super) fn read(text: &str) -> Result<NodeLinks, TopologyError> {
+    let document =
+        Document::parse(text).map_err(|error| TopologyError::Xml { problem: error.to_string() })?;
+    let root = document.root_element();
+    if root.tag_name().name() != "system" {
+        return Err(TopologyError::Unknown);
+    }
+    let of_class = |classes: &[&str]| {
+        let is_of = |node: &Node<'_, '_>| {
+            let class = node.attribute("class").unwrap_or_default();
+            node.has_tag_name("pci") && classes.iter().any(|it| class.starts_with(it))
+        };
+        root.descendants().filter(is_of).count()
+    };
+    let tagged =
+        |name: &'static str| root.descendants().filter(move |node| node.has_tag_name(name));
+    let gpus = of_class(&GPUS).max(tagged("gpu").count());
+    let speeds = tagged("net").filter_map(|net| net.attribute("speed")?.parse::<f64>().ok());
+    let speeds: Vec<f64> = speeds.collect();
+    let bandwidth: f64 = speeds.iter().map(|speed| speed * MEGABIT / 8.0).sum();
+    Ok(NodeLinks {
+        gpus: u32::try_from(gpus).unwrap_or(u32::MAX),
+        nvlinks: nvlinks(tagged("gpu"), gpus),
+        interfaces: u32::try_from(speeds.len().max(of_class(&INTERFACES))).unwrap_or(u32::MAX),
+        interface_bandwidth: (bandwidth > 0.0).then(|| BytesPerSecond::new(bandwidth)),
+    })
+}
+
+/// NVLinks of the GPU that has fewest, and the GPUs that they join, at once or by way of others or of switches; `None`
+/// where GPUs are not described.
+fn nvlinks<'a>(gpus: impl Iterator<Item = Node<'a, 'a>>, all: usize) -> Option<[u32; 2]> {
+    /// Class of a bridge: an NVSwitch.
+    const SWITCH: &str = "0x068000";
+
+    let gpus: Vec<Node<'a, 'a>> = gpus.collect();
+    let links = |gpu: usize| gpus[gpu].children().filter(|it| it.has_tag_name("nvlink"));
+    let bus = |gpu: usize| gpus[gpu].parent().and_then(|pci| pci.attribute("busid"));
+    let is_linked = |from: usize, to: usize| {
+        let target = |link: Node<'a, 'a>| link.attribute("target");
+        let is_switch = |link: Node<'a, 'a>| link.attribute("tclass") == Some(SWITCH);
+        links(from).any(is_switch) && links(to).any(is_switch)
+            || links(from).any(|link| target(link).is_some() && target(link) == bus(to))
+    };
+    let of_gpu = |gpu: usize| {
+        let counts = links(gpu).filter_map(|link| link.attribute("count")?.parse::<u32>().ok());
+        [counts.sum(), reached(gpu, gpus.len(), is_linked).min(all as u32)]
+    };
+    (0..gpus.len()).map(of_gpu).min()
+}

@@ -1,0 +1,111 @@
+//! Links of the GPUs of a node.
+
+use ir::cluster::{Architecture, Cluster, NetworkLevel};
+use ir::units::BytesPerSecond;
+
+use super::error::TopologyError;
+
+/// How the GPUs of a node are linked, and its network interfaces.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeLinks {
+    /// Number of GPUs.
+    pub gpus: u32,
+    /// NVLinks of a GPU, and the number of GPUs that they join; `None` where it does not say.
+    pub nvlinks: Option<[u32; 2]>,
+    /// Number of network interfaces; 0 where it does not say.
+    pub interfaces: u32,
+    /// Bandwidth of all interfaces together, one direction, where it says so.
+    pub interface_bandwidth: Option<BytesPerSecond>,
+}
+
+/// Share of a level's bandwidth by which a file's may differ and be the same.
+const SAME: f64 = 0.1;
+
+/// Bandwidth of an NVLink, one direction.
+///
+/// # Source
+///
+/// NVIDIA's white papers of V100, A100, H100 and Blackwell.
+fn of_nvlink(architecture: Architecture) -> Option<f64> {
+    match architecture {
+        Architecture::Volta | Architecture::Ampere | Architecture::Hopper => Some(25e9),
+        Architecture::Blackwell => Some(50e9),
+        _ => None,
+    }
+}
+
+impl NodeLinks {
+    /// The cluster with nodes of these links. A level that is as before keeps what was measured of it.
+    pub(super) fn of_node(&self, mut cluster: Cluster) -> Result<Cluster, TopologyError> {
+        if self.gpus == 0 {
+            return Err(TopologyError::NoGpus);
+        }
+        let before = cluster.gpus_per_node;
+        cluster.gpus_per_node = self.gpus;
+        if let Some(first) = cluster.levels.first_mut()
+            && first.ranks == Some(before)
+        {
+            first.ranks = Some(self.gpus);
+        }
+        self.set_links(&mut cluster);
+        self.set_interfaces(&mut cluster);
+        Ok(cluster)
+    }
+
+    fn set_links(&self, cluster: &mut Cluster) {
+        let Some([count, joined]) = self.nvlinks else { return };
+        let within = BytesPerSecond::new(cluster.host_link_bandwidth.get());
+        let link = of_nvlink(cluster.gpu.architecture).map(|link| link * f64::from(count));
+        let Some(first) = cluster.levels.first_mut() else { return };
+        let bandwidth = if count == 0 { Some(within.get()) } else { link };
+        let Some(bandwidth) = bandwidth else { return };
+        let is_same = (first.bandwidth.get() / bandwidth - 1.0).abs() < SAME;
+        let ranks = if count == 0 { self.gpus } else { joined };
+        if !is_same || first.ranks.is_some_and(|it| it < ranks) {
+            first.name = if count == 0 { "PCIe".to_owned() } else { format!("{count} NVLinks") };
+            first.bandwidth = BytesPerSecond::new(bandwidth);
+            first.collective_rates = None;
+        }
+        if ranks < self.gpus && count > 0 {
+            let through_host = NetworkLevel {
+                name: "PCIe".to_owned(),
+                ranks: Some(self.gpus),
+                bandwidth: within,
+                collective_rates: None,
+                ..first.clone()
+            };
+            first.ranks = Some(ranks);
+            cluster.levels.insert(1, through_host);
+        }
+    }
+
+    /// GPUs that share an interface share its bandwidth; clusters that ship have one for each GPU.
+    fn set_interfaces(&self, cluster: &mut Cluster) {
+        let gpus = f64::from(self.gpus);
+        let Some(outermost) = cluster.levels.last_mut().filter(|_| self.interfaces > 0) else {
+            return;
+        };
+        let shared = outermost.bandwidth.get() * (f64::from(self.interfaces) / gpus).min(1.0);
+        let bandwidth = self.interface_bandwidth.map_or(shared, |all| all.get() / gpus);
+        if (outermost.bandwidth.get() / bandwidth - 1.0).abs() >= SAME {
+            outermost.bandwidth = BytesPerSecond::new(bandwidth);
+            outermost.collective_rates = None;
+        }
+    }
+}
+
+/// Number of GPUs that one reaches over links, itself included.
+pub(super) fn reached(from: usize, gpus: usize, is_linked: impl Fn(usize, usize) -> bool) -> u32 {
+    let mut seen = vec![false; gpus];
+    let mut next = vec![from];
+    seen[from] = true;
+    while let Some(gpu) = next.pop() {
+        for (other, seen) in seen.iter_mut().enumerate() {
+            if !*seen && is_linked(gpu, other) {
+                *seen = true;
+                next.push(other);
+            }
+        }
+    }
+    u32::try_from(seen.into_iter().filter(|seen| *seen).count()).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,93 @@
+//! The matrix that `nvidia-smi topo -m` prints.
+//!
+//! # Source
+//!
+//! Its own legend: `NV#` for a bonded set of # NVLinks, `PIX`, `PXB`, `PHB`, `NODE` and `SYS` for paths over PCIe.
+
+use super::error::TopologyError;
+use super::node::{NodeLinks, reached};
+
+/// True if a text looks like such a matrix: a line of headings that begins with a GPU.
+pub(super) fn is_topology(text: &str) -> bool {
+    text.lines().any(is_heading)
+}
+
+fn is_heading(line: &str) -> bool {
+    let mut words = line.split_whitespace();
+    words.next() == Some("GPU0") && words.next().is_some_and(|word| word != "X")
+}
+
+/// Reads a matrix.
+pub(super) fn read(text: &str) -> Result<NodeLinks, TopologyError> {
+    // A terminal's colours and underlines are not part of it.
+    let plain: String = without_escapes(text);
+    let mut lines = (1..).zip(plain.lines());
+    let heading =
+        lines.find(|(_, line)| is_heading(line)).map(|(_, line)| line).unwrap_or_default();
+    let is_device = |word: &&str| {
+        let name = word.trim_end_matches(|it: char| it.is_ascii_digit());
+        ["GPU", "NIC", "mlx5_", "mlx"].contains(&name)
+    };
+    let columns: Vec<&str> = heading.split_whitespace().take_while(is_device).collect();
+    let gpus = columns.iter().filter(|name| name.starts_with("GPU")).count();
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    let mut last = 0;
+    for (index, line) in lines {
+        last = index;
+        let mut words = line.split_whitespace();
+        let Some(name) = words.next().filter(|name| name.starts_with("GPU") && rows.len() < gpus)
+        else {
+            continue;
+        };
+        let cells: Vec<String> = words.take(columns.len()).map(str::to_owned).collect();
+        if cells.len() < columns.len() {
+            let problem = format!("row `{name}` has {} of {} columns", cells.len(), columns.len());
+            return Err(TopologyError::Line { line: index, problem });
+        }
+        rows.push(cells);
+    }
+    if rows.len() < gpus {
+        let problem =
+            format!("{} of {gpus} rows of GPUs are there: the text ends too early", rows.len());
+        return Err(TopologyError::Line { line: last, problem });
+    }
+    let interfaces = columns.len() - gpus;
+    Ok(NodeLinks {
+        gpus: u32::try_from(gpus).unwrap_or(u32::MAX),
+        nvlinks: nvlinks(&rows, gpus),
+        interfaces: u32::try_from(interfaces).unwrap_or(u32::MAX),
+        interface_bandwidth: None,
+    })
+}
+
+/// NVLinks of the GPU that has fewest, and the GPUs that it reaches over them, at once or by way of others. Through
+/// switches a GPU has as many to each other; each to each they add up.
+fn nvlinks(rows: &[Vec<String>], gpus: usize) -> Option<[u32; 2]> {
+    let links = |cell: &String| cell.strip_prefix("NV").and_then(|count| count.parse::<u32>().ok());
+    let of_gpu = |gpu: usize| {
+        let counts: Vec<u32> = rows[gpu][..gpus].iter().filter_map(links).collect();
+        let most = counts.iter().copied().max().unwrap_or(0);
+        // So many to each of several others go through switches.
+        let sum: u32 = counts.iter().sum();
+        let count = if sum > MOST_NVLINKS { most } else { sum };
+        let reached = reached(gpu, gpus, |from, to| links(&rows[from][to]).is_some());
+        [count, reached]
+    };
+    (0..gpus).map(of_gpu).min()
+}
+
+/// The most NVLinks of a GPU (H100, B200).
+const MOST_NVLINKS: u32 = 18;
+
+fn without_escapes(text: &str) -> String {
+    let mut plain = String::new();
+    let mut chars = text.chars();
+    while let Some(next) = chars.next() {
+        if next == '\u{1b}' {
+            chars.by_ref().find(char::is_ascii_alphabetic);
+        } else {
+            plain.push(next);
+        }
+    }
+    plain
+}

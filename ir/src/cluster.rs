@@ -4,6 +4,7 @@
 //! reaches every rank.
 
 mod error;
+mod groups;
 mod measured;
 mod precision;
 
@@ -19,13 +20,15 @@ use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
 use error::{Bounds, written};
 
 pub use error::ClusterError;
+pub use groups::NodeGroup;
 pub use measured::{
     AttentionTime, KernelTimes, MeasuredCollective, MeasuredKernels, MeasuredTime, MemoryTime,
     PassTimes, ProductTime, Times,
 };
 pub use precision::Precision;
 
-/// A homogeneous cluster: the GPU, the node, and the network levels from the innermost out.
+/// The GPU, the node, and the network levels from the innermost out. With [groups](Self::groups), those of the first
+/// group, and the levels that join the groups.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cluster {
@@ -57,6 +60,9 @@ pub struct Cluster {
     /// multiprocessors and memory bandwidth; absent: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub communication_slowdown: Option<f64>,
+    /// Nodes by kind, in the order of the ranks, where they are of several; else empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<NodeGroup>,
     /// Sources of the numbers, by field.
     #[serde(default)]
     pub sources: BTreeMap<String, String>,
@@ -289,6 +295,7 @@ impl Cluster {
             });
         }
         self.gpu.check()?;
+        self.check_groups()?;
         check_levels(&self.levels)
     }
 }

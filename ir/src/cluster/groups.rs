@@ -1,0 +1,202 @@
+//! Clusters of several kinds of nodes.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Cluster, ClusterError, NetworkLevel, Wiring};
+use crate::text::json;
+
+/// Nodes of one kind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeGroup {
+    /// Number of nodes.
+    pub nodes: u32,
+    /// GPU, node and network of the group by itself.
+    pub cluster: Cluster,
+}
+
+impl NodeGroup {
+    /// Number of GPUs.
+    pub fn num_gpus(&self) -> u32 {
+        self.nodes.saturating_mul(self.cluster.gpus_per_node)
+    }
+}
+
+/// A cluster file with groups.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GroupsFile {
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    description: Option<String>,
+    groups: Vec<GroupOfFile>,
+    /// Levels above those of the groups.
+    #[serde(default)]
+    levels: Vec<NetworkLevel>,
+}
+
+/// A group of a file, whose cluster is a name or a description.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GroupOfFile {
+    nodes: u32,
+    cluster: serde_json::Value,
+}
+
+/// The most nodes of a group, far beyond the largest clusters.
+const MOST_NODES: u32 = 1 << 20;
+
+impl Cluster {
+    /// Reads a cluster's JSON in which a group may have a cluster's name, which `named` looks up.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::from_json`], and for names that are not known.
+    pub fn from_json_with(
+        text: &str,
+        named: impl Fn(&str) -> Option<Self>,
+    ) -> Result<Self, ClusterError> {
+        let has_groups = |value: &serde_json::Value| {
+            value.get("groups").is_some() && value.get("gpu").is_none()
+        };
+        if !serde_json::from_str(text).is_ok_and(|value| has_groups(&value)) {
+            return Self::from_json(text);
+        }
+        let file: GroupsFile = serde_json::from_str(text).map_err(|error| ClusterError::Json {
+            line: error.line(),
+            column: error.column(),
+            message: json::problem(text, &error),
+        })?;
+        let group = |(index, GroupOfFile { nodes, cluster }): (usize, GroupOfFile)| {
+            let cluster = match cluster {
+                serde_json::Value::String(name) => {
+                    named(&name).ok_or(ClusterError::UnknownGroup { index, name })?
+                }
+                described => Self::from_json(&described.to_string())?,
+            };
+            Ok(NodeGroup { nodes, cluster })
+        };
+        let groups = file.groups.into_iter().enumerate().map(group).collect::<Result<_, _>>()?;
+        let mut cluster = Self::of_groups(groups, file.levels)?;
+        if cluster.has_unlike_gpus() {
+            cluster.name = file.name.unwrap_or(cluster.name);
+            cluster.description = file.description.unwrap_or(cluster.description);
+        }
+        Ok(cluster)
+    }
+
+    /// The cluster of these groups, joined by `levels`, or where there are none by the slowest of the groups' own
+    /// outermost levels. Groups of the same nodes are one; a single group is its cluster.
+    ///
+    /// # Errors
+    ///
+    /// Groups without nodes, within another group, or levels that no cluster can have.
+    pub fn of_groups(
+        groups: Vec<NodeGroup>,
+        levels: Vec<NetworkLevel>,
+    ) -> Result<Self, ClusterError> {
+        let mut all: Vec<NodeGroup> = Vec::with_capacity(groups.len());
+        for (index, group) in groups.into_iter().enumerate() {
+            if group.nodes == 0 || group.nodes > MOST_NODES {
+                return Err(ClusterError::Unusable {
+                    field: format!("groups[{index}].nodes"),
+                    value: group.nodes.to_string(),
+                    works: "from 1 to 1048576, such as 4",
+                });
+            }
+            if group.cluster.has_unlike_gpus() {
+                return Err(ClusterError::GroupWithinGroup { index });
+            }
+            match all.iter_mut().find(|known| known.cluster == group.cluster) {
+                Some(known) => known.nodes = known.nodes.saturating_add(group.nodes),
+                None => all.push(group),
+            }
+        }
+        // Equal groups in any order are the same cluster.
+        all.sort_by_cached_key(|group| {
+            let text = serde_json::to_string(&group.cluster).unwrap_or_default();
+            (group.cluster.name.clone(), text)
+        });
+        let Some(first) = all.first() else {
+            return Err(ClusterError::Unusable {
+                field: "groups".to_owned(),
+                value: "empty".to_owned(),
+                works: "a list of groups, such as [{\"nodes\": 4, \"cluster\": \"a100\"}]",
+            });
+        };
+        if all.len() == 1 {
+            return Ok(first.cluster.clone());
+        }
+        let counted = |group: &NodeGroup| format!("{}:{}", group.cluster.name, group.nodes);
+        let name = all.iter().map(counted).collect::<Vec<_>>().join(",");
+        let levels = if levels.is_empty() { vec![slowest_outermost(&all)] } else { levels };
+        let description = "Nodes of several kinds.".to_owned();
+        let cluster =
+            Self { name, description, levels, groups: all.clone(), ..first.cluster.clone() };
+        cluster.check()?;
+        Ok(cluster)
+    }
+
+    /// True if the nodes are of several kinds.
+    pub fn has_unlike_gpus(&self) -> bool {
+        !self.groups.is_empty()
+    }
+
+    /// Number of GPUs in all groups; `None` where the nodes are of one kind, and of any number.
+    pub fn num_gpus_of_groups(&self) -> Option<u32> {
+        let add = |sum: u32, group: &NodeGroup| sum.saturating_add(group.num_gpus());
+        self.has_unlike_gpus().then(|| self.groups.iter().fold(0, add))
+    }
+
+    /// A cluster of one group's nodes within this one: its own levels as far as the group reaches, then those that join
+    /// the groups.
+    pub fn of_group(&self, group: &NodeGroup) -> Self {
+        let num_gpus = group.num_gpus();
+        let mut levels: Vec<NetworkLevel> = Vec::new();
+        for level in &group.cluster.levels {
+            if levels.last().and_then(|level| level.ranks).is_some_and(|ranks| ranks >= num_gpus) {
+                break;
+            }
+            let is_mesh = level.wiring == Some(Wiring::Mesh);
+            let ranks = level.ranks.filter(|ranks| is_mesh || *ranks < num_gpus);
+            levels.push(NetworkLevel { ranks: ranks.or(Some(num_gpus)), ..level.clone() });
+        }
+        let joins = self.levels.iter().filter(|it| it.ranks.is_none_or(|ranks| ranks > num_gpus));
+        levels.extend(joins.cloned());
+        Self { levels, ..group.cluster.clone() }
+    }
+
+    pub(super) fn check_groups(&self) -> Result<(), ClusterError> {
+        let Some(first) = self.groups.first() else { return Ok(()) };
+        let is_first = self.gpu == first.cluster.gpu
+            && self.gpus_per_node == first.cluster.gpus_per_node
+            && self.groups.len() > 1;
+        if !is_first {
+            return Err(ClusterError::GroupsDisagree);
+        }
+        for (index, group) in self.groups.iter().enumerate() {
+            if group.nodes == 0 || group.nodes > MOST_NODES {
+                return Err(ClusterError::Unusable {
+                    field: format!("groups[{index}].nodes"),
+                    value: group.nodes.to_string(),
+                    works: "from 1 to 1048576, such as 4",
+                });
+            }
+            if group.cluster.has_unlike_gpus() {
+                return Err(ClusterError::GroupWithinGroup { index });
+            }
+            group.cluster.check()?;
+        }
+        Ok(())
+    }
+}
+
+/// The slowest of the groups' outermost levels, with the longest latency of any.
+fn slowest_outermost(groups: &[NodeGroup]) -> NetworkLevel {
+    let outermost = || groups.iter().filter_map(|group| group.cluster.levels.last());
+    let slowest = outermost().min_by(|a, b| a.bandwidth.get().total_cmp(&b.bandwidth.get()));
+    let latency = outermost().map(|level| level.latency).max_by(|a, b| a.get().total_cmp(&b.get()));
+    let level = slowest.expect("clusters in hand have levels").clone();
+    NetworkLevel { latency: latency.unwrap_or(level.latency), ..level }
+}

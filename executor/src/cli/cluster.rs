@@ -75,6 +75,7 @@ pub(super) fn unlisted(
             measured: None,
         },
         gpus_per_node: 1,
+        groups: Vec::new(),
         levels: Vec::new(),
         host_link_bandwidth,
         host: None,

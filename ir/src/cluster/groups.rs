@@ -128,8 +128,7 @@ impl Cluster {
         if all.len() == 1 {
             return Ok(first.cluster.clone());
         }
-        let counted = |group: &NodeGroup| format!("{}:{}", group.cluster.name, group.nodes);
-        let name = all.iter().map(counted).collect::<Vec<_>>().join(",");
+        let name = listed(&all);
         let levels = if levels.is_empty() { vec![slowest_outermost(&all)] } else { levels };
         let description = "Nodes of several kinds.".to_owned();
         let cluster =
@@ -141,6 +140,24 @@ impl Cluster {
     /// True if the nodes are of several kinds.
     pub fn has_unlike_gpus(&self) -> bool {
         !self.groups.is_empty()
+    }
+
+    /// The cluster of some of the nodes, in this order, and the number of its GPUs; of nodes of one kind, their own.
+    pub fn of_nodes(&self, nodes: &[NodeGroup]) -> (Self, u32) {
+        let add = |sum: u32, group: &NodeGroup| sum.saturating_add(group.num_gpus());
+        let num_gpus = nodes.iter().fold(0, add);
+        let cluster = match nodes {
+            [] => self.clone(),
+            [only] => only.cluster.clone(),
+            [first, ..] => Self {
+                name: listed(nodes),
+                description: self.description.clone(),
+                levels: self.levels.clone(),
+                groups: nodes.to_vec(),
+                ..first.cluster.clone()
+            },
+        };
+        (cluster, num_gpus)
     }
 
     /// Number of GPUs in all groups; `None` where the nodes are of one kind, and of any number.
@@ -190,6 +207,12 @@ impl Cluster {
         }
         Ok(())
     }
+}
+
+/// Groups as `--cluster` takes them: `a100:4,h100:2`.
+fn listed(groups: &[NodeGroup]) -> String {
+    let counted = |group: &NodeGroup| format!("{}:{}", group.cluster.name, group.nodes);
+    groups.iter().map(counted).collect::<Vec<_>>().join(",")
 }
 
 /// The slowest of the groups' outermost levels, with the longest latency of any.

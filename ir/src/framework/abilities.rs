@@ -26,6 +26,9 @@ pub struct Abilities {
     pub given_schedules: bool,
     /// How layers come to the stages of a pipeline.
     pub stage_layers: StageLayers,
+    /// Whether the ranks of a pipeline may have GPUs of several kinds, each with as many layers as it is planned to.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unlike_gpus: bool,
     /// What of model states is sharded over replicas.
     pub zero: Vec<ZeroAbility>,
     /// What it does not run together, though it has each by itself.
@@ -220,6 +223,7 @@ impl Abilities {
             schedules: ScheduleKind::ALL.to_vec(),
             given_schedules: true,
             stage_layers: StageLayers::Any,
+            unlike_gpus: true,
             zero: ZeroStage::ALL.map(zero).to_vec(),
             exclusions: Vec::new(),
             sequence_parallel: SequenceAbility::Optional,

@@ -196,6 +196,21 @@ pub enum LayoutError {
         /// Number of pipeline ranks that the given stages divide over.
         divisor: u64,
     },
+    /// Pipeline ranks whose GPUs are of several kinds.
+    #[error(
+        "`pipeline_parallel` {pipeline_parallel} gives each rank {} GPUs, into which groups of {} do not divide\nhint: \
+         ranks of {works} GPUs, or a divisor of that, are each of one kind",
+        gpus.iter().sum::<u32>() / pipeline_parallel.max(&1),
+        gpus.iter().map(u32::to_string).collect::<Vec<_>>().join(" and "),
+    )]
+    GroupsUndivided {
+        /// Number of pipeline ranks.
+        pipeline_parallel: u32,
+        /// Number of GPUs of each kind.
+        gpus: Vec<u32>,
+        /// Largest number of GPUs of a rank that would work.
+        works: u32,
+    },
     /// Recompute of other modules than those of the graph.
     #[error(
         "`recompute` {recompute}, but the graph's blocks recompute {of_graph}\nhint: use {of_graph}"

@@ -103,9 +103,9 @@ pub(crate) fn read(
     let (framework, why_not_first) = named.map_or_else(
         || {
             let is_transformer = matches!(file.model.description, Description::Transformer(_));
-            let architecture = cluster.gpu.architecture;
+            let gpus = (cluster.gpu.architecture, cluster.has_unlike_gpus());
             let (loss, layout) = (args.loss, &decided.layout);
-            default_framework(architecture, is_transformer, &training, loss, layout, facts)
+            default_framework(gpus, is_transformer, &training, loss, layout, facts)
         },
         |named| (named, None),
     );

@@ -69,7 +69,7 @@ pub fn sensitivities(
             for factor in FACTORS {
                 let factor = if is_more { factor } else { 1.0 / factor };
                 let mut other = problem.clone();
-                scale(&mut other.hardware, factor);
+                other.all_hardware_mut().for_each(|hardware| scale(hardware, factor));
                 let request = Request { top: 1, closest: false, ..*request };
                 let outcome = search(&other, &request, &mut |_| go());
                 if outcome.stop_reason != StopReason::Exhausted {

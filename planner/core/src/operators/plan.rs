@@ -112,7 +112,7 @@ impl OperatorPlan {
 pub(super) fn memory(problem: &Problem, zero: ZeroStage, played: &OperatorStep) -> MemoryUse {
     let bytes = problem.state_bytes();
     let states = model_states(bytes, zero, [played.held, played.owned]);
-    let libraries = libraries(problem, problem.facts.has_experts);
+    let libraries = libraries(&problem.hardware, problem.facts.has_experts);
     let memory = MemoryUse {
         parameters_bytes: states.parameters,
         gradients_bytes: states.gradients,

@@ -3,12 +3,14 @@
 mod even;
 mod filled;
 mod mirrored;
+mod unlike;
 
 use ir::units::Nanos;
 
 pub use even::evened;
 pub use filled::filled;
 pub use mirrored::mirrored;
+pub use unlike::partition_of;
 
 /// Ends of `num_stages` stages that minimise the time of the slowest, where `fits(s, start, end)` says that stage `s`
 /// can hold blocks `start` to `end`.

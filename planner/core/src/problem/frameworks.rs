@@ -49,7 +49,7 @@ pub const ON_GPUS: [&str; 4] = ["megatron-core", "torchtitan", "fsdp2", "deepspe
 ///
 /// Never: the frameworks that are tried ship.
 pub fn default_framework(
-    architecture: Architecture,
+    (architecture, has_unlike_gpus): (Architecture, bool),
     is_transformer: bool,
     training: &Training,
     loss: Option<Loss>,
@@ -72,6 +72,9 @@ pub fn default_framework(
         if let Some(loss) = loss.filter(|loss| framework.clone().with_loss(*loss).is_none()) {
             lacks.push(format!("`--loss {loss}`"));
         }
+        if has_unlike_gpus && !abilities.unlike_gpus {
+            lacks.push("GPUs of several kinds in a pipeline".to_owned());
+        }
         if !framework.runs_on(architecture.platform()) {
             lacks.push("on such hardware".to_owned());
         }
@@ -91,7 +94,16 @@ impl Problem {
         let mut unsupported = abilities.lacks(named, self.facts);
         unsupported.extend(self.training.lacked_by(abilities));
         unsupported.extend(self.unsupported_stages(named));
+        unsupported.extend(self.unsupported_groups());
         unsupported
+    }
+
+    /// Reason why the framework cannot train on GPUs of several kinds, where there are such.
+    fn unsupported_groups(&self) -> Option<String> {
+        let groups = self.groups.as_ref()?;
+        let is_able = self.hardware.framework.abilities.unlike_gpus;
+        let names: Vec<&str> = groups.all.iter().map(|group| group.name.as_str()).collect();
+        (!is_able).then(|| format!("GPUs of several kinds in a pipeline ({})", names.join(" and ")))
     }
 
     /// The problem where the framework runs the named options as well.
@@ -100,6 +112,7 @@ impl Problem {
         let cannot_cut = self.unsupported_stages(named).is_some();
         let abilities = self.training.granted(self.hardware.framework.abilities.clone());
         let mut abilities = abilities.with(named, self.facts);
+        abilities.unlike_gpus |= self.groups.is_some();
         if cannot_cut {
             abilities.stage_layers = StageLayers::Any;
         }

@@ -4,6 +4,7 @@ mod choices;
 mod documents;
 mod expert_load;
 mod frameworks;
+mod groups;
 mod stage_rule;
 mod stages;
 
@@ -25,6 +26,7 @@ pub use choices::{Choices, default_sequence_length, usual_precision_with};
 pub(crate) use documents::Division;
 pub use documents::Sequences;
 pub use expert_load::RankLoads;
+pub use groups::{GpuGroup, GpuGroups};
 pub use frameworks::{ON_GPUS, attention_kernel, default_framework, stacks, with_usual_modules};
 pub use stage_rule::StageRule;
 pub use stages::{GivenStages, StagesError};
@@ -42,6 +44,8 @@ pub struct Problem {
     pub facts: JobFacts,
     /// The GPUs and the network.
     pub hardware: Hardware,
+    /// GPUs of several kinds; `None` where all are [`Self::hardware`], which else is that of the first group.
+    pub groups: Option<GpuGroups>,
     /// FLOPs of the model in one step: forward, and backward as twice that, or once for frozen weights. Query-key pairs
     /// hidden by a causal mask are not counted.
     pub model_flops: Flops,
@@ -109,6 +113,17 @@ pub enum ProblemError {
         precision: Precision,
         /// The precisions that the GPU has.
         known: String,
+    },
+    /// Another number of GPUs than the groups have.
+    #[error(
+        "{num_gpus} GPUs, but the cluster's groups have {all}\nhint: leave out `--gpus`, or other numbers of nodes: \
+         `--cluster a100:4,h100:2`"
+    )]
+    GpusOfGroups {
+        /// Number of GPUs that was asked for.
+        num_gpus: u32,
+        /// Number of GPUs in all groups.
+        all: u32,
     },
     /// A count of zero or beyond what can be planned.
     #[error("{name} is {value}, but must be between 1 and {most}")]
@@ -207,7 +222,11 @@ impl Problem {
         framework: Framework,
         num_gpus: u32,
     ) -> Result<Self, ProblemError> {
-        Self::on(graph, training, hardware(cluster, framework, &training)?, num_gpus)
+        let groups = GpuGroups::new(cluster, &framework, &training)?;
+        let first = groups.as_ref().map(|groups| groups.all[0].hardware.clone());
+        let hardware = first.map_or_else(|| hardware(cluster, framework, &training), Ok)?;
+        let problem = Self::on(graph, training, hardware, num_gpus)?;
+        problem.with_groups(groups)
     }
 
     /// The problem of training `graph` on `num_gpus` of `hardware`.
@@ -258,6 +277,7 @@ impl Problem {
             limits,
             facts,
             hardware,
+            groups: None,
             model_flops,
             model_flops_with_every_pair: forward.of_step_with_every_pair() * batch,
             vocabulary_parallel,
@@ -305,11 +325,34 @@ impl Problem {
         self.posed(self.training, num_gpus)
     }
 
+    /// The problem with GPUs of several kinds, if there are any.
+    fn with_groups(mut self, groups: Option<GpuGroups>) -> Result<Self, ProblemError> {
+        let Some(groups) = groups else { return Ok(self) };
+        let (num_gpus, all) = (self.limits.num_gpus, groups.all.iter().map(|it| it.num_gpus).sum());
+        if num_gpus != all {
+            return Err(ProblemError::GpusOfGroups { num_gpus, all });
+        }
+        for group in &groups.all {
+            self.facts = self.facts.with(of_hardware(&group.hardware));
+            self.limits.has_host &= group.hardware.host.is_some();
+        }
+        self.groups = Some(groups);
+        Ok(self)
+    }
+
     fn posed(&self, training: Training, num_gpus: u32) -> Result<Self, ProblemError> {
         let Self {
-            graph, hardware, vocabulary_parallel, stages, room, expert_load, sequences, ..
+            graph,
+            hardware,
+            groups,
+            vocabulary_parallel,
+            stages,
+            room,
+            expert_load,
+            sequences,
+            ..
         } = self.clone();
-        let problem = Self::on(graph, training, hardware, num_gpus)?;
+        let problem = Self::on(graph, training, hardware, num_gpus)?.with_groups(groups)?;
         let problem = problem.with_documents(sequences.map(|it| it.documents))?;
         Ok(Self { vocabulary_parallel, stages, room, expert_load, ..problem })
     }
@@ -392,9 +435,12 @@ impl Problem {
 
     /// The problem with a headroom: memory of each GPU that stays free.
     #[must_use]
-    pub fn with_headroom(self, headroom: Bytes) -> Self {
-        let room = self.hardware.memory.saturating_sub(headroom);
-        Self { room, ..self }
+    pub fn with_headroom(mut self, headroom: Bytes) -> Self {
+        self.room = self.hardware.memory.saturating_sub(headroom);
+        for group in self.groups.iter_mut().flat_map(|groups| &mut groups.all) {
+            group.room = group.hardware.memory.saturating_sub(headroom);
+        }
+        self
     }
 
     /// Memory of each GPU that stays free.
@@ -405,15 +451,25 @@ impl Problem {
     /// The headroom with which nine of ten plans fit that are predicted to, from the ratio of measured to predicted
     /// peak memory of comparable steps.
     pub fn usual_headroom(&self) -> Bytes {
-        let (_, Spread { ninth_decile, .. }) =
-            Spread::shipped(SpreadOf::PeakMemoryBytes, &self.hardware);
-        let memory = self.hardware.memory;
-        memory.saturating_sub(Bytes::from_f64(memory.as_f64() / ninth_decile.exp().max(1.0)))
+        let of = |hardware: &Hardware| {
+            let (_, Spread { ninth_decile, .. }) =
+                Spread::shipped(SpreadOf::PeakMemoryBytes, hardware);
+            let memory = hardware.memory;
+            memory.saturating_sub(Bytes::from_f64(memory.as_f64() / ninth_decile.exp().max(1.0)))
+        };
+        let all = (0..self.num_groups()).map(|group| of(self.hardware_of(group)));
+        all.max().unwrap_or_default()
     }
 
     /// True if the memory fits a GPU with the headroom left free, and its part of the host.
     pub fn has_room(&self, memory: &MemoryUse) -> bool {
         memory.total() <= self.room && self.fits_host(memory)
+    }
+
+    /// True if the memory fits a GPU of a group with the headroom left free, and its part of the host.
+    pub(crate) fn has_room_in(&self, group: usize, memory: &MemoryUse) -> bool {
+        let host = self.hardware_of(group).host.map_or(Bytes::ZERO, |host| host.memory());
+        memory.total() <= self.room_of(group) && memory.host_bytes <= host
     }
 
     /// True if the memory fits a GPU without headroom, and its part of the host.

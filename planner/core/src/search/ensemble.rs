@@ -138,9 +138,8 @@ fn slopes(
 ) -> impl Iterator<Item = (&'static Constant, f64)> {
     CONSTANTS.iter().filter_map(move |constant| {
         let mut moved = problem.clone();
-        let hardware = &mut moved.hardware;
-        (constant.of(hardware) != 0.0).then_some(())?;
-        constant.scale(hardware, 1.0 + STEP);
+        (constant.of(&mut moved.hardware) != 0.0).then_some(())?;
+        moved.all_hardware_mut().for_each(|hardware| constant.scale(hardware, 1.0 + STEP));
         let slope = (log_of_time(&moved)? - log) / STEP.ln_1p();
         (slope != 0.0).then_some((constant, slope))
     })

@@ -185,6 +185,5 @@ pub fn utilization_with_every_pair(problem: &Problem, step_time: Seconds) -> f64
 }
 
 fn utilization(problem: &Problem, flops: Flops, step_time: Seconds) -> f64 {
-    let peak = problem.hardware.peak * f64::from(problem.limits.num_gpus);
-    (flops / step_time) / peak
+    (flops / step_time) / problem.peak_of_all()
 }

@@ -3,7 +3,7 @@
 use ir::framework::{Abilities, Features};
 use ir::graph::Recompute;
 use ir::layout::{Layout, LayoutError, LayoutSpec, Mesh, Offload, PartialLayout, ZeroStage};
-use ir::schedule::ScheduleKind;
+use ir::schedule::{ScheduleKind, StagePlacement};
 use smallvec::SmallVec;
 
 use super::feasible::abilities;
@@ -93,6 +93,10 @@ impl Family {
         let refused = self.refused(problem);
         let mut schedules = Vec::new();
         for schedule in kinds.iter().copied() {
+            let is_round = schedule.placement() == StagePlacement::Loop;
+            if problem.groups.is_some() && !is_round {
+                continue;
+            }
             let usual = schedule.default_virtual_stages();
             let offload = fixed.offload.unwrap_or(Offload::NONE);
             if !offload.takes_schedule(schedule) || !able.takes_schedule(schedule, p) {

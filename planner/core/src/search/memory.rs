@@ -55,7 +55,7 @@ impl Searcher<'_> {
         }
         let parameters = self.all_parameters(families);
         let may_fit = |of_one_shape: &[Family]| {
-            if self.least_states(&of_one_shape[0], &parameters) > self.problem.room {
+            if self.least_states(&of_one_shape[0], &parameters) > self.problem.most_room() {
                 return vec![false; of_one_shape.len()];
             }
             let shardings = of_one_shape[0].shardings(self.problem, &self.request.fixed);
@@ -79,7 +79,7 @@ impl Searcher<'_> {
         let has_room = |family: &Family| {
             let size = u64::from(family.shape.micro_batch_size);
             let needed = blocks.iter().map(|(states, saved)| *states + *saved * size);
-            with_slack(needed.max().unwrap_or_default()) <= self.problem.room
+            with_slack(needed.max().unwrap_or_default()) <= self.problem.most_room()
         };
         families.iter().map(has_room).collect()
     }

@@ -6,6 +6,8 @@
 //! result as a simulation of every layout. Nodes are expanded in batches of fixed size, so that results and counts do
 //! not depend on the number of threads.
 //!
+//! Where GPUs are of several kinds, [`best_nodes`] chooses among them before.
+//!
 //! One choice is not searched: each layout has the partition that minimises its slowest stage and evens out its ranks,
 //! and where that does not fit in memory, the fastest that does; unless stages are given by hand.
 
@@ -27,8 +29,9 @@ mod queue;
 mod request;
 mod requirement;
 pub mod space;
+mod unlike;
 
-use ir::units::Bytes;
+use ir::units::{Bytes, Nanos};
 use rayon::prelude::*;
 
 use crate::problem::Problem;
@@ -55,14 +58,30 @@ pub use outcome::{Counts, Outcome, WithLessHeadroom};
 pub use request::{Go, Observe, Progress, Request, StopReason};
 pub use requirement::{Requirement, failed_requirements};
 use space::{Rejection, Space};
+pub use unlike::{BestNodes, best_nodes};
 
 /// The best plans of `problem`.
 pub fn search(problem: &Problem, request: &Request, observe: &mut Observe<'_>) -> Outcome {
-    // Runs on a thread of the pool: waking one up from outside takes as long as many a batch.
-    rayon::scope(|_| search_here(problem, request, observe))
+    search_below(problem, request, Nanos::new(u64::MAX), observe)
 }
 
-fn search_here(problem: &Problem, request: &Request, observe: &mut Observe<'_>) -> Outcome {
+/// The best plans of `problem` that take no longer than `most`.
+fn search_below(
+    problem: &Problem,
+    request: &Request,
+    most: Nanos,
+    observe: &mut Observe<'_>,
+) -> Outcome {
+    // Runs on a thread of the pool: waking one up from outside takes as long as many a batch.
+    rayon::scope(|_| search_here(problem, request, most, observe))
+}
+
+fn search_here(
+    problem: &Problem,
+    request: &Request,
+    most: Nanos,
+    observe: &mut Observe<'_>,
+) -> Outcome {
     let fixed = match problem.training.replication().restricted(&request.fixed) {
         Ok(fixed) => fixed,
         Err(error) => return Outcome::impossible(error),
@@ -72,7 +91,7 @@ fn search_here(problem: &Problem, request: &Request, observe: &mut Observe<'_>) 
     let chain = ChainIndex::new(problem);
     let searcher = Searcher::new(problem, &chain, request, &space.families);
     let Branched { best, counts, stop_reason, least_left, misfits } =
-        branch_and_bound(&searcher, &space.families, Best::new(request.top), observe);
+        branch_and_bound(&searcher, &space.families, Best::below(request.top, most), observe);
     let mut rejected = space.rejected;
     let too_large = counts.too_large + counts.pruned_by_memory;
     if too_large > 0 {

@@ -19,7 +19,7 @@ use crate::partition::{evened, partition};
 use crate::problem::{Problem, StageRule};
 use crate::step::{
     Assignment, BlockMemories, Blocks, ChainIndex, Holdings, Memo, Orders, PipelineRanks, Shape,
-    ShapeKey, Stage, Step, fullest, in_flight,
+    ShapeKey, Stage, StageTimes, Step, fullest, in_flight,
 };
 
 /// Layouts with the same stages, and their balanced partition.
@@ -178,8 +178,7 @@ impl<'a> Searcher<'a> {
         let policy = self.least_recompute(self.request.fixed.recompute.unwrap_or(Recompute::None));
         let shape = self.lower_bound_shape(family.shape, graphs);
         let overlaps = self.request.fixed.schedule.one().is_some_and(ScheduleKind::overlaps_passes);
-        let all = least_of_blocks(&shape, self.chain, policy, overlaps);
-        busiest(all, family)
+        self.least_work(&shape, policy, overlaps, family).busiest(family)
     }
 
     /// Recompute that every block has at least.
@@ -225,13 +224,13 @@ impl<'a> Searcher<'a> {
         let shape = self.shape(family.shape);
         let shardings = family.shardings(self.problem, &self.request.fixed);
         let mut expansion = Expansion::default();
-        let capacity = self.problem.room;
+        let capacity = self.problem.most_room();
         let least_memory = self.least_memory(family, &shardings);
         // Neither bound depends on the number of stages per rank.
         let mut bounds = of_last(|(recompute, schedule): (Recompute, ScheduleKind)| {
             let overlaps = schedule.overlaps_passes();
             let policy = self.least_recompute(recompute);
-            let all = least_of_blocks(&shape, self.chain, policy, overlaps);
+            let all = self.least_work(&shape, policy, overlaps, family);
             let may_fit = self.request.exhaustive || least_memory(recompute, schedule) <= capacity;
             (any_partition(schedule, all, family), may_fit)
         });
@@ -276,7 +275,9 @@ impl<'a> Searcher<'a> {
         let num_stages = (family.pipeline_parallel * virtual_stages) as usize;
         let cut_for = if self.request.fewest_layers { Recompute::None } else { recompute };
         let ends = match self.problem.stage_rule(family.pipeline_parallel, virtual_stages) {
-            StageRule::Free => shape.balanced(self.chain, cut_for, num_stages, &ranks)?,
+            StageRule::Free => {
+                shape.balanced(self.problem, self.chain, cut_for, num_stages, &ranks)?
+            }
             StageRule::Fixed(ends) => ends,
             StageRule::Impossible => return None,
         };
@@ -338,7 +339,7 @@ impl<'a> Searcher<'a> {
         let mut expansion = Expansion::default();
         let Some(balanced) = self.balanced(family, subfamily) else { return expansion };
         let Balanced { layouts, ends, .. } = &balanced;
-        let capacity = self.problem.room;
+        let capacity = self.problem.most_room();
         let fastest = self.assign(&balanced, Arc::clone(ends));
         // A partition chosen for memory has no faster slowest stage.
         let of_all = fastest.lower_bound_of_all(&layouts[0]);
@@ -408,10 +409,18 @@ impl<'a> Searcher<'a> {
             let mut held = Holdings::default();
             held.add_blocks(self.chain, assignment.shape, layout.recompute, start..end);
             held.message = assignment.held[rank].message;
-            self.problem.has_room(&in_flight(self.problem, layout, &held, rank, held_by[rank]))
+            let group = assignment.groups[rank];
+            let at = [rank, group];
+            let memory = in_flight(self.problem, layout, &held, at, held_by[rank]);
+            self.problem.has_room_in(group, &memory)
         };
-        let prefix = assignment.shape.prefix(self.chain, layout.recompute);
         let num_ranks = layout.pipeline_parallel as usize;
+        if self.problem.groups.is_some() {
+            let Assignment { shape, ranks, .. } = assignment;
+            let times = StageTimes::new(self.problem, self.chain, shape, layout.recompute, ranks);
+            return times.balanced(num_ranks, fits);
+        }
+        let prefix = assignment.shape.prefix(self.chain, layout.recompute, 0);
         let ends = partition(&prefix, num_ranks, fits)?;
         Some(evened(&prefix, ends, num_ranks, fits))
     }
@@ -483,24 +492,83 @@ pub(super) fn of_last<K: PartialEq + Copy, V: Copy>(of: impl Fn(K) -> V) -> impl
     }
 }
 
-/// Lower bound of the time of all blocks for a micro-batch, with gradients computed together or separately; kernels
+/// Lower bound of the time of the blocks of each class for a micro-batch, with gradients computed together or separately; kernels
 /// alone where exchanges may overlap another pass.
 fn least_of_blocks(
-    shape: &Shape,
+    blocks: &[Arc<BlockPasses>],
     chain: &ChainIndex,
     policy: BlockRecompute,
     overlaps: bool,
-) -> Nanos {
-    let time = |pass: &PassTime| pass.least(overlaps);
-    let classes = shape.blocks.iter().enumerate();
-    classes
-        .map(|(class, block)| {
-            let apart = time(&block.input_grad) + time(&block.weight_grad);
-            let grads = time(&block.backward).min(apart);
-            let least = time(&block.forward) + grads + time(&block.recompute[policy]);
-            least * u64::from(chain.count(class, &(0..chain.num_blocks())))
-        })
-        .sum()
+) -> impl Iterator<Item = Nanos> {
+    let time = move |pass: &PassTime| pass.least(overlaps);
+    blocks.iter().enumerate().map(move |(class, block)| {
+        let apart = time(&block.input_grad) + time(&block.weight_grad);
+        let grads = time(&block.backward).min(apart);
+        let least = time(&block.forward) + grads + time(&block.recompute[policy]);
+        least * u64::from(chain.count(class, &(0..chain.num_blocks())))
+    })
+}
+
+/// Lower bounds of the work for a micro-batch.
+#[derive(Clone, Copy)]
+struct LeastWork {
+    /// Time of all blocks, each where it is fastest.
+    all: Nanos,
+    /// Time of the busiest rank.
+    rank: Nanos,
+}
+
+impl LeastWork {
+    /// Lower bound of the busiest rank's time.
+    fn busiest(self, family: &Family) -> Nanos {
+        self.rank * u64::from(family.num_micro_batches)
+    }
+}
+
+impl Searcher<'_> {
+    /// Lower bounds for any partition. Where GPUs are alike, the busiest rank has at least the mean. Else it has, for any
+    /// weights of ranks, at least the weighted mean, in which each block counts at least as on the rank where it counts
+    /// least; a rank weighs as much as it is fast:
+    ///
+    /// ```text
+    /// T >= sum over blocks of min over groups g of w_g t_bg,   w_g = (1 / W_g) / sum over groups of p_g / W_g
+    /// ```
+    ///
+    /// with `t_bg` the time of block `b`, and `W_g` of all blocks, on the `p_g` ranks of group `g`.
+    fn least_work(
+        &self,
+        shape: &Shape,
+        policy: BlockRecompute,
+        overlaps: bool,
+        family: &Family,
+    ) -> LeastWork {
+        /// Keeps the bound below the exact value despite rounding.
+        const ROUNDING: f64 = 1.0 - 1e-9;
+        let of = |group| least_of_blocks(shape.blocks_in(group), self.chain, policy, overlaps);
+        if self.problem.groups.is_none() {
+            let all: Nanos = of(0).sum();
+            let rank = Nanos::new(all.get() / u64::from(family.pipeline_parallel));
+            return LeastWork { all, rank };
+        }
+        let times: Vec<Vec<Nanos>> =
+            (0..self.problem.num_groups()).map(|group| of(group).collect()).collect();
+        let sums: Vec<f64> = times
+            .iter()
+            .map(|times| times.iter().copied().sum::<Nanos>().as_f64().max(1.0))
+            .collect();
+        let num_ranks = family.pipeline_parallel;
+        let stride = self.problem.limits.num_gpus / num_ranks;
+        let ranks = self.problem.ranks_of_groups(stride, num_ranks);
+        let rates: f64 = ranks.iter().zip(&sums).map(|(ranks, sum)| f64::from(*ranks) / sum).sum();
+        let (mut all, mut rank) = (Nanos::ZERO, 0.0);
+        for class in 0..times[0].len() {
+            let least = times.iter().map(|times| times[class]).min().unwrap_or_default();
+            let weighted = times.iter().zip(&sums).map(|(times, sum)| times[class].as_f64() / sum);
+            all += least;
+            rank += weighted.fold(f64::INFINITY, f64::min);
+        }
+        LeastWork { all, rank: Nanos::new((rank / rates * ROUNDING) as u64) }
+    }
 }
 
 /// Lower bound of the slowest stage's time for all micro-batches, for any partition; zero where split gradients are
@@ -526,13 +594,7 @@ pub(super) fn slowest_stage(
     times.max().unwrap_or_default() * u64::from(family.num_micro_batches)
 }
 
-/// Lower bound of the slowest rank's time: the mean over ranks for every micro-batch.
-fn busiest(all: Nanos, family: &Family) -> Nanos {
-    let mean = Nanos::new(all.get() / u64::from(family.pipeline_parallel));
-    mean * u64::from(family.num_micro_batches)
-}
-
-/// Lower bound of a schedule's time, for any partition of blocks that take `all` for a micro-batch.
+/// Lower bound of a schedule's time, for any partition of blocks with at least this work.
 ///
 /// With 1F1B a rank runs all `m` micro-batches after the first has passed the ranks before it, and the last returns
 /// through them: `S_r + m T_r <= t`, with `S_r` the time of the ranks before. So the time of the first `r` ranks is at
@@ -541,17 +603,17 @@ fn busiest(all: Nanos, family: &Family) -> Nanos {
 /// ```text
 /// t >= all / (1 - (1 - 1 / m)^p)
 /// ```
-fn any_partition(schedule: ScheduleKind, all: Nanos, family: &Family) -> Nanos {
+fn any_partition(schedule: ScheduleKind, work: LeastWork, family: &Family) -> Nanos {
     /// Keeps the bound below the exact value despite rounding.
     const ROUNDING: f64 = 1.0 - 1e-9;
-    let busiest = busiest(all, family);
+    let busiest = work.busiest(family);
     if schedule != ScheduleKind::OneFOneB {
         return busiest;
     }
     let m = f64::from(family.num_micro_batches);
     let p = family.pipeline_parallel.cast_signed();
     let share = 1.0 - (1.0 - 1.0 / m).powi(p);
-    busiest.max(Nanos::new((all.as_f64() / share * ROUNDING) as u64))
+    busiest.max(Nanos::new((work.all.as_f64() / share * ROUNDING) as u64))
 }
 
 /// Hash of a family, the same in every run.

@@ -30,6 +30,8 @@ pub enum Rejection {
     Stages,
     /// The stages given by hand do not divide over the pipeline ranks.
     GivenStages,
+    /// A pipeline rank has GPUs of several kinds.
+    Groups,
     /// The framework cannot run the combination.
     Framework,
 }
@@ -44,6 +46,7 @@ impl fmt::Display for Rejection {
             Self::Batch => "with the global batch undivided",
             Self::Stages => "with more stages than the model has blocks",
             Self::GivenStages => "with the given stages undivided",
+            Self::Groups => "with a pipeline rank on GPUs of several kinds",
             Self::Framework => "that the framework does not run",
         })
     }
@@ -150,6 +153,15 @@ impl Space {
             }
             if pipeline_parallel > 1 && abilities(problem).schedules.is_empty() {
                 self.reject_unable();
+                continue;
+            }
+            if let Some(groups) = &problem.groups
+                && !groups.hold_ranks_of(limits.num_gpus / pipeline_parallel)
+            {
+                let gpus: Vec<u32> = groups.all.iter().map(|group| group.num_gpus).collect();
+                let works = groups.most_of_a_rank();
+                let error = LayoutError::GroupsUndivided { pipeline_parallel, gpus, works };
+                self.reject(Rejection::Groups, error);
                 continue;
             }
             let spec = LayoutSpec { pipeline_parallel, data_parallel, ..spec };

@@ -3,11 +3,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use cost_models::Group;
 use cost_models::block::PassTime;
 use cost_models::states::StateBytes;
 use ir::collective::Collective;
 use ir::framework::MessageBytes;
 use ir::graph::{LocalParameters, Recompute, Sharding};
+use ir::plan::MemoryUse;
 use ir::units::{Bytes, Nanos, Seconds};
 use simulator::Message;
 use smallvec::SmallVec;
@@ -16,6 +18,7 @@ use super::chain::ChainIndex;
 use super::holdings::Holdings;
 use super::ranks::PipelineRanks;
 use super::shape::Shape;
+use super::simulated::fullest;
 use crate::problem::Problem;
 
 /// Assignment of blocks to stages and pipeline ranks, with the time and memory of each.
@@ -31,6 +34,8 @@ pub struct Assignment<'a> {
     pub recompute: Recompute,
     /// Pipeline ranks of the stages.
     pub ranks: PipelineRanks,
+    /// Group of GPUs of each pipeline rank.
+    pub groups: SmallVec<[usize; 16]>,
     /// Ends of the stages: stage `s` has the blocks before `ends[s]`.
     pub ends: Arc<[usize]>,
     /// The stages; equal ones share one allocation.
@@ -61,12 +66,14 @@ pub struct Stage {
 }
 
 /// Key of stages that do the same work: numbers of blocks of each class, numbers of recomputed blocks where only the
-/// first layers are, classes of the last blocks where messages cross ranks, and whether it is the last stage.
+/// first layers are, classes of the last blocks where messages cross ranks, the GPUs, and whether it is the last stage.
 #[derive(PartialEq)]
 struct Alike {
     counts: SmallVec<[u32; 6]>,
     recomputed: SmallVec<[u32; 6]>,
     last_classes: [Option<usize>; 2],
+    /// Groups of GPUs of the stage and of its neighbours.
+    groups: [usize; 3],
     is_last: bool,
 }
 
@@ -87,6 +94,8 @@ impl Alike {
             counts: count(&blocks),
             recomputed: first.map(|(_, first)| count(&first)).unwrap_or_default(),
             last_classes: [crossed(Some(stage)), crossed(stage.checked_sub(1))],
+            groups: [stage.saturating_sub(1), stage, (stage + 1).min(of.ends.len() - 1)]
+                .map(|stage| of.group_of_stage(stage)),
             is_last: stage + 1 == of.ends.len(),
         }
     }
@@ -111,7 +120,10 @@ impl<'a> Assignment<'a> {
             "stages cover the chain in order"
         );
         let (stages, held) = (Vec::new(), Vec::new());
-        let mut assignment = Self { problem, chain, shape, recompute, ranks, ends, stages, held };
+        let of_rank = |rank| problem.group_of(&ranks, rank);
+        let groups = (0..ranks.group.size as usize).map(of_rank).collect();
+        let mut assignment =
+            Self { problem, chain, shape, recompute, ranks, groups, ends, stages, held };
         assignment.add_stages();
         assignment.hold();
         assignment
@@ -167,9 +179,10 @@ impl<'a> Assignment<'a> {
 
     fn stage(&self, stage: usize) -> Stage {
         let mut sum = Stage::default();
+        let blocks = self.shape.blocks_in(self.group_of_stage(stage));
         for range in std::iter::once(self.blocks(stage)).chain(self.shared_ends(stage)) {
             for (policy, alike) in self.chain.by_policy(self.recompute, range.clone()) {
-                for (class, block) in self.shape.blocks.iter().enumerate() {
+                for (class, block) in blocks.iter().enumerate() {
                     let count = u64::from(self.chain.count(class, &alike));
                     if count == 0 {
                         continue;
@@ -188,7 +201,7 @@ impl<'a> Assignment<'a> {
         let after = (stage + 1 < self.ends.len()).then_some(stage);
         let message = |from: Option<usize>| {
             let from = from.filter(|from| self.ranks.is_crossed(*from));
-            from.map(|from| self.message(self.ends[from] - 1)).unwrap_or_default()
+            from.map(|from| self.message(from)).unwrap_or_default()
         };
         sum.send_forward = message(after);
         sum.send_backward = message(stage.checked_sub(1));
@@ -206,21 +219,22 @@ impl<'a> Assignment<'a> {
         of(parameters.dense) + of(parameters.expert)
     }
 
-    /// The message from a block to the next stage. Tensor-parallel ranks that hold the same tensor may each send a part
+    /// The message from a stage to the next. Tensor-parallel ranks that hold the same tensor may each send a part
     /// of it and gather the rest on the other side.
     ///
     /// # Source
     ///
     /// Narayanan et al. 2021 (arXiv 2104.04473), section 4.1, scatter/gather optimization.
-    fn message(&self, block: usize) -> Message {
-        let bytes = self.output(block);
-        let time = self.gathered_message(block).unwrap_or_else(|| self.to_neighbour(bytes));
+    fn message(&self, stage: usize) -> Message {
+        let bytes = self.output(self.ends[stage] - 1);
+        let whole = || self.to_neighbour(stage, bytes);
+        let time = self.gathered_message(stage).unwrap_or_else(whole);
         Message { time: time.into(), bytes }
     }
 
-    /// Time of the message from a block, where it is sent in parts and gathered on the other side; `None` where each
+    /// Time of the message from a stage, where it is sent in parts and gathered on the other side; `None` where each
     /// rank sends the whole.
-    pub(super) fn gathered_message(&self, block: usize) -> Option<Seconds> {
+    pub(super) fn gathered_message(&self, stage: usize) -> Option<Seconds> {
         let Sharding { sequence_parallel, tensor_parallel, .. } = self.shape.key.sharding;
         let hardware = &self.problem.hardware;
         let message_bytes = hardware.framework.pipeline_parallel.message_bytes;
@@ -228,11 +242,16 @@ impl<'a> Assignment<'a> {
         if sequence_parallel || tensor_parallel == 1 || !scatters {
             return None;
         }
-        let bytes = self.output(block);
+        let bytes = self.output(self.ends[stage] - 1);
         let tensor = self.shape.key.groups().tensor;
-        let part = self.to_neighbour(bytes.shard(tensor.size.into()));
-        let gathered = part + hardware.network.time(Collective::AllGather, tensor, bytes);
-        (gathered < self.to_neighbour(bytes)).then_some(gathered)
+        let part = self.to_neighbour(stage, bytes.shard(tensor.size.into()));
+        let ends = [stage, stage + 1].map(|end| {
+            let network = &self.problem.hardware_of(self.group_of_stage(end)).network;
+            network.time(Collective::AllGather, tensor, bytes)
+        });
+        // A part that is sent back is gathered on the other side.
+        let gathered = part + ends[0].max(ends[1]);
+        (gathered < self.to_neighbour(stage, bytes)).then_some(gathered)
     }
 
     /// Output of a block on a rank, in bytes.
@@ -240,8 +259,32 @@ impl<'a> Assignment<'a> {
         self.shape.blocks[self.chain.class_at(block)].output
     }
 
-    fn to_neighbour(&self, bytes: Bytes) -> Seconds {
-        self.problem.hardware.to_neighbour(self.ranks.group, bytes)
+    /// Time to send `bytes` from a stage to the next: over the network of their group, or over what joins the groups.
+    pub(super) fn to_neighbour(&self, stage: usize, bytes: Bytes) -> Seconds {
+        let all = self.ranks.group;
+        let [from, to] = [stage, stage + 1].map(|end| self.group_of_stage(end));
+        let hardware = self.problem.hardware_of(from);
+        if self.problem.groups.is_none() {
+            return hardware.to_neighbour(all, bytes);
+        }
+        if from == to {
+            let size = self.groups.iter().filter(|group| **group == from).count() as u32;
+            return hardware.to_neighbour(Group { size, ..all }, bytes);
+        }
+        hardware.to_neighbour(all, bytes).max(self.problem.hardware_of(to).to_neighbour(all, bytes))
+    }
+
+    /// Memory of the rank that has least left of its GPU's, and its index; of equals the first.
+    pub(super) fn fullest(&self, uses: &[MemoryUse]) -> (MemoryUse, usize) {
+        if self.problem.groups.is_none() {
+            return fullest(uses);
+        }
+        let left = |(rank, memory): &(usize, &MemoryUse)| {
+            let capacity = self.problem.hardware_of(self.groups[*rank]).memory;
+            i128::from(capacity.get()) - i128::from(memory.total().get())
+        };
+        let fullest = uses.iter().enumerate().min_by_key(left);
+        fullest.map(|(rank, memory)| (*memory, rank)).unwrap_or_default()
     }
 
     /// Time of the collectives of all pipeline ranks for a shared vocabulary, in forward and in backward of a

@@ -59,7 +59,8 @@ impl Builder<'_> {
 
     /// Minimum time of a step after its last pass.
     fn step_tail(&self) -> StepTail {
-        if self.replicas.updates_each() || self.replicas.is_asynchronous() {
+        let any = self.any_replicas();
+        if any.updates_each() || any.is_asynchronous() {
             return StepTail::default();
         }
         let reductions = self.assignment.of_stages(|stage| self.last_reduction(stage));
@@ -67,11 +68,12 @@ impl Builder<'_> {
         let transfers = self.assignment.of_stages(|stage| self.transfers(stage));
         let of_rank =
             |rank| ranks.stages(rank, stages.len()).map(|it| transfers[it]).sum::<Nanos>();
-        let update = held.iter().map(|held| Nanos::from(self.replicas.update(held))).max();
+        let update = |(rank, held)| Nanos::from(self.replicas_of(rank).update(held));
+        let update = held.iter().enumerate().map(update).max();
         StepTail {
             until_all_meet: reductions.into_iter().min().unwrap_or_default(),
             transfers: (0..held.len()).map(of_rank).max().unwrap_or_default(),
-            update: self.replicas.norm().time + update.unwrap_or_default(),
+            update: self.norm().time + update.unwrap_or_default(),
         }
     }
 
@@ -91,7 +93,7 @@ impl Builder<'_> {
             ZeroStage::Parameters => 2 * each,
             _ => u64::from(!self.gathers_after_update()),
         };
-        let reduces = if self.replicas.reduces_each() { each } else { 1 };
+        let reduces = if self.any_replicas().reduces_each() { each } else { 1 };
         gather * gathers + reduce * reduces
     }
 

@@ -1,5 +1,6 @@
 //! Memory of a pipeline rank.
 
+use cost_models::Hardware;
 use cost_models::states::{ModelStates, StateBytes};
 use ir::cluster::Architecture;
 use ir::framework::{CublasWorkspace, Framework, GradientCopies, StageParameters};
@@ -33,18 +34,18 @@ const GATHERED_BLOCKS: u64 = 2;
 
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// Memory that a pipeline rank holds throughout a step: everything except activations saved for backward, the memory of
+/// Memory that a pipeline rank of a group holds throughout a step: everything except activations saved for backward, the memory of
 /// backward, and the allocator's slack.
 pub(super) fn throughout(
     problem: &Problem,
     layout: &Layout,
     held: &Holdings,
-    rank: usize,
+    [rank, group]: [usize; 2],
 ) -> MemoryUse {
     let framework = &problem.hardware.framework;
     let bytes = problem.state_bytes();
     let states = on_device(layout, held, bytes);
-    let replicas = Replicas::new(problem, layout);
+    let replicas = Replicas::new(problem, layout, group);
     let offload = layout.offload;
     let frozen =
         if offload.parameters { ModelStates::default() } else { frozen_states(layout, held) };
@@ -60,7 +61,7 @@ pub(super) fn throughout(
         Bytes::ZERO
     };
     let copies = states.parameters.get() as f64 * framework.memory.parameter_copies;
-    let libraries = libraries(problem, held.expert > 0);
+    let libraries = libraries(problem.hardware_of(group), held.expert > 0);
     MemoryUse {
         parameters_bytes: states.parameters * weight_versions(layout, rank)
             + Bytes::new(copies as u64)
@@ -86,13 +87,13 @@ pub(super) fn throughout(
 ///
 /// With `P` for the memory of forward and backward without states, and `U` for the update's buffers at their peak,
 /// which never exist at the same time, `max(P, U)` is allocated. The allocator caches the rest of `P + U` where the GPU
-/// has memory left: it frees its cache before it fails.
+/// has memory left of its `room`: it frees its cache before it fails.
 pub(super) fn at_peak(
     problem: &Problem,
     layout: &Layout,
     throughout: MemoryUse,
     held: &Holdings,
-    kept: Bytes,
+    (kept, room): (Bytes, Bytes),
 ) -> MemoryUse {
     let bytes = problem.state_bytes();
     let in_backward = held.in_backward(bytes.parameter + bytes.gradient).min(kept);
@@ -113,15 +114,15 @@ pub(super) fn at_peak(
     memory.allocator_bytes = slack(memory.total(), memory.context_bytes);
     let cached = of_update.min(of_passes) + freed;
     let cached = cached + slack(cached, Bytes::ZERO);
-    memory.allocator_bytes += cached.min(problem.room.saturating_sub(memory.total()));
+    memory.allocator_bytes += cached.min(room.saturating_sub(memory.total()));
     memory
 }
 
 /// Memory that CUDA and libraries take, whatever runs.
-pub fn libraries(problem: &Problem, has_experts: bool) -> MemoryUse {
-    let gib = problem.hardware.framework.memory.libraries_gib;
+pub fn libraries(hardware: &Hardware, has_experts: bool) -> MemoryUse {
+    let gib = hardware.framework.memory.libraries_gib;
     MemoryUse {
-        workspace_bytes: library_workspaces(problem, has_experts),
+        workspace_bytes: library_workspaces(hardware, has_experts),
         context_bytes: CONTEXT + Bytes::new((gib * GIB) as u64),
         ..MemoryUse::default()
     }
@@ -134,11 +135,11 @@ pub fn libraries(problem: &Problem, has_experts: bool) -> MemoryUse {
 ///
 /// PyTorch, `aten/src/ATen/cuda/CublasHandlePool.cpp`, `parseChosenWorkspaceSize`; Transformer Engine,
 /// `pytorch/module/base.py`, `get_cublas_workspace_size_bytes` and `get_multi_stream_cublas_workspace`.
-fn library_workspaces(problem: &Problem, has_experts: bool) -> Bytes {
+fn library_workspaces(hardware: &Hardware, has_experts: bool) -> Bytes {
     const KIB: u64 = 1 << 10;
-    let memory = &problem.hardware.framework.memory;
+    let memory = &hardware.framework.memory;
     let large = 8 * 4096 * KIB;
-    let [of_pytorch, of_engine] = match problem.hardware.architecture {
+    let [of_pytorch, of_engine] = match hardware.architecture {
         Architecture::Volta | Architecture::Ampere | Architecture::Ada => {
             [2 * 4096 * KIB + 8 * 16 * KIB, 4096 * KIB]
         }
@@ -172,19 +173,20 @@ fn update_buffers(problem: &Problem, layout: &Layout, held: &Holdings) -> [Bytes
     [buffers.held, freed].map(|each| Bytes::from_f64(updated * each))
 }
 
-/// Memory of a rank at its peak, with `num_micro_batches` in flight.
+/// Memory of a rank of a group at its peak, with `num_micro_batches` in flight.
 pub fn in_flight(
     problem: &Problem,
     layout: &Layout,
     held: &Holdings,
-    rank: usize,
+    [rank, group]: [usize; 2],
     num_micro_batches: u64,
 ) -> MemoryUse {
     let before_last = held.kept_before_last(layout.offload);
     let bytes = problem.state_bytes();
     let in_backward = held.in_backward(bytes.parameter + bytes.gradient);
     let kept = before_last * num_micro_batches + held.saved_by_last + in_backward;
-    at_peak(problem, layout, throughout(problem, layout, held, rank), held, kept)
+    let throughout = throughout(problem, layout, held, [rank, group]);
+    at_peak(problem, layout, throughout, held, (kept, problem.room_of(group)))
 }
 
 /// Memory of a rank with the allocator's slack and the CUDA context.

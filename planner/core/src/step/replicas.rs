@@ -57,7 +57,8 @@ pub(super) struct Replicas<'a> {
 }
 
 impl<'a> Replicas<'a> {
-    pub(super) fn new(problem: &'a Problem, layout: &'a Layout) -> Self {
+    /// The groups of a pipeline rank whose GPUs are in `group`.
+    pub(super) fn new(problem: &'a Problem, layout: &'a Layout, group: usize) -> Self {
         let bytes = problem.state_bytes();
         let Training {
             precision,
@@ -65,7 +66,8 @@ impl<'a> Replicas<'a> {
             gradient_compression: compression,
             ..
         } = problem.training;
-        Self { hardware: &problem.hardware, layout, bytes, precision, method, compression }
+        let hardware = problem.hardware_of(group);
+        Self { hardware, layout, bytes, precision, method, compression }
     }
 
     /// Ranks that reduce gradients of dense parameters.

@@ -15,6 +15,7 @@ use ir::units::Nanos;
 use super::chain::ChainIndex;
 use super::memo::Memo;
 use super::ranks::PipelineRanks;
+use super::stage_times::StageTimes;
 use crate::partition::{balanced, evened, mirrored};
 use crate::problem::{Division, Problem};
 
@@ -117,8 +118,8 @@ impl ShapeKey {
 /// blocks.
 type Balanced = Memo<(Recompute, usize, u32, StagePlacement), Option<Arc<[usize]>>>;
 
-/// Cache of blocks without experts, which do not depend on the expert-parallel degree; without attention, nor on the
-/// kind of context parallelism.
+/// Cache of blocks without experts, by class, counted on through the groups of GPUs, and shape: they do not depend on the
+/// expert-parallel degree; without attention, nor on the kind of context parallelism.
 pub type Blocks = Memo<(usize, ShapeKey), Arc<BlockPasses>>;
 
 /// Cache of the memory of each class of blocks: by shape, and by class for those that several shapes share.
@@ -154,8 +155,10 @@ impl BlockMemories {
 pub struct Shape {
     /// The key.
     pub key: ShapeKey,
-    /// Passes of each class.
+    /// Passes of each class, on the GPUs of the first group.
     pub blocks: Vec<Arc<BlockPasses>>,
+    /// Passes of each class on the GPUs of the other groups.
+    on_others: Vec<Vec<Arc<BlockPasses>>>,
     /// Cache of balanced partitions: several numbers of ranks give the same number of stages.
     balanced: Arc<Balanced>,
 }
@@ -184,10 +187,11 @@ impl Shape {
         known: &Blocks,
         cost: fn(&Block, &Setting, &Groups, &Hardware) -> BlockPasses,
     ) -> Self {
-        let classes = problem.graph.classes().map(|(class, block)| {
+        let num_classes = problem.graph.classes().len();
+        let of = |group: usize, (class, block): (ClassId, &Block)| {
             let passes = |key: ShapeKey| {
                 let setting = key.setting(problem, class.0);
-                let passes = cost(block, &setting, &key.groups(), &problem.hardware);
+                let passes = cost(block, &setting, &key.groups(), problem.hardware_of(group));
                 let is_end = chain.is_end(class.0);
                 Arc::new(if is_end { passes.never_recomputed() } else { passes })
             };
@@ -195,19 +199,26 @@ impl Shape {
                 return passes(key);
             }
             let key = key.without_experts(chain.has_attention(class.0));
-            known.get((class.0, key), || passes(key))
-        });
-        Self { key, blocks: classes.collect(), balanced: Arc::default() }
+            known.get((class.0 + group * num_classes, key), || passes(key))
+        };
+        let blocks = |group| problem.graph.classes().map(|it| of(group, it)).collect();
+        let on_others = (1..problem.num_groups()).map(blocks).collect();
+        Self { key, blocks: blocks(0), on_others, balanced: Arc::default() }
     }
 
-    /// Time of forward and backward of the first `i` blocks, with recompute by the policy; without it where only the
+    /// Passes of each class on the GPUs of a group.
+    pub fn blocks_in(&self, group: usize) -> &[Arc<BlockPasses>] {
+        group.checked_sub(1).map_or(&self.blocks, |other| &self.on_others[other])
+    }
+
+    /// Time of forward and backward of the first `i` blocks on the GPUs of a group, with recompute by the policy; without it where only the
     /// first layers of each stage are recomputed, as that adds as much to all stages with enough layers.
-    pub fn prefix(&self, chain: &ChainIndex, recompute: Recompute) -> Vec<Nanos> {
+    pub fn prefix(&self, chain: &ChainIndex, recompute: Recompute, group: usize) -> Vec<Nanos> {
         let policy = recompute.of_other_layers();
         let time = |passes: &Arc<BlockPasses>| {
             (passes.forward + passes.backward + passes.recompute[policy]).total()
         };
-        let times: Vec<Nanos> = self.blocks.iter().map(time).collect();
+        let times: Vec<Nanos> = self.blocks_in(group).iter().map(time).collect();
         let mut sum = Nanos::ZERO;
         let ends = (0..chain.num_blocks()).map(|block| {
             sum += times[chain.class_at(block)];
@@ -220,15 +231,20 @@ impl Shape {
     /// with the last and so on inwards, that minimise the slowest rank. `None` if there are fewer blocks.
     pub fn balanced(
         &self,
+        problem: &Problem,
         chain: &ChainIndex,
         policy: Recompute,
         num_stages: usize,
         ranks: &PipelineRanks,
     ) -> Option<Arc<[usize]>> {
+        if problem.groups.is_some() {
+            let times = StageTimes::new(problem, chain, self, policy, ranks);
+            return times.balanced(num_stages, |_, _, _| true).map(Into::into);
+        }
         let PipelineRanks { group, placement } = ranks;
         let num_ranks = group.size as usize;
         self.balanced.get((policy, num_stages, group.size, placement.clone()), || {
-            let prefix = self.prefix(chain, policy);
+            let prefix = self.prefix(chain, policy, 0);
             let ends = match placement {
                 StagePlacement::V | StagePlacement::Bidirectional => mirrored(&prefix, num_stages),
                 StagePlacement::Loop | StagePlacement::Table(_) => balanced(&prefix, num_stages)

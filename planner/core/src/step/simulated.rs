@@ -85,8 +85,9 @@ impl Step<'_> {
         let exchanges = |run: RunId| {
             let mut exchanges = Vec::new();
             let mut now = Nanos::ZERO;
+            let parts = &parts[self.assignment.group_of_stage(run.stage as usize)];
             for block in self.blocks_of(run) {
-                let of_block: Vec<_> = self.assignment.parts_of(&parts, block, run.kind).collect();
+                let of_block: Vec<_> = self.assignment.parts_of(parts, block, run.kind).collect();
                 let time = played_block(&of_block, slowdown, |played| {
                     exchanges.push(Exchange {
                         stream: stream(played.exchange.axis),
@@ -156,7 +157,7 @@ impl Step<'_> {
             self.work.stages.iter().map(|stage| stage.kept).collect();
         let kept = peak_memory(order, &stages);
         let memory_by_rank = self.assignment.memory(&self.layout, &kept);
-        let (memory, fullest_rank) = fullest(&memory_by_rank);
+        let (memory, fullest_rank) = self.assignment.fullest(&memory_by_rank);
         let breakdown_by_rank = breakdown(self, order, ranks, end);
         let breakdown = Breakdown::mean(&breakdown_by_rank);
         let evaluation =

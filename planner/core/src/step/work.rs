@@ -53,7 +53,8 @@ impl<'a> Step<'a> {
     /// The weights that asynchronous replicas share; `None` for other methods.
     pub fn shared_weights(&self) -> Option<SharedWeights> {
         let builder = Builder::new(self.assignment, &self.layout);
-        builder.replicas.shared_weights(self.assignment.held.first()?, builder.passes_of(0))
+        let replicas = builder.replicas_of(0);
+        replicas.shared_weights(self.assignment.held.first()?, builder.passes_of(0))
     }
 }
 
@@ -100,7 +101,8 @@ impl Assignment<'_> {
 
     /// True if all ranks fit in memory with these saved activations.
     pub fn fits(&self, layout: &Layout, kept: &[Bytes]) -> bool {
-        self.at_peaks(layout, kept).all(|memory| self.problem.has_room(&memory))
+        let at_peaks = self.at_peaks(layout, kept).zip(&self.groups);
+        at_peaks.into_iter().all(|(memory, group)| self.problem.has_room_in(*group, &memory))
     }
 
     /// Memory of each pipeline rank at its peak under a layout, with these saved activations.
@@ -111,25 +113,38 @@ impl Assignment<'_> {
     fn at_peaks(&self, layout: &Layout, kept: &[Bytes]) -> impl Iterator<Item = MemoryUse> {
         // Neighbouring ranks mostly hold the same throughout, but for versions of weights.
         let is_alike = layout.schedule.updates() == Updates::AfterFlush;
-        let mut last: Option<(&Holdings, MemoryUse)> = None;
-        self.held.iter().zip(kept).enumerate().map(move |(rank, (held, kept))| {
+        let mut last: Option<(&Holdings, usize, MemoryUse)> = None;
+        let ranks = self.held.iter().zip(&self.groups);
+        ranks.zip(kept).enumerate().map(move |(rank, ((held, group), kept))| {
             let throughout = match last {
-                Some((other, throughout)) if is_alike && other == held => throughout,
-                _ => memory::throughout(self.problem, layout, held, rank),
+                Some((other, of, throughout)) if is_alike && of == *group && other == held => {
+                    throughout
+                }
+                _ => memory::throughout(self.problem, layout, held, [rank, *group]),
             };
-            last = Some((held, throughout));
-            memory::at_peak(self.problem, layout, throughout, held, *kept)
+            last = Some((held, *group, throughout));
+            let room = self.problem.room_of(*group);
+            memory::at_peak(self.problem, layout, throughout, held, (*kept, room))
         })
     }
 
-    /// Parts of the passes of each class of blocks.
-    pub(super) fn parts(&self) -> Vec<BlockParts> {
+    /// Parts of the passes of each class of blocks, in each group of GPUs.
+    pub(super) fn parts(&self) -> Vec<Vec<BlockParts>> {
         let Self { problem, shape, .. } = self;
-        let classes = problem.graph.classes().map(|(class, block)| {
-            let setting = shape.key.setting(problem, class.0);
-            BlockParts::new(block, &setting, &shape.key.groups(), &problem.hardware)
-        });
-        classes.collect()
+        let of_group = |group: usize| {
+            let classes = problem.graph.classes().map(|(class, block)| {
+                let setting = shape.key.setting(problem, class.0);
+                let hardware = problem.hardware_of(group);
+                BlockParts::new(block, &setting, &shape.key.groups(), hardware)
+            });
+            classes.collect()
+        };
+        (0..problem.num_groups()).map(of_group).collect()
+    }
+
+    /// Group of the GPUs that have a stage.
+    pub(super) fn group_of_stage(&self, stage: usize) -> usize {
+        self.groups[self.ranks.first_with(stage)]
     }
 
     /// The parts of a block's pass; recompute comes first.
@@ -166,10 +181,11 @@ impl Assignment<'_> {
         passed
     }
 
-    /// Time of a pass over these blocks.
-    fn time_of(&self, passed: &[PassedBlock], kind: ActionKind) -> PassTime {
+    /// Time of a pass of a stage over these blocks.
+    fn time_of(&self, stage: usize, passed: &[PassedBlock], kind: ActionKind) -> PassTime {
+        let blocks = self.shape.blocks_in(self.group_of_stage(stage));
         let of = |(class, policy): &PassedBlock| {
-            let block = &self.shape.blocks[*class];
+            let block = &blocks[*class];
             let again = block.recompute[*policy];
             match kind {
                 ActionKind::Forward => block.forward,
@@ -203,43 +219,68 @@ pub(super) fn bucket_start(count: usize, bucket: usize, buckets: usize) -> usize
 pub(super) struct Builder<'a> {
     pub(super) assignment: &'a Assignment<'a>,
     pub(super) layout: &'a Layout,
-    pub(super) replicas: Replicas<'a>,
-    /// Axes whose exchanges use the links of the exchanges over replicas.
-    shares_link: ByAxis<bool>,
+    /// Exchanges between replicas in each group of GPUs, and the axes whose exchanges use the same links.
+    replicas: Vec<(Replicas<'a>, ByAxis<bool>)>,
     /// True if each pass gathers parameters (ZeRO-3).
     pub(super) gathers: bool,
 }
 
 impl<'a> Builder<'a> {
     pub(super) fn new(assignment: &'a Assignment<'a>, layout: &'a Layout) -> Self {
-        let replicas = Replicas::new(assignment.problem, layout);
-        let network = &assignment.problem.hardware.network;
+        let problem = assignment.problem;
         let groups = assignment.shape.key.groups();
-        let level = network.outermost_level(replicas.group());
-        let shares_link = Axis::ALL.map(|axis| {
-            let group = groups.along(axis);
-            group.size > 1 && network.outermost_level(group) == level
-        });
+        let of_group = |group: usize| {
+            let replicas = Replicas::new(problem, layout, group);
+            let network = &replicas.hardware.network;
+            let level = network.outermost_level(replicas.group());
+            let shares_link = Axis::ALL.map(|axis| {
+                let group = groups.along(axis);
+                group.size > 1 && network.outermost_level(group) == level
+            });
+            (replicas, shares_link)
+        };
+        let replicas = (0..problem.num_groups()).map(of_group).collect();
         let gathers = layout.zero_stage == ZeroStage::Parameters;
-        Self { assignment, layout, replicas, shares_link, gathers }
+        Self { assignment, layout, replicas, gathers }
+    }
+
+    /// Exchanges between the replicas of a pipeline rank.
+    pub(super) fn replicas_of(&self, rank: usize) -> &Replicas<'a> {
+        &self.replicas[self.assignment.groups[rank]].0
+    }
+
+    /// Exchanges between the replicas of a stage.
+    pub(super) fn replicas_with(&self, stage: usize) -> &Replicas<'a> {
+        &self.replicas[self.assignment.group_of_stage(stage)].0
+    }
+
+    /// What all groups' replicas have in common.
+    pub(super) fn any_replicas(&self) -> &Replicas<'a> {
+        &self.replicas[0].0
+    }
+
+    /// The norm of all gradients, in the group where that takes longest.
+    pub(super) fn norm(&self) -> Transfer {
+        let norms = self.replicas.iter().map(|(replicas, _)| replicas.norm());
+        norms.max_by_key(|norm| norm.time).expect("there are GPUs")
     }
 
     /// Gather of one bucket of a stage's parameters.
     pub(super) fn gather(&self, stage: usize) -> Option<Transfer> {
         let holdings = &self.assignment.stages[stage].holdings;
         let buckets = self.buckets(stage);
-        let gather = self.replicas.transfer(Collective::AllGather, holdings, buckets);
-        self.replicas
-            .after_copy(gather, self.replicas.offloaded_parameters(holdings).shard(buckets))
+        let replicas = self.replicas_with(stage);
+        let gather = replicas.transfer(Collective::AllGather, holdings, buckets);
+        replicas.after_copy(gather, replicas.offloaded_parameters(holdings).shard(buckets))
     }
 
     /// Reduction of one bucket of a stage's gradients.
     pub(super) fn reduce(&self, stage: usize) -> Option<Transfer> {
         let holdings = &self.assignment.stages[stage].holdings;
         let buckets = self.buckets(stage);
-        let reduce = self.replicas.reduce(holdings, buckets);
-        self.replicas
-            .before_copy(reduce, self.replicas.offloaded_gradients(holdings).shard(buckets))
+        let replicas = self.replicas_with(stage);
+        let reduce = replicas.reduce(holdings, buckets);
+        replicas.before_copy(reduce, replicas.offloaded_gradients(holdings).shard(buckets))
     }
 
     /// Activations of one bucket of a stage's blocks that are offloaded for a micro-batch, in bytes.
@@ -293,7 +334,8 @@ impl<'a> Builder<'a> {
         let slowdown = self.assignment.problem.hardware.slowdown_per_mille();
         let of = |stage: usize, kind| -> Vec<BlockPart> {
             let passed = self.assignment.passed(stage, kind).into_iter();
-            passed.flat_map(|it| self.assignment.parts_of(&parts, it, kind)).collect()
+            let parts = &parts[self.assignment.group_of_stage(stage)];
+            passed.flat_map(|it| self.assignment.parts_of(parts, it, kind)).collect()
         };
         let num_stages = self.assignment.stages.len();
         for rank in 0..self.assignment.held.len() {
@@ -314,10 +356,11 @@ impl<'a> Builder<'a> {
 
     fn rank(&self, rank: usize, prefetch: Vec<(u32, Transfer)>) -> RankWork {
         let stride = self.assignment.ranks.group.stride;
-        let Assignment { problem, held, .. } = self.assignment;
+        let Assignment { problem, held, groups, .. } = self.assignment;
+        let group = groups[rank];
         RankWork {
-            memory: memory::throughout(problem, self.layout, &held[rank], rank).total(),
-            memory_capacity: Some(problem.hardware.memory),
+            memory: memory::throughout(problem, self.layout, &held[rank], [rank, group]).total(),
+            memory_capacity: Some(problem.hardware_of(group).memory),
             first_rank: stride * rank as u32,
             multiplicity: stride,
             prefetch,
@@ -329,7 +372,8 @@ impl<'a> Builder<'a> {
         let rank = self.assignment.ranks.first_with(index);
         let buckets = self.buckets(index);
         let reduce = self.reduce(index);
-        let reduces_each = self.replicas.reduces_each();
+        let replicas = self.replicas_with(index);
+        let reduces_each = replicas.reduces_each();
         let always_gather = self.gather(index).filter(|_| self.gathers);
         let always_reduce = reduce.filter(|_| reduces_each);
         let reduces_beside =
@@ -337,8 +381,8 @@ impl<'a> Builder<'a> {
         let last_reduce = reduce.filter(|_| reduces_beside);
         let pass = |kind, gather, reduce| self.pass(index, kind, buckets, gather, reduce);
         let offloaded = self.offloaded_activations(index);
-        let out = self.replicas.before_copy(None, offloaded);
-        let back = self.replicas.after_copy(always_gather, offloaded);
+        let out = replicas.before_copy(None, offloaded);
+        let back = replicas.after_copy(always_gather, offloaded);
         let last = |kind, back| last_reduce.map(|reduce| pass(kind, back, Some(reduce)));
         let reduces_after = !reduces_each && !reduces_beside;
         let after = reduce.filter(|_| reduces_after).map(|reduce| vec![reduce; buckets as usize]);
@@ -370,14 +414,15 @@ impl<'a> Builder<'a> {
 
     pub(super) fn buckets(&self, stage: usize) -> u64 {
         let holdings = &self.assignment.stages[stage].holdings;
-        self.replicas.buckets(holdings, self.assignment.blocks(stage).len())
+        self.replicas_with(stage).buckets(holdings, self.assignment.blocks(stage).len())
     }
 
-    fn run(&self, time: PassTime) -> Run {
+    fn run(&self, stage: usize, time: PassTime) -> Run {
+        let (_, shares_link) = &self.replicas[self.assignment.group_of_stage(stage)];
         let on_link = |times: ByAxis<Nanos>| {
             times
                 .into_iter()
-                .zip(self.shares_link)
+                .zip(*shares_link)
                 .filter(|(_, it)| *it)
                 .map(|(time, _)| time)
                 .sum()
@@ -403,7 +448,7 @@ impl<'a> Builder<'a> {
     ) -> Pass {
         let mut pass = Pass::new();
         if gather.is_none() && reduce.is_none() {
-            pass.push(Part::Run(self.run(self.assignment.stages[stage].pass(kind))));
+            pass.push(Part::Run(self.run(stage, self.assignment.stages[stage].pass(kind))));
         } else {
             if let Some(gather) = gather {
                 pass.extend([Part::Start(gather), Part::Wait]);
@@ -426,7 +471,7 @@ impl<'a> Builder<'a> {
         let buckets = buckets as usize;
         (0..buckets).map(move |bucket| {
             let start = |bucket| bucket_start(passed.len(), bucket, buckets);
-            self.run(self.assignment.time_of(&passed[start(bucket)..start(bucket + 1)], kind))
+            self.run(stage, self.assignment.time_of(stage, &passed[start(bucket)..start(bucket + 1)], kind))
         })
     }
 
@@ -465,7 +510,7 @@ impl<'a> Builder<'a> {
 
     /// True if updated parameters are gathered, and waited for, at the end of the update.
     pub(super) fn gathers_after_update(&self) -> bool {
-        self.replicas.updates_each()
+        self.any_replicas().updates_each()
             || self.framework().parameters.gathered == UpdatedParameters::BeforeForward
     }
 
@@ -514,14 +559,15 @@ impl<'a> Builder<'a> {
     /// copied to the device while the next is updated; unless parameters stay on the host.
     fn add_own_update(&self, rank: usize, update: &mut Pass) {
         let Assignment { held, ranks, stages, .. } = self.assignment;
-        let time: Nanos = self.replicas.update(&held[rank]).into();
+        let replicas = self.replicas_of(rank);
+        let time: Nanos = replicas.update(&held[rank]).into();
         if !self.layout.offload.optimizer {
             return update.push(Part::Run(Run::of_kernels(time)));
         }
         let buckets =
             ranks.stages(rank, stages.len()).map(|stage| self.buckets(stage)).sum::<u64>();
-        let bytes = self.replicas.updated_by_host(&held[rank]).shard(buckets);
-        let back = self.replicas.after_copy(None, bytes);
+        let bytes = replicas.updated_by_host(&held[rank]).shard(buckets);
+        let back = replicas.after_copy(None, bytes);
         let of_host = Run { time: Nanos::new(time.get().div_ceil(buckets)), ..Run::default() };
         for _ in 0..buckets {
             update.push(Part::Run(of_host));
@@ -537,35 +583,36 @@ impl<'a> Builder<'a> {
     fn update(&self, rank: usize) -> Pass {
         let Assignment { held, ranks, stages, .. } = self.assignment;
         let held = &held[rank];
+        let replicas = self.replicas_of(rank);
         let meet = |group: u32, transfer: Transfer| {
             let is_reduction = group != ALL_RANKS;
             Part::Collective(GroupCollective { group, transfer, is_reduction })
         };
         let mut update = Pass::new();
-        update.extend(self.replicas.partial_reductions(held).map(|(_, it)| Part::Start(it)));
+        update.extend(replicas.partial_reductions(held).map(|(_, it)| Part::Start(it)));
         update.push(Part::Wait);
         if self.layout.offload.is_some() {
             update.push(Part::WaitForHost);
         }
         for stage in ranks.stages(rank, stages.len()) {
             let holdings = &stages[stage].holdings;
-            let copies = self.replicas.reduction_of_copies(ranks, stage, holdings);
+            let copies = replicas.reduction_of_copies(ranks, stage, holdings);
             update.extend(copies.map(|transfer| meet(COPIES + stage as u32, transfer)));
         }
         if held.tied > 0 && self.layout.pipeline_parallel > 1 {
-            update.push(meet(TIED, self.replicas.tied_reduction(held)));
+            update.push(meet(TIED, replicas.tied_reduction(held)));
         }
-        if let Some(push) = self.replicas.push(held, self.passes_of(rank)) {
+        if let Some(push) = replicas.push(held, self.passes_of(rank)) {
             update.extend([Part::Start(push), Part::Wait]);
-        } else if !self.replicas.updates_each() {
-            update.push(meet(ALL_RANKS, self.replicas.norm()));
+        } else if !replicas.updates_each() {
+            update.push(meet(ALL_RANKS, self.norm()));
         }
-        let of_matrices = self.replicas.exchange_of_matrices(held);
+        let of_matrices = replicas.exchange_of_matrices(held);
         let exchange = || of_matrices.into_iter().flat_map(|it| [Part::Start(it), Part::Wait]);
         update.extend(exchange());
         self.add_own_update(rank, &mut update);
         update.extend(exchange());
-        if let Some((transfer, average)) = self.replicas.after_update(held) {
+        if let Some((transfer, average)) = replicas.after_update(held) {
             update.extend([Part::Start(transfer), Part::Wait]);
             update.push(Part::Run(Run::of_kernels(average.into())));
         }

@@ -144,7 +144,7 @@ fn stage_ends(
     let chain = ChainIndex::new(problem);
     let shape = Shape::new(problem, &chain, ShapeKey::of(layout, problem));
     shape
-        .balanced(&chain, layout.recompute, num_stages, &PipelineRanks::of(layout))
+        .balanced(problem, &chain, layout.recompute, num_stages, &PipelineRanks::of(layout))
         .map(|ends| ends.to_vec())
         .ok_or_else(|| Unsupported::new(format!("{blocks} blocks on {num_stages} stages")))
 }

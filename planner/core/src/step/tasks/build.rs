@@ -312,7 +312,7 @@ impl<'a> RankTasks<'a> {
         if run.kernels == Nanos::ZERO {
             return self.host(place, run.time);
         }
-        let replicas = &self.builder.replicas;
+        let replicas = self.builder.replicas_of(self.rank);
         let owned = replicas.owned(&self.step.assignment.held[self.rank]);
         let touched = touched_by_update(owned, replicas.bytes).into_iter().sum();
         self.compute(place, Kernels { time: run.time, flops: Flops::default(), touched });
@@ -359,7 +359,7 @@ impl<'a> RankTasks<'a> {
             for GroupExchange { collective, group, bytes } in of_kind {
                 let members = Members::Along(group);
                 let kind = TaskKind::Collective { collective, members, bytes };
-                let hardware = self.builder.replicas.hardware;
+                let hardware = self.builder.replicas_of(self.rank).hardware;
                 let time = hardware.network.time(collective, group, bytes)
                     * hardware.framework.exchanges.over_replicas;
                 let id = self.add_exchange(place, kind, time.into());
@@ -463,16 +463,17 @@ impl<'a> RankTasks<'a> {
         let Some((members, ..)) = self.gathered(stage) else { return (whole.bytes, whole.time) };
         let part = whole.bytes.shard(members.ranks(0, 1).len() as u64);
         let assignment = self.step.assignment;
-        (part, assignment.problem.hardware.to_neighbour(assignment.ranks.group, part).into())
+        (part, assignment.to_neighbour(stage as usize, part).into())
     }
 
     /// Members, bytes and time of the gather of a stage's output, where it is sent in parts.
     fn gathered(&self, stage: u32) -> Option<(Members, Bytes, Nanos)> {
         let assignment = self.step.assignment;
-        assignment.gathered_message(assignment.ends[stage as usize] - 1)?;
+        assignment.gathered_message(stage as usize)?;
         let group = assignment.shape.key.groups().tensor;
         let whole = assignment.stages[stage as usize].send_forward.bytes;
-        let network = &assignment.problem.hardware.network;
+        let to = assignment.group_of_stage(stage as usize + 1);
+        let network = &assignment.problem.hardware_of(to).network;
         let time = network.time(Collective::AllGather, group, whole);
         Some((Members::Along(group), whole, time.into()))
     }

@@ -48,7 +48,7 @@ impl Builder<'_> {
             return of.map_or_else(none, |(stage, _)| self.of_stage(stage as usize, transfer));
         }
         let held = &self.assignment.held[rank];
-        let of = self.replicas.partial_reductions(held).nth(nth);
+        let of = self.replicas_of(rank).partial_reductions(held).nth(nth);
         of.map_or_else(none, |(group, transfer)| {
             let bytes = transfer.bytes;
             [smallvec![GroupExchange { collective, group, bytes }], GroupExchanges::new()]
@@ -59,11 +59,12 @@ impl Builder<'_> {
     pub(super) fn of_stage(&self, stage: usize, transfer: &Transfer) -> [GroupExchanges; 2] {
         let holdings = &self.assignment.stages[stage].holdings;
         let Transfer { collective, bytes, .. } = *transfer;
-        if self.replicas.compression.is_some() && collective == Collective::AllReduce {
-            let group = self.replicas.group();
+        let replicas = self.replicas_with(stage);
+        if replicas.compression.is_some() && collective == Collective::AllReduce {
+            let group = replicas.group();
             return [smallvec![GroupExchange { collective, group, bytes }], GroupExchanges::new()];
         }
-        let exchanges = self.replicas.group_exchanges(collective, holdings, self.buckets(stage));
+        let exchanges = replicas.group_exchanges(collective, holdings, self.buckets(stage));
         exchanges.map(|of| {
             of.into_iter().filter(|it| it.group.size > 1 && it.bytes > Bytes::ZERO).collect()
         })

@@ -33,7 +33,10 @@ impl Step<'_> {
         let order = simulator::Order::new(&whole_schedule(self.layout.schedule, p, m, v)?);
         let parts = self.assignment.parts();
         let builder = Builder::new(self.assignment, &self.layout);
-        let of_rank = |rank: usize| RankTasks::new(self, &builder, &parts, &order, rank).all();
+        let of_rank = |rank: usize| {
+            let parts = &parts[self.assignment.groups[rank]];
+            RankTasks::new(self, &builder, parts, &order, rank).all()
+        };
         Ok((0..order.ranks().len()).map(of_rank).collect())
     }
 
@@ -47,7 +50,7 @@ impl Step<'_> {
                 works: "a plan without `--vocabulary-parallel`",
             });
         }
-        let Some(what) = Builder::new(self.assignment, &self.layout).replicas.opaque() else {
+        let Some(what) = Builder::new(self.assignment, &self.layout).any_replicas().opaque() else {
             return Ok(());
         };
         let works = "a plan with `--data-parallel-method all-reduce` and gradients as they are";

@@ -1,0 +1,103 @@
+//! Partition where a block's time depends on the stage that has it.
+
+use ir::units::Nanos;
+
+use super::last;
+
+/// Ends of `num_stages` stages, which go round `num_ranks` ranks, that minimise the time of the slowest, where blocks
+/// `start` to `end` take `time(s, start, end)` on stage `s`, and `fits(s, start, end)` says that it can hold them; blocks
+/// then move between neighbours for as long as that evens out their ranks. `None` if no partition fits.
+///
+/// Within a limit, stages that each take as many blocks as they can cover the chain if any do, whatever a block takes on
+/// each: what a stage takes more is less for those that follow. The limit is found by bisection, in whole nanoseconds.
+///
+/// `time` and `fits` are those of every stage, and must not get longer, or harder, for a part of a range.
+pub fn partition_of(
+    num_blocks: usize,
+    num_stages: usize,
+    num_ranks: usize,
+    time: impl Fn(usize, usize, usize) -> Nanos,
+    fits: impl Fn(usize, usize, usize) -> bool,
+) -> Option<Vec<usize>> {
+    if !(1..=num_blocks).contains(&num_stages) {
+        return None;
+    }
+    let within = |limit: Nanos| {
+        let mut start = 0;
+        let mut ends = Vec::with_capacity(num_stages);
+        for stage in 0..num_stages {
+            let most = num_blocks - (num_stages - 1 - stage);
+            let takes = |end: usize| time(stage, start, end) <= limit && fits(stage, start, end);
+            let end = last(start, start + 1, most, takes);
+            if end == start {
+                return None;
+            }
+            ends.push(end);
+            start = end;
+        }
+        (start == num_blocks).then_some(ends)
+    };
+    let slowest = |ends: &[usize]| {
+        let starts = std::iter::once(0).chain(ends.iter().copied());
+        let times = starts.zip(ends).zip(0..).map(|((start, end), stage)| time(stage, start, *end));
+        times.max().unwrap_or_default()
+    };
+    let mut best = within(Nanos::new(u64::MAX))?;
+    let (mut least, mut enough) = (Nanos::ZERO, slowest(&best));
+    while least < enough {
+        let limit = Nanos::new(least.get().midpoint(enough.get()));
+        match within(limit) {
+            Some(ends) => {
+                enough = slowest(&ends);
+                best = ends;
+            }
+            None => least = Nanos::new(limit.get() + 1),
+        }
+    }
+    Some(evened(best, num_ranks, enough, time, fits))
+}
+
+/// Moves blocks between neighbouring stages, within the limit on each, while that makes the busier of their ranks less
+/// busy.
+fn evened(
+    mut ends: Vec<usize>,
+    num_ranks: usize,
+    limit: Nanos,
+    time: impl Fn(usize, usize, usize) -> Nanos,
+    fits: impl Fn(usize, usize, usize) -> bool,
+) -> Vec<usize> {
+    let start = |ends: &[usize], stage: usize| if stage == 0 { 0 } else { ends[stage - 1] };
+    let mut ranks = vec![Nanos::ZERO; num_ranks];
+    for stage in 0..ends.len() {
+        ranks[stage % num_ranks] += time(stage, start(&ends, stage), ends[stage]);
+    }
+    // Each move makes the busier of two ranks less busy; a bound on the rounds, as a block may take longer elsewhere.
+    for _ in 0..ends.len() {
+        let mut is_even = true;
+        for stage in 0..ends.len() - 1 {
+            let pair = [stage % num_ranks, (stage + 1) % num_ranks];
+            let [from, cut, to] = [start(&ends, stage), ends[stage], ends[stage + 1]];
+            let moved = |cut: usize| {
+                let [before, after] = [time(stage, from, cut), time(stage + 1, cut, to)];
+                let is_possible = before.max(after) <= limit
+                    && fits(stage, from, cut)
+                    && fits(stage + 1, cut, to);
+                let own = [time(stage, from, ends[stage]), time(stage + 1, ends[stage], to)];
+                let first = ranks[pair[0]] - own[0] + before;
+                let second = ranks[pair[1]] - own[1] + after;
+                let is_less = first.max(second) < ranks[pair[0]].max(ranks[pair[1]]);
+                (is_possible && is_less && pair[0] != pair[1]).then_some((cut, first, second))
+            };
+            let back = (cut > from + 1).then(|| moved(cut - 1)).flatten();
+            let on = || (cut + 1 < to).then(|| moved(cut + 1)).flatten();
+            let Some((cut, first, second)) = back.or_else(on) else { continue };
+            (ranks[pair[0]], ranks[pair[1]]) = (first, second);
+            ends[stage] = cut;
+            is_even = false;
+        }
+        if is_even {
+            break;
+        }
+    }
+    ends
+}

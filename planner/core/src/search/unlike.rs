@@ -1,0 +1,117 @@
+//! Choice of the nodes to use, and of the order of their groups, where GPUs are of several kinds.
+//!
+//! A pipeline goes through the groups one after the other. Which is first matters, as the first ranks hold most
+//! micro-batches and the last has the head; and nodes may be left out: those that slow a pipeline down, or over which
+//! nothing divides. Each choice is a problem of its own, searched for what is faster than the best so far.
+
+use ir::cluster::{Cluster, NodeGroup};
+use ir::units::{Nanos, Seconds};
+
+use super::request::{Observe, Request, StopReason};
+use super::search_below;
+use crate::problem::{Problem, ProblemError};
+
+/// The most choices of nodes that are all looked at. Of more, groups have all their nodes, none, or a power of two.
+const MOST_CHOICES: usize = 512;
+
+/// The best use of nodes of several kinds.
+#[derive(Debug)]
+pub struct BestNodes {
+    /// The problem on the nodes used.
+    pub problem: Problem,
+    /// Cluster of the nodes used, in the order of the pipeline.
+    pub cluster: Cluster,
+    /// Number of choices that were searched.
+    pub searched: usize,
+    /// Number of choices.
+    pub choices: usize,
+    /// True if every number of nodes of each group was among them.
+    pub is_every_choice: bool,
+}
+
+/// The nodes and their order with the fastest step, or all nodes where nothing fits; `None` where GPUs are alike.
+///
+/// # Errors
+///
+/// [`ProblemError`] where the problem cannot be posed on any of the nodes.
+pub fn best_nodes(
+    problem: &Problem,
+    request: &Request,
+    observe: &mut Observe<'_>,
+) -> Result<Option<BestNodes>, ProblemError> {
+    let Some(groups) = &problem.groups else { return Ok(None) };
+    let request = &Request { top: 1, closest: false, less_headroom: false, ..*request };
+    let (all, is_every_choice) = choices(&groups.cluster.groups);
+    let bound = |nodes: &[NodeGroup]| Nanos::from(least_time(problem, nodes));
+    let mut all: Vec<(Nanos, Vec<NodeGroup>)> =
+        all.into_iter().map(|nodes| (bound(&nodes), nodes)).collect();
+    all.sort_by_key(|(bound, _)| *bound);
+    let (choices, mut searched) = (all.len(), 0);
+    let mut limit = Nanos::new(u64::MAX);
+    let mut best = None;
+    for (bound, nodes) in all {
+        if bound > limit {
+            break;
+        }
+        let (cluster, num_gpus) = groups.cluster.of_nodes(&nodes);
+        // Nodes without the precision, or with other limits, are left out.
+        let Ok(other) = problem.on_cluster(&cluster, num_gpus) else { continue };
+        let outcome = search_below(&other, request, limit, observe);
+        searched += 1;
+        let found = outcome.plans.first().map(|it| Nanos::from(it.evaluation.step_time));
+        if let Some(time) = found.filter(|time| best.is_none() || *time < limit) {
+            (limit, best) = (time, Some((other, cluster)));
+        }
+        if outcome.stop_reason != StopReason::Exhausted {
+            break;
+        }
+    }
+    let (problem, cluster) =
+        best.unwrap_or_else(|| (problem.clone(), (*groups.cluster).clone()));
+    Ok(Some(BestNodes { problem, cluster, searched, choices, is_every_choice }))
+}
+
+/// Lower bound of a step on these nodes: all its FLOPs at their peak.
+fn least_time(problem: &Problem, nodes: &[NodeGroup]) -> Seconds {
+    let precision = problem.training.precision;
+    let peak = |group: &NodeGroup| {
+        let of_one = group.cluster.gpu.peak.get(&precision).map_or(0.0, |peak| peak.get());
+        of_one * f64::from(group.num_gpus())
+    };
+    Seconds::new(problem.model_flops.get() / nodes.iter().map(peak).sum::<f64>().max(1.0))
+}
+
+/// Every choice of some nodes of each group, in every order of the groups; and whether that is all there are.
+fn choices(groups: &[NodeGroup]) -> (Vec<Vec<NodeGroup>>, bool) {
+    let every = |group: &NodeGroup| (0..=group.nodes).collect::<Vec<u32>>();
+    let few = |group: &NodeGroup| {
+        let powers = (0..31).map(|power| 1 << power).take_while(|nodes| *nodes < group.nodes);
+        std::iter::once(0).chain(powers).chain([group.nodes]).collect::<Vec<u32>>()
+    };
+    let number = groups.iter().map(|group| group.nodes as usize + 1);
+    let number = number.fold(1_usize, usize::saturating_mul);
+    let is_every = number <= MOST_CHOICES;
+    let mut all: Vec<Vec<NodeGroup>> = vec![Vec::new()];
+    for group in groups {
+        let numbers = if is_every { every(group) } else { few(group) };
+        all = all
+            .into_iter()
+            .flat_map(|nodes| numbers.iter().flat_map(move |of| with(&nodes, group, *of)))
+            .collect();
+    }
+    all.retain(|nodes| !nodes.is_empty());
+    (all, is_every)
+}
+
+/// The nodes with some more of another group, which comes at every place among them.
+fn with(nodes: &[NodeGroup], group: &NodeGroup, number: u32) -> Vec<Vec<NodeGroup>> {
+    if number == 0 {
+        return vec![nodes.to_vec()];
+    }
+    let at = |place: usize| {
+        let mut more = nodes.to_vec();
+        more.insert(place, NodeGroup { nodes: number, ..group.clone() });
+        more
+    };
+    (0..=nodes.len()).map(at).collect()
+}

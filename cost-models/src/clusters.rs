@@ -86,13 +86,16 @@ pub fn check_rates(cluster: &Cluster) -> Result<(), UnknownRates> {
         let field = format!("levels[{index}].collective_rates");
         check(field, &level.collective_rates, collectives::fitted_rates(), instead)?;
     }
-    Ok(())
+    cluster.groups.iter().try_for_each(|group| check_rates(&group.cluster))
 }
 
 /// The cluster, with measured rates of its GPU and links where it names none: those of a preset whose GPU has the same
 /// name and peaks, and of its levels those with the same ranks and bandwidth.
 #[must_use]
 pub fn with_known_rates(mut cluster: Cluster) -> Cluster {
+    for group in &mut cluster.groups {
+        group.cluster = with_known_rates(group.cluster.clone());
+    }
     let is_known = |it: &Cluster| {
         it.gpu.name.eq_ignore_ascii_case(&cluster.gpu.name) && it.gpu.peak == cluster.gpu.peak
     };

@@ -49,6 +49,9 @@ pub struct Plan {
     pub layout: LayoutSpec,
     /// The blocks of each stage, in the order of the model.
     pub stages: Vec<PlannedStage>,
+    /// Pipeline ranks with their GPUs, where these are of several kinds; else empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ranks: Vec<PlannedRank>,
     /// True if the stages were given by hand rather than balanced.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stages_by_hand: bool,
@@ -94,6 +97,21 @@ pub struct PlannedStage {
     pub first_block: u32,
     /// How many it has.
     pub num_blocks: u32,
+}
+
+/// A pipeline rank, in a plan on GPUs of several kinds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedRank {
+    /// Which.
+    pub pipeline_rank: u32,
+    /// Name of the group of nodes that its GPUs are in.
+    #[serde(deserialize_with = "crate::text::name")]
+    pub group: String,
+    /// Number of layers of its stages, without embedding and head.
+    pub layers: u32,
+    /// Share of the batch that passes through it.
+    pub share_of_batch: f64,
 }
 
 /// Predicted time and memory of a plan.

@@ -195,7 +195,8 @@ fn draw_memory(checked: &CheckedPlan, args: &ChartArgs) -> anyhow::Result<Vec<u8
     };
     let title = memory_title(checked);
     let bars = memory_bars(&checked.simulated.memory_by_rank);
-    let capacity = checked.problem.hardware.memory;
+    // The line of the smallest GPU: ranks below it fit on any.
+    let capacity = checked.problem.least_memory();
     kind.content(&title, &memory_table(&bars, capacity), args.look.paper(), |paper| {
         bars::draw(&title, &bars, Some(capacity), paper)
     })

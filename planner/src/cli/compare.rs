@@ -58,7 +58,9 @@ impl Side {
             num_gpus: problem.limits.num_gpus,
             framework: problem.hardware.framework.name.clone(),
             plan: PlanSummary::of(&problem, &found),
-            fits: problem.fits(&found.evaluation.memory),
+            fits: problem
+                .at_rank(&found.layout, found.evaluation.fullest_rank)
+                .fits(&found.evaluation.memory),
             lacks,
             problem,
             found,

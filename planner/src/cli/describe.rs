@@ -7,10 +7,13 @@ use ir::documents::Documents;
 use ir::graph::{
     Adapters, CudaGraphs, DocumentSizes, ExpertOverlap, Recompute, Switches, TokenDispatcher,
 };
+use ir::cluster::Cluster;
+use ir::plan::PlannedRank;
 use ir::replication::{DataParallelMethod, Replication};
 use ir::schedule::ScheduleKind;
 use ir::units::{Bytes, Seconds};
 use planner::report::{Answered, Expectation};
+use planner_core::plan::planned_ranks;
 use planner_core::problem::Problem;
 use planner_core::search::space::Rejection;
 use planner_core::search::{
@@ -148,11 +151,10 @@ pub(super) fn describe_problem(input: &Input, args: &ProblemArgs) -> String {
         None => String::new(),
     };
     format!(
-        "{}: {} parameters{active}{trained}\n{} x {}, cluster {}\n{tokens}; {}{}, {:?}{}\n{}\n{replication}{documents}{load}{stages}\n",
+        "{}: {} parameters{active}{trained}\n{}, cluster {}\n{tokens}; {}{}, {:?}{}\n{}\n{replication}{documents}{load}{stages}\n",
         file.model.name,
         count(parameters.total as f64),
-        problem.limits.num_gpus,
-        cluster.gpu.name,
+        describe_gpus(cluster, problem.limits.num_gpus),
         cluster.name,
         training.precision,
         chosen(choices.precision.is_none()),
@@ -160,6 +162,14 @@ pub(super) fn describe_problem(input: &Input, args: &ProblemArgs) -> String {
         chosen(choices.optimizer.is_none()),
         describe_framework(input, args.setting.framework.is_none()),
     )
+}
+
+/// Number and names of the GPUs of a cluster.
+fn describe_gpus(cluster: &Cluster, num_gpus: u32) -> String {
+    let counted = |num_gpus: u32, name: &str| format!("{num_gpus} x {name}");
+    let groups = cluster.groups.iter().map(|it| counted(it.num_gpus(), &it.cluster.gpu.name));
+    let groups: Vec<String> = groups.collect();
+    if groups.is_empty() { counted(num_gpus, &cluster.gpu.name) } else { groups.join(" and ") }
 }
 
 /// The framework that runs the step, and, for a default, why the usual one was not chosen.
@@ -385,17 +395,32 @@ fn describe_best(
         .map(|(name, seconds)| format!("{name} {:.0} %", seconds / total * 100.0))
         .collect();
     let memory = evaluation.memory.total();
+    let of = problem.at_rank(&best.layout, evaluation.fullest_rank).hardware.memory;
     format!(
         "\ntime:   {}\n{}memory: {} of {} on pipeline rank {}\n{}{}{}",
         shares.join("; "),
         [describe_draws(problem, best), describe_utilization(problem, best)].concat(),
         memory,
-        problem.hardware.memory,
+        of,
         evaluation.fullest_rank,
-        describe_headroom(problem, best, headroom, less),
+        describe_ranks(problem, best) + &describe_headroom(problem, best, headroom, less),
         describe_host(problem, best),
         Expectation::of(problem, best).in_words(),
     )
+}
+
+/// Layers of the pipeline ranks by the GPUs that they are on, where these are of several kinds.
+fn describe_ranks(problem: &Problem, best: &EvaluatedPlan) -> String {
+    let ranks = planned_ranks(problem, best);
+    let of_group = |ranks: &[PlannedRank]| {
+        let layers = ranks.iter().map(|rank| rank.layers.to_string());
+        format!("{} {}", ranks[0].group, layers.collect::<Vec<_>>().join(" "))
+    };
+    let groups: Vec<String> = ranks.chunk_by(|a, b| a.group == b.group).map(of_group).collect();
+    if groups.is_empty() {
+        return String::new();
+    }
+    format!("layers of each pipeline rank: {}\n", groups.join("; "))
 }
 
 /// What the step waits for where routers do not spread tokens evenly or documents are of many lengths, and what that is
@@ -529,9 +554,10 @@ fn describe_misfit(input: &Input, outcome: &Outcome, least: Option<u32>) -> Stri
         };
         let _ = writeln!(text, "  {:>9} {reason}{or}", HumanCount(*number).to_string());
     }
-    let memory = input.problem.room;
     if let Some(closest) = &outcome.closest {
         let layout = &closest.layout;
+        let of_rank = input.problem.at_rank(layout, closest.evaluation.fullest_rank);
+        let memory = of_rank.room;
         let too_much = match closest.excess(memory) {
             Bytes::ZERO => String::new(),
             excess => format!(", {excess} too much"),
@@ -544,7 +570,7 @@ fn describe_misfit(input: &Input, outcome: &Outcome, least: Option<u32>) -> Stri
             layout.recompute,
             closest.evaluation.memory.total(),
         );
-        if input.problem.fits(&closest.evaluation.memory) {
+        if of_rank.fits(&closest.evaluation.memory) {
             let left = gib(largest_headroom(&input.problem, closest));
             let _ = writeln!(text, "hint: it fits with less left free: `--headroom {left}`");
         }

@@ -200,14 +200,15 @@ fn describe(checked: &CheckedPlan, explanation: &Explanation<'_>) -> String {
 fn describe_memory(checked: &CheckedPlan) -> String {
     let CheckedPlan { plan, problem, found, .. } = checked;
     let heading = format!("memory of pipeline rank {}", found.evaluation.fullest_rank);
-    let (total, memory) = (plan.prediction.peak_memory_bytes, problem.hardware.memory);
+    let of_rank = problem.at_rank(&found.layout, found.evaluation.fullest_rank).hardware;
+    let (total, memory) = (plan.prediction.peak_memory_bytes, of_rank.memory);
     let all = [("all", total), ("free", memory.saturating_sub(total))];
     let lines = plan.prediction.memory.lines().into_iter().chain(all);
     let rows = lines.filter(|(_, bytes)| bytes.get() > 0).map(|(name, bytes)| {
         let share = percent(bytes.as_f64() / memory.as_f64());
         [name.to_owned(), format!("{:.2}", bytes.as_gib()), share]
     });
-    let host = match problem.hardware.host.filter(|_| plan.layout.offload.is_some()) {
+    let host = match of_rank.host.filter(|_| plan.layout.offload.is_some()) {
         Some(host) => format!(
             "on its host: {} of {} ({})\n",
             plan.prediction.memory.host_bytes,
@@ -235,6 +236,12 @@ fn describe_stages(checked: &CheckedPlan) -> String {
     for (index, count) in counts.iter().enumerate() {
         let separator = if index % 16 == 0 { "\n  " } else { " " };
         let _ = write!(text, "{separator}{count}");
+    }
+    let groups = plan.ranks.chunk_by(|a, b| a.group == b.group);
+    for ranks in groups {
+        let (first, last) = (ranks[0].pipeline_rank, ranks[ranks.len() - 1].pipeline_rank);
+        let layers: u32 = ranks.iter().map(|rank| rank.layers).sum();
+        let _ = write!(text, "\n  pipeline ranks {first} to {last} on {}: {layers} layers", ranks[0].group);
     }
     text + "\n"
 }

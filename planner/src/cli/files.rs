@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use cost_models::{clusters, frameworks};
-use ir::cluster::Cluster;
+use ir::cluster::{Cluster, NodeGroup};
 use ir::documents::DocumentLengths;
 use ir::expert_load::ExpertLoad;
 use ir::framework::{Framework, IDEAL};
@@ -164,17 +164,40 @@ pub(crate) fn is_there(path: &Path) -> bool {
     is_stdin(path) || path.exists()
 }
 
-/// Reads a cluster: a preset's name or a file.
+/// A preset by any of its names.
+fn cluster_preset(name: &str) -> Option<Cluster> {
+    let own = clusters::preset(&name.to_ascii_lowercase());
+    own.or_else(|| names::cluster(name).and_then(clusters::preset))
+}
+
+/// Reads nodes of several presets, such as `a100:4,h100:2`; `None` where the text has another form.
+fn read_groups(text: &str) -> Option<anyhow::Result<Cluster>> {
+    let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+    let counted = |part: &&str| {
+        let (name, nodes) = part.rsplit_once(':')?;
+        Some((name.trim().to_owned(), nodes.trim().parse::<u32>().ok()?))
+    };
+    let groups = parts.iter().map(counted).collect::<Option<Vec<_>>>()?;
+    let group = |(name, nodes): (String, u32)| {
+        let cluster = cluster_preset(&name).ok_or_else(|| no_cluster(&name))?;
+        anyhow::Ok(NodeGroup { nodes, cluster })
+    };
+    let groups = groups.into_iter().map(group).collect::<anyhow::Result<Vec<_>>>();
+    Some(groups.and_then(|groups| Ok(Cluster::of_groups(groups, Vec::new())?)))
+}
+
+/// Reads a cluster: a preset's name, nodes of several presets, or a file.
 pub(crate) fn read_cluster(name: &str) -> anyhow::Result<Cluster> {
     if let Some(cluster) = clusters::preset(&name.to_ascii_lowercase()) {
         return Ok(cluster);
     }
     let path = Path::new(name);
     if !is_there(path) {
-        return names::cluster(name).and_then(clusters::preset).ok_or_else(|| no_cluster(name));
+        let groups = read_groups(name);
+        return groups.unwrap_or_else(|| cluster_preset(name).ok_or_else(|| no_cluster(name)));
     }
     read_as(path, LARGEST_FILE, &[FileKind::Cluster], |text| {
-        let cluster = Cluster::from_json(text)?;
+        let cluster = Cluster::from_json_with(text, cluster_preset)?;
         clusters::check_rates(&cluster)?;
         Ok(clusters::with_known_rates(cluster))
     })

@@ -14,7 +14,8 @@ use planner_core::answers::{cheapest_number_of_gpus, least_memory};
 use planner_core::plan::{self, sha256};
 use planner_core::problem::{Choices, Problem};
 use planner_core::search::{
-    EvaluatedPlan, LOOKED_AT, Outcome, Progress, RESOLUTION, Request, StopReason, chosen,
+    BestNodes, EvaluatedPlan, LOOKED_AT, Outcome, Progress, RESOLUTION, Request, StopReason,
+    best_nodes, chosen,
     evaluate as evaluate_layouts, least_gpus, search as search_layouts, tokens_per_second_per_gpu,
 };
 use serde::Serialize;
@@ -112,6 +113,7 @@ fn answer(
     if let Some(search) = search {
         considered = narrow(&mut input, &search.questions, request, &limit)?;
     }
+    considered += &choose_nodes(&mut input, request, &limit)?;
     let is_quiet = args.quiet || args.format == Format::Json;
     let headroom = input.problem.headroom();
     let (outcome, left) = observed_search(&input.problem, request, is_named, is_quiet, &limit);
@@ -176,9 +178,40 @@ fn answer(
     Ok(found)
 }
 
+/// Narrows a problem on nodes of several kinds to those with the fastest step, and returns a text about them.
+fn choose_nodes(input: &mut Input, request: &Request, limit: &Limit) -> anyhow::Result<String> {
+    let best = best_nodes(&input.problem, request, &mut |_| limit.go())?;
+    let Some(best) = best else { return Ok(String::new()) };
+    let all = input.problem.limits.num_gpus;
+    let BestNodes { problem, cluster, searched, choices, is_every_choice } = best;
+    input.open = input.open.on_cluster(&cluster, problem.limits.num_gpus)?;
+    let own = input.framework.clone();
+    input.problem = problem;
+    let mut asked = input.problem.clone();
+    asked.hardware.framework = own;
+    input.lacks.retain(|lack| asked.unsupported(&request.fixed).contains(lack));
+    let used = input.problem.limits.num_gpus;
+    let left_out = if used < all {
+        format!("; {} of {all} GPUs are left out, with which no step is faster", all - used)
+    } else {
+        String::new()
+    };
+    let of = if is_every_choice { "" } else { ", with all, none or a power of two of each kind" };
+    let text = format!(
+        "\nnodes: {}, in the order of the pipeline{left_out}; {searched} of {choices} choices of nodes were searched{of}, and \
+         the others cannot be faster\n",
+        cluster.name
+    );
+    input.cluster = cluster;
+    Ok(text)
+}
+
 /// Smallest number of GPUs that fits, where it is above the given number.
 fn more_gpus(input: &Input, request: &Request, limit: &Limit) -> anyhow::Result<Option<u32>> {
     let Input { file, problem, choices, cluster, .. } = input;
+    if cluster.has_unlike_gpus() {
+        return Ok(None);
+    }
     let go = &mut || limit.go();
     let least = least_gpus(&file.model, problem, choices, cluster, request, go)?;
     Ok(least.filter(|gpus| *gpus > problem.limits.num_gpus))
@@ -239,6 +272,11 @@ fn narrow(
 ) -> anyhow::Result<String> {
     let go = &mut || limit.go();
     let problem = &input.problem;
+    anyhow::ensure!(
+        questions.objective == Objective::Time || problem.groups.is_none(),
+        "`--objective` with GPUs of several kinds: only the time of a step is minimised\nhint: leave it out, or a \
+         cluster of one kind"
+    );
     match questions.objective {
         Objective::Time => Ok(String::new()),
         Objective::Gpus => {

@@ -16,7 +16,7 @@ use super::values::{
 /// How a model is trained, on what and with what.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SettingArgs {
-    /// A preset (see `planner list clusters`) or a cluster file.
+    /// A preset (see `planner list clusters`), nodes of several, such as `a100:4,h100:2`, or a cluster file.
     #[arg(long, value_name = "NAME|FILE", default_value = "h100")]
     pub(crate) cluster: String,
     /// What is near what: Slurm's `topology.conf`, an NCCL topology in XML, or what `nvidia-smi topo -m` prints. Nodes

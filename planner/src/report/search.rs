@@ -7,11 +7,12 @@ use ir::cluster::Cluster;
 use ir::documents::Documents;
 use ir::layout::LayoutSpec;
 use ir::model::Model;
-use ir::plan::{Prediction, Training};
+use ir::plan::{PlannedRank, Prediction, Training};
 use ir::units::{Bytes, Seconds};
 use serde::Serialize;
 
 use super::expectation::Expectation;
+use planner_core::plan::planned_ranks;
 use planner_core::problem::Problem;
 use planner_core::search::space::Rejection;
 use planner_core::search::{
@@ -124,6 +125,9 @@ struct PlanReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     is_fastest: Option<bool>,
     stage_ends: Vec<usize>,
+    /// Pipeline ranks with their GPUs, where these are of several kinds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ranks: Vec<PlannedRank>,
     expectation: Expectation,
     /// Time of a step over random loads of its experts and random documents.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -166,7 +170,6 @@ impl SearchReport {
     /// The report of an answer. A layout that the user named is reported even where it does not fit.
     pub fn new(problem: &Problem, model: &Model, cluster: &Cluster, answer: &Answered) -> Self {
         let Answered { outcome, shown, elapsed, least_gpus, named, best, lacks, headroom } = answer;
-        let memory = problem.room;
         let report = |found: &EvaluatedPlan| PlanReport::new(problem, found, *headroom);
         let mut plans: Vec<PlanReport> =
             shown.iter().map(|chosen| PlanReport::chosen(problem, chosen, *headroom)).collect();
@@ -181,7 +184,10 @@ impl SearchReport {
         let infeasible = outcome.plans.is_empty().then(|| Infeasible {
             rejected: outcome.rejected.clone(),
             closest: outcome.closest.as_ref().map(report),
-            missing_bytes: outcome.closest.as_ref().map(|found| found.excess(memory).get()),
+            missing_bytes: outcome.closest.as_ref().map(|found| {
+                let rank = found.evaluation.fullest_rank;
+                found.excess(problem.at_rank(&found.layout, rank).room).get()
+            }),
             least_gpus: *least_gpus,
         });
         Self {
@@ -232,12 +238,13 @@ impl PlanReport {
 
     fn new(problem: &Problem, found: &EvaluatedPlan, headroom: Bytes) -> Self {
         let prediction = found.prediction(problem);
-        let left = problem.clone().with_headroom(headroom);
+        let tightest = problem.at_rank(&found.layout, found.evaluation.fullest_rank);
+        let left = tightest.clone().with_headroom(headroom);
         let draws = found.over_draws(problem);
         Self {
             layout: *found.layout,
             mfu_every_pair: utilization_with_every_pair(problem, found.evaluation.step_time),
-            fits: problem.fits(&prediction.memory),
+            fits: tightest.fits(&prediction.memory),
             fits_with_headroom: left.has_room(&prediction.memory),
             headroom_bytes: headroom,
             unsupported: Vec::new(),
@@ -246,6 +253,7 @@ impl PlanReport {
             is_fastest: None,
             prediction,
             stage_ends: found.stage_ends.clone(),
+            ranks: planned_ranks(problem, found),
             expectation: Expectation::of(problem, found),
             step_time_quantiles_seconds: draws.map(|it| it.step_time),
             peak_memory_quantiles_bytes: draws.map(|it| it.peak_memory),

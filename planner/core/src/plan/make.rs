@@ -1,12 +1,14 @@
 //! Plans made from the result of a search.
 
 use ir::cluster::Cluster;
-use ir::plan::{PLAN_VERSION, Plan, PlannedModel, PlannedStage, Provenance, RunnerUp};
+use ir::plan::{
+    PLAN_VERSION, Plan, PlannedModel, PlannedRank, PlannedStage, Provenance, RunnerUp,
+};
 use sha2::{Digest, Sha256};
 
 use crate::problem::Problem;
 use crate::search::EvaluatedPlan;
-use crate::step::PipelineRanks;
+use crate::step::{ChainIndex, PipelineRanks};
 
 /// A plan with everything that it depends on.
 pub fn make(
@@ -39,6 +41,7 @@ pub fn make(
         headroom_bytes: problem.headroom(),
         layout: *best.layout,
         stages: stages.collect(),
+        ranks: planned_ranks(problem, best),
         stages_by_hand: problem.stages.is_some(),
         prediction: best.prediction(problem),
         runners_up: runners_up
@@ -53,6 +56,24 @@ pub fn make(
             .collect(),
         provenance,
     }
+}
+
+/// Pipeline ranks of a plan with their groups; empty where GPUs are alike.
+pub fn planned_ranks(problem: &Problem, found: &EvaluatedPlan) -> Vec<PlannedRank> {
+    let Some(groups) = problem.groups_of_ranks(&found.layout) else { return Vec::new() };
+    let (chain, ranks) = (ChainIndex::new(problem), PipelineRanks::of(&found.layout));
+    let num_stages = found.stage_ends.len();
+    let layers = |stage: usize| {
+        let start = stage.checked_sub(1).map_or(0, |before| found.stage_ends[before]);
+        chain.num_layers(&(start..found.stage_ends[stage]))
+    };
+    let rank = |(rank, group): (usize, String)| PlannedRank {
+        pipeline_rank: rank as u32,
+        group,
+        layers: ranks.stages(rank, num_stages).map(layers).sum(),
+        share_of_batch: 1.0,
+    };
+    groups.into_iter().enumerate().map(rank).collect()
 }
 
 /// SHA-256 of a text, in hexadecimal.

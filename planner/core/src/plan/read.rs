@@ -9,7 +9,7 @@ use ir::text::json;
 use ir::units::Seconds;
 use traces::timeline::training_step;
 
-use super::make::sha256;
+use super::make::{planned_ranks, sha256};
 use crate::problem::{Problem, ProblemError, attention_kernel};
 use crate::search::{
     EvaluatedPlan, RESOLUTION, model_flops_utilization, simulated, tokens_per_second_per_gpu,
@@ -142,10 +142,15 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
     let problem = problem.with_documents(plan.documents.clone())?;
     let layout = Layout::new(plan.layout, &problem.limits)?;
     plan.training.replication().check_layout(&layout)?;
+    problem.check_groups(&layout)?;
     let stage_ends = check_stages(&plan, &layout, &problem)?;
     check_sums(&plan, &problem)?;
     let runners_up = runners_up(&plan, &problem)?;
     let (found, mut simulated) = simulated(&problem, layout, &stage_ends);
+    if planned_ranks(&problem, &found) != plan.ranks {
+        let text = "`ranks` are not those of `cluster`, `layout` and `stages`".to_owned();
+        return Err(PlanError::Contradiction(text));
+    }
     name_timeline(&mut simulated, &plan.model.name, &plan.cluster.name, &problem, &layout);
     Ok(CheckedPlan { plan, model, problem, found, runners_up, simulated })
 }

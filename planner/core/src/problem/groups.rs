@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cost_models::Hardware;
 use ir::cluster::{Cluster, NodeGroup};
 use ir::framework::Framework;
-use ir::layout::Layout;
+use ir::layout::{Layout, LayoutError, LayoutSpec};
 use ir::plan::Training;
 use ir::units::{Bytes, FlopsPerSecond};
 
@@ -56,7 +56,7 @@ impl GpuGroups {
     }
 
     /// The largest number of GPUs of a pipeline rank with which each lies within one group.
-    pub(crate) fn most_of_a_rank(&self) -> u32 {
+    fn most_of_a_rank(&self) -> u32 {
         let divisor = |mut one: u32, mut other: u32| {
             while other > 0 {
                 (one, other) = (other, one % other);
@@ -67,7 +67,7 @@ impl GpuGroups {
     }
 
     /// True if each pipeline rank of `stride` GPUs lies within one group.
-    pub(crate) fn hold_ranks_of(&self, stride: u32) -> bool {
+    fn hold_ranks_of(&self, stride: u32) -> bool {
         self.all.iter().all(|group| group.num_gpus.is_multiple_of(stride))
     }
 }
@@ -92,6 +92,12 @@ impl Problem {
     /// Memory of a GPU of a group that a plan may use by prediction.
     pub fn room_of(&self, group: usize) -> Bytes {
         self.groups.as_ref().map_or(self.room, |groups| groups.all[group].room)
+    }
+
+    /// Memory of the smallest GPU.
+    pub fn least_memory(&self) -> Bytes {
+        let all = (0..self.num_groups()).map(|group| self.hardware_of(group).memory);
+        all.min().unwrap_or_default()
     }
 
     /// The most memory that a plan may use on any GPU.
@@ -125,6 +131,22 @@ impl Problem {
         let group = self.group_of(&PipelineRanks::of(layout), rank);
         let (hardware, room) = (self.hardware_of(group).clone(), self.room_of(group));
         Self { hardware, room, ..self.clone() }
+    }
+
+    /// Checks that each pipeline rank of a layout lies within one group, and that stages go round them.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError::GroupsUndivided`], with what would work.
+    pub(crate) fn check_groups(&self, layout: &LayoutSpec) -> Result<(), LayoutError> {
+        let Some(groups) = &self.groups else { return Ok(()) };
+        let pipeline_parallel = layout.pipeline_parallel;
+        if groups.hold_ranks_of(self.limits.num_gpus / pipeline_parallel.max(1)) {
+            return Ok(());
+        }
+        let gpus = groups.all.iter().map(|group| group.num_gpus).collect();
+        let works = groups.most_of_a_rank();
+        Err(LayoutError::GroupsUndivided { pipeline_parallel, gpus, works })
     }
 
     /// Names of the groups of each pipeline rank of a layout; `None` where GPUs are alike.

@@ -116,8 +116,8 @@ pub enum ProblemError {
     },
     /// Another number of GPUs than the groups have.
     #[error(
-        "{num_gpus} GPUs, but the cluster's groups have {all}\nhint: leave out `--gpus`, or other numbers of nodes: \
-         `--cluster a100:4,h100:2`"
+        "{num_gpus} GPUs, but the cluster's groups have {all}\nhint: `--gpus {all}`, of which the \
+         fastest use is found; or other numbers of nodes, as in `--cluster a100:4,h100:2`"
     )]
     GpusOfGroups {
         /// Number of GPUs that was asked for.

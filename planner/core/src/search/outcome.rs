@@ -125,10 +125,6 @@ pub(super) struct Best {
 }
 
 impl Best {
-    pub(super) const fn new(top: usize) -> Self {
-        Self::below(top, Nanos::new(u64::MAX))
-    }
-
     /// Best plans of those that take no longer than `most`.
     pub(super) const fn below(top: usize, most: Nanos) -> Self {
         Self { top, most, plans: Vec::new() }

@@ -155,16 +155,11 @@ impl Space {
                 self.reject_unable();
                 continue;
             }
-            if let Some(groups) = &problem.groups
-                && !groups.hold_ranks_of(limits.num_gpus / pipeline_parallel)
-            {
-                let gpus: Vec<u32> = groups.all.iter().map(|group| group.num_gpus).collect();
-                let works = groups.most_of_a_rank();
-                let error = LayoutError::GroupsUndivided { pipeline_parallel, gpus, works };
+            let spec = LayoutSpec { pipeline_parallel, data_parallel, ..spec };
+            if let Err(error) = problem.check_groups(&spec) {
                 self.reject(Rejection::Groups, error);
                 continue;
             }
-            let spec = LayoutSpec { pipeline_parallel, data_parallel, ..spec };
             match limits.stages_have_blocks(&spec) {
                 Ok(()) => self.add_data(problem, fixed, spec),
                 Err(error) => self.reject(Rejection::Stages, error),

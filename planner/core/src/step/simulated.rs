@@ -108,6 +108,11 @@ impl Step<'_> {
         let (evaluation, breakdown_by_rank, memory_by_rank) =
             self.read_off(&Order::new(&schedule), &simulation.ranks, end);
         add_slack(&mut simulation.timeline, &memory_by_rank);
+        let groups = self.assignment.problem.groups_of_ranks(&self.layout);
+        let tracks = simulation.timeline.tracks.iter_mut();
+        for (track, group) in tracks.zip(groups.unwrap_or_default()) {
+            track.name = format!("{} on {group}", track.name);
+        }
         simulation.timeline.title = title(self.assignment.problem.limits.num_gpus, &self.layout);
         simulation.timeline.remark = remark(&evaluation.breakdown, is_drawn);
         Ok(Simulated { evaluation, simulation, breakdown_by_rank, memory_by_rank })

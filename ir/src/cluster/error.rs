@@ -66,7 +66,9 @@ pub enum ClusterError {
         known: String,
     },
     /// A group whose cluster is not known.
-    #[error("`groups[{index}].cluster` is `{name}`, which is no preset\nhint: a name of `planner list clusters`, or a cluster's description in its place")]
+    #[error(
+        "`groups[{index}].cluster` is `{name}`, which is no preset\nhint: a name of `planner list clusters`, or a cluster's description in its place"
+    )]
     UnknownGroup {
         /// Index of the group.
         index: usize,
@@ -74,13 +76,17 @@ pub enum ClusterError {
         name: String,
     },
     /// A group whose cluster has groups itself.
-    #[error("`groups[{index}].cluster` has groups itself\nhint: list all groups in one `groups`, and what joins them in `levels`")]
+    #[error(
+        "`groups[{index}].cluster` has groups itself\nhint: list all groups in one `groups`, and what joins them in `levels`"
+    )]
     GroupWithinGroup {
         /// Index of the group.
         index: usize,
     },
     /// Groups whose first is not the cluster's own GPU and node.
-    #[error("`groups` are not two or more of which the first has the cluster's own `gpu` and `gpus_per_node`\nhint: leave out all but `groups` and the `levels` that join them")]
+    #[error(
+        "`groups` are not two or more of which the first has the cluster's own `gpu` and `gpus_per_node`\nhint: leave out all but `groups` and the `levels` that join them"
+    )]
     GroupsDisagree,
     /// A name that is not a precision.
     #[error("`{name}` is not a precision; `fp32`, `fp16`, `bf16`, `fp8` and `fp4` are")]

@@ -57,9 +57,8 @@ impl Cluster {
         text: &str,
         named: impl Fn(&str) -> Option<Self>,
     ) -> Result<Self, ClusterError> {
-        let has_groups = |value: &serde_json::Value| {
-            value.get("groups").is_some() && value.get("gpu").is_none()
-        };
+        let has_groups =
+            |value: &serde_json::Value| value.get("groups").is_some() && value.get("gpu").is_none();
         if !serde_json::from_str(text).is_ok_and(|value| has_groups(&value)) {
             return Self::from_json(text);
         }
@@ -137,6 +136,11 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// True if the groups are joined by the slowest of their own levels, which others may not need.
+    fn is_joined_by_default(&self) -> bool {
+        self.levels == [slowest_outermost(&self.groups)]
+    }
+
     /// True if the nodes are of several kinds.
     pub fn has_unlike_gpus(&self) -> bool {
         !self.groups.is_empty()
@@ -152,7 +156,11 @@ impl Cluster {
             [first, ..] => Self {
                 name: listed(nodes),
                 description: self.description.clone(),
-                levels: self.levels.clone(),
+                levels: if self.is_joined_by_default() {
+                    vec![slowest_outermost(nodes)]
+                } else {
+                    self.levels.clone()
+                },
                 groups: nodes.to_vec(),
                 ..first.cluster.clone()
             },

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use indicatif::HumanCount;
+use ir::cluster::Cluster;
 use ir::documents::Documents;
 use ir::graph::{
     Adapters, CudaGraphs, DocumentSizes, ExpertOverlap, Recompute, Switches, TokenDispatcher,
 };
-use ir::cluster::Cluster;
 use ir::plan::PlannedRank;
 use ir::replication::{DataParallelMethod, Replication};
 use ir::schedule::ScheduleKind;
@@ -483,12 +483,20 @@ fn describe_utilization(problem: &Problem, found: &EvaluatedPlan) -> String {
     if with_every_pair <= model_flops_utilization(problem, time) {
         return String::new();
     }
-    let peak = problem.hardware.peak;
+    let peak = describe_peak(problem);
     let precision = problem.training.precision;
     format!(
         "mfu:    over {peak} in {precision}, without masked pairs; with every pair {}\n",
         percent(with_every_pair)
     )
+}
+
+/// Peak rate that utilization is over: of a GPU, or where they are of several kinds of all together.
+pub(crate) fn describe_peak(problem: &Problem) -> String {
+    match problem.groups {
+        None => problem.hardware.peak.to_string(),
+        Some(_) => format!("{} of all GPUs", problem.peak_of_all()),
+    }
 }
 
 /// A line on the plan's memory on hosts, for offloaded layouts.

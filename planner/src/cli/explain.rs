@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::answer::Answer;
 use super::args::ExplainArgs;
 use super::constants::describe_calibration;
-use super::describe::{describe_adapters, describe_draws, describe_replication};
+use super::describe::{describe_adapters, describe_draws, describe_peak, describe_replication};
 use super::files::read_plan;
 use super::questions::with_schedule;
 use super::tables::{percent, text_table};
@@ -189,7 +189,7 @@ fn describe(checked: &CheckedPlan, explanation: &Explanation<'_>) -> String {
             Some(_) => "2 x forward of frozen weights and 3 x of all else",
             None => "3 x forward",
         },
-        problem.hardware.peak,
+        describe_peak(problem),
         plan.training.precision,
         percent(utilization_with_every_pair(problem, found.evaluation.step_time)),
     );
@@ -241,7 +241,11 @@ fn describe_stages(checked: &CheckedPlan) -> String {
     for ranks in groups {
         let (first, last) = (ranks[0].pipeline_rank, ranks[ranks.len() - 1].pipeline_rank);
         let layers: u32 = ranks.iter().map(|rank| rank.layers).sum();
-        let _ = write!(text, "\n  pipeline ranks {first} to {last} on {}: {layers} layers", ranks[0].group);
+        let _ = write!(
+            text,
+            "\n  pipeline ranks {first} to {last} on {}: {layers} layers",
+            ranks[0].group
+        );
     }
     text + "\n"
 }

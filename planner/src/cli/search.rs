@@ -15,8 +15,8 @@ use planner_core::plan::{self, sha256};
 use planner_core::problem::{Choices, Problem};
 use planner_core::search::{
     BestNodes, EvaluatedPlan, LOOKED_AT, Outcome, Progress, RESOLUTION, Request, StopReason,
-    best_nodes, chosen,
-    evaluate as evaluate_layouts, least_gpus, search as search_layouts, tokens_per_second_per_gpu,
+    best_nodes, chosen, evaluate as evaluate_layouts, least_gpus, search as search_layouts,
+    tokens_per_second_per_gpu,
 };
 use serde::Serialize;
 

@@ -8,10 +8,12 @@ use super::last;
 /// `start` to `end` take `time(s, start, end)` on stage `s`, and `fits(s, start, end)` says that it can hold them; blocks
 /// then move between neighbours for as long as that evens out their ranks. `None` if no partition fits.
 ///
-/// Within a limit, stages that each take as many blocks as they can cover the chain if any do, whatever a block takes on
-/// each: what a stage takes more is less for those that follow. The limit is found by bisection, in whole nanoseconds.
+/// The limit on the slowest is found by bisection, in whole nanoseconds. Within a limit, dynamic programming from the last
+/// stage to the first finds the blocks from which the stages that follow can cover the rest: each must have one at least,
+/// so one that takes all it can may leave the next a block that is slow there. Among equals the earlier stages are as long
+/// as possible.
 ///
-/// `time` and `fits` are those of every stage, and must not get longer, or harder, for a part of a range.
+/// `time` must not be longer, and `fits` must hold, for every part of a range.
 pub fn partition_of(
     num_blocks: usize,
     num_stages: usize,
@@ -22,20 +24,44 @@ pub fn partition_of(
     if !(1..=num_blocks).contains(&num_stages) {
         return None;
     }
+    let reach = |stage: usize, holds: &dyn Fn(usize, usize, usize) -> bool| -> Vec<usize> {
+        let mut end = 0;
+        let furthest = |start: usize| {
+            end = last(start, end.max(start + 1), num_blocks, |end| holds(stage, start, end));
+            end
+        };
+        (0..num_blocks).map(furthest).collect()
+    };
+    // What a stage can hold does not depend on the limit.
+    let held: Vec<Vec<usize>> = (0..num_stages).map(|stage| reach(stage, &fits)).collect();
     let within = |limit: Nanos| {
-        let mut start = 0;
-        let mut ends = Vec::with_capacity(num_stages);
-        for stage in 0..num_stages {
-            let most = num_blocks - (num_stages - 1 - stage);
-            let takes = |end: usize| time(stage, start, end) <= limit && fits(stage, start, end);
-            let end = last(start, start + 1, most, takes);
-            if end == start {
-                return None;
-            }
-            ends.push(end);
-            start = end;
+        let in_time = |stage: usize, start: usize, end: usize| {
+            end <= held[stage][start] && time(stage, start, end) <= limit
+        };
+        // Ends of each stage, by its start, from which the stages that follow can cover the rest.
+        let mut ends_of = vec![Vec::new(); num_stages];
+        let mut covers: Vec<bool> = (0..=num_blocks).map(|start| start == num_blocks).collect();
+        for stage in (0..num_stages).rev() {
+            let mut before = 0;
+            let nearest: Vec<usize> = covers
+                .iter()
+                .enumerate()
+                .map(|(end, covers)| {
+                    before = if *covers { end } else { before };
+                    before
+                })
+                .collect();
+            let of = |(start, end): (usize, usize)| Some(nearest[end]).filter(|end| *end > start);
+            let ends = reach(stage, &in_time).into_iter().enumerate().map(of);
+            ends_of[stage] = ends.collect::<Vec<Option<usize>>>();
+            covers = ends_of[stage].iter().map(Option::is_some).chain([false]).collect();
         }
-        (start == num_blocks).then_some(ends)
+        let mut start = 0;
+        let ends = ends_of.iter().map(|ends| {
+            start = ends[start]?;
+            Some(start)
+        });
+        ends.collect::<Option<Vec<usize>>>()
     };
     let slowest = |ends: &[usize]| {
         let starts = std::iter::once(0).chain(ends.iter().copied());

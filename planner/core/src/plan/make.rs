@@ -1,9 +1,7 @@
 //! Plans made from the result of a search.
 
 use ir::cluster::Cluster;
-use ir::plan::{
-    PLAN_VERSION, Plan, PlannedModel, PlannedRank, PlannedStage, Provenance, RunnerUp,
-};
+use ir::plan::{PLAN_VERSION, Plan, PlannedModel, PlannedRank, PlannedStage, Provenance, RunnerUp};
 use sha2::{Digest, Sha256};
 
 use crate::problem::Problem;

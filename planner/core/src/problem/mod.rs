@@ -26,8 +26,8 @@ pub use choices::{Choices, default_sequence_length, usual_precision_with};
 pub(crate) use documents::Division;
 pub use documents::Sequences;
 pub use expert_load::RankLoads;
-pub use groups::{GpuGroup, GpuGroups};
 pub use frameworks::{ON_GPUS, attention_kernel, default_framework, stacks, with_usual_modules};
+pub use groups::{GpuGroup, GpuGroups};
 pub use stage_rule::StageRule;
 pub use stages::{GivenStages, StagesError};
 

@@ -66,8 +66,7 @@ pub fn best_nodes(
             break;
         }
     }
-    let (problem, cluster) =
-        best.unwrap_or_else(|| (problem.clone(), (*groups.cluster).clone()));
+    let (problem, cluster) = best.unwrap_or_else(|| (problem.clone(), (*groups.cluster).clone()));
     Ok(Some(BestNodes { problem, cluster, searched, choices, is_every_choice }))
 }
 

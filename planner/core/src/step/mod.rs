@@ -33,7 +33,7 @@ pub use orders::{Orders, whole_schedule};
 pub use ranks::PipelineRanks;
 pub use shape::{BlockMemories, Blocks, Shape, ShapeKey};
 pub use simulated::fullest;
-pub use stage_times::StageTimes;
 pub use simulated::{Evaluation, SimulateError, Simulated};
+pub use stage_times::StageTimes;
 pub use tasks::{Members, Peer, Task, TaskId, TaskKind, TasksError};
 pub use work::Step;

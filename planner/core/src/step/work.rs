@@ -420,12 +420,7 @@ impl<'a> Builder<'a> {
     fn run(&self, stage: usize, time: PassTime) -> Run {
         let (_, shares_link) = &self.replicas[self.assignment.group_of_stage(stage)];
         let on_link = |times: ByAxis<Nanos>| {
-            times
-                .into_iter()
-                .zip(*shares_link)
-                .filter(|(_, it)| *it)
-                .map(|(time, _)| time)
-                .sum()
+            times.into_iter().zip(*shares_link).filter(|(_, it)| *it).map(|(time, _)| time).sum()
         };
         Run {
             time: time.total(),
@@ -471,7 +466,10 @@ impl<'a> Builder<'a> {
         let buckets = buckets as usize;
         (0..buckets).map(move |bucket| {
             let start = |bucket| bucket_start(passed.len(), bucket, buckets);
-            self.run(stage, self.assignment.time_of(stage, &passed[start(bucket)..start(bucket + 1)], kind))
+            self.run(
+                stage,
+                self.assignment.time_of(stage, &passed[start(bucket)..start(bucket + 1)], kind),
+            )
         })
     }
 

@@ -9,3 +9,4 @@ mod laws;
 mod operators;
 mod random;
 mod scheduling;
+mod unlike;

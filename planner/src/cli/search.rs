@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use ir::framework::IDEAL;
 use ir::graph::Recompute;
 use ir::layout::PartialLayout;
 use ir::plan::{Plan, PlannedModel, Provenance, Training};
@@ -190,6 +191,14 @@ fn choose_nodes(input: &mut Input, request: &Request, limit: &Limit) -> anyhow::
     let mut asked = input.problem.clone();
     asked.hardware.framework = own;
     input.lacks.retain(|lack| asked.unsupported(&request.fixed).contains(lack));
+    let abilities = &input.framework.abilities;
+    if !abilities.unlike_gpus && input.lacks.is_empty() {
+        tell(&format!(
+            "warning: {} does not run GPUs of several kinds in a pipeline, so one kind is used\nhint: `--framework {IDEAL}`, or \
+             `--framework executor-cuda`, for all",
+            input.framework.name
+        ));
+    }
     let used = input.problem.limits.num_gpus;
     let left_out = if used < all {
         format!("; {} of {all} GPUs are left out, with which no step is faster", all - used)

@@ -8,12 +8,13 @@ use super::last;
 /// `start` to `end` take `time(s, start, end)` on stage `s`, and `fits(s, start, end)` says that it can hold them; blocks
 /// then move between neighbours for as long as that evens out their ranks. `None` if no partition fits.
 ///
-/// The limit on the slowest is found by bisection, in whole nanoseconds. Within a limit, dynamic programming from the last
-/// stage to the first finds the blocks from which the stages that follow can cover the rest: each must have one at least,
-/// so one that takes all it can may leave the next a block that is slow there. Among equals the earlier stages are as long
-/// as possible.
+/// The limit on the slowest is found by bisection, in whole nanoseconds, at first with stages that each take as many blocks
+/// as they can. Each must have one at least, so one that takes all it can may leave the next a block that is slow there:
+/// whether a shorter limit is enough is then found by dynamic programming, from the last stage to the first, over the
+/// blocks from which the stages that follow can cover the rest.
 ///
-/// `time` must not be longer, and `fits` must hold, for every part of a range.
+/// `time` must not be longer, and `fits` must hold, for every part of a range; and every stage must hold any one block, or
+/// a partition may not be found.
 pub fn partition_of(
     num_blocks: usize,
     num_stages: usize,
@@ -24,6 +25,22 @@ pub fn partition_of(
     if !(1..=num_blocks).contains(&num_stages) {
         return None;
     }
+    let greedy = |limit: Nanos| {
+        let mut start = 0;
+        let mut ends = Vec::with_capacity(num_stages);
+        for stage in 0..num_stages {
+            let most = num_blocks - (num_stages - 1 - stage);
+            let takes = |end: usize| time(stage, start, end) <= limit && fits(stage, start, end);
+            let end = last(start, start + 1, most, takes);
+            if end == start {
+                return None;
+            }
+            ends.push(end);
+            start = end;
+        }
+        (start == num_blocks).then_some(ends)
+    };
+    // The furthest end of a stage, by its start.
     let reach = |stage: usize, holds: &dyn Fn(usize, usize, usize) -> bool| -> Vec<usize> {
         let mut end = 0;
         let furthest = |start: usize| {
@@ -32,11 +49,9 @@ pub fn partition_of(
         };
         (0..num_blocks).map(furthest).collect()
     };
-    // What a stage can hold does not depend on the limit.
-    let held: Vec<Vec<usize>> = (0..num_stages).map(|stage| reach(stage, &fits)).collect();
     let within = |limit: Nanos| {
         let in_time = |stage: usize, start: usize, end: usize| {
-            end <= held[stage][start] && time(stage, start, end) <= limit
+            time(stage, start, end) <= limit && fits(stage, start, end)
         };
         // Ends of each stage, by its start, from which the stages that follow can cover the rest.
         let mut ends_of = vec![Vec::new(); num_stages];
@@ -68,18 +83,24 @@ pub fn partition_of(
         let times = starts.zip(ends).zip(0..).map(|((start, end), stage)| time(stage, start, *end));
         times.max().unwrap_or_default()
     };
-    let mut best = within(Nanos::new(u64::MAX))?;
-    let (mut least, mut enough) = (Nanos::ZERO, slowest(&best));
-    while least < enough {
-        let limit = Nanos::new(least.get().midpoint(enough.get()));
-        match within(limit) {
-            Some(ends) => {
-                enough = slowest(&ends);
-                best = ends;
+    let fastest = |mut best: Vec<usize>, find: &dyn Fn(Nanos) -> Option<Vec<usize>>| {
+        let (mut least, mut enough) = (Nanos::ZERO, slowest(&best));
+        while least < enough {
+            let limit = Nanos::new(least.get().midpoint(enough.get()));
+            match find(limit) {
+                Some(ends) => {
+                    enough = slowest(&ends);
+                    best = ends;
+                }
+                None => least = Nanos::new(limit.get() + 1),
             }
-            None => least = Nanos::new(limit.get() + 1),
         }
-    }
+        best
+    };
+    let best = fastest(greedy(Nanos::new(u64::MAX))?, &greedy);
+    let shorter = Nanos::new(slowest(&best).get().saturating_sub(1));
+    let best = within(shorter).map_or(best, |better| fastest(better, &within));
+    let enough = slowest(&best);
     Some(evened(best, num_ranks, enough, time, fits))
 }
 

@@ -237,13 +237,13 @@ impl Shape {
         num_stages: usize,
         ranks: &PipelineRanks,
     ) -> Option<Arc<[usize]>> {
-        if problem.groups.is_some() {
-            let times = StageTimes::new(problem, chain, self, policy, ranks);
-            return times.balanced(num_stages, |_, _, _| true).map(Into::into);
-        }
         let PipelineRanks { group, placement } = ranks;
         let num_ranks = group.size as usize;
         self.balanced.get((policy, num_stages, group.size, placement.clone()), || {
+            if problem.groups.is_some() {
+                let times = StageTimes::new(problem, chain, self, policy, ranks);
+                return times.balanced(num_stages, |_, _, _| true).map(Into::into);
+            }
             let prefix = self.prefix(chain, policy, 0);
             let ends = match placement {
                 StagePlacement::V | StagePlacement::Bidirectional => mirrored(&prefix, num_stages),

@@ -52,5 +52,6 @@ mod simulate_commands;
 mod stages;
 mod systems;
 mod topologies;
+mod unlike_gpus;
 mod unprintable;
 mod validation;

@@ -25,59 +25,6 @@ pub fn partition_of(
     if !(1..=num_blocks).contains(&num_stages) {
         return None;
     }
-    let greedy = |limit: Nanos| {
-        let mut start = 0;
-        let mut ends = Vec::with_capacity(num_stages);
-        for stage in 0..num_stages {
-            let most = num_blocks - (num_stages - 1 - stage);
-            let takes = |end: usize| time(stage, start, end) <= limit && fits(stage, start, end);
-            let end = last(start, start + 1, most, takes);
-            if end == start {
-                return None;
-            }
-            ends.push(end);
-            start = end;
-        }
-        (start == num_blocks).then_some(ends)
-    };
-    // The furthest end of a stage, by its start.
-    let reach = |stage: usize, holds: &dyn Fn(usize, usize, usize) -> bool| -> Vec<usize> {
-        let mut end = 0;
-        let furthest = |start: usize| {
-            end = last(start, end.max(start + 1), num_blocks, |end| holds(stage, start, end));
-            end
-        };
-        (0..num_blocks).map(furthest).collect()
-    };
-    let within = |limit: Nanos| {
-        let in_time = |stage: usize, start: usize, end: usize| {
-            time(stage, start, end) <= limit && fits(stage, start, end)
-        };
-        // Ends of each stage, by its start, from which the stages that follow can cover the rest.
-        let mut ends_of = vec![Vec::new(); num_stages];
-        let mut covers: Vec<bool> = (0..=num_blocks).map(|start| start == num_blocks).collect();
-        for stage in (0..num_stages).rev() {
-            let mut before = 0;
-            let nearest: Vec<usize> = covers
-                .iter()
-                .enumerate()
-                .map(|(end, covers)| {
-                    before = if *covers { end } else { before };
-                    before
-                })
-                .collect();
-            let of = |(start, end): (usize, usize)| Some(nearest[end]).filter(|end| *end > start);
-            let ends = reach(stage, &in_time).into_iter().enumerate().map(of);
-            ends_of[stage] = ends.collect::<Vec<Option<usize>>>();
-            covers = ends_of[stage].iter().map(Option::is_some).chain([false]).collect();
-        }
-        let mut start = 0;
-        let ends = ends_of.iter().map(|ends| {
-            start = ends[start]?;
-            Some(start)
-        });
-        ends.collect::<Option<Vec<usize>>>()
-    };
     let slowest = |ends: &[usize]| {
         let starts = std::iter::once(0).chain(ends.iter().copied());
         let times = starts.zip(ends).zip(0..).map(|((start, end), stage)| time(stage, start, *end));
@@ -97,11 +44,70 @@ pub fn partition_of(
         }
         best
     };
-    let best = fastest(greedy(Nanos::new(u64::MAX))?, &greedy);
+    let takes = |limit: Nanos| {
+        let (time, fits) = (&time, &fits);
+        move |stage, start, end| time(stage, start, end) <= limit && fits(stage, start, end)
+    };
+    let filled = |limit| filled(num_blocks, num_stages, takes(limit));
+    let covered = |limit| covered(num_blocks, num_stages, takes(limit));
+    let best = fastest(filled(Nanos::new(u64::MAX))?, &filled);
     let shorter = Nanos::new(slowest(&best).get().saturating_sub(1));
-    let best = within(shorter).map_or(best, |better| fastest(better, &within));
+    let best = covered(shorter).map_or(best, |better| fastest(better, &covered));
     let enough = slowest(&best);
     Some(evened(best, num_ranks, enough, time, fits))
+}
+
+/// Ends of stages that each take as many blocks as they can, and leave one to each that follows; `None` where these do
+/// not cover the chain.
+fn filled(
+    num_blocks: usize,
+    num_stages: usize,
+    takes: impl Fn(usize, usize, usize) -> bool,
+) -> Option<Vec<usize>> {
+    let mut start = 0;
+    let end = |stage: usize| {
+        let most = num_blocks - (num_stages - 1 - stage);
+        let end = last(start, start + 1, most, |end| takes(stage, start, end));
+        let is_some = end > start;
+        start = end;
+        is_some.then_some(end)
+    };
+    let ends: Vec<usize> = (0..num_stages).map(end).collect::<Option<_>>()?;
+    (ends.last() == Some(&num_blocks)).then_some(ends)
+}
+
+/// Ends of stages that cover the chain, the earlier as long as possible, by dynamic programming from the last stage to
+/// the first; `None` where there are none.
+fn covered(
+    num_blocks: usize,
+    num_stages: usize,
+    takes: impl Fn(usize, usize, usize) -> bool,
+) -> Option<Vec<usize>> {
+    // Ends of each stage, by its start, from which the stages that follow can cover the rest.
+    let mut ends_of: Vec<Vec<Option<usize>>> = vec![Vec::new(); num_stages];
+    let mut covers: Vec<bool> = (0..=num_blocks).map(|start| start == num_blocks).collect();
+    for stage in (0..num_stages).rev() {
+        let mut before = 0;
+        let before = |(end, covers): (usize, &bool)| {
+            before = if *covers { end } else { before };
+            before
+        };
+        let nearest: Vec<usize> = covers.iter().enumerate().map(before).collect();
+        let mut furthest = 0;
+        let end = |start: usize| {
+            let guess = furthest.max(start + 1);
+            furthest = last(start, guess, num_blocks, |end| takes(stage, start, end));
+            Some(nearest[furthest]).filter(|end| *end > start)
+        };
+        ends_of[stage] = (0..num_blocks).map(end).collect();
+        covers = ends_of[stage].iter().map(Option::is_some).chain([false]).collect();
+    }
+    let mut start = 0;
+    let ends = ends_of.iter().map(|ends| {
+        start = (*ends.get(start)?)?;
+        Some(start)
+    });
+    ends.collect()
 }
 
 /// Moves blocks between neighbouring stages, within the limit on each, while that makes the busier of their ranks less

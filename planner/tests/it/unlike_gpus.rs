@@ -1,0 +1,93 @@
+//! GPUs of several kinds, as the command takes and shows them.
+
+use serde_json::{Value, json};
+
+use crate::bad_input::Workplace;
+use crate::cli::planner;
+
+const MIXED: [&str; 5] = ["models/llama-3.1-8b", "--gpus", "48", "--cluster", "h100:2,a100:4"];
+
+/// The result of a command on GPUs of two kinds, without what differs from run to run.
+fn settled(words: &[&str]) -> Value {
+    let mut found = planner(&[words, &["--format", "json", "--quiet"]].concat()).json();
+    found["search"]["elapsed_seconds"] = Value::Null;
+    found
+}
+
+#[test]
+fn every_rank_has_its_group_and_layers() {
+    let layout = ["--layout", "tp8-pp6-dp1"];
+    let found = settled(&[&["evaluate"], &MIXED[..], &layout].concat());
+    let plan = &found["plans"][0];
+    let ranks = plan["ranks"].as_array().unwrap();
+    let layers = |group: &str| -> Vec<u64> {
+        let own = ranks.iter().filter(|rank| rank["group"] == group);
+        own.map(|rank| rank["layers"].as_u64().unwrap()).collect()
+    };
+    let (fast, slow) = (layers("h100"), layers("a100"));
+    assert_eq!([fast.len(), slow.len()], [2, 4]);
+    assert_eq!(fast.iter().chain(&slow).sum::<u64>(), 32);
+    assert!(fast.iter().min() > slow.iter().max(), "{fast:?} and {slow:?}");
+    assert_eq!(plan["unsupported"], Value::Null);
+}
+
+#[test]
+fn equal_groups_are_one_and_their_order_does_not_matter() {
+    let of =
+        |cluster| settled(&["search", "models/llama-3.1-8b", "--gpus", "32", "--cluster", cluster]);
+    assert_eq!(of("a100:1,a100:3"), of("a100"));
+    let layout = ["evaluate", "models/llama-3.1-8b", "--gpus", "48", "--layout", "tp8-pp6-dp1"];
+    let of = |cluster| settled(&[&layout[..], &["--cluster", cluster]].concat());
+    assert_eq!(of("a100:4,h100:2"), of("h100:1,a100:4,h100:1"));
+}
+
+#[test]
+fn a_framework_that_cannot_is_named_with_those_that_can() {
+    let layout = ["--layout", "tp8-pp6-dp1", "--framework", "megatron-core"];
+    let found = settled(&[&["evaluate"], &MIXED[..], &layout].concat());
+    let unsupported = found["plans"][0]["unsupported"].to_string();
+    assert!(unsupported.contains("GPUs of several kinds"), "{unsupported}");
+    let run = planner(&[&["search"], &MIXED[..], &["--framework", "megatron-core"]].concat());
+    assert_eq!(run.code, Some(0));
+    assert!(run.stderr.contains("`--framework ideal`"), "{}", run.stderr);
+}
+
+#[test]
+fn a_plan_is_read_back_and_one_that_was_edited_is_refused() {
+    let place = Workplace::new();
+    let plan = place.path("plan.json");
+    let layout = ["--layout", "tp8-pp6-dp1", "--quiet", "-o", &plan];
+    assert_eq!(planner(&[&["evaluate"], &MIXED[..], &layout].concat()).code, Some(0));
+    let explained = planner(&["explain", &plan]);
+    assert!(explained.stdout.contains("on h100: "), "{}", explained.transcript());
+    let mut edited: Value = serde_json::from_str(&std::fs::read_to_string(&plan).unwrap()).unwrap();
+    edited["ranks"][0]["layers"] = json!(31);
+    let edited = place.write("edited.json", edited.to_string());
+    let refused = planner(&["explain", &edited]);
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.stderr.contains("`ranks`"), "{}", refused.stderr);
+}
+
+#[test]
+fn groups_that_cannot_be_are_refused() {
+    let place = Workplace::new();
+    for (cluster, says) in [
+        ("h100:0,a100:4".to_owned(), "`groups[0].nodes` is 0"),
+        ("h100:2,a101:4".to_owned(), "cluster `a101`"),
+        ("h100:2,a100:3".to_owned(), "48 GPUs, but the cluster's groups have 40"),
+        (place.write("none.json", json!({"groups": []}).to_string()), "`groups` is empty"),
+        (
+            place.write("name.json", json!({"groups": [{"nodes": 1, "cluster": "x"}]}).to_string()),
+            "`groups[0].cluster` is `x`",
+        ),
+    ] {
+        let run =
+            planner(&["search", "models/llama-3.1-8b", "--gpus", "48", "--cluster", &cluster]);
+        assert_eq!(run.code, Some(2), "{}", run.transcript());
+        assert!(run.stderr.contains(says), "{}", run.stderr);
+    }
+    let layout = ["evaluate", "models/llama-3.1-8b", "--layout", "tp8-pp2-dp3"];
+    let run = planner(&[&layout[..], &MIXED[1..]].concat());
+    assert_eq!(run.code, Some(2), "{}", run.transcript());
+    assert!(run.stderr.contains("groups of"), "{}", run.stderr);
+}

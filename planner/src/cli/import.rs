@@ -1,7 +1,7 @@
 //! `planner import`.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use ir::cluster::Cluster;
@@ -28,7 +28,10 @@ pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<Answer> {
     check_kind(&args.file, &text)?;
     let settings = Settings::read(&args.file, text, &args.model, &args.cluster, &args.settings)?;
     let plan = interchange::import(&settings.import(&args.settings));
-    let plan = plan.with_context(|| format!("`{}`", args.file.display()))?;
+    let (plan, unread) = plan.with_context(|| format!("`{}`", args.file.display()))?;
+    for unread in interchange::by_reason(&unread) {
+        tell(&format!("warning: `{}`: not part of the plan: {unread}", args.file.display()));
+    }
     if let Some(output) = &args.output {
         for input in [&args.file, &args.model] {
             refuse_to_overwrite(input, output)?;
@@ -71,10 +74,12 @@ impl Settings {
         warn_of_launches(file, &script);
         // A script that cannot be parsed is an error of the import itself; a missing file next to it is not.
         let folder = file.parent().unwrap_or(Path::new("."));
-        for name in script.named_files() {
-            let path = folder.join(&name);
-            if !files.contains_key(&name) && path.is_file() {
-                files.insert(name, read_text(&path).with_context(about)?);
+        for named in script.named_files() {
+            let name = named.rsplit('/').next().unwrap_or_default();
+            let is_one = |path: &PathBuf| path.is_file();
+            let path = [folder.join(name), folder.join(&named)].into_iter().find(is_one);
+            if let Some(path) = path.filter(|_| !files.contains_key(name)) {
+                files.insert(name.to_owned(), read_text(&path).with_context(about)?);
             }
         }
         let path = model;

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use ir::text::{Typeset, typeset};
 
 use super::error::ImportError;
-use super::file::{basename, has_ending};
+use super::file::has_ending;
 use super::imported::Stated;
-use super::ranks::{check_start, ranks};
+use super::options::Leaf;
+use super::ranks::{check_start, ranks, ranks_per_node};
 use super::shell::{self, Command, Script, Word};
 use super::source::{Form, Source, Started, WHOLE, notation};
 use super::target::Target;
@@ -23,6 +24,8 @@ pub struct LaunchScript {
     script: Script,
     /// Words of each command, where `bash -c` is replaced by the command that it runs.
     commands: Vec<Vec<Word>>,
+    /// Values of a file of keys.
+    values: Vec<String>,
 }
 
 /// A command that starts training.
@@ -41,23 +44,32 @@ impl LaunchScript {
     ///
     /// [`ImportError`] where it cannot be parsed.
     pub fn read(text: &str, set: &BTreeMap<String, String>) -> Result<Self, ImportError> {
-        if !is_script(text) || of_python(text).is_some() {
+        if of_python(text).is_some() {
             return Ok(Self::default());
+        }
+        if !is_script(text) {
+            let leaves = Tree::read(text, notation("", text)).map(|tree| tree.leaves());
+            let values = leaves.unwrap_or_default().into_iter().filter_map(|(_, leaf)| match leaf {
+                Leaf::Values(values) => Some(values),
+                Leaf::Null | Leaf::NoKeys => None,
+            });
+            return Ok(Self { values: values.flatten().collect(), ..Self::default() });
         }
         let script = shell::read(text, set)?;
         let commands = commands(&script, set)?;
-        Ok(Self { script, commands })
+        Ok(Self { script, commands, values: Vec::new() })
     }
 
-    /// Names of files that the settings name and that are read with them.
+    /// Paths of files that the settings name and that are read with them.
     pub fn named_files(&self) -> Vec<String> {
         let endings = [".json", ".yaml", ".yml", ".py", ".csv"];
-        let mut names = Vec::new();
+        let is_file = |text: &&String| endings.iter().any(|ending| text.ends_with(ending));
+        let mut names: Vec<String> = self.values.iter().filter(is_file).cloned().collect();
         for words in &self.commands {
             for (place, word) in words.iter().enumerate() {
                 let text = word.text.rsplit('=').next().unwrap_or_default();
                 if endings.iter().any(|ending| text.ends_with(ending)) {
-                    names.push(basename(text).to_owned());
+                    names.push(text.to_owned());
                 }
                 // torchtitan's `--module` has no file ending; no word names DeepSpeed's `pipeline.py`.
                 match word.text.as_str() {
@@ -103,7 +115,9 @@ impl LaunchScript {
         if let Some(Launch { target, before, words }) = found {
             check_start(&before, set)?;
             let num_gpus = ranks(&self.script, &before, set);
-            return Ok((from.unwrap_or(target), Form::Started(Started { words, num_gpus })));
+            let ranks_per_node = ranks_per_node(&before, set);
+            let started = Started { words, num_gpus, ranks_per_node };
+            return Ok((from.unwrap_or(target), Form::Started(started)));
         }
         let all = commands.concat();
         if all.first().is_some_and(|it| it.text.starts_with("--")) {
@@ -113,7 +127,8 @@ impl LaunchScript {
             let num_gpus = ranks(&self.script, &[], set);
             // An empty word takes the program's place.
             let words = std::iter::once(Word::known("")).chain(all).collect();
-            return Ok((target, Form::Started(Started { words, num_gpus })));
+            let ranks_per_node = None;
+            return Ok((target, Form::Started(Started { words, num_gpus, ranks_per_node })));
         }
         let nothing = "nothing starts a program that is known";
         let typeset = all.iter().find_map(|word| Some((word, typeset(&word.text)?)));
@@ -225,13 +240,13 @@ pub(super) fn source<'a>(
     } else if is_script(text) {
         let script = shell::read(text, set)?;
         let commands = commands(&script, set)?;
-        LaunchScript { script, commands }.form(from, set, files)?
+        LaunchScript { script, commands, values: Vec::new() }.form(from, set, files)?
     } else {
         let tree = Tree::read(text, notation("", text));
         let tree = tree.map_err(|what| ImportError::unknown(what, WHOLE))?;
         (from.map_or_else(|| of_tree(&tree), Ok)?, Form::Tree(tree))
     };
-    Ok(Source { target, form, files, stated, num_layers: None, has_experts: false })
+    Ok(Source { target, form, files, stated, num_layers: None, has_experts: false, is_all_mixture: false })
 }
 
 /// Forms of settings that can be read, for hints.
@@ -283,6 +298,9 @@ fn of_tree(tree: &Tree) -> Result<Target, ImportError> {
     if tree.has("layout") && tree.has_any(&["breakdown", "prediction"]) {
         let what = "this is a plan already";
         return Err(ImportError::unknown(what, "`planner explain` reads it"));
+    }
+    if let Some(tool) = TOOLS.into_iter().find(|tool| !tool.is_written && (tool.has_keys)(tree)) {
+        return Ok(tool.target);
     }
     if tree.has_any(&["num_hidden_layers", "model_type", "architectures"]) {
         let what = "this is a model, not how it is trained";

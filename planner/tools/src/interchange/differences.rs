@@ -16,8 +16,8 @@ use super::view::ExportView;
 pub struct ModelDifference {
     /// The argument in the settings.
     pub stated: Argument,
-    /// The argument that describes the user's model.
-    pub would: Argument,
+    /// The argument that describes the user's model, if it has one of this name.
+    pub would: Option<Argument>,
 }
 
 impl Imported {
@@ -30,10 +30,14 @@ impl Imported {
             _ => one == other,
         };
         let differs = |stated: &Argument| {
-            let would = expected.iter().find(|it| it.name == stated.name)?;
+            let Some(would) = expected.iter().find(|it| it.name == stated.name) else {
+                let is_only = tool(self.source).table.is_some_and(|it| it.is_model_only(&stated.name));
+                let is_other = is_only && !expected.is_empty();
+                return is_other.then(|| ModelDifference { stated: stated.clone(), would: None });
+            };
             let are_same = stated.values.len() == would.values.len()
                 && stated.values.iter().zip(&would.values).all(|(one, other)| same(one, other));
-            let (stated, would) = (stated.clone(), would.clone());
+            let (stated, would) = (stated.clone(), Some(would.clone()));
             (!are_same).then_some(ModelDifference { stated, would })
         };
         self.model.iter().filter_map(differs).collect()
@@ -42,6 +46,9 @@ impl Imported {
 
 impl fmt::Display for ModelDifference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}`, where it has `{}`", self.stated.words(), self.would.words())
+        match &self.would {
+            Some(would) => write!(f, "`{}`, where it has `{}`", self.stated.words(), would.words()),
+            None => write!(f, "`{}`, which it has not", self.stated.words()),
+        }
     }
 }

@@ -3,7 +3,7 @@
 use ir::cluster::{Cluster, Precision};
 use ir::expert_load::ExpertLoad;
 use ir::framework::{ExpertTensor, Framework};
-use ir::graph::Graph;
+use ir::graph::{Adapters, Graph};
 use ir::layout::{Layout, LayoutSpec};
 use ir::plan::{Optimizer, Plan, Training};
 use ir::replication::DataParallelMethod;
@@ -40,6 +40,35 @@ pub struct Imported {
     pub dropout: bool,
     /// How routers spread tokens over experts.
     pub expert_load: ExpertLoad,
+    /// Low-rank adapters that are trained instead of the model, if any.
+    pub adapters: Option<Adapters>,
+    /// Ranks that the settings start on each node, if they say.
+    pub ranks_per_node: Option<u32>,
+    /// Settings that may change a step and are not part of the plan.
+    pub unread: Vec<Unread>,
+}
+
+/// A setting that may change a step's time or memory, but is not part of the plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// Name of the option or key.
+    pub option: String,
+    /// What it does, or why it is not read.
+    pub why: String,
+}
+
+/// Settings that are no part of a plan, in words, those of one reason together.
+pub fn by_reason(all: &[Unread]) -> Vec<String> {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for Unread { option, why } in all {
+        let name = format!("`{option}`");
+        match reasons.iter_mut().find(|it| it.0 == why) {
+            Some((_, names)) if names.contains(&name) => {}
+            Some((_, names)) => names.push(name),
+            None => reasons.push((why, vec![name])),
+        }
+    }
+    reasons.into_iter().map(|(why, names)| format!("{} ({why})", names.join(", "))).collect()
 }
 
 /// Values that the user states in addition to the settings.
@@ -130,6 +159,9 @@ impl Imported {
             multi_token_prediction: stated.multi_token_prediction,
             dropout: stated.dropout,
             expert_load: ExpertLoad::USUAL,
+            adapters: None,
+            ranks_per_node: None,
+            unread: Vec::new(),
         }
     }
 
@@ -141,6 +173,7 @@ impl Imported {
             multi_token_prediction: model.multi_token_prediction,
             dropout: model.dropout,
             expert_load: plan.expert_load.clone(),
+            adapters: model.adapters.clone(),
             ..Self::of_run(framework.clone(), *layout, *num_gpus, training, blocks)
         }
     }
@@ -165,6 +198,9 @@ impl Imported {
             expert_load: ExpertLoad::Balanced,
             multi_token_prediction: false,
             dropout: false,
+            adapters: None,
+            ranks_per_node: None,
+            unread: Vec::new(),
         }
     }
 
@@ -222,6 +258,19 @@ impl Imported {
                 )
             }),
         }
+    }
+
+    /// Settings that may change a step and are no part of a plan on this cluster.
+    pub fn unread(&self, cluster: &Cluster) -> Vec<Unread> {
+        let mut all = self.unread.clone();
+        let has = cluster.gpus_per_node;
+        let each = self.ranks_per_node.filter(|each| *each != has);
+        if let Some(each) = each.filter(|each| self.num_gpus.is_some_and(|all| all > *each)) {
+            let option = "nproc-per-node".to_owned();
+            let why = format!("nodes of {each} ranks, but nodes of {} have {has} GPUs", cluster.name);
+            all.push(Unread { option, why });
+        }
+        all
     }
 
     /// Number of replicas, if the number of ranks is known and divides.
@@ -293,7 +342,10 @@ impl Imported {
                     "a global batch of {batch} is no number of micro-batches of {} on {data_parallel} replicas",
                     self.layout.micro_batch_size
                 ),
-                format!("{} or {}", (batch / each).max(1) * each, (batch / each + 1) * each),
+                match batch / each {
+                    0 => each.to_string(),
+                    rounds => format!("{} or {}", rounds * each, (rounds + 1) * each),
+                },
             ));
         }
         let replicas = data_parallel * self.layout.context_parallel;

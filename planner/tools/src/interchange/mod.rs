@@ -47,7 +47,7 @@ pub use differences::ModelDifference;
 pub use error::{Divided, ExportError, ImportError, Lack};
 pub use export::{Export, Wanted, export, lacked_by_tools};
 pub use file::File;
-pub use imported::{Imported, Posed, Stated, StatedStages, StatedTraining};
+pub use imported::{Imported, Posed, Stated, StatedStages, StatedTraining, Unread, by_reason};
 pub use lacks::named;
 pub use manifest::{Job, job};
 pub use options::OptionError;

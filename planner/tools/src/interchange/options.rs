@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ir::text::typeset;
 
+use super::imported::Unread;
 use super::shell::Word;
 
 /// Options of a program, each with its number of values; or keys of its file, with dots between them.
@@ -14,8 +15,9 @@ pub(super) struct Vocabulary {
     /// Lines of a name and `none`, `one`, `some`, `any` or a number of values; a name that ends with `*` stands for all
     /// with this prefix.
     pub(super) table: &'static str,
-    /// True if names that are not in the table are options of the user's own script, unless they look like misspelt
-    /// ones; else they are refused, as the program refuses them, or ignores them silently, which is worse.
+    /// True if names that are not in the table may well be options of the user's own script, so that only those that are
+    /// almost the same as a known one count as misspelt. Else they are options of another version or of a fork, unless
+    /// they look like a known one.
     takes_own: bool,
 }
 
@@ -34,6 +36,8 @@ pub(super) enum Leaf {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ParsedOptions {
     all: BTreeMap<String, Vec<Word>>,
+    /// Names that the vocabulary does not have and that look like no misspelt ones.
+    others: Vec<String>,
 }
 
 fn typeset_note(word: &str) -> String {
@@ -182,7 +186,7 @@ const SHORT: usize = 6;
 const AUTO: &str = "auto";
 
 impl Vocabulary {
-    /// Options of a program that refuses others.
+    /// Options of a program that has no others in this version.
     pub(super) const fn whole(program: &'static str, table: &'static str) -> Self {
         Self { program, table, takes_own: false }
     }
@@ -190,6 +194,11 @@ impl Vocabulary {
     /// Options of a program to which the user's script may add its own.
     pub(super) const fn with_own(program: &'static str, table: &'static str) -> Self {
         Self { program, table, takes_own: true }
+    }
+
+    /// Name of the program.
+    pub(super) const fn program(&self) -> &'static str {
+        self.program
     }
 
     fn lines(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
@@ -200,7 +209,10 @@ impl Vocabulary {
         })
     }
 
-    fn takes(&self, name: &str) -> Option<&'static str> {
+    pub(super) fn takes(&self, name: &str) -> Option<&'static str> {
+        // Keys of a file may be options of a command line too.
+        let are_keys = self.table.lines().all(|line| !line.starts_with("--"));
+        let name = if are_keys { name.trim_start_matches("--") } else { name };
         let is_it = |known: &str| match known.strip_suffix('*') {
             Some(start) => name.starts_with(start),
             None => known == name,
@@ -208,13 +220,17 @@ impl Vocabulary {
         self.lines().find(|(known, _)| is_it(known)).map(|(_, takes)| takes)
     }
 
-    /// Returns whether an unknown name is an option of the user's own script, not a misspelt known one.
-    fn is_own(&self, name: &str) -> bool {
+    /// Returns whether an unknown name is an option of the user's own script, of a fork or of another version, not a
+    /// misspelt known one.
+    fn is_other(&self, name: &str) -> bool {
+        if !self.takes_own {
+            return typeset(name).is_none() && self.nearest(name).is_none();
+        }
         let is_misspelt = |(likeness, known): (f64, &str)| {
             let is_a_letter_off = strsim::damerau_levenshtein(name, known) <= 1;
             likeness >= OWN_LIKENESS || is_a_letter_off && name.len() >= SHORT
         };
-        self.takes_own && !self.likest(name).is_some_and(is_misspelt)
+        !self.likest(name).is_some_and(is_misspelt)
     }
 
     fn unknown(&self, name: &str) -> OptionError {
@@ -242,13 +258,13 @@ impl Vocabulary {
                         let takes = format!("`{known}`");
                         return Err(OptionError::Kind { name, program, has: "a value", takes });
                     }
-                    (None, _) if self.is_own(&name) => {}
+                    (None, Leaf::Null) => {}
+                    (None, _) if self.is_above(&name).is_none() && self.is_other(&name) => {
+                        given.others.push(name);
+                    }
                     (None, _) => {
-                        let above = self.lines().find(|(known, _)| {
-                            name.strip_prefix(known).is_some_and(|rest| rest.starts_with('.'))
-                        });
-                        return Err(match above {
-                            Some((known, _)) => OptionError::Kind {
+                        return Err(match self.is_above(&name) {
+                            Some(known) => OptionError::Kind {
                                 name: known.to_owned(),
                                 program,
                                 has: "keys with values",
@@ -281,6 +297,12 @@ impl Vocabulary {
             }
         }
         Ok(given)
+    }
+
+    /// Known key that has a value, but keys below it in this name.
+    fn is_above(&self, name: &str) -> Option<&'static str> {
+        let is_it = |known: &str| name.strip_prefix(known).is_some_and(|it| it.starts_with('.'));
+        self.lines().map(|(known, _)| known).find(|known| is_it(known))
     }
 
     /// Known option of the most similar spelling, if it is similar enough.
@@ -336,9 +358,10 @@ impl Vocabulary {
             }
             at += 1;
             let Some(takes) = self.takes(name) else {
-                if !self.is_own(name) {
+                if !self.is_other(name) {
                     return Err(self.unknown(name));
                 }
+                given.others.push(name.to_owned());
                 at += words[at..].iter().take_while(|it| !it.text.starts_with("--")).count();
                 continue;
             };
@@ -387,6 +410,29 @@ impl ParsedOptions {
         self.all.contains_key(name)
     }
 
+    /// Names that no table has, and those of the given names that are there and not switched off.
+    pub(super) fn unread<'a>(
+        &'a self,
+        unplanned: impl Iterator<Item = (&'a str, &'a str)>,
+        program: &str,
+    ) -> Vec<Unread> {
+        const OFF: [&str; 8] = ["false", "False", "none", "None", "no", "NO", "0", ""];
+        let is_off = |words: &Vec<Word>| words.first().is_some_and(|it| OFF.contains(&it.text.as_str()));
+        let mut all = Vec::new();
+        for (known, why) in unplanned {
+            let is_it = |name: &str| match known.strip_suffix('*') {
+                Some(start) => name.starts_with(start),
+                None => name == known,
+            };
+            let given = self.all.iter().filter(|(name, words)| is_it(name) && !is_off(words));
+            all.extend(given.map(|(name, _)| Unread { option: name.clone(), why: why.to_owned() }));
+        }
+        let why = format!("no option of {program} that is known");
+        let others = self.others.iter();
+        all.extend(others.map(|name| Unread { option: name.clone(), why: why.clone() }));
+        all
+    }
+
     /// Returns whether any option with a prefix is given.
     pub(super) fn has_within(&self, start: &str) -> bool {
         self.all.keys().any(|name| name.starts_with(start))
@@ -398,6 +444,7 @@ impl ParsedOptions {
         for (name, words) in other.all {
             self.all.entry(name).or_insert(words);
         }
+        self.others.extend(other.others);
         self
     }
 
@@ -435,10 +482,18 @@ impl ParsedOptions {
         self
     }
 
+    /// Adds an option with its words, or replaces them.
+    #[must_use]
+    pub(super) fn with_words(mut self, name: &str, words: Vec<Word>) -> Self {
+        self.all.insert(name.to_owned(), words);
+        self
+    }
+
     /// Options under other names.
     #[must_use]
     pub(super) fn renamed(self, name: impl Fn(&str) -> String) -> Self {
-        Self { all: self.all.into_iter().map(|(old, words)| (name(&old), words)).collect() }
+        let all = self.all.into_iter().map(|(old, words)| (name(&old), words)).collect();
+        Self { all, ..self }
     }
 
     /// Boolean value of an option; a switch without a value is true.

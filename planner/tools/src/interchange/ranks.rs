@@ -72,6 +72,13 @@ fn count(value: &str) -> Option<u32> {
     value.rsplit(':').next()?.parse().ok()
 }
 
+/// Number of ranks that the launcher starts on each node, if it says.
+pub(super) fn ranks_per_node(before: &[Word], set: &BTreeMap<String, String>) -> Option<u32> {
+    let given = option(before, &["--nproc-per-node", "--nproc_per_node"]);
+    let given = given.or_else(|| option(before, &["--num_gpus"]));
+    given.or_else(|| set.get(RANKS_PER_NODE)?.parse().ok())
+}
+
 /// Number of ranks that a script starts, if it says.
 pub(super) fn ranks(
     script: &Script,
@@ -98,18 +105,18 @@ pub(super) fn ranks(
     }
     let slurm_nodes = of_slurm(&["--nodes", "-N"]).or_else(|| directive(&["--nodes", "-N"]));
     let nodes = option(&["--nnodes", "--num_nodes"]).or(variable(NUM_NODES));
-    let each = option(&["--nproc-per-node", "--nproc_per_node"]).or(option(&["--num_gpus"]));
-    let each = each.or(variable(RANKS_PER_NODE));
+    let each = ranks_per_node(before, set);
     let is_standalone = before.iter().any(|it| it.text == "--standalone");
     // `torchrun` starts one node if no number of nodes is given.
     let is_one =
         is_standalone || (starts(&["torchrun"]) && slurm_nodes.is_none() && !names_nodes(before));
-    if let (Some(nodes), Some(each)) = (nodes.or(is_one.then_some(1)), each) {
+    if let (Some(nodes), Some(each)) = (nodes.or(is_one.then_some(1)).or(slurm_nodes), each) {
         return nodes.checked_mul(each);
     }
     let of_node = of_slurm(&["--ntasks-per-node"]).filter(|_| !starts_others);
     let of_node = of_node
-        .or_else(|| directive(&["--gpus-per-node", "--gres", "--ntasks-per-node"]))
+        .or_else(|| directive(&["--gpus-per-node", "--gres"]))
+        .or_else(|| directive(&["--ntasks-per-node"]).filter(|_| !starts_others))
         .or_else(|| of_slurm(&["--gpus-per-node", "--gres"]));
     slurm_nodes?.checked_mul(of_node?)
 }

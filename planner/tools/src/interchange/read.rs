@@ -10,7 +10,7 @@ use ir::text::count_of;
 
 use super::detect::source;
 use super::error::{Divided, ImportError};
-use super::imported::{Imported, Posed, Stated};
+use super::imported::{Imported, Posed, Stated, Unread};
 use super::source::Source;
 use super::target::Target;
 use super::tools::tool;
@@ -41,12 +41,12 @@ pub struct Import<'a> {
     pub command: String,
 }
 
-/// Imports settings as a plan.
+/// Imports settings as a plan, with the settings that are no part of it.
 ///
 /// # Errors
 ///
 /// [`ImportError`] where they cannot be read, contradict themselves, or describe another model.
-pub fn import(import: &Import<'_>) -> Result<Plan, ImportError> {
+pub fn import(import: &Import<'_>) -> Result<(Plan, Vec<Unread>), ImportError> {
     let Import { model, model_text, cluster, stated, .. } = *import;
     let imported = settings(import)?;
     let (multi_token_prediction, dropout) = (imported.multi_token_prediction, imported.dropout);
@@ -54,7 +54,9 @@ pub fn import(import: &Import<'_>) -> Result<Plan, ImportError> {
     let options = GraphOptions { attention, multi_token_prediction, dropout };
     let unbuilt =
         |what: String| ImportError::unknown(what, "a model that has what the settings are of");
-    let graph = model.graph(options).map_err(|error| unbuilt(error.to_string()))?;
+    let adapters = imported.adapters.as_ref();
+    let graph = model.training_graph(options, adapters);
+    let graph = graph.map_err(|error| unbuilt(error.to_string()))?;
     let graph = match imported.layout.recompute.modules() {
         Some(modules) => graph.recomputing(modules).map_err(|error| unbuilt(error.to_string()))?,
         None => graph,
@@ -65,7 +67,7 @@ pub fn import(import: &Import<'_>) -> Result<Plan, ImportError> {
         num_parameters: graph.parameter_counts().total,
         multi_token_prediction,
         dropout,
-        adapters: None,
+        adapters: imported.adapters.clone(),
     };
     let provenance = Provenance {
         planner_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -78,7 +80,7 @@ pub fn import(import: &Import<'_>) -> Result<Plan, ImportError> {
     let plan = plan::make(&problem, cluster, planned, &found, &[], provenance);
     let differences = imported.differences(&plan, model, &graph);
     if differences.is_empty() {
-        return Ok(plan);
+        return Ok((plan, imported.unread(cluster)));
     }
     let differences = differences.iter().map(ToString::to_string).collect();
     Err(ImportError::Model { model: model.name.clone(), differences })
@@ -96,12 +98,14 @@ pub fn settings(import: &Import<'_>) -> Result<Imported, ImportError> {
         let is_mixture = |it: &Layer| matches!(it.feed_forward, FeedForward::Mixture(_));
         source.num_layers = Some(transformer.layers.iter().map(|it| it.count).sum());
         source.has_experts = transformer.layers.iter().any(|it| is_mixture(&it.layer));
+        source.is_all_mixture = transformer.layers.iter().all(|it| is_mixture(&it.layer));
     }
     let read = tool(source.target).read.ok_or_else(|| {
         let works = "`plan.json`, which every command reads";
         ImportError::unknown("the executor's settings are the plan itself", works)
     })?;
-    let imported = read(&source)?;
+    let mut imported = read(&source)?;
+    imported.ranks_per_node = source.started().ok().and_then(|it| it.ranks_per_node);
     let ranks = imported.layout.pipeline_parallel;
     match stated.pipeline_parallel.filter(|stated| *stated != ranks) {
         Some(stated) => Err(ImportError::divides(

@@ -17,6 +17,8 @@ pub(super) struct Started {
     pub(super) words: Vec<Word>,
     /// Number of ranks that are started, if the script says.
     pub(super) num_gpus: Option<u32>,
+    /// Number of them on each node, if the launcher says.
+    pub(super) ranks_per_node: Option<u32>,
 }
 
 /// Form of settings.
@@ -45,6 +47,8 @@ pub(super) struct Source<'a> {
     pub(super) num_layers: Option<u32>,
     /// True if the user's model has experts.
     pub(super) has_experts: bool,
+    /// True if all layers of the user's model have experts.
+    pub(super) is_all_mixture: bool,
 }
 
 impl Source<'_> {

@@ -18,7 +18,9 @@
 //! | `code` | values of the tool's own code where no other form applies; it reads the option after the others |
 //! | `read` | never written: other options have the value, and the code for them reads this one |
 //!
-//! An option with `model` in the place of a field describes the model; imports compare it with the user's.
+//! An option with `model` in the place of a field describes the model; imports compare it with the user's. With `only`
+//! after it, a model that would not have the option at all is another one. `unplanned` in its place is for what may change
+//! a step but is no part of a plan, with what it is after ` # `: imports name it.
 //!
 //! A condition is `field=a|b`, `field!=a` or `field>n`. After ` # ` follows the reason that an export gives, with
 //! fields in braces; `[title]` begins a topic.
@@ -28,7 +30,7 @@ use std::sync::OnceLock;
 use super::argument::{Argument, Section};
 use super::error::ImportError;
 use super::fields::{get, set};
-use super::imported::Imported;
+use super::imported::{Imported, Unread};
 use super::options::{OptionError, ParsedOptions, Vocabulary};
 use super::run::Run;
 use super::source::{Source, agreed};
@@ -140,6 +142,9 @@ pub(crate) struct Difference {
 /// Word in the place of the field of an option that describes the model.
 const MODEL: &str = "model";
 
+/// Word in the place of the field of an option that no plan has.
+const UNPLANNED: &str = "unplanned";
+
 /// Word that stands for a switch without a value.
 const GIVEN: &str = "given";
 
@@ -162,7 +167,7 @@ impl Row {
         let (line, why) = line.split_once(" # ").unwrap_or((line, ""));
         let mut words = line.split_whitespace();
         let (option, _, field) = (words.next()?, words.next()?, words.next()?);
-        if field == MODEL {
+        if [MODEL, UNPLANNED].contains(&field) {
             return None;
         }
         let forms = words.by_ref().take_while(|word| *word != "if").map(Form::of).collect();
@@ -337,7 +342,29 @@ impl Table {
         reader: Reader<'_>,
         settings: &mut Imported,
     ) -> Result<(), ImportError> {
-        self.rows().iter().try_for_each(|row| row.read(reader, settings, self))
+        self.rows().iter().try_for_each(|row| row.read(reader, settings, self))?;
+        settings.unread.extend(self.unread(reader.given));
+        Ok(())
+    }
+
+    /// Options that are given and may change a step, but that no plan has.
+    pub(super) fn unread(&self, given: &ParsedOptions) -> Vec<Unread> {
+        let Vocabulary { table, .. } = self.vocabulary;
+        let unplanned = table.lines().filter_map(|line| {
+            let (line, why) = line.split_once(" # ")?;
+            let mut words = line.split_whitespace();
+            let name = words.next()?;
+            (words.nth(1) == Some(UNPLANNED)).then_some((name, why))
+        });
+        given.unread(unplanned, self.vocabulary.program())
+    }
+
+    /// Returns whether a model without an option is another one than that of settings with it.
+    pub(super) fn is_model_only(&self, option: &str) -> bool {
+        self.vocabulary.table.lines().any(|line| {
+            let mut words = line.split_whitespace();
+            words.next() == Some(option) && words.nth(1) == Some(MODEL) && words.next() == Some("only")
+        })
     }
 
     /// Options that describe the model.

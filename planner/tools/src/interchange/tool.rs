@@ -54,6 +54,8 @@ pub(crate) struct Tool {
     pub(crate) keys_are_flags: bool,
     /// True if its files are Python with Megatron-Bridge's settings, not the options of the table.
     pub(crate) is_python: bool,
+    /// True if plans are exported to it.
+    pub(super) is_written: bool,
     /// True if its files say how the loss is computed.
     pub(super) states_loss: bool,
     /// True if training in bf16 accumulates gradients in fp32 unless an option says otherwise.
@@ -81,6 +83,7 @@ impl Tool {
             anchors: &[],
             keys_are_flags: false,
             is_python: false,
+            is_written: true,
             states_loss: false,
             has_fp32_gradients: false,
         }

@@ -60,9 +60,11 @@ pub fn lint(import: &Import<'_>, most_nearest: usize) -> Result<Report, ImportEr
         multi_token_prediction: imported.multi_token_prediction,
         dropout: imported.dropout,
     };
-    let graph = import.model.graph(options).map_err(|error| {
+    let adapters = imported.adapters.as_ref();
+    let graph = import.model.training_graph(options, adapters).map_err(|error| {
         ImportError::unknown(error.to_string(), "a model that has what the settings are of")
     })?;
+    findings.extend(unread(import, &imported));
     let eval = EvalContext {
         graph,
         cluster: import.cluster,
@@ -214,6 +216,21 @@ fn judge(
     report.nearest = nearest::nearest(context, nearest);
 }
 
+/// Finding of settings that may change a step and are no part of the prediction.
+fn unread(import: &Import<'_>, imported: &Imported) -> Option<Finding> {
+    let unread = imported.unread(import.cluster);
+    let listed = interchange::by_reason(&unread);
+    let rule = Rule::NotRead;
+    (!unread.is_empty()).then(|| Finding {
+        rule,
+        severity: rule.most_severe(),
+        message: format!("not part of the prediction: {}", listed.join(", ")),
+        options: Vec::new(),
+        cost: None,
+        fix: None,
+    })
+}
+
 /// Findings of settings that describe another model than the user's.
 fn differences(import: &Import<'_>, base: &evaluated::EvaluatedConfig, text: &str) -> Vec<Finding> {
     let Import { model, cluster, .. } = *import;
@@ -223,7 +240,7 @@ fn differences(import: &Import<'_>, base: &evaluated::EvaluatedConfig, text: &st
         num_parameters: 0,
         multi_token_prediction: base.imported.multi_token_prediction,
         dropout: base.imported.dropout,
-        adapters: None,
+        adapters: base.imported.adapters.clone(),
     };
     let provenance = Provenance {
         planner_version: String::new(),
@@ -235,8 +252,11 @@ fn differences(import: &Import<'_>, base: &evaluated::EvaluatedConfig, text: &st
     let all = base.imported.differences(&plan, model, &base.problem.graph);
     let finding = |rule: Rule, message: String, difference: &ModelDifference| {
         let name = &bridge::name_in(import.text, &difference.stated.name);
-        let value = difference.would.values.join(" ");
-        let change = OptionChange::set(&difference.stated.name, Some(value));
+        let option = &difference.stated.name;
+        let change = match &difference.would {
+            Some(would) => OptionChange::set(option, Some(would.values.join(" "))),
+            None => OptionChange::remove(option),
+        };
         let mut places =
             vec![SourceSpan { option: name.clone(), line: text::line_of(import.text, name) }];
         places.retain(|it| it.line.is_some() || !text::has(text, &it.option));

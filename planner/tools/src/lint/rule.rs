@@ -64,6 +64,8 @@ macro_rules! rules {
 rules! {
     /// An option that the tool does not know, or a misspelt one.
     UnknownOption = "unknown-option", Error;
+    /// Settings that may change a step and are no part of the prediction.
+    NotRead = "not-read", Note;
     /// An option that is given twice with two values, of which the tool takes the last.
     OptionGivenTwice = "option-given-twice", Warning;
     /// Options that cannot be given together, or one without another.

@@ -7,13 +7,23 @@ mod executor;
 mod megatron;
 mod nanotron;
 mod torchtitan;
+mod wrapped;
 
 use super::target::Target;
 use super::tool::Tool;
 pub(crate) use bridge::{setting as bridge_setting, settings as bridge_settings};
 
 /// All tools, in the order in which they are listed and recognised.
-pub(crate) static TOOLS: [&Tool; 8] = [
+pub(crate) static TOOLS: [&Tool; 17] = [
+    &wrapped::AXOLOTL_TOOL,
+    &wrapped::LLAMA_FACTORY_TOOL,
+    &wrapped::SWIFT_TOOL,
+    &wrapped::MEGATRON_SWIFT_TOOL,
+    &wrapped::SLIME_TOOL,
+    &wrapped::VERL_TOOL,
+    &wrapped::MEGATRON_VERL_TOOL,
+    &wrapped::PRIMUS_TOOL,
+    &wrapped::NEMO_TOOL,
     &megatron::TOOL,
     &bridge::TOOL,
     &torchtitan::TOOL,
@@ -39,9 +49,9 @@ pub(super) fn of_python(text: &str) -> Option<Target> {
 }
 
 impl Target {
-    /// All tools.
+    /// Tools that plans are exported to.
     pub fn all() -> impl Iterator<Item = Self> {
-        TOOLS.into_iter().map(|tool| tool.target)
+        TOOLS.into_iter().filter(|tool| tool.is_written).map(|tool| tool.target)
     }
 
     /// Tools whose settings can be imported.

@@ -18,7 +18,10 @@ use crate::interchange::shell::Word;
 use crate::interchange::target::Target;
 use crate::interchange::tool::Tool;
 use crate::interchange::view::ExportView;
-use table::{CONFIGURATION, TRAINER};
+/// Readers of the words that other tools pass on.
+pub(super) use read::{adapters, read_words};
+pub(super) use table::TRAINER;
+use table::CONFIGURATION;
 
 pub(super) static TOOL: Tool = Tool {
     table: Some(&CONFIGURATION),

@@ -3,14 +3,14 @@
 use cost_models::frameworks;
 use ir::cluster::Precision;
 use ir::framework::{Framework, Fusion};
-use ir::graph::Recompute;
+use ir::graph::{ALL_LINEAR, Adapters, Recompute, WeightFormat};
 use ir::layout::ZeroStage;
 use ir::plan::Optimizer;
 
 use super::super::deepspeed;
 use super::table::{CONFIGURATION, TRAINER};
 use crate::interchange::error::{Divided, ImportError};
-use crate::interchange::imported::Imported;
+use crate::interchange::imported::{Imported, Unread};
 use crate::interchange::options::{Leaf, OptionError, ParsedOptions, Vocabulary};
 use crate::interchange::shell::Word;
 use crate::interchange::source::{Form, Source, agreed};
@@ -19,10 +19,6 @@ use crate::interchange::tree::Tree;
 
 /// Flags of `accelerate launch`.
 const FLAGS: Vocabulary = Vocabulary::whole("`accelerate launch`", include_str!("flags.txt"));
-
-/// The Trainer's arguments as options of the command line.
-const TRAINER_FLAGS: Vocabulary =
-    Vocabulary::with_own("the Trainer", include_str!("trainer_flags.txt"));
 
 /// Reads a configuration, or the words after `accelerate launch`.
 pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
@@ -41,18 +37,63 @@ pub(super) fn read_trainer(source: &Source<'_>) -> Result<Imported, ImportError>
         let (given, words) = launched(source)?;
         (given, arguments_of(source, &words)?)
     };
-    let script = Script::of(&arguments)?;
+    of_arguments(source, given, &arguments)
+}
+
+/// Settings of the words of a tool that passes them on to the Trainer; keys of accelerate's configuration among them.
+pub(in super::super) fn read_words(
+    source: &Source<'_>,
+    words: &[Word],
+) -> Result<Imported, ImportError> {
+    let is_own = |word: &&[Word]| {
+        let name = word[0].text.trim_start_matches("--");
+        name.starts_with("parallelism_config.") || name == "num_processes"
+    };
+    let options = words.chunk_by(|_, next| !next.text.starts_with("--"));
+    let (given, arguments): (Vec<&[Word]>, Vec<&[Word]>) = options.partition(is_own);
+    let (given, _) = CONFIGURATION.vocabulary.read_options(&given.concat())?;
+    let (arguments, _) = TRAINER.vocabulary.read_options(&arguments.concat())?;
+    let plain = |name: &str| name.trim_start_matches("--").to_owned();
+    of_arguments(source, given.renamed(plain), &arguments.renamed(plain))
+}
+
+fn of_arguments(
+    source: &Source<'_>,
+    given: ParsedOptions,
+    arguments: &ParsedOptions,
+) -> Result<Imported, ImportError> {
+    let script = Script::of(arguments)?;
+    let mut imported = by_script(source, given, arguments, &script)?;
+    imported.unread.extend(TRAINER.unread(arguments));
+    imported.unread.extend(script.unread);
+    imported.adapters = script.adapters;
+    let stated = source.stated.sequence_length;
+    let length = agreed(script.sequence_length, "max_length", stated, "--seq-len")?;
+    imported.training.sequence_length = length;
+    Ok(imported)
+}
+
+fn by_script(
+    source: &Source<'_>,
+    given: ParsedOptions,
+    arguments: &ParsedOptions,
+    script: &Script,
+) -> Result<Imported, ImportError> {
     if let Some(name) = arguments.text("deepspeed")? {
-        let keys = source.tree(name)?.leaves();
+        // ms-swift has files of its own, which it knows by these names.
+        let stage = name.strip_prefix("zero").map(|it| it.trim_end_matches("_offload"));
+        let stage = stage.filter(|it| ["0", "1", "2", "3"].contains(it));
+        let keys = match stage {
+            Some(stage) => built_in(stage, name.ends_with("_offload")),
+            None => source.tree(name)?.leaves(),
+        };
         let mut imported = deepspeed::read_keys(source, &keys, &script.fills())?;
         imported.source = source.target;
-        if script.recomputes {
-            imported.layout.recompute = Recompute::Full;
-        }
+        script.add_to(&mut imported);
         return Ok(imported);
     }
-    let given = with_fsdp(source, given, &arguments)?;
-    imported(source, &given, &script)
+    let given = with_fsdp(source, given, arguments)?;
+    imported(source, &given, script)
 }
 
 /// The Trainer's arguments, read from the file that the first word names, or from the words themselves.
@@ -62,12 +103,13 @@ fn arguments_of(source: &Source<'_>, words: &[Word]) -> Result<ParsedOptions, Im
     if is_file && !first.starts_with("--") {
         return Ok(TRAINER.vocabulary.of_leaves(&source.tree(first)?.leaves())?);
     }
-    let (given, _) = TRAINER_FLAGS.read_options(words)?;
+    let words: Vec<Word> = words.iter().map(Word::underscored).collect();
+    let (given, _) = TRAINER.vocabulary.read_options(&words)?;
     Ok(given.renamed(|name| name.trim_start_matches("--").to_owned()))
 }
 
 /// Settings of the training script that accelerate's configuration does not have.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Script {
     micro_batch_size: Option<u32>,
     num_micro_batches: Option<u32>,
@@ -76,6 +118,53 @@ struct Script {
     compiles: bool,
     optimizer: Optimizer,
     is_trainer: bool,
+    sequence_length: Option<u64>,
+    adapters: Option<Adapters>,
+    unread: Vec<Unread>,
+}
+
+/// Names of optimizers, with those that are planned as they are.
+const OPTIMIZERS: [(&str, Optimizer); 16] = [
+    ("adamw_torch", Optimizer::AdamW),
+    ("adamw_torch_fused", Optimizer::AdamW),
+    ("adamw_apex_fused", Optimizer::AdamW),
+    ("adamw_hf", Optimizer::AdamW),
+    ("paged_adamw_32bit", Optimizer::AdamW),
+    ("paged_adamw", Optimizer::AdamW),
+    ("adamw_torch_8bit", Optimizer::AdamW8bit),
+    ("adamw_bnb_8bit", Optimizer::AdamW8bit),
+    ("adamw_8bit", Optimizer::AdamW8bit),
+    ("paged_adamw_8bit", Optimizer::AdamW8bit),
+    ("adafactor", Optimizer::Adafactor),
+    ("lion_32bit", Optimizer::Lion),
+    ("paged_lion_32bit", Optimizer::Lion),
+    ("muon", Optimizer::Muon),
+    ("momentum", Optimizer::Momentum),
+    ("sgd", Optimizer::Sgd),
+];
+
+/// Adapters of PEFT's arguments: their defaults where none is given.
+pub(in super::super) fn adapters(given: &ParsedOptions) -> Result<Option<Adapters>, OptionError> {
+    if !given.is_on("use_peft")? {
+        return Ok(None);
+    }
+    let rank = given.count("lora_r")?.unwrap_or(16);
+    let targets = given.values("lora_target_modules")?.unwrap_or_default();
+    let names = targets.iter().flat_map(|it| it.split(',')).map(|it| match it.trim() {
+        "all" | "all-linear" => ALL_LINEAR.to_owned(),
+        name => name.to_owned(),
+    });
+    let mut targets: Vec<String> = names.filter(|it| !it.is_empty()).collect();
+    if targets.is_empty() {
+        targets.push(ALL_LINEAR.to_owned());
+    }
+    let base_weights = match [given.is_on("load_in_4bit")?, given.is_on("load_in_8bit")?] {
+        [true, _] => WeightFormat::Nf4,
+        [_, true] => WeightFormat::Int8,
+        _ => WeightFormat::Plain,
+    };
+    let alpha = given.count("lora_alpha")?.unwrap_or(32);
+    Ok(Some(Adapters { rank, alpha, targets, base_weights }))
 }
 
 impl Script {
@@ -85,18 +174,18 @@ impl Script {
         if bf16 && fp16 {
             given.not_both("bf16", "fp16", "weights have one number format")?;
         }
-        let optimizers = [
-            ("adamw_torch", Optimizer::AdamW),
-            ("adamw_torch_fused", Optimizer::AdamW),
-            ("adamw_apex_fused", Optimizer::AdamW),
-            ("adamw_torch_8bit", Optimizer::AdamW8bit),
-            ("adamw_bnb_8bit", Optimizer::AdamW8bit),
-            ("adamw_8bit", Optimizer::AdamW8bit),
-            ("adafactor", Optimizer::Adafactor),
-            ("lion_32bit", Optimizer::Lion),
-            ("sgd", Optimizer::Sgd),
-        ];
-        let optimizer = given.one_of("optim", &optimizers)?.unwrap_or(Optimizer::AdamW);
+        let (optimizer, unread) = match given.text("optim")? {
+            None => (Optimizer::AdamW, Vec::new()),
+            Some(name) => match OPTIMIZERS.iter().find(|(known, _)| *known == name) {
+                Some((_, optimizer)) => (*optimizer, Vec::new()),
+                None => {
+                    let why = format!("`{name}` is planned as AdamW");
+                    (Optimizer::AdamW, vec![Unread { option: "optim".to_owned(), why }])
+                }
+            },
+        };
+        let lengths = ["max_length", "max_seq_length", "model_max_length"];
+        let lengths = lengths.map(|name| given.count::<u64>(name));
         Ok(Self {
             // The Trainer's own default is 8.
             micro_batch_size: Some(given.count("per_device_train_batch_size")?.unwrap_or(8)),
@@ -111,7 +200,20 @@ impl Script {
             compiles: given.is_on("torch_compile")?,
             optimizer,
             is_trainer: true,
+            sequence_length: lengths.into_iter().find_map(Result::transpose).transpose()?,
+            adapters: adapters(given)?,
+            unread,
         })
+    }
+
+    /// What the script does whatever shards its states.
+    fn add_to(&self, imported: &mut Imported) {
+        if self.recomputes {
+            imported.layout.recompute = Recompute::Full;
+        }
+        if self.compiles {
+            imported.framework.kernels.fusion = Fusion::Compiled;
+        }
     }
 
     /// Values that the Trainer fills in where a DeepSpeed configuration has `auto`.
@@ -169,6 +271,21 @@ fn key_of(flag: &str) -> String {
     format!("{section}{name}")
 }
 
+/// Keys of a DeepSpeed configuration that shards as a stage does, with what the Trainer fills in.
+fn built_in(stage: &str, offloads: bool) -> Vec<(String, Leaf)> {
+    let device = if offloads { "cpu" } else { "none" };
+    let all = [
+        ("zero_optimization.stage", stage),
+        ("zero_optimization.offload_optimizer.device", device),
+        ("zero_optimization.offload_param.device", if stage == "3" { device } else { "none" }),
+        ("train_micro_batch_size_per_gpu", "auto"),
+        ("gradient_accumulation_steps", "auto"),
+        ("bf16.enabled", "auto"),
+        ("fp16.enabled", "auto"),
+    ];
+    all.map(|(key, value)| (key.to_owned(), Leaf::Values(vec![value.to_owned()]))).to_vec()
+}
+
 /// Adds the Trainer's own FSDP arguments to `given`, as keys of accelerate's configuration.
 fn with_fsdp(
     source: &Source<'_>,
@@ -204,7 +321,10 @@ fn with_fsdp(
         let reshards = if *name == "SHARD_GRAD_OP" { "false" } else { "true" };
         given = given.with("fsdp_config.fsdp_reshard_after_forward", reshards);
     }
-    if words.contains(&"offload") {
+    let offloads = ["offload_params", "fsdp_offload_params"]
+        .map(|name| own.flag(&format!("fsdp_config.{name}")));
+    let [plain, with_prefix] = offloads;
+    if words.contains(&"offload") || plain?.or(with_prefix?).unwrap_or(false) {
         given = given.with("fsdp_config.fsdp_offload_params", "true");
     }
     for name in ["reshard_after_forward", "activation_checkpointing"] {
@@ -292,12 +412,7 @@ fn imported(
     if is_sharded {
         settings.shard_groups = copies.or(groups).unwrap_or(1);
     }
-    if script.recomputes {
-        settings.layout.recompute = Recompute::Full;
-    }
-    if script.compiles {
-        settings.framework.kernels.fusion = Fusion::Compiled;
-    }
+    script.add_to(&mut settings);
     let training = &mut settings.training;
     training.precision = script.precision.unwrap_or(training.precision);
     training.sequence_length = source.stated.sequence_length;
@@ -405,9 +520,7 @@ fn by_deepspeed(
     let mut imported = deepspeed::read_keys(source, &keys, &script.fills())?;
     imported.source = source.target;
     imported.num_gpus = given.count("num_processes")?.or(imported.num_gpus);
-    if script.recomputes {
-        imported.layout.recompute = Recompute::Full;
-    }
+    script.add_to(&mut imported);
     Ok(imported)
 }
 

@@ -14,7 +14,7 @@ pub(super) static CONFIGURATION: Table =
 
 /// `TrainingArguments` of transformers 5.23.0 as keys of a file, which [`Script`](super::read) reads. Unknown keys are
 /// accepted: a script may define arguments too.
-pub(super) static TRAINER: Table =
+pub(in super::super) static TRAINER: Table =
     Table::new(Vocabulary::with_own("the Trainer", include_str!("trainer.txt")), |_, _| None, read);
 
 fn read(key: &str, reader: Reader<'_>, settings: &mut Imported) -> Result<(), ImportError> {

@@ -22,7 +22,20 @@ const NOT_PLANNED: [(&str, &str); 6] = [
 /// Reads a configuration, or the script that names one.
 pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
     let tree = source.configuration("--deepspeed_config", "ds_config.json", "DeepSpeed")?;
-    read_keys(source, &tree.leaves(), &ParsedOptions::default())
+    read_keys(source, &tree.leaves(), &stated(source))
+}
+
+/// Values that replace `auto` where the user states sizes of the batch: those of a Trainer in bf16.
+fn stated(source: &Source<'_>) -> ParsedOptions {
+    let Some(each) = source.stated.micro_batch_size else { return ParsedOptions::default() };
+    let filled = ParsedOptions::default()
+        .with("train_micro_batch_size_per_gpu", &each.to_string())
+        .with("bf16.enabled", "true")
+        .with("fp16.enabled", "false")
+        .with("optimizer.type", "AdamW")
+        .without("train_batch_size");
+    let is_by_batch = source.stated.global_batch_size.is_some();
+    if is_by_batch { filled.without("gradient_accumulation_steps") } else { filled.with("gradient_accumulation_steps", "1") }
 }
 
 /// Reads the keys of a configuration; `filled` has the values that replace `auto`.

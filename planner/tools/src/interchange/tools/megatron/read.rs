@@ -19,11 +19,19 @@ pub(in super::super) fn read_words(
     source: &Source<'_>,
     words: &[Word],
 ) -> Result<Imported, ImportError> {
-    let given = &TABLE.vocabulary.read(words)?;
-    contradictions(given)?;
+    let mut given = TABLE.vocabulary.read(words)?;
+    contradictions(&given)?;
+    if let Some(length) = given.text("--encoder-seq-length")?.map(str::to_owned) {
+        given = given.with("--seq-length", &length);
+    }
+    let given = &given;
     let mut settings = source.defaults(source.target);
     TABLE.read(Reader { source, given }, &mut settings)?;
     settings.model = TABLE.model_arguments(given)?;
+    // No layer has this width where all have experts of another.
+    if source.is_all_mixture && given.has("--moe-ffn-hidden-size") {
+        settings.model.retain(|it| it.name != "--ffn-hidden-size");
+    }
     settings.multi_token_prediction |= given.has("--mtp-num-layers");
     // Both dropout rates are 0.1 by default in Megatron.
     let dropout = [given.text("--hidden-dropout")?, given.text("--attention-dropout")?];
@@ -47,6 +55,7 @@ fn contradictions(given: &ParsedOptions) -> Result<(), OptionError> {
             "gradients have one number format",
         ),
         ("--train-iters", "--train-samples", "both say how long training is"),
+        ("--seq-length", "--encoder-seq-length", "both say how long a sequence is"),
         ("--swiglu", "--squared-relu", "layers have one activation function"),
         ("--recompute-activations", "--recompute-granularity", "both say what is computed again"),
     ] {

@@ -83,10 +83,15 @@ fn stated(given: &ParsedOptions, pipeline: u32) -> Result<(StatedStages, u32), O
         }
         _ => 1,
     };
+    let [of_first, of_last]: [Option<u32>; 2] = [given.count(first)?, given.count(last)?];
     if pipeline == 1 {
+        let one = [(first, of_first), (last, of_last)].into_iter().find(|it| it.1.is_some());
+        if let Some((name, Some(of_one))) = one.filter(|it| layers.is_some_and(|all| it.1 != Some(all))) {
+            let works = "with one pipeline rank the whole model would have so many layers; more than one rank is expected";
+            return Err(OptionError::value(name, of_one.to_string(), works));
+        }
         return Ok((StatedStages::Even, 1));
     }
-    let [of_first, of_last]: [Option<u32>; 2] = [given.count(first)?, given.count(last)?];
     let Some(layers) = layers else { return Ok((StatedStages::Even, virtual_stages)) };
     if of_first.is_some() || of_last.is_some() {
         let left = layers.checked_sub(of_first.unwrap_or(0) + of_last.unwrap_or(0));

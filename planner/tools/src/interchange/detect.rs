@@ -10,7 +10,7 @@ use super::imported::Stated;
 use super::options::Leaf;
 use super::ranks::{check_start, ranks, ranks_per_node};
 use super::shell::{self, Command, Script, Word};
-use super::source::{Form, Source, Started, WHOLE, notation};
+use super::source::{Form, Source, Started, WHOLE, first_line, is_toml, notation};
 use super::target::Target;
 use super::tools::{TOOLS, of_python};
 use super::tree::Tree;
@@ -229,14 +229,14 @@ pub(super) fn source<'a>(
         return Err(ImportError::unknown(what, ANY));
     }
     let python = of_python(text).filter(|_| !text.starts_with("#!"));
+    if let Some(tool) = other_python(text).filter(|_| python.is_none() && from.is_none()) {
+        return Err(ImportError::unknown(
+            format!("this is Python of {tool}, which is not run"),
+            "the options that it sets, as the tool's own options or keys have them, or `planner evaluate`",
+        ));
+    }
     let (target, form) = if let Some(target) = python {
         (from.unwrap_or(target), Form::Python(text.to_owned()))
-    } else if is_toml(text) {
-        return Err(ImportError::unknown(
-            "this is TOML, as torchtitan had in older versions, and is not read",
-            "give the options as the newer ones have them, in a script or alone: `tensor_parallel_degree` of \
-             `[parallelism]` is `--parallelism.tensor_parallel_degree`",
-        ));
     } else if is_script(text) {
         let script = shell::read(text, set)?;
         let commands = commands(&script, set)?;
@@ -268,22 +268,8 @@ pub(crate) fn is_script(text: &str) -> bool {
     if ["[[ ", "[ -", "[ !", "[ \"", "[ $"].iter().any(|it| first.starts_with(it)) {
         return true;
     }
-    !(first.starts_with(['{', '[']) || first == "---" || key.is_some_and(|(key, _)| is_key(key)))
-}
-
-/// Returns whether a text begins with a TOML table.
-fn is_toml(text: &str) -> bool {
-    let table = first_line(text).strip_prefix('[').and_then(|it| it.strip_suffix(']'));
-    let is_key = |c: char| c.is_ascii_alphanumeric() || "_-.[]".contains(c);
-    table.is_some_and(|it| {
-        it.starts_with(|c: char| c.is_ascii_alphabetic()) && it.chars().all(is_key)
-    })
-}
-
-/// First line of a text that is neither blank nor a comment.
-fn first_line(text: &str) -> &str {
-    let mut lines = text.lines().map(str::trim).filter(|it| !it.is_empty() && !it.starts_with('#'));
-    lines.next().unwrap_or_default()
+    !(is_toml(text)
+        || first.starts_with(['{', '[']) || first == "---" || key.is_some_and(|(key, _)| is_key(key)))
 }
 
 /// Returns whether a text has the form, and keys if any, of settings of a tool that can be read.
@@ -308,6 +294,44 @@ fn of_tree(tree: &Tree) -> Result<Target, ImportError> {
     }
     // Later tools have more keys of their own: one of DeepSpeed's is in files of others too.
     let tool = TOOLS.into_iter().rfind(|tool| (tool.has_keys)(tree));
-    let unknown = || ImportError::unknown("these are the keys of no tool that is known", ANY);
-    tool.map(|it| it.target).ok_or_else(unknown)
+    tool.map(|it| it.target).ok_or_else(|| match other(tree) {
+        Some(tool) => ImportError::unknown(
+            format!("these are the settings of {tool}, which are not read"),
+            "`planner evaluate MODEL --layout ..` takes the layout that they give",
+        ),
+        None => ImportError::unknown("these are the keys of no tool that is known", ANY),
+    })
+}
+
+/// Tools that are known, but not read: a name, and keys all of which its files have.
+const OTHERS: &str = include_str!("others.txt");
+
+/// Known tool, not read, that the keys of a file are of.
+fn other(tree: &Tree) -> Option<&'static str> {
+    let has = |path: &str| path.split('.').try_fold(tree, |tree, key| tree.get(key)).is_some();
+    let rows = OTHERS.lines().filter_map(|line| line.split_once(": "));
+    let mut rows = rows.filter(|(_, keys)| keys.split(' ').all(has));
+    rows.next().map(|(name, _)| name)
+}
+
+/// Known tool that a file of Python imports.
+fn other_python(text: &str) -> Option<&'static str> {
+    const TOOLS: [(&str, &str); 8] = [
+        ("nemo.collections", "NeMo"),
+        ("nemo_run", "NeMo"),
+        ("megatron.bridge", "Megatron-Bridge"),
+        ("torchtitan", "torchtitan"),
+        ("transformers", "the Trainer"),
+        ("deepspeed", "DeepSpeed"),
+        ("lightning", "Lightning"),
+        ("torch", "PyTorch"),
+    ];
+    let is_import = |line: &&str| {
+        line.starts_with("import ") || line.starts_with("from ") && line.contains(" import ")
+    };
+    let imports: Vec<&str> = text.lines().filter(is_import).collect();
+    let has = |name: &str| {
+        imports.iter().any(|line| line.split_whitespace().nth(1).is_some_and(|it| it.starts_with(name)))
+    };
+    TOOLS.into_iter().find(|(name, _)| has(name)).map(|(_, tool)| tool)
 }

@@ -120,7 +120,26 @@ pub(super) const WHOLE: &str = "the whole file, as the tool reads it";
 /// Notation of a file of keys, by its name or by its text.
 pub(super) fn notation(name: &str, text: &str) -> Notation {
     let is_json = has_ending(name, "json") || text.trim_start().starts_with('{');
-    if is_json { Notation::Json } else { Notation::Yaml }
+    match () {
+        () if is_json => Notation::Json,
+        () if is_toml(text) => Notation::Toml,
+        () => Notation::Yaml,
+    }
+}
+
+/// Returns whether a text begins with a TOML table.
+pub(super) fn is_toml(text: &str) -> bool {
+    let table = first_line(text).strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+    let is_key = |c: char| c.is_ascii_alphanumeric() || "_-.[]".contains(c);
+    table.is_some_and(|it| {
+        it.starts_with(|c: char| c.is_ascii_alphabetic()) && it.chars().all(is_key)
+    })
+}
+
+/// First line of a text that is neither blank nor a comment.
+pub(super) fn first_line(text: &str) -> &str {
+    let mut lines = text.lines().map(str::trim).filter(|it| !it.is_empty() && !it.starts_with('#'));
+    lines.next().unwrap_or_default()
 }
 
 /// Value of the settings, else of the user; an error if both state different values.

@@ -1,4 +1,4 @@
-//! JSON and YAML as one tree of keys.
+//! JSON, YAML and TOML as one tree of keys.
 
 use std::fmt;
 
@@ -27,6 +27,8 @@ pub(super) enum Notation {
     Json,
     /// YAML.
     Yaml,
+    /// TOML.
+    Toml,
 }
 
 impl Tree {
@@ -40,6 +42,11 @@ impl Tree {
                 let (line, column) = (error.line(), error.column());
                 let problem = json::problem(text, &error);
                 format!("it is no JSON, line {line}, column {column}: {problem}")
+            }),
+            Notation::Toml => toml::from_str(text).map_err(|error: toml::de::Error| {
+                let before = error.span().map_or("", |at| text.get(..at.start).unwrap_or_default());
+                let line = before.matches('\n').count() + 1;
+                format!("it is no TOML, line {line}: {}", error.message())
             }),
             Notation::Yaml => match Self::documents(text)?.as_slice() {
                 [one] => Ok(one.clone()),

@@ -14,7 +14,7 @@ use super::tool::Tool;
 pub(crate) use bridge::{setting as bridge_setting, settings as bridge_settings};
 
 /// All tools, in the order in which they are listed and recognised.
-pub(crate) static TOOLS: [&Tool; 17] = [
+pub(crate) static TOOLS: [&Tool; 19] = [
     &wrapped::AXOLOTL_TOOL,
     &wrapped::LLAMA_FACTORY_TOOL,
     &wrapped::SWIFT_TOOL,
@@ -24,6 +24,8 @@ pub(crate) static TOOLS: [&Tool; 17] = [
     &wrapped::MEGATRON_VERL_TOOL,
     &wrapped::PRIMUS_TOOL,
     &wrapped::NEMO_TOOL,
+    &wrapped::TORCHTUNE_TOOL,
+    &wrapped::TORCHTITAN_TOOL,
     &megatron::TOOL,
     &bridge::TOOL,
     &torchtitan::TOOL,

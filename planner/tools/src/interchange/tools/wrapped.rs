@@ -1,4 +1,4 @@
-//! Tools that hand their settings on to the Trainer or to Megatron: a table of each says which key becomes which.
+//! Tools and older versions whose settings are those of the Trainer, of Megatron or of torchtitan in other words: a table of each says which key becomes which.
 //!
 //! A line of a table is a key, `any`, and what it becomes; a key that ends with `*` stands for all with this prefix:
 //!
@@ -13,10 +13,13 @@
 //! | `unplanned` | nothing, though it may change a step: it is named, with what it is after ` # `, unless it is off or has a value `word=` |
 //! | `must` | nothing, but only settings with one of the values `word=` are read |
 //! | `nodes`, `each`, `batch` | the number of nodes, of ranks on each, of sequences in a step |
+//! | `pure` | weights and moments in 16 bits alone |
 //!
 //! Keys that are not in the table, but are the other tool's, are handed on as they are.
 
 use std::collections::BTreeMap;
+
+use ir::cluster::Precision;
 
 use super::super::error::ImportError;
 use super::super::file::{basename, has_ending};
@@ -27,7 +30,7 @@ use super::super::source::{Form, Source};
 use super::super::target::Target;
 use super::super::tool::Tool;
 use super::super::tree::Tree;
-use super::{accelerate, megatron};
+use super::{accelerate, megatron, torchtitan};
 use crate::interchange::launch::Program;
 
 /// A key with its values.
@@ -38,6 +41,7 @@ type Setting = (String, Vec<Word>);
 enum Base {
     Trainer,
     Megatron,
+    Torchtitan,
 }
 
 /// A tool that hands its settings on.
@@ -82,6 +86,13 @@ const PRIMUS: Wrapper = Wrapper {
     ..Wrapper::new("Primus", include_str!("primus.txt"), Base::Megatron)
 };
 const NEMO: Wrapper = Wrapper::new("NeMo", include_str!("nemo.txt"), Base::Megatron);
+
+const TORCHTUNE: Wrapper = Wrapper {
+    adds: recipe,
+    ..Wrapper::new("torchtune", include_str!("torchtune.txt"), Base::Trainer)
+};
+const TORCHTITAN: Wrapper =
+    Wrapper::new("torchtitan", include_str!("torchtitan_toml.txt"), Base::Torchtitan);
 
 /// A tool whose settings are read, but not written.
 const fn tool(target: Target) -> Tool {
@@ -230,12 +241,42 @@ pub(super) static NEMO_TOOL: Tool = Tool {
     ..of_megatron(Target::new("nemo", "NeMo 1", "megatron-core"))
 };
 
+/// torchtune: the YAML of its recipes.
+pub(super) static TORCHTUNE_TOOL: Tool = Tool {
+    read: Some(|source| read(source, &TORCHTUNE)),
+    starts: |words, place, _| {
+        started(words, place, |words, at| is_command(words, at, &["tune"], &["run"]))
+    },
+    has_keys: |tree| {
+        let has = |key: &str| tree.get(key).is_some_and(|it| it.has("_component_"));
+        has("model") || has("tokenizer")
+    },
+    ..tool(Target::new("torchtune", "torchtune 0.6", "fsdp2"))
+};
+
+/// torchtitan: the TOML of its older versions.
+pub(super) static TORCHTITAN_TOOL: Tool = Tool {
+    read: Some(|source| read(source, &TORCHTITAN)),
+    has_keys: |tree| {
+        tree.has("training")
+            && tree.has_any(&["job", "parallelism", "activation_checkpoint", "experimental", "comm"])
+            && !tree.has("distributed")
+    },
+    states_loss: true,
+    has_fp32_gradients: true,
+    ..tool(Target::new("torchtitan-toml", "torchtitan 0.2 and older", "torchtitan"))
+};
+
 fn read(source: &Source<'_>, wrapper: &Wrapper) -> Result<Imported, ImportError> {
     let settings = settings(source, wrapper)?;
     let mut translated = translated(wrapper, settings)?;
     let lora = &translated.lora;
     let mut imported = match wrapper.base {
         Base::Trainer => accelerate::read_words(source, &translated.words)?,
+        Base::Torchtitan => {
+            translated.words.extend(translated.policy.take());
+            torchtitan::read_words(source, &translated.words)?
+        }
         Base::Megatron => {
             let mut imported = megatron::read_words(source, &translated.words)?;
             imported.adapters = accelerate::adapters(lora)?;
@@ -253,6 +294,10 @@ fn read(source: &Source<'_>, wrapper: &Wrapper) -> Result<Imported, ImportError>
         imported.training.global_batch_size = Some(batch);
         imported.training.num_micro_batches = None;
     }
+    if job("pure").is_some() && imported.training.precision == Precision::Bf16 {
+        imported.training.no_master_weights = true;
+        imported.training.bf16_moments = true;
+    }
     imported.source = source.target;
     imported.unread.append(&mut translated.unread);
     Ok(imported)
@@ -262,6 +307,8 @@ fn read(source: &Source<'_>, wrapper: &Wrapper) -> Result<Imported, ImportError>
 #[derive(Debug, Default)]
 struct Translated {
     words: Vec<Word>,
+    /// torchtitan's last word: what is computed again.
+    policy: Option<Word>,
     lora: ParsedOptions,
     job: BTreeMap<&'static str, u64>,
     unread: Vec<Unread>,
@@ -305,7 +352,7 @@ fn translated(wrapper: &Wrapper, settings: Vec<Setting>) -> Result<Translated, I
                     ));
                 }
             }
-            "nodes" | "each" | "batch" => {
+            "nodes" | "each" | "batch" | "pure" => {
                 let given = ParsedOptions::default().with_words(key, words.clone());
                 all.job.extend(given.count(key)?.map(|it| (becomes, it)));
             }
@@ -346,14 +393,24 @@ impl Translated {
             self.lora = std::mem::take(&mut self.lora).with_words(option, words);
             return Ok(());
         }
-        let is_switch = base == Base::Megatron && megatron::TABLE.vocabulary.takes(option) == Some("none");
+        if base == Base::Torchtitan && option == "activation-checkpoint:" {
+            let mode = words.first().map_or("", |it| it.text.as_str());
+            self.policy = Some(Word::known(&format!("{option}{mode}")));
+            return Ok(());
+        }
+        let vocabulary = match base {
+            Base::Trainer => None,
+            Base::Megatron => Some(megatron::TABLE.vocabulary),
+            Base::Torchtitan => Some(torchtitan::TABLE.vocabulary),
+        };
+        let is_switch = vocabulary.is_some_and(|it| it.takes(option) == Some("none"));
         if is_switch {
             let given = ParsedOptions::default().with_words(option, words);
             let is_on = given.flag(option)?.unwrap_or(false);
             self.words.extend(is_on.then(|| Word::known(option)));
             return Ok(());
         }
-        if words.iter().all(|it| it.text.is_empty() && it.unknown.is_empty()) && base == Base::Megatron {
+        if words.iter().all(|it| it.text.is_empty() && it.unknown.is_empty()) && base != Base::Trainer {
             return Ok(());
         }
         // Of two keys that become one option, the later counts.
@@ -388,6 +445,10 @@ fn base_option(base: Base, key: &str) -> Option<String> {
             let plain = flag(key);
             megatron::TABLE.vocabulary.takes(&plain).map(|_| plain)
         }
+        Base::Torchtitan => {
+            let plain = format!("--{key}");
+            torchtitan::TABLE.vocabulary.takes(&plain).map(|_| plain)
+        }
     }
 }
 
@@ -412,7 +473,12 @@ fn settings(source: &Source<'_>, wrapper: &Wrapper) -> Result<Vec<Setting>, Impo
                 all.extend(of_tree(&source.tree(&first.text)?, wrapper));
                 words = rest;
             }
-            for option in of_words(words) {
+            let options = of_words(words);
+            let file = options.iter().find(|it| it.0 == "config").and_then(|it| it.1.first());
+            if let Some(file) = file.filter(|it| has_ending(&it.text, "yaml")) {
+                all.extend(of_tree(&source.tree(&file.text)?, wrapper));
+            }
+            for option in options {
                 all.retain(|known| known.0 != option.0);
                 all.push(option);
             }
@@ -501,6 +567,25 @@ fn shards(all: &mut Vec<Setting>) {
     if (is_parted || has_keys) && value(all, "fsdp").is_none() && value(all, "deepspeed").is_none() {
         add(all, "fsdp", "full_shard");
     }
+}
+
+/// torchtune's recipes shard as FSDP does, in the number format of the weights; LoRA is in the model's arguments.
+fn recipe(all: &mut Vec<Setting>) {
+    if value(all, "dtype") == Some("bf16") {
+        add(all, "pure", 1);
+    }
+    if value(all, "model.lora_rank").is_none() {
+        return;
+    }
+    add(all, "use_peft", true);
+    let is_on = |key: &str| value(all, key).is_some_and(|it| it.eq_ignore_ascii_case("true"));
+    let of_mlp = if is_on("model.apply_lora_to_mlp") { &["gate_proj", "up_proj", "down_proj"][..] } else { &[] };
+    let of_attention = all.iter().find(|it| it.0 == "model.lora_attn_modules");
+    let of_attention = of_attention.map_or(&[][..], |it| it.1.as_slice());
+    let plain = |word: &Word| Word::known(if word.text == "output_proj" { "o_proj" } else { &word.text });
+    let targets = of_attention.iter().map(plain).chain(of_mlp.iter().map(|it| Word::known(it)));
+    let targets = targets.collect();
+    all.push(("targets".to_owned(), targets));
 }
 
 /// verl updates the actor once for each mini-batch, of so many prompts with `n` answers each.

@@ -20,7 +20,9 @@ use crate::interchange::shell::Word;
 use crate::interchange::target::Target;
 use crate::interchange::tool::Tool;
 use crate::interchange::view::ExportView;
-use table::TABLE;
+/// Reader of options.
+pub(super) use read::read_words;
+pub(super) use table::TABLE;
 
 pub(super) static TOOL: Tool = Tool {
     table: Some(&TABLE),

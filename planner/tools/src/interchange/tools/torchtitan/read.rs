@@ -16,7 +16,15 @@ use crate::interchange::table::Reader;
 /// Reads the words after `torchtitan.train`.
 pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
     let started = source.started()?;
-    let words: Vec<Word> = started.words.iter().skip(1).map(Word::underscored).collect();
+    read_words(source, started.words.get(1..).unwrap_or_default())
+}
+
+/// Reads options, and the policy of recompute as the last word.
+pub(in super::super) fn read_words(
+    source: &Source<'_>,
+    words: &[Word],
+) -> Result<Imported, ImportError> {
+    let words: Vec<Word> = words.iter().map(Word::underscored).collect();
     let (given, read) = TABLE.vocabulary.read_options(&words)?;
     let policy = words.get(read);
     let module =

@@ -106,7 +106,7 @@ impl Settings {
 
 /// Refuses a file that is certainly not settings of a tool.
 pub(super) fn check_kind(file: &Path, text: &str) -> anyhow::Result<()> {
-    let taken = [FileKind::OtherSettings, FileKind::Empty];
+    let taken = [FileKind::OtherSettings, FileKind::Toml, FileKind::Empty];
     refuse_other_kinds(file, text.as_bytes(), FileKind::Settings, &taken)
 }
 
@@ -163,9 +163,13 @@ fn warn_of_launches(file: &Path, script: &LaunchScript) {
 fn summary(plan: &Plan) -> String {
     let Plan { model, layout, training, prediction, num_gpus, cluster, .. } = plan;
     let micro_batches = layout.num_micro_batches;
+    let adapters = model.adapters.as_ref().map_or_else(String::new, |it| {
+        let targets = it.targets.join(", ");
+        format!(", LoRA of rank {} on {targets}; base weights {}", it.rank, it.base_weights)
+    });
     format!(
         "{} on {num_gpus} x {}: {}, {micro_batches}x{} micro-batches, recompute {}\n\
-         sequence {}, batch {}, {}\n\
+         sequence {}, batch {}, {}{adapters}\n\
          predicted: {:.4} s a step, {:.0} tokens/s on each GPU, MFU {:.1} %, {:.1} GiB of {:.1}\n",
         model.name,
         cluster.gpu.name,

@@ -53,5 +53,6 @@ mod stages;
 mod systems;
 mod topologies;
 mod unlike_gpus;
+mod tools_read;
 mod unprintable;
 mod validation;

@@ -12,7 +12,7 @@ use super::ranks::{check_start, ranks, ranks_per_node};
 use super::shell::{self, Command, Script, Word};
 use super::source::{Form, Source, Started, WHOLE, first_line, is_toml, notation};
 use super::target::Target;
-use super::tools::{TOOLS, of_python};
+use super::tools::{TOOLS, of_python, tool};
 use super::tree::Tree;
 
 /// Files that settings name, by their names.
@@ -49,10 +49,11 @@ impl LaunchScript {
         }
         if !is_script(text) {
             let leaves = Tree::read(text, notation("", text)).map(|tree| tree.leaves());
-            let values = leaves.unwrap_or_default().into_iter().filter_map(|(_, leaf)| match leaf {
-                Leaf::Values(values) => Some(values),
-                Leaf::Null | Leaf::NoKeys => None,
-            });
+            let values =
+                leaves.unwrap_or_default().into_iter().filter_map(|(_, leaf)| match leaf {
+                    Leaf::Values(values) => Some(values),
+                    Leaf::Null | Leaf::NoKeys => None,
+                });
             return Ok(Self { values: values.flatten().collect(), ..Self::default() });
         }
         let script = shell::read(text, set)?;
@@ -244,15 +245,33 @@ pub(super) fn source<'a>(
     } else {
         let tree = Tree::read(text, notation("", text));
         let tree = tree.map_err(|what| ImportError::unknown(what, WHOLE))?;
-        (from.map_or_else(|| of_tree(&tree), Ok)?, Form::Tree(tree))
+        let found = of_tree(&tree);
+        let target = match from {
+            // What wraps the tool that the user names, or is an older version of it, has its own keys.
+            Some(from) => {
+                let wraps = |it: &Target| !tool(*it).is_written && it.shares_framework(from);
+                found.ok().filter(wraps).unwrap_or(from)
+            }
+            None => found?,
+        };
+        (target, Form::Tree(tree))
     };
-    Ok(Source { target, form, files, stated, num_layers: None, has_experts: false, is_all_mixture: false })
+    Ok(Source {
+        target,
+        form,
+        files,
+        stated,
+        num_layers: None,
+        has_experts: false,
+        is_all_mixture: false,
+    })
 }
 
 /// Forms of settings that can be read, for hints.
 const ANY: &str = "a script that runs Megatron-LM's `pretrain_gpt.py`, `torchtitan.train`, `accelerate launch`, a \
     Trainer, or a program with `--deepspeed_config`; their arguments alone; a manifest of Kubernetes that \
-    runs them; DeepSpeed's JSON, accelerate's YAML, the Trainer's arguments in a file; `--from` says which it is";
+    runs them; DeepSpeed's JSON, accelerate's YAML, the Trainer's arguments in a file; settings of axolotl, LLaMA-Factory, \
+    ms-swift, verl, slime, Primus, NeMo, torchtune; `--from` says which it is";
 
 /// Returns whether a text is a script or a list of arguments: neither JSON nor YAML with a key in its first line.
 pub(crate) fn is_script(text: &str) -> bool {
@@ -269,7 +288,9 @@ pub(crate) fn is_script(text: &str) -> bool {
         return true;
     }
     !(is_toml(text)
-        || first.starts_with(['{', '[']) || first == "---" || key.is_some_and(|(key, _)| is_key(key)))
+        || first.starts_with(['{', '['])
+        || first == "---"
+        || key.is_some_and(|(key, _)| is_key(key)))
 }
 
 /// Returns whether a text has the form, and keys if any, of settings of a tool that can be read.
@@ -288,19 +309,20 @@ fn of_tree(tree: &Tree) -> Result<Target, ImportError> {
     if let Some(tool) = TOOLS.into_iter().find(|tool| !tool.is_written && (tool.has_keys)(tree)) {
         return Ok(tool.target);
     }
+    if let Some(tool) = other(tree) {
+        return Err(ImportError::unknown(
+            format!("these are the settings of {tool}, which are not read"),
+            "`planner evaluate MODEL --layout ..` takes the layout that they give",
+        ));
+    }
     if tree.has_any(&["num_hidden_layers", "model_type", "architectures"]) {
         let what = "this is a model, not how it is trained";
         return Err(ImportError::unknown(what, "give it as `--model`"));
     }
     // Later tools have more keys of their own: one of DeepSpeed's is in files of others too.
     let tool = TOOLS.into_iter().rfind(|tool| (tool.has_keys)(tree));
-    tool.map(|it| it.target).ok_or_else(|| match other(tree) {
-        Some(tool) => ImportError::unknown(
-            format!("these are the settings of {tool}, which are not read"),
-            "`planner evaluate MODEL --layout ..` takes the layout that they give",
-        ),
-        None => ImportError::unknown("these are the keys of no tool that is known", ANY),
-    })
+    let unknown = || ImportError::unknown("these are the keys of no tool that is known", ANY);
+    tool.map(|it| it.target).ok_or_else(unknown)
 }
 
 /// Tools that are known, but not read: a name, and keys all of which its files have.
@@ -331,7 +353,9 @@ fn other_python(text: &str) -> Option<&'static str> {
     };
     let imports: Vec<&str> = text.lines().filter(is_import).collect();
     let has = |name: &str| {
-        imports.iter().any(|line| line.split_whitespace().nth(1).is_some_and(|it| it.starts_with(name)))
+        imports
+            .iter()
+            .any(|line| line.split_whitespace().nth(1).is_some_and(|it| it.starts_with(name)))
     };
     TOOLS.into_iter().find(|(name, _)| has(name)).map(|(_, tool)| tool)
 }

@@ -267,7 +267,8 @@ impl Imported {
         let each = self.ranks_per_node.filter(|each| *each != has);
         if let Some(each) = each.filter(|each| self.num_gpus.is_some_and(|all| all > *each)) {
             let option = "nproc-per-node".to_owned();
-            let why = format!("nodes of {each} ranks, but nodes of {} have {has} GPUs", cluster.name);
+            let why =
+                format!("nodes of {each} ranks, but nodes of {} have {has} GPUs", cluster.name);
             all.push(Unread { option, why });
         }
         all

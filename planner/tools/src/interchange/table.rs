@@ -363,7 +363,9 @@ impl Table {
     pub(super) fn is_model_only(&self, option: &str) -> bool {
         self.vocabulary.table.lines().any(|line| {
             let mut words = line.split_whitespace();
-            words.next() == Some(option) && words.nth(1) == Some(MODEL) && words.next() == Some("only")
+            words.next() == Some(option)
+                && words.nth(1) == Some(MODEL)
+                && words.next() == Some("only")
         })
     }
 

@@ -20,8 +20,8 @@ use crate::interchange::tool::Tool;
 use crate::interchange::view::ExportView;
 /// Readers of the words that other tools pass on.
 pub(super) use read::{adapters, read_words};
-pub(super) use table::TRAINER;
 use table::CONFIGURATION;
+pub(super) use table::TRAINER;
 
 pub(super) static TOOL: Tool = Tool {
     table: Some(&CONFIGURATION),

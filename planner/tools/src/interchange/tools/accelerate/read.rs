@@ -143,6 +143,51 @@ const OPTIMIZERS: [(&str, Optimizer); 16] = [
     ("sgd", Optimizer::Sgd),
 ];
 
+/// Optimizers of the Trainer that no plan has.
+const OTHER_OPTIMIZERS: [&str; 24] = [
+    "adamw_torch_4bit",
+    "adamw_torch_xla",
+    "adamw_torch_npu_fused",
+    "adamw_anyprecision",
+    "adagrad",
+    "ademamix",
+    "ademamix_8bit",
+    "paged_ademamix_32bit",
+    "paged_ademamix_8bit",
+    "lion_8bit",
+    "paged_lion_8bit",
+    "rmsprop",
+    "rmsprop_bnb",
+    "galore_adamw",
+    "galore_adamw_8bit",
+    "galore_adafactor",
+    "apollo_adamw",
+    "lomo",
+    "adalomo",
+    "grokadamw",
+    "schedule_free_adamw",
+    "schedule_free_sgd",
+    "schedule_free_radam",
+    "stable_adamw",
+];
+
+/// Least similarity at which the name of an optimizer counts as a misspelt one.
+const LIKENESS: f64 = 0.9;
+
+/// Optimizer, and its name where it is planned as another.
+fn optimizer(given: &ParsedOptions) -> Result<(Optimizer, Vec<Unread>), OptionError> {
+    let Some(name) = given.text("optim")? else { return Ok((Optimizer::AdamW, Vec::new())) };
+    let is_like =
+        |(known, _): &(&str, _)| strsim::normalized_damerau_levenshtein(known, name) >= LIKENESS;
+    let is_other = OTHER_OPTIMIZERS.contains(&name) || !OPTIMIZERS.iter().any(is_like);
+    if is_other {
+        let why = format!("`{name}` is planned as AdamW");
+        return Ok((Optimizer::AdamW, vec![Unread { option: "optim".to_owned(), why }]));
+    }
+    let optimizer = given.one_of("optim", &OPTIMIZERS)?.unwrap_or(Optimizer::AdamW);
+    Ok((optimizer, Vec::new()))
+}
+
 /// Adapters of PEFT's arguments: their defaults where none is given.
 pub(in super::super) fn adapters(given: &ParsedOptions) -> Result<Option<Adapters>, OptionError> {
     if !given.is_on("use_peft")? {
@@ -174,16 +219,7 @@ impl Script {
         if bf16 && fp16 {
             given.not_both("bf16", "fp16", "weights have one number format")?;
         }
-        let (optimizer, unread) = match given.text("optim")? {
-            None => (Optimizer::AdamW, Vec::new()),
-            Some(name) => match OPTIMIZERS.iter().find(|(known, _)| *known == name) {
-                Some((_, optimizer)) => (*optimizer, Vec::new()),
-                None => {
-                    let why = format!("`{name}` is planned as AdamW");
-                    (Optimizer::AdamW, vec![Unread { option: "optim".to_owned(), why }])
-                }
-            },
-        };
+        let (optimizer, unread) = optimizer(given)?;
         let lengths = ["max_length", "max_seq_length", "model_max_length"];
         let lengths = lengths.map(|name| given.count::<u64>(name));
         Ok(Self {

@@ -35,7 +35,11 @@ fn stated(source: &Source<'_>) -> ParsedOptions {
         .with("optimizer.type", "AdamW")
         .without("train_batch_size");
     let is_by_batch = source.stated.global_batch_size.is_some();
-    if is_by_batch { filled.without("gradient_accumulation_steps") } else { filled.with("gradient_accumulation_steps", "1") }
+    if is_by_batch {
+        filled.without("gradient_accumulation_steps")
+    } else {
+        filled.with("gradient_accumulation_steps", "1")
+    }
 }
 
 /// Reads the keys of a configuration; `filled` has the values that replace `auto`.

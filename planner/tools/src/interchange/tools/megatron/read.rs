@@ -2,7 +2,7 @@
 
 use super::table::TABLE;
 use crate::interchange::error::ImportError;
-use crate::interchange::imported::Imported;
+use crate::interchange::imported::{Imported, Unread};
 use crate::interchange::options::{OptionError, ParsedOptions};
 use crate::interchange::shell::Word;
 use crate::interchange::source::Source;
@@ -27,6 +27,12 @@ pub(in super::super) fn read_words(
     let given = &given;
     let mut settings = source.defaults(source.target);
     TABLE.read(Reader { source, given }, &mut settings)?;
+    let (option, ranks) =
+        ("--microbatch-group-size-per-virtual-pipeline-stage", settings.layout.pipeline_parallel);
+    if let Some(group) = given.count::<u32>(option)?.filter(|it| *it != ranks && ranks > 1) {
+        let why = format!("groups of {group} micro-batches; groups of {ranks} are planned");
+        settings.unread.push(Unread { option: option.to_owned(), why });
+    }
     settings.model = TABLE.model_arguments(given)?;
     // No layer has this width where all have experts of another.
     if source.is_all_mixture && given.has("--moe-ffn-hidden-size") {

@@ -86,7 +86,9 @@ fn stated(given: &ParsedOptions, pipeline: u32) -> Result<(StatedStages, u32), O
     let [of_first, of_last]: [Option<u32>; 2] = [given.count(first)?, given.count(last)?];
     if pipeline == 1 {
         let one = [(first, of_first), (last, of_last)].into_iter().find(|it| it.1.is_some());
-        if let Some((name, Some(of_one))) = one.filter(|it| layers.is_some_and(|all| it.1 != Some(all))) {
+        if let Some((name, Some(of_one))) =
+            one.filter(|it| layers.is_some_and(|all| it.1 != Some(all)))
+        {
             let works = "with one pipeline rank the whole model would have so many layers; more than one rank is expected";
             return Err(OptionError::value(name, of_one.to_string(), works));
         }

@@ -31,7 +31,9 @@ fn read(option: &str, reader: Reader<'_>, settings: &mut Imported) -> Result<(),
         // Megatron switches sequence parallelism off with one tensor-parallel rank.
         "--sequence-parallel" => layout.sequence_parallel &= layout.tensor_parallel > 1,
         "--num-virtual-stages-per-pipeline-rank" => stages::read(given, settings)?,
-        "--expert-tensor-parallel-size" if !given.has(option) || !(given.has("--num-experts") || source.has_experts) => {
+        "--expert-tensor-parallel-size"
+            if !given.has(option) || !(given.has("--num-experts") || source.has_experts) =>
+        {
             layout.expert_tensor_parallel = layout.tensor_parallel;
         }
         "--moe-flex-dispatcher-backend" => {

@@ -1,0 +1,56 @@
+#!/bin/bash
+python3 train.py \
+    --actor-num-nodes 1 \
+    --actor-num-gpus-per-node 8 \
+    --colocate \
+    --max-tokens-per-gpu 20480 \
+    --n-samples-per-prompt 8 \
+    --hf-checkpoint /models/Qwen3-30B-A3B \
+    --ref-load /models/Qwen3-30B-A3B_torch_dist \
+    --load /models/Qwen3-30B-A3B_slime/ \
+    --save /models/Qwen3-30B-A3B_slime/ \
+    --save-interval 20 \
+    --rollout-shuffle \
+    --rm-type deepscaler \
+    --num-rollout 3000 \
+    --rollout-batch-size 32 \
+    --rollout-max-response-len 8192 \
+    --rollout-temperature 1 \
+    --global-batch-size 256 \
+    --balance-data \
+    --eval-interval 20 \
+    --eval-max-response-len 16384 \
+    --eval-top-p 1 \
+    --tensor-model-parallel-size 4 \
+    --sequence-parallel \
+    --pipeline-model-parallel-size 1 \
+    --context-parallel-size 1 \
+    --expert-model-parallel-size 8 \
+    --expert-tensor-parallel-size 1 \
+    --recompute-granularity full \
+    --recompute-method uniform \
+    --recompute-num-layers 1 \
+    --use-dynamic-batch-size \
+    --advantage-estimator grpo \
+    --use-kl-loss \
+    --kl-loss-coef 0.00 \
+    --kl-loss-type low_var_kl \
+    --entropy-coef 0.00 \
+    --eps-clip 0.2 \
+    --eps-clip-high 0.28 \
+    --optimizer adam \
+    --lr 1e-6 \
+    --lr-decay-style constant \
+    --weight-decay 0.1 \
+    --adam-beta1 0.9 \
+    --adam-beta2 0.98 \
+    --optimizer-cpu-offload \
+    --overlap-cpu-optimizer-d2h-h2d \
+    --use-precision-aware-optimizer \
+    --rollout-num-gpus-per-engine 8 \
+    --sglang-mem-fraction-static 0.7 \
+    --attention-dropout 0.0 \
+    --hidden-dropout 0.0 \
+    --accumulate-allreduce-grads-in-fp32 \
+    --attention-softmax-in-fp32 \
+    --attention-backend flash

@@ -1,0 +1,25 @@
+#!/bin/bash
+megatron sft \
+    --model Qwen/Qwen3-32B \
+    --save_safetensors true \
+    --load_from_cache_file true \
+    --tensor_model_parallel_size 8 \
+    --micro_batch_size 1 \
+    --global_batch_size 16 \
+    --packing true \
+    --recompute_granularity full \
+    --recompute_method uniform \
+    --recompute_num_layers 1 \
+    --num_train_epochs 5 \
+    --finetune true \
+    --cross_entropy_loss_fusion true \
+    --lr 1e-5 \
+    --lr_warmup_fraction 0.05 \
+    --min_lr 1e-6 \
+    --eval_steps 500 \
+    --save_steps 500 \
+    --max_length 8192 \
+    --no_save_optim true \
+    --no_save_rng true \
+    --sequence_parallel true \
+    --attention_backend flash

@@ -1,0 +1,46 @@
+#!/bin/bash
+megatron rlhf \
+    --rlhf_type grpo \
+    --model Qwen/Qwen2.5-VL-3B-Instruct \
+    --save_safetensors true \
+    --context_parallel_size 1 \
+    --tensor_model_parallel_size 1 \
+    --pipeline_model_parallel_size 1 \
+    --num_train_epochs 1 \
+    --global_batch_size 128 \
+    --micro_batch_size 4 \
+    --steps_per_generation 4 \
+    --num_generations 8 \
+    --use_vllm true \
+    --vllm_mode colocate \
+    --vllm_gpu_memory_utilization 0.7 \
+    --vllm_max_model_len 10240 \
+    --max_length 8192 \
+    --max_completion_length 2048 \
+    --tuner_type full \
+    --lr 1e-6 \
+    --bf16 true \
+    --beta 0.001 \
+    --importance_sampling_level token \
+    --epsilon 0.2 \
+    --epsilon_high 0.2 \
+    --dynamic_sample false \
+    --loss_type grpo \
+    --sleep_level 2 \
+    --offload_model true \
+    --offload_bridge false \
+    --offload_optimizer true \
+    --logging_steps 1 \
+    --recompute_granularity selective \
+    --finetune \
+    --no_save_optim \
+    --no_save_rng \
+    --attention_backend flash \
+    --temperature 1.0 \
+    --system examples/train/grpo/prompt.txt \
+    --padding_free true \
+    --log_completions true \
+    --report_to wandb \
+    --train_iters 100 \
+    --eval_steps 1000 \
+    --save_steps 1000

@@ -407,7 +407,7 @@ impl Imported {
                 let chain = ChainIndex::new(problem);
                 let shape = Shape::new(problem, &chain, ShapeKey::of(layout, problem));
                 let ranks = PipelineRanks::of(layout);
-                let ends = shape.balanced(&problem, &chain, layout.recompute, num_stages, &ranks);
+                let ends = shape.balanced(problem, &chain, layout.recompute, num_stages, &ranks);
                 ends.map(|ends| ends.to_vec()).ok_or_else(|| {
                     ImportError::divides(
                         Divided::Stages,

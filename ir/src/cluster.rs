@@ -20,7 +20,6 @@ use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
 use error::{Bounds, written};
 
 pub use error::ClusterError;
-pub use groups::NodeGroup;
 pub use measured::{
     AttentionTime, KernelTimes, MeasuredCollective, MeasuredKernels, MeasuredTime, MemoryTime,
     PassTimes, ProductTime, Times,
@@ -66,6 +65,23 @@ pub struct Cluster {
     /// Sources of the numbers, by field.
     #[serde(default)]
     pub sources: BTreeMap<String, String>,
+}
+
+/// Nodes of one kind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeGroup {
+    /// Number of nodes.
+    pub nodes: u32,
+    /// GPU, node and network of the group by itself.
+    pub cluster: Cluster,
+}
+
+impl NodeGroup {
+    /// Number of GPUs.
+    pub fn num_gpus(&self) -> u32 {
+        self.nodes.saturating_mul(self.cluster.gpus_per_node)
+    }
 }
 
 /// Host memory that the GPUs of a node share.

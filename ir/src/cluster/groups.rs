@@ -1,26 +1,9 @@
 //! Clusters of several kinds of nodes.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-use super::{Cluster, ClusterError, NetworkLevel, Wiring};
+use super::{Cluster, ClusterError, NetworkLevel, NodeGroup, Wiring};
 use crate::text::json;
-
-/// Nodes of one kind.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NodeGroup {
-    /// Number of nodes.
-    pub nodes: u32,
-    /// GPU, node and network of the group by itself.
-    pub cluster: Cluster,
-}
-
-impl NodeGroup {
-    /// Number of GPUs.
-    pub fn num_gpus(&self) -> u32 {
-        self.nodes.saturating_mul(self.cluster.gpus_per_node)
-    }
-}
 
 /// A cluster file with groups.
 #[derive(Deserialize)]

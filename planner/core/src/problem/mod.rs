@@ -4,6 +4,7 @@ mod choices;
 mod documents;
 mod expert_load;
 mod frameworks;
+mod gpu_groups;
 mod groups;
 mod stage_rule;
 mod stages;
@@ -27,7 +28,7 @@ pub(crate) use documents::Division;
 pub use documents::Sequences;
 pub use expert_load::RankLoads;
 pub use frameworks::{ON_GPUS, attention_kernel, default_framework, stacks, with_usual_modules};
-pub use groups::{GpuGroup, GpuGroups};
+pub use gpu_groups::{GpuGroup, GpuGroups};
 pub use stage_rule::StageRule;
 pub use stages::{GivenStages, StagesError};
 
@@ -222,7 +223,8 @@ impl Problem {
         framework: Framework,
         num_gpus: u32,
     ) -> Result<Self, ProblemError> {
-        let groups = GpuGroups::new(cluster, &framework, &training)?;
+        let of = |cluster: &Cluster| hardware(cluster, framework.clone(), &training);
+        let groups = GpuGroups::new(cluster, of)?;
         let first = groups.as_ref().map(|groups| groups.all[0].hardware.clone());
         let hardware = first.map_or_else(|| hardware(cluster, framework, &training), Ok)?;
         let problem = Self::on(graph, training, hardware, num_gpus)?;

@@ -21,6 +21,7 @@ mod family;
 mod feasible;
 mod headroom;
 mod least_gpus;
+mod least_work;
 mod memory;
 mod min_recompute;
 mod node;

@@ -12,6 +12,7 @@ use simulator::ActivationBytes;
 
 use super::evaluated_plan::EvaluatedPlan;
 use super::family::{Family, ZeroSharding};
+use super::least_work::{any_partition, least_work};
 use super::outcome::{Candidate, Counts};
 use super::queue::{Branch, Node, Queue, Subfamily};
 use super::request::{Go, Observe, Progress, Request, StopReason};
@@ -19,7 +20,7 @@ use crate::partition::{evened, partition};
 use crate::problem::{Problem, StageRule};
 use crate::step::{
     Assignment, BlockMemories, Blocks, ChainIndex, Holdings, Memo, Orders, PipelineRanks, Shape,
-    ShapeKey, Stage, StageTimes, Step, fullest, in_flight,
+    ShapeKey, Stage, Step, fullest, in_flight,
 };
 
 /// Layouts with the same stages, and their balanced partition.
@@ -178,7 +179,7 @@ impl<'a> Searcher<'a> {
         let policy = self.least_recompute(self.request.fixed.recompute.unwrap_or(Recompute::None));
         let shape = self.lower_bound_shape(family.shape, graphs);
         let overlaps = self.request.fixed.schedule.one().is_some_and(ScheduleKind::overlaps_passes);
-        self.least_work(&shape, policy, overlaps, family).busiest(family)
+        least_work((self.problem, self.chain), &shape, policy, overlaps, family).busiest(family)
     }
 
     /// Recompute that every block has at least.
@@ -230,7 +231,7 @@ impl<'a> Searcher<'a> {
         let mut bounds = of_last(|(recompute, schedule): (Recompute, ScheduleKind)| {
             let overlaps = schedule.overlaps_passes();
             let policy = self.least_recompute(recompute);
-            let all = self.least_work(&shape, policy, overlaps, family);
+            let all = least_work((self.problem, self.chain), &shape, policy, overlaps, family);
             let may_fit = self.request.exhaustive || least_memory(recompute, schedule) <= capacity;
             (any_partition(schedule, all, family), may_fit)
         });
@@ -417,7 +418,7 @@ impl<'a> Searcher<'a> {
         let num_ranks = layout.pipeline_parallel as usize;
         if self.problem.groups.is_some() {
             let Assignment { shape, ranks, .. } = assignment;
-            let times = StageTimes::new(self.problem, self.chain, shape, layout.recompute, ranks);
+            let times = shape.stage_times(self.problem, self.chain, layout.recompute, ranks);
             return times.balanced(num_ranks, fits);
         }
         let prefix = assignment.shape.prefix(self.chain, layout.recompute, 0);
@@ -492,85 +493,6 @@ pub(super) fn of_last<K: PartialEq + Copy, V: Copy>(of: impl Fn(K) -> V) -> impl
     }
 }
 
-/// Lower bound of the time of the blocks of each class for a micro-batch, with gradients computed together or separately; kernels
-/// alone where exchanges may overlap another pass.
-fn least_of_blocks(
-    blocks: &[Arc<BlockPasses>],
-    chain: &ChainIndex,
-    policy: BlockRecompute,
-    overlaps: bool,
-) -> impl Iterator<Item = Nanos> {
-    let time = move |pass: &PassTime| pass.least(overlaps);
-    blocks.iter().enumerate().map(move |(class, block)| {
-        let apart = time(&block.input_grad) + time(&block.weight_grad);
-        let grads = time(&block.backward).min(apart);
-        let least = time(&block.forward) + grads + time(&block.recompute[policy]);
-        least * u64::from(chain.count(class, &(0..chain.num_blocks())))
-    })
-}
-
-/// Lower bounds of the work for a micro-batch.
-#[derive(Clone, Copy)]
-struct LeastWork {
-    /// Time of all blocks, each where it is fastest.
-    all: Nanos,
-    /// Time of the busiest rank.
-    rank: Nanos,
-}
-
-impl LeastWork {
-    /// Lower bound of the busiest rank's time.
-    fn busiest(self, family: &Family) -> Nanos {
-        self.rank * u64::from(family.num_micro_batches)
-    }
-}
-
-impl Searcher<'_> {
-    /// Lower bounds for any partition. Where GPUs are alike, the busiest rank has at least the mean. Else it has, for any
-    /// weights of ranks, at least the weighted mean, in which each block counts at least as on the rank where it counts
-    /// least; a rank weighs as much as it is fast:
-    ///
-    /// ```text
-    /// T >= sum over blocks of min over groups g of w_g t_bg,   w_g = (1 / W_g) / sum over groups of p_g / W_g
-    /// ```
-    ///
-    /// with `t_bg` the time of block `b`, and `W_g` of all blocks, on the `p_g` ranks of group `g`.
-    fn least_work(
-        &self,
-        shape: &Shape,
-        policy: BlockRecompute,
-        overlaps: bool,
-        family: &Family,
-    ) -> LeastWork {
-        /// Keeps the bound below the exact value despite rounding.
-        const ROUNDING: f64 = 1.0 - 1e-9;
-        let of = |group| least_of_blocks(shape.blocks_in(group), self.chain, policy, overlaps);
-        if self.problem.groups.is_none() {
-            let all: Nanos = of(0).sum();
-            let rank = Nanos::new(all.get() / u64::from(family.pipeline_parallel));
-            return LeastWork { all, rank };
-        }
-        let times: Vec<Vec<Nanos>> =
-            (0..self.problem.num_groups()).map(|group| of(group).collect()).collect();
-        let sums: Vec<f64> = times
-            .iter()
-            .map(|times| times.iter().copied().sum::<Nanos>().as_f64().max(1.0))
-            .collect();
-        let num_ranks = family.pipeline_parallel;
-        let stride = self.problem.limits.num_gpus / num_ranks;
-        let ranks = self.problem.ranks_of_groups(stride, num_ranks);
-        let rates: f64 = ranks.iter().zip(&sums).map(|(ranks, sum)| f64::from(*ranks) / sum).sum();
-        let (mut all, mut rank) = (Nanos::ZERO, 0.0);
-        for class in 0..times[0].len() {
-            let least = times.iter().map(|times| times[class]).min().unwrap_or_default();
-            let weighted = times.iter().zip(&sums).map(|(times, sum)| times[class].as_f64() / sum);
-            all += least;
-            rank += weighted.fold(f64::INFINITY, f64::min);
-        }
-        LeastWork { all, rank: Nanos::new((rank / rates * ROUNDING) as u64) }
-    }
-}
-
 /// Lower bound of the slowest stage's time for all micro-batches, for any partition; zero where split gradients are
 /// faster, as partitions are not balanced for those.
 pub(super) fn slowest_stage(
@@ -592,28 +514,6 @@ pub(super) fn slowest_stage(
     };
     let times = fastest.stages.iter().map(time);
     times.max().unwrap_or_default() * u64::from(family.num_micro_batches)
-}
-
-/// Lower bound of a schedule's time, for any partition of blocks with at least this work.
-///
-/// With 1F1B a rank runs all `m` micro-batches after the first has passed the ranks before it, and the last returns
-/// through them: `S_r + m T_r <= t`, with `S_r` the time of the ranks before. So the time of the first `r` ranks is at
-/// most `t (1 - (1 - 1 / m)^r)`, and that of all ranks is `all`:
-///
-/// ```text
-/// t >= all / (1 - (1 - 1 / m)^p)
-/// ```
-fn any_partition(schedule: ScheduleKind, work: LeastWork, family: &Family) -> Nanos {
-    /// Keeps the bound below the exact value despite rounding.
-    const ROUNDING: f64 = 1.0 - 1e-9;
-    let busiest = work.busiest(family);
-    if schedule != ScheduleKind::OneFOneB {
-        return busiest;
-    }
-    let m = f64::from(family.num_micro_batches);
-    let p = family.pipeline_parallel.cast_signed();
-    let share = 1.0 - (1.0 - 1.0 / m).powi(p);
-    busiest.max(Nanos::new((work.all.as_f64() / share * ROUNDING) as u64))
 }
 
 /// Hash of a family, the same in every run.

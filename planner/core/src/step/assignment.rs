@@ -16,9 +16,9 @@ use smallvec::SmallVec;
 
 use super::chain::ChainIndex;
 use super::holdings::Holdings;
+use super::memory::fullest;
 use super::ranks::PipelineRanks;
 use super::shape::Shape;
-use super::simulated::fullest;
 use crate::problem::Problem;
 
 /// Assignment of blocks to stages and pipeline ranks, with the time and memory of each.

@@ -262,3 +262,10 @@ fn weight_versions(layout: &Layout, rank: usize) -> u64 {
         Updates::AfterEachMicroBatch => in_flight_at_peak(layout, rank),
     }
 }
+
+/// Memory of the rank that needs most, by line, and its index; of equals the first.
+pub fn fullest(uses: &[MemoryUse]) -> (MemoryUse, usize) {
+    let uses = uses.iter().copied().zip(0..);
+    uses.reduce(|fullest, next| if next.0.total() > fullest.0.total() { next } else { fullest })
+        .unwrap_or_default()
+}

@@ -227,6 +227,19 @@ impl Shape {
         std::iter::once(Nanos::ZERO).chain(ends).collect()
     }
 
+    /// Times of blocks on the GPUs of each pipeline rank.
+    pub fn stage_times(
+        &self,
+        problem: &Problem,
+        chain: &ChainIndex,
+        recompute: Recompute,
+        ranks: &PipelineRanks,
+    ) -> StageTimes {
+        let prefixes = (0..problem.num_groups()).map(|group| self.prefix(chain, recompute, group));
+        let of_rank = |rank| problem.group_of(ranks, rank);
+        StageTimes::new(prefixes.collect(), (0..ranks.group.size as usize).map(of_rank).collect())
+    }
+
     /// Ends of stages that minimise the slowest stage, with ranks evened out; or, where the first stage shares its rank
     /// with the last and so on inwards, that minimise the slowest rank. `None` if there are fewer blocks.
     pub fn balanced(
@@ -241,7 +254,7 @@ impl Shape {
         let num_ranks = group.size as usize;
         self.balanced.get((policy, num_stages, group.size, placement.clone()), || {
             if problem.groups.is_some() {
-                let times = StageTimes::new(problem, chain, self, policy, ranks);
+                let times = self.stage_times(problem, chain, policy, ranks);
                 return times.balanced(num_stages, |_, _, _| true).map(Into::into);
             }
             let prefix = self.prefix(chain, policy, 0);

@@ -205,13 +205,6 @@ fn remark(breakdown: &Breakdown, has_exchanges: bool) -> String {
     parts.join("  \u{b7}  ")
 }
 
-/// Memory of the rank that needs most, by line, and its index; of equals the first.
-pub fn fullest(uses: &[MemoryUse]) -> (MemoryUse, usize) {
-    let uses = uses.iter().copied().zip(0..);
-    uses.reduce(|fullest, next| if next.0.total() > fullest.0.total() { next } else { fullest })
-        .unwrap_or_default()
-}
-
 /// Adds the allocator's slack to the timeline throughout, as reserved memory is not given back, together with the
 /// memory of the update beyond that of the passes.
 fn add_slack(timeline: &mut Timeline, memory_by_rank: &[MemoryUse]) {

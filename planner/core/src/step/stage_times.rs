@@ -1,13 +1,8 @@
 //! Times of blocks by the stage that has them, where GPUs are of several kinds.
 
-use ir::graph::Recompute;
 use ir::units::Nanos;
 
-use super::chain::ChainIndex;
-use super::ranks::PipelineRanks;
-use super::shape::Shape;
 use crate::partition::partition_of;
-use crate::problem::Problem;
 
 /// Times of blocks on the GPUs of each stage.
 pub struct StageTimes {
@@ -18,20 +13,9 @@ pub struct StageTimes {
 }
 
 impl StageTimes {
-    /// The times of a shape's blocks on pipeline ranks.
-    pub fn new(
-        problem: &Problem,
-        chain: &ChainIndex,
-        shape: &Shape,
-        recompute: Recompute,
-        ranks: &PipelineRanks,
-    ) -> Self {
-        let prefix = |group| shape.prefix(chain, recompute, group);
-        let of_rank = |rank| problem.group_of(ranks, rank);
-        Self {
-            prefixes: (0..problem.num_groups()).map(prefix).collect(),
-            groups: (0..ranks.group.size as usize).map(of_rank).collect(),
-        }
+    /// Times of the first blocks in each group, and the group of each pipeline rank.
+    pub const fn new(prefixes: Vec<Vec<Nanos>>, groups: Vec<usize>) -> Self {
+        Self { prefixes, groups }
     }
 
     /// Ends of stages that minimise the time of the slowest, and even out the others, where `fits(s, start, end)` says

@@ -1,0 +1,109 @@
+//! Lower bounds of the work of a family's layouts, for any partition of the blocks.
+
+use std::sync::Arc;
+
+use cost_models::block::{BlockPasses, PassTime};
+use ir::graph::BlockRecompute;
+use ir::schedule::ScheduleKind;
+use ir::units::Nanos;
+
+use super::family::Family;
+use crate::problem::Problem;
+use crate::step::{ChainIndex, Shape};
+
+/// Lower bound of the time of the blocks of each class for a micro-batch, with gradients computed together or separately; kernels
+/// alone where exchanges may overlap another pass.
+fn least_of_blocks(
+    blocks: &[Arc<BlockPasses>],
+    chain: &ChainIndex,
+    policy: BlockRecompute,
+    overlaps: bool,
+) -> impl Iterator<Item = Nanos> {
+    let time = move |pass: &PassTime| pass.least(overlaps);
+    blocks.iter().enumerate().map(move |(class, block)| {
+        let apart = time(&block.input_grad) + time(&block.weight_grad);
+        let grads = time(&block.backward).min(apart);
+        let least = time(&block.forward) + grads + time(&block.recompute[policy]);
+        least * u64::from(chain.count(class, &(0..chain.num_blocks())))
+    })
+}
+
+/// Lower bounds of the work for a micro-batch.
+#[derive(Clone, Copy)]
+pub(super) struct LeastWork {
+    /// Time of all blocks, each where it is fastest.
+    pub(super) all: Nanos,
+    /// Time of the busiest rank.
+    pub(super) rank: Nanos,
+}
+
+impl LeastWork {
+    /// Lower bound of the busiest rank's time.
+    pub(super) fn busiest(self, family: &Family) -> Nanos {
+        self.rank * u64::from(family.num_micro_batches)
+    }
+}
+
+/// Lower bounds for any partition. Where GPUs are alike, the busiest rank has at least the mean. Else it has, for any
+/// weights of ranks, at least the weighted mean, in which each block counts at least as on the rank where it counts
+/// least; a rank weighs as much as it is fast:
+///
+/// ```text
+/// T >= sum over blocks of min over groups g of w_g t_bg,   w_g = (1 / W_g) / sum over groups of p_g / W_g
+/// ```
+///
+/// with `t_bg` the time of block `b`, and `W_g` of all blocks, on the `p_g` ranks of group `g`.
+pub(super) fn least_work(
+    (problem, chain): (&Problem, &ChainIndex),
+    shape: &Shape,
+    policy: BlockRecompute,
+    overlaps: bool,
+    family: &Family,
+) -> LeastWork {
+    /// Keeps the bound below the exact value despite rounding.
+    const ROUNDING: f64 = 1.0 - 1e-9;
+    let of = |group| least_of_blocks(shape.blocks_in(group), chain, policy, overlaps);
+    if problem.groups.is_none() {
+        let all: Nanos = of(0).sum();
+        let rank = Nanos::new(all.get() / u64::from(family.pipeline_parallel));
+        return LeastWork { all, rank };
+    }
+    let times: Vec<Vec<Nanos>> =
+        (0..problem.num_groups()).map(|group| of(group).collect()).collect();
+    let sums: Vec<f64> =
+        times.iter().map(|times| times.iter().copied().sum::<Nanos>().as_f64().max(1.0)).collect();
+    let num_ranks = family.pipeline_parallel;
+    let stride = problem.limits.num_gpus / num_ranks;
+    let ranks = problem.ranks_of_groups(stride, num_ranks);
+    let rates: f64 = ranks.iter().zip(&sums).map(|(ranks, sum)| f64::from(*ranks) / sum).sum();
+    let (mut all, mut rank) = (Nanos::ZERO, 0.0);
+    for class in 0..times[0].len() {
+        let least = times.iter().map(|times| times[class]).min().unwrap_or_default();
+        let weighted = times.iter().zip(&sums).map(|(times, sum)| times[class].as_f64() / sum);
+        all += least;
+        rank += weighted.fold(f64::INFINITY, f64::min);
+    }
+    LeastWork { all, rank: Nanos::new((rank / rates * ROUNDING) as u64) }
+}
+
+/// Lower bound of a schedule's time, for any partition of blocks with at least this work.
+///
+/// With 1F1B a rank runs all `m` micro-batches after the first has passed the ranks before it, and the last returns
+/// through them: `S_r + m T_r <= t`, with `S_r` the time of the ranks before. So the time of the first `r` ranks is at
+/// most `t (1 - (1 - 1 / m)^r)`, and that of all ranks is `all`:
+///
+/// ```text
+/// t >= all / (1 - (1 - 1 / m)^p)
+/// ```
+pub(super) fn any_partition(schedule: ScheduleKind, work: LeastWork, family: &Family) -> Nanos {
+    /// Keeps the bound below the exact value despite rounding.
+    const ROUNDING: f64 = 1.0 - 1e-9;
+    let busiest = work.busiest(family);
+    if schedule != ScheduleKind::OneFOneB {
+        return busiest;
+    }
+    let m = f64::from(family.num_micro_batches);
+    let p = family.pipeline_parallel.cast_signed();
+    let share = 1.0 - (1.0 - 1.0 / m).powi(p);
+    busiest.max(Nanos::new((work.all.as_f64() / share * ROUNDING) as u64))
+}

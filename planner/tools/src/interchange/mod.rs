@@ -31,6 +31,7 @@ mod target;
 mod tool;
 mod tools;
 mod tree;
+mod unread;
 mod view;
 
 pub use argument::{Argument, Section};
@@ -39,6 +40,7 @@ pub use launch::Launcher;
 pub use stages::StageParts;
 pub(crate) use stages::num_layers;
 pub use target::Target;
+pub use unread::{Unread, by_reason};
 pub use view::ExportView;
 
 pub(crate) use detect::is_script;
@@ -47,7 +49,7 @@ pub use differences::ModelDifference;
 pub use error::{Divided, ExportError, ImportError, Lack};
 pub use export::{Export, Wanted, export, lacked_by_tools};
 pub use file::File;
-pub use imported::{Imported, Posed, Stated, StatedStages, StatedTraining, Unread, by_reason};
+pub use imported::{Imported, Posed, Stated, StatedStages, StatedTraining};
 pub use lacks::named;
 pub use manifest::{Job, job};
 pub use options::OptionError;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use ir::text::typeset;
 
-use super::imported::Unread;
 use super::shell::Word;
+use super::unread::Unread;
 
 /// Options of a program, each with its number of values; or keys of its file, with dots between them.
 #[derive(Clone, Copy, Debug)]

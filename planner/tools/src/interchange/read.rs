@@ -10,10 +10,11 @@ use ir::text::count_of;
 
 use super::detect::source;
 use super::error::{Divided, ImportError};
-use super::imported::{Imported, Posed, Stated, Unread};
+use super::imported::{Imported, Posed, Stated};
 use super::source::Source;
 use super::target::Target;
 use super::tools::tool;
+use super::unread::Unread;
 use planner_core::plan::{self, sha256};
 use planner_core::problem::attention_kernel;
 use planner_core::search::simulated;

@@ -30,10 +30,11 @@ use std::sync::OnceLock;
 use super::argument::{Argument, Section};
 use super::error::ImportError;
 use super::fields::{get, set};
-use super::imported::{Imported, Unread};
+use super::imported::Imported;
 use super::options::{OptionError, ParsedOptions, Vocabulary};
 use super::run::Run;
 use super::source::{Source, agreed};
+use super::unread::Unread;
 
 /// Options to read, with their source.
 #[derive(Clone, Copy, Debug)]

@@ -10,12 +10,13 @@ use ir::plan::Optimizer;
 use super::super::deepspeed;
 use super::table::{CONFIGURATION, TRAINER};
 use crate::interchange::error::{Divided, ImportError};
-use crate::interchange::imported::{Imported, Unread};
+use crate::interchange::imported::Imported;
 use crate::interchange::options::{Leaf, OptionError, ParsedOptions, Vocabulary};
 use crate::interchange::shell::Word;
 use crate::interchange::source::{Form, Source, agreed};
 use crate::interchange::table::Reader;
 use crate::interchange::tree::Tree;
+use crate::interchange::unread::Unread;
 
 /// Flags of `accelerate launch`.
 const FLAGS: Vocabulary = Vocabulary::whole("`accelerate launch`", include_str!("flags.txt"));

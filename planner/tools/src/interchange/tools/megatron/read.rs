@@ -2,11 +2,12 @@
 
 use super::table::TABLE;
 use crate::interchange::error::ImportError;
-use crate::interchange::imported::{Imported, Unread};
+use crate::interchange::imported::Imported;
 use crate::interchange::options::{OptionError, ParsedOptions};
 use crate::interchange::shell::Word;
 use crate::interchange::source::Source;
 use crate::interchange::table::Reader;
+use crate::interchange::unread::Unread;
 
 /// Reads the words after `pretrain_gpt.py`.
 pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {

@@ -1,7 +1,7 @@
 //! The tools: how each is recognised, and what follows from several of its keys.
 
 use super::super::megatron;
-use super::{Base, Setting, Wrapper, read};
+use super::read::{Base, Setting, Wrapper, read};
 use crate::interchange::file::basename;
 use crate::interchange::launch::Program;
 use crate::interchange::shell::Word;

@@ -1,0 +1,369 @@
+//! Tools and older versions whose settings are those of the Trainer, of Megatron or of torchtitan in other words: a table of each says which key becomes which.
+//!
+//! A line of a table is a key, `any`, and what it becomes; a key that ends with `*` stands for all with this prefix:
+//!
+//! ```text
+//! gradient_checkpointing any gradient_checkpointing unsloth=true
+//! ```
+//!
+//! | what it becomes | what that is |
+//! |---|---|
+//! | an option of the other tool | with the same value; after it words that are changed, `word=other`, of which `word=` takes the option away, and `-=value` for where the key is not given |
+//! | `none` | nothing: it changes no step |
+//! | `unplanned` | nothing, though it may change a step: it is named, with what it is after ` # `, unless it is off or has a value `word=` |
+//! | `must` | nothing, but only settings with one of the values `word=` are read |
+//! | `nodes`, `each`, `batch` | the number of nodes, of ranks on each, of sequences in a step |
+//! | `pure` | weights and moments in 16 bits alone |
+//!
+//! Keys that are not in the table, but are the other tool's, are handed on as they are.
+
+use std::collections::BTreeMap;
+
+use ir::cluster::Precision;
+use ir::framework::Feature;
+
+use super::super::{accelerate, megatron, torchtitan};
+use crate::interchange::error::ImportError;
+use crate::interchange::file::has_ending;
+use crate::interchange::imported::Imported;
+use crate::interchange::options::{Leaf, OptionError, ParsedOptions, Vocabulary};
+use crate::interchange::shell::Word;
+use crate::interchange::source::{Form, Source};
+use crate::interchange::tree::Tree;
+use crate::interchange::unread::Unread;
+
+/// A key with its values.
+pub(super) type Setting = (String, Vec<Word>);
+
+/// The tool that settings are handed on to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Base {
+    Trainer,
+    Megatron,
+    Torchtitan,
+}
+
+/// A tool that hands its settings on.
+pub(super) struct Wrapper {
+    pub(super) vocabulary: Vocabulary,
+    pub(super) base: Base,
+    /// Keys within which the settings are, if not at the top.
+    pub(super) within: &'static [&'static str],
+    /// Beginning of keys that are the other tool's after it.
+    pub(super) prefix: &'static str,
+    /// Adds what follows from several keys.
+    pub(super) adds: fn(&mut Vec<Setting>),
+}
+
+impl Wrapper {
+    pub(super) const fn new(program: &'static str, table: &'static str, base: Base) -> Self {
+        Self {
+            vocabulary: Vocabulary::with_own(program, table),
+            base,
+            within: &[],
+            prefix: "",
+            adds: |_| {},
+        }
+    }
+}
+
+pub(super) fn read(source: &Source<'_>, wrapper: &Wrapper) -> Result<Imported, ImportError> {
+    let settings = settings(source, wrapper)?;
+    let mut translated = translated(wrapper, &settings)?;
+    let lora = &translated.lora;
+    let mut imported = match wrapper.base {
+        Base::Trainer => accelerate::read_words(source, &translated.words)?,
+        Base::Torchtitan => {
+            translated.words.extend(translated.policy.take());
+            torchtitan::read_words(source, &translated.words)?
+        }
+        Base::Megatron => {
+            let mut imported = megatron::read_words(source, &translated.words)?;
+            imported.adapters = accelerate::adapters(lora)?;
+            imported
+        }
+    };
+    let job = |name: &str| translated.job.get(name).copied();
+    if let Some(each) = job("each") {
+        let ranks = each.checked_mul(job("nodes").unwrap_or(1));
+        let ranks = ranks.and_then(|it| u32::try_from(it).ok());
+        imported.num_gpus = imported.num_gpus.or(ranks);
+        imported.ranks_per_node = u32::try_from(each).ok();
+    }
+    if let Some(batch) = job("batch") {
+        imported.training.global_batch_size = Some(batch);
+        imported.training.num_micro_batches = None;
+    }
+    if wrapper.base == Base::Trainer {
+        // These tools shard by code of their own, or with versions of accelerate that can do both.
+        let excluded = [Feature::Zero2, Feature::Zero3];
+        imported.framework.abilities.exclusions.retain(|it| {
+            let is_sharded = excluded.iter().any(|zero| it.set().has(*zero));
+            !(is_sharded && it.set().has(Feature::TensorParallel))
+        });
+    }
+    if job("pure").is_some() && imported.training.precision == Precision::Bf16 {
+        imported.training.no_master_weights = true;
+        imported.training.bf16_moments = true;
+        imported.framework.abilities.no_master_weights = true;
+        imported.framework.abilities.moments.push(Precision::Bf16);
+    }
+    imported.source = source.target;
+    imported.unread.append(&mut translated.unread);
+    Ok(imported)
+}
+
+/// Settings of a tool in the words of another.
+#[derive(Debug, Default)]
+struct Translated {
+    words: Vec<Word>,
+    /// torchtitan's last word: what is computed again.
+    policy: Option<Word>,
+    lora: ParsedOptions,
+    job: BTreeMap<&'static str, u64>,
+    unread: Vec<Unread>,
+}
+
+/// Words of PEFT, for tools whose own options Megatron does not have.
+const LORA: [&str; 6] =
+    ["use_peft", "lora_r", "lora_alpha", "lora_target_modules", "load_in_4bit", "load_in_8bit"];
+
+fn translated(wrapper: &Wrapper, settings: &[Setting]) -> Result<Translated, ImportError> {
+    let Wrapper { vocabulary, base, .. } = wrapper;
+    let mut all = Translated::default();
+    let mut rest = Vec::new();
+    for (key, words) in settings {
+        let Some(row) = row(vocabulary, key) else {
+            match base_option(*base, key.strip_prefix(wrapper.prefix).unwrap_or(key)) {
+                Some(option) => all.hand_on(*base, &option, words.clone())?,
+                None => rest.push((key.clone(), leaf(words))),
+            }
+            continue;
+        };
+        let mut forms = row.split(" # ").next().unwrap_or_default().split_whitespace().skip(2);
+        let becomes = forms.next().unwrap_or("none");
+        match becomes {
+            "none" => {}
+            "unplanned" => {
+                let why = row.split_once(" # ").map_or("", |it| it.1);
+                if forms
+                    .any(|form| form.strip_suffix('=') == words.first().map(|it| it.text.as_str()))
+                {
+                    continue;
+                }
+                let given = ParsedOptions::default().with_words(key, words.clone());
+                all.unread.extend(given.unread(std::iter::once((key.as_str(), why)), ""));
+            }
+            "must" => {
+                let value = words.first().map_or("", |it| it.text.as_str());
+                let known: Vec<&str> = forms.filter_map(|form| form.strip_suffix('=')).collect();
+                if !known.contains(&value) {
+                    return Err(ImportError::unknown(
+                        format!(
+                            "`{key}` is `{value}`, with which settings of {} are not read",
+                            vocabulary.program()
+                        ),
+                        known.join(", "),
+                    ));
+                }
+            }
+            "nodes" | "each" | "batch" | "pure" => {
+                let given = ParsedOptions::default().with_words(key, words.clone());
+                all.job.extend(given.count(key)?.map(|it| (becomes, it)));
+            }
+            option => {
+                let is_it = |form: &(&str, &str)| words.first().is_some_and(|it| it.text == form.0);
+                let changed = forms.filter_map(|form| form.split_once('=')).find(is_it);
+                let words = match changed {
+                    Some((_, "")) => continue,
+                    Some((_, other)) => vec![Word::known(other)],
+                    None => words.clone(),
+                };
+                all.hand_on(*base, option, words)?;
+            }
+        }
+    }
+    for line in vocabulary.table.lines() {
+        let mut words = line.split(" # ").next().unwrap_or_default().split_whitespace();
+        let (Some(key), Some(option)) = (words.next(), words.nth(1)) else { continue };
+        let usual = words.find_map(|form| form.strip_prefix("-="));
+        let is_given = settings.iter().any(|(given, _)| given == key) || all.has(option);
+        if let Some(usual) = usual.filter(|_| !is_given) {
+            all.hand_on(*base, option, vec![Word::known(usual)])?;
+        }
+    }
+    let others = vocabulary.of_leaves(&rest)?;
+    all.unread.extend(others.unread(std::iter::empty(), vocabulary.program()));
+    Ok(all)
+}
+
+impl Translated {
+    fn has(&self, option: &str) -> bool {
+        self.words
+            .iter()
+            .any(|it| it.text.trim_start_matches("--") == option.trim_start_matches("--"))
+    }
+
+    /// Adds an option of the other tool, as its parser takes it.
+    fn hand_on(&mut self, base: Base, option: &str, words: Vec<Word>) -> Result<(), OptionError> {
+        if base == Base::Megatron && LORA.contains(&option) {
+            self.lora = std::mem::take(&mut self.lora).with_words(option, words);
+            return Ok(());
+        }
+        if base == Base::Torchtitan && option == "activation-checkpoint:" {
+            let mode = words.first().map_or("", |it| it.text.as_str());
+            self.policy = Some(Word::known(&format!("{option}{mode}")));
+            return Ok(());
+        }
+        let vocabulary = match base {
+            Base::Trainer => None,
+            Base::Megatron => Some(megatron::TABLE.vocabulary),
+            Base::Torchtitan => Some(torchtitan::TABLE.vocabulary),
+        };
+        let is_switch = vocabulary.is_some_and(|it| it.takes(option) == Some("none"));
+        if is_switch {
+            let given = ParsedOptions::default().with_words(option, words);
+            let is_on = given.flag(option)?.unwrap_or(false);
+            self.words.extend(is_on.then(|| Word::known(option)));
+            return Ok(());
+        }
+        if words.iter().all(|it| it.text.is_empty() && it.unknown.is_empty())
+            && base != Base::Trainer
+        {
+            return Ok(());
+        }
+        // Of two keys that become one option, the later counts.
+        let name = format!("--{}", option.trim_start_matches("--"));
+        if let Some(at) = self.words.iter().position(|it| it.text == name) {
+            let end = self.words[at + 1..].iter().position(|it| it.text.starts_with("--"));
+            self.words.drain(at..end.map_or(self.words.len(), |end| at + 1 + end));
+        }
+        self.words.push(Word::known(&name));
+        self.words.extend(words);
+        Ok(())
+    }
+}
+
+/// Line of a key; one with its whole name counts before one with a prefix.
+fn row(vocabulary: &Vocabulary, key: &str) -> Option<&'static str> {
+    let is_within = |line: &&str| {
+        let name = line.split_whitespace().next().unwrap_or_default();
+        name.strip_suffix('*').is_some_and(|start| key.starts_with(start))
+    };
+    let is_it = |line: &&str| line.split_whitespace().next() == Some(key);
+    let mut lines = vocabulary.table.lines();
+    vocabulary.table.lines().find(is_it).or_else(|| lines.find(is_within))
+}
+
+/// The other tool's option of the same name.
+fn base_option(base: Base, key: &str) -> Option<String> {
+    match base {
+        Base::Trainer => accelerate::TRAINER.vocabulary.takes(key).map(|_| key.to_owned()),
+        Base::Megatron => {
+            let flag = |key: &str| format!("--{}", key.replace('_', "-"));
+            let plain = flag(key);
+            megatron::TABLE.vocabulary.takes(&plain).map(|_| plain)
+        }
+        Base::Torchtitan => {
+            let plain = format!("--{key}");
+            torchtitan::TABLE.vocabulary.takes(&plain).map(|_| plain)
+        }
+    }
+}
+
+fn leaf(words: &[Word]) -> Leaf {
+    Leaf::Values(words.iter().map(|it| it.text.clone()).collect())
+}
+
+/// Every key of a file or option of a command, with its values.
+fn settings(source: &Source<'_>, wrapper: &Wrapper) -> Result<Vec<Setting>, ImportError> {
+    let mut all: Vec<Setting> = Vec::new();
+    match &source.form {
+        Form::Tree(tree) => all.extend(of_tree(tree, wrapper)),
+        Form::Started(started) => {
+            let mut words = started.words.get(1..).unwrap_or_default();
+            // The name of a command, such as `train`.
+            if words
+                .first()
+                .is_some_and(|it| !it.text.starts_with('-') && !it.text.contains(['.', '=']))
+            {
+                words = &words[1..];
+            }
+            if let [first, rest @ ..] = words
+                && ["yaml", "yml", "json"].iter().any(|it| has_ending(&first.text, it))
+            {
+                all.extend(of_tree(&source.tree(&first.text)?, wrapper));
+                words = rest;
+            }
+            let options = of_words(words);
+            let file = options.iter().find(|it| it.0 == "config").and_then(|it| it.1.first());
+            if let Some(file) = file.filter(|it| has_ending(&it.text, "yaml")) {
+                all.extend(of_tree(&source.tree(&file.text)?, wrapper));
+            }
+            for option in options {
+                all.retain(|known| known.0 != option.0);
+                all.push(option);
+            }
+        }
+        Form::Python(_) => drop(source.started()?),
+    }
+    (wrapper.adds)(&mut all);
+    Ok(all)
+}
+
+fn of_tree(tree: &Tree, wrapper: &Wrapper) -> Vec<Setting> {
+    let inner = wrapper.within.iter().try_fold(tree, |tree, key| tree.get(key)).unwrap_or(tree);
+    let setting = |(key, leaf): (String, Leaf)| {
+        let values = match leaf {
+            Leaf::Null | Leaf::NoKeys => return None,
+            Leaf::Values(values) => values,
+        };
+        Some((key, values.iter().map(|it| of_value(it)).collect()))
+    };
+    inner.leaves().into_iter().filter_map(setting).collect()
+}
+
+/// Value of a key: of `${NAME:default}` the default, and of `${NAME}` none that is known.
+fn of_value(text: &str) -> Word {
+    let variable = text.strip_prefix("${").and_then(|it| it.strip_suffix('}'));
+    match variable
+        .map(|it| it.split_once(':').map_or((it, None), |(name, usual)| (name, Some(usual))))
+    {
+        Some((_, Some(usual))) => Word::known(usual),
+        Some((name, None)) => {
+            Word { text: String::new(), unknown: std::iter::once(name.to_owned()).collect() }
+        }
+        None => Word::known(text),
+    }
+}
+
+/// Options `--key value`, `--key=value` and `key=value`, by the names of keys.
+fn of_words(words: &[Word]) -> Vec<Setting> {
+    let mut all: Vec<Setting> = Vec::new();
+    for word in words {
+        let name = word.text.trim_start_matches(['-', '+']);
+        let is_option = word.text.starts_with("--");
+        match (name.split_once('='), is_option) {
+            (Some((name, value)), _) if is_option || is_key(name) => {
+                let value = value.trim_matches(['\'', '"']).to_owned();
+                let value = Word { text: value, unknown: word.unknown.clone() };
+                all.push((key(name, is_option), vec![value]));
+            }
+            (_, true) => all.push((key(name, true), Vec::new())),
+            _ => {
+                if let Some(last) = all.last_mut() {
+                    last.1.push(word.clone());
+                }
+            }
+        }
+    }
+    all
+}
+
+fn is_key(name: &str) -> bool {
+    name.chars().all(|c| c.is_ascii_alphanumeric() || "_.".contains(c))
+}
+
+fn key(name: &str, is_option: bool) -> String {
+    if is_option { name.replace('-', "_") } else { name.to_owned() }
+}

@@ -20,7 +20,7 @@ pub use error::ModelError;
 pub use hf::{Join, TensorForm, TensorModule, TensorNames, tensor_names};
 pub use lower::{AttentionKernel, GraphOptions};
 pub use numerics::Numerics;
-pub use transformer::Transformer;
+pub use transformer::{Besides, Transformer};
 pub use warning::ModelWarning;
 
 use crate::graph::{AdapterError, Adapters, Graph, GraphError};
@@ -35,6 +35,8 @@ pub struct Model {
     pub architecture: String,
     /// The transformer or graph.
     pub description: Description,
+    /// Parts of a multimodal model beside its language model, which are counted and not planned.
+    pub besides: Vec<Besides>,
     /// Warnings about the description, which may have mistakes.
     pub warnings: Vec<ModelWarning>,
 }
@@ -67,22 +69,25 @@ impl Model {
             let (name, graph) = crate::native::read(text)?;
             let architecture = "native graph".to_owned();
             let description = Description::Graph(graph);
-            return Ok(Self { name, architecture, description, warnings: Vec::new() });
+            let (besides, warnings) = (Vec::new(), Vec::new());
+            return Ok(Self { name, architecture, description, besides, warnings });
         }
-        let (architecture, transformer, mut warnings) = if object.contains_key("model_type") {
+        let read = if object.contains_key("model_type") {
             hf::read(&object)?
         } else if object.contains_key("architecture") {
-            let (architecture, transformer) = short::read(&object)?;
-            (architecture, transformer, Vec::new())
+            let (class, transformer) = short::read(&object)?;
+            hf::Read { class, transformer, warnings: Vec::new(), besides: Vec::new() }
         } else {
             return Err(ModelError::NoArchitecture { of: hf::named_by_class(&object) });
         };
+        let hf::Read { class: architecture, transformer, mut warnings, besides } = read;
         validate::check(&transformer, &architecture)?;
         warnings.extend(warning::repeated(text));
         Ok(Self {
             name,
             architecture,
             description: Description::Transformer(Box::new(transformer)),
+            besides,
             warnings,
         })
     }

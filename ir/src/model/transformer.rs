@@ -34,6 +34,15 @@ pub struct Transformer {
     pub max_position_embeddings: Option<u64>,
 }
 
+/// A part of a multimodal model beside its language model: a tower or a projector.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Besides {
+    /// Vision, audio or projector.
+    pub name: String,
+    /// Number of its parameters.
+    pub num_parameters: u64,
+}
+
 /// Factors on tensors between the layers, where they are not 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scales {
@@ -143,6 +152,8 @@ pub struct Head {
 pub struct HeadTransform {
     /// The activation function between dense layer and norm.
     pub activation: Activation,
+    /// True where the dense layer has a bias.
+    pub bias: bool,
     /// The norm.
     pub norm: Norm,
 }
@@ -201,6 +212,8 @@ pub struct Layer {
     pub norm: Norm,
     /// Placement of the norms.
     pub norm_placement: NormPlacement,
+    /// Trained numbers that no operator has, by name: their work is not counted.
+    pub numbers: Vec<(String, u64)>,
 }
 
 impl Layer {

@@ -34,6 +34,8 @@ pub enum ModelWarning {
         architecture: String,
         /// The architecture of its language model.
         inner: String,
+        /// Parameters of what it has besides, where they are known.
+        besides: Option<u64>,
     },
     /// A configuration of a family that is not known, read as one of another.
     ReadAs {
@@ -80,7 +82,12 @@ impl fmt::Display for ModelWarning {
                 f,
                 "field `{field}` is not read of `{architecture}`: the model is planned without it"
             ),
-            Self::LanguageModelAlone { architecture, inner } => write!(
+            Self::LanguageModelAlone { architecture, inner, besides: Some(besides) } => write!(
+                f,
+                "`{architecture}` is planned as its language model alone, which is a `{inner}`: what reads images or sound \
+                 has {besides} parameters more, whose time and memory are in no step"
+            ),
+            Self::LanguageModelAlone { architecture, inner, besides: None } => write!(
                 f,
                 "`{architecture}` is planned as its language model alone, which is a `{inner}`: what reads images or sound \
                  is left out"

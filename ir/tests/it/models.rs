@@ -231,6 +231,23 @@ fn families_have_the_defaults_of_their_classes() {
     check_each(include_str!("cases/class_defaults.json"));
 }
 
+/// Multimodal models with two layers of text, with the counts of transformers 5.24.0: towers and projectors too.
+#[test]
+fn multimodal_models_have_their_towers() {
+    let cases = include_str!("cases/multimodal.json");
+    let cases: Vec<(u64, serde_json::Value)> = serde_json::from_str(cases).unwrap();
+    for (num_parameters, config) in cases {
+        let model = Model::from_json(&config.to_string(), "model").unwrap();
+        let besides: u64 = model.besides.iter().map(|part| part.num_parameters).sum();
+        let counts = model.graph(GraphOptions::default()).unwrap().parameter_counts();
+        let family = &config["model_type"];
+        assert!(
+            besides > 0 && counts.total + besides == num_parameters,
+            "{family} {num_parameters}"
+        );
+    }
+}
+
 /// Checks each pair of a number of parameters and a configuration.
 fn check_each(cases: &str) {
     let cases: Vec<(u64, serde_json::Value)> = serde_json::from_str(cases).unwrap();

@@ -2,6 +2,7 @@
 
 use indicatif::HumanCount;
 use ir::graph::{Graph, OpKind};
+use ir::model::Besides;
 use planner_core::problem::{LONGEST_SEQUENCE, default_sequence_length};
 use serde::Serialize;
 
@@ -21,6 +22,9 @@ struct Inspection {
     num_active_parameters: u64,
     num_trained_parameters: u64,
     num_routed_expert_parameters: u64,
+    /// Towers and projectors of a multimodal model, which are counted above and planned by no command.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    parts_not_planned: Vec<Besides>,
     num_layers: u32,
     sequence_length: u64,
     /// FLOPs with every query-key pair of a causal mask counted.
@@ -57,14 +61,16 @@ pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<Answer> {
     // FLOPs of a model without a sequence are per sample.
     let tokens = if graph.has_sequence() { sequence_length as f64 } else { 1.0 };
     let counts = graph.parameter_counts();
+    let besides: u64 = model.besides.iter().map(|part| part.num_parameters).sum();
     let inspection = Inspection {
         name: model.name.clone(),
         architecture: model.architecture.clone(),
-        num_parameters: counts.total,
+        num_parameters: counts.total + besides,
         num_embedding_parameters: counts.embedding,
-        num_active_parameters: counts.active,
+        num_active_parameters: counts.active + besides,
         num_trained_parameters: counts.trained,
         num_routed_expert_parameters: counts.routed,
+        parts_not_planned: model.besides.clone(),
         num_layers: num_layers(&graph),
         sequence_length,
         forward_flops_per_token: flops.full.get() / tokens,
@@ -112,9 +118,13 @@ fn describe(inspection: &Inspection, has_sequence: bool) -> String {
         whole("  of embeddings", inspection.num_embedding_parameters),
         whole("  of routed experts", inspection.num_routed_expert_parameters),
         whole("  active for a token", inspection.num_active_parameters),
-        whole("layers", inspection.num_layers.into()),
     ];
-    if inspection.num_trained_parameters < inspection.num_parameters {
+    for part in &inspection.parts_not_planned {
+        facts.push(whole(&format!("  of {}, not planned", part.name), part.num_parameters));
+    }
+    facts.push(whole("layers", inspection.num_layers.into()));
+    let besides: u64 = inspection.parts_not_planned.iter().map(|part| part.num_parameters).sum();
+    if inspection.num_trained_parameters < inspection.num_parameters - besides {
         facts.push(whole("trained", inspection.num_trained_parameters));
     }
     let flops = |of: &str, value: f64| [format!("forward FLOPs per {unit}, {of}"), count(value)];

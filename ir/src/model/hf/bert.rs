@@ -38,7 +38,36 @@ fn finish(
     if let Embedding::Tokens { positions, token_types, norm, .. } = &mut transformer.embedding {
         *token_types = Some(fields.size_or("type_vocab_size", 2)?);
         *positions = positions.map(|positions| Positions { first, ..positions });
-        transformer.head.transform = norm.map(|norm| HeadTransform { activation, norm });
+        transformer.head.transform =
+            norm.map(|norm| HeadTransform { activation, bias: true, norm });
     }
+    Ok(transformer)
+}
+
+/// Attention to all positions.
+pub(super) fn both_ways(
+    _: Fields<'_>,
+    _: &Shape,
+    mut transformer: Transformer,
+) -> Result<Transformer, ModelError> {
+    transformer.each_attention(|attention| attention.mask = AttentionMask::Full);
+    Ok(transformer)
+}
+
+/// ModernBERT: attention both ways, near or far, and a dense layer before the head. A window of `w` positions on both
+/// sides together is counted as `w` positions before.
+pub(super) fn modern(
+    fields: Fields<'_>,
+    _: &Shape,
+    mut transformer: Transformer,
+) -> Result<Transformer, ModelError> {
+    transformer.each_attention(|attention| {
+        if attention.mask == AttentionMask::Causal {
+            attention.mask = AttentionMask::Full;
+        }
+    });
+    let (norm, bias) = (transformer.final_norm, fields.flag_or("classifier_bias", false)?);
+    let activation = fields.activation_or("classifier_activation", "gelu")?;
+    transformer.head.transform = norm.map(|norm| HeadTransform { activation, bias, norm });
     Ok(transformer)
 }

@@ -5,9 +5,10 @@ use serde_json::Value;
 use super::experts::FeedForwards;
 use super::family::{
     AttentionRule, DropoutRule, EmbeddingScale, Family, FeedForwardRule, Gating, HeadDim,
-    KeyValueHeads, LogitScale, NormRule, NormedHeads, PlacementRule, RotaryRule, RotatedLayers,
-    Said, ScalesRule, ScoreScale, SoftCap, WindowLayers, WindowRule,
+    KeyValueHeads, LogitScale, NormRule, NormedHeads, NumberedLayers, NumbersRule, PlacementRule,
+    RotaryRule, RotatedLayers, Said, ScalesRule, ScoreScale, SoftCap, WindowLayers, WindowRule,
 };
+use super::formula;
 use super::latent;
 use super::mixers::LayerParts;
 use super::parts::{self, Shape};
@@ -46,6 +47,7 @@ impl Family {
         let attentions = self.attention.read(fields, &shape, norm)?;
         let placement = self.norm_placement.read(fields)?;
         let mixers = optional(self.mixers.as_ref(), |it| it.read(fields, &shape, norm))?;
+        let numbers = self.numbers(fields, &shape)?;
         let part = |index: u64| {
             let parts = mixers.as_ref().map(|(_, parts)| parts);
             let part = parts.and_then(|parts| parts.get(index as usize)).copied();
@@ -71,7 +73,18 @@ impl Family {
                     (Mixer::None, feed_forwards.of(is_sparse))
                 }
             };
-            parts::layer(mixer, feed_forward, norm, placement)
+            let own = self.mixers.as_ref().and_then(|mixers| mixers.norm_placement);
+            let own = own.filter(|_| part == LayerParts::Mixer);
+            let mut layer = parts::layer(mixer, feed_forward, norm, own.unwrap_or(placement));
+            let is_of = |layers: NumberedLayers| match layers {
+                NumberedLayers::All => true,
+                NumberedLayers::Attention => layer.attention().is_some(),
+                NumberedLayers::Experts => matches!(layer.feed_forward, FeedForward::Mixture(_)),
+            };
+            let of_layer = numbers.iter().filter(|(layers, _)| is_of(*layers));
+            let of_layer: Vec<_> = of_layer.map(|(_, number)| number.clone()).collect();
+            layer.numbers = of_layer;
+            layer
         };
         let modules = self.num_prediction_modules(fields)?;
         // Prediction modules have the layer indices after the last layer.
@@ -91,6 +104,28 @@ impl Family {
             ..decoder
         };
         Ok((shape, transformer))
+    }
+
+    /// Trained numbers that no operator has, with the layers that have them.
+    fn numbers(
+        &self,
+        fields: Fields<'_>,
+        shape: &Shape,
+    ) -> Result<Vec<(NumberedLayers, (String, u64))>, ModelError> {
+        let size = |name: &str| match name {
+            "hidden_size" => Ok(shape.hidden_size),
+            "intermediate_size" => Ok(shape.intermediate_size),
+            "num_attention_heads" => Ok(shape.num_attention_heads),
+            "num_key_value_heads" => Ok(shape.num_key_value_heads),
+            "head_dim" => Ok(shape.head_dim),
+            other => fields.size(other),
+        };
+        let read = |rule: &NumbersRule| {
+            let count = formula::value(&rule.count, &size)?;
+            let count = count.ok_or_else(|| fields.unsupported(format!("its {}", rule.name)))?;
+            Ok((rule.layers, (rule.name.clone(), count)))
+        };
+        self.numbers.iter().map(read).collect()
     }
 
     fn check_only(&self, fields: Fields<'_>) -> Result<(), ModelError> {

@@ -243,7 +243,8 @@ impl Experts {
             None => None,
             Some(Shared::Experts(count)) => {
                 let count = count.read(fields)?;
-                count.map(|count| count.saturating_mul(expert.intermediate_size))
+                let width = count.map(|count| count.saturating_mul(expert.intermediate_size));
+                width.filter(|width| *width > 0)
             }
             Some(Shared::Width(width)) => Some(width.count(fields)?).filter(|width| *width > 0),
             Some(Shared::GatedWidth(width)) => Some(width.read(fields)?),

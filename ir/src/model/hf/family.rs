@@ -55,6 +55,9 @@ pub(super) struct Family {
     #[serde(default = "yes")]
     pub(super) final_norm: bool,
     pub(super) attention: AttentionRule,
+    /// Trained numbers that no operator has.
+    #[serde(default)]
+    pub(super) numbers: Vec<NumbersRule>,
     /// What some layers have in its place.
     pub(super) mixers: Option<Mixers>,
     pub(super) feed_forward: FeedForwardRule,
@@ -160,6 +163,29 @@ pub(super) struct AttentionRule {
     pub(super) scale: Option<ScoreScale>,
     pub(super) soft_cap: Option<SoftCap>,
     pub(super) alibi: Option<AlibiSlopes>,
+}
+
+/// Trained numbers of a layer that no operator has, such as scales of the residual stream.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NumbersRule {
+    pub(super) name: String,
+    /// A formula of the configuration's sizes.
+    pub(super) count: String,
+    #[serde(default, rename = "in")]
+    pub(super) layers: NumberedLayers,
+}
+
+/// Layers with such numbers.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum NumberedLayers {
+    #[default]
+    All,
+    /// Those with attention.
+    Attention,
+    /// Those with experts.
+    Experts,
 }
 
 /// Gate of attention's output.
@@ -268,11 +294,25 @@ pub(super) struct SlidingRotation {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LatentRule {
-    pub(super) q_lora_rank: u64,
+    pub(super) q_lora_rank: Option<u64>,
+    #[serde(default = "usual_rank")]
+    pub(super) kv_lora_rank: u64,
     pub(super) qk_nope_head_dim: u64,
+    #[serde(default = "usual_rotated")]
+    pub(super) qk_rope_head_dim: u64,
     pub(super) v_head_dim: u64,
     /// The choice of keys, where a family has one.
     pub(super) indexer: Option<IndexerRule>,
+}
+
+/// DeepSeek's width of compressed keys and values.
+const fn usual_rank() -> u64 {
+    512
+}
+
+/// DeepSeek's number of rotated features.
+const fn usual_rotated() -> u64 {
+    64
 }
 
 /// Rule for the choice of keys.

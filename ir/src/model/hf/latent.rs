@@ -17,10 +17,10 @@ pub(super) fn read(
     attention: &Attention,
 ) -> Result<Attention, ModelError> {
     let latent = Latent {
-        q_lora_rank: fields.nullable_size_or("q_lora_rank", Some(sizes.q_lora_rank))?,
-        kv_lora_rank: fields.size_or("kv_lora_rank", 512)?,
+        q_lora_rank: fields.nullable_size_or("q_lora_rank", sizes.q_lora_rank)?,
+        kv_lora_rank: fields.size_or("kv_lora_rank", sizes.kv_lora_rank)?,
         qk_nope_head_dim: fields.size_or("qk_nope_head_dim", sizes.qk_nope_head_dim)?,
-        qk_rope_head_dim: fields.size_or("qk_rope_head_dim", 64)?,
+        qk_rope_head_dim: fields.size_or("qk_rope_head_dim", sizes.qk_rope_head_dim)?,
         down_bias: attention.output_bias,
         norm: LATENT_NORM,
         indexer: sizes.indexer.as_ref().map(|rule| indexer(fields, rule)).transpose()?,

@@ -6,7 +6,9 @@ use super::parts::Shape;
 use super::stated::{Field, Stated};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
-use crate::model::transformer::{Convolution, DeltaNet, Mixer, Norm, SelectiveScan, StateSpace};
+use crate::model::transformer::{
+    Convolution, DeltaNet, Mixer, Norm, NormPlacement, SelectiveScan, StateSpace,
+};
 
 /// What some layers of a family have instead of attention, and which layers.
 #[derive(Debug, Deserialize)]
@@ -14,6 +16,8 @@ use crate::model::transformer::{Convolution, DeltaNet, Mixer, Norm, SelectiveSca
 pub(super) struct Mixers {
     kind: MixerRule,
     layers: MixedLayers,
+    /// Placement of the norms of such layers, where it is not that of the others.
+    pub(super) norm_placement: Option<NormPlacement>,
     /// True where a layer is either what mixes positions or a feed-forward block.
     #[serde(default)]
     single: bool,

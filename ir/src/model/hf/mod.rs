@@ -4,16 +4,19 @@
 //! biases and norms. Functions in this folder add what the data of a family cannot express.
 
 mod bert;
+mod besides;
 mod decoder;
 mod experts;
 mod falcon;
 mod family;
+mod formula;
 mod gpt;
 mod latent;
 mod mixers;
 mod mpt;
 mod opt;
 pub(super) mod parts;
+
 mod stated;
 mod t5;
 mod tensors;
@@ -30,7 +33,7 @@ use self::parts::Shape;
 pub use self::tensors::{Join, TensorForm, TensorModule, TensorNames};
 use super::error::ModelError;
 use super::fields::Fields;
-use super::transformer::{FeedForward, Transformer};
+use super::transformer::{Besides, FeedForward, Transformer};
 use super::warning::{Asked, ModelWarning};
 
 /// Table of each `model_type` with the text of its file.
@@ -43,20 +46,28 @@ macro_rules! files {
 const FILES: &[(&str, &str)] = files![
     "afmoe",
     "apertus",
+    "apertus1p5_text",
     "arcee",
+    "aria_text",
+    "axk1",
     "bamba",
     "bert",
+    "bitnet",
     "bloom",
     "camembert",
     "cohere",
     "cohere2",
+    "cohere2_moe",
     "cwm",
     "deepseek_v2",
     "deepseek_v3",
     "deepseek_v32",
+    "diffllama",
+    "doge",
     "dots1",
     "ernie4_5",
     "ernie4_5_moe",
+    "eurobert",
     "exaone",
     "exaone4",
     "exaone_moe",
@@ -71,6 +82,7 @@ const FILES: &[(&str, &str)] = files![
     "glm4",
     "glm4_moe",
     "glm4_moe_lite",
+    "glm_moe_dsa",
     "gpt2",
     "gpt_bigcode",
     "gpt_neox",
@@ -85,6 +97,7 @@ const FILES: &[(&str, &str)] = files![
     "helium",
     "hunyuan_v1_dense",
     "hunyuan_v1_moe",
+    "hy_v3",
     "hyperclovax",
     "internlm3",
     "iquestcoder",
@@ -92,6 +105,7 @@ const FILES: &[(&str, &str)] = files![
     "jamba",
     "kimi_k2",
     "kimi_linear",
+    "kolibri1",
     "laguna",
     "lfm2",
     "lfm2_moe",
@@ -99,10 +113,14 @@ const FILES: &[(&str, &str)] = files![
     "llama4_text",
     "mamba",
     "mamba2",
+    "mellum",
+    "minicpm3",
     "minimax_m2",
     "ministral3",
     "mistral",
+    "mistral4",
     "mixtral",
+    "modernbert",
     "mpt",
     "nanochat",
     "nemotron",
@@ -110,6 +128,7 @@ const FILES: &[(&str, &str)] = files![
     "olmo",
     "olmo2",
     "olmo3",
+    "olmo_hybrid",
     "olmoe",
     "opt",
     "persimmon",
@@ -124,15 +143,19 @@ const FILES: &[(&str, &str)] = files![
     "qwen3_moe",
     "qwen3_next",
     "roberta",
+    "sarvam_mla",
     "sarvam_moe",
     "seed_oss",
     "smollm3",
     "solar_open",
     "stablelm",
     "starcoder2",
+    "step3p5",
     "t5",
+    "vaultgemma",
     "vit",
     "xlm-roberta",
+    "youtu",
 ];
 
 static FAMILIES: LazyLock<Vec<Family>> = LazyLock::new(|| {
@@ -171,14 +194,17 @@ type Finish = fn(Fields<'_>, &Shape, Transformer) -> Result<Transformer, ModelEr
 const FINISHED: &[(&str, Finish)] = &[
     ("bert", bert::bert),
     ("camembert", bert::roberta),
+    ("eurobert", bert::both_ways),
     ("falcon", falcon::falcon),
     ("gpt2", gpt::gpt2),
     ("gpt_bigcode", gpt::gpt2),
     ("gptj", gpt::gptj),
     ("lfm2", lfm2),
+    ("modernbert", bert::modern),
     ("mpt", mpt::mpt),
     ("opt", opt::opt),
     ("roberta", bert::roberta),
+    ("step3p5", step),
     ("t5", t5::t5),
     ("vit", vit::vit),
     ("xlm-roberta", bert::roberta),
@@ -207,6 +233,20 @@ fn lfm2(
     Ok(transformer)
 }
 
+/// Step 3.5, whose layers with a window may have a number of heads of their own.
+fn step(
+    fields: Fields<'_>,
+    shape: &Shape,
+    transformer: Transformer,
+) -> Result<Transformer, ModelError> {
+    let heads = fields.nullable_size_or("num_sliding_attention_heads", None)?;
+    let slides = fields.texts("layer_types")?.is_some_and(|all| all.contains(&"sliding_attention"));
+    match heads.filter(|heads| slides && *heads != shape.num_attention_heads) {
+        Some(heads) => Err(fields.unsupported(format!("`num_sliding_attention_heads` {heads}"))),
+        None => Ok(transformer),
+    }
+}
+
 /// All supported classes, by family.
 pub(super) fn classes() -> impl Iterator<Item = (&'static str, &'static [String])> {
     FAMILIES.iter().map(|family| (family.model_type.as_str(), family.classes.as_slice()))
@@ -216,15 +256,31 @@ pub(super) fn classes() -> impl Iterator<Item = (&'static str, &'static [String]
 ///
 /// A class without a head, as `LlamaModel`, or with the head of another task is refused: the head is
 /// part of what trains, and its parameters would be miscounted.
-pub(super) fn read(
-    object: &Map<String, Value>,
-) -> Result<(String, Transformer, Vec<ModelWarning>), ModelError> {
+pub(super) fn read(object: &Map<String, Value>) -> Result<Read, ModelError> {
     let model_type = Fields::new("config.json", object).text_or("model_type", "")?;
     let Some(family) = family_of(model_type) else {
         return language_model(model_type, object);
     };
     let (class, transformer, asked) = read_as(family, object)?;
-    Ok((class, transformer, asked.warnings(model_type, object)))
+    let mut warnings = asked.warnings(model_type, object);
+    let is_whole = family.within.is_none() || class.ends_with("ForCausalLM");
+    let besides = if is_whole { None } else { besides::besides(model_type, object)? };
+    if let Some(besides) = &besides {
+        warnings.retain(|it| !matches!(it, ModelWarning::NotRead { .. }));
+        let (architecture, inner) = (model_type.to_owned(), family.model_type.clone());
+        let besides = Some(besides.iter().map(|part| part.num_parameters).sum());
+        warnings.insert(0, ModelWarning::LanguageModelAlone { architecture, inner, besides });
+    }
+    Ok(Read { class, transformer, warnings, besides: besides.unwrap_or_default() })
+}
+
+/// What is read of a configuration.
+pub(super) struct Read {
+    pub(super) class: String,
+    pub(super) transformer: Transformer,
+    pub(super) warnings: Vec<ModelWarning>,
+    /// Parts of a multimodal model beside its language model.
+    pub(super) besides: Vec<Besides>,
 }
 
 /// A configuration read as one of `family`, with the fields that were looked up.
@@ -341,6 +397,7 @@ pub fn tensor_names(architecture: &str) -> Vec<TensorNames> {
 /// by three axes is the plain rotation.
 const LANGUAGE_MODELS: &[(&str, &str)] = &[
     ("glm4v_text", "glm4"),
+    ("phi4_multimodal", "phi3"),
     ("qwen2_vl", "qwen2"),
     ("qwen2_vl_text", "qwen2"),
     ("qwen2_5_vl", "qwen2"),
@@ -351,10 +408,7 @@ const LANGUAGE_MODELS: &[(&str, &str)] = &[
 
 /// Reads the language model of a known multimodal model; its other parts are not modelled. Its configuration is
 /// `text_config`, or in older files the top level itself.
-fn language_model(
-    model_type: &str,
-    object: &Map<String, Value>,
-) -> Result<(String, Transformer, Vec<ModelWarning>), ModelError> {
+fn language_model(model_type: &str, object: &Map<String, Value>) -> Result<Read, ModelError> {
     let text = object.get("text_config").and_then(Value::as_object);
     let mut inner = text.unwrap_or(object).clone();
     let own = inner.get("model_type").and_then(Value::as_str).unwrap_or_default();
@@ -386,14 +440,17 @@ fn language_model(
     for (field, default) in family_of(family).iter().flat_map(|family| &family.nested) {
         inner.entry(field.clone()).or_insert_with(|| default.clone());
     }
-    // The outer configuration says whether the head is tied, where the inner one does not.
+    // The outer configuration says whether the head is tied, where it does.
     if let Some(tied) = object.get("tie_word_embeddings") {
-        inner.entry("tie_word_embeddings").or_insert_with(|| tied.clone());
+        inner.insert("tie_word_embeddings".to_owned(), tied.clone());
     }
-    let (class, transformer, mut warnings) = read(&inner)?;
-    let (architecture, inner) = (model_type.to_owned(), family.to_owned());
-    warnings.insert(0, ModelWarning::LanguageModelAlone { architecture, inner });
-    Ok((class, transformer, warnings))
+    let mut read = read(&inner)?;
+    let besides = besides::besides(model_type, object)?;
+    let num_besides = besides.as_ref().map(|all| all.iter().map(|it| it.num_parameters).sum());
+    read.besides = besides.unwrap_or_default();
+    let (architecture, inner, besides) = (model_type.to_owned(), family.to_owned(), num_besides);
+    read.warnings.insert(0, ModelWarning::LanguageModelAlone { architecture, inner, besides });
+    Ok(read)
 }
 
 /// Words in backticks, separated by commas.

@@ -248,7 +248,7 @@ pub(in crate::model) fn layer(
     norm: Norm,
     norm_placement: NormPlacement,
 ) -> Layer {
-    Layer { mixer, cross_attention: None, feed_forward, norm, norm_placement }
+    Layer { mixer, cross_attention: None, feed_forward, norm, norm_placement, numbers: Vec::new() }
 }
 
 /// Attention mask for an optional sliding window.

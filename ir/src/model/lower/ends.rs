@@ -197,7 +197,7 @@ impl Lowering {
         x: Value,
     ) -> Result<Value, GraphError> {
         let hidden = [DimName::Hidden];
-        let x = linear(block, "head.transform", &hidden, &[self.hidden], true, x)?;
+        let x = linear(block, "head.transform", &hidden, &[self.hidden], transform.bias, x)?;
         let function: Activation = transform.activation;
         let x = block.push("head.transform.activation", OpKind::Activation(function), &[x])?;
         self.recompute_if_flash(block, x);

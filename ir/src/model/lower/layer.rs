@@ -1,7 +1,8 @@
 //! Lowering of one layer: its sublayers, norms and residual sums.
 
 use super::Lowering;
-use crate::graph::{BlockBuilder, DimName, GraphError, OpKind, Real, Value};
+use super::attention::parameter;
+use crate::graph::{BlockBuilder, Dim, DimName, GraphError, OpKind, Real, Value};
 use crate::model::transformer::{DropoutRates, FeedForward, Layer, Mixer, NormPlacement};
 
 impl Lowering {
@@ -13,7 +14,7 @@ impl Lowering {
         x: Value,
         encoder: Option<Value>,
     ) -> Result<Value, GraphError> {
-        match layer.norm_placement {
+        let y = match layer.norm_placement {
             NormPlacement::ParallelShared | NormPlacement::ParallelSeparate => {
                 self.parallel_layer(block, layer, x)
             }
@@ -22,7 +23,12 @@ impl Lowering {
             | NormPlacement::PostResidual
             | NormPlacement::PostBlock
             | NormPlacement::Sandwich => self.sequential_layer(block, layer, x, encoder),
+        }?;
+        for (name, count) in &layer.numbers {
+            let dims = vec![Dim::fixed(DimName::Features, *count)];
+            block.add_parameter(y, parameter(name, dims));
         }
+        Ok(y)
     }
 
     fn sequential_layer(

@@ -45,6 +45,7 @@ fn finish(
 }
 
 /// Attention to all positions.
+#[expect(clippy::unnecessary_wraps, reason = "functions that finish a family may fail")]
 pub(super) fn both_ways(
     _: Fields<'_>,
     _: &Shape,

@@ -107,11 +107,7 @@ impl Family {
     }
 
     /// Trained numbers that no operator has, with the layers that have them.
-    fn numbers(
-        &self,
-        fields: Fields<'_>,
-        shape: &Shape,
-    ) -> Result<Vec<(NumberedLayers, (String, u64))>, ModelError> {
+    fn numbers(&self, fields: Fields<'_>, shape: &Shape) -> Result<Vec<Numbers>, ModelError> {
         let size = |name: &str| match name {
             "hidden_size" => Ok(shape.hidden_size),
             "intermediate_size" => Ok(shape.intermediate_size),
@@ -200,6 +196,9 @@ impl Family {
         }
     }
 }
+
+/// Name and count of trained numbers that no operator has, and the layers that have them.
+type Numbers = (NumberedLayers, (String, u64));
 
 /// Attention of all layers of a model.
 struct Attentions {

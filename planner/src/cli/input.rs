@@ -148,6 +148,13 @@ pub(crate) fn read(
 /// The cluster with what a file says of its network.
 fn with_topology(cluster: Cluster, file: Option<&Path>, gpus: u32) -> anyhow::Result<Cluster> {
     let Some(path) = file else { return Ok(cluster) };
+    if !path.exists() {
+        bail!(
+            "`--topology`: there is no file `{}`\nhint: Slurm's `topology.conf`, an NCCL topology or the output of \
+             `nvidia-smi topo -m`; `--cluster` takes the name of GPUs or of a node",
+            path.display()
+        );
+    }
     let cluster = read_as(path, LARGEST_FILE, &[], |text| {
         Ok(Topology::read(text)?.of_job(cluster.clone(), gpus)?)
     })?;

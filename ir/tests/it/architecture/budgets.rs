@@ -10,18 +10,18 @@ use super::{assert_none, code, members, mentions, read, root, sources, without_t
 /// Lines of source of each crate, without tests; scripts and styles of its pages count.
 const LINES: &[(&str, usize)] = &[
     ("command-line", 823),
-    ("cost-models", 4_461),
+    ("cost-models", 4_470),
     ("executor", 7_595),
     ("executor/communicators", 4_684),
     ("executor/kernels", 11_825),
     ("executor/runtime", 13_058),
     ("executor/stand-in", 9_354),
-    ("ir", 24_660),
+    ("ir", 25_380),
     ("models", 96),
-    ("planner", 12_210),
-    ("planner/core", 13_150),
+    ("planner", 12_360),
+    ("planner/core", 13_990),
     ("planner/evidence", 5_108),
-    ("planner/tools", 14_790),
+    ("planner/tools", 15_970),
     ("simulator", 3_324),
     ("traces", 7_649),
 ];
@@ -32,7 +32,7 @@ const SLACK: usize = 200;
 /// Files of source that name a field of a layout or of the training.
 const FILES_THAT_NAME: &[(&str, usize)] = &[
     ("expert_tensor_parallel", 34),
-    ("sequence_length", 58),
+    ("sequence_length", 59),
     ("token_dispatcher", 20),
     ("zero_shard", 24),
 ];

@@ -438,7 +438,8 @@ mod tests {
     use super::*;
 
     /// Quantities that are derived from several fields.
-    const DERIVED: [&str; 9] = [
+    const DERIVED: [&str; 10] = [
+        "training.adapters",
         "experts",
         "even_stages",
         "replicated",

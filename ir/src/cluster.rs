@@ -289,6 +289,25 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// The cluster as a job sees it that has only so many GPUs of each node, from 1 to all. Domains of links hold the GPUs
+    /// of as many nodes as before; the host is not shared out.
+    #[must_use]
+    pub fn with_gpus_per_node(mut self, gpus: u32) -> Self {
+        let node = self.gpus_per_node.max(1);
+        let mut inner = 1;
+        self.levels.retain_mut(|level| {
+            let Some(ranks) = level.ranks else { return true };
+            let own = if ranks < node { ranks.min(gpus) } else { ranks / node * gpus };
+            level.ranks = Some(own);
+            // A level of no more GPUs than the one within it connects nothing.
+            let is_wider = own > inner;
+            inner = inner.max(own);
+            is_wider
+        });
+        self.gpus_per_node = gpus;
+        self
+    }
+
     /// Checks a cluster that was not read from JSON.
     ///
     /// # Errors

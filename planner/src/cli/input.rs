@@ -71,7 +71,8 @@ pub(crate) fn read(
     decided: &Decided<'_>,
 ) -> anyhow::Result<Input> {
     let file = read_model_as(model, args.read_as.as_deref())?;
-    let cluster = with_topology(read_cluster(&args.cluster)?, args.topology.as_deref(), gpus)?;
+    let cluster = with_gpus_per_node(read_cluster(&args.cluster)?, args.gpus_per_node)?;
+    let cluster = with_topology(cluster, args.topology.as_deref(), gpus)?;
     let adapters = args.adapters.adapters();
     let named = args.framework.as_deref().map(read_framework).transpose()?;
     let attention = named.as_ref().map(attention_kernel).unwrap_or_default();
@@ -162,6 +163,18 @@ fn with_topology(cluster: Cluster, file: Option<&Path>, gpus: u32) -> anyhow::Re
         tell(&format!("warning: {unlikely}"));
     }
     Ok(cluster)
+}
+
+/// The cluster with as many GPUs of each node as the job has.
+fn with_gpus_per_node(cluster: Cluster, gpus: Option<u32>) -> anyhow::Result<Cluster> {
+    let Some(gpus) = gpus else { return Ok(cluster) };
+    let all = cluster.gpus_per_node;
+    anyhow::ensure!(
+        gpus <= all,
+        "`--gpus-per-node {gpus}`: a node of {} has {all}\nhint: up to {all}; a cluster file describes other nodes",
+        cluster.name
+    );
+    Ok(cluster.with_gpus_per_node(gpus))
 }
 
 /// The framework with what it leaves to its users.

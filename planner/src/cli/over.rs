@@ -74,6 +74,18 @@ const MOST_GIB: f64 = 1e5;
 /// Largest number of values of a sweep.
 const MOST_VALUES: usize = 64;
 
+/// The values from the first on, each twice the one before, up to the last, which is one of them.
+fn doubled(name: &str, first: f64, last: f64) -> Result<Vec<f64>, String> {
+    if !(first > 0.0 && first < last) {
+        return Err(format!(
+            "{name}={first}..{last} is no range: it goes from a value above 0 to a larger one, doubling"
+        ));
+    }
+    let doubling = std::iter::successors(Some(first), |value| Some(value * 2.0));
+    let below = doubling.take(MOST_VALUES).take_while(|value| *value < last);
+    Ok(below.chain([last]).collect())
+}
+
 impl std::str::FromStr for Over {
     type Err = String;
 
@@ -105,7 +117,12 @@ impl std::str::FromStr for Over {
             value(text)
                 .ok_or_else(|| format!("`{text}` is no value of {name}; they have commas between them, such as {name}={example}"))
         };
-        let values: Vec<f64> = values.split(',').map(read).collect::<Result<_, _>>()?;
+        let several = |part: &str| match part.split_once("..") {
+            Some((first, last)) => doubled(name, read(first)?, read(last)?),
+            None => Ok(vec![read(part)?]),
+        };
+        let values: Vec<Vec<f64>> = values.split(',').map(several).collect::<Result<_, _>>()?;
+        let values = values.concat();
         let is_usable = |value: &f64| {
             (1e-6..=1e12).contains(value) && (option.is_none() || value.fract() == 0.0)
         };

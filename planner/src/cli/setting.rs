@@ -23,6 +23,9 @@ pub(crate) struct SettingArgs {
     /// get an order, and links and interfaces are those of the file.
     #[arg(long, value_name = "FILE")]
     pub(crate) topology: Option<std::path::PathBuf>,
+    /// GPUs of each node that the job has [default: all].
+    #[arg(long, value_name = "N", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
+    pub(crate) gpus_per_node: Option<u32>,
     /// Sequences in a step, over all replicas [default: by the number of GPUs].
     #[arg(long, value_name = "B", value_parser = parse_batch, allow_negative_numbers = true)]
     pub(crate) global_batch_size: Option<u64>,

@@ -27,10 +27,13 @@ pub(super) fn parse_count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
 
 /// Adds a hint on `sweep` to an error where a text has several values.
 fn several(text: &str, what: &str, error: String) -> String {
-    let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+    let range = text.replace(['-', ':'], "..").replace("....", "..");
+    let parts: Vec<&str> =
+        range.split(',').flat_map(|part| part.split("..")).map(str::trim).collect();
     let are_counts = parts.len() > 1 && parts.iter().all(|part| counted(part).is_ok());
     if are_counts {
-        format!("{error}; several are `planner sweep MODEL --over {what}={}`", parts.join(","))
+        let values = range.replace(' ', "");
+        format!("{error}; several are `planner sweep MODEL --over {what}={values}`")
     } else {
         error
     }

@@ -1,9 +1,11 @@
 //! The cluster presets: data-sheet numbers, each with its source.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use ir::cluster::Cluster;
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use crate::{collectives, kernels};
 
@@ -30,8 +32,27 @@ struct Preset {
     name: String,
     #[serde(default, rename = "preset")]
     listing: Listing,
+    /// The preset whose fields hold where the file states none.
+    like: Option<String>,
+    /// Whether the file states a GPU of its own.
+    #[serde(default, rename = "gpu", deserialize_with = "is_there")]
+    has_gpu: bool,
     #[serde(skip)]
     text: &'static str,
+}
+
+fn is_there<'de, D: serde::Deserializer<'de>>(field: D) -> Result<bool, D::Error> {
+    serde::de::IgnoredAny::deserialize(field).map(|_| true)
+}
+
+/// A cluster is like a preset that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`like` `{name}` is no preset with all fields of its own\nhint: {known}", known = .known.join(", "))]
+pub struct UnknownBase {
+    /// The name, escaped for display.
+    pub name: String,
+    /// Presets that a cluster can be like.
+    pub known: Vec<&'static str>,
 }
 
 /// The part of a cluster's file that describes the preset.
@@ -127,7 +148,49 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// The preset called `name`.
 pub fn preset(name: &str) -> Option<Cluster> {
     let preset = PRESETS.iter().find(|known| known.name == name)?;
-    Some(Cluster::from_json(preset.text).expect("presets are valid; a test reads each"))
+    let text = completed(preset.text).expect("presets are like presets; a test reads each");
+    Some(Cluster::from_json(&text).expect("presets are valid; a test reads each"))
+}
+
+/// The text of a cluster with the fields of the preset that it is `like`, as its own patch them (RFC 7386: objects are
+/// merged, `null` removes a field, and lists are replaced). A text without `like` is returned as it is.
+///
+/// # Errors
+///
+/// [`UnknownBase`] where no such preset exists, or it is itself like another.
+pub fn completed(text: &str) -> Result<Cow<'_, str>, UnknownBase> {
+    // What is not JSON is for the reader of clusters to refuse.
+    let Ok(Value::Object(mut own)) = serde_json::from_str(text) else {
+        return Ok(Cow::Borrowed(text));
+    };
+    let Some(like) = own.remove("like") else { return Ok(Cow::Borrowed(text)) };
+    let bases = || PRESETS.iter().filter(|preset| preset.like.is_none());
+    let base = bases().find(|preset| like.as_str() == Some(&preset.name));
+    let Some(base) = base else {
+        let name = like.as_str().map_or_else(|| like.to_string(), str::to_owned);
+        let name = name.chars().take(40).flat_map(char::escape_debug).collect();
+        return Err(UnknownBase { name, known: bases().map(|it| it.name.as_str()).collect() });
+    };
+    let mut whole: Map<String, Value> =
+        serde_json::from_str(base.text).expect("presets are objects; a test reads each");
+    whole.remove("preset");
+    patch(&mut whole, own);
+    Ok(Cow::Owned(Value::Object(whole).to_string()))
+}
+
+/// Merges `own` into `whole`.
+fn patch(whole: &mut Map<String, Value>, own: Map<String, Value>) {
+    for (name, value) in own {
+        match (whole.get_mut(&name), value) {
+            (_, Value::Null) => {
+                whole.remove(&name);
+            }
+            (Some(Value::Object(whole)), Value::Object(own)) => patch(whole, own),
+            (_, value) => {
+                whole.insert(name, value);
+            }
+        }
+    }
 }
 
 /// The preset with this other name, in small letters without spaces and signs.
@@ -142,11 +205,13 @@ pub fn of_gpu(name: &str) -> Option<&'static str> {
         let all = words.split(sign).all(|word| name.contains(word));
         all.then(|| words.split(sign).map(str::len).sum::<usize>())
     };
+    // Nodes of a cloud have the GPUs of others.
+    let own = PRESETS.iter().filter(|preset| preset.has_gpu);
     let matched = |Preset { name, listing, .. }: &Preset| match listing.gpus.as_slice() {
         [] => length(name, '-'),
         gpus => gpus.iter().filter_map(|words| length(words, ' ')).max(),
     };
-    let found = PRESETS.iter().filter_map(|preset| Some((matched(preset)?, preset)));
+    let found = own.filter_map(|preset| Some((matched(preset)?, preset)));
     let longest = found.max_by_key(|(length, _)| *length);
     longest.map(|(_, preset)| preset.name.as_str())
 }

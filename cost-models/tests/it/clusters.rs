@@ -53,3 +53,59 @@ fn every_preset_has_costs_never_above_peak() {
         assert!(device.matmul(Precision::Fp32, MatmulShape::new(64, 64, 64)).get() > 0.0);
     }
 }
+
+#[test]
+fn a_cluster_may_be_like_a_preset() {
+    let whole = |text: &str| Cluster::from_json(&clusters::completed(text).unwrap()).unwrap();
+    let h100 = clusters::preset("h100").unwrap();
+    let mine = whole(r#"{"like": "h100", "name": "mine", "gpus_per_node": 4, "host": null}"#);
+    let own = Cluster { name: "mine".to_owned(), gpus_per_node: 4, host: None, ..h100.clone() };
+    assert_eq!(mine, own);
+    let gpu = whole(r#"{"like": "h100", "gpu": {"peak_flops_per_second": {"fp8": null}}}"#).gpu;
+    assert_eq!(gpu.peak.len() + 1, h100.gpu.peak.len());
+    assert_eq!(gpu.memory, h100.gpu.memory);
+    let p5 = clusters::preset("p5").unwrap();
+    assert_eq!(p5.gpu, h100.gpu);
+    for bad in [r#"{"like": "h1000"}"#, r#"{"like": "p5"}"#, r#"{"like": 3}"#] {
+        let told = clusters::completed(bad).unwrap_err().to_string();
+        assert!(told.contains("hint: ") && told.contains("h100"), "{told}");
+    }
+    assert_eq!(clusters::completed("{").unwrap(), "{");
+}
+
+/// GPUs of clouds' nodes are recognised as those of the makers' presets.
+#[test]
+fn gpus_are_of_the_presets_that_state_them() {
+    for (name, preset) in [
+        ("nvidiah10080gbhbm3", "h100"),
+        ("nvidiah20", "h20"),
+        ("nvidiah200", "h200"),
+        ("nvidiaa10g", "a10g"),
+        ("nvidiaa40", "a40"),
+        ("nvidiaa10040gb", "a100-40gb"),
+        ("nvidiartxa6000", "rtx-a6000"),
+        ("nvidiageforcertx3090", "rtx-3090"),
+        ("amdinstinctmi350x", "mi350x"),
+        ("quadrop5000", "none"),
+    ] {
+        assert_eq!(clusters::of_gpu(name).unwrap_or("none"), preset, "{name}");
+    }
+}
+
+#[test]
+fn a_job_may_have_a_part_of_each_node() {
+    let ranks = |name: &str, gpus: u32| {
+        let cluster = clusters::preset(name).unwrap().with_gpus_per_node(gpus);
+        assert_eq!(cluster.check(), Ok(()));
+        cluster.levels.iter().map(|level| level.ranks.unwrap_or(0)).collect::<Vec<_>>()
+    };
+    assert_eq!(ranks("h100", 8), [8, 0]);
+    assert_eq!(ranks("h100", 4), [4, 0]);
+    assert_eq!(ranks("h100", 1), [0]);
+    assert_eq!(ranks("gb200-nvl72", 2), [36, 0]);
+    for name in clusters::names() {
+        for gpus in 1..=clusters::preset(name).unwrap().gpus_per_node {
+            ranks(name, gpus);
+        }
+    }
+}

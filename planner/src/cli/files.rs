@@ -197,7 +197,7 @@ pub(crate) fn read_cluster(name: &str) -> anyhow::Result<Cluster> {
         return groups.unwrap_or_else(|| cluster_preset(name).ok_or_else(|| no_cluster(name)));
     }
     read_as(path, LARGEST_FILE, &[FileKind::Cluster], |text| {
-        let cluster = Cluster::from_json_with(text, cluster_preset)?;
+        let cluster = Cluster::from_json_with(&clusters::completed(text)?, cluster_preset)?;
         clusters::check_rates(&cluster)?;
         Ok(clusters::with_known_rates(cluster))
     })

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use super::fields::{Unfit, fill};
-use super::spec::PartialLayout;
+use super::spec::{LayoutSpec, PartialLayout};
 use super::zero::ZeroStage;
 
 /// Error of a layout in its short form.
@@ -13,6 +13,14 @@ pub enum ParseLayoutError {
     #[error("layout `{0}` names nothing\nhint: each degree has its name, as in tp8-pp4-dp2")]
     Empty(
         /// The whole text.
+        String,
+    ),
+    /// JSON that is no layout.
+    #[error(
+        "a layout as JSON has all fields of one: {0}\nhint: as in an answer, or in words, as in tp8-pp4-dp2"
+    )]
+    Json(
+        /// The problem.
         String,
     ),
     /// A part that is not known.
@@ -241,22 +249,35 @@ impl FromStr for PartialLayout {
 
     /// Parses `tp8-sp-cp2-a2a-pp4-vpp2-dp2`, also written `TP8,PP4`, `tp=8 pp=4`, `tp8_pp4` or `TP8xPP4`; fields that
     /// are not named stay open.
+    ///
+    /// A layout as JSON, with all fields as answers have them, decides on all of them.
     fn from_str(text: &str) -> Result<Self, ParseLayoutError> {
-        let mut layout = Self::default();
-        let mut is_empty = true;
-        let parts = Parts { rest: text, is_after_digit: false };
-        // `TP8 x PP4`: an `x` between two parts is a separator.
-        let parts: Vec<Part<'_>> =
-            parts.filter(|part| part.text != "x" && part.text != "X").collect();
-        for (index, part) in parts.iter().enumerate() {
-            is_empty = false;
-            layout.set(part).map_err(|unfit| unfit.of(part, &parts[..index], text))?;
+        if text.trim_start().starts_with('{') {
+            let spec: Result<LayoutSpec, _> = serde_json::from_str(text);
+            return match spec {
+                Ok(spec) => Ok(Self::from(&spec)),
+                // `{"tp": 8, "pp": 4}` is in words.
+                Err(error) => in_words(text).map_err(|_| ParseLayoutError::Json(error.to_string())),
+            };
         }
-        if is_empty {
-            return Err(ParseLayoutError::Empty(text.to_owned()));
-        }
-        Ok(layout)
+        in_words(text)
     }
+}
+
+fn in_words(text: &str) -> Result<PartialLayout, ParseLayoutError> {
+    let mut layout = PartialLayout::default();
+    let mut is_empty = true;
+    let parts = Parts { rest: text, is_after_digit: false };
+    // `TP8 x PP4`: an `x` between two parts is a separator.
+    let parts: Vec<Part<'_>> = parts.filter(|part| part.text != "x" && part.text != "X").collect();
+    for (index, part) in parts.iter().enumerate() {
+        is_empty = false;
+        layout.set(part).map_err(|unfit| unfit.of(part, &parts[..index], text))?;
+    }
+    if is_empty {
+        return Err(ParseLayoutError::Empty(text.to_owned()));
+    }
+    Ok(layout)
 }
 
 impl Unfit {

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
+use ir::graph::{Recompute, RecomputeModules};
 use ir::layout::PartialLayout;
 use ir::units::{Bytes, Seconds};
 use planner::names;
@@ -131,10 +132,28 @@ fn named(text: &str) -> anyhow::Result<PartialLayout> {
     Ok(filled(&named, 1))
 }
 
+/// Modules to recompute that a layout names.
+fn modules(layout: &PartialLayout) -> Option<RecomputeModules> {
+    layout.recompute.one().and_then(Recompute::modules)
+}
+
 /// Evaluates a layout on the problem of another plan.
 fn of_layout(text: &str, problem: &Problem, model: &str) -> anyhow::Result<Side> {
     let layout = named(text)?;
     let mut problem = problem.clone().with_stages(None);
+    if let Some(modules) = modules(&layout) {
+        let graph =
+            problem.graph.clone().recomputing(modules).with_context(|| format!("`{text}`"))?;
+        problem = problem.with_graph(graph)?;
+    } else if let Some(own) = problem.graph.recomputed_modules()
+        && layout.recompute.one() == Some(Recompute::Selective)
+    {
+        bail!(
+            "`{text}` recomputes selectively, and the plan beside it {}: its file does not have what the former means\n\
+             hint: two layouts, with `--model MODEL --gpus N`",
+            Recompute::Modules(own)
+        );
+    }
     let lacks = problem.unsupported(&layout);
     if !lacks.is_empty() {
         problem = problem.granting(&layout);
@@ -151,7 +170,8 @@ fn posed(args: &CompareArgs, text: &str) -> anyhow::Result<Side> {
             "two layouts take a model and a number of GPUs\nhint: `--model llama-3.1-8b --gpus 8`, or name a plan's file"
         )
     };
-    let decided = Decided { layout, is_named: true, ..Decided::default() };
+    let modules = modules(&layout);
+    let decided = Decided { layout, is_named: true, modules, ..Decided::default() };
     let input = read(model, gpus, &args.setting, &decided)?;
     let found = evaluated(text, &input.problem, &layout)?;
     Ok(Side::new(&input.file.model.name, input.problem, found, input.lacks))

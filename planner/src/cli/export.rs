@@ -6,14 +6,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, ensure};
 use clap::Args;
 use planner_tools::interchange::{self, Export, File, Launcher, Target, Wanted};
+use serde::Serialize;
 
 use super::answer::Answer;
+use super::args::Format;
 use super::chakra::{self, Ranks};
 use super::files::{read_plan, read_text};
 use super::input::warn_of_hardware;
 use super::values::one_of;
 use command_line::destination::{is_dash, is_same, make_folder, refuse_to_overwrite, write_output};
-use command_line::said::{print, print_bytes};
+use command_line::said::{print, print_bytes, print_json};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  planner search llama-3.1-8b --gpus 8 -o plan.json\n  \
@@ -37,6 +39,9 @@ pub(crate) struct ExportArgs {
     /// Write the files to a folder, which is made if it is not there [default: print them].
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
+    /// Form of what is printed: the files, or JSON that has them with what was changed.
+    #[arg(long, value_enum, ignore_case = true, default_value = "table")]
+    pub(crate) format: Format,
 }
 
 /// Consumer of an exported plan.
@@ -71,6 +76,10 @@ pub(crate) fn export(args: &ExportArgs) -> anyhow::Result<Answer> {
             !approximate,
             "`--approximate` is for tools that train: a trace says all of a plan"
         );
+        ensure!(
+            args.format == Format::Table,
+            "`--format json` is for tools that train: traces are binary files\nhint: leave it out"
+        );
         return chakra::export(plan, ranks.as_ref(), output.as_deref());
     };
     ensure!(args.ranks.is_none(), "`--ranks` is for `--to chakra`: {} starts all", target.name());
@@ -80,14 +89,53 @@ pub(crate) fn export(args: &ExportArgs) -> anyhow::Result<Answer> {
     if target != Target::EXECUTOR {
         warn_of_hardware(&target.framework(), &checked.plan.cluster);
     }
-    match args.output.as_ref().filter(|output| !is_dash(output)) {
-        Some(folder) => {
-            write(&args.plan, folder, &export.files)?;
-            print(&summary(&export, folder))?;
-        }
-        None => print_bytes(printed(&export.files).as_bytes())?,
+    let folder = args.output.as_ref().filter(|output| !is_dash(output));
+    if let Some(folder) = folder {
+        write(&args.plan, folder, &export.files)?;
+    }
+    match (args.format, folder) {
+        (Format::Json, _) => print_json(&Exported::new(&export, folder))?,
+        (Format::Table, Some(folder)) => print(&summary(&export, folder))?,
+        (Format::Table, None) => print_bytes(printed(&export.files).as_bytes())?,
     }
     Ok(Answer::Found)
+}
+
+/// JSON output of `export`.
+#[derive(Serialize)]
+struct Exported<'a> {
+    tool: &'a str,
+    /// Layout of the plan in the files, which `--approximate` may have changed.
+    layout: String,
+    /// Files; the one to start with is first, and the plan, which is written next to them, is left out.
+    files: Vec<ExportedFile<'a>>,
+    /// Changes to the plan with their cost, and other remarks.
+    notes: &'a [String],
+}
+
+#[derive(Serialize)]
+struct ExportedFile<'a> {
+    name: &'a str,
+    /// Where it was written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<PathBuf>,
+    text: &'a str,
+}
+
+impl<'a> Exported<'a> {
+    fn new(export: &'a Export, folder: Option<&PathBuf>) -> Self {
+        let files = export.files.split_last().map_or(&[][..], |(_, files)| files);
+        let file = |File { name, text, .. }: &'a File| {
+            let path = folder.map(|folder| folder.join(name));
+            ExportedFile { name, path, text }
+        };
+        Self {
+            tool: export.target.name(),
+            layout: export.plan.layout.to_string(),
+            files: files.iter().map(file).collect(),
+            notes: &export.notes,
+        }
+    }
 }
 
 /// Refuses a folder that does not exist and whose name has the ending of a file.

@@ -102,6 +102,8 @@ struct FrameworkReport {
 #[derive(Debug, Serialize)]
 struct PlanReport {
     layout: LayoutSpec,
+    /// The layout in short, as `--layout` takes it.
+    layout_name: String,
     #[serde(flatten)]
     prediction: Prediction,
     /// MFU with every query-key pair of a causal mask counted.
@@ -243,6 +245,7 @@ impl PlanReport {
         let draws = found.over_draws(problem);
         Self {
             layout: *found.layout,
+            layout_name: found.layout.to_string(),
             mfu_every_pair: utilization_with_every_pair(problem, found.evaluation.step_time),
             fits: tightest.fits(&prediction.memory),
             fits_with_headroom: left.has_room(&prediction.memory),

@@ -7,10 +7,12 @@ use planner_core::search::EvaluatedPlan;
 use serde::Serialize;
 
 /// Layout, step time, throughput and memory of a plan.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlanSummary {
     /// Layout of the plan.
     pub layout: LayoutSpec,
+    /// The layout in short, as `--layout` takes it.
+    pub layout_name: String,
     /// Time of a step.
     pub step_time_seconds: f64,
     /// Tokens per second on each GPU; samples for a model without a sequence.
@@ -27,6 +29,7 @@ impl PlanSummary {
         let prediction = found.prediction(problem);
         Self {
             layout: *found.layout,
+            layout_name: found.layout.to_string(),
             step_time_seconds: prediction.step_time_seconds,
             tokens_per_second_per_gpu: prediction.tokens_per_second_per_gpu,
             mfu: prediction.mfu,

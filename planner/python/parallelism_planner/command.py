@@ -10,9 +10,17 @@ import sys
 import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, Protocol, Union
 
-Value = Union[str, int, float, bool, "os.PathLike[str]", Iterable[Any], None]
+Value = Union[str, int, float, bool, "os.PathLike[str]", "Argument", Iterable[Any], None]
+
+
+
+class Argument(Protocol):
+    """What an answer has that can be given back, such as a layout."""
+
+    def as_argument(self) -> str: ...
+
 
 #: Exit codes that are answers: found, and nothing fits.
 ANSWERS = (0, 1)
@@ -44,7 +52,7 @@ def planner(*arguments: Value, **options: Value) -> str:
 
     Raises `PlannerError` where it cannot answer.
     """
-    given = [str(argument) for argument in arguments if argument is not None]
+    given = [as_text(argument) for argument in arguments if argument is not None]
     words = [find_planner(), *given, *as_words(options)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode not in ANSWERS:
@@ -68,7 +76,13 @@ def as_words(options: dict[str, Value]) -> list[str]:
         if value is True:
             continue
         if isinstance(value, Iterable) and not isinstance(value, (str, os.PathLike)):
-            words.append(",".join(str(item) for item in value))
+            words.append(",".join(as_text(item) for item in value))
         else:
-            words.append(str(value))
+            words.append(as_text(value))
     return words
+
+
+def as_text(value: Any) -> str:
+    """A value as the command takes it; a layout of an answer with all of its fields."""
+    given = getattr(value, "as_argument", None)
+    return str(value if given is None else given())

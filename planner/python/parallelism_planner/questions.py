@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from typing import Any, Union
 
 from .command import Value, answer, planner
-from .results import Comparison, Evaluation, Search
+from .results import Comparison, Evaluation, Explanation, Export, Layout, Search, Sweep
 
 File = Union[str, "os.PathLike[str]"]
 
@@ -16,14 +17,31 @@ def search(model: File, gpus: int, **options: Value) -> Search:
     return Search.of(answer("search", model, gpus=gpus, **options))
 
 
-def evaluate(model: File, gpus: int, layout: str, **options: Value) -> Evaluation:
-    """Time and memory of one layout, such as `"tp8-sp-pp4-dp2"`."""
+def evaluate(model: File, gpus: int, layout: Union[str, Layout], **options: Value) -> Evaluation:
+    """Time and memory of one layout, such as `"tp8-sp-pp4-dp2"`, or that of a plan."""
     return Evaluation.of(answer("evaluate", model, gpus=gpus, layout=layout, **options))
 
 
-def compare(first: File, second: File, **options: Value) -> Comparison:
-    """Two plans, term by term."""
+def compare(first: Union[File, Layout], second: Union[File, Layout], **options: Value) -> Comparison:
+    """Two plans, term by term; or layouts, with `model` and `gpus` where both are."""
     return Comparison.of(answer("compare", first, second, **options))
+
+
+def explain(plan: File) -> Explanation:
+    """Where the seconds and bytes of a plan go, what bounds its kernels, and what the runners-up lose."""
+    return Explanation.of(answer("explain", plan))
+
+
+def sweep(model: File, over: Union[str, Mapping[str, Iterable[Any]]], **options: Value) -> Sweep:
+    """The best plan for each of several values: `over={"gpus": [8, 16, 32]}`, or `over="gpus=8..32"`."""
+    if not isinstance(over, str):
+        over = " ".join(f"{name}={','.join(str(value) for value in values)}" for name, values in over.items())
+    return Sweep.of(answer("sweep", model, over=over, **options))
+
+
+def export(plan: File, to: str, **options: Value) -> Export:
+    """A plan as the files of the tool that trains, such as `to="megatron"`; `output="job"` writes them."""
+    return Export.of(answer("export", plan, to=to, **options))
 
 
 def schedule(

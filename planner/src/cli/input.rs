@@ -149,6 +149,9 @@ pub(crate) fn read(
 /// The cluster with what a file says of its network.
 fn with_topology(cluster: Cluster, file: Option<&Path>, gpus: u32) -> anyhow::Result<Cluster> {
     let Some(path) = file else { return Ok(cluster) };
+    if cluster.has_unlike_gpus() {
+        bail!("`--topology` describes nodes of one kind\nhint: `levels` of a cluster file join groups of several");
+    }
     if !path.exists() {
         bail!(
             "`--topology`: there is no file `{}`\nhint: Slurm's `topology.conf`, an NCCL topology or the output of \
@@ -168,6 +171,9 @@ fn with_topology(cluster: Cluster, file: Option<&Path>, gpus: u32) -> anyhow::Re
 /// The cluster with as many GPUs of each node as the job has.
 fn with_gpus_per_node(cluster: Cluster, gpus: Option<u32>) -> anyhow::Result<Cluster> {
     let Some(gpus) = gpus else { return Ok(cluster) };
+    if cluster.has_unlike_gpus() {
+        bail!("`--gpus-per-node` is of nodes of one kind\nhint: a cluster file describes each of `groups`");
+    }
     let all = cluster.gpus_per_node;
     anyhow::ensure!(
         gpus <= all,

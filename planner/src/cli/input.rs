@@ -150,7 +150,9 @@ pub(crate) fn read(
 fn with_topology(cluster: Cluster, file: Option<&Path>, gpus: u32) -> anyhow::Result<Cluster> {
     let Some(path) = file else { return Ok(cluster) };
     if cluster.has_unlike_gpus() {
-        bail!("`--topology` describes nodes of one kind\nhint: `levels` of a cluster file join groups of several");
+        bail!(
+            "`--topology` describes nodes of one kind\nhint: `levels` of a cluster file join groups of several"
+        );
     }
     if !path.exists() {
         bail!(
@@ -172,7 +174,9 @@ fn with_topology(cluster: Cluster, file: Option<&Path>, gpus: u32) -> anyhow::Re
 fn with_gpus_per_node(cluster: Cluster, gpus: Option<u32>) -> anyhow::Result<Cluster> {
     let Some(gpus) = gpus else { return Ok(cluster) };
     if cluster.has_unlike_gpus() {
-        bail!("`--gpus-per-node` is of nodes of one kind\nhint: a cluster file describes each of `groups`");
+        bail!(
+            "`--gpus-per-node` is of nodes of one kind\nhint: a cluster file describes each of `groups`"
+        );
     }
     let all = cluster.gpus_per_node;
     anyhow::ensure!(

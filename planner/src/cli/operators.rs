@@ -35,7 +35,9 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
     }
     let input = read(&problem.model, problem.gpus, &setting, &Decided::default())?;
     if input.cluster.has_unlike_gpus() {
-        bail!("`--per-operator` splits operators over GPUs of one kind\nhint: one of the kinds of `--cluster`");
+        bail!(
+            "`--per-operator` splits operators over GPUs of one kind\nhint: one of the kinds of `--cluster`"
+        );
     }
     if !input.framework.is_ideal() {
         bail!(

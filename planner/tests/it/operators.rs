@@ -125,7 +125,7 @@ fn operators_that_share_the_batch_compute_as_in_data_parallelism() {
 fn what_it_cannot_do_is_said() {
     for (args, said) in [
         (&["--framework", "megatron-core"][..], "not known to split operators one by one"),
-        (&["--cluster", "v100:1,a100:1"], "GPUs of one kind"),
+        (&["--cluster", "a100:1,h100:1"], "GPUs of one kind"),
         (&["--tp", "2"], "cannot be used with"),
         (&["--front"], "cannot be used with"),
         (&["-o", "plan.json"], "cannot be used with"),

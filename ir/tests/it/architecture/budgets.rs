@@ -10,15 +10,15 @@ use super::{assert_none, code, members, mentions, read, root, sources, without_t
 /// Lines of source of each crate, without tests; scripts and styles of its pages count.
 const LINES: &[(&str, usize)] = &[
     ("command-line", 823),
-    ("cost-models", 4_470),
+    ("cost-models", 4_535),
     ("executor", 7_595),
     ("executor/communicators", 4_684),
     ("executor/kernels", 11_825),
     ("executor/runtime", 13_058),
     ("executor/stand-in", 9_354),
-    ("ir", 25_380),
+    ("ir", 25_415),
     ("models", 96),
-    ("planner", 12_360),
+    ("planner", 12_480),
     ("planner/core", 13_990),
     ("planner/evidence", 5_108),
     ("planner/tools", 15_970),

@@ -51,8 +51,8 @@ pub struct Cluster {
     /// Memory of a node's host, apart from that of its GPUs; absent: unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Host>,
-    /// Names of the nodes, in the order of their ranks; empty where they are not known. A plan states them beside its
-    /// cluster.
+    /// Names of the nodes, in the order of their ranks; empty where they are not known. A plan states them
+    /// outside of its cluster.
     #[serde(default, skip_serializing)]
     pub hosts: Vec<String>,
     /// Fraction by which kernels run slower while their GPU communicates, as collectives occupy some of its
@@ -289,7 +289,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The cluster as a job sees it that has only so many GPUs of each node, from 1 to all. Domains of links hold the GPUs
+    /// The cluster for a job that has `gpus` GPUs of each node, from 1 to all. Domains of links hold the GPUs
     /// of as many nodes as before; the host is not shared out.
     #[must_use]
     pub fn with_gpus_per_node(mut self, gpus: u32) -> Self {

@@ -80,16 +80,7 @@ impl Cluster {
     ) -> Result<Self, ClusterError> {
         let mut all: Vec<NodeGroup> = Vec::with_capacity(groups.len());
         for (index, group) in groups.into_iter().enumerate() {
-            if group.nodes == 0 || group.nodes > MOST_NODES {
-                return Err(ClusterError::Unusable {
-                    field: format!("groups[{index}].nodes"),
-                    value: group.nodes.to_string(),
-                    works: "from 1 to 1048576, such as 4",
-                });
-            }
-            if group.cluster.has_unlike_gpus() {
-                return Err(ClusterError::GroupWithinGroup { index });
-            }
+            check_group(index, &group)?;
             match all.iter_mut().find(|known| known.cluster == group.cluster) {
                 Some(known) => known.nodes = known.nodes.saturating_add(group.nodes),
                 None => all.push(group),
@@ -184,20 +175,26 @@ impl Cluster {
             return Err(ClusterError::GroupsDisagree);
         }
         for (index, group) in self.groups.iter().enumerate() {
-            if group.nodes == 0 || group.nodes > MOST_NODES {
-                return Err(ClusterError::Unusable {
-                    field: format!("groups[{index}].nodes"),
-                    value: group.nodes.to_string(),
-                    works: "from 1 to 1048576, such as 4",
-                });
-            }
-            if group.cluster.has_unlike_gpus() {
-                return Err(ClusterError::GroupWithinGroup { index });
-            }
+            check_group(index, group)?;
             group.cluster.check()?;
         }
         Ok(())
     }
+}
+
+/// Refuses a group without nodes, or of groups.
+fn check_group(index: usize, group: &NodeGroup) -> Result<(), ClusterError> {
+    if group.nodes == 0 || group.nodes > MOST_NODES {
+        return Err(ClusterError::Unusable {
+            field: format!("groups[{index}].nodes"),
+            value: group.nodes.to_string(),
+            works: "from 1 to 1048576, such as 4",
+        });
+    }
+    if group.cluster.has_unlike_gpus() {
+        return Err(ClusterError::GroupWithinGroup { index });
+    }
+    Ok(())
 }
 
 /// Groups as `--cluster` takes them: `a100:4,h100:2`.

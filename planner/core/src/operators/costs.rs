@@ -13,14 +13,14 @@ use ir::units::{Bytes, Nanos, Seconds};
 
 use super::graph::Operator;
 use crate::problem::Problem;
-use crate::step::ShapeKey;
+use crate::step::{BUCKET_PARAMETERS, ShapeKey};
 
 /// Times of kernels and exchanges by which ways of splitting are compared.
 pub trait SplitCosts: Sync {
     /// Time of a collective over the ranks of these axes, on a whole buffer of `bytes`.
     fn exchange(&self, collective: Collective, axes: ByMeshAxis<bool>, bytes: Bytes) -> Seconds;
 
-    /// SplitKernels of an operator's part, and the memory that it takes.
+    /// Kernels of an operator's part, and the memory that it takes.
     fn kernels(&self, split: &SplitOp, operator: &Operator<'_>, reads_data: bool) -> SplitKernels;
 
     /// Time to add up two gradients of `bytes` each.
@@ -46,7 +46,7 @@ pub trait SplitCosts: Sync {
     fn zero(&self) -> ZeroStage;
 }
 
-/// SplitKernels of an operator on one rank, and the memory that they take.
+/// Kernels of an operator on one rank, and the memory that they take.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SplitKernels {
     /// Time of forward and of backward on the device.
@@ -187,11 +187,8 @@ pub struct OnHardware<'a> {
     update: f64,
 }
 
-/// Parameters of a bucket of gradients, as in the reductions of replicas.
-pub(super) const BUCKET_PARAMETERS: u64 = 40_000_000;
-
 impl<'a> OnHardware<'a> {
-    /// SplitCosts of micro-batches of `micro_batch_size` samples over all ranks of a mesh.
+    /// Costs of micro-batches of `micro_batch_size` samples over all ranks of a mesh.
     pub fn new(
         problem: &'a Problem,
         mesh: ByMeshAxis<u32>,

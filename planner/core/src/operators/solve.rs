@@ -173,7 +173,7 @@ struct Search<'a, C> {
     space: SplitSpace<'a>,
     /// Lower bound of the time of a step that fits.
     bound: f64,
-    /// TermWeights by which memory is met.
+    /// Weights by which memory is met.
     weights: TermWeights,
     evaluated: u64,
     found: Vec<(Vec<usize>, OperatorStep)>,

@@ -29,13 +29,13 @@ pub struct SplitSpace<'a> {
     pub(super) readers: Vec<Vec<(usize, usize)>>,
     /// Operators of each block, in the order of forward and of backward.
     pub(super) blocks: [Vec<Vec<usize>>; 2],
-    /// SplitCosts of moving tensors, which do not depend on weights; single choices cost nothing yet.
+    /// Costs of moving tensors, which do not depend on weights; single choices cost nothing yet.
     program: PairwiseProgram,
     /// Variables of tensors that several operators read, with their makers, and the times to add up the gradients.
     sums: Vec<(usize, usize, Vec<Seconds>)>,
 }
 
-/// TermWeights of the terms of a step, whose weighted sum is a lower bound of its time.
+/// Weights of the terms of a step, whose weighted sum is a lower bound of its time.
 #[derive(Clone, Debug)]
 pub struct TermWeights {
     /// Weight of kernels.
@@ -49,7 +49,7 @@ pub struct TermWeights {
 }
 
 impl TermWeights {
-    /// TermWeights of a bound: kernels and the exchanges that overlap them take no less than any mean of both.
+    /// Weights of a bound: kernels and the exchanges that overlap them take no less than any mean of both.
     pub const fn of_kernels(kernels: f64, angles: Vec<[[f64; 2]; 2]>) -> Self {
         Self { kernels, replication: 1.0 - kernels, angles, byte: 0.0 }
     }
@@ -104,7 +104,7 @@ impl<'a> SplitSpace<'a> {
         moved(costs, self.mesh, tensor, elements, placements, self.requires_grad(maker))
     }
 
-    /// SplitCosts of moving each tensor to where it is read. A tensor that several operators read is moved once for all that
+    /// Costs of moving each tensor to where it is read. A tensor that several operators read is moved once for all that
     /// want it alike, so it has a variable of its own: the placement in which it is kept for them.
     fn moves(
         &self,

@@ -4,13 +4,14 @@ use ir::graph::{AxisPlacement, ByMeshAxis};
 use ir::layout::ZeroStage;
 use ir::units::Seconds;
 
-use super::costs::{BUCKET_PARAMETERS, SplitChoice, SplitCosts};
+use super::costs::{SplitChoice, SplitCosts};
 use super::space::SplitSpace;
+use crate::step::BUCKET_PARAMETERS;
 
 /// Time of a step by cause, in seconds, and what a rank holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct OperatorStep {
-    /// SplitKernels, slowed down by exchanges beside them.
+    /// Kernels, slowed down by the exchanges that overlap them.
     pub kernels: f64,
     /// Waits for the host.
     pub host: f64,
@@ -60,7 +61,7 @@ impl Background {
     }
 
     /// Time of kernels that lose a share of their rate while exchanges run.
-    fn beside(&mut self, time: f64, slowdown: f64) -> f64 {
+    fn overlapped(&mut self, time: f64, slowdown: f64) -> f64 {
         let (left, rate) = (self.gathers + self.reductions, 1.0 - slowdown);
         let taken = if time <= left * rate { time / rate } else { left + (time - left * rate) };
         self.run(taken);
@@ -68,9 +69,9 @@ impl Background {
     }
 }
 
-/// What runs beside a pass of a micro-batch.
+/// Exchanges of parameters that overlap a pass of a micro-batch.
 #[derive(Clone, Copy)]
-struct Beside {
+struct Overlap {
     /// Parameters are gathered: all as the pass begins, or those of a block while the block before computes.
     gathers: Option<Ahead>,
     /// Gradients are reduced.
@@ -120,21 +121,21 @@ impl SplitSpace<'_> {
         }
         let player = Player { chosen: &chosen, moves: &moves, slowdown };
         let is_sharded = zero == ZeroStage::Parameters;
-        let plain = Beside { gathers: None, reduces: false };
-        let each = Beside { gathers: Some(Ahead::OneBlock), reduces: false };
+        let plain = Overlap { gathers: None, reduces: false };
+        let each = Overlap { gathers: Some(Ahead::OneBlock), reduces: false };
         let of_updates = (zero > ZeroStage::None).then_some(Ahead::All);
-        let mut pass = |pass: usize, beside: Beside, times: u64| {
-            player.pass(pass, &self.blocks[pass], beside, times as f64, &mut played);
+        let mut pass = |pass: usize, overlap: Overlap, times: u64| {
+            player.pass(pass, &self.blocks[pass], overlap, times as f64, &mut played);
         };
         let count = self.num_micro_batches;
         if is_sharded {
             pass(0, each, count);
-            pass(1, Beside { reduces: true, ..each }, count);
+            pass(1, Overlap { reduces: true, ..each }, count);
         } else {
             pass(0, plain, count - 1);
             pass(1, plain, count - 1);
-            pass(0, Beside { gathers: of_updates, reduces: false }, 1);
-            pass(1, Beside { gathers: None, reduces: true }, 1);
+            pass(0, Overlap { gathers: of_updates, reduces: false }, 1);
+            pass(1, Overlap { gathers: None, reduces: true }, 1);
         }
         played
     }
@@ -215,7 +216,7 @@ impl Player<'_> {
         &self,
         pass: usize,
         blocks: &[Vec<usize>],
-        beside: Beside,
+        overlap: Overlap,
         times: f64,
         played: &mut OperatorStep,
     ) {
@@ -223,7 +224,7 @@ impl Player<'_> {
             block.iter().map(|index| self.chosen[*index].replication[1].get()).sum()
         };
         let mut background = Background::default();
-        match beside.gathers {
+        match overlap.gathers {
             Some(Ahead::All) => background.gathers = blocks.iter().map(gather).sum(),
             Some(Ahead::OneBlock) => background.gathers = blocks.first().map_or(0.0, gather),
             None => {}
@@ -233,14 +234,14 @@ impl Player<'_> {
         let mut reduced = Bucket::default();
         let mut sum = OperatorStep::default();
         for (position, block) in blocks.iter().enumerate() {
-            if beside.gathers.is_some() {
-                let ahead = if beside.gathers == Some(Ahead::All) { gather(block) } else { later };
+            if overlap.gathers.is_some() {
+                let ahead = if overlap.gathers == Some(Ahead::All) { gather(block) } else { later };
                 later -= ahead;
                 let late = (background.gathers - later).max(0.0);
                 background.gathers -= late;
                 sum.exposed += late;
             }
-            if let (Some(Ahead::OneBlock), Some(next)) = (beside.gathers, blocks.get(position + 1))
+            if let (Some(Ahead::OneBlock), Some(next)) = (overlap.gathers, blocks.get(position + 1))
             {
                 later = gather(next);
                 background.gathers += later;
@@ -257,8 +258,8 @@ impl Player<'_> {
                 let kernels = choice.kernels.device[pass].get() + sums;
                 device += kernels;
                 host += choice.kernels.host[pass].get();
-                sum.kernels += background.beside(kernels, self.slowdown);
-                if beside.reduces {
+                sum.kernels += background.overlapped(kernels, self.slowdown);
+                if overlap.reduces {
                     background.reductions += reduced.add(choice);
                 }
             }

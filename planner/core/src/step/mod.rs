@@ -32,6 +32,7 @@ pub use memory::{ALLOCATOR_SLACK_PERCENT, CONTEXT};
 pub use memory::{fullest, in_flight, libraries, slack, with_slack};
 pub use orders::{Orders, whole_schedule};
 pub use ranks::PipelineRanks;
+pub(crate) use replicas::BUCKET_PARAMETERS;
 pub use shape::{BlockMemories, Blocks, Shape, ShapeKey};
 pub use simulated::{Evaluation, SimulateError, Simulated};
 pub use stage_times::StageTimes;

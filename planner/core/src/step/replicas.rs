@@ -23,7 +23,7 @@ use crate::problem::Problem;
 ///
 /// Megatron-Core, `DistributedDataParallelConfig.bucket_size`: the larger of 40 M and 1 M for each
 /// data-parallel rank, so that rings over many ranks stay bound by bandwidth.
-const BUCKET_PARAMETERS: u64 = 40_000_000;
+pub(crate) const BUCKET_PARAMETERS: u64 = 40_000_000;
 
 /// Minimum number of parameters in a bucket for each data-parallel rank; see [`BUCKET_PARAMETERS`].
 const BUCKET_PARAMETERS_PER_RANK: u64 = 1_000_000;

@@ -10,7 +10,7 @@ use planner_core::operators::space::{SplitSpace, TermWeights};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// SplitCosts of a mesh by latency and inverse bandwidth of each axis alone, as in Alpa's tests: work costs so much that all
+/// Costs of a mesh by latency and inverse bandwidth of each axis alone, as in Alpa's tests: work costs so much that all
 /// ranks share it, and memory and updates cost nothing.
 struct AlphaBeta {
     mesh: ByMeshAxis<u32>,

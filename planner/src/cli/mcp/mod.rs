@@ -25,7 +25,7 @@ use tokio::process::Command;
 use super::answer::Answer;
 use tools::{CallError, ToolCommand};
 
-/// What an agent is told of the server.
+/// Instructions for agents.
 const INSTRUCTIONS: &str = include_str!("instructions.md");
 
 /// Time after which a search ends with the best so far, where the call says nothing.

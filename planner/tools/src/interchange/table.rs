@@ -18,7 +18,7 @@
 //! | `code` | values of the tool's own code where no other form applies; it reads the option after the others |
 //! | `read` | never written: other options have the value, and the code for them reads this one |
 //!
-//! An option with `model` in the place of a field describes the model; imports compare it with the user's. With `only`
+//! An option with `model` instead of a field describes the model; imports compare it with the user's. With `only`
 //! after it, a model that would not have the option at all is another one. `unplanned` in its place is for what may change
 //! a step but is no part of a plan, with what it is after ` # `: imports name it.
 //!
@@ -140,10 +140,10 @@ pub(crate) struct Difference {
     pub(crate) after: Option<Values>,
 }
 
-/// Word in the place of the field of an option that describes the model.
+/// Word instead of the field of an option that describes the model.
 const MODEL: &str = "model";
 
-/// Word in the place of the field of an option that no plan has.
+/// Word instead of the field of an option that no plan has.
 const UNPLANNED: &str = "unplanned";
 
 /// Word that stands for a switch without a value.

@@ -89,7 +89,7 @@ fn stated(given: &ParsedOptions, pipeline: u32) -> Result<(StatedStages, u32), O
         if let Some((name, Some(of_one))) =
             one.filter(|it| layers.is_some_and(|all| it.1 != Some(all)))
         {
-            let works = "with one pipeline rank the whole model would have so many layers; more than one rank is expected";
+            let works = "with one pipeline rank this would be the number of layers of the whole model; `--pipeline-model-parallel-size` above 1 is expected";
             return Err(OptionError::value(name, of_one.to_string(), works));
         }
         return Ok((StatedStages::Even, 1));

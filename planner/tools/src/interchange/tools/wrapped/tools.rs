@@ -266,7 +266,7 @@ fn recipe(all: &mut Vec<Setting>) {
     all.push(("targets".to_owned(), targets));
 }
 
-/// verl updates the actor once for each mini-batch, of so many prompts with `n` answers each.
+/// verl updates the actor once for each mini-batch, of that number of prompts with `n` answers each.
 fn mini_batch(all: &mut Vec<Setting>) {
     let of = |key: &str| number(all, key);
     if let Some(prompts) = of("actor_rollout_ref.actor.ppo_mini_batch_size") {

@@ -1,8 +1,5 @@
 //! What `executor check` is made of: data sheets that are recognised, and errors that are seen.
 
-use std::fs;
-use std::path::Path;
-
 use burn_flex::{Flex, FlexDevice};
 use executor::check::{CheckFinding, Verdict, caught, first_line, recognised};
 use executor_kernels::array::{Array, Element};
@@ -15,10 +12,7 @@ use ir::units::Bytes;
 
 /// The clusters that the planner knows, which `executor check` asks it for.
 fn clusters() -> Vec<Cluster> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cost-models/clusters");
-    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let texts = files.map(|path| fs::read_to_string(path).unwrap());
-    texts.map(|text| Cluster::from_json(&text).unwrap()).collect()
+    cost_models::clusters::names().filter_map(cost_models::clusters::preset).collect()
 }
 
 /// Names as drivers say them, with multiprocessors and MiB as `nvidia-smi` does.

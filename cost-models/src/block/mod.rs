@@ -15,7 +15,7 @@ mod play;
 mod policy;
 mod terms;
 
-use ir::graph::{Block, BlockRecompute, LocalParameters, Setting, Sharding};
+use ir::graph::{Block, BlockRecompute, LocalParameters, Setting, Sharding, Switches};
 use ir::units::Bytes;
 
 use crate::hardware::Hardware;
@@ -76,7 +76,26 @@ impl BlockMemory {
 impl BlockPasses {
     /// Simulates the passes of `block` in `setting` on `hardware`.
     pub fn new(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardware) -> Self {
-        Self::with(block, setting, groups, hardware, ExpertTimes::Exact)
+        let work = block.work(setting);
+        Self::of(&Coster::new(block, &work, setting, groups, hardware, ExpertTimes::Exact))
+    }
+
+    /// [`Self::new`] with each of several switches in place of the setting's, in their order. Kernels do not depend on
+    /// switches, and are timed once.
+    pub fn with_switches(
+        block: &Block,
+        setting: &Setting,
+        groups: &Groups,
+        hardware: &Hardware,
+        switches: &[Switches],
+    ) -> Vec<Self> {
+        let work = block.work(setting);
+        let mut coster = Coster::new(block, &work, setting, groups, hardware, ExpertTimes::Exact);
+        let with = |switches: &Switches| {
+            coster.switches = *switches;
+            Self::of(&coster)
+        };
+        switches.iter().map(with).collect()
     }
 
     /// Lower bounds for every expert-parallel degree: without exchanges between experts, and with each token at peak
@@ -84,20 +103,14 @@ impl BlockPasses {
     pub fn least(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardware) -> Self {
         let sharding = Sharding { expert_parallel: 1, ..setting.sharding };
         let setting = Setting { sharding, ..*setting };
-        Self::with(block, &setting, groups, hardware, ExpertTimes::Least)
+        let work = block.work(&setting);
+        Self::of(&Coster::new(block, &work, &setting, groups, hardware, ExpertTimes::Least))
     }
 
-    fn with(
-        block: &Block,
-        setting: &Setting,
-        groups: &Groups,
-        hardware: &Hardware,
-        experts: ExpertTimes,
-    ) -> Self {
-        let work = block.work(setting);
-        let coster = Coster::new(block, &work, setting, groups, hardware, experts);
-        let parts = BlockParts::of(&coster);
-        let play = |parts: &[Part]| played(parts, hardware.slowdown_per_mille(), |_| {});
+    fn of(coster: &Coster<'_>) -> Self {
+        let parts = BlockParts::of(coster);
+        let play = |parts: &[Part]| played(parts, coster.hardware.slowdown_per_mille(), |_| {});
+        let work = coster.work;
         Self {
             forward: play(&parts.forward),
             backward: play(&parts.backward),

@@ -178,7 +178,7 @@ impl Feature {
 }
 
 /// A set of features, with a bit for each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Features(u64);
 
 impl Features {

@@ -29,21 +29,14 @@ impl Block {
         let whole = Extent::Sequence.resolve(setting.sizes);
         let (padded, longest) =
             setting.documents.map_or((whole, whole), |it| (it.padded, it.longest));
-        let work = self.work_of_one(&with(busiest, padded));
-        if busiest == fullest && padded == longest {
-            return work;
-        }
-        let BlockWork { saved, gradients, .. } = self.work_of_one(&with(fullest, longest));
-        BlockWork { saved, gradients, ..work }
-    }
-
-    fn work_of_one(&self, setting: &Setting) -> BlockWork {
         let placements = placement::place(self, setting.sharding, setting.embedding);
-        let sharded = Sharded { block: self, placements, setting: *setting };
         let requires_grad = self.requires_grad(setting.takes_data);
-        let saved = sharded.saved();
+        let most = Sharded { block: self, placements, setting: with(fullest, longest) };
+        let saved = most.saved();
+        let gradients = most.most_gradients(&requires_grad, &saved);
+        let sharded = Sharded { setting: with(busiest, padded), ..most };
         BlockWork {
-            gradients: sharded.most_gradients(&requires_grad, &saved),
+            gradients,
             kernels: kernels::derive(&sharded, &requires_grad),
             exchanges: sharded.exchanges(&requires_grad),
             saved,

@@ -33,10 +33,15 @@ pub(super) struct RecurrenceShape {
 impl Sharded<'_> {
     /// The extent of a dimension of `tensor` on one rank, under `placement`.
     pub(super) fn local_extent(&self, tensor: &Tensor, dim: Dim, placement: Placement) -> u64 {
+        self.local_extent_of(tensor.is_routed(), dim, placement)
+    }
+
+    /// The extent on one rank of a dimension of a tensor, which is routed to experts or not.
+    fn local_extent_of(&self, is_routed: bool, dim: Dim, placement: Placement) -> u64 {
         let sharding = &self.setting.sharding;
         let mut extent = self.padded(dim);
         // Tensors routed to experts are whole on the ranks that share each expert.
-        let (groups, ranks) = if tensor.is_routed() {
+        let (groups, ranks) = if is_routed {
             (sharding.expert_groups(), sharding.expert_tensor_parallel)
         } else {
             (1, sharding.tensor_parallel)
@@ -47,7 +52,7 @@ impl Sharded<'_> {
         if placement == Placement::Shard(dim.name) {
             extent = extent.div_ceil(ranks.into());
         }
-        if tensor.is_routed() && dim.name == DimName::Sequence {
+        if is_routed && dim.name == DimName::Sequence {
             extent = extent.saturating_mul(self.setting.routed.busiest).div_ceil(1000);
         }
         extent
@@ -67,7 +72,8 @@ impl Sharded<'_> {
 
     /// Elements of `tensor` on one rank.
     pub(super) fn elements(&self, tensor: &Tensor, placement: Placement) -> u64 {
-        tensor.dims.iter().map(|dim| self.local_extent(tensor, *dim, placement)).product()
+        let is_routed = tensor.is_routed();
+        tensor.dims.iter().map(|dim| self.local_extent_of(is_routed, *dim, placement)).product()
     }
 
     /// Bytes of the output of `op` on one rank, under `placement`.

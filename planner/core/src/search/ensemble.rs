@@ -7,6 +7,7 @@
 
 use cost_models::constants::{CONSTANTS, Constant};
 use cost_models::residuals::PAIRED_REST;
+use ir::units::Seconds;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use simulator::normal_deviates;
@@ -14,6 +15,7 @@ use traces::statistics::quantile;
 
 use super::evaluated_plan::{EvaluatedPlan, with_step};
 use crate::problem::{Problem, stacks};
+use crate::step::{Orders, Step};
 
 /// Number of draws: shares of them are off by at most 1.6 points (one standard deviation).
 const DRAWS: usize = 1024;
@@ -38,7 +40,9 @@ struct Linear {
 impl Ensemble {
     /// An ensemble of plans, each with its problem.
     pub(super) fn of(plans: &[(&Problem, &EvaluatedPlan)]) -> Self {
-        Self { logs: plans.par_iter().map(|(problem, found)| drawn(problem, found)).collect() }
+        let orders = Orders::default();
+        let drawn = |(problem, found): &(&Problem, &EvaluatedPlan)| drawn(problem, found, &orders);
+        Self { logs: plans.par_iter().map(drawn).collect() }
     }
 
     /// An ensemble of plans whose draws were made before.
@@ -92,14 +96,14 @@ impl Ensemble {
 }
 
 /// Logarithms of a plan's step time in every draw.
-fn drawn(problem: &Problem, found: &EvaluatedPlan) -> Vec<f64> {
+fn drawn(problem: &Problem, found: &EvaluatedPlan, orders: &Orders) -> Vec<f64> {
     // Everything that tells plans apart: a layout's name leaves out ZeRO, recompute and micro-batches.
     let plan = format!("{:?} {:?}", *found.layout, found.stage_ends);
     let own = PAIRED_REST / std::f64::consts::SQRT_2;
     let mut logs: Vec<f64> = deviates(&plan).take(DRAWS).map(|deviate| own * deviate).collect();
     let stacks = stacks(problem);
     for (first, stack) in stacks.iter().enumerate() {
-        let Linear { log, slopes } = Linear::of(stack, found);
+        let Linear { log, slopes } = Linear::of(stack, found, orders);
         let members = logs.iter_mut().skip(first).step_by(stacks.len());
         members.for_each(|it| *it += log);
         for (key, slope) in slopes {
@@ -119,10 +123,10 @@ fn deviates(name: &str) -> impl Iterator<Item = f64> {
 }
 
 impl Linear {
-    fn of(problem: &Problem, found: &EvaluatedPlan) -> Self {
-        let log =
-            log_of_time(problem, found).unwrap_or_else(|| found.evaluation.step_time.get().ln());
-        let slopes = slopes(problem, log, |moved| log_of_time(moved, found));
+    fn of(problem: &Problem, found: &EvaluatedPlan, orders: &Orders) -> Self {
+        let log = log_of_time(problem, found, orders);
+        let log = log.unwrap_or_else(|| found.evaluation.step_time.get().ln());
+        let slopes = slopes(problem, log, |moved| log_of_time(moved, found, orders));
         let slopes = slopes.map(|(constant, slope)| {
             (constant.key(&problem.hardware), slope * spread(constant, problem))
         });
@@ -161,7 +165,8 @@ impl EvaluatedPlan {
     /// [`log_deviation`] of the plan's step.
     pub fn log_deviation(&self, problem: &Problem) -> f64 {
         let seconds = self.evaluation.step_time.get();
-        log_deviation(problem, seconds, |moved| log_of_time(moved, self).map(f64::exp))
+        let orders = Orders::default();
+        log_deviation(problem, seconds, |moved| log_of_time(moved, self, &orders).map(f64::exp))
     }
 }
 
@@ -175,10 +180,10 @@ fn spread(constant: &Constant, problem: &Problem) -> f64 {
         .unwrap_or(constant.spread)
 }
 
-fn log_of_time(problem: &Problem, found: &EvaluatedPlan) -> Option<f64> {
-    let evaluate = |step: &crate::step::Step<'_>| step.evaluate();
-    let evaluation = with_step(problem, found.layout, &found.stage_ends, evaluate).ok()?;
-    Some(evaluation.step_time.get().ln())
+fn log_of_time(problem: &Problem, found: &EvaluatedPlan, orders: &Orders) -> Option<f64> {
+    let time = |step: &Step<'_>| orders.step_time(&step.layout, &step.work);
+    let time = with_step(problem, found.layout, &found.stage_ends, time).ok()?;
+    Some(Seconds::from(time).get().ln())
 }
 
 #[cfg(test)]

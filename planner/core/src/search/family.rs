@@ -1,14 +1,14 @@
 //! Families: layouts that differ only in schedule, recompute and sharding of model states.
 
 use ir::framework::{Abilities, Features};
-use ir::graph::Recompute;
+use ir::graph::{Recompute, Switches};
 use ir::layout::{Layout, LayoutError, LayoutSpec, Mesh, Offload, PartialLayout, ZeroStage};
 use ir::schedule::{ScheduleKind, StagePlacement};
 use smallvec::SmallVec;
 
 use super::feasible::abilities;
 use crate::problem::{GivenStages, Problem, StageRule};
-use crate::step::ShapeKey;
+use crate::step::{Memo, ShapeKey};
 
 /// Layouts that differ only in schedule, recompute and ZeRO stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,6 +22,10 @@ pub struct Family {
     /// Number of micro-batches of a replica.
     pub num_micro_batches: u32,
 }
+
+/// Number of subfamilies by all that it depends on: features, switches, pipeline ranks and micro-batches; `None` where
+/// not every subfamily goes with every sharding of model states.
+pub(super) type SubfamilyCounts = Memo<(Features, Switches, u32, u32), Option<u64>>;
 
 /// Sharding of a family's model states over replicas, and their offload to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -257,18 +261,25 @@ impl Family {
         })
     }
 
-    /// Number of layouts of the family.
+    /// Number of layouts of the family, with a cache that families share.
     pub fn num_layouts(
         &self,
         problem: &Problem,
         fixed: &PartialLayout,
         shardings: &[ZeroSharding],
+        known: &SubfamilyCounts,
     ) -> u64 {
         // Sets of features of one of these alone were already left out by the lists that are multiplied.
         let alone = [Features::OF_STATES, Features::OF_SCHEDULE, Features::OF_RECOMPUTE];
         let is_mixed = |set: Features| !alone.iter().any(|features| features.contain(set));
-        if !self.refused(problem).into_iter().any(is_mixed) {
-            return self.num_subfamilies(problem, fixed) * shardings.len() as u64;
+        let Self { shape, pipeline_parallel, num_micro_batches, .. } = *self;
+        let key = (self.features(problem), shape.switches, pipeline_parallel, num_micro_batches);
+        let count = known.get(key, || {
+            let has_mixed = self.refused(problem).into_iter().any(is_mixed);
+            (!has_mixed).then(|| self.num_subfamilies(problem, fixed))
+        });
+        if let Some(count) = count {
+            return count * shardings.len() as u64;
         }
         let schedules = self.schedules(problem, fixed);
         let with = |recompute| {

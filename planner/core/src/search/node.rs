@@ -11,7 +11,8 @@ use rayon::prelude::*;
 use simulator::ActivationBytes;
 
 use super::evaluated_plan::EvaluatedPlan;
-use super::family::{Family, ZeroSharding};
+use super::family::{Family, SubfamilyCounts, ZeroSharding};
+use super::feasible::switches;
 use super::least_work::{any_partition, least_work};
 use super::outcome::{Candidate, Counts};
 use super::queue::{Branch, Node, Queue, Subfamily};
@@ -96,9 +97,11 @@ impl<'a> Searcher<'a> {
     ) -> Result<Queue, StopReason> {
         let fixed = &self.request.fixed;
         let shape_families = families.par_chunk_by(Family::same_shape_family);
+        let known = SubfamilyCounts::default();
         let sizes = shape_families.flat_map_iter(|families| {
             let shardings = families[0].shardings(self.problem, fixed);
-            let sizes = families.iter().map(|it| it.num_layouts(self.problem, fixed, &shardings));
+            let size = |it: &Family| it.num_layouts(self.problem, fixed, &shardings, &known);
+            let sizes = families.iter().map(size);
             sizes.collect::<Vec<u64>>()
         });
         let sizes: Vec<u64> = sizes.collect();
@@ -135,7 +138,7 @@ impl<'a> Searcher<'a> {
             });
         }
         let nodes = left.into_par_iter().map(|(family, size)| {
-            let order = (family_order(&family), None);
+            let order = family_order(&family);
             let is_own = family.shape.switches.cuda_graphs == self.graphs;
             let branch =
                 if is_own { Branch::Family(family) } else { Branch::BestGraphsOfFamily(family) };
@@ -145,8 +148,15 @@ impl<'a> Searcher<'a> {
     }
 
     pub(super) fn shape(&self, key: ShapeKey) -> Arc<Shape> {
-        let make = || Arc::new(Shape::known(self.problem, self.chain, key, &self.blocks));
-        self.shapes.get(key, make)
+        self.shapes.get_with_others(&key, || {
+            // All that the search may ask for with these kernels.
+            let mut all = switches(self.problem, &self.request.fixed, &key.sharding);
+            if !all.contains(&key.switches) {
+                all = vec![key.switches];
+            }
+            let shapes = Shape::with_switches(self.problem, self.chain, key, &all, &self.blocks);
+            shapes.into_iter().map(|shape| (shape.key, Arc::new(shape)))
+        })
     }
 
     /// Memory of a block of each class on a rank.
@@ -205,7 +215,7 @@ impl<'a> Searcher<'a> {
                 let misfits = expansion.counts.too_large + expansion.counts.pruned_by_memory;
                 Expansion { misfit: (misfits > 0).then_some(family), ..expansion }
             }
-            Branch::Layout(layout, ends) => self.play(layout, ends),
+            Branch::Layout(layout) => self.play(layout.0, layout.1),
         }
     }
 
@@ -250,7 +260,7 @@ impl<'a> Searcher<'a> {
             } else if bound > limit {
                 expansion.counts.pruned_by_time += size;
             } else {
-                let order = (family_order(family), None);
+                let order = family_order(family);
                 expansion.nodes.push(Node {
                     bound,
                     size,
@@ -479,8 +489,8 @@ impl Expansion {
             self.counts.pruned_by_time += 1;
             return;
         }
-        let branch = Branch::Layout(*layout, Arc::clone(ends));
-        self.nodes.push(Node { bound, size: 1, order: (0, Some(*layout)), branch });
+        let branch = Branch::Layout(Box::new((*layout, Arc::clone(ends))));
+        self.nodes.push(Node { bound, size: 1, order: 0, branch });
     }
 }
 

@@ -16,8 +16,8 @@ pub(super) struct Node {
     pub(super) bound: Nanos,
     /// Number of layouts.
     pub(super) size: u64,
-    /// Tie-break between nodes with the same bound.
-    pub(super) order: (u64, Option<Layout>),
+    /// Tie-break between nodes with the same bound, before the layout.
+    pub(super) order: u64,
     pub(super) branch: Branch,
 }
 
@@ -30,8 +30,8 @@ pub(super) enum Branch {
     Family(Family),
     /// The layouts of a family with the same stages.
     Subfamily(Family, Subfamily),
-    /// One layout, with the ends of its stages.
-    Layout(Layout, Arc<[usize]>),
+    /// One layout, with the ends of its stages: apart, as most nodes are families.
+    Layout(Box<(Layout, Arc<[usize]>)>),
 }
 
 /// Options that layouts with the same stages have in common.
@@ -46,9 +46,17 @@ pub(super) struct Subfamily {
 const MANY_PASSES: u64 = 1 << 16;
 
 impl Node {
+    /// The layout of a node that has one alone.
+    fn layout(&self) -> Option<&Layout> {
+        match &self.branch {
+            Branch::Layout(of) => Some(&of.0),
+            Branch::BestGraphsOfFamily(_) | Branch::Family(_) | Branch::Subfamily(..) => None,
+        }
+    }
+
     /// True if the simulation of the node may take long.
     pub(super) fn is_long(&self) -> bool {
-        let Branch::Layout(layout, _) = &self.branch else { return false };
+        let Some(layout) = self.layout() else { return false };
         let stages = u64::from(layout.pipeline_parallel) * u64::from(layout.virtual_stages);
         stages * u64::from(layout.num_micro_batches) > MANY_PASSES
     }
@@ -71,7 +79,8 @@ impl PartialOrd for Node {
 impl Ord for Node {
     /// The node with the least bound is the greatest, as a heap pops the greatest first.
     fn cmp(&self, other: &Self) -> Ordering {
-        (other.bound, &other.order).cmp(&(self.bound, &self.order))
+        let key = |it: &Self| (it.bound, it.order);
+        key(other).cmp(&key(self)).then_with(|| other.layout().cmp(&self.layout()))
     }
 }
 
@@ -99,7 +108,7 @@ impl Queue {
 
     pub(super) fn push(&mut self, node: Node) {
         match node.branch {
-            Branch::Layout(..) => self.layouts.push(node),
+            Branch::Layout(_) => self.layouts.push(node),
             Branch::BestGraphsOfFamily(_) | Branch::Family(_) | Branch::Subfamily(..) => {
                 self.open.push(node);
             }

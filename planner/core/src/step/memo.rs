@@ -24,4 +24,24 @@ impl<K: Ord, V: Clone> Memo<K, V> {
             made
         })
     }
+
+    /// The value of `key`, computed together with those of other keys if it is not cached.
+    ///
+    /// # Panics
+    ///
+    /// If `make` leaves out the key.
+    pub fn get_with_others<I: IntoIterator<Item = (K, V)>>(
+        &self,
+        key: &K,
+        make: impl FnOnce() -> I,
+    ) -> V {
+        let all = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = all().get(key).cloned();
+        known.unwrap_or_else(|| {
+            let made = make();
+            let mut all = all();
+            all.extend(made);
+            all[key].clone()
+        })
+    }
 }

@@ -150,6 +150,9 @@ impl BlockMemories {
     }
 }
 
+/// Passes of a block with each of several switches.
+type Cost = fn(&Block, &Setting, &Groups, &Hardware, &[Switches]) -> Vec<BlockPasses>;
+
 /// Costs of all classes of blocks for one shape, and balanced partitions of the chain.
 #[derive(Clone, Debug)]
 pub struct Shape {
@@ -166,44 +169,73 @@ pub struct Shape {
 impl Shape {
     /// Costs every class of the problem's graph.
     pub fn new(problem: &Problem, chain: &ChainIndex, key: ShapeKey) -> Self {
-        Self::known(problem, chain, key, &Blocks::default())
+        let mut one = Self::with_switches(problem, chain, key, &[key.switches], &Blocks::default());
+        one.pop().expect("a shape for each of the switches")
     }
 
-    /// [`Self::new`] with a cache of classes that other shapes share.
-    pub fn known(problem: &Problem, chain: &ChainIndex, key: ShapeKey, known: &Blocks) -> Self {
-        Self::with(problem, chain, key, known, BlockPasses::new)
+    /// [`Self::new`] with each of several switches in place of the key's, in their order, and a cache of classes that
+    /// other shapes share.
+    pub fn with_switches(
+        problem: &Problem,
+        chain: &ChainIndex,
+        key: ShapeKey,
+        switches: &[Switches],
+        known: &Blocks,
+    ) -> Vec<Self> {
+        Self::with(problem, chain, key, switches, known, BlockPasses::with_switches)
     }
 
     /// Lower bounds of every class, for any expert-parallel degree.
     pub fn least(problem: &Problem, chain: &ChainIndex, key: ShapeKey, known: &Blocks) -> Self {
         let key = key.with_experts_over(1);
-        Self::with(problem, chain, key, known, BlockPasses::least)
+        let least: Cost = |block, setting, groups, hardware, _| {
+            vec![BlockPasses::least(block, setting, groups, hardware)]
+        };
+        let mut one = Self::with(problem, chain, key, &[key.switches], known, least);
+        one.pop().expect("a shape for each of the switches")
     }
 
     fn with(
         problem: &Problem,
         chain: &ChainIndex,
         key: ShapeKey,
+        switches: &[Switches],
         known: &Blocks,
-        cost: fn(&Block, &Setting, &Groups, &Hardware) -> BlockPasses,
-    ) -> Self {
+        cost: Cost,
+    ) -> Vec<Self> {
+        let keys = || switches.iter().map(|switches| ShapeKey { switches: *switches, ..key });
         let num_classes = problem.graph.classes().len();
-        let of = |group: usize, (class, block): (ClassId, &Block)| {
-            let passes = |key: ShapeKey| {
+        let of = |group: usize, (class, block): (ClassId, &Block)| -> Vec<Arc<BlockPasses>> {
+            let passes = |key: ShapeKey, switches: &[Switches]| {
                 let setting = key.setting(problem, class.0);
-                let passes = cost(block, &setting, &key.groups(), problem.hardware_of(group));
+                let hardware = problem.hardware_of(group);
+                let passes = cost(block, &setting, &key.groups(), hardware, switches).into_iter();
                 let is_end = chain.is_end(class.0);
-                Arc::new(if is_end { passes.never_recomputed() } else { passes })
+                passes.map(move |it| Arc::new(if is_end { it.never_recomputed() } else { it }))
             };
             if chain.has_experts(class.0) {
-                return passes(key);
+                return passes(key, switches).collect();
             }
-            let key = key.without_experts(chain.has_attention(class.0));
-            known.get((class.0 + group * num_classes, key), || passes(key))
+            let one = |key: ShapeKey| {
+                let key = key.without_experts(chain.has_attention(class.0));
+                let made = || {
+                    passes(key, &[key.switches]).next().expect("passes for each of the switches")
+                };
+                known.get((class.0 + group * num_classes, key), made)
+            };
+            keys().map(one).collect()
         };
-        let blocks = |group| problem.graph.classes().map(|it| of(group, it)).collect();
-        let on_others = (1..problem.num_groups()).map(blocks).collect();
-        Self { key, blocks: blocks(0), on_others, balanced: Arc::default() }
+        let groups: Vec<Vec<Vec<Arc<BlockPasses>>>> = (0..problem.num_groups())
+            .map(|group| problem.graph.classes().map(|it| of(group, it)).collect())
+            .collect();
+        let shape = |(index, key): (usize, ShapeKey)| {
+            let with = |classes: &Vec<Vec<Arc<BlockPasses>>>| -> Vec<Arc<BlockPasses>> {
+                classes.iter().map(|passes| Arc::clone(&passes[index])).collect()
+            };
+            let on_others = groups[1..].iter().map(with).collect();
+            Self { key, blocks: with(&groups[0]), on_others, balanced: Arc::default() }
+        };
+        keys().enumerate().map(shape).collect()
     }
 
     /// Passes of each class on the GPUs of a group.

@@ -359,7 +359,9 @@ impl Sharded<'_> {
                 input * 2 + wider(input)
             }
             OpKind::GatedActivation(_) => self.output_bytes(op),
-            OpKind::Softmax { over: DimName::Context } => wider(self.output_bytes(op)),
+            OpKind::Softmax { over: DimName::Context } if compute_bytes < 4 => {
+                self.output_bytes(op) + wider(self.output_bytes(op))
+            }
             _ => Bytes::ZERO,
         }
     }

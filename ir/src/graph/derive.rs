@@ -342,12 +342,13 @@ impl Sharded<'_> {
 
     /// Bytes that the functions of an operator save, beside its inputs and outputs: of a root mean square norm the input
     /// cast to fp32 and the normalised one, of a gated activation the function of the gate, of attention's softmax its
-    /// output in fp32, before the cast.
+    /// output in fp32, before the cast. Models older than rotary embeddings take the softmax in the format of the scores.
     ///
     /// # Source
     ///
-    /// `LlamaRMSNorm`, `LlamaMLP` and `eager_attention_forward` of transformers' `modeling_llama.py`, and what PyTorch's
-    /// derivatives of the functions that they call take. The norm's input in 16 bits is not saved.
+    /// `LlamaRMSNorm`, `LlamaMLP` and `eager_attention_forward` of transformers' `modeling_llama.py`, the last also of
+    /// `modeling_gpt2.py`, `modeling_bert.py` and `modeling_t5.py`, and what PyTorch's derivatives of the functions that
+    /// they call take. The norm's input in 16 bits is not saved.
     fn saved_by_eager(&self, op: OpId) -> Bytes {
         let compute_bytes = self.setting.compute_bytes;
         let wider = |bytes: Bytes| {
@@ -359,11 +360,15 @@ impl Sharded<'_> {
                 input * 2 + wider(input)
             }
             OpKind::GatedActivation(_) => self.output_bytes(op),
-            OpKind::Softmax { over: DimName::Context } if compute_bytes < 4 => {
+            OpKind::Softmax { over: DimName::Context } if compute_bytes < 4 && self.is_rotary() => {
                 self.output_bytes(op) + wider(self.output_bytes(op))
             }
             _ => Bytes::ZERO,
         }
+    }
+
+    fn is_rotary(&self) -> bool {
+        self.block.nodes().any(|node| matches!(node.op.kind, OpKind::Rotary(_)))
     }
 
     /// Bytes that a recurrence saves in addition to its inputs and output: of the delta rule normalised queries and keys of each

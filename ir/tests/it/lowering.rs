@@ -170,19 +170,23 @@ fn a_layer_keeps_what_its_functions_take() {
 }
 
 /// PyTorch's own attention keeps its probabilities in fp32 for the softmax, and cast to 16 bits for the product: of a
-/// score 6 bytes (measured by hooks on what autograd saves), where one kernel keeps 2.
+/// score 6 bytes (measured by hooks on what autograd saves), where one kernel, and GPT-2's softmax in 16 bits, keep 2.
 #[test]
 fn eager_attention_keeps_probabilities_twice() {
-    let options = GraphOptions { attention: AttentionKernel::Unfused, ..GraphOptions::default() };
-    let graph = graph(LLAMA, options);
-    let of_scores = |is_eager| -> u64 {
-        let work = held(&graph, "layer", LossGradient::Apart, is_eager);
-        let layer = block(&graph, "layer");
-        let softmax = |op: OpId| layer.op(op).name.ends_with("softmax");
-        work.saved.iter().filter(|it| softmax(it.op)).map(|it| it.bytes.get()).sum()
-    };
-    let scores = 3 * 4 * 128 * 128;
-    assert_eq!([false, true].map(of_scores), [2 * scores, 6 * scores]);
+    const GPT2: &str =
+        r#"{"model_type": "gpt2", "n_layer": 1, "n_embd": 64, "n_head": 4, "attn_pdrop": 0.0}"#;
+    for (config, bytes) in [(LLAMA, [2, 6]), (GPT2, [2, 2])] {
+        let attention = AttentionKernel::Unfused;
+        let graph = graph(config, GraphOptions { attention, ..GraphOptions::default() });
+        let of_scores = |is_eager| -> u64 {
+            let work = held(&graph, "layer", LossGradient::Apart, is_eager);
+            let layer = block(&graph, "layer");
+            let softmax = |op: OpId| layer.op(op).name.ends_with("softmax");
+            work.saved.iter().filter(|it| softmax(it.op)).map(|it| it.bytes.get()).sum()
+        };
+        let scores = 3 * 4 * 128 * 128;
+        assert_eq!([false, true].map(of_scores), bytes.map(|bytes| bytes * scores), "{config}");
+    }
 }
 
 /// Each rank sends its own tokens to all experts. The ranks that share one gather what they have for it, and

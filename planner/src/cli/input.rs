@@ -300,10 +300,10 @@ pub(crate) fn warn_of_tools(input: &Input, plan: &Plan) {
     let others = if others.is_empty() {
         String::new()
     } else {
-        format!("; {} plans for tools that can", others.join(" or "))
+        format!("{} plans for tools that can; ", others.join(" or "))
     };
     tell(&format!(
-        "warning: `planner export` cannot give {} this model: {}\nhint: `planner run` trains any plan{others}",
+        "warning: `planner export` cannot give {} this model: {}\nhint: {others}`planner run` trains what the executor has operators for",
         framework.name,
         lacks.join("; "),
     ));

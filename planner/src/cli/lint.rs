@@ -116,8 +116,9 @@ fn describe(report: &Report, file: &str) -> String {
     if !report.findings.is_empty() {
         text.push('\n');
     }
-    if let Some(prediction) = &report.prediction {
-        describe_prediction(&mut text, report, prediction);
+    match &report.prediction {
+        Some(prediction) => describe_prediction(&mut text, report, prediction),
+        None => text.push_str("all else is judged once these errors are fixed\n"),
     }
     describe_nearest(&mut text, &report.nearest);
     let counts = [Severity::Error, Severity::Warning, Severity::Note].map(|severity| {

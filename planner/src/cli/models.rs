@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use anyhow::{anyhow, bail};
+use anyhow::{anyhow, bail, ensure};
 use ir::model::{Model, ModelError, ModelWarning};
 use ir::text::json;
 use models::{ALL, Shipped};
@@ -35,7 +35,7 @@ pub(crate) fn read_model_as(given: &Path, family: Option<&str>) -> anyhow::Resul
     }
     match Sought::of(text) {
         Sought::Name(name) => match names::model(name) {
-            Some(shipped) => of_shipped(shipped),
+            Some(shipped) => of_shipped(shipped, family),
             None => bail!(
                 "there is no model `{name}`: no file or folder is called so, and none that ships\nhint: {}",
                 or_nearest(name, shipped_names(), LISTED)
@@ -48,12 +48,12 @@ pub(crate) fn read_model_as(given: &Path, family: Option<&str>) -> anyhow::Resul
             // If the owner is an existing folder, a file in it is meant. Otherwise README's names work from any folder.
             let is_folder = Path::new(owner).is_dir();
             match names::model(name).filter(|_| !is_folder) {
-                Some(shipped) => of_shipped(shipped),
+                Some(shipped) => of_shipped(shipped, family),
                 None => Err(not_fetched(owner, name, is_folder)),
             }
         }
         Sought::Path => match of_models_folder(text) {
-            Some(shipped) => of_shipped(shipped),
+            Some(shipped) => of_shipped(shipped, family),
             None => read_file(given, family).map_err(|error| not_there(given, &error)),
         },
     }
@@ -67,7 +67,12 @@ fn shipped_names() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|shipped| shipped.name)
 }
 
-fn of_shipped(shipped: &Shipped) -> anyhow::Result<ModelFile> {
+fn of_shipped(shipped: &Shipped, family: Option<&str>) -> anyhow::Result<ModelFile> {
+    ensure!(
+        family.is_none(),
+        "`--as` is for configurations of families that are not known, but `{}` ships\nhint: leave out `--as`",
+        shipped.name
+    );
     let model = Model::from_json(shipped.text, shipped.name)?;
     Ok(ModelFile { model, text: shipped.text.to_owned() })
 }

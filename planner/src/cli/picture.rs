@@ -76,7 +76,7 @@ impl Kind {
             Some("json") => Ok(Self::Trace),
             Some("pickle") => Ok(Self::Snapshot),
             _ => bail!(
-                "`{}` does not say what to draw; it must end in .svg, .png, .pdf, .html or .json (memory: .pickle)",
+                "`{}` does not say what to draw; it must end in .svg, .png, .pdf, .html or .json; or in .pickle with `--show memory`",
                 path.display()
             ),
         }

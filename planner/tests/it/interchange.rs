@@ -471,7 +471,7 @@ fn every_target_is_written_for_every_launcher() {
         (
             "deepspeed",
             "deepspeed",
-            &["zero_optimization.stage: ", "--deepspeed_config ds_config.json"],
+            &["zero_optimization.stage: ", "--deepspeed_config \"$HERE/ds_config.json\""],
         ),
         ("accelerate", "accelerate", &["--gradient_accumulation_steps"]),
         ("trainer", "trainer", &["training_arguments.json"]),

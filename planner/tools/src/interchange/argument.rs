@@ -37,7 +37,11 @@ impl Argument {
 
     /// The argument as shell words.
     pub fn words(&self) -> String {
-        let words = std::iter::once(&self.name).chain(&self.values).map(|word| quoted(word));
+        self.words_by(&quoted)
+    }
+
+    fn words_by(&self, word: &dyn Fn(&str) -> String) -> String {
+        let words = std::iter::once(&self.name).chain(&self.values).map(|it| word(it));
         words.collect::<Vec<_>>().join(" ")
     }
 }
@@ -60,13 +64,13 @@ impl Section {
 /// Column where comments with reasons start, unless the argument is longer.
 const REASONS: usize = 56;
 
-/// Sections as a shell array, one argument a line, each with its reason as a comment.
-pub(super) fn as_array(name: &str, sections: &[Section]) -> String {
+/// Sections as a shell array, one argument a line, each with its reason as a comment; words are written as `word` does.
+pub(super) fn as_array(name: &str, sections: &[Section], word: &dyn Fn(&str) -> String) -> String {
     let mut text = format!("{name}=(\n");
     for section in sections.iter().filter(|section| !section.arguments.is_empty()) {
         let _ = writeln!(text, "    # {}", section.title);
         for argument in &section.arguments {
-            let _ = writeln!(text, "    {:REASONS$} # {}", argument.words(), argument.why);
+            let _ = writeln!(text, "    {:REASONS$} # {}", argument.words_by(word), argument.why);
         }
     }
     text + ")\n"

@@ -17,7 +17,7 @@ pub(super) struct LintContext<'a> {
     /// Text of the settings as given.
     pub(super) text: &'a str,
     /// Text with faults fixed.
-    pub(super) now: &'a str,
+    pub(super) now: String,
     /// Evaluated settings with faults fixed.
     pub(super) base: EvaluatedConfig,
     /// Longest sequence that the model was made for, in tokens.
@@ -85,7 +85,7 @@ impl LintContext<'_> {
     pub(super) fn fix(&self, variant: &Variant) -> Option<Fix> {
         let Variant { changes, case, .. } = variant;
         let runs = [&self.base.imported, &case.imported].map(|it| self.eval.run(it));
-        let told = option_changes(self.now, changes, runs.each_ref())?;
+        let told = option_changes(&self.now, changes, runs.each_ref())?;
         Some(of_case(self.text, told, case))
     }
 }

@@ -80,14 +80,15 @@ pub fn lint(import: &Import<'_>, most_nearest: usize) -> Result<Report, ImportEr
     if let Some(base) = division.case {
         findings.extend(differences(import, &base, &now));
         let longest_sequence = import.model.max_position_embeddings();
-        let (text, now) = (import.text, now.as_str());
-        let context = LintContext { eval, text, now, base, longest_sequence };
+        let context = LintContext { eval, text: import.text, now, base, longest_sequence };
         // A fix of one of several faults may not be evaluable alone, and then stays as it is.
         for finding in &mut findings {
             let alone = finding.fix.clone().filter(|it| it.step_time_seconds.is_some());
             let alone = alone.and_then(|fix| checked(import, &context, fix));
             finding.fix = alone.or(finding.fix.take());
         }
+        let (context, unable) = repaired(import, context);
+        findings.extend(unable);
         let first = findings.len();
         judge(&mut report, &context, &mut findings, most_nearest);
         for finding in &mut findings[first..] {
@@ -102,6 +103,27 @@ pub fn lint(import: &Import<'_>, most_nearest: usize) -> Result<Report, ImportEr
     Ok(report)
 }
 
+/// Findings of what the framework cannot run, and the settings with the fix of each, by which all else is judged.
+fn repaired<'a>(
+    import: &Import<'_>,
+    mut context: LintContext<'a>,
+) -> (LintContext<'a>, Vec<Finding>) {
+    let mut findings: Vec<Finding> = Vec::new();
+    let next = |context: &LintContext<'_>| {
+        let is_error = |it: &Finding| it.severity == Severity::Error;
+        let finding = degrees::sequence_parallel(context).filter(is_error);
+        let finding = finding.or_else(|| degrees::not_supported(context))?;
+        let (text, _) = text::changed(&context.now, &finding.fix.as_ref()?.changes)?;
+        let imported = interchange::settings(&Import { text: &text, ..import.clone() }).ok()?;
+        Some((finding, text, context.eval.evaluated(&imported).ok()?))
+    };
+    while let Some((finding, now, base)) = next(&context).filter(|it| !findings.contains(&it.0)) {
+        findings.push(finding);
+        (context.now, context.base) = (now, base);
+    }
+    (context, findings)
+}
+
 /// The text with options changed; `None` if a change has no place.
 pub fn changed(text: &str, changes: &[OptionChange]) -> Option<String> {
     Some(text::changed(text, changes)?.0)
@@ -110,7 +132,7 @@ pub fn changed(text: &str, changes: &[OptionChange]) -> Option<String> {
 /// A fix after a round trip: written into the text, read and evaluated again. `None` if that fails; unchanged if the
 /// text has no place for it.
 fn checked(import: &Import<'_>, context: &LintContext<'_>, fix: Fix) -> Option<Fix> {
-    let Some((text, _)) = text::changed(context.now, &fix.changes) else { return Some(fix) };
+    let Some((text, _)) = text::changed(&context.now, &fix.changes) else { return Some(fix) };
     let imported = interchange::settings(&Import { text: &text, ..import.clone() }).ok()?;
     let case = context.eval.evaluated(&imported).ok()?;
     let step_time_seconds = Some(case.found.evaluation.step_time.get());
@@ -133,7 +155,7 @@ pub fn lint_plan(checked: &CheckedPlan, text: &str, most_nearest: usize) -> Repo
     let found = checked.found.clone();
     let base = evaluated::EvaluatedConfig { imported, problem: checked.problem.clone(), found };
     let longest_sequence = described.and_then(|it| it.max_position_embeddings());
-    let context = LintContext { eval, text, now: text, base, longest_sequence };
+    let context = LintContext { eval, text, now: text.to_owned(), base, longest_sequence };
     let mut findings = Vec::new();
     judge(&mut report, &context, &mut findings, most_nearest);
     report.findings = sorted(findings);
@@ -169,7 +191,7 @@ pub fn lint_run(
         vocabulary_parallel: problem.vocabulary_parallel,
     };
     let base = eval.evaluated(&imported).ok()?;
-    let context = LintContext { eval, text: "", now: "", base, longest_sequence: None };
+    let context = LintContext { eval, text: "", now: String::new(), base, longest_sequence: None };
     let framework = &problem.hardware.framework;
     let mut report = Report::new(id, &cluster.name, &framework.name);
     report.findings = sorted(rules(&context));

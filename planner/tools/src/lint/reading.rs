@@ -61,7 +61,7 @@ pub(super) fn read(import: &Import<'_>) -> Result<Reading, ImportError> {
             Some((changes, new))
         });
         let is_put_right = |new: &str| match settings(&Import { text: new, ..import.clone() }) {
-            Err(ImportError::Option(other)) => other != error,
+            Err(ImportError::Option(other)) => !is_same_fault(&other, &error),
             _ => true,
         };
         let repaired = candidates.find(|(_, new)| is_put_right(new));
@@ -85,6 +85,16 @@ pub(super) fn read(import: &Import<'_>) -> Result<Reading, ImportError> {
         }
     }
     Ok(Reading { imported, text, findings })
+}
+
+/// True if both say the same of one option, of whatever value.
+fn is_same_fault(one: &OptionError, other: &OptionError) -> bool {
+    match (one, other) {
+        (OptionError::Value { name: one, .. }, OptionError::Value { name: other, .. }) => {
+            one == other
+        }
+        _ => one == other,
+    }
 }
 
 /// Options of the number of replicas or of a batch's division, in the order in which they are tried to fix a product.

@@ -44,6 +44,14 @@ pub(in super::super) struct Program {
     pub(in super::super) beside: Vec<File>,
 }
 
+impl Program {
+    /// A word for a shell; of a file beside the script, its path.
+    fn word(&self, word: &str) -> String {
+        let is_beside = self.beside.iter().any(|file| file.name == word);
+        if is_beside { format!("\"$HERE/{word}\"") } else { quoted(word) }
+    }
+}
+
 /// Process launcher: the program that starts the ranks of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in super::super) enum Starter {
@@ -124,8 +132,9 @@ fn network(view: &ExportView<'_>) -> Vec<Variable> {
 /// Arguments as shell arrays, `PLAN_ARGUMENTS` and `OWN_ARGUMENTS`; each is left out if empty.
 pub(super) fn arrays(program: &Program) -> String {
     let mut text = String::new();
+    let word = |word: &str| program.word(word);
     if !program.sections.is_empty() {
-        text.push_str(&as_array("PLAN_ARGUMENTS", &program.sections));
+        text.push_str(&as_array("PLAN_ARGUMENTS", &program.sections, &word));
         text.push('\n');
     }
     if !program.own.is_empty() {
@@ -133,18 +142,14 @@ pub(super) fn arrays(program: &Program) -> String {
             "# Yours: the plan says nothing of data, steps and learning rates. What follows on the command line is\n\
              # added.\n",
         );
-        text.push_str(&as_array("OWN_ARGUMENTS", &program.own));
+        text.push_str(&as_array("OWN_ARGUMENTS", &program.own, &word));
     }
     text
 }
 
 /// Command of a rank in a script, to follow the words of the process launcher.
 pub(super) fn command(program: &Program) -> String {
-    let is_here = |word: &str| program.beside.iter().any(|file| file.name == word);
-    let of_word = |word: &String| {
-        if is_here(word) { format!("\"$HERE/{word}\"") } else { quoted(word) }
-    };
-    let mut words: Vec<String> = program.command.iter().map(of_word).collect();
+    let mut words: Vec<String> = program.command.iter().map(|word| program.word(word)).collect();
     if !program.sections.is_empty() {
         words.push("\"${PLAN_ARGUMENTS[@]}\"".to_owned());
     }

@@ -128,6 +128,9 @@ struct Translated {
 const LORA: [&str; 6] =
     ["use_peft", "lora_r", "lora_alpha", "lora_target_modules", "load_in_4bit", "load_in_8bit"];
 
+/// torchtitan's word for what is computed again, before its value.
+const POLICY: &str = "activation-checkpoint:";
+
 fn translated(wrapper: &Wrapper, settings: &[Setting]) -> Result<Translated, ImportError> {
     let Wrapper { vocabulary, base, .. } = wrapper;
     let mut all = Translated::default();
@@ -179,6 +182,12 @@ fn translated(wrapper: &Wrapper, settings: &[Setting]) -> Result<Translated, Imp
                     Some((_, other)) => vec![Word::known(other)],
                     None => words.clone(),
                 };
+                if option == POLICY {
+                    let policies = [("none", ()), ("selective", ()), ("full", ())];
+                    ParsedOptions::default()
+                        .with_words(key, words.clone())
+                        .one_of(key, &policies)?;
+                }
                 all.hand_on(*base, option, words)?;
             }
         }
@@ -210,7 +219,7 @@ impl Translated {
             self.lora = std::mem::take(&mut self.lora).with_words(option, words);
             return Ok(());
         }
-        if base == Base::Torchtitan && option == "activation-checkpoint:" {
+        if base == Base::Torchtitan && option == POLICY {
             let mode = words.first().map_or("", |it| it.text.as_str());
             self.policy = Some(Word::known(&format!("{option}{mode}")));
             return Ok(());

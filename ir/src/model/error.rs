@@ -1,5 +1,6 @@
 //! Errors of reading a model's description.
 
+use super::transformer::Besides;
 use crate::graph::GraphError;
 use crate::native::NativeError;
 use crate::text::{folded, json};
@@ -50,6 +51,18 @@ pub enum ModelError {
         known: String,
         /// List of all.
         all: String,
+    },
+    /// A family whose parameters are counted, without a graph to plan.
+    #[error("`{architecture}` is counted, but not planned: {why}")]
+    CountedAlone {
+        /// The architecture.
+        architecture: String,
+        /// The class that was counted.
+        class: String,
+        /// What a graph would need.
+        why: String,
+        /// Parts with their parameters.
+        parts: Vec<Besides>,
     },
     /// A known architecture in a class that has another head.
     #[error("class `{class}` of `{architecture}` is not supported; supported are {supported}")]
@@ -186,6 +199,10 @@ impl ModelError {
                 let fitting = (1..=most).rev().find(|n| value % n == 0)?;
                 Some(format!("`{divisor_field}` {fitting} divides `{field}` {value}"))
             }
+            Self::CountedAlone { parts, .. } => {
+                let total: u64 = parts.iter().map(|part| part.num_parameters).sum();
+                Some(format!("`planner inspect` counts it: {total} parameters"))
+            }
             Self::MissingField { field, similar, .. } => {
                 similar.as_ref().map(|similar| format!("`{similar}` is there; `{field}` is read"))
             }
@@ -224,4 +241,9 @@ fn reads_more(architecture: &str) -> Option<String> {
          `model_type` of its own; here is none"
             .to_owned()
     })
+}
+
+/// Words in backticks, separated by commas.
+pub(super) fn list<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    words.map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
 }

@@ -8,9 +8,9 @@
 use ordered_float::OrderedFloat;
 use serde_json::{Map, Value};
 
-use super::error::ModelError;
+use super::error::{ModelError, list};
 use super::fields::Fields;
-use super::hf::list;
+
 use super::hf::parts::{self, Defaults, Shape};
 use super::transformer::{
     Attention, DropoutRates, Embedding, FeedForward, Mixer, Mlp, Norm, NormPlacement, Transformer,
@@ -128,7 +128,11 @@ fn shape(fields: Fields<'_>, tie_word_embeddings: bool) -> Result<Shape, ModelEr
         max_position_embeddings: 2048,
         tie_word_embeddings,
     };
-    Shape::read(fields, defaults)
+    let shape = Shape::read(fields, defaults)?;
+    if fields.optional_size("head_dim")?.is_none() {
+        parts::head_dim(fields, shape.hidden_size, shape.num_attention_heads)?;
+    }
+    Ok(shape)
 }
 
 /// The dense block `mlp`, or `num_experts` of it, with inner width `moe_intermediate_size` where given.

@@ -8,6 +8,7 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
+use super::error::list;
 use crate::text::shortened;
 
 /// A likely mistake in the description of a model that is accepted all the same.
@@ -36,6 +37,8 @@ pub enum ModelWarning {
         inner: String,
         /// Parameters of what it has besides, where they are known.
         besides: Option<u64>,
+        /// Sections of what it has besides.
+        parts: Vec<String>,
     },
     /// A configuration of a family that is not known, read as one of another.
     ReadAs {
@@ -82,22 +85,26 @@ impl fmt::Display for ModelWarning {
                 f,
                 "field `{field}` is not read of `{architecture}`: the model is planned without it"
             ),
-            Self::LanguageModelAlone { architecture, inner, besides: Some(besides) } => write!(
+            Self::LanguageModelAlone { architecture, inner, besides: Some(besides), .. } => write!(
                 f,
                 "`{architecture}` is planned as its language model alone, which is a `{inner}`: what reads images or sound \
                  has {besides} parameters more, whose time and memory are in no step"
             ),
-            Self::LanguageModelAlone { architecture, inner, besides: None } => write!(
-                f,
-                "`{architecture}` is planned as its language model alone, which is a `{inner}`: what reads images or sound \
-                 is left out"
-            ),
+            Self::LanguageModelAlone { architecture, inner, besides: None, parts } => {
+                write!(
+                    f,
+                    "`{architecture}` is counted and planned as its language model alone, which is a `{inner}`: what \
+                     reads images or sound is left out"
+                )?;
+                let sections = list(parts.iter().map(String::as_str));
+                if parts.is_empty() { Ok(()) } else { write!(f, ", and {sections} not read") }
+            }
             Self::ReadAs { family, unread } if unread.is_empty() => {
                 write!(f, "read as `{family}`, which has all of its fields")
             }
             Self::ReadAs { family, unread } => {
-                let unread: Vec<String> = unread.iter().map(|field| format!("`{field}`")).collect();
-                write!(f, "read as `{family}`, and planned without {}", unread.join(", "))
+                let unread = list(unread.iter().map(String::as_str));
+                write!(f, "read as `{family}`, and planned without {unread}")
             }
             Self::UnknownType { field, value } => write!(
                 f,

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use ir::graph::{Activation, OpKind, RotaryScaling, Rotation};
-use ir::model::{GraphOptions, Model, TensorNames, known_architectures, tensor_names};
+use ir::model::{GraphOptions, Model, ModelError, TensorNames, known_architectures, tensor_names};
 
 /// Total and active parameters of each file in `models/`: Hugging Face's from the hub's own metadata or the
 /// transformers library, the GPTs' by `12 l h^2 + 13 l h + (V + s) h + 2 h` (Narayanan et al. 2021,
@@ -245,6 +245,23 @@ fn multimodal_models_have_their_towers() {
             besides > 0 && counts.total + besides == num_parameters,
             "{family} {num_parameters}"
         );
+    }
+}
+
+/// Families that are counted without a graph, at small sizes, with the counts of transformers 5.24.0.
+#[test]
+fn families_without_a_graph_are_counted() {
+    let cases = include_str!("cases/counted.json");
+    let cases: Vec<(u64, serde_json::Value)> = serde_json::from_str(cases).unwrap();
+    for (num_parameters, config) in cases {
+        let family = &config["model_type"];
+        let Err(ModelError::CountedAlone { parts, .. }) =
+            Model::from_json(&config.to_string(), "model")
+        else {
+            panic!("{family} has a graph, or is not counted")
+        };
+        let counted: u64 = parts.iter().map(|part| part.num_parameters).sum();
+        assert_eq!(counted, num_parameters, "{family}");
     }
 }
 

@@ -2,14 +2,14 @@
 
 use indicatif::HumanCount;
 use ir::graph::{Graph, OpKind};
-use ir::model::Besides;
+use ir::model::{Besides, ModelError};
 use planner_core::problem::{LONGEST_SEQUENCE, default_sequence_length};
 use serde::Serialize;
 
 use super::answer::Answer;
 use super::args::InspectArgs;
 use super::input::warn_of_model;
-use super::models::{ModelFile, read_model_as};
+use super::models::{ModelFile, NotRead, name_of, read_model_as};
 use super::tables::{count, text_table};
 
 /// JSON output of `inspect`.
@@ -46,8 +46,22 @@ struct BlockSummary {
     num_operators: usize,
 }
 
+/// JSON output of `inspect` for a model that has no graph.
+#[derive(Debug, Serialize)]
+struct Counted {
+    name: String,
+    architecture: String,
+    num_parameters: u64,
+    parts_not_planned: Vec<Besides>,
+    warnings: Vec<String>,
+}
+
 pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<Answer> {
-    let ModelFile { model, .. } = read_model_as(&args.model, args.read_as.as_deref())?;
+    let read = read_model_as(&args.model, args.read_as.as_deref());
+    let ModelFile { model, .. } = match read {
+        Ok(read) => read,
+        Err(error) => return counted(args, error),
+    };
     warn_of_model(&args.model, &model);
     let adapters = args.adapters.adapters();
     let graph = model.training_graph(args.parts.options(), adapters.as_ref())?;
@@ -79,6 +93,30 @@ pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<Answer> {
         warnings: model.warnings.iter().map(ToString::to_string).collect(),
     };
     args.format.print(&inspection, || describe(&inspection, graph.has_sequence()))
+}
+
+/// Parameters of a model that is counted without a graph.
+fn counted(args: &InspectArgs, error: anyhow::Error) -> anyhow::Result<Answer> {
+    let Some(NotRead { error: alone @ ModelError::CountedAlone { class, parts, .. }, .. }) =
+        error.downcast_ref()
+    else {
+        return Err(error);
+    };
+    let counted = Counted {
+        name: name_of(&args.model),
+        architecture: class.clone(),
+        num_parameters: parts.iter().map(|part| part.num_parameters).sum(),
+        parts_not_planned: parts.clone(),
+        warnings: vec![alone.to_string()],
+    };
+    args.format.print(&counted, || {
+        let whole = |name: &str, value: u64| [name.to_owned(), HumanCount(value).to_string()];
+        let parts = counted.parts_not_planned.iter();
+        let parts = parts.map(|part| whole(&format!("  of {}", part.name), part.num_parameters));
+        let all = std::iter::once(whole("parameters", counted.num_parameters));
+        let facts = text_table(["", " "], &[""], all.chain(parts));
+        format!("{} ({})\n{facts}\n{alone}\n", counted.name, counted.architecture)
+    })
 }
 
 fn summaries(graph: &Graph) -> Vec<BlockSummary> {

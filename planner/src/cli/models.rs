@@ -98,8 +98,9 @@ fn read_config(path: &Path, name: &str, family: Option<&str>) -> anyhow::Result<
                 family.is_none() && matches!(error, ModelError::UnknownArchitecture { .. });
             let near = is_unknown.then(|| nearest(&text)).flatten();
             let hints: Vec<String> = error.hint().into_iter().chain(near).collect();
-            let lines = [vec![format!("{:#}", anyhow::Error::new(error))], hints].concat();
-            anyhow!("{}", lines.join("\nhint: "))
+            let source = anyhow::Error::new(error.clone());
+            let lines = [vec![format!("{source:#}")], hints].concat().join("\nhint: ");
+            anyhow::Error::new(NotRead { lines, error })
         };
         let Some(family) = family else {
             let model = Model::from_json(&text, name).map_err(told)?;
@@ -110,6 +111,14 @@ fn read_config(path: &Path, name: &str, family: Option<&str>) -> anyhow::Result<
         model.warnings.insert(0, ModelWarning::ReadAs { family: family.to_owned(), unread });
         Ok(ModelFile { model, text })
     })
+}
+
+/// Error of a model's description, with the lines that are printed.
+#[derive(Debug, thiserror::Error)]
+#[error("{lines}")]
+pub(crate) struct NotRead {
+    lines: String,
+    pub(crate) error: ModelError,
 }
 
 /// The family that reads most of a configuration whose own is not known, with what it leaves unread.
@@ -123,7 +132,7 @@ fn nearest(text: &str) -> Option<String> {
 }
 
 /// Default name of a model: the file's stem, or the folder's name for a `config.json`.
-fn name_of(path: &Path) -> String {
+pub(crate) fn name_of(path: &Path) -> String {
     if is_stdin(path) {
         return UNNAMED.to_owned();
     }

@@ -59,7 +59,7 @@ pub(super) fn both_ways(
 /// sides together is counted as `w` positions before.
 pub(super) fn modern(
     fields: Fields<'_>,
-    _: &Shape,
+    shape: &Shape,
     mut transformer: Transformer,
 ) -> Result<Transformer, ModelError> {
     transformer.each_attention(|attention| {
@@ -67,6 +67,15 @@ pub(super) fn modern(
             attention.mask = AttentionMask::Full;
         }
     });
+    modern_decoder(fields, shape, transformer)
+}
+
+/// ModernBERT that attends to what is before: a dense layer before the head.
+pub(super) fn modern_decoder(
+    fields: Fields<'_>,
+    _: &Shape,
+    mut transformer: Transformer,
+) -> Result<Transformer, ModelError> {
     let (norm, bias) = (transformer.final_norm, fields.flag_or("classifier_bias", false)?);
     let activation = fields.activation_or("classifier_activation", "gelu")?;
     transformer.head.transform = norm.map(|norm| HeadTransform { activation, bias, norm });

@@ -1,13 +1,13 @@
-//! Towers and projectors beside a language model: what a multimodal model has besides, counted.
+//! What is counted and not planned: towers and projectors beside a language model, and whole families without a graph.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use super::formula;
-use crate::model::error::ModelError;
+use crate::model::error::{ModelError, list};
 use crate::model::fields::Fields;
 use crate::model::transformer::Besides;
 
@@ -15,10 +15,49 @@ use crate::model::transformer::Besides;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Towers {
+    /// Formulas that any rule may name.
+    formulas: BTreeMap<String, String>,
     /// Encoders by the `model_type` of their configuration.
     towers: BTreeMap<String, Rule>,
-    /// Parts of each multimodal family beside its language model, in order.
-    families: BTreeMap<String, Vec<Part>>,
+    families: BTreeMap<String, Multimodal>,
+    /// Families that have no graph, as a whole.
+    counted: BTreeMap<String, Counted>,
+}
+
+/// A family of multimodal models.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Multimodal {
+    /// The `model_type` of the language model if its configuration does not say it.
+    text: Option<String>,
+    tied: Option<Tied>,
+    /// Parts beside the language model, in order.
+    parts: Vec<Part>,
+}
+
+/// Whether the head is tied; the outer configuration decides in transformers since version 5.
+#[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+enum Tied {
+    /// Only where it says so.
+    IfStated,
+    /// Unless it says otherwise.
+    UnlessStated,
+    /// Where it or the language model's configuration says so.
+    AsText,
+    /// As the language model's configuration says, whatever the outer one does.
+    Inner,
+}
+
+/// A family that is counted as a whole.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Counted {
+    /// Supported classes, by their heads; the first is the default.
+    classes: Vec<String>,
+    /// What its graph would need.
+    why: String,
+    parts: Vec<Part>,
 }
 
 /// Parameters of an encoder or a projector.
@@ -26,6 +65,8 @@ struct Towers {
 #[serde(deny_unknown_fields)]
 struct Rule {
     /// A formula of the configuration's fields; `outer.` is the whole model's, `text.` and others are sections of it.
+    /// `LIST:any` is the length of a list, `LIST:sum` its sum (of a number, that for each layer), `LIST:first` its first
+    /// number, `LIST:WORD` how often it has a word (1 for the word itself), `LIST:WORD:N` how often in the first `N`.
     parameters: String,
     /// Formulas that it names, each of the same fields.
     #[serde(default, rename = "where")]
@@ -53,6 +94,12 @@ struct Part {
     tower: Option<String>,
     /// The rule of a part that is no encoder.
     rule: Option<Rule>,
+    /// Classes that have the part; all where there are none.
+    #[serde(default)]
+    classes: Vec<String>,
+    /// True where a configuration without the section has no such part.
+    #[serde(default)]
+    optional: bool,
 }
 
 static TOWERS: LazyLock<Towers> = LazyLock::new(|| {
@@ -69,10 +116,83 @@ pub(super) fn besides(
     model_type: &str,
     object: &Map<String, Value>,
 ) -> Result<Option<Vec<Besides>>, ModelError> {
-    let Some(parts) = TOWERS.families.get(model_type) else { return Ok(None) };
+    let Some(family) = TOWERS.families.get(model_type) else { return Ok(None) };
+    count(model_type, family.parts.iter(), object)
+}
+
+/// The `model_type` of a multimodal family's language model where a configuration does not say it.
+pub(super) fn text(model_type: &str) -> Option<&'static str> {
+    TOWERS.families.get(model_type)?.text.as_deref()
+}
+
+/// Field that says whether the head is tied.
+pub(super) const TIED: &str = "tie_word_embeddings";
+
+/// What the language model of a multimodal one takes for [`TIED`]; `None` where its own configuration decides.
+pub(super) fn tied(model_type: &str, object: &Map<String, Value>) -> Option<Value> {
+    let stated = object.get(TIED).filter(|it| !it.is_null());
+    let rule = TOWERS.families.get(model_type).and_then(|family| family.tied);
+    match (rule, stated) {
+        (Some(Tied::Inner), _) => None,
+        (Some(Tied::AsText), Some(Value::Bool(false))) if object.contains_key("text_config") => {
+            None
+        }
+        (_, Some(stated)) => Some(stated.clone()),
+        (Some(Tied::AsText) | None, None) => None,
+        (Some(rule), None) => {
+            let is_nested = object.contains_key("text_config");
+            is_nested.then(|| Value::Bool(rule == Tied::UnlessStated))
+        }
+    }
+}
+
+/// Parameters of `object` where its family is counted as a whole; `None` where it is no such family.
+///
+/// # Errors
+///
+/// [`ModelError`] where the class has another head, a part is of no known kind or lacks a field.
+pub(super) fn counted(
+    model_type: &str,
+    object: &Map<String, Value>,
+) -> Result<Option<ModelError>, ModelError> {
+    let Some(Counted { classes, why, parts }) = TOWERS.counted.get(model_type) else {
+        return Ok(None);
+    };
+    let fields = Fields::new(model_type, object);
+    let named = fields.texts("architectures")?.and_then(|classes| classes.first().copied());
+    let class = named.unwrap_or(&classes[0]);
+    let architecture = model_type.to_owned();
+    if !classes.iter().any(|known| known == class) {
+        let supported = list(classes.iter().map(String::as_str));
+        let class = class.to_owned();
+        return Err(ModelError::UnsupportedClass { architecture, class, supported });
+    }
+    let of_class = |part: &&Part| {
+        part.classes.is_empty() || part.classes.iter().any(|of_part| of_part == class)
+    };
+    match count(model_type, parts.iter().filter(of_class), object)? {
+        Some(parts) => Ok(Some(ModelError::CountedAlone {
+            architecture,
+            class: class.to_owned(),
+            why: why.clone(),
+            parts,
+        })),
+        None => Err(fields.unsupported("a part of no known kind".to_owned())),
+    }
+}
+
+fn count<'p>(
+    model_type: &str,
+    parts: impl Iterator<Item = &'p Part>,
+    object: &Map<String, Value>,
+) -> Result<Option<Vec<Besides>>, ModelError> {
     let mut all = Vec::new();
     for part in parts {
         let empty = Map::new();
+        let is_there = |name: &String| object.get(name).is_some_and(|it| !it.is_null());
+        if part.optional && !part.section.as_ref().is_some_and(is_there) {
+            continue;
+        }
         let section = part.section.as_ref().map_or(Some(object), |section| {
             object.get(section).map_or(Some(&empty), Value::as_object)
         });
@@ -93,7 +213,43 @@ pub(super) fn besides(
 }
 
 /// Most formulas that name each other.
-const DEEPEST: usize = 8;
+const DEEPEST: usize = 12;
+
+/// The field with the number of layers.
+const LAYERS: &str = "num_hidden_layers";
+
+/// Sizes of the layers that differ from the others.
+const BY_LAYER: &str = "per_layer_config";
+
+/// The object that a formula's name is of, and the field in it; `None` where such layers differ from each other.
+fn named<'o, 'n>(
+    name: &'n str,
+    section: &'o Map<String, Value>,
+    object: &'o Map<String, Value>,
+) -> Option<(&'o Map<String, Value>, &'n str)> {
+    static EMPTY: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
+    let is_told = name == TIED && object.get(TIED).is_some_and(|it| !it.is_null());
+    let of_whole = if is_told { object } else { section };
+    let Some((of, field)) = name.split_once('.') else { return Some((of_whole, name)) };
+    if of == "outer" {
+        return Some((object, field));
+    }
+    let all = [(object, format!("{of}_config")), (section, of.to_owned()), (object, of.to_owned())];
+    let mut found = all.iter().filter_map(|(object, name)| object.get(name)?.as_object());
+    let found = found.next().unwrap_or(&EMPTY);
+    if of != BY_LAYER {
+        return Some((found, field));
+    }
+    let Some(first) = found.values().next() else { return Some((found, field)) };
+    let alike = found.values().all(|layer| layer == first);
+    first.as_object().filter(|_| alike).map(|first| (first, field))
+}
+
+/// A number without a fraction that is written with a decimal point.
+fn whole(real: &Number) -> Option<u64> {
+    let real = real.as_f64().filter(|real| real.fract() == 0.0 && (0.0..1e15).contains(real))?;
+    Some(real as u64)
+}
 
 impl Rule {
     fn count(
@@ -115,32 +271,40 @@ impl Rule {
         deep: usize,
     ) -> Result<u64, ModelError> {
         let size = |name: &str| {
-            if let Some(term) = self.terms.get(name).filter(|_| deep < DEEPEST) {
+            let term = self.terms.get(name).or_else(|| TOWERS.formulas.get(name));
+            if let Some(term) = term.filter(|_| deep < DEEPEST) {
                 return self.formula(term, architecture, section, object, deep + 1);
             }
-            let empty = Map::new();
-            let (from, field) = match name.split_once('.') {
-                Some(("outer", field)) => (object, field),
-                Some((other, field)) => {
-                    let other = object.get(&format!("{other}_config")).and_then(Value::as_object);
-                    (other.unwrap_or(&empty), field)
-                }
-                None => (section, name),
+            let Some((from, field)) = named(name, section, object) else {
+                let fields = Fields::new(architecture, section);
+                return Err(fields.unsupported(format!("layers of several kinds in `{BY_LAYER}`")));
             };
             let fields = Fields::new(architecture, from);
-            match fields.find(field).map(|(_, value)| value) {
-                Some(Value::Bool(flag)) => Ok(u64::from(*flag)),
-                Some(Value::Array(all)) if self.defaults.contains_key(name) => {
-                    // A list of indices counts as its length, a pair of sides as one of them.
-                    let is_pair = all.len() == 2 && all[0] == all[1];
-                    let side = all.first().and_then(Value::as_u64).filter(|_| is_pair);
-                    Ok(side.unwrap_or(all.len() as u64))
+            let (field, of_list) =
+                field.split_once(':').map_or((field, None), |(field, of)| (field, Some(of)));
+            let value = fields.find(field).map(|(_, value)| value).filter(|it| !it.is_null());
+            let value = match (value, of_list) {
+                (Some(Value::Array(all)), Some(of)) => {
+                    return self.of_list(all, of, |name| {
+                        self.formula(name, architecture, section, object, deep + 1)
+                    });
                 }
-                Some(Value::Null) | None if self.also.contains_key(name) && deep < DEEPEST => {
+                (Some(Value::String(text)), Some(word)) => return Ok(u64::from(text == word)),
+                (value, Some("sum") | None) => value,
+                (_, Some(_)) => None,
+            };
+            match value {
+                Some(Value::Bool(flag)) => Ok(u64::from(*flag)),
+                Some(Value::Number(real)) if !real.is_u64() => {
+                    whole(real).ok_or_else(|| fields.unsupported(format!("`{field}` {real}")))
+                }
+                None if self.also.contains_key(name) && deep < DEEPEST => {
                     self.formula(&self.also[name], architecture, section, object, deep + 1)
                 }
-                Some(Value::Null) | None => {
-                    self.defaults.get(name).copied().ok_or_else(|| fields.missing(field))
+                None => self.defaults.get(name).copied().ok_or_else(|| fields.missing(field)),
+                Some(_) if of_list.is_some() => {
+                    let layers = self.formula(LAYERS, architecture, section, object, deep + 1)?;
+                    Ok(fields.count_or(field, 0)?.saturating_mul(layers))
                 }
                 Some(_) => fields.count_or(field, 0),
             }
@@ -148,5 +312,31 @@ impl Rule {
         let value = formula::value(formula, &size)?;
         let fields = Fields::new(architecture, section);
         value.ok_or_else(|| fields.unsupported("a tower of these sizes".to_owned()))
+    }
+
+    /// What a formula asks of a list; see [`Rule::parameters`].
+    fn of_list(
+        &self,
+        all: &[Value],
+        of: &str,
+        formula: impl Fn(&str) -> Result<u64, ModelError>,
+    ) -> Result<u64, ModelError> {
+        let (word, most) = of.split_once(':').unwrap_or((of, LAYERS));
+        let is = |value: &Value| match value {
+            Value::String(text) => text == word,
+            value => value.to_string() == word,
+        };
+        Ok(match word {
+            "any" => all.len() as u64,
+            "first" => all.first().and_then(Value::as_u64).unwrap_or_default(),
+            "sum" => all.iter().filter_map(Value::as_u64).fold(0, u64::saturating_add),
+            _ => {
+                let most = formula(most).unwrap_or(u64::MAX);
+                all.iter()
+                    .take(usize::try_from(most).unwrap_or(usize::MAX))
+                    .filter(|it| is(it))
+                    .count() as u64
+            }
+        })
     }
 }

@@ -44,7 +44,7 @@ impl Family {
             Some(experts) => experts.read(fields, &shape, mlp)?,
             None => FeedForwards::dense(mlp),
         };
-        let attentions = self.attention.read(fields, &shape, norm)?;
+        let attentions = self.attention.read(fields, &shape, norm, self.mixers.is_some())?;
         let placement = self.norm_placement.read(fields)?;
         let mixers = optional(self.mixers.as_ref(), |it| it.read(fields, &shape, norm))?;
         let numbers = self.numbers(fields, &shape)?;
@@ -242,6 +242,7 @@ impl AttentionRule {
         fields: Fields<'_>,
         shape: &Shape,
         norm: Norm,
+        mixed: bool,
     ) -> Result<Attentions, ModelError> {
         let bias = self.bias.read(fields)?;
         let output_bias = optional(self.output_bias.as_ref(), |it| it.read(fields))?;
@@ -281,7 +282,7 @@ impl AttentionRule {
             _ => Vec::new(),
         };
         let sliding = match &self.window {
-            Some(rule) => rule.layers(fields, shape, window, &rotates)?,
+            Some(rule) => rule.layers(fields, shape, window, (&rotates, mixed))?,
             None => Vec::new(),
         };
         if let Some(RotatedLayers::Sliding) = self.rotary.as_ref().map(|rotary| &rotary.layers) {
@@ -392,9 +393,13 @@ impl RotaryRule {
 
 impl WindowRule {
     fn read(&self, fields: Fields<'_>) -> Result<Option<u64>, ModelError> {
-        let is_used = self.used.read(fields)?;
         let field = self.field.as_deref().unwrap_or("sliding_window");
-        Ok(fields.nullable_size_or(field, self.default)?.filter(|_| is_used))
+        if !self.used.read(fields)? {
+            // What it says does not matter then, but it is looked up.
+            fields.find(field);
+            return Ok(None);
+        }
+        fields.nullable_size_or(field, self.default)
     }
 
     fn layers(
@@ -402,25 +407,27 @@ impl WindowRule {
         fields: Fields<'_>,
         shape: &Shape,
         window: Option<u64>,
-        rotates: &[bool],
+        (rotates, mixed): (&[bool], bool),
     ) -> Result<Vec<bool>, ModelError> {
         let has_window = window.is_some();
         let layers = match &self.layers {
             WindowLayers::All => return Ok(vec![true; shape.num_hidden_layers as usize]),
             WindowLayers::AllButEvery(pattern) => {
                 let pattern = pattern.read(fields)?;
-                shape.sliding_layers(fields, |index| (index + 1) % pattern != 0)
+                shape.sliding_layers(fields, mixed, |index| (index + 1) % pattern != 0)
             }
             WindowLayers::From(first) => {
                 let first = first.count(fields)?;
-                shape.sliding_layers(fields, |index| has_window && index >= first)
+                shape.sliding_layers(fields, mixed, |index| has_window && index >= first)
             }
             WindowLayers::EvenBefore(end) => {
                 let end = end.count(fields)?;
-                shape.sliding_layers(fields, |index| has_window && index % 2 == 0 && index < end)
+                shape.sliding_layers(fields, mixed, |index| {
+                    has_window && index % 2 == 0 && index < end
+                })
             }
             WindowLayers::Unrotated => {
-                shape.sliding_layers(fields, |index| has_window && !rotates[index as usize])
+                shape.sliding_layers(fields, mixed, |index| has_window && !rotates[index as usize])
             }
             WindowLayers::Rotated => Ok(rotates.iter().map(|it| has_window && *it).collect()),
         }?;

@@ -2,7 +2,8 @@
 
 use crate::model::error::ModelError;
 
-/// The value of a formula of names, numbers, `+`, `-`, `*`, `/` (whole, rounded down) and parentheses.
+/// The value of a formula of names, numbers, `+`, `-`, `*`, `/` (whole, rounded down), parentheses, `min(a, b)` and
+/// `max(a, b)`.
 ///
 /// # Errors
 ///
@@ -53,7 +54,7 @@ impl Reader<'_> {
             let inner = self.sum()?;
             return Ok(inner.filter(|_| self.one_of([')']).is_some()));
         }
-        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
+        let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | ':');
         let end = self.rest.find(|c| !is_word(c)).unwrap_or(self.rest.len());
         let (word, rest) = self.rest.split_at(end);
         self.rest = rest.trim_start();
@@ -63,7 +64,21 @@ impl Reader<'_> {
         if word.starts_with(|c: char| c.is_ascii_digit()) {
             return Ok(word.parse().ok());
         }
+        if matches!(word, "min" | "max") {
+            return self.extreme(word == "min");
+        }
         (self.size)(word).map(|size| Some(i128::from(size)))
+    }
+
+    /// The lesser or the greater of two sums in parentheses.
+    fn extreme(&mut self, least: bool) -> Found {
+        let opens = self.one_of(['(']).is_some();
+        let first = self.sum()?;
+        let divided = self.one_of([',']).is_some();
+        let second = self.sum()?;
+        let closes = self.one_of([')']).is_some();
+        let both = first.zip(second).filter(|_| opens && divided && closes);
+        Ok(both.map(|(a, b)| if least { a.min(b) } else { a.max(b) }))
     }
 
     fn one_of<const N: usize>(&mut self, signs: [char; N]) -> Option<char> {

@@ -31,7 +31,7 @@ use serde_json::{Map, Value};
 use self::family::Family;
 use self::parts::Shape;
 pub use self::tensors::{Join, TensorForm, TensorModule, TensorNames};
-use super::error::ModelError;
+use super::error::{ModelError, list};
 use super::fields::Fields;
 use super::transformer::{Besides, FeedForward, Transformer};
 use super::warning::{Asked, ModelWarning};
@@ -55,6 +55,7 @@ const FILES: &[(&str, &str)] = files![
     "bitnet",
     "bloom",
     "camembert",
+    "codegen",
     "cohere",
     "cohere2",
     "cohere2_moe",
@@ -74,6 +75,7 @@ const FILES: &[(&str, &str)] = files![
     "falcon",
     "falcon_mamba",
     "flex_olmo",
+    "flint",
     "gemma",
     "gemma2",
     "gemma3",
@@ -107,8 +109,10 @@ const FILES: &[(&str, &str)] = files![
     "kimi_linear",
     "kolibri1",
     "laguna",
+    "lara_mini",
     "lfm2",
     "lfm2_moe",
+    "lfm3",
     "llama",
     "llama4_text",
     "mamba",
@@ -121,10 +125,13 @@ const FILES: &[(&str, &str)] = files![
     "mistral4",
     "mixtral",
     "modernbert",
+    "modernbert-decoder",
     "mpt",
+    "mt5",
     "nanochat",
     "nemotron",
     "nemotron_h",
+    "nomic_bert",
     "olmo",
     "olmo2",
     "olmo3",
@@ -152,6 +159,7 @@ const FILES: &[(&str, &str)] = files![
     "starcoder2",
     "step3p5",
     "t5",
+    "umt5",
     "vaultgemma",
     "vit",
     "xlm-roberta",
@@ -194,6 +202,7 @@ type Finish = fn(Fields<'_>, &Shape, Transformer) -> Result<Transformer, ModelEr
 const FINISHED: &[(&str, Finish)] = &[
     ("bert", bert::bert),
     ("camembert", bert::roberta),
+    ("codegen", gpt::gptj),
     ("eurobert", bert::both_ways),
     ("falcon", falcon::falcon),
     ("gpt2", gpt::gpt2),
@@ -201,11 +210,15 @@ const FINISHED: &[(&str, Finish)] = &[
     ("gptj", gpt::gptj),
     ("lfm2", lfm2),
     ("modernbert", bert::modern),
+    ("modernbert-decoder", bert::modern_decoder),
     ("mpt", mpt::mpt),
+    ("mt5", t5::mt5),
+    ("nomic_bert", bert::bert),
     ("opt", opt::opt),
     ("roberta", bert::roberta),
     ("step3p5", step),
     ("t5", t5::t5),
+    ("umt5", t5::umt5),
     ("vit", vit::vit),
     ("xlm-roberta", bert::roberta),
 ];
@@ -259,7 +272,10 @@ pub(super) fn classes() -> impl Iterator<Item = (&'static str, &'static [String]
 pub(super) fn read(object: &Map<String, Value>) -> Result<Read, ModelError> {
     let model_type = Fields::new("config.json", object).text_or("model_type", "")?;
     let Some(family) = family_of(model_type) else {
-        return language_model(model_type, object);
+        return match besides::counted(model_type, object)? {
+            Some(alone) => Err(alone),
+            None => language_model(model_type, object),
+        };
     };
     let (class, transformer, asked) = read_as(family, object)?;
     let mut warnings = asked.warnings(model_type, object);
@@ -267,9 +283,7 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Read, ModelError> {
     let besides = if is_whole { None } else { besides::besides(model_type, object)? };
     if let Some(besides) = &besides {
         warnings.retain(|it| !matches!(it, ModelWarning::NotRead { .. }));
-        let (architecture, inner) = (model_type.to_owned(), family.model_type.clone());
-        let besides = Some(besides.iter().map(|part| part.num_parameters).sum());
-        warnings.insert(0, ModelWarning::LanguageModelAlone { architecture, inner, besides });
+        warnings.insert(0, alone(model_type, &family.model_type, object, Some(besides)));
     }
     Ok(Read { class, transformer, warnings, besides: besides.unwrap_or_default() })
 }
@@ -393,17 +407,22 @@ pub fn tensor_names(architecture: &str) -> Vec<TensorNames> {
     family.into_iter().flat_map(names).collect()
 }
 
-/// Families of language models that have another `model_type` inside multimodal models. For text alone, their rotation
-/// by three axes is the plain rotation.
-const LANGUAGE_MODELS: &[(&str, &str)] = &[
-    ("glm4v_text", "glm4"),
-    ("phi4_multimodal", "phi3"),
-    ("qwen2_vl", "qwen2"),
-    ("qwen2_vl_text", "qwen2"),
-    ("qwen2_5_vl", "qwen2"),
-    ("qwen2_5_vl_text", "qwen2"),
-    ("qwen3_vl_text", "qwen3"),
-    ("qwen3_vl_moe_text", "qwen3_moe"),
+/// Families of language models that have another `model_type` inside multimodal models, with what their absent fields
+/// stand for. For text alone, their rotation by three axes is the plain rotation.
+const LANGUAGE_MODELS: &[(&str, &str, &[(&str, Value)])] = &[
+    ("glm4v_moe_text", "glm4_moe", &[("attention_bias", Value::Bool(true))]),
+    ("glm4v_text", "glm4", &[("head_dim", Value::Null)]),
+    ("glm_ocr_text", "glm4", &[("attention_bias", Value::Bool(false)), ("head_dim", Value::Null)]),
+    ("paddleocr_vl_text", "ernie4_5", &[]),
+    ("phi4_multimodal", "phi3", &[]),
+    ("qwen2_vl", "qwen2", &[]),
+    ("qwen2_vl_text", "qwen2", &[]),
+    ("qwen2_5_omni_text", "qwen2", &[]),
+    ("qwen2_5_vl", "qwen2", &[]),
+    ("qwen2_5_vl_text", "qwen2", &[]),
+    ("qwen3_omni_moe_text", "qwen3_moe", &[]),
+    ("qwen3_vl_text", "qwen3", &[]),
+    ("qwen3_vl_moe_text", "qwen3_moe", &[("norm_topk_prob", Value::Bool(true))]),
 ];
 
 /// Reads the language model of a known multimodal model; its other parts are not modelled. Its configuration is
@@ -411,10 +430,14 @@ const LANGUAGE_MODELS: &[(&str, &str)] = &[
 fn language_model(model_type: &str, object: &Map<String, Value>) -> Result<Read, ModelError> {
     let text = object.get("text_config").and_then(Value::as_object);
     let mut inner = text.unwrap_or(object).clone();
+    if let Some(usual) = text.and(besides::text(model_type)) {
+        inner.entry("model_type").or_insert_with(|| usual.into());
+    }
     let own = inner.get("model_type").and_then(Value::as_str).unwrap_or_default();
-    let renamed = LANGUAGE_MODELS.iter().find(|(name, _)| *name == own).map(|(_, family)| *family);
-    let found =
-        renamed.or_else(|| text.and(family_of(own)).map(|family| family.model_type.as_str()));
+    let renamed = LANGUAGE_MODELS.iter().find(|(name, ..)| *name == own);
+    let found = renamed
+        .map(|(_, family, _)| *family)
+        .or_else(|| text.and(family_of(own)).map(|family| family.model_type.as_str()));
     let Some(family) = found else {
         // Without `text_config.model_type`, the language model's family is unknown.
         if text.is_some() && own.is_empty() {
@@ -427,10 +450,10 @@ fn language_model(model_type: &str, object: &Map<String, Value>) -> Result<Read,
         let architecture = if text.is_some() { own } else { model_type };
         return Err(unknown(architecture));
     };
-    if own == "qwen3_vl_moe_text" {
-        inner.insert("norm_topk_prob".to_owned(), true.into());
-    }
-    if renamed.is_some() {
+    if let Some((_, _, defaults)) = renamed {
+        for (field, default) in *defaults {
+            inner.entry(*field).or_insert_with(|| default.clone());
+        }
         inner.insert("model_type".to_owned(), family.into());
         for other in ["architectures", "vision_config"] {
             inner.remove(other);
@@ -440,20 +463,30 @@ fn language_model(model_type: &str, object: &Map<String, Value>) -> Result<Read,
     for (field, default) in family_of(family).iter().flat_map(|family| &family.nested) {
         inner.entry(field.clone()).or_insert_with(|| default.clone());
     }
-    // The outer configuration says whether the head is tied, where it does.
-    if let Some(tied) = object.get("tie_word_embeddings") {
-        inner.insert("tie_word_embeddings".to_owned(), tied.clone());
+    if let Some(tied) = besides::tied(model_type, object) {
+        inner.insert(besides::TIED.to_owned(), tied);
     }
     let mut read = read(&inner)?;
     let besides = besides::besides(model_type, object)?;
-    let num_besides = besides.as_ref().map(|all| all.iter().map(|it| it.num_parameters).sum());
+    read.warnings.insert(0, alone(model_type, family, object, besides.as_deref()));
     read.besides = besides.unwrap_or_default();
-    let (architecture, inner, besides) = (model_type.to_owned(), family.to_owned(), num_besides);
-    read.warnings.insert(0, ModelWarning::LanguageModelAlone { architecture, inner, besides });
     Ok(read)
 }
 
-/// Words in backticks, separated by commas.
-pub(super) fn list<'a>(words: impl Iterator<Item = &'a str>) -> String {
-    words.map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
+/// Warning that a multimodal model is planned as its language model alone.
+fn alone(
+    architecture: &str,
+    inner: &str,
+    object: &Map<String, Value>,
+    besides: Option<&[Besides]>,
+) -> ModelWarning {
+    let is_part = |(name, value): &(&String, &Value)| {
+        value.is_object() && *name != "text_config" && name.ends_with("_config")
+    };
+    ModelWarning::LanguageModelAlone {
+        architecture: architecture.to_owned(),
+        inner: inner.to_owned(),
+        besides: besides.map(|all| all.iter().map(|part| part.num_parameters).sum()),
+        parts: object.iter().filter(is_part).map(|(name, _)| name.clone()).collect(),
+    }
 }

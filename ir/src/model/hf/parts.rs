@@ -52,7 +52,8 @@ impl Shape {
             fields.size_or("num_attention_heads", defaults.num_attention_heads)?;
         let head_dim = match fields.nullable_size_or("head_dim", defaults.head_dim)? {
             Some(head_dim) => head_dim,
-            None => head_dim(fields, hidden_size, num_attention_heads)?,
+            // Rounded down, as transformers does; families that refuse a rest are checked apart.
+            None => hidden_size / num_attention_heads,
         };
         // Where a family has a default width, transformers rejects null, so null is an error here too.
         let intermediate_size = match defaults.intermediate_size {
@@ -188,10 +189,12 @@ impl Shape {
         layers
     }
 
-    /// True for each layer with a sliding window: by `layer_types`, else by `default`.
+    /// True for each layer with a sliding window: by `layer_types`, else by `default`. In a `mixed` model, some have no
+    /// attention.
     pub(in crate::model) fn sliding_layers(
         &self,
         fields: Fields<'_>,
+        mixed: bool,
         default: impl Fn(u64) -> bool,
     ) -> Result<Vec<bool>, ModelError> {
         let Some(types) = fields.texts("layer_types")? else {
@@ -204,6 +207,7 @@ impl Shape {
         let sliding = |word: &&str| match *word {
             "sliding_attention" => Ok(true),
             "full_attention" => Ok(false),
+            _ if mixed => Ok(false),
             _ => Err(fields.unsupported(format!("`layer_types` `{word}`"))),
         };
         types.iter().map(sliding).collect()
@@ -257,7 +261,7 @@ pub(in crate::model) fn mask(window: Option<u64>) -> AttentionMask {
 }
 
 /// Hidden size / heads; an error where it is no whole number.
-pub(super) fn head_dim(
+pub(in crate::model) fn head_dim(
     fields: Fields<'_>,
     hidden_size: u64,
     num_heads: u64,

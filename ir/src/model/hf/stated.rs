@@ -114,6 +114,8 @@ pub(super) struct Number {
     /// True where null is allowed, and means none.
     #[serde(default)]
     or_null: bool,
+    /// What null stands for, where transformers builds a model all the same.
+    when_null: Option<u64>,
     /// True where zero is allowed.
     #[serde(default)]
     or_zero: bool,
@@ -123,7 +125,11 @@ impl Number {
     pub(super) fn read(&self, fields: Fields<'_>) -> Result<Option<u64>, ModelError> {
         let name = &self.field;
         match self.default {
-            default if self.or_null => fields.nullable_size_or(name, default),
+            default if self.or_null => {
+                let is_null = fields.find(name).is_some_and(|(_, value)| value.is_null());
+                let when_null = self.when_null.filter(|_| is_null);
+                Ok(fields.nullable_size_or(name, default)?.or(when_null))
+            }
             Some(default) if self.or_zero => fields.count_or(name, default).map(Some),
             Some(default) => fields.size_or(name, default).map(Some),
             None => fields.size(name).map(Some),

@@ -16,6 +16,39 @@ pub(super) fn t5(
     shape: &Shape,
     transformer: Transformer,
 ) -> Result<Transformer, ModelError> {
+    with_biases(fields, shape, transformer, |index| index == 0)
+}
+
+/// MT5, which transformers ties since version 5, whatever its configuration says.
+pub(super) fn mt5(
+    fields: Fields<'_>,
+    shape: &Shape,
+    transformer: Transformer,
+) -> Result<Transformer, ModelError> {
+    t5(fields, shape, transformer).map(tied)
+}
+
+fn tied(mut transformer: Transformer) -> Transformer {
+    transformer.head.tied = true;
+    transformer
+}
+
+/// UMT5: MT5 whose layers have position biases of their own.
+pub(super) fn umt5(
+    fields: Fields<'_>,
+    shape: &Shape,
+    transformer: Transformer,
+) -> Result<Transformer, ModelError> {
+    with_biases(fields, shape, transformer, |_| true).map(tied)
+}
+
+/// T5, of which layers with these indices have a position bias that the layers after them add too.
+fn with_biases(
+    fields: Fields<'_>,
+    shape: &Shape,
+    transformer: Transformer,
+    has_bias: impl Fn(u64) -> bool,
+) -> Result<Transformer, ModelError> {
     let num_decoder_layers = match fields.optional_size("num_decoder_layers")? {
         Some(_) => fields.num_layers("num_decoder_layers")?,
         None => shape.num_hidden_layers,
@@ -39,21 +72,19 @@ pub(super) fn t5(
         scores: Scores { scale: Some(OrderedFloat(1.0)), soft_cap: None, bias },
         ..plain_attention.clone()
     };
-    // The first layer of each stack has the trained bias that all of its layers add.
-    let layer = |mask: AttentionMask, is_first: bool| {
+    let layer = |mask: AttentionMask, has_bias: bool| {
         let both_ways = mask == AttentionMask::Full;
         let bias = PositionBias::Relative { num_buckets, max_distance, both_ways };
-        let attention = Attention { shares_bias: !is_first, ..attention(mask, bias) };
+        let attention = Attention { shares_bias: !has_bias, ..attention(mask, bias) };
         Layer { mixer: Mixer::Attention(attention), ..plain.clone() }
     };
-    let is_first = |index: u64| index == 0;
     let encoder = Encoder {
-        layers: shape.layers_by(is_first, |is_first| layer(AttentionMask::Full, is_first)),
+        layers: shape.layers_by(&has_bias, |has_bias| layer(AttentionMask::Full, has_bias)),
         final_norm: transformer.final_norm,
     };
-    let layers = decoder_shape.layers_by(is_first, |is_first| Layer {
+    let layers = decoder_shape.layers_by(&has_bias, |has_bias| Layer {
         cross_attention: Some(attention(AttentionMask::Full, PositionBias::None)),
-        ..layer(AttentionMask::Causal, is_first)
+        ..layer(AttentionMask::Causal, has_bias)
     });
     // A tied head uses the table's weights, which are initialized too large by the root of the width.
     let logits = shape.tie_word_embeddings.then(|| (shape.hidden_size as f64).powf(-0.5).into());

@@ -17,7 +17,7 @@ const OTHER_NAMES: &[(&str, &[&str])] = &[
     ("hidden_size", &["n_embd", "n_embed", "d_model"]),
     ("num_hidden_layers", &["n_layer", "n_layers", "num_layers"]),
     ("num_attention_heads", &["n_head", "n_heads", "num_heads"]),
-    ("num_key_value_heads", &["num_kv_heads", "n_kv_heads", "n_head_kv"]),
+    ("num_key_value_heads", &["num_kv_heads", "n_kv_heads", "n_head_kv", "kv_n_heads"]),
     ("head_dim", &["d_kv"]),
     ("intermediate_size", &["n_inner", "ffn_dim", "ffn_hidden_size", "d_ff"]),
     ("max_position_embeddings", &["n_positions", "max_seq_len", "n_ctx"]),

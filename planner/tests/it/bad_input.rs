@@ -193,11 +193,43 @@ fn models_that_cannot_be() {
     place.model_fails(model_with("num_experts", json!(8)), &["num_experts_per_tok", "missing"]);
     place.model_fails(model_with("torch_dtype", json!("int3")), &["torch_dtype", "known"]);
     place.model_fails(model_with("architecture", json!("rwkv")), &["rwkv", "known are"]);
-    place.model_fails(r#"{"model_type": "rwkv"}"#, &["rwkv", "known are", "`llama`"]);
+    place.model_fails(r#"{"model_type": "xlstm"}"#, &["xlstm", "known are", "`llama`"]);
     place.model_fails(r#"{"vocab_size": 7}"#, &["model_type", "architecture", "hint:"]);
     // Deep, but within what a model may have.
     place.write("deep.json", model_with("num_hidden_layers", json!(99_999)));
     place.fails("search {}/deep.json --gpus 8", &["100001 blocks", "4096"]);
+}
+
+/// A family without a graph is counted, part by part, and refused by name by all that plan.
+#[test]
+fn families_without_a_graph_are_counted_alone() {
+    let place = Workplace::new();
+    let config = json!({
+        "model_type": "whisper", "d_model": 64, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 128,
+        "decoder_ffn_dim": 128, "vocab_size": 100, "num_mel_bins": 80, "max_source_positions": 30,
+        "max_target_positions": 20,
+    });
+    let path = place.write("whisper.json", config.to_string());
+    let counted = planner(&["inspect", &path, "--format", "json"]).json();
+    let parts = json!([
+        { "name": "encoder", "num_parameters": 96_640 },
+        { "name": "decoder", "num_parameters": 108_032 },
+    ]);
+    assert_eq!(counted["parts_not_planned"], parts);
+    assert_eq!(counted["num_parameters"], 204_672);
+    let told = planner(&["inspect", &path]);
+    assert!(told.stdout.contains("204,672"), "{told:?}");
+    for command in ["search", "sweep"] {
+        let run = planner(&[command, &path, "--gpus", "8"]);
+        check_error(
+            &run,
+            &[],
+            &["`whisper` is counted, but not planned", "hint: `planner inspect` counts it: 204672"],
+        );
+    }
+    place.write("whisper.json", r#"{"model_type": "whisper", "architectures": ["WhisperModel"]}"#);
+    let run = planner(&["inspect", &path]);
+    check_error(&run, &[], &["`WhisperModel`", "`WhisperForConditionalGeneration`"]);
 }
 
 /// A configuration of a family that is not known is read as one of another where one asks for it; what it has besides is

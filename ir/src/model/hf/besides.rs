@@ -14,7 +14,7 @@ use crate::model::transformer::Besides;
 /// The file `ir/towers.json`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Towers {
+struct Counts {
     /// Formulas that any rule may name.
     formulas: BTreeMap<String, String>,
     /// Encoders by the `model_type` of their configuration.
@@ -102,7 +102,7 @@ struct Part {
     optional: bool,
 }
 
-static TOWERS: LazyLock<Towers> = LazyLock::new(|| {
+static TOWERS: LazyLock<Counts> = LazyLock::new(|| {
     let text = include_str!("../../../towers.json");
     serde_json::from_str(text).expect("towers are valid; a test reads all")
 });
@@ -285,9 +285,9 @@ impl Rule {
             let value = fields.find(field).map(|(_, value)| value).filter(|it| !it.is_null());
             let value = match (value, of_list) {
                 (Some(Value::Array(all)), Some(of)) => {
-                    return self.of_list(all, of, |name| {
+                    return Ok(asked_of(all, of, |name| {
                         self.formula(name, architecture, section, object, deep + 1)
-                    });
+                    }));
                 }
                 (Some(Value::String(text)), Some(word)) => return Ok(u64::from(text == word)),
                 (value, Some("sum") | None) => value,
@@ -313,30 +313,23 @@ impl Rule {
         let fields = Fields::new(architecture, section);
         value.ok_or_else(|| fields.unsupported("a tower of these sizes".to_owned()))
     }
+}
 
-    /// What a formula asks of a list; see [`Rule::parameters`].
-    fn of_list(
-        &self,
-        all: &[Value],
-        of: &str,
-        formula: impl Fn(&str) -> Result<u64, ModelError>,
-    ) -> Result<u64, ModelError> {
-        let (word, most) = of.split_once(':').unwrap_or((of, LAYERS));
-        let is = |value: &Value| match value {
-            Value::String(text) => text == word,
-            value => value.to_string() == word,
-        };
-        Ok(match word {
-            "any" => all.len() as u64,
-            "first" => all.first().and_then(Value::as_u64).unwrap_or_default(),
-            "sum" => all.iter().filter_map(Value::as_u64).fold(0, u64::saturating_add),
-            _ => {
-                let most = formula(most).unwrap_or(u64::MAX);
-                all.iter()
-                    .take(usize::try_from(most).unwrap_or(usize::MAX))
-                    .filter(|it| is(it))
-                    .count() as u64
-            }
-        })
+/// What a formula asks of a list; see [`Rule::parameters`].
+fn asked_of(all: &[Value], of: &str, formula: impl Fn(&str) -> Result<u64, ModelError>) -> u64 {
+    let (word, most) = of.split_once(':').unwrap_or((of, LAYERS));
+    let is = |value: &&Value| match value {
+        Value::String(text) => text == word,
+        value => value.as_u64().is_some_and(|number| word.parse() == Ok(number)),
+    };
+    match word {
+        "any" => all.len() as u64,
+        "first" => all.first().and_then(Value::as_u64).unwrap_or_default(),
+        "sum" => all.iter().filter_map(Value::as_u64).fold(0, u64::saturating_add),
+        _ => {
+            let most = formula(most).unwrap_or(u64::MAX);
+            let most = usize::try_from(most).unwrap_or(usize::MAX);
+            all.iter().take(most).filter(is).count() as u64
+        }
     }
 }

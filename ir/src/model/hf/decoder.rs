@@ -6,7 +6,8 @@ use super::experts::FeedForwards;
 use super::family::{
     AttentionRule, DropoutRule, EmbeddingScale, Family, FeedForwardRule, Gating, HeadDim,
     KeyValueHeads, LogitScale, NormRule, NormedHeads, NumberedLayers, NumbersRule, PlacementRule,
-    RotaryRule, RotatedLayers, Said, ScalesRule, ScoreScale, SoftCap, WindowLayers, WindowRule,
+    RotaryRule, RotatedLayers, Said, ScalesRule, ScoreScale, SlidingRule, SoftCap, WindowLayers,
+    WindowRule,
 };
 use super::formula;
 use super::latent;
@@ -203,6 +204,8 @@ type Numbers = (NumberedLayers, (String, u64));
 /// Attention of all layers of a model.
 struct Attentions {
     attention: Attention,
+    /// Attention of layers with a sliding window.
+    sliding_attention: Attention,
     window: Option<u64>,
     /// True for each layer with a sliding window.
     sliding: Vec<bool>,
@@ -226,13 +229,14 @@ impl Attentions {
     }
 
     fn of(&self, AttentionKey { slides, rotates }: AttentionKey) -> Attention {
+        let attention = if slides { &self.sliding_attention } else { &self.attention };
         let own = self.sliding_rotary.as_ref().filter(|_| slides);
-        let rotary = own.or(self.attention.rotary.as_ref()).filter(|_| rotates).cloned();
-        let mask = match self.attention.mask {
+        let rotary = own.or(attention.rotary.as_ref()).filter(|_| rotates).cloned();
+        let mask = match attention.mask {
             chosen @ AttentionMask::Chosen { .. } => chosen,
             _ => parts::mask(self.window.filter(|_| slides)),
         };
-        Attention { rotary, mask, ..self.attention.clone() }
+        Attention { rotary, mask, ..attention.clone() }
     }
 }
 
@@ -268,6 +272,9 @@ impl AttentionRule {
             scores: self.scores(fields)?,
             ..parts::with_biases(shape.attention(), bias)
         };
+        let value_head_dim = optional(self.value_head_dim.as_ref(), |field| field.read(fields))?;
+        let value_head_dim = value_head_dim.unwrap_or(attention.value_head_dim);
+        let attention = Attention { value_head_dim, ..attention };
         let attention = match &self.latent {
             Some(sizes) => latent::read(fields, sizes, &attention)?,
             None => attention,
@@ -288,7 +295,11 @@ impl AttentionRule {
         if let Some(RotatedLayers::Sliding) = self.rotary.as_ref().map(|rotary| &rotary.layers) {
             rotates = sliding.iter().map(|slides| *slides && window.is_some()).collect();
         }
-        Ok(Attentions { attention, window, sliding, rotates, sliding_rotary })
+        let sliding_attention = match &self.sliding {
+            Some(rule) => rule.read(fields, &attention)?,
+            None => attention.clone(),
+        };
+        Ok(Attentions { attention, sliding_attention, window, sliding, rotates, sliding_rotary })
     }
 
     fn qk_norm(&self, fields: Fields<'_>, norm: Norm) -> Result<Option<QkNorm>, ModelError> {
@@ -315,6 +326,19 @@ impl AttentionRule {
             scale: scale.map(Real::from),
             soft_cap: cap(fields, self.soft_cap.as_ref())?,
             bias: self.alibi.map_or(PositionBias::None, PositionBias::Alibi),
+        })
+    }
+}
+
+impl SlidingRule {
+    /// `attention` as layers with a sliding window have it.
+    fn read(&self, fields: Fields<'_>, attention: &Attention) -> Result<Attention, ModelError> {
+        let heads = optional(self.heads.as_ref(), |field| fields.optional_size(field))?.flatten();
+        Ok(Attention {
+            num_heads: heads.unwrap_or(attention.num_heads),
+            num_kv_heads: attention.num_kv_heads.saturating_mul(self.key_value_heads_times),
+            sinks: attention.sinks || self.sinks,
+            ..attention.clone()
         })
     }
 }
@@ -415,6 +439,10 @@ impl WindowRule {
             WindowLayers::AllButEvery(pattern) => {
                 let pattern = pattern.read(fields)?;
                 shape.sliding_layers(fields, mixed, |index| (index + 1) % pattern != 0)
+            }
+            WindowLayers::AllButFirstAndEvery(step) => {
+                let is_far = |index: u64| index == 0 || (index + 1).is_multiple_of(*step);
+                shape.sliding_layers(fields, mixed, |index| !is_far(index))
             }
             WindowLayers::From(first) => {
                 let first = first.count(fields)?;

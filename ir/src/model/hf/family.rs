@@ -33,6 +33,9 @@ pub(super) struct Family {
     /// Defaults of fields that no model's own configuration leaves out, but one within another.
     #[serde(default)]
     pub(super) nested: Map<String, Value>,
+    /// Sections whose fields are read as if they stood at the top.
+    #[serde(default)]
+    pub(super) sections: Vec<String>,
     /// Fields that must have this value, since other values are not modelled.
     #[serde(default)]
     pub(super) only: Map<String, Value>,
@@ -152,6 +155,10 @@ pub(super) struct AttentionRule {
     #[serde(default)]
     pub(super) key_value_heads: KeyValueHeads,
     pub(super) qk_norm: Option<QkNormRule>,
+    /// Features of a value head, where they are not those of a key.
+    pub(super) value_head_dim: Option<Field<u64>>,
+    /// What layers with a sliding window have otherwise.
+    pub(super) sliding: Option<SlidingRule>,
     /// Field with the clamp limit of queries, keys and values.
     pub(super) clip: Option<String>,
     /// True where each head has a trained attention sink.
@@ -163,6 +170,24 @@ pub(super) struct AttentionRule {
     pub(super) scale: Option<ScoreScale>,
     pub(super) soft_cap: Option<SoftCap>,
     pub(super) alibi: Option<AlibiSlopes>,
+}
+
+/// Sizes of attention in layers with a sliding window, where they differ.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SlidingRule {
+    /// Field with the number of query heads.
+    pub(super) heads: Option<String>,
+    /// Key and value heads, as a multiple of those of the other layers.
+    #[serde(default = "once")]
+    pub(super) key_value_heads_times: u64,
+    /// True where each head has a trained attention sink.
+    #[serde(default)]
+    pub(super) sinks: bool,
+}
+
+const fn once() -> u64 {
+    1
 }
 
 /// Trained numbers of a layer that no operator has, such as scales of the residual stream.
@@ -350,6 +375,8 @@ pub(super) enum WindowLayers {
     All,
     /// All layers but every n-th.
     AllButEvery(Stated<u64>),
+    /// All layers but the first and every n-th.
+    AllButFirstAndEvery(u64),
     /// Layers from an index on.
     From(Field<u64>),
     /// Every other layer before an index, from the first.

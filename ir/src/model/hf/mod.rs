@@ -60,6 +60,7 @@ const FILES: &[(&str, &str)] = files![
     "cohere2",
     "cohere2_moe",
     "cwm",
+    "dbrx",
     "deepseek_v2",
     "deepseek_v3",
     "deepseek_v32",
@@ -118,8 +119,10 @@ const FILES: &[(&str, &str)] = files![
     "mamba",
     "mamba2",
     "mellum",
+    "mimo_v2_flash",
     "minicpm3",
     "minimax_m2",
+    "ministral",
     "ministral3",
     "mistral",
     "mistral4",
@@ -216,7 +219,6 @@ const FINISHED: &[(&str, Finish)] = &[
     ("nomic_bert", bert::bert),
     ("opt", opt::opt),
     ("roberta", bert::roberta),
-    ("step3p5", step),
     ("t5", t5::t5),
     ("umt5", t5::umt5),
     ("vit", vit::vit),
@@ -244,20 +246,6 @@ fn lfm2(
         }
     }
     Ok(transformer)
-}
-
-/// Step 3.5, whose layers with a window may have a number of heads of their own.
-fn step(
-    fields: Fields<'_>,
-    shape: &Shape,
-    transformer: Transformer,
-) -> Result<Transformer, ModelError> {
-    let heads = fields.nullable_size_or("num_sliding_attention_heads", None)?;
-    let slides = fields.texts("layer_types")?.is_some_and(|all| all.contains(&"sliding_attention"));
-    match heads.filter(|heads| slides && *heads != shape.num_attention_heads) {
-        Some(heads) => Err(fields.unsupported(format!("`num_sliding_attention_heads` {heads}"))),
-        None => Ok(transformer),
-    }
 }
 
 /// All supported classes, by family.
@@ -304,6 +292,15 @@ fn read_as(
 ) -> Result<(String, Transformer, Asked), ModelError> {
     let model_type = family.model_type.as_str();
     let asked = Asked::default();
+    let mut flat = object.clone();
+    for section in &family.sections {
+        asked.note([section.as_str()]);
+        let fields = object.get(section).and_then(Value::as_object).into_iter().flatten();
+        for (field, value) in fields {
+            flat.entry(field.clone()).or_insert_with(|| value.clone());
+        }
+    }
+    let object = &flat;
     let fields = Fields::new(model_type, object).noting(&asked);
     let named = fields.texts("architectures")?.and_then(|classes| classes.first().copied());
     let class = named.unwrap_or(&family.classes[0]);
@@ -407,9 +404,12 @@ pub fn tensor_names(architecture: &str) -> Vec<TensorNames> {
     family.into_iter().flat_map(names).collect()
 }
 
-/// Families of language models that have another `model_type` inside multimodal models, with what their absent fields
-/// stand for. For text alone, their rotation by three axes is the plain rotation.
-const LANGUAGE_MODELS: &[(&str, &str, &[(&str, Value)])] = &[
+/// A `model_type`, the family that it is, and what absent fields stand for.
+type Renamed = (&'static str, &'static str, &'static [(&'static str, Value)]);
+
+/// Families of language models that have another `model_type` inside multimodal models. For text alone, their rotation
+/// by three axes is the plain rotation.
+const LANGUAGE_MODELS: &[Renamed] = &[
     ("glm4v_moe_text", "glm4_moe", &[("attention_bias", Value::Bool(true))]),
     ("glm4v_text", "glm4", &[("head_dim", Value::Null)]),
     ("glm_ocr_text", "glm4", &[("attention_bias", Value::Bool(false)), ("head_dim", Value::Null)]),

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use petgraph::graph::{DiGraph, NodeIndex};
 
-use super::op::{Learning, Op, OpKind, Parameter, Recomputable};
+use super::op::{Learning, Op, OpKind, Recomputable};
+use super::parameter::Parameter;
 use super::recompute::{LATENTS, Layer, RecomputeModule, RecomputeModules, Within};
 use super::tensor::{Element, Extent};
 

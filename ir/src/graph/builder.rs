@@ -2,7 +2,8 @@
 
 use super::block::{Block, GraphError, OpId};
 use super::infer;
-use super::op::{Learning, Op, OpKind, Parameter, Recomputable};
+use super::op::{Learning, Op, OpKind, Recomputable};
+use super::parameter::Parameter;
 use super::tensor::Tensor;
 
 /// The output of an operator that has been added to a block.
@@ -84,6 +85,11 @@ impl BlockBuilder {
     /// Shape and element type of `value`.
     pub fn tensor(&self, value: Value) -> &Tensor {
         &self.ops[value.0].0.output
+    }
+
+    /// Parameters of the operator of `value`.
+    pub fn parameters(&self, value: Value) -> &[Parameter] {
+        &self.ops[value.0].0.parameters
     }
 
     /// Lets selective recompute drop the output of `value` and recompute it.

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::block::{Block, OpId};
+use super::keeps::Keeps;
 use super::kernels;
-use super::op::{Keeps, NormKind, Op, OpKind, Parameter, Recomputable, Recurrence};
+use super::op::{NormKind, Op, OpKind, Recomputable, Recurrence};
+use super::parameter::Parameter;
 use super::placement::{self, Move, Placement};
 use super::sharded::Sharded;
 use super::tensor::{DimName, Extent};

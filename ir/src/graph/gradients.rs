@@ -134,6 +134,7 @@ impl Sharded<'_> {
                 | OpKind::Slice { .. }
                 | OpKind::Concat { .. }
                 | OpKind::Flatten
+                | OpKind::Reshape { .. }
                 | OpKind::PatchesToSequence
                 | OpKind::AddParameter { .. }
         )

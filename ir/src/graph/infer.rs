@@ -1,8 +1,10 @@
 //! Shapes and parameters that follow from an operator's kind and its inputs.
 
 use super::numerics::PositionBias;
-use super::op::{Activation, NormKind, OpKind, Parameter, Recurrence, Window2d};
+use super::op::{Activation, EmbeddedRows, NormKind, OpKind, Recurrence};
+use super::parameter::Parameter;
 use super::tensor::{Dim, DimName, Element, Extent, Tensor};
+use super::window::Window2d;
 
 /// The output tensor of `kind` for `inputs`, or the mismatch in words.
 #[expect(clippy::too_many_lines, reason = "a table: one arm an operator")]
@@ -11,8 +13,11 @@ pub(super) fn output(kind: &OpKind, inputs: &[&Tensor]) -> Result<Tensor, String
     match kind {
         OpKind::Input => unreachable!("an input is given its tensor"),
         OpKind::Buffer { dims, .. } => Ok(Tensor::new(dims.clone()).with_element(Element::Float32)),
-        OpKind::Embedding { width, .. } => {
+        OpKind::Embedding { width, rows, .. } => {
             let mut dims = inputs[0].dims.clone();
+            if *rows == EmbeddedRows::Bag {
+                dims.pop();
+            }
             dims.push(*width);
             Ok(Tensor::new(dims))
         }
@@ -70,6 +75,35 @@ pub(super) fn output(kind: &OpKind, inputs: &[&Tensor]) -> Result<Tensor, String
             }
             Ok(inputs[0].clone())
         }
+        OpKind::Elementwise(_) => {
+            let mut dims = inputs[0].dims.clone();
+            for dim in inputs[1..].iter().flat_map(|other| &other.dims) {
+                match inputs[0].dim(dim.name) {
+                    Some(same) if same == *dim => {}
+                    Some(_) => return Err(format!("cannot join {} and {}", inputs[0], inputs[1])),
+                    None => dims.push(*dim),
+                }
+            }
+            Ok(Tensor::new(dims))
+        }
+        OpKind::Product { over } => product(inputs[0], inputs[1], over),
+        OpKind::Reduce { over, .. } => {
+            contract(inputs[0], over, &[])
+        }
+        OpKind::Reshape { dims } => reshaped(inputs[0], dims),
+        OpKind::Parameter { dims } => Ok(Tensor::new(dims.clone())),
+        OpKind::Take { dim } => {
+            fixed(require(inputs[0], dim.name)?)?;
+            Ok(replace(inputs[0], dim.name, &[*dim]))
+        }
+        OpKind::Pad { dim } => {
+            let given = fixed(require(inputs[0], dim.name)?)?;
+            let padded = fixed(*dim)?;
+            if padded < given {
+                return Err(format!("cannot pad {given} {} to {padded}", dim.name));
+            }
+            Ok(replace(inputs[0], dim.name, &[*dim]))
+        }
         OpKind::Slice { dim, start } => {
             let whole = require(inputs[0], dim.name)?;
             match (whole.extent, dim.extent) {
@@ -116,23 +150,24 @@ pub(super) fn output(kind: &OpKind, inputs: &[&Tensor]) -> Result<Tensor, String
         }
         OpKind::MeanSquaredError => Ok(Tensor::new([]).with_element(Element::Float32)),
         OpKind::Conv2d { window, out_channels, groups, .. } => {
-            let channels = image_channels(inputs[0])?;
-            if channels % groups != 0 || out_channels % groups != 0 {
-                return Err(format!(
-                    "{channels} channels in and {out_channels} out do not divide into {groups} groups"
-                ));
-            }
+            check_groups(inputs[0], *out_channels, *groups)?;
             image(inputs[0], window, *out_channels)
+        }
+        OpKind::ConvTranspose2d { window, output_padding, out_channels, groups, .. } => {
+            check_groups(inputs[0], *out_channels, *groups)?;
+            let sides = window.transposed_output(image_sides(inputs[0])?, *output_padding);
+            let sides = sides.ok_or("leaves no rows or columns, or more than can be counted")?;
+            resized(inputs[0], *out_channels, sides)
+        }
+        OpKind::Upsample2d { output, .. } => {
+            resized(inputs[0], image_channels(inputs[0])?, *output)
         }
         OpKind::MaxPool2d(window) | OpKind::AveragePool2d(window) => {
             image(inputs[0], window, image_channels(inputs[0])?)
         }
         OpKind::AdaptiveAveragePool2d { output } => {
-            image_channels(inputs[0])?;
             image_sides(inputs[0])?;
-            let height =
-                replace(inputs[0], DimName::Height, &[Dim::fixed(DimName::Height, output[0])]);
-            Ok(replace(&height, DimName::Width, &[Dim::fixed(DimName::Width, output[1])]))
+            resized(inputs[0], image_channels(inputs[0])?, *output)
         }
         OpKind::Flatten => {
             let batch = require(inputs[0], DimName::Batch)?;
@@ -204,7 +239,9 @@ pub(super) fn parameters(kind: &OpKind, inputs: &[&Tensor]) -> Vec<Parameter> {
         }
         OpKind::Norm { kind, over, weight, bias, .. } => {
             let dims = match kind {
-                NormKind::BatchNorm => named(inputs[0], &[DimName::Channels]),
+                NormKind::BatchNorm | NormKind::GroupNorm { .. } => {
+                    named(inputs[0], &[DimName::Channels])
+                }
                 NormKind::LayerNorm | NormKind::RmsNorm => named(inputs[0], over),
             };
             if *weight {
@@ -214,7 +251,9 @@ pub(super) fn parameters(kind: &OpKind, inputs: &[&Tensor]) -> Vec<Parameter> {
                 add("bias", dims);
             }
         }
-        OpKind::AddParameter { dims } | OpKind::Buffer { dims, .. } => add("weight", dims.clone()),
+        OpKind::AddParameter { dims }
+        | OpKind::Parameter { dims }
+        | OpKind::Buffer { dims, .. } => add("weight", dims.clone()),
         OpKind::Activation(Activation::Xielu) => {
             for name in ["alpha_p", "alpha_n"] {
                 add(name, vec![Dim::fixed(DimName::Features, 1)]);
@@ -230,15 +269,14 @@ pub(super) fn parameters(kind: &OpKind, inputs: &[&Tensor]) -> Vec<Parameter> {
         }
         OpKind::Conv2d { window, out_channels, groups, bias } => {
             let in_channels = image_channels(inputs[0]).unwrap_or(0) / groups;
-            add(
-                "weight",
-                vec![
-                    Dim::fixed(DimName::Features, *out_channels),
-                    Dim::fixed(DimName::Channels, in_channels),
-                    Dim::fixed(DimName::Height, window.kernel[0]),
-                    Dim::fixed(DimName::Width, window.kernel[1]),
-                ],
-            );
+            add("weight", kernels(*out_channels, in_channels, window));
+            if *bias {
+                add("bias", vec![Dim::fixed(DimName::Features, *out_channels)]);
+            }
+        }
+        OpKind::ConvTranspose2d { window, out_channels, groups, bias, .. } => {
+            let in_channels = image_channels(inputs[0]).unwrap_or(0);
+            add("weight", kernels(out_channels / groups, in_channels, window));
             if *bias {
                 add("bias", vec![Dim::fixed(DimName::Features, *out_channels)]);
             }
@@ -246,6 +284,16 @@ pub(super) fn parameters(kind: &OpKind, inputs: &[&Tensor]) -> Vec<Parameter> {
         _ => {}
     }
     parameters
+}
+
+/// Dimensions of a convolution's weight: output channels, input channels, rows and columns.
+fn kernels(out_channels: u64, in_channels: u64, window: &Window2d) -> Vec<Dim> {
+    vec![
+        Dim::fixed(DimName::Features, out_channels),
+        Dim::fixed(DimName::Channels, in_channels),
+        Dim::fixed(DimName::Height, window.kernel[0]),
+        Dim::fixed(DimName::Width, window.kernel[1]),
+    ]
 }
 
 /// Trained decays, skips and biases of a recurrence, by name.
@@ -268,7 +316,8 @@ fn of_recurrence(kind: Recurrence, inputs: &[&Tensor]) -> Vec<(&'static str, Vec
 
 fn expect_arity(kind: &OpKind, given: usize) -> Result<(), String> {
     let (least, most) = match kind {
-        OpKind::Input | OpKind::Buffer { .. } => (0, 0),
+        OpKind::Input | OpKind::Buffer { .. } | OpKind::Parameter { .. } => (0, 0),
+        OpKind::Elementwise(function) => (function.inputs(), function.inputs()),
         OpKind::Router { .. } => (1, 2),
         OpKind::Attention { .. } => (3, 4),
         OpKind::Indexer { .. } => (3, 3),
@@ -278,6 +327,7 @@ fn expect_arity(kind: &OpKind, given: usize) -> Result<(), String> {
         | OpKind::GatedActivation(_)
         | OpKind::ClampedSwiGlu { .. }
         | OpKind::Multiply
+        | OpKind::Product { .. }
         | OpKind::Dispatch { .. }
         | OpKind::Combine => (2, 2),
         OpKind::Add | OpKind::Concat { .. } => (2, usize::MAX),
@@ -316,6 +366,39 @@ fn contract(input: &Tensor, contracted: &[DimName], produced: &[Dim]) -> Result<
     }
     let kept = input.dims.iter().copied().filter(|dim| !contracted.contains(&dim.name));
     Ok(Tensor::new(kept.chain(produced.iter().copied()).collect::<Vec<_>>()))
+}
+
+fn product(a: &Tensor, b: &Tensor, over: &[DimName]) -> Result<Tensor, String> {
+    for name in over {
+        require(a, *name)?;
+        require(b, *name)?;
+    }
+    let differs = |dim: &&Dim| a.dim(dim.name).is_some_and(|same| same != **dim);
+    if let Some(dim) = b.dims.iter().find(differs) {
+        return Err(format!("{a} and {b} differ in `{}`", dim.name));
+    }
+    let of_a = a.dims.iter().filter(|dim| !over.contains(&dim.name));
+    let of_b = b.dims.iter().filter(|dim| a.dim(dim.name).is_none());
+    Ok(Tensor::new(of_a.chain(of_b).copied().collect::<Vec<_>>()))
+}
+
+fn reshaped(input: &Tensor, dims: &[Dim]) -> Result<Tensor, String> {
+    let symbols = |dims: &[Dim], extent| dims.iter().filter(|dim| dim.extent == extent).count();
+    let numbers = |dims: &[Dim]| {
+        dims.iter().try_fold(1u64, |product, dim| match dim.extent {
+            Extent::Fixed(size) => product.checked_mul(size),
+            _ => Some(product),
+        })
+    };
+    let output = Tensor::new(dims).with_element(input.element);
+    let is_same = [Extent::Batch, Extent::Sequence]
+        .iter()
+        .all(|extent| symbols(&input.dims, *extent) == symbols(dims, *extent));
+    if is_same && numbers(&input.dims).is_some() && numbers(&input.dims) == numbers(dims) {
+        Ok(output)
+    } else {
+        Err(format!("{input} has not as many elements as {output}"))
+    }
 }
 
 fn attention_output(inputs: &[&Tensor]) -> Result<Tensor, String> {
@@ -360,17 +443,18 @@ fn attention_values(probabilities: &Tensor, value: &Tensor) -> Result<Tensor, St
 
 fn concat(inputs: &[&Tensor], over: DimName) -> Result<Tensor, String> {
     let mut total = 0;
+    let whole = inputs.iter().rev().max_by_key(|input| input.dims.len()).unwrap_or(&inputs[0]);
     for input in inputs {
         total = fixed(require(input, over)?)?
             .checked_add(total)
             .ok_or_else(|| format!("joins more than 2^64 {over}"))?;
         if let Some(dim) =
-            input.dims.iter().find(|dim| dim.name != over && !inputs[0].dims.contains(dim))
+            input.dims.iter().find(|dim| dim.name != over && !whole.dims.contains(dim))
         {
-            return Err(format!("{} has no dimension {} {}", inputs[0], dim.name, dim.extent));
+            return Err(format!("{whole} has no dimension {} {}", dim.name, dim.extent));
         }
     }
-    Ok(replace(inputs[0], over, &[Dim::fixed(over, total)]))
+    Ok(replace(whole, over, &[Dim::fixed(over, total)]))
 }
 
 fn fixed(dim: Dim) -> Result<u64, String> {
@@ -394,21 +478,35 @@ fn image_sides(tensor: &Tensor) -> Result<[u64; 2], String> {
     Ok([fixed(require(tensor, DimName::Height)?)?, fixed(require(tensor, DimName::Width)?)?])
 }
 
+fn check_groups(input: &Tensor, out_channels: u64, groups: u64) -> Result<(), String> {
+    let channels = image_channels(input)?;
+    if channels % groups == 0 && out_channels % groups == 0 {
+        return Ok(());
+    }
+    Err(format!("{channels} channels in and {out_channels} out do not divide into {groups} groups"))
+}
+
+/// `input` with other channels, rows and columns.
+fn resized(input: &Tensor, channels: u64, sides: [u64; 2]) -> Result<Tensor, String> {
+    require(input, DimName::Batch)?;
+    let of = [(DimName::Channels, channels), (DimName::Height, sides[0]), (DimName::Width, sides[1])];
+    let whole = of.into_iter().try_fold(Tensor::new(input.dims.clone()), |tensor, (name, size)| {
+        require(&tensor, name)?;
+        Ok::<_, String>(replace(&tensor, name, &[Dim::fixed(name, size)]))
+    });
+    whole
+}
+
 fn image(input: &Tensor, window: &Window2d, channels: u64) -> Result<Tensor, String> {
     if window.stride.contains(&0) {
         return Err("has a stride of zero".to_owned());
     }
     let [rows, columns] = image_sides(input)?;
-    let [rows, columns] = window.output([rows, columns]).ok_or_else(|| {
+    let sides = window.output([rows, columns]).ok_or_else(|| {
         format!(
             "a kernel of {} x {} does not fit an image of {rows} x {columns}",
             window.kernel[0], window.kernel[1]
         )
     })?;
-    Ok(Tensor::new([
-        require(input, DimName::Batch)?,
-        Dim::fixed(DimName::Channels, channels),
-        Dim::fixed(DimName::Height, rows),
-        Dim::fixed(DimName::Width, columns),
-    ]))
+    resized(input, channels, sides)
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::block::OpId;
-use super::op::{Learning, OpKind, Recurrence};
+use super::elementwise::Reduction;
+use super::keeps::Keeps;
+use super::op::{EmbeddedRows, Learning, OpKind, Recurrence};
 use super::placement::Placement;
 use super::sharded::{RecurrenceShape, Sharded};
 use super::tensor::{DimName, Element, Extent, Tensor};
@@ -39,7 +41,8 @@ impl Kernels<'_, '_> {
             OpKind::Linear { .. } => self.linear(op),
             OpKind::Router { .. } => self.router(op),
             OpKind::GroupedLinear { num_experts, .. } => self.grouped_linear(op, *num_experts),
-            OpKind::Conv2d { groups, window, .. } => {
+            OpKind::Conv2d { groups, window, .. }
+            | OpKind::ConvTranspose2d { groups, window, .. } => {
                 self.convolution(op, *groups, window.kernel[0] * window.kernel[1]);
             }
             OpKind::Attention { mask, .. } => {
@@ -49,12 +52,15 @@ impl Kernels<'_, '_> {
             }
             OpKind::Indexer { keys } => self.indexer(op, *keys),
             OpKind::AttentionScores | OpKind::AttentionValues => self.attention_product(op, kind),
+            OpKind::Product { over } => self.product(op, over),
             OpKind::Recurrence { kind, chunk } => self.recurrence(op, *kind, *chunk),
             OpKind::Input
             | OpKind::Buffer { .. }
             | OpKind::Slice { .. }
             | OpKind::Gather
             | OpKind::Flatten
+            | OpKind::Reshape { .. }
+            | OpKind::Parameter { .. }
             | OpKind::FirstToken
             | OpKind::PatchesToSequence => {}
             _ => self.memory_bound(op, kind),
@@ -188,7 +194,8 @@ impl Kernels<'_, '_> {
         self.matmuls(op, local_experts, [m.div_ceil(local_experts), n, k]);
     }
 
-    /// A convolution as an implicit product: positions by output channels, summed over the window.
+    /// A convolution as an implicit product: positions by output channels, summed over the window. A transposed one is
+    /// the product that makes the gradient of a plain one's input: positions of its own input by kernels of the output.
     fn convolution(&mut self, op: OpId, groups: u64, window: u64) {
         let sharded = self.sharded;
         let source = sharded.block.inputs(op)[0];
@@ -198,12 +205,18 @@ impl Kernels<'_, '_> {
             tensor.dim(DimName::Channels).map_or(1, of) / groups
         };
         let (c_in, c_out) = (channels(source), channels(op));
+        let is_transposed = matches!(sharded.block.op(op).kind, OpKind::ConvTranspose2d { .. });
+        let (image, channels) = if is_transposed { (source, c_in) } else { (op, c_out) };
         let positions =
-            sharded.elements(&sharded.block.op(op).output, Placement::Whole) / (c_out * groups);
+            sharded.elements(&sharded.block.op(image).output, Placement::Whole) / (channels * groups);
         let flops = 2.0 * (positions * c_out * groups) as f64 * (c_in * window) as f64;
         let weight = Bytes::new(groups * c_in * c_out * window * sharded.setting.compute_bytes);
         let (x, y) = (sharded.output_bytes(source), sharded.output_bytes(op));
-        let [m, n, k] = [positions, c_out, c_in * window];
+        let [m, n, k] = if is_transposed {
+            [positions, c_out * window, c_in]
+        } else {
+            [positions, c_out, c_in * window]
+        };
         let product = |m, n, k| Kernel::MatMul { batch: groups, m, n, k };
         self.push(op, Pass::Forward, product(m, n, k), flops, x + weight, y);
         if self.input_requires_grad(op, 0) {
@@ -211,6 +224,33 @@ impl Kernels<'_, '_> {
         }
         if self.is_trained(op) {
             self.push(op, Pass::WeightGrad, product(k, n, m), flops, x + y, weight);
+        }
+    }
+
+    /// A product of two tensors, once for each index of the dimensions that both have.
+    fn product(&mut self, op: OpId, over: &[DimName]) {
+        let sharded = self.sharded;
+        let side = |slot: usize| &sharded.block.op(sharded.block.inputs(op)[slot]).output;
+        // Elements along the dimensions of one side that `is_meant`.
+        let count = |slot: usize, is_meant: &dyn Fn(DimName) -> bool| -> u64 {
+            let wanted = sharded.placements.wanted[op.index()][slot];
+            let dims = side(slot).dims.iter().filter(|dim| is_meant(dim.name));
+            dims.map(|dim| sharded.local_extent(side(slot), *dim, wanted)).product()
+        };
+        let is_shared = |name: DimName| side(0).dim(name).is_some() && side(1).dim(name).is_some();
+        let batch = count(0, &|name| is_shared(name) && !over.contains(&name));
+        let k = count(0, &|name| over.contains(&name));
+        let [m, n] = [0, 1].map(|slot| count(slot, &|name| !is_shared(name)));
+        let flops = 2.0 * (batch * m) as f64 * (n * k) as f64;
+        let (a, b) = (sharded.input_bytes(op, 0), sharded.input_bytes(op, 1));
+        let y = sharded.output_bytes(op);
+        let kernel = |m, n, k| Kernel::MatMul { batch, m, n, k };
+        self.push(op, Pass::Forward, kernel(m, n, k), flops, a + b, y);
+        if self.input_requires_grad(op, 0) {
+            self.push(op, Pass::InputGrad, kernel(m, k, n), flops, y + b, a);
+        }
+        if self.input_requires_grad(op, 1) {
+            self.push(op, Pass::InputGrad, kernel(k, n, m), flops, y + a, b);
         }
     }
 
@@ -234,7 +274,7 @@ impl Kernels<'_, '_> {
         let attended =
             sharded.setting.documents.map_or(context, |it| it.attended.clamp(1, context));
         with(AttentionShape {
-            batch: local(0, DimName::Batch),
+            batch: self.sequences(op),
             heads: local(0, DimName::Heads).div_ceil(share),
             kv_heads: local(1, DimName::KvHeads).div_ceil(share),
             queries: local(0, DimName::Sequence) * share,
@@ -244,6 +284,16 @@ impl Kernels<'_, '_> {
             mask: super::AttentionMask::Full,
             document: attended,
         })
+    }
+
+    /// Number of sequences that attention takes apart: elements of its queries but for heads, positions and features.
+    fn sequences(&self, op: OpId) -> u64 {
+        let sharded = self.sharded;
+        let query = &sharded.block.op(sharded.block.inputs(op)[0]).output;
+        let of_each = [DimName::Heads, DimName::Sequence, DimName::HeadDim];
+        let dims = query.dims.iter().filter(|dim| !of_each.contains(&dim.name));
+        let wanted = sharded.placements.wanted[op.index()][0];
+        dims.map(|dim| sharded.local_extent(query, *dim, wanted)).product()
     }
 
     fn attention(&mut self, op: OpId, shape: AttentionShape) {
@@ -387,6 +437,12 @@ impl Kernels<'_, '_> {
         };
         // Bytes read and written in forward, and in backward.
         let (forward, backward) = match kind {
+            OpKind::Embedding { rows: EmbeddedRows::Bag, width, .. } => {
+                let width = width.extent.resolve(sharded.setting.sizes);
+                let of_rows = inputs.get() / Element::Index.bytes(0) * width;
+                let read = Bytes::new(of_rows * sharded.setting.compute_bytes);
+                ((read + inputs, y), (y + inputs, self.table_bytes(op)))
+            }
             // The gradient of the table is dense, and set to zero first (PyTorch's
             // `embedding_dense_backward`).
             OpKind::Embedding { .. } => ((y, y), (y, self.table_bytes(op))),
@@ -395,8 +451,22 @@ impl Kernels<'_, '_> {
             OpKind::Add | OpKind::AddParameter { .. } | OpKind::PrependParameter => {
                 ((inputs, y), (Bytes::ZERO, Bytes::ZERO))
             }
-            OpKind::Rotary(_) | OpKind::Scale { .. } | OpKind::Concat { .. } => {
+            OpKind::Rotary(_)
+            | OpKind::Scale { .. }
+            | OpKind::Concat { .. }
+            | OpKind::Pad { .. }
+            | OpKind::Upsample2d { .. }
+            | OpKind::Reduce { function: Reduction::Sum | Reduction::Mean, .. } => {
                 ((inputs, y), (y, inputs))
+            }
+            OpKind::Take { .. } => ((y, y), (y, inputs)),
+            OpKind::Elementwise(function) => {
+                let given: Bytes = function.keeps().iter().map(|kept| match kept {
+                    Keeps::Input(slot) => sharded.input_bytes(op, *slot),
+                    Keeps::Mask => mask(),
+                    _ => y,
+                }).sum();
+                ((inputs, y), (y + given, inputs))
             }
             OpKind::CrossEntropy { .. } => self.cross_entropy_bytes(op),
             // The output's gradient, and the saved tensors.

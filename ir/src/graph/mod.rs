@@ -8,13 +8,16 @@ mod adapters;
 mod block;
 mod builder;
 mod derive;
+mod elementwise;
 mod flops;
 mod gradients;
 mod infer;
+mod keeps;
 mod kernels;
 mod loss;
 mod numerics;
 mod op;
+mod parameter;
 mod placement;
 mod recompute;
 mod sharded;
@@ -24,6 +27,7 @@ mod splits;
 mod switches;
 mod tensor;
 mod weights;
+mod window;
 mod work;
 
 #[cfg(test)]
@@ -32,16 +36,19 @@ mod tests;
 pub use adapters::{ALL_LINEAR, AdapterError, AdapterPart, Adapters, adapted_layer};
 pub use block::{Block, ClassId, Graph, GraphError, Node, OpId, ParameterCounts, Run};
 pub use builder::{BlockBuilder, Value};
+pub use elementwise::{Elementwise, Reduction, Upsampling};
 pub use flops::ForwardFlops;
+pub use keeps::Keeps;
 pub use loss::{Loss, LossGradient, LossKind, USUAL_CHUNKS};
 pub use numerics::{
     AlibiSlopes, ExpertGroups, PositionBias, Real, RotaryPairs, RotaryScaling, Rotation,
     RouterScores, Routing, Scores,
 };
 pub use op::{
-    Activation, AttentionMask, Cut, EmbeddedRows, Keeps, Learning, NormKind, Op, OpKind, Parameter,
-    Recomputable, Recurrence, Window2d,
+    Activation, AttentionMask, EmbeddedRows, Learning, NormKind, Op, OpKind, Recomputable,
+    Recurrence,
 };
+pub use parameter::{Cut, Parameter};
 pub use placement::{Placement, Placements};
 pub use recompute::{
     BlockRecompute, ParseRecomputeError, Recompute, RecomputeModule, RecomputeModules,
@@ -53,6 +60,7 @@ pub use splits::{
 pub use switches::{CudaGraphs, EmbeddingTable, ExpertOverlap, Switches, TokenDispatcher};
 pub use tensor::{Dim, DimName, Element, Extent, Sizes, Tensor};
 pub use weights::{QUANTISED_BLOCK, WeightFormat};
+pub use window::Window2d;
 pub use work::{
     AttentionShape, Axis, BlockWork, DocumentSizes, Exchange, FrozenParameters, Kernel, KernelWork,
     LocalParameters, Pass, RoutedTokens, Saved, SavedPart, Setting, ShapeCounts,

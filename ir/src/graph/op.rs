@@ -1,8 +1,12 @@
 //! Operators: the functions that they compute, and the shapes and parameters that follow.
 
+use super::elementwise::{Elementwise, Reduction, Upsampling};
+use super::keeps::Keeps;
 use super::numerics::{Real, Rotation, Routing, Scores};
-use super::tensor::{Dim, DimName, Extent, Tensor};
+use super::parameter::Parameter;
+use super::tensor::{Dim, DimName, Tensor};
 use super::weights::WeightFormat;
+use super::window::Window2d;
 
 /// A normalisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -13,6 +17,11 @@ pub enum NormKind {
     RmsNorm,
     /// Mean and variance of each channel over batch and space.
     BatchNorm,
+    /// Mean and variance of groups of channels over space.
+    GroupNorm {
+        /// Number of groups.
+        groups: u64,
+    },
 }
 
 /// An elementwise function of one tensor, or of a gate and a value.
@@ -54,6 +63,8 @@ pub enum EmbeddedRows {
     },
     /// The first row: there is one sequence, all of one type.
     TokenTypes,
+    /// The sum or mean of the rows of all tokens along the last dimension: a bag of categories of a recommender.
+    Bag,
 }
 
 /// Positions that a query attends to.
@@ -74,28 +85,6 @@ pub enum AttentionMask {
         /// Number of positions.
         keys: u64,
     },
-}
-
-/// Kernel, stride and padding of a convolution or pooling, alike in both directions unless stated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Window2d {
-    /// Rows and columns of the kernel.
-    pub kernel: [u64; 2],
-    /// Rows and columns between two applications of the kernel.
-    pub stride: [u64; 2],
-    /// Rows and columns of zeros on each side.
-    pub padding: [u64; 2],
-}
-
-impl Window2d {
-    /// Rows and columns of the output for `input` rows and columns; `None` if the kernel exceeds the padded input.
-    pub fn output(&self, input: [u64; 2]) -> Option<[u64; 2]> {
-        let side = |axis: usize| {
-            let padded = input[axis] + 2 * self.padding[axis];
-            Some(padded.checked_sub(self.kernel[axis])? / self.stride[axis] + 1)
-        };
-        Some([side(0)?, side(1)?])
-    }
 }
 
 /// The function that an operator computes.
@@ -212,6 +201,36 @@ pub enum OpKind {
     Add,
     /// Elementwise product \[a, b\]; smaller inputs are broadcast.
     Multiply,
+    /// An elementwise function of one tensor, or of two that are broadcast to each other \[a, b\].
+    Elementwise(Elementwise),
+    /// Product of two tensors: sums over `over`, which both have, once for each index of the other dimensions that both
+    /// have \[a, b\]. The output has the dimensions of a, then those that only b has.
+    Product {
+        /// The dimensions that are summed over.
+        over: Vec<DimName>,
+    },
+    /// A function of all elements along `over`, which the output lacks \[x\].
+    Reduce {
+        /// The function.
+        function: Reduction,
+        /// The dimensions that are reduced.
+        over: Vec<DimName>,
+    },
+    /// A view with other dimensions, of the same elements \[x\]. Costs nothing.
+    Reshape {
+        /// Dimensions of the output.
+        dims: Vec<Dim>,
+    },
+    /// Zeros around the elements along one dimension \[x\].
+    Pad {
+        /// The dimension with its new, larger extent.
+        dim: Dim,
+    },
+    /// Elements of one dimension at fixed indices \[x\]: rolled, flipped, or some of them.
+    Take {
+        /// The dimension with as many elements as there are indices.
+        dim: Dim,
+    },
     /// A clamped SwiGLU, `(value + 1) gate sigmoid(1.702 gate)`, the gate clamped from above at `limit`, the value on
     /// both sides (gpt-oss) \[gate, value\].
     ClampedSwiGlu {
@@ -251,6 +270,11 @@ pub enum OpKind {
     /// A parameter added to its input \[x\]: positions of a vision model.
     AddParameter {
         /// The dimensions of the parameter.
+        dims: Vec<Dim>,
+    },
+    /// A trained tensor.
+    Parameter {
+        /// Dimensions of the tensor.
         dims: Vec<Dim>,
     },
     /// A parameter put before the sequence \[x\]: the class token.
@@ -296,6 +320,26 @@ pub enum OpKind {
         /// True if a bias is added.
         bias: bool,
     },
+    /// Transposed two-dimensional convolution \[x\]: each input element adds a kernel to the output.
+    ConvTranspose2d {
+        /// Kernel, stride, and padding that is taken off the output.
+        window: Window2d,
+        /// Rows and columns added to the output at its end.
+        output_padding: [u64; 2],
+        /// Number of output channels.
+        out_channels: u64,
+        /// Number of groups of channels; a group's outputs depend on its inputs alone.
+        groups: u64,
+        /// True if a bias is added.
+        bias: bool,
+    },
+    /// Rows and columns interpolated between those of an image \[x\].
+    Upsample2d {
+        /// Rows and columns of the output.
+        output: [u64; 2],
+        /// The interpolation.
+        kind: Upsampling,
+    },
     /// The largest element of each window \[x\]; saves the indices.
     MaxPool2d(Window2d),
     /// The mean of each window \[x\].
@@ -329,23 +373,6 @@ pub enum Recurrence {
     DeltaRuleByFeature,
 }
 
-/// A tensor that an operator saves for its backward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keeps {
-    /// The input of this index.
-    Input(usize),
-    /// The output.
-    Output,
-    /// The softmax of the input in fp32.
-    Softmax,
-    /// A byte for each element of the output.
-    Mask,
-    /// An index for each element (or token) of the output.
-    Indices,
-    /// This many fp32 numbers for each row.
-    Statistics(u64),
-}
-
 impl Recurrence {
     /// Number of its inputs.
     pub(super) const fn inputs(self) -> usize {
@@ -373,6 +400,7 @@ impl OpKind {
             OpKind::GatedActivation(_) | OpKind::ClampedSwiGlu { .. } => "gated_activation",
             OpKind::Add | OpKind::AddParameter { .. } => "add",
             OpKind::Multiply => "multiply",
+            OpKind::Elementwise(_) => "elementwise",
             OpKind::Rotary(_) => "rotary",
             OpKind::Embedding { .. } => "embedding",
             OpKind::CrossEntropy { .. } | OpKind::MeanSquaredError => "loss",
@@ -393,6 +421,7 @@ impl OpKind {
             | OpKind::Linear { .. }
             | OpKind::GroupedLinear { .. }
             | OpKind::Conv2d { .. }
+            | OpKind::ConvTranspose2d { .. }
             | OpKind::ShortConvolution { .. }
             | OpKind::MeanSquaredError
             | OpKind::AveragePool2d(_) => vec![Keeps::Input(0)],
@@ -412,14 +441,20 @@ impl OpKind {
             | OpKind::GatedActivation(_)
             | OpKind::ClampedSwiGlu { .. }
             | OpKind::Multiply
+            | OpKind::Product { .. }
             | OpKind::Combine => vec![Keeps::Input(0), Keeps::Input(1)],
             OpKind::Softmax { .. } => vec![Keeps::Output],
+            OpKind::Elementwise(function) => function.keeps().to_vec(),
+            OpKind::Reduce { function, .. } => function.keeps().to_vec(),
             OpKind::Dropout { .. } => vec![Keeps::Mask],
             OpKind::Norm { kind: NormKind::LayerNorm, .. } => {
                 vec![Keeps::Input(0), Keeps::Statistics(2)]
             }
             OpKind::Norm { kind: NormKind::RmsNorm, .. } => {
                 vec![Keeps::Input(0), Keeps::Statistics(1)]
+            }
+            OpKind::Norm { kind: NormKind::GroupNorm { groups }, .. } => {
+                vec![Keeps::Input(0), Keeps::Statistics(groups.saturating_mul(2))]
             }
             OpKind::Norm { kind: NormKind::BatchNorm, .. } => vec![Keeps::Input(0)],
             OpKind::Activation(Activation::Relu | Activation::Tanh | Activation::Sigmoid)
@@ -437,7 +472,12 @@ impl OpKind {
             | OpKind::Slice { .. }
             | OpKind::Concat { .. }
             | OpKind::AddParameter { .. }
+            | OpKind::Parameter { .. }
             | OpKind::PrependParameter
+            | OpKind::Reshape { .. }
+            | OpKind::Pad { .. }
+            | OpKind::Take { .. }
+            | OpKind::Upsample2d { .. }
             | OpKind::AdaptiveAveragePool2d { .. }
             | OpKind::Gather
             | OpKind::Flatten
@@ -445,60 +485,6 @@ impl OpKind {
             | OpKind::FirstToken => Vec::new(),
         }
     }
-}
-
-/// A trained tensor of an operator.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Parameter {
-    /// Name within the operator: `weight`, `bias`.
-    pub name: String,
-    /// Dimensions of the tensor. A bias has only the output dimensions.
-    pub dims: Vec<Dim>,
-    /// The operator of the chain whose parameter this one is, where the two are tied.
-    pub tied_to: Option<String>,
-}
-
-impl Parameter {
-    /// The dimensions along which the parameter is sharded; the expert dimension only if `is_expert`.
-    pub fn cut(&self, is_expert: bool) -> Cut {
-        let find = |wanted: &dyn Fn(DimName) -> bool| self.dims.iter().position(|d| wanted(d.name));
-        Cut {
-            tensor: find(&DimName::is_tensor_sharded),
-            expert: if is_expert { find(&|name| name == DimName::Experts) } else { None },
-        }
-    }
-
-    /// Number of neighbouring tensor-parallel ranks, of `ranks`, that hold the same shard along `dim`: more than one
-    /// where there are fewer key-value heads than ranks.
-    pub fn num_copies(&self, dim: usize, ranks: u32) -> u32 {
-        match self.dims[dim] {
-            Dim { name: DimName::KvHeads, extent: Extent::Fixed(heads) } => {
-                let copies = u64::from(ranks).checked_div(heads).unwrap_or(1);
-                u32::try_from(copies).unwrap_or(1).max(1)
-            }
-            _ => 1,
-        }
-    }
-
-    /// Number of elements. Every dimension of a parameter is fixed.
-    pub fn num_elements(&self) -> u64 {
-        self.dims
-            .iter()
-            .map(|dim| match dim.extent {
-                Extent::Fixed(size) => size,
-                _ => unreachable!("a parameter depends on neither batch nor sequence"),
-            })
-            .product()
-    }
-}
-
-/// The dimensions along which a parameter is sharded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cut {
-    /// Index of the dimension that tensor parallelism shards.
-    pub tensor: Option<usize>,
-    /// Index of the dimension that expert parallelism shards.
-    pub expert: Option<usize>,
 }
 
 /// Treatment of an operator's output by selective recompute: saved, or recomputed in backward.
@@ -578,6 +564,7 @@ impl Op {
             OpKind::Linear { .. }
                 | OpKind::GroupedLinear { .. }
                 | OpKind::Conv2d { .. }
+                | OpKind::ConvTranspose2d { .. }
                 | OpKind::Router { .. }
                 | OpKind::Embedding { .. }
         );

@@ -201,6 +201,33 @@ fn rule(
             vec![Placement::Shard(DimName::Heads), Placement::Shard(DimName::KvHeads)],
             Placement::Shard(DimName::Heads),
         ),
+        OpKind::Parameter { .. } => (Vec::new(), by_heads(output)),
+        OpKind::Product { over } => {
+            let shared = |it: &&Placement| match it {
+                Placement::Shard(name) => {
+                    !over.contains(name) && tensors.iter().all(|it| it.dim(*name).is_some())
+                }
+                _ => false,
+            };
+            let placement = given.iter().find(shared).copied().unwrap_or(Placement::Whole);
+            (vec![placement; 2], placement)
+        }
+        OpKind::Reduce { over, .. } => {
+            let (wanted, placement) = token_wise(tensors, given, output, sharding);
+            match wanted[0] {
+                Placement::Shard(name) if over.contains(&name) => (wanted, Placement::Partial),
+                _ => (wanted, placement),
+            }
+        }
+        OpKind::Reshape { .. } => {
+            let (wanted, placement) = token_wise(tensors, given, output, sharding);
+            match wanted[0] {
+                Placement::Shard(name) if tensors[0].dim(name) != output.dim(name) => {
+                    (vec![Placement::Whole], Placement::Whole)
+                }
+                _ => (wanted, placement),
+            }
+        }
         OpKind::Add if given.contains(&Placement::Partial) => {
             add_partial_sums(tensors, given, output, sharding)
         }

@@ -1,7 +1,8 @@
 //! Sizes on one rank of a block whose tensors have placements.
 
 use super::block::{Block, OpId};
-use super::op::{Cut, Op, OpKind, Parameter};
+use super::op::{Op, OpKind};
+use super::parameter::{Cut, Parameter};
 use super::placement::{Placement, Placements};
 use super::switches::EmbeddingTable;
 use super::tensor::{Dim, DimName, Extent, Tensor};

@@ -2,11 +2,12 @@
 
 use super::block::{Block, OpId};
 use super::builder::BlockBuilder;
-use super::op::{NormKind, Op, OpKind, Window2d};
+use super::op::{NormKind, Op, OpKind};
 use super::splits::{
     AxisPlacement, ByMeshAxis, MESH_AXES, SharedParameter, SplitDim, SplitExchange, SplitOp,
 };
 use super::tensor::{Dim, DimName, Element, Extent, Sizes, Tensor};
+use super::window::Window2d;
 use crate::collective::Collective;
 
 impl Block {
@@ -23,7 +24,11 @@ impl Block {
         };
         let inputs = self.inputs(op).iter().map(|source| fixed(&self.op(*source).output));
         let op = self.op(op);
-        let whole = Part::whole(op.kind.clone(), inputs.collect(), fixed(&op.output));
+        let kind = match &op.kind {
+            OpKind::Reshape { .. } => OpKind::Reshape { dims: fixed(&op.output).dims },
+            kind => kind.clone(),
+        };
+        let whole = Part::whole(kind, inputs.collect(), fixed(&op.output));
         let choices = |ranks: u32| {
             let dims = SplitDim::ALL.into_iter().map(Some).filter(move |_| ranks > 1);
             std::iter::once(None).chain(dims)
@@ -156,14 +161,25 @@ impl Part {
                 SplitDim::Batch | SplitDim::Sequence,
             ) => self.each(axis, split.names()[0], ranks),
             (OpKind::Router { .. } | OpKind::Embedding { .. }, _) => None,
-            (OpKind::Conv2d { groups: 1, .. }, SplitDim::InChannels) => {
+            (
+                OpKind::Conv2d { groups: 1, .. } | OpKind::ConvTranspose2d { groups: 1, .. },
+                SplitDim::InChannels,
+            ) => {
                 self.sums_over(axis, DimName::Channels, ranks)
             }
-            (OpKind::Conv2d { groups: 1, out_channels, .. }, SplitDim::OutChannels) => {
+            (
+                OpKind::Conv2d { groups: 1, out_channels, .. }
+                | OpKind::ConvTranspose2d { groups: 1, out_channels, .. },
+                SplitDim::OutChannels,
+            ) => {
                 *out_channels = divided(*out_channels, ranks)?;
                 self.reads(axis, DimName::Channels, ranks)
             }
-            (OpKind::Conv2d { groups, out_channels, .. }, SplitDim::OutChannels) => {
+            (
+                OpKind::Conv2d { groups, out_channels, .. }
+                | OpKind::ConvTranspose2d { groups, out_channels, .. },
+                SplitDim::OutChannels,
+            ) => {
                 *groups = divided(*groups, ranks)?;
                 *out_channels = divided(*out_channels, ranks)?;
                 self.each(axis, DimName::Channels, ranks)
@@ -177,7 +193,12 @@ impl Part {
                 let window = *window;
                 self.borders(axis, split, ranks, &window)
             }
-            (OpKind::AdaptiveAveragePool2d { .. }, SplitDim::Height | SplitDim::Width) => None,
+            (
+                OpKind::AdaptiveAveragePool2d { .. }
+                | OpKind::Upsample2d { .. }
+                | OpKind::ConvTranspose2d { .. },
+                SplitDim::Height | SplitDim::Width,
+            ) => None,
             (
                 OpKind::Attention { .. } | OpKind::AttentionScores | OpKind::AttentionValues,
                 SplitDim::Heads,
@@ -235,7 +256,12 @@ impl Part {
             OpKind::Norm { kind: NormKind::BatchNorm, .. } => {
                 matches!(name, DimName::Height | DimName::Width)
             }
-            OpKind::Norm { over, .. } => over.contains(&name),
+            OpKind::Norm { kind: NormKind::GroupNorm { .. }, .. } => {
+                matches!(name, DimName::Channels | DimName::Height | DimName::Width)
+            }
+            OpKind::Norm { over, .. } | OpKind::Reduce { over, .. } => over.contains(&name),
+            OpKind::Reshape { .. } => tensor.dim(name) != self.output.dim(name),
+            OpKind::Pad { dim } | OpKind::Take { dim } => dim.name == name,
             OpKind::Softmax { over }
             | OpKind::CrossEntropy { over, .. }
             | OpKind::Concat { over } => *over == name,
@@ -272,7 +298,9 @@ impl Part {
             }
             None => AxisPlacement::Partial,
         };
-        if let OpKind::AddParameter { dims } = &mut self.kind
+        if let OpKind::AddParameter { dims }
+        | OpKind::Parameter { dims }
+        | OpKind::Reshape { dims } = &mut self.kind
             && let Some(dim) = dims.iter_mut().find(|dim| dim.name == name)
         {
             divide(dim, ranks)?;
@@ -337,8 +365,8 @@ impl Part {
     ) -> Option<()> {
         let side = usize::from(split == SplitDim::Width);
         let name = split.names()[0];
-        let [kernel, stride, padding] =
-            [window.kernel, window.stride, window.padding].map(|of_sides| of_sides[side]);
+        let [stride, padding] = [window.stride, window.padding].map(|of_sides| of_sides[side]);
+        let kernel = window.reach(side)?;
         let input = self.inputs.first_mut()?;
         let dim = input.dims.iter_mut().find(|dim| dim.name == name)?;
         divide(dim, ranks)?;

@@ -8,7 +8,7 @@ use super::file::{Edge, Node};
 use super::kind::Kind;
 use super::limits::{MAX_ELEMENTS, MAX_PARAMETERS};
 use super::wiring::Wiring;
-use crate::graph::{Block, BlockBuilder, Extent, Graph, OpKind, Tensor, Value};
+use crate::graph::{Block, BlockBuilder, Dim, Extent, Graph, OpKind, Parameter, Tensor, Value};
 
 /// Builds the graph of `nodes` and `edges`.
 pub(super) fn graph(nodes: &[Node], edges: &[Edge]) -> Result<Graph, NativeError> {
@@ -16,7 +16,13 @@ pub(super) fn graph(nodes: &[Node], edges: &[Edge]) -> Result<Graph, NativeError
     check_inputs(nodes, &wiring)?;
     let order = wiring.order(nodes)?;
     let mut assembly =
-        Assembly { nodes, wiring: &wiring, outputs: vec![None; nodes.len()], num_parameters: 0 };
+        Assembly {
+            nodes,
+            wiring: &wiring,
+            outputs: vec![None; nodes.len()],
+            num_parameters: 0,
+            parameters: BTreeMap::new(),
+        };
     let groups = wiring.cut(nodes, &order);
     let mut blocks = Vec::with_capacity(groups.len());
     for (index, group) in groups.iter().enumerate() {
@@ -32,7 +38,7 @@ pub(super) fn graph(nodes: &[Node], edges: &[Edge]) -> Result<Graph, NativeError
 
 /// Checks that inputs have no incoming edge and are used, and that every operator has an input.
 fn check_inputs(nodes: &[Node], wiring: &Wiring) -> Result<(), NativeError> {
-    let num_inputs = nodes.iter().filter(|node| matches!(node.kind, Kind::Input { .. })).count();
+    let num_inputs = nodes.iter().filter(|node| node.kind.is_source()).count();
     if num_inputs == nodes.len() {
         return Err(NativeError::Empty { num_inputs });
     }
@@ -42,7 +48,10 @@ fn check_inputs(nodes: &[Node], wiring: &Wiring) -> Result<(), NativeError> {
             Some(source) if is_input => {
                 format!("is an input, but `{}` leads to it", nodes[*source].name)
             }
-            None if !is_input => "no edge leads to it".to_owned(),
+            Some(_) if node.kind.is_source() => {
+                "is a parameter, which takes no input".to_owned()
+            }
+            None if !node.kind.is_source() => "no edge leads to it".to_owned(),
             _ => continue,
         };
         return Err(NativeError::Node { node: node.name.clone(), problem });
@@ -60,6 +69,8 @@ struct Assembly<'a> {
     outputs: Vec<Option<Tensor>>,
     /// Number of parameters of the blocks so far.
     num_parameters: u64,
+    /// Parameters of the nodes so far that have any, by name.
+    parameters: BTreeMap<&'a str, Vec<Parameter>>,
 }
 
 impl Assembly<'_> {
@@ -102,12 +113,16 @@ impl Assembly<'_> {
         node: usize,
         inputs: &[Value],
     ) -> Result<Value, NativeError> {
-        let Node { name, kind } = &self.nodes[node];
+        let Node { name, kind, tied_to } = &self.nodes[node];
         let wrong = |problem| NativeError::Node { node: name.clone(), problem };
         let value = match kind {
             Kind::Input { dims, shape, element } => {
                 let tensor = convert::input(dims, shape, *element).map_err(wrong)?;
                 block.input(name.clone(), tensor)
+            }
+            Kind::Parameter { dims, shape } => {
+                let kind = convert::parameter(dims, shape).map_err(wrong)?;
+                block.push(name.clone(), kind, &[])?
             }
             kind => {
                 let kind = convert::operator(kind, block.tensor(inputs[0])).map_err(wrong)?;
@@ -117,16 +132,48 @@ impl Assembly<'_> {
                 value
             }
         };
+        if let Some(target) = tied_to {
+            self.tie(block, value, name, target)?;
+        }
         let tensor = block.tensor(value);
         check_tensor(name, tensor)?;
         self.outputs[node] = Some(tensor.clone());
+        self.parameters.insert(name, block.parameters(value).to_vec());
         Ok(value)
+    }
+
+    /// Ties the parameters of a node to those of the same name of an earlier one.
+    fn tie(
+        &mut self,
+        block: &mut BlockBuilder,
+        value: Value,
+        name: &str,
+        target: &str,
+    ) -> Result<(), NativeError> {
+        let wrong = |problem| NativeError::Node { node: name.to_owned(), problem };
+        let Some(known) = self.parameters.get(target) else {
+            let problem = format!("`tied_to` names `{target}`, which no earlier node is called");
+            return Err(wrong(problem));
+        };
+        let mut num_tied = 0;
+        for Parameter { name, dims, .. } in block.parameters(value).to_vec() {
+            let Some(same) = known.iter().find(|it| it.name == name) else { continue };
+            if size_of(&same.dims) != size_of(&dims) {
+                return Err(wrong(format!("its {name} has not the size of that of `{target}`")));
+            }
+            block.tie(value, &name, same.tied_to.as_deref().unwrap_or(target));
+            num_tied += 1;
+        }
+        if num_tied == 0 {
+            return Err(wrong(format!("`{target}` has no parameter that it could be tied to")));
+        }
+        Ok(())
     }
 
     /// Adds the parameters of `block` to the total; their dimensions must be fixed.
     fn count_parameters(&mut self, block: &Block) -> Result<(), NativeError> {
         for node in block.nodes() {
-            for parameter in &node.op.parameters {
+            for parameter in node.op.own_parameters() {
                 let mut elements = Some(1u64);
                 for dim in &parameter.dims {
                     let Extent::Fixed(size) = dim.extent else {
@@ -182,6 +229,7 @@ fn recompute(kind: &OpKind) -> fn(&mut BlockBuilder, Value) {
     match kind {
         OpKind::Norm { .. }
         | OpKind::Activation(_)
+        | OpKind::Elementwise(_)
         | OpKind::GatedActivation(_)
         | OpKind::ClampedSwiGlu { .. }
         | OpKind::SoftCap { .. }
@@ -191,6 +239,14 @@ fn recompute(kind: &OpKind) -> fn(&mut BlockBuilder, Value) {
         OpKind::AttentionValues => BlockBuilder::end_selective_region,
         _ => |_, _| {},
     }
+}
+
+/// Elements of a parameter, if its dimensions are fixed and can be counted.
+fn size_of(dims: &[Dim]) -> Option<u64> {
+    dims.iter().try_fold(1u64, |product, dim| match dim.extent {
+        Extent::Fixed(size) => product.checked_mul(size),
+        _ => None,
+    })
 }
 
 /// Checks that the names of a tensor's dimensions are distinct and its elements can be counted.

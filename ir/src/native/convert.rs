@@ -49,6 +49,12 @@ pub(super) fn input(
     })
 }
 
+/// The operator of a parameter node.
+pub(super) fn parameter(names: &[DimName], shape: &[Size]) -> Result<OpKind, String> {
+    let shape: Vec<Extent> = shape.iter().map(|size| Extent::Fixed(*size)).collect();
+    Ok(OpKind::Parameter { dims: input(names, &shape, InputElement::Number)?.dims })
+}
+
 /// Converts the size of a dimension in a file.
 pub(super) fn extent(extent: Extent) -> graph::Extent {
     match extent {
@@ -62,7 +68,7 @@ pub(super) fn extent(extent: Extent) -> graph::Extent {
 #[expect(clippy::too_many_lines, reason = "a table: one arm a kind")]
 pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
     Ok(match kind {
-        Kind::Input { .. } => OpKind::Input,
+        Kind::Input { .. } | Kind::Parameter { .. } => unreachable!("a source has no first input"),
         Kind::Linear { out_features, out_dims, over, bias } => OpKind::Linear {
             contracted: reduced(over.as_deref(), x)?,
             produced: produced(out_features, out_dims.as_deref())?,
@@ -76,12 +82,33 @@ pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
                 bias: *bias,
             }
         }
-        Kind::Conv2d { out_channels, kernel, stride, padding, groups, bias } => OpKind::Conv2d {
-            window: window(*kernel, Some(*stride), *padding)?,
+        Kind::Conv2d { out_channels, kernel, stride, padding, dilation, groups, bias } => {
+            OpKind::Conv2d {
+                window: dilated(window(*kernel, Some(*stride), *padding)?, *dilation)?,
+                out_channels: size("out_channels", *out_channels)?,
+                groups: size("groups", *groups)?,
+                bias: *bias,
+            }
+        }
+        Kind::ConvTranspose2d {
+            out_channels,
+            kernel,
+            stride,
+            padding,
+            output_padding,
+            dilation,
+            groups,
+            bias,
+        } => OpKind::ConvTranspose2d {
+            window: dilated(window(*kernel, Some(*stride), *padding)?, *dilation)?,
+            output_padding: paddings("output_padding", *output_padding)?,
             out_channels: size("out_channels", *out_channels)?,
             groups: size("groups", *groups)?,
             bias: *bias,
         },
+        Kind::Upsample2d { output, mode } => {
+            OpKind::Upsample2d { output: sizes("output", *output)?, kind: *mode }
+        }
         Kind::MaxPool2d { kernel, stride, padding } => {
             OpKind::MaxPool2d(window(*kernel, *stride, *padding)?)
         }
@@ -97,6 +124,17 @@ pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
             present(x, DimName::Channels)?;
             let over = vec![DimName::Batch, DimName::Height, DimName::Width];
             norm(NormKind::BatchNorm, over, *weight, *bias, *epsilon)?
+        }
+        Kind::GroupNorm { groups, weight, bias, epsilon } => {
+            let groups = size("groups", *groups)?;
+            if let graph::Extent::Fixed(channels) = present(x, DimName::Channels)?.extent
+                && !channels.is_multiple_of(groups)
+            {
+                return Err(format!("{channels} channels do not divide into {groups} groups"));
+            }
+            let space = [DimName::Channels, DimName::Height, DimName::Width];
+            let over = space.into_iter().filter(|name| x.dim(*name).is_some()).collect();
+            norm(NormKind::GroupNorm { groups }, over, *weight, *bias, *epsilon)?
         }
         Kind::LayerNorm { over, weight, bias, epsilon } => {
             norm(NormKind::LayerNorm, reduced(over.as_deref(), x)?, *weight, *bias, *epsilon)?
@@ -125,6 +163,20 @@ pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
         Kind::Softmax { over } => OpKind::Softmax { over: over.map_or_else(|| last(x), Ok)? },
         Kind::Add {} => OpKind::Add,
         Kind::Multiply {} => OpKind::Multiply,
+        Kind::Elementwise { function } => OpKind::Elementwise(*function),
+        Kind::Product { over } => OpKind::Product { over: reduced(Some(over), x)? },
+        Kind::Reduce { function, over } => {
+            OpKind::Reduce { function: *function, over: reduced(Some(over), x)? }
+        }
+        Kind::Reshape { dims, shape } => {
+            OpKind::Reshape { dims: input(dims, shape, InputElement::Number)?.dims }
+        }
+        Kind::Pad { dim, size } => {
+            OpKind::Pad { dim: Dim::fixed(*dim, self::size("size", *size)?) }
+        }
+        Kind::Take { dim, size } => {
+            OpKind::Take { dim: Dim::fixed(*dim, self::size("size", *size)?) }
+        }
         Kind::Concat { over } => OpKind::Concat { over: *over },
         Kind::Slice { dim, size, start } => {
             let dim = Dim::fixed(*dim, self::size("size", *size)?);
@@ -135,6 +187,14 @@ pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
             width: Dim::fixed(*out_dim, size("embedding_dim", *embedding_dim)?),
             rows: EmbeddedRows::Tokens { ahead: 0 },
         },
+        Kind::EmbeddingBag { num_embeddings, embedding_dim, out_dim } => {
+            last(x)?;
+            OpKind::Embedding {
+                entries: Dim::fixed(DimName::Vocabulary, size("num_embeddings", *num_embeddings)?),
+                width: Dim::fixed(*out_dim, size("embedding_dim", *embedding_dim)?),
+                rows: EmbeddedRows::Bag,
+            }
+        }
         Kind::Attention { mask, scale, soft_cap, dropout } => OpKind::Attention {
             mask: match mask {
                 Mask::Full => AttentionMask::Full,
@@ -241,12 +301,23 @@ fn window(
     stride: Option<Pair<Size>>,
     padding: Pair<u64>,
 ) -> Result<Window2d, String> {
-    let padding = padding.each();
-    if let Some(padding) = padding.iter().find(|padding| **padding > MAX_SIZE) {
-        return Err(format!("`padding` is {padding}, but must be from 0 to {MAX_SIZE}"));
-    }
+    let padding = paddings("padding", padding)?;
     let stride = sizes("stride", stride.unwrap_or(kernel))?;
-    Ok(Window2d { kernel: sizes("kernel", kernel)?, stride, padding })
+    Ok(Window2d { kernel: sizes("kernel", kernel)?, stride, padding, dilation: [1, 1] })
+}
+
+fn dilated(window: Window2d, dilation: Pair<Size>) -> Result<Window2d, String> {
+    Ok(Window2d { dilation: sizes("dilation", dilation)?, ..window })
+}
+
+fn paddings(attribute: &str, padding: Pair<u64>) -> Result<[u64; 2], String> {
+    let padding = padding.each();
+    match padding.iter().find(|padding| **padding > MAX_SIZE) {
+        None => Ok(padding),
+        Some(padding) => {
+            Err(format!("`{attribute}` is {padding}, but must be from 0 to {MAX_SIZE}"))
+        }
+    }
 }
 
 /// Output dimensions of a linear layer.

@@ -105,6 +105,9 @@ pub(super) struct Edge {
 pub(super) struct Node {
     /// What it is called; no other node is called the same.
     pub(super) name: String,
+    /// An earlier node whose parameters are its own too, those of the same names: a head that reads the table of an
+    /// embedding, a layer that runs twice.
+    pub(super) tied_to: Option<String>,
     /// What it computes, and its attributes.
     #[serde(flatten)]
     pub(super) kind: Kind,

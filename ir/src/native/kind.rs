@@ -1,7 +1,7 @@
 //! Kinds of nodes with their attributes, as in a file.
 
 use super::attributes::{DimNames, Extent, Function, InputElement, Mask, OutFeatures, Pair, Size};
-use crate::graph::DimName;
+use crate::graph::{DimName, Elementwise, Reduction, Upsampling};
 
 /// What a node computes. Inputs are in brackets, in the order of their slots.
 // A kind without attributes is an empty struct, not a unit: serde would let a unit have any.
@@ -61,6 +61,10 @@ pub(super) enum Kind {
         #[serde(default = "none_each")]
         #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = 0)))]
         padding: Pair<u64>,
+        /// Rows and columns from one element of the kernel to the next.
+        #[serde(default = "one_each")]
+        #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = 1)))]
+        dilation: Pair<Size>,
         /// Groups of channels that see only each other.
         #[serde(default = "one")]
         #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = 1)))]
@@ -68,6 +72,47 @@ pub(super) enum Kind {
         /// Whether a bias is added.
         #[serde(default = "yes")]
         bias: bool,
+    },
+    /// Transposed two-dimensional convolution [x].
+    #[serde(rename = "conv_transpose2d")]
+    ConvTranspose2d {
+        /// Channels that come out.
+        out_channels: Size,
+        /// Rows and columns of the kernel.
+        kernel: Pair<Size>,
+        /// Rows and columns of the output between two rows and columns of the input.
+        #[serde(default = "one_each")]
+        #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = 1)))]
+        stride: Pair<Size>,
+        /// Rows and columns taken off the output on each side.
+        #[serde(default = "none_each")]
+        #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = 0)))]
+        padding: Pair<u64>,
+        /// Rows and columns added to the output at its end.
+        #[serde(default = "none_each")]
+        #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = 0)))]
+        output_padding: Pair<u64>,
+        /// Rows and columns from one element of the kernel to the next.
+        #[serde(default = "one_each")]
+        #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = 1)))]
+        dilation: Pair<Size>,
+        /// Groups of channels that see only each other.
+        #[serde(default = "one")]
+        #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = 1)))]
+        groups: Size,
+        /// Whether a bias is added.
+        #[serde(default = "yes")]
+        bias: bool,
+    },
+    /// Rows and columns put between those of an image [x].
+    #[serde(rename = "upsample2d")]
+    Upsample2d {
+        /// Rows and columns that come out.
+        output: Pair<Size>,
+        /// How they are interpolated.
+        #[serde(default = "nearest")]
+        #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = "nearest")))]
+        mode: Upsampling,
     },
     /// The largest of each window [x].
     #[serde(rename = "max_pool2d")]
@@ -105,6 +150,20 @@ pub(super) enum Kind {
     Flatten {},
     /// Normalises each channel over batch, rows and columns [x].
     BatchNorm {
+        /// Whether it has a trained scale.
+        #[serde(default = "yes")]
+        weight: bool,
+        /// Whether it has a trained shift.
+        #[serde(default = "yes")]
+        bias: bool,
+        /// Added to the variance.
+        #[serde(default = "epsilon")]
+        epsilon: f64,
+    },
+    /// Normalises groups of channels over rows and columns [x].
+    GroupNorm {
+        /// How many groups there are.
+        groups: Size,
         /// Whether it has a trained scale.
         #[serde(default = "yes")]
         weight: bool,
@@ -187,6 +246,45 @@ pub(super) enum Kind {
     Add {},
     /// Elementwise product; `b` may lack dimensions of `a` [a, b].
     Multiply {},
+    /// A function of one tensor, or of two that are broadcast to each other; constants that it takes are left out
+    /// [x] or [a, b].
+    Elementwise {
+        /// The function.
+        function: Elementwise,
+    },
+    /// Product of two tensors, summed over dimensions that both have, for each index of the others that both have [a, b].
+    Product {
+        /// The dimensions that are summed over.
+        over: DimNames,
+    },
+    /// A function of all elements along dimensions that the output lacks [x].
+    Reduce {
+        /// The function.
+        function: Reduction,
+        /// The dimensions.
+        over: DimNames,
+    },
+    /// The same elements under other dimensions, moved, joined or parted [x].
+    Reshape {
+        /// What each dimension counts, outermost first.
+        dims: DimNames,
+        /// The extent of each of `dims`.
+        shape: Vec<Extent>,
+    },
+    /// Zeros around one dimension [x].
+    Pad {
+        /// The dimension.
+        dim: DimName,
+        /// Its size with the zeros.
+        size: Size,
+    },
+    /// Elements of one dimension at fixed indices [x].
+    Take {
+        /// The dimension.
+        dim: DimName,
+        /// How many elements are taken.
+        size: Size,
+    },
     /// Tensors joined along one dimension [a, b, ..].
     Concat {
         /// Along which dimension.
@@ -204,6 +302,16 @@ pub(super) enum Kind {
     },
     /// Rows of a table by index [tokens].
     Embedding {
+        /// Rows of the table.
+        num_embeddings: Size,
+        /// Size of a row.
+        embedding_dim: Size,
+        /// What a row counts.
+        #[serde(default = "hidden")]
+        out_dim: DimName,
+    },
+    /// The sum of the rows of a table that a bag of indices names: the last dimension counts those of a bag [indices].
+    EmbeddingBag {
         /// Rows of the table.
         num_embeddings: Size,
         /// Size of a row.
@@ -237,6 +345,13 @@ pub(super) enum Kind {
         theta: f64,
         /// How many of the features are rotated, the first ones; all if left out.
         features: Option<Size>,
+    },
+    /// A trained tensor that an operator takes.
+    Parameter {
+        /// What each dimension counts, outermost first.
+        dims: DimNames,
+        /// The extent of each of `dims`.
+        shape: Vec<Size>,
     },
     /// Adds a trained tensor, as of positions [x].
     AddParameter {
@@ -284,12 +399,15 @@ pub(super) const KINDS: &[&str] = &[
     "linear",
     "grouped_linear",
     "conv2d",
+    "conv_transpose2d",
+    "upsample2d",
     "max_pool2d",
     "average_pool2d",
     "adaptive_average_pool2d",
     "gather",
     "flatten",
     "batch_norm",
+    "group_norm",
     "layer_norm",
     "rms_norm",
     "gelu",
@@ -306,13 +424,21 @@ pub(super) const KINDS: &[&str] = &[
     "softmax",
     "add",
     "multiply",
+    "elementwise",
+    "product",
+    "reduce",
+    "reshape",
+    "pad",
+    "take",
     "concat",
     "slice",
     "embedding",
+    "embedding_bag",
     "attention",
     "attention_scores",
     "attention_values",
     "rotary",
+    "parameter",
     "add_parameter",
     "prepend_parameter",
     "patches_to_sequence",
@@ -325,12 +451,18 @@ pub(super) const KINDS: &[&str] = &[
 ];
 
 impl Kind {
+    /// True if the node has no inputs.
+    pub(super) fn is_source(&self) -> bool {
+        matches!(self, Self::Input { .. } | Self::Parameter { .. })
+    }
+
     /// Returns whether the node belongs to the block of its predecessor and never starts one: it is too small for a
     /// stage, and a cut before it would send as much as one after it.
     pub(super) fn finishes(&self) -> bool {
         matches!(
             self,
             Self::BatchNorm { .. }
+                | Self::GroupNorm { .. }
                 | Self::Gelu {}
                 | Self::GeluTanh {}
                 | Self::Relu {}
@@ -341,6 +473,8 @@ impl Kind {
                 | Self::SoftCap { .. }
                 | Self::Clamp { .. }
                 | Self::Dropout { .. }
+                | Self::Elementwise { .. }
+                | Self::Reshape { .. }
                 | Self::Gather {}
                 | Self::Flatten {}
                 | Self::CrossEntropy { .. }
@@ -359,6 +493,10 @@ fn one() -> Size {
 
 fn one_each() -> Pair<Size> {
     Pair::Both(Size(1))
+}
+
+fn nearest() -> Upsampling {
+    Upsampling::Nearest
 }
 
 fn none_each() -> Pair<u64> {

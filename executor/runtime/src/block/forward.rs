@@ -386,6 +386,7 @@ impl<B: Kernels> BlockRun<'_, B> {
                 let rows: Vec<u32> = positions.iter().map(|it| it + first as u32).collect();
                 rows.repeat(batch)
             }
+            EmbeddedRows::Bag => panic!("refused before"),
             EmbeddedRows::TokenTypes => vec![0; batch * length],
         };
         (ids, [batch, length])

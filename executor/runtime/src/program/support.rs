@@ -43,6 +43,22 @@ pub(super) fn check_operators(
                         "recurrences and short convolutions (`{name}`)"
                     )));
                 }
+                OpKind::Elementwise(_)
+                | OpKind::Product { .. }
+                | OpKind::Reduce { .. }
+                | OpKind::Reshape { .. }
+                | OpKind::Pad { .. }
+                | OpKind::Take { .. }
+                | OpKind::Parameter { .. }
+                | OpKind::ConvTranspose2d { .. }
+                | OpKind::Upsample2d { .. }
+                | OpKind::Norm { kind: NormKind::GroupNorm { .. }, .. }
+                | OpKind::Embedding { rows: EmbeddedRows::Bag, .. } => {
+                    return Err(unsupported(format!("operator `{name}` ({:?})", node.op.kind)));
+                }
+                OpKind::Conv2d { window, .. } if window.dilation != [1, 1] => {
+                    return Err(unsupported(format!("convolution `{name}` with a dilation")));
+                }
                 OpKind::Activation(Activation::Xielu) => {
                     return Err(unsupported(format!("xIELU (`{name}`)")));
                 }

@@ -104,7 +104,9 @@ pub(in crate::ops) fn has_mean(kind: NormKind) -> bool {
     match kind {
         NormKind::LayerNorm => true,
         NormKind::RmsNorm => false,
-        NormKind::BatchNorm => unreachable!("a batch norm is no norm over rows"),
+        NormKind::BatchNorm | NormKind::GroupNorm { .. } => {
+            unreachable!("statistics of batches and groups are not over rows")
+        }
     }
 }
 

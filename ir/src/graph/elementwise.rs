@@ -1,0 +1,139 @@
+//! Functions of elements, and of all elements along a dimension, with what PyTorch saves for their backward.
+
+use super::keeps::Keeps;
+
+named_enum! {
+    /// An elementwise function that no other operator has.
+    pub enum Elementwise {
+        /// Magnitude.
+        Abs = "abs",
+        /// Sum of two tensors.
+        Add = "add",
+        /// Sum of a tensor and a constant.
+        AddConstant = "add_constant",
+        /// Cosine.
+        Cos = "cos",
+        /// Quotient of two tensors.
+        Divide = "divide",
+        /// Exponential linear unit.
+        Elu = "elu",
+        /// Error function.
+        Erf = "erf",
+        /// Exponential.
+        Exp = "exp",
+        /// Piecewise linear logistic function.
+        HardSigmoid = "hard_sigmoid",
+        /// `x` times its piecewise linear logistic function.
+        HardSwish = "hard_swish",
+        /// Clamp to a range, such as that of ReLU6.
+        HardTanh = "hard_tanh",
+        /// Rectified linear unit with a slope below 0.
+        LeakyRelu = "leaky_relu",
+        /// Logarithm.
+        Log = "log",
+        /// Replacement of some elements by a constant.
+        MaskedFill = "masked_fill",
+        /// The larger of two.
+        Maximum = "maximum",
+        /// The smaller of two.
+        Minimum = "minimum",
+        /// `x tanh(softplus(x))`.
+        Mish = "mish",
+        /// Product of two tensors.
+        Multiply = "multiply",
+        /// Product of a tensor and a constant.
+        MultiplyConstant = "multiply_constant",
+        /// `-x`.
+        Negative = "negative",
+        /// A fixed power.
+        Power = "power",
+        /// `1 / x`.
+        Reciprocal = "reciprocal",
+        /// `1 / sqrt(x)`.
+        Rsqrt = "rsqrt",
+        /// Sine.
+        Sin = "sin",
+        /// `log(1 + exp(x))`.
+        Softplus = "softplus",
+        /// Square root.
+        Sqrt = "sqrt",
+        /// Difference of two tensors.
+        Subtract = "subtract",
+    }
+}
+
+impl Elementwise {
+    /// Number of inputs, and the tensors that autograd saves.
+    ///
+    /// # Source
+    ///
+    /// PyTorch, `tools/autograd/derivatives.yaml`.
+    const fn row(self) -> (usize, &'static [Keeps]) {
+        match self {
+            Self::AddConstant | Self::MultiplyConstant | Self::Negative => (1, &[]),
+            Self::Exp | Self::Reciprocal | Self::Rsqrt | Self::Sqrt => (1, &[Keeps::Output]),
+            Self::MaskedFill => (1, &[Keeps::Mask]),
+            Self::Add | Self::Subtract => (2, &[]),
+            Self::Divide | Self::Maximum | Self::Minimum | Self::Multiply => {
+                (2, &[Keeps::Input(0), Keeps::Input(1)])
+            }
+            Self::Abs
+            | Self::Cos
+            | Self::Elu
+            | Self::Erf
+            | Self::HardSigmoid
+            | Self::HardSwish
+            | Self::HardTanh
+            | Self::LeakyRelu
+            | Self::Log
+            | Self::Mish
+            | Self::Power
+            | Self::Sin
+            | Self::Softplus => (1, &[Keeps::Input(0)]),
+        }
+    }
+
+    /// Number of inputs.
+    pub(super) const fn inputs(self) -> usize {
+        self.row().0
+    }
+
+    /// Tensors that autograd saves.
+    pub(super) const fn keeps(self) -> &'static [Keeps] {
+        self.row().1
+    }
+}
+
+named_enum! {
+    /// A function of all elements along a dimension.
+    pub enum Reduction {
+        /// Their sum.
+        Sum = "sum",
+        /// Their mean.
+        Mean = "mean",
+        /// The largest of them.
+        Max = "max",
+    }
+}
+
+impl Reduction {
+    /// Tensors that autograd saves (PyTorch, `tools/autograd/derivatives.yaml`).
+    pub(super) const fn keeps(self) -> &'static [Keeps] {
+        match self {
+            Self::Sum | Self::Mean => &[],
+            Self::Max => &[Keeps::Input(0), Keeps::Output],
+        }
+    }
+}
+
+named_enum! {
+    /// An interpolation between the rows and columns of an image.
+    pub enum Upsampling {
+        /// The nearest element.
+        Nearest = "nearest",
+        /// Between four neighbours, linear in each direction.
+        Bilinear = "bilinear",
+        /// Between sixteen neighbours, cubic in each direction.
+        Bicubic = "bicubic",
+    }
+}

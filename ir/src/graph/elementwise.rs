@@ -11,6 +11,12 @@ named_enum! {
         Add = "add",
         /// Sum of a tensor and a constant.
         AddConstant = "add_constant",
+        /// Negative log-likelihood of two classes, of their probability or its logit.
+        BinaryCrossEntropy = "binary_cross_entropy",
+        /// Truth of a comparison, or of a function of truths, of two tensors.
+        Compare = "compare",
+        /// The same of a tensor and a constant.
+        CompareConstant = "compare_constant",
         /// Cosine.
         Cos = "cos",
         /// Quotient of two tensors.
@@ -59,6 +65,8 @@ named_enum! {
         Sqrt = "sqrt",
         /// Difference of two tensors.
         Subtract = "subtract",
+        /// Elements of two tensors, each where a condition says.
+        Where = "where",
     }
 }
 
@@ -70,14 +78,18 @@ impl Elementwise {
     /// PyTorch, `tools/autograd/derivatives.yaml`.
     const fn row(self) -> (usize, &'static [Keeps]) {
         match self {
-            Self::AddConstant | Self::MultiplyConstant | Self::Negative => (1, &[]),
+            Self::AddConstant | Self::CompareConstant | Self::MultiplyConstant | Self::Negative => {
+                (1, &[])
+            }
             Self::Exp | Self::Reciprocal | Self::Rsqrt | Self::Sqrt => (1, &[Keeps::Output]),
             Self::MaskedFill => (1, &[Keeps::Mask]),
-            Self::Add | Self::Subtract => (2, &[]),
+            Self::Add | Self::Compare | Self::Subtract => (2, &[]),
+            Self::Where => (2, &[Keeps::Mask]),
             Self::Divide | Self::Maximum | Self::Minimum | Self::Multiply => {
                 (2, &[Keeps::Input(0), Keeps::Input(1)])
             }
             Self::Abs
+            | Self::BinaryCrossEntropy
             | Self::Cos
             | Self::Elu
             | Self::Erf
@@ -113,6 +125,8 @@ named_enum! {
         Mean = "mean",
         /// The largest of them.
         Max = "max",
+        /// The root of the sum of their squares.
+        Norm = "norm",
     }
 }
 
@@ -121,7 +135,7 @@ impl Reduction {
     pub(super) const fn keeps(self) -> &'static [Keeps] {
         match self {
             Self::Sum | Self::Mean => &[],
-            Self::Max => &[Keeps::Input(0), Keeps::Output],
+            Self::Max | Self::Norm => &[Keeps::Input(0), Keeps::Output],
         }
     }
 }

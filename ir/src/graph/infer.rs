@@ -87,9 +87,7 @@ pub(super) fn output(kind: &OpKind, inputs: &[&Tensor]) -> Result<Tensor, String
             Ok(Tensor::new(dims))
         }
         OpKind::Product { over } => product(inputs[0], inputs[1], over),
-        OpKind::Reduce { over, .. } => {
-            contract(inputs[0], over, &[])
-        }
+        OpKind::Reduce { over, .. } => contract(inputs[0], over, &[]),
         OpKind::Reshape { dims } => reshaped(inputs[0], dims),
         OpKind::Parameter { dims } => Ok(Tensor::new(dims.clone())),
         OpKind::Take { dim } => {
@@ -489,7 +487,8 @@ fn check_groups(input: &Tensor, out_channels: u64, groups: u64) -> Result<(), St
 /// `input` with other channels, rows and columns.
 fn resized(input: &Tensor, channels: u64, sides: [u64; 2]) -> Result<Tensor, String> {
     require(input, DimName::Batch)?;
-    let of = [(DimName::Channels, channels), (DimName::Height, sides[0]), (DimName::Width, sides[1])];
+    let of =
+        [(DimName::Channels, channels), (DimName::Height, sides[0]), (DimName::Width, sides[1])];
     let whole = of.into_iter().try_fold(Tensor::new(input.dims.clone()), |tensor, (name, size)| {
         require(&tensor, name)?;
         Ok::<_, String>(replace(&tensor, name, &[Dim::fixed(name, size)]))

@@ -207,8 +207,8 @@ impl Kernels<'_, '_> {
         let (c_in, c_out) = (channels(source), channels(op));
         let is_transposed = matches!(sharded.block.op(op).kind, OpKind::ConvTranspose2d { .. });
         let (image, channels) = if is_transposed { (source, c_in) } else { (op, c_out) };
-        let positions =
-            sharded.elements(&sharded.block.op(image).output, Placement::Whole) / (channels * groups);
+        let positions = sharded.elements(&sharded.block.op(image).output, Placement::Whole)
+            / (channels * groups);
         let flops = 2.0 * (positions * c_out * groups) as f64 * (c_in * window) as f64;
         let weight = Bytes::new(groups * c_in * c_out * window * sharded.setting.compute_bytes);
         let (x, y) = (sharded.output_bytes(source), sharded.output_bytes(op));
@@ -461,11 +461,15 @@ impl Kernels<'_, '_> {
             }
             OpKind::Take { .. } => ((y, y), (y, inputs)),
             OpKind::Elementwise(function) => {
-                let given: Bytes = function.keeps().iter().map(|kept| match kept {
-                    Keeps::Input(slot) => sharded.input_bytes(op, *slot),
-                    Keeps::Mask => mask(),
-                    _ => y,
-                }).sum();
+                let given: Bytes = function
+                    .keeps()
+                    .iter()
+                    .map(|kept| match kept {
+                        Keeps::Input(slot) => sharded.input_bytes(op, *slot),
+                        Keeps::Mask => mask(),
+                        _ => y,
+                    })
+                    .sum();
                 ((inputs, y), (y + given, inputs))
             }
             OpKind::CrossEntropy { .. } => self.cross_entropy_bytes(op),

@@ -164,9 +164,7 @@ impl Part {
             (
                 OpKind::Conv2d { groups: 1, .. } | OpKind::ConvTranspose2d { groups: 1, .. },
                 SplitDim::InChannels,
-            ) => {
-                self.sums_over(axis, DimName::Channels, ranks)
-            }
+            ) => self.sums_over(axis, DimName::Channels, ranks),
             (
                 OpKind::Conv2d { groups: 1, out_channels, .. }
                 | OpKind::ConvTranspose2d { groups: 1, out_channels, .. },
@@ -298,9 +296,8 @@ impl Part {
             }
             None => AxisPlacement::Partial,
         };
-        if let OpKind::AddParameter { dims }
-        | OpKind::Parameter { dims }
-        | OpKind::Reshape { dims } = &mut self.kind
+        if let OpKind::AddParameter { dims } | OpKind::Parameter { dims } | OpKind::Reshape { dims } =
+            &mut self.kind
             && let Some(dim) = dims.iter_mut().find(|dim| dim.name == name)
         {
             divide(dim, ranks)?;
@@ -366,7 +363,7 @@ impl Part {
         let side = usize::from(split == SplitDim::Width);
         let name = split.names()[0];
         let [stride, padding] = [window.stride, window.padding].map(|of_sides| of_sides[side]);
-        let kernel = window.reach(side)?;
+        let kernel = window.reach(side).filter(|_| !window.rounds_up)?;
         let input = self.inputs.first_mut()?;
         let dim = input.dims.iter_mut().find(|dim| dim.name == name)?;
         divide(dim, ranks)?;

@@ -11,14 +11,23 @@ pub struct Window2d {
     pub padding: [u64; 2],
     /// Rows and columns from one element of the kernel to the next; 1 in a plain kernel.
     pub dilation: [u64; 2],
+    /// True if a last window may reach beyond the padding, as with PyTorch's `ceil_mode`.
+    pub rounds_up: bool,
 }
 
 impl Window2d {
     /// Rows and columns of the output for `input` rows and columns; `None` if the kernel exceeds the padded input.
     pub fn output(&self, input: [u64; 2]) -> Option<[u64; 2]> {
         let side = |axis: usize| {
-            let padded = input[axis] + 2 * self.padding[axis];
-            Some(padded.checked_sub(self.reach(axis)?)? / self.stride[axis] + 1)
+            let (stride, padding) = (self.stride[axis], self.padding[axis]);
+            let moved = (input[axis] + 2 * padding).checked_sub(self.reach(axis)?)?;
+            if !self.rounds_up {
+                return Some(moved / stride + 1);
+            }
+            // A window begins within the input or the padding before it.
+            let strides = moved.div_ceil(stride);
+            let is_within = strides.checked_mul(stride)? < input[axis] + padding;
+            Some(strides + u64::from(is_within))
         };
         Some([side(0)?, side(1)?])
     }

@@ -15,14 +15,13 @@ pub(super) fn graph(nodes: &[Node], edges: &[Edge]) -> Result<Graph, NativeError
     let wiring = Wiring::new(nodes, edges)?;
     check_inputs(nodes, &wiring)?;
     let order = wiring.order(nodes)?;
-    let mut assembly =
-        Assembly {
-            nodes,
-            wiring: &wiring,
-            outputs: vec![None; nodes.len()],
-            num_parameters: 0,
-            parameters: BTreeMap::new(),
-        };
+    let mut assembly = Assembly {
+        nodes,
+        wiring: &wiring,
+        outputs: vec![None; nodes.len()],
+        num_parameters: 0,
+        parameters: BTreeMap::new(),
+    };
     let groups = wiring.cut(nodes, &order);
     let mut blocks = Vec::with_capacity(groups.len());
     for (index, group) in groups.iter().enumerate() {
@@ -48,9 +47,7 @@ fn check_inputs(nodes: &[Node], wiring: &Wiring) -> Result<(), NativeError> {
             Some(source) if is_input => {
                 format!("is an input, but `{}` leads to it", nodes[*source].name)
             }
-            Some(_) if node.kind.is_source() => {
-                "is a parameter, which takes no input".to_owned()
-            }
+            Some(_) if node.kind.is_source() => "is a parameter, which takes no input".to_owned(),
             None if !node.kind.is_source() => "no edge leads to it".to_owned(),
             _ => continue,
         };

@@ -109,11 +109,13 @@ pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
         Kind::Upsample2d { output, mode } => {
             OpKind::Upsample2d { output: sizes("output", *output)?, kind: *mode }
         }
-        Kind::MaxPool2d { kernel, stride, padding } => {
-            OpKind::MaxPool2d(window(*kernel, *stride, *padding)?)
+        Kind::MaxPool2d { kernel, stride, padding, ceil_mode } => {
+            let window = window(*kernel, *stride, *padding)?;
+            OpKind::MaxPool2d(Window2d { rounds_up: *ceil_mode, ..window })
         }
-        Kind::AveragePool2d { kernel, stride, padding } => {
-            OpKind::AveragePool2d(window(*kernel, *stride, *padding)?)
+        Kind::AveragePool2d { kernel, stride, padding, ceil_mode } => {
+            let window = window(*kernel, *stride, *padding)?;
+            OpKind::AveragePool2d(Window2d { rounds_up: *ceil_mode, ..window })
         }
         Kind::AdaptiveAveragePool2d { output } => {
             OpKind::AdaptiveAveragePool2d { output: sizes("output", *output)? }
@@ -303,7 +305,13 @@ fn window(
 ) -> Result<Window2d, String> {
     let padding = paddings("padding", padding)?;
     let stride = sizes("stride", stride.unwrap_or(kernel))?;
-    Ok(Window2d { kernel: sizes("kernel", kernel)?, stride, padding, dilation: [1, 1] })
+    Ok(Window2d {
+        kernel: sizes("kernel", kernel)?,
+        stride,
+        padding,
+        dilation: [1, 1],
+        rounds_up: false,
+    })
 }
 
 fn dilated(window: Window2d, dilation: Pair<Size>) -> Result<Window2d, String> {

@@ -125,6 +125,9 @@ pub(super) enum Kind {
         #[serde(default = "none_each")]
         #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = 0)))]
         padding: Pair<u64>,
+        /// Whether a last window may reach beyond the padding.
+        #[serde(default)]
+        ceil_mode: bool,
     },
     /// The mean of each window [x].
     #[serde(rename = "average_pool2d")]
@@ -137,6 +140,9 @@ pub(super) enum Kind {
         #[serde(default = "none_each")]
         #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = 0)))]
         padding: Pair<u64>,
+        /// Whether a last window may reach beyond the padding.
+        #[serde(default)]
+        ceil_mode: bool,
     },
     /// The mean of as many windows as give `output` rows and columns [x].
     #[serde(rename = "adaptive_average_pool2d")]

@@ -56,8 +56,13 @@ pub(super) fn check_operators(
                 | OpKind::Embedding { rows: EmbeddedRows::Bag, .. } => {
                     return Err(unsupported(format!("operator `{name}` ({:?})", node.op.kind)));
                 }
-                OpKind::Conv2d { window, .. } if window.dilation != [1, 1] => {
-                    return Err(unsupported(format!("convolution `{name}` with a dilation")));
+                OpKind::Conv2d { window, .. }
+                | OpKind::MaxPool2d(window)
+                | OpKind::AveragePool2d(window)
+                    if window.dilation != [1, 1] || window.rounds_up =>
+                {
+                    let what = format!("a dilation or `ceil_mode` (`{name}`)");
+                    return Err(unsupported(what));
                 }
                 OpKind::Activation(Activation::Xielu) => {
                     return Err(unsupported(format!("xIELU (`{name}`)")));

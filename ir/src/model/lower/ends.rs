@@ -259,7 +259,13 @@ impl Lowering {
             unreachable!("the width of the residual stream is fixed")
         };
         let convolution = OpKind::Conv2d {
-            window: Window2d { kernel: side, stride: side, padding: [0, 0], dilation: [1, 1] },
+            window: Window2d {
+                kernel: side,
+                stride: side,
+                padding: [0, 0],
+                dilation: [1, 1],
+                rounds_up: false,
+            },
             out_channels,
             groups: 1,
             bias: true,

@@ -60,7 +60,7 @@ proptest! {
         seed: u16,
     ) {
         let seed = u64::from(seed);
-        let window = Window2d { kernel, stride, padding, dilation: [1, 1] };
+        let window = Window2d { kernel, stride, padding, dilation: [1, 1], rounds_up: false };
         let (shape, out_channels) = ([b, c * groups, h, w], o * groups);
         let weight_shape = [out_channels, c, kernel[0] as usize, kernel[1] as usize];
         let [x, other_x] = [0, 1].map(|next| random(&shape, seed + next));

@@ -47,7 +47,7 @@ fn ranges(window: &Window2d, axis: usize, size: usize) -> Vec<std::ops::Range<us
 /// Kernels of 2 or 3 with padding of less than half, as PyTorch demands.
 fn windows() -> impl Strategy<Value = Window2d> {
     ([2u64..4, 2u64..4], [1u64..3, 1u64..3], [0u64..2, 0u64..2])
-        .prop_map(|(kernel, stride, padding)| Window2d { kernel, stride, padding, dilation: [1, 1] })
+        .prop_map(|(kernel, stride, padding)| Window2d { kernel, stride, padding, dilation: [1, 1], rounds_up: false })
 }
 
 /// A linear function's gradient is its transpose.

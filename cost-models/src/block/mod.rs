@@ -42,6 +42,9 @@ pub struct BlockPasses {
     pub recompute: ByPolicy<PassTime>,
     /// Activations saved from forward to backward, in bytes, by policy.
     pub saved: ByPolicy<Bytes>,
+    /// Part of the input that is saved in addition where the block before is on another stage, or is recomputed while
+    /// this one is not.
+    pub shared: Bytes,
     /// The most memory of gradients of activations within backward, less what backward has freed by then of `saved`.
     pub gradients: Bytes,
     /// Elements of the largest weight whose gradient one product computes, with experts counted singly; zero for the
@@ -118,6 +121,7 @@ impl BlockPasses {
             weight_grad: play(&parts.weight_grad),
             recompute: ByPolicy::new(|policy| play(&parts.recompute[policy])),
             saved: ByPolicy::new(|policy| coster.saved(policy)),
+            shared: work.shared_bytes(),
             gradients: coster.gradients(),
             largest_weight: work.largest_weight(),
             dequantised: work.dequantised,
@@ -131,7 +135,10 @@ impl BlockPasses {
         let saved = self.saved[BlockRecompute::None];
         Self {
             recompute: ByPolicy::default(),
-            saved: ByPolicy::new(|_| saved),
+            saved: ByPolicy::new(|policy| match policy {
+                BlockRecompute::None => saved,
+                _ => saved + self.shared,
+            }),
             // Weight gradients of a vocabulary did not show in peak memory (SimuMax's runs), as those of layers do.
             largest_weight: 0,
             ..self

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use petgraph::graph::{DiGraph, NodeIndex};
 
+use super::keeps::Keeps;
 use super::op::{Learning, Op, OpKind, Recomputable};
 use super::parameter::Parameter;
 use super::recompute::{LATENTS, Layer, RecomputeModule, RecomputeModules, Within};
@@ -41,6 +42,8 @@ pub struct Block {
     /// For each operator, the producers of its inputs, by slot.
     inputs: Vec<Vec<OpId>>,
     outputs: Vec<OpId>,
+    /// True if the block before saves the tensor that this block takes, for a backward of its own.
+    shares_input: bool,
 }
 
 impl Block {
@@ -57,7 +60,18 @@ impl Block {
             }
             inputs.push(taken);
         }
-        Self { name, graph, inputs, outputs }
+        Self { name, graph, inputs, outputs, shares_input: false }
+    }
+
+    /// The block after one that saves its output, as a rectifier does: what both save is one tensor.
+    pub(crate) fn after(self, before: &Self) -> Self {
+        let saves = |id: &OpId| before.op(*id).keeps().contains(&Keeps::Output);
+        Self { shares_input: before.outputs.iter().all(saves), ..self }
+    }
+
+    /// True if the block before saves the tensor that this block takes.
+    pub(super) fn shares_input(&self) -> bool {
+        self.shares_input
     }
 
     /// Name of the block: `embedding`, `layer`, `head`.
@@ -107,6 +121,7 @@ impl Block {
     /// Returns whether two blocks are equal but for their names.
     pub fn same_structure(&self, other: &Self) -> bool {
         self.outputs == other.outputs
+            && self.shares_input == other.shares_input
             && self.nodes().len() == other.nodes().len()
             && self.nodes().zip(other.nodes()).all(|(a, b)| {
                 a.op.kind == b.op.kind

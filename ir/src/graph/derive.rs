@@ -329,6 +329,10 @@ impl Sharded<'_> {
                     }
                 },
                 block_input: self.block.op(op).kind == OpKind::Input,
+                is_shared: self.block.shares_input()
+                    && self.block.op(op).kind == OpKind::Input
+                    && part == SavedPart::Value
+                    && !is_start,
             })
             .collect()
     }

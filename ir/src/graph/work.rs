@@ -276,6 +276,8 @@ pub struct Saved {
     pub is_start: bool,
     /// True if it is an input of the block.
     pub block_input: bool,
+    /// True if the block before saves it too, unless that is recomputed.
+    pub is_shared: bool,
 }
 
 /// Parameters of a block that a rank holds: trained ones in elements, frozen ones in bytes.
@@ -414,12 +416,17 @@ impl BlockWork {
         self.saved
             .iter()
             .filter(|saved| match recompute {
-                BlockRecompute::None => !saved.is_start,
+                BlockRecompute::None => !saved.is_start && !saved.is_shared,
                 BlockRecompute::Selective => !saved.selective,
                 BlockRecompute::Full => saved.block_input,
             })
             .map(|saved| saved.bytes)
             .sum()
+    }
+
+    /// Bytes that a block saves without recompute where the block before it is on another stage, or is recomputed.
+    pub fn shared_bytes(&self) -> Bytes {
+        self.saved.iter().filter(|saved| saved.is_shared).map(|saved| saved.bytes).sum()
     }
 
     /// Elements of the largest weight whose gradient one product computes; for experts, of one expert.

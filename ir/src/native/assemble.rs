@@ -23,13 +23,18 @@ pub(super) fn graph(nodes: &[Node], edges: &[Edge]) -> Result<Graph, NativeError
         parameters: BTreeMap::new(),
     };
     let groups = wiring.cut(nodes, &order);
-    let mut blocks = Vec::with_capacity(groups.len());
+    let mut blocks: Vec<(Block, u32)> = Vec::with_capacity(groups.len());
     for (index, group) in groups.iter().enumerate() {
         let leaving = match group.last() {
             Some(last) if index + 1 < groups.len() => vec![*last],
             _ => wiring.sinks().collect(),
         };
-        blocks.push((assembly.block(group, &leaving)?, 1));
+        let block = assembly.block(group, &leaving)?;
+        let block = match blocks.last() {
+            Some((before, _)) => block.after(before),
+            None => block,
+        };
+        blocks.push((block, 1));
     }
     assembly.check_edges(edges)?;
     Ok(Graph::new(blocks)?)

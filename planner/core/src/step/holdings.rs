@@ -94,7 +94,12 @@ impl Holdings {
         range: Range<usize>,
     ) {
         self.num_stages = 1;
+        let first = range.start;
         for (policy, range) in chain.by_policy(recompute, range) {
+            // What the first block takes is saved by no block before it here.
+            if range.start == first && first > 0 && policy == BlockRecompute::None {
+                self.saved += shape.blocks[chain.class_at(first)].shared;
+            }
             self.add_alike(chain, shape, policy, range);
         }
     }

@@ -10,7 +10,7 @@ use super::limits::MAX_SIZE;
 use crate::graph;
 use crate::graph::{
     Activation, AttentionMask, Dim, DimName, Element, EmbeddedRows, NormKind, OpKind, Real,
-    Rotation, Routing, Scores, Tensor, Window2d,
+    RotaryScaling, Rotation, Routing, Scores, Tensor, Window2d,
 };
 
 /// Tensor of an input node.
@@ -215,10 +215,12 @@ pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
         },
         Kind::AttentionScores {} => OpKind::AttentionScores,
         Kind::AttentionValues {} => OpKind::AttentionValues,
-        Kind::Rotary { theta, features } => {
+        Kind::Rotary { theta, features, scaling } => {
             let features = features.map(|features| size("features", features)).transpose()?;
             let theta = positive("theta", *theta)?;
-            OpKind::Rotary(Rotation { features, ..Rotation::plain(theta.0) })
+            let plain = Rotation::plain(theta.0);
+            let scaling = scaling.clone().map_or(plain.scaling.clone(), RotaryScaling::Other);
+            OpKind::Rotary(Rotation { features, scaling, ..plain })
         }
         Kind::AddParameter { over } => {
             let names = reduced(Some(over), x)?;

@@ -351,6 +351,8 @@ pub(super) enum Kind {
         theta: f64,
         /// How many of the features are rotated, the first ones; all if left out.
         features: Option<Size>,
+        /// What the angles are where they are no powers of `theta`, as in `table`: it is planned, but does not run.
+        scaling: Option<String>,
     },
     /// A trained tensor that an operator takes.
     Parameter {

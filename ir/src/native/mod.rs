@@ -45,12 +45,15 @@
 //! |---|---|---|
 //! | `input` | `dims`, `shape`, `element` (`number`; `index` for tokens) | none |
 //! | `linear` | `out_features`, `out_dims` (`["features"]`), `over` (last), `bias` (true) | x |
-//! | `conv2d` | `out_channels`, `kernel`, `stride` (1), `padding` (0), `groups` (1), `bias` (true) | x |
-//! | `max_pool2d`, `average_pool2d` | `kernel`, `stride` (`kernel`), `padding` (0) | x |
+//! | `conv2d` | `out_channels`, `kernel`, `stride` (1), `padding` (0), `dilation` (1), `groups` (1), `bias` (true) | x |
+//! | `conv_transpose2d` | those of `conv2d`, `output_padding` (0) | x |
+//! | `upsample2d` | `output`, `mode` (`nearest`; `bilinear`, `bicubic`) | x |
+//! | `max_pool2d`, `average_pool2d` | `kernel`, `stride` (`kernel`), `padding` (0), `ceil_mode` (false) | x |
 //! | `adaptive_average_pool2d` | `output` | x |
 //! | `gather` | | x |
 //! | `flatten` | | x |
 //! | `batch_norm` | `weight` (true), `bias` (true), `epsilon` (1e-5) | x |
+//! | `group_norm` | `groups`, `weight` (true), `bias` (true), `epsilon` (1e-5) | x |
 //! | `layer_norm` | `over` (last), `weight` (true), `bias` (true), `epsilon` (1e-5) | x |
 //! | `rms_norm` | `over` (last), `weight` (true), `epsilon` (1e-5) | x |
 //! | `gelu`, `gelu_tanh`, `relu`, `silu`, `tanh`, `sigmoid` | | x |
@@ -60,12 +63,19 @@
 //! | `softmax` | `over` (last) | x |
 //! | `add` | | two or more of one shape |
 //! | `multiply` | | a, b; b may lack dimensions |
-//! | `concat` | `over` | two or more |
+//! | `elementwise` | `function`: one of the schema's | x, or a, b broadcast to each other |
+//! | `product` | `over` | a, b |
+//! | `reduce` | `function` (`sum`, `mean`, `max`, `norm`), `over` | x |
+//! | `reshape` | `dims`, `shape` | x |
+//! | `pad`, `take` | `dim`, `size` | x |
+//! | `concat` | `over` | two or more; those that lack dimensions are broadcast |
 //! | `slice` | `dim`, `size`, `start` (0) | x |
 //! | `embedding` | `num_embeddings`, `embedding_dim`, `out_dim` (`hidden`) | indices |
+//! | `embedding_bag` | the same | indices, those of a bag last |
 //! | `attention` | `mask` (`full`; `causal`, `{"sliding_window": 512}`), `scale`, `soft_cap`, `dropout` (0) | q, k, v |
 //! | `attention_scores`, `attention_values` | | q, k; probabilities, v |
-//! | `rotary` | `theta` (10000), `features` (all) | x |
+//! | `rotary` | `theta` (10000), `features` (all), `scaling` (none) | x |
+//! | `parameter` | `dims`, `shape` | none |
 //! | `prepend_parameter`, `patches_to_sequence`, `first_token` | | x |
 //! | `add_parameter` | `over` | x |
 //! | `router` | `num_experts`, `top_k`, `bias` (false), `normalize` (true) | x |
@@ -74,6 +84,10 @@
 //! | `combine` | | y, probabilities |
 //! | `cross_entropy` | `over` (last) | logits |
 //! | `mean_squared_error` | | prediction |
+//!
+//! `product` sums over dimensions that both inputs have, once for each index of the others that both have; the output has
+//! the dimensions of a, then those that only b has. A node that is `tied_to` an earlier one has that node's parameters
+//! of the same names: a head that reads the table of an embedding, a layer that runs twice.
 //!
 //! `kernel`, `stride`, `padding` and `output` are one integer, or two for rows and columns.
 //!

@@ -7,6 +7,7 @@ use ir::native::{self, NativeError};
 use serde_json::{Value, json};
 
 mod laws;
+mod torch;
 
 const RESNET: &str = include_str!("../../../models/resnet-50.json");
 const ALEXNET: &str = include_str!("../../../models/alexnet.json");
@@ -144,10 +145,10 @@ fn an_error_says_what_and_what_would_work() {
         json!([features(4), {"name": "a", "kind": "conv3d"}]),
         json!([edge("x", "a")]),
         "node `a` is of unknown kind `conv3d`; known are input, linear, grouped_linear, conv2d, \
-         max_pool2d, average_pool2d, adaptive_average_pool2d, gather, flatten, batch_norm, layer_norm, \
-         rms_norm, gelu, gelu_tanh, relu, silu, tanh, sigmoid, gated_activation, scale, soft_cap, clamp, dropout, softmax, add, multiply, \
-         concat, slice, embedding, attention, attention_scores, attention_values, rotary, \
-         add_parameter, prepend_parameter, patches_to_sequence, first_token, router, dispatch, \
+         conv_transpose2d, upsample2d, max_pool2d, average_pool2d, adaptive_average_pool2d, gather, flatten, batch_norm, \
+         group_norm, layer_norm, rms_norm, gelu, gelu_tanh, relu, silu, tanh, sigmoid, gated_activation, scale, soft_cap, \
+         clamp, dropout, softmax, add, multiply, elementwise, product, reduce, reshape, pad, take, concat, slice, embedding, \
+         embedding_bag, attention, attention_scores, attention_values, rotary, parameter, add_parameter, prepend_parameter, patches_to_sequence, first_token, router, dispatch, \
          combine, cross_entropy, mean_squared_error",
     );
     check_node(

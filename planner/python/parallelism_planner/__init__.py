@@ -29,6 +29,7 @@ from .results import (
     Term,
 )
 from .questions import chart, compare, evaluate, explain, export, schedule, search, sweep, validate
+from .torch_graph import UnsupportedModule, graph_from_torch
 
 __all__ = [
     "Breakdown",
@@ -48,12 +49,14 @@ __all__ = [
     "Statistics",
     "Sweep",
     "Term",
+    "UnsupportedModule",
     "chart",
     "compare",
     "evaluate",
     "explain",
     "export",
     "find_planner",
+    "graph_from_torch",
     "planner",
     "schedule",
     "search",

@@ -119,11 +119,12 @@ def rotation(r: Reader, node: Any) -> Optional[Value]:
         negated, first = halves.args[0]
         if not named(negated, "neg") or not is_half(negated.args[0], x) or not is_half(first, x):
             continue
-        theta = base_of(r, r.env.get(cosines))
-        value = r.env[x]
-        if theta is None or not isinstance(value, Value) or len(flat(value.axes[-1])) != 1:
+        value, table = r.env[x], r.env.get(cosines)
+        if not isinstance(value, Value) or len(flat(value.axes[-1])) != 1 or r.is_trained(table):
             continue
-        return r.b.add("rotary", [value], value.dims, value.axes, f"{r.b.place}.rotary", theta=theta)
+        theta = base_of(r, table)
+        attributes: dict[str, Any] = {"scaling": "table"} if theta is None else {"theta": theta}
+        return r.b.add("rotary", [value], value.dims, value.axes, f"{r.b.place}.rotary", **attributes)
     return None
 
 

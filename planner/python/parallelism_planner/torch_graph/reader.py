@@ -124,8 +124,13 @@ class Reader:
 
     def constant(self, target: Any, args: Any, kwargs: Any) -> Any:
         """What depends on no parameter and no input, computed."""
+        is_meta = any(getattr(each, "is_meta", False) for each in self.flat_args((args, kwargs)))
         if "device" in kwargs:
-            kwargs = {**kwargs, "device": "cpu"}
+            kwargs = {**kwargs, "device": "meta" if is_meta else "cpu"}
+        if is_meta:
+            args, kwargs = self.torch.utils._pytree.tree_map(
+                lambda each: each.to("meta") if isinstance(each, self.torch.Tensor) else each, (args, kwargs)
+            )
         with self.torch.no_grad():
             return target(*args, **kwargs)
 

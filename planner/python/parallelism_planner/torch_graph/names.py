@@ -27,6 +27,7 @@ def name_dims(nodes: Sequence[Node]) -> dict[int, str]:
         classes = [id(dim.name) for dim in dims]
         if len(set(classes)) < len(classes):
             raise Conflict(f"`{node.name}` would have two dimensions of one name")
+    mark_vocabulary(nodes)
     mark_inner(nodes)
     order: dict[int, Dim] = {}
     mates: dict[int, set[int]] = {}
@@ -51,6 +52,20 @@ def name_dims(nodes: Sequence[Node]) -> dict[int, str]:
             raise Conflict("a tensor has more dimensions than there are names")
         given[key] = free[0]
     return {id(dim): given[id(dim.name)] for dims in tensors for dim in dims}
+
+
+def mark_vocabulary(nodes: Sequence[Node]) -> None:
+    """Calls `vocabulary` what a head makes: as many features as a table has rows, which only a loss or an output takes."""
+    tables = {node.attributes["num_embeddings"] for node in nodes if node.kind == "embedding"}
+    readers: dict[str, set[str]] = {}
+    for node in nodes:
+        for source in node.inputs:
+            readers.setdefault(source, set()).add(node.kind)
+    for node in nodes:
+        made = flat(node.attributes["out_features"].dims) if node.kind == "linear" else []
+        is_head = len(made) == 1 and made[0].size in tables and readers.get(node.name, set()) <= {"cross_entropy"}
+        if is_head and made[0].name.role is None:
+            made[0].name.role = "vocabulary"
 
 
 def mark_inner(nodes: Sequence[Node]) -> None:

@@ -478,7 +478,7 @@ fn image_sides(tensor: &Tensor) -> Result<[u64; 2], String> {
 
 fn check_groups(input: &Tensor, out_channels: u64, groups: u64) -> Result<(), String> {
     let channels = image_channels(input)?;
-    if channels % groups == 0 && out_channels % groups == 0 {
+    if channels.is_multiple_of(groups) && out_channels.is_multiple_of(groups) {
         return Ok(());
     }
     Err(format!("{channels} channels in and {out_channels} out do not divide into {groups} groups"))
@@ -489,11 +489,10 @@ fn resized(input: &Tensor, channels: u64, sides: [u64; 2]) -> Result<Tensor, Str
     require(input, DimName::Batch)?;
     let of =
         [(DimName::Channels, channels), (DimName::Height, sides[0]), (DimName::Width, sides[1])];
-    let whole = of.into_iter().try_fold(Tensor::new(input.dims.clone()), |tensor, (name, size)| {
+    of.into_iter().try_fold(Tensor::new(input.dims.clone()), |tensor, (name, size)| {
         require(&tensor, name)?;
         Ok::<_, String>(replace(&tensor, name, &[Dim::fixed(name, size)]))
-    });
-    whole
+    })
 }
 
 fn image(input: &Tensor, window: &Window2d, channels: u64) -> Result<Tensor, String> {

@@ -261,6 +261,7 @@ pub enum SavedPart {
 
 /// A tensor saved from forward to backward, on one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Saved {
     /// The operator that produced it.
     pub op: OpId,

@@ -127,6 +127,11 @@ impl Assembly<'_> {
                 block.push(name.clone(), kind, &[])?
             }
             kind => {
+                if let Kind::EmbeddingBag { embedding_dim, .. } = kind {
+                    let rows = block.tensor(inputs[0]).dims.iter().map(|dim| dim.extent);
+                    let width = Extent::Fixed(embedding_dim.0);
+                    check_elements(name, "what it reads, for each sample,", rows.chain([width]))?;
+                }
                 let kind = convert::operator(kind, block.tensor(inputs[0])).map_err(wrong)?;
                 let policy = recompute(&kind);
                 let value = block.push(name.clone(), kind, inputs)?;
@@ -259,16 +264,22 @@ fn check_tensor(node: &str, tensor: &Tensor) -> Result<(), NativeError> {
             format!("puts out {tensor}, which has two dimensions called `{}`", twice.name);
         return Err(NativeError::Node { node: node.to_owned(), problem });
     }
-    let elements = tensor.dims.iter().try_fold(1u64, |elements, dim| match dim.extent {
+    let extents = tensor.dims.iter().map(|dim| dim.extent);
+    check_elements(node, "its output, for each sample,", extents)
+}
+
+/// Checks that as many elements can be counted.
+fn check_elements(
+    node: &str,
+    what: &'static str,
+    mut extents: impl Iterator<Item = Extent>,
+) -> Result<(), NativeError> {
+    let elements = extents.try_fold(1u64, |elements, extent| match extent {
         Extent::Fixed(size) => elements.checked_mul(size),
         _ => Some(elements),
     });
     match elements {
         Some(elements) if elements <= MAX_ELEMENTS => Ok(()),
-        _ => Err(NativeError::TooLarge {
-            node: node.to_owned(),
-            what: "its output, for each sample,",
-            limit: MAX_ELEMENTS,
-        }),
+        _ => Err(NativeError::TooLarge { node: node.to_owned(), what, limit: MAX_ELEMENTS }),
     }
 }

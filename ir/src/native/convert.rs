@@ -124,7 +124,8 @@ pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
         Kind::Flatten {} => OpKind::Flatten,
         Kind::BatchNorm { weight, bias, epsilon } => {
             present(x, DimName::Channels)?;
-            let over = vec![DimName::Batch, DimName::Height, DimName::Width];
+            let names = x.dims.iter().map(|dim| dim.name);
+            let over = names.filter(|name| *name != DimName::Channels).collect();
             norm(NormKind::BatchNorm, over, *weight, *bias, *epsilon)?
         }
         Kind::GroupNorm { groups, weight, bias, epsilon } => {

@@ -266,6 +266,84 @@ fn operators_that_do_not_fit_are_named() {
     );
 }
 
+#[test]
+fn kinds_that_join_or_reshape_tensors_say_what_does_not_fit() {
+    let with = |node: Value| json!([features(6), {"name": "y", "kind": "linear", "out_features": 4, "out_dims": ["hidden"]}, node]);
+    let check_two = |node: Value, expected: &str| {
+        check(with(node), json!([edge("x", "y"), edge("x", "a"), edge("y", "a")]), expected);
+    };
+    check_two(
+        json!({"name": "a", "kind": "product", "over": ["hidden"]}),
+        "operator `a`: needs a dimension `hidden`, but is given [batch b, features 6]",
+    );
+    check_two(
+        json!({"name": "a", "kind": "elementwise", "function": "exp"}),
+        "operator `a`: takes 1 inputs, but is given 2",
+    );
+    let check_one = |node: Value, expected: &str| {
+        check(json!([features(6), node]), json!([edge("x", "a")]), expected)
+    };
+    check_one(
+        json!({"name": "a", "kind": "reshape", "dims": ["batch", "hidden"], "shape": ["b", 5]}),
+        "operator `a`: [batch b, features 6] has not as many elements as [batch b, hidden 5]",
+    );
+    check_one(
+        json!({"name": "a", "kind": "reshape", "dims": ["hidden"], "shape": [6]}),
+        "operator `a`: [batch b, features 6] has not as many elements as [hidden 6]",
+    );
+    check_one(
+        json!({"name": "a", "kind": "pad", "dim": "features", "size": 5}),
+        "operator `a`: cannot pad 6 features to 5",
+    );
+    check_one(
+        json!({"name": "a", "kind": "linear", "out_features": 4, "tied_to": "b"}),
+        "node `a`: `tied_to` names `b`, which no earlier node is called",
+    );
+    check_one(
+        json!({"name": "a", "kind": "linear", "out_features": 4, "tied_to": "x"}),
+        "node `a`: `x` has no parameter that it could be tied to",
+    );
+    check_image(
+        json!({"name": "a", "kind": "group_norm", "groups": 2}),
+        "node `a`: 3 channels do not divide into 2 groups",
+    );
+    check_image(
+        json!({"name": "a", "kind": "conv_transpose2d", "out_channels": 1, "kernel": 1, "padding": 16}),
+        "operator `a`: leaves no rows or columns, or more than can be counted",
+    );
+}
+
+#[test]
+fn a_node_that_is_tied_counts_no_parameters() {
+    let nodes = json!([
+        features(4), linear("a"), {"name": "b", "kind": "linear", "out_features": 4, "tied_to": "a"},
+        {"name": "c", "kind": "linear", "out_features": 4, "tied_to": "b"}
+    ]);
+    let edges = json!([edge("x", "a"), edge("a", "b"), edge("b", "c")]);
+    let (_, graph) = native::read(&file(&nodes, &edges)).unwrap();
+    assert_eq!(graph.parameter_counts().total, 20);
+}
+
+/// Sizes that PyTorch's `max_pool2d` puts out, without and with `ceil_mode`: no window begins behind the padding.
+#[test]
+fn a_pooling_in_ceil_mode_has_windows_beyond_the_border() {
+    let sides = |rows: u64, kernel: u64, stride: u64, padding: u64, rounds_up: bool| {
+        let both = |size| [size, size];
+        let window = ir::graph::Window2d {
+            kernel: both(kernel),
+            stride: both(stride),
+            padding: both(padding),
+            dilation: [1, 1],
+            rounds_up,
+        };
+        window.output(both(rows)).unwrap()[0]
+    };
+    assert_eq!([sides(112, 3, 2, 0, false), sides(112, 3, 2, 0, true)], [55, 56]);
+    assert_eq!([sides(5, 2, 2, 0, false), sides(5, 2, 2, 0, true)], [2, 3]);
+    assert_eq!([sides(3, 2, 2, 1, false), sides(3, 2, 2, 1, true)], [2, 2]);
+    assert_eq!([sides(7, 2, 3, 1, false), sides(7, 2, 3, 1, true)], [3, 3]);
+}
+
 /// The reader's words for the kinds are those of the schema.
 #[test]
 fn an_unknown_kind_is_told_all_kinds() {

@@ -54,6 +54,32 @@ fn every_node_of_the_file_has_a_split_that_divides_the_gpus() {
     }
 }
 
+/// Tables that no GPU holds are split by rows or columns, and what is computed from them shares the batch.
+#[test]
+fn large_tables_of_a_recommender_are_split() {
+    let text = fs::read_to_string("../ir/tests/it/cases/torch/recommender.json").unwrap();
+    let text = text.replace("\"num_embeddings\": 100000,", "\"num_embeddings\": 1000000000,");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("recommender.json");
+    fs::write(&path, text).unwrap();
+    let found = found(&[path.to_str().unwrap(), "--gpus", "8", "--global-batch-size", "4096"]);
+    let splits = splits(&found);
+    let of_table = &splits["tables.0"];
+    let is_of_table = |dim: &str| matches!(dim, "in_features" | "out_features");
+    assert!(of_table.keys().any(|dim| is_of_table(dim)), "{of_table:?}");
+    assert_eq!(splits["top.0"], BTreeMap::from([("batch".to_owned(), 8)]));
+    assert_eq!(found["plans"][0]["fits"], true);
+}
+
+#[test]
+fn a_u_net_from_pytorch_has_splits_of_all_its_operators() {
+    let found =
+        found(&["ir/tests/it/cases/torch/unet.json", "--gpus", "4", "--global-batch-size", "64"]);
+    for (name, splits) in splits(&found) {
+        assert_eq!(splits, BTreeMap::from([("batch".to_owned(), 4)]), "{name}");
+    }
+}
+
 /// Krizhevsky 2014, *One weird trick for parallelizing convolutional neural networks* (arXiv 1404.5997): convolutions
 /// share the batch, dense layers with many parameters their features.
 #[test]

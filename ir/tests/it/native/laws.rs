@@ -167,7 +167,7 @@ fn any_node() -> impl Strategy<Value = Value> {
         dim.clone(),
         dim,
         prop::sample::select(vec![0u64, 1, 2, 2, 2, 3, 4, 4, 4, 8, 1 << 40]),
-        0usize..28,
+        0usize..41,
     )
         .prop_map(|(a, b, n, kind)| match kind {
             0 => json!({"kind": "linear", "out_features": n, "out_dims": [a]}),
@@ -201,6 +201,23 @@ fn any_node() -> impl Strategy<Value = Value> {
             24 => json!({"kind": "dispatch", "top_k": n}),
             25 => json!({"kind": "cross_entropy"}),
             26 => json!({"kind": "add"}),
+            27 => json!({"kind": "product", "over": [a]}),
+            28 => json!({"kind": "reduce", "function": "max", "over": [a, b]}),
+            29 => json!({"kind": "reshape", "dims": ["batch", a], "shape": ["b", n]}),
+            30 => json!({"kind": "reshape", "dims": ["batch", a, b], "shape": ["b", n, 2]}),
+            31 => json!({"kind": "pad", "dim": a, "size": n}),
+            32 => json!({"kind": "take", "dim": a, "size": n}),
+            33 => json!({"kind": "elementwise", "function": "exp"}),
+            34 => json!({"kind": "elementwise", "function": "divide"}),
+            35 => {
+                json!({"kind": "conv_transpose2d", "out_channels": n, "kernel": 3, "padding": n, "stride": 2})
+            }
+            36 => json!({"kind": "conv_transpose2d", "out_channels": 4, "kernel": n, "dilation": n}),
+            37 => json!({"kind": "upsample2d", "output": n}),
+            38 => {
+                json!({"kind": "embedding_bag", "num_embeddings": 4, "embedding_dim": n, "out_dim": a})
+            }
+            39 => json!({"kind": "group_norm", "groups": n}),
             _ => json!({"kind": "multiply"}),
         })
 }

@@ -59,10 +59,9 @@ def graph_from_torch(
 def exported(torch: Any, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, int, str]:
     """The exported program, the size of its batch, and its name."""
     if isinstance(module, torch.export.ExportedProgram):
-        inputs = [node.meta["val"] for node in module.graph.nodes if node.op == "placeholder"]
         names = set(module.graph_signature.user_inputs)
-        of_user = [n.meta["val"] for n in module.graph.nodes if n.op == "placeholder" and n.name in names]
-        sizes = [each.shape[0] for each in of_user if hasattr(each, "shape") and len(each.shape)]
+        inputs = [node.meta["val"] for node in module.graph.nodes if node.op == "placeholder" and node.name in names]
+        sizes = [each.shape[0] for each in inputs if hasattr(each, "shape") and len(each.shape)]
         if not sizes:
             raise ValueError(f"the program has {len(inputs)} inputs, none with a batch")
         first = sizes[0]

@@ -235,6 +235,11 @@ def batch_norm(r: Reader, a: Arguments) -> Value:
     return norm(r, a, x, "batch_norm", [a["weight"], a["bias"]])
 
 
+def batch_norm_with_statistics(r: Reader, a: Arguments) -> tuple[Any, ...]:
+    """The batch norm of a decomposed program, which also returns statistics."""
+    return (batch_norm(r, a), None, None, None, None)
+
+
 def group_norm(r: Reader, a: Arguments) -> Value:
     x = r.value(a["input"])
     sides = {axis: role for axis, role in zip(range(2, len(x.axes)), ("height", "width"))}
@@ -244,13 +249,13 @@ def group_norm(r: Reader, a: Arguments) -> Value:
 
 
 def layer_norm(kind: str) -> Row:
-    def row(r: Reader, a: Arguments) -> Value:
+    def row(r: Reader, a: Arguments) -> Any:
         x = r.b.tidy(r.value(a["input"]))
         over = [dim for axis in x.axes[len(x.axes) - len(a["normalized_shape"]) :] for dim in flat(axis)]
         mine = [a["weight"], a["bias"]] if "bias" in a else [a["weight"]]
         y = norm(r, a, x, kind, mine, over=Names(over))
         r.b.nodes[y.node].over = over
-        return y
+        return (y, None, None) if r.gives_several() else y
 
     return row
 
@@ -431,7 +436,7 @@ ROWS: dict[str, Row] = {
     ),
     "logical_not": function("compare_constant"), "bitwise_not": function("compare_constant"), "where": where,
     "dropout": dropout, "feature_dropout": dropout,
-    "conv1d": convolution, "conv2d": convolution, "conv3d": convolution,
+    "convolution": convolution, "conv1d": convolution, "conv2d": convolution, "conv3d": convolution,
     "conv_transpose1d": transposed, "conv_transpose2d": transposed, "conv_transpose3d": transposed,
     "max_pool2d": pool("max_pool2d"), "avg_pool2d": pool("average_pool2d"),
     "max_pool2d_with_indices": pool("max_pool2d"), "max_pool1d": in_a_row(pool("max_pool2d")),
@@ -439,8 +444,8 @@ ROWS: dict[str, Row] = {
     "adaptive_avg_pool2d": adaptive_pool, "pad": pad, "constant_pad_nd": pad,
     "upsample_nearest2d": upsample("nearest"), "_upsample_nearest_exact2d": upsample("nearest"),
     "upsample_bilinear2d": upsample("bilinear"), "upsample_bicubic2d": upsample("bicubic"),
-    "batch_norm": batch_norm, "group_norm": group_norm, "instance_norm": group_norm,
-    "layer_norm": layer_norm("layer_norm"), "rms_norm": layer_norm("rms_norm"),
+    "batch_norm": batch_norm, "_native_batch_norm_legit_functional": batch_norm_with_statistics, "group_norm": group_norm, "instance_norm": group_norm,
+    "layer_norm": layer_norm("layer_norm"), "native_layer_norm": layer_norm("layer_norm"), "rms_norm": layer_norm("rms_norm"),
     "embedding": embedding, "embedding_bag": embedding_bag, "_embedding_bag": embedding_bag,
     "index": index, "index_select": taken, "roll": taken, "flip": taken,
     "mean": reduction("mean"), "sum": reduction("sum"), "amax": reduction("max"), "max": reduction("max"), "linalg_vector_norm": reduction("norm"),

@@ -111,7 +111,7 @@ class Reader:
             made = patterns.fused(self, node, name, bound)
             result = ROWS[name](self, bound) if made is None else made
             self.check(node, result)
-        except (Unsupported, Conflict) as error:
+        except (Unsupported, Conflict, LookupError, TypeError, AttributeError) as error:
             result = self.unknown(node, given, str(error))
         if is_in_place(target) and node.args:
             self.env[node.args[0]] = result
@@ -170,7 +170,11 @@ class Reader:
             return given
         if isinstance(given, Parameter):
             return self.b.parameter(given)
-        raise Unsupported("a constant where a tensor is expected")
+        if not isinstance(given, self.torch.Tensor) or not given.dtype.is_floating_point:
+            raise Unsupported("a constant where a tensor is expected")
+        axes = [[Dim(extent)] if extent > 1 else [] for extent in given.shape]
+        dims = [dim for axis in axes for dim in axis] or [Dim(1, rigid=True)]
+        return self.b.add("input", [], dims, axes, f"{self.b.place}.constant", dims=Names(dims), shape=Sizes(dims))
 
     def ints(self, shape: Iterable[Any]) -> list[int]:
         return [each if isinstance(each, int) else int(each.node.hint) for each in shape]

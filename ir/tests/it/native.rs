@@ -281,7 +281,7 @@ fn kinds_that_join_or_reshape_tensors_say_what_does_not_fit() {
         "operator `a`: takes 1 inputs, but is given 2",
     );
     let check_one = |node: Value, expected: &str| {
-        check(json!([features(6), node]), json!([edge("x", "a")]), expected)
+        check(json!([features(6), node]), json!([edge("x", "a")]), expected);
     };
     check_one(
         json!({"name": "a", "kind": "reshape", "dims": ["batch", "hidden"], "shape": ["b", 5]}),

@@ -118,7 +118,7 @@ impl Elementwise {
 
 named_enum! {
     /// A function of all elements along a dimension.
-    pub enum Reduction {
+    pub enum ReduceFunction {
         /// Their sum.
         Sum = "sum",
         /// Their mean.
@@ -130,7 +130,7 @@ named_enum! {
     }
 }
 
-impl Reduction {
+impl ReduceFunction {
     /// Tensors that autograd saves (PyTorch, `tools/autograd/derivatives.yaml`).
     pub(super) const fn keeps(self) -> &'static [Keeps] {
         match self {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::block::OpId;
-use super::elementwise::Reduction;
+use super::elementwise::ReduceFunction;
 use super::keeps::Keeps;
 use super::op::{EmbeddedRows, Learning, OpKind, Recurrence};
 use super::placement::Placement;
@@ -456,7 +456,7 @@ impl Kernels<'_, '_> {
             | OpKind::Concat { .. }
             | OpKind::Pad { .. }
             | OpKind::Upsample2d { .. }
-            | OpKind::Reduce { function: Reduction::Sum | Reduction::Mean, .. } => {
+            | OpKind::Reduce { function: ReduceFunction::Sum | ReduceFunction::Mean, .. } => {
                 ((inputs, y), (y, inputs))
             }
             OpKind::Take { .. } => ((y, y), (y, inputs)),

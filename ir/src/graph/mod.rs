@@ -36,7 +36,7 @@ mod tests;
 pub use adapters::{ALL_LINEAR, AdapterError, AdapterPart, Adapters, adapted_layer};
 pub use block::{Block, ClassId, Graph, GraphError, Node, OpId, ParameterCounts, Run};
 pub use builder::{BlockBuilder, Value};
-pub use elementwise::{Elementwise, Reduction, Upsampling};
+pub use elementwise::{Elementwise, ReduceFunction, Upsampling};
 pub use flops::ForwardFlops;
 pub use keeps::Keeps;
 pub use loss::{Loss, LossGradient, LossKind, USUAL_CHUNKS};

@@ -1,6 +1,6 @@
 //! Operators: the functions that they compute, and the shapes and parameters that follow.
 
-use super::elementwise::{Elementwise, Reduction, Upsampling};
+use super::elementwise::{Elementwise, ReduceFunction, Upsampling};
 use super::keeps::Keeps;
 use super::numerics::{Real, Rotation, Routing, Scores};
 use super::parameter::Parameter;
@@ -212,7 +212,7 @@ pub enum OpKind {
     /// A function of all elements along `over`, which the output lacks \[x\].
     Reduce {
         /// The function.
-        function: Reduction,
+        function: ReduceFunction,
         /// The dimensions that are reduced.
         over: Vec<DimName>,
     },

@@ -1,7 +1,7 @@
 //! Kinds of nodes with their attributes, as in a file.
 
 use super::attributes::{DimNames, Extent, Function, InputElement, Mask, OutFeatures, Pair, Size};
-use crate::graph::{DimName, Elementwise, Reduction, Upsampling};
+use crate::graph::{DimName, Elementwise, ReduceFunction, Upsampling};
 
 /// What a node computes. Inputs are in brackets, in the order of their slots.
 // A kind without attributes is an empty struct, not a unit: serde would let a unit have any.
@@ -266,7 +266,7 @@ pub(super) enum Kind {
     /// A function of all elements along dimensions that the output lacks [x].
     Reduce {
         /// The function.
-        function: Reduction,
+        function: ReduceFunction,
         /// The dimensions.
         over: DimNames,
     },

@@ -135,16 +135,24 @@ fn summaries(graph: &Graph) -> Vec<BlockSummary> {
         .collect()
 }
 
-/// Number of blocks with attention; in a model without attention, of all blocks.
+/// Number of blocks with attention; of all between the first and the last, where some mix positions in other ways; in a
+/// model without attention, of all.
 fn num_layers(graph: &Graph) -> u32 {
     let counts = graph.class_counts();
-    let with_attention = graph.classes().filter(|(_, block)| {
-        block
-            .nodes()
-            .any(|node| matches!(node.op.kind, OpKind::Attention { .. } | OpKind::AttentionScores))
-    });
-    let layers: u32 = with_attention.map(|(class, _)| counts[class.0]).sum();
-    if layers == 0 { counts.iter().sum() } else { layers }
+    let count = |is_it: fn(&OpKind) -> bool| -> u32 {
+        let of = graph.classes().filter(|(_, block)| block.nodes().any(|it| is_it(&it.op.kind)));
+        of.map(|(class, _)| counts[class.0]).sum()
+    };
+    let all: u32 = counts.iter().sum();
+    let with_attention =
+        count(|kind| matches!(kind, OpKind::Attention { .. } | OpKind::AttentionScores));
+    let recurrent =
+        count(|kind| matches!(kind, OpKind::Recurrence { .. } | OpKind::ShortConvolution { .. }));
+    match (with_attention, recurrent) {
+        (_, 1..) => all.saturating_sub(2),
+        (0, 0) => all,
+        (layers, 0) => layers,
+    }
 }
 
 fn describe(inspection: &Inspection, has_sequence: bool) -> String {

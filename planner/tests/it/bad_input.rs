@@ -219,8 +219,9 @@ fn families_without_a_graph_are_counted_alone() {
     assert_eq!(counted["num_parameters"], 204_672);
     let told = planner(&["inspect", &path]);
     assert!(told.stdout.contains("204,672"), "{told:?}");
-    for command in ["search", "sweep"] {
-        let run = planner(&[command, &path, "--gpus", "8"]);
+    for command in [["search", "--gpus", "8"], ["sweep", "--over", "gpus=8,16"]] {
+        let [command, option, value] = command;
+        let run = planner(&[command, &path, option, value]);
         check_error(
             &run,
             &[],

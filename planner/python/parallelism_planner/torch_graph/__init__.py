@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Optional, Union
 
@@ -44,7 +45,7 @@ def graph_from_torch(
     Raises `UnsupportedModule` with all operators that a graph cannot say.
     """
     try:
-        import torch
+        torch = import_module("torch")
     except ImportError as error:
         raise ImportError("graphs from PyTorch need PyTorch 2.6 or later: pip install torch") from error
     if loss is not None and loss not in LOSSES:

@@ -35,7 +35,7 @@ pub struct Model {
     pub architecture: String,
     /// The transformer or graph.
     pub description: Description,
-    /// Parts of a multimodal model beside its language model, which are counted and not planned.
+    /// Parts of a multimodal model other than its language model, which are counted and not planned.
     pub besides: Vec<Besides>,
     /// Warnings about the description, which may have mistakes.
     pub warnings: Vec<ModelWarning>,

@@ -35,9 +35,9 @@ pub enum ModelWarning {
         architecture: String,
         /// The architecture of its language model.
         inner: String,
-        /// Parameters of what it has besides, where they are known.
+        /// Parameters of its other parts, where they are known.
         besides: Option<u64>,
-        /// Sections of what it has besides.
+        /// Sections of its other parts.
         parts: Vec<String>,
     },
     /// A configuration of a family that is not known, read as one of another.

@@ -1,4 +1,4 @@
-//! What is counted and not planned: towers and projectors beside a language model, and whole families without a graph.
+//! What is counted and not planned: towers and projectors of multimodal models, and whole families without a graph.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -31,7 +31,7 @@ struct Multimodal {
     /// The `model_type` of the language model if its configuration does not say it.
     text: Option<String>,
     tied: Option<Tied>,
-    /// Parts beside the language model, in order.
+    /// Parts other than the language model, in order.
     parts: Vec<Part>,
 }
 
@@ -107,7 +107,7 @@ static TOWERS: LazyLock<Counts> = LazyLock::new(|| {
     serde_json::from_str(text).expect("towers are valid; a test reads all")
 });
 
-/// What `object`, of the family `model_type`, has beside its language model; `None` where a part is of no known kind.
+/// What `object`, of the family `model_type`, has in addition to its language model; `None` where a part is of no known kind.
 ///
 /// # Errors
 ///

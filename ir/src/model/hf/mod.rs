@@ -281,7 +281,7 @@ pub(super) struct Read {
     pub(super) class: String,
     pub(super) transformer: Transformer,
     pub(super) warnings: Vec<ModelWarning>,
-    /// Parts of a multimodal model beside its language model.
+    /// Parts of a multimodal model other than its language model.
     pub(super) besides: Vec<Besides>,
 }
 

@@ -13,7 +13,7 @@ use crate::graph::Adapters;
 use crate::layout::LayoutSpec;
 pub use crate::optimizer::Optimizer;
 use crate::replication::{DataParallelMethod, GradientCompression, Replication};
-use crate::units::Bytes;
+use crate::units::{Bytes, Seconds};
 
 /// The version of the format that this program writes and reads.
 pub const PLAN_VERSION: u32 = 7;
@@ -105,6 +105,9 @@ pub struct PlannedStage {
 pub struct PlannedRank {
     /// Which.
     pub pipeline_rank: u32,
+    /// The replica that it is of, where replicas lie in groups; else it is of all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replica: Option<u32>,
     /// Name of the group of nodes that its GPUs are in.
     #[serde(deserialize_with = "crate::text::name")]
     pub group: String,
@@ -324,6 +327,13 @@ impl Breakdown {
     /// Sum of all parts: the time of a step, in seconds.
     pub fn total(&self) -> f64 {
         self.parts().into_iter().map(|(_, seconds)| seconds).sum()
+    }
+
+    /// The breakdown of a rank whose gradients wait for those of slower replicas until the end of a longer step.
+    #[must_use]
+    pub fn waiting_until(self, step_time: Seconds) -> Self {
+        let wait = (step_time.get() - self.total()).max(0.0);
+        Self { data_parallel_seconds: self.data_parallel_seconds + wait, ..self }
     }
 
     /// The mean of several breakdowns.

@@ -124,14 +124,50 @@ impl Network {
             Collective::SendReceive => Group { size: 2, ..group },
             _ => group,
         };
-        let crossings = self.crossings(group);
+        Seconds::new(self.over(kind, group.size, bytes, &self.crossings(group)))
+    }
+
+    /// Time of a collective of whose ranks `own` are within the first `num_ranks` ranks, with the same distance between
+    /// them, and the others beyond, in a ring that leaves each node over the NICs of the node's members.
+    pub fn time_beyond(
+        &self,
+        kind: Collective,
+        group: Group,
+        (num_ranks, own): (u32, u32),
+        bytes: Bytes,
+    ) -> Seconds {
+        if group.size < 2 || bytes == Bytes::ZERO {
+            return Seconds::ZERO;
+        }
+        let of_node = self.levels.first().map_or(1, |level| group.members_within(level.ranks));
+        let mut below = 1;
+        let mut crossings = Vec::with_capacity(self.levels.len());
+        for level in &self.levels {
+            let is_beyond = level.ranks > num_ranks;
+            let within = group.members_within(level.ranks);
+            let members = if is_beyond { within } else { within.min(own) };
+            if members > below {
+                let below = if is_beyond { of_node.min(own) } else { below };
+                crossings.push(Crossing { level, below, members });
+            }
+            below = below.max(members);
+        }
+        Seconds::new(self.over(kind, group.size, bytes, &crossings))
+    }
+
+    fn over(
+        &self,
+        kind: Collective,
+        num_ranks: u32,
+        bytes: Bytes,
+        crossings: &[Crossing<'_>],
+    ) -> f64 {
         let size = bytes.as_f64();
-        let seconds = match crossings.as_slice() {
+        match crossings {
             [] => 0.0,
-            [only] if only.below == 1 => only.level.flat(kind, group.size, size, self.growth),
-            many => self.hierarchical(kind, group.size, size, many),
-        };
-        Seconds::new(seconds)
+            [only] if only.below == 1 => only.level.flat(kind, num_ranks, size, self.growth),
+            many => self.hierarchical(kind, num_ranks, size, many),
+        }
     }
 
     /// Evidence on which the time of a collective is based.

@@ -131,6 +131,7 @@ impl Case {
             zero_stage: self.zero,
             micro_batch_size: self.micro_batch_size,
             num_micro_batches: GLOBAL_BATCH_SIZE as u32 / (self.data * self.micro_batch_size),
+            micro_batches_by_group: ir::layout::MicroBatchesByGroup::NONE,
             recompute: self.recompute,
             offload: self.offload,
             schedule: self.schedule,

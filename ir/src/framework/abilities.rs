@@ -18,6 +18,7 @@ use crate::schedule::ScheduleKind;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a yes or no of its own in a file")]
 pub struct Abilities {
     /// Pipeline schedules; empty where it has no pipelines.
     pub schedules: Vec<ScheduleKind>,
@@ -29,6 +30,9 @@ pub struct Abilities {
     /// Whether the ranks of a pipeline may have GPUs of several kinds, each with as many layers as it is planned to.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unlike_gpus: bool,
+    /// Whether replicas may have unequal shares of a batch, each as many micro-batches as it is planned to.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub uneven_replicas: bool,
     /// What of model states is sharded over replicas.
     pub zero: Vec<ZeroAbility>,
     /// What it does not run together, though it has each by itself.
@@ -224,6 +228,7 @@ impl Abilities {
             given_schedules: true,
             stage_layers: StageLayers::Any,
             unlike_gpus: true,
+            uneven_replicas: true,
             zero: ZeroStage::ALL.map(zero).to_vec(),
             exclusions: Vec::new(),
             sequence_parallel: SequenceAbility::Optional,

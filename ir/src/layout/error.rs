@@ -1,5 +1,6 @@
 //! Errors of layouts that are not possible.
 
+use super::by_group::MicroBatchesByGroup;
 use super::offload::Offload;
 use super::zero::ZeroStage;
 use crate::graph::Recompute;
@@ -210,6 +211,46 @@ pub enum LayoutError {
         gpus: Vec<u32>,
         /// Largest number of GPUs of a rank that would work.
         works: u32,
+    },
+    /// Replicas or sets of experts that lie in several groups of GPUs.
+    #[error(
+        "replicas of {gpus_per_replica} GPUs, with experts over {expert_ranks} ranks, do not fill groups of {} GPUs\nhint: \
+         replicas of {works} GPUs, or a divisor of that, lie whole in one group",
+        gpus.iter().map(u32::to_string).collect::<Vec<_>>().join(" and "),
+    )]
+    GroupsOfReplicas {
+        /// Number of GPUs of a replica.
+        gpus_per_replica: u32,
+        /// Number of ranks that together hold every expert.
+        expert_ranks: u32,
+        /// Number of GPUs of each kind.
+        gpus: Vec<u32>,
+        /// Largest number of GPUs of a replica that would work.
+        works: u32,
+    },
+    /// Micro-batches of other groups than the cluster has.
+    #[error(
+        "`micro_batches_by_group` is {by_group}, with {groups} groups of GPUs and `num_micro_batches` {num_micro_batches}\nhint: a \
+         number for each group, the largest of which is `num_micro_batches`"
+    )]
+    MicroBatchesByGroup {
+        /// Micro-batches of the replicas of each group.
+        by_group: MicroBatchesByGroup,
+        /// Number of groups.
+        groups: usize,
+        /// Micro-batches of the replicas that have most.
+        num_micro_batches: u32,
+    },
+    /// Replicas whose micro-batches do not add up to the batch.
+    #[error(
+        "the replicas of all groups have {sequences} sequences, but `global_batch_size` is {global_batch_size}\nhint: other \
+         `micro_batches_by_group`, or a batch of {sequences}"
+    )]
+    BatchByGroup {
+        /// Sequences in a step.
+        global_batch_size: u64,
+        /// Sequences of all replicas.
+        sequences: u128,
     },
     /// Recompute of other modules than those of the graph.
     #[error(

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use super::by_group::MicroBatchesByGroup;
 use super::choice::Choice;
 use super::offload::Offload;
 use super::zero::ZeroStage;
@@ -168,6 +169,7 @@ impl Value for ZeroStage {
     }
 }
 
+impl Value for MicroBatchesByGroup {}
 impl Value for Recompute {}
 impl Value for Offload {}
 impl Value for ScheduleKind {}

@@ -15,6 +15,8 @@ use crate::schedule::ScheduleKind;
 pub struct Limits {
     /// Number of GPUs, all of which are used.
     pub num_gpus: u32,
+    /// Number of GPUs of each group, where they are of several kinds; else empty.
+    pub gpus_by_group: Vec<u32>,
     /// Sequences in a step.
     pub global_batch_size: u64,
     /// Tokens in a sequence.
@@ -46,12 +48,13 @@ type Requirement = fn(&Limits, &LayoutSpec) -> Result<(), LayoutError>;
 
 /// All requirements, in the order in which they are reported. A search checks each separately, as soon as it knows the
 /// fields that it reads.
-const REQUIREMENTS: [Requirement; 11] = [
+const REQUIREMENTS: [Requirement; 12] = [
     Limits::degrees_fill_gpus,
     Limits::heads_divide,
     Limits::sequence_divides,
     Limits::expert_widths_divide,
     Limits::experts_divide,
+    Limits::replicas_lie_in_groups,
     Limits::batch_divides,
     Limits::shards_divide,
     Limits::recompute_is_of_graph,
@@ -72,6 +75,7 @@ impl Limits {
     pub fn new(graph: &Graph, num_gpus: u32, global_batch_size: u64, sequence_length: u64) -> Self {
         let mut limits = Self {
             num_gpus,
+            gpus_by_group: Vec::new(),
             global_batch_size,
             sequence_length,
             num_blocks: graph.num_blocks() as u64,
@@ -363,6 +367,11 @@ impl Limits {
     /// Requires that the batch is whole micro-batches of all replicas.
     fn batch_divides(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
         let LayoutSpec { data_parallel, micro_batch_size, num_micro_batches, .. } = *spec;
+        if !spec.micro_batches_by_group.is_empty() {
+            let (batch, sequences) = (self.global_batch_size, self.sequences_by_group(spec));
+            let error = LayoutError::BatchByGroup { global_batch_size: batch, sequences };
+            return if sequences == u128::from(batch) { Ok(()) } else { Err(error) };
+        }
         let [d, b, m] = [data_parallel, micro_batch_size, num_micro_batches].map(u64::from);
         if d.checked_mul(b).and_then(|db| db.checked_mul(m)) == Some(self.global_batch_size) {
             return Ok(());
@@ -373,6 +382,53 @@ impl Limits {
             micro_batch_size: b,
             num_micro_batches: m,
         })
+    }
+
+    /// Sequences of all replicas in a step, where groups of them differ.
+    fn sequences_by_group(&self, spec: &LayoutSpec) -> u128 {
+        let gpus = self.gpus_by_group.iter().zip(spec.micro_batches_by_group.numbers());
+        let replicas = gpus.map(|(gpus, micro_batches)| {
+            u128::from(gpus / spec.gpus_per_replica()) * u128::from(*micro_batches)
+        });
+        replicas.sum::<u128>() * u128::from(spec.micro_batch_size)
+    }
+
+    /// Requires that replicas whose micro-batches differ by group lie whole in their groups, each of which has a number
+    /// of micro-batches that the schedule runs; and that ranks which share experts are of one group.
+    fn replicas_lie_in_groups(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
+        let numbers = spec.micro_batches_by_group.numbers();
+        if numbers.is_empty() {
+            return Ok(());
+        }
+        let largest = numbers.iter().max() == Some(&spec.num_micro_batches);
+        if numbers.len() != self.gpus_by_group.len() || !largest {
+            let (by_group, groups) = (spec.micro_batches_by_group, self.gpus_by_group.len());
+            let num_micro_batches = spec.num_micro_batches;
+            return Err(LayoutError::MicroBatchesByGroup { by_group, groups, num_micro_batches });
+        }
+        self.replicas_fill_groups(spec)?;
+        (0..numbers.len()).try_for_each(|group| self.schedule_runs(&spec.of_group(group)))
+    }
+
+    /// Requires that each group's GPUs are whole replicas, and its ranks of a stage whole sets of experts.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError::GroupsOfReplicas`], with what would work.
+    pub fn replicas_fill_groups(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
+        let gpus_per_replica = spec.gpus_per_replica();
+        let expert_ranks = spec.mesh().expert_ranks();
+        let fills = |gpus: &u32| {
+            gpus.is_multiple_of(gpus_per_replica)
+                && (gpus / spec.pipeline_parallel).is_multiple_of(expert_ranks)
+        };
+        if self.gpus_by_group.iter().all(fills) {
+            return Ok(());
+        }
+        let all = self.gpus_by_group.iter().copied().map(u64::from);
+        let works = all.fold(0, common_divisor) as u32;
+        let gpus = self.gpus_by_group.clone();
+        Err(LayoutError::GroupsOfReplicas { gpus_per_replica, expert_ranks, gpus, works })
     }
 
     /// Requires that the ranks that shard states divide the replicas, and that the ranks over which one copy of all

@@ -3,6 +3,7 @@
 //! A [`Layout`] value is valid: it was checked against model, batch and number of GPUs when it was made. The order of
 //! ranks is written in one place, [`Mesh::stride`].
 
+mod by_group;
 mod choice;
 mod error;
 mod fields;
@@ -17,6 +18,7 @@ mod zero;
 use std::fmt;
 use std::ops::Deref;
 
+pub use by_group::{MOST_GROUPS, MicroBatchesByGroup};
 pub use choice::{Choice, ParseDegreesError};
 pub use error::{LayoutError, largest_divisor, multiples_around};
 pub use fields::{Field, Takes};
@@ -54,6 +56,12 @@ impl Layout {
     pub fn new(spec: LayoutSpec, limits: &Limits) -> Result<Self, LayoutError> {
         limits.check(&spec)?;
         Ok(Self(spec))
+    }
+
+    /// The layout of the replicas in a group of GPUs, as if all replicas had as many micro-batches as these.
+    #[must_use]
+    pub fn of_group(&self, group: usize) -> Self {
+        Self(self.0.of_group(group))
     }
 
     /// Stages of all pipeline ranks together. [`ScheduleKind::placement`](crate::schedule::ScheduleKind::placement)

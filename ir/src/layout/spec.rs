@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::by_group::MicroBatchesByGroup;
 use super::choice::Choice;
 use super::fields::{Field, Hides, Slot, Takes, Value as _, layout_fields};
 use super::mesh::{Mesh, MeshAxis};
@@ -73,8 +74,11 @@ layout_fields! {
             option: "--micro-batch-size", takes: Takes::Degrees, letters: "mbs", aliases: &["mb"],
             ..Field::OTHER
         };
-        /// Micro-batches of a replica in a step.
+        /// Micro-batches of a replica in a step; where groups of replicas differ, of those that have most.
         num_micro_batches: u32 = 1;
+        /// Micro-batches of each replica by the group of unlike GPUs in which it lies.
+        #[serde(default, skip_serializing_if = "MicroBatchesByGroup::is_empty")]
+        micro_batches_by_group: MicroBatchesByGroup = MicroBatchesByGroup::NONE;
         /// Which activations are computed again.
         recompute: Recompute = Recompute::None => { option: "--recompute", ..Field::OTHER };
         /// What lies in the host's memory.
@@ -94,6 +98,28 @@ impl LayoutSpec {
     /// The order of ranks, from the layout's degrees.
     pub fn mesh(&self) -> Mesh {
         Mesh { sharding: self.sharding(), data_parallel: self.data_parallel }
+    }
+
+    /// Micro-batches of a replica and their size, as tables show them: `8x2`, or `8/4x2` where groups of replicas differ.
+    pub fn micro_batches(&self) -> String {
+        let by_group = self.micro_batches_by_group;
+        if by_group.are_equal() {
+            return format!("{}x{}", self.num_micro_batches, self.micro_batch_size);
+        }
+        format!("{by_group}x{}", self.micro_batch_size)
+    }
+
+    /// GPUs of a replica.
+    pub fn gpus_per_replica(&self) -> u32 {
+        self.tensor_parallel * self.context_parallel * self.pipeline_parallel
+    }
+
+    /// The layout of the replicas in a group of GPUs, as if all replicas had as many micro-batches as these.
+    #[must_use]
+    pub(super) fn of_group(self, group: usize) -> Self {
+        let number = self.micro_batches_by_group.numbers().get(group).copied();
+        let num_micro_batches = number.unwrap_or(self.num_micro_batches);
+        Self { num_micro_batches, micro_batches_by_group: MicroBatchesByGroup::NONE, ..self }
     }
 
     /// Ranks of a stage: those among which parameters are replicated or sharded.

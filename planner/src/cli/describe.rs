@@ -8,12 +8,10 @@ use ir::documents::Documents;
 use ir::graph::{
     Adapters, CudaGraphs, DocumentSizes, ExpertOverlap, Recompute, Switches, TokenDispatcher,
 };
-use ir::plan::PlannedRank;
 use ir::replication::{DataParallelMethod, Replication};
 use ir::schedule::ScheduleKind;
 use ir::units::{Bytes, Seconds};
 use planner::report::{Answered, Expectation};
-use planner_core::plan::planned_ranks;
 use planner_core::problem::Problem;
 use planner_core::search::space::Rejection;
 use planner_core::search::{
@@ -24,6 +22,7 @@ use planner_core::search::{
 use super::args::ProblemArgs;
 use super::input::{Input, command};
 use super::questions::with_schedule;
+use super::ranks::{describe_ranks, fullest_rank};
 use super::report::is_page;
 use super::tables::{count, gib, percent, render, table};
 
@@ -299,7 +298,7 @@ fn plan_table(problem: &Problem, plans: &[Row<'_>]) -> String {
             rank.clone(),
             layout.to_string(),
             zero,
-            format!("{}x{}", layout.num_micro_batches, layout.micro_batch_size),
+            layout.micro_batches(),
             match layout.recompute.modules() {
                 Some(_) => "modules".to_owned(),
                 None => layout.recompute.to_string(),
@@ -397,30 +396,16 @@ fn describe_best(
     let memory = evaluation.memory.total();
     let of = problem.at_rank(&best.layout, evaluation.fullest_rank).hardware.memory;
     format!(
-        "\ntime:   {}\n{}memory: {} of {} on pipeline rank {}\n{}{}{}",
+        "\ntime:   {}\n{}memory: {} of {} on {}\n{}{}{}",
         shares.join("; "),
         [describe_draws(problem, best), describe_utilization(problem, best)].concat(),
         memory,
         of,
-        evaluation.fullest_rank,
+        fullest_rank(problem, best),
         describe_ranks(problem, best) + &describe_headroom(problem, best, headroom, less),
         describe_host(problem, best),
         Expectation::of(problem, best).in_words(),
     )
-}
-
-/// Layers of the pipeline ranks by the GPUs that they are on, where these are of several kinds.
-fn describe_ranks(problem: &Problem, best: &EvaluatedPlan) -> String {
-    let ranks = planned_ranks(problem, best);
-    let of_group = |ranks: &[PlannedRank]| {
-        let layers = ranks.iter().map(|rank| rank.layers.to_string());
-        format!("{} {}", ranks[0].group, layers.collect::<Vec<_>>().join(" "))
-    };
-    let groups: Vec<String> = ranks.chunk_by(|a, b| a.group == b.group).map(of_group).collect();
-    if groups.is_empty() {
-        return String::new();
-    }
-    format!("layers of each pipeline rank: {}\n", groups.join("; "))
 }
 
 /// What the step waits for where routers do not spread tokens evenly or documents are of many lengths, and what that is

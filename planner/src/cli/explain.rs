@@ -19,6 +19,7 @@ use super::constants::describe_calibration;
 use super::describe::{describe_adapters, describe_draws, describe_peak, describe_replication};
 use super::files::read_plan;
 use super::questions::with_schedule;
+use super::ranks::fullest_rank;
 use super::tables::{percent, text_table};
 
 pub(crate) fn explain(args: &ExplainArgs) -> anyhow::Result<Answer> {
@@ -199,7 +200,7 @@ fn describe(checked: &CheckedPlan, explanation: &Explanation<'_>) -> String {
 
 fn describe_memory(checked: &CheckedPlan) -> String {
     let CheckedPlan { plan, problem, found, .. } = checked;
-    let heading = format!("memory of pipeline rank {}", found.evaluation.fullest_rank);
+    let heading = format!("memory of {}", fullest_rank(problem, found));
     let of_rank = problem.at_rank(&found.layout, found.evaluation.fullest_rank).hardware;
     let (total, memory) = (plan.prediction.peak_memory_bytes, of_rank.memory);
     let all = [("all", total), ("free", memory.saturating_sub(total))];
@@ -238,6 +239,16 @@ fn describe_stages(checked: &CheckedPlan) -> String {
         let _ = write!(text, "{separator}{count}");
     }
     let groups = plan.ranks.chunk_by(|a, b| a.group == b.group);
+    if !plan.layout.micro_batches_by_group.is_empty() {
+        for ranks in groups {
+            let of_batch = ranks[0].share_of_batch * plan.training.global_batch_size as f64;
+            let p = plan.layout.pipeline_parallel as usize;
+            let (replicas, group) = (ranks.len() / p, &ranks[0].group);
+            let _ =
+                write!(text, "\n  {replicas} replicas on {group}: {of_batch:.0} sequences each");
+        }
+        return text + "\n";
+    }
     for ranks in groups {
         let (first, last) = (ranks[0].pipeline_rank, ranks[ranks.len() - 1].pipeline_rank);
         let layers: u32 = ranks.iter().map(|rank| rank.layers).sum();

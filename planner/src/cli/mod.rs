@@ -31,6 +31,7 @@ mod over;
 mod picture;
 mod progress;
 mod questions;
+mod ranks;
 mod report;
 mod run;
 mod schedule;

@@ -134,7 +134,7 @@ fn row(rank: usize, plan: &OperatorPlan) -> [String; 9] {
         layout.pipeline_parallel.to_string(),
         if outer == 1 { inner.to_string() } else { format!("{inner} x {outer}") },
         layout.zero_stage.number().to_string(),
-        format!("{}x{}", layout.num_micro_batches, layout.micro_batch_size),
+        layout.micro_batches(),
         format!("{:.2}", prediction.step_time_seconds * 1e3),
         format!("{:.2}", plan.communication.get() * 1e3),
         percent(prediction.mfu),

@@ -184,7 +184,7 @@ fn choose_nodes(input: &mut Input, request: &Request, limit: &Limit) -> anyhow::
     let best = best_nodes(&input.problem, request, &mut |_| limit.go())?;
     let Some(best) = best else { return Ok(String::new()) };
     let all = input.problem.limits.num_gpus;
-    let BestNodes { problem, cluster, searched, choices, is_every_choice } = best;
+    let BestNodes { problem, cluster, searched, choices, by_group, is_every_choice } = best;
     input.open = input.open.on_cluster(&cluster, problem.limits.num_gpus)?;
     let own = input.framework.clone();
     input.problem = problem;
@@ -194,8 +194,8 @@ fn choose_nodes(input: &mut Input, request: &Request, limit: &Limit) -> anyhow::
     let abilities = &input.framework.abilities;
     if !abilities.unlike_gpus && input.lacks.is_empty() {
         tell(&format!(
-            "warning: {} does not run GPUs of several kinds in a pipeline, so one kind is used\nhint: `--framework {IDEAL}`, or \
-             `--framework executor-cuda`, for all",
+            "warning: {} does not run GPUs of several kinds in a pipeline, so each has one kind, and replicas on several have \
+             equal shares of the batch\nhint: `--framework {IDEAL}` for all, `--framework executor-cuda` for pipelines",
             input.framework.name
         ));
     }
@@ -205,9 +205,10 @@ fn choose_nodes(input: &mut Input, request: &Request, limit: &Limit) -> anyhow::
     } else {
         String::new()
     };
+    let order = if by_group { ", in which replicas lie" } else { ", in the order of the pipeline" };
     let of = if is_every_choice { "" } else { ", with all, none or a power of two of each kind" };
     let text = format!(
-        "\nnodes: {}, in the order of the pipeline{left_out}; {searched} of {choices} choices of nodes were searched{of}, and \
+        "\nnodes: {}{order}{left_out}; {searched} of {choices} choices of nodes were searched{of}, and \
          the others cannot be faster\n",
         cluster.name
     );

@@ -5,7 +5,7 @@ use ir::layout::PartialLayout;
 use ir::units::Bytes;
 use planner::report::PlanSummary;
 use planner_core::problem::{Problem, hardware};
-use planner_core::search::{LOOKED_AT, Request, chosen, search};
+use planner_core::search::{LOOKED_AT, Request, best_nodes, chosen, search};
 use serde::Serialize;
 use traces::Paper;
 use traces::html::Table;
@@ -81,6 +81,8 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
             warn_of_model(&args.model, &input.file.model);
             warn_of_hardware(&input.framework, &input.cluster);
         }
+        let nodes = best_nodes(&problem, &request, &mut |_| limit.go())?;
+        let problem = nodes.map_or(problem, |nodes| nodes.problem);
         let outcome = search(&problem, &request, &mut |_| limit.go());
         let is_possible = outcome.counts.candidates > 0;
         if !is_possible {

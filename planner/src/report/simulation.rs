@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ir::layout::LayoutSpec;
 use ir::plan::Breakdown;
 use ir::replication::Straggler;
 use ir::schedule::ActionKind;
@@ -171,6 +172,7 @@ pub fn jittered(
 ) -> Result<JitterReport, SimulateError> {
     let CheckedPlan { problem, found, .. } = checked;
     let layout = found.layout;
+    check_alike(&layout)?;
     let replicas = Replicas {
         gpus_per_rank: layout.tensor_parallel * layout.context_parallel,
         pipelines: layout.data_parallel,
@@ -180,6 +182,12 @@ pub fn jittered(
             sample_steps(&step.schedule()?, &step.work, replicas, jitter, num_samples, observe)?;
         Ok(JitterReport::new(&steps))
     })
+}
+
+/// Refuses a layout whose replicas have steps of their own.
+fn check_alike(layout: &LayoutSpec) -> Result<(), SimulateError> {
+    let by_group = layout.micro_batches_by_group;
+    if by_group.is_empty() { Ok(()) } else { Err(SimulateError::ReplicasByGroup { by_group }) }
 }
 
 /// Simulates a plan's step with one GPU slower than planned; `None` where the plan has no such rank. Ranks that
@@ -198,6 +206,7 @@ pub fn straggling(
     if rank >= found.layout.num_gpus() {
         return Ok(None);
     }
+    check_alike(&found.layout)?;
     with_step(problem, found.layout, &found.stage_ends, |step| {
         let (step_time, staleness) = if let Some(mut shared) = step.shared_weights() {
             // Each replica is one rank.

@@ -31,6 +31,86 @@ fn every_rank_has_its_group_and_layers() {
     assert_eq!(plan["unsupported"], Value::Null);
 }
 
+const REPLICAS: [&str; 4] = ["--layout", "tp8-pp1-dp6", "--micro-batch-size", "1"];
+
+/// Sum of a value of the replicas of a plan over those of a group, and their number.
+fn of_group(plan: &Value, group: &str) -> (f64, usize) {
+    let ranks = plan["ranks"].as_array().unwrap();
+    let own: Vec<&Value> = ranks.iter().filter(|rank| rank["group"] == group).collect();
+    (own.iter().map(|rank| rank["share_of_batch"].as_f64().unwrap()).sum(), own.len())
+}
+
+#[test]
+fn every_replica_has_its_group_and_share_of_the_batch() {
+    let found = settled(&[&["evaluate"], &MIXED[..], &REPLICAS].concat());
+    let plan = &found["plans"][0];
+    let [(fast, num_fast), (slow, num_slow)] = ["h100", "a100"].map(|group| of_group(plan, group));
+    assert_eq!([num_fast, num_slow], [2, 4]);
+    assert!((fast + slow - 1.0).abs() < 1e-9, "{fast} and {slow}");
+    assert!(fast / 2.0 > 1.5 * slow / 4.0, "{fast} and {slow}");
+    let by_group = plan["layout"]["micro_batches_by_group"].as_array().unwrap();
+    let numbers: Vec<u64> = by_group.iter().map(|number| number.as_u64().unwrap()).collect();
+    assert_eq!(numbers.len(), 2);
+    assert_eq!(plan["layout"]["num_micro_batches"], json!(numbers.iter().max().unwrap()));
+    let replicas: Vec<&Value> =
+        plan["ranks"].as_array().unwrap().iter().map(|rank| &rank["replica"]).collect();
+    assert_eq!(json!(replicas), json!([0, 1, 2, 3, 4, 5]));
+    assert_eq!(plan["unsupported"], Value::Null);
+}
+
+#[test]
+fn a_framework_without_unequal_shares_has_equal_ones() {
+    let framework = ["--framework", "megatron-core"];
+    let found = settled(&[&["evaluate"], &MIXED[..], &REPLICAS, &framework].concat());
+    let plan = &found["plans"][0];
+    assert_eq!(plan["unsupported"], Value::Null);
+    let each = found["plans"][0]["layout"]["num_micro_batches"].clone();
+    assert_eq!(plan["layout"]["micro_batches_by_group"], json!([each, each]));
+    let even = plan["step_time_seconds"].as_f64().unwrap();
+    let ideal = settled(&[&["evaluate"], &MIXED[..], &REPLICAS].concat());
+    assert!(ideal["plans"][0]["step_time_seconds"].as_f64().unwrap() < even / 1.2);
+}
+
+#[test]
+fn a_plan_of_replicas_is_read_back() {
+    let place = Workplace::new();
+    let plan = place.path("plan.json");
+    let write = ["--quiet", "-o", &plan];
+    assert_eq!(planner(&[&["evaluate"], &MIXED[..], &REPLICAS, &write].concat()).code, Some(0));
+    let explained = planner(&["explain", &plan]);
+    assert!(explained.stdout.contains("2 replicas on h100: "), "{}", explained.transcript());
+    let [timeline, traces] = ["timeline.json", "traces"].map(|name| place.path(name));
+    assert_eq!(planner(&["simulate", &plan, "-o", &timeline]).code, Some(0));
+    let tracks = std::fs::read_to_string(&timeline).unwrap();
+    assert!(tracks.contains("on a100") && tracks.contains("on h100"));
+    for (words, says) in [
+        (&["simulate", &plan, "--samples", "2"][..], "have steps of their own"),
+        (&["export", &plan, "--to", "megatron"], "micro-batches by their group"),
+        (&["export", &plan, "--to", "chakra", "-o", &traces], "have steps of their own"),
+    ] {
+        let run = planner(words);
+        assert_eq!(run.code, Some(2), "{}", run.transcript());
+        assert!(run.stderr.contains(says), "{}", run.stderr);
+    }
+    let plain: Value = serde_json::from_str(&std::fs::read_to_string(&plan).unwrap()).unwrap();
+    for (numbers, says) in [
+        (json!([1, 1]), "largest of which is `num_micro_batches`"),
+        (json!([1, 2, 3]), "with 2 groups of GPUs"),
+        (json!([0, 1]), "takes up to 4 numbers of at least 1"),
+    ] {
+        let mut edited = plain.clone();
+        edited["layout"]["micro_batches_by_group"] = numbers;
+        let edited = place.write("edited.json", edited.to_string());
+        let refused = planner(&["explain", &edited]);
+        assert_eq!(refused.code, Some(2), "{}", refused.transcript());
+        assert!(refused.stderr.contains(says), "{}", refused.stderr);
+    }
+    let mut edited = plain.clone();
+    edited["ranks"][0]["share_of_batch"] = json!(0.5);
+    let refused = planner(&["explain", &place.write("edited.json", edited.to_string())]);
+    assert_eq!(refused.code, Some(2));
+}
+
 #[test]
 fn equal_groups_are_one_and_their_order_does_not_matter() {
     let of =
@@ -86,8 +166,8 @@ fn groups_that_cannot_be_are_refused() {
         assert_eq!(run.code, Some(2), "{}", run.transcript());
         assert!(run.stderr.contains(says), "{}", run.stderr);
     }
-    let layout = ["evaluate", "models/llama-3.1-8b", "--layout", "tp8-pp2-dp3"];
-    let run = planner(&[&layout[..], &MIXED[1..]].concat());
+    let layout = ["evaluate", "models/llama-3.1-8b", "--layout", "tp8-pp2-dp3", "--gpus", "48"];
+    let run = planner(&[&layout[..], &["--cluster", "h100:1,a100:5"]].concat());
     assert_eq!(run.code, Some(2), "{}", run.transcript());
     assert!(run.stderr.contains("groups of"), "{}", run.stderr);
 }

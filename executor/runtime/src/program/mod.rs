@@ -11,7 +11,7 @@ use ir::cluster::Precision;
 use ir::graph::{
     AdapterError, Adapters, AttentionMask, BlockRecompute, EmbeddedRows, Graph, Node, Op, OpKind,
 };
-use ir::layout::{Layout, LayoutSpec, Limits};
+use ir::layout::{Layout, LayoutSpec, Limits, MicroBatchesByGroup};
 use ir::model::transformer::DropoutRates;
 use ir::model::{Description, GraphOptions, Model, Numerics};
 use ir::plan::{Plan, PlannedModel};
@@ -164,7 +164,15 @@ impl Program {
             );
             return Err(ProgramError::Contradiction(text));
         }
-        let spec = plan.layout;
+        let by_group = plan.layout.micro_batches_by_group;
+        if !by_group.are_equal() {
+            return Err(ProgramError::Unsupported {
+                what: format!("replicas with {by_group} micro-batches by their group"),
+                instead: Some("a plan with `--framework executor-cuda`".to_owned()),
+            });
+        }
+        let micro_batches_by_group = MicroBatchesByGroup::NONE;
+        let spec = LayoutSpec { micro_batches_by_group, ..plan.layout };
         let training = &plan.training;
         let (batch, length) = (training.global_batch_size, training.sequence_length);
         // Checked before anything is allocated by these numbers.

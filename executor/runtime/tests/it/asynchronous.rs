@@ -118,6 +118,7 @@ fn executed(case: &Case) -> (Outcome, Stages) {
             zero_stage: ir::layout::ZeroStage::None,
             micro_batch_size,
             num_micro_batches,
+            micro_batches_by_group: ir::layout::MicroBatchesByGroup::NONE,
             recompute: ir::graph::Recompute::None,
             offload: Offload::NONE,
             schedule: ScheduleKind::AsyncOneFOneB,

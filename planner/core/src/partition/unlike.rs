@@ -1,5 +1,8 @@
 //! Partition where a block's time depends on the stage that has it.
 
+use std::cell::RefCell;
+use std::ops::Range;
+
 use ir::units::Nanos;
 
 use super::last;
@@ -25,6 +28,22 @@ pub fn partition_of(
     if !(1..=num_blocks).contains(&num_stages) {
         return None;
     }
+    // What fits does not depend on the limit.
+    let furthest = RefCell::new(vec![None; num_stages * (num_blocks + 1)]);
+    let fits = |stage: usize, start: usize, end: usize| {
+        let index = stage * (num_blocks + 1) + start;
+        let known = furthest.borrow()[index];
+        let reaches = known.unwrap_or_else(|| {
+            let (mut reaches, mut beyond) = (start, num_blocks + 1);
+            while reaches + 1 < beyond {
+                let end = reaches.midpoint(beyond);
+                if fits(stage, start, end) { reaches = end } else { beyond = end }
+            }
+            reaches
+        });
+        furthest.borrow_mut()[index] = Some(reaches);
+        end <= reaches
+    };
     let slowest = |ends: &[usize]| {
         let starts = std::iter::once(0).chain(ends.iter().copied());
         let times = starts.zip(ends).zip(0..).map(|((start, end), stage)| time(stage, start, *end));
@@ -77,12 +96,13 @@ fn filled(
 }
 
 /// Ends of stages that cover the chain, the earlier as long as possible, by dynamic programming from the last stage to
-/// the first; `None` where there are none.
+/// the first, over the blocks at which a stage can start; `None` where there are none.
 fn covered(
     num_blocks: usize,
     num_stages: usize,
     takes: impl Fn(usize, usize, usize) -> bool,
 ) -> Option<Vec<usize>> {
+    let starts = starts(num_blocks, num_stages, &takes)?;
     // Ends of each stage, by its start, from which the stages that follow can cover the rest.
     let mut ends_of: Vec<Vec<Option<usize>>> = vec![Vec::new(); num_stages];
     let mut covers: Vec<bool> = (0..=num_blocks).map(|start| start == num_blocks).collect();
@@ -93,14 +113,15 @@ fn covered(
             before
         };
         let nearest: Vec<usize> = covers.iter().enumerate().map(before).collect();
+        let mut ends = vec![None; num_blocks];
         let mut furthest = 0;
-        let end = |start: usize| {
+        for start in starts[stage].clone() {
             let guess = furthest.max(start + 1);
             furthest = last(start, guess, num_blocks, |end| takes(stage, start, end));
-            Some(nearest[furthest]).filter(|end| *end > start)
-        };
-        ends_of[stage] = (0..num_blocks).map(end).collect();
-        covers = ends_of[stage].iter().map(Option::is_some).chain([false]).collect();
+            ends[start] = Some(nearest[furthest]).filter(|end| *end > start);
+        }
+        covers = ends.iter().map(Option::is_some).chain([false]).collect();
+        ends_of[stage] = ends;
     }
     let mut start = 0;
     let ends = ends_of.iter().map(|ends| {
@@ -108,6 +129,36 @@ fn covered(
         Some(start)
     });
     ends.collect()
+}
+
+/// Blocks at which each stage can start: not beyond the furthest that the stages before reach, nor before the first from
+/// which it and those that follow reach the end of the chain. `None` where a stage has none.
+fn starts(
+    num_blocks: usize,
+    num_stages: usize,
+    takes: impl Fn(usize, usize, usize) -> bool,
+) -> Option<Vec<Range<usize>>> {
+    let mut reached = 0;
+    let furthest = (0..num_stages).map(|stage| {
+        let start = reached;
+        reached = last(start, start + 1, num_blocks, |end| takes(stage, start, end));
+        start.min(num_blocks + stage - num_stages)
+    });
+    let furthest: Vec<usize> = furthest.collect();
+    let mut all = vec![0..0; num_stages];
+    let mut end = num_blocks;
+    for stage in (0..num_stages).rev() {
+        let mut first = end;
+        while first > stage && takes(stage, first - 1, end) {
+            first -= 1;
+        }
+        if first > furthest[stage] {
+            return None;
+        }
+        all[stage] = first..furthest[stage] + 1;
+        end = first;
+    }
+    Some(all)
 }
 
 /// Moves blocks between neighbouring stages, within the limit on each, while that makes the busier of their ranks less

@@ -58,20 +58,38 @@ pub fn make(
 
 /// Pipeline ranks of a plan with their groups; empty where GPUs are alike.
 pub fn planned_ranks(problem: &Problem, found: &EvaluatedPlan) -> Vec<PlannedRank> {
-    let Some(groups) = problem.groups_of_ranks(&found.layout) else { return Vec::new() };
+    if problem.groups.is_none() {
+        return Vec::new();
+    }
+    let layout = &found.layout;
     let (chain, ranks) = (ChainIndex::new(problem), PipelineRanks::of(&found.layout));
     let num_stages = found.stage_ends.len();
     let layers = |stage: usize| {
         let start = stage.checked_sub(1).map_or(0, |before| found.stage_ends[before]);
         chain.num_layers(&(start..found.stage_ends[stage]))
     };
-    let rank = |(rank, group): (usize, String)| PlannedRank {
+    let p = layout.pipeline_parallel as usize;
+    let planned = |rank: usize, group: usize, replica, share_of_batch| PlannedRank {
         pipeline_rank: rank as u32,
-        group,
+        replica,
+        group: problem.name_of(group).unwrap_or_default().to_owned(),
         layers: ranks.stages(rank, num_stages).map(layers).sum(),
-        share_of_batch: 1.0,
+        share_of_batch,
     };
-    groups.into_iter().enumerate().map(rank).collect()
+    let by_group = layout.micro_batches_by_group.numbers();
+    if by_group.is_empty() {
+        let groups = problem.groups_of_ranks(layout).into_iter().enumerate();
+        return groups.map(|(rank, group)| planned(rank, group, None, 1.0)).collect();
+    }
+    let of_groups = problem.replicas_of_groups(layout.gpus_per_replica());
+    let groups = of_groups.into_iter().enumerate();
+    let replicas = groups.flat_map(|(group, number)| std::iter::repeat_n(group, number as usize));
+    let of_replica = |(replica, group): (usize, usize)| {
+        let sequences = f64::from(by_group[group] * layout.micro_batch_size);
+        let share = sequences / problem.training.global_batch_size as f64;
+        (0..p).map(move |rank| planned(rank, group, Some(replica as u32), share))
+    };
+    replicas.enumerate().flat_map(of_replica).collect()
 }
 
 /// SHA-256 of a text, in hexadecimal.

@@ -4,7 +4,7 @@ use cost_models::frameworks;
 use ir::cluster::Architecture;
 use ir::framework::{AttentionLibrary, Framework, IDEAL, JobFacts, KernelHabits, StageLayers};
 use ir::graph::{Graph, Loss, RecomputeModule, RecomputeModules};
-use ir::layout::PartialLayout;
+use ir::layout::{LayoutSpec, PartialLayout};
 use ir::model::AttentionKernel;
 use ir::plan::Training;
 use ir::replication::Replication;
@@ -94,14 +94,18 @@ impl Problem {
         let mut unsupported = abilities.lacks(named, self.facts);
         unsupported.extend(self.training.lacked_by(abilities));
         unsupported.extend(self.unsupported_stages(named));
-        unsupported.extend(self.unsupported_groups());
+        unsupported.extend(self.unsupported_groups(named));
         unsupported
     }
 
-    /// Reason why the framework cannot train on GPUs of several kinds, where there are such.
-    fn unsupported_groups(&self) -> Option<String> {
+    /// Reason why the framework cannot train on GPUs of several kinds, where a named pipeline needs such. Replicas with
+    /// equal shares of the batch run with any framework.
+    fn unsupported_groups(&self, named: &PartialLayout) -> Option<String> {
         let groups = self.groups.as_ref()?;
-        let is_able = self.hardware.framework.abilities.unlike_gpus;
+        let spec = named.or(LayoutSpec::ONE_RANK);
+        let may_be_replicas =
+            self.takes_replicas_by_group() && self.limits.replicas_fill_groups(&spec).is_ok();
+        let is_able = self.hardware.framework.abilities.unlike_gpus || may_be_replicas;
         let names: Vec<&str> = groups.all.iter().map(|group| group.name.as_str()).collect();
         (!is_able).then(|| format!("GPUs of several kinds in a pipeline ({})", names.join(" and ")))
     }

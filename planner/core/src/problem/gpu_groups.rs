@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use cost_models::Hardware;
+use cost_models::{Group, Hardware};
 use ir::cluster::{Cluster, NodeGroup};
-use ir::units::Bytes;
+use ir::collective::Collective;
+use ir::units::{Bytes, Seconds};
 
 /// Consecutive ranks with GPUs of one kind.
 #[derive(Clone, Debug)]
@@ -28,7 +29,45 @@ pub struct GpuGroups {
     pub cluster: Arc<Cluster>,
 }
 
+/// The groups of GPUs in which the replicas of a step lie, for those of one of them.
+#[derive(Clone, Debug)]
+pub struct ReplicaGroups {
+    all: Arc<[GpuGroup]>,
+    own: usize,
+}
+
+impl ReplicaGroups {
+    /// Number of ranks of the own group's replicas, of `ranks` of those of all groups.
+    fn ranks_of(&self, group: &GpuGroup, ranks: u32) -> u32 {
+        let all: u64 = self.all.iter().map(|group| u64::from(group.num_gpus)).sum();
+        (u64::from(ranks) * u64::from(group.num_gpus) / all) as u32
+    }
+
+    /// The pipeline ranks of a replica, where those of all groups are `ranks`: a pipeline lies in its group.
+    pub(crate) fn pipeline(&self, ranks: Group) -> Group {
+        Group { stride: self.ranks_of(&self.all[self.own], ranks.stride).max(1), ..ranks }
+    }
+
+    /// Time of a collective over replicas of all groups: at the slowest of their links.
+    pub(crate) fn time(&self, collective: Collective, group: Group, bytes: Bytes) -> Seconds {
+        self.slowest(|of| {
+            let own = self.ranks_of(of, group.size).max(1);
+            of.hardware.network.time_beyond(collective, group, (of.num_gpus, own), bytes)
+        })
+    }
+
+    /// The longest time of any group.
+    pub(crate) fn slowest(&self, time: impl Fn(&GpuGroup) -> Seconds) -> Seconds {
+        self.all.iter().map(time).max_by(|a, b| a.get().total_cmp(&b.get())).unwrap_or_default()
+    }
+}
+
 impl GpuGroups {
+    /// The groups, for the replicas of one of them.
+    pub(super) fn of_replicas(&self, own: usize) -> ReplicaGroups {
+        ReplicaGroups { all: self.all.clone().into(), own }
+    }
+
     /// The groups of a cluster, with hardware made by `hardware`; `None` where its GPUs are alike.
     pub(super) fn new<E>(
         cluster: &Cluster,

@@ -1,8 +1,9 @@
 //! Problems on GPUs of several kinds.
 
-use cost_models::Hardware;
+use cost_models::{Group, Hardware};
 use ir::cluster::Cluster;
-use ir::layout::{Layout, LayoutError, LayoutSpec};
+use ir::layout::{Layout, LayoutError, LayoutSpec, MOST_GROUPS};
+use ir::replication::DataParallelMethod;
 use ir::units::{Bytes, FlopsPerSecond};
 
 use super::{Problem, ProblemError};
@@ -64,9 +65,42 @@ impl Problem {
     /// The problem with the hardware and the room of one pipeline rank's GPUs.
     #[must_use]
     pub fn at_rank(&self, layout: &Layout, rank: usize) -> Self {
-        let group = self.group_of(&PipelineRanks::of(layout), rank);
+        let group = self.groups_of_ranks(layout)[rank];
         let (hardware, room) = (self.hardware_of(group).clone(), self.room_of(group));
         Self { hardware, room, ..self.clone() }
+    }
+
+    /// The problem of the replicas that lie in a group, with the shares of all others as large as theirs.
+    #[must_use]
+    pub(crate) fn of_group(&self, group: usize) -> Self {
+        let Some(groups) = &self.groups else { return self.clone() };
+        let (hardware, room) = (self.hardware_of(group).clone(), self.room_of(group));
+        let replica_groups = Some(groups.of_replicas(group));
+        let mut limits = self.limits.clone();
+        limits.gpus_by_group.clear();
+        Self { hardware, room, limits, groups: None, replica_groups, ..self.clone() }
+    }
+
+    /// The problems of the replicas in each group; none where replicas cannot lie in groups.
+    pub(crate) fn of_groups(&self) -> Vec<Self> {
+        let groups = if self.takes_replicas_by_group() { self.num_groups() } else { 0 };
+        (0..groups).map(|group| self.of_group(group)).collect()
+    }
+
+    /// Ranks of a pipeline, which within groups of replicas are closer than those of all replicas.
+    pub(crate) fn pipeline(&self, ranks: Group) -> Group {
+        self.replica_groups.as_ref().map_or(ranks, |groups| groups.pipeline(ranks))
+    }
+
+    /// True if replicas can lie in groups: they reduce gradients together, and have documents of no uneven lengths. Groups
+    /// in another order are the same to replicas, so only one order is looked at.
+    pub(crate) fn takes_replicas_by_group(&self) -> bool {
+        let Some(groups) = &self.groups else { return false };
+        let method = self.training.data_parallel_method;
+        (2..=MOST_GROUPS).contains(&self.num_groups())
+            && method == DataParallelMethod::AllReduce
+            && self.sequences.is_none()
+            && groups.all.is_sorted_by_key(|group| &group.name)
     }
 
     /// Checks that each pipeline rank of a layout lies within one group, and that stages go round them.
@@ -76,6 +110,9 @@ impl Problem {
     /// [`LayoutError::GroupsUndivided`], with what would work.
     pub(crate) fn check_groups(&self, layout: &LayoutSpec) -> Result<(), LayoutError> {
         let Some(groups) = &self.groups else { return Ok(()) };
+        if !layout.micro_batches_by_group.is_empty() {
+            return Ok(());
+        }
         let pipeline_parallel = layout.pipeline_parallel;
         if groups.hold_ranks_of(self.limits.num_gpus / pipeline_parallel.max(1)) {
             return Ok(());
@@ -85,12 +122,24 @@ impl Problem {
         Err(LayoutError::GroupsUndivided { pipeline_parallel, gpus, works })
     }
 
-    /// Names of the groups of each pipeline rank of a layout; `None` where GPUs are alike.
-    pub fn groups_of_ranks(&self, layout: &Layout) -> Option<Vec<String>> {
-        let groups = self.groups.as_ref()?;
+    /// Group of each pipeline rank of a layout; where replicas lie in groups, of those of the first, then of the next.
+    pub fn groups_of_ranks(&self, layout: &Layout) -> Vec<usize> {
         let ranks = PipelineRanks::of(layout);
-        let name = |rank| groups.all[self.group_of(&ranks, rank)].name.clone();
-        Some((0..layout.pipeline_parallel as usize).map(name).collect())
+        let p = layout.pipeline_parallel as usize;
+        if layout.micro_batches_by_group.is_empty() {
+            return (0..p).map(|rank| self.group_of(&ranks, rank)).collect();
+        }
+        (0..self.num_groups()).flat_map(|group| std::iter::repeat_n(group, p)).collect()
+    }
+
+    /// Name of a group; `None` where GPUs are alike.
+    pub fn name_of(&self, group: usize) -> Option<&str> {
+        self.groups.as_ref().map(|groups| groups.all[group].name.as_str())
+    }
+
+    /// Number of replicas of a layout in each group, where they lie in groups.
+    pub fn replicas_of_groups(&self, gpus_per_replica: u32) -> Vec<u32> {
+        self.limits.gpus_by_group.iter().map(|gpus| gpus / gpus_per_replica).collect()
     }
 
     /// Peak rate of all GPUs together.

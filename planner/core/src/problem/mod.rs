@@ -28,7 +28,7 @@ pub(crate) use documents::Division;
 pub use documents::Sequences;
 pub use expert_load::RankLoads;
 pub use frameworks::{ON_GPUS, attention_kernel, default_framework, stacks, with_usual_modules};
-pub use gpu_groups::{GpuGroup, GpuGroups};
+pub use gpu_groups::{GpuGroup, GpuGroups, ReplicaGroups};
 pub use stage_rule::StageRule;
 pub use stages::{GivenStages, StagesError};
 
@@ -47,6 +47,8 @@ pub struct Problem {
     pub hardware: Hardware,
     /// GPUs of several kinds; `None` where all are [`Self::hardware`], which else is that of the first group.
     pub groups: Option<GpuGroups>,
+    /// The groups of all replicas, in the problem of those that lie in one of them.
+    pub replica_groups: Option<ReplicaGroups>,
     /// FLOPs of the model in one step: forward, and backward as twice that, or once for frozen weights. Query-key pairs
     /// hidden by a causal mask are not counted.
     pub model_flops: Flops,
@@ -280,6 +282,7 @@ impl Problem {
             facts,
             hardware,
             groups: None,
+            replica_groups: None,
             model_flops,
             model_flops_with_every_pair: forward.of_step_with_every_pair() * batch,
             vocabulary_parallel,
@@ -334,6 +337,7 @@ impl Problem {
         if num_gpus != all {
             return Err(ProblemError::GpusOfGroups { num_gpus, all });
         }
+        self.limits.gpus_by_group = groups.all.iter().map(|it| it.num_gpus).collect();
         for group in &groups.all {
             self.facts = self.facts.with(of_hardware(&group.hardware));
             self.limits.has_host &= group.hardware.host.is_some();

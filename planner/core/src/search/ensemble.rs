@@ -7,13 +7,14 @@
 
 use cost_models::constants::{CONSTANTS, Constant};
 use cost_models::residuals::PAIRED_REST;
-use ir::units::Seconds;
+use ir::layout::MicroBatchesByGroup;
+use ir::units::{Nanos, Seconds};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use simulator::normal_deviates;
 use traces::statistics::quantile;
 
-use super::evaluated_plan::{EvaluatedPlan, with_step};
+use super::evaluated_plan::{EvaluatedPlan, on_groups};
 use crate::problem::{Problem, stacks};
 use crate::step::{Orders, Step};
 
@@ -99,6 +100,9 @@ impl Ensemble {
 fn drawn(problem: &Problem, found: &EvaluatedPlan, orders: &Orders) -> Vec<f64> {
     // Everything that tells plans apart: a layout's name leaves out ZeRO, recompute and micro-batches.
     let plan = format!("{:?} {:?}", *found.layout, found.stage_ends);
+    // Plans on GPUs of one kind have the draws that they had before replicas could lie in groups.
+    let of_one_kind = format!("micro_batches_by_group: {:?}, ", MicroBatchesByGroup::NONE);
+    let plan = plan.replace(&of_one_kind, "");
     let own = PAIRED_REST / std::f64::consts::SQRT_2;
     let mut logs: Vec<f64> = deviates(&plan).take(DRAWS).map(|deviate| own * deviate).collect();
     let stacks = stacks(problem);
@@ -182,8 +186,9 @@ fn spread(constant: &Constant, problem: &Problem) -> f64 {
 
 fn log_of_time(problem: &Problem, found: &EvaluatedPlan, orders: &Orders) -> Option<f64> {
     let time = |step: &Step<'_>| orders.step_time(&step.layout, &step.work);
-    let time = with_step(problem, found.layout, &found.stage_ends, time).ok()?;
-    Some(Seconds::from(time).get().ln())
+    let times = on_groups(problem, found.layout, &found.stage_ends, time);
+    let times: Option<Vec<Nanos>> = times.into_iter().map(Result::ok).collect();
+    Some(Seconds::from(times?.into_iter().max()?).get().ln())
 }
 
 #[cfg(test)]

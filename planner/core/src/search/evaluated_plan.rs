@@ -3,14 +3,15 @@
 use ir::expert_load::ExpertLoad;
 use ir::graph::{DocumentSizes, RoutedTokens};
 use ir::layout::Layout;
-use ir::plan::Prediction;
+use ir::plan::{Breakdown, Prediction};
 use ir::units::{Bytes, Flops, Seconds};
 
 use serde::Serialize;
 
 use crate::problem::Problem;
 use crate::step::{
-    Assignment, ChainIndex, Evaluation, PipelineRanks, Shape, ShapeKey, Simulated, Step,
+    Assignment, ChainIndex, Evaluation, PipelineRanks, Shape, ShapeKey, SimulateError, Simulated,
+    Step, title,
 };
 
 /// A layout with its stages, time and memory.
@@ -87,7 +88,7 @@ impl EvaluatedPlan {
             return problem.facts.has_experts.then(|| self.as_only_draw());
         }
         let of = |problem: &Problem| {
-            with_step(problem, self.layout, &self.stage_ends, |step: &Step<'_>| step.evaluate())
+            evaluated(problem, self.layout, &self.stage_ends)
                 .unwrap_or_else(|error| panic!("a checked layout plays: {error}"))
         };
         let drawn = [0.1, 0.5, 0.9].map(|quantile| of(&problem.at_quantile(quantile)));
@@ -133,10 +134,122 @@ pub fn simulated(
     layout: Layout,
     stage_ends: &[usize],
 ) -> (EvaluatedPlan, Simulated) {
-    let simulated = with_step(problem, layout, stage_ends, |step: &Step<'_>| step.simulate());
-    let simulated = simulated.unwrap_or_else(|error| panic!("a checked layout plays: {error}"));
+    let of = |problem: &Problem, layout| {
+        let simulated = with_step(problem, layout, stage_ends, |step: &Step<'_>| step.simulate());
+        simulated.unwrap_or_else(|error| panic!("a checked layout plays: {error}"))
+    };
+    let simulated = if layout.micro_batches_by_group.is_empty() {
+        of(problem, layout)
+    } else {
+        let groups = 0..problem.num_groups();
+        let all = groups.map(|group| of(&problem.of_group(group), layout.of_group(group)));
+        joined(problem, layout, all.collect())
+    };
     let (stage_ends, evaluation) = (stage_ends.to_vec(), simulated.evaluation);
     (EvaluatedPlan { layout, stage_ends, evaluation }, simulated)
+}
+
+/// Time and memory of a layout whose stages end at `stage_ends`.
+///
+/// # Errors
+///
+/// [`SimulateError`]; never for a checked layout.
+///
+/// # Panics
+///
+/// As [`simulated`].
+pub fn evaluated(
+    problem: &Problem,
+    layout: Layout,
+    stage_ends: &[usize],
+) -> Result<Evaluation, SimulateError> {
+    let all = on_groups(problem, layout, stage_ends, |step: &Step<'_>| step.evaluate());
+    let all: Vec<Evaluation> = all.into_iter().collect::<Result<_, _>>()?;
+    Ok(match all.as_slice() {
+        [only] => *only,
+        many => of_groups(problem, layout, many),
+    })
+}
+
+/// Results of `of` on the step of a layout, or on those of the replicas in each group.
+pub(super) fn on_groups<T>(
+    problem: &Problem,
+    layout: Layout,
+    stage_ends: &[usize],
+    of: impl Fn(&Step<'_>) -> T,
+) -> Vec<T> {
+    if layout.micro_batches_by_group.is_empty() {
+        return vec![with_step(problem, layout, stage_ends, of)];
+    }
+    let of_group =
+        |group| with_step(&problem.of_group(group), layout.of_group(group), stage_ends, &of);
+    (0..problem.num_groups()).map(of_group).collect()
+}
+
+/// Time and memory of a step whose replicas lie in groups, from those of the replicas in each. The step takes as long as
+/// the slowest group's, for which the others wait with their gradients.
+///
+/// # Assumes
+///
+/// Replicas exchange their gradients once a step, or have equal shares; then reductions in the order of buckets end when
+/// those of the group end that come last, as in any (max, +) linear system.
+pub(super) fn of_groups(problem: &Problem, layout: Layout, all: &[Evaluation]) -> Evaluation {
+    let times = all.iter().map(|evaluation| evaluation.step_time);
+    let step_time = times.max_by(|a, b| a.get().total_cmp(&b.get())).unwrap_or_default();
+    let left = |(group, evaluation): &(usize, &Evaluation)| {
+        let capacity = problem.hardware_of(*group).memory.get();
+        i128::from(capacity) - i128::from(evaluation.memory.total().get())
+    };
+    let fullest = all.iter().enumerate().min_by_key(left);
+    let (group, Evaluation { memory, fullest_rank, .. }) = fullest.expect("there are groups");
+    let waiting = all.iter().map(|it| it.breakdown.waiting_until(step_time));
+    Evaluation {
+        step_time,
+        breakdown: Breakdown::mean(&waiting.collect::<Vec<_>>()),
+        memory: *memory,
+        fullest_rank: group * layout.pipeline_parallel as usize + fullest_rank,
+    }
+}
+
+/// The steps of the replicas in each group as one: a timeline with the pipeline ranks of the first group, then of the
+/// next.
+fn joined(problem: &Problem, layout: Layout, all: Vec<Simulated>) -> Simulated {
+    let evaluations: Vec<Evaluation> = all.iter().map(|it| it.evaluation).collect();
+    let evaluation = of_groups(problem, layout, &evaluations);
+    let is_slowest = |it: &Evaluation| it.step_time == evaluation.step_time;
+    let slowest = evaluations.iter().position(is_slowest).unwrap_or_default();
+    let first_rank = (slowest as u32) * layout.pipeline_parallel;
+    let mut joined: Option<Simulated> = None;
+    for (group, mut next) in all.into_iter().enumerate() {
+        for breakdown in &mut next.breakdown_by_rank {
+            *breakdown = breakdown.waiting_until(evaluation.step_time);
+        }
+        let before = problem.limits.gpus_by_group[..group].iter().sum::<u32>();
+        for track in &mut next.simulation.timeline.tracks {
+            track.rank += before;
+            track.name =
+                format!("{} on {}", track.name, problem.name_of(group).unwrap_or_default());
+        }
+        let Some(joined) = &mut joined else {
+            joined = Some(next);
+            continue;
+        };
+        if group == slowest {
+            joined.simulation.critical_path = std::mem::take(&mut next.simulation.critical_path);
+            joined.simulation.timeline.remark =
+                std::mem::take(&mut next.simulation.timeline.remark);
+        }
+        joined.simulation.timeline.tracks.append(&mut next.simulation.timeline.tracks);
+        joined.simulation.ranks.append(&mut next.simulation.ranks);
+        joined.breakdown_by_rank.append(&mut next.breakdown_by_rank);
+        joined.memory_by_rank.append(&mut next.memory_by_rank);
+    }
+    let mut joined = joined.expect("there are groups");
+    for step in &mut joined.simulation.critical_path {
+        step.rank += first_rank;
+    }
+    joined.simulation.timeline.title = title(problem.limits.num_gpus, &layout);
+    Simulated { evaluation, ..joined }
 }
 
 /// The result of `of` on the step of a layout whose stages end at `stage_ends`.
@@ -152,6 +265,8 @@ pub fn with_step<T>(
 ) -> T {
     let chain = ChainIndex::new(problem);
     assert_eq!(stage_ends.len(), layout.num_stages() as usize, "each stage has an end");
+    let by_group = layout.micro_batches_by_group;
+    assert!(by_group.is_empty(), "replicas of unlike groups have steps of their own");
     let shape = Shape::new(problem, &chain, ShapeKey::of(&layout, problem));
     let ranks = PipelineRanks::of(&layout);
     let assignment =

@@ -21,6 +21,9 @@ pub struct Family {
     pub data_parallel: u32,
     /// Number of micro-batches of a replica.
     pub num_micro_batches: u32,
+    /// True if replicas lie in groups of unlike GPUs, each with its number of micro-batches, of which the number above is
+    /// the mean; else pipeline ranks do, if any.
+    pub by_group: bool,
 }
 
 /// Number of subfamilies by all that it depends on: features, switches, pipeline ranks and micro-batches; `None` where
@@ -67,6 +70,27 @@ impl Family {
         refused.filter(|set| Features::OF_SUBFAMILIES.contain(*set)).collect()
     }
 
+    /// Hash of the family, the same in every run.
+    pub fn order(&self) -> u64 {
+        let Self { shape, pipeline_parallel, data_parallel, num_micro_batches, by_group } = *self;
+        let sharding = shape.sharding;
+        let numbers = [
+            sharding.tensor_parallel,
+            sharding.context_parallel,
+            sharding.expert_parallel,
+            pipeline_parallel,
+            data_parallel,
+            num_micro_batches,
+        ];
+        let exchanges_heads = sharding.head_exchange() > 1;
+        let [by_sequence, by_heads] = [sharding.sequence_parallel, exchanges_heads].map(u32::from);
+        let flags = [by_sequence, sharding.expert_groups() - 1, by_heads];
+        let mix = |sum: u64, number: &u32| {
+            (sum ^ u64::from(*number)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17)
+        };
+        numbers.iter().chain(&flags).fold(0, mix) ^ u64::from(by_group)
+    }
+
     /// The mesh on which the ranks of its groups lie.
     pub fn mesh(&self) -> Mesh {
         Mesh { sharding: self.shape.sharding, data_parallel: self.data_parallel }
@@ -74,7 +98,8 @@ impl Family {
 
     /// True if two families differ only in micro-batches and switches.
     pub fn same_shape_family(&self, other: &Self) -> bool {
-        let key = |it: &Self| (it.shape.sharding, it.pipeline_parallel, it.data_parallel);
+        let key =
+            |it: &Self| (it.shape.sharding, it.pipeline_parallel, it.data_parallel, it.by_group);
         key(self) == key(other)
     }
 
@@ -98,7 +123,7 @@ impl Family {
         let mut schedules = Vec::new();
         for schedule in kinds.iter().copied() {
             let is_round = schedule.placement() == StagePlacement::Loop;
-            if problem.groups.is_some() && !is_round {
+            if problem.groups.is_some() && !self.by_group && !is_round {
                 continue;
             }
             let usual = schedule.default_virtual_stages();
@@ -161,6 +186,10 @@ impl Family {
         virtual_stages: u32,
     ) -> Result<(), LayoutError> {
         let spec = LayoutSpec { schedule, virtual_stages, ..self.spec() };
+        // Micro-batches of each group may be a multiple where the mean is not.
+        let multiple = self.multiple(schedule);
+        let num_micro_batches = spec.num_micro_batches.next_multiple_of(multiple);
+        let spec = LayoutSpec { num_micro_batches, ..spec };
         problem.limits.stages_have_blocks(&spec)?;
         problem.limits.schedule_runs(&spec)
     }
@@ -171,9 +200,17 @@ impl Family {
         problem.limits.shards_divide(&LayoutSpec { zero_shard, zero_stage, ..self.spec() })
     }
 
+    /// Multiple of which a replica's number of micro-batches must be, where replicas have different numbers.
+    pub(super) fn multiple(&self, schedule: ScheduleKind) -> u32 {
+        match schedule {
+            ScheduleKind::Interleaved if self.by_group => self.pipeline_parallel,
+            _ => 1,
+        }
+    }
+
     /// Layout with the options that all layouts of the family have in common.
-    fn spec(&self) -> LayoutSpec {
-        let Self { shape, pipeline_parallel, data_parallel, num_micro_batches } = *self;
+    pub(super) fn spec(&self) -> LayoutSpec {
+        let Self { shape, pipeline_parallel, data_parallel, num_micro_batches, .. } = *self;
         let ShapeKey { sharding, micro_batch_size, switches, .. } = shape;
         LayoutSpec {
             pipeline_parallel,

@@ -86,6 +86,37 @@ pub(super) fn least_work(
     LeastWork { all, rank: Nanos::new((rank / rates * ROUNDING) as u64) }
 }
 
+/// Lower bound of a step whose replicas lie in groups, for any shares of the batch: with `n_g` replicas in group `g` and
+/// `t_g` the time of a micro-batch on each of their ranks in the mean,
+///
+/// ```text
+/// T >= M / sum over groups of n_g / t_g
+/// ```
+pub(super) fn replicas_by_group(
+    (problem, chain): (&Problem, &ChainIndex),
+    shape: &Shape,
+    policy: BlockRecompute,
+    overlaps: bool,
+    family: &Family,
+) -> Nanos {
+    /// Keeps the bound below the exact value despite rounding.
+    const ROUNDING: f64 = 1.0 - 1e-9;
+    let p = f64::from(family.pipeline_parallel);
+    let rate = |(group, replicas): (usize, u32)| {
+        let blocks = least_of_blocks(shape.blocks_in(group), chain, policy, overlaps);
+        f64::from(replicas) * p / blocks.sum::<Nanos>().as_f64().max(1.0)
+    };
+    let replicas = problem.replicas_of_groups(family.spec().gpus_per_replica());
+    let rates: f64 = replicas.into_iter().enumerate().map(rate).sum();
+    let all = num_micro_batches(problem, family) as f64;
+    Nanos::new((all / rates * ROUNDING) as u64)
+}
+
+/// Micro-batches of all replicas.
+pub(super) fn num_micro_batches(problem: &Problem, family: &Family) -> u64 {
+    problem.limits.global_batch_size / u64::from(family.shape.micro_batch_size)
+}
+
 /// Lower bound of a schedule's time, for any partition of blocks with at least this work.
 ///
 /// With 1F1B a rank runs all `m` micro-batches after the first has passed the ranks before it, and the last returns

@@ -12,6 +12,7 @@
 //! and where that does not fit in memory, the fastest that does; unless stages are given by hand.
 
 mod branch_and_bound;
+mod by_group;
 mod choice;
 mod closest;
 mod conflict;
@@ -46,7 +47,7 @@ use closest::closest;
 pub use conflict::{Conflict, conflicting};
 pub use ensemble::log_deviation;
 pub use evaluated_plan::{
-    EvaluatedPlan, OverDraws, Quantiles, model_flops_utilization, simulated,
+    EvaluatedPlan, OverDraws, Quantiles, evaluated, model_flops_utilization, simulated,
     tokens_per_second_per_gpu, utilization_with_every_pair, with_step,
 };
 use family::Family;

@@ -10,10 +10,10 @@ use ir::units::{Bytes, Nanos};
 use rayon::prelude::*;
 use simulator::ActivationBytes;
 
-use super::evaluated_plan::EvaluatedPlan;
+use super::evaluated_plan::{EvaluatedPlan, of_groups};
 use super::family::{Family, SubfamilyCounts, ZeroSharding};
 use super::feasible::switches;
-use super::least_work::{any_partition, least_work};
+use super::least_work::{any_partition, least_work, replicas_by_group};
 use super::outcome::{Candidate, Counts};
 use super::queue::{Branch, Node, Queue, Subfamily};
 use super::request::{Go, Observe, Progress, Request, StopReason};
@@ -55,10 +55,14 @@ pub(super) struct Searcher<'a> {
     blocks: Blocks,
     memories: BlockMemories,
     shapes: Memo<ShapeKey, Arc<Shape>>,
+    /// Shapes on the GPUs of one group, for replicas that lie in it.
+    shapes_of_groups: Memo<(usize, ShapeKey), Arc<Shape>>,
     /// Lower bounds of shapes, for any degree of expert parallelism.
     least: Memo<ShapeKey, Arc<Shape>>,
     /// The CUDA graphs that save most host time, of those that families have.
     graphs: CudaGraphs,
+    /// The problems of the replicas in each group, where GPUs are of several kinds.
+    pub(super) of_groups: Vec<Problem>,
 }
 
 impl<'a> Searcher<'a> {
@@ -68,10 +72,23 @@ impl<'a> Searcher<'a> {
         request: &'a Request,
         families: &[Family],
     ) -> Self {
-        let (orders, blocks, memories, shapes, least) = Default::default();
+        let (orders, blocks, memories, shapes, shapes_of_groups, least) = Default::default();
         let graphs = families.iter().map(|family| family.shape.switches.cuda_graphs);
         let graphs = graphs.max().unwrap_or_default();
-        Self { problem, chain, request, orders, blocks, memories, shapes, least, graphs }
+        let of_groups = problem.of_groups();
+        Self {
+            problem,
+            chain,
+            request,
+            orders,
+            blocks,
+            memories,
+            shapes,
+            shapes_of_groups,
+            least,
+            graphs,
+            of_groups,
+        }
     }
 
     /// The searcher for a problem that differs only in its headroom, with the memoised shapes and blocks.
@@ -80,7 +97,21 @@ impl<'a> Searcher<'a> {
         'a: 'b,
     {
         let Self { chain, request, orders, blocks, memories, shapes, least, graphs, .. } = self;
-        Searcher { problem, chain, request, orders, blocks, memories, shapes, least, graphs }
+        let shapes_of_groups = self.shapes_of_groups;
+        let of_groups = problem.of_groups();
+        Searcher {
+            problem,
+            chain,
+            request,
+            orders,
+            blocks,
+            memories,
+            shapes,
+            shapes_of_groups,
+            least,
+            graphs,
+            of_groups,
+        }
     }
 
     /// The queue of all families that may fit in memory; the others are counted, and added to `misfits`.
@@ -138,7 +169,7 @@ impl<'a> Searcher<'a> {
             });
         }
         let nodes = left.into_par_iter().map(|(family, size)| {
-            let order = family_order(&family);
+            let order = family.order();
             let is_own = family.shape.switches.cuda_graphs == self.graphs;
             let branch =
                 if is_own { Branch::Family(family) } else { Branch::BestGraphsOfFamily(family) };
@@ -157,6 +188,12 @@ impl<'a> Searcher<'a> {
             let shapes = Shape::with_switches(self.problem, self.chain, key, &all, &self.blocks);
             shapes.into_iter().map(|shape| (shape.key, Arc::new(shape)))
         })
+    }
+
+    /// The shape on the GPUs of a group, for replicas that lie in it.
+    pub(super) fn shape_in(&self, key: ShapeKey, group: usize) -> Arc<Shape> {
+        let make = || Arc::new(self.shape(key).of_group(group));
+        self.shapes_of_groups.get((group, key), make)
     }
 
     /// Memory of a block of each class on a rank.
@@ -189,6 +226,9 @@ impl<'a> Searcher<'a> {
         let policy = self.least_recompute(self.request.fixed.recompute.unwrap_or(Recompute::None));
         let shape = self.lower_bound_shape(family.shape, graphs);
         let overlaps = self.request.fixed.schedule.one().is_some_and(ScheduleKind::overlaps_passes);
+        if family.by_group {
+            return replicas_by_group((self.problem, self.chain), &shape, policy, overlaps, family);
+        }
         least_work((self.problem, self.chain), &shape, policy, overlaps, family).busiest(family)
     }
 
@@ -207,7 +247,9 @@ impl<'a> Searcher<'a> {
             }
             Branch::Family(family) => self.expand_family(&family, limit),
             Branch::Subfamily(family, subfamily) => {
-                let expansion = if self.request.fewest_layers {
+                let expansion = if family.by_group {
+                    self.expand_by_group(&family, subfamily, limit)
+                } else if self.request.fewest_layers {
                     self.expand_min_recompute(&family, subfamily, limit)
                 } else {
                     self.expand_subfamily(&family, subfamily, limit)
@@ -241,9 +283,15 @@ impl<'a> Searcher<'a> {
         let mut bounds = of_last(|(recompute, schedule): (Recompute, ScheduleKind)| {
             let overlaps = schedule.overlaps_passes();
             let policy = self.least_recompute(recompute);
-            let all = least_work((self.problem, self.chain), &shape, policy, overlaps, family);
+            let bound = if family.by_group {
+                replicas_by_group((self.problem, self.chain), &shape, policy, overlaps, family)
+            } else {
+                let of = (self.problem, self.chain);
+                let all = least_work(of, &shape, policy, overlaps, family);
+                any_partition(schedule, all, family)
+            };
             let may_fit = self.request.exhaustive || least_memory(recompute, schedule) <= capacity;
-            (any_partition(schedule, all, family), may_fit)
+            (bound, may_fit)
         });
         for subfamily in self.subfamilies(family) {
             let (bound, may_fit) = bounds((subfamily.recompute, subfamily.schedule));
@@ -260,7 +308,7 @@ impl<'a> Searcher<'a> {
             } else if bound > limit {
                 expansion.counts.pruned_by_time += size;
             } else {
-                let order = family_order(family);
+                let order = family.order();
                 expansion.nodes.push(Node {
                     bound,
                     size,
@@ -327,6 +375,9 @@ impl<'a> Searcher<'a> {
         subfamily: Subfamily,
         most: Bytes,
     ) -> Vec<(Layout, Bytes, Arc<[usize]>)> {
+        if family.by_group {
+            return self.memories_by_group(family, subfamily);
+        }
         let Some(balanced) = self.balanced(family, subfamily) else { return Vec::new() };
         let Balanced { layouts, ends, .. } = &balanced;
         let fastest = self.assign(&balanced, Arc::clone(ends));
@@ -415,20 +466,20 @@ impl<'a> Searcher<'a> {
         layout: &Layout,
         assignment: &Assignment<'_>,
     ) -> Option<Vec<usize>> {
-        let held_by = self.in_flight(layout);
+        let (problem, held_by) = (assignment.problem, self.in_flight(layout));
         let fits = |rank: usize, start: usize, end: usize| {
             let mut held = Holdings::default();
             held.add_blocks(self.chain, assignment.shape, layout.recompute, start..end);
             held.message = assignment.held[rank].message;
             let group = assignment.groups[rank];
             let at = [rank, group];
-            let memory = in_flight(self.problem, layout, &held, at, held_by[rank]);
-            self.problem.has_room_in(group, &memory)
+            let memory = in_flight(problem, layout, &held, at, held_by[rank]);
+            problem.has_room_in(group, &memory)
         };
         let num_ranks = layout.pipeline_parallel as usize;
-        if self.problem.groups.is_some() {
+        if problem.groups.is_some() {
             let Assignment { shape, ranks, .. } = assignment;
-            let times = shape.stage_times(self.problem, self.chain, layout.recompute, ranks);
+            let times = shape.stage_times(problem, self.chain, layout.recompute, ranks);
             return times.balanced(num_ranks, fits);
         }
         let prefix = assignment.shape.prefix(self.chain, layout.recompute, 0);
@@ -451,34 +502,49 @@ impl<'a> Searcher<'a> {
     }
 
     fn play(&self, layout: Layout, ends: Arc<[usize]>) -> Expansion {
-        let time =
-            self.with_step(layout, &ends, |step| self.orders.step_time(&step.layout, &step.work));
-        let time = time.unwrap_or_else(|error| panic!("a checked layout plays: {error}"));
+        let time = self.of_steps(layout, &ends, |step| {
+            let time = self.orders.step_time(&step.layout, &step.work);
+            time.unwrap_or_else(|error| panic!("a checked layout plays: {error}"))
+        });
+        let time = time.into_iter().max().unwrap_or_default();
         let counts = Counts { played: 1, ..Counts::default() };
         Expansion { plans: vec![Candidate { time, layout, ends }], counts, ..Expansion::default() }
     }
 
     /// A layout whose stages end at `ends`, with the breakdown of its time and memory.
     pub(super) fn found(&self, layout: Layout, ends: &Arc<[usize]>) -> EvaluatedPlan {
-        let evaluation = self.with_step(layout, ends, |step: &Step<'_>| step.evaluate());
-        let evaluation =
-            evaluation.unwrap_or_else(|error| panic!("a checked layout plays: {error}"));
+        let all = self.of_steps(layout, ends, |step: &Step<'_>| {
+            step.evaluate().unwrap_or_else(|error| panic!("a checked layout plays: {error}"))
+        });
+        let evaluation = match all.as_slice() {
+            [only] => *only,
+            many => of_groups(self.problem, layout, many),
+        };
         EvaluatedPlan { layout, stage_ends: ends.to_vec(), evaluation }
     }
 
-    /// Result of `of` on the step of a layout.
-    fn with_step<T>(
+    /// Results of `of` on the step of a layout, or on those of the replicas in each group.
+    fn of_steps<T>(
         &self,
         layout: Layout,
         ends: &Arc<[usize]>,
-        of: impl FnOnce(&Step<'_>) -> T,
-    ) -> T {
+        of: impl Fn(&Step<'_>) -> T,
+    ) -> Vec<T> {
         let shape = self.shape(ShapeKey::of(&layout, self.problem));
         let (ranks, recompute) = (PipelineRanks::of(&layout), layout.recompute);
-        let Self { problem, chain, .. } = self;
-        let assignment =
-            Assignment::new(problem, chain, &shape, recompute, ranks, Arc::clone(ends));
-        of(&Step::new(&assignment, layout))
+        let on = |problem: &Problem, shape: &Shape, layout: Layout| {
+            let (ranks, ends) = (ranks.clone(), Arc::clone(ends));
+            let assignment = Assignment::new(problem, self.chain, shape, recompute, ranks, ends);
+            of(&Step::new(&assignment, layout))
+        };
+        if layout.micro_batches_by_group.is_empty() {
+            return vec![on(self.problem, &shape, layout)];
+        }
+        let groups = self.of_groups.iter().enumerate();
+        let of_group = |(group, problem): (usize, &Problem)| {
+            on(problem, &self.shape_in(shape.key, group), layout.of_group(group))
+        };
+        groups.map(of_group).collect()
     }
 }
 
@@ -524,25 +590,4 @@ pub(super) fn slowest_stage(
     };
     let times = fastest.stages.iter().map(time);
     times.max().unwrap_or_default() * u64::from(family.num_micro_batches)
-}
-
-/// Hash of a family, the same in every run.
-fn family_order(family: &Family) -> u64 {
-    let Family { shape, pipeline_parallel, data_parallel, num_micro_batches } = *family;
-    let sharding = shape.sharding;
-    let numbers = [
-        sharding.tensor_parallel,
-        sharding.context_parallel,
-        sharding.expert_parallel,
-        pipeline_parallel,
-        data_parallel,
-        num_micro_batches,
-    ];
-    let exchanges_heads = sharding.head_exchange() > 1;
-    let [by_sequence, by_heads] = [sharding.sequence_parallel, exchanges_heads].map(u32::from);
-    let flags = [by_sequence, sharding.expert_groups() - 1, by_heads];
-    let mix = |sum: u64, number: &u32| {
-        (sum ^ u64::from(*number)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17)
-    };
-    numbers.iter().chain(&flags).fold(0, mix)
 }

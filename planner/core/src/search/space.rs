@@ -30,7 +30,7 @@ pub enum Rejection {
     Stages,
     /// The stages given by hand do not divide over the pipeline ranks.
     GivenStages,
-    /// A pipeline rank has GPUs of several kinds.
+    /// A pipeline rank or a replica has GPUs of several kinds.
     Groups,
     /// The framework cannot run the combination.
     Framework,
@@ -46,7 +46,7 @@ impl fmt::Display for Rejection {
             Self::Batch => "with the global batch undivided",
             Self::Stages => "with more stages than the model has blocks",
             Self::GivenStages => "with the given stages undivided",
-            Self::Groups => "with a pipeline rank on GPUs of several kinds",
+            Self::Groups => "with pipeline ranks or replicas on GPUs of several kinds",
             Self::Framework => "that the framework does not run",
         })
     }
@@ -88,9 +88,9 @@ impl Space {
         }
         // Stable, as that is faster on families that come in ordered runs.
         space.families.sort_by_key(|family| {
-            let Family { shape, pipeline_parallel, data_parallel, .. } = *family;
+            let Family { shape, pipeline_parallel, data_parallel, by_group, .. } = *family;
             let ShapeKey { sharding, switches, micro_batch_size, .. } = shape;
-            (sharding, pipeline_parallel, data_parallel, switches, micro_batch_size)
+            (sharding, pipeline_parallel, data_parallel, by_group, switches, micro_batch_size)
         });
         space
     }
@@ -157,13 +157,77 @@ impl Space {
                 continue;
             }
             let spec = LayoutSpec { pipeline_parallel, data_parallel, ..spec };
-            if let Err(error) = problem.check_groups(&spec) {
-                self.reject(Rejection::Groups, error);
+            if let Err(error) = limits.stages_have_blocks(&spec) {
+                self.reject(Rejection::Stages, error);
                 continue;
             }
-            match limits.stages_have_blocks(&spec) {
-                Ok(()) => self.add_data(problem, fixed, spec),
-                Err(error) => self.reject(Rejection::Stages, error),
+            self.add_arrangements(problem, fixed, spec);
+        }
+    }
+
+    /// Pipeline ranks in groups of unlike GPUs, where there are such, and replicas in them.
+    fn add_arrangements(&mut self, problem: &Problem, fixed: &PartialLayout, spec: LayoutSpec) {
+        let ranks = problem.check_groups(&spec);
+        let replicas =
+            problem.takes_replicas_by_group() && problem.limits.replicas_fill_groups(&spec).is_ok();
+        if replicas {
+            self.add_replicas_by_group(problem, fixed, spec);
+        }
+        match ranks {
+            Ok(()) if problem.groups.is_some() && !abilities(problem).unlike_gpus => {
+                self.reject_unable();
+            }
+            Ok(()) => self.add_data(problem, fixed, spec),
+            Err(error) if !replicas => self.reject(Rejection::Groups, error),
+            Err(_) => {}
+        }
+    }
+
+    /// Replicas in groups of unlike GPUs: each group's have as many micro-batches as make the step fastest, or all as
+    /// many where the framework has no others.
+    fn add_replicas_by_group(
+        &mut self,
+        problem: &Problem,
+        fixed: &PartialLayout,
+        spec: LayoutSpec,
+    ) {
+        let (batch, data) = (problem.limits.global_batch_size, u64::from(spec.data_parallel));
+        let sizes = divisors(u32::try_from(batch).unwrap_or_default());
+        let shardings = self.with_experts(problem, fixed, spec);
+        let shardings = shardings.into_iter().filter(|sharding| {
+            problem.limits.replicas_fill_groups(&spec.sharded(sharding)).is_ok()
+        });
+        let shardings: Vec<Sharding> = shardings.collect();
+        for micro_batch_size in fixed.micro_batch_size.among(sizes) {
+            let all = batch / u64::from(micro_batch_size.max(1));
+            let is_whole = batch.is_multiple_of(micro_batch_size.into());
+            let is_even = all.is_multiple_of(data) || abilities(problem).uneven_replicas;
+            if !is_whole || all < data || !is_even {
+                continue;
+            }
+            let num_micro_batches = (all / data) as u32;
+            let families = shardings.iter().flat_map(|sharding| {
+                let switches = switches(problem, fixed, sharding);
+                switches.into_iter().map(|switches| Family {
+                    shape: ShapeKey {
+                        sharding: *sharding,
+                        micro_batch_size,
+                        switches,
+                        gathers_by_operator: false,
+                        documents: None,
+                    },
+                    pipeline_parallel: spec.pipeline_parallel,
+                    data_parallel: spec.data_parallel,
+                    num_micro_batches,
+                    by_group: true,
+                })
+            });
+            for family in families {
+                if abilities(problem).combines(family.features(problem)) {
+                    self.families.push(family);
+                } else {
+                    self.reject_unable();
+                }
             }
         }
     }
@@ -236,6 +300,7 @@ impl Space {
                     pipeline_parallel: spec.pipeline_parallel,
                     data_parallel: data,
                     num_micro_batches,
+                    by_group: false,
                 };
                 if abilities(problem).combines(family.features(problem)) {
                     self.families.push(family);

@@ -25,6 +25,8 @@ pub struct BestNodes {
     pub searched: usize,
     /// Number of choices.
     pub choices: usize,
+    /// True if the fastest plan there has replicas that lie in groups, and no order of nodes.
+    pub by_group: bool,
     /// True if every number of nodes of each group was among them.
     pub is_every_choice: bool,
 }
@@ -58,16 +60,20 @@ pub fn best_nodes(
         let Ok(other) = problem.on_cluster(&cluster, num_gpus) else { continue };
         let outcome = search_below(&other, request, limit, observe);
         searched += 1;
-        let found = outcome.plans.first().map(|it| Nanos::from(it.evaluation.step_time));
-        if let Some(time) = found.filter(|time| best.is_none() || *time < limit) {
-            (limit, best) = (time, Some((other, cluster)));
+        let found = outcome.plans.first().map(|it| {
+            let by_group = !it.layout.micro_batches_by_group.is_empty();
+            (Nanos::from(it.evaluation.step_time), by_group)
+        });
+        if let Some((time, by_group)) = found.filter(|(time, _)| best.is_none() || *time < limit) {
+            (limit, best) = (time, Some((other, cluster, by_group)));
         }
         if outcome.stop_reason != StopReason::Exhausted {
             break;
         }
     }
-    let (problem, cluster) = best.unwrap_or_else(|| (problem.clone(), (*groups.cluster).clone()));
-    Ok(Some(BestNodes { problem, cluster, searched, choices, is_every_choice }))
+    let all = || (problem.clone(), (*groups.cluster).clone(), false);
+    let (problem, cluster, by_group) = best.unwrap_or_else(all);
+    Ok(Some(BestNodes { problem, cluster, searched, choices, by_group, is_every_choice }))
 }
 
 /// Lower bound of a step on these nodes: all its FLOPs at their peak.

@@ -265,7 +265,7 @@ impl<'a> Assignment<'a> {
         let [from, to] = [stage, stage + 1].map(|end| self.group_of_stage(end));
         let hardware = self.problem.hardware_of(from);
         if self.problem.groups.is_none() {
-            return hardware.to_neighbour(all, bytes);
+            return hardware.to_neighbour(self.problem.pipeline(all), bytes);
         }
         if from == to {
             let size = self.groups.iter().filter(|group| **group == from).count() as u32;
@@ -306,7 +306,7 @@ impl<'a> Assignment<'a> {
         let hardware = &self.problem.hardware;
         let hidden = self.shape.blocks[self.chain.class_at(0)].output;
         let time = |collective, bytes: Bytes| -> Seconds {
-            hardware.network.time(collective, self.ranks.group, bytes)
+            hardware.network.time(collective, self.problem.pipeline(self.ranks.group), bytes)
                 * hardware.framework.exchanges.within_blocks
         };
         let reduced = time(Collective::AllReduce, hidden);

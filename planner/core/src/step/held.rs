@@ -3,7 +3,7 @@
 use ir::layout::Layout;
 use ir::plan::MemoryUse;
 use ir::schedule::Updates;
-use ir::units::Bytes;
+use ir::units::{Bytes, Nanos};
 use simulator::ActivationBytes;
 
 use super::assignment::Assignment;
@@ -11,6 +11,18 @@ use super::holdings::Holdings;
 use super::memory;
 
 impl Assignment<'_> {
+    /// Time of the passes of a micro-batch on the busiest rank.
+    pub(crate) fn busiest_rank(&self) -> Nanos {
+        let of_stage = |stage: usize| {
+            let stage = &self.stages[stage];
+            (stage.forward + stage.backward + stage.recompute).total()
+        };
+        let num_stages = self.stages.len();
+        let ranks = 0..self.ranks.group.size as usize;
+        let times = ranks.map(|rank| self.ranks.stages(rank, num_stages).map(of_stage).sum());
+        times.max().unwrap_or_default()
+    }
+
     /// Activations that a stage saves for backward.
     pub fn kept(&self, layout: &Layout, stage: usize) -> ActivationBytes {
         let holdings = &self.stages[stage].holdings;

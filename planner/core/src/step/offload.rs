@@ -1,21 +1,15 @@
 //! Offload to the host: its bytes, and the copies between host and device.
 
-use cost_models::HostShare;
 use cost_models::states::StateBytes;
 use ir::collective::Collective;
 use ir::units::{Bytes, Nanos};
 use simulator::{HostCopy, Transfer};
 
 use super::holdings::Holdings;
-use super::replicas::Replicas;
+use super::replicas::{Replicas, host};
 use super::states::{frozen_states, states};
 
 impl Replicas<'_> {
-    /// The GPU's share of its host.
-    pub(super) fn host(&self) -> HostShare {
-        self.hardware.host.expect("layouts offload where something is known of hosts")
-    }
-
     /// Parameters of a stage that are copied to the device for each use, in bytes.
     pub(super) fn offloaded_parameters(&self, held: &Holdings) -> Bytes {
         if !self.layout.offload.parameters {
@@ -86,7 +80,7 @@ impl Replicas<'_> {
     }
 
     fn copied(&self, bytes: Bytes) -> HostCopy {
-        HostCopy { time: self.host().copy(bytes).into(), bytes }
+        HostCopy { time: host(self.hardware).copy(bytes).into(), bytes }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Exchanges between the replicas of a stage, and the update of parameters.
 
 use cost_models::states::{StateBytes, optimizer_step, orthogonalisation, touched_by_host_update};
-use cost_models::{Group, Hardware};
+use cost_models::{Group, Hardware, HostShare};
 use ir::cluster::Precision;
 use ir::collective::Collective;
 use ir::framework::{GradientFormat, GradientSum};
@@ -15,7 +15,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::holdings::Holdings;
 use super::ranks::PipelineRanks;
-use crate::problem::Problem;
+use crate::problem::{Problem, ReplicaGroups};
 
 /// Minimum number of parameters in a bucket of gradients.
 ///
@@ -33,6 +33,11 @@ const LEFT_OUT_BYTES: u64 = 4;
 
 /// Bytes of a master weight.
 const MASTER_BYTES: u64 = 4;
+
+/// True if replicas exchange parameters or gradients with each micro-batch, so that all must have as many.
+pub(crate) fn exchanges_each_micro_batch(problem: &Problem, layout: &Layout) -> bool {
+    layout.zero_stage == ZeroStage::Parameters || Replicas::new(problem, layout, 0).reduces_each()
+}
 
 /// A collective within one group of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +59,13 @@ pub(super) struct Replicas<'a> {
     precision: Precision,
     pub(super) method: DataParallelMethod,
     pub(super) compression: Option<GradientCompression>,
+    /// Groups of GPUs in which the replicas lie, where these are of several kinds.
+    groups: Option<&'a ReplicaGroups>,
+}
+
+/// The GPU's share of its host.
+pub(super) fn host(hardware: &Hardware) -> HostShare {
+    hardware.host.expect("layouts offload where something is known of hosts")
 }
 
 impl<'a> Replicas<'a> {
@@ -67,7 +79,16 @@ impl<'a> Replicas<'a> {
             ..
         } = problem.training;
         let hardware = problem.hardware_of(group);
-        Self { hardware, layout, bytes, precision, method, compression }
+        let groups = problem.replica_groups.as_ref();
+        Self { hardware, layout, bytes, precision, method, compression, groups }
+    }
+
+    /// Time of a collective over replicas.
+    fn time(&self, collective: Collective, group: Group, bytes: Bytes) -> Seconds {
+        match self.groups {
+            None => self.hardware.network.time(collective, group, bytes),
+            Some(groups) => groups.time(collective, group, bytes),
+        }
     }
 
     /// Ranks that reduce gradients of dense parameters.
@@ -154,8 +175,8 @@ impl<'a> Replicas<'a> {
         } else {
             (Collective::AllGather, payload * u64::from(group.size))
         };
-        let sent = self.hardware.network.time(collective, group, bytes)
-            * self.hardware.framework.exchanges.over_replicas;
+        let sent =
+            self.time(collective, group, bytes) * self.hardware.framework.exchanges.over_replicas;
         let elements = (holdings.dense + holdings.expert).div_ceil(buckets);
         let coded = self.compression_kernels(compression, elements, bytes);
         let time = Nanos::from(sent + coded);
@@ -212,12 +233,11 @@ impl<'a> Replicas<'a> {
         }
         let elements = held.dense + held.expert;
         let weights = Bytes::new(elements * self.bytes.parameter);
-        let network = &self.hardware.network;
         match self.method {
             DataParallelMethod::AllReduce => None,
             DataParallelMethod::ParameterServer => {
                 let collective = Collective::Broadcast;
-                let time = network.time(collective, group, weights).into();
+                let time = self.time(collective, group, weights).into();
                 Some((Transfer::new(collective, time, weights), Seconds::ZERO))
             }
             DataParallelMethod::RingAveraging => {
@@ -279,9 +299,8 @@ impl<'a> Replicas<'a> {
         buckets: u64,
     ) -> Option<Transfer> {
         let [all_dense, all_experts] = self.transferred(collective, holdings);
-        let network = &self.hardware.network;
         let time = |exchanges: GroupExchanges| -> Seconds {
-            exchanges.iter().map(|it| network.time(it.collective, it.group, it.bytes)).sum()
+            exchanges.iter().map(|it| self.time(it.collective, it.group, it.bytes)).sum()
         };
         let [dense, experts] = self.group_exchanges(collective, holdings, buckets).map(time);
         let framework = &self.hardware.framework;
@@ -355,7 +374,8 @@ impl<'a> Replicas<'a> {
         let between = self.layout.pipeline_parallel.saturating_sub(1).max(1);
         let stride = self.layout.mesh().stride(MeshAxis::Pipeline) * between;
         let bytes = Bytes::new(holdings.tied * self.bytes.gradient);
-        self.all_reduce(Group { size: 2, stride }, bytes)
+        let ends = Group { size: 2, stride };
+        self.all_reduce(self.groups.map_or(ends, |groups| groups.pipeline(ends)), bytes)
     }
 
     /// The reduction of a stage's gradients over its two copies, if it has two. The replicas of each copy have reduced
@@ -377,7 +397,8 @@ impl<'a> Replicas<'a> {
         let parameters = holdings.dense.div_ceil(self.group().size.into())
             + holdings.expert.div_ceil(self.layout.mesh().expert_replicas().into());
         let bytes = Bytes::new(parameters * self.bytes.gradient);
-        Some(self.all_reduce(Group { size: 2, stride }, bytes))
+        let ends = Group { size: 2, stride };
+        Some(self.all_reduce(self.groups.map_or(ends, |groups| groups.pipeline(ends)), bytes))
     }
 
     /// Reductions of gradients that are partial sums over tensor-parallel ranks: of norms, of adapters, of replicated
@@ -400,7 +421,9 @@ impl<'a> Replicas<'a> {
 
     /// All-reduce of the gradient norm: one number from every GPU.
     pub(super) fn norm(&self) -> Transfer {
-        self.all_reduce(Group::contiguous(self.layout.num_gpus()), Bytes::new(4))
+        let (collective, bytes) = (Collective::AllReduce, Bytes::new(4));
+        let time = self.time(collective, Group::contiguous(self.layout.num_gpus()), bytes);
+        Transfer::new(collective, time.into(), bytes)
     }
 
     /// Number of parameters that a rank updates.
@@ -409,27 +432,34 @@ impl<'a> Replicas<'a> {
         held.dense.div_ceil(dense) + held.expert.div_ceil(expert)
     }
 
-    /// Time of the update of the parameters that a rank owns.
+    /// Time of the update of the parameters that a rank owns; of groups of replicas where it takes longest, as the step
+    /// ends with that.
     pub(super) fn update(&self, held: &Holdings) -> Seconds {
+        let Some(groups) = self.groups else { return self.update_on(self.hardware, held) };
+        groups.slowest(|group| self.update_on(&group.hardware, held))
+    }
+
+    fn update_on(&self, hardware: &Hardware, held: &Holdings) -> Seconds {
         let owned = self.owned(held);
         if self.layout.offload.optimizer {
-            return self.host().update(touched_by_host_update(owned, held.mean_bytes(self.bytes)));
+            return host(hardware)
+                .update(touched_by_host_update(owned, held.mean_bytes(self.bytes)));
         }
-        let precision = self.hardware.precision.activation();
+        let precision = hardware.precision.activation();
         let counts = [held.dense + held.expert, owned];
-        let (bytes, device) = (held.mean_bytes(self.bytes), &self.hardware.device);
-        optimizer_step(counts, bytes, precision, device) + self.orthogonalisation(held)
+        let (bytes, device) = (held.mean_bytes(self.bytes), &hardware.device);
+        optimizer_step(counts, bytes, precision, device) + self.orthogonalisation(hardware, held)
     }
 
     /// Time to make momenta orthogonal, each rank those of the matrices that it owns; zero but for Muon.
-    fn orthogonalisation(&self, held: &Holdings) -> Seconds {
+    fn orthogonalisation(&self, hardware: &Hardware, held: &Holdings) -> Seconds {
         if self.bytes.kind != Optimizer::Muon {
             return Seconds::ZERO;
         }
         let [dense, expert] = self.shards();
         let flops =
             held.dense_shapes.iteration_flops / dense + held.expert_shapes.iteration_flops / expert;
-        orthogonalisation(flops, self.hardware.precision.activation(), &self.hardware.device)
+        orthogonalisation(flops, hardware.precision.activation(), &hardware.device)
     }
 
     /// Numbers of ranks over which the update of dense parameters and of experts is shared.
@@ -455,7 +485,7 @@ impl<'a> Replicas<'a> {
             + in_matrices(held.expert, held.expert_shapes.outside_matrices, expert);
         let bytes = Bytes::from_f64(owned as f64 * self.bytes.moment);
         let group = self.group();
-        let time = self.hardware.network.time(Collective::AllToAll, group, bytes)
+        let time = self.time(Collective::AllToAll, group, bytes)
             * self.hardware.framework.exchanges.over_replicas;
         (group.size > 1).then(|| Transfer::new(Collective::AllToAll, time.into(), bytes))
     }

@@ -238,6 +238,12 @@ impl Shape {
         keys().enumerate().map(shape).collect()
     }
 
+    /// The costs on the GPUs of one group.
+    pub fn of_group(&self, group: usize) -> Self {
+        let blocks = self.blocks_in(group).to_vec();
+        Self { key: self.key, blocks, on_others: Vec::new(), balanced: Arc::default() }
+    }
+
     /// Passes of each class on the GPUs of a group.
     pub fn blocks_in(&self, group: usize) -> &[Arc<BlockPasses>] {
         group.checked_sub(1).map_or(&self.blocks, |other| &self.on_others[other])

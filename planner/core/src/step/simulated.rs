@@ -2,7 +2,7 @@
 
 use cost_models::block::played as played_block;
 use ir::graph::Axis;
-use ir::layout::Layout;
+use ir::layout::{Layout, MicroBatchesByGroup};
 use ir::plan::{Breakdown, MemoryUse};
 use ir::schedule::{ActionKind, GenerateError, Schedule};
 use ir::units::{Nanos, Seconds};
@@ -36,6 +36,14 @@ pub enum SimulateError {
     /// The schedule does not allow the layout's numbers.
     #[error(transparent)]
     Generate(#[from] GenerateError),
+    /// Replicas in groups have steps of their own, but one step was asked for.
+    #[error(
+        "replicas lie in groups with {by_group} micro-batches, and have steps of their own\nhint: a plan on GPUs of one kind"
+    )]
+    ReplicasByGroup {
+        /// Micro-batches of each group's replicas.
+        by_group: MicroBatchesByGroup,
+    },
     /// Ranks deadlock.
     #[error(transparent)]
     Simulation(#[from] SimulationError),
@@ -108,10 +116,11 @@ impl Step<'_> {
         let (evaluation, breakdown_by_rank, memory_by_rank) =
             self.read_off(&Order::new(&schedule), &simulation.ranks, end);
         add_slack(&mut simulation.timeline, &memory_by_rank);
-        let groups = self.assignment.problem.groups_of_ranks(&self.layout);
         let tracks = simulation.timeline.tracks.iter_mut();
-        for (track, group) in tracks.zip(groups.unwrap_or_default()) {
-            track.name = format!("{} on {group}", track.name);
+        for (track, group) in tracks.zip(&self.assignment.groups) {
+            if let Some(group) = self.assignment.problem.name_of(*group) {
+                track.name = format!("{} on {group}", track.name);
+            }
         }
         simulation.timeline.title = title(self.assignment.problem.limits.num_gpus, &self.layout);
         simulation.timeline.remark = remark(&evaluation.breakdown, is_drawn);
@@ -180,7 +189,7 @@ const fn stream(axis: Axis) -> Stream {
 }
 
 /// Title of the timeline: the plan in words.
-fn title(num_gpus: u32, layout: &Layout) -> String {
+pub(crate) fn title(num_gpus: u32, layout: &Layout) -> String {
     let m = layout.num_micro_batches;
     let plural = if m == 1 { "" } else { "es" };
     let gpus = if num_gpus == 1 { "GPU" } else { "GPUs" };

@@ -161,10 +161,13 @@ impl<'a> Builder<'a> {
         let of_group = |group: usize| {
             let replicas = Replicas::new(problem, layout, group);
             let network = &replicas.hardware.network;
-            let level = network.outermost_level(replicas.group());
+            // What joins the groups of replicas is reached over the NICs of their own network.
+            let beyond = if problem.replica_groups.is_some() { 1 } else { usize::MAX };
+            let level_of = |group| network.outermost_level(group).min(beyond);
+            let level = level_of(replicas.group());
             let shares_link = Axis::ALL.map(|axis| {
                 let group = groups.along(axis);
-                group.size > 1 && network.outermost_level(group) == level
+                group.size > 1 && level_of(group) == level
             });
             (replicas, shares_link)
         };
@@ -284,8 +287,8 @@ impl<'a> Builder<'a> {
     }
 
     fn rank(&self, rank: usize, prefetch: Vec<(u32, Transfer)>) -> RankWork {
-        let stride = self.assignment.ranks.group.stride;
-        let Assignment { problem, held, groups, .. } = self.assignment;
+        let Assignment { problem, held, groups, ranks, .. } = self.assignment;
+        let stride = problem.pipeline(ranks.group).stride;
         let group = groups[rank];
         RankWork {
             memory: memory::throughout(problem, self.layout, &held[rank], [rank, group]).total(),

@@ -4,7 +4,7 @@ use cost_models::clusters::preset;
 use cost_models::frameworks;
 use ir::cluster::{Cluster, NodeGroup, Precision};
 use ir::framework::IDEAL;
-use ir::layout::PartialLayout;
+use ir::layout::{Choice, Layout, LayoutSpec, MicroBatchesByGroup, PartialLayout, ZeroStage};
 use ir::model::{GraphOptions, Model};
 use ir::plan::{Optimizer, Training};
 use ir::replication::DataParallelMethod;
@@ -94,8 +94,11 @@ proptest! {
             check_found(&problem, found)?;
             check_timeline(&problem, found)?;
             let ranks = planned_ranks(&problem, found);
+            let replicas = ranks.last().and_then(|rank| rank.replica).map_or(1, |last| last + 1);
             let layers: u32 = ranks.iter().map(|rank| rank.layers).sum();
-            prop_assert_eq!(u64::from(layers), problem.limits.num_blocks - 2);
+            prop_assert_eq!(u64::from(layers / replicas), problem.limits.num_blocks - 2);
+            let shares: f64 = ranks.iter().map(|rank| rank.share_of_batch).sum();
+            prop_assert!((shares - f64::from(found.layout.pipeline_parallel)).abs() < 1e-9);
         }
     }
 
@@ -139,7 +142,14 @@ proptest! {
         let split = of_groups(&model, batch, vec![one, other]);
         prop_assert!(split.groups.is_some());
         for found in search(&split, &Request { top: 3, ..Request::default() }, &mut |_| Go::On).plans {
-            let (same, _) = simulated(&whole, found.layout, &found.stage_ends);
+            let by_group = found.layout.micro_batches_by_group;
+            if !by_group.are_equal() || !by_group.is_empty() && found.layout.pipeline_parallel > 1 {
+                continue;
+            }
+            let micro_batches_by_group = MicroBatchesByGroup::NONE;
+            let layout = LayoutSpec { micro_batches_by_group, ..*found.layout };
+            let layout = Layout::new(layout, &whole.limits).unwrap();
+            let (same, _) = simulated(&whole, layout, &found.stage_ends);
             let ratio = found.evaluation.step_time.get() / same.evaluation.step_time.get();
             // A norm's all-reduce crosses one level more, with its latency.
             prop_assert!((ratio - 1.0).abs() < 0.01, "{ratio} of {:?}", found.layout);
@@ -188,6 +198,42 @@ proptest! {
 }
 
 proptest! {
+    #![proptest_config(drawn(20))]
+
+    /// No other shares of the batch make a step faster by more than what they are not chosen by: reductions, and the ends of
+    /// pipelines.
+    #[test]
+    fn no_other_shares_are_faster(
+        model in models(), batch in select(vec![12u64, 24, 36]), nodes in nodes(),
+    ) {
+        let problem = of_groups(&model, batch, nodes);
+        // With sharded gradients replicas exchange them with each micro-batch, of which all have as many.
+        let zero_stage = Choice::Range { least: None, most: Some(ZeroStage::OptimizerState) };
+        let fixed =
+            PartialLayout { micro_batch_size: 1.into(), zero_stage, ..PartialLayout::default() };
+        let request = Request { fixed, top: 20, ..Request::default() };
+        let plans = search(&problem, &request, &mut |_| Go::On).plans;
+        let by_group = |found: &&EvaluatedPlan| !found.layout.micro_batches_by_group.is_empty();
+        for found in plans.iter().filter(by_group) {
+            let time = found.evaluation.step_time.get();
+            for first in 1..batch as u32 {
+                for second in 1..batch as u32 {
+                    let micro_batches_by_group = MicroBatchesByGroup::new(&[first, second]).unwrap();
+                    let num_micro_batches = first.max(second);
+                    let spec =
+                        LayoutSpec { num_micro_batches, micro_batches_by_group, ..*found.layout };
+                    let Ok(other) = Layout::new(spec, &problem.limits) else { continue };
+                    let (other, _) = simulated(&problem, other, &found.stage_ends);
+                    let faster = other.evaluation.step_time.get() / time;
+                    let least = if spec.pipeline_parallel == 1 { 0.99 } else { 0.95 };
+                    prop_assert!(faster > least, "{faster} of {time} with {spec:?}");
+                }
+            }
+        }
+    }
+}
+
+proptest! {
     #![proptest_config(drawn(10))]
 
     #[test]
@@ -204,22 +250,52 @@ proptest! {
     }
 }
 
-/// A GPU that computes and copies twice as fast has twice the layers, to a layer and what embedding and head take.
-#[test]
-fn twice_as_fast_has_twice_the_layers() {
+/// Nodes of a kind, and of one that computes and copies twice as fast.
+fn slow_and_fast() -> [Cluster; 2] {
     let mut slow = small("a100");
     slow.gpu.kernel_rates = None;
     let mut fast = slow.clone();
-    fast.name = "fast".to_owned();
+    "fast".clone_into(&mut fast.name);
     let twice = |rate: &mut FlopsPerSecond| *rate = FlopsPerSecond::new(rate.get() * 2.0);
     fast.gpu.peak.values_mut().chain(fast.gpu.sustained.values_mut()).for_each(twice);
     let bandwidth = fast.gpu.memory_bandwidth.get();
     fast.gpu.memory_bandwidth = BytesPerSecond::new(bandwidth * 2.0);
+    [slow, fast]
+}
+
+/// A GPU that computes and copies twice as fast has twice the sequences, but for what launches of kernels take.
+#[test]
+fn twice_as_fast_has_twice_the_sequences() {
+    let model = json!({
+        "architecture": "llama", "num_hidden_layers": 8, "hidden_size": 4096,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 1000,
+    });
+    let groups = slow_and_fast().map(|cluster| NodeGroup { nodes: 1, cluster });
+    let problem = of_groups(&model, 1440, groups.into());
+    let fixed = PartialLayout {
+        pipeline_parallel: 1.into(),
+        tensor_parallel: 1.into(),
+        micro_batch_size: 8.into(),
+        ..PartialLayout::default()
+    };
+    let request = Request { fixed, ..Request::default() };
+    let found = search(&problem, &request, &mut |_| Go::On).plans.into_iter().next().unwrap();
+    let ranks = planned_ranks(&problem, &found);
+    let share = |name: &str| ranks.iter().find(|it| it.group == name).unwrap().share_of_batch;
+    let sequences = |name: &str| (share(name) * 180.0).round() as u32;
+    assert_eq!(2 * (sequences("fast") + sequences("a100")), 180);
+    assert!((59..=61).contains(&sequences("fast")), "{ranks:?}");
+    assert_eq!(ranks.iter().map(|it| it.replica).collect::<Vec<_>>(), [0, 1, 2, 3].map(Some));
+}
+
+/// A GPU that computes and copies twice as fast has twice the layers, to a layer and what embedding and head take.
+#[test]
+fn twice_as_fast_has_twice_the_layers() {
     let model = json!({
         "architecture": "llama", "num_hidden_layers": 60, "hidden_size": 4096,
         "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 1000,
     });
-    let groups = [slow, fast].map(|cluster| NodeGroup { nodes: 1, cluster });
+    let groups = slow_and_fast().map(|cluster| NodeGroup { nodes: 1, cluster });
     let problem = of_groups(&model, 128, groups.into());
     let fixed = PartialLayout {
         pipeline_parallel: 2.into(),

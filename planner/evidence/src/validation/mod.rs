@@ -46,8 +46,8 @@ use run::{MeasuredMemory, MeasuredRun, MemoryOf, Unsupported};
 use setup::Setup;
 
 use planner_core::problem::Problem;
-use planner_core::search::{EvaluatedPlan, log_deviation, simulated, with_step};
-use planner_core::step::{ChainIndex, Shape, ShapeKey, Step};
+use planner_core::search::{EvaluatedPlan, evaluated, log_deviation, simulated};
+use planner_core::step::{ChainIndex, Shape, ShapeKey};
 
 /// Prediction of a run.
 #[derive(Clone, Debug)]
@@ -217,8 +217,7 @@ fn deviation(setup: &Setup, seconds: f64) -> f64 {
         if *is_layer {
             return Some(layer(problem, layout).step_time_seconds);
         }
-        let evaluate = |step: &Step<'_>| step.evaluate();
-        let evaluation = with_step(problem, *layout, stage_ends, evaluate).ok()?;
+        let evaluation = evaluated(problem, *layout, stage_ends).ok()?;
         Some(evaluation.step_time.get())
     })
 }

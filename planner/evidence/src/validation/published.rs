@@ -19,7 +19,7 @@ use ir::graph::{
     ALL_LINEAR, Adapters, ContextParallelKind, Recompute, RecomputeModule, RecomputeModules,
     WeightFormat,
 };
-use ir::layout::{LayoutSpec, Offload, OffloadedActivations, ZeroStage};
+use ir::layout::{LayoutSpec, MicroBatchesByGroup, Offload, OffloadedActivations, ZeroStage};
 use ir::plan::{Optimizer, Training};
 use ir::replication::DataParallelMethod;
 use ir::schedule::ScheduleKind;
@@ -287,6 +287,7 @@ fn layout(
         micro_batch_size: fits(micro_batch_size)
             .ok_or_else(|| Unsupported::new("a micro-batch that large"))?,
         num_micro_batches,
+        micro_batches_by_group: MicroBatchesByGroup::NONE,
         recompute,
         offload: offload(row)?,
         schedule,

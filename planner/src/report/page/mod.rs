@@ -109,7 +109,7 @@ fn ranking(problem: &Problem, plans: &[PagePlan], is_all: bool) -> String {
         let mut cells = vec![
             layout.schedule.to_string(),
             layout.zero_stage.number().to_string(),
-            format!("{} \u{d7} {}", layout.num_micro_batches, layout.micro_batch_size),
+            layout.micro_batches().replace('x', " \u{d7} "),
             layout.recompute.to_string(),
             format!("{:.3}", prediction.step_time_seconds),
             format!("{:.0}", prediction.tokens_per_second_per_gpu),

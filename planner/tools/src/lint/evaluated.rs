@@ -10,8 +10,7 @@ use super::finding::Cost;
 use crate::interchange::{ImportError, Imported, Posed, Run, StatedStages, named, num_layers};
 use cost_models::residuals::SHARE;
 use planner_core::problem::Problem;
-use planner_core::search::{EvaluatedPlan, RESOLUTION, saving, with_step};
-use planner_core::step::Step;
+use planner_core::search::{EvaluatedPlan, RESOLUTION, evaluated, saving};
 
 /// Model and cluster with which settings are evaluated.
 #[derive(Clone, Debug)]
@@ -92,9 +91,7 @@ impl EvalContext<'_> {
     pub(super) fn evaluated(&self, imported: &Imported) -> Result<EvaluatedConfig, ImportError> {
         let Posed { problem, layout, stage_ends } = self.posed(imported)?;
         let problem = problem.with_vocabulary_parallel(self.vocabulary_parallel);
-        let evaluation =
-            with_step(&problem, layout, &stage_ends, |step: &Step<'_>| step.evaluate());
-        let evaluation = evaluation.map_err(|error| {
+        let evaluation = evaluated(&problem, layout, &stage_ends).map_err(|error| {
             ImportError::Layout(LayoutError::Schedule {
                 schedule: layout.schedule,
                 needs: error.to_string(),

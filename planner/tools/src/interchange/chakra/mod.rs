@@ -44,6 +44,11 @@ impl ChakraTraces {
     /// [`TasksError`] where what ranks exchange is not made of collectives and messages.
     pub fn new(checked: &CheckedPlan) -> Result<Self, TasksError> {
         let CheckedPlan { plan, problem, found, .. } = checked;
+        if !plan.layout.micro_batches_by_group.is_empty() {
+            let what = "replicas that lie in groups of unlike GPUs, and have steps of their own"
+                .to_owned();
+            return Err(TasksError::Opaque { what, works: "a plan on GPUs of one kind" });
+        }
         let of_step = |step: &planner_core::step::Step<'_>| {
             Ok::<_, TasksError>((step.assignment.ranks.group.stride, step.tasks()?))
         };

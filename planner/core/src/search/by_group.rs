@@ -1,0 +1,355 @@
+//! Replicas that lie whole in groups of unlike GPUs, each group's with its share of the batch.
+//!
+//! All replicas have the same degrees, stages and size of a micro-batch, and exchange gradients with each other. Numbers
+//! of micro-batches are not searched: each layout has those with which the slowest group's passes take least.
+
+use std::cell::OnceCell;
+use std::sync::Arc;
+
+use cost_models::Group;
+use ir::layout::{Layout, LayoutSpec, MeshAxis, MicroBatchesByGroup};
+use ir::units::{Bytes, Nanos};
+
+use super::family::{Family, ZeroSharding};
+use super::feasible::abilities;
+use super::least_work::num_micro_batches;
+use super::node::{Expansion, Searcher};
+use super::queue::Subfamily;
+use crate::problem::{Problem, StageRule};
+use crate::step::{Assignment, PipelineRanks, Shape, exchanges_each_micro_batch, fullest};
+
+/// Layouts of a family with the same schedule and recompute, and costs of their blocks in each group.
+struct Subject<'a> {
+    family: &'a Family,
+    subfamily: Subfamily,
+    shapes: Vec<Arc<Shape>>,
+    ranks: PipelineRanks,
+}
+
+/// Stages of such layouts, with their assignment in each group.
+struct Cut<'a> {
+    ends: Arc<[usize]>,
+    of_groups: Vec<Assignment<'a>>,
+    /// Layouts whose replicas have the shares that suit them, and those with equal shares.
+    shares: [Option<Shares>; 2],
+}
+
+/// Shares of the batch, and what layouts with these have in common in each group.
+struct Shares {
+    by_group: MicroBatchesByGroup,
+    of_passes: OnceCell<Vec<Nanos>>,
+    kept_at_least: OnceCell<Vec<Vec<Bytes>>>,
+    kept: OnceCell<Vec<Vec<Bytes>>>,
+}
+
+impl<'a> Cut<'a> {
+    /// The value of `of` for each group.
+    fn each<T>(&self, layout: &Layout, of: impl Fn(&Assignment<'a>, &Layout) -> T) -> Vec<T> {
+        let groups = self.of_groups.iter().enumerate();
+        groups.map(|(group, assignment)| of(assignment, &layout.of_group(group))).collect()
+    }
+
+    /// Lower bound of the passes of any layout with these shares: those of the slowest group.
+    fn of_passes(&self, shares: &Shares, layout: &Layout) -> Nanos {
+        let of = || self.each(layout, Assignment::lower_bound_of_all);
+        shares.of_passes.get_or_init(of).iter().copied().max().unwrap_or_default()
+    }
+
+    /// Lower bound of the step: that of the slowest group.
+    fn lower_bound(&self, shares: &Shares, layout: &Layout) -> Nanos {
+        self.of_passes(shares, layout);
+        let of_passes = shares.of_passes.get().into_iter().flatten();
+        let groups = self.of_groups.iter().zip(of_passes).enumerate();
+        let bounds = groups.map(|(group, (assignment, of_passes))| {
+            assignment.lower_bound_after(&layout.of_group(group), *of_passes)
+        });
+        bounds.max().unwrap_or_default()
+    }
+
+    /// The first group whose memory is exceeded.
+    fn overfilled(
+        &self,
+        searcher: &Searcher<'_>,
+        shares: &Shares,
+        layout: &Layout,
+    ) -> Option<usize> {
+        let least = || self.each(layout, Assignment::kept_at_least);
+        let all = || self.each(layout, |assignment, layout| searcher.peaks(assignment, layout));
+        let overfilled = |kept: &[Vec<Bytes>]| {
+            let mut groups = self.of_groups.iter().zip(kept).enumerate();
+            groups.find_map(|(group, (assignment, kept))| {
+                (!assignment.fits(&layout.of_group(group), kept)).then_some(group)
+            })
+        };
+        let at_least = overfilled(shares.kept_at_least.get_or_init(least));
+        at_least.or_else(|| overfilled(shares.kept.get_or_init(all)))
+    }
+}
+
+impl Searcher<'_> {
+    /// Expands a subfamily to layouts: each with the stages, of those balanced for one of the groups, that have the least
+    /// lower bound; or where none of these fit in memory, of those cut within the memory of one that they overfill.
+    pub(super) fn expand_by_group(
+        &self,
+        family: &Family,
+        subfamily: Subfamily,
+        limit: Nanos,
+    ) -> Expansion {
+        let mut expansion = Expansion::default();
+        let subject = self.subject(family, subfamily);
+        let balanced = self.ends_by_group(&subject).into_iter();
+        let balanced: Vec<Cut<'_>> = balanced.map(|ends| self.cut(&subject, ends)).collect();
+        for sharding in self.shardings_of(family, subfamily) {
+            let mut best: Option<(Nanos, Layout, Arc<[usize]>)> = None;
+            let mut overfilled: Option<(&Cut<'_>, Layout, usize)> = None;
+            let mut offer = |bound: Nanos, layout: Layout, ends: &Arc<[usize]>| {
+                if best.as_ref().is_none_or(|(least, ..)| bound < *least) {
+                    best = Some((bound, layout, Arc::clone(ends)));
+                }
+            };
+            for cut in &balanced {
+                let Some((layout, shares)) = self.layout_by_group(&subject, cut, sharding) else {
+                    continue;
+                };
+                let of_passes = cut.of_passes(shares, &layout);
+                if of_passes > limit {
+                    offer(of_passes, layout, &cut.ends);
+                    continue;
+                }
+                match cut.overfilled(self, shares, &layout) {
+                    None => offer(cut.lower_bound(shares, &layout), layout, &cut.ends),
+                    Some(group) => overfilled = overfilled.or(Some((cut, layout, group))),
+                }
+            }
+            if best.is_none() {
+                let within = overfilled.and_then(|of| self.cut_within(&subject, sharding, of));
+                best = within;
+            }
+            match best {
+                Some((bound, layout, ends)) => expansion.add(&layout, &ends, bound, limit),
+                None => expansion.counts.add_misfit(true),
+            }
+        }
+        expansion
+    }
+
+    /// The layout with stages that are cut within the memory of the group that others overfill, if they fit in all.
+    fn cut_within(
+        &self,
+        subject: &Subject<'_>,
+        sharding: ZeroSharding,
+        (cut, layout, group): (&Cut<'_>, Layout, usize),
+    ) -> Option<(Nanos, Layout, Arc<[usize]>)> {
+        let of_group = layout.of_group(group);
+        if !self.cuts_within_memory(&of_group) {
+            return None;
+        }
+        let Subfamily { recompute, schedule, .. } = subject.subfamily;
+        let least_memory = self.least_memory(subject.family, &[sharding])(recompute, schedule);
+        if !self.request.exhaustive && least_memory > self.problem.most_room() {
+            return None;
+        }
+        let ends: Arc<[usize]> = self.within_memory(&of_group, &cut.of_groups[group])?.into();
+        let cut = self.cut(subject, ends);
+        let (layout, shares) = self.layout_by_group(subject, &cut, sharding)?;
+        let fits = cut.overfilled(self, shares, &layout).is_none();
+        fits.then(|| (cut.lower_bound(shares, &layout), layout, Arc::clone(&cut.ends)))
+    }
+
+    /// Memory of the fullest rank for each layout of a subfamily, with stages balanced for the first group.
+    pub(super) fn memories_by_group(
+        &self,
+        family: &Family,
+        subfamily: Subfamily,
+    ) -> Vec<(Layout, Bytes, Arc<[usize]>)> {
+        let subject = self.subject(family, subfamily);
+        let Some(ends) = self.ends_by_group(&subject).into_iter().next() else { return Vec::new() };
+        let cut = self.cut(&subject, ends);
+        let of = |sharding| {
+            let (layout, _) = self.layout_by_group(&subject, &cut, sharding)?;
+            let fullest = cut.each(&layout, |assignment, layout| {
+                fullest(&assignment.memory(layout, &self.peaks(assignment, layout))).0.total()
+            });
+            Some((layout, fullest.into_iter().max()?, Arc::clone(&cut.ends)))
+        };
+        self.shardings_of(family, subfamily).into_iter().filter_map(of).collect()
+    }
+
+    fn subject<'s>(&'s self, family: &'s Family, subfamily: Subfamily) -> Subject<'s> {
+        let shapes = (0..self.of_groups.len()).map(|group| self.shape_in(family.shape, group));
+        let shapes = shapes.collect();
+        let stride = family.mesh().stride(MeshAxis::Pipeline);
+        let group = Group { size: family.pipeline_parallel, stride };
+        let ranks = PipelineRanks { group, placement: subfamily.schedule.placement() };
+        Subject { family, subfamily, shapes, ranks }
+    }
+
+    fn shardings_of(&self, family: &Family, subfamily: Subfamily) -> Vec<ZeroSharding> {
+        let Subfamily { recompute, schedule, virtual_stages } = subfamily;
+        let shardings = family.shardings(self.problem, &self.request.fixed);
+        let replicas = self.problem.replicas_of_groups(family.spec().gpus_per_replica());
+        let context = family.shape.sharding.context_parallel;
+        let all = family.combined(self.problem, &shardings, (schedule, virtual_stages), recompute);
+        // Shards of fewer than all replicas lie in one group.
+        let lie_in_groups = |sharding: &ZeroSharding| {
+            sharding.zero_shard == family.mesh().replicas()
+                || replicas.iter().all(|of| (of * context).is_multiple_of(sharding.zero_shard))
+        };
+        all.filter(lie_in_groups).collect()
+    }
+
+    /// Ends of stages that are balanced for one of the groups, or those given by hand.
+    fn ends_by_group(&self, of: &Subject<'_>) -> Vec<Arc<[usize]>> {
+        let Subfamily { recompute, virtual_stages, .. } = of.subfamily;
+        let p = of.family.pipeline_parallel;
+        let num_stages = (p * virtual_stages) as usize;
+        let balanced = || {
+            let groups = self.of_groups.iter().zip(&of.shapes);
+            let all = groups.filter_map(|(problem, shape)| {
+                shape.balanced(problem, self.chain, recompute, num_stages, &of.ranks)
+            });
+            let mut all: Vec<Arc<[usize]>> = all.collect();
+            all.dedup();
+            all
+        };
+        match self.problem.stage_rule(p, virtual_stages) {
+            StageRule::Free => balanced(),
+            StageRule::Fixed(ends) => vec![ends],
+            StageRule::Impossible => Vec::new(),
+        }
+    }
+
+    fn cut<'s>(&'s self, of: &'s Subject<'_>, ends: Arc<[usize]>) -> Cut<'s> {
+        let Subfamily { recompute, schedule, .. } = of.subfamily;
+        let assign = |(problem, shape): (&'s Problem, &'s Arc<Shape>)| {
+            let (ranks, ends) = (of.ranks.clone(), Arc::clone(&ends));
+            Assignment::new(problem, self.chain, shape, recompute, ranks, ends)
+        };
+        let groups = self.of_groups.iter().zip(&of.shapes);
+        let of_groups: Vec<Assignment<'s>> = groups.map(assign).collect();
+        let times: Vec<Nanos> = of_groups.iter().map(Assignment::busiest_rank).collect();
+        let is_able = abilities(self.problem).uneven_replicas;
+        let free =
+            is_able.then(|| shares(self.problem, of.family, &times, of.family.multiple(schedule)));
+        let shares = [free.flatten(), equal(self.problem, of.family)].map(|by_group| {
+            let (of_passes, kept_at_least, kept) = Default::default();
+            by_group.map(|by_group| Shares { by_group, of_passes, kept_at_least, kept })
+        });
+        Cut { ends, of_groups, shares }
+    }
+
+    /// The layout with these stages and this sharding of model states, with the shares that suit its replicas, or equal
+    /// ones where they exchange data with each micro-batch; `None` where none make up the batch.
+    fn layout_by_group<'c>(
+        &self,
+        of: &Subject<'_>,
+        cut: &'c Cut<'_>,
+        sharding: ZeroSharding,
+    ) -> Option<(Layout, &'c Shares)> {
+        let Subfamily { recompute, schedule, virtual_stages } = of.subfamily;
+        let ZeroSharding { zero_stage, zero_shard, offload } = sharding;
+        let with = |shares: &'c Shares| {
+            let micro_batches_by_group = shares.by_group;
+            let num_micro_batches = *micro_batches_by_group.numbers().iter().max()?;
+            let spec = LayoutSpec {
+                virtual_stages,
+                zero_shard,
+                zero_stage,
+                recompute,
+                offload,
+                schedule,
+                num_micro_batches,
+                micro_batches_by_group,
+                ..of.family.spec()
+            };
+            let layout = Layout::new(spec, &self.problem.limits).ok()?;
+            let is_possible = micro_batches_by_group.are_equal()
+                || !exchanges_each_micro_batch(self.problem, &layout);
+            is_possible.then_some((layout, shares))
+        };
+        cut.shares.iter().flatten().find_map(with)
+    }
+}
+
+/// As many micro-batches for all replicas; `None` where the batch does not divide.
+fn equal(problem: &Problem, family: &Family) -> Option<MicroBatchesByGroup> {
+    let all = num_micro_batches(problem, family);
+    let replicas = u64::from(family.data_parallel);
+    let each = all.is_multiple_of(replicas).then(|| (all / replicas) as u32)?;
+    MicroBatchesByGroup::new(&vec![each; problem.num_groups()])
+}
+
+/// Micro-batches of each group's replicas with which the slowest group takes least, where a micro-batch takes `times` on
+/// the busiest rank of each: with `p` pipeline ranks, and `M` micro-batches of all replicas, the `m_g` that
+///
+/// ```text
+/// minimise max over groups of (m_g + p - 1) t_g,   sum over groups of n_g m_g = M,   m_g > 0 a multiple
+/// ```
+///
+/// The limit is found by bisection. `None` if there are no such numbers.
+///
+/// # Source
+///
+/// Narayanan et al. 2021 (arXiv 2104.04473), section 2.2.1, for the time of a pipeline.
+fn shares(
+    problem: &Problem,
+    family: &Family,
+    times: &[Nanos],
+    multiple: u32,
+) -> Option<MicroBatchesByGroup> {
+    let all = num_micro_batches(problem, family);
+    let replicas = problem.replicas_of_groups(family.spec().gpus_per_replica());
+    let weights: Vec<u64> = replicas.iter().map(|of| u64::from(*of * multiple)).collect();
+    let warm_up = u64::from(family.pipeline_parallel - 1);
+    let time = |group: usize, number: u64| {
+        (number * u64::from(multiple) + warm_up).saturating_mul(times[group].get())
+    };
+    let within = |limit: u64| {
+        let most = |group: usize| {
+            let passes = limit / times[group].get().max(1);
+            passes.saturating_sub(warm_up) / u64::from(multiple)
+        };
+        let most: Vec<u64> = (0..times.len()).map(most).collect();
+        adding_up(&weights, &most, all)
+    };
+    let slowest = |numbers: &[u64]| {
+        let times = numbers.iter().enumerate().map(|(group, number)| time(group, *number));
+        times.max().unwrap_or_default()
+    };
+    let mut best = within(u64::MAX)?;
+    let mut least = 0;
+    let mut enough = slowest(&best);
+    while least < enough {
+        let limit = least.midpoint(enough);
+        match within(limit) {
+            Some(numbers) => {
+                enough = slowest(&numbers);
+                best = numbers;
+            }
+            None => least = limit + 1,
+        }
+    }
+    let numbers: Option<Vec<u32>> =
+        best.iter().map(|number| u32::try_from(number * u64::from(multiple)).ok()).collect();
+    MicroBatchesByGroup::new(&numbers?)
+}
+
+/// Numbers from 1 up to `most` that, times their weights, add up to `sum`, the first as large as possible; `None` if there
+/// are none.
+fn adding_up(weights: &[u64], most: &[u64], sum: u64) -> Option<Vec<u64>> {
+    let ([weight, weights @ ..], [most, others @ ..]) = (weights, most) else {
+        return (sum == 0).then(Vec::new);
+    };
+    let least_of_others: u64 = weights.iter().sum();
+    let most_of_others = weights
+        .iter()
+        .zip(others)
+        .fold(0_u64, |sum, (weight, most)| sum.saturating_add(weight.saturating_mul(*most)));
+    let largest = (sum.checked_sub(least_of_others)? / weight).min(*most);
+    let smallest = sum.saturating_sub(most_of_others).div_ceil(*weight).max(1);
+    (smallest..=largest).rev().find_map(|number| {
+        let mut numbers = adding_up(weights, others, sum - number * weight)?;
+        numbers.insert(0, number);
+        Some(numbers)
+    })
+}

@@ -31,12 +31,12 @@ pub struct GpuGroups {
 
 /// The groups of GPUs in which the replicas of a step lie, for those of one of them.
 #[derive(Clone, Debug)]
-pub struct ReplicaGroups {
+pub struct ReplicasByGroup {
     all: Arc<[GpuGroup]>,
     own: usize,
 }
 
-impl ReplicaGroups {
+impl ReplicasByGroup {
     /// Number of ranks of the own group's replicas, of `ranks` of those of all groups.
     fn ranks_of(&self, group: &GpuGroup, ranks: u32) -> u32 {
         let all: u64 = self.all.iter().map(|group| u64::from(group.num_gpus)).sum();
@@ -64,8 +64,8 @@ impl ReplicaGroups {
 
 impl GpuGroups {
     /// The groups, for the replicas of one of them.
-    pub(super) fn of_replicas(&self, own: usize) -> ReplicaGroups {
-        ReplicaGroups { all: self.all.clone().into(), own }
+    pub(super) fn of_replicas(&self, own: usize) -> ReplicasByGroup {
+        ReplicasByGroup { all: self.all.clone().into(), own }
     }
 
     /// The groups of a cluster, with hardware made by `hardware`; `None` where its GPUs are alike.

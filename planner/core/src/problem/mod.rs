@@ -28,7 +28,7 @@ pub(crate) use documents::Division;
 pub use documents::Sequences;
 pub use expert_load::RankLoads;
 pub use frameworks::{ON_GPUS, attention_kernel, default_framework, stacks, with_usual_modules};
-pub use gpu_groups::{GpuGroup, GpuGroups, ReplicaGroups};
+pub use gpu_groups::{GpuGroup, GpuGroups, ReplicasByGroup};
 pub use stage_rule::StageRule;
 pub use stages::{GivenStages, StagesError};
 
@@ -48,7 +48,7 @@ pub struct Problem {
     /// GPUs of several kinds; `None` where all are [`Self::hardware`], which else is that of the first group.
     pub groups: Option<GpuGroups>,
     /// The groups of all replicas, in the problem of those that lie in one of them.
-    pub replica_groups: Option<ReplicaGroups>,
+    pub replica_groups: Option<ReplicasByGroup>,
     /// FLOPs of the model in one step: forward, and backward as twice that, or once for frozen weights. Query-key pairs
     /// hidden by a causal mask are not counted.
     pub model_flops: Flops,

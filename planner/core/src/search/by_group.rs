@@ -189,13 +189,9 @@ impl Searcher<'_> {
         let shardings = family.shardings(self.problem, &self.request.fixed);
         let replicas = self.problem.replicas_of_groups(family.spec().gpus_per_replica());
         let context = family.shape.sharding.context_parallel;
+        let replicas: Vec<u32> = replicas.iter().map(|of| of * context).collect();
         let all = family.combined(self.problem, &shardings, (schedule, virtual_stages), recompute);
-        // Shards of fewer than all replicas lie in one group.
-        let lie_in_groups = |sharding: &ZeroSharding| {
-            sharding.zero_shard == family.mesh().replicas()
-                || replicas.iter().all(|of| (of * context).is_multiple_of(sharding.zero_shard))
-        };
-        all.filter(lie_in_groups).collect()
+        all.filter(|it| it.lies_in_groups(&replicas, family.mesh().replicas())).collect()
     }
 
     /// Ends of stages that are balanced for one of the groups, or those given by hand.
@@ -247,21 +243,11 @@ impl Searcher<'_> {
         sharding: ZeroSharding,
     ) -> Option<(Layout, &'c Shares)> {
         let Subfamily { recompute, schedule, virtual_stages } = of.subfamily;
-        let ZeroSharding { zero_stage, zero_shard, offload } = sharding;
+        let spec = of.family.layout_spec((schedule, virtual_stages), recompute, sharding);
         let with = |shares: &'c Shares| {
             let micro_batches_by_group = shares.by_group;
             let num_micro_batches = *micro_batches_by_group.numbers().iter().max()?;
-            let spec = LayoutSpec {
-                virtual_stages,
-                zero_shard,
-                zero_stage,
-                recompute,
-                offload,
-                schedule,
-                num_micro_batches,
-                micro_batches_by_group,
-                ..of.family.spec()
-            };
+            let spec = LayoutSpec { num_micro_batches, micro_batches_by_group, ..spec };
             let layout = Layout::new(spec, &self.problem.limits).ok()?;
             let is_possible = micro_batches_by_group.are_equal()
                 || !exchanges_each_micro_batch(self.problem, &layout);

@@ -47,6 +47,12 @@ impl ZeroSharding {
         let LayoutSpec { zero_stage, zero_shard, offload, .. } = **layout;
         Self { zero_stage, zero_shard, offload }
     }
+
+    /// True if no copy of the states spans two groups of unlike GPUs, with `replicas` in each, unless it spans all `of`
+    /// replicas.
+    pub(super) fn lies_in_groups(&self, replicas: &[u32], of: u32) -> bool {
+        self.zero_shard == of || replicas.iter().all(|it| it.is_multiple_of(self.zero_shard))
+    }
 }
 
 impl Family {
@@ -340,8 +346,20 @@ impl Family {
         recompute: Recompute,
         states: ZeroSharding,
     ) -> Layout {
+        let spec = self.layout_spec((schedule, virtual_stages), recompute, states);
+        let layout = Layout::new(spec, &problem.limits);
+        layout.unwrap_or_else(|error| panic!("a family has only layouts that are valid: {error}"))
+    }
+
+    /// Options of a layout of the family.
+    pub(super) fn layout_spec(
+        &self,
+        (schedule, virtual_stages): (ScheduleKind, u32),
+        recompute: Recompute,
+        states: ZeroSharding,
+    ) -> LayoutSpec {
         let ZeroSharding { zero_stage, zero_shard, offload } = states;
-        let spec = LayoutSpec {
+        LayoutSpec {
             virtual_stages,
             zero_shard,
             zero_stage,
@@ -349,9 +367,7 @@ impl Family {
             offload,
             schedule,
             ..self.spec()
-        };
-        let layout = Layout::new(spec, &problem.limits);
-        layout.unwrap_or_else(|error| panic!("a family has only layouts that are valid: {error}"))
+        }
     }
 
     /// Recompute policies: the named one, or all that are searched.

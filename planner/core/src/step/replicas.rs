@@ -15,7 +15,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::holdings::Holdings;
 use super::ranks::PipelineRanks;
-use crate::problem::{Problem, ReplicaGroups};
+use crate::problem::{Problem, ReplicasByGroup};
 
 /// Minimum number of parameters in a bucket of gradients.
 ///
@@ -60,7 +60,7 @@ pub(super) struct Replicas<'a> {
     pub(super) method: DataParallelMethod,
     pub(super) compression: Option<GradientCompression>,
     /// Groups of GPUs in which the replicas lie, where these are of several kinds.
-    groups: Option<&'a ReplicaGroups>,
+    groups: Option<&'a ReplicasByGroup>,
 }
 
 /// The GPU's share of its host.

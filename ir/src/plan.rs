@@ -99,6 +99,16 @@ pub struct PlannedStage {
     pub num_blocks: u32,
 }
 
+impl Plan {
+    /// Number of replicas in each group of GPUs, in the order of replicas; none where replicas are not told apart.
+    pub fn replicas_by_group(&self) -> Vec<u32> {
+        let of_replicas = self.ranks.iter().filter(|rank| rank.pipeline_rank == 0);
+        let of_replicas: Vec<&PlannedRank> =
+            of_replicas.filter(|rank| rank.replica.is_some()).collect();
+        of_replicas.chunk_by(|a, b| a.group == b.group).map(|all| all.len() as u32).collect()
+    }
+}
+
 /// A pipeline rank, in a plan on GPUs of several kinds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -39,8 +39,7 @@ impl Source {
 
     /// The rank's part of a micro-batch of step `step`, counting from 0.
     ///
-    /// Micro-batch `m` of replica `d` of `D` is the step's micro-batch `m D + d`, so that a step has the
-    /// same micro-batches whatever the number of replicas.
+    /// A step has the same micro-batches whatever the number of replicas.
     pub(crate) fn micro_batch<B: Kernels>(
         &self,
         program: &Program,
@@ -49,8 +48,7 @@ impl Source {
         micro_batch: u32,
     ) -> Result<SharedMicroBatch<B>, DataError> {
         let size = env.micro_batch_size as u64;
-        let replicas = u64::from(env.layout.data_parallel);
-        let index = u64::from(micro_batch) * replicas + u64::from(env.place.data);
+        let index = program.micro_batch_of_step(env.place.data, micro_batch);
         let first = step * program.global_batch_size + index * size;
         let samples = first..first + size;
         let batch = match self {

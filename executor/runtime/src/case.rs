@@ -2,7 +2,7 @@
 
 use executor_kernels::array::Element;
 use ir::graph::{Adapters, ContextParallelKind, Recompute, Switches, WeightFormat};
-use ir::layout::{LayoutSpec, Offload, ZeroStage};
+use ir::layout::{LayoutSpec, MicroBatchesByGroup, Offload, ZeroStage};
 use ir::model::GraphOptions;
 use ir::plan::Optimizer;
 use ir::replication::{DataParallelMethod, Replication};
@@ -60,6 +60,8 @@ pub struct Case {
     pub data: u32,
     /// Sequences of a micro-batch.
     pub micro_batch_size: u32,
+    /// Number of replicas of each group of GPUs, and of their micro-batches; all have the same if there are none.
+    pub groups: &'static [[u32; 2]],
     /// The states that replicas shard.
     pub zero: ZeroStage,
     /// Ranks that shard states; all replicas if 0.
@@ -93,6 +95,7 @@ pub const ONE: Case = Case {
     pipeline: 1,
     data: 1,
     micro_batch_size: 1,
+    groups: &[],
     zero: ZeroStage::None,
     shard: 0,
     recompute: Recompute::None,
@@ -114,6 +117,8 @@ impl Case {
     /// The layout of a step of [`GLOBAL_BATCH_SIZE`] sequences.
     fn layout(&self) -> LayoutSpec {
         let replicas = self.context * self.data;
+        let numbers: Vec<u32> = self.groups.iter().map(|[_, number]| *number).collect();
+        let equal = GLOBAL_BATCH_SIZE as u32 / (self.data * self.micro_batch_size);
         LayoutSpec {
             tensor_parallel: self.tensor,
             sequence_parallel: self.sequence,
@@ -130,8 +135,8 @@ impl Case {
             zero_shard: if self.shard == 0 { replicas } else { self.shard },
             zero_stage: self.zero,
             micro_batch_size: self.micro_batch_size,
-            num_micro_batches: GLOBAL_BATCH_SIZE as u32 / (self.data * self.micro_batch_size),
-            micro_batches_by_group: ir::layout::MicroBatchesByGroup::NONE,
+            num_micro_batches: numbers.iter().copied().max().unwrap_or(equal),
+            micro_batches_by_group: MicroBatchesByGroup::new(&numbers).unwrap_or_default(),
             recompute: self.recompute,
             offload: self.offload,
             schedule: self.schedule,
@@ -168,7 +173,8 @@ pub fn parts(model: &str, case: Case, compute: Element) -> Result<Parts, Program
         targets: vec![target.to_owned()],
         base_weights,
     });
-    Ok(Parts { adapters, ..parts })
+    let replicas_by_group = case.groups.iter().map(|[replicas, _]| *replicas).collect();
+    Ok(Parts { adapters, replicas_by_group, ..parts })
 }
 
 /// Training data of such a program: the built-in book, or synthetic samples.

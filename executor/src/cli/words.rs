@@ -70,11 +70,17 @@ pub(super) fn step(plan: &Plan, has_sequence: bool) -> String {
         (false, _) => format!("{batch} samples"),
     };
     let LayoutSpec { num_micro_batches, micro_batch_size, data_parallel, .. } = plan.layout;
+    let by_group = plan.layout.micro_batches_by_group;
     let pieces = match num_micro_batches {
+        _ if !by_group.are_equal() => format!("{by_group} micro-batches"),
         1 => "1 micro-batch".to_owned(),
         count => format!("{count} micro-batches"),
     };
-    let replica = if data_parallel > 1 { " on each replica" } else { "" };
+    let replica = match data_parallel {
+        _ if !by_group.are_equal() => " on replicas of each group",
+        1 => "",
+        _ => " on each replica",
+    };
     format!("{what} a step, in {pieces} of {micro_batch_size}{replica}")
 }
 

@@ -11,13 +11,13 @@ use ir::cluster::Precision;
 use ir::graph::{
     AdapterError, Adapters, AttentionMask, BlockRecompute, EmbeddedRows, Graph, Node, Op, OpKind,
 };
-use ir::layout::{Layout, LayoutSpec, Limits, MicroBatchesByGroup};
+use ir::layout::{Layout, LayoutSpec, Limits, ZeroStage};
 use ir::model::transformer::DropoutRates;
 use ir::model::{Description, GraphOptions, Model, Numerics};
 use ir::plan::{Plan, PlannedModel};
 use ir::schedule::{
-    Schedule, ScheduleKind, Updates, add_communication, add_optimizer_steps, add_reduction,
-    generate,
+    GenerateError, Schedule, ScheduleKind, Updates, add_communication, add_optimizer_steps,
+    add_reduction, generate,
 };
 use ir::units::Flops;
 
@@ -51,8 +51,10 @@ pub struct Program {
     pub(crate) numerics: Numerics,
     /// Layout of the step over ranks.
     pub layout: LayoutSpec,
-    /// Actions of every pipeline rank, in order.
+    /// Actions of every pipeline rank, in order, of the replicas that have most micro-batches.
     pub schedule: Schedule,
+    /// Numbers of replicas in each group of GPUs, with their schedules; empty where all replicas have the same.
+    groups: Vec<(u32, Schedule)>,
     /// The blocks of each stage.
     pub(crate) stages: Vec<Range<usize>>,
     /// Programs of blocks, by class.
@@ -84,7 +86,9 @@ pub struct Parts {
     pub model_name: String,
     /// Layout of the step over ranks.
     pub layout: LayoutSpec,
-    /// Actions of every pipeline rank, at least its passes.
+    /// Number of replicas in each group of GPUs, where they have numbers of micro-batches by their group; else empty.
+    pub replicas_by_group: Vec<u32>,
+    /// Actions of every pipeline rank, at least its passes, of the replicas that have most micro-batches.
     pub schedule: Schedule,
     /// Number of blocks of each stage.
     pub stage_sizes: Vec<usize>,
@@ -123,6 +127,7 @@ impl Parts {
             adapters: None,
             model_name: model_name.to_owned(),
             layout,
+            replicas_by_group: Vec::new(),
             schedule,
             stage_sizes: (0..stages).map(size).collect(),
             sequence_length: if graph.has_sequence() { sequence_length } else { 1 },
@@ -164,19 +169,13 @@ impl Program {
             );
             return Err(ProgramError::Contradiction(text));
         }
-        let by_group = plan.layout.micro_batches_by_group;
-        if !by_group.are_equal() {
-            return Err(ProgramError::Unsupported {
-                what: format!("replicas with {by_group} micro-batches by their group"),
-                instead: Some("a plan with `--framework executor-cuda`".to_owned()),
-            });
-        }
-        let micro_batches_by_group = MicroBatchesByGroup::NONE;
-        let spec = LayoutSpec { micro_batches_by_group, ..plan.layout };
+        let spec = plan.layout;
         let training = &plan.training;
         let (batch, length) = (training.global_batch_size, training.sequence_length);
+        let replicas_by_group = plan.replicas_by_group();
         // Checked before anything is allocated by these numbers.
-        Layout::new(spec, &Limits::new(&graph, plan.num_gpus, batch, length))?;
+        let limits = Limits::new(&graph, plan.num_gpus, batch, length);
+        Layout::new(spec, &with_groups(limits, &replicas_by_group, &spec)?)?;
         let [p, m, v] = [spec.pipeline_parallel, spec.num_micro_batches, spec.virtual_stages];
         let schedule = generate(spec.schedule, p, m, v)?;
         let mut next = 0;
@@ -197,6 +196,7 @@ impl Program {
             adapters,
             model_name: plan.model.name.clone(),
             layout: spec,
+            replicas_by_group,
             schedule,
             stage_sizes: plan.stages.iter().map(|stage| stage.num_blocks as usize).collect(),
             sequence_length: length,
@@ -226,6 +226,7 @@ impl Program {
         let graph = recomputing(graph, &spec)?;
         let num_gpus = spec.num_gpus();
         let limits = Limits::new(&graph, num_gpus, parts.global_batch_size, parts.sequence_length);
+        let limits = with_groups(limits, &parts.replicas_by_group, &spec)?;
         // The given schedule was checked; the layout's own schedule kind does not matter.
         let plain = LayoutSpec { schedule: ScheduleKind::OneFOneB, virtual_stages: 1, ..spec };
         Layout::new(plain, &limits)?;
@@ -274,7 +275,18 @@ impl Program {
         if schedule.updates() == Updates::AfterEachMicroBatch {
             check_frequent_updates(&parts.settings)?;
         }
-        let schedule = add_optimizer_steps(&add_reduction(&add_communication(&schedule)));
+        let whole =
+            |passes: &Schedule| add_optimizer_steps(&add_reduction(&add_communication(passes)));
+        let numbers = spec.micro_batches_by_group.numbers();
+        let groups = parts.replicas_by_group.iter().zip(numbers).map(|(replicas, number)| {
+            if *number == schedule.num_micro_batches() {
+                return Ok((*replicas, whole(&schedule)));
+            }
+            let [p, v] = [spec.pipeline_parallel, spec.virtual_stages];
+            Ok((*replicas, whole(&generate(spec.schedule, p, *number, v)?)))
+        });
+        let groups: Vec<(u32, Schedule)> = groups.collect::<Result<_, GenerateError>>()?;
+        let schedule = whole(&schedule);
         Ok(Self {
             model_name: model.name,
             architecture: model.architecture,
@@ -285,6 +297,7 @@ impl Program {
             numerics,
             layout: spec,
             schedule,
+            groups,
             stages,
             classes,
             sequence_length: parts.sequence_length,
@@ -403,6 +416,26 @@ impl Program {
         self.operator(id).is_some_and(|op| op.parameters.iter().any(|p| p.name == id.name))
     }
 
+    /// The schedule of a replica.
+    pub(crate) fn schedule_of(&self, replica: u32) -> &Schedule {
+        let mut end = 0;
+        let of_replica = self.groups.iter().find(|(replicas, _)| {
+            end += replicas;
+            replica < end
+        });
+        of_replica.map_or(&self.schedule, |(_, schedule)| schedule)
+    }
+
+    /// Which of a step's micro-batches a replica's is: the first of each replica, then the second of each that has two,
+    /// and so on, so that a step has the same micro-batches whatever the number of replicas.
+    pub(crate) fn micro_batch_of_step(&self, replica: u32, micro_batch: u32) -> u64 {
+        let before = |other: u32| {
+            let number = self.schedule_of(other).num_micro_batches();
+            number.min(micro_batch + u32::from(other < replica))
+        };
+        (0..self.layout.data_parallel).map(|other| u64::from(before(other))).sum()
+    }
+
     /// The kind of the operator that a parameter belongs to.
     pub(crate) fn op_kind(&self, id: &ParameterId) -> &OpKind {
         &self.operator(id).expect("a parameter of the model has an operator").kind
@@ -435,6 +468,36 @@ impl Program {
         }
         holders
     }
+}
+
+/// Limits of replicas that lie in groups of GPUs.
+fn with_groups(
+    limits: Limits,
+    replicas: &[u32],
+    spec: &LayoutSpec,
+) -> Result<Limits, ProgramError> {
+    let by_group = spec.micro_batches_by_group;
+    if by_group.is_empty() {
+        return Ok(limits);
+    }
+    if replicas.iter().sum::<u32>() != spec.data_parallel {
+        return Err(ProgramError::Contradiction(format!(
+            "its `ranks` have {} replicas, but `data_parallel` is {}",
+            replicas.iter().sum::<u32>(),
+            spec.data_parallel
+        )));
+    }
+    if !by_group.are_equal() && spec.zero_stage >= ZeroStage::Gradients {
+        return Err(ProgramError::Unsupported {
+            what: format!(
+                "ZeRO-{} of replicas with {by_group} micro-batches by their group, which exchange data with each",
+                spec.zero_stage.number()
+            ),
+            instead: Some("`--zero 1`".to_owned()),
+        });
+    }
+    let gpus_by_group = replicas.iter().map(|number| number * spec.gpus_per_replica()).collect();
+    Ok(Limits { gpus_by_group, ..limits })
 }
 
 /// The graph with recomputation of the modules that the layout names, if any.

@@ -15,7 +15,7 @@ use executor_communicators::{CommunicationError, Communicator, Tag};
 use executor_kernels::array::Array;
 use executor_kernels::clock::now;
 use executor_kernels::ops::Kernels;
-use ir::schedule::{Action, ActionKind, Step, Updates};
+use ir::schedule::{Action, ActionKind, Schedule, Step, Updates};
 use ir::units::Bytes;
 use traces::timeline::{Activity, Stream, Track};
 
@@ -227,7 +227,8 @@ impl<B: Kernels> Rank<B> {
         self.env
             .gradient_scale
             .set(self.loss_scale * share / self.source.num_targets(&program) as f64);
-        let steps = &program.schedule.ranks()[self.env.place.pipeline as usize];
+        let schedule = program.schedule_of(self.env.place.data);
+        let steps = &schedule.ranks()[self.env.place.pipeline as usize];
         self.env.communicator.begin_step();
         self.count_uses(steps);
         self.ask(|layer, rank| layer.before_step(rank))?;
@@ -464,10 +465,15 @@ impl<B: Kernels> Rank<B> {
         }
     }
 
+    /// The schedule of the rank's replica.
+    fn schedule(&self) -> &Schedule {
+        self.program.schedule_of(self.env.place.data)
+    }
+
     /// Sends the outputs of a stage's pass.
     fn send(&mut self, action: Action, handed: StageMessage) -> Result<(), RunError> {
         let partner = action.partner().expect("a message has a partner");
-        let to = self.program.schedule.rank(partner.stage, partner.micro_batch);
+        let to = self.schedule().rank(partner.stage, partner.micro_batch);
         let to = self.env.place.on_pipeline_rank(&self.env.layout, to);
         let arrays = self.outbox.remove(&handed).expect("a pass comes before its send");
         // An output that no later block used, such as the encoder's output in T5's head, has zero gradient. All outputs
@@ -489,7 +495,7 @@ impl<B: Kernels> Rank<B> {
     /// Receives the outputs of another rank's stage.
     fn receive(&mut self, action: Action, handed: StageMessage) -> Result<(), RunError> {
         let partner = action.partner().expect("a message has a partner");
-        let from = self.program.schedule.rank(partner.stage, partner.micro_batch);
+        let from = self.schedule().rank(partner.stage, partner.micro_batch);
         let from = self.env.place.on_pipeline_rank(&self.env.layout, from);
         let sent = self.tensors_between(partner.stage.min(action.stage));
         let communicator = Arc::clone(&self.env.communicator);

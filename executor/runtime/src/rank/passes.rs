@@ -223,7 +223,7 @@ impl<B: Kernels> Rank<B> {
     /// Passes tensors to a stage of this rank, or queues them to be sent.
     fn hand_on(&mut self, handed: StageMessage, arrays: Vec<Option<Array<B>>>) {
         let (stage, _, micro_batch) = handed;
-        if self.program.schedule.rank(stage, micro_batch) == self.env.place.pipeline {
+        if self.schedule().rank(stage, micro_batch) == self.env.place.pipeline {
             self.inbox.insert(handed, arrays);
         } else {
             self.outbox.insert(handed, arrays);

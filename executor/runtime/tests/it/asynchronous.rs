@@ -124,6 +124,7 @@ fn executed(case: &Case) -> (Outcome, Stages) {
             schedule: ScheduleKind::AsyncOneFOneB,
             switches: ir::graph::Switches::USUAL,
         },
+        replicas_by_group: Vec::new(),
         schedule,
         stage_sizes: (0..stages).map(size).collect(),
         sequence_length: 1,

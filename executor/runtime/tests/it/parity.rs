@@ -183,6 +183,28 @@ fn data_parallel() {
 }
 
 #[test]
+fn replicas_with_shares_of_the_batch_of_their_own() {
+    let (zero, interleaved) = (ZeroStage::OptimizerState, ScheduleKind::Interleaved);
+    let cases = [
+        Case { data: 2, groups: &[[1, 5], [1, 3]], ..ONE },
+        Case { data: 3, groups: &[[1, 2], [2, 1]], micro_batch_size: 2, zero, ..ONE },
+        Case { pipeline: 2, data: 3, groups: &[[2, 1], [1, 6]], tensor: 2, ..ONE },
+        Case {
+            pipeline: 2,
+            virtual_stages: 2,
+            schedule: interleaved,
+            data: 3,
+            groups: &[[1, 4], [2, 2]],
+            zero,
+            ..ONE
+        },
+    ];
+    check(LLAMA, &cases);
+    let experts = Case { expert: 2, data: 4, groups: &[[2, 1], [2, 3]], ..ONE };
+    check(MIXTRAL, &[experts]);
+}
+
+#[test]
 fn recompute() {
     let cases = [Recompute::Selective, Recompute::Full].map(|recompute| Case { recompute, ..ONE });
     for model in [LLAMA, GPT, MIXTRAL] {

@@ -99,6 +99,7 @@ pub(super) fn alone(
         options,
         model_name: model.to_owned(),
         layout: LayoutSpec { micro_batch_size: batch, ..LayoutSpec::ONE_RANK },
+        replicas_by_group: Vec::new(),
         schedule: generate(ScheduleKind::OneFOneB, 1, 1, 1).unwrap(),
         stage_sizes: vec![blocks],
         sequence_length,

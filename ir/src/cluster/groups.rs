@@ -31,6 +31,14 @@ struct GroupOfFile {
 const MOST_NODES: u32 = 1 << 20;
 
 impl Cluster {
+    /// Numbers and names of GPUs: `8 x H100-SXM5-80GB and 4 x A100-SXM4-80GB`; `num_gpus` where they are alike.
+    pub fn gpus_in_words(&self, num_gpus: u32) -> String {
+        let counted = |num_gpus: u32, cluster: &Self| format!("{num_gpus} x {}", cluster.gpu.name);
+        let groups = self.groups.iter().map(|group| counted(group.num_gpus(), &group.cluster));
+        let groups: Vec<String> = groups.collect();
+        if groups.is_empty() { counted(num_gpus, self) } else { groups.join(" and ") }
+    }
+
     /// Reads a cluster's JSON in which a group may have a cluster's name, which `named` looks up.
     ///
     /// # Errors

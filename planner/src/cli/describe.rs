@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use indicatif::HumanCount;
-use ir::cluster::Cluster;
 use ir::documents::Documents;
 use ir::graph::{
     Adapters, CudaGraphs, DocumentSizes, ExpertOverlap, Recompute, Switches, TokenDispatcher,
@@ -153,7 +152,7 @@ pub(super) fn describe_problem(input: &Input, args: &ProblemArgs) -> String {
         "{}: {} parameters{active}{trained}\n{}, cluster {}\n{tokens}; {}{}, {:?}{}\n{}\n{replication}{documents}{load}{stages}\n",
         file.model.name,
         count(parameters.total as f64),
-        describe_gpus(cluster, problem.limits.num_gpus),
+        cluster.gpus_in_words(problem.limits.num_gpus),
         cluster.name,
         training.precision,
         chosen(choices.precision.is_none()),
@@ -161,14 +160,6 @@ pub(super) fn describe_problem(input: &Input, args: &ProblemArgs) -> String {
         chosen(choices.optimizer.is_none()),
         describe_framework(input, args.setting.framework.is_none()),
     )
-}
-
-/// Number and names of the GPUs of a cluster.
-fn describe_gpus(cluster: &Cluster, num_gpus: u32) -> String {
-    let counted = |num_gpus: u32, name: &str| format!("{num_gpus} x {name}");
-    let groups = cluster.groups.iter().map(|it| counted(it.num_gpus(), &it.cluster.gpu.name));
-    let groups: Vec<String> = groups.collect();
-    if groups.is_empty() { counted(num_gpus, &cluster.gpu.name) } else { groups.join(" and ") }
 }
 
 /// The framework that runs the step, and, for a default, why the usual one was not chosen.

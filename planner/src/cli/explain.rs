@@ -148,10 +148,9 @@ fn describe(checked: &CheckedPlan, explanation: &Explanation<'_>) -> String {
         .map_or_else(String::new, |adapters| describe_adapters(adapters, trained) + "\n");
     let replication = describe_replication(&plan.training.replication());
     let mut text = format!(
-        "{} on {} x {}\n{adapters}{replication}{}, {} micro-batches of {}, recompute {}{}\n\n",
+        "{} on {}\n{adapters}{replication}{}, {} micro-batches of {}, recompute {}{}\n\n",
         plan.model.name,
-        plan.num_gpus,
-        plan.cluster.gpu.name,
+        plan.cluster.gpus_in_words(plan.num_gpus),
         with_schedule(layout),
         layout.num_micro_batches,
         layout.micro_batch_size,

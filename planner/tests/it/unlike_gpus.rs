@@ -72,6 +72,17 @@ fn a_framework_without_unequal_shares_has_equal_ones() {
 }
 
 #[test]
+fn replicas_of_several_stages_are_not_started() {
+    let place = Workplace::new();
+    let plan = place.path("plan.json");
+    let stages = ["--layout", "tp4-pp2", "--framework", "megatron-core", "-o", &plan];
+    let run = planner(&[&["evaluate"], &MIXED[..], &stages].concat());
+    assert_eq!(run.code, Some(0), "{}", run.transcript());
+    let run = planner(&["export", &plan, "--to", "megatron"]);
+    assert!(run.stderr.contains("ranks are started stage by stage"), "{}", run.transcript());
+}
+
+#[test]
 fn a_plan_of_replicas_is_read_back() {
     let place = Workplace::new();
     let plan = place.path("plan.json");

@@ -126,6 +126,10 @@ fn lack_of_groups(plan: &Plan, abilities: &Abilities) -> Option<Lack> {
         let works = "`--framework executor-cuda`, or replicas that lie in groups: `--pp 1`";
         return Some(Lack::new("a pipeline on GPUs of several kinds", works));
     }
+    if !by_group.is_empty() && plan.layout.pipeline_parallel > 1 {
+        let what = "replicas of several pipeline ranks in groups of GPUs, as ranks are started stage by stage";
+        return Some(Lack::new(what, "replicas of one pipeline rank: `--pp 1`"));
+    }
     let is_uneven = !by_group.are_equal() && !abilities.uneven_replicas;
     is_uneven.then(|| {
         let what = format!("replicas with {by_group} micro-batches by their group");

@@ -92,7 +92,7 @@ impl<'a> ExportView<'a> {
         let Plan { model, cluster, framework, prediction, num_gpus, provenance, .. } = self.plan;
         let gib = prediction.peak_memory_bytes.as_gib();
         let mut lines = vec![
-            format!("{} on {num_gpus} x {}: {}", model.name, cluster.gpu.name, self.layout),
+            format!("{} on {}: {}", model.name, cluster.gpus_in_words(*num_gpus), self.layout),
             format!("for {tool}"),
             format!(
                 "predicted with the habits of {}: {:.4} s a step, {:.0} tokens/s on each GPU, {gib:.1} GiB",

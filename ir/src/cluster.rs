@@ -152,6 +152,9 @@ pub struct NetworkLevel {
     /// Bandwidth of one GPU into this level, one direction, with all GPUs active.
     #[serde(rename = "bandwidth_bytes_per_second")]
     pub bandwidth: BytesPerSecond,
+    /// Number of network interfaces that the GPUs of a node share; absent: one for each GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interfaces_per_node: Option<u32>,
     /// Wiring of the ranks; absent: through switches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wiring: Option<Wiring>,

@@ -77,6 +77,7 @@ pub fn fit_level(name: &str, ranks: Option<u32>, rows: &[TimedCollective]) -> Op
         name: name.to_owned(),
         ranks,
         bandwidth: BytesPerSecond::new(bandwidth.unwrap_or(FASTEST)),
+        interfaces_per_node: None,
         wiring: None,
         latency: Seconds::new(latency),
         start: Some(Seconds::new(start)),

@@ -102,6 +102,52 @@ fn a_job_within_one_leaf_has_no_level_of_leaves() {
     assert_eq!(levels(&one).len(), 2);
 }
 
+/// The same tree as Slurm's `topology.yaml` has it, whose default it is, and as topograph models it.
+#[test]
+fn a_tree_in_yaml_is_the_same_tree() {
+    let slurm = "\
+---
+- topology: plain
+  flat: true
+- topology: racks
+  cluster_default: true
+  tree:
+    switches:
+      - {switch: core, children: 'spine1,spine2'}
+      - {switch: spine1, children: 'leaf[1-2]'}
+      - {switch: spine2, children: 'leaf[3-4]'}
+      - {switch: leaf1, nodes: 'node[01-04]'}
+      - {switch: leaf2, nodes: 'node[05-08]'}
+      - {switch: leaf3, nodes: 'node[09-12]'}
+      - {switch: leaf4, nodes: 'node[13-16]'}
+";
+    let topograph = "\
+switches:
+  core:
+    switches: [spine1, spine2]
+  spine1:
+    switches: [leaf1, leaf2, empty]
+  spine2:
+    switches: [leaf3, leaf4]
+  leaf3:
+    nodes: [node09, node10, node11, node12]
+blocks:
+- switch: leaf1
+  nodes: ['node[01-04]']
+- switch: leaf2
+  nodes: ['node[05-08]']
+- switch: leaf4
+  nodes: ['node[13-16]']
+";
+    let gpus = ["--gpus", "64"];
+    let expected = plan(TREE, &gpus);
+    for text in [slurm, topograph] {
+        let read = plan(text, &gpus);
+        assert_eq!(hosts(&read), hosts(&expected));
+        assert_eq!(levels(&read), levels(&expected));
+    }
+}
+
 /// 24 nodes of four GPUs are 12 of each of two racks, whose NVLink then joins 48.
 #[test]
 fn a_block_bounds_the_domain_of_nvlink() {
@@ -119,6 +165,14 @@ fn gpus_that_share_an_interface_share_its_bandwidth() {
     assert!(shared.get("hosts").is_none());
     let [own, shared] = [own, shared].map(|plan| levels(&plan)[1].1);
     assert!((own - 2.0 * shared).abs() < 1e-9, "{own} {shared}");
+}
+
+/// Four interfaces of 100 Gb/s are what the cluster of these nodes has already.
+#[test]
+fn interfaces_that_a_cluster_counts_are_not_shared_twice() {
+    let matrix = MATRIX.join("\n").replace("NV18", "NV12");
+    let args = ["--gpus", "16", "--cluster", "p4d", "--offload", "optimizer"];
+    assert_eq!(levels(&plan(&matrix, &args))[1], (None, 6.25));
 }
 
 #[test]
@@ -169,6 +223,8 @@ fn mistakes_are_named() {
             "node `n1` is below `a` and below `b`",
         ),
         ("SwitchName=a Nodes=n[1-\n", "ends within brackets"),
+        ("blocks:\n- nodes: [a]\n", "an entry has no `switch`"),
+        ("switches:\n  a: {switches: [b]}\n  b: {switches: [a]}\n", "the tree has a cycle"),
         ("SwitchName=a Nodes=n[2-1]\n", "is no range of numbers"),
         ("SwitchName=a Nodes=n1 Speed=9\n", "line 1: `Speed` is not known"),
         ("SwitchName=a Nodes=n1\n", "it has 1 nodes of 8 GPUs, but 16 GPUs need 2"),

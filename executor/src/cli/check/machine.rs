@@ -157,6 +157,7 @@ impl Measurements<'_> {
             name: "through the host".to_owned(),
             ranks: None,
             bandwidth: link,
+            interfaces_per_node: None,
             wiring: None,
             latency: Seconds::new(LATENCY_THROUGH_THE_HOST),
             start: None,

@@ -30,7 +30,7 @@ mod table;
 mod target;
 mod tool;
 mod tools;
-mod tree;
+pub(crate) mod tree;
 mod unread;
 mod view;
 

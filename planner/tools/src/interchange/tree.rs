@@ -9,7 +9,7 @@ use super::options::Leaf;
 
 /// A node of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Tree {
+pub(crate) enum Tree {
     /// Null: the key counts as absent.
     Null,
     /// String, number or boolean, as text.
@@ -22,7 +22,7 @@ pub(super) enum Tree {
 
 /// Notation of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Notation {
+pub(crate) enum Notation {
     /// JSON.
     Json,
     /// YAML.
@@ -33,7 +33,7 @@ pub(super) enum Notation {
 
 impl Tree {
     /// Reads a text; the error is a message.
-    pub(super) fn read(text: &str, notation: Notation) -> Result<Self, String> {
+    pub(crate) fn read(text: &str, notation: Notation) -> Result<Self, String> {
         if text.trim().is_empty() {
             return Err("the file is empty".to_owned());
         }
@@ -70,7 +70,7 @@ impl Tree {
     }
 
     /// Keys with their content; empty if the node is no object.
-    pub(super) fn keys(&self) -> &[(String, Self)] {
+    pub(crate) fn keys(&self) -> &[(String, Self)] {
         match self {
             Self::Keys(keys) => keys,
             _ => &[],
@@ -78,7 +78,7 @@ impl Tree {
     }
 
     /// Text of a scalar.
-    pub(super) fn text(&self) -> Option<&str> {
+    pub(crate) fn text(&self) -> Option<&str> {
         match self {
             Self::Value(text) => Some(text),
             _ => None,
@@ -91,7 +91,7 @@ impl Tree {
     }
 
     /// Content of a key.
-    pub(super) fn get(&self, key: &str) -> Option<&Self> {
+    pub(crate) fn get(&self, key: &str) -> Option<&Self> {
         match self {
             Self::Keys(keys) => keys.iter().find(|(name, _)| name == key).map(|(_, tree)| tree),
             _ => None,
@@ -99,12 +99,12 @@ impl Tree {
     }
 
     /// Returns whether a key is present.
-    pub(super) fn has(&self, key: &str) -> bool {
+    pub(crate) fn has(&self, key: &str) -> bool {
         self.get(key).is_some()
     }
 
     /// Returns whether one of some keys is present.
-    pub(super) fn has_any(&self, keys: &[&str]) -> bool {
+    pub(crate) fn has_any(&self, keys: &[&str]) -> bool {
         keys.iter().any(|key| self.has(key))
     }
 

@@ -8,8 +8,8 @@ use ir::cluster::ClusterError;
 pub enum TopologyError {
     /// A text of another kind.
     #[error(
-        "no topology that is known\nhint: Slurm's `topology.conf` (tree or block), an NCCL topology (`NCCL_TOPO_DUMP_FILE`), \
-         or the output of `nvidia-smi topo -m`"
+        "no topology that is known\nhint: Slurm's `topology.conf` or `topology.yaml` (tree or block), a model of topograph, an NCCL topology \
+         (`NCCL_TOPO_DUMP_FILE`), or the output of `nvidia-smi topo -m`"
     )]
     Unknown,
     /// XML that is none.
@@ -23,6 +23,12 @@ pub enum TopologyError {
     Line {
         /// Number of the line, from 1.
         line: usize,
+        /// The mistake.
+        problem: String,
+    },
+    /// An entry of a list that cannot be read.
+    #[error("{problem}")]
+    Entry {
         /// The mistake.
         problem: String,
     },

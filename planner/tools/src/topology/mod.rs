@@ -1,4 +1,4 @@
-//! What files of Slurm, NCCL and `nvidia-smi` say of a network: which nodes are near each other, and how the GPUs of a
+//! What files of Slurm, topograph, NCCL and `nvidia-smi` say of a network: which nodes are near each other, and how the GPUs of a
 //! node are linked.
 
 mod error;
@@ -6,17 +6,19 @@ mod nccl;
 mod node;
 mod nvidia_smi;
 mod slurm;
+mod tree;
+mod yaml;
 
 use ir::cluster::Cluster;
 
 pub use error::TopologyError;
 pub use node::NodeLinks;
-pub use slurm::{Leaf, NodeTree};
+pub use tree::{Leaf, NodeTree};
 
 /// What a file says of a network.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Topology {
-    /// Nodes by the switches or blocks that join them: Slurm's `topology.conf`.
+    /// Nodes by the switches or blocks that join them: Slurm's `topology.conf` or `topology.yaml`, topograph's model.
     Nodes(NodeTree),
     /// Links of the GPUs of a node: NCCL's topology in XML, or what `nvidia-smi topo -m` prints.
     Node(NodeLinks),
@@ -37,6 +39,9 @@ impl Topology {
         }
         if nvidia_smi::is_topology(text) {
             return nvidia_smi::read(text).map(Self::Node);
+        }
+        if let Some(tree) = yaml::read(text) {
+            return tree.map(Self::Nodes);
         }
         Err(TopologyError::Unknown)
     }

@@ -48,7 +48,7 @@ impl NodeLinks {
             first.ranks = Some(self.gpus);
         }
         self.set_links(&mut cluster);
-        self.set_interfaces(&mut cluster);
+        self.set_interfaces(&mut cluster, before);
         Ok(cluster)
     }
 
@@ -79,14 +79,19 @@ impl NodeLinks {
         }
     }
 
-    /// GPUs that share an interface share its bandwidth; clusters that ship have one for each GPU.
-    fn set_interfaces(&self, cluster: &mut Cluster) {
+    /// GPUs that share an interface share its bandwidth; without a speed, an interface is as fast as the cluster's, whose
+    /// nodes had `before` GPUs.
+    fn set_interfaces(&self, cluster: &mut Cluster, before: u32) {
         let gpus = f64::from(self.gpus);
         let Some(outermost) = cluster.levels.last_mut().filter(|_| self.interfaces > 0) else {
             return;
         };
-        let shared = outermost.bandwidth.get() * (f64::from(self.interfaces) / gpus).min(1.0);
+        let of_cluster = outermost.interfaces_per_node.unwrap_or(before).max(1);
+        let of_interface = outermost.bandwidth.get() * f64::from(before) / f64::from(of_cluster);
+        let used = self.interfaces.min(self.gpus);
+        let shared = of_interface * f64::from(used) / gpus;
         let bandwidth = self.interface_bandwidth.map_or(shared, |all| all.get() / gpus);
+        outermost.interfaces_per_node = (used < self.gpus).then_some(used);
         if (outermost.bandwidth.get() / bandwidth - 1.0).abs() >= SAME {
             outermost.bandwidth = BytesPerSecond::new(bandwidth);
             outermost.collective_rates = None;

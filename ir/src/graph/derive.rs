@@ -383,14 +383,14 @@ impl Sharded<'_> {
     /// # Source
     ///
     /// flash-linear-attention, `fla/ops/gated_delta_rule` and `fla/ops/kda`; nothing is saved by
-    /// `mamba_split_conv1d_scan_combined` of mamba's `ssd_combined.py`.
+    /// `mamba_split_conv1d_scan_combined` of mamba's `ssd_combined.py` and `fla/ops/lightning_attn`.
     fn saved_by_recurrence(&self, op: OpId, kind: Recurrence, chunk: u64) -> Bytes {
         let Setting { compute_bytes, .. } = self.setting;
         let values = self.output_bytes(op).get();
         let shape = self.recurrence_shape(op);
         let heads = shape.tokens * shape.heads;
         let decays = match kind {
-            Recurrence::StateSpace => return Bytes::ZERO,
+            Recurrence::StateSpace | Recurrence::FixedDecay => return Bytes::ZERO,
             Recurrence::SelectiveScan => {
                 let chunks = shape.tokens.div_ceil(chunk);
                 return Bytes::new(4 * chunks * shape.features * shape.state);

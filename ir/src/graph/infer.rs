@@ -309,6 +309,7 @@ fn of_recurrence(kind: Recurrence, inputs: &[&Tensor]) -> Vec<(&'static str, Vec
         Recurrence::DeltaRuleByFeature => {
             vec![("A_log", named(inputs[4], &[DimName::Heads])), ("dt_bias", heads)]
         }
+        Recurrence::FixedDecay => Vec::new(),
     }
 }
 

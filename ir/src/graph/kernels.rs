@@ -350,7 +350,8 @@ impl Kernels<'_, '_> {
     ///
     /// # Source
     ///
-    /// Dao and Gu 2024 (arXiv 2405.21060), section 6; Yang, Kautz and Hatamizadeh 2024 (arXiv 2412.06464), section 3.3.
+    /// Dao and Gu 2024 (arXiv 2405.21060), section 6; Qin et al. 2024 (arXiv 2401.04658), algorithm 1; Yang, Kautz and
+    /// Hatamizadeh 2024 (arXiv 2412.06464), section 3.3.
     fn recurrence(&mut self, op: OpId, kind: Recurrence, chunk: u64) {
         let sharded = self.sharded;
         let RecurrenceShape { tokens, heads, groups, features, state } =
@@ -361,7 +362,7 @@ impl Kernels<'_, '_> {
         let products = match kind {
             // Its products are of single numbers: it takes as long as its inputs and outputs are moved.
             Recurrence::SelectiveScan => Vec::new(),
-            Recurrence::StateSpace => vec![
+            Recurrence::StateSpace | Recurrence::FixedDecay => vec![
                 (groups, [chunk, chunk, state], true),
                 (heads, [chunk, features, chunk], false),
                 (heads, [features, state, chunk], true),

@@ -371,12 +371,15 @@ pub enum Recurrence {
     DeltaRule,
     /// The same with a decay for each feature of a key (Kimi Team 2025, arXiv 2510.26692).
     DeltaRuleByFeature,
+    /// Linear attention with a fixed decay of each head \[q, k, v\] (Qin et al. 2024, arXiv 2401.04658).
+    FixedDecay,
 }
 
 impl Recurrence {
     /// Number of its inputs.
     pub(super) const fn inputs(self) -> usize {
         match self {
+            Self::FixedDecay => 3,
             Self::StateSpace | Self::SelectiveScan => 4,
             Self::DeltaRule | Self::DeltaRuleByFeature => 5,
         }
@@ -386,7 +389,7 @@ impl Recurrence {
     pub(super) const fn values(self) -> usize {
         match self {
             Self::StateSpace | Self::SelectiveScan => 0,
-            Self::DeltaRule | Self::DeltaRuleByFeature => 2,
+            Self::DeltaRule | Self::DeltaRuleByFeature | Self::FixedDecay => 2,
         }
     }
 }

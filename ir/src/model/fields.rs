@@ -23,6 +23,10 @@ const OTHER_NAMES: &[(&str, &[&str])] = &[
     ("max_position_embeddings", &["n_positions", "max_seq_len", "n_ctx"]),
     ("num_experts", &["num_local_experts", "n_routed_experts"]),
     ("num_experts_per_tok", &["experts_per_token"]),
+    ("num_experts_per_token", &["num_experts_per_tok"]),
+    ("num_shared_experts", &["n_shared_experts"]),
+    ("num_expert_group", &["n_group"]),
+    ("moe_renormalize", &["norm_topk_prob"]),
 ];
 
 /// Activation functions by their names in transformers.

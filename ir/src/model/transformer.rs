@@ -244,8 +244,12 @@ pub enum Mixer {
     SelectiveScan(SelectiveScan),
     /// The delta rule with decays and a gate (Qwen3-Next, Kimi Linear).
     DeltaNet(DeltaNet),
+    /// Linear attention with a fixed decay of each head and a gate (MiniMax-01).
+    Lightning(Lightning),
     /// A short convolution between gates (LFM2).
     Convolution(Convolution),
+    /// Several on the same input, whose outputs are added (Falcon-H1).
+    Parallel(Vec<Mixer>),
     /// Nothing: a feed-forward block is a layer of its own (Nemotron-H).
     None,
 }
@@ -267,8 +271,10 @@ pub struct StateSpace {
     pub chunk: u64,
     /// True where the convolution has a bias.
     pub convolution_bias: bool,
-    /// True where the projections have biases.
+    /// True where the projections of the input have biases.
     pub bias: bool,
+    /// True where the output projection has a bias.
+    pub output_bias: bool,
     /// The norm after the gate.
     pub norm: Option<Norm>,
     /// True where each group is normalised by itself.
@@ -307,9 +313,35 @@ pub struct DeltaNet {
     pub value_dim: u64,
     /// Positions of the convolution.
     pub kernel: u64,
-    /// True where the decay is one of each feature, and with the gate comes through this many features (Kimi Linear).
-    pub by_feature: Option<u64>,
+    /// Decays of the state.
+    pub decays: Decays,
     /// The norm of each head's output.
+    pub norm: Norm,
+}
+
+/// Decays of a delta rule's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decays {
+    /// One for each head.
+    Heads,
+    /// One for each feature of each head, from a linear layer (Ling 2.5).
+    Features,
+    /// The same, which with the gate comes through this many features (Kimi Linear).
+    LowRankFeatures(u64),
+}
+
+/// Lightning attention (MiniMax 2025, arXiv 2501.08313, section 2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lightning {
+    /// Number of heads.
+    pub num_heads: u64,
+    /// Number of features of a head.
+    pub head_dim: u64,
+    /// Positions of a chunk.
+    pub chunk: u64,
+    /// The function of queries, keys and values.
+    pub activation: Activation,
+    /// The norm of all heads' outputs at once.
     pub norm: Norm,
 }
 

@@ -34,14 +34,7 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn layer(&self, layer: &Layer) -> Result<(), ModelError> {
-        match &layer.mixer {
-            Mixer::Attention(attention) => self.attention(attention)?,
-            Mixer::StateSpace(mamba) => self.groups("heads", mamba.num_heads, mamba.num_groups)?,
-            Mixer::DeltaNet(net) => {
-                self.groups("value heads", net.num_value_heads, net.num_key_heads)?;
-            }
-            Mixer::SelectiveScan(_) | Mixer::Convolution(_) | Mixer::None => {}
-        }
+        self.mixer(&layer.mixer)?;
         if let Some(attention) = &layer.cross_attention {
             self.attention(attention)?;
         }
@@ -49,6 +42,21 @@ impl Check<'_> {
             FeedForward::Dense(mlp) => self.mlp(mlp),
             FeedForward::Mixture(mixture) => self.mixture(mixture),
             FeedForward::None => Ok(()),
+        }
+    }
+
+    fn mixer(&self, mixer: &Mixer) -> Result<(), ModelError> {
+        match mixer {
+            Mixer::Attention(attention) => self.attention(attention),
+            Mixer::StateSpace(mamba) => self.groups("heads", mamba.num_heads, mamba.num_groups),
+            Mixer::DeltaNet(net) => {
+                self.groups("value heads", net.num_value_heads, net.num_key_heads)
+            }
+            Mixer::Parallel(mixers) => mixers.iter().try_for_each(|mixer| self.mixer(mixer)),
+            Mixer::SelectiveScan(_)
+            | Mixer::Lightning(_)
+            | Mixer::Convolution(_)
+            | Mixer::None => Ok(()),
         }
     }
 

@@ -127,6 +127,50 @@ fn delta_nets_have_the_products_and_tensors_of_their_paper() {
     assert_eq!(saved(&graph), 2 * (kept + in_rule) + 4 * v_heads + 2 * (2 * h + 3 * 512));
 }
 
+/// MiniMax 2025, arXiv 2501.08313, section 2.2: five projections, chunks of 128, one norm of all heads, of which each
+/// tensor-parallel rank has some.
+#[test]
+fn lightning_attention_has_the_products_of_its_paper() {
+    let graph = graph(
+        r#"{"model_type": "minimax", "num_hidden_layers": 2, "hidden_size": 256, "intermediate_size": 512, "num_experts": 4,
+        "num_experts_per_tok": 2, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 64, "block_size": 128,
+        "attn_type_list": [0, 1], "vocab_size": 1000}"#,
+    );
+    let [h, heads, d, chunk, width, top_k] = [256, 8, 64, 128, 512, 2];
+    let inner = heads * d;
+    let experts = 2 * h * 4 + top_k * 3 * 2 * h * width;
+    let weights = 2 * h * 5 * inner;
+    let recurrence = heads * (4 * chunk * d + 4 * d * d);
+    assert!((flops(&graph) - (weights + recurrence + experts) as f64).abs() < 1e-6);
+    let layer = first_layer(&graph);
+    let parameters = |sharding| layer.work(&setting(sharding)).parameters.dense;
+    let of_heads = 5 * h * inner + inner;
+    assert_eq!(parameters(Sharding::NONE) - parameters(Sharding::tensor(4)), of_heads * 3 / 4);
+    let sums = layer.work(&setting(Sharding::tensor(4)));
+    let forward = sums.exchanges.iter().filter(|it| it.pass == Pass::Forward);
+    // The outputs of mixer and experts, and the norm's sum of squares.
+    let bytes: Vec<u64> = forward.map(|it| it.bytes.get() / TOKENS).collect();
+    assert_eq!(bytes, [2 * h, 2 * h, 4]);
+}
+
+/// Falcon-H1: attention and Mamba-2 on one norm, whose partial sums are reduced once.
+#[test]
+fn mixers_side_by_side_add_up() {
+    let sizes = r#""num_hidden_layers": 1, "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "vocab_size": 1000"#;
+    let both = graph(&format!(
+        r#"{{"model_type": "falcon_h1", "mamba_d_ssm": 512, "mamba_n_heads": 8, "mamba_n_groups": 4, "mamba_d_state": 32,
+        "mamba_chunk_size": 128, {sizes}}}"#
+    ));
+    let attention = graph(&format!(r#"{{"model_type": "llama", {sizes}}}"#));
+    let mamba = graph(MAMBA);
+    let apart = flops(&attention) + flops(&mamba);
+    assert!((flops(&both) - apart).abs() < 1e-6, "{} {apart}", flops(&both));
+    let work = first_layer(&both).work(&setting(Sharding::tensor(2)));
+    let sums = work.exchanges.iter().filter(|it| it.pass == Pass::Forward);
+    assert!(sums.map(|it| it.bytes.get() / TOKENS).eq([2 * 256; 2]));
+}
+
 /// LFM2: three projections, a convolution of three positions.
 #[test]
 fn short_convolutions_have_their_products() {

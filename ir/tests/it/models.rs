@@ -231,6 +231,12 @@ fn families_have_the_defaults_of_their_classes() {
     check_each(include_str!("cases/class_defaults.json"));
 }
 
+/// Whole configurations of newer families, of few layers, with the counts of transformers 5.24.0.
+#[test]
+fn newer_families_have_the_parameters_that_transformers_builds() {
+    check_each(include_str!("cases/recent.json"));
+}
+
 /// Multimodal models with two layers of text, with the counts of transformers 5.24.0: towers and projectors too.
 #[test]
 fn multimodal_models_have_their_towers() {

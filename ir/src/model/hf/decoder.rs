@@ -68,6 +68,10 @@ impl Family {
             let (mixer, feed_forward) = match part {
                 LayerParts::Attention => (attention(), feed_forwards.of(is_sparse)),
                 LayerParts::Mixer => (other(), feed_forwards.of(is_sparse)),
+                LayerParts::Both => {
+                    let both = Mixer::Parallel(vec![attention(), other()]);
+                    (both, feed_forwards.of(is_sparse))
+                }
                 LayerParts::AttentionAlone => (attention(), FeedForward::None),
                 LayerParts::MixerAlone => (other(), FeedForward::None),
                 LayerParts::DenseAlone | LayerParts::ExpertsAlone => {
@@ -542,7 +546,7 @@ impl ScalesRule {
 impl DropoutRule {
     fn read(&self, fields: Fields<'_>) -> Result<DropoutRates, ModelError> {
         let rate = |named: &Option<Field<f64>>| match named {
-            Some(Field { field, default }) => fields.rate_or(field, *default),
+            Some(Field { field, default, .. }) => fields.rate_or(field, *default),
             None => Ok(Real::default()),
         };
         let hidden = rate(&self.hidden)?;

@@ -7,7 +7,7 @@ use super::stated::{Field, Stated};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::transformer::{
-    Convolution, DeltaNet, Mixer, Norm, NormPlacement, SelectiveScan, StateSpace,
+    Convolution, Decays, DeltaNet, Lightning, Mixer, Norm, NormPlacement, SelectiveScan, StateSpace,
 };
 
 /// What some layers of a family have instead of attention, and which layers.
@@ -21,6 +21,9 @@ pub(super) struct Mixers {
     /// True where a layer is either what mixes positions or a feed-forward block.
     #[serde(default)]
     single: bool,
+    /// True where layers with the mixer have attention beside it.
+    #[serde(default)]
+    with_attention: bool,
 }
 
 /// A mixer, with the fields of its sizes.
@@ -29,13 +32,15 @@ pub(super) struct Mixers {
 enum MixerRule {
     StateSpace {
         heads: Field<u64>,
-        head_dim: Field<u64>,
+        head_dim: StateSpaceHead,
         groups: Field<u64>,
         state: Field<u64>,
         kernel: Field<u64>,
         chunk: Field<u64>,
         convolution_bias: Stated<bool>,
         bias: Stated<bool>,
+        /// True where the output projection has a bias; `bias` by default.
+        output_bias: Option<Stated<bool>>,
         /// True where a norm follows the gate.
         norm: Stated<bool>,
         /// True where it is of each group by itself.
@@ -63,14 +68,62 @@ enum MixerRule {
         value_heads: Field<u64>,
         value_dim: Field<u64>,
         kernel: Field<u64>,
-        /// True where decays are of each feature.
         #[serde(default)]
-        by_feature: bool,
+        decays: DecayRule,
+    },
+    Lightning {
+        chunk: Field<u64>,
     },
     Convolution {
         kernel: Field<u64>,
         bias: Stated<bool>,
     },
+}
+
+/// Features of a head of Mamba-2.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum StateSpaceHead {
+    Stated(Field<u64>),
+    /// All features over the heads. These are in a field, or where it is null a multiple of the hidden size; an absent
+    /// one is `default`, and without that null.
+    OfAll {
+        inner: Option<String>,
+        default: Option<u64>,
+        expand: Field<u64>,
+    },
+}
+
+impl StateSpaceHead {
+    fn read(&self, fields: Fields<'_>, shape: &Shape, heads: u64) -> Result<u64, ModelError> {
+        let (inner, default, expand) = match self {
+            Self::Stated(field) => return field.read(fields),
+            Self::OfAll { inner, default, expand } => (inner, default, expand),
+        };
+        let stated = match inner {
+            Some(field) => fields.nullable_size_or(field, *default)?,
+            None => None,
+        };
+        let all = match stated {
+            Some(all) => all,
+            None => shape.hidden_size.saturating_mul(expand.read(fields)?),
+        };
+        if all.is_multiple_of(heads) {
+            return Ok(all / heads);
+        }
+        Err(fields.unsupported(format!("{all} features of a recurrence in {heads} heads")))
+    }
+}
+
+/// Decays of a delta rule.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum DecayRule {
+    #[default]
+    Heads,
+    Features,
+    /// Of features, through as many as a value has.
+    LowRankFeatures,
 }
 
 /// Layers without attention.
@@ -86,6 +139,12 @@ enum MixedLayers {
     But {
         list: String,
         otherwise_all: bool,
+    },
+    /// The same; without it those with a 0 in a list, and without that all but one in a period.
+    Flagged {
+        list: String,
+        period: u64,
+        offset: u64,
     },
     /// All but one in a period.
     ButOneOf {
@@ -109,6 +168,8 @@ pub(super) enum LayerParts {
     Attention,
     /// The mixer and a feed-forward block.
     Mixer,
+    /// Attention and the mixer on the same input, and a feed-forward block.
+    Both,
     /// Attention alone.
     AttentionAlone,
     /// The mixer alone.
@@ -135,6 +196,7 @@ impl Mixers {
     fn layers(&self, fields: Fields<'_>, shape: &Shape) -> Result<Vec<LayerParts>, ModelError> {
         let count = shape.num_hidden_layers;
         let told = |is_mixer: bool| match (is_mixer, self.single) {
+            (true, false) if self.with_attention => LayerParts::Both,
             (true, true) => LayerParts::MixerAlone,
             (true, false) => LayerParts::Mixer,
             (false, true) => LayerParts::AttentionAlone,
@@ -165,6 +227,15 @@ impl Mixers {
                         None => *otherwise_all,
                     };
                     (0..count).map(|layer| told(is_mixer(layer))).collect()
+                }
+            }
+            MixedLayers::Flagged { list, period, offset } => {
+                if let Some(layers) = of_words()? {
+                    layers
+                } else if let Some(flags) = fields.indices(list)? {
+                    flags.into_iter().map(|flag| told(flag == 0)).collect()
+                } else {
+                    (0..count).map(|layer| told(layer % period != *offset)).collect()
                 }
             }
             MixedLayers::ButOneOf { period, offset } => {
@@ -209,20 +280,27 @@ impl MixerRule {
                 chunk,
                 convolution_bias,
                 bias,
+                output_bias,
                 norm: has_norm,
                 norms_groups,
-            } => Mixer::StateSpace(StateSpace {
-                num_heads: heads.read(fields)?,
-                head_dim: head_dim.read(fields)?,
-                num_groups: groups.read(fields)?,
-                state_size: state.read(fields)?,
-                kernel: kernel.read(fields)?,
-                chunk: chunk.read(fields)?,
-                convolution_bias: convolution_bias.read(fields)?,
-                bias: bias.read(fields)?,
-                norm: has_norm.read(fields)?.then_some(norm),
-                norms_groups: *norms_groups,
-            }),
+            } => {
+                let num_heads = heads.read(fields)?;
+                let bias = bias.read(fields)?;
+                let output_bias = output_bias.as_ref().map(|it| it.read(fields)).transpose()?;
+                Mixer::StateSpace(StateSpace {
+                    num_heads,
+                    head_dim: head_dim.read(fields, shape, num_heads)?,
+                    num_groups: groups.read(fields)?,
+                    state_size: state.read(fields)?,
+                    kernel: kernel.read(fields)?,
+                    chunk: chunk.read(fields)?,
+                    convolution_bias: convolution_bias.read(fields)?,
+                    bias,
+                    output_bias: output_bias.unwrap_or(bias),
+                    norm: has_norm.read(fields)?.then_some(norm),
+                    norms_groups: *norms_groups,
+                })
+            }
             Self::SelectiveScan {
                 expand,
                 inner,
@@ -251,7 +329,7 @@ impl MixerRule {
                     norm: norms.then_some(norm),
                 })
             }
-            Self::DeltaNet { key_heads, key_dim, value_heads, value_dim, kernel, by_feature } => {
+            Self::DeltaNet { key_heads, key_dim, value_heads, value_dim, kernel, decays } => {
                 let value_dim = value_dim.read(fields)?;
                 Mixer::DeltaNet(DeltaNet {
                     num_key_heads: key_heads.read(fields)?,
@@ -259,10 +337,21 @@ impl MixerRule {
                     num_value_heads: value_heads.read(fields)?,
                     value_dim,
                     kernel: kernel.read(fields)?,
-                    by_feature: by_feature.then_some(value_dim),
+                    decays: match decays {
+                        DecayRule::Heads => Decays::Heads,
+                        DecayRule::Features => Decays::Features,
+                        DecayRule::LowRankFeatures => Decays::LowRankFeatures(value_dim),
+                    },
                     norm,
                 })
             }
+            Self::Lightning { chunk } => Mixer::Lightning(Lightning {
+                num_heads: shape.num_attention_heads,
+                head_dim: shape.head_dim,
+                chunk: chunk.read(fields)?,
+                activation: fields.activation_or("hidden_act", "silu")?,
+                norm,
+            }),
             Self::Convolution { kernel, bias } => Mixer::Convolution(Convolution {
                 kernel: kernel.read(fields)?,
                 bias: bias.read(fields)?,

@@ -10,7 +10,17 @@ use crate::model::fields::Fields;
 #[serde(deny_unknown_fields)]
 pub(super) struct Field<T> {
     pub(super) field: String,
+    /// The field that is read where `field` is absent.
+    pub(super) or: Option<String>,
     pub(super) default: T,
+}
+
+impl<T> Field<T> {
+    /// The field that is read: `field` itself, unless only the other is there.
+    pub(super) fn name(&self, fields: Fields<'_>) -> &str {
+        let is_there = |name: &&String| fields.find(name).is_some();
+        self.or.as_ref().filter(|or| !is_there(&&self.field) && is_there(or)).unwrap_or(&self.field)
+    }
 }
 
 /// A value that is fixed for the family, or a field of the configuration.
@@ -61,7 +71,7 @@ impl Readable for u64 {
 
 impl<T: Readable> Field<T> {
     pub(super) fn read(&self, fields: Fields<'_>) -> Result<T, ModelError> {
-        T::read(fields, &self.field, self.default)
+        T::read(fields, self.name(fields), self.default)
     }
 }
 
@@ -78,7 +88,7 @@ impl Readable for Option<f64> {
 impl Field<u64> {
     /// Reads a count of at least 0.
     pub(super) fn count(&self, fields: Fields<'_>) -> Result<u64, ModelError> {
-        fields.count_or(&self.field, self.default)
+        fields.count_or(self.name(fields), self.default)
     }
 }
 
@@ -99,7 +109,9 @@ impl Stated<String> {
     ) -> Result<(&'static str, &'a str), ModelError> {
         match self {
             Self::Fixed(word) => Ok(("", word)),
-            Self::Field(Field { field, default }) => Ok((field, fields.text_or(field, default)?)),
+            Self::Field(Field { field, default, .. }) => {
+                Ok((field, fields.text_or(field, default)?))
+            }
         }
     }
 }

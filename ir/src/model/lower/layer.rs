@@ -150,7 +150,9 @@ const fn mixer_name(mixer: &Mixer) -> &'static str {
         Mixer::Attention(_) => "attention",
         Mixer::StateSpace(_) | Mixer::SelectiveScan(_) => "mamba",
         Mixer::DeltaNet(_) => "delta_net",
+        Mixer::Lightning(_) => "lightning",
         Mixer::Convolution(_) => "convolution",
+        Mixer::Parallel(_) => "mixer",
         Mixer::None => "",
     }
 }

@@ -1,9 +1,11 @@
-//! Lowering of sequence mixers: attention, Mamba, Mamba-2, the delta rule, short convolutions.
+//! Lowering of sequence mixers: attention, Mamba, Mamba-2, the delta rule, lightning attention, short convolutions.
 
 use super::Lowering;
 use super::attention::{Scope, parameter};
 use crate::graph::{Activation, BlockBuilder, Dim, DimName, GraphError, OpKind, Recurrence, Value};
-use crate::model::transformer::{Convolution, DeltaNet, Mixer, Norm, SelectiveScan, StateSpace};
+use crate::model::transformer::{
+    Convolution, Decays, DeltaNet, Lightning, Mixer, Norm, SelectiveScan, StateSpace,
+};
 
 /// Positions of a chunk of the delta rule: flash-linear-attention's.
 const DELTA_CHUNK: u64 = 64;
@@ -24,7 +26,13 @@ impl Lowering {
             Mixer::StateSpace(mamba) => self.state_space(block, mamba, x),
             Mixer::SelectiveScan(mamba) => self.selective_scan(block, mamba, x),
             Mixer::DeltaNet(net) => self.delta_net(block, net, x),
+            Mixer::Lightning(lightning) => self.lightning(block, lightning, x),
             Mixer::Convolution(convolution) => self.convolution(block, convolution, x),
+            Mixer::Parallel(mixers) => {
+                let outputs = mixers.iter().map(|mixer| self.mixer(block, mixer, x));
+                let outputs: Vec<_> = outputs.collect::<Result<_, _>>()?;
+                block.push("mixer.sum", OpKind::Add, &outputs)
+            }
             Mixer::None => Ok(x),
         }
     }
@@ -74,7 +82,7 @@ impl Lowering {
             scope.block.add_parameter(y, parameter("weight", inner.to_vec()));
         }
         let contracted = [DimName::Groups, DimName::Features, DimName::HeadDim];
-        scope.linear("output", &contracted, &[self.hidden], mamba.bias, y)
+        scope.linear("output", &contracted, &[self.hidden], mamba.output_bias, y)
     }
 
     /// Mamba: a convolution of the input, of which `B`, `C` and time steps are made; the scan and its gate.
@@ -132,8 +140,8 @@ impl Lowering {
         let heads = Dim::fixed(DimName::Heads, net.num_value_heads);
         let values = [heads, Dim::fixed(DimName::HeadDim, net.value_dim)];
         let hidden = [DimName::Hidden];
-        // Kimi Linear has as many heads of keys as of values.
-        let keys = if net.by_feature.is_some() { [heads, keys[1]] } else { keys };
+        // With decays of features there are as many heads of keys as of values.
+        let keys = if net.decays == Decays::Heads { keys } else { [heads, keys[1]] };
         let mut inputs = Vec::new();
         for (part, dims) in [("query", &keys), ("key", &keys), ("value", &values)] {
             let projected = scope.linear(part, &hidden, dims, false, x)?;
@@ -145,25 +153,67 @@ impl Lowering {
             let down = scope.linear(&format!("{part}_down"), &hidden, &down, false, x)?;
             scope.linear(&format!("{part}_up"), &[DimName::Latent], dims, false, down)
         };
-        let (kind, gate) = match net.by_feature {
-            None => {
-                inputs.push(scope.linear("decay", &hidden, &[heads], false, x)?);
-                (Recurrence::DeltaRule, scope.linear("gate", &hidden, &values, false, x)?)
+        let whole = |scope: &mut Scope<'_>, part: &str, dims: &[Dim]| {
+            scope.linear(part, &hidden, dims, false, x)
+        };
+        let (kind, decay, gate) = match net.decays {
+            Decays::Heads => {
+                let decay = whole(&mut scope, "decay", &[heads])?;
+                (Recurrence::DeltaRule, decay, whole(&mut scope, "gate", &values)?)
             }
-            Some(rank) => {
-                inputs.push(low_rank(&mut scope, "decay", rank, &keys)?);
-                (Recurrence::DeltaRuleByFeature, low_rank(&mut scope, "gate", rank, &values)?)
+            Decays::Features => {
+                let decay = whole(&mut scope, "decay", &keys)?;
+                (Recurrence::DeltaRuleByFeature, decay, whole(&mut scope, "gate", &values)?)
+            }
+            Decays::LowRankFeatures(rank) => {
+                let decay = low_rank(&mut scope, "decay", rank, &keys)?;
+                let gate = low_rank(&mut scope, "gate", rank, &values)?;
+                (Recurrence::DeltaRuleByFeature, decay, gate)
             }
         };
+        inputs.push(decay);
         let rule = OpKind::Recurrence { kind, chunk: DELTA_CHUNK };
         let y = scope.push("rule", rule, &inputs)?;
         let y = self.norm(scope.block, "delta_net.head_norm", net.norm, &[DimName::HeadDim], y)?;
-        let function =
-            if net.by_feature.is_some() { Activation::Sigmoid } else { Activation::Silu };
+        let function = match net.decays {
+            Decays::Heads => Activation::Silu,
+            Decays::Features | Decays::LowRankFeatures(_) => Activation::Sigmoid,
+        };
         let y = scope.push("gated", OpKind::GatedActivation(function), &[gate, y])?;
         self.recompute_if_flash(scope.block, y);
         let contracted = [DimName::Heads, DimName::HeadDim];
         scope.linear("output", &contracted, &[self.hidden], false, y)
+    }
+
+    /// Lightning attention: activated queries, keys and values, a recurrence with fixed decays, a norm and a gate.
+    fn lightning(
+        &self,
+        block: &mut BlockBuilder,
+        lightning: &Lightning,
+        x: Value,
+    ) -> Result<Value, GraphError> {
+        let mut scope = Scope { block, name: "lightning" };
+        let heads = [
+            Dim::fixed(DimName::Heads, lightning.num_heads),
+            Dim::fixed(DimName::HeadDim, lightning.head_dim),
+        ];
+        let hidden = [DimName::Hidden];
+        let mut inputs = Vec::new();
+        for part in ["query", "key", "value"] {
+            let projected = scope.linear(part, &hidden, &heads, false, x)?;
+            let activation = OpKind::Activation(lightning.activation);
+            let activated = scope.push(&format!("{part}_activation"), activation, &[projected])?;
+            self.recompute_if_flash(scope.block, activated);
+            inputs.push(activated);
+        }
+        let kind = OpKind::Recurrence { kind: Recurrence::FixedDecay, chunk: lightning.chunk };
+        let y = scope.push("core", kind, &inputs)?;
+        let over = [DimName::Heads, DimName::HeadDim];
+        let y = self.norm(scope.block, "lightning.heads_norm", lightning.norm, &over, y)?;
+        let gate = scope.linear("gate", &hidden, &heads, false, x)?;
+        let y = scope.push("gated", OpKind::GatedActivation(Activation::Sigmoid), &[gate, y])?;
+        self.recompute_if_flash(scope.block, y);
+        scope.linear("output", &over, &[self.hidden], false, y)
     }
 
     /// LFM2: two gates and a value from one projection; the first multiplies what the convolution reads, the second what

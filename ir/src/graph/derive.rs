@@ -47,7 +47,8 @@ impl Block {
                 .outputs()
                 .iter()
                 .map(|id| {
-                    sharded.bytes(*id, placement::residual(&self.op(*id).output, setting.sharding))
+                    let output = &self.op(*id).output;
+                    sharded.bytes(*id, placement::between_blocks(output, setting.sharding))
                 })
                 .sum(),
             dequantised: self
@@ -169,7 +170,7 @@ impl Sharded<'_> {
         for op in self.block.outputs() {
             let tensor = &self.block.op(*op).output;
             let from = self.placements.outputs[op.index()];
-            let to = placement::residual(tensor, self.setting.sharding);
+            let to = placement::between_blocks(tensor, self.setting.sharding);
             let forward = from.moved_to(to).map(|it| (Pass::Forward, it));
             let back = from.gradient_moved_back(to, false).filter(|_| requires_grad[op.index()]);
             for (pass, collective) in

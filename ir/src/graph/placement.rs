@@ -156,6 +156,14 @@ pub(super) fn residual(tensor: &Tensor, sharding: Sharding) -> Placement {
     }
 }
 
+/// Placement of a tensor between blocks: keys and values stay with their heads.
+pub(super) fn between_blocks(tensor: &Tensor, sharding: Sharding) -> Placement {
+    match tensor.dim(DimName::KvHeads) {
+        Some(heads) => Placement::Shard(heads.name),
+        None => residual(tensor, sharding),
+    }
+}
+
 /// Placements that an operator wants for its inputs, and the placement of its output.
 fn rule(
     kind: &OpKind,
@@ -165,7 +173,7 @@ fn rule(
     sharding: Sharding,
 ) -> (Vec<Placement>, Placement) {
     match kind {
-        OpKind::Input => (Vec::new(), residual(output, sharding)),
+        OpKind::Input => (Vec::new(), between_blocks(output, sharding)),
         OpKind::Embedding { entries, .. } if entries.name.is_tensor_sharded() => {
             (given.to_vec(), Placement::Partial)
         }

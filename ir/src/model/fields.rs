@@ -110,6 +110,14 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Fields of the objects in this one if they are all equal; `None` within where there are none.
+    pub(super) fn equal_objects(&self) -> Option<Option<Self>> {
+        let mut all = self.object.values();
+        let Some(first) = all.next() else { return Some(None) };
+        let first = first.as_object().filter(|_| all.all(|it| it == first))?;
+        Some(Some(self.of(first)))
+    }
+
     /// Number of entries of the nested object `name`, if there is one.
     pub(super) fn num_entries(&self, name: &str) -> Option<u64> {
         self.note(name);

@@ -128,6 +128,8 @@ fn scaling(fields: Fields<'_>, scaling: Fields<'_>) -> Result<RotaryScaling, Mod
                 original_max_position_embeddings: original,
             }
         }
+        // Of a head's features a share is rotated, by angles as if all were.
+        kind @ "proportional" => RotaryScaling::Other(kind.to_owned()),
         other => {
             fields.note_scaling(other);
             RotaryScaling::Other(other.to_owned())

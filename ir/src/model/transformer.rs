@@ -212,8 +212,26 @@ pub struct Layer {
     pub norm: Norm,
     /// Placement of the norms.
     pub norm_placement: NormPlacement,
+    /// An embedding of tokens for this layer alone, which is added at its end (Gemma 3n and 4).
+    pub own_embedding: Option<LayerEmbedding>,
     /// Trained numbers that no operator has, by name: their work is not counted.
     pub numbers: Vec<(String, u64)>,
+}
+
+/// An embedding of tokens for one layer. Its sum with a projection of the model's embedding is gated by the residual
+/// stream and projected back to it (Gemma 3n).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayerEmbedding {
+    /// Rows of the table.
+    pub vocab_size: u64,
+    /// Width of a row.
+    pub size: u64,
+    /// The function of the gate.
+    pub activation: Activation,
+    /// The norm of the projected embedding, which all layers share.
+    pub norm: Norm,
+    /// True in the layer that has that norm.
+    pub has_norm: bool,
 }
 
 impl Layer {
@@ -412,6 +430,37 @@ pub struct Attention {
     pub sinks: bool,
     /// A gate of the output, from the input of the layer's attention.
     pub gate: Option<AttentionGate>,
+    /// The norm of each head of values (Gemma 4).
+    pub value_norm: Option<Norm>,
+    /// Where keys and values come from.
+    pub key_values: KeyValues,
+}
+
+/// Where keys and values come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyValues {
+    /// Projections of the layer.
+    Projected,
+    /// One projection for both, before norms and rotation (Gemma 4).
+    OneProjection,
+    /// Projections of the layer, which later layers use too (Gemma 3n and 4).
+    Kept {
+        /// The layers that use them.
+        by: SharedBy,
+        /// True where one projection is both.
+        one_projection: bool,
+    },
+    /// Those that an earlier layer kept.
+    Reused(SharedBy),
+}
+
+/// Layers that use the same keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SharedBy {
+    /// Layers with a sliding window.
+    Sliding,
+    /// Layers without one.
+    Full,
 }
 
 /// Gate of attention's output: the sigmoid of a linear layer of its input.
@@ -526,4 +575,7 @@ pub struct Mixture {
     pub latent_size: Option<u64>,
     /// What is added to the scores for the choice (DeepSeek-V3).
     pub correction: Correction,
+    /// The norm that router, routed experts and the shared block each have on their own, the latter two also after their
+    /// outputs; router and experts take the residual stream as it is, and weights are scaled for each expert (Gemma 4).
+    pub own_norms: Option<Norm>,
 }

@@ -42,7 +42,7 @@ impl Family {
         let norm = self.norm.read(fields)?;
         let mlp = self.feed_forward.read(fields, &shape)?;
         let feed_forwards = match &self.experts {
-            Some(experts) => experts.read(fields, &shape, mlp)?,
+            Some(experts) => experts.read(fields, &shape, mlp, norm)?,
             None => FeedForwards::dense(mlp),
         };
         let attentions = self.attention.read(fields, &shape, norm, self.mixers.is_some())?;
@@ -443,6 +443,14 @@ impl WindowRule {
             WindowLayers::AllButEvery(pattern) => {
                 let pattern = pattern.read(fields)?;
                 shape.sliding_layers(fields, mixed, |index| (index + 1) % pattern != 0)
+            }
+            WindowLayers::AllButEveryAndLast(step) => {
+                let layers = shape.sliding_layers(fields, mixed, |index| (index + 1) % step != 0);
+                let last = |mut layers: Vec<bool>| {
+                    layers.last_mut().into_iter().for_each(|slides| *slides = false);
+                    layers
+                };
+                layers.map(last)
             }
             WindowLayers::AllButFirstAndEvery(step) => {
                 let is_far = |index: u64| index == 0 || (index + 1).is_multiple_of(*step);

@@ -7,13 +7,19 @@ use super::stated::{self, Field, Number, Stated};
 use crate::graph::{ExpertGroups, RouterScores, Routing};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
-use crate::model::transformer::{Correction, FeedForward, Mixture, Mlp};
+use crate::model::transformer::{Correction, FeedForward, Mixture, Mlp, Norm};
 
 /// Rule for the experts of a family's layers.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Experts {
     count: Number,
+    /// Field that enables experts.
+    #[serde(rename = "if", default = "stated::always")]
+    used: Stated<bool>,
+    /// True where router, experts and the shared block have norms of their own.
+    #[serde(default)]
+    own_norms: bool,
     /// Feed-forward block of layers where the number of experts is zero.
     #[serde(default)]
     without: Without,
@@ -144,7 +150,11 @@ impl Experts {
         fields: Fields<'_>,
         shape: &Shape,
         mlp: Mlp,
+        norm: Norm,
     ) -> Result<FeedForwards, ModelError> {
+        if !self.used.read(fields)? {
+            return Ok(FeedForwards::dense(mlp));
+        }
         let layers = self.layers(fields, shape)?;
         let count = self.count.read(fields)?;
         let top_k = self.top_k.read(fields)?;
@@ -182,6 +192,7 @@ impl Experts {
                 RouterScores::Sigmoid => Correction::Buffer,
                 RouterScores::Softmax => Correction::None,
             }),
+            own_norms: self.own_norms.then_some(norm),
             ..parts::mixture(
                 count.unwrap_or_default(),
                 top_k.ok_or_else(|| fields.missing("num_experts_per_tok"))?,

@@ -375,6 +375,8 @@ pub(super) enum WindowLayers {
     All,
     /// All layers but every n-th.
     AllButEvery(Stated<u64>),
+    /// All layers but every n-th and the last, whatever `layer_types` says of that.
+    AllButEveryAndLast(u64),
     /// All layers but the first and every n-th.
     AllButFirstAndEvery(u64),
     /// Layers from an index on.
@@ -391,7 +393,7 @@ pub(super) enum WindowLayers {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum ScoreScale {
-    Value(Field<f64>),
+    Value(Stated<f64>),
     InverseRoot(Field<f64>),
 }
 

@@ -10,6 +10,7 @@ mod experts;
 mod falcon;
 mod family;
 mod formula;
+mod gemma;
 mod gpt;
 mod latent;
 mod mixers;
@@ -83,6 +84,8 @@ const FILES: &[(&str, &str)] = files![
     "gemma2",
     "gemma3",
     "gemma3_text",
+    "gemma4_text",
+    "gemma4_unified_text",
     "glm",
     "glm4",
     "glm4_moe",
@@ -211,6 +214,8 @@ const FINISHED: &[(&str, Finish)] = &[
     ("codegen", gpt::gptj),
     ("eurobert", bert::both_ways),
     ("falcon", falcon::falcon),
+    ("gemma4_text", gemma::gemma4),
+    ("gemma4_unified_text", gemma::unified),
     ("gpt2", gpt::gpt2),
     ("gpt_bigcode", gpt::gpt2),
     ("gptj", gpt::gptj),

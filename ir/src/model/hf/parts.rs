@@ -8,8 +8,8 @@ use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::rotary;
 use crate::model::transformer::{
-    Attention, Correction, DropoutRates, Embedding, FeedForward, Head, Layer, Layers, Mixer,
-    Mixture, Mlp, Norm, NormPlacement, Positions, Scales, Transformer,
+    Attention, Correction, DropoutRates, Embedding, FeedForward, Head, KeyValues, Layer, Layers,
+    Mixer, Mixture, Mlp, Norm, NormPlacement, Positions, Scales, Transformer,
 };
 
 /// Default sizes of a family's configuration class.
@@ -106,6 +106,8 @@ impl Shape {
             latent: None,
             sinks: false,
             gate: None,
+            value_norm: None,
+            key_values: KeyValues::Projected,
         }
     }
 
@@ -242,6 +244,7 @@ pub(in crate::model) fn mixture(num_experts: u64, top_k: u64, expert: Mlp) -> Mi
         routing: Routing::NORMALIZED,
         latent_size: None,
         correction: Correction::None,
+        own_norms: None,
     }
 }
 
@@ -252,7 +255,15 @@ pub(in crate::model) fn layer(
     norm: Norm,
     norm_placement: NormPlacement,
 ) -> Layer {
-    Layer { mixer, cross_attention: None, feed_forward, norm, norm_placement, numbers: Vec::new() }
+    Layer {
+        mixer,
+        cross_attention: None,
+        feed_forward,
+        norm,
+        norm_placement,
+        own_embedding: None,
+        numbers: Vec::new(),
+    }
 }
 
 /// Attention mask for an optional sliding window.
@@ -279,6 +290,28 @@ pub(in crate::model) fn head_dim(
 }
 
 impl Transformer {
+    /// Changes each layer by its index.
+    pub(super) fn each_layer(
+        &mut self,
+        mut change: impl FnMut(u64, &mut Layer) -> Result<(), ModelError>,
+    ) -> Result<(), ModelError> {
+        let mut changed: Vec<Layers> = Vec::new();
+        let mut index = 0;
+        for Layers { count, layer } in &self.layers {
+            for _ in 0..*count {
+                let mut layer = layer.clone();
+                change(index, &mut layer)?;
+                index += 1;
+                match changed.last_mut() {
+                    Some(last) if last.layer == layer => last.count += 1,
+                    _ => changed.push(Layers { count: 1, layer }),
+                }
+            }
+        }
+        self.layers = changed;
+        Ok(())
+    }
+
     /// Changes the attention of every layer.
     pub(super) fn each_attention(&mut self, change: impl FnMut(&mut Attention)) {
         self.layers.iter_mut().filter_map(|layers| layers.layer.attention_mut()).for_each(change);

@@ -1,25 +1,27 @@
 //! Lowering of attention: plain, grouped-query and latent; fused and unfused.
 
-use super::{AttentionKernel, Lowering, linear};
+use super::{AttentionKernel, Carried, CarriedValues, Lowering, linear};
 use crate::graph::{
     Activation, BlockBuilder, Dim, DimName, GraphError, OpKind, Parameter, PositionBias, Rotation,
     Value,
 };
-use crate::model::transformer::{Attention, AttentionGate, Indexer, Latent, Norm, QkNorm};
+use crate::model::transformer::{
+    Attention, AttentionGate, Indexer, KeyValues, Latent, Norm, QkNorm,
+};
 
 impl Lowering {
-    /// Attention of `x` to `context`, with its four projections. Operators are named `name.…`.
+    /// Attention of `x` to `context`, with its projections. Operators are named `name.…`.
     pub(super) fn attention(
         &self,
         block: &mut BlockBuilder,
         name: &str,
         attention: &Attention,
-        x: Value,
-        context: Value,
+        [x, context]: [Value; 2],
+        carried: &mut CarriedValues,
     ) -> Result<Value, GraphError> {
         let mut scope = Scope { block, name };
         let ([query, key, value], chosen) = match &attention.latent {
-            None => (self.projections(&mut scope, attention, x, context)?, None),
+            None => (self.projections(&mut scope, attention, [x, context], carried)?, None),
             Some(latent) => self.latent_projections(&mut scope, attention, latent, x)?,
         };
         let attended = match self.kernel {
@@ -88,32 +90,49 @@ impl Lowering {
         Ok(core)
     }
 
-    /// Queries, keys and values, each from one linear layer.
+    /// Queries, keys and values, each from one linear layer, or those that an earlier layer has kept.
     fn projections(
         &self,
         scope: &mut Scope<'_>,
         attention: &Attention,
-        x: Value,
-        context: Value,
+        [x, context]: [Value; 2],
+        carried: &mut CarriedValues,
     ) -> Result<[Value; 3], GraphError> {
         let heads = Dim::fixed(DimName::Heads, attention.num_heads);
-        let kv_heads = Dim::fixed(DimName::KvHeads, attention.num_kv_heads);
         let head_dim = Dim::fixed(DimName::HeadDim, attention.head_dim);
-        let value_dim = Dim::fixed(DimName::HeadDim, attention.value_head_dim);
         let hidden = [DimName::Hidden];
         let query = scope.linear("query", &hidden, &[heads, head_dim], attention.query_bias, x)?;
-        let key =
-            scope.linear("key", &hidden, &[kv_heads, head_dim], attention.key_bias, context)?;
-        let value = scope.linear(
-            "value",
-            &hidden,
-            &[kv_heads, value_dim],
-            attention.value_bias,
-            context,
-        )?;
+        if let KeyValues::Reused(by) = attention.key_values
+            && let Some(key) = carried.get(&Carried::Keys(by)).copied()
+            && let Some(value) = carried.get(&Carried::Values(by)).copied()
+        {
+            let query = self.prepare(scope, "query", attention, heads, query)?;
+            return Ok([query, key, value]);
+        }
+        let kv_heads = Dim::fixed(DimName::KvHeads, attention.num_kv_heads);
+        let keys = [kv_heads, head_dim];
+        let key = scope.linear("key", &hidden, &keys, attention.key_bias, context)?;
+        let is_one = matches!(
+            attention.key_values,
+            KeyValues::OneProjection | KeyValues::Kept { one_projection: true, .. }
+        );
+        let value = if is_one {
+            key
+        } else {
+            let values = [kv_heads, Dim::fixed(DimName::HeadDim, attention.value_head_dim)];
+            scope.linear("value", &hidden, &values, attention.value_bias, context)?
+        };
         let query = self.prepare(scope, "query", attention, heads, query)?;
         let key = self.prepare(scope, "key", attention, kv_heads, key)?;
-        let value = Self::clamped(scope, "value", attention, value)?;
+        let mut value = Self::clamped(scope, "value", attention, value)?;
+        if let Some(norm) = attention.value_norm {
+            let name = format!("{}.value_norm", scope.name);
+            value = self.norm(scope.block, &name, norm, &[DimName::HeadDim], value)?;
+        }
+        if let KeyValues::Kept { by, .. } = attention.key_values {
+            carried.insert(Carried::Keys(by), key);
+            carried.insert(Carried::Values(by), value);
+        }
         Ok([query, key, value])
     }
 

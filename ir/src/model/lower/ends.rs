@@ -1,6 +1,6 @@
 //! Blocks before and after the layers: embeddings, prediction modules, the head.
 
-use super::{Lowering, TOKEN_TABLE, linear};
+use super::{CarriedTensors, CarriedValues, Lowering, TOKEN_TABLE, linear};
 use crate::graph::{
     Activation, Block, BlockBuilder, Dim, DimName, Element, EmbeddedRows, GraphError, OpKind,
     Tensor, Value, Window2d,
@@ -23,8 +23,13 @@ const MTP_LOSS_WEIGHT: f64 = 0.3;
 const HEAD: &str = "head";
 
 impl Lowering {
-    /// First block: from input data to the residual stream.
-    pub(super) fn embedding(&self, name: &str, embedding: &Embedding) -> Result<Block, GraphError> {
+    /// First block: from input data to the residual stream, which layers take again where it is `carried`.
+    pub(super) fn embedding(
+        &self,
+        name: &str,
+        embedding: &Embedding,
+        is_carried: bool,
+    ) -> Result<Block, GraphError> {
         let mut block = BlockBuilder::new(name);
         let x = match embedding {
             Embedding::Tokens { .. } => {
@@ -42,7 +47,7 @@ impl Lowering {
                 self.embed_patches(&mut block, name, *patch_size, pixels)?
             }
         };
-        Ok(block.finish([x]))
+        Ok(block.finish(if is_carried { vec![x, x] } else { vec![x] }))
     }
 
     /// Block between encoder and decoder: the encoder's final norm, and the decoder's embedding, which shares the
@@ -98,7 +103,7 @@ impl Lowering {
         let joined = OpKind::Concat { over: DimName::Hidden };
         let joined = block.push("mtp.joined", joined, &[embedded, last])?;
         let x = linear(&mut block, "mtp.projection", &hidden, &[self.hidden], false, joined)?;
-        handed_on.push(self.layer(&mut block, layer, x, None)?);
+        handed_on.push(self.layer(&mut block, layer, x, &mut CarriedValues::new())?);
         Ok(block.finish(handed_on))
     }
 
@@ -107,15 +112,16 @@ impl Lowering {
         &self,
         transformer: &Transformer,
         num_modules: usize,
+        carried: &CarriedTensors,
     ) -> Result<Block, GraphError> {
         let mut block = BlockBuilder::new(HEAD);
         let x = block.input("x", self.residual());
-        // The inputs have the order of the preceding block's outputs: the modules' come before the encoder's.
+        // The inputs have the order of the preceding block's outputs: the modules' come first.
         let modules: Vec<Value> = (1..=num_modules)
             .map(|module| block.input(format!("x{module}"), self.residual()))
             .collect();
-        if transformer.encoder.is_some() {
-            block.input("encoder_output", self.residual());
+        for (it, tensor) in carried {
+            block.input(it.name(), tensor.clone());
         }
         let head = &transformer.head;
         let x = self.final_norm(&mut block, "head.norm", transformer.final_norm, x)?;
@@ -278,7 +284,7 @@ impl Lowering {
         Self::dropout(block, &format!("{name}.dropout"), self.dropout.embedding, x)
     }
 
-    fn tokens(&self) -> Tensor {
+    pub(super) fn tokens(&self) -> Tensor {
         Tensor::new([Dim::BATCH, self.sequence]).with_element(Element::Index)
     }
 }

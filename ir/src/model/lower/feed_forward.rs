@@ -1,5 +1,6 @@
 //! Lowering of feed-forward blocks and mixtures of experts.
 
+use super::attention::parameter;
 use super::{Lowering, linear};
 use crate::graph::{
     Activation, BlockBuilder, Dim, DimName, GraphError, Learning, OpKind, Value, WeightFormat,
@@ -22,16 +23,23 @@ impl Lowering {
         linear(block, &down, &[DimName::Intermediate], &[self.hidden], mlp.down_bias, inner)
     }
 
-    /// Mixture of experts: router, dispatch, experts, combine, and the shared block.
+    /// Mixture of experts: router, dispatch, experts, combine, and the shared block; of the block's normalised input, and
+    /// the residual stream as it is.
     pub(super) fn mixture(
         &self,
         block: &mut BlockBuilder,
         mixture: &Mixture,
         x: Value,
+        raw: Value,
     ) -> Result<Value, GraphError> {
         let Mixture { num_experts, top_k, router_bias: bias, routing, .. } = *mixture;
         let router = OpKind::Router { num_experts, top_k, bias, routing };
-        let mut given = vec![x];
+        let own = |block: &mut BlockBuilder, name: &str, x: Value, otherwise: Value| {
+            let norm = mixture.own_norms;
+            norm.map_or(Ok(otherwise), |norm| self.norm(block, name, norm, &[DimName::Hidden], x))
+        };
+        let mut given = vec![own(block, "mlp.router.norm", raw, x)?];
+        let for_experts = own(block, "mlp.experts.norm", raw, x)?;
         if mixture.correction != Correction::None {
             let dims = vec![Dim::fixed(DimName::Experts, num_experts)];
             let correction = block.push(
@@ -43,13 +51,17 @@ impl Lowering {
             given.push(correction);
         }
         let probabilities = block.push("mlp.router", router, &given)?;
+        if mixture.own_norms.is_some() {
+            let dims = vec![Dim::fixed(DimName::Experts, num_experts)];
+            block.add_parameter(probabilities, parameter("expert_scale", dims));
+        }
         // Routed tokens have a width of their own where the model projects them.
         let width = mixture.latent_size.map(|size| Dim::fixed(DimName::Hidden, size));
         let routed = match width {
             Some(width) => {
-                linear(block, "mlp.latent_down", &[DimName::Hidden], &[width], false, x)?
+                linear(block, "mlp.latent_down", &[DimName::Hidden], &[width], false, for_experts)?
             }
-            None => x,
+            None => for_experts,
         };
         let dispatch = OpKind::Dispatch { top_k };
         let tokens = block.push("mlp.dispatch", dispatch, &[routed, probabilities])?;
@@ -78,8 +90,10 @@ impl Lowering {
             let back = [self.hidden];
             routed = linear(block, "mlp.latent_up", &[DimName::Hidden], &back, false, routed)?;
         }
+        let routed = own(block, "mlp.experts.post_norm", routed, routed)?;
         let Some(shared) = &mixture.shared else { return Ok(routed) };
         let shared = self.mlp(block, "mlp.shared", shared, x)?;
+        let shared = own(block, "mlp.shared.post_norm", shared, shared)?;
         let shared = if mixture.shared_gate { self.gated(block, shared, x)? } else { shared };
         block.push("mlp.shared.sum", OpKind::Add, &[routed, shared])
     }

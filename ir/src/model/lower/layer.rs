@@ -1,29 +1,33 @@
 //! Lowering of one layer: its sublayers, norms and residual sums.
 
-use super::Lowering;
 use super::attention::parameter;
-use crate::graph::{BlockBuilder, Dim, DimName, GraphError, OpKind, Real, Value};
+use super::{Carried, CarriedValues, Lowering, linear};
+use crate::graph::{BlockBuilder, Dim, DimName, EmbeddedRows, GraphError, OpKind, Real, Value};
 use crate::model::transformer::{DropoutRates, FeedForward, Layer, Mixer, NormPlacement};
 
+/// Name of the norm that all layers' own embeddings share.
+const OWN_NORM: &str = "own_embedding.shared_norm";
+
 impl Lowering {
-    /// Residual stream after `layer`, from its input and the encoder's output.
+    /// Residual stream after `layer`, from its input and what is `carried`, to which it may add.
     pub(super) fn layer(
         &self,
         block: &mut BlockBuilder,
         layer: &Layer,
         x: Value,
-        encoder: Option<Value>,
+        carried: &mut CarriedValues,
     ) -> Result<Value, GraphError> {
         let y = match layer.norm_placement {
             NormPlacement::ParallelShared | NormPlacement::ParallelSeparate => {
-                self.parallel_layer(block, layer, x)
+                self.parallel_layer(block, layer, x, carried)
             }
             NormPlacement::Pre
             | NormPlacement::PreWithResidual
             | NormPlacement::PostResidual
             | NormPlacement::PostBlock
-            | NormPlacement::Sandwich => self.sequential_layer(block, layer, x, encoder),
+            | NormPlacement::Sandwich => self.sequential_layer(block, layer, x, carried),
         }?;
+        let y = self.own_embedding(block, layer, y, carried)?;
         for (name, count) in &layer.numbers {
             let dims = vec![Dim::fixed(DimName::Features, *count)];
             block.add_parameter(y, parameter(name, dims));
@@ -36,7 +40,7 @@ impl Lowering {
         block: &mut BlockBuilder,
         layer: &Layer,
         x: Value,
-        encoder: Option<Value>,
+        carried: &mut CarriedValues,
     ) -> Result<Value, GraphError> {
         let DropoutRates { attention_output, feed_forward_output, .. } = self.dropout;
         let mut x = match &layer.mixer {
@@ -44,22 +48,59 @@ impl Lowering {
             mixer => {
                 let name = mixer_name(mixer);
                 self.sublayer(block, layer, name, attention_output, x, |block, x| {
-                    self.mixer(block, mixer, x)
+                    self.mixer(block, mixer, x, carried)
                 })?
             }
         };
+        let encoder = carried.get(&Carried::EncoderOutput).copied();
         if let (Some(attention), Some(encoder)) = (&layer.cross_attention, encoder) {
             let name = "cross_attention";
             x = self.sublayer(block, layer, name, attention_output, x, |block, x| {
-                self.attention(block, name, attention, x, encoder)
+                self.attention(block, name, attention, [x, encoder], carried)
             })?;
         }
         if matches!(layer.feed_forward, FeedForward::None) {
             return Ok(x);
         }
+        let raw = x;
         self.sublayer(block, layer, "mlp", feed_forward_output, x, |block, x| {
-            self.feed_forward(block, layer, x)
+            self.feed_forward(block, layer, x, raw)
         })
+    }
+
+    /// `x` with the layer's own embedding of tokens, where it has one (transformers' `modeling_gemma3n.py`,
+    /// `project_per_layer_inputs` and `Gemma3nTextDecoderLayer`). The library looks up and projects for all layers at
+    /// once; here each layer has its part of the table and of the projection, so that they lie where they are used.
+    fn own_embedding(
+        &self,
+        block: &mut BlockBuilder,
+        layer: &Layer,
+        x: Value,
+        carried: &CarriedValues,
+    ) -> Result<Value, GraphError> {
+        let embedded = carried.get(&Carried::Embedding).copied();
+        let (Some(own), Some(embedded)) = (layer.own_embedding, embedded) else { return Ok(x) };
+        let tokens = block.input("tokens", self.tokens());
+        let width = Dim::fixed(DimName::Latent, own.size);
+        let entries = Dim::fixed(DimName::Vocabulary, own.vocab_size);
+        let table = OpKind::Embedding { entries, width, rows: EmbeddedRows::Tokens { ahead: 0 } };
+        let looked_up = block.push("own_embedding.tokens", table, &[tokens])?;
+        let (hidden, latent) = ([DimName::Hidden], [DimName::Latent]);
+        let name = "own_embedding.projection";
+        let projected = linear(block, name, &hidden, &[width], false, embedded)?;
+        let name = if own.has_norm { OWN_NORM } else { "own_embedding.projection_norm" };
+        let projected = self.norm(block, name, own.norm, &latent, projected)?;
+        if !own.has_norm {
+            block.tie_weight(projected, OWN_NORM);
+        }
+        let own_input = block.push("own_embedding.sum", OpKind::Add, &[projected, looked_up])?;
+        let gate = linear(block, "own_embedding.gate", &hidden, &[width], false, x)?;
+        let kind = OpKind::GatedActivation(own.activation);
+        let gated = block.push("own_embedding.gated", kind, &[gate, own_input])?;
+        self.recompute_if_flash(block, gated);
+        let back = linear(block, "own_embedding.output", &latent, &[self.hidden], false, gated)?;
+        let back = self.norm(block, "own_embedding.norm", layer.norm, &hidden, back)?;
+        block.push("own_embedding.residual", OpKind::Add, &[x, back])
     }
 
     /// A sublayer: `compute`, with the layer's norms, dropout and residual sum.
@@ -106,6 +147,7 @@ impl Lowering {
         block: &mut BlockBuilder,
         layer: &Layer,
         x: Value,
+        carried: &mut CarriedValues,
     ) -> Result<Value, GraphError> {
         let hidden = [DimName::Hidden];
         let mut norm = |name: &str| self.norm(block, name, layer.norm, &hidden, x);
@@ -114,8 +156,8 @@ impl Lowering {
         } else {
             [norm("attention.norm")?; 2]
         };
-        let attention = self.mixer(block, &layer.mixer, for_attention)?;
-        let mlp = self.feed_forward(block, layer, for_mlp)?;
+        let attention = self.mixer(block, &layer.mixer, for_attention, carried)?;
+        let mlp = self.feed_forward(block, layer, for_mlp, x)?;
         let DropoutRates { attention_output, feed_forward_output, .. } = self.dropout;
         if *attention_output == 0.0 && *feed_forward_output > 0.0 {
             let sum = block.push("sum", OpKind::Add, &[attention, mlp])?;
@@ -130,15 +172,17 @@ impl Lowering {
         block.push("residual", OpKind::Add, &[x, attention, mlp])
     }
 
+    /// Output of the feed-forward block from its normalised input, and the residual stream as it is.
     fn feed_forward(
         &self,
         block: &mut BlockBuilder,
         layer: &Layer,
         x: Value,
+        raw: Value,
     ) -> Result<Value, GraphError> {
         match &layer.feed_forward {
             FeedForward::Dense(mlp) => self.mlp(block, "mlp", mlp, x),
-            FeedForward::Mixture(mixture) => self.mixture(block, mixture, x),
+            FeedForward::Mixture(mixture) => self.mixture(block, mixture, x, raw),
             FeedForward::None => Ok(x),
         }
     }

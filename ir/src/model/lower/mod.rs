@@ -13,7 +13,11 @@ mod feed_forward;
 mod layer;
 mod recurrent;
 
-use super::transformer::{DropoutRates, Embedding, Layers, Norm, NormType, Scales, Transformer};
+use std::collections::BTreeMap;
+
+use super::transformer::{
+    DropoutRates, Embedding, Layers, Norm, NormType, Scales, SharedBy, Transformer,
+};
 use crate::graph::{
     Block, BlockBuilder, Dim, DimName, Graph, GraphError, NormKind, OpKind, Real, Tensor, Value,
 };
@@ -46,20 +50,60 @@ const TOKEN_TABLE: &str = "embedding.tokens";
 /// Builds the graph of `transformer`.
 pub(super) fn lower(transformer: &Transformer, options: GraphOptions) -> Result<Graph, GraphError> {
     let lowering = Lowering::new(transformer, options);
-    let mut blocks = vec![(lowering.embedding("embedding", &transformer.embedding)?, 1)];
-    if let Some(encoder) = &transformer.encoder {
-        lowering.layers(&mut blocks, "encoder", &encoder.layers, false)?;
-        blocks.push((lowering.decoder_embedding(encoder, &transformer.embedding)?, 1));
+    let mut carried = CarriedTensors::new();
+    if transformer.layers.iter().any(|layers| layers.layer.own_embedding.is_some()) {
+        carried.insert(Carried::Embedding, lowering.residual());
     }
-    lowering.layers(&mut blocks, "layer", &transformer.layers, transformer.encoder.is_some())?;
+    let embedding =
+        lowering.embedding("embedding", &transformer.embedding, !carried.is_empty())?;
+    let mut blocks = vec![(embedding, 1)];
+    if let Some(encoder) = &transformer.encoder {
+        lowering.layers(&mut blocks, "encoder", &encoder.layers, &mut CarriedTensors::new())?;
+        blocks.push((lowering.decoder_embedding(encoder, &transformer.embedding)?, 1));
+        carried.insert(Carried::EncoderOutput, lowering.residual());
+    }
+    lowering.layers(&mut blocks, "layer", &transformer.layers, &mut carried)?;
     let modules: &[_] =
         if options.multi_token_prediction { &transformer.prediction_modules } else { &[] };
     for (index, layer) in modules.iter().enumerate() {
         blocks.push((lowering.mtp_module(transformer, index, layer)?, 1));
     }
-    blocks.push((lowering.head(transformer, modules.len())?, 1));
+    blocks.push((lowering.head(transformer, modules.len(), &carried)?, 1));
     Graph::new(blocks)
 }
+
+/// A tensor that blocks hand on to later ones beside the residual stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Carried {
+    /// The embedding of the tokens.
+    Embedding,
+    /// The encoder's output.
+    EncoderOutput,
+    /// Keys that several layers use.
+    Keys(SharedBy),
+    /// Values that several layers use.
+    Values(SharedBy),
+}
+
+impl Carried {
+    /// Name of a block's input.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Embedding => "embedded",
+            Self::EncoderOutput => "encoder_output",
+            Self::Keys(SharedBy::Sliding) => "sliding_keys",
+            Self::Keys(SharedBy::Full) => "full_keys",
+            Self::Values(SharedBy::Sliding) => "sliding_values",
+            Self::Values(SharedBy::Full) => "full_values",
+        }
+    }
+}
+
+/// Tensors between blocks beside the residual stream.
+type CarriedTensors = BTreeMap<Carried, Tensor>;
+
+/// The same within a block.
+type CarriedValues = BTreeMap<Carried, Value>;
 
 /// Properties common to all blocks of a graph.
 struct Lowering {
@@ -93,20 +137,25 @@ impl Lowering {
         Tensor::new([Dim::BATCH, self.sequence, self.hidden])
     }
 
-    /// Appends blocks of `layers`, all called `name`; with an encoder, each also passes on the encoder's output.
+    /// Appends blocks of `layers`, all called `name`, which hand on what is `carried`.
     fn layers(
         &self,
         blocks: &mut Vec<(Block, u32)>,
         name: &str,
         layers: &[Layers],
-        has_encoder: bool,
+        carried: &mut CarriedTensors,
     ) -> Result<(), GraphError> {
         for Layers { count, layer } in layers {
             let mut block = BlockBuilder::new(name);
             let x = block.input("x", self.residual());
-            let encoder = has_encoder.then(|| block.input("encoder_output", self.residual()));
-            let y = self.layer(&mut block, layer, x, encoder)?;
-            let outputs: Vec<Value> = std::iter::once(y).chain(encoder).collect();
+            let mut values: CarriedValues = carried
+                .iter()
+                .map(|(it, tensor)| (*it, block.input(it.name(), tensor.clone())))
+                .collect();
+            let y = self.layer(&mut block, layer, x, &mut values)?;
+            *carried =
+                values.iter().map(|(it, value)| (*it, block.tensor(*value).clone())).collect();
+            let outputs: Vec<Value> = std::iter::once(y).chain(values.into_values()).collect();
             blocks.push((block.finish(outputs), *count));
         }
         Ok(())

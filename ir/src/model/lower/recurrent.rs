@@ -1,7 +1,7 @@
 //! Lowering of sequence mixers: attention, Mamba, Mamba-2, the delta rule, lightning attention, short convolutions.
 
-use super::Lowering;
 use super::attention::{Scope, parameter};
+use super::{CarriedValues, Lowering};
 use crate::graph::{Activation, BlockBuilder, Dim, DimName, GraphError, OpKind, Recurrence, Value};
 use crate::model::transformer::{
     Convolution, Decays, DeltaNet, Lightning, Mixer, Norm, SelectiveScan, StateSpace,
@@ -20,16 +20,19 @@ impl Lowering {
         block: &mut BlockBuilder,
         mixer: &Mixer,
         x: Value,
+        carried: &mut CarriedValues,
     ) -> Result<Value, GraphError> {
         match mixer {
-            Mixer::Attention(attention) => self.attention(block, "attention", attention, x, x),
+            Mixer::Attention(attention) => {
+                self.attention(block, "attention", attention, [x, x], carried)
+            }
             Mixer::StateSpace(mamba) => self.state_space(block, mamba, x),
             Mixer::SelectiveScan(mamba) => self.selective_scan(block, mamba, x),
             Mixer::DeltaNet(net) => self.delta_net(block, net, x),
             Mixer::Lightning(lightning) => self.lightning(block, lightning, x),
             Mixer::Convolution(convolution) => self.convolution(block, convolution, x),
             Mixer::Parallel(mixers) => {
-                let outputs = mixers.iter().map(|mixer| self.mixer(block, mixer, x));
+                let outputs = mixers.iter().map(|mixer| self.mixer(block, mixer, x, carried));
                 let outputs: Vec<_> = outputs.collect::<Result<_, _>>()?;
                 block.push("mixer.sum", OpKind::Add, &outputs)
             }

@@ -27,13 +27,15 @@ pub type Value = OpId;
 #[derive(Debug)]
 pub struct BlockBuilder {
     name: String,
+    /// What names of operators begin with.
+    prefix: String,
     ops: Vec<(Op, Vec<OpId>)>,
 }
 
 impl BlockBuilder {
     /// An empty block called `name`.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), ops: Vec::new() }
+        Self { name: name.into(), prefix: String::new(), ops: Vec::new() }
     }
 
     /// Adds an input tensor of the block.
@@ -61,7 +63,7 @@ impl BlockBuilder {
         kind: OpKind,
         inputs: &[Value],
     ) -> Result<Value, GraphError> {
-        let name = name.into();
+        let name = format!("{}{}", self.prefix, name.into());
         let tensors: Vec<&Tensor> = inputs.iter().map(|id| &self.ops[id.0].0.output).collect();
         let output = infer::output(&kind, &tensors)
             .map_err(|problem| GraphError::Operator { op: name.clone(), problem })?;
@@ -75,6 +77,11 @@ impl BlockBuilder {
     pub(super) fn copy(&mut self, op: Op, inputs: &[Value]) -> Value {
         self.ops.push((op, inputs.to_vec()));
         OpId(self.ops.len() - 1)
+    }
+
+    /// Lets names of operators that are added from now on begin with `prefix`.
+    pub fn set_prefix(&mut self, prefix: impl Into<String>) {
+        self.prefix = prefix.into();
     }
 
     /// Sets the treatment of the parameters of `value` in training.
@@ -105,6 +112,21 @@ impl BlockBuilder {
     /// Gives the operator of `value` a trained tensor in addition to those that follow from its kind.
     pub fn add_parameter(&mut self, value: Value, parameter: Parameter) {
         self.ops[value.0].0.parameters.push(parameter);
+    }
+
+    /// Ties all parameters of the operators from the `first` on but those of `kept` names, to those of operators whose
+    /// names begin with `prefix` where theirs begin with the builder's.
+    pub fn tie_since(&mut self, first: usize, prefix: &str, kept: impl Fn(&str) -> bool) {
+        for (op, _) in self.ops.iter_mut().skip(first).filter(|(op, _)| !kept(&op.name)) {
+            let rest = op.name.strip_prefix(&self.prefix).unwrap_or(&op.name);
+            let target = format!("{prefix}{rest}");
+            op.parameters.iter_mut().for_each(|it| it.tied_to = Some(target.clone()));
+        }
+    }
+
+    /// Number of operators so far.
+    pub fn num_ops(&self) -> usize {
+        self.ops.len()
     }
 
     /// Ties the weight of `value` to that of the operator called `target`.

@@ -15,12 +15,12 @@ pub(super) const MOST: u64 = 1 << 40;
 /// Synonyms of field names in different architectures, each after the name used here.
 const OTHER_NAMES: &[(&str, &[&str])] = &[
     ("hidden_size", &["n_embd", "n_embed", "d_model"]),
-    ("num_hidden_layers", &["n_layer", "n_layers", "num_layers"]),
-    ("num_attention_heads", &["n_head", "n_heads", "num_heads"]),
+    ("num_hidden_layers", &["n_layer", "n_layers", "num_layers", "encoder_layers"]),
+    ("num_attention_heads", &["n_head", "n_heads", "num_heads", "encoder_attention_heads"]),
     ("num_key_value_heads", &["num_kv_heads", "n_kv_heads", "n_head_kv", "kv_n_heads"]),
     ("head_dim", &["d_kv"]),
-    ("intermediate_size", &["n_inner", "ffn_dim", "ffn_hidden_size", "d_ff"]),
-    ("max_position_embeddings", &["n_positions", "max_seq_len", "n_ctx"]),
+    ("intermediate_size", &["n_inner", "ffn_dim", "ffn_hidden_size", "d_ff", "encoder_ffn_dim"]),
+    ("max_position_embeddings", &["n_positions", "max_seq_len", "n_ctx", "max_target_positions"]),
     ("num_experts", &["num_local_experts", "n_routed_experts"]),
     ("num_experts_per_tok", &["experts_per_token"]),
     ("num_experts_per_token", &["num_experts_per_tok"]),

@@ -3,9 +3,10 @@
 //!
 //! Names follow Hugging Face where it has one. Sizes are of the whole, unsharded model.
 
-use ordered_float::OrderedFloat;
 use serde::Deserialize;
 
+pub use super::norm::{Norm, NormPlacement, NormType};
+pub use super::recurrences::{Convolution, Decays, DeltaNet, Lightning, SelectiveScan, StateSpace};
 use crate::graph::{Activation, AttentionMask, Real, Rotation, Routing, Scores};
 
 /// A transformer.
@@ -88,10 +89,24 @@ pub struct Layers {
 /// An encoder stack, as wide as the decoder.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Encoder {
+    /// What makes its input of sound; without one, it embeds tokens with the decoder's table.
+    pub sound: Option<Sound>,
     /// The layers.
     pub layers: Vec<Layers>,
     /// The norm after the last layer.
     pub final_norm: Option<Norm>,
+}
+
+/// Two convolutions of three positions over a spectrogram, the second with a stride of two, each with a bias and an
+/// activation; then fixed positions (Whisper, Radford et al. 2022, arXiv 2212.04356, section 2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sound {
+    /// Channels of the spectrogram.
+    pub num_mel_bins: u64,
+    /// Positions of the encoder: half the frames of the spectrogram.
+    pub max_source_positions: u64,
+    /// The function after each convolution.
+    pub activation: Activation,
 }
 
 /// Embedding of input data into the residual stream.
@@ -158,47 +173,6 @@ pub struct HeadTransform {
     pub norm: Norm,
 }
 
-/// A norm with its trained parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Norm {
-    /// Layer norm or RMS norm.
-    pub kind: NormType,
-    /// True where the norm has a trained scale.
-    pub weight: bool,
-    /// True where the norm has a trained shift.
-    pub bias: bool,
-    /// Added to the variance or mean square.
-    pub epsilon: Real,
-    /// True where the scale is the trained weight plus 1 (Gemma).
-    pub unit_offset: bool,
-}
-
-impl Norm {
-    /// RMS norm with a scale.
-    pub const fn rms(epsilon: f64) -> Self {
-        let kind = NormType::RmsNorm;
-        let epsilon = OrderedFloat(epsilon);
-        Self { kind, weight: true, bias: false, epsilon, unit_offset: false }
-    }
-
-    /// Layer norm with scale and shift.
-    pub const fn layer(epsilon: f64) -> Self {
-        let kind = NormType::LayerNorm;
-        let epsilon = OrderedFloat(epsilon);
-        Self { kind, weight: true, bias: true, epsilon, unit_offset: false }
-    }
-}
-
-/// The two norms of transformers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum NormType {
-    /// Normalizes by mean and variance.
-    LayerNorm,
-    /// Normalizes by the root mean square.
-    RmsNorm,
-}
-
 /// A transformer layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer {
@@ -212,10 +186,39 @@ pub struct Layer {
     pub norm: Norm,
     /// Placement of the norms.
     pub norm_placement: NormPlacement,
+    /// A block before the mixer, whose weights several layers share (Zamba 2).
+    pub shared_block: Option<Box<SharedBlock>>,
+    /// Experts beside the rest of the layer, which has a second half (LongCat-Flash).
+    pub shortcut: Option<Box<Shortcut>>,
     /// An embedding of tokens for this layer alone, which is added at its end (Gemma 3n and 4).
     pub own_embedding: Option<LayerEmbedding>,
     /// Trained numbers that no operator has, by name: their work is not counted.
     pub numbers: Vec<(String, u64)>,
+}
+
+/// Attention and a feed-forward block of the residual stream beside the model's embedding, without residual sums, whose
+/// projected output is added to what the layer's mixer takes. Several layers share its weights, each with low-rank
+/// products of its own (Glorioso et al. 2024, arXiv 2411.15242, section 2).
+#[derive(Clone, Debug, PartialEq)]
+pub struct SharedBlock {
+    /// Attention; its input is twice as wide as the residual stream.
+    pub attention: Attention,
+    /// The feed-forward block.
+    pub mlp: Mlp,
+    /// Index among the layers with such a block.
+    pub index: u64,
+    /// Index of the first layer with the same weights.
+    pub owner: u64,
+}
+
+/// Experts that take what the dense feed-forward block takes, and whose output is added after the layer's second half, so
+/// that their exchanges are overlapped with it (LongCat Team 2025, arXiv 2509.01322, section 2.2).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shortcut {
+    /// The experts.
+    pub mixture: Mixture,
+    /// The second half: attention and a dense feed-forward block.
+    pub second: Layer,
 }
 
 /// An embedding of tokens for one layer. Its sum with a projection of the model's embedding is gated by the residual
@@ -244,9 +247,12 @@ impl Layer {
         if let Mixer::Attention(attention) = &mut self.mixer { Some(attention) } else { None }
     }
 
-    /// True for a layer of attention and a feed-forward block or experts.
+    /// True for a layer of attention and a feed-forward block or experts, and nothing besides.
     pub const fn is_usual(&self) -> bool {
-        matches!(self.mixer, Mixer::Attention(_)) && !matches!(self.feed_forward, FeedForward::None)
+        matches!(&self.mixer, Mixer::Attention(Attention { key_values: KeyValues::Projected, .. }))
+            && !matches!(self.feed_forward, FeedForward::None)
+            && self.shortcut.is_none()
+            && self.own_embedding.is_none()
     }
 }
 
@@ -270,126 +276,6 @@ pub enum Mixer {
     Parallel(Vec<Mixer>),
     /// Nothing: a feed-forward block is a layer of its own (Nemotron-H).
     None,
-}
-
-/// Mamba-2 (Dao and Gu 2024, arXiv 2405.21060).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StateSpace {
-    /// Number of heads.
-    pub num_heads: u64,
-    /// Number of features of a head.
-    pub head_dim: u64,
-    /// Number of groups of heads with the same inputs to and outputs from the state.
-    pub num_groups: u64,
-    /// Numbers of the state for each feature.
-    pub state_size: u64,
-    /// Positions of the convolution.
-    pub kernel: u64,
-    /// Positions of a chunk.
-    pub chunk: u64,
-    /// True where the convolution has a bias.
-    pub convolution_bias: bool,
-    /// True where the projections of the input have biases.
-    pub bias: bool,
-    /// True where the output projection has a bias.
-    pub output_bias: bool,
-    /// The norm after the gate.
-    pub norm: Option<Norm>,
-    /// True where each group is normalised by itself.
-    pub norms_groups: bool,
-}
-
-/// Mamba (Gu and Dao 2023, arXiv 2312.00752).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SelectiveScan {
-    /// Number of features.
-    pub inner_size: u64,
-    /// Numbers of the state for each feature.
-    pub state_size: u64,
-    /// Features from which time steps are made.
-    pub rank: u64,
-    /// Positions of the convolution.
-    pub kernel: u64,
-    /// True where the convolution has a bias.
-    pub convolution_bias: bool,
-    /// True where the projections have biases.
-    pub bias: bool,
-    /// The norm of inputs to and outputs from the state, and of what time steps are made of.
-    pub norm: Option<Norm>,
-}
-
-/// The gated delta rule (Yang, Kautz and Hatamizadeh 2024, arXiv 2412.06464).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeltaNet {
-    /// Number of heads of queries and keys.
-    pub num_key_heads: u64,
-    /// Number of features of a query or key.
-    pub key_dim: u64,
-    /// Number of heads of values.
-    pub num_value_heads: u64,
-    /// Number of features of a value.
-    pub value_dim: u64,
-    /// Positions of the convolution.
-    pub kernel: u64,
-    /// Decays of the state.
-    pub decays: Decays,
-    /// The norm of each head's output.
-    pub norm: Norm,
-}
-
-/// Decays of a delta rule's state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decays {
-    /// One for each head.
-    Heads,
-    /// One for each feature of each head, from a linear layer (Ling 2.5).
-    Features,
-    /// The same, which with the gate comes through this many features (Kimi Linear).
-    LowRankFeatures(u64),
-}
-
-/// Lightning attention (MiniMax 2025, arXiv 2501.08313, section 2.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lightning {
-    /// Number of heads.
-    pub num_heads: u64,
-    /// Number of features of a head.
-    pub head_dim: u64,
-    /// Positions of a chunk.
-    pub chunk: u64,
-    /// The function of queries, keys and values.
-    pub activation: Activation,
-    /// The norm of all heads' outputs at once.
-    pub norm: Norm,
-}
-
-/// A short convolution between two gates (Liquid AI, LFM2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Convolution {
-    /// Number of positions.
-    pub kernel: u64,
-    /// True where projections and convolution have biases.
-    pub bias: bool,
-}
-
-/// Placement of the norms of a layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum NormPlacement {
-    /// Before attention and before feed-forward (GPT-2, Llama).
-    Pre,
-    /// As `Pre`, but the residual is the norm's output (an option of BLOOM).
-    PreWithResidual,
-    /// After each residual sum (BERT, OPT-350m).
-    PostResidual,
-    /// On the outputs of attention and feed-forward, before the sum (OLMo-2).
-    PostBlock,
-    /// Before and after attention, and before and after feed-forward (Gemma 2 and 3).
-    Sandwich,
-    /// Attention and feed-forward in parallel, on the output of one norm (GPT-J, Falcon-7B, Cohere, Phi-2).
-    ParallelShared,
-    /// Attention and feed-forward in parallel, each with its own norm (GPT-NeoX, Falcon-40B).
-    ParallelSeparate,
 }
 
 /// An attention sublayer.
@@ -434,6 +320,8 @@ pub struct Attention {
     pub value_norm: Option<Norm>,
     /// Where keys and values come from.
     pub key_values: KeyValues,
+    /// Rank of products that are added to queries, keys and values (Zamba 2).
+    pub adapter_rank: Option<u64>,
 }
 
 /// Where keys and values come from.
@@ -552,6 +440,17 @@ pub struct Mlp {
     pub activation: Activation,
     /// Clamp limit of gate and value, after which 1 is added to the value (gpt-oss).
     pub clamp: Option<Real>,
+    /// Rank of a product that is added to gate and value (Zamba 2).
+    pub adapter_rank: Option<u64>,
+}
+
+/// Experts that put out what they take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZeroExperts {
+    /// Number of them.
+    pub count: u64,
+    /// True where they have weights all the same, which nothing uses.
+    pub has_weights: bool,
 }
 
 /// A mixture of experts.
@@ -575,6 +474,8 @@ pub struct Mixture {
     pub latent_size: Option<u64>,
     /// What is added to the scores for the choice (DeepSeek-V3).
     pub correction: Correction,
+    /// Experts in addition that put out what they take; `top_k` counts the others, on average (LongCat-Flash).
+    pub zero_experts: Option<ZeroExperts>,
     /// The norm that router, routed experts and the shared block each have on their own, the latter two also after their
     /// outputs; router and experts take the residual stream as it is, and weights are scaled for each expert (Gemma 4).
     pub own_norms: Option<Norm>,

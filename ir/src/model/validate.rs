@@ -10,6 +10,8 @@ use crate::graph::{Extent, Graph, RotaryScaling, Rotation};
 
 /// Upper bound on the number of parameters, such that sums of them and of their bytes fit 64 bits.
 const MOST_PARAMETERS: f64 = (1u64 << 62) as f64;
+/// Most positions of sound.
+const MOST_FRAMES: u64 = 1 << 24;
 /// Largest width of an image, in pixels.
 const MOST_PIXELS: u64 = 1 << 16;
 
@@ -21,6 +23,9 @@ pub(super) fn check(transformer: &Transformer, architecture: &str) -> Result<(),
         check.layer(layer)?;
     }
     check.embedding(&transformer.embedding)?;
+    if let Some(sound) = transformer.encoder.as_ref().and_then(|encoder| encoder.sound) {
+        check.range("max_source_positions", sound.max_source_positions, MOST_FRAMES)?;
+    }
     check.range("vocab_size", transformer.head.num_classes, MOST)?;
     let options = GraphOptions { multi_token_prediction: true, ..GraphOptions::default() };
     let graph = lower::lower(transformer, options)
@@ -38,6 +43,14 @@ impl Check<'_> {
         if let Some(attention) = &layer.cross_attention {
             self.attention(attention)?;
         }
+        if let Some(shared) = &layer.shared_block {
+            self.attention(&shared.attention)?;
+            self.mlp(&shared.mlp)?;
+        }
+        if let Some(shortcut) = &layer.shortcut {
+            self.mixture(&shortcut.mixture)?;
+            self.layer(&shortcut.second)?;
+        }
         match &layer.feed_forward {
             FeedForward::Dense(mlp) => self.mlp(mlp),
             FeedForward::Mixture(mixture) => self.mixture(mixture),
@@ -53,10 +66,9 @@ impl Check<'_> {
                 self.groups("value heads", net.num_value_heads, net.num_key_heads)
             }
             Mixer::Parallel(mixers) => mixers.iter().try_for_each(|mixer| self.mixer(mixer)),
-            Mixer::SelectiveScan(_)
-            | Mixer::Lightning(_)
-            | Mixer::Convolution(_)
-            | Mixer::None => Ok(()),
+            Mixer::SelectiveScan(_) | Mixer::Lightning(_) | Mixer::Convolution(_) | Mixer::None => {
+                Ok(())
+            }
         }
     }
 

@@ -9,6 +9,7 @@ mod hybrids;
 mod lowering;
 mod models;
 mod native;
+mod newer;
 mod oracle;
 mod replication;
 mod schedules;

@@ -205,32 +205,37 @@ fn models_that_cannot_be() {
 fn families_without_a_graph_are_counted_alone() {
     let place = Workplace::new();
     let config = json!({
-        "model_type": "whisper", "d_model": 64, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 128,
-        "decoder_ffn_dim": 128, "vocab_size": 100, "num_mel_bins": 80, "max_source_positions": 30,
-        "max_target_positions": 20,
+        "model_type": "moonshine", "hidden_size": 64, "encoder_num_hidden_layers": 2,
+        "decoder_num_hidden_layers": 2, "intermediate_size": 128, "vocab_size": 100,
     });
-    let path = place.write("whisper.json", config.to_string());
+    let path = place.write("moonshine.json", config.to_string());
     let counted = planner(&["inspect", &path, "--format", "json"]).json();
     let parts = json!([
-        { "name": "encoder", "num_parameters": 96_640 },
-        { "name": "decoder", "num_parameters": 108_032 },
+        { "name": "encoder", "num_parameters": 156_608 },
+        { "name": "decoder", "num_parameters": 122_176 },
     ]);
     assert_eq!(counted["parts_not_planned"], parts);
-    assert_eq!(counted["num_parameters"], 204_672);
+    assert_eq!(counted["num_parameters"], 278_784);
     let told = planner(&["inspect", &path]);
-    assert!(told.stdout.contains("204,672"), "{told:?}");
+    assert!(told.stdout.contains("278,784"), "{told:?}");
     for command in [["search", "--gpus", "8"], ["sweep", "--over", "gpus=8,16"]] {
         let [command, option, value] = command;
         let run = planner(&[command, &path, option, value]);
         check_error(
             &run,
             &[],
-            &["`whisper` is counted, but not planned", "hint: `planner inspect` counts it: 204672"],
+            &[
+                "`moonshine` is counted, but not planned",
+                "hint: `planner inspect` counts it: 278784",
+            ],
         );
     }
-    place.write("whisper.json", r#"{"model_type": "whisper", "architectures": ["WhisperModel"]}"#);
+    place.write(
+        "moonshine.json",
+        r#"{"model_type": "moonshine", "architectures": ["MoonshineModel"]}"#,
+    );
     let run = planner(&["inspect", &path]);
-    check_error(&run, &[], &["`WhisperModel`", "`WhisperForConditionalGeneration`"]);
+    check_error(&run, &[], &["`MoonshineModel`", "`MoonshineForConditionalGeneration`"]);
 }
 
 /// A configuration of a family that is not known is read as one of another where one asks for it; what it has besides is

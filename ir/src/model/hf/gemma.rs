@@ -160,8 +160,7 @@ fn embed_for_each(fields: Fields<'_>, transformer: &mut Transformer) -> Result<(
     let norm = layer_norm(transformer);
     transformer.each_layer(|index, layer: &mut Layer| {
         let has_norm = index == 0;
-        layer.own_embedding =
-            Some(LayerEmbedding { vocab_size, size, activation, norm, has_norm });
+        layer.own_embedding = Some(LayerEmbedding { vocab_size, size, activation, norm, has_norm });
         Ok(())
     })
 }

@@ -13,6 +13,7 @@ mod formula;
 mod gemma;
 mod gpt;
 mod latent;
+mod longcat;
 mod mixers;
 mod mpt;
 mod opt;
@@ -22,6 +23,8 @@ mod stated;
 mod t5;
 mod tensors;
 mod vit;
+mod whisper;
+mod zamba;
 
 use std::mem;
 use std::sync::LazyLock;
@@ -121,6 +124,7 @@ const FILES: &[(&str, &str)] = files![
     "lfm3",
     "llama",
     "llama4_text",
+    "longcat_flash",
     "mamba",
     "mamba2",
     "mellum",
@@ -171,8 +175,10 @@ const FILES: &[(&str, &str)] = files![
     "umt5",
     "vaultgemma",
     "vit",
+    "whisper",
     "xlm-roberta",
     "youtu",
+    "zamba2",
 ];
 
 static FAMILIES: LazyLock<Vec<Family>> = LazyLock::new(|| {
@@ -220,6 +226,7 @@ const FINISHED: &[(&str, Finish)] = &[
     ("gpt_bigcode", gpt::gpt2),
     ("gptj", gpt::gptj),
     ("lfm2", lfm2),
+    ("longcat_flash", longcat::longcat),
     ("modernbert", bert::modern),
     ("modernbert-decoder", bert::modern_decoder),
     ("mpt", mpt::mpt),
@@ -230,7 +237,9 @@ const FINISHED: &[(&str, Finish)] = &[
     ("t5", t5::t5),
     ("umt5", t5::umt5),
     ("vit", vit::vit),
+    ("whisper", whisper::whisper),
     ("xlm-roberta", bert::roberta),
+    ("zamba2", zamba::zamba2),
 ];
 
 /// LFM2's width of feed-forward blocks: two thirds of what is stated, times a factor, to the next multiple.

@@ -108,6 +108,7 @@ impl Shape {
             gate: None,
             value_norm: None,
             key_values: KeyValues::Projected,
+            adapter_rank: None,
         }
     }
 
@@ -130,6 +131,7 @@ impl Shape {
             down_bias: bias,
             activation,
             clamp: None,
+            adapter_rank: None,
         }
     }
 
@@ -224,7 +226,15 @@ pub(in crate::model) fn with_biases(attention: Attention, bias: bool) -> Attenti
 /// A gated feed-forward block without biases.
 pub(in crate::model) fn gated_mlp(intermediate_size: u64, activation: Activation) -> Mlp {
     let (up_bias, down_bias) = (false, false);
-    Mlp { intermediate_size, gated: true, up_bias, down_bias, activation, clamp: None }
+    Mlp {
+        intermediate_size,
+        gated: true,
+        up_bias,
+        down_bias,
+        activation,
+        clamp: None,
+        adapter_rank: None,
+    }
 }
 
 /// Sets the biases of both projections.
@@ -244,6 +254,7 @@ pub(in crate::model) fn mixture(num_experts: u64, top_k: u64, expert: Mlp) -> Mi
         routing: Routing::NORMALIZED,
         latent_size: None,
         correction: Correction::None,
+        zero_experts: None,
         own_norms: None,
     }
 }
@@ -261,6 +272,8 @@ pub(in crate::model) fn layer(
         feed_forward,
         norm,
         norm_placement,
+        shared_block: None,
+        shortcut: None,
         own_embedding: None,
         numbers: Vec::new(),
     }

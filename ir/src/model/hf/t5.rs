@@ -79,6 +79,7 @@ fn with_biases(
         Layer { mixer: Mixer::Attention(attention), ..plain.clone() }
     };
     let encoder = Encoder {
+        sound: None,
         layers: shape.layers_by(&has_bias, |has_bias| layer(AttentionMask::Full, has_bias)),
         final_norm: transformer.final_norm,
     };

@@ -101,7 +101,10 @@ impl Lowering {
         let heads = Dim::fixed(DimName::Heads, attention.num_heads);
         let head_dim = Dim::fixed(DimName::HeadDim, attention.head_dim);
         let hidden = [DimName::Hidden];
+        let rank = attention.adapter_rank;
         let query = scope.linear("query", &hidden, &[heads, head_dim], attention.query_bias, x)?;
+        let narrow = scope.adapter("query", rank, x)?;
+        let query = scope.adapted("query", narrow, &[heads, head_dim], query)?;
         if let KeyValues::Reused(by) = attention.key_values
             && let Some(key) = carried.get(&Carried::Keys(by)).copied()
             && let Some(value) = carried.get(&Carried::Values(by)).copied()
@@ -112,6 +115,8 @@ impl Lowering {
         let kv_heads = Dim::fixed(DimName::KvHeads, attention.num_kv_heads);
         let keys = [kv_heads, head_dim];
         let key = scope.linear("key", &hidden, &keys, attention.key_bias, context)?;
+        let narrow = scope.adapter("key", rank, context)?;
+        let key = scope.adapted("key", narrow, &keys, key)?;
         let is_one = matches!(
             attention.key_values,
             KeyValues::OneProjection | KeyValues::Kept { one_projection: true, .. }
@@ -120,7 +125,9 @@ impl Lowering {
             key
         } else {
             let values = [kv_heads, Dim::fixed(DimName::HeadDim, attention.value_head_dim)];
-            scope.linear("value", &hidden, &values, attention.value_bias, context)?
+            let value = scope.linear("value", &hidden, &values, attention.value_bias, context)?;
+            let narrow = scope.adapter("value", rank, context)?;
+            scope.adapted("value", narrow, &values, value)?
         };
         let query = self.prepare(scope, "query", attention, heads, query)?;
         let key = self.prepare(scope, "key", attention, kv_heads, key)?;
@@ -365,7 +372,39 @@ impl Scope<'_> {
         let name = format!("{}.{part}", self.name);
         linear(self.block, &name, contracted, produced, bias, x)
     }
+
+    /// The narrow tensor of a low-rank product of `x`, where the model has one.
+    pub(super) fn adapter(
+        &mut self,
+        part: &str,
+        rank: Option<u64>,
+        x: Value,
+    ) -> Result<Option<Value>, GraphError> {
+        let down = |rank| {
+            let (name, rank) =
+                (format!("{part}_{ADAPTER}_down"), Dim::fixed(DimName::Latent, rank));
+            self.linear(&name, &[DimName::Hidden], &[rank], false, x)
+        };
+        rank.map(down).transpose()
+    }
+
+    /// `y` with the low-rank product of which `narrow` is the narrow tensor.
+    pub(super) fn adapted(
+        &mut self,
+        part: &str,
+        narrow: Option<Value>,
+        produced: &[Dim],
+        y: Value,
+    ) -> Result<Value, GraphError> {
+        let Some(narrow) = narrow else { return Ok(y) };
+        let name = format!("{part}_{ADAPTER}_up");
+        let up = self.linear(&name, &[DimName::Latent], produced, false, narrow)?;
+        self.push(&format!("{part}_sum"), OpKind::Add, &[y, up])
+    }
 }
+
+/// Part of the names of products that layers do not share.
+pub(super) const ADAPTER: &str = "adapter";
 
 pub(super) fn parameter(name: &str, dims: Vec<Dim>) -> Parameter {
     Parameter { name: name.to_owned(), dims, tied_to: None }

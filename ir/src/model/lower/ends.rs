@@ -2,8 +2,8 @@
 
 use super::{CarriedTensors, CarriedValues, Lowering, TOKEN_TABLE, linear};
 use crate::graph::{
-    Activation, Block, BlockBuilder, Dim, DimName, Element, EmbeddedRows, GraphError, OpKind,
-    Tensor, Value, Window2d,
+    Activation, Block, BlockBuilder, Dim, DimName, Element, EmbeddedRows, Extent, GraphError,
+    Learning, OpKind, Tensor, Value, WeightFormat, Window2d,
 };
 use crate::model::transformer::{
     Embedding, Encoder, Head, HeadTransform, Layer, Norm, Transformer,
@@ -50,22 +50,63 @@ impl Lowering {
         Ok(block.finish(if is_carried { vec![x, x] } else { vec![x] }))
     }
 
-    /// Block between encoder and decoder: the encoder's final norm, and the decoder's embedding, which shares the
-    /// encoder's table.
-    pub(super) fn decoder_embedding(
+    /// First block of an encoder: of tokens, or of sound.
+    pub(super) fn encoder_embedding(
         &self,
         encoder: &Encoder,
         embedding: &Embedding,
     ) -> Result<Block, GraphError> {
+        let Some(sound) = encoder.sound else {
+            return self.embedding("embedding", embedding, false);
+        };
+        let mut block = BlockBuilder::new("encoder_embedding");
+        let spectrogram = Tensor::new([
+            Dim::BATCH,
+            Dim::fixed(DimName::Channels, sound.num_mel_bins),
+            Dim::fixed(DimName::Height, 1),
+            Dim::fixed(DimName::Width, sound.max_source_positions.saturating_mul(2)),
+        ]);
+        let mut x = block.input("sound", spectrogram);
+        for (index, stride) in [(1, 1), (2, 2)] {
+            let name = format!("encoder_embedding.convolution{index}");
+            let window = Window2d {
+                kernel: [1, 3],
+                stride: [1, stride],
+                padding: [0, 1],
+                dilation: [1, 1],
+                rounds_up: false,
+            };
+            x = self.convolved(&mut block, &name, window, x)?;
+            let activation = OpKind::Activation(sound.activation);
+            x = block.push(format!("{name}.activation"), activation, &[x])?;
+        }
+        let name = "encoder_embedding";
+        let x = block.push(format!("{name}.sequence"), OpKind::PatchesToSequence, &[x])?;
+        let dims = vec![self.sequence, self.hidden];
+        let x = block.push(format!("{name}.positions"), OpKind::AddParameter { dims }, &[x])?;
+        block.set_learning(x, Learning::Frozen(WeightFormat::Plain));
+        let x = Self::dropout(&mut block, &format!("{name}.dropout"), self.dropout.embedding, x)?;
+        Ok(block.finish([x]))
+    }
+
+    /// Block between encoder and decoder: the final norm of the encoder, whose output is like `given`, and the decoder's
+    /// embedding, which shares the encoder's table where that has one.
+    pub(super) fn decoder_embedding(
+        &self,
+        encoder: &Encoder,
+        embedding: &Embedding,
+        given: &Tensor,
+    ) -> Result<Block, GraphError> {
         let mut block = BlockBuilder::new("decoder_embedding");
-        let x = block.input("x", self.residual());
+        let x = block.input("x", given.clone());
         let tokens = block.input("decoder_tokens", self.tokens());
         let output = match encoder.final_norm {
             Some(norm) => self.norm(&mut block, "encoder.norm", norm, &[DimName::Hidden], x)?,
             None => x,
         };
         let output = Self::dropout(&mut block, "encoder.dropout", self.dropout.final_norm, output)?;
-        let x = self.embed_tokens(&mut block, "decoder_embedding", embedding, tokens)?;
+        let name = if encoder.sound.is_some() { "embedding" } else { "decoder_embedding" };
+        let x = self.embed_tokens(&mut block, name, embedding, tokens)?;
         Ok(block.finish([x, output]))
     }
 
@@ -261,27 +302,33 @@ impl Lowering {
         pixels: Value,
     ) -> Result<Value, GraphError> {
         let side = [patch_size, patch_size];
-        let crate::graph::Extent::Fixed(out_channels) = self.hidden.extent else {
-            unreachable!("the width of the residual stream is fixed")
+        let window = Window2d {
+            kernel: side,
+            stride: side,
+            padding: [0, 0],
+            dilation: [1, 1],
+            rounds_up: false,
         };
-        let convolution = OpKind::Conv2d {
-            window: Window2d {
-                kernel: side,
-                stride: side,
-                padding: [0, 0],
-                dilation: [1, 1],
-                rounds_up: false,
-            },
-            out_channels,
-            groups: 1,
-            bias: true,
-        };
-        let patches = block.push(format!("{name}.patches"), convolution, &[pixels])?;
+        let patches = self.convolved(block, &format!("{name}.patches"), window, pixels)?;
         let x = block.push(format!("{name}.sequence"), OpKind::PatchesToSequence, &[patches])?;
         let x = block.push(format!("{name}.class_token"), OpKind::PrependParameter, &[x])?;
         let dims = vec![self.sequence, self.hidden];
         let x = block.push(format!("{name}.positions"), OpKind::AddParameter { dims }, &[x])?;
         Self::dropout(block, &format!("{name}.dropout"), self.dropout.embedding, x)
+    }
+
+    /// A convolution, with a bias, into as many channels as the residual stream is wide.
+    fn convolved(
+        &self,
+        block: &mut BlockBuilder,
+        name: &str,
+        window: Window2d,
+        x: Value,
+    ) -> Result<Value, GraphError> {
+        let Extent::Fixed(out_channels) = self.hidden.extent else {
+            unreachable!("the width of the residual stream is fixed")
+        };
+        block.push(name, OpKind::Conv2d { window, out_channels, groups: 1, bias: true }, &[x])
     }
 
     pub(super) fn tokens(&self) -> Tensor {

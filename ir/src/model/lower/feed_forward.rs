@@ -1,6 +1,6 @@
 //! Lowering of feed-forward blocks and mixtures of experts.
 
-use super::attention::parameter;
+use super::attention::{Scope, parameter};
 use super::{Lowering, linear};
 use crate::graph::{
     Activation, BlockBuilder, Dim, DimName, GraphError, Learning, OpKind, Value, WeightFormat,
@@ -28,29 +28,38 @@ impl Lowering {
     pub(super) fn mixture(
         &self,
         block: &mut BlockBuilder,
+        prefix: &str,
         mixture: &Mixture,
         x: Value,
         raw: Value,
     ) -> Result<Value, GraphError> {
         let Mixture { num_experts, top_k, router_bias: bias, routing, .. } = *mixture;
         let router = OpKind::Router { num_experts, top_k, bias, routing };
-        let own = |block: &mut BlockBuilder, name: &str, x: Value, otherwise: Value| {
+        let named = |part: &str| format!("{prefix}.{part}");
+        let own = |block: &mut BlockBuilder, part: &str, x: Value, otherwise: Value| {
+            let (name, over) = (named(part), [DimName::Hidden]);
             let norm = mixture.own_norms;
-            norm.map_or(Ok(otherwise), |norm| self.norm(block, name, norm, &[DimName::Hidden], x))
+            norm.map_or(Ok(otherwise), |norm| self.norm(block, &name, norm, &over, x))
         };
-        let mut given = vec![own(block, "mlp.router.norm", raw, x)?];
-        let for_experts = own(block, "mlp.experts.norm", raw, x)?;
+        let mut given = vec![own(block, "router.norm", raw, x)?];
+        let for_experts = own(block, "experts.norm", raw, x)?;
         if mixture.correction != Correction::None {
-            let dims = vec![Dim::fixed(DimName::Experts, num_experts)];
+            let zero = mixture.zero_experts.map_or(0, |zero| zero.count);
+            let dims = vec![Dim::fixed(DimName::Experts, num_experts + zero)];
             let correction = block.push(
-                "mlp.router.correction",
+                named("router.correction"),
                 OpKind::Buffer { dims, counts: mixture.correction == Correction::Parameter },
                 &[],
             )?;
             block.set_learning(correction, Learning::Frozen(WeightFormat::Plain));
             given.push(correction);
         }
-        let probabilities = block.push("mlp.router", router, &given)?;
+        let probabilities = block.push(named("router"), router, &given)?;
+        if let Some(zero) = mixture.zero_experts {
+            let produced = [Dim::fixed(DimName::Latent, zero.count)];
+            let (name, hidden) = (named("router.zero"), [DimName::Hidden]);
+            linear(block, &name, &hidden, &produced, bias, given[0])?;
+        }
         if mixture.own_norms.is_some() {
             let dims = vec![Dim::fixed(DimName::Experts, num_experts)];
             block.add_parameter(probabilities, parameter("expert_scale", dims));
@@ -58,13 +67,18 @@ impl Lowering {
         // Routed tokens have a width of their own where the model projects them.
         let width = mixture.latent_size.map(|size| Dim::fixed(DimName::Hidden, size));
         let routed = match width {
-            Some(width) => {
-                linear(block, "mlp.latent_down", &[DimName::Hidden], &[width], false, for_experts)?
-            }
+            Some(width) => linear(
+                block,
+                &named("latent_down"),
+                &[DimName::Hidden],
+                &[width],
+                false,
+                for_experts,
+            )?,
             None => for_experts,
         };
         let dispatch = OpKind::Dispatch { top_k };
-        let tokens = block.push("mlp.dispatch", dispatch, &[routed, probabilities])?;
+        let tokens = block.push(named("dispatch"), dispatch, &[routed, probabilities])?;
 
         let grouped = |block: &mut BlockBuilder,
                        name: &str,
@@ -80,22 +94,35 @@ impl Lowering {
             )
         };
         let expert = &mixture.expert;
-        let inner = self.inner(block, "mlp.experts", expert, tokens, grouped)?;
+        let inner = self.inner(block, &named("experts"), expert, tokens, grouped)?;
+        if let Some(zero) = mixture.zero_experts.filter(|zero| zero.has_weights) {
+            let inner = expert.intermediate_size.saturating_mul(1 + u64::from(expert.gated));
+            let inner = Dim::fixed(DimName::Intermediate, inner);
+            let dims = vec![Dim::fixed(DimName::Experts, zero.count), self.hidden, inner];
+            block.add_parameter(tokens, parameter("unused", dims));
+        }
         let (contracted, produced) = ([DimName::Intermediate], [width.unwrap_or(self.hidden)]);
-        let outputs =
-            grouped(block, "mlp.experts.down", &contracted, &produced, expert.down_bias, inner)?;
+        let outputs = grouped(
+            block,
+            &named("experts.down"),
+            &contracted,
+            &produced,
+            expert.down_bias,
+            inner,
+        )?;
 
-        let mut routed = block.push("mlp.combine", OpKind::Combine, &[outputs, probabilities])?;
+        let mut routed =
+            block.push(named("combine"), OpKind::Combine, &[outputs, probabilities])?;
         if width.is_some() {
             let back = [self.hidden];
-            routed = linear(block, "mlp.latent_up", &[DimName::Hidden], &back, false, routed)?;
+            routed = linear(block, &named("latent_up"), &[DimName::Hidden], &back, false, routed)?;
         }
-        let routed = own(block, "mlp.experts.post_norm", routed, routed)?;
+        let routed = own(block, "experts.post_norm", routed, routed)?;
         let Some(shared) = &mixture.shared else { return Ok(routed) };
-        let shared = self.mlp(block, "mlp.shared", shared, x)?;
-        let shared = own(block, "mlp.shared.post_norm", shared, shared)?;
+        let shared = self.mlp(block, &named("shared"), shared, x)?;
+        let shared = own(block, "shared.post_norm", shared, shared)?;
         let shared = if mixture.shared_gate { self.gated(block, shared, x)? } else { shared };
-        block.push("mlp.shared.sum", OpKind::Add, &[routed, shared])
+        block.push(named("shared.sum"), OpKind::Add, &[routed, shared])
     }
 
     /// Inner tensor of a feed-forward block; `project` adds its linear layers, dense or grouped.
@@ -115,9 +142,12 @@ impl Lowering {
         ) -> Result<Value, GraphError>,
     ) -> Result<Value, GraphError> {
         let produced = [Dim::fixed(DimName::Intermediate, mlp.intermediate_size)];
+        let prefix = name;
+        let narrow = Scope { block, name }.adapter("inner", mlp.adapter_rank, x)?;
         let up = |block: &mut BlockBuilder, part: &str| {
             let name = format!("{name}.{part}");
-            project(block, &name, &[DimName::Hidden], &produced, mlp.up_bias, x)
+            let y = project(block, &name, &[DimName::Hidden], &produced, mlp.up_bias, x)?;
+            Scope { block, name: prefix }.adapted(part, narrow, &produced, y)
         };
         let activation = format!("{name}.activation");
         let inner = if mlp.gated {

@@ -1,6 +1,6 @@
 //! Lowering of one layer: its sublayers, norms and residual sums.
 
-use super::attention::parameter;
+use super::attention::{ADAPTER, parameter};
 use super::{Carried, CarriedValues, Lowering, linear};
 use crate::graph::{BlockBuilder, Dim, DimName, EmbeddedRows, GraphError, OpKind, Real, Value};
 use crate::model::transformer::{DropoutRates, FeedForward, Layer, Mixer, NormPlacement};
@@ -47,7 +47,8 @@ impl Lowering {
             Mixer::None => x,
             mixer => {
                 let name = mixer_name(mixer);
-                self.sublayer(block, layer, name, attention_output, x, |block, x| {
+                let given = self.shared_block(block, layer, x, carried)?;
+                self.sublayer(block, layer, name, attention_output, [x, given], |block, x| {
                     self.mixer(block, mixer, x, carried)
                 })?
             }
@@ -55,17 +56,25 @@ impl Lowering {
         let encoder = carried.get(&Carried::EncoderOutput).copied();
         if let (Some(attention), Some(encoder)) = (&layer.cross_attention, encoder) {
             let name = "cross_attention";
-            x = self.sublayer(block, layer, name, attention_output, x, |block, x| {
+            x = self.sublayer(block, layer, name, attention_output, [x; 2], |block, x| {
                 self.attention(block, name, attention, [x, encoder], carried)
             })?;
         }
         if matches!(layer.feed_forward, FeedForward::None) {
             return Ok(x);
         }
-        let raw = x;
-        self.sublayer(block, layer, "mlp", feed_forward_output, x, |block, x| {
+        let (raw, mut beside) = (x, None);
+        let y = self.sublayer(block, layer, "mlp", feed_forward_output, [x; 2], |block, x| {
+            if let Some(shortcut) = &layer.shortcut {
+                beside = Some(self.mixture(block, "experts", &shortcut.mixture, x, raw)?);
+            }
             self.feed_forward(block, layer, x, raw)
-        })
+        })?;
+        let (Some(shortcut), Some(beside)) = (&layer.shortcut, beside) else { return Ok(y) };
+        block.set_prefix("second.");
+        let y = self.sequential_layer(block, &shortcut.second, y, carried)?;
+        block.set_prefix("");
+        block.push("experts.residual", OpKind::Add, &[y, beside])
     }
 
     /// `x` with the layer's own embedding of tokens, where it has one (transformers' `modeling_gemma3n.py`,
@@ -103,14 +112,44 @@ impl Lowering {
         block.push("own_embedding.residual", OpKind::Add, &[x, back])
     }
 
-    /// A sublayer: `compute`, with the layer's norms, dropout and residual sum.
+    /// What the mixer takes: the residual stream, with the output of the layer's shared block where it has one.
+    fn shared_block(
+        &self,
+        block: &mut BlockBuilder,
+        layer: &Layer,
+        x: Value,
+        carried: &mut CarriedValues,
+    ) -> Result<Value, GraphError> {
+        let embedded = carried.get(&Carried::Embedding).copied();
+        let (Some(shared), Some(embedded)) = (&layer.shared_block, embedded) else { return Ok(x) };
+        let prefix = |index: u64| format!("shared{index}.");
+        let hidden = [DimName::Hidden];
+        let first = block.num_ops();
+        block.set_prefix(prefix(shared.index));
+        let joined = OpKind::Concat { over: DimName::Hidden };
+        let y = block.push("joined", joined, &[x, embedded])?;
+        let y = self.norm(block, "attention.norm", layer.norm, &hidden, y)?;
+        let y = self.attention(block, "attention", &shared.attention, [y, y], carried)?;
+        let y = self.norm(block, "mlp.norm", layer.norm, &hidden, y)?;
+        let y = self.mlp(block, "mlp", &shared.mlp, y)?;
+        if shared.index != shared.owner {
+            block.tie_since(first, &prefix(shared.owner), |name| name.contains(ADAPTER));
+        }
+        let y = linear(block, "output", &hidden, &[self.hidden], false, y)?;
+        let y = block.push("sum", OpKind::Add, &[x, y]);
+        block.set_prefix("");
+        y
+    }
+
+    /// A sublayer: `compute`, with the layer's norms, dropout and residual sum; of the residual stream `x`, and what is
+    /// taken in its place.
     fn sublayer(
         &self,
         block: &mut BlockBuilder,
         layer: &Layer,
         name: &str,
         dropout: Real,
-        x: Value,
+        [x, given]: [Value; 2],
         compute: impl FnOnce(&mut BlockBuilder, Value) -> Result<Value, GraphError>,
     ) -> Result<Value, GraphError> {
         let placement = layer.norm_placement;
@@ -119,9 +158,9 @@ impl Lowering {
         };
         let input = match placement {
             NormPlacement::Pre | NormPlacement::PreWithResidual | NormPlacement::Sandwich => {
-                norm(block, format!("{name}.norm"), x)?
+                norm(block, format!("{name}.norm"), given)?
             }
-            _ => x,
+            _ => given,
         };
         let output = compute(block, input)?;
         let output = match placement {
@@ -182,7 +221,7 @@ impl Lowering {
     ) -> Result<Value, GraphError> {
         match &layer.feed_forward {
             FeedForward::Dense(mlp) => self.mlp(block, "mlp", mlp, x),
-            FeedForward::Mixture(mixture) => self.mixture(block, mixture, x, raw),
+            FeedForward::Mixture(mixture) => self.mixture(block, "mlp", mixture, x, raw),
             FeedForward::None => Ok(x),
         }
     }

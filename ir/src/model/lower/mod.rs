@@ -5,7 +5,7 @@
 //! head.
 //!
 //! The first inputs of a block are the outputs of the block before it, in order; further inputs are data: `tokens`,
-//! `decoder_tokens`, `pixels`.
+//! `decoder_tokens`, `pixels`, `sound`.
 
 mod attention;
 mod ends;
@@ -16,7 +16,7 @@ mod recurrent;
 use std::collections::BTreeMap;
 
 use super::transformer::{
-    DropoutRates, Embedding, Layers, Norm, NormType, Scales, SharedBy, Transformer,
+    DropoutRates, Embedding, Encoder, Layer, Layers, Norm, NormType, Scales, SharedBy, Transformer,
 };
 use crate::graph::{
     Block, BlockBuilder, Dim, DimName, Graph, GraphError, NormKind, OpKind, Real, Tensor, Value,
@@ -51,16 +51,28 @@ const TOKEN_TABLE: &str = "embedding.tokens";
 pub(super) fn lower(transformer: &Transformer, options: GraphOptions) -> Result<Graph, GraphError> {
     let lowering = Lowering::new(transformer, options);
     let mut carried = CarriedTensors::new();
-    if transformer.layers.iter().any(|layers| layers.layer.own_embedding.is_some()) {
+    let takes_embedding =
+        |layer: &Layer| layer.own_embedding.is_some() || layer.shared_block.is_some();
+    if transformer.layers.iter().any(|layers| takes_embedding(&layers.layer)) {
         carried.insert(Carried::Embedding, lowering.residual());
     }
-    let embedding =
-        lowering.embedding("embedding", &transformer.embedding, !carried.is_empty())?;
-    let mut blocks = vec![(embedding, 1)];
-    if let Some(encoder) = &transformer.encoder {
-        lowering.layers(&mut blocks, "encoder", &encoder.layers, &mut CarriedTensors::new())?;
-        blocks.push((lowering.decoder_embedding(encoder, &transformer.embedding)?, 1));
-        carried.insert(Carried::EncoderOutput, lowering.residual());
+    let mut blocks = Vec::new();
+    match &transformer.encoder {
+        Some(encoder) => {
+            let of_encoder = lowering.of_encoder(encoder);
+            blocks.push((of_encoder.encoder_embedding(encoder, &transformer.embedding)?, 1));
+            let none = &mut CarriedTensors::new();
+            of_encoder.layers(&mut blocks, "encoder", &encoder.layers, none)?;
+            let output = of_encoder.residual();
+            let decoder = lowering.decoder_embedding(encoder, &transformer.embedding, &output)?;
+            blocks.push((decoder, 1));
+            carried.insert(Carried::EncoderOutput, output);
+        }
+        None => {
+            let embedding = &transformer.embedding;
+            let block = lowering.embedding("embedding", embedding, !carried.is_empty())?;
+            blocks.push((block, 1));
+        }
     }
     lowering.layers(&mut blocks, "layer", &transformer.layers, &mut carried)?;
     let modules: &[_] =
@@ -130,6 +142,15 @@ impl Lowering {
             scales: transformer.scales,
             dropout: if options.dropout { transformer.dropout } else { DropoutRates::default() },
         }
+    }
+
+    /// The same for an encoder, which may have positions of its own.
+    fn of_encoder(&self, encoder: &Encoder) -> Self {
+        let sequence = match encoder.sound {
+            Some(sound) => Dim::fixed(DimName::Sequence, sound.max_source_positions),
+            None => self.sequence,
+        };
+        Self { sequence, ..*self }
     }
 
     /// Tensor of the residual stream.

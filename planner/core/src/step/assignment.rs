@@ -1,5 +1,6 @@
 //! Assignment of blocks to stages, and of stages to pipeline ranks.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -327,10 +328,11 @@ impl<'a> Assignment<'a> {
             let stage = self.ends.partition_point(|end| *end <= block);
             self.ranks.with(stage).collect::<Vec<usize>>()
         };
+        let mut copies = BTreeSet::new();
         for (block, target) in &self.chain.ties {
             let homes = with(*target);
             for rank in with(*block) {
-                if homes.contains(&rank) || self.held[rank].has_tied() {
+                if homes.contains(&rank) || !copies.insert((rank, *target)) {
                     continue;
                 }
                 let of_block = &self.shape.blocks[self.chain.class_at(*block)].parameters;

@@ -171,11 +171,6 @@ impl Holdings {
         bytes.of(self.dense + self.expert, shapes)
     }
 
-    /// True if any parameters are tied to a block of another rank.
-    pub fn has_tied(&self) -> bool {
-        self.tied > 0 || self.frozen.tied > Bytes::ZERO
-    }
-
     /// Adds the parameters of a block that are tied to those of a block of another rank: here they are the copy, or the
     /// original.
     pub fn add_tied(&mut self, of_block: &LocalParameters, is_copy: bool) {

@@ -369,13 +369,15 @@ impl<'a> Replicas<'a> {
         Transfer::new(collective, time, bytes)
     }
 
-    /// The reduction of tied weights' gradients between the first and the last pipeline rank.
-    pub(super) fn tied_reduction(&self, holdings: &Holdings) -> Transfer {
-        let between = self.layout.pipeline_parallel.saturating_sub(1).max(1);
-        let stride = self.layout.mesh().stride(MeshAxis::Pipeline) * between;
+    /// The reduction of tied weights' gradients between the `num_ranks` pipeline ranks that hold them, which are spread
+    /// from the first to the last.
+    pub(super) fn tied_reduction(&self, holdings: &Holdings, num_ranks: u32) -> Transfer {
+        let size = num_ranks.max(2);
+        let between = self.layout.pipeline_parallel.saturating_sub(1) / (size - 1);
+        let stride = self.layout.mesh().stride(MeshAxis::Pipeline) * between.max(1);
         let bytes = Bytes::new(holdings.tied * self.bytes.gradient);
-        let ends = Group { size: 2, stride };
-        self.all_reduce(self.groups.map_or(ends, |groups| groups.pipeline(ends)), bytes)
+        let ranks = Group { size, stride };
+        self.all_reduce(self.groups.map_or(ranks, |groups| groups.pipeline(ranks)), bytes)
     }
 
     /// The reduction of a stage's gradients over its two copies, if it has two. The replicas of each copy have reduced

@@ -530,7 +530,8 @@ impl<'a> Builder<'a> {
             update.extend(copies.map(|transfer| meet(COPIES + stage as u32, transfer)));
         }
         if held.tied > 0 && self.layout.pipeline_parallel > 1 {
-            update.push(meet(TIED, replicas.tied_reduction(held)));
+            let holders = self.assignment.held.iter().filter(|held| held.tied > 0).count();
+            update.push(meet(TIED, replicas.tied_reduction(held, holders as u32)));
         }
         if let Some(push) = replicas.push(held, self.passes_of(rank)) {
             update.extend([Part::Start(push), Part::Wait]);

@@ -1,0 +1,104 @@
+//! Sizes of recurrences and short convolutions.
+
+use super::norm::Norm;
+use crate::graph::Activation;
+
+/// Mamba-2 (Dao and Gu 2024, arXiv 2405.21060).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateSpace {
+    /// Number of heads.
+    pub num_heads: u64,
+    /// Number of features of a head.
+    pub head_dim: u64,
+    /// Number of groups of heads with the same inputs to and outputs from the state.
+    pub num_groups: u64,
+    /// Numbers of the state for each feature.
+    pub state_size: u64,
+    /// Positions of the convolution.
+    pub kernel: u64,
+    /// Positions of a chunk.
+    pub chunk: u64,
+    /// True where the convolution has a bias.
+    pub convolution_bias: bool,
+    /// True where the projections of the input have biases.
+    pub bias: bool,
+    /// True where the output projection has a bias.
+    pub output_bias: bool,
+    /// The norm after the gate.
+    pub norm: Option<Norm>,
+    /// True where each group is normalised by itself.
+    pub norms_groups: bool,
+}
+
+/// Mamba (Gu and Dao 2023, arXiv 2312.00752).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SelectiveScan {
+    /// Number of features.
+    pub inner_size: u64,
+    /// Numbers of the state for each feature.
+    pub state_size: u64,
+    /// Features from which time steps are made.
+    pub rank: u64,
+    /// Positions of the convolution.
+    pub kernel: u64,
+    /// True where the convolution has a bias.
+    pub convolution_bias: bool,
+    /// True where the projections have biases.
+    pub bias: bool,
+    /// The norm of inputs to and outputs from the state, and of what time steps are made of.
+    pub norm: Option<Norm>,
+}
+
+/// The gated delta rule (Yang, Kautz and Hatamizadeh 2024, arXiv 2412.06464).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeltaNet {
+    /// Number of heads of queries and keys.
+    pub num_key_heads: u64,
+    /// Number of features of a query or key.
+    pub key_dim: u64,
+    /// Number of heads of values.
+    pub num_value_heads: u64,
+    /// Number of features of a value.
+    pub value_dim: u64,
+    /// Positions of the convolution.
+    pub kernel: u64,
+    /// Decays of the state.
+    pub decays: Decays,
+    /// The norm of each head's output.
+    pub norm: Norm,
+}
+
+/// Decays of a delta rule's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decays {
+    /// One for each head.
+    Heads,
+    /// One for each feature of each head, from a linear layer (Ling 2.5).
+    Features,
+    /// The same, which with the gate comes through this many features (Kimi Linear).
+    LowRankFeatures(u64),
+}
+
+/// Lightning attention (MiniMax 2025, arXiv 2501.08313, section 2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lightning {
+    /// Number of heads.
+    pub num_heads: u64,
+    /// Number of features of a head.
+    pub head_dim: u64,
+    /// Positions of a chunk.
+    pub chunk: u64,
+    /// The function of queries, keys and values.
+    pub activation: Activation,
+    /// The norm of all heads' outputs at once.
+    pub norm: Norm,
+}
+
+/// A short convolution between two gates (Liquid AI, LFM2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Convolution {
+    /// Number of positions.
+    pub kernel: u64,
+    /// True where projections and convolution have biases.
+    pub bias: bool,
+}

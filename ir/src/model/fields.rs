@@ -110,12 +110,14 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Fields of the objects in this one if they are all equal; `None` within where there are none.
-    pub(super) fn equal_objects(&self) -> Option<Option<Self>> {
-        let mut all = self.object.values();
-        let Some(first) = all.next() else { return Some(None) };
-        let first = first.as_object().filter(|_| all.all(|it| it == first))?;
-        Some(Some(self.of(first)))
+    /// Fields of the first of the objects in `name`, which must all be equal; `None` where there are none.
+    pub(super) fn equal_objects(&self, name: &str) -> Result<Option<Self>, ModelError> {
+        let Some(objects) = self.object(name)? else { return Ok(None) };
+        let mut all = objects.object.values();
+        let Some(first) = all.next() else { return Ok(None) };
+        let equal = first.as_object().filter(|_| all.all(|it| it == first));
+        let different = || self.unsupported(format!("layers of several kinds in `{name}`"));
+        equal.map(|first| Some(self.of(first))).ok_or_else(different)
     }
 
     /// Number of entries of the nested object `name`, if there is one.

@@ -69,15 +69,8 @@ struct FullAttention {
 impl FullAttention {
     /// Sizes of `per_layer_config`, which later configurations have for each such layer, or else of fields of their own.
     fn read(fields: Fields<'_>) -> Result<Self, ModelError> {
-        const BY_LAYER: &str = "per_layer_config";
         let one_projection = fields.flag_or("attention_k_eq_v", false)?;
-        let by_layer = fields.object(BY_LAYER)?;
-        let stated = match by_layer {
-            Some(layers) => layers.equal_objects().ok_or_else(|| {
-                fields.unsupported(format!("layers of several kinds in `{BY_LAYER}`"))
-            })?,
-            None => None,
-        };
+        let stated = fields.equal_objects("per_layer_config")?;
         let num_kv_heads = match stated {
             Some(stated) => stated.optional_size("num_key_value_heads")?,
             None => fields.optional_size("num_global_key_value_heads")?.filter(|_| one_projection),

@@ -27,6 +27,7 @@ pub(super) struct Mixers {
 }
 
 /// A mixer, with the fields of its sizes.
+#[expect(clippy::large_enum_variant, reason = "there is one for each family")]
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 enum MixerRule {

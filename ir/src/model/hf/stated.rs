@@ -6,6 +6,7 @@ use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 
 /// A field of the configuration with its default in transformers.
+#[expect(clippy::struct_field_names, reason = "the word of the families' files")]
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Field<T> {

@@ -57,19 +57,16 @@ fn hybrid_layers(fields: Fields<'_>, shape: &Shape) -> Result<Vec<u64>, ModelErr
 fn attention(fields: Fields<'_>, shape: &Shape) -> Result<Attention, ModelError> {
     let wide = shape.hidden_size.saturating_mul(2);
     let head_dim = wide / shape.num_attention_heads;
-    let adapter_rank = match fields.flag_or("use_shared_attention_adapter", false)? {
-        true => Some(fields.size_or("adapter_rank", 128)?),
-        false => None,
-    };
+    let is_adapted = fields.flag_or("use_shared_attention_adapter", false)?;
+    let adapter_rank = is_adapted.then(|| fields.size_or("adapter_rank", 128)).transpose()?;
     // Adapters put out as many features for keys as for queries.
     if adapter_rank.is_some() && shape.num_key_value_heads != shape.num_attention_heads {
         let heads = shape.num_key_value_heads;
         return Err(fields.unsupported(format!("an adapter of {heads} key-value heads")));
     }
-    let rotary = match fields.flag_or("use_mem_rope", false)? {
-        true => Some(rotary::rotation(fields, head_dim, RotaryDefaults::default())?),
-        false => None,
-    };
+    let is_rotated = fields.flag_or("use_mem_rope", false)?;
+    let rotary = || rotary::rotation(fields, head_dim, RotaryDefaults::default());
+    let rotary = is_rotated.then(rotary).transpose()?;
     let mut attention =
         Attention { head_dim, value_head_dim: head_dim, rotary, ..shape.attention() };
     attention.scores.scale = Some(Real::from((head_dim as f64 / 2.0).powf(-0.5)));

@@ -57,22 +57,19 @@ pub(super) fn lower(transformer: &Transformer, options: GraphOptions) -> Result<
         carried.insert(Carried::Embedding, lowering.residual());
     }
     let mut blocks = Vec::new();
-    match &transformer.encoder {
-        Some(encoder) => {
-            let of_encoder = lowering.of_encoder(encoder);
-            blocks.push((of_encoder.encoder_embedding(encoder, &transformer.embedding)?, 1));
-            let none = &mut CarriedTensors::new();
-            of_encoder.layers(&mut blocks, "encoder", &encoder.layers, none)?;
-            let output = of_encoder.residual();
-            let decoder = lowering.decoder_embedding(encoder, &transformer.embedding, &output)?;
-            blocks.push((decoder, 1));
-            carried.insert(Carried::EncoderOutput, output);
-        }
-        None => {
-            let embedding = &transformer.embedding;
-            let block = lowering.embedding("embedding", embedding, !carried.is_empty())?;
-            blocks.push((block, 1));
-        }
+    if let Some(encoder) = &transformer.encoder {
+        let of_encoder = lowering.of_encoder(encoder);
+        blocks.push((of_encoder.encoder_embedding(encoder, &transformer.embedding)?, 1));
+        let none = &mut CarriedTensors::new();
+        of_encoder.layers(&mut blocks, "encoder", &encoder.layers, none)?;
+        let output = of_encoder.residual();
+        let decoder = lowering.decoder_embedding(encoder, &transformer.embedding, &output)?;
+        blocks.push((decoder, 1));
+        carried.insert(Carried::EncoderOutput, output);
+    } else {
+        let embedding = &transformer.embedding;
+        let block = lowering.embedding("embedding", embedding, !carried.is_empty())?;
+        blocks.push((block, 1));
     }
     lowering.layers(&mut blocks, "layer", &transformer.layers, &mut carried)?;
     let modules: &[_] =

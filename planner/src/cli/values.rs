@@ -187,6 +187,46 @@ pub(super) fn parse_watts(text: &str) -> Result<f64, String> {
     up_to::<1_000_000>(text, &[("", 1.0), ("W", 1.0), ("watts", 1.0), ("kW", 1e3)], ", in watts")
 }
 
+/// Parses a bandwidth into GB/s.
+pub(super) fn parse_bandwidth(text: &str) -> Result<f64, String> {
+    const UNITS: &[(&str, f64)] = &[
+        ("", 1.0),
+        ("GB/s", 1.0),
+        ("MB/s", 1e-3),
+        ("TB/s", 1e3),
+        ("GiB/s", 1.073_741_824),
+        ("Gb/s", 0.125),
+        ("Gbps", 0.125),
+        ("Gbit/s", 0.125),
+    ];
+    let bandwidth = quantity(text, UNITS).filter(|it| *it > 0.0 && *it <= 1e9);
+    bandwidth.ok_or_else(|| "must be above 0, in GB/s, such as `200` or `2TB/s`".to_owned())
+}
+
+/// Nodes that are slow at times.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct SlowNodes {
+    /// Share of the time for which each is.
+    pub(crate) share: f64,
+    /// How many times as long it computes then.
+    pub(crate) factor: f64,
+}
+
+/// Parses a share and a factor, as `0.001,1.5` or `0.1%,1.5`.
+pub(super) fn parse_slow_nodes(text: &str) -> Result<SlowNodes, String> {
+    let parts = text.split_once([',', ':']);
+    let read = |(share, factor): (&str, &str)| {
+        let share = quantity(share, &[("", 1.0), ("%", 0.01)])?;
+        Some(SlowNodes { share, factor: quantity(factor, &[("", 1.0), ("x", 1.0)])? })
+    };
+    let slow = parts.and_then(read).filter(|SlowNodes { share, factor }| {
+        (0.0..=1.0).contains(share) && (1.0..=1000.0).contains(factor)
+    });
+    slow.ok_or_else(|| {
+        "must be a share of the time up to 1 and a factor from 1 to 1000, such as `0.1%,1.5`".to_owned()
+    })
+}
+
 /// Parses a price of a GPU hour, in any currency.
 pub(super) fn parse_price(text: &str) -> Result<f64, String> {
     let bare = text.trim().trim_start_matches(['$', '€', '£']);

@@ -17,7 +17,11 @@ pub use difference::{Difference, MemoryDifference, TermDifference};
 pub use front::{FrontPoint, cheapest_number_of_gpus, front, least_memory};
 pub use limits::{BatchPoint, batches, longest_sequence};
 pub use sensitivity::{Sensitivity, sensitivities};
-pub use training_run::{Failures, Prices, TrainingRun, TrainingRunError};
+pub use training_run::{
+    CheckpointBytes, CheckpointLinks, CheckpointTimes, CheckpointTo, Component, Failures, Job,
+    LostTime, OnFailure, Per, Prices, SmallerPlan, TrainingRun, TrainingRunError, replica_groups,
+    slowdown, smaller_plans,
+};
 pub use why_not::{WhyNot, why_not};
 
 /// JSON of a plan in an answer: its layout.

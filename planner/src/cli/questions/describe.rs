@@ -5,8 +5,10 @@ use std::fmt::Write as _;
 use ir::layout::LayoutSpec;
 use ir::text::count_of;
 use ir::units::Seconds;
-use planner_core::answers::{BatchPoint, Difference, FrontPoint, Sensitivity, TrainingRun, WhyNot};
-use planner_core::search::{EvaluatedPlan, RESOLUTION};
+use planner_core::answers::{
+    BatchPoint, Difference, FrontPoint, LostTime, Sensitivity, TrainingRun, WhyNot,
+};
+use planner_core::search::{EvaluatedPlan, Quantiles, RESOLUTION};
 
 use super::super::tables::{count, gib, percent, text_table};
 use super::{Answers, LongestReport, WhyNotReport};
@@ -215,8 +217,9 @@ fn describe_sensitivities(all: &[Sensitivity]) -> String {
 }
 
 fn describe_run(run: &TrainingRun) -> String {
+    let Quantiles { p10, p90, .. } = run.days_quantiles;
     let mut text = format!(
-        "{} tokens: {:.1} days, {} steps, {} GPU hours\n",
+        "{} tokens: {:.1} days ({p10:.1} to {p90:.1} in eight of ten runs), {} steps, {} GPU hours\n",
         count(run.tokens),
         run.days,
         count(run.steps),
@@ -224,19 +227,55 @@ fn describe_run(run: &TrainingRun) -> String {
     );
     let _ = writeln!(
         text,
-        "goodput {}: an interruption every {}, a checkpoint every {} that takes {}",
+        "goodput {}: an interruption every {}, {} in all; a checkpoint every {} that stops training for {}",
         percent(run.goodput),
         hours(run.hours_between_failures * 3600.0),
+        count(run.interruptions.round()),
         hours(run.checkpoint_interval_seconds),
         Seconds::new(run.checkpoint_seconds),
     );
-    if let Some(cost) = run.cost {
-        let _ = writeln!(text, "cost {}, at the price of an hour of a GPU", count(cost));
+    let _ = writeln!(text, "{}", describe_lost(run));
+    let spares = run.spares.map_or_else(String::new, |spares| format!("; {spares} are spare"));
+    let _ = writeln!(
+        text,
+        "nodes in repair at once: at most {} in 99 of 100 cases{spares}",
+        run.nodes_in_repair_p99
+    );
+    if let (Some(cost), Some(Quantiles { p10, p90, .. })) = (run.cost, run.cost_quantiles) {
+        let _ = writeln!(
+            text,
+            "cost {} ({} to {}), at the price of an hour of a GPU",
+            count(cost),
+            count(p10),
+            count(p90)
+        );
     }
     if let Some(energy) = run.megawatt_hours {
         let _ = writeln!(text, "energy at most {} MWh, of the GPUs", count(energy));
     }
     text
+}
+
+/// Days of a run, by what they go into.
+fn describe_lost(run: &TrainingRun) -> String {
+    let LostTime { lost_work, checkpoints, restarts, waiting_for_nodes, fewer_nodes, slow_nodes } =
+        run.lost_days;
+    let mut parts = [
+        ("restarts", restarts),
+        ("work since the last checkpoint", lost_work),
+        ("checkpoints", checkpoints),
+        ("waiting for nodes", waiting_for_nodes),
+        ("running on fewer", fewer_nodes),
+        ("slow nodes", slow_nodes),
+    ];
+    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let parts = parts.into_iter().filter(|(_, days)| *days >= 0.005);
+    let parts: Vec<String> = parts.map(|(what, days)| format!("{what} {days:.2}")).collect();
+    if parts.is_empty() {
+        return "lost: next to nothing".to_owned();
+    }
+    let without = run.days_without_failures;
+    format!("lost, of {:.1} days: {}; {without:.1} are steps that last", run.days, parts.join(", "))
 }
 
 /// Text of a time in a suitable unit.

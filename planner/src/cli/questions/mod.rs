@@ -2,24 +2,24 @@
 
 mod asked;
 mod describe;
+mod failures;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use cost_models::states::StateBytes;
 use planner_core::answers::{
-    BatchPoint, Failures, FrontPoint, Prices, Sensitivity, TrainingRun, WhyNot, batches, front,
+    BatchPoint, FrontPoint, Prices, Sensitivity, TrainingRun, WhyNot, batches, front,
     longest_sequence, sensitivities, why_not,
 };
-use planner_core::problem::Problem;
 use planner_core::search::{Chosen, EvaluatedPlan, Request};
 use serde::Serialize;
 
 use super::input::Input;
 use super::interrupt::Limit;
 use super::tables::count;
-use super::values::{parse_count_of, parse_hours, parse_price, parse_time_limit, parse_watts};
+use super::values::{parse_count_of, parse_price, parse_watts};
 use asked::Asked;
 pub(crate) use describe::{describe_considered, whole, with_schedule};
+use failures::FailureArgs;
 
 /// What is asked beside which plans are best.
 #[derive(Debug, Args)]
@@ -55,18 +55,8 @@ pub(crate) struct QuestionArgs {
     /// Power of a GPU with its share of the node [default: the GPU's alone, by its data sheet].
     #[arg(long, value_name = "WATTS", requires = "tokens", value_parser = parse_watts, allow_negative_numbers = true)]
     watts: Option<f64>,
-    /// Mean hours until a GPU fails and interrupts the training [default: 50,677, as of Llama 3 405B's run].
-    #[arg(long, value_name = "HOURS", requires = "tokens", value_parser = parse_hours, allow_negative_numbers = true)]
-    gpu_mtbf: Option<f64>,
-    /// Time between checkpoints [default: the one that loses least].
-    #[arg(long, value_name = "TIME", requires = "tokens", value_parser = parse_time_limit, allow_negative_numbers = true)]
-    checkpoint_interval: Option<std::time::Duration>,
-    /// Time for which training stops to write a checkpoint [default: that of 1 GB/s from each node].
-    #[arg(long, value_name = "TIME", requires = "tokens", value_parser = parse_time_limit, allow_negative_numbers = true)]
-    checkpoint_time: Option<std::time::Duration>,
-    /// Time from an interruption until training goes on [default: 10min].
-    #[arg(long, value_name = "TIME", requires = "tokens", value_parser = parse_time_limit, allow_negative_numbers = true)]
-    restart_time: Option<std::time::Duration>,
+    #[command(flatten)]
+    failures: FailureArgs,
 }
 
 /// What plans are best at.
@@ -165,7 +155,7 @@ impl QuestionArgs {
         let has_searched =
             !self.why_not.is_empty() || self.front || self.best_batch || self.sensitivity;
         answers.is_cut_short |= has_searched && limit.was_reached();
-        answers.training_run = self.training_run(input, first)?;
+        answers.training_run = self.training_run(input, request, first, limit)?;
         answers.cost_per_billion_tokens = self.price.map(|price| {
             let rate = first.prediction(problem).tokens_per_second_per_gpu;
             price / 3600.0 / rate * 1e9
@@ -176,45 +166,26 @@ impl QuestionArgs {
     fn training_run(
         &self,
         input: &Input,
+        request: &Request,
         plan: &EvaluatedPlan,
+        limit: &Limit,
     ) -> anyhow::Result<Option<TrainingRun>> {
         let Some(tokens) = self.tokens else { return Ok(None) };
-        let problem = &input.problem;
-        let gpus = problem.limits.num_gpus;
-        let failures = Failures {
-            gpu_hours_between: self.gpu_mtbf.unwrap_or(Failures::USUAL_GPU_HOURS_BETWEEN),
-            checkpoint_interval_seconds: self.checkpoint_interval.map(|it| it.as_secs_f64()),
-            checkpoint_seconds: self
-                .checkpoint_time
-                .map_or_else(|| checkpoint_seconds(input, problem), |it| it.as_secs_f64()),
-            restart_seconds: self
-                .restart_time
-                .map_or(Failures::USUAL_RESTART_SECONDS, |it| it.as_secs_f64()),
-        };
-        let watts = self.watts.or(input.cluster.gpu.power_watts);
-        let prices = Prices { gpu_hour: self.price, watts };
-        let training = &problem.training;
-        let length = if problem.limits.has_sequence { training.sequence_length } else { 1 };
-        let step = ((length * training.global_batch_size) as f64, plan.evaluation.step_time.get());
+        let failures = self.failures.failures()?;
+        let job = self.failures.job(input, request, plan, &failures, limit)?;
+        let of_step = job.tokens_per_step;
         anyhow::ensure!(
-            tokens >= step.0,
+            tokens >= of_step,
             "`--tokens` {tokens} is less than the {} of a single step\nhint: `--tokens {}B` or `--tokens {}T`, if billions or \
              trillions are meant",
-            count(step.0),
+            count(of_step),
             tokens,
             tokens
         );
-        Ok(Some(TrainingRun::new(tokens, step, gpus, &failures, &prices)?))
+        let watts = self.watts.or(input.cluster.gpu.power_watts);
+        let prices = Prices { gpu_hour: self.price, watts };
+        Ok(Some(TrainingRun::new(tokens, &job, &failures, &prices, self.failures.seed)?))
     }
-}
-
-/// Time to write all trained parameters and the optimizer state, each node writing its shard.
-fn checkpoint_seconds(input: &Input, problem: &Problem) -> f64 {
-    let bytes = StateBytes::new(&problem.training);
-    let parameters = problem.parameters().trained as f64;
-    let all = parameters * (bytes.parameter as f64 + bytes.optimizer);
-    let nodes = problem.limits.num_gpus.div_ceil(input.cluster.gpus_per_node.max(1));
-    all / (Failures::NODE_WRITES * f64::from(nodes))
 }
 
 fn longest(input: &Input, request: &Request, limit: &Limit) -> anyhow::Result<LongestReport> {

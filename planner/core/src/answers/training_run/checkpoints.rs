@@ -1,0 +1,118 @@
+//! Times of checkpoints, from the bytes of a plan's states.
+
+use ir::layout::{LayoutSpec, ZeroStage};
+use ir::units::{Bytes, BytesPerSecond};
+use serde::Serialize;
+
+use crate::problem::Problem;
+use crate::search::{EvaluatedPlan, with_step};
+use crate::step::Holdings;
+
+/// Where checkpoints go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckpointTo {
+    /// Storage that all nodes share.
+    #[default]
+    Storage,
+    /// Memory of the node's own host and of another node's.
+    Memory,
+}
+
+/// Seconds that a checkpoint takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CheckpointTimes {
+    /// For which training stops.
+    pub stall: f64,
+    /// From then until the checkpoint can be restarted from, while training goes on.
+    pub lag: f64,
+    /// To read it back, in the same or in another layout.
+    pub load: f64,
+}
+
+/// Bytes of a checkpoint: weights, master weights and moments of all trained parameters, each once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CheckpointBytes {
+    /// In all.
+    pub all: Bytes,
+    /// Of the GPU that writes most. Ranks with the same states write an even share each, as torch's distributed
+    /// checkpoints and Megatron's fully parallel ones do.
+    pub of_fullest_gpu: Bytes,
+}
+
+/// Bandwidths that checkpoints take, one direction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CheckpointLinks {
+    /// Storage, for all nodes together.
+    pub storage: BytesPerSecond,
+    /// Between a GPU and its host, with all GPUs of the node active.
+    pub host: BytesPerSecond,
+    /// Between nodes, of each GPU.
+    pub network: BytesPerSecond,
+}
+
+impl CheckpointBytes {
+    /// Bandwidth to storage of a node where none is given, in bytes per second.
+    ///
+    /// # Source
+    ///
+    /// Grattafiori et al. 2024 (arXiv 2407.21783), section 3.3.1: 2 TB/s sustained, for 16,384 GPUs, 8 to a node.
+    pub const USUAL_NODE_BANDWIDTH: f64 = 1e9;
+
+    /// Bytes of a plan's checkpoint.
+    pub fn new(problem: &Problem, plan: &EvaluatedPlan) -> Self {
+        let bytes = problem.state_bytes();
+        let mesh = plan.layout.mesh();
+        let share = |parameters: u64, shapes, num_copies: u32| {
+            let of_each = bytes.parameter as f64 + bytes.of(parameters, shapes).optimizer;
+            parameters as f64 * of_each / f64::from(num_copies.max(1))
+        };
+        let of = |held: &Holdings| {
+            share(held.dense, held.dense_shapes, mesh.replicas())
+                + share(held.expert, held.expert_shapes, mesh.expert_replicas())
+        };
+        let fullest = with_step(problem, plan.layout, &plan.stage_ends, |step| {
+            step.assignment.held.iter().map(of).fold(0.0, f64::max)
+        });
+        let trained = problem.parameters().trained as f64;
+        let all = trained * (bytes.parameter as f64 + bytes.optimizer);
+        Self { all: Bytes::from_f64(all), of_fullest_gpu: Bytes::from_f64(fullest) }
+    }
+
+    /// Times of a checkpoint. Without `asynchronous` training stops until it is written. With it, training stops until
+    /// the states are copied to the host, from where they are written or sent while it goes on.
+    pub fn times(
+        self,
+        to: CheckpointTo,
+        asynchronous: bool,
+        links: CheckpointLinks,
+    ) -> CheckpointTimes {
+        let copy = (self.of_fullest_gpu / links.host).get();
+        let write = match to {
+            CheckpointTo::Storage => (self.all / links.storage).get(),
+            CheckpointTo::Memory => (self.of_fullest_gpu / links.network).get(),
+        };
+        let whole = copy.max(write);
+        let stall = if asynchronous { copy } else { whole };
+        CheckpointTimes { stall, lag: if asynchronous { write } else { 0.0 }, load: whole }
+    }
+}
+
+/// Number of groups of replicas that fail apart: each has copies of all states and experts, and no node in common with
+/// another. Ranks of a stage are neighbours, so a node that has ranks of several replicas fails for all of them.
+pub fn replica_groups(spec: &LayoutSpec, gpus_per_node: u32) -> u32 {
+    let mesh = spec.mesh();
+    let of_stage = spec.tensor_parallel * mesh.replicas();
+    let sharded = if spec.zero_stage == ZeroStage::None { 1 } else { spec.zero_shard };
+    let ranks = [spec.tensor_parallel * spec.context_parallel, mesh.expert_ranks(), gpus_per_node];
+    let together = ranks.into_iter().fold(spec.tensor_parallel * sharded, least_common_multiple);
+    (of_stage / together).max(1)
+}
+
+fn least_common_multiple(a: u32, b: u32) -> u32 {
+    let (mut divisor, mut rest) = (a.max(1), b.max(1));
+    while rest > 0 {
+        (divisor, rest) = (rest, divisor % rest);
+    }
+    (a.max(1) / divisor).saturating_mul(b.max(1))
+}

@@ -1,0 +1,158 @@
+//! Runs that cannot be: numbers that contradict each other, and training that does not get on.
+
+use super::simulation::{MOST_TIMES_LONGER, PlayedRun};
+use super::{Failures, Job, OnFailure};
+
+/// Reason why a run cannot be simulated, or does not end.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TrainingRunError {
+    /// Failures cost more than the time between them.
+    #[error(
+        "{gpus} GPUs are interrupted every {between:.0} s, and lose {lost:.0} s each time: training would not get on\n\
+         hint: {works}"
+    )]
+    Interrupted {
+        /// Number of GPUs.
+        gpus: u32,
+        /// Seconds between failures.
+        between: f64,
+        /// Seconds that each costs.
+        lost: f64,
+        /// Options with which training gets on.
+        works: String,
+    },
+    /// Nodes fail faster than they are repaired.
+    #[error(
+        "after {MOST_TIMES_LONGER:.0} times the days of a run without failures only {:.1} % is done: {missing} nodes are \
+         repaired at once, and {spares} are spare\nhint: `--spares {missing}`, or a shorter `--repair-time`",
+        done * 100.0
+    )]
+    TooFewNodes {
+        /// Share of the steps that are done.
+        done: f64,
+        /// Nodes that are repaired at once, but for one case in a hundred.
+        missing: u32,
+        /// Spare nodes.
+        spares: u32,
+    },
+    /// More spare nodes than the job has.
+    #[error(
+        "{spares} spare nodes are more than the {nodes} that train\nhint: `--spares {works}`: in 99 of 100 cases no more \
+         nodes are repaired at once"
+    )]
+    Spares {
+        /// Spare nodes.
+        spares: u32,
+        /// Nodes of the job.
+        nodes: u32,
+        /// A number that is enough.
+        works: u32,
+    },
+    /// Checkpoints more often than steps.
+    #[error(
+        "`--checkpoint-interval` of {given:.1} s is shorter than a step, which takes {step:.1} s\nhint: \
+         `--checkpoint-interval {}s`, or more",
+        step.ceil()
+    )]
+    Interval {
+        /// Seconds between checkpoints.
+        given: f64,
+        /// Seconds of a step.
+        step: f64,
+    },
+    /// Checkpoints before the last one is written.
+    #[error(
+        "`--checkpoint-interval` of {given:.1} s is shorter than the {write:.1} s in which a checkpoint is written beside \
+         the training\nhint: `--checkpoint-interval {}s`, or more `--storage-bandwidth`",
+        write.ceil()
+    )]
+    Unwritten {
+        /// Seconds between checkpoints.
+        given: f64,
+        /// Seconds to write one.
+        write: f64,
+    },
+    /// No replica is left with all states.
+    #[error("no replicas are left without a node: {0}")]
+    OneReplica(String),
+    /// A rate that is no number of hours.
+    #[error(
+        "`mtbf_hours` of {component} is {hours}, and must be more than 0\nhint: leave out what does not fail"
+    )]
+    Hours {
+        /// The component.
+        component: String,
+        /// Its hours.
+        hours: f64,
+    },
+}
+
+/// Checks numbers before a run.
+pub(super) fn check(job: &Job, failures: &Failures) -> Result<(), TrainingRunError> {
+    let is_wrong = |hours: f64| !hours.is_finite() || hours <= 0.0;
+    if let Some(wrong) = failures.components.iter().find(|it| is_wrong(it.mtbf_hours)) {
+        let (component, hours) = (wrong.component.clone(), wrong.mtbf_hours);
+        return Err(TrainingRunError::Hours { component, hours });
+    }
+    if let Some(spares) = failures.spares.filter(|spares| *spares > job.num_nodes) {
+        let works = failures.most_nodes_in_repair(job).min(job.num_nodes);
+        return Err(TrainingRunError::Spares { spares, nodes: job.num_nodes, works });
+    }
+    if let Some(given) = failures.checkpoint_interval_seconds {
+        let (step, write) = (job.step_seconds, job.checkpoint.lag);
+        if given < step {
+            return Err(TrainingRunError::Interval { given, step });
+        }
+        if given < write {
+            return Err(TrainingRunError::Unwritten { given, write });
+        }
+    }
+    let is_hopeless = failures.cost(job) * failures.rate(job, 1.0) >= 1.0;
+    if is_hopeless { Err(interrupted(job, failures)) } else { Ok(()) }
+}
+
+fn interrupted(job: &Job, failures: &Failures) -> TrainingRunError {
+    let (between, lost) = (1.0 / failures.rate(job, 1.0), failures.cost(job));
+    let works = what_works(job, failures, between);
+    TrainingRunError::Interrupted { gpus: job.num_gpus, between, lost, works }
+}
+
+/// Options with which at least half of the time is not lost to failures.
+fn what_works(job: &Job, failures: &Failures, between: f64) -> String {
+    let mut fewer = failures.clone();
+    let mut times = 1.0;
+    while fewer.cost(job) * 2.0 > between * times {
+        times *= 2.0;
+        for (component, own) in fewer.components.iter_mut().zip(&failures.components) {
+            component.mtbf_hours = own.mtbf_hours * times;
+        }
+    }
+    let hours = between * times * f64::from(job.num_gpus) / 3600.0;
+    let mut works = format!("`--gpu-mtbf {}`", hours.ceil());
+    let shrinks = failures.on_failure != OnFailure::Shrink
+        && job.replica_groups > 1
+        && failures.stall_seconds * 2.0 <= between;
+    let quicker = failures.restart_seconds - (failures.cost(job) - between / 2.0);
+    if shrinks {
+        works.push_str(", or `--on-failure shrink`");
+    } else if failures.on_failure != OnFailure::Shrink && quicker >= 1.0 {
+        works.push_str(&format!(", or `--restart-time {}s`", quicker.floor()));
+    }
+    works
+}
+
+/// Checks that all runs came to their end.
+pub(super) fn check_runs(
+    job: &Job,
+    failures: &Failures,
+    runs: &[PlayedRun],
+) -> Result<(), TrainingRunError> {
+    let least = runs.iter().map(|run| run.done).fold(1.0, f64::min);
+    if least >= 1.0 {
+        return Ok(());
+    }
+    let Some(spares) = failures.spares else { return Err(interrupted(job, failures)) };
+    let missing = failures.most_nodes_in_repair(job);
+    Err(TrainingRunError::TooFewNodes { done: least, missing, spares })
+}

@@ -1,0 +1,334 @@
+//! Training on a number of tokens: days, cost, energy, and the time lost to failures.
+
+mod checkpoints;
+mod components;
+mod error;
+mod simulation;
+mod smaller;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::search::Quantiles;
+use simulation::{PlayedRun, play};
+
+pub use checkpoints::{
+    CheckpointBytes, CheckpointLinks, CheckpointTimes, CheckpointTo, replica_groups,
+};
+pub use components::{Component, Per};
+pub use error::TrainingRunError;
+pub use simulation::LostTime;
+pub use smaller::{SmallerPlan, slowdown, smaller_plans};
+
+/// What happens when a node fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnFailure {
+    /// All stop, wait for another node if there is no spare one, and restart from the last checkpoint.
+    #[default]
+    Wait,
+    /// Replicas without a failed node go on, with a smaller batch, and the others come back after a restart.
+    Shrink,
+    /// All stop, and restart with the best plan for the nodes that are left.
+    Replan,
+}
+
+/// Rates of failures, and what is done about them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failures {
+    /// What fails.
+    pub components: Vec<Component>,
+    /// What happens then.
+    pub on_failure: OnFailure,
+    /// Spare nodes that are ready; as many as it takes, if none.
+    pub spares: Option<u32>,
+    /// Seconds until a failure is noticed.
+    pub detection_seconds: f64,
+    /// Seconds to start all processes and connect them, without reading the checkpoint.
+    pub restart_seconds: f64,
+    /// Seconds for which all replicas stop where one fails and the others go on, and the step that is lost.
+    pub stall_seconds: f64,
+    /// Seconds until a node that was taken out is back.
+    pub repair_seconds: f64,
+    /// Training seconds between checkpoints; `None` for the interval at which least time is lost.
+    pub checkpoint_interval_seconds: Option<f64>,
+}
+
+/// A plan, as failures see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    /// Number of GPUs.
+    pub num_gpus: u32,
+    /// Number of nodes that they are on.
+    pub num_nodes: u32,
+    /// Groups of replicas that fail apart.
+    pub replica_groups: u32,
+    /// Seconds of a step.
+    pub step_seconds: f64,
+    /// Mean time of a step with slow nodes, over that without.
+    pub slowdown: f64,
+    /// Tokens of a step, or samples.
+    pub tokens_per_step: f64,
+    /// Times of a checkpoint.
+    pub checkpoint: CheckpointTimes,
+    /// Plans for fewer nodes, the most first.
+    pub smaller: Vec<SmallerPlan>,
+}
+
+impl Failures {
+    /// Seconds until a failure is noticed, where none are given.
+    ///
+    /// # Source
+    ///
+    /// Salpekar et al. 2026, *Training LLMs with Fault Tolerant HSDP on 100,000 GPUs* (arXiv 2602.00277): replicas wait 60 s
+    /// for a collective to time out.
+    pub const USUAL_DETECTION_SECONDS: f64 = 60.0;
+
+    /// Seconds to restart where none are given: with those until a failure is noticed, ten minutes.
+    ///
+    /// # Source
+    ///
+    /// The same: training stops for 10 minutes at each failure where all restart.
+    pub const USUAL_RESTART_SECONDS: f64 = 540.0;
+
+    /// Seconds for which all replicas stop where one fails and the others go on.
+    ///
+    /// # Source
+    ///
+    /// The same: 3 minutes, among them the time until the failure is noticed and the step that is computed again.
+    pub const USUAL_STALL_SECONDS: f64 = 180.0;
+
+    /// Seconds until a node is back where none are given.
+    ///
+    /// # Source
+    ///
+    /// Arfeen et al. 2025, *Nonuniform-Tensor-Parallelism* (arXiv 2504.06095): 3 to 5 days for hardware.
+    pub const USUAL_REPAIR_SECONDS: f64 = 3.0 * 86_400.0;
+
+    /// Seconds between checkpoints where failures do not call for any, as replicas have each other's states.
+    ///
+    /// # Source
+    ///
+    /// Le Scao et al. 2022, *BLOOM* (arXiv 2211.05100): every three hours.
+    pub const USUAL_INTERVAL_SECONDS: f64 = 10_800.0;
+
+    /// Failures per second on a share of a job's nodes.
+    fn rate(&self, job: &Job, share: f64) -> f64 {
+        self.components.iter().fold(0.0, |sum, it| sum + it.rate(job, share))
+    }
+
+    /// Training seconds between checkpoints, in whole steps.
+    ///
+    /// ```text
+    /// i = sqrt(2 d M)
+    /// ```
+    ///
+    /// with d seconds that training stops for a checkpoint, and M between failures; not before the last checkpoint is
+    /// written.
+    ///
+    /// # Source
+    ///
+    /// Young 1974, *A first order approximation to the optimum checkpoint interval* (CACM 17, 9).
+    fn interval(&self, job: &Job) -> f64 {
+        /// Seconds that no run takes.
+        const NEVER: f64 = 1e12;
+        let usual = match self.on_failure {
+            OnFailure::Shrink => Self::USUAL_INTERVAL_SECONDS,
+            OnFailure::Wait | OnFailure::Replan => {
+                (2.0 * job.checkpoint.stall / self.rate(job, 1.0)).sqrt()
+            }
+        };
+        let interval = self.checkpoint_interval_seconds.unwrap_or(usual).min(NEVER);
+        let steps = (interval / job.step_seconds).round();
+        steps.max((job.checkpoint.lag / job.step_seconds).ceil()).max(1.0) * job.step_seconds
+    }
+
+    /// Seconds that a failure costs: the recovery, and half an interval of work.
+    fn cost(&self, job: &Job) -> f64 {
+        match self.on_failure {
+            OnFailure::Shrink => self.stall_seconds,
+            OnFailure::Wait | OnFailure::Replan => {
+                self.detection_seconds
+                    + self.restart_seconds
+                    + job.checkpoint.load
+                    + self.interval(job) / 2.0
+            }
+        }
+    }
+
+    /// Number of nodes of which no more are repaired at once in 99 of 100 cases: the quantile of a Poisson
+    /// distribution.
+    ///
+    /// # Source
+    ///
+    /// Wan et al. 2025, *Robust LLM Training Infrastructure at ByteDance* (arXiv 2509.16293), who keep as many warm standbys.
+    pub fn most_nodes_in_repair(&self, job: &Job) -> u32 {
+        const SHARE: f64 = 0.99;
+        let taken_out = self.components.iter().filter(|it| it.replaces_node);
+        let rate: f64 = taken_out.fold(0.0, |sum, it| sum + it.rate(job, 1.0));
+        let mean = rate * self.repair_seconds;
+        let (mut nodes, mut log_of_one, mut sum) = (0_u32, -mean, (-mean).exp());
+        while sum < SHARE && nodes < job.num_nodes {
+            nodes += 1;
+            log_of_one += (mean / f64::from(nodes)).ln();
+            sum += log_of_one.exp();
+        }
+        nodes
+    }
+}
+
+/// Price and power of a GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Prices {
+    /// Price of a GPU hour, in any currency.
+    pub gpu_hour: Option<f64>,
+    /// The most power that a GPU draws, in watts.
+    pub watts: Option<f64>,
+}
+
+/// Time, cost and energy of a training run: means over simulated runs, where nothing else is said.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TrainingRun {
+    /// Number of tokens, or of samples.
+    pub tokens: f64,
+    /// Number of optimizer steps.
+    pub steps: f64,
+    /// Days, with the time lost to failures and checkpoints.
+    pub days: f64,
+    /// Quantiles of the days.
+    pub days_quantiles: Quantiles,
+    /// Days without failures, checkpoints and slow nodes.
+    pub days_without_failures: f64,
+    /// Days that are lost; with those without failures, all days.
+    pub lost_days: LostTime,
+    /// Share of the run's time that goes into steps that last.
+    pub goodput: f64,
+    /// What happens when a node fails.
+    pub on_failure: OnFailure,
+    /// Number of interruptions.
+    pub interruptions: f64,
+    /// Number of interruptions by component.
+    pub interruptions_by_component: BTreeMap<String, f64>,
+    /// Mean hours between failures of all GPUs together.
+    pub hours_between_failures: f64,
+    /// Seconds between checkpoints.
+    pub checkpoint_interval_seconds: f64,
+    /// Seconds that training stops for a checkpoint.
+    pub checkpoint_seconds: f64,
+    /// Spare nodes, if their number is limited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spares: Option<u32>,
+    /// Nodes of which no more are repaired at once in 99 of 100 cases.
+    pub nodes_in_repair_p99: u32,
+    /// GPU hours of the run, spare nodes included.
+    pub gpu_hours: f64,
+    /// Price of the GPU hours, if a price was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<f64>,
+    /// Quantiles of the price.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost_quantiles: Option<Quantiles>,
+    /// The most energy that GPUs draw, in megawatt hours, if their power is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub megawatt_hours: Option<f64>,
+    /// Number of simulated runs.
+    pub simulated_runs: u32,
+    /// Seed of their random numbers.
+    pub seed: u64,
+}
+
+/// Number of runs that are simulated: the mean of some hundred failures in each is off by less than a thousandth.
+const RUNS: u32 = 256;
+
+impl TrainingRun {
+    /// Simulates runs of a job over `tokens`.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainingRunError`] where numbers contradict each other, or training does not get on.
+    pub fn new(
+        tokens: f64,
+        job: &Job,
+        failures: &Failures,
+        prices: &Prices,
+        seed: u64,
+    ) -> Result<Self, TrainingRunError> {
+        error::check(job, failures)?;
+        let steps = (tokens / job.tokens_per_step).ceil();
+        let work = steps * job.step_seconds;
+        // Seeds next to each other share no run.
+        let seed_of = |run: u32| seed.wrapping_mul(RUNS.into()).wrapping_add(run.into());
+        let runs: Vec<PlayedRun> =
+            (0..RUNS).into_par_iter().map(|run| play(job, failures, work, seed_of(run))).collect();
+        error::check_runs(job, failures, &runs)?;
+        Ok(Self::of_runs((tokens, steps, seed), job, failures, prices, &runs))
+    }
+
+    fn of_runs(
+        (tokens, steps, seed): (f64, f64, u64),
+        job: &Job,
+        failures: &Failures,
+        prices: &Prices,
+        runs: &[PlayedRun],
+    ) -> Self {
+        const DAY: f64 = 86_400.0;
+        let num_runs = runs.len() as f64;
+        // Runs that are all alike have exactly their mean.
+        let mean = |of: &dyn Fn(&PlayedRun) -> f64| {
+            let first = of(&runs[0]);
+            first + runs.iter().map(|run| of(run) - first).sum::<f64>() / num_runs
+        };
+        let plain = steps * job.step_seconds;
+        let mut lost_days = LostTime::default();
+        for run in runs {
+            let mut lost = run.lost;
+            for (sum, part) in lost_days.parts().into_iter().zip(lost.parts()) {
+                *sum += *part / num_runs / DAY;
+            }
+        }
+        let mut days: Vec<f64> = runs.iter().map(|run| run.seconds / DAY).collect();
+        days.sort_by(f64::total_cmp);
+        let mean_days = mean(&|run| run.seconds / DAY);
+        let spare_gpus = failures.spares.unwrap_or(0) * job.num_gpus.div_ceil(job.num_nodes);
+        let gpus = f64::from(job.num_gpus + spare_gpus);
+        let hours = mean_days * 24.0 * gpus;
+        let mut by_component = BTreeMap::new();
+        for (index, component) in failures.components.iter().enumerate() {
+            let count = mean(&|run| run.failures[index] as f64);
+            *by_component.entry(component.component.clone()).or_default() += count;
+        }
+        Self {
+            tokens,
+            steps,
+            days: mean_days,
+            days_quantiles: quantiles(&days, 1.0),
+            days_without_failures: plain / DAY,
+            lost_days,
+            goodput: plain / DAY / mean_days,
+            on_failure: failures.on_failure,
+            interruptions: mean(&|run| run.failures.iter().sum::<u64>() as f64),
+            interruptions_by_component: by_component,
+            hours_between_failures: 1.0 / failures.rate(job, 1.0) / 3600.0,
+            checkpoint_interval_seconds: failures.interval(job),
+            checkpoint_seconds: job.checkpoint.stall,
+            spares: failures.spares,
+            nodes_in_repair_p99: failures.most_nodes_in_repair(job),
+            gpu_hours: hours,
+            cost: prices.gpu_hour.map(|price| price * hours),
+            cost_quantiles: prices.gpu_hour.map(|price| quantiles(&days, 24.0 * gpus * price)),
+            megawatt_hours: prices.watts.map(|watts| watts * hours / 1e6),
+            simulated_runs: RUNS,
+            seed,
+        }
+    }
+}
+
+/// Quantiles of sorted numbers, times a factor.
+fn quantiles(sorted: &[f64], factor: f64) -> Quantiles {
+    let at = |share: f64| sorted[((sorted.len() - 1) as f64 * share).round() as usize] * factor;
+    Quantiles { p10: at(0.1), p50: at(0.5), p90: at(0.9) }
+}

@@ -1,0 +1,376 @@
+//! Discrete events of a run: failures, restarts, nodes that come back.
+
+use std::collections::VecDeque;
+
+use serde::Serialize;
+use simulator::uniform_deviates;
+
+use super::{Component, Failures, Job, OnFailure};
+
+/// Time of a run that is not spent on steps that last at full speed. With the time without failures, the whole run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct LostTime {
+    /// Steps after the last checkpoint, computed again.
+    pub lost_work: f64,
+    /// Stops for checkpoints.
+    pub checkpoints: f64,
+    /// From a failure until training goes on, but for the wait for nodes.
+    pub restarts: f64,
+    /// Waiting until enough nodes are repaired.
+    pub waiting_for_nodes: f64,
+    /// Running with fewer replicas, or with a plan for fewer nodes.
+    pub fewer_nodes: f64,
+    /// Waiting in each step for slow nodes.
+    pub slow_nodes: f64,
+}
+
+impl LostTime {
+    /// Its parts.
+    pub(super) fn parts(&mut self) -> [&mut f64; 6] {
+        let Self { lost_work, checkpoints, restarts, waiting_for_nodes, fewer_nodes, slow_nodes } =
+            self;
+        [lost_work, checkpoints, restarts, waiting_for_nodes, fewer_nodes, slow_nodes]
+    }
+}
+
+/// A run that was played to its end, or until it would take [`MOST_TIMES_LONGER`].
+#[derive(Clone, Debug)]
+pub(super) struct PlayedRun {
+    /// Seconds until the end.
+    pub seconds: f64,
+    /// Share of the steps that are done.
+    pub done: f64,
+    /// Seconds that were lost.
+    pub lost: LostTime,
+    /// Number of failures of each component.
+    pub failures: Vec<u64>,
+}
+
+/// How many times as long as without failures a run is played, before it counts as one that does not get on.
+pub(super) const MOST_TIMES_LONGER: f64 = 50.0;
+
+/// What ends a stretch of training.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    Finished,
+    Failed,
+    /// Nodes or replicas come back.
+    Back,
+}
+
+/// State of a run. Training seconds are those of steps at full speed.
+struct Simulation<'a, U> {
+    job: &'a Job,
+    failures: &'a Failures,
+    /// Training seconds between checkpoints.
+    interval: f64,
+    /// Uniform random numbers.
+    uniform: U,
+    now: f64,
+    next_failure: f64,
+    /// Training seconds of the whole run.
+    work: f64,
+    /// Training seconds that are done, and those that a restart keeps.
+    done: f64,
+    durable: f64,
+    /// Nodes that work, spares included; if any number of spares is there, no node is ever missing.
+    healthy: u32,
+    /// Times at which nodes are repaired, in order.
+    repairs: VecDeque<f64>,
+    lost: LostTime,
+    counts: Vec<u64>,
+}
+
+/// Plays a run of `work` seconds of steps, with the random numbers of a seed.
+///
+/// Failures are a Poisson process in the run's whole time, as logs of interruptions count them. One that comes during a
+/// recovery is found at its end, and takes a recovery of its own.
+pub(super) fn play(job: &Job, failures: &Failures, work: f64, seed: u64) -> PlayedRun {
+    let mut simulation = Simulation {
+        job,
+        failures,
+        interval: failures.interval(job),
+        uniform: uniform_deviates(seed),
+        now: 0.0,
+        next_failure: 0.0,
+        work,
+        done: 0.0,
+        durable: 0.0,
+        healthy: job.num_nodes + failures.spares.unwrap_or(0),
+        repairs: VecDeque::new(),
+        lost: LostTime::default(),
+        counts: vec![0; failures.components.len()],
+    };
+    simulation.draw_failure(1.0);
+    match failures.on_failure {
+        OnFailure::Shrink => simulation.go_on_with_fewer_replicas(),
+        OnFailure::Wait | OnFailure::Replan => simulation.restart_each_time(),
+    }
+    let Simulation { now, done, lost, counts, .. } = simulation;
+    PlayedRun { seconds: now, done: done / work, lost, failures: counts }
+}
+
+impl<U: Iterator<Item = f64>> Simulation<'_, U> {
+    /// Stops at each failure, goes back to the last checkpoint, and restarts with the largest plan for which there are
+    /// nodes.
+    fn restart_each_time(&mut self) {
+        let mut plan = 0;
+        while self.gets_on() {
+            let share = self.nodes_of(plan);
+            let until = self.larger_plan_at(plan);
+            match self.train(self.speed_of(plan), until) {
+                End::Finished => return,
+                End::Failed => {
+                    self.fail(share);
+                    self.roll_back();
+                    plan = self.restart(share, self.failures.detection_seconds);
+                }
+                End::Back => {
+                    let save = self.job.checkpoint.stall + self.job.checkpoint.lag;
+                    self.lost.checkpoints += save;
+                    self.now += save;
+                    self.durable = self.done;
+                    plan = self.restart(share, 0.0);
+                }
+            }
+        }
+    }
+
+    /// Recovers until no failure comes meanwhile; the plan that runs then.
+    fn restart(&mut self, share: f64, mut detection: f64) -> usize {
+        let restart = self.failures.restart_seconds + self.job.checkpoint.load;
+        let mut pending = 1;
+        loop {
+            pending += self.pass(detection, share).len();
+            let plan = self.wait_for_plan();
+            pending += self.pass(restart, self.nodes_of(plan)).len();
+            pending -= 1;
+            if pending == 0 || !self.gets_on() {
+                self.draw_failure(self.nodes_of(plan));
+                return plan;
+            }
+            detection = self.failures.detection_seconds;
+        }
+    }
+
+    /// Waits until some plan has its nodes; the largest such plan.
+    fn wait_for_plan(&mut self) -> usize {
+        loop {
+            self.take_back_repaired();
+            let plan = (0..=self.job.smaller.len()).find(|&it| self.num_nodes(it) <= self.healthy);
+            if let Some(plan) = plan {
+                return plan;
+            }
+            let until = self.repairs.front().copied().expect("nodes that are missing are repaired");
+            self.lost.waiting_for_nodes += until - self.now;
+            self.now = until;
+            self.draw_failure(1.0);
+        }
+    }
+
+    /// When the nodes of the next larger plan are there, if that gains more than it costs to restart with it.
+    fn larger_plan_at(&self, plan: usize) -> f64 {
+        let Some(larger) = plan.checked_sub(1) else { return f64::INFINITY };
+        let missing = (self.num_nodes(larger)).saturating_sub(self.healthy) as usize;
+        let at = match missing.checked_sub(1) {
+            None => self.now,
+            Some(index) => self.repairs.get(index).copied().unwrap_or(f64::INFINITY),
+        };
+        let times = &self.job.checkpoint;
+        let cost = times.stall + times.lag + times.load + self.failures.restart_seconds;
+        let between = 1.0 / self.failures.rate(self.job, 1.0);
+        let left = (self.work - self.done) / self.speed_of(plan);
+        let gain = 1.0 - self.speed_of(plan) / self.speed_of(larger);
+        if gain * between.min(left) > cost { at.max(self.now) } else { f64::INFINITY }
+    }
+
+    /// Goes on with the replicas that are left, each failure stopping all of them for a while. Groups of replicas come
+    /// back after a restart, with a node in the place of one that is taken out.
+    fn go_on_with_fewer_replicas(&mut self) {
+        let all = self.job.replica_groups;
+        let recovery = self.failures.detection_seconds
+            + self.failures.restart_seconds
+            + self.job.checkpoint.load;
+        let mut groups = Groups { up: all, without_node: 0, back: VecDeque::new(), recovery };
+        while self.gets_on() {
+            self.bring_back(&mut groups);
+            let repaired = self.repairs.front().filter(|_| groups.without_node > 0);
+            let back = groups.back.front().into_iter().chain(repaired);
+            let until = back.fold(f64::INFINITY, |least, at| least.min(*at));
+            if groups.up == 0 {
+                self.roll_back();
+                let waited = if groups.back.is_empty() {
+                    &mut self.lost.waiting_for_nodes
+                } else {
+                    &mut self.lost.restarts
+                };
+                *waited += until - self.now;
+                self.now = until;
+                self.draw_failure(1.0);
+                continue;
+            }
+            match self.train(f64::from(groups.up) / f64::from(all), until) {
+                End::Finished => return,
+                End::Back => {}
+                End::Failed => {
+                    let mut failed = vec![self.fail(1.0)];
+                    while let Some(component) = failed.pop() {
+                        failed.extend(self.take_down(&mut groups, component));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes the group down that a failure hits; the failures that come while all others stop. If the group is down
+    /// already, its restart begins anew.
+    fn take_down(&mut self, groups: &mut Groups, component: usize) -> Vec<usize> {
+        let mut failed = Vec::new();
+        let running = f64::from(groups.up) / f64::from(self.job.replica_groups);
+        if self.draw() < running {
+            groups.up -= 1;
+            failed = self.pass(self.failures.stall_seconds, 1.0);
+        } else if groups.back.pop_back().is_none() {
+            return failed;
+        }
+        let missing = self.job.num_nodes.saturating_sub(self.healthy);
+        let takes_node = self.failures.components[component].replaces_node;
+        if takes_node && missing > groups.without_node {
+            groups.without_node += 1;
+        } else {
+            groups.back.push_back(self.now + groups.recovery);
+        }
+        failed
+    }
+
+    /// Takes back what is there by now: groups that have restarted, and nodes for groups that lack one.
+    fn bring_back(&mut self, groups: &mut Groups) {
+        while groups.back.front().is_some_and(|at| *at <= self.now) {
+            groups.back.pop_front();
+            groups.up += 1;
+        }
+        self.take_back_repaired();
+        let missing = self.job.num_nodes.saturating_sub(self.healthy);
+        while groups.without_node > missing {
+            groups.without_node -= 1;
+            groups.back.push_back(self.now + groups.recovery);
+        }
+    }
+
+    /// Trains at a share of the full speed until a time, a failure or the end of the run.
+    fn train(&mut self, share: f64, until: f64) -> End {
+        let pace = share / self.job.slowdown;
+        let (interval, times) = (self.interval, self.job.checkpoint);
+        let cycle = interval + times.stall;
+        let left = (self.work - self.done) / pace;
+        let finish = self.now + left + times.stall * ((left / interval).ceil() - 1.0).max(0.0);
+        let end = finish.min(until.max(self.now)).min(self.next_failure);
+        let elapsed = end - self.now;
+        let finishes = end >= finish;
+        let computing = if finishes {
+            left
+        } else {
+            let cycles = (elapsed / cycle).floor();
+            cycles * interval + (elapsed - cycles * cycle).min(interval)
+        };
+        let written = ((elapsed - times.lag) / cycle).floor();
+        if written > 0.0 {
+            self.durable = self.done + written * interval * pace;
+        }
+        self.done = if finishes { self.work } else { self.done + computing * pace };
+        self.lost.checkpoints += elapsed - computing;
+        self.lost.fewer_nodes += computing * (1.0 - share);
+        self.lost.slow_nodes += computing * (share - pace);
+        self.now = end;
+        if finishes {
+            End::Finished
+        } else if end >= self.next_failure {
+            End::Failed
+        } else {
+            End::Back
+        }
+    }
+
+    /// Lets time pass without training; the components that fail meanwhile.
+    fn pass(&mut self, seconds: f64, share: f64) -> Vec<usize> {
+        let end = self.now + seconds;
+        let mut failed = Vec::new();
+        while self.next_failure <= end {
+            self.now = self.next_failure;
+            failed.push(self.fail(share));
+        }
+        self.lost.restarts += seconds;
+        self.now = end;
+        failed
+    }
+
+    /// A failure now, on a share of the nodes: its component.
+    fn fail(&mut self, share: f64) -> usize {
+        let mut point = self.draw() * self.failures.rate(self.job, share);
+        let is_here = |it: &Component| {
+            point -= it.rate(self.job, share);
+            point < 0.0
+        };
+        let components = &self.failures.components;
+        let component = components.iter().position(is_here).unwrap_or(components.len() - 1);
+        self.counts[component] += 1;
+        self.take_back_repaired();
+        if self.failures.components[component].replaces_node && self.failures.spares.is_some() {
+            self.healthy -= 1;
+            self.repairs.push_back(self.now + self.failures.repair_seconds);
+        }
+        self.draw_failure(share);
+        component
+    }
+
+    fn take_back_repaired(&mut self) {
+        while self.repairs.front().is_some_and(|at| *at <= self.now) {
+            self.repairs.pop_front();
+            self.healthy += 1;
+        }
+    }
+
+    fn roll_back(&mut self) {
+        self.lost.lost_work += self.done - self.durable;
+        self.done = self.durable;
+    }
+
+    /// Draws the time of the next failure, with a share of the nodes in use.
+    fn draw_failure(&mut self, share: f64) {
+        self.next_failure = self.now - self.draw().ln() / self.failures.rate(self.job, share);
+    }
+
+    fn draw(&mut self) -> f64 {
+        self.uniform.next().expect("random numbers do not end")
+    }
+
+    fn gets_on(&self) -> bool {
+        self.now < self.work * MOST_TIMES_LONGER
+    }
+
+    /// Nodes of a plan: of the job's own for 0, of the next smaller for 1 and so on.
+    fn num_nodes(&self, plan: usize) -> u32 {
+        plan.checked_sub(1).map_or(self.job.num_nodes, |index| self.job.smaller[index].num_nodes)
+    }
+
+    fn nodes_of(&self, plan: usize) -> f64 {
+        f64::from(self.num_nodes(plan)) / f64::from(self.job.num_nodes)
+    }
+
+    fn speed_of(&self, plan: usize) -> f64 {
+        let step = |index: usize| self.job.step_seconds / self.job.smaller[index].step_seconds;
+        plan.checked_sub(1).map_or(1.0, step)
+    }
+}
+
+/// Groups of replicas.
+struct Groups {
+    /// Those that train.
+    up: u32,
+    /// Those that wait for a node.
+    without_node: u32,
+    /// When those that restart come back, in order.
+    back: VecDeque<f64>,
+    /// Seconds that a restart takes.
+    recovery: f64,
+}

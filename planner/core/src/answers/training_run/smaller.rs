@@ -1,0 +1,82 @@
+//! Plans for what is left of a cluster: on fewer nodes, and with slow ones.
+
+use ir::layout::Choice::Any;
+use ir::layout::PartialLayout;
+use simulator::straggling_step;
+
+use crate::problem::{Problem, ProblemError};
+use crate::search::{EvaluatedPlan, Go, Request, StopReason, search, with_step};
+use crate::step::SimulateError;
+
+/// The best plan on fewer nodes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SmallerPlan {
+    /// Number of nodes.
+    pub num_nodes: u32,
+    /// Seconds of a step with the same batch.
+    pub step_seconds: f64,
+}
+
+/// The best plans for the same batch with one node less, two and so on, up to `most_missing`, and from there to the first
+/// number for which there is a plan; those left out that are no faster than one on fewer nodes.
+///
+/// # Errors
+///
+/// [`ProblemError`] where the problem cannot be posed on fewer GPUs.
+pub fn smaller_plans(
+    problem: &Problem,
+    request: &Request,
+    gpus_per_node: u32,
+    most_missing: u32,
+    go: &mut (dyn FnMut() -> Go + Send),
+) -> Result<Vec<SmallerPlan>, ProblemError> {
+    let fixed = PartialLayout { data_parallel: Any, zero_shard: Any, ..request.fixed };
+    let request = Request { fixed, top: 1, closest: false, less_headroom: false, ..*request };
+    let all = problem.limits.num_gpus / gpus_per_node;
+    let mut plans: Vec<SmallerPlan> = Vec::new();
+    for num_nodes in (1..all).rev() {
+        let enough = all - num_nodes > most_missing && !plans.is_empty();
+        if enough || go() != Go::On {
+            break;
+        }
+        let smaller = problem.with_gpus(num_nodes * gpus_per_node)?;
+        let outcome = search(&smaller, &request, &mut |_| go());
+        if outcome.stop_reason != StopReason::Exhausted {
+            break;
+        }
+        if let Some(found) = outcome.plans.first() {
+            let step_seconds = found.evaluation.step_time.get();
+            plans.retain(|larger| larger.step_seconds < step_seconds);
+            plans.push(SmallerPlan { num_nodes, step_seconds });
+        }
+    }
+    Ok(plans)
+}
+
+/// Mean time of a step over that without slow nodes, where each node is slow for a share of the time, and then takes so
+/// many times as long to compute: a step waits for the slowest, in the pipeline rank where that costs most.
+///
+/// ```text
+/// 1 + (1 - (1 - s)^n) (t_slow / t - 1)
+/// ```
+///
+/// # Errors
+///
+/// [`SimulateError`]; none for a checked layout.
+pub fn slowdown(
+    problem: &Problem,
+    plan: &EvaluatedPlan,
+    num_nodes: u32,
+    (share, factor): (f64, f64),
+) -> Result<f64, SimulateError> {
+    with_step(problem, plan.layout, &plan.stage_ends, |step| {
+        let schedule = step.schedule()?;
+        let mut slowest = plan.evaluation.step_time.get();
+        for rank in 0..step.work.ranks.len() {
+            let with_slow = straggling_step(&schedule, &step.work, rank, factor)?;
+            slowest = slowest.max(with_slow.as_f64() / 1e9);
+        }
+        let is_any_slow = 1.0 - (1.0 - share).powf(f64::from(num_nodes));
+        Ok(1.0 + is_any_slow * (slowest / plan.evaluation.step_time.get() - 1.0))
+    })
+}

@@ -1,0 +1,230 @@
+//! Questions about failures: arguments, and a plan as failures see it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use ir::layout::LayoutSpec;
+use ir::units::BytesPerSecond;
+use planner_core::answers::{
+    CheckpointBytes, CheckpointLinks, CheckpointTimes, CheckpointTo, Component, Failures, Job,
+    OnFailure, replica_groups, slowdown, smaller_plans,
+};
+use planner_core::search::{EvaluatedPlan, Request};
+
+use super::super::files::read_text;
+use super::super::input::Input;
+use super::super::interrupt::Limit;
+use super::super::values::{
+    SlowNodes, parse_bandwidth, parse_hours, parse_seed, parse_slow_nodes, parse_time_limit,
+    whole,
+};
+
+/// What fails during `--tokens`, and what is done about it.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Failures, with --tokens")]
+pub(crate) struct FailureArgs {
+    /// Mean hours until a GPU, with its share of all other hardware, fails and interrupts the training [default: 50,677,
+    /// Llama 3 405B's 419 interruptions, by component].
+    #[arg(long, value_name = "HOURS", requires = "tokens", value_parser = parse_hours, allow_negative_numbers = true)]
+    gpu_mtbf: Option<f64>,
+    /// Rates by component, as JSON: a list of `{"component": "NIC", "per": "gpu"|"node"|"job", "mtbf_hours": 4e5,
+    /// "replaces_node": true}`.
+    #[arg(long, value_name = "FILE", requires = "tokens", conflicts_with = "gpu_mtbf")]
+    failure_rates: Option<PathBuf>,
+    /// What happens at a failure: all wait for another node and restart; replicas without a failed node go on (as with
+    /// torchft); or all restart with the best plan for the nodes that are left.
+    #[arg(long, value_enum, ignore_case = true, value_name = "HOW", requires = "tokens", default_value = "wait")]
+    on_failure: OnFailureArg,
+    /// Spare nodes that stand by; they cost as others do [default: a node is always there; 0 with `--on-failure replan`].
+    #[arg(long, value_name = "N", requires = "tokens", value_parser = whole::<u32, 0, 1_048_576>, allow_negative_numbers = true)]
+    spares: Option<u32>,
+    /// Time until a node is repaired, with `--spares` [default: 3 days, as Arfeen et al. 2025 have it].
+    #[arg(long, value_name = "TIME", requires = "tokens", value_parser = parse_time_limit, allow_negative_numbers = true)]
+    repair_time: Option<Duration>,
+    /// Time until a failure is noticed [default: 60s, as in Meta's FT-HSDP].
+    #[arg(long, value_name = "TIME", requires = "tokens", value_parser = parse_time_limit, allow_negative_numbers = true)]
+    detection_time: Option<Duration>,
+    /// Time from then until the checkpoint is read [default: 9min, which makes ten as in Meta's FT-HSDP].
+    #[arg(long, value_name = "TIME", requires = "tokens", value_parser = parse_time_limit, allow_negative_numbers = true)]
+    restart_time: Option<Duration>,
+    /// Time for which all replicas stop when one fails, with `--on-failure shrink` [default: 3min, as in Meta's FT-HSDP].
+    #[arg(long, value_name = "TIME", requires = "tokens", value_parser = parse_time_limit, allow_negative_numbers = true)]
+    stall_time: Option<Duration>,
+    /// Where checkpoints go: storage that all nodes share, or the memory of the own and of another node (as in Gemini).
+    #[arg(long, value_enum, ignore_case = true, value_name = "WHERE", requires = "tokens", default_value = "storage")]
+    checkpoint_to: CheckpointToArg,
+    /// Write checkpoints while training goes on, once they are copied to the host.
+    #[arg(long, requires = "tokens", alias = "async-checkpoints")]
+    asynchronous_checkpoints: bool,
+    /// Bandwidth of the storage, of all nodes together, in GB/s [default: 1 for each node, as of Llama 3's].
+    #[arg(long, value_name = "GB/S", requires = "tokens", value_parser = parse_bandwidth, allow_negative_numbers = true)]
+    storage_bandwidth: Option<f64>,
+    /// Training time between checkpoints [default: the one that loses least; 3h with `--on-failure shrink`].
+    #[arg(long, value_name = "TIME", requires = "tokens", value_parser = parse_time_limit, allow_negative_numbers = true)]
+    checkpoint_interval: Option<Duration>,
+    /// Time for which training stops for a checkpoint [default: by the plan's bytes and the bandwidth].
+    #[arg(long, value_name = "TIME", requires = "tokens", value_parser = parse_time_limit, allow_negative_numbers = true)]
+    checkpoint_time: Option<Duration>,
+    /// Share of the time that each node is slow, and how many times as long it computes then: `0.1%,1.5`.
+    #[arg(long, value_name = "SHARE,FACTOR", requires = "tokens", value_parser = parse_slow_nodes, allow_negative_numbers = true)]
+    slow_nodes: Option<SlowNodes>,
+    /// Where the random numbers of the simulated runs start; the same seed gives the same days.
+    #[arg(long, value_name = "SEED", requires = "tokens", value_parser = parse_seed, default_value_t = 0)]
+    pub(super) seed: u64,
+}
+
+/// What happens at a failure.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum OnFailureArg {
+    Wait,
+    #[value(alias = "elastic", alias = "torchft")]
+    Shrink,
+    #[value(alias = "re-plan")]
+    Replan,
+}
+
+/// Where checkpoints go.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum CheckpointToArg {
+    #[value(alias = "disk")]
+    Storage,
+    #[value(alias = "host", alias = "in-memory")]
+    Memory,
+}
+
+impl FailureArgs {
+    /// Rates of failures, and what is done about them.
+    pub(super) fn failures(&self) -> anyhow::Result<Failures> {
+        let seconds =
+            |given: Option<Duration>, usual| given.map_or(usual, |it| it.as_secs_f64());
+        let components = match (&self.failure_rates, self.gpu_mtbf) {
+            (Some(path), _) => read_rates(path)?,
+            (None, Some(hours)) => Component::of_gpu(hours),
+            (None, None) => Component::of_llama_3(),
+        };
+        let on_failure = match self.on_failure {
+            OnFailureArg::Wait => OnFailure::Wait,
+            OnFailureArg::Shrink => OnFailure::Shrink,
+            OnFailureArg::Replan => OnFailure::Replan,
+        };
+        let usual_spares = (on_failure == OnFailure::Replan).then_some(0);
+        Ok(Failures {
+            components,
+            on_failure,
+            spares: self.spares.or(usual_spares),
+            detection_seconds: seconds(self.detection_time, Failures::USUAL_DETECTION_SECONDS),
+            restart_seconds: seconds(self.restart_time, Failures::USUAL_RESTART_SECONDS),
+            stall_seconds: seconds(self.stall_time, Failures::USUAL_STALL_SECONDS),
+            repair_seconds: seconds(self.repair_time, Failures::USUAL_REPAIR_SECONDS),
+            checkpoint_interval_seconds: self.checkpoint_interval.map(|it| it.as_secs_f64()),
+        })
+    }
+
+    /// A plan as failures see it, with plans for fewer nodes where failures are followed by them.
+    pub(super) fn job(
+        &self,
+        input: &Input,
+        request: &Request,
+        plan: &EvaluatedPlan,
+        failures: &Failures,
+        limit: &Limit,
+    ) -> anyhow::Result<Job> {
+        let Input { problem, cluster, .. } = input;
+        let (num_gpus, per_node) = (problem.limits.num_gpus, cluster.gpus_per_node.max(1));
+        let num_nodes = num_gpus.div_ceil(per_node);
+        let training = &problem.training;
+        let length = if problem.limits.has_sequence { training.sequence_length } else { 1 };
+        let groups = replica_groups(&plan.layout, per_node);
+        anyhow::ensure!(
+            failures.on_failure != OnFailure::Shrink || groups > 1,
+            "`--on-failure shrink`: no replica is left when a node fails: {}\nhint: {}",
+            describe_copies(&plan.layout),
+            more_groups(&plan.layout, per_node)
+        );
+        let slowdown = match self.slow_nodes {
+            Some(SlowNodes { share, factor }) => slowdown(problem, plan, num_nodes, (share, factor))?,
+            None => 1.0,
+        };
+        let mut job = Job {
+            num_gpus,
+            num_nodes,
+            replica_groups: groups,
+            step_seconds: plan.evaluation.step_time.get(),
+            slowdown,
+            tokens_per_step: (length * training.global_batch_size) as f64,
+            checkpoint: self.checkpoint(input, plan, num_nodes)?,
+            smaller: Vec::new(),
+        };
+        if failures.on_failure == OnFailure::Replan {
+            anyhow::ensure!(
+                problem.groups.is_none(),
+                "`--on-failure replan` with GPUs of several kinds\nhint: `--on-failure wait`, or a cluster of one kind"
+            );
+            let missing = failures.most_nodes_in_repair(&job);
+            let go = &mut || limit.go();
+            job.smaller = smaller_plans(problem, request, per_node, missing, go)?;
+        }
+        Ok(job)
+    }
+
+    fn checkpoint(
+        &self,
+        input: &Input,
+        plan: &EvaluatedPlan,
+        num_nodes: u32,
+    ) -> anyhow::Result<CheckpointTimes> {
+        let cluster = &input.cluster;
+        let to = match self.checkpoint_to {
+            CheckpointToArg::Storage => CheckpointTo::Storage,
+            CheckpointToArg::Memory => CheckpointTo::Memory,
+        };
+        anyhow::ensure!(
+            to == CheckpointTo::Storage || num_nodes > 1,
+            "`--checkpoint-to memory`: the only node has no other to keep its checkpoint\nhint: `--checkpoint-to storage`"
+        );
+        let usual = CheckpointBytes::USUAL_NODE_BANDWIDTH * f64::from(num_nodes);
+        let outermost = cluster.levels.last().context("a cluster has a network")?;
+        let links = CheckpointLinks {
+            storage: BytesPerSecond::new(self.storage_bandwidth.map_or(usual, |it| it * 1e9)),
+            host: cluster.host_link_bandwidth,
+            network: outermost.bandwidth,
+        };
+        let bytes = CheckpointBytes::new(&input.problem, plan);
+        let times = bytes.times(to, self.asynchronous_checkpoints, links);
+        let stall = self.checkpoint_time.map_or(times.stall, |it| it.as_secs_f64());
+        Ok(CheckpointTimes { stall, ..times })
+    }
+}
+
+/// Rates of a file.
+fn read_rates(path: &std::path::Path) -> anyhow::Result<Vec<Component>> {
+    let text = read_text(path)?;
+    serde_json::from_str(&text).with_context(|| {
+        format!(
+            "`--failure-rates {}` is no list of components\nhint: [{{\"component\": \"NIC\", \"per\": \"node\", \
+             \"mtbf_hours\": 400000}}]",
+            path.display()
+        )
+    })
+}
+
+/// Which replicas share their states.
+fn describe_copies(spec: &LayoutSpec) -> String {
+    let replicas = spec.mesh().replicas();
+    match spec.zero_stage.number() {
+        0 => format!("{replicas} replicas are all on one node, or of all experts together"),
+        stage => format!("ZeRO {stage} shards states over {} of {replicas} ranks", spec.zero_shard),
+    }
+}
+
+/// The option with which replicas fail apart.
+fn more_groups(spec: &LayoutSpec, per_node: u32) -> String {
+    let shards = (1..spec.zero_shard).rev().filter(|it| spec.zero_shard.is_multiple_of(*it));
+    let mut with = shards.map(|zero_shard| LayoutSpec { zero_shard, ..*spec });
+    match with.find(|spec| replica_groups(spec, per_node) > 1) {
+        Some(spec) => format!("`--zero-shard {}`, or `--on-failure replan`", spec.zero_shard),
+        None => "`--on-failure replan`".to_owned(),
+    }
+}

@@ -1,7 +1,7 @@
 //! Requirements that model, batch and number of GPUs set for layouts.
 
 use super::error::{LayoutError, largest_divisor};
-use super::mesh::MeshAxis;
+use super::mesh::{MeshAxis, common_divisor};
 use super::offload::OffloadedActivations;
 use super::spec::LayoutSpec;
 use super::zero::ZeroStage;
@@ -504,9 +504,4 @@ impl Limits {
         }
         Ok(())
     }
-}
-
-/// Greatest common divisor.
-fn common_divisor(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { common_divisor(b, a % b) }
 }

@@ -62,4 +62,23 @@ impl Mesh {
     pub fn expert_shards(&self, zero_shard: u32) -> u32 {
         (zero_shard * self.sharding.tensor_parallel / self.expert_ranks()).max(1)
     }
+
+    /// Number of groups of replicas that fail apart: each has copies of all states and of all experts, with `sharded` of
+    /// the ranks that hold the same parameters for a copy, and no node in common with another.
+    pub fn replica_groups(&self, sharded: u32, gpus_per_node: u32) -> u32 {
+        let Sharding { tensor_parallel, context_parallel, .. } = self.sharding;
+        let of_copy = tensor_parallel * sharded.max(1);
+        let whole = [tensor_parallel * context_parallel, self.expert_ranks(), gpus_per_node];
+        let together =
+            whole.into_iter().map(u64::from).fold(u64::from(of_copy), |together, ranks| {
+                together / common_divisor(together, ranks) * ranks
+            });
+        let groups = u64::from(self.stride(MeshAxis::Pipeline)) / together;
+        u32::try_from(groups.max(1)).unwrap_or(u32::MAX)
+    }
+}
+
+/// Greatest common divisor.
+pub(super) fn common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { common_divisor(b, a % b) }
 }

@@ -127,6 +127,18 @@ impl LayoutSpec {
         self.mesh().stride(MeshAxis::Pipeline)
     }
 
+    /// Number of groups of replicas that fail apart, on nodes of so many GPUs.
+    pub fn replica_groups(&self, gpus_per_node: u32) -> u32 {
+        let sharded = if self.zero_stage == ZeroStage::None { 1 } else { self.zero_shard };
+        self.mesh().replica_groups(sharded, gpus_per_node)
+    }
+
+    /// The most ranks over which states can be sharded so that there are groups of replicas that fail apart.
+    pub fn shards_that_fail_apart(&self, gpus_per_node: u32) -> Option<u32> {
+        let mut fewer = (1..self.zero_shard).rev().filter(|it| self.zero_shard.is_multiple_of(*it));
+        fewer.find(|it| self.mesh().replica_groups(*it, gpus_per_node) > 1)
+    }
+
     /// Number of GPUs.
     pub fn num_gpus(&self) -> u32 {
         self.ranks_per_stage() * self.pipeline_parallel

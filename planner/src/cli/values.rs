@@ -223,7 +223,8 @@ pub(super) fn parse_slow_nodes(text: &str) -> Result<SlowNodes, String> {
         (0.0..=1.0).contains(share) && (1.0..=1000.0).contains(factor)
     });
     slow.ok_or_else(|| {
-        "must be a share of the time up to 1 and a factor from 1 to 1000, such as `0.1%,1.5`".to_owned()
+        "must be a share of the time up to 1 and a factor from 1 to 1000, such as `0.1%,1.5`"
+            .to_owned()
     })
 }
 

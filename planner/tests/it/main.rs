@@ -53,6 +53,7 @@ mod stages;
 mod systems;
 mod tools_read;
 mod topologies;
+mod training_runs;
 mod unlike_gpus;
 mod unprintable;
 mod validation;

@@ -18,9 +18,9 @@ pub use front::{FrontPoint, cheapest_number_of_gpus, front, least_memory};
 pub use limits::{BatchPoint, batches, longest_sequence};
 pub use sensitivity::{Sensitivity, sensitivities};
 pub use training_run::{
-    CheckpointBytes, CheckpointLinks, CheckpointTimes, CheckpointTo, Component, Failures, Job,
-    LostTime, OnFailure, Per, Prices, SmallerPlan, TrainingRun, TrainingRunError, replica_groups,
-    slowdown, smaller_plans,
+    CheckpointBytes, CheckpointLinks, CheckpointTimes, CheckpointTo, Component, Failures, LostTime,
+    OnFailure, Per, Prices, SmallerPlan, TrainingJob, TrainingRun, TrainingRunError, slowdown,
+    smaller_plans,
 };
 pub use why_not::{WhyNot, why_not};
 

@@ -172,7 +172,11 @@ pub fn evaluated(
 }
 
 /// Results of `of` on the step of a layout, or on those of the replicas in each group.
-pub(super) fn on_groups<T>(
+///
+/// # Panics
+///
+/// As [`simulated`].
+pub fn on_groups<T>(
     problem: &Problem,
     layout: Layout,
     stage_ends: &[usize],
@@ -274,13 +278,16 @@ pub fn with_step<T>(
     of(&Step::new(&assignment, layout))
 }
 
+/// Tokens of a step without padding, or samples for models without a sequence.
+pub fn tokens_per_step(problem: &Problem) -> f64 {
+    let training = &problem.training;
+    let length = if problem.limits.has_sequence { training.sequence_length } else { 1 };
+    length as f64 * training.global_batch_size as f64 * problem.real_share()
+}
+
 /// Throughput of a step: tokens per second on each GPU, or samples for models without a sequence.
 pub fn tokens_per_second_per_gpu(problem: &Problem, step_time: Seconds) -> f64 {
-    let training = &problem.training;
-    // Models without a sequence are counted by the sample.
-    let length = if problem.limits.has_sequence { training.sequence_length } else { 1 };
-    let tokens = length as f64 * training.global_batch_size as f64 * problem.real_share();
-    tokens / step_time.get() / f64::from(problem.limits.num_gpus)
+    tokens_per_step(problem) / step_time.get() / f64::from(problem.limits.num_gpus)
 }
 
 /// MFU: model FLOPs of a step over the peak of all GPUs by their data sheet. Query-key pairs hidden by a causal mask

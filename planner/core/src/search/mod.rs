@@ -47,8 +47,8 @@ use closest::closest;
 pub use conflict::{Conflict, conflicting};
 pub use ensemble::log_deviation;
 pub use evaluated_plan::{
-    EvaluatedPlan, OverDraws, Quantiles, evaluated, model_flops_utilization, simulated,
-    tokens_per_second_per_gpu, utilization_with_every_pair, with_step,
+    EvaluatedPlan, OverDraws, Quantiles, evaluated, model_flops_utilization, on_groups, simulated,
+    tokens_per_second_per_gpu, tokens_per_step, utilization_with_every_pair, with_step,
 };
 use family::Family;
 pub use headroom::largest_headroom;

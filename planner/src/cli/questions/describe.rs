@@ -227,10 +227,11 @@ fn describe_run(run: &TrainingRun) -> String {
     );
     let _ = writeln!(
         text,
-        "goodput {}: an interruption every {}, {} in all; a checkpoint every {} that stops training for {}",
+        "goodput {}: an interruption every {}, {} in all; a checkpoint of {} every {} stops training for {}",
         percent(run.goodput),
         hours(run.hours_between_failures * 3600.0),
         count(run.interruptions.round()),
+        run.checkpoint_bytes,
         hours(run.checkpoint_interval_seconds),
         Seconds::new(run.checkpoint_seconds),
     );

@@ -5,20 +5,18 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use ir::layout::LayoutSpec;
 use ir::units::BytesPerSecond;
 use planner_core::answers::{
-    CheckpointBytes, CheckpointLinks, CheckpointTimes, CheckpointTo, Component, Failures, Job,
-    OnFailure, replica_groups, slowdown, smaller_plans,
+    CheckpointBytes, CheckpointLinks, CheckpointTimes, CheckpointTo, Component, Failures,
+    OnFailure, TrainingJob, slowdown, smaller_plans,
 };
-use planner_core::search::{EvaluatedPlan, Request};
+use planner_core::search::{EvaluatedPlan, Request, tokens_per_step};
 
 use super::super::files::read_text;
 use super::super::input::Input;
 use super::super::interrupt::Limit;
 use super::super::values::{
-    SlowNodes, parse_bandwidth, parse_hours, parse_seed, parse_slow_nodes, parse_time_limit,
-    whole,
+    SlowNodes, parse_bandwidth, parse_hours, parse_seed, parse_slow_nodes, parse_time_limit, whole,
 };
 
 /// What fails during `--tokens`, and what is done about it.
@@ -35,7 +33,14 @@ pub(crate) struct FailureArgs {
     failure_rates: Option<PathBuf>,
     /// What happens at a failure: all wait for another node and restart; replicas without a failed node go on (as with
     /// torchft); or all restart with the best plan for the nodes that are left.
-    #[arg(long, value_enum, ignore_case = true, value_name = "HOW", requires = "tokens", default_value = "wait")]
+    #[arg(
+        long,
+        value_enum,
+        ignore_case = true,
+        value_name = "HOW",
+        requires = "tokens",
+        default_value = "wait"
+    )]
     on_failure: OnFailureArg,
     /// Spare nodes that stand by; they cost as others do [default: a node is always there; 0 with `--on-failure replan`].
     #[arg(long, value_name = "N", requires = "tokens", value_parser = whole::<u32, 0, 1_048_576>, allow_negative_numbers = true)]
@@ -53,7 +58,14 @@ pub(crate) struct FailureArgs {
     #[arg(long, value_name = "TIME", requires = "tokens", value_parser = parse_time_limit, allow_negative_numbers = true)]
     stall_time: Option<Duration>,
     /// Where checkpoints go: storage that all nodes share, or the memory of the own and of another node (as in Gemini).
-    #[arg(long, value_enum, ignore_case = true, value_name = "WHERE", requires = "tokens", default_value = "storage")]
+    #[arg(
+        long,
+        value_enum,
+        ignore_case = true,
+        value_name = "WHERE",
+        requires = "tokens",
+        default_value = "storage"
+    )]
     checkpoint_to: CheckpointToArg,
     /// Write checkpoints while training goes on, once they are copied to the host.
     #[arg(long, requires = "tokens", alias = "async-checkpoints")]
@@ -95,10 +107,14 @@ enum CheckpointToArg {
 }
 
 impl FailureArgs {
+    /// True if plans for fewer nodes are searched.
+    pub(super) fn searches(&self) -> bool {
+        matches!(self.on_failure, OnFailureArg::Replan)
+    }
+
     /// Rates of failures, and what is done about them.
     pub(super) fn failures(&self) -> anyhow::Result<Failures> {
-        let seconds =
-            |given: Option<Duration>, usual| given.map_or(usual, |it| it.as_secs_f64());
+        let seconds = |given: Option<Duration>, usual| given.map_or(usual, |it| it.as_secs_f64());
         let components = match (&self.failure_rates, self.gpu_mtbf) {
             (Some(path), _) => read_rates(path)?,
             (None, Some(hours)) => Component::of_gpu(hours),
@@ -130,31 +146,35 @@ impl FailureArgs {
         plan: &EvaluatedPlan,
         failures: &Failures,
         limit: &Limit,
-    ) -> anyhow::Result<Job> {
+    ) -> anyhow::Result<TrainingJob> {
         let Input { problem, cluster, .. } = input;
         let (num_gpus, per_node) = (problem.limits.num_gpus, cluster.gpus_per_node.max(1));
         let num_nodes = num_gpus.div_ceil(per_node);
-        let training = &problem.training;
-        let length = if problem.limits.has_sequence { training.sequence_length } else { 1 };
-        let groups = replica_groups(&plan.layout, per_node);
-        anyhow::ensure!(
-            failures.on_failure != OnFailure::Shrink || groups > 1,
-            "`--on-failure shrink`: no replica is left when a node fails: {}\nhint: {}",
-            describe_copies(&plan.layout),
-            more_groups(&plan.layout, per_node)
-        );
+        let groups = plan.layout.replica_groups(per_node);
+        if failures.on_failure == OnFailure::Shrink && groups == 1 {
+            let apart = plan.layout.shards_that_fail_apart(per_node);
+            let apart = apart.map_or_else(String::new, |it| format!("`--zero-shard {it}`, or "));
+            anyhow::bail!(
+                "`--on-failure shrink`: no replica is left when a node fails, as each has a part of the states that the \
+                 others need, or shares a node with them\nhint: {apart}`--on-failure replan`"
+            );
+        }
         let slowdown = match self.slow_nodes {
-            Some(SlowNodes { share, factor }) => slowdown(problem, plan, num_nodes, (share, factor))?,
+            Some(SlowNodes { share, factor }) => {
+                slowdown(problem, plan, num_nodes, (share, factor))?
+            }
             None => 1.0,
         };
-        let mut job = Job {
+        let bytes = CheckpointBytes::new(problem, plan);
+        let mut job = TrainingJob {
             num_gpus,
             num_nodes,
             replica_groups: groups,
             step_seconds: plan.evaluation.step_time.get(),
             slowdown,
-            tokens_per_step: (length * training.global_batch_size) as f64,
-            checkpoint: self.checkpoint(input, plan, num_nodes)?,
+            tokens_per_step: tokens_per_step(problem),
+            checkpoint_bytes: bytes.all,
+            checkpoint: self.checkpoint(input, bytes, num_nodes)?,
             smaller: Vec::new(),
         };
         if failures.on_failure == OnFailure::Replan {
@@ -162,9 +182,10 @@ impl FailureArgs {
                 problem.groups.is_none(),
                 "`--on-failure replan` with GPUs of several kinds\nhint: `--on-failure wait`, or a cluster of one kind"
             );
-            let missing = failures.most_nodes_in_repair(&job);
-            let go = &mut || limit.go();
-            job.smaller = smaller_plans(problem, request, per_node, missing, go)?;
+            let spares = failures.spares.unwrap_or(0);
+            let missing = failures.most_nodes_in_repair(&job).saturating_sub(spares).max(1);
+            let needs = (job.step_seconds, missing);
+            job.smaller = smaller_plans(problem, request, per_node, needs, &mut || limit.go())?;
         }
         Ok(job)
     }
@@ -172,7 +193,7 @@ impl FailureArgs {
     fn checkpoint(
         &self,
         input: &Input,
-        plan: &EvaluatedPlan,
+        bytes: CheckpointBytes,
         num_nodes: u32,
     ) -> anyhow::Result<CheckpointTimes> {
         let cluster = &input.cluster;
@@ -191,7 +212,6 @@ impl FailureArgs {
             host: cluster.host_link_bandwidth,
             network: outermost.bandwidth,
         };
-        let bytes = CheckpointBytes::new(&input.problem, plan);
         let times = bytes.times(to, self.asynchronous_checkpoints, links);
         let stall = self.checkpoint_time.map_or(times.stall, |it| it.as_secs_f64());
         Ok(CheckpointTimes { stall, ..times })
@@ -208,23 +228,4 @@ fn read_rates(path: &std::path::Path) -> anyhow::Result<Vec<Component>> {
             path.display()
         )
     })
-}
-
-/// Which replicas share their states.
-fn describe_copies(spec: &LayoutSpec) -> String {
-    let replicas = spec.mesh().replicas();
-    match spec.zero_stage.number() {
-        0 => format!("{replicas} replicas are all on one node, or of all experts together"),
-        stage => format!("ZeRO {stage} shards states over {} of {replicas} ranks", spec.zero_shard),
-    }
-}
-
-/// The option with which replicas fail apart.
-fn more_groups(spec: &LayoutSpec, per_node: u32) -> String {
-    let shards = (1..spec.zero_shard).rev().filter(|it| spec.zero_shard.is_multiple_of(*it));
-    let mut with = shards.map(|zero_shard| LayoutSpec { zero_shard, ..*spec });
-    match with.find(|spec| replica_groups(spec, per_node) > 1) {
-        Some(spec) => format!("`--zero-shard {}`, or `--on-failure replan`", spec.zero_shard),
-        None => "`--on-failure replan`".to_owned(),
-    }
 }

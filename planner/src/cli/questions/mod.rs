@@ -152,10 +152,13 @@ impl QuestionArgs {
         if self.sensitivity {
             answers.sensitivity = Some(sensitivities(problem, request, first, go));
         }
-        let has_searched =
-            !self.why_not.is_empty() || self.front || self.best_batch || self.sensitivity;
-        answers.is_cut_short |= has_searched && limit.was_reached();
         answers.training_run = self.training_run(input, request, first, limit)?;
+        let has_searched = !self.why_not.is_empty()
+            || self.front
+            || self.best_batch
+            || self.sensitivity
+            || answers.training_run.is_some() && self.failures.searches();
+        answers.is_cut_short |= has_searched && limit.was_reached();
         answers.cost_per_billion_tokens = self.price.map(|price| {
             let rate = first.prediction(problem).tokens_per_second_per_gpu;
             price / 3600.0 / rate * 1e9

@@ -1,6 +1,5 @@
 //! Times of checkpoints, from the bytes of a plan's states.
 
-use ir::layout::{LayoutSpec, ZeroStage};
 use ir::units::{Bytes, BytesPerSecond};
 use serde::Serialize;
 
@@ -96,23 +95,4 @@ impl CheckpointBytes {
         let stall = if asynchronous { copy } else { whole };
         CheckpointTimes { stall, lag: if asynchronous { write } else { 0.0 }, load: whole }
     }
-}
-
-/// Number of groups of replicas that fail apart: each has copies of all states and experts, and no node in common with
-/// another. Ranks of a stage are neighbours, so a node that has ranks of several replicas fails for all of them.
-pub fn replica_groups(spec: &LayoutSpec, gpus_per_node: u32) -> u32 {
-    let mesh = spec.mesh();
-    let of_stage = spec.tensor_parallel * mesh.replicas();
-    let sharded = if spec.zero_stage == ZeroStage::None { 1 } else { spec.zero_shard };
-    let ranks = [spec.tensor_parallel * spec.context_parallel, mesh.expert_ranks(), gpus_per_node];
-    let together = ranks.into_iter().fold(spec.tensor_parallel * sharded, least_common_multiple);
-    (of_stage / together).max(1)
-}
-
-fn least_common_multiple(a: u32, b: u32) -> u32 {
-    let (mut divisor, mut rest) = (a.max(1), b.max(1));
-    while rest > 0 {
-        (divisor, rest) = (rest, divisor % rest);
-    }
-    (a.max(1) / divisor).saturating_mul(b.max(1))
 }

@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Job;
-
 /// What there is one component each of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -80,11 +78,11 @@ impl Component {
         vec![Self { component: "GPU".to_owned(), per: Per::Gpu, mtbf_hours, replaces_node: true }]
     }
 
-    /// Failures per second on a share of a job's nodes.
-    pub(super) fn rate(&self, job: &Job, share: f64) -> f64 {
+    /// Failures per second of so many GPUs and nodes.
+    pub(super) fn rate(&self, num_gpus: f64, num_nodes: f64) -> f64 {
         let number = match self.per {
-            Per::Gpu => f64::from(job.num_gpus) * share,
-            Per::Node => f64::from(job.num_nodes) * share,
+            Per::Gpu => num_gpus,
+            Per::Node => num_nodes,
             Per::Job => 1.0,
         };
         number / (self.mtbf_hours * 3600.0)

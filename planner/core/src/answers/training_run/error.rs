@@ -1,7 +1,9 @@
 //! Runs that cannot be: numbers that contradict each other, and training that does not get on.
 
+use ir::units::Seconds;
+
+use super::job::{Failures, OnFailure, TrainingJob};
 use super::simulation::{MOST_TIMES_LONGER, PlayedRun};
-use super::{Failures, Job, OnFailure};
 
 /// Reason why a run cannot be simulated, or does not end.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -51,8 +53,9 @@ pub enum TrainingRunError {
     },
     /// Checkpoints more often than steps.
     #[error(
-        "`--checkpoint-interval` of {given:.1} s is shorter than a step, which takes {step:.1} s\nhint: \
-         `--checkpoint-interval {}s`, or more",
+        "`--checkpoint-interval` of {} is shorter than a step, which takes {}\nhint: `--checkpoint-interval {}s`, or more",
+        Seconds::new(*given),
+        Seconds::new(*step),
         step.ceil()
     )]
     Interval {
@@ -63,8 +66,9 @@ pub enum TrainingRunError {
     },
     /// Checkpoints before the last one is written.
     #[error(
-        "`--checkpoint-interval` of {given:.1} s is shorter than the {write:.1} s in which a checkpoint is written beside \
-         the training\nhint: `--checkpoint-interval {}s`, or more `--storage-bandwidth`",
+        "`--checkpoint-interval` of {} is shorter than the {} in which a checkpoint is written beside the training\nhint: `--checkpoint-interval {}s`, or more `--storage-bandwidth`",
+        Seconds::new(*given),
+        Seconds::new(*write),
         write.ceil()
     )]
     Unwritten {
@@ -73,9 +77,6 @@ pub enum TrainingRunError {
         /// Seconds to write one.
         write: f64,
     },
-    /// No replica is left with all states.
-    #[error("no replicas are left without a node: {0}")]
-    OneReplica(String),
     /// A rate that is no number of hours.
     #[error(
         "`mtbf_hours` of {component} is {hours}, and must be more than 0\nhint: leave out what does not fail"
@@ -89,7 +90,7 @@ pub enum TrainingRunError {
 }
 
 /// Checks numbers before a run.
-pub(super) fn check(job: &Job, failures: &Failures) -> Result<(), TrainingRunError> {
+pub(super) fn check(job: &TrainingJob, failures: &Failures) -> Result<(), TrainingRunError> {
     let is_wrong = |hours: f64| !hours.is_finite() || hours <= 0.0;
     if let Some(wrong) = failures.components.iter().find(|it| is_wrong(it.mtbf_hours)) {
         let (component, hours) = (wrong.component.clone(), wrong.mtbf_hours);
@@ -112,14 +113,14 @@ pub(super) fn check(job: &Job, failures: &Failures) -> Result<(), TrainingRunErr
     if is_hopeless { Err(interrupted(job, failures)) } else { Ok(()) }
 }
 
-fn interrupted(job: &Job, failures: &Failures) -> TrainingRunError {
+fn interrupted(job: &TrainingJob, failures: &Failures) -> TrainingRunError {
     let (between, lost) = (1.0 / failures.rate(job, 1.0), failures.cost(job));
     let works = what_works(job, failures, between);
     TrainingRunError::Interrupted { gpus: job.num_gpus, between, lost, works }
 }
 
 /// Options with which at least half of the time is not lost to failures.
-fn what_works(job: &Job, failures: &Failures, between: f64) -> String {
+fn what_works(job: &TrainingJob, failures: &Failures, between: f64) -> String {
     let mut fewer = failures.clone();
     let mut times = 1.0;
     while fewer.cost(job) * 2.0 > between * times {
@@ -129,22 +130,23 @@ fn what_works(job: &Job, failures: &Failures, between: f64) -> String {
         }
     }
     let hours = between * times * f64::from(job.num_gpus) / 3600.0;
-    let mut works = format!("`--gpu-mtbf {}`", hours.ceil());
+    let fails_less = format!("`--gpu-mtbf {}`", hours.ceil());
     let shrinks = failures.on_failure != OnFailure::Shrink
         && job.replica_groups > 1
         && failures.stall_seconds * 2.0 <= between;
     let quicker = failures.restart_seconds - (failures.cost(job) - between / 2.0);
     if shrinks {
-        works.push_str(", or `--on-failure shrink`");
+        format!("{fails_less}, or `--on-failure shrink`")
     } else if failures.on_failure != OnFailure::Shrink && quicker >= 1.0 {
-        works.push_str(&format!(", or `--restart-time {}s`", quicker.floor()));
+        format!("{fails_less}, or `--restart-time {}s`", quicker.floor())
+    } else {
+        fails_less
     }
-    works
 }
 
 /// Checks that all runs came to their end.
 pub(super) fn check_runs(
-    job: &Job,
+    job: &TrainingJob,
     failures: &Failures,
     runs: &[PlayedRun],
 ) -> Result<(), TrainingRunError> {

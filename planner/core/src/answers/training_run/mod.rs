@@ -3,6 +3,7 @@
 mod checkpoints;
 mod components;
 mod error;
+mod job;
 mod simulation;
 mod smaller;
 #[cfg(test)]
@@ -10,176 +11,19 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use ir::units::Bytes;
 use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::search::Quantiles;
 use simulation::{PlayedRun, play};
 
-pub use checkpoints::{
-    CheckpointBytes, CheckpointLinks, CheckpointTimes, CheckpointTo, replica_groups,
-};
+pub use checkpoints::{CheckpointBytes, CheckpointLinks, CheckpointTimes, CheckpointTo};
 pub use components::{Component, Per};
 pub use error::TrainingRunError;
+pub use job::{Failures, OnFailure, TrainingJob};
 pub use simulation::LostTime;
 pub use smaller::{SmallerPlan, slowdown, smaller_plans};
-
-/// What happens when a node fails.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OnFailure {
-    /// All stop, wait for another node if there is no spare one, and restart from the last checkpoint.
-    #[default]
-    Wait,
-    /// Replicas without a failed node go on, with a smaller batch, and the others come back after a restart.
-    Shrink,
-    /// All stop, and restart with the best plan for the nodes that are left.
-    Replan,
-}
-
-/// Rates of failures, and what is done about them.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Failures {
-    /// What fails.
-    pub components: Vec<Component>,
-    /// What happens then.
-    pub on_failure: OnFailure,
-    /// Spare nodes that are ready; as many as it takes, if none.
-    pub spares: Option<u32>,
-    /// Seconds until a failure is noticed.
-    pub detection_seconds: f64,
-    /// Seconds to start all processes and connect them, without reading the checkpoint.
-    pub restart_seconds: f64,
-    /// Seconds for which all replicas stop where one fails and the others go on, and the step that is lost.
-    pub stall_seconds: f64,
-    /// Seconds until a node that was taken out is back.
-    pub repair_seconds: f64,
-    /// Training seconds between checkpoints; `None` for the interval at which least time is lost.
-    pub checkpoint_interval_seconds: Option<f64>,
-}
-
-/// A plan, as failures see it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Job {
-    /// Number of GPUs.
-    pub num_gpus: u32,
-    /// Number of nodes that they are on.
-    pub num_nodes: u32,
-    /// Groups of replicas that fail apart.
-    pub replica_groups: u32,
-    /// Seconds of a step.
-    pub step_seconds: f64,
-    /// Mean time of a step with slow nodes, over that without.
-    pub slowdown: f64,
-    /// Tokens of a step, or samples.
-    pub tokens_per_step: f64,
-    /// Times of a checkpoint.
-    pub checkpoint: CheckpointTimes,
-    /// Plans for fewer nodes, the most first.
-    pub smaller: Vec<SmallerPlan>,
-}
-
-impl Failures {
-    /// Seconds until a failure is noticed, where none are given.
-    ///
-    /// # Source
-    ///
-    /// Salpekar et al. 2026, *Training LLMs with Fault Tolerant HSDP on 100,000 GPUs* (arXiv 2602.00277): replicas wait 60 s
-    /// for a collective to time out.
-    pub const USUAL_DETECTION_SECONDS: f64 = 60.0;
-
-    /// Seconds to restart where none are given: with those until a failure is noticed, ten minutes.
-    ///
-    /// # Source
-    ///
-    /// The same: training stops for 10 minutes at each failure where all restart.
-    pub const USUAL_RESTART_SECONDS: f64 = 540.0;
-
-    /// Seconds for which all replicas stop where one fails and the others go on.
-    ///
-    /// # Source
-    ///
-    /// The same: 3 minutes, among them the time until the failure is noticed and the step that is computed again.
-    pub const USUAL_STALL_SECONDS: f64 = 180.0;
-
-    /// Seconds until a node is back where none are given.
-    ///
-    /// # Source
-    ///
-    /// Arfeen et al. 2025, *Nonuniform-Tensor-Parallelism* (arXiv 2504.06095): 3 to 5 days for hardware.
-    pub const USUAL_REPAIR_SECONDS: f64 = 3.0 * 86_400.0;
-
-    /// Seconds between checkpoints where failures do not call for any, as replicas have each other's states.
-    ///
-    /// # Source
-    ///
-    /// Le Scao et al. 2022, *BLOOM* (arXiv 2211.05100): every three hours.
-    pub const USUAL_INTERVAL_SECONDS: f64 = 10_800.0;
-
-    /// Failures per second on a share of a job's nodes.
-    fn rate(&self, job: &Job, share: f64) -> f64 {
-        self.components.iter().fold(0.0, |sum, it| sum + it.rate(job, share))
-    }
-
-    /// Training seconds between checkpoints, in whole steps.
-    ///
-    /// ```text
-    /// i = sqrt(2 d M)
-    /// ```
-    ///
-    /// with d seconds that training stops for a checkpoint, and M between failures; not before the last checkpoint is
-    /// written.
-    ///
-    /// # Source
-    ///
-    /// Young 1974, *A first order approximation to the optimum checkpoint interval* (CACM 17, 9).
-    fn interval(&self, job: &Job) -> f64 {
-        /// Seconds that no run takes.
-        const NEVER: f64 = 1e12;
-        let usual = match self.on_failure {
-            OnFailure::Shrink => Self::USUAL_INTERVAL_SECONDS,
-            OnFailure::Wait | OnFailure::Replan => {
-                (2.0 * job.checkpoint.stall / self.rate(job, 1.0)).sqrt()
-            }
-        };
-        let interval = self.checkpoint_interval_seconds.unwrap_or(usual).min(NEVER);
-        let steps = (interval / job.step_seconds).round();
-        steps.max((job.checkpoint.lag / job.step_seconds).ceil()).max(1.0) * job.step_seconds
-    }
-
-    /// Seconds that a failure costs: the recovery, and half an interval of work.
-    fn cost(&self, job: &Job) -> f64 {
-        match self.on_failure {
-            OnFailure::Shrink => self.stall_seconds,
-            OnFailure::Wait | OnFailure::Replan => {
-                self.detection_seconds
-                    + self.restart_seconds
-                    + job.checkpoint.load
-                    + self.interval(job) / 2.0
-            }
-        }
-    }
-
-    /// Number of nodes of which no more are repaired at once in 99 of 100 cases: the quantile of a Poisson
-    /// distribution.
-    ///
-    /// # Source
-    ///
-    /// Wan et al. 2025, *Robust LLM Training Infrastructure at ByteDance* (arXiv 2509.16293), who keep as many warm standbys.
-    pub fn most_nodes_in_repair(&self, job: &Job) -> u32 {
-        const SHARE: f64 = 0.99;
-        let taken_out = self.components.iter().filter(|it| it.replaces_node);
-        let rate: f64 = taken_out.fold(0.0, |sum, it| sum + it.rate(job, 1.0));
-        let mean = rate * self.repair_seconds;
-        let (mut nodes, mut log_of_one, mut sum) = (0_u32, -mean, (-mean).exp());
-        while sum < SHARE && nodes < job.num_nodes {
-            nodes += 1;
-            log_of_one += (mean / f64::from(nodes)).ln();
-            sum += log_of_one.exp();
-        }
-        nodes
-    }
-}
 
 /// Price and power of a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -219,6 +63,8 @@ pub struct TrainingRun {
     pub checkpoint_interval_seconds: f64,
     /// Seconds that training stops for a checkpoint.
     pub checkpoint_seconds: f64,
+    /// Bytes of a checkpoint.
+    pub checkpoint_bytes: Bytes,
     /// Spare nodes, if their number is limited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spares: Option<u32>,
@@ -252,7 +98,7 @@ impl TrainingRun {
     /// [`TrainingRunError`] where numbers contradict each other, or training does not get on.
     pub fn new(
         tokens: f64,
-        job: &Job,
+        job: &TrainingJob,
         failures: &Failures,
         prices: &Prices,
         seed: u64,
@@ -270,7 +116,7 @@ impl TrainingRun {
 
     fn of_runs(
         (tokens, steps, seed): (f64, f64, u64),
-        job: &Job,
+        job: &TrainingJob,
         failures: &Failures,
         prices: &Prices,
         runs: &[PlayedRun],
@@ -315,6 +161,7 @@ impl TrainingRun {
             hours_between_failures: 1.0 / failures.rate(job, 1.0) / 3600.0,
             checkpoint_interval_seconds: failures.interval(job),
             checkpoint_seconds: job.checkpoint.stall,
+            checkpoint_bytes: job.checkpoint_bytes,
             spares: failures.spares,
             nodes_in_repair_p99: failures.most_nodes_in_repair(job),
             gpu_hours: hours,

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use serde::Serialize;
 use simulator::uniform_deviates;
 
-use super::{Component, Failures, Job, OnFailure};
+use super::components::Component;
+use super::job::{Failures, OnFailure, TrainingJob};
 
 /// Time of a run that is not spent on steps that last at full speed. With the time without failures, the whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -60,7 +61,7 @@ enum End {
 
 /// State of a run. Training seconds are those of steps at full speed.
 struct Simulation<'a, U> {
-    job: &'a Job,
+    job: &'a TrainingJob,
     failures: &'a Failures,
     /// Training seconds between checkpoints.
     interval: f64,
@@ -85,7 +86,7 @@ struct Simulation<'a, U> {
 ///
 /// Failures are a Poisson process in the run's whole time, as logs of interruptions count them. One that comes during a
 /// recovery is found at its end, and takes a recovery of its own.
-pub(super) fn play(job: &Job, failures: &Failures, work: f64, seed: u64) -> PlayedRun {
+pub(super) fn play(job: &TrainingJob, failures: &Failures, work: f64, seed: u64) -> PlayedRun {
     let mut simulation = Simulation {
         job,
         failures,
@@ -185,7 +186,8 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
     }
 
     /// Goes on with the replicas that are left, each failure stopping all of them for a while. Groups of replicas come
-    /// back after a restart, with a node in the place of one that is taken out.
+    /// back after a restart, with a node in the place of one that is taken out; a group that lacks a node lends its
+    /// others.
     fn go_on_with_fewer_replicas(&mut self) {
         let all = self.job.replica_groups;
         let recovery = self.failures.detection_seconds
@@ -214,8 +216,8 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
                 End::Back => {}
                 End::Failed => {
                     let mut failed = vec![self.fail(1.0)];
-                    while let Some(component) = failed.pop() {
-                        failed.extend(self.take_down(&mut groups, component));
+                    while failed.pop().is_some() {
+                        failed.extend(self.take_down(&mut groups));
                     }
                 }
             }
@@ -224,7 +226,7 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
 
     /// Takes the group down that a failure hits; the failures that come while all others stop. If the group is down
     /// already, its restart begins anew.
-    fn take_down(&mut self, groups: &mut Groups, component: usize) -> Vec<usize> {
+    fn take_down(&mut self, groups: &mut Groups) -> Vec<usize> {
         let mut failed = Vec::new();
         let running = f64::from(groups.up) / f64::from(self.job.replica_groups);
         if self.draw() < running {
@@ -233,9 +235,7 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
         } else if groups.back.pop_back().is_none() {
             return failed;
         }
-        let missing = self.job.num_nodes.saturating_sub(self.healthy);
-        let takes_node = self.failures.components[component].replaces_node;
-        if takes_node && missing > groups.without_node {
+        if self.num_groups_without_node() > groups.without_node {
             groups.without_node += 1;
         } else {
             groups.back.push_back(self.now + groups.recovery);
@@ -250,11 +250,17 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
             groups.up += 1;
         }
         self.take_back_repaired();
-        let missing = self.job.num_nodes.saturating_sub(self.healthy);
-        while groups.without_node > missing {
+        while groups.without_node > self.num_groups_without_node() {
             groups.without_node -= 1;
             groups.back.push_back(self.now + groups.recovery);
         }
+    }
+
+    /// Number of groups of replicas for which there are not enough nodes.
+    fn num_groups_without_node(&self) -> u32 {
+        let TrainingJob { num_nodes, replica_groups, .. } = *self.job;
+        let missing = num_nodes.saturating_sub(self.healthy);
+        (u64::from(missing) * u64::from(replica_groups)).div_ceil(num_nodes.into()) as u32
     }
 
     /// Trains at a share of the full speed until a time, a failure or the end of the run.
@@ -308,7 +314,7 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
     fn fail(&mut self, share: f64) -> usize {
         let mut point = self.draw() * self.failures.rate(self.job, share);
         let is_here = |it: &Component| {
-            point -= it.rate(self.job, share);
+            point -= self.job.rate(it, share);
             point < 0.0
         };
         let components = &self.failures.components;

@@ -1,9 +1,8 @@
 //! Plans for what is left of a cluster: on fewer nodes, and with slow ones.
 
-use ir::layout::Choice::Any;
-use ir::layout::PartialLayout;
 use simulator::straggling_step;
 
+use super::super::front::on_fewer;
 use crate::problem::{Problem, ProblemError};
 use crate::search::{EvaluatedPlan, Go, Request, StopReason, search, with_step};
 use crate::step::SimulateError;
@@ -17,8 +16,9 @@ pub struct SmallerPlan {
     pub step_seconds: f64,
 }
 
-/// The best plans for the same batch with one node less, two and so on, up to `most_missing`, and from there to the first
-/// number for which there is a plan; those left out that are no faster than one on fewer nodes.
+/// The best plans for the same batch on fewer nodes, those left out that are no faster than one on fewer still: down to
+/// one for `most_missing` nodes less, and from there as long as a faster one may follow, were it to scale as the plan
+/// for all nodes, of `step_seconds`.
 ///
 /// # Errors
 ///
@@ -27,16 +27,18 @@ pub fn smaller_plans(
     problem: &Problem,
     request: &Request,
     gpus_per_node: u32,
-    most_missing: u32,
+    (step_seconds, most_missing): (f64, u32),
     go: &mut (dyn FnMut() -> Go + Send),
 ) -> Result<Vec<SmallerPlan>, ProblemError> {
-    let fixed = PartialLayout { data_parallel: Any, zero_shard: Any, ..request.fixed };
-    let request = Request { fixed, top: 1, closest: false, less_headroom: false, ..*request };
+    let request = on_fewer(request);
     let all = problem.limits.num_gpus / gpus_per_node;
     let mut plans: Vec<SmallerPlan> = Vec::new();
     for num_nodes in (1..all).rev() {
-        let enough = all - num_nodes > most_missing && !plans.is_empty();
-        if enough || go() != Go::On {
+        let at_best = step_seconds * f64::from(all) / f64::from(num_nodes);
+        let is_enough = plans.last().is_some_and(|last| {
+            all - last.num_nodes >= most_missing && last.step_seconds <= at_best
+        });
+        if is_enough || go() != Go::On {
             break;
         }
         let smaller = problem.with_gpus(num_nodes * gpus_per_node)?;

@@ -17,7 +17,7 @@ use ir::replication::Straggler;
 use super::export::ExportArgs;
 use super::layout::LayoutArgs;
 use super::over::Over;
-use super::questions::QuestionArgs;
+use super::questions::{FailureArgs, QuestionArgs};
 use super::report::ReportArgs;
 use super::setting::{AdapterArgs, PartArgs, SettingArgs};
 use super::values::{
@@ -145,10 +145,12 @@ pub(crate) struct SearchArgs {
     pub(crate) top: usize,
     /// Choose for each operator the dimensions over which all GPUs share it, instead of one layout for all blocks:
     /// batch, features, channels, heads, sequence, rows and columns of images.
-    #[arg(long, conflicts_with_all = ["LayoutArgs", "QuestionArgs", "output"], help_heading = SEARCH)]
+    #[arg(long, conflicts_with_all = ["LayoutArgs", "QuestionArgs", "FailureArgs", "output"], help_heading = SEARCH)]
     pub(crate) per_operator: bool,
     #[command(flatten)]
     pub(crate) questions: QuestionArgs,
+    #[command(flatten)]
+    pub(crate) failures: FailureArgs,
 }
 
 #[derive(Debug, Args)]

@@ -152,7 +152,9 @@ fn answer(
     }
     let best = if is_named { best_of_all(&input.open, &limit) } else { None };
     let answers = match search {
-        Some(search) => search.questions.answer(&input, request, &shown, &limit)?,
+        Some(search) => {
+            search.questions.answer(&input, request, &shown, &search.failures, &limit)?
+        }
         None => Answers::default(),
     };
     drop(limit);

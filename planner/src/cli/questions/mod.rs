@@ -19,7 +19,7 @@ use super::tables::count;
 use super::values::{parse_count_of, parse_price, parse_watts};
 use asked::Asked;
 pub(crate) use describe::{describe_considered, whole, with_schedule};
-use failures::FailureArgs;
+pub(crate) use failures::FailureArgs;
 
 /// What is asked beside which plans are best.
 #[derive(Debug, Args)]
@@ -55,8 +55,6 @@ pub(crate) struct QuestionArgs {
     /// Power of a GPU with its share of the node [default: the GPU's alone, by its data sheet].
     #[arg(long, value_name = "WATTS", requires = "tokens", value_parser = parse_watts, allow_negative_numbers = true)]
     watts: Option<f64>,
-    #[command(flatten)]
-    failures: FailureArgs,
 }
 
 /// What plans are best at.
@@ -121,6 +119,7 @@ impl QuestionArgs {
         input: &Input,
         request: &Request,
         shown: &[Chosen],
+        failures: &FailureArgs,
         limit: &Limit,
     ) -> anyhow::Result<Answers> {
         let problem = &input.problem;
@@ -152,12 +151,12 @@ impl QuestionArgs {
         if self.sensitivity {
             answers.sensitivity = Some(sensitivities(problem, request, first, go));
         }
-        answers.training_run = self.training_run(input, request, first, limit)?;
+        answers.training_run = self.training_run(input, request, first, (failures, limit))?;
         let has_searched = !self.why_not.is_empty()
             || self.front
             || self.best_batch
             || self.sensitivity
-            || answers.training_run.is_some() && self.failures.searches();
+            || answers.training_run.is_some() && failures.searches();
         answers.is_cut_short |= has_searched && limit.was_reached();
         answers.cost_per_billion_tokens = self.price.map(|price| {
             let rate = first.prediction(problem).tokens_per_second_per_gpu;
@@ -171,11 +170,11 @@ impl QuestionArgs {
         input: &Input,
         request: &Request,
         plan: &EvaluatedPlan,
-        limit: &Limit,
+        (args, limit): (&FailureArgs, &Limit),
     ) -> anyhow::Result<Option<TrainingRun>> {
         let Some(tokens) = self.tokens else { return Ok(None) };
-        let failures = self.failures.failures()?;
-        let job = self.failures.job(input, request, plan, &failures, limit)?;
+        let failures = args.failures()?;
+        let job = args.job(input, request, plan, &failures, limit)?;
         let of_step = job.tokens_per_step;
         anyhow::ensure!(
             tokens >= of_step,
@@ -187,7 +186,7 @@ impl QuestionArgs {
         );
         let watts = self.watts.or(input.cluster.gpu.power_watts);
         let prices = Prices { gpu_hour: self.price, watts };
-        Ok(Some(TrainingRun::new(tokens, &job, &failures, &prices, self.failures.seed)?))
+        Ok(Some(TrainingRun::new(tokens, &job, &failures, &prices, args.seed)?))
     }
 }
 

@@ -74,7 +74,7 @@ struct Simulation<'a, U> {
     /// Training seconds that are done, and those that a restart keeps.
     done: f64,
     durable: f64,
-    /// Nodes that work, spares included; if any number of spares is there, no node is ever missing.
+    /// Nodes that work, spares included; where there is always a spare one, all of them.
     healthy: u32,
     /// Times at which nodes are repaired, in order.
     repairs: VecDeque<f64>,
@@ -321,7 +321,8 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
         let component = components.iter().position(is_here).unwrap_or(components.len() - 1);
         self.counts[component] += 1;
         self.take_back_repaired();
-        if self.failures.components[component].replaces_node && self.failures.spares.is_some() {
+        let takes_node = self.failures.components[component].replaces_node;
+        if takes_node && self.failures.spares.is_some() && self.healthy > 0 {
             self.healthy -= 1;
             self.repairs.push_back(self.now + self.failures.repair_seconds);
         }

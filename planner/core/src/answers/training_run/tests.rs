@@ -186,17 +186,19 @@ proptest! {
     #[test]
     fn what_is_lost_adds_up(
         on_failure in prop::sample::select(vec![OnFailure::Wait, OnFailure::Shrink, OnFailure::Replan]),
-        mtbf in 2000.0..1e6_f64, spares in prop::option::of(0_u32..40), repair in 60.0..1e6_f64,
+        (mtbf, num_nodes) in prop_oneof![(10.0..1e3_f64, 1_u32..4), (2000.0..1e6_f64, 1_u32..3000)],
+        spares in prop::option::of(0_u32..40), repair in 60.0..1e6_f64,
         stall in 0.0..60.0_f64, lag in 0.0..600.0_f64, slowdown in 1.0..2.0_f64, groups in 1_u32..20,
         seed in any::<u64>(),
     ) {
         let (job, failures) = herd();
         let checkpoint = CheckpointTimes { stall, lag, load: stall };
-        let smaller = match on_failure {
-            OnFailure::Replan => vec![SmallerPlan { num_nodes: 1920, step_seconds: 15.0 }],
-            _ => Vec::new(),
-        };
-        let job = TrainingJob { checkpoint, slowdown, smaller, replica_groups: groups, ..job };
+        let half = SmallerPlan { num_nodes: num_nodes / 2, step_seconds: 30.0 };
+        let has_half = on_failure == OnFailure::Replan && num_nodes > 1;
+        let smaller = if has_half { vec![half] } else { Vec::new() };
+        let (num_gpus, replica_groups) = (8 * num_nodes, groups.min(num_nodes));
+        let job =
+            TrainingJob { checkpoint, slowdown, smaller, replica_groups, num_nodes, num_gpus, ..job };
         let components = Component::of_gpu(mtbf);
         let failures =
             Failures { components, on_failure, spares, repair_seconds: repair, ..failures };

@@ -198,7 +198,7 @@ proptest! {
         let smaller = if has_half { vec![half] } else { Vec::new() };
         let (num_gpus, replica_groups) = (8 * num_nodes, groups.min(num_nodes));
         let job =
-            TrainingJob { checkpoint, slowdown, smaller, replica_groups, num_nodes, num_gpus, ..job };
+            TrainingJob { num_gpus, num_nodes, replica_groups, slowdown, checkpoint, smaller, ..job };
         let components = Component::of_gpu(mtbf);
         let failures =
             Failures { components, on_failure, spares, repair_seconds: repair, ..failures };

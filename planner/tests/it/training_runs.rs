@@ -143,7 +143,7 @@ fn what_cannot_be_is_refused_with_what_works() {
     );
     is_refused(
         &format!("{one} --gpus 16 --tp 8 --pp 1 --zero 1 --on-failure shrink"),
-        &["no replica is left", "hint: `--zero-shard 1`"],
+        &["no replica is left", "hint: `--tp 8 --cp 1 --ep 1 --pp 1 --zero-shard 1`"],
     );
     is_refused("search models/llama-3.1-8b --quiet --gpus 8 --spares 1", &["--tokens"]);
 }

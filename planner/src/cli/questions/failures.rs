@@ -153,7 +153,11 @@ impl FailureArgs {
         let groups = plan.layout.replica_groups(per_node);
         if failures.on_failure == OnFailure::Shrink && groups == 1 {
             let apart = plan.layout.shards_that_fail_apart(per_node);
-            let apart = apart.map_or_else(String::new, |it| format!("`--zero-shard {it}`, or "));
+            let (tp, cp) = (plan.layout.tensor_parallel, plan.layout.context_parallel);
+            let (ep, pp) = (plan.layout.expert_parallel, plan.layout.pipeline_parallel);
+            let apart = apart.map_or_else(String::new, |shards| {
+                format!("`--tp {tp} --cp {cp} --ep {ep} --pp {pp} --zero-shard {shards}`, or ")
+            });
             anyhow::bail!(
                 "`--on-failure shrink`: no replica is left when a node fails, as each has a part of the states that the \
                  others need, or shares a node with them\nhint: {apart}`--on-failure replan`"

@@ -72,6 +72,15 @@ fn a_framework_without_unequal_shares_has_equal_ones() {
 }
 
 #[test]
+fn failures_of_replicas_in_groups_are_simulated() {
+    let alone = ["--pp", "1", "--tp", "8", "--tokens", "1T", "--slow-nodes", "1%,1.5"];
+    let found = settled(&[&["search"], &MIXED[..], &alone].concat());
+    assert_eq!(found["plans"][0]["ranks"][0]["replica"], 0);
+    let run = &found["training_run"];
+    assert!(run["days"].as_f64() > run["days_without_failures"].as_f64(), "{run}");
+}
+
+#[test]
 fn replicas_of_several_stages_are_not_started() {
     let place = Workplace::new();
     let plan = place.path("plan.json");

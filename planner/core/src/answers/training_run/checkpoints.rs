@@ -4,8 +4,8 @@ use ir::units::{Bytes, BytesPerSecond};
 use serde::Serialize;
 
 use crate::problem::Problem;
-use crate::search::{EvaluatedPlan, with_step};
-use crate::step::Holdings;
+use crate::search::{EvaluatedPlan, on_groups};
+use crate::step::{Holdings, Step};
 
 /// Where checkpoints go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -70,9 +70,9 @@ impl CheckpointBytes {
             share(held.dense, held.dense_shapes, mesh.replicas())
                 + share(held.expert, held.expert_shapes, mesh.expert_replicas())
         };
-        let fullest = with_step(problem, plan.layout, &plan.stage_ends, |step| {
-            step.assignment.held.iter().map(of).fold(0.0, f64::max)
-        });
+        let of_fullest = |step: &Step<'_>| step.assignment.held.iter().map(of).fold(0.0, f64::max);
+        let of_groups = on_groups(problem, plan.layout, &plan.stage_ends, of_fullest);
+        let fullest = of_groups.into_iter().fold(0.0, f64::max);
         let trained = problem.parameters().trained as f64;
         let all = trained * (bytes.parameter as f64 + bytes.optimizer);
         Self { all: Bytes::from_f64(all), of_fullest_gpu: Bytes::from_f64(fullest) }

@@ -1,11 +1,12 @@
 //! Plans for what is left of a cluster: on fewer nodes, and with slow ones.
 
+use ir::units::{Nanos, Seconds};
 use simulator::straggling_step;
 
 use super::super::front::on_fewer;
 use crate::problem::{Problem, ProblemError};
-use crate::search::{EvaluatedPlan, Go, Request, StopReason, search, with_step};
-use crate::step::SimulateError;
+use crate::search::{EvaluatedPlan, Go, Request, StopReason, on_groups, search};
+use crate::step::{SimulateError, Step};
 
 /// The best plan on fewer nodes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,14 +72,19 @@ pub fn slowdown(
     num_nodes: u32,
     (share, factor): (f64, f64),
 ) -> Result<f64, SimulateError> {
-    with_step(problem, plan.layout, &plan.stage_ends, |step| {
+    let of_slowest = |step: &Step<'_>| {
         let schedule = step.schedule()?;
-        let mut slowest = plan.evaluation.step_time.get();
+        let with_slow = |rank| straggling_step(&schedule, &step.work, rank, factor);
+        let mut slowest = Nanos::ZERO;
         for rank in 0..step.work.ranks.len() {
-            let with_slow = straggling_step(&schedule, &step.work, rank, factor)?;
-            slowest = slowest.max(with_slow.as_f64() / 1e9);
+            slowest = slowest.max(with_slow(rank)?);
         }
-        let is_any_slow = 1.0 - (1.0 - share).powf(f64::from(num_nodes));
-        Ok(1.0 + is_any_slow * (slowest / plan.evaluation.step_time.get() - 1.0))
-    })
+        Ok(slowest)
+    };
+    let of_groups = on_groups(problem, plan.layout, &plan.stage_ends, of_slowest).into_iter();
+    let slowest = of_groups.collect::<Result<Vec<Nanos>, SimulateError>>()?.into_iter().max();
+    let alone = plan.evaluation.step_time.get();
+    let slowest = slowest.map_or(alone, |it| Seconds::from(it).get().max(alone));
+    let is_any_slow = 1.0 - (1.0 - share).powf(f64::from(num_nodes));
+    Ok(1.0 + is_any_slow * (slowest / alone - 1.0))
 }

@@ -217,11 +217,7 @@ impl ModelError {
                  (`gpt` or `llama`), a native graph `format`"
                     .to_owned(),
             ),
-            Self::UnknownArchitecture { architecture, all, .. } => {
-                let near = || json::nearest_of(architecture, all);
-                reads_more(architecture)
-                    .or_else(|| near().map(|near| format!("`{near}` is the nearest")))
-            }
+            Self::UnknownArchitecture { architecture, .. } => reads_more(architecture),
             Self::UnknownActivation { value, known, .. } => {
                 json::nearest_of(value, known).map(|near| format!("`{near}` is the nearest"))
             }

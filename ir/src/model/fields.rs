@@ -165,6 +165,14 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Refuses fields with a negative number, whether they are read or not.
+    pub(super) fn refuse_negative(&self, names: &[&str]) -> Result<(), ModelError> {
+        let given = names.iter().filter_map(|name| self.object.get_key_value(*name));
+        let mut negative =
+            given.filter(|(_, value)| value.as_i64().is_some_and(|number| number < 0));
+        negative.try_for_each(|(name, value)| self.whole(name, value, 0, MOST).map(|_| ()))
+    }
+
     /// The number of layers.
     pub(super) fn num_layers(&self, name: &str) -> Result<u64, ModelError> {
         let Some((found, value)) = self.find(name) else {

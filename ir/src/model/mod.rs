@@ -110,6 +110,14 @@ impl Model {
         hf::nearest(&parse(text).ok()?)
     }
 
+    /// The family of the spelling most like that of an unknown one, if it reads the configuration `text`.
+    pub fn likest_family(text: &str, error: &ModelError) -> Option<String> {
+        let ModelError::UnknownArchitecture { architecture, all, .. } = error else { return None };
+        let likest = json::nearest_of(architecture, all)?;
+        let object = parse(text).ok()?;
+        hf::as_family(&object, likest).is_ok().then(|| likest.to_owned())
+    }
+
     /// Initialization and loss weights of the model that `text` describes, which its graph does not have.
     ///
     /// # Errors

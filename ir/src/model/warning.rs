@@ -128,7 +128,7 @@ impl fmt::Display for ModelWarning {
 }
 
 /// Structural fields; readers look them up for all families that have them.
-const STRUCTURAL: [&str; 11] = [
+pub(super) const STRUCTURAL: [&str; 11] = [
     "audio_config",
     "kv_lora_rank",
     "n_routed_experts",

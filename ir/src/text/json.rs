@@ -292,6 +292,12 @@ fn misspelt(text: &str, end: usize, message: &str) -> String {
             };
             format!("the file ends here, though {what}")
         }
+        // A line break within quotes, after which nothing follows.
+        _ if message.starts_with("control character")
+            && text.get(at..).is_none_or(|rest| rest.trim().is_empty()) =>
+        {
+            "the file ends here, though a text in quotes has no end".to_owned()
+        }
         _ if is_within_text => printable(message).into_owned(),
         (_, Some('#' | '/')) => "JSON has no comments\nhint: remove what begins here".to_owned(),
         (_, Some('\'')) => {

@@ -38,7 +38,7 @@ pub use self::tensors::{Join, TensorForm, TensorModule, TensorNames};
 use super::error::{ModelError, list};
 use super::fields::Fields;
 use super::transformer::{Besides, FeedForward, Transformer};
-use super::warning::{Asked, ModelWarning};
+use super::warning::{Asked, ModelWarning, STRUCTURAL};
 
 /// Table of each `model_type` with the text of its file.
 macro_rules! files {
@@ -319,6 +319,7 @@ fn read_as(
     }
     let object = &flat;
     let fields = Fields::new(model_type, object).noting(&asked);
+    fields.refuse_negative(&STRUCTURAL)?;
     let named = fields.texts("architectures")?.and_then(|classes| classes.first().copied());
     let class = named.unwrap_or(&family.classes[0]);
     if !family.classes.iter().any(|known| known == class) {

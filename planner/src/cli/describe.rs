@@ -32,7 +32,7 @@ pub(crate) fn describe(
     answer: &Answered,
     answers: &str,
 ) -> String {
-    let Answered { outcome, shown, elapsed, least_gpus, named, best, lacks, headroom } = answer;
+    let Answered { outcome, shown, elapsed, named, best, lacks, headroom, .. } = answer;
     let mut text = describe_problem(input, args);
     if !lacks.is_empty() {
         let name = &input.framework.name;
@@ -48,7 +48,7 @@ pub(crate) fn describe(
             }
             text.push_str(&match outcome.stop_reason {
                 StopReason::Interrupted | StopReason::TimeLimit => describe_nothing_yet(outcome),
-                _ => describe_misfit(input, outcome, *least_gpus),
+                _ => describe_misfit(input, answer),
             });
         }
         [first, ..] => {
@@ -527,7 +527,8 @@ fn describe_loss(
     )
 }
 
-fn describe_misfit(input: &Input, outcome: &Outcome, least: Option<u32>) -> String {
+fn describe_misfit(input: &Input, answer: &Answered) -> String {
+    let Answered { outcome, least_gpus, memory_saving, .. } = answer;
     let mut text = "no layout fits:\n".to_owned();
     let offloads = outcome.closest.as_ref().is_some_and(|it| it.layout.offload.is_some());
     for (reason, number) in &outcome.rejected {
@@ -565,10 +566,19 @@ fn describe_misfit(input: &Input, outcome: &Outcome, least: Option<u32>) -> Stri
             }
         }
     }
-    match least {
+    if let Some(saving) = memory_saving {
+        let gpus = input.problem.limits.num_gpus;
+        let these = if gpus == 1 { "this GPU".to_owned() } else { format!("these {gpus} GPUs") };
+        let _ = writeln!(text, "hint: `{saving}` fits on {these}");
+    }
+    match least_gpus {
+        Some(gpus) if memory_saving.is_some() => {
+            let _ = writeln!(text, "least without: {gpus} GPUs would do");
+        }
         Some(gpus) => {
             let _ = writeln!(text, "least: {gpus} GPUs would do");
         }
+        None if memory_saving.is_some() => {}
         None => text.push_str("hint: a shorter sequence, a smaller batch or a larger GPU may do\n"),
     }
     text

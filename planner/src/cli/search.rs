@@ -15,8 +15,9 @@ use planner_core::answers::{cheapest_number_of_gpus, least_memory};
 use planner_core::plan::{self, sha256};
 use planner_core::problem::{Choices, Problem};
 use planner_core::search::{
-    BestNodes, EvaluatedPlan, LOOKED_AT, Outcome, Progress, RESOLUTION, Request, StopReason,
-    best_nodes, chosen, evaluate as evaluate_layouts, least_gpus, search as search_layouts,
+    BestNodes, EvaluatedPlan, LOOKED_AT, MemorySaving, Outcome, Progress, RESOLUTION, Request, StopReason,
+    best_nodes, chosen, evaluate as evaluate_layouts, least_gpus, memory_saving,
+    search as search_layouts,
     tokens_per_second_per_gpu,
 };
 use serde::Serialize;
@@ -130,7 +131,11 @@ fn answer(
         warn_of_nodes(args.gpus, &input.cluster);
     }
     let nothing_fits = outcome.plans.is_empty() && outcome.stop_reason == StopReason::Exhausted;
-    let least_gpus = if nothing_fits { more_gpus(&input, request, &limit)? } else { None };
+    let (memory_saving, least_gpus) = if nothing_fits {
+        (saved_memory(&input, request, &limit)?, more_gpus(&input, request, &limit)?)
+    } else {
+        (None, None)
+    };
     let shown = chosen(&input.problem, &outcome.plans, search.map_or(1, |search| search.top));
     if !is_named
         && !is_quiet
@@ -164,7 +169,17 @@ fn answer(
     }
     let lacks = input.lacks.clone();
     let named = is_named;
-    let answer = Answered { outcome, shown, elapsed, least_gpus, named, best, lacks, headroom };
+    let answer = Answered {
+        outcome,
+        shown,
+        elapsed,
+        least_gpus,
+        memory_saving,
+        named,
+        best,
+        lacks,
+        headroom,
+    };
     if let Some(path) = page.filter(|_| !answer.shown.is_empty()) {
         write_output(path, report::of_search(&input, &answer).as_bytes())?;
     }
@@ -216,6 +231,19 @@ fn choose_nodes(input: &mut Input, request: &Request, limit: &Limit) -> anyhow::
     );
     input.cluster = cluster;
     Ok(text)
+}
+
+/// Options that free memory with which something fits on the same GPUs.
+fn saved_memory(
+    input: &Input,
+    request: &Request,
+    limit: &Limit,
+) -> anyhow::Result<Option<MemorySaving>> {
+    let Input { problem, cluster, .. } = input;
+    if cluster.has_unlike_gpus() {
+        return Ok(None);
+    }
+    Ok(memory_saving(problem, cluster, request, &mut || limit.go())?)
 }
 
 /// Smallest number of GPUs that fits, where it is above the given number.

@@ -16,7 +16,7 @@ use planner_core::plan::planned_ranks;
 use planner_core::problem::Problem;
 use planner_core::search::space::Rejection;
 use planner_core::search::{
-    Chosen, EvaluatedPlan, Outcome, Quantiles, StopReason, utilization_with_every_pair,
+    Chosen, EvaluatedPlan, MemorySaving, Outcome, Quantiles, StopReason, utilization_with_every_pair,
 };
 
 /// Result of a search or an evaluation, with the plans to show.
@@ -30,6 +30,8 @@ pub struct Answered {
     pub elapsed: Duration,
     /// Smallest number of GPUs that fits, where nothing fits and a number was found.
     pub least_gpus: Option<u32>,
+    /// Options that free memory and with which something fits, where nothing does without.
+    pub memory_saving: Option<MemorySaving>,
     /// True where the user named the layout.
     pub named: bool,
     /// The best plan, where the user named a layout.
@@ -166,12 +168,14 @@ struct Infeasible {
     closest: Option<PlanReport>,
     missing_bytes: Option<u64>,
     least_gpus: Option<u32>,
+    /// Options with which something fits on these GPUs.
+    fits_with: Option<String>,
 }
 
 impl SearchReport {
     /// The report of an answer. A layout that the user named is reported even where it does not fit.
     pub fn new(problem: &Problem, model: &Model, cluster: &Cluster, answer: &Answered) -> Self {
-        let Answered { outcome, shown, elapsed, least_gpus, named, best, lacks, headroom } = answer;
+        let Answered { outcome, shown, elapsed, named, best, lacks, headroom, .. } = answer;
         let report = |found: &EvaluatedPlan| PlanReport::new(problem, found, *headroom);
         let mut plans: Vec<PlanReport> =
             shown.iter().map(|chosen| PlanReport::chosen(problem, chosen, *headroom)).collect();
@@ -190,7 +194,8 @@ impl SearchReport {
                 let rank = found.evaluation.fullest_rank;
                 found.excess(problem.at_rank(&found.layout, rank).room).get()
             }),
-            least_gpus: *least_gpus,
+            least_gpus: answer.least_gpus,
+            fits_with: answer.memory_saving.map(|it| it.to_string()),
         });
         Self {
             model: ModelReport::new(problem, model),

@@ -90,7 +90,8 @@ fn usual(has: impl Fn(Precision) -> bool) -> Option<Precision> {
 }
 
 /// Default number of sequences in a step: about as many tokens as is usual on that number of GPUs, as a power of two
-/// times the odd part of their number, so that data-parallel degrees divide it.
+/// times the odd part of their number, so that data-parallel degrees divide it; at least that part, as no other degree
+/// may take a large prime.
 fn default_batch(sequence_length: u64, has_sequence: bool, num_gpus: u32) -> u64 {
     let gpus = u64::from(num_gpus.max(1));
     if !has_sequence {
@@ -102,5 +103,5 @@ fn default_batch(sequence_length: u64, has_sequence: bool, num_gpus: u32) -> u64
     let sequences = tokens as f64 / sequence_length.max(1) as f64;
     let odd = gpus >> gpus.trailing_zeros();
     let times = sequences / odd as f64;
-    if times < 1.0 { (sequences as u64).max(1) } else { odd << times.log2().round() as u32 }
+    odd << times.log2().round().max(0.0) as u32
 }

@@ -1,8 +1,12 @@
-//! The least number of GPUs that a model needs.
+//! What a model needs that does not fit: options that free memory, or more GPUs.
+
+use std::fmt;
 
 use ir::cluster::Cluster;
-use ir::layout::Choice::Any;
-use ir::layout::PartialLayout;
+use ir::framework::Framework;
+use ir::graph::{Loss, USUAL_CHUNKS};
+use ir::layout::Choice::{Any, One};
+use ir::layout::{Offload, PartialLayout};
 use ir::model::Model;
 use ir::plan::Training;
 
@@ -32,7 +36,7 @@ pub fn least_gpus(
 ) -> Result<Option<u32>, ProblemError> {
     // Options that depend on the number of GPUs are left open.
     let fixed = PartialLayout { data_parallel: Any, zero_shard: Any, ..request.fixed };
-    let Problem { graph, stages, .. } = asked;
+    let graph = &asked.graph;
     let has_sequence = graph.has_sequence();
     let bytes = asked.state_bytes();
     let all = (bytes.shard + bytes.gradient) as f64 + bytes.optimizer;
@@ -50,21 +54,104 @@ pub fn least_gpus(
         let global_batch_size = resolved.global_batch_size;
         let training = Training { global_batch_size, ..asked.training };
         let framework = asked.hardware.framework.clone();
-        let problem = Problem::new(graph.clone(), training, cluster, framework, num_gpus)?;
-        let problem = problem.with_stages(stages.clone()).with_headroom(asked.headroom());
-        let problem = problem.with_expert_load(asked.expert_load.load.clone())?;
-        let documents = asked.sequences.as_ref().map(|sequences| sequences.documents.clone());
-        let problem = problem.with_documents(documents)?;
-        let request = Request { fixed, top: 1, closest: false, ..*request };
-        let outcome = search(&problem, &request, &mut |progress| match progress.best {
-            Some(_) => Go::Stop(StopReason::FirstFit),
-            None => go(),
-        });
-        if !outcome.plans.is_empty() {
-            return Ok(Some(num_gpus));
+        let problem = like(asked, cluster, framework, training, num_gpus)?;
+        match fits(&problem, &Request { fixed, ..*request }, go) {
+            Some(true) => return Ok(Some(num_gpus)),
+            Some(false) => {}
+            None => break,
         }
-        if outcome.stop_reason != StopReason::Exhausted {
-            break;
+    }
+    Ok(None)
+}
+
+/// A problem like another, with other training on another number of GPUs.
+fn like(
+    asked: &Problem,
+    cluster: &Cluster,
+    framework: Framework,
+    training: Training,
+    num_gpus: u32,
+) -> Result<Problem, ProblemError> {
+    let problem = Problem::new(asked.graph.clone(), training, cluster, framework, num_gpus)?;
+    let problem = problem.with_stages(asked.stages.clone()).with_headroom(asked.headroom());
+    let problem = problem.with_expert_load(asked.expert_load.load.clone())?;
+    let documents = asked.sequences.as_ref().map(|sequences| sequences.documents.clone());
+    problem.with_documents(documents)
+}
+
+/// Returns whether some layout fits; `None` if the search was stopped before that was known.
+fn fits(
+    problem: &Problem,
+    request: &Request,
+    go: &mut (dyn FnMut() -> Go + Send),
+) -> Option<bool> {
+    let request = Request { top: 1, closest: false, ..*request };
+    let outcome = search(problem, &request, &mut |progress| match progress.best {
+        Some(_) => Go::Stop(StopReason::FirstFit),
+        None => go(),
+    });
+    let is_fit = !outcome.plans.is_empty();
+    (is_fit || outcome.stop_reason == StopReason::Exhausted).then_some(is_fit)
+}
+
+/// Options that free memory at a cost in time, and that no search tries by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemorySaving {
+    /// The loss.
+    pub loss: Option<Loss>,
+    /// Offload to the host.
+    pub offload: Offload,
+}
+
+impl fmt::Display for MemorySaving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let loss = self.loss.map(|loss| format!("--loss {loss}"));
+        let is_offloaded = self.offload != Offload::NONE;
+        let offload = is_offloaded.then(|| format!("--offload {}", self.offload));
+        let options: Vec<String> = [loss, offload].into_iter().flatten().collect();
+        f.write_str(&options.join(" "))
+    }
+}
+
+/// Ways to free memory, those that cost least time first.
+fn memory_savings() -> impl Iterator<Item = MemorySaving> {
+    let chunked = Some(Loss::Chunked(USUAL_CHUNKS));
+    let optimizer = Offload { optimizer: true, ..Offload::NONE };
+    let both = Offload { parameters: true, ..optimizer };
+    let offloads = [Offload::NONE, optimizer, both].into_iter();
+    let all = offloads.flat_map(move |offload| [None, chunked].map(|loss| (loss, offload)));
+    all.skip(1).map(|(loss, offload)| MemorySaving { loss, offload })
+}
+
+/// The first of some options that free memory with which a layout fits on the same GPUs, of those that the framework has
+/// and that are left open. `None` if none is found for as long as `go` says to go on.
+///
+/// # Errors
+///
+/// [`ProblemError`] where the problem itself cannot be posed.
+pub fn memory_saving(
+    asked: &Problem,
+    cluster: &Cluster,
+    request: &Request,
+    go: &mut (dyn FnMut() -> Go + Send),
+) -> Result<Option<MemorySaving>, ProblemError> {
+    let own = &asked.hardware.framework;
+    let is_open = request.fixed.offload == Any;
+    for saving in memory_savings().filter(|it| is_open || it.offload == Offload::NONE) {
+        let framework = match saving.loss {
+            Some(loss) if !own.kernels.loss.gradient.has_chunks() => own.clone().with_loss(loss),
+            Some(_) => None,
+            None => Some(own.clone()),
+        };
+        let Some(framework) = framework else { continue };
+        let gpus = asked.limits.num_gpus;
+        let problem = like(asked, cluster, framework, asked.training, gpus)?;
+        let offload = if is_open { One(saving.offload) } else { request.fixed.offload };
+        let fixed = PartialLayout { offload, ..request.fixed };
+        match fits(&problem, &Request { fixed, ..*request }, go) {
+            Some(true) => return Ok(Some(saving)),
+            Some(false) => {}
+            None => break,
         }
     }
     Ok(None)

@@ -53,7 +53,7 @@ pub use evaluated_plan::{
 use family::Family;
 pub use headroom::largest_headroom;
 use headroom::with_less_headroom;
-pub use least_gpus::least_gpus;
+pub use least_gpus::{MemorySaving, least_gpus, memory_saving};
 use node::Searcher;
 use outcome::Best;
 pub use outcome::{Counts, Outcome, WithLessHeadroom};

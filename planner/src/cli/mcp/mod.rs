@@ -20,6 +20,7 @@ use rmcp::service::RequestContext;
 use rmcp::{RoleServer, ServerHandler, ServiceExt as _};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
 use tokio::process::Command;
 
 use super::answer::Answer;
@@ -43,13 +44,47 @@ pub(crate) fn serve() -> anyhow::Result<Answer> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let served = runtime.block_on(async {
-        let service = server.serve(rmcp::transport::stdio()).await?;
+        let (read, forward) = tokio::io::duplex(BUFFER);
+        tokio::spawn(forward_messages(forward));
+        let service = server.serve((read, tokio::io::stdout())).await?;
         service.waiting().await?;
         anyhow::Ok(())
     });
     // A read of stdin that is under way cannot be cancelled.
     runtime.shutdown_background();
     served.map(|()| Answer::Found)
+}
+
+/// Bytes of messages on their way to the server.
+const BUFFER: usize = 1 << 16;
+
+/// Forwards lines of stdin that are JSON, and answers others, which the server itself would not, with JSON-RPC's error.
+async fn forward_messages(mut forward: DuplexStream) {
+    let mut lines = BufReader::new(tokio::io::stdin()).split(b'\n');
+    while let Ok(Some(mut line)) = lines.next_segment().await {
+        let is_sent = if let Some(reply) = refusal(&line) {
+            let mut stdout = tokio::io::stdout();
+            stdout.write_all(format!("{reply}\n").as_bytes()).await.is_ok()
+                && stdout.flush().await.is_ok()
+        } else {
+            line.push(b'\n');
+            forward.write_all(&line).await.is_ok()
+        };
+        if !is_sent {
+            break;
+        }
+    }
+}
+
+/// JSON-RPC's error for a line that is not JSON, or is no message; `None` for others.
+fn refusal(line: &[u8]) -> Option<Value> {
+    let error = match serde_json::from_slice::<Value>(line) {
+        _ if line.trim_ascii().is_empty() => return None,
+        Ok(message) if message.is_object() => return None,
+        Ok(_) => ErrorData::invalid_request("a message is a JSON object", None),
+        Err(error) => ErrorData::parse_error(format!("not valid JSON: {error}"), None),
+    };
+    Some(json!({ "jsonrpc": "2.0", "id": null, "error": error }))
 }
 
 struct Server {

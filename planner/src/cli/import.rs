@@ -52,7 +52,7 @@ pub(super) struct Settings {
     set: BTreeMap<String, String>,
     /// Files that the settings name, by name, from the manifest or from the settings' folder. A missing file is an
     /// error only where it is needed.
-    files: BTreeMap<String, String>,
+    pub(super) files: BTreeMap<String, String>,
     /// True where line numbers and positions are those of the file.
     pub(super) is_in_place: bool,
     model: ModelFile,
@@ -74,14 +74,12 @@ impl Settings {
         warn_of_launches(file, &script);
         // A script that cannot be parsed is an error of the import itself; a missing file next to it is not.
         let folder = file.parent().unwrap_or(Path::new("."));
-        for named in script.named_files() {
+        script.add_named_files(&mut files, |named| {
             let name = named.rsplit('/').next().unwrap_or_default();
             let is_one = |path: &PathBuf| path.is_file();
-            let path = [folder.join(name), folder.join(&named)].into_iter().find(is_one);
-            if let Some(path) = path.filter(|_| !files.contains_key(name)) {
-                files.insert(name.to_owned(), read_text(&path).with_context(about)?);
-            }
-        }
+            let path = [folder.join(name), folder.join(named)].into_iter().find(is_one);
+            path.map(|path| read_text(&path).with_context(about)).transpose()
+        })?;
         let path = model;
         let model = read_model(path)?;
         warn_of_model(path, &model.model);

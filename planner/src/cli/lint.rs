@@ -1,5 +1,6 @@
 //! `planner lint`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -8,6 +9,8 @@ use clap::{Args as _, Command};
 use ir::text::printable_lines;
 use ir::units::Seconds;
 use planner::file_kind::FileKind;
+use planner::names;
+use planner_tools::interchange::LaunchScript;
 use planner_tools::lint::{self, Finding, Nearby, Predicted, Report, Severity};
 
 use super::answer::Answer;
@@ -27,9 +30,10 @@ pub(crate) fn lint(args: &LintArgs) -> anyhow::Result<Answer> {
         refuse_other_endings(output, "a report", &["txt", "md", "json", "sarif"], None)?;
     }
     let text = read_text_of(&args.file, &[FileKind::Settings, FileKind::Plan])?;
-    let report = if is_plan(&text) {
+    let (report, named) = if is_plan(&text) {
         refuse_settings()?;
-        lint::lint_plan(&parse_plan(&args.file, &text)?, &text, args.nearest)
+        let plan = parse_plan(&args.file, &text)?;
+        (lint::lint_plan(&plan, &text, args.nearest), BTreeMap::new())
     } else {
         of_settings(args, text.clone())?
     };
@@ -39,7 +43,7 @@ pub(crate) fn lint(args: &LintArgs) -> anyhow::Result<Answer> {
         LintFormat::Text => printable_lines(&describe(&report, &file)).into_owned(),
         LintFormat::Json => serde_json::to_string_pretty(&report)? + "\n",
         LintFormat::Sarif => {
-            serde_json::to_string_pretty(&lint::sarif(&report, &file, &text))? + "\n"
+            serde_json::to_string_pretty(&lint::sarif(&report, &file, &text, &named))? + "\n"
         }
     };
     match &args.output {
@@ -93,11 +97,18 @@ fn is_plan(text: &str) -> bool {
     value.is_some_and(|it| it.get("layout").is_some() && it.get("prediction").is_some())
 }
 
-fn of_settings(args: &LintArgs, text: String) -> anyhow::Result<Report> {
+/// Report on settings, and the files that they name.
+fn of_settings(
+    args: &LintArgs,
+    text: String,
+) -> anyhow::Result<(Report, BTreeMap<String, String>)> {
     check_kind(&args.file, &text)?;
-    let model: &Path = args.model.as_deref().context(
-        "settings do not say all of the model that they train\nhint: `--model llama-3.1-8b`",
-    )?;
+    let model: &Path = args.model.as_deref().with_context(|| {
+        let script = LaunchScript::read(&text, &BTreeMap::new()).unwrap_or_default();
+        let shipped = script.model_names().iter().find_map(|it| names::model(it));
+        let name = shipped.map_or("llama-3.1-8b", |it| it.name);
+        format!("settings do not say all of the model that they train\nhint: `--model {name}`")
+    })?;
     let cluster = args.cluster.as_deref().unwrap_or("h100");
     let settings = Settings::read(&args.file, text, model, cluster, &args.settings)?;
     let report = lint::lint(&settings.import(&args.settings), args.nearest);
@@ -105,7 +116,7 @@ fn of_settings(args: &LintArgs, text: String) -> anyhow::Result<Report> {
     if !settings.is_in_place {
         report.forget_places();
     }
-    Ok(report)
+    Ok((report, settings.files))
 }
 
 fn describe(report: &Report, file: &str) -> String {
@@ -130,8 +141,12 @@ fn describe(report: &Report, file: &str) -> String {
 }
 
 fn describe_finding(text: &mut String, finding: &Finding, file: &str) {
-    let line = finding.options.iter().find_map(|it| it.line);
-    let place = line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}"));
+    let first = finding.options.iter().find_map(|it| Some((it.file.as_deref(), it.line?)));
+    let beside = |name: &str| Path::new(file).with_file_name(name).display().to_string();
+    let place = first.map_or_else(
+        || file.to_owned(),
+        |(named, line)| format!("{}:{line}", named.map_or_else(|| file.to_owned(), beside)),
+    );
     let options: Vec<String> =
         finding.options.iter().map(|it| format!("`{}`", it.option)).collect();
     let about =

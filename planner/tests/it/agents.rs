@@ -183,7 +183,14 @@ fn faults_of_the_protocol_are_errors_and_do_not_end_the_server() {
     let unknown = client.ask("tools/call", &json!({"name": "train", "arguments": {}}));
     assert_eq!(unknown["error"]["code"], -32602);
     assert_eq!(client.ask("no/such", &json!({}))["error"]["code"], -32601);
-    client.send("{\"jsonrpc\": \"2.0\", \"id\": 7, \"method\": ");
+    for (line, code) in
+        [("{\"jsonrpc\": \"2.0\", \"id\": 7, \"method\": ", -32700), ("[1]", -32600)]
+    {
+        client.send(line);
+        let answer = client.receive();
+        assert_eq!(answer["error"]["code"], code, "{answer}");
+        assert!(answer["id"].is_null(), "{answer}");
+    }
     assert_eq!(client.ask("ping", &json!({}))["result"], json!({}));
 }
 

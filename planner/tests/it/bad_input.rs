@@ -281,7 +281,7 @@ fn numbers_of_gpus_that_cannot_be() {
         ("8.5", &["--gpus", "'8.5'", "whole number"]),
         ("99999999999999999999999", &["--gpus", "whole number"]),
         ("1000000000", &["1000000000", "at most 1048576"]),
-        ("1048573", &["1048573 GPUs", "batch"]),
+        ("1048573 --global-batch-size 64", &["1048573 GPUs", "batch"]),
     ] {
         place.fails(&format!("search {{}}/model.json --gpus {gpus}"), words);
         place.fails(&format!("evaluate {{}}/model.json --layout tp1 --gpus {gpus}"), &[]);
@@ -547,4 +547,24 @@ fn the_ranks_that_a_hint_names_are_drawn() {
             assert_eq!(run.code, Some(0), "{args:?}: {run:?}");
         }
     }
+}
+
+/// The hint on an unknown architecture is one that works, and a count is no negative number.
+#[test]
+fn configurations_with_what_cannot_be() {
+    let place = Workplace::new();
+    let text = json!({"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 512});
+    let mut language = text.clone();
+    language["model_type"] = "mllama_other".into();
+    let config = json!({"model_type": "vision", "text_config": language});
+    let run = planner(&["search", &place.write("a.json", config.to_string()), "--gpus", "8"]);
+    check_error(&run, &[], &["architecture `mllama_other` is not known"]);
+    assert!(!run.stderr.contains("`llama` is the nearest"), "{run:?}");
+    let mut config = text;
+    config["model_type"] = "llama".into();
+    config["sliding_window"] = (-4).into();
+    let run = planner(&["inspect", &place.write("b.json", config.to_string())]);
+    check_error(&run, &[], &["field `sliding_window` of `llama` must be from 0"]);
+    let run = planner(&["inspect", &place.write("c.json", "{\"model_type\": \"lla\n".to_owned())]);
+    check_error(&run, &[], &["the file ends here, though a text in quotes has no end"]);
 }

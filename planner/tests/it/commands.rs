@@ -470,3 +470,18 @@ fn a_named_layout_that_does_not_fit_is_still_evaluated() {
     check_report(&report, 8);
     assert_eq!(report["plans"][0]["fits"], false);
 }
+
+/// Before more GPUs, options that free memory are tried; and the default batch is one that any number of GPUs can run.
+#[test]
+fn what_would_fit_is_tried_first() {
+    let run = planner(&["search", "llama-3.1-8b", "--gpus", "1"]);
+    assert_eq!(run.code, Some(1), "{run:?}");
+    let hint = run.stdout.lines().find_map(|line| line.strip_prefix("hint: `")).unwrap();
+    let options: Vec<&str> = hint.split('`').next().unwrap().split(' ').collect();
+    let again = planner(&[&["search", "llama-3.1-8b", "--gpus", "1"], &options[..]].concat());
+    assert_eq!(again.code, Some(0), "{hint} {again:?}");
+    for gpus in ["99991", "9999", "24", "1023"] {
+        let run = planner(&["search", "llama-3.1-8b", "--gpus", gpus, "--quiet", "--top", "1"]);
+        assert_eq!(run.code, Some(0), "{gpus} {run:?}");
+    }
+}

@@ -29,6 +29,7 @@ mod help;
 mod interchange;
 mod interrupted;
 mod lint;
+mod lint_files;
 mod lint_tools;
 mod measured_network;
 mod measured_profiles;

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::{Run, planner};
 
-fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/cases/read")
 }
 
 /// Cases of `read.txt`: a line `$ FILE MODEL ARGS`, and what is printed for it.
-fn cases() -> Vec<(Vec<String>, String)> {
+pub(crate) fn cases() -> Vec<(Vec<String>, String)> {
     let text = fs::read_to_string(folder().with_extension("txt")).unwrap();
     let cases = text.split("$ ").filter(|it| !it.trim().is_empty());
     let case = |case: &str| {

@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use ir::text::{Typeset, typeset};
 
 use super::error::ImportError;
-use super::file::has_ending;
+use super::file::{basename, has_ending};
 use super::imported::Stated;
 use super::options::Leaf;
+use super::read::Import;
 use super::ranks::{check_start, ranks, ranks_per_node};
 use super::shell::{self, Command, Script, Word};
 use super::source::{Form, Source, Started, WHOLE, first_line, is_toml, notation};
 use super::target::Target;
+use super::tool::Tool;
 use super::tools::{TOOLS, of_python, tool};
 use super::tree::Tree;
 
@@ -85,6 +87,52 @@ impl LaunchScript {
         names
     }
 
+    /// Texts that may name the model, the likeliest first: values, their last parts, and values that follow each other,
+    /// such as torchtitan's `name` and `flavor`.
+    pub fn model_names(&self) -> Vec<String> {
+        let words = self.commands.iter().flatten();
+        let words = words.map(|word| word.text.rsplit('=').next().unwrap_or_default().to_owned());
+        let values: Vec<String> = self.values.iter().cloned().chain(words).collect();
+        let pairs = self.values.windows(2).flat_map(|pair| {
+            [[0, 1], [1, 0]].map(|[one, other]| format!("{}-{}", pair[one], pair[other]))
+        });
+        let last = |text: &String, separator: char| {
+            text.rsplit(separator).next().unwrap_or_default().to_owned()
+        };
+        let plain = |text: String| {
+            let starts = ["qlora_", "lora_"].iter();
+            starts.fold(text, |text, start| text.strip_prefix(start).unwrap_or(&text).to_owned())
+        };
+        let parts = values.iter().map(|it| last(it, '/')).collect::<Vec<_>>().into_iter();
+        let modules = values.iter().map(|it| plain(last(it, '.')));
+        parts.chain(pairs).chain(modules).filter(|it| it.len() > 1).collect()
+    }
+
+    /// Adds the files that settings name, and those that these name, with `read`.
+    ///
+    /// # Errors
+    ///
+    /// Those of `read`.
+    pub fn add_named_files<E>(
+        &self,
+        files: &mut BTreeMap<String, String>,
+        read: impl Fn(&str) -> Result<Option<String>, E>,
+    ) -> Result<(), E> {
+        let mut names = self.named_files();
+        while let Some(path) = names.pop() {
+            let name = basename(&path).to_owned();
+            if files.contains_key(&name) {
+                continue;
+            }
+            let Some(text) = read(&path)? else { continue };
+            if !is_script(&text) {
+                names.extend(Self::read(&text, &BTreeMap::new()).unwrap_or_default().named_files());
+            }
+            files.insert(name, text);
+        }
+        Ok(())
+    }
+
     /// Lines that start known training programs; settings are read from the first.
     pub fn launches(&self) -> Vec<usize> {
         let all = self.script.commands.iter().zip(&self.commands);
@@ -103,6 +151,17 @@ impl LaunchScript {
         Some(launch.words.into_iter().skip(1).map(|word| word.text).collect())
     }
 
+    /// Number of ranks that a command starts which reads it from variables.
+    fn ranks_by_variables(&self, place: usize) -> Option<u32> {
+        let own = self.script.commands.get(place).map(|it| &it.variables);
+        let value = |name: &str| {
+            let own = own.and_then(|it| it.get(name));
+            own.or_else(|| self.script.variables.get(name)).cloned()
+        };
+        let nodes = value("NNODES").map_or(Some(1), |it| it.parse().ok());
+        value("NPROC_PER_NODE")?.parse::<u32>().ok()?.checked_mul(nodes?)
+    }
+
     /// Settings of the first training program; with `from`, any Python program is taken to be of that tool.
     fn form(
         &self,
@@ -111,11 +170,14 @@ impl LaunchScript {
         files: &Files,
     ) -> Result<(Target, Form), ImportError> {
         let commands = &self.commands;
-        let found = commands.iter().find_map(|words| Launch::of(words, files));
-        let found = found.or_else(|| commands.iter().find_map(|words| Launch::any(words, from?)));
-        if let Some(Launch { target, before, words }) = found {
+        let mut all = commands.iter().enumerate();
+        let found = all.find_map(|(place, words)| Some((place, Launch::of(words, files)?)));
+        let mut all = commands.iter().enumerate();
+        let any = || all.find_map(|(place, words)| Some((place, Launch::any(words, from?)?)));
+        if let Some((place, Launch { target, before, words })) = found.or_else(any) {
             check_start(&before, set)?;
-            let num_gpus = ranks(&self.script, &before, set);
+            let of_variables = || self.ranks_by_variables(place).filter(|_| tool(target).starts_ranks);
+            let num_gpus = ranks(&self.script, &before, set).or_else(of_variables);
             let ranks_per_node = ranks_per_node(&before, set);
             let started = Started { words, num_gpus, ranks_per_node };
             return Ok((from.unwrap_or(target), Form::Started(started)));
@@ -291,6 +353,18 @@ pub(crate) fn is_script(text: &str) -> bool {
         || first.starts_with(['{', '['])
         || first == "---"
         || key.is_some_and(|(key, _)| is_key(key)))
+}
+
+/// Tool of settings with the files that they name; `None` if they are of none that is known.
+pub(crate) fn tool_of(import: &Import<'_>) -> Option<&'static Tool> {
+    let Import { text, from, set, files, stated, .. } = *import;
+    source(text, from, set, files, stated).ok().map(|it| tool(it.target))
+}
+
+/// Tool of a file of keys that settings name.
+pub(crate) fn tool_of_file(name: &str, text: &str) -> Option<&'static Tool> {
+    let tree = Tree::read(text, notation(name, text)).ok()?;
+    of_tree(&tree).ok().map(tool)
 }
 
 /// Returns whether a text has the form, and keys if any, of settings of a tool that can be read.

@@ -32,7 +32,7 @@ impl Imported {
         let differs = |stated: &Argument| {
             let Some(would) = expected.iter().find(|it| it.name == stated.name) else {
                 let is_only =
-                    tool(self.source).table.is_some_and(|it| it.is_model_only(&stated.name));
+                    tool(self.source).tables.iter().any(|it| it.is_model_only(&stated.name));
                 let is_other = is_only && !expected.is_empty();
                 return is_other.then(|| ModelDifference { stated: stated.clone(), would: None });
             };

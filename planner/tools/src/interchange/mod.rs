@@ -43,7 +43,7 @@ pub use target::Target;
 pub use unread::{Unread, by_reason};
 pub use view::ExportView;
 
-pub(crate) use detect::is_script;
+pub(crate) use detect::{is_script, tool_of, tool_of_file};
 pub use detect::{LaunchScript, is_read};
 pub use differences::ModelDifference;
 pub use error::{Divided, ExportError, ImportError, Lack};
@@ -57,5 +57,6 @@ pub use read::{Import, import, settings};
 pub(crate) use run::Run;
 pub use shell::{End, ShellError};
 pub(crate) use table::{Difference, Table};
-pub(crate) use tool::Tool;
+pub(crate) use source::is_toml;
+pub(crate) use tool::{OwnKey, Tool};
 pub(crate) use tools::{TOOLS, bridge_setting, bridge_settings, tool};

@@ -95,8 +95,8 @@ pub enum OptionError {
     },
     /// A value that depends on unknown variables.
     #[error(
-        "{what} depends on {}, which the script does not set, or in a branch alone\nhint: `--set {}=VALUE`", ticked(unknown),
-        unknown.first().map_or("NAME", String::as_str)
+        "{what} depends on {}, which the script does not set, or in a branch alone\nhint: {}", ticked(unknown),
+        settable(unknown)
     )]
     Unresolved {
         /// The option, or its position if its name is unknown.
@@ -166,6 +166,17 @@ impl OptionError {
 
     pub(super) fn missing(name: impl Into<String>, works: impl Into<String>) -> Self {
         Self::Missing { name: name.into(), works: works.into() }
+    }
+}
+
+/// Hint on how unknown values can be said.
+fn settable(unknown: &[String]) -> String {
+    match unknown.first() {
+        // A command, which is not run.
+        Some(command) if command.starts_with(['$', '`']) => {
+            format!("write its value in the place of `{}`", command.replace('`', ""))
+        }
+        name => format!("`--set {}=VALUE`", name.map_or("NAME", String::as_str)),
     }
 }
 

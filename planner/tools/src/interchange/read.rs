@@ -106,7 +106,8 @@ pub fn settings(import: &Import<'_>) -> Result<Imported, ImportError> {
         ImportError::unknown("the executor's settings are the plan itself", works)
     })?;
     let mut imported = read(&source)?;
-    imported.ranks_per_node = source.started().ok().and_then(|it| it.ranks_per_node);
+    let of_launcher = source.started().ok().and_then(|it| it.ranks_per_node);
+    imported.ranks_per_node = of_launcher.or(imported.ranks_per_node);
     let ranks = imported.layout.pipeline_parallel;
     match stated.pipeline_parallel.filter(|stated| *stated != ranks) {
         Some(stated) => Err(ImportError::divides(

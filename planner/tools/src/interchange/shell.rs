@@ -37,7 +37,8 @@ pub(super) struct Command {
     pub(super) line: usize,
     /// Words after expansion.
     pub(super) words: Vec<Word>,
-    /// Variables at the command whose value is one known word; empty unless the command runs `bash`.
+    /// Variables at the command whose value is one known word; empty unless the command runs `bash`, or
+    /// sets some for itself.
     pub(super) variables: BTreeMap<String, String>,
 }
 
@@ -275,7 +276,8 @@ impl Reader<'_> {
             let line = statement.first().map_or(0, Token::line);
             // A nested shell sees the variables.
             let has_shell = command.iter().any(|word| word.text == "bash");
-            let variables = if has_shell { self.scope.known() } else { BTreeMap::new() };
+            let sees = has_shell || !assigned.is_empty();
+            let variables = if sees { self.scope.known() } else { BTreeMap::new() };
             let command = Command { line, words: command, variables };
             if self.commands.last().is_some_and(|last| goes_on(last, &command)) {
                 return Err(ended_early(self.text, self.ended, &command));

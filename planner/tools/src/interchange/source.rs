@@ -128,7 +128,7 @@ pub(super) fn notation(name: &str, text: &str) -> Notation {
 }
 
 /// Returns whether a text begins with a TOML table.
-pub(super) fn is_toml(text: &str) -> bool {
+pub(crate) fn is_toml(text: &str) -> bool {
     let table = first_line(text).strip_prefix('[').and_then(|it| it.strip_suffix(']'));
     let is_key = |c: char| c.is_ascii_alphanumeric() || "_-.[]".contains(c);
     table.is_some_and(|it| {

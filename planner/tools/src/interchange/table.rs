@@ -158,7 +158,7 @@ fn is_of(field: &str, whole: &str) -> bool {
 fn group(field: &'static str) -> &'static str {
     match field {
         "layout.pipeline_parallel" | "layout.virtual_stages" => "stages",
-        _ if field.starts_with("layout.offload.") => "layout.offload",
+        "layout.offload.all_layers" | "layout.offload.num_layers" => "layout.offload.activations",
         _ => field,
     }
 }
@@ -388,6 +388,11 @@ impl Table {
         Ok(all)
     }
 
+    /// Returns whether the program has an option.
+    pub(crate) fn knows(&self, option: &str) -> bool {
+        self.vocabulary.takes(option).is_some()
+    }
+
     /// All options that a plan decides.
     pub(crate) fn options(&self) -> impl Iterator<Item = &'static str> {
         self.rows().iter().map(|row| row.option)
@@ -484,6 +489,6 @@ mod tests {
     /// Every field and every value in the tables is one that a plan has.
     #[test]
     fn tables_are_of_plans() {
-        TOOLS.into_iter().filter_map(|tool| tool.table).for_each(check);
+        TOOLS.into_iter().flat_map(|tool| tool.tables).for_each(|it| check(it));
     }
 }

@@ -28,8 +28,12 @@ type Starts = fn(&[Word], usize, &BTreeMap<String, String>) -> Option<usize>;
 pub(crate) struct Tool {
     /// Name, version and framework.
     pub(crate) target: Target,
-    /// Options that a plan decides; none if the tool reads the plan itself.
-    pub(crate) table: Option<&'static Table>,
+    /// Tables of the options that a plan decides; none if the tool reads the plan itself.
+    pub(crate) tables: &'static [&'static Table],
+    /// Keys of the tool's own settings for an option of its tables.
+    pub(crate) own_keys: fn(&str) -> Vec<OwnKey>,
+    /// Option of its tables for a key of the tool's own settings, or the key itself.
+    pub(crate) option_of: fn(&str) -> String,
     /// Reader of settings; none if they cannot be imported.
     pub(super) read: Option<Read>,
     /// Index of the word at which the tool's own words begin, if its program starts at or after the given index.
@@ -50,12 +54,12 @@ pub(crate) struct Tool {
     pub(super) nearest_training: fn(&mut Training, &LayoutSpec),
     /// Options next to which lint inserts new ones: most runs have them, and the training program reads them.
     pub(crate) anchors: &'static [&'static str],
-    /// True if the keys of its files are options with dashes in scripts.
-    pub(crate) keys_are_flags: bool,
+    /// True if its program starts the ranks itself, as many as `NPROC_PER_NODE` and `NNODES` say.
+    pub(super) starts_ranks: bool,
     /// True if its files are Python with Megatron-Bridge's settings, not the options of the table.
     pub(crate) is_python: bool,
     /// True if plans are exported to it.
-    pub(super) is_written: bool,
+    pub(crate) is_written: bool,
     /// True if its files say how the loss is computed.
     pub(super) states_loss: bool,
     /// True if training in bf16 accumulates gradients in fp32 unless an option says otherwise.
@@ -70,7 +74,9 @@ impl Tool {
     ) -> Self {
         Self {
             target,
-            table: None,
+            tables: &[],
+            own_keys: |option| vec![OwnKey { name: option.to_owned(), ..OwnKey::default() }],
+            option_of: str::to_owned,
             read: None,
             starts: |_, _, _| None,
             has_keys: |_| false,
@@ -81,11 +87,46 @@ impl Tool {
             model_arguments: |_| Vec::new(),
             nearest_training: |_, _| {},
             anchors: &[],
-            keys_are_flags: false,
+            starts_ranks: false,
             is_python: false,
             is_written: true,
             states_loss: false,
             has_fp32_gradients: false,
         }
+    }
+}
+
+/// A key of a tool's own settings for an option of its tables.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OwnKey {
+    /// Name, as a file has it.
+    pub(crate) name: String,
+    /// Own words for values, each with the option's value; empty if the word takes the option away.
+    pub(crate) words: Vec<(&'static str, &'static str)>,
+    /// Value of the option where the key is left out, if it has one.
+    pub(crate) left_out: Option<&'static str>,
+    /// True if the key is an option with dashes in scripts, and has a value even if the option is a switch.
+    pub(crate) is_flag: bool,
+}
+
+impl OwnKey {
+    /// Word for a value of the option. A key of the option's own name takes its values.
+    pub(crate) fn word(&self, option: &str, value: &str) -> String {
+        let last = |name: &str| {
+            let name = name.trim_start_matches("--").rsplit('.').next().unwrap_or_default();
+            name.replace('-', "_")
+        };
+        let is_changed = self.words.iter().any(|(word, _)| *word == value);
+        if last(&self.name) == last(option) && !is_changed {
+            return value.to_owned();
+        }
+        let word = self.words.iter().find(|(_, of)| *of == value).map(|it| it.0);
+        word.unwrap_or(value).to_owned()
+    }
+
+    /// Word that takes the option away; `None` if leaving out the key does.
+    pub(crate) fn off(&self) -> Option<&'static str> {
+        let word = self.words.iter().find(|(_, value)| value.is_empty()).map(|it| it.0);
+        word.or((self.left_out == Some("true")).then_some("false"))
     }
 }

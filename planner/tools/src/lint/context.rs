@@ -4,20 +4,20 @@ use rayon::prelude::*;
 
 use super::change::Change;
 use super::evaluated::{EvalContext, EvaluatedConfig, Variant};
-use super::finding::{Cost, Finding, Fix, OptionChange, SourceSpan};
+use super::documents::Documents;
+use super::finding::{Cost, Finding, Fix, OptionChange};
 use super::rule::{Rule, Severity};
-use super::text;
-use super::words::{option_changes, options};
+use super::words::{option_changes, places};
 use crate::interchange::{Target, Tool, tool};
 
 /// Evaluated settings, with the context to evaluate variants.
 pub(super) struct LintContext<'a> {
     /// Model and cluster for evaluations.
     pub(super) eval: EvalContext<'a>,
-    /// Text of the settings as given.
-    pub(super) text: &'a str,
-    /// Text with faults fixed.
-    pub(super) now: String,
+    /// Files of the settings as given.
+    pub(super) given: &'a Documents,
+    /// Files with faults fixed.
+    pub(super) now: Documents,
     /// Evaluated settings with faults fixed.
     pub(super) base: EvaluatedConfig,
     /// Longest sequence that the model was made for, in tokens.
@@ -75,7 +75,7 @@ impl LintContext<'_> {
             rule,
             severity,
             message,
-            options: places(self.tool(), self.text, about),
+            options: places(self.given, about),
             cost: variant.map(|(_, cost)| cost),
             fix: variant.and_then(|(variant, _)| self.fix(variant)),
         }
@@ -86,36 +86,16 @@ impl LintContext<'_> {
         let Variant { changes, case, .. } = variant;
         let runs = [&self.base.imported, &case.imported].map(|it| self.eval.run(it));
         let told = option_changes(&self.now, changes, runs.each_ref())?;
-        Some(of_case(self.text, told, case))
+        Some(of_case(self.given, told, case))
     }
 }
 
 /// A fix with the prediction of its evaluated settings.
-pub(super) fn of_case(text: &str, changes: Vec<OptionChange>, case: &EvaluatedConfig) -> Fix {
-    let replacements = text::changed(text, &changes).map_or_else(Vec::new, |(_, all)| all);
+pub(super) fn of_case(given: &Documents, changes: Vec<OptionChange>, case: &EvaluatedConfig) -> Fix {
+    let replacements = given.changed(&changes).map_or_else(Vec::new, |(_, all)| all);
     Fix {
         step_time_seconds: Some(case.found.evaluation.step_time.get()),
         peak_memory_bytes: Some(case.peak().get()),
         ..Fix::unevaluated(changes, replacements)
     }
-}
-
-/// Options of changes and their lines: for each change the first option that is given, else the first of all.
-pub(super) fn places<'a>(
-    tool: &Tool,
-    text: &str,
-    changes: impl IntoIterator<Item = &'a Change>,
-) -> Vec<SourceSpan> {
-    let mut all: Vec<SourceSpan> = Vec::new();
-    for change in changes {
-        let names = options(tool, text, change);
-        let place = |option: &String| SourceSpan {
-            option: option.clone(),
-            line: text::line_of(text, option),
-        };
-        let given = names.iter().map(place).find(|it| it.line.is_some());
-        let place = given.or_else(|| names.first().map(place));
-        all.extend(place.filter(|it| !all.contains(it)));
-    }
-    all
 }

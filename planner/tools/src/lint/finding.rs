@@ -23,11 +23,14 @@ pub struct Finding {
     pub fix: Option<Fix>,
 }
 
-/// An option and its line.
+/// An option, its file and its line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SourceSpan {
     /// Name of the option.
     pub option: String,
+    /// File that the settings name, if it is not in theirs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
     /// Line, from 1, where it is given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
@@ -76,10 +79,21 @@ impl Fix {
     }
 }
 
+/// A change of an option, in the file of the settings or in one that they name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OptionChange {
+    /// The change.
+    #[serde(flatten)]
+    pub edit: Edit,
+    /// File that the settings name, if the option is not in theirs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+}
+
 /// A change of an option.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "do", rename_all = "lowercase")]
-pub enum OptionChange {
+pub enum Edit {
     /// Sets an option, whether given or not.
     Set {
         /// Name of the option.
@@ -105,6 +119,8 @@ pub enum OptionChange {
 /// Replacement of a byte range of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replacement {
+    /// File that the settings name, if the text is not theirs.
+    pub file: Option<String>,
     /// Start, in bytes.
     pub from: usize,
     /// End, in bytes, exclusive.
@@ -113,10 +129,16 @@ pub struct Replacement {
     pub with: String,
 }
 
+impl From<Edit> for OptionChange {
+    fn from(edit: Edit) -> Self {
+        Self { edit, file: None }
+    }
+}
+
 impl OptionChange {
     /// Sets an option to a value, or sets a switch.
     pub(super) fn set(option: &str, value: Option<String>) -> Self {
-        Self::Set { option: option.to_owned(), value }
+        Edit::Set { option: option.to_owned(), value }.into()
     }
 
     /// Sets an option to a value.
@@ -127,13 +149,18 @@ impl OptionChange {
 
     /// Removes an option.
     pub(super) fn remove(option: &str) -> Self {
-        Self::Remove { option: option.to_owned() }
+        Edit::Remove { option: option.to_owned() }.into()
+    }
+
+    /// Renames an option.
+    pub(super) fn rename(option: &str, to: impl Into<String>) -> Self {
+        Edit::Rename { option: option.to_owned(), to: to.into() }.into()
     }
 
     /// Name of the option.
     pub fn option(&self) -> &str {
-        match self {
-            Self::Set { option, .. } | Self::Remove { option } | Self::Rename { option, .. } => {
+        match &self.edit {
+            Edit::Set { option, .. } | Edit::Remove { option } | Edit::Rename { option, .. } => {
                 option
             }
         }
@@ -141,11 +168,15 @@ impl OptionChange {
 
     /// The change as text.
     pub fn in_words(&self) -> String {
-        match self {
-            Self::Set { option, value: Some(value) } => format!("`{option} {value}`"),
-            Self::Set { option, value: None } => format!("`{option}`"),
-            Self::Remove { option } => format!("without `{option}`"),
-            Self::Rename { option, to } => format!("`{to}` in the place of `{option}`"),
+        let change = match &self.edit {
+            Edit::Set { option, value: Some(value) } => format!("`{option} {value}`"),
+            Edit::Set { option, value: None } => format!("`{option}`"),
+            Edit::Remove { option } => format!("without `{option}`"),
+            Edit::Rename { option, to } => format!("`{to}` in the place of `{option}`"),
+        };
+        match &self.file {
+            Some(file) => format!("{change} in `{file}`"),
+            None => change,
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Keys of files and their positions: JSON, YAML, and Python with lines that set one value each.
+//! Keys of files and their positions: JSON, YAML, TOML, and Python with lines that set one value each.
 
 use std::ops::Range;
 
-use crate::interchange::{bridge_setting, is_script};
+use crate::interchange::{bridge_setting, is_script, is_toml};
 
 /// A key with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +22,7 @@ pub(super) struct Key {
 pub(super) enum Notation {
     Json,
     Yaml,
+    Toml,
     /// Lines such as `config.model.seq_length = 4096`.
     Python,
 }
@@ -33,6 +34,8 @@ impl Notation {
             Some(Self::Json)
         } else if text.lines().any(|line| python_setting(line).is_some()) {
             Some(Self::Python)
+        } else if is_toml(text) {
+            Some(Self::Toml)
         } else {
             (!is_script(text)).then_some(Self::Yaml)
         }
@@ -42,8 +45,8 @@ impl Notation {
     pub(super) fn written(self, value: &str) -> String {
         let is_plain = value.parse::<f64>().is_ok() || ["true", "false"].contains(&value);
         match self {
-            Self::Json if !is_plain => format!("\"{value}\""),
-            Self::Json | Self::Yaml | Self::Python => value.to_owned(),
+            Self::Json | Self::Toml if !is_plain => format!("\"{value}\""),
+            Self::Json | Self::Yaml | Self::Toml | Self::Python => value.to_owned(),
         }
     }
 }
@@ -58,8 +61,37 @@ pub(super) fn keys(text: &str) -> Vec<Key> {
             json.keys
         }
         Some(Notation::Yaml) => yaml(text),
+        Some(Notation::Toml) => toml(text),
         Some(Notation::Python) => python(text),
     }
+}
+
+/// Keys of tables, and the tables themselves: `[a.b]`, then lines `key = value`.
+fn toml(text: &str) -> Vec<Key> {
+    let mut keys = Vec::new();
+    let mut table = String::new();
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        let from = start;
+        start += line.len();
+        let plain = line.trim_start();
+        let at = from + line.len() - plain.len();
+        let whole = from..start;
+        if let Some(name) = plain.strip_prefix('[').and_then(|it| it.split(']').next()) {
+            name.clone_into(&mut table);
+            let end = at + 1 + name.len();
+            keys.push(Key { path: table.clone(), name: at + 1..end, value: end..end, whole });
+        } else if let Some((key, value)) = plain.split_once('=').filter(|it| !it.0.contains('#')) {
+            let dot = if table.is_empty() { "" } else { "." };
+            let path = format!("{table}{dot}{}", key.trim());
+            let value_at = at + key.len() + 1 + value.len() - value.trim_start().len();
+            let value = value.trim_start();
+            let end = value_at + value[..value.find(" #").unwrap_or(value.len())].trim_end().len();
+            let name = at..at + key.trim_end().len();
+            keys.push(Key { path, name, value: value_at..end, whole });
+        }
+    }
+    keys
 }
 
 /// Ranges within a line of Python of the path and the value that it sets.

@@ -7,6 +7,7 @@
 mod change;
 mod context;
 mod degrees;
+mod documents;
 mod evaluated;
 mod finding;
 mod keys;
@@ -27,17 +28,17 @@ use ir::layout::Layout;
 use ir::model::{GraphOptions, Model};
 use ir::plan::{Plan, PlannedModel, Provenance};
 
-pub use finding::{Cost, Finding, Fix, OptionChange, Replacement, SourceSpan};
+pub use finding::{Cost, Edit, Finding, Fix, OptionChange, Replacement, SourceSpan};
 pub use nearest::Nearby;
 pub use report::{Predicted, RankPrediction, Report};
 pub use rule::{Rule, Severity};
 pub use sarif::sarif;
 
 use context::LintContext;
+use documents::Documents;
 use evaluated::EvalContext;
-use words::bridge;
 
-use crate::interchange::{self, Import, ImportError, Imported, ModelDifference};
+use crate::interchange::{self, Import, ImportError, Imported, ModelDifference, tool};
 use planner_core::plan::{self, CheckedPlan};
 use planner_core::problem::{Problem, attention_kernel};
 
@@ -47,7 +48,8 @@ use planner_core::problem::{Problem, attention_kernel};
 ///
 /// [`ImportError`] where the text has no settings, or leaves values open that decide.
 pub fn lint(import: &Import<'_>, most_nearest: usize) -> Result<Report, ImportError> {
-    let reading::Reading { imported, text, mut findings } = reading::read(import)?;
+    let given = Documents::of(import);
+    let reading::Reading { imported, documents, mut findings } = reading::read(import, &given)?;
     let tool = imported.as_ref().map_or("settings", |it| it.source.tool());
     let mut report = Report::new(&import.model.name, &import.cluster.name, tool);
     let Some(mut imported) = imported else {
@@ -71,16 +73,16 @@ pub fn lint(import: &Import<'_>, most_nearest: usize) -> Result<Report, ImportEr
         num_gpus: import.stated.num_gpus,
         vocabulary_parallel: false,
     };
-    let division = repair::pose(&eval, import.text, &imported)?;
-    let now =
-        division.findings.iter().flat_map(|it| &it.fix).fold(text, |text, fix| {
-            text::changed(&text, &fix.changes).map_or(text, |(new, _)| new)
-        });
+    let division = repair::pose(&eval, &given, &imported)?;
+    let fixes = division.findings.iter().flat_map(|it| &it.fix);
+    let now = fixes.fold(documents, |documents, fix| {
+        documents.changed(&fix.changes).map_or(documents, |(new, _)| new)
+    });
     findings.extend(division.findings);
     if let Some(base) = division.case {
-        findings.extend(differences(import, &base, &now));
+        findings.extend(differences(import, &base, &given, &now));
         let longest_sequence = import.model.max_position_embeddings();
-        let context = LintContext { eval, text: import.text, now, base, longest_sequence };
+        let context = LintContext { eval, given: &given, now, base, longest_sequence };
         // A fix of one of several faults may not be evaluable alone, and then stays as it is.
         for finding in &mut findings {
             let alone = finding.fix.clone().filter(|it| it.step_time_seconds.is_some());
@@ -113,9 +115,9 @@ fn repaired<'a>(
         let is_error = |it: &Finding| it.severity == Severity::Error;
         let finding = degrees::sequence_parallel(context).filter(is_error);
         let finding = finding.or_else(|| degrees::not_supported(context))?;
-        let (text, _) = text::changed(&context.now, &finding.fix.as_ref()?.changes)?;
-        let imported = interchange::settings(&Import { text: &text, ..import.clone() }).ok()?;
-        Some((finding, text, context.eval.evaluated(&imported).ok()?))
+        let (now, _) = context.now.changed(&finding.fix.as_ref()?.changes)?;
+        let imported = now.settings(import).ok()?;
+        Some((finding, now, context.eval.evaluated(&imported).ok()?))
     };
     while let Some((finding, now, base)) = next(&context).filter(|it| !findings.contains(&it.0)) {
         findings.push(finding);
@@ -124,19 +126,26 @@ fn repaired<'a>(
     (context, findings)
 }
 
-/// The text with options changed; `None` if a change has no place.
+/// The text with options changed; `None` if a change has no place, or is of another file.
 pub fn changed(text: &str, changes: &[OptionChange]) -> Option<String> {
-    Some(text::changed(text, changes)?.0)
+    let is_here = changes.iter().all(|it| it.file.is_none());
+    Some(text::changed(text, changes).filter(|_| is_here)?.0)
 }
 
-/// A fix after a round trip: written into the text, read and evaluated again. `None` if that fails; unchanged if the
-/// text has no place for it.
+/// A fix after a round trip: written into the files, read and evaluated again. `None` if that fails, or changes nothing
+/// though it should; unchanged if the files have no place for it.
 fn checked(import: &Import<'_>, context: &LintContext<'_>, fix: Fix) -> Option<Fix> {
-    let Some((text, _)) = text::changed(&context.now, &fix.changes) else { return Some(fix) };
-    let imported = interchange::settings(&Import { text: &text, ..import.clone() }).ok()?;
+    let Some((now, _)) = context.now.changed(&fix.changes) else { return Some(fix) };
+    let imported = now.settings(import).ok()?;
     let case = context.eval.evaluated(&imported).ok()?;
     let step_time_seconds = Some(case.found.evaluation.step_time.get());
     let peak_memory_bytes = Some(case.peak().get());
+    let base = &context.base;
+    let is_as_before = case.found.evaluation.step_time == base.found.evaluation.step_time
+        && case.peak() == base.peak();
+    if is_as_before && step_time_seconds != fix.step_time_seconds {
+        return None;
+    }
     Some(Fix { step_time_seconds, peak_memory_bytes, ..fix })
 }
 
@@ -155,7 +164,8 @@ pub fn lint_plan(checked: &CheckedPlan, text: &str, most_nearest: usize) -> Repo
     let found = checked.found.clone();
     let base = evaluated::EvaluatedConfig { imported, problem: checked.problem.clone(), found };
     let longest_sequence = described.and_then(|it| it.max_position_embeddings());
-    let context = LintContext { eval, text, now: text.to_owned(), base, longest_sequence };
+    let given = &Documents::of_text(text, tool(base.imported.source));
+    let context = LintContext { eval, given, now: given.clone(), base, longest_sequence };
     let mut findings = Vec::new();
     judge(&mut report, &context, &mut findings, most_nearest);
     report.findings = sorted(findings);
@@ -191,7 +201,9 @@ pub fn lint_run(
         vocabulary_parallel: problem.vocabulary_parallel,
     };
     let base = eval.evaluated(&imported).ok()?;
-    let context = LintContext { eval, text: "", now: String::new(), base, longest_sequence: None };
+    let given = &Documents::of_text("", tool(base.imported.source));
+    let context =
+        LintContext { eval, given, now: given.clone(), base, longest_sequence: None };
     let framework = &problem.hardware.framework;
     let mut report = Report::new(id, &cluster.name, &framework.name);
     report.findings = sorted(rules(&context));
@@ -254,7 +266,12 @@ fn unread(import: &Import<'_>, imported: &Imported) -> Option<Finding> {
 }
 
 /// Findings of settings that describe another model than the user's.
-fn differences(import: &Import<'_>, base: &evaluated::EvaluatedConfig, text: &str) -> Vec<Finding> {
+fn differences(
+    import: &Import<'_>,
+    base: &evaluated::EvaluatedConfig,
+    given: &Documents,
+    now: &Documents,
+) -> Vec<Finding> {
     let Import { model, cluster, .. } = *import;
     let planned = PlannedModel {
         name: model.name.clone(),
@@ -273,32 +290,23 @@ fn differences(import: &Import<'_>, base: &evaluated::EvaluatedConfig, text: &st
     let plan = plan::make(&base.problem, cluster, planned, &base.found, &[], provenance);
     let all = base.imported.differences(&plan, model, &base.problem.graph);
     let finding = |rule: Rule, message: String, difference: &ModelDifference| {
-        let name = &bridge::name_in(import.text, &difference.stated.name);
         let option = &difference.stated.name;
         let change = match &difference.would {
             Some(would) => OptionChange::set(option, Some(would.values.join(" "))),
             None => OptionChange::remove(option),
         };
-        let mut places =
-            vec![SourceSpan { option: name.clone(), line: text::line_of(import.text, name) }];
-        places.retain(|it| it.line.is_some() || !text::has(text, &it.option));
-        Finding {
-            rule,
-            severity: rule.most_severe(),
-            message,
-            options: places,
-            cost: None,
-            fix: Some(context::of_case(
-                import.text,
-                bridge::of_text(import.text, vec![change]),
-                base,
-            )),
-        }
+        let mut places = vec![given.place(option)];
+        places.retain(|it| it.line.is_some() || !now.gives(option));
+        let fix = given.own(vec![change]).map(|own| context::of_case(given, own, base));
+        let severity = rule.most_severe();
+        Finding { rule, severity, message, options: places, cost: None, fix }
     };
     let mut findings = Vec::new();
     for difference in &all {
         let message =
             format!("the settings are of another model than `{}`: {difference}", model.name);
+        let option = &difference.stated.name;
+        let message = message.replace(&format!("`{option} "), &format!("`{} ", given.place(option).option));
         findings.push(finding(Rule::ModelDiffers, message, difference));
         let stages = base.found.layout.num_stages();
         let layers = difference.stated.values.first().and_then(|it| it.parse::<u32>().ok());

@@ -2,19 +2,19 @@
 
 use ir::text::typeset;
 
-use crate::interchange::{Divided, Import, ImportError, Imported, OptionError, settings};
+use crate::interchange::{Divided, Import, ImportError, Imported, OptionError};
 
-use super::finding::{Finding, Fix, OptionChange, SourceSpan};
+use super::documents::Documents;
+use super::finding::{Finding, Fix, OptionChange};
 use super::rule::Rule;
-use super::text;
-use super::words::{bridge, megatron};
+use super::words::megatron;
 
 /// Result of reading settings, with faults fixed.
 pub(super) struct Reading {
     /// Settings that were read; `None` if a fault could not be fixed.
     pub(super) imported: Option<Imported>,
-    /// Text from which they were read, with the fixes.
-    pub(super) text: String,
+    /// Files from which they were read, with the fixes.
+    pub(super) documents: Documents,
     /// Findings, one for each fault.
     pub(super) findings: Vec<Finding>,
 }
@@ -27,12 +27,12 @@ const MOST_FAULTS: usize = 32;
 /// # Errors
 ///
 /// [`ImportError`] where they are no settings of a tool, or depend on unknown values, so that nothing can be found.
-pub(super) fn read(import: &Import<'_>) -> Result<Reading, ImportError> {
-    let mut text = import.text.to_owned();
+pub(super) fn read(import: &Import<'_>, given: &Documents) -> Result<Reading, ImportError> {
+    let mut documents = given.clone();
     let mut findings: Vec<Finding> = Vec::new();
     let mut imported = None;
     for _ in 0..MOST_FAULTS {
-        let error = match settings(&Import { text: &text, ..import.clone() }) {
+        let error = match documents.settings(import) {
             Ok(read) => {
                 imported = Some(read);
                 break;
@@ -41,10 +41,11 @@ pub(super) fn read(import: &Import<'_>) -> Result<Reading, ImportError> {
             // A contradiction of the command line is no fault of the settings.
             Err(ImportError::Divides { of, instead, what, works }) if of != Divided::Stated => {
                 let message = format!("{what}; what would work: {works}");
-                let (finding, new) = undivided(import, &text, of, instead, message);
+                let now = &documents;
+                let (finding, new) = undivided(import, [given, now], of, instead, message);
                 findings.push(finding);
                 match new {
-                    Some(new) => text = new,
+                    Some(new) => documents = new,
                     None => break,
                 }
                 continue;
@@ -54,13 +55,13 @@ pub(super) fn read(import: &Import<'_>) -> Result<Reading, ImportError> {
         if let OptionError::Unresolved { .. } = error {
             return Err(error.into());
         }
-        let Fault { rule, options, candidates } = fault(&error);
+        let Fault { rule, options, candidates } = fault(&error, given.tool().option_of);
         let mut candidates = candidates.into_iter().filter_map(|changes| {
-            let changes = bridge::of_text(&text, changes);
-            let new = text::changed(&text, &changes)?.0;
+            let changes = documents.own(changes)?;
+            let new = documents.changed(&changes)?.0;
             Some((changes, new))
         });
-        let is_put_right = |new: &str| match settings(&Import { text: new, ..import.clone() }) {
+        let is_put_right = |new: &Documents| match new.settings(import) {
             Err(ImportError::Option(other)) => !is_same_fault(&other, &error),
             _ => true,
         };
@@ -68,23 +69,21 @@ pub(super) fn read(import: &Import<'_>) -> Result<Reading, ImportError> {
         let severity = rule.most_severe();
         let message = error.to_string().lines().next().unwrap_or_default().to_owned();
         let fix = repaired.as_ref().map(|(changes, _)| {
-            let all = text::changed(import.text, changes).map_or_else(Vec::new, |(_, all)| all);
+            let all = given.changed(changes).map_or_else(Vec::new, |(_, all)| all);
             Fix::unevaluated(changes.clone(), all)
         });
         let place = |option: &String| {
-            let option = bridge::name_in(import.text, option);
-            let line =
-                text::line_of(import.text, &option).or_else(|| text::line_of(&text, &option));
-            SourceSpan { option, line }
+            let first = given.place(option);
+            if first.line.is_some() { first } else { documents.place(option) }
         };
         let options = options.iter().map(place).collect();
         findings.push(Finding { rule, severity, message, options, cost: None, fix });
         match repaired {
-            Some((_, new)) => text = new,
+            Some((_, new)) => documents = new,
             None => break,
         }
     }
-    Ok(Reading { imported, text, findings })
+    Ok(Reading { imported, documents, findings })
 }
 
 /// True if both say the same of one option, of whatever value.
@@ -121,47 +120,42 @@ const MOST_REPLICAS: u32 = 1024;
 /// Finding of numbers that contradict each other, and the text with one fixed, if a candidate can be read.
 fn undivided(
     import: &Import<'_>,
-    text: &str,
+    [given, now]: [&Documents; 2],
     of: Divided,
     instead: Option<(&str, u64)>,
     message: String,
-) -> (Finding, Option<String>) {
+) -> (Finding, Option<Documents>) {
     let rule = match of {
         Divided::Batch => Rule::BatchDoesNotDivide,
         Divided::Stages => Rule::StagesUneven,
         Divided::Ranks | Divided::Stated => Rule::NodesDoNotDivide,
     };
     // The number of GPUs that the user has is tried first.
-    let ranks = import.stated.num_gpus.filter(|_| text::has(text, RANKS));
+    let ranks = import.stated.num_gpus.filter(|_| now.gives(RANKS));
     let mut candidates: Vec<OptionChange> =
         ranks.iter().map(|it| OptionChange::value(RANKS, it)).collect();
-    for option in FACTORS.into_iter().filter(|it| text::has(text, it)) {
+    for option in FACTORS.into_iter().filter(|it| now.gives(it)) {
         let values =
             std::iter::once("-1".to_owned()).chain((1..=MOST_REPLICAS).map(|it| it.to_string()));
         candidates.extend(values.map(|it| OptionChange::set(option, Some(it))));
     }
     // Degrees are tried in the order of their distance from the present value.
-    for option in DEGREES.into_iter().filter(|it| text::has(text, it)) {
-        let Some(now) = text::value(text, option).and_then(|it| it.parse::<u32>().ok()) else {
+    for option in DEGREES.into_iter().filter(|it| now.gives(it)) {
+        let Some(degree) = now.value(option).and_then(|it| it.parse::<u32>().ok()) else {
             continue;
         };
-        let mut near: Vec<u32> = (1..=now.saturating_mul(2).min(MOST_REPLICAS)).collect();
-        near.sort_by_key(|it| it.abs_diff(now));
+        let mut near: Vec<u32> = (1..=degree.saturating_mul(2).min(MOST_REPLICAS)).collect();
+        near.sort_by_key(|it| it.abs_diff(degree));
         candidates.extend(near.iter().map(|it| OptionChange::value(option, it)));
     }
     candidates.extend(instead.map(|(option, value)| OptionChange::value(option, value)));
     let fixed = candidates.into_iter().find_map(|change| {
-        let changes = vec![change];
-        let (new, replacements) = text::changed(text, &changes)?;
-        let is_read = settings(&Import { text: &new, ..import.clone() }).is_ok();
-        is_read.then(|| (Fix::unevaluated(changes, replacements), new))
+        let changes = now.own(vec![change])?;
+        let (new, replacements) = now.changed(&changes)?;
+        new.settings(import).is_ok().then(|| (Fix::unevaluated(changes, replacements), new))
     });
     let (fix, new) = fixed.unzip();
-    let places = FACTORS.iter().filter_map(|option| {
-        let line = Some(text::line_of(import.text, option)?);
-        Some(SourceSpan { option: (*option).to_owned(), line })
-    });
-    let options = places.collect();
+    let options = FACTORS.iter().map(|it| given.place(it)).filter(|it| it.line.is_some()).collect();
     let severity = rule.most_severe();
     (Finding { rule, severity, message, options, cost: None, fix }, new)
 }
@@ -173,9 +167,9 @@ struct Fault {
     candidates: Vec<Vec<OptionChange>>,
 }
 
-fn fault(error: &OptionError) -> Fault {
+fn fault(error: &OptionError, option_of: fn(&str) -> String) -> Fault {
     let renamed = |name: &str, to: Option<String>| {
-        let rename = to.map(|to| vec![OptionChange::Rename { option: name.to_owned(), to }]);
+        let rename = to.map(|to| vec![OptionChange::rename(name, to)]);
         rename.into_iter().chain([vec![OptionChange::remove(name)]]).collect()
     };
     let (rule, name, candidates) = match error {
@@ -195,15 +189,24 @@ fn fault(error: &OptionError) -> Fault {
             (Rule::OptionValue, word, renamed(word, typeset(word).map(|it| it.plain)))
         }
         OptionError::Value { name, value, works } => {
-            let is_of_stages = megatron::cuts_stages(name);
+            let option = option_of(name);
+            let is_of_stages = megatron::cuts_stages(&option);
             let rule = if is_of_stages { Rule::StagesUneven } else { Rule::OptionValue };
-            (rule, name, values(name, value, works))
+            (rule, name, values(&option, value, works))
         }
         OptionError::Missing { name, .. } => {
-            (Rule::OptionMissing, name, vec![megatron::added(name)])
+            (Rule::OptionMissing, name, vec![megatron::added(&option_of(name))])
         }
         OptionError::Contradiction { one, other, .. } => {
-            let both = [one, other].map(|it| it.replace('`', ""));
+            let both = [one, other].map(|it| {
+                let plain = it.replace('`', "");
+                let (no, name) = match plain.strip_prefix("no ") {
+                    Some(name) => ("no ", name),
+                    None => ("", plain.as_str()),
+                };
+                let (name, value) = name.split_at(name.find(' ').unwrap_or(name.len()));
+                format!("{no}{}{value}", option_of(name))
+            });
             let named = |it: &String| {
                 it.trim_start_matches("no ").split(' ').next().unwrap_or_default().to_owned()
             };
@@ -213,7 +216,7 @@ fn fault(error: &OptionError) -> Fault {
         }
         _ => return Fault { rule: Rule::OptionValue, options: Vec::new(), candidates: Vec::new() },
     };
-    Fault { rule, options: vec![name.clone()], candidates }
+    Fault { rule, options: vec![option_of(name)], candidates }
 }
 
 /// Candidate changes of an option with a wrong value.

@@ -4,12 +4,13 @@ use ir::cluster::Precision;
 use ir::layout::{LayoutError, LayoutSpec, ZeroStage};
 
 use super::change::Change;
-use super::context::{of_case, places};
+use super::context::of_case;
+use super::documents::Documents;
 use super::evaluated::{EvalContext, EvaluatedConfig};
 use super::finding::{Finding, Fix};
 use super::rule::Rule;
-use super::words::option_changes;
-use crate::interchange::{ImportError, Imported, StatedStages, tool};
+use super::words::{option_changes, places};
+use crate::interchange::{ImportError, Imported, StatedStages};
 use planner_core::problem::ProblemError;
 
 /// Result of posing settings, with faults fixed.
@@ -38,7 +39,7 @@ struct Fault {
 /// [`ImportError`] where a value is missing that the problem needs.
 pub(super) fn pose(
     eval: &EvalContext<'_>,
-    text: &str,
+    given: &Documents,
     imported: &Imported,
 ) -> Result<Repaired, ImportError> {
     let mut imported = imported.clone();
@@ -56,6 +57,18 @@ pub(super) fn pose(
                 Err(error) => of_error(eval, &error, &imported),
             },
         };
+        let mut fault = fault;
+        let is_said = |changes: &Vec<Change>| {
+            let after = eval.changed(&imported, changes);
+            let runs = [&imported, &after].map(|it| eval.run(it));
+            given.tool().is_written
+                || after.stages == StatedStages::Balanced
+                || option_changes(given, changes, runs.each_ref()).is_some()
+        };
+        // A tool that hands its settings on may have no key for a change.
+        if fault.candidates.iter().any(is_said) {
+            fault.candidates.retain(is_said);
+        }
         let chosen = chosen(eval, &fault, &imported);
         let before = imported.clone();
         if let Some(changes) = &chosen {
@@ -78,9 +91,9 @@ pub(super) fn pose(
                 after.stages = StatedStages::Blocks(alone.blocks());
             }
             let runs = [&before, &after].map(|it| eval.run(it));
-            let told = option_changes(text, changes, runs.each_ref())?;
+            let told = option_changes(given, changes, runs.each_ref())?;
             Some(match alone.as_ref().or(case.as_ref()) {
-                Some(case) => of_case(text, told, case),
+                Some(case) => of_case(given, told, case),
                 None => Fix::unevaluated(told, Vec::new()),
             })
         });
@@ -88,7 +101,7 @@ pub(super) fn pose(
             rule: fault.rule,
             severity: fault.rule.most_severe(),
             message: fault.message,
-            options: places(tool(before.source), text, &fault.about),
+            options: places(given, &fault.about),
             cost: None,
             fix,
         }

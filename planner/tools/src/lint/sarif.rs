@@ -4,6 +4,8 @@
 //!
 //! OASIS 2020, *SARIF Version 2.1.0*, <https://docs.oasis-open.org/sarif/sarif/v2.1.0/>.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use super::finding::{Finding, Fix, Replacement};
@@ -11,9 +13,36 @@ use super::report::Report;
 use super::rule::Rule;
 use super::text::line_at;
 
-/// A report as a SARIF log of one run; `file` and `text` are the path and the content of the settings.
-pub fn sarif(report: &Report, file: &str, text: &str) -> Value {
-    let uri = uri(file);
+/// Settings of a report: their path and text, and the texts of files beside them that they name.
+struct Artifacts<'a> {
+    path: &'a str,
+    text: &'a str,
+    named: &'a BTreeMap<String, String>,
+}
+
+impl Artifacts<'_> {
+    /// Location of a file that the settings name, or of the settings.
+    fn location(&self, file: Option<&str>) -> Value {
+        let beside = |name: &str| match self.path.rsplit_once('/') {
+            Some((folder, _)) => format!("{folder}/{name}"),
+            None => name.to_owned(),
+        };
+        json!({ "uri": uri(&file.map_or_else(|| self.path.to_owned(), beside)) })
+    }
+
+    fn text(&self, file: Option<&str>) -> &str {
+        file.map_or(self.text, |name| self.named.get(name).map_or("", String::as_str))
+    }
+}
+
+/// A report as a SARIF log of one run; `path` and `text` are of the settings, `named` the texts of files that they name.
+pub fn sarif(
+    report: &Report,
+    path: &str,
+    text: &str,
+    named: &BTreeMap<String, String>,
+) -> Value {
+    let artifacts = Artifacts { path, text, named };
     let rules = Rule::ALL.iter().map(|rule| {
         json!({
             "id": rule.id(),
@@ -21,7 +50,7 @@ pub fn sarif(report: &Report, file: &str, text: &str) -> Value {
             "defaultConfiguration": { "level": rule.most_severe().name() },
         })
     });
-    let results = report.findings.iter().map(|finding| result(finding, &uri, text));
+    let results = report.findings.iter().map(|finding| result(finding, &artifacts));
     json!({
         "$schema": "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json",
         "version": "2.1.0",
@@ -37,12 +66,12 @@ pub fn sarif(report: &Report, file: &str, text: &str) -> Value {
     })
 }
 
-fn result(finding: &Finding, uri: &str, text: &str) -> Value {
+fn result(finding: &Finding, artifacts: &Artifacts<'_>) -> Value {
     let Finding { rule, severity, message, options, cost, fix } = finding;
-    let artifact = json!({ "uri": uri });
-    let lines = options.iter().filter_map(|place| place.line);
-    let mut locations: Vec<Value> = lines
-        .map(|line| {
+    let places = options.iter().filter_map(|place| Some((place.file.as_deref(), place.line?)));
+    let mut locations: Vec<Value> = places
+        .map(|(file, line)| {
+            let artifact = artifacts.location(file);
             let region = json!({ "startLine": line });
             json!({ "physicalLocation": { "artifactLocation": artifact, "region": region } })
         })
@@ -50,6 +79,7 @@ fn result(finding: &Finding, uri: &str, text: &str) -> Value {
     // The first location is that of the result, the others are related locations.
     let related = if locations.is_empty() { Vec::new() } else { locations.split_off(1) };
     if locations.is_empty() {
+        let artifact = artifacts.location(None);
         locations.push(json!({ "physicalLocation": { "artifactLocation": artifact } }));
     }
     let said = match fix {
@@ -74,13 +104,14 @@ fn result(finding: &Finding, uri: &str, text: &str) -> Value {
     if let Some(fix) = fix
         && !fix.replacements.is_empty()
     {
-        result["fixes"] = json!([fixed(fix, &artifact, text)]);
+        result["fixes"] = json!([fixed(fix, artifacts)]);
     }
     result
 }
 
-fn fixed(fix: &Fix, artifact: &Value, text: &str) -> Value {
+fn fixed(fix: &Fix, artifacts: &Artifacts<'_>) -> Value {
     let replacement = |it: &Replacement| {
+        let text = artifacts.text(it.file.as_deref());
         let [from, to] = [it.from, it.to].map(|at| at.min(text.len()));
         let [start, end] = [from, to].map(|at| place(text, at));
         json!({
@@ -90,10 +121,17 @@ fn fixed(fix: &Fix, artifact: &Value, text: &str) -> Value {
             "insertedContent": { "text": it.with },
         })
     };
-    let replacements: Vec<Value> = fix.replacements.iter().map(replacement).collect();
+    let files = fix.replacements.chunk_by(|one, other| one.file == other.file);
+    let changes = files.map(|all| {
+        let replacements: Vec<Value> = all.iter().map(replacement).collect();
+        json!({
+            "artifactLocation": artifacts.location(all[0].file.as_deref()),
+            "replacements": replacements,
+        })
+    });
     json!({
         "description": { "text": fix.text },
-        "artifactChanges": [{ "artifactLocation": artifact, "replacements": replacements }],
+        "artifactChanges": changes.collect::<Vec<_>>(),
     })
 }
 

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::finding::{OptionChange, Replacement};
+use super::finding::{Edit, OptionChange, Replacement};
 use super::keys::{Key, Notation, keys};
 use crate::interchange::TOOLS;
 
@@ -35,6 +35,17 @@ pub(super) fn word_from<'a>(text: &'a str, start: &str) -> Option<&'a str> {
     tokens(text).into_iter().map(|it| &text[it]).find(|word| word.starts_with(start))
 }
 
+/// Place of the last word `a.b=value` of a script, as Hydra's programs take them.
+pub(super) fn assignment(text: &str) -> Option<Range<usize>> {
+    let is_script = Notation::of(text).is_none();
+    let is_one = |it: &Range<usize>| {
+        let key = text[it.clone()].split_once('=').map_or("", |it| it.0);
+        let is_letter = |c: char| c.is_ascii_alphanumeric() || "_.+".contains(c);
+        !key.starts_with('-') && key.contains('.') && key.chars().all(is_letter)
+    };
+    tokens(text).into_iter().filter(|_| is_script).rfind(is_one)
+}
+
 /// Returns whether an option is given.
 pub(super) fn has(text: &str, option: &str) -> bool {
     !places(text, option).is_empty()
@@ -42,10 +53,10 @@ pub(super) fn has(text: &str, option: &str) -> bool {
 
 /// Returns whether a change alters a text: removing an absent option does not, nor setting the present value.
 pub(super) fn is_changed(text: &str, change: &OptionChange) -> bool {
-    match change {
-        OptionChange::Remove { option } | OptionChange::Rename { option, .. } => has(text, option),
-        OptionChange::Set { option, value: None } => !has(text, option),
-        OptionChange::Set { option, value: Some(value) } => {
+    match &change.edit {
+        Edit::Remove { option } | Edit::Rename { option, .. } => has(text, option),
+        Edit::Set { option, value: None } => !has(text, option),
+        Edit::Set { option, value: Some(value) } => {
             self::value(text, option) != Some(unquoted(value))
         }
     }
@@ -67,7 +78,7 @@ pub(super) fn applied(text: &str, replacements: &[Replacement]) -> Option<String
     sorted.sort_by_key(|it| (it.from, it.to));
     let mut new = String::with_capacity(text.len());
     let mut at = 0;
-    for Replacement { from, to, with } in sorted {
+    for Replacement { from, to, with, .. } in sorted {
         if *from < at {
             return None;
         }
@@ -81,7 +92,11 @@ pub(super) fn applied(text: &str, replacements: &[Replacement]) -> Option<String
 
 /// Replacement of a byte range by nothing.
 fn removed(from: usize, to: usize) -> Replacement {
-    Replacement { from, to, with: String::new() }
+    replaced(from, to, String::new())
+}
+
+fn replaced(from: usize, to: usize, with: String) -> Replacement {
+    Replacement { file: None, from, to, with }
 }
 
 /// Byte ranges of an option and its values.
@@ -125,9 +140,9 @@ impl Placed {
 
 fn replacements(text: &str, change: &OptionChange) -> Option<Vec<Replacement>> {
     let places = places(text, change.option());
-    match change {
-        OptionChange::Remove { .. } => Some(places.iter().map(|it| it.removed(text)).collect()),
-        OptionChange::Rename { option, to } => {
+    match &change.edit {
+        Edit::Remove { .. } => Some(places.iter().map(|it| it.removed(text)).collect()),
+        Edit::Rename { option, to } => {
             let place = places.first()?;
             let Range { start, end } = place.name;
             let parents = |path: &str| path.rsplit_once('.').map(|(parents, _)| parents.to_owned());
@@ -139,9 +154,9 @@ fn replacements(text: &str, change: &OptionChange) -> Option<Vec<Replacement>> {
                 Some(_) => to,
                 None => to,
             };
-            Some(vec![Replacement { from: start, to: end, with: with.to_owned() }])
+            Some(vec![replaced(start, end, with.to_owned())])
         }
-        OptionChange::Set { option, value } => match (places.split_last(), value) {
+        Edit::Set { option, value } => match (places.split_last(), value) {
             (Some((last, others)), value) => {
                 // If an option is given several times, the last one counts.
                 let mut all: Vec<Replacement> = others.iter().map(|it| it.removed(text)).collect();
@@ -151,12 +166,12 @@ fn replacements(text: &str, change: &OptionChange) -> Option<Vec<Replacement>> {
                         // A key with nested keys cannot be set to a value.
                         let is_value = !text[start..end].starts_with(['\n', '{']);
                         let with = Notation::of(text)?.written(value);
-                        all.push(is_value.then_some(Replacement { from: start, to: end, with })?);
+                        all.push(is_value.then(|| replaced(start, end, with))?);
                         return Some(all);
                     }
                     let is_quoted = start > 0 && matches!(text.as_bytes()[start - 1], b'"' | b'\'');
                     let with = if is_quoted { value.clone() } else { shell_word(value) };
-                    all.push(Replacement { from: start, to: end, with });
+                    all.push(replaced(start, end, with));
                 }
                 Some(all)
             }
@@ -194,7 +209,11 @@ fn inserted(text: &str, option: &str, value: Option<&str>) -> Option<Replacement
             });
         let at = at - usize::from(is_quoted);
         let value = value.map_or(String::new(), |it| format!(" {}", shell_word(it)));
-        return Some(Replacement { from: at, to: at, with: format!("{option}{value} ") });
+        return Some(replaced(at, at, format!("{option}{value} ")));
+    }
+    if let Some(word) = assignment(text) {
+        let value = shell_word(value.unwrap_or("true"));
+        return Some(replaced(word.start, word.start, format!("{option}={value} ")));
     }
     inserted_key(text, option, value.unwrap_or("true"))
 }
@@ -207,7 +226,7 @@ fn inserted_key(text: &str, option: &str, value: &str) -> Option<Replacement> {
         Some((parent, key)) => (Some(parent), key),
         None => (None, option),
     };
-    let put = |at: usize, with: String| Some(Replacement { from: at, to: at, with });
+    let put = |at: usize, with: String| Some(replaced(at, at, with));
     let above = parent.and_then(|parent| keys.iter().find(|it| it.path == parent));
     match (notation, parent, above) {
         (Notation::Python, ..) => {
@@ -227,6 +246,13 @@ fn inserted_key(text: &str, option: &str, value: &str) -> Option<Replacement> {
         (Notation::Json, Some(parent), None) if !parent.contains('.') => {
             let object = format!("{{\"{key}\": {written}}}");
             put(text.find('{')? + 1, entry(text, 0, parent, &object)?)
+        }
+        (Notation::Toml, Some(_), Some(above)) => {
+            put(above.name.end + 1, format!("\n{key} = {written}"))
+        }
+        (Notation::Toml, Some(parent), None) => {
+            let line = if text.ends_with('\n') { "" } else { "\n" };
+            put(text.len(), format!("{line}\n[{parent}]\n{key} = {written}\n"))
         }
         (Notation::Yaml, None, _) => {
             put(keys.first().map_or(0, |it| it.whole.start), format!("{key}: {written}\n"))
@@ -265,9 +291,24 @@ fn places(text: &str, option: &str) -> Vec<Placed> {
         if !placed.is_empty() {
             return placed;
         }
-        // A word without dashes, such as torchtitan's `activation-checkpoint:full`.
-        let words = tokens(text).into_iter().filter(|it| text[it.clone()] == *option);
-        return words.map(|name| Placed { name, values: None, whole: None }).collect();
+        if Notation::of(text).is_some() {
+            return Vec::new();
+        }
+        // A word without dashes, such as torchtitan's `activation-checkpoint:full` or Hydra's `trainer.nnodes=2`.
+        let place = |name: Range<usize>| {
+            let word = &text[name.clone()];
+            let rest = word.trim_start_matches('+').strip_prefix(option)?;
+            let value = name.end - rest.len();
+            match rest.strip_prefix('=') {
+                Some(_) => Some(Placed {
+                    name: name.start..value,
+                    values: Some(value + 1..name.end),
+                    whole: None,
+                }),
+                None => (word == option).then_some(Placed { name, values: None, whole: None }),
+            }
+        };
+        return tokens(text).into_iter().filter_map(place).collect();
     }
     let tokens = tokens(text);
     let mut all = Vec::new();

@@ -8,9 +8,8 @@ use ir::layout::ZeroStage;
 use super::change::Change;
 use super::context::LintContext;
 use super::degrees::gives_room;
-use super::finding::{Cost, Finding, OptionChange, SourceSpan};
+use super::finding::{Cost, Finding, OptionChange};
 use super::rule::{Rule, Severity};
-use super::text;
 use planner_core::search::RESOLUTION;
 
 fn replicas(context: &LintContext<'_>) -> u32 {
@@ -84,9 +83,8 @@ pub(super) fn sharding_not_needed(context: &LintContext<'_>) -> Option<Finding> 
 pub(super) fn overlap_off(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let is_off = base.imported.framework.gradients.reduced == WhenReduced::AfterBackward;
-    let table = context.tool().table;
-    let has_option =
-        table.is_some_and(|it| !it.options_of("framework.gradients.reduced").is_empty());
+    let mut tables = context.tool().tables.iter();
+    let has_option = tables.any(|it| !it.options_of("framework.gradients.reduced").is_empty());
     if replicas(context) == 1 || !is_off || !has_option {
         return None;
     }
@@ -223,7 +221,7 @@ pub(super) fn long_sequence(context: &LintContext<'_>) -> Option<Finding> {
 /// Finding of Megatron's `--sequence-parallel` without tensor parallelism, which has no effect.
 pub(super) fn sequence_parallel_alone(context: &LintContext<'_>) -> Option<Finding> {
     let option = "--sequence-parallel";
-    let is_given = context.is_megatron() && text::has(context.text, option);
+    let is_given = context.is_megatron() && context.given.gives(option);
     if !is_given || context.base.found.layout.tensor_parallel > 1 {
         return None;
     }
@@ -236,7 +234,7 @@ pub(super) fn sequence_parallel_alone(context: &LintContext<'_>) -> Option<Findi
 pub(super) fn interleaving_alone(context: &LintContext<'_>) -> Option<Finding> {
     let options =
         ["--num-virtual-stages-per-pipeline-rank", "--num-layers-per-virtual-pipeline-stage"];
-    let has = |option: &&str| context.is_megatron() && text::has(context.text, option);
+    let has = |option: &&str| context.is_megatron() && context.given.gives(option);
     let option = options.into_iter().find(has)?;
     if context.base.found.layout.pipeline_parallel > 1 {
         return None;
@@ -249,9 +247,8 @@ pub(super) fn interleaving_alone(context: &LintContext<'_>) -> Option<Finding> {
 /// Finding whose fix removes an option without an effect on the prediction.
 fn of_option(context: &LintContext<'_>, rule: Rule, option: &str, message: &str) -> Finding {
     let mut finding = context.finding(rule, rule.most_severe(), message.to_owned(), None, &[]);
-    finding.options =
-        vec![SourceSpan { option: option.to_owned(), line: text::line_of(context.text, option) }];
-    let changes = vec![OptionChange::remove(option)];
-    finding.fix = Some(super::context::of_case(context.text, changes, &context.base));
+    finding.options = vec![context.given.place(option)];
+    let own = context.given.own(vec![OptionChange::remove(option)]);
+    finding.fix = own.map(|own| super::context::of_case(context.given, own, &context.base));
     finding
 }

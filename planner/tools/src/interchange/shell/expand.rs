@@ -21,6 +21,13 @@ const MOST_BYTES: usize = 16 << 20;
 /// Estimated bytes of a word's overhead, added to its text.
 const BYTES_OF_WORD: usize = 64;
 
+/// Expression of a command substitution that runs `expr`.
+fn expr(text: &str) -> Option<String> {
+    let inner = text.strip_prefix("$(").and_then(|it| it.strip_suffix(')'));
+    let inner = inner.or_else(|| text.strip_prefix('`').and_then(|it| it.strip_suffix('`')));
+    Some(inner?.trim().strip_prefix("expr ")?.replace(['\\', '\'', '"'], ""))
+}
+
 /// Positional parameters as a whole, which expand to nothing: a script is read without arguments.
 const NOTHING: [&str; 2] = ["@", "*"];
 
@@ -146,7 +153,10 @@ impl<'a> Scope<'a> {
     fn values(&mut self, piece: &Piece) -> Vec<Word> {
         match piece {
             Piece::Plain(text) | Piece::Quoted(text) => vec![Word::known(text)],
-            Piece::Command(text) => vec![unknown(text)],
+            Piece::Command(text) => match expr(text) {
+                Some(expression) => vec![self.arithmetic(&expression)],
+                None => vec![unknown(text)],
+            },
             Piece::Arithmetic(text) => vec![self.arithmetic(text)],
             Piece::Variable { text, .. } if self.spent > MOST_BYTES => vec![unknown(text)],
             Piece::Variable { text, .. } => {

@@ -4,35 +4,20 @@ pub(super) mod bridge;
 pub(super) mod megatron;
 
 use super::change::Change;
-use super::finding::OptionChange;
-use super::keys::Notation;
+use super::documents::{Document, Documents};
+use super::finding::{Edit, OptionChange, SourceSpan};
 use super::text;
-use crate::interchange::{Difference, Run, StatedStages, Table, Tool, tool};
+use crate::interchange::{Difference, Run, StatedStages, Table};
 
-/// Name of an option of a tool in a text: the Trainer's arguments are keys in files, but options with dashes in
-/// scripts; a name that ends with a colon includes its value.
-fn name_in(tool: &Tool, text: &str, option: &str) -> String {
-    if option.ends_with(':') {
-        return text::word_from(text, option).unwrap_or(option).to_owned();
-    }
-    let is_option = tool.keys_are_flags && !is_file(text);
-    if is_option { format!("--{option}") } else { option.to_owned() }
-}
-
-/// Changes of options in a text that lead from the settings `before` to `after`, which differ by `changes`: of the
-/// options of their tool, or of `planner evaluate` for a plan. `None` if there is no option for one of them, or no option
-/// changes.
+/// Changes of keys in files that lead from the settings `before` to `after`, which differ by `changes`: of the options of
+/// their tool, or of `planner evaluate` for a plan. `None` if there is no option for one of them, or no option changes.
 pub(super) fn option_changes(
-    text: &str,
+    documents: &Documents,
     changes: &[Change],
     [before, after]: [&Run<'_>; 2],
 ) -> Option<Vec<OptionChange>> {
-    let tool = tool(before.source);
     let mut all = Vec::new();
-    if let Some(table) = tool.table {
-        all = of_table(table, tool, text, changes, [before, after])?;
-        all.retain(|change| text::is_changed(text, change));
-    } else {
+    if documents.tool().tables.is_empty() {
         for change in changes {
             all.extend(change.planner_options()?);
         }
@@ -42,6 +27,8 @@ pub(super) fn option_changes(
             let counts: Vec<String> = counts.iter().map(u32::to_string).collect();
             all.push(OptionChange::value("--stages", counts.join(",")));
         }
+    } else {
+        all = of_tables(documents, changes, [before, after])?;
     }
     let mut told: Vec<OptionChange> = Vec::new();
     for change in all {
@@ -52,71 +39,139 @@ pub(super) fn option_changes(
     (!told.is_empty()).then_some(told)
 }
 
-/// Values with which a tool derives an option from others.
-const AUTOMATIC: [&str; 2] = ["-1", "auto"];
+/// A field, with the file and the table that have an option for it.
+type Field = (&'static str, Option<String>, *const Table);
 
-/// Option changes by a tool's table.
-fn of_table(
-    table: &Table,
-    tool: &Tool,
-    text: &str,
+/// An option of a file that differs between two runs.
+struct Place<'a> {
+    document: Document<'a>,
+    table: &'static Table,
+    difference: Difference,
+}
+
+impl Place<'_> {
+    /// Returns whether the file has the option, with a value that is not derived.
+    fn is_given(&self) -> bool {
+        let option = self.difference.option;
+        self.document.gives(option) && !self.document.is_automatic(option)
+    }
+
+    fn field(&self) -> Field {
+        (self.difference.field, self.document.file.map(str::to_owned), std::ptr::from_ref(self.table))
+    }
+
+    fn change(self) -> Option<Vec<OptionChange>> {
+        let Difference { option, after, .. } = self.difference;
+        let change = match after {
+            // The value is part of the name.
+            Some(values) if option.ends_with(':') => {
+                OptionChange::rename(option, option.to_owned() + &values.concat())
+            }
+            Some(values) => {
+                OptionChange::set(option, (!values.is_empty()).then(|| values.join(" ")))
+            }
+            None => OptionChange::remove(option),
+        };
+        self.document.own(&change)
+    }
+}
+
+/// Option of the nodes of a job, which tools that start jobs themselves have keys for.
+const NODES: &str = "nodes";
+
+/// Option changes by the tables of the files' tools.
+fn of_tables(
+    documents: &Documents,
     changes: &[Change],
     [before, after]: [&Run<'_>; 2],
 ) -> Option<Vec<OptionChange>> {
-    let is_said = |field: &&&str| !table.options_of(field).is_empty();
+    let files = documents.each();
+    let tables = || files.iter().flat_map(|it| it.tool.tables.iter().map(move |table| (*it, *table)));
+    if let [Change::Gpus(ranks)] = changes
+        && let Some(each) = before.ranks_per_node.filter(|each| ranks.is_multiple_of(*each))
+        && documents.gives(NODES)
+    {
+        return documents.own(vec![OptionChange::value(NODES, ranks / each)]);
+    }
+    let is_said = |field: &&&str| {
+        tables().any(|(file, table)| table.options_of(field).iter().any(|it| file.has_key(it)))
+    };
     let field = |change: &Change| change.fields().iter().find(is_said).copied();
     let fields: Vec<&str> = changes.iter().map(field).collect::<Option<_>>()?;
-    let all = table.differences(before, after, &fields);
+    let mut all: Vec<Place<'_>> = Vec::new();
+    for (document, table) in tables() {
+        let differences = table.differences(before, after, &fields).into_iter();
+        let differences = differences.filter(|it| document.has_key(it.option));
+        all.extend(differences.map(|difference| Place { document, table, difference }));
+    }
     // An option that the tool derives need not be changed, unless its options are in another file.
-    let is_here = table.options().any(|option| text::has(text, &name_in(tool, text, option)));
-    let follows = |it: &Difference| {
-        let name = name_in(tool, text, it.option);
-        let is_automatic = text::value(text, &name).is_some_and(|it| AUTOMATIC.contains(&it));
-        let is_left_out = is_automatic || !text::has(text, &name);
-        is_here && is_left_out && it.before.is_some() && !fields.contains(&it.field)
+    let is_here = |file: &Document<'_>| {
+        let mut options = file.tool.tables.iter().flat_map(|it| it.options());
+        options.any(|option| file.gives(option))
     };
-    let change = |it: Difference| {
-        let name = name_in(tool, text, it.option);
-        match it.after {
-            // The value is part of the name.
-            Some(values) if it.option.ends_with(':') => {
-                OptionChange::Rename { option: name, to: it.option.to_owned() + &values.concat() }
-            }
-            Some(values) => {
-                let value = (!values.is_empty()).then(|| values.join(" "));
-                OptionChange::set(&name, value)
-            }
-            None => OptionChange::remove(&name),
+    let follows = |it: &Place<'_>| {
+        let Difference { option, field, before, .. } = &it.difference;
+        let is_derived = before.is_some() || ["copies", "shards", "replicas"].contains(field);
+        let is_left_out = is_here(&it.document) && !it.is_given() && is_derived;
+        (is_left_out || it.document.is_automatic(option)) && !fields.contains(field)
+    };
+    let is_same = |it: &Place<'_>| it.difference.before == it.difference.after;
+    all.retain(|it| !follows(it) && (it.is_given() || !is_same(it)));
+    // Where a table of a file has an option of a field that is given, others do not count; else the first has it.
+    let mut of_fields: Vec<Field> =
+        all.iter().filter(|it| it.is_given()).map(Place::field).collect();
+    for place in &all {
+        let is_known = of_fields.iter().any(|it| it.0 == place.difference.field);
+        if !is_known && !place.document.is_automatic(place.difference.option) {
+            of_fields.push(place.field());
         }
-    };
-    let mut changes: Vec<OptionChange> =
-        all.into_iter().filter(|it| !follows(it)).map(change).collect();
+    }
+    all.retain(|it| {
+        let has_place = of_fields.iter().any(|of| of.0 == it.difference.field);
+        !has_place || of_fields.contains(&it.field())
+    });
+    let mut changes = Vec::new();
+    for place in all {
+        let document = place.document;
+        let is_changed = |it: &OptionChange| text::is_changed(document.text, it);
+        changes.extend(place.change()?.into_iter().filter(is_changed));
+    }
     // Keys below a removed key are removed with it.
-    let is_removed = |it: &&OptionChange| {
-        matches!(it, OptionChange::Remove { .. }) && text::is_changed(text, it)
-    };
+    let is_removed = |it: &&OptionChange| matches!(it.edit, Edit::Remove { .. });
     let left_out: Vec<String> =
         changes.iter().filter(is_removed).map(|it| it.option().to_owned()).collect();
     let is_below = |option: &str| {
         left_out.iter().any(|key| option.strip_prefix(key).is_some_and(|it| it.starts_with('.')))
     };
     changes.retain(|it| !is_below(it.option()));
-    changes.sort_by_key(|it| matches!(it, OptionChange::Remove { .. }));
-    if tool.is_python { bridge::of_megatron(changes) } else { Some(changes) }
+    changes.sort_by_key(|it| matches!(it.edit, Edit::Remove { .. }));
+    Some(changes)
 }
 
-/// Returns whether a text is a file of keys, not a script.
-fn is_file(text: &str) -> bool {
-    Notation::of(text) == Some(Notation::Json) || !text.contains("--")
-}
-
-/// Options of a tool that a finding about a change refers to.
-pub(super) fn options(tool: &Tool, text: &str, change: &Change) -> Vec<String> {
-    let Some(table) = tool.table else { return vec![change.fields()[0].to_owned()] };
-    let options: Vec<&str> =
-        change.fields().iter().flat_map(|field| table.options_of(field)).collect();
-    if tool.is_python {
-        return bridge::paths(&options);
+/// Options of changes and their places: for each change the first option that is given, else the first of all.
+pub(super) fn places<'a>(
+    documents: &Documents,
+    changes: impl IntoIterator<Item = &'a Change>,
+) -> Vec<SourceSpan> {
+    let mut all: Vec<SourceSpan> = Vec::new();
+    for change in changes {
+        let mut names: Vec<SourceSpan> = Vec::new();
+        for document in documents.each() {
+            let tables = document.tool.tables.iter();
+            let options = |field: &&str| {
+                tables.clone().flat_map(|table| table.options_of(field)).collect::<Vec<_>>()
+            };
+            let options = change.fields().iter().flat_map(options);
+            let is_job = matches!(change, Change::Gpus(_));
+            let options = options.chain([NODES].into_iter().filter(|_| is_job));
+            let options = options.filter(|option| document.has_key(option));
+            names.extend(options.map(|option| document.place(option)));
+        }
+        if documents.tool().tables.is_empty() {
+            names.push(documents.place(change.fields()[0]));
+        }
+        let place = names.iter().find(|it| it.line.is_some()).or(names.first()).cloned();
+        all.extend(place.filter(|it| !all.contains(it)));
     }
-    options.into_iter().map(|option| name_in(tool, text, option)).collect()
+    all
 }

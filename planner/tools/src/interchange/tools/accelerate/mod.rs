@@ -16,15 +16,14 @@ use crate::interchange::keys;
 use crate::interchange::launch::{Program, Starter};
 use crate::interchange::shell::Word;
 use crate::interchange::target::Target;
-use crate::interchange::tool::Tool;
+use crate::interchange::tool::{OwnKey, Tool};
 use crate::interchange::view::ExportView;
 /// Readers of the words that other tools pass on.
 pub(super) use read::{adapters, read_words};
-use table::CONFIGURATION;
-pub(super) use table::TRAINER;
+pub(super) use table::{CONFIGURATION, TRAINER};
 
 pub(super) static TOOL: Tool = Tool {
-    table: Some(&CONFIGURATION),
+    tables: &[&CONFIGURATION],
     read: Some(read::read),
     starts: |words, place, files| {
         (is_launch(words, place) && !has_arguments(&words[place + 1..], files)).then_some(place + 1)
@@ -47,7 +46,7 @@ pub(super) static TOOL: Tool = Tool {
 
 /// Hugging Face's Trainer, which `accelerate launch` may start.
 pub(super) static TRAINER_TOOL: Tool = Tool {
-    table: Some(&TRAINER),
+    tables: &[&TRAINER],
     read: Some(read::read_trainer),
     starts: |words, place, files| {
         if is_launch(words, place) {
@@ -62,7 +61,7 @@ pub(super) static TRAINER_TOOL: Tool = Tool {
     lacks_of_model,
     nearest_training,
     anchors: &["--per_device_train_batch_size"],
-    keys_are_flags: true,
+    own_keys: |option| vec![OwnKey { name: option.to_owned(), is_flag: true, ..OwnKey::default() }],
     ..Tool::new(
         Target::new("trainer", "transformers 5.23.0 with accelerate 1.15.0", "fsdp2"),
         |view, _| program(view, true),

@@ -74,19 +74,26 @@ fn of_arguments(
     Ok(imported)
 }
 
+/// Values of `deepspeed` and `fsdp` that switch them off.
+const OFF: [&str; 4] = ["", "false", "False", "none"];
+
 fn by_script(
     source: &Source<'_>,
     given: ParsedOptions,
     arguments: &ParsedOptions,
     script: &Script,
 ) -> Result<Imported, ImportError> {
-    if let Some(name) = arguments.text("deepspeed")? {
+    if let Some(name) = arguments.text("deepspeed")?.filter(|it| !OFF.contains(it)) {
+        if arguments.text("fsdp")?.is_some_and(|it| !OFF.contains(&it)) {
+            let why = "states are sharded by one of them";
+            arguments.not_both("deepspeed", "fsdp", why)?;
+        }
         // ms-swift has files of its own, which it knows by these names.
         let stage = name.strip_prefix("zero").map(|it| it.trim_end_matches("_offload"));
         let stage = stage.filter(|it| ["0", "1", "2", "3"].contains(it));
         let keys = match stage {
             Some(stage) => built_in(stage, name.ends_with("_offload")),
-            None => source.tree(name)?.leaves(),
+            None => script.completed(source.tree(name)?.leaves()),
         };
         let mut imported = deepspeed::read_keys(source, &keys, &script.fills())?;
         imported.source = source.target;
@@ -221,7 +228,7 @@ impl Script {
             given.not_both("bf16", "fp16", "weights have one number format")?;
         }
         let (optimizer, unread) = optimizer(given)?;
-        let lengths = ["max_length", "max_seq_length", "model_max_length"];
+        let lengths = ["max_length", "max_seq_length", "model_max_length", "block_size"];
         let lengths = lengths.map(|name| given.count::<u64>(name));
         Ok(Self {
             // The Trainer's own default is 8.
@@ -251,6 +258,30 @@ impl Script {
         if self.compiles {
             imported.framework.kernels.fusion = Fusion::Compiled;
         }
+    }
+
+    /// Keys of a DeepSpeed configuration with the Trainer's own sizes of the batch where it has none.
+    fn completed(&self, mut keys: Vec<(String, Leaf)>) -> Vec<(String, Leaf)> {
+        let has = |keys: &[(String, Leaf)], name: &str| {
+            let auto = Leaf::Values(vec!["auto".to_owned()]);
+            let is_it = |(key, leaf): &(String, Leaf)| {
+                key == name && *leaf != Leaf::Null && *leaf != auto
+            };
+            keys.iter().any(is_it)
+        };
+        let [global, each] = [deepspeed::GLOBAL, deepspeed::EACH].map(|name| has(&keys, name));
+        let sizes = [
+            (deepspeed::EACH, self.micro_batch_size.filter(|_| !global && !each)),
+            (deepspeed::ROUNDS, self.num_micro_batches.filter(|_| !(global && each))),
+        ];
+        for (name, size) in sizes {
+            let size = size.filter(|_| !has(&keys, name));
+            if let Some(size) = size {
+                keys.retain(|it| it.0 != name);
+                keys.push((name.to_owned(), Leaf::Values(vec![size.to_string()])));
+            }
+        }
+        keys
     }
 
     /// Values that the Trainer fills in where a DeepSpeed configuration has `auto`.
@@ -331,7 +362,7 @@ fn with_fsdp(
 ) -> Result<ParsedOptions, ImportError> {
     let Some(words) = arguments.values("fsdp")? else { return Ok(given) };
     let words: Vec<&str> = words.iter().flat_map(|it| it.split_whitespace()).collect();
-    if words.is_empty() || ["false", "False"].contains(&words[0]) {
+    if words.is_empty() || OFF.contains(&words[0]) {
         return Ok(given);
     }
     let own = match arguments.text("fsdp_config")? {
@@ -401,6 +432,9 @@ fn kind(given: &ParsedOptions) -> Result<Kind, OptionError> {
     Ok(given.one_of("distributed_type", &known)?.unwrap_or(Kind::Replicas))
 }
 
+/// Number of shards that is that of the ranks which are no copies.
+const REST: &str = "rest";
+
 fn imported(
     source: &Source<'_>,
     given: &ParsedOptions,
@@ -416,7 +450,11 @@ fn imported(
     CONFIGURATION.read(Reader { source, given }, &mut settings)?;
     let size =
         |name: &str| given.count::<u32>(&format!("parallelism_config.parallelism_config_{name}"));
-    let [copies, shards] = [size("dp_replicate_size")?, size("dp_shard_size")?];
+    // Tools that hand their settings on may shard over all other ranks.
+    let shards = "parallelism_config.parallelism_config_dp_shard_size";
+    let is_open = given.text(shards)? == Some(REST);
+    let copies = size("dp_replicate_size")?;
+    let shards = if is_open { None } else { given.count::<u32>(shards)? };
     let (tensor, context) = (settings.layout.tensor_parallel, settings.layout.context_parallel);
     let ranks = agreed(
         given.count::<u32>("num_processes")?,
@@ -427,7 +465,7 @@ fn imported(
     let product = [copies, shards].map(|it| u64::from(it.unwrap_or(1))).iter().product::<u64>()
         * u64::from(tensor)
         * u64::from(context);
-    let has_sizes = copies.is_some() || shards.is_some();
+    let has_sizes = !is_open && (copies.is_some() || shards.is_some());
     let num_gpus = ranks.or_else(|| u32::try_from(product).ok().filter(|_| has_sizes));
     if let Some(ranks) = num_gpus.filter(|ranks| has_sizes && u64::from(*ranks) != product) {
         return Err(ImportError::Divides {

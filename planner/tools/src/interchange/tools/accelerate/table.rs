@@ -9,7 +9,7 @@ use crate::interchange::options::{OptionError, Vocabulary};
 use crate::interchange::table::{Reader, Table};
 
 /// Keys of accelerate 1.15.0's configuration; its flags are mapped to the same keys.
-pub(super) static CONFIGURATION: Table =
+pub(in super::super) static CONFIGURATION: Table =
     Table::new(Vocabulary::whole("accelerate", include_str!("keys.txt")), |_, _| None, read);
 
 /// `TrainingArguments` of transformers 5.23.0 as keys of a file, which [`Script`](super::read) reads. Unknown keys are

@@ -24,7 +24,7 @@ use table::rows;
 pub(crate) use table::settings;
 
 pub(super) static TOOL: Tool = Tool {
-    table: Some(&megatron::TABLE),
+    tables: &[&megatron::TABLE],
     read: Some(read::read),
     starts: |words, place, files| {
         let text = files.get(basename(&words[place].text));

@@ -6,11 +6,11 @@ use crate::interchange::source::agreed;
 use crate::interchange::table::Reader;
 
 /// Key of the sequences of a step, over all replicas.
-pub(super) const GLOBAL: &str = "train_batch_size";
+pub(in super::super) const GLOBAL: &str = "train_batch_size";
 /// Key of the sequences of a micro-batch.
-pub(super) const EACH: &str = "train_micro_batch_size_per_gpu";
+pub(in super::super) const EACH: &str = "train_micro_batch_size_per_gpu";
 /// Key of the micro-batches of a replica in a step.
-pub(super) const ROUNDS: &str = "gradient_accumulation_steps";
+pub(in super::super) const ROUNDS: &str = "gradient_accumulation_steps";
 
 /// Reads all three keys; the layout's degrees must be known. With a known number of replicas, two keys determine the
 /// third. Without it, three keys determine the number of replicas.

@@ -16,12 +16,14 @@ use crate::interchange::launch::Program;
 use crate::interchange::tool::Tool;
 use crate::interchange::tree::Tree;
 use crate::interchange::view::ExportView;
+/// Keys of the batch.
+pub(super) use batch::{EACH, GLOBAL, ROUNDS};
 /// Reader of a configuration.
 pub(super) use read::read_keys;
 use table::{TABLE, TARGET};
 
 pub(super) static TOOL: Tool = Tool {
-    table: Some(&TABLE),
+    tables: &[&TABLE],
     read: Some(read::read),
     starts: |words, place, _| {
         let has = |option| words[place..].iter().any(|it| it.text.starts_with(option));

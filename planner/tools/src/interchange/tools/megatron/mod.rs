@@ -14,7 +14,7 @@ use crate::interchange::tool::Tool;
 use crate::interchange::view::ExportView;
 
 pub(super) static TOOL: Tool = Tool {
-    table: Some(&TABLE),
+    tables: &[&TABLE],
     read: Some(read::read),
     starts: |words, place, _| words[place].is_python("pretrain_").then_some(place),
     lacks,

@@ -22,7 +22,7 @@ use stages::{Sizes, blocks};
 use table::TABLE;
 
 pub(super) static TOOL: Tool = Tool {
-    table: Some(&TABLE),
+    tables: &[&TABLE],
     read: Some(read::read),
     starts: |words, place, _| {
         let has_file = words[place..].iter().any(|it| it.text.starts_with("--config-file"));

@@ -25,7 +25,7 @@ pub(super) use read::read_words;
 pub(super) use table::TABLE;
 
 pub(super) static TOOL: Tool = Tool {
-    table: Some(&TABLE),
+    tables: &[&TABLE],
     read: Some(read::read),
     starts: |words, place, _| starts(words, place).then_some(place),
     own_options: &["--parallelism.", "--training."],

@@ -23,6 +23,7 @@ use ir::cluster::Precision;
 use ir::framework::Feature;
 
 use super::super::{accelerate, megatron, torchtitan};
+use super::own::in_own_words;
 use crate::interchange::error::ImportError;
 use crate::interchange::file::has_ending;
 use crate::interchange::imported::Imported;
@@ -43,6 +44,16 @@ pub(super) enum Base {
     Torchtitan,
 }
 
+/// Options of the other tool that a tool has by their own names, if no line of its table has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Same {
+    Never,
+    /// Keys, with the value `true` for a switch.
+    Keys,
+    /// Words of a command, as the other tool's parser takes them.
+    Options,
+}
+
 /// A tool that hands its settings on.
 pub(super) struct Wrapper {
     pub(super) vocabulary: Vocabulary,
@@ -51,6 +62,8 @@ pub(super) struct Wrapper {
     pub(super) within: &'static [&'static str],
     /// Beginning of keys that are the other tool's after it.
     pub(super) prefix: &'static str,
+    /// Whether the tool has the other's options by their own names.
+    pub(super) same: Same,
     /// Adds what follows from several keys.
     pub(super) adds: fn(&mut Vec<Setting>),
 }
@@ -62,6 +75,7 @@ impl Wrapper {
             base,
             within: &[],
             prefix: "",
+            same: Same::Never,
             adds: |_| {},
         }
     }
@@ -69,7 +83,15 @@ impl Wrapper {
 
 pub(super) fn read(source: &Source<'_>, wrapper: &Wrapper) -> Result<Imported, ImportError> {
     let settings = settings(source, wrapper)?;
-    let mut translated = translated(wrapper, &settings)?;
+    imported(source, wrapper, &settings).map_err(|it| in_own_words(it, wrapper, &settings))
+}
+
+fn imported(
+    source: &Source<'_>,
+    wrapper: &Wrapper,
+    settings: &[Setting],
+) -> Result<Imported, ImportError> {
+    let mut translated = translated(wrapper, settings)?;
     let lora = &translated.lora;
     let mut imported = match wrapper.base {
         Base::Trainer => accelerate::read_words(source, &translated.words)?,
@@ -136,6 +158,10 @@ fn translated(wrapper: &Wrapper, settings: &[Setting]) -> Result<Translated, Imp
     let mut all = Translated::default();
     let mut rest = Vec::new();
     for (key, words) in settings {
+        if key.contains(' ') {
+            ParsedOptions::default().with_words(key, words.clone()).values(key)?;
+            continue;
+        }
         let Some(row) = row(vocabulary, key) else {
             match base_option(*base, key.strip_prefix(wrapper.prefix).unwrap_or(key)) {
                 Some(option) => all.hand_on(*base, &option, words.clone())?,
@@ -196,7 +222,9 @@ fn translated(wrapper: &Wrapper, settings: &[Setting]) -> Result<Translated, Imp
         let mut words = line.split(" # ").next().unwrap_or_default().split_whitespace();
         let (Some(key), Some(option)) = (words.next(), words.nth(1)) else { continue };
         let usual = words.find_map(|form| form.strip_prefix("-="));
-        let is_given = settings.iter().any(|(given, _)| given == key) || all.has(option);
+        let becomes = |given: &str| row(vocabulary, given)?.split_whitespace().nth(2);
+        let is_it = |(given, _): &Setting| given == key || becomes(given) == Some(option);
+        let is_given = settings.iter().any(is_it) || all.has(option);
         if let Some(usual) = usual.filter(|_| !is_given) {
             all.hand_on(*base, option, vec![Word::known(usual)])?;
         }
@@ -253,19 +281,27 @@ impl Translated {
     }
 }
 
-/// Line of a key; one with its whole name counts before one with a prefix.
-fn row(vocabulary: &Vocabulary, key: &str) -> Option<&'static str> {
+/// Line of a key; one with its whole name counts before one with a prefix, and that before one of a key that it is within
+/// and that is no option.
+pub(super) fn row(vocabulary: &Vocabulary, key: &str) -> Option<&'static str> {
     let is_within = |line: &&str| {
         let name = line.split_whitespace().next().unwrap_or_default();
         name.strip_suffix('*').is_some_and(|start| key.starts_with(start))
     };
     let is_it = |line: &&str| line.split_whitespace().next() == Some(key);
-    let mut lines = vocabulary.table.lines();
-    vocabulary.table.lines().find(is_it).or_else(|| lines.find(is_within))
+    let is_above = |line: &&str| {
+        let mut words = line.split_whitespace();
+        let above = words.next().and_then(|name| key.strip_prefix(name));
+        above.is_some_and(|rest| rest.starts_with('.'))
+            && words.nth(1).is_some_and(|it| ["none", "unplanned"].contains(&it))
+    };
+    let lines = || vocabulary.table.lines();
+    let found = lines().find(is_it).or_else(|| lines().find(is_within));
+    found.or_else(|| lines().find(is_above))
 }
 
 /// The other tool's option of the same name.
-fn base_option(base: Base, key: &str) -> Option<String> {
+pub(super) fn base_option(base: Base, key: &str) -> Option<String> {
     match base {
         Base::Trainer => accelerate::TRAINER.vocabulary.takes(key).map(|_| key.to_owned()),
         Base::Megatron => {
@@ -359,6 +395,10 @@ fn of_words(words: &[Word]) -> Vec<Setting> {
                 all.push((key(name, is_option), vec![value]));
             }
             (_, true) => all.push((key(name, true), Vec::new())),
+            // An unknown list of options, such as `${MODEL_ARGS[@]}`, after an option that has its value.
+            _ if word.text.is_empty() && all.last().is_some_and(|it| !it.1.is_empty()) => {
+                all.push((format!("what follows {}", all[all.len() - 1].0), vec![word.clone()]));
+            }
             _ => {
                 if let Some(last) = all.last_mut() {
                     last.1.push(word.clone());

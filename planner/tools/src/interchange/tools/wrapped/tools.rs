@@ -1,7 +1,8 @@
 //! The tools: how each is recognised, and what follows from several of its keys.
 
 use super::super::megatron;
-use super::read::{Base, Setting, Wrapper, read};
+use super::own::{self, option_of, own_keys};
+use super::read::{Base, Same, Setting, Wrapper, read};
 use crate::interchange::file::basename;
 use crate::interchange::launch::Program;
 use crate::interchange::shell::Word;
@@ -10,12 +11,22 @@ use crate::interchange::tool::Tool;
 
 const AXOLOTL: Wrapper =
     Wrapper { adds: shards, ..Wrapper::new("axolotl", include_str!("axolotl.txt"), Base::Trainer) };
-const LLAMA_FACTORY: Wrapper =
-    Wrapper::new("LLaMA-Factory", include_str!("llama_factory.txt"), Base::Trainer);
-const SWIFT: Wrapper = Wrapper::new("ms-swift", include_str!("swift.txt"), Base::Trainer);
-const MEGATRON_SWIFT: Wrapper =
-    Wrapper::new("ms-swift", include_str!("megatron_swift.txt"), Base::Megatron);
-const SLIME: Wrapper = Wrapper::new("slime", include_str!("slime.txt"), Base::Megatron);
+const LLAMA_FACTORY: Wrapper = Wrapper {
+    same: Same::Keys,
+    ..Wrapper::new("LLaMA-Factory", include_str!("llama_factory.txt"), Base::Trainer)
+};
+const SWIFT: Wrapper = Wrapper {
+    same: Same::Keys,
+    ..Wrapper::new("ms-swift", include_str!("swift.txt"), Base::Trainer)
+};
+const MEGATRON_SWIFT: Wrapper = Wrapper {
+    same: Same::Keys,
+    ..Wrapper::new("ms-swift", include_str!("megatron_swift.txt"), Base::Megatron)
+};
+const SLIME: Wrapper = Wrapper {
+    same: Same::Options,
+    ..Wrapper::new("slime", include_str!("slime.txt"), Base::Megatron)
+};
 const VERL: Wrapper =
     Wrapper { adds: mini_batch, ..Wrapper::new("verl", include_str!("verl.txt"), Base::Trainer) };
 const MEGATRON_VERL: Wrapper = Wrapper {
@@ -25,6 +36,7 @@ const MEGATRON_VERL: Wrapper = Wrapper {
 const PRIMUS: Wrapper = Wrapper {
     within: &["modules", "pre_trainer"],
     prefix: "overrides.",
+    same: Same::Keys,
     ..Wrapper::new("Primus", include_str!("primus.txt"), Base::Megatron)
 };
 const NEMO: Wrapper = Wrapper::new("NeMo", include_str!("nemo.txt"), Base::Megatron);
@@ -33,17 +45,25 @@ const TORCHTUNE: Wrapper = Wrapper {
     adds: recipe,
     ..Wrapper::new("torchtune", include_str!("torchtune.txt"), Base::Trainer)
 };
-const TORCHTITAN: Wrapper =
-    Wrapper::new("torchtitan", include_str!("torchtitan_toml.txt"), Base::Torchtitan);
+const TORCHTITAN: Wrapper = Wrapper {
+    same: Same::Keys,
+    ..Wrapper::new("torchtitan", include_str!("torchtitan_toml.txt"), Base::Torchtitan)
+};
 
-/// A tool whose settings are read, but not written.
+/// A tool whose settings are read, but not written: the Trainer's in other words.
 const fn tool(target: Target) -> Tool {
-    Tool { is_written: false, ..Tool::new(target, |_, _| Program::default()) }
+    let tool = Tool::new(target, |_, _| Program::default());
+    Tool { is_written: false, tables: &own::TRAINER, ..tool }
 }
 
 /// A tool that hands its settings on to Megatron.
 const fn of_megatron(target: Target) -> Tool {
-    Tool { model_arguments: megatron::model_arguments, has_fp32_gradients: true, ..tool(target) }
+    Tool {
+        tables: &own::MEGATRON,
+        model_arguments: megatron::model_arguments,
+        has_fp32_gradients: true,
+        ..tool(target)
+    }
 }
 
 /// Start of a program that is one of some modules or scripts, wherever in a command its name is.
@@ -70,6 +90,8 @@ fn has_option(words: &[Word], names: &[&str]) -> bool {
 /// axolotl: its YAML.
 pub(in super::super) static AXOLOTL_TOOL: Tool = Tool {
     read: Some(|source| read(source, &AXOLOTL)),
+    own_keys: |option| own_keys(&AXOLOTL, option),
+    option_of: |key| option_of(&AXOLOTL, key),
     starts: |words, place, _| {
         started(words, place, |words, at| {
             is_command(words, at, &["axolotl"], &["train", "preprocess"])
@@ -86,6 +108,9 @@ pub(in super::super) static AXOLOTL_TOOL: Tool = Tool {
 /// LLaMA-Factory: its YAML or options.
 pub(in super::super) static LLAMA_FACTORY_TOOL: Tool = Tool {
     read: Some(|source| read(source, &LLAMA_FACTORY)),
+    own_keys: |option| own_keys(&LLAMA_FACTORY, option),
+    option_of: |key| option_of(&LLAMA_FACTORY, key),
+    starts_ranks: true,
     starts: |words, place, _| {
         started(words, place, |words, at| {
             is_command(words, at, &["llamafactory-cli", "lmf"], &["train"])
@@ -102,6 +127,9 @@ pub(in super::super) static LLAMA_FACTORY_TOOL: Tool = Tool {
 /// ms-swift: options of `swift sft` and its sisters.
 pub(in super::super) static SWIFT_TOOL: Tool = Tool {
     read: Some(|source| read(source, &SWIFT)),
+    own_keys: |option| own_keys(&SWIFT, option),
+    option_of: |key| option_of(&SWIFT, key),
+    starts_ranks: true,
     starts: |words, place, _| {
         started(words, place, |words, at| {
             is_command(words, at, &["swift"], &["sft", "pt", "rlhf"])
@@ -116,6 +144,9 @@ pub(in super::super) static SWIFT_TOOL: Tool = Tool {
 /// ms-swift with Megatron: options of `megatron sft` and its sisters.
 pub(in super::super) static MEGATRON_SWIFT_TOOL: Tool = Tool {
     read: Some(|source| read(source, &MEGATRON_SWIFT)),
+    own_keys: |option| own_keys(&MEGATRON_SWIFT, option),
+    option_of: |key| option_of(&MEGATRON_SWIFT, key),
+    starts_ranks: true,
     starts: |words, place, _| {
         started(words, place, |words, at| {
             is_command(words, at, &["megatron"], &["sft", "pt", "rlhf"])
@@ -127,6 +158,8 @@ pub(in super::super) static MEGATRON_SWIFT_TOOL: Tool = Tool {
 /// slime: options of `train.py`, Megatron's among them.
 pub(in super::super) static SLIME_TOOL: Tool = Tool {
     read: Some(|source| read(source, &SLIME)),
+    own_keys: |option| own_keys(&SLIME, option),
+    option_of: |key| option_of(&SLIME, key),
     starts: |words, place, _| {
         started(words, place, |words, at| {
             let is_own = has_option(words, &["actor_num_nodes", "actor_num_gpus_per_node"]);
@@ -151,6 +184,8 @@ fn is_megatron(words: &[Word]) -> bool {
 /// verl: options of its trainers, as Hydra takes them.
 pub(in super::super) static VERL_TOOL: Tool = Tool {
     read: Some(|source| read(source, &VERL)),
+    own_keys: |option| own_keys(&VERL, option),
+    option_of: |key| option_of(&VERL, key),
     starts: |words, place, _| {
         started(words, place, |words, at| is_verl(words, at) && !is_megatron(words))
     },
@@ -161,6 +196,8 @@ pub(in super::super) static VERL_TOOL: Tool = Tool {
 /// verl whose actor is trained with Megatron.
 pub(in super::super) static MEGATRON_VERL_TOOL: Tool = Tool {
     read: Some(|source| read(source, &MEGATRON_VERL)),
+    own_keys: |option| own_keys(&MEGATRON_VERL, option),
+    option_of: |key| option_of(&MEGATRON_VERL, key),
     starts: |words, place, _| {
         started(words, place, |words, at| is_verl(words, at) && is_megatron(words))
     },
@@ -170,6 +207,8 @@ pub(in super::super) static MEGATRON_VERL_TOOL: Tool = Tool {
 /// Primus: its YAML with Megatron's options.
 pub(in super::super) static PRIMUS_TOOL: Tool = Tool {
     read: Some(|source| read(source, &PRIMUS)),
+    own_keys: |option| own_keys(&PRIMUS, option),
+    option_of: |key| option_of(&PRIMUS, key),
     has_keys: |tree| {
         tree.get("modules").is_some_and(|it| it.has_any(&["pre_trainer", "post_trainer"]))
     },
@@ -179,6 +218,8 @@ pub(in super::super) static PRIMUS_TOOL: Tool = Tool {
 /// NeMo: the YAML of its Megatron models.
 pub(in super::super) static NEMO_TOOL: Tool = Tool {
     read: Some(|source| read(source, &NEMO)),
+    own_keys: |option| own_keys(&NEMO, option),
+    option_of: |key| option_of(&NEMO, key),
     has_keys: |tree| {
         tree.has("trainer")
             && tree
@@ -191,6 +232,8 @@ pub(in super::super) static NEMO_TOOL: Tool = Tool {
 /// torchtune: the YAML of its recipes.
 pub(in super::super) static TORCHTUNE_TOOL: Tool = Tool {
     read: Some(|source| read(source, &TORCHTUNE)),
+    own_keys: |option| own_keys(&TORCHTUNE, option),
+    option_of: |key| option_of(&TORCHTUNE, key),
     starts: |words, place, _| {
         started(words, place, |words, at| is_command(words, at, &["tune"], &["run"]))
     },
@@ -204,6 +247,8 @@ pub(in super::super) static TORCHTUNE_TOOL: Tool = Tool {
 /// torchtitan: the TOML of its older versions.
 pub(in super::super) static TORCHTITAN_TOOL: Tool = Tool {
     read: Some(|source| read(source, &TORCHTITAN)),
+    own_keys: |option| own_keys(&TORCHTITAN, option),
+    option_of: |key| option_of(&TORCHTITAN, key),
     has_keys: |tree| {
         let degrees =
             ["tensor_parallel_degree", "pipeline_parallel_degree", "data_parallel_shard_degree"];
@@ -212,6 +257,7 @@ pub(in super::super) static TORCHTITAN_TOOL: Tool = Tool {
             || has("training")
             || tree.get("training").is_some_and(|it| it.has("seq_len")) && tree.has("job")
     },
+    tables: &own::TORCHTITAN,
     states_loss: true,
     has_fp32_gradients: true,
     ..tool(Target::new("torchtitan-toml", "torchtitan 0.2 and older", "torchtitan"))
@@ -230,14 +276,15 @@ fn add(all: &mut Vec<Setting>, key: &str, value: &dyn ToString) {
     all.push((key.to_owned(), vec![Word::known(&value.to_string())]));
 }
 
-/// axolotl shards where a degree or FSDP's keys say so, without the Trainer's `fsdp`.
+/// axolotl shards where a degree or FSDP's keys say so, without the Trainer's `fsdp`; a degree alone does not beside
+/// DeepSpeed.
 fn shards(all: &mut Vec<Setting>) {
     let is_parted = ["dp_shard_size", "tensor_parallel_size", "context_parallel_size"]
         .iter()
         .any(|key| number(all, key).is_some_and(|it| it > 1));
     let has_keys = all.iter().any(|it| it.0.starts_with("fsdp_config.") || it.0 == "fsdp_version");
-    if (is_parted || has_keys) && value(all, "fsdp").is_none() && value(all, "deepspeed").is_none()
-    {
+    let is_alone = value(all, "deepspeed").is_none();
+    if (is_parted && is_alone || has_keys) && value(all, "fsdp").is_none() {
         add(all, "fsdp", &"full_shard");
     }
 }

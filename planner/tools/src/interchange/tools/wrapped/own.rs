@@ -1,0 +1,133 @@
+//! The tables read backwards: the keys of a tool for options of the tool that it hands its settings on to.
+
+use super::super::{accelerate, megatron, torchtitan};
+use super::read::{Base, Same, Setting, Wrapper, base_option, row};
+use crate::interchange::error::ImportError;
+use crate::interchange::options::OptionError;
+use crate::interchange::table::Table;
+use crate::interchange::tool::OwnKey;
+
+/// Tables of the options that settings are handed on as.
+pub(super) static TRAINER: [&Table; 2] = [&accelerate::TRAINER, &accelerate::CONFIGURATION];
+pub(super) static MEGATRON: [&Table; 1] = [&megatron::TABLE];
+pub(super) static TORCHTITAN: [&Table; 1] = [&torchtitan::TABLE];
+
+/// What a line has in the place of an option if the key becomes none.
+const NO_OPTION: [&str; 7] = ["none", "unplanned", "must", "nodes", "each", "batch", "pure"];
+
+/// Keys that become an option, as a file has them: that of its own name, then others in the order of the table. The words
+/// `nodes` and `each` stand for the ranks of a job.
+pub(super) fn own_keys(wrapper: &Wrapper, option: &str) -> Vec<OwnKey> {
+    let plain = |option: &str| option.trim_start_matches("--").to_owned();
+    // The Trainer has keys of accelerate's configuration without their beginning.
+    let shorter = option.replace("fsdp_config.fsdp_", "fsdp_config.");
+    let wanted = if wrapper.base == Base::Trainer { shorter } else { option.to_owned() };
+    let within = |key: &str| {
+        let parents = wrapper.within.iter().map(|it| format!("{it}."));
+        parents.collect::<String>() + key
+    };
+    let mut all: Vec<OwnKey> = same(wrapper, &wanted).into_iter().collect();
+    for it in &mut all {
+        it.name = if it.is_flag { within(&it.name) } else { std::mem::take(&mut it.name) };
+    }
+    for line in wrapper.vocabulary.table.lines() {
+        let mut words = line.split(" # ").next().unwrap_or_default().split_whitespace();
+        let (Some(key), Some("any"), Some(becomes)) = (words.next(), words.next(), words.next())
+        else {
+            continue;
+        };
+        if plain(becomes) != plain(&wanted) || key.ends_with('*') {
+            continue;
+        }
+        let forms: Vec<(&str, &str)> = words.filter_map(|it| it.split_once('=')).collect();
+        let left_out = forms.iter().find(|it| it.0 == "-").map(|it| it.1);
+        let words = forms.into_iter().filter(|it| it.0 != "-").collect();
+        all.push(OwnKey { name: within(key), words, left_out, is_flag: true });
+    }
+    all
+}
+
+/// Key of an option's own name.
+fn same(wrapper: &Wrapper, option: &str) -> Option<OwnKey> {
+    let plain = option.trim_start_matches("--");
+    let name = if wrapper.base == Base::Megatron { plain.replace('-', "_") } else { plain.into() };
+    let key = format!("{}{name}", wrapper.prefix);
+    let is_free = row(&wrapper.vocabulary, &key).is_none();
+    base_option(wrapper.base, &name).filter(|_| is_free)?;
+    match wrapper.same {
+        Same::Never => None,
+        Same::Keys => Some(OwnKey { name: key, is_flag: true, ..OwnKey::default() }),
+        Same::Options => Some(OwnKey { name: option.to_owned(), ..OwnKey::default() }),
+    }
+}
+
+/// Option that a key becomes; the key itself if it becomes none.
+pub(super) fn option_of(wrapper: &Wrapper, key: &str) -> String {
+    let plain = key.trim_start_matches("--");
+    let within = wrapper.within.join(".") + ".";
+    let plain = plain.strip_prefix(&within).unwrap_or(plain);
+    let becomes = row(&wrapper.vocabulary, plain).and_then(|it| it.split_whitespace().nth(2));
+    match becomes.filter(|it| !NO_OPTION.contains(it)) {
+        Some(option) => option.to_owned(),
+        None if becomes.is_some() => key.to_owned(),
+        None => {
+            let bare = plain.strip_prefix(wrapper.prefix).unwrap_or(plain);
+            base_option(wrapper.base, bare).unwrap_or_else(|| key.to_owned())
+        }
+    }
+}
+
+/// An error about options as one about the keys that became them.
+pub(super) fn in_own_words(
+    error: ImportError,
+    wrapper: &Wrapper,
+    settings: &[Setting],
+) -> ImportError {
+    let plain = |option: &str| option.trim_start_matches("--").to_owned();
+    let name = |option: &str| {
+        let is_it = |(key, _): &&Setting| plain(&option_of(wrapper, key)) == plain(option);
+        let given = settings.iter().rev().find(is_it).map(|it| it.0.clone());
+        let first = || own_keys(wrapper, option).into_iter().next().map(|it| it.name);
+        given.or_else(first).unwrap_or_else(|| option.to_owned())
+    };
+    let text = |text: &str| {
+        let parts = text.split('`').enumerate().map(|(index, part)| match index % 2 {
+            0 => part.to_owned(),
+            _ => {
+                let (option, value) = part.split_at(part.find(' ').unwrap_or(part.len()));
+                name(option) + value
+            }
+        });
+        parts.collect::<Vec<_>>().join("`")
+    };
+    match error {
+        ImportError::Option(error) => ImportError::Option(match error {
+            OptionError::Twice { name: of, first, second } => {
+                OptionError::Twice { name: name(&of), first, second }
+            }
+            OptionError::Values { name: of, takes, has } => {
+                OptionError::Values { name: name(&of), takes, has }
+            }
+            OptionError::Value { name: of, value, works } => {
+                OptionError::Value { name: name(&of), value, works: text(&works) }
+            }
+            OptionError::Missing { name: of, works } => {
+                OptionError::Missing { name: name(&of), works: text(&works) }
+            }
+            OptionError::Contradiction { one, other, why } => {
+                OptionError::Contradiction { one: text(&one), other: text(&other), why: text(&why) }
+            }
+            OptionError::Unresolved { what, unknown } => {
+                OptionError::Unresolved { what: text(&what), unknown }
+            }
+            other => other,
+        }),
+        ImportError::Unknown { what, works } => {
+            ImportError::Unknown { what: text(&what), works: text(&works) }
+        }
+        ImportError::Divides { of, instead, what, works } => {
+            ImportError::Divides { of, instead, what: text(&what), works: text(&works) }
+        }
+        other => other,
+    }
+}

@@ -97,7 +97,8 @@ fn read_config(path: &Path, name: &str, family: Option<&str>) -> anyhow::Result<
             let is_unknown =
                 family.is_none() && matches!(error, ModelError::UnknownArchitecture { .. });
             let near = is_unknown.then(|| nearest(&text)).flatten();
-            let likest = Model::likest_family(&text, &error).map(|likest| format!("`{likest}` is the nearest"));
+            let likest = Model::likest_family(&text, &error)
+                .map(|likest| format!("`{likest}` is the nearest"));
             let hints: Vec<String> = error.hint().or(likest).into_iter().chain(near).collect();
             let source = anyhow::Error::new(error.clone());
             let lines = [vec![format!("{source:#}")], hints].concat().join("\nhint: ");

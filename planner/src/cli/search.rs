@@ -15,10 +15,9 @@ use planner_core::answers::{cheapest_number_of_gpus, least_memory};
 use planner_core::plan::{self, sha256};
 use planner_core::problem::{Choices, Problem};
 use planner_core::search::{
-    BestNodes, EvaluatedPlan, LOOKED_AT, MemorySaving, Outcome, Progress, RESOLUTION, Request, StopReason,
-    best_nodes, chosen, evaluate as evaluate_layouts, least_gpus, memory_saving,
-    search as search_layouts,
-    tokens_per_second_per_gpu,
+    BestNodes, EvaluatedPlan, LOOKED_AT, MemorySaving, Outcome, Progress, RESOLUTION, Request,
+    StopReason, best_nodes, chosen, evaluate as evaluate_layouts, least_gpus, memory_saving,
+    search as search_layouts, tokens_per_second_per_gpu,
 };
 use serde::Serialize;
 
@@ -130,12 +129,7 @@ fn answer(
     if !args.quiet {
         warn_of_nodes(args.gpus, &input.cluster);
     }
-    let nothing_fits = outcome.plans.is_empty() && outcome.stop_reason == StopReason::Exhausted;
-    let (memory_saving, least_gpus) = if nothing_fits {
-        (saved_memory(&input, request, &limit)?, more_gpus(&input, request, &limit)?)
-    } else {
-        (None, None)
-    };
+    let (memory_saving, least_gpus) = what_would_fit(&input, request, &outcome, &limit)?;
     let shown = chosen(&input.problem, &outcome.plans, search.map_or(1, |search| search.top));
     if !is_named
         && !is_quiet
@@ -233,28 +227,23 @@ fn choose_nodes(input: &mut Input, request: &Request, limit: &Limit) -> anyhow::
     Ok(text)
 }
 
-/// Options that free memory with which something fits on the same GPUs.
-fn saved_memory(
+/// Options that free memory with which something fits on the same GPUs, and the smallest number of GPUs that fits without,
+/// where nothing fits.
+fn what_would_fit(
     input: &Input,
     request: &Request,
+    outcome: &Outcome,
     limit: &Limit,
-) -> anyhow::Result<Option<MemorySaving>> {
-    let Input { problem, cluster, .. } = input;
-    if cluster.has_unlike_gpus() {
-        return Ok(None);
-    }
-    Ok(memory_saving(problem, cluster, request, &mut || limit.go())?)
-}
-
-/// Smallest number of GPUs that fits, where it is above the given number.
-fn more_gpus(input: &Input, request: &Request, limit: &Limit) -> anyhow::Result<Option<u32>> {
+) -> anyhow::Result<(Option<MemorySaving>, Option<u32>)> {
     let Input { file, problem, choices, cluster, .. } = input;
-    if cluster.has_unlike_gpus() {
-        return Ok(None);
+    let nothing_fits = outcome.plans.is_empty() && outcome.stop_reason == StopReason::Exhausted;
+    if !nothing_fits || cluster.has_unlike_gpus() {
+        return Ok((None, None));
     }
     let go = &mut || limit.go();
+    let saving = memory_saving(problem, cluster, request, go)?;
     let least = least_gpus(&file.model, problem, choices, cluster, request, go)?;
-    Ok(least.filter(|gpus| *gpus > problem.limits.num_gpus))
+    Ok((saving, least.filter(|gpus| *gpus > problem.limits.num_gpus)))
 }
 
 /// Hints on stderr at a batch that is a multiple of the number of GPUs, next to the given one, if its throughput is

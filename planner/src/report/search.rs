@@ -16,7 +16,8 @@ use planner_core::plan::planned_ranks;
 use planner_core::problem::Problem;
 use planner_core::search::space::Rejection;
 use planner_core::search::{
-    Chosen, EvaluatedPlan, MemorySaving, Outcome, Quantiles, StopReason, utilization_with_every_pair,
+    Chosen, EvaluatedPlan, MemorySaving, Outcome, Quantiles, StopReason,
+    utilization_with_every_pair,
 };
 
 /// Result of a search or an evaluation, with the plans to show.

@@ -39,7 +39,7 @@ fn check(run: &Run, snapshot: impl FnOnce(&str)) {
         (r"(?m)^ +\[x\] (GiB|MiB|KiB)", "  [x] $1"),
         (r"(?m)^( +)[\d,]+ (beyond|with|that)", "  [n] $2"),
         (r"closest: [^:]*: needs", "closest: [layout]: needs"),
-        (r"least: \d+ GPUs", "least: [n] GPUs"),
+        (r"least without: \d+ GPUs", "least without: [n] GPUs"),
     ];
     let mut settings = insta::Settings::clone_current();
     for (pattern, replacement) in filters {
@@ -428,7 +428,8 @@ fn where_nothing_fits_it_is_said_why() {
           [x] MiB  message buffers
           [x] GiB  allocator slack
           [x] GiB  device context
-        least: [n] GPUs would do
+        hint: `--offload optimizer` fits on these 7 GPUs
+        least without: [n] GPUs would do
 
         [n] layouts in [t] ms: [n] played through, [n] too large
         left out by bounds: [n] on time, [n] on memory

@@ -12,7 +12,8 @@ use crate::tools_read::{cases, folder};
 
 fn lint(file: &Path, args: &[&str]) -> Result<Value, String> {
     let file = file.to_str().unwrap();
-    let run = planner(&[&["lint", file, "--format", "json", "--nearest", "1", "--model"], args].concat());
+    let run =
+        planner(&[&["lint", file, "--format", "json", "--nearest", "1", "--model"], args].concat());
     serde_json::from_str(&run.stdout).map_err(|_| run.stderr)
 }
 
@@ -89,9 +90,16 @@ const SWIFT: &str = "NPROC_PER_NODE=8 megatron sft \\\n  --tensor_model_parallel
                      --global_batch_size 16 \\\n  --max_length 4096\n";
 
 /// Files of a run, the first of which is judged, and findings: the rule, the place, and what the fix says.
-type Case = (&'static [(&'static str, &'static str)], &'static [(&'static str, &'static str, &'static str)]);
+type Case = (
+    &'static [(&'static str, &'static str)],
+    &'static [(&'static str, &'static str, &'static str)],
+);
 
-const CASES: [Case; 5] = [
+const BUILT_IN: &str = "NPROC_PER_NODE=8 swift sft --train_type full \\\n  --per_device_train_batch_size 1 \\\n  \
+                        --max_length 4096 --deepspeed zero3_offload\n";
+
+const CASES: [Case; 6] = [
+    (&[("f.sh", BUILT_IN)], &[("offload-not-needed", "f.sh:3", "`--deepspeed zero3`")]),
     (
         &[("a.yaml", AXOLOTL)],
         &[
@@ -151,8 +159,8 @@ fn all_faults_of_a_file_are_said_with_their_places_and_fixes() {
                 .unwrap()
                 .iter()
                 .map(|it| {
-                    let options = it["options"].as_array().unwrap().iter();
-                    let first = options.filter(|it| !it["line"].is_null()).next();
+                    let mut options = it["options"].as_array().unwrap().iter();
+                    let first = options.find(|it| !it["line"].is_null());
                     let name = first.and_then(|it| it["file"].as_str()).unwrap_or(files[0].0);
                     let line = first.map_or(String::new(), |it| format!(":{}", it["line"]));
                     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -183,14 +191,16 @@ fn import(files: &[(&str, &str)], args: &[&str]) -> (String, String) {
 #[test]
 fn accumulation_is_the_trainers_where_deepspeed_has_none() {
     let ds = "{\"zero_optimization\": {\"stage\": 2}, \"bf16\": {\"enabled\": true}}";
-    let (stdout, _) = import(&[("b.yaml", LLAMA_FACTORY), ("ds.json", ds)], &["llama-3.1-8b", "--gpus", "8"]);
+    let (stdout, _) =
+        import(&[("b.yaml", LLAMA_FACTORY), ("ds.json", ds)], &["llama-3.1-8b", "--gpus", "8"]);
     assert!(stdout.contains("ZeRO 2, 4x1 micro-batches"), "{stdout}");
 }
 
 #[test]
 fn two_ways_to_shard_contradict_each_other() {
     let text = format!("{AXOLOTL}deepspeed: ds.json\n");
-    let (_, stderr) = import(&[("a.yaml", &text), ("ds.json", DEEPSPEED)], &["llama-3.1-8b", "--gpus", "8"]);
+    let (_, stderr) =
+        import(&[("a.yaml", &text), ("ds.json", DEEPSPEED)], &["llama-3.1-8b", "--gpus", "8"]);
     assert!(stderr.contains("`deepspeed` and `fsdp` contradict each other"), "{stderr}");
 }
 
@@ -210,7 +220,10 @@ fn scripts_of_swift_say_what_is_trained_and_on_how_many_ranks() {
 fn the_hint_names_the_model_of_the_file() {
     let named = [
         ("base_model: Qwen/Qwen3-8B\nsequence_len: 1\n", "qwen3-8b"),
-        ("[model]\nname = \"llama3\"\nflavor = \"70B\"\n[training]\nseq_len = 8\n[job]\na = 1\n", "llama-3-70b"),
+        (
+            "[model]\nname = \"llama3\"\nflavor = \"70B\"\n[training]\nseq_len = 8\n[job]\na = 1\n",
+            "llama-3-70b",
+        ),
         ("model:\n  _component_: torchtune.models.llama3_1.lora_llama3_1_8b\n", "llama-3.1-8b"),
         ("base_model: somebody/unheard-of\nsequence_len: 1\n", "llama-3.1-8b"),
     ];

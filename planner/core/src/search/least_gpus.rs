@@ -80,11 +80,7 @@ fn like(
 }
 
 /// Returns whether some layout fits; `None` if the search was stopped before that was known.
-fn fits(
-    problem: &Problem,
-    request: &Request,
-    go: &mut (dyn FnMut() -> Go + Send),
-) -> Option<bool> {
+fn fits(problem: &Problem, request: &Request, go: &mut (dyn FnMut() -> Go + Send)) -> Option<bool> {
     let request = Request { top: 1, closest: false, ..*request };
     let outcome = search(problem, &request, &mut |progress| match progress.best {
         Some(_) => Go::Stop(StopReason::FirstFit),

@@ -8,8 +8,8 @@ use super::error::ImportError;
 use super::file::{basename, has_ending};
 use super::imported::Stated;
 use super::options::Leaf;
-use super::read::Import;
 use super::ranks::{check_start, ranks, ranks_per_node};
+use super::read::Import;
 use super::shell::{self, Command, Script, Word};
 use super::source::{Form, Source, Started, WHOLE, first_line, is_toml, notation};
 use super::target::Target;
@@ -176,7 +176,8 @@ impl LaunchScript {
         let any = || all.find_map(|(place, words)| Some((place, Launch::any(words, from?)?)));
         if let Some((place, Launch { target, before, words })) = found.or_else(any) {
             check_start(&before, set)?;
-            let of_variables = || self.ranks_by_variables(place).filter(|_| tool(target).starts_ranks);
+            let of_variables =
+                || self.ranks_by_variables(place).filter(|_| tool(target).starts_ranks);
             let num_gpus = ranks(&self.script, &before, set).or_else(of_variables);
             let ranks_per_node = ranks_per_node(&before, set);
             let started = Started { words, num_gpus, ranks_per_node };

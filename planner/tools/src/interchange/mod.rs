@@ -43,8 +43,8 @@ pub use target::Target;
 pub use unread::{Unread, by_reason};
 pub use view::ExportView;
 
-pub(crate) use detect::{is_script, tool_of, tool_of_file};
 pub use detect::{LaunchScript, is_read};
+pub(crate) use detect::{is_script, tool_of, tool_of_file};
 pub use differences::ModelDifference;
 pub use error::{Divided, ExportError, ImportError, Lack};
 pub use export::{Export, Wanted, export, lacked_by_tools};
@@ -56,7 +56,7 @@ pub use options::OptionError;
 pub use read::{Import, import, settings};
 pub(crate) use run::Run;
 pub use shell::{End, ShellError};
-pub(crate) use table::{Difference, Table};
 pub(crate) use source::is_toml;
+pub(crate) use table::{Difference, Table};
 pub(crate) use tool::{OwnKey, Tool};
 pub(crate) use tools::{TOOLS, bridge_setting, bridge_settings, tool};

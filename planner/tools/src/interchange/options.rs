@@ -95,7 +95,8 @@ pub enum OptionError {
     },
     /// A value that depends on unknown variables.
     #[error(
-        "{what} depends on {}, which the script does not set, or in a branch alone\nhint: {}", ticked(unknown),
+        "{what} depends on {}, which the script does not set, or in a branch alone\nhint: {}",
+        ticked(unknown),
         settable(unknown)
     )]
     Unresolved {

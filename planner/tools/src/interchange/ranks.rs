@@ -108,8 +108,11 @@ pub(super) fn ranks(
     let each = ranks_per_node(before, set);
     let is_standalone = before.iter().any(|it| it.text == "--standalone");
     // `torchrun` starts one node if no number of nodes is given.
-    let is_one =
-        is_standalone || (starts(&["torchrun"]) && slurm_nodes.is_none() && !names_nodes(before));
+    // So does `deepspeed` without a list of hosts.
+    let has_hosts =
+        ["--hostfile", "-H"].iter().any(|name| before.iter().any(|it| it.text == *name));
+    let is_local = starts(&["torchrun"]) || starts(&["deepspeed"]) && !has_hosts;
+    let is_one = is_standalone || (is_local && slurm_nodes.is_none() && !names_nodes(before));
     if let (Some(nodes), Some(each)) = (nodes.or(is_one.then_some(1)).or(slurm_nodes), each) {
         return nodes.checked_mul(each);
     }

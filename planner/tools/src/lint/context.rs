@@ -3,8 +3,8 @@
 use rayon::prelude::*;
 
 use super::change::Change;
-use super::evaluated::{EvalContext, EvaluatedConfig, Variant};
 use super::documents::Documents;
+use super::evaluated::{EvalContext, EvaluatedConfig, Variant};
 use super::finding::{Cost, Finding, Fix, OptionChange};
 use super::rule::{Rule, Severity};
 use super::words::{option_changes, places};
@@ -91,7 +91,11 @@ impl LintContext<'_> {
 }
 
 /// A fix with the prediction of its evaluated settings.
-pub(super) fn of_case(given: &Documents, changes: Vec<OptionChange>, case: &EvaluatedConfig) -> Fix {
+pub(super) fn of_case(
+    given: &Documents,
+    changes: Vec<OptionChange>,
+    case: &EvaluatedConfig,
+) -> Fix {
     let replacements = given.changed(&changes).map_or_else(Vec::new, |(_, all)| all);
     Fix {
         step_time_seconds: Some(case.found.evaluation.step_time.get()),

@@ -9,7 +9,7 @@ use super::keys::Notation;
 use super::text;
 use super::words::bridge;
 use crate::interchange::{
-    Import, ImportError, Imported, LaunchScript, OwnKey, Table, Target, Tool, settings, tool,
+    Import, ImportError, Imported, LaunchScript, OwnKey, Target, Tool, settings, tool, tool_of,
     tool_of_file,
 };
 
@@ -41,7 +41,7 @@ pub(super) struct Document<'a> {
 impl Documents {
     /// Files of settings to import.
     pub(super) fn of(import: &Import<'_>) -> Self {
-        let own = crate::interchange::tool_of(import);
+        let own = tool_of(import);
         let script = LaunchScript::read(import.text, import.set).unwrap_or_default();
         let mut files = BTreeMap::new();
         let beside = |path: &str| {
@@ -49,11 +49,9 @@ impl Documents {
             Ok::<_, std::convert::Infallible>(import.files.get(name).cloned())
         };
         let Ok(()) = script.add_named_files(&mut files, beside);
-        let tool_of = |(name, text): (String, String)| {
-            let tool = tool_of_file(&name, &text)?;
-            Some((name, tool))
-        };
-        let named = files.into_iter().filter_map(tool_of).collect();
+        let with_tool =
+            |(name, text): (String, String)| tool_of_file(&name, &text).map(|tool| (name, tool));
+        let named = files.into_iter().filter_map(with_tool).collect();
         Self {
             text: import.text.to_owned(),
             tool: own.unwrap_or(tool(Target::MEGATRON)),
@@ -110,7 +108,8 @@ impl Documents {
 
     /// Value of an option as written, without quotes.
     pub(super) fn value(&self, option: &str) -> Option<String> {
-        let value = |it: &Document<'_>| Some(text::value(it.text, &it.given(option)?.0)?.to_owned());
+        let value =
+            |it: &Document<'_>| Some(text::value(it.text, &it.given(option)?.0)?.to_owned());
         self.with(option).iter().find_map(value)
     }
 
@@ -157,16 +156,17 @@ impl Documents {
 impl Document<'_> {
     /// Returns whether the tool has an option.
     fn knows(&self, option: &str) -> bool {
-        let is_known = |it: &&Table| it.knows(option);
-        self.tool.tables.iter().any(|it| is_known(it)) && !self.names(option).is_empty()
+        self.tool.tables.iter().any(|it| it.knows(option)) && self.has_key(option)
     }
 
     /// Names of an option, spelled as this file has them.
     fn names(&self, option: &str) -> Vec<(String, OwnKey)> {
         let key = |name: String| OwnKey { name, ..OwnKey::default() };
-        let keys = match self.tool.is_python && Notation::of(self.text) == Some(Notation::Python) {
-            true => bridge::paths(&[option]).into_iter().map(key).collect(),
-            false => (self.tool.own_keys)(option),
+        let is_python = self.tool.is_python && Notation::of(self.text) == Some(Notation::Python);
+        let keys = if is_python {
+            bridge::paths(&[option]).into_iter().map(key).collect()
+        } else {
+            (self.tool.own_keys)(option)
         };
         let mut all: Vec<(String, OwnKey)> =
             keys.into_iter().map(|it| (self.spelled(&it), it)).collect();
@@ -239,14 +239,16 @@ impl Document<'_> {
             Edit::Rename { to, .. } => match to.split_once(':') {
                 Some((start, value)) if !self.names(&format!("{start}:")).is_empty() => {
                     let (name, key) = self.names(&format!("{start}:")).swap_remove(0);
-                    vec![match key.name.ends_with(':') {
-                        true => OptionChange::rename(&name, to),
-                        false => OptionChange::value(&name, key.word(start, value)),
+                    vec![if key.name.ends_with(':') {
+                        OptionChange::rename(&name, to)
+                    } else {
+                        OptionChange::value(&name, key.word(start, value))
                     }]
                 }
                 _ => {
                     let name = own()?.0;
-                    let dashes = if name.starts_with("--") && !to.starts_with("--") { "--" } else { "" };
+                    let dashes =
+                        if name.starts_with("--") && !to.starts_with("--") { "--" } else { "" };
                     vec![OptionChange::rename(&name, format!("{dashes}{to}"))]
                 }
             },
@@ -255,7 +257,8 @@ impl Document<'_> {
                 // A switch of the other tool has a value here.
                 let is_switch = value.is_none() && (!key.is_flag || key.name == option);
                 let word = |it: &str| key.word(option, it);
-                let value = value.as_deref().map(word).or_else(|| (!is_switch).then(|| word("true")));
+                let value =
+                    value.as_deref().map(word).or_else(|| (!is_switch).then(|| word("true")));
                 vec![OptionChange::set(&name, value)]
             }
             Edit::Remove { .. } => {

@@ -202,8 +202,7 @@ pub fn lint_run(
     };
     let base = eval.evaluated(&imported).ok()?;
     let given = &Documents::of_text("", tool(base.imported.source));
-    let context =
-        LintContext { eval, given, now: given.clone(), base, longest_sequence: None };
+    let context = LintContext { eval, given, now: given.clone(), base, longest_sequence: None };
     let framework = &problem.hardware.framework;
     let mut report = Report::new(id, &cluster.name, &framework.name);
     report.findings = sorted(rules(&context));
@@ -306,7 +305,8 @@ fn differences(
         let message =
             format!("the settings are of another model than `{}`: {difference}", model.name);
         let option = &difference.stated.name;
-        let message = message.replace(&format!("`{option} "), &format!("`{} ", given.place(option).option));
+        let message =
+            message.replace(&format!("`{option} "), &format!("`{} ", given.place(option).option));
         findings.push(finding(Rule::ModelDiffers, message, difference));
         let stages = base.found.layout.num_stages();
         let layers = difference.stated.values.first().and_then(|it| it.parse::<u32>().ok());

@@ -57,7 +57,11 @@ impl Place<'_> {
     }
 
     fn field(&self) -> Field {
-        (self.difference.field, self.document.file.map(str::to_owned), std::ptr::from_ref(self.table))
+        (
+            self.difference.field,
+            self.document.file.map(str::to_owned),
+            std::ptr::from_ref(self.table),
+        )
     }
 
     fn change(self) -> Option<Vec<OptionChange>> {
@@ -79,6 +83,22 @@ impl Place<'_> {
 /// Option of the nodes of a job, which tools that start jobs themselves have keys for.
 const NODES: &str = "nodes";
 
+/// Option with the name of a DeepSpeed configuration that a tool brings along: `zero3`, `zero2_offload`.
+const BUILT_IN: &str = "deepspeed";
+
+/// Returns whether the settings shard by a configuration that their tool brings along.
+fn is_built_in(documents: &Documents) -> bool {
+    documents.value(BUILT_IN).is_some_and(|name| {
+        let stage = name.strip_prefix("zero").map(|it| it.trim_end_matches("_offload"));
+        stage.is_some_and(|it| ["0", "1", "2", "3"].contains(&it))
+    })
+}
+
+/// Returns whether a field is decided by the name of such a configuration.
+fn is_of_built_in(field: &str) -> bool {
+    field == "layout.zero_stage" || field.starts_with("layout.offload")
+}
+
 /// Option changes by the tables of the files' tools.
 fn of_tables(
     documents: &Documents,
@@ -86,15 +106,19 @@ fn of_tables(
     [before, after]: [&Run<'_>; 2],
 ) -> Option<Vec<OptionChange>> {
     let files = documents.each();
-    let tables = || files.iter().flat_map(|it| it.tool.tables.iter().map(move |table| (*it, *table)));
+    let tables =
+        || files.iter().flat_map(|it| it.tool.tables.iter().map(move |table| (*it, *table)));
     if let [Change::Gpus(ranks)] = changes
         && let Some(each) = before.ranks_per_node.filter(|each| ranks.is_multiple_of(*each))
         && documents.gives(NODES)
     {
         return documents.own(vec![OptionChange::value(NODES, ranks / each)]);
     }
+    let is_built_in = is_built_in(documents);
     let is_said = |field: &&&str| {
-        tables().any(|(file, table)| table.options_of(field).iter().any(|it| file.has_key(it)))
+        is_built_in && is_of_built_in(field)
+            || tables()
+                .any(|(file, table)| table.options_of(field).iter().any(|it| file.has_key(it)))
     };
     let field = |change: &Change| change.fields().iter().find(is_said).copied();
     let fields: Vec<&str> = changes.iter().map(field).collect::<Option<_>>()?;
@@ -117,6 +141,7 @@ fn of_tables(
     };
     let is_same = |it: &Place<'_>| it.difference.before == it.difference.after;
     all.retain(|it| !follows(it) && (it.is_given() || !is_same(it)));
+    all.retain(|it| !is_built_in || !is_of_built_in(it.difference.field));
     // Where a table of a file has an option of a field that is given, others do not count; else the first has it.
     let mut of_fields: Vec<Field> =
         all.iter().filter(|it| it.is_given()).map(Place::field).collect();
@@ -131,6 +156,11 @@ fn of_tables(
         !has_place || of_fields.contains(&it.field())
     });
     let mut changes = Vec::new();
+    if is_built_in && fields.iter().any(|it| is_of_built_in(it)) {
+        let offload = if after.layout.offload.optimizer { "_offload" } else { "" };
+        let name = format!("zero{}{offload}", after.layout.zero_stage);
+        changes.extend(documents.own(vec![OptionChange::value(BUILT_IN, name)])?);
+    }
     for place in all {
         let document = place.document;
         let is_changed = |it: &OptionChange| text::is_changed(document.text, it);
@@ -169,6 +199,9 @@ pub(super) fn places<'a>(
         }
         if documents.tool().tables.is_empty() {
             names.push(documents.place(change.fields()[0]));
+        }
+        if is_of_built_in(change.fields()[0]) && is_built_in(documents) {
+            names.insert(0, documents.place(BUILT_IN));
         }
         let place = names.iter().find(|it| it.line.is_some()).or(names.first()).cloned();
         all.extend(place.filter(|it| !all.contains(it)));

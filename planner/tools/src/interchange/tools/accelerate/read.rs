@@ -264,9 +264,8 @@ impl Script {
     fn completed(&self, mut keys: Vec<(String, Leaf)>) -> Vec<(String, Leaf)> {
         let has = |keys: &[(String, Leaf)], name: &str| {
             let auto = Leaf::Values(vec!["auto".to_owned()]);
-            let is_it = |(key, leaf): &(String, Leaf)| {
-                key == name && *leaf != Leaf::Null && *leaf != auto
-            };
+            let is_it =
+                |(key, leaf): &(String, Leaf)| key == name && *leaf != Leaf::Null && *leaf != auto;
             keys.iter().any(is_it)
         };
         let [global, each] = [deepspeed::GLOBAL, deepspeed::EACH].map(|name| has(&keys, name));

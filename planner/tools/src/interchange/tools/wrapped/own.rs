@@ -91,12 +91,11 @@ pub(super) fn in_own_words(
         given.or_else(first).unwrap_or_else(|| option.to_owned())
     };
     let text = |text: &str| {
-        let parts = text.split('`').enumerate().map(|(index, part)| match index % 2 {
-            0 => part.to_owned(),
-            _ => {
-                let (option, value) = part.split_at(part.find(' ').unwrap_or(part.len()));
-                name(option) + value
-            }
+        let parts = text.split('`').enumerate().map(|(index, part)| {
+            // Names are at every second place between backquotes.
+            let at = part.find(' ').unwrap_or(part.len());
+            let (option, value) = part.split_at(if index % 2 == 1 { at } else { 0 });
+            if option.is_empty() { part.to_owned() } else { name(option) + value }
         });
         parts.collect::<Vec<_>>().join("`")
     };

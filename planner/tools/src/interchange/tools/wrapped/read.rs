@@ -15,7 +15,8 @@
 //! | `nodes`, `each`, `batch` | the number of nodes, of ranks on each, of sequences in a step |
 //! | `pure` | weights and moments in 16 bits alone |
 //!
-//! Keys that are not in the table, but are the other tool's, are handed on as they are.
+//! `word` stands in the place of `any` for what follows from several keys, so that no file has it. Keys that are not in the
+//! table, but are the other tool's, are handed on as they are.
 
 use std::collections::BTreeMap;
 
@@ -150,6 +151,9 @@ struct Translated {
 const LORA: [&str; 6] =
     ["use_peft", "lora_r", "lora_alpha", "lora_target_modules", "load_in_4bit", "load_in_8bit"];
 
+/// Beginning of the name of unknown words after an option that has its value.
+const FOLLOWS: &str = "what follows ";
+
 /// torchtitan's word for what is computed again, before its value.
 const POLICY: &str = "activation-checkpoint:";
 
@@ -158,9 +162,9 @@ fn translated(wrapper: &Wrapper, settings: &[Setting]) -> Result<Translated, Imp
     let mut all = Translated::default();
     let mut rest = Vec::new();
     for (key, words) in settings {
-        if key.contains(' ') {
-            ParsedOptions::default().with_words(key, words.clone()).values(key)?;
-            continue;
+        if key.starts_with(FOLLOWS) {
+            let unknown = words.iter().flat_map(|it| it.unknown.iter().cloned()).collect();
+            return Err(OptionError::Unresolved { what: key.clone(), unknown }.into());
         }
         let Some(row) = row(vocabulary, key) else {
             match base_option(*base, key.strip_prefix(wrapper.prefix).unwrap_or(key)) {
@@ -397,7 +401,8 @@ fn of_words(words: &[Word]) -> Vec<Setting> {
             (_, true) => all.push((key(name, true), Vec::new())),
             // An unknown list of options, such as `${MODEL_ARGS[@]}`, after an option that has its value.
             _ if word.text.is_empty() && all.last().is_some_and(|it| !it.1.is_empty()) => {
-                all.push((format!("what follows {}", all[all.len() - 1].0), vec![word.clone()]));
+                let after = &all[all.len() - 1].0;
+                all.push((format!("{FOLLOWS}`{after}`"), vec![word.clone()]));
             }
             _ => {
                 if let Some(last) = all.last_mut() {

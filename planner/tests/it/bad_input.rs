@@ -565,6 +565,6 @@ fn configurations_with_what_cannot_be() {
     config["sliding_window"] = (-4).into();
     let run = planner(&["inspect", &place.write("b.json", config.to_string())]);
     check_error(&run, &[], &["field `sliding_window` of `llama` must be from 0"]);
-    let run = planner(&["inspect", &place.write("c.json", "{\"model_type\": \"lla\n".to_owned())]);
+    let run = planner(&["inspect", &place.write("c.json", "{\"model_type\": \"lla\n")]);
     check_error(&run, &[], &["the file ends here, though a text in quotes has no end"]);
 }

@@ -60,8 +60,9 @@ fn findings_are_about_keys_of_the_file() {
         .filter_map(|(words, _)| {
             let path = folder().join(&words[0]);
             let mut args: Vec<&str> = words[1..].iter().map(String::as_str).collect();
-            let gpus = args.iter().position(|it| *it == "--gpus");
-            gpus.into_iter().for_each(|at| args[at + 1] = "24");
+            if let Some(at) = args.iter().position(|it| *it == "--gpus") {
+                args[at + 1] = "24";
+            }
             let report = lint(&path, &args).ok()?;
             misnamed(&report, &path).map(|it| format!("{}: {it}", words[0]))
         })

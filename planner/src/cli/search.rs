@@ -137,8 +137,7 @@ fn answer(
     {
         tell_of_better_batch(&input, request, &first.found, &limit)?;
     }
-    let page = args.output.as_ref().filter(|path| report::is_page(path));
-    let plan = args.output.as_ref().filter(|_| page.is_none());
+    let plan = args.output.as_ref().filter(|path| !report::is_page(path));
     if let [best, runners_up @ ..] = shown.as_slice() {
         let runners_up: Vec<EvaluatedPlan> = runners_up.iter().map(|it| it.found.clone()).collect();
         let made = make_plan(&input, args, &best.found, &runners_up);
@@ -174,20 +173,33 @@ fn answer(
         lacks,
         headroom,
     };
+    show(&input, args, &answer, answers, considered)?;
+    Ok(found)
+}
+
+/// Writes the page of an answer, if one is asked for, and prints it.
+fn show(
+    input: &Input,
+    args: &ProblemArgs,
+    answer: &Answered,
+    answers: Answers,
+    considered: String,
+) -> anyhow::Result<()> {
+    let page = args.output.as_ref().filter(|path| report::is_page(path));
     if let Some(path) = page.filter(|_| !answer.shown.is_empty()) {
-        write_output(path, report::of_search(&input, &answer).as_bytes())?;
+        write_output(path, report::of_search(input, answer).as_bytes())?;
     }
     match args.format {
         Format::Json => {
-            let Input { problem, file, cluster, .. } = &input;
-            let report = SearchReport::new(problem, &file.model, cluster, &answer);
+            let Input { problem, file, cluster, .. } = input;
+            let report = SearchReport::new(problem, &file.model, cluster, answer);
             print_json(&Whole { report, answers })?;
         }
         Format::Table => {
-            print(&describe(&input, args, &answer, &(considered + &answers.in_words())))?;
+            print(&describe(input, args, answer, &(considered + &answers.in_words())))?;
         }
     }
-    Ok(found)
+    Ok(())
 }
 
 /// Narrows a problem on nodes of several kinds to those with the fastest step, and returns a text about them.

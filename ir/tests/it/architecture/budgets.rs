@@ -21,7 +21,7 @@ const LINES: &[(&str, usize)] = &[
     ("planner", 12_975),
     ("planner/core", 16_090),
     ("planner/evidence", 5_108),
-    ("planner/tools", 17_075),
+    ("planner/tools", 17_095),
     ("simulator", 3_324),
     ("traces", 7_649),
 ];

@@ -9,7 +9,6 @@ use super::file::{basename, has_ending};
 use super::imported::Stated;
 use super::options::Leaf;
 use super::ranks::{check_start, ranks, ranks_per_node};
-use super::read::Import;
 use super::shell::{self, Command, Script, Word};
 use super::source::{Form, Source, Started, WHOLE, first_line, is_toml, notation};
 use super::target::Target;
@@ -354,12 +353,6 @@ pub(crate) fn is_script(text: &str) -> bool {
         || first.starts_with(['{', '['])
         || first == "---"
         || key.is_some_and(|(key, _)| is_key(key)))
-}
-
-/// Tool of settings with the files that they name; `None` if they are of none that is known.
-pub(crate) fn tool_of(import: &Import<'_>) -> Option<&'static Tool> {
-    let Import { text, from, set, files, stated, .. } = *import;
-    source(text, from, set, files, stated).ok().map(|it| tool(it.target))
 }
 
 /// Tool of a file of keys that settings name.

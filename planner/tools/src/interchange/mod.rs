@@ -44,7 +44,7 @@ pub use unread::{Unread, by_reason};
 pub use view::ExportView;
 
 pub use detect::{LaunchScript, is_read};
-pub(crate) use detect::{is_script, tool_of, tool_of_file};
+pub(crate) use detect::{is_script, tool_of_file};
 pub use differences::ModelDifference;
 pub use error::{Divided, ExportError, ImportError, Lack};
 pub use export::{Export, Wanted, export, lacked_by_tools};
@@ -53,6 +53,7 @@ pub use imported::{Imported, Posed, Stated, StatedStages, StatedTraining};
 pub use lacks::named;
 pub use manifest::{Job, job};
 pub use options::OptionError;
+pub(crate) use read::tool_of;
 pub use read::{Import, import, settings};
 pub(crate) use run::Run;
 pub use shell::{End, ShellError};

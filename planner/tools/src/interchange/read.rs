@@ -13,6 +13,7 @@ use super::error::{Divided, ImportError};
 use super::imported::{Imported, Posed, Stated};
 use super::source::Source;
 use super::target::Target;
+use super::tool::Tool;
 use super::tools::tool;
 use super::unread::Unread;
 use planner_core::plan::{self, sha256};
@@ -120,4 +121,10 @@ pub fn settings(import: &Import<'_>) -> Result<Imported, ImportError> {
         )),
         None => Ok(imported),
     }
+}
+
+/// Tool of settings with the files that they name; `None` if they are of none that is known.
+pub(crate) fn tool_of(import: &Import<'_>) -> Option<&'static Tool> {
+    let Import { text, from, set, files, stated, .. } = *import;
+    source(text, from, set, files, stated).ok().map(|it| tool(it.target))
 }

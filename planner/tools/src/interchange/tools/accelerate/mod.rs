@@ -1,6 +1,7 @@
 //! Hugging Face accelerate: its YAML configuration, with or without the Trainer's arguments.
 
 mod read;
+mod sharding;
 mod table;
 
 use std::collections::BTreeMap;

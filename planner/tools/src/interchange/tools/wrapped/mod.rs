@@ -3,5 +3,6 @@
 mod own;
 mod read;
 mod tools;
+mod wrapper;
 
 pub(super) use tools::*;

@@ -1,7 +1,7 @@
 //! The tables read backwards: the keys of a tool for options of the tool that it hands its settings on to.
 
 use super::super::{accelerate, megatron, torchtitan};
-use super::read::{Base, Same, Setting, Wrapper, base_option, row};
+use super::wrapper::{Base, Same, Setting, Wrapper, base_option, row};
 use crate::interchange::error::ImportError;
 use crate::interchange::options::OptionError;
 use crate::interchange::table::Table;

@@ -25,62 +25,15 @@ use ir::framework::Feature;
 
 use super::super::{accelerate, megatron, torchtitan};
 use super::own::in_own_words;
+use super::wrapper::{Base, Setting, Wrapper, base_option, row};
 use crate::interchange::error::ImportError;
 use crate::interchange::file::has_ending;
 use crate::interchange::imported::Imported;
-use crate::interchange::options::{Leaf, OptionError, ParsedOptions, Vocabulary};
+use crate::interchange::options::{Leaf, OptionError, ParsedOptions};
 use crate::interchange::shell::Word;
 use crate::interchange::source::{Form, Source};
 use crate::interchange::tree::Tree;
 use crate::interchange::unread::Unread;
-
-/// A key with its values.
-pub(super) type Setting = (String, Vec<Word>);
-
-/// The tool that settings are handed on to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Base {
-    Trainer,
-    Megatron,
-    Torchtitan,
-}
-
-/// Options of the other tool that a tool has by their own names, if no line of its table has them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Same {
-    Never,
-    /// Keys, with the value `true` for a switch.
-    Keys,
-    /// Words of a command, as the other tool's parser takes them.
-    Options,
-}
-
-/// A tool that hands its settings on.
-pub(super) struct Wrapper {
-    pub(super) vocabulary: Vocabulary,
-    pub(super) base: Base,
-    /// Keys within which the settings are, if not at the top.
-    pub(super) within: &'static [&'static str],
-    /// Beginning of keys that are the other tool's after it.
-    pub(super) prefix: &'static str,
-    /// Whether the tool has the other's options by their own names.
-    pub(super) same: Same,
-    /// Adds what follows from several keys.
-    pub(super) adds: fn(&mut Vec<Setting>),
-}
-
-impl Wrapper {
-    pub(super) const fn new(program: &'static str, table: &'static str, base: Base) -> Self {
-        Self {
-            vocabulary: Vocabulary::with_own(program, table),
-            base,
-            within: &[],
-            prefix: "",
-            same: Same::Never,
-            adds: |_| {},
-        }
-    }
-}
 
 pub(super) fn read(source: &Source<'_>, wrapper: &Wrapper) -> Result<Imported, ImportError> {
     let settings = settings(source, wrapper)?;
@@ -282,41 +235,6 @@ impl Translated {
         self.words.push(Word::known(&name));
         self.words.extend(words);
         Ok(())
-    }
-}
-
-/// Line of a key; one with its whole name counts before one with a prefix, and that before one of a key that it is within
-/// and that is no option.
-pub(super) fn row(vocabulary: &Vocabulary, key: &str) -> Option<&'static str> {
-    let is_within = |line: &&str| {
-        let name = line.split_whitespace().next().unwrap_or_default();
-        name.strip_suffix('*').is_some_and(|start| key.starts_with(start))
-    };
-    let is_it = |line: &&str| line.split_whitespace().next() == Some(key);
-    let is_above = |line: &&str| {
-        let mut words = line.split_whitespace();
-        let above = words.next().and_then(|name| key.strip_prefix(name));
-        above.is_some_and(|rest| rest.starts_with('.'))
-            && words.nth(1).is_some_and(|it| ["none", "unplanned"].contains(&it))
-    };
-    let lines = || vocabulary.table.lines();
-    let found = lines().find(is_it).or_else(|| lines().find(is_within));
-    found.or_else(|| lines().find(is_above))
-}
-
-/// The other tool's option of the same name.
-pub(super) fn base_option(base: Base, key: &str) -> Option<String> {
-    match base {
-        Base::Trainer => accelerate::TRAINER.vocabulary.takes(key).map(|_| key.to_owned()),
-        Base::Megatron => {
-            let flag = |key: &str| format!("--{}", key.replace('_', "-"));
-            let plain = flag(key);
-            megatron::TABLE.vocabulary.takes(&plain).map(|_| plain)
-        }
-        Base::Torchtitan => {
-            let plain = format!("--{key}");
-            torchtitan::TABLE.vocabulary.takes(&plain).map(|_| plain)
-        }
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::super::megatron;
 use super::own::{self, option_of, own_keys};
-use super::read::{Base, Same, Setting, Wrapper, read};
+use super::read::read;
+use super::wrapper::{Base, Same, Setting, Wrapper};
 use crate::interchange::file::basename;
 use crate::interchange::launch::Program;
 use crate::interchange::shell::Word;

@@ -1,0 +1,140 @@
+//! How accelerate's configuration and the Trainer's arguments shard.
+
+use cost_models::frameworks;
+use ir::framework::Framework;
+use ir::layout::ZeroStage;
+
+use super::table::TRAINER;
+use crate::interchange::error::ImportError;
+use crate::interchange::options::{OptionError, ParsedOptions};
+use crate::interchange::source::Source;
+use crate::interchange::tree::Tree;
+
+/// Values of `deepspeed` and `fsdp` that switch them off.
+pub(super) const OFF: [&str; 4] = ["", "false", "False", "none"];
+
+/// Adds the Trainer's own FSDP arguments to `given`, as keys of accelerate's configuration.
+pub(super) fn with_fsdp(
+    source: &Source<'_>,
+    given: ParsedOptions,
+    arguments: &ParsedOptions,
+) -> Result<ParsedOptions, ImportError> {
+    let Some(words) = arguments.values("fsdp")? else { return Ok(given) };
+    let words: Vec<&str> = words.iter().flat_map(|it| it.split_whitespace()).collect();
+    if words.is_empty() || OFF.contains(&words[0]) {
+        return Ok(given);
+    }
+    let own = match arguments.text("fsdp_config")? {
+        Some(name) => {
+            let tree = Tree::Keys(vec![("fsdp_config".to_owned(), source.tree(name)?)]);
+            TRAINER.vocabulary.of_leaves(&tree.leaves())?
+        }
+        None => arguments.clone(),
+    };
+    let mut given = given.with("distributed_type", "FSDP");
+    let version = own.text("fsdp_config.version")?.or(own.text("fsdp_config.fsdp_version")?);
+    let strategies = [
+        ("full_shard", "FULL_SHARD"),
+        ("shard_grad_op", "SHARD_GRAD_OP"),
+        ("hybrid_shard", "HYBRID_SHARD"),
+        ("no_shard", "NO_SHARD"),
+    ];
+    let strategy = strategies.iter().find(|(name, _)| words.contains(name));
+    // The version is 2 unless stated. Version 2 has two of these strategies, as `fsdp_reshard_after_forward`.
+    let version = version.unwrap_or("2").to_owned();
+    given = given.with("fsdp_config.fsdp_version", &version);
+    if let Some((_, name)) = strategy {
+        given = given.with("fsdp_config.fsdp_sharding_strategy", name);
+        let reshards = if *name == "SHARD_GRAD_OP" { "false" } else { "true" };
+        given = given.with("fsdp_config.fsdp_reshard_after_forward", reshards);
+    }
+    let offloads = ["offload_params", "fsdp_offload_params"]
+        .map(|name| own.flag(&format!("fsdp_config.{name}")));
+    let [plain, with_prefix] = offloads;
+    if words.contains(&"offload") || plain?.or(with_prefix?).unwrap_or(false) {
+        given = given.with("fsdp_config.fsdp_offload_params", "true");
+    }
+    for name in ["reshard_after_forward", "activation_checkpointing"] {
+        let plain = own.flag(&format!("fsdp_config.{name}"))?;
+        let with_prefix = own.flag(&format!("fsdp_config.fsdp_{name}"))?;
+        if let Some(is_on) = plain.or(with_prefix) {
+            given = given.with(&format!("fsdp_config.fsdp_{name}"), &is_on.to_string());
+        }
+    }
+    Ok(given)
+}
+
+/// Kind of data parallelism in accelerate's configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Alone,
+    Replicas,
+    Sharded,
+    DeepSpeed,
+}
+
+pub(super) fn kind(given: &ParsedOptions) -> Result<Kind, OptionError> {
+    if given.is_on("use_fsdp")? {
+        return Ok(Kind::Sharded);
+    }
+    if given.is_on("use_deepspeed")? {
+        return Ok(Kind::DeepSpeed);
+    }
+    let known = [
+        ("NO", Kind::Alone),
+        // Without quotes, YAML reads `NO` as false.
+        ("false", Kind::Alone),
+        ("MULTI_GPU", Kind::Replicas),
+        ("FSDP", Kind::Sharded),
+        ("DEEPSPEED", Kind::DeepSpeed),
+    ];
+    Ok(given.one_of("distributed_type", &known)?.unwrap_or(Kind::Replicas))
+}
+
+/// ZeRO stage, and the number of groups of replicas that shard by themselves where the strategy is hybrid.
+pub(super) fn sharded(
+    given: &ParsedOptions,
+    is_sharded: bool,
+) -> Result<(ZeroStage, Option<u32>), ImportError> {
+    if !is_sharded {
+        return Ok((ZeroStage::None, None));
+    }
+    let reshards = given.flag("fsdp_config.fsdp_reshard_after_forward");
+    if is_first(given)? {
+        let known = [
+            ("FULL_SHARD", ZeroStage::Parameters),
+            ("SHARD_GRAD_OP", ZeroStage::Gradients),
+            ("NO_SHARD", ZeroStage::None),
+            ("HYBRID_SHARD", ZeroStage::Parameters),
+            ("HYBRID_SHARD_ZERO2", ZeroStage::Gradients),
+        ];
+        let name = "fsdp_config.fsdp_sharding_strategy";
+        // FSDP 1 may have a strategy in the key `fsdp_reshard_after_forward` too; it is not used here.
+        let stage = given.one_of(name, &known)?.unwrap_or(ZeroStage::Parameters);
+        let is_hybrid = given.text(name)?.is_some_and(|it| it.starts_with("HYBRID"));
+        let nodes: Option<u32> = given.count("num_machines")?;
+        if is_hybrid && nodes.is_none() {
+            return Err(ImportError::unknown(
+                "how many nodes there are, each of which shards by itself, is not said",
+                "`num_machines` in the configuration",
+            ));
+        }
+        return Ok((stage, nodes.filter(|_| is_hybrid)));
+    }
+    let stage =
+        if reshards?.unwrap_or(true) { ZeroStage::Parameters } else { ZeroStage::Gradients };
+    Ok((stage, None))
+}
+
+/// Returns whether the configuration is of FSDP version 1, accelerate's default.
+fn is_first(given: &ParsedOptions) -> Result<bool, OptionError> {
+    let versions = [("1", true), ("2", false)];
+    Ok(given.one_of("fsdp_config.fsdp_version", &versions)?.unwrap_or(true))
+}
+
+/// Framework preset of the FSDP version in use.
+pub(super) fn habits(source: &Source<'_>, given: &ParsedOptions) -> Result<Framework, OptionError> {
+    let is_first = given.has_within("fsdp_config.") && is_first(given)?;
+    let older = frameworks::preset("fsdp").filter(|_| is_first);
+    Ok(older.unwrap_or_else(|| source.target.framework()))
+}

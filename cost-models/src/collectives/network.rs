@@ -140,17 +140,27 @@ impl Network {
             return Seconds::ZERO;
         }
         let of_node = self.levels.first().map_or(1, |level| group.members_within(level.ranks));
+        let of_node = of_node.min(own);
         let mut below = 1;
-        let mut crossings = Vec::with_capacity(self.levels.len());
+        let mut crossings: Vec<Crossing<'_>> = Vec::with_capacity(self.levels.len());
         for level in &self.levels {
             let is_beyond = level.ranks > num_ranks;
             let within = group.members_within(level.ranks);
             let members = if is_beyond { within } else { within.min(own) };
-            if members > below {
-                let below = if is_beyond { of_node.min(own) } else { below };
-                crossings.push(Crossing { level, below, members });
+            if members <= below {
+                continue;
             }
-            below = below.max(members);
+            let mut crossing = Crossing { level, below, members };
+            if is_beyond {
+                // The ring goes through all nodes, at the pace of the slowest level between them.
+                let node = crossings.iter().take_while(|it| it.members <= of_node).count();
+                let between = crossings.drain(node..).map(|it| it.level).chain([level]);
+                let slowest = between.min_by(|a, b| a.bandwidth.total_cmp(&b.bandwidth));
+                let level = slowest.unwrap_or(level);
+                crossing = Crossing { level, below: of_node, members };
+            }
+            crossings.push(crossing);
+            below = members;
         }
         Seconds::new(self.over(kind, group.size, bytes, &crossings))
     }

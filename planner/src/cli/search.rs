@@ -218,7 +218,7 @@ fn choose_nodes(input: &mut Input, request: &Request, limit: &Limit) -> anyhow::
     if !abilities.unlike_gpus && input.lacks.is_empty() {
         tell(&format!(
             "warning: {} does not run GPUs of several kinds in a pipeline, so each has one kind, and replicas on several have \
-             equal shares of the batch\nhint: `--framework {IDEAL}` for all, `--framework executor-cuda` for pipelines",
+             equal shares of the batch\nhint: `--framework {IDEAL}` or `--framework executor-cuda` for both",
             input.framework.name
         ));
     }

@@ -10,7 +10,7 @@ use super::{assert_none, code, members, mentions, read, root, sources, without_t
 /// Lines of source of each crate, without tests; scripts and styles of its pages count.
 const LINES: &[(&str, usize)] = &[
     ("command-line", 823),
-    ("cost-models", 4_590),
+    ("cost-models", 4_600),
     ("executor", 7_595),
     ("executor/communicators", 4_684),
     ("executor/kernels", 11_827),
@@ -21,7 +21,7 @@ const LINES: &[(&str, usize)] = &[
     ("planner", 12_975),
     ("planner/core", 16_090),
     ("planner/evidence", 5_108),
-    ("planner/tools", 17_095),
+    ("planner/tools", 17_105),
     ("simulator", 3_324),
     ("traces", 7_649),
 ];

@@ -85,7 +85,9 @@ impl<'a> Replicas<'a> {
 
     /// Time of a collective over replicas.
     fn time(&self, collective: Collective, group: Group, bytes: Bytes) -> Seconds {
-        match self.groups {
+        let whole = self.layout.ranks_per_stage();
+        match self.groups.filter(|_| group.size * group.stride == whole) {
+            // Shards of fewer than all replicas lie in one group.
             None => self.hardware.network.time(collective, group, bytes),
             Some(groups) => groups.time(collective, group, bytes),
         }

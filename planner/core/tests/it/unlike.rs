@@ -200,8 +200,8 @@ proptest! {
 proptest! {
     #![proptest_config(drawn(20))]
 
-    /// No other shares of the batch make a step faster by more than what they are not chosen by: reductions, and the ends of
-    /// pipelines.
+    /// No other shares of the batch make a step faster by more than what they are not chosen by: reductions, which take longer
+    /// within some groups, and the ends of pipelines. These are much of such small steps.
     #[test]
     fn no_other_shares_are_faster(
         model in models(), batch in select(vec![12u64, 24, 36]), nodes in nodes(),
@@ -225,7 +225,7 @@ proptest! {
                     let Ok(other) = Layout::new(spec, &problem.limits) else { continue };
                     let (other, _) = simulated(&problem, other, &found.stage_ends);
                     let faster = other.evaluation.step_time.get() / time;
-                    let least = if spec.pipeline_parallel == 1 { 0.99 } else { 0.95 };
+                    let least = if spec.pipeline_parallel == 1 { 0.95 } else { 0.9 };
                     prop_assert!(faster > least, "{faster} of {time} with {spec:?}");
                 }
             }

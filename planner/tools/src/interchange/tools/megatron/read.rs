@@ -34,6 +34,15 @@ pub(in super::super) fn read_words(
         let why = format!("groups of {group} micro-batches; groups of {ranks} are planned");
         settings.unread.push(Unread { option: option.to_owned(), why });
     }
+    let decoder = "--decoder-seq-length";
+    let lengths = [given.count::<u64>(decoder)?, given.count("--seq-length")?];
+    if let [Some(of_decoder), Some(length)] = lengths
+        && of_decoder != length
+    {
+        let why =
+            format!("{of_decoder} tokens in the decoder; {length} are planned, as in the encoder");
+        settings.unread.push(Unread { option: decoder.to_owned(), why });
+    }
     settings.model = TABLE.model_arguments(given)?;
     // No layer has this width where all have experts of another.
     if source.is_all_mixture && given.has("--moe-ffn-hidden-size") {

@@ -127,7 +127,7 @@ impl LayoutSpec {
         self.mesh().stride(MeshAxis::Pipeline)
     }
 
-    /// Number of groups of replicas that fail apart, on nodes of so many GPUs.
+    /// Number of groups of replicas that fail apart, on nodes of `gpus_per_node` GPUs.
     pub fn replica_groups(&self, gpus_per_node: u32) -> u32 {
         let sharded = if self.zero_stage == ZeroStage::None { 1 } else { self.zero_shard };
         self.mesh().replica_groups(sharded, gpus_per_node)

@@ -121,11 +121,8 @@ impl Searcher<'_> {
                     Some(group) => overfilled = overfilled.or(Some((cut, layout, group))),
                 }
             }
-            if best.is_none() {
-                let within = overfilled.and_then(|of| self.cut_within(&subject, sharding, of));
-                best = within;
-            }
-            match best {
+            let within = || self.cut_within(&subject, sharding, overfilled?);
+            match best.or_else(within) {
                 Some((bound, layout, ends)) => expansion.add(&layout, &ends, bound, limit),
                 None => expansion.counts.add_misfit(true),
             }

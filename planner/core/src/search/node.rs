@@ -96,22 +96,7 @@ impl<'a> Searcher<'a> {
     where
         'a: 'b,
     {
-        let Self { chain, request, orders, blocks, memories, shapes, least, graphs, .. } = self;
-        let shapes_of_groups = self.shapes_of_groups;
-        let of_groups = problem.of_groups();
-        Searcher {
-            problem,
-            chain,
-            request,
-            orders,
-            blocks,
-            memories,
-            shapes,
-            shapes_of_groups,
-            least,
-            graphs,
-            of_groups,
-        }
+        Searcher { problem, of_groups: problem.of_groups(), ..self }
     }
 
     /// The queue of all families that may fit in memory; the others are counted, and added to `misfits`.

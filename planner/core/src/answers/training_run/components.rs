@@ -78,7 +78,7 @@ impl Component {
         vec![Self { component: "GPU".to_owned(), per: Per::Gpu, mtbf_hours, replaces_node: true }]
     }
 
-    /// Failures per second of so many GPUs and nodes.
+    /// Failures per second of this component, on these GPUs and nodes.
     pub(super) fn rate(&self, num_gpus: f64, num_nodes: f64) -> f64 {
         let number = match self.per {
             Per::Gpu => num_gpus,

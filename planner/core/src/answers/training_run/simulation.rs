@@ -186,7 +186,7 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
     }
 
     /// Goes on with the replicas that are left, each failure stopping all of them for a while. Groups of replicas come
-    /// back after a restart, with a node in the place of one that is taken out; a group that lacks a node lends its
+    /// back after a restart, with a node instead of one that is taken out; a group that lacks a node lends its
     /// others.
     fn go_on_with_fewer_replicas(&mut self) {
         let all = self.job.replica_groups;
@@ -225,7 +225,7 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
     }
 
     /// Takes the group down that a failure hits; the failures that come while all others stop. If the group is down
-    /// already, its restart begins anew.
+    /// already, its restart begins again.
     fn take_down(&mut self, groups: &mut Groups) -> Vec<usize> {
         let mut failed = Vec::new();
         let running = f64::from(groups.up) / f64::from(self.job.replica_groups);

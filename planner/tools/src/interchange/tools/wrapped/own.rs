@@ -12,7 +12,7 @@ pub(super) static TRAINER: [&Table; 2] = [&accelerate::TRAINER, &accelerate::CON
 pub(super) static MEGATRON: [&Table; 1] = [&megatron::TABLE];
 pub(super) static TORCHTITAN: [&Table; 1] = [&torchtitan::TABLE];
 
-/// What a line has in the place of an option if the key becomes none.
+/// Words of a line for keys that become no option.
 const NO_OPTION: [&str; 7] = ["none", "unplanned", "must", "nodes", "each", "batch", "pure"];
 
 /// Keys that become an option, as a file has them: that of its own name, then others in the order of the table. The words

@@ -15,7 +15,7 @@
 //! | `nodes`, `each`, `batch` | the number of nodes, of ranks on each, of sequences in a step |
 //! | `pure` | weights and moments in 16 bits alone |
 //!
-//! `word` stands in the place of `any` for what follows from several keys, so that no file has it. Keys that are not in the
+//! `word` instead of `any` is for what follows from several keys, so that no file has it. Keys that are not in the
 //! table, but are the other tool's, are handed on as they are.
 
 use std::collections::BTreeMap;

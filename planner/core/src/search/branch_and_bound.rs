@@ -59,7 +59,7 @@ pub(super) fn branch_and_bound(
         let mut batch = queue.batch(limit);
         // Results do not depend on the number of nodes between two looks at the clock.
         let at_once = if batch.iter().any(Node::is_long) { AT_ONCE } else { batch.len() };
-        let mut all_grown: Vec<Expansion> = Vec::with_capacity(batch.len());
+        let mut all_grown: Vec<Expansion<'_>> = Vec::with_capacity(batch.len());
         while !batch.is_empty() && stop_reason == StopReason::Exhausted {
             if !all_grown.is_empty()
                 && let Go::Stop(reason) = observe(progress)
@@ -67,7 +67,7 @@ pub(super) fn branch_and_bound(
                 stop_reason = reason;
                 break;
             }
-            let next: Vec<Node> = batch.drain(..at_once.min(batch.len())).collect();
+            let next: Vec<Node<'_>> = batch.drain(..at_once.min(batch.len())).collect();
             let expansion =
                 next.into_par_iter().with_max_len(1).map(|node| searcher.expand(node, limit));
             all_grown.par_extend(expansion);

@@ -94,7 +94,7 @@ impl Searcher<'_> {
         family: &Family,
         subfamily: Subfamily,
         limit: Nanos,
-    ) -> Expansion {
+    ) -> Expansion<'static> {
         let mut expansion = Expansion::default();
         let subject = self.subject(family, subfamily);
         let balanced = self.ends_by_group(&subject).into_iter();

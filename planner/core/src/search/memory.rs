@@ -11,7 +11,6 @@ use ir::graph::{
 };
 use ir::schedule::ScheduleKind;
 use ir::units::Bytes;
-use rayon::prelude::*;
 use smallvec::{SmallVec, smallvec};
 
 use super::family::{Family, ZeroSharding};
@@ -47,27 +46,19 @@ fn parameters_key(family: &Family) -> ShapeKey {
 }
 
 impl Searcher<'_> {
-    /// For each family, true if a rank's memory holds at least its model states, and one block with everything that its
-    /// backward needs, which a rank holds at some time under every policy.
-    pub(super) fn may_fit(&self, families: &[Family]) -> Vec<bool> {
+    /// For each of several families that differ only in micro-batches and switches, true if a rank's memory holds any one
+    /// block with everything that its backward needs, which a rank holds at some time under every policy.
+    pub(super) fn have_room(&self, families: &[Family], shardings: &[ZeroSharding]) -> Vec<bool> {
         if self.request.exhaustive {
             return vec![true; families.len()];
         }
-        let parameters = self.all_parameters(families);
-        let may_fit = |of_one_shape: &[Family]| {
-            if self.least_states(&of_one_shape[0], &parameters) > self.problem.most_room() {
-                return vec![false; of_one_shape.len()];
-            }
-            let shardings = of_one_shape[0].shardings(self.problem, &self.request.fixed);
-            let alike = of_one_shape.chunk_by(|a, b| a.shape.switches == b.shape.switches);
-            alike.flat_map(|families| self.have_room(families, &shardings)).collect()
-        };
-        families.par_chunk_by(Family::same_shape_family).flat_map_iter(may_fit).collect()
+        let alike = families.chunk_by(|a, b| a.shape.switches == b.shape.switches);
+        alike.flat_map(|families| self.with_room(families, shardings)).collect()
     }
 
-    /// For each of several families that differ only in micro-batches, true if a rank's memory holds any one block with
-    /// everything that its backward needs. Activations of a block grow linearly with the number of sequences.
-    fn have_room(&self, families: &[Family], shardings: &[ZeroSharding]) -> Vec<bool> {
+    /// The same for families that differ only in micro-batches. Activations of a block grow linearly with the number of
+    /// sequences.
+    fn with_room(&self, families: &[Family], shardings: &[ZeroSharding]) -> Vec<bool> {
         let first = &families[0];
         let memories = self.block_memories(ShapeKey { micro_batch_size: 1, ..first.shape });
         let classes = memories.iter().enumerate().filter(|(it, _)| !self.chain.is_end(*it));

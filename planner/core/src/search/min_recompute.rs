@@ -21,7 +21,7 @@ impl Searcher<'_> {
         family: &Family,
         subfamily: Subfamily,
         limit: Nanos,
-    ) -> Expansion {
+    ) -> Expansion<'static> {
         let mut expansion = Expansion::default();
         let Some(balanced) = self.balanced(family, subfamily) else { return expansion };
         let Balanced { layouts, ends, .. } = &balanced;

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use cost_models::block::{BlockMemory, BlockPasses, PassTime};
-use ir::graph::{BlockRecompute, CudaGraphs, Recompute, Switches};
+use ir::graph::{BlockRecompute, CudaGraphs, Recompute};
 use ir::layout::Layout;
 use ir::schedule::ScheduleKind;
 use ir::units::{Bytes, Nanos};
-use rayon::prelude::*;
 use simulator::ActivationBytes;
 
 use super::evaluated_plan::{EvaluatedPlan, of_groups};
@@ -15,8 +14,8 @@ use super::family::{Family, SubfamilyCounts, ZeroSharding};
 use super::feasible::switches;
 use super::least_work::{any_partition, least_work, replicas_by_group};
 use super::outcome::{Candidate, Counts};
-use super::queue::{Branch, Node, Queue, Subfamily};
-use super::request::{Go, Observe, Progress, Request, StopReason};
+use super::queue::{Branch, Node, Subfamily};
+use super::request::Request;
 use crate::partition::{evened, partition};
 use crate::problem::{Problem, StageRule};
 use crate::step::{
@@ -35,16 +34,13 @@ pub(super) struct Balanced {
 
 /// Result of the expansion of a node: further nodes, or a plan.
 #[derive(Default)]
-pub(super) struct Expansion {
-    pub(super) nodes: Vec<Node>,
+pub(super) struct Expansion<'f> {
+    pub(super) nodes: Vec<Node<'f>>,
     pub(super) plans: Vec<Candidate>,
     pub(super) counts: Counts,
     /// The family, if some of its layouts are excluded by memory, but not by time.
     pub(super) misfit: Option<Family>,
 }
-
-/// Number of shapes that are costed between two checks for an interrupt.
-const SHAPES: usize = 256;
 
 /// State that all threads of a search share.
 pub(super) struct Searcher<'a> {
@@ -52,15 +48,16 @@ pub(super) struct Searcher<'a> {
     pub(super) chain: &'a ChainIndex,
     pub(super) request: &'a Request,
     orders: Orders,
-    blocks: Blocks,
+    pub(super) blocks: Blocks,
     memories: BlockMemories,
     shapes: Memo<ShapeKey, Arc<Shape>>,
     /// Shapes on the GPUs of one group, for replicas that lie in it.
     shapes_of_groups: Memo<(usize, ShapeKey), Arc<Shape>>,
     /// Lower bounds of shapes, for any degree of expert parallelism.
-    least: Memo<ShapeKey, Arc<Shape>>,
+    pub(super) least: Memo<ShapeKey, Arc<Shape>>,
+    pub(super) subfamilies: SubfamilyCounts,
     /// The CUDA graphs that save most host time, of those that families have.
-    graphs: CudaGraphs,
+    pub(super) graphs: CudaGraphs,
     /// The problems of the replicas in each group, where GPUs are of several kinds.
     pub(super) of_groups: Vec<Problem>,
 }
@@ -72,7 +69,8 @@ impl<'a> Searcher<'a> {
         request: &'a Request,
         families: &[Family],
     ) -> Self {
-        let (orders, blocks, memories, shapes, shapes_of_groups, least) = Default::default();
+        let (orders, blocks, memories, shapes, shapes_of_groups, least, subfamilies) =
+            Default::default();
         let graphs = families.iter().map(|family| family.shape.switches.cuda_graphs);
         let graphs = graphs.max().unwrap_or_default();
         let of_groups = problem.of_groups();
@@ -86,6 +84,7 @@ impl<'a> Searcher<'a> {
             shapes,
             shapes_of_groups,
             least,
+            subfamilies,
             graphs,
             of_groups,
         }
@@ -97,70 +96,6 @@ impl<'a> Searcher<'a> {
         'a: 'b,
     {
         Searcher { problem, of_groups: problem.of_groups(), ..self }
-    }
-
-    /// The queue of all families that may fit in memory; the others are counted, and added to `misfits`.
-    ///
-    /// # Errors
-    ///
-    /// The reason to stop, where `observe` has one.
-    pub(super) fn start(
-        &self,
-        families: &[Family],
-        counts: &mut Counts,
-        misfits: &mut Vec<Family>,
-        observe: &mut Observe<'_>,
-    ) -> Result<Queue, StopReason> {
-        let fixed = &self.request.fixed;
-        let shape_families = families.par_chunk_by(Family::same_shape_family);
-        let known = SubfamilyCounts::default();
-        let sizes = shape_families.flat_map_iter(|families| {
-            let shardings = families[0].shardings(self.problem, fixed);
-            let size = |it: &Family| it.num_layouts(self.problem, fixed, &shardings, &known);
-            let sizes = families.iter().map(size);
-            sizes.collect::<Vec<u64>>()
-        });
-        let sizes: Vec<u64> = sizes.collect();
-        counts.candidates = sizes.iter().sum();
-        if let Go::Stop(reason) = observe(Progress { done: 0, all: counts.candidates, best: None })
-        {
-            return Err(reason);
-        }
-        let fits = self.may_fit(families);
-        for (size, fits) in sizes.iter().zip(&fits) {
-            counts.pruned_by_memory += if *fits { 0 } else { *size };
-        }
-        let without_room = families.iter().zip(&fits).filter(|(_, fits)| !**fits);
-        misfits.extend(without_room.map(|(family, _)| *family));
-        let families = families.iter().zip(sizes).zip(fits);
-        let left: Vec<(Family, u64)> = families
-            .filter(|((_, size), fits)| *fits && *size > 0)
-            .map(|((family, size), _)| (*family, size))
-            .collect();
-        let mut keys: Vec<ShapeKey> = left
-            .par_iter()
-            .map(|(family, _)| self.lower_bound_key(family.shape, self.graphs))
-            .collect();
-        keys.par_sort_unstable();
-        keys.dedup();
-        for keys in keys.chunks(SHAPES) {
-            let progress =
-                Progress { done: counts.pruned_by_memory, all: counts.candidates, best: None };
-            if let Go::Stop(reason) = observe(progress) {
-                return Err(reason);
-            }
-            keys.par_iter().for_each(|key| {
-                self.lower_bound_shape(*key, self.graphs);
-            });
-        }
-        let nodes = left.into_par_iter().map(|(family, size)| {
-            let order = family.order();
-            let is_own = family.shape.switches.cuda_graphs == self.graphs;
-            let branch =
-                if is_own { Branch::Family(family) } else { Branch::BestGraphsOfFamily(family) };
-            Node { bound: self.family_bound(&family, self.graphs), size, order, branch }
-        });
-        Ok(Queue::of_families(nodes.collect()))
     }
 
     pub(super) fn shape(&self, key: ShapeKey) -> Arc<Shape> {
@@ -186,45 +121,15 @@ impl<'a> Searcher<'a> {
         self.memories.of(self.problem, self.chain, key)
     }
 
-    /// Cache key of the lower bound. The bound does not depend on dispatcher, overlap and expert-parallel degree, so
-    /// these are cleared.
-    fn lower_bound_key(&self, key: ShapeKey, cuda_graphs: CudaGraphs) -> ShapeKey {
-        if self.problem.limits.experts.is_empty() {
-            return key;
-        }
-        let switches = Switches { cuda_graphs, ..Switches::USUAL };
-        ShapeKey { switches, ..key.with_experts_over(1) }
-    }
-
-    fn lower_bound_shape(&self, key: ShapeKey, cuda_graphs: CudaGraphs) -> Arc<Shape> {
-        if self.problem.limits.experts.is_empty() {
-            return self.shape(key);
-        }
-        let key = self.lower_bound_key(key, cuda_graphs);
-        let make = || Arc::new(Shape::least(self.problem, self.chain, key, &self.blocks));
-        self.least.get(key, make)
-    }
-
-    /// Lower bound of a family: for every micro-batch, the slowest rank has at least the mean work of all ranks, for
-    /// any expert-parallel degree, and with CUDA graphs that are no slower than the family's.
-    fn family_bound(&self, family: &Family, graphs: CudaGraphs) -> Nanos {
-        let policy = self.least_recompute(self.request.fixed.recompute.unwrap_or(Recompute::None));
-        let shape = self.lower_bound_shape(family.shape, graphs);
-        let overlaps = self.request.fixed.schedule.one().is_some_and(ScheduleKind::overlaps_passes);
-        if family.by_group {
-            return replicas_by_group((self.problem, self.chain), &shape, policy, overlaps, family);
-        }
-        least_work((self.problem, self.chain), &shape, policy, overlaps, family).busiest(family)
-    }
-
     /// Recompute that every block has at least.
-    fn least_recompute(&self, recompute: Recompute) -> BlockRecompute {
+    pub(super) fn least_recompute(&self, recompute: Recompute) -> BlockRecompute {
         if self.request.fewest_layers { BlockRecompute::None } else { recompute.of_other_layers() }
     }
 
     /// Expands a node into smaller ones, or simulates its one layout.
-    pub(super) fn expand(&self, node: Node, limit: Nanos) -> Expansion {
+    pub(super) fn expand<'f>(&self, node: Node<'f>, limit: Nanos) -> Expansion<'f> {
         match node.branch {
+            Branch::ShapeFamily(families) => self.expand_shape_family(families, limit),
             Branch::BestGraphsOfFamily(family) => {
                 let bound = self.family_bound(&family, family.shape.switches.cuda_graphs);
                 let branch = Branch::Family(family);
@@ -258,7 +163,7 @@ impl<'a> Searcher<'a> {
         family.recomputes(self.problem, fixed).flat_map(of_policy).collect()
     }
 
-    fn expand_family(&self, family: &Family, limit: Nanos) -> Expansion {
+    fn expand_family(&self, family: &Family, limit: Nanos) -> Expansion<'static> {
         let shape = self.shape(family.shape);
         let shardings = family.shardings(self.problem, &self.request.fixed);
         let mut expansion = Expansion::default();
@@ -382,7 +287,7 @@ impl<'a> Searcher<'a> {
         family: &Family,
         subfamily: Subfamily,
         limit: Nanos,
-    ) -> Expansion {
+    ) -> Expansion<'static> {
         let mut expansion = Expansion::default();
         let Some(balanced) = self.balanced(family, subfamily) else { return expansion };
         let Balanced { layouts, ends, .. } = &balanced;
@@ -486,7 +391,7 @@ impl<'a> Searcher<'a> {
         peaks.into_iter().map(Bytes::get).collect()
     }
 
-    fn play(&self, layout: Layout, ends: Arc<[usize]>) -> Expansion {
+    fn play(&self, layout: Layout, ends: Arc<[usize]>) -> Expansion<'static> {
         let time = self.of_steps(layout, &ends, |step| {
             let time = self.orders.step_time(&step.layout, &step.work);
             time.unwrap_or_else(|error| panic!("a checked layout plays: {error}"))
@@ -533,7 +438,7 @@ impl<'a> Searcher<'a> {
     }
 }
 
-impl Expansion {
+impl Expansion<'_> {
     /// Adds a layout that fits in memory, unless its lower bound exceeds the limit.
     pub(super) fn add(&mut self, layout: &Layout, ends: &Arc<[usize]>, bound: Nanos, limit: Nanos) {
         if bound > limit {

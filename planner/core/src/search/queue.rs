@@ -1,4 +1,5 @@
-//! The queue of a best-first search. Nodes are families of layouts, subfamilies that share an assignment, and layouts.
+//! The queue of a best-first search. Nodes are families of layouts, at first several together, subfamilies that share an
+//! assignment, and layouts.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -12,17 +13,19 @@ use ir::units::Nanos;
 use super::family::Family;
 
 /// A node of the search: layouts, and a lower bound on their step times.
-pub(super) struct Node {
+pub(super) struct Node<'f> {
     pub(super) bound: Nanos,
     /// Number of layouts.
     pub(super) size: u64,
     /// Tie-break between nodes with the same bound, before the layout.
     pub(super) order: u64,
-    pub(super) branch: Branch,
+    pub(super) branch: Branch<'f>,
 }
 
 /// The layouts of a node.
-pub(super) enum Branch {
+pub(super) enum Branch<'f> {
+    /// All layouts of the families that differ only in micro-batches and switches.
+    ShapeFamily(&'f [Family]),
     /// All layouts of a family, with a looser lower bound for the CUDA graphs that save most host time, so that shapes
     /// are costed only for families that the search comes to.
     BestGraphsOfFamily(Family),
@@ -45,12 +48,12 @@ pub(super) struct Subfamily {
 /// Number of passes beyond which the simulation of a layout takes some hundredths of a second.
 const MANY_PASSES: u64 = 1 << 16;
 
-impl Node {
+impl Node<'_> {
     /// The layout of a node that has one alone.
     fn layout(&self) -> Option<&Layout> {
         match &self.branch {
             Branch::Layout(of) => Some(&of.0),
-            Branch::BestGraphsOfFamily(_) | Branch::Family(_) | Branch::Subfamily(..) => None,
+            _ => None,
         }
     }
 
@@ -62,21 +65,21 @@ impl Node {
     }
 }
 
-impl PartialEq for Node {
+impl PartialEq for Node<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Node {}
+impl Eq for Node<'_> {}
 
-impl PartialOrd for Node {
+impl PartialOrd for Node<'_> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Node {
+impl Ord for Node<'_> {
     /// The node with the least bound is the greatest, as a heap pops the greatest first.
     fn cmp(&self, other: &Self) -> Ordering {
         let key = |it: &Self| (it.bound, it.order);
@@ -89,9 +92,9 @@ impl Ord for Node {
 /// Layouts have their own queue: one is simulated with every batch, whatever its bound, so that there is a good plan
 /// early, should the search be stopped.
 #[derive(Default)]
-pub(super) struct Queue {
-    open: BinaryHeap<Node>,
-    layouts: BinaryHeap<Node>,
+pub(super) struct Queue<'f> {
+    open: BinaryHeap<Node<'f>>,
+    layouts: BinaryHeap<Node<'f>>,
     /// Number of nodes that were expanded.
     gone: usize,
 }
@@ -101,35 +104,33 @@ pub(super) struct Queue {
 const LEAST_BATCH: usize = 16;
 const MOST_BATCH: usize = 256;
 
-impl Queue {
-    pub(super) fn of_families(families: Vec<Node>) -> Self {
-        Self { open: families.into(), ..Self::default() }
+impl<'f> Queue<'f> {
+    pub(super) fn of_shape_families(nodes: Vec<Node<'f>>) -> Self {
+        Self { open: nodes.into(), ..Self::default() }
     }
 
-    pub(super) fn push(&mut self, node: Node) {
+    pub(super) fn push(&mut self, node: Node<'f>) {
         match node.branch {
             Branch::Layout(_) => self.layouts.push(node),
-            Branch::BestGraphsOfFamily(_) | Branch::Family(_) | Branch::Subfamily(..) => {
-                self.open.push(node);
-            }
+            _ => self.open.push(node),
         }
     }
 
     /// The node with the least lower bound.
-    pub(super) fn peek(&self) -> Option<&Node> {
+    pub(super) fn peek(&self) -> Option<&Node<'f>> {
         self.open.peek().max(self.layouts.peek())
     }
 
-    fn pop(&mut self) -> Option<Node> {
+    fn pop(&mut self) -> Option<Node<'f>> {
         if self.open.peek() > self.layouts.peek() { self.open.pop() } else { self.layouts.pop() }
     }
 
     /// The next batch of nodes whose bound is within the limit.
-    pub(super) fn batch(&mut self, limit: Nanos) -> Vec<Node> {
-        let is_within = |node: &Node| node.bound <= limit;
+    pub(super) fn batch(&mut self, limit: Nanos) -> Vec<Node<'f>> {
+        let is_within = |node: &Node<'f>| node.bound <= limit;
         let size = (self.gone / 16).clamp(LEAST_BATCH, MOST_BATCH);
         let next = || self.peek().is_some_and(is_within).then(|| self.pop()).flatten();
-        let mut batch: Vec<Node> = std::iter::from_fn(next).take(size).collect();
+        let mut batch: Vec<Node<'f>> = std::iter::from_fn(next).take(size).collect();
         self.gone += batch.len();
         if self.layouts.peek().is_some_and(is_within) {
             batch.extend(self.layouts.pop());

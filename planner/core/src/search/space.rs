@@ -86,12 +86,6 @@ impl Space {
                 space.add_tensor(problem, fixed, LayoutSpec { sequence_parallel, ..spec });
             }
         }
-        // Stable, as that is faster on families that come in ordered runs.
-        space.families.sort_by_key(|family| {
-            let Family { shape, pipeline_parallel, data_parallel, by_group, .. } = *family;
-            let ShapeKey { sharding, switches, micro_batch_size, .. } = shape;
-            (sharding, pipeline_parallel, data_parallel, by_group, switches, micro_batch_size)
-        });
         space
     }
 
@@ -198,37 +192,43 @@ impl Space {
             problem.limits.replicas_fill_groups(&spec.sharded(sharding)).is_ok()
         });
         let shardings: Vec<Sharding> = shardings.collect();
-        for micro_batch_size in fixed.micro_batch_size.among(sizes) {
-            let all = batch / u64::from(micro_batch_size.max(1));
-            let is_whole = batch.is_multiple_of(micro_batch_size.into());
-            let is_even = all.is_multiple_of(data) || abilities(problem).uneven_replicas;
-            if !is_whole || all < data || !is_even {
-                continue;
-            }
-            let num_micro_batches = (all / data) as u32;
-            let families = shardings.iter().flat_map(|sharding| {
-                let switches = switches(problem, fixed, sharding);
-                switches.into_iter().map(|switches| Family {
-                    shape: ShapeKey {
-                        sharding: *sharding,
-                        micro_batch_size,
-                        switches,
-                        gathers_by_operator: false,
-                        documents: None,
-                    },
-                    pipeline_parallel: spec.pipeline_parallel,
-                    data_parallel: spec.data_parallel,
-                    num_micro_batches,
-                    by_group: true,
-                })
-            });
-            for family in families {
-                if abilities(problem).combines(family.features(problem)) {
-                    self.families.push(family);
-                } else {
-                    self.reject_unable();
+        let sizes = fixed.micro_batch_size.among(sizes).into_iter().filter_map(|size| {
+            let all = quotient(u32::try_from(batch).ok()?, size)?;
+            let is_even = u64::from(all).is_multiple_of(data);
+            let takes = is_even || abilities(problem).uneven_replicas;
+            (u64::from(all) >= data && takes).then_some((size, all / spec.data_parallel))
+        });
+        let sizes: Vec<(u32, u32)> = sizes.collect();
+        for sharding in shardings {
+            for switches in switches(problem, fixed, &sharding) {
+                for (micro_batch_size, num_micro_batches) in sizes.iter().copied() {
+                    self.add(
+                        problem,
+                        Family {
+                            shape: ShapeKey {
+                                sharding,
+                                micro_batch_size,
+                                switches,
+                                gathers_by_operator: false,
+                                documents: None,
+                            },
+                            pipeline_parallel: spec.pipeline_parallel,
+                            data_parallel: spec.data_parallel,
+                            num_micro_batches,
+                            by_group: true,
+                        },
+                    );
                 }
             }
+        }
+    }
+
+    /// Adds a family, unless the framework cannot run it.
+    fn add(&mut self, problem: &Problem, family: Family) {
+        if abilities(problem).combines(family.features(problem)) {
+            self.families.push(family);
+        } else {
+            self.reject_unable();
         }
     }
 
@@ -284,29 +284,27 @@ impl Space {
                     self.reject(Rejection::Batch, indivisible(micro_batch_size));
                     continue;
                 };
-                let family = Family {
-                    shape: ShapeKey {
-                        sharding,
-                        micro_batch_size,
-                        switches,
-                        gathers_by_operator: false,
-                        documents: problem.document_sizes(Division {
-                            replicas: data,
-                            num_micro_batches,
+                self.add(
+                    problem,
+                    Family {
+                        shape: ShapeKey {
+                            sharding,
                             micro_batch_size,
-                            pipeline_parallel: spec.pipeline_parallel,
-                        }),
+                            switches,
+                            gathers_by_operator: false,
+                            documents: problem.document_sizes(Division {
+                                replicas: data,
+                                num_micro_batches,
+                                micro_batch_size,
+                                pipeline_parallel: spec.pipeline_parallel,
+                            }),
+                        },
+                        pipeline_parallel: spec.pipeline_parallel,
+                        data_parallel: data,
+                        num_micro_batches,
+                        by_group: false,
                     },
-                    pipeline_parallel: spec.pipeline_parallel,
-                    data_parallel: data,
-                    num_micro_batches,
-                    by_group: false,
-                };
-                if abilities(problem).combines(family.features(problem)) {
-                    self.families.push(family);
-                } else {
-                    self.reject_unable();
-                }
+                );
             }
         }
     }

@@ -101,7 +101,7 @@ impl Chosen {
     pub(super) fn for_gpu(gpu: &Gpu) -> Self {
         let mut fitted = fitted();
         let own = gpu.kernel_rates.as_deref().filter(|name| fitted.sets.contains_key(*name));
-        let (nearest, scaled) = nearest(gpu.architecture);
+        let (nearest, scaled) = nearest(gpu);
         let (name, ceiling) = own.map_or((nearest, scaled), |name| (name, 1.0));
         let is_own = own.is_some();
         let set = fitted.sets.remove(name).expect("every nearest set was fitted");
@@ -151,6 +151,7 @@ impl Chosen {
 /// | Volta | A100 | 0.95 | assumed; 100 to 105 of 125 TFLOP/s (Jia et al. 2018) |
 /// | Ampere (PCIe) | A100 | 0.93 | 252.9 of 312, limited by power |
 /// | Ada | A100 | 0.90 | assumed; limited by power |
+/// | Ampere and Ada with power to spare | A100 | 1.01 to 1.05 | [`share_of_slow_multiprocessors`] |
 /// | Hopper (PCIe) | H100 | 0.90 | assumed; limited by power |
 /// | Blackwell | B200 | 1 | GB200: 1822 of 2500, B300: 1769 of 2250 |
 /// | CDNA 2 | H100 | 0.80 | assumed |
@@ -160,11 +161,12 @@ impl Chosen {
 /// | Trainium | H100 | 1 | assumed |
 /// | Gaudi | H100 | 1.05 | Gaudi2 419 of 432, Gaudi3 1243 of 1677 |
 /// | Cpu | A100 | 0.9 | assumed, where a file has no measurements of its own |
-fn nearest(architecture: Architecture) -> (&'static str, f64) {
-    match architecture {
+fn nearest(gpu: &Gpu) -> (&'static str, f64) {
+    let with_power = || share_of_slow_multiprocessors(gpu);
+    match gpu.architecture {
         Architecture::Volta => ("a100", 0.95),
-        Architecture::Ampere => ("a100", 0.93),
-        Architecture::Ada => ("a100", 0.90),
+        Architecture::Ampere => ("a100", with_power().unwrap_or(0.93)),
+        Architecture::Ada => ("a100", with_power().unwrap_or(0.90)),
         Architecture::Hopper => ("h100", 0.90),
         Architecture::Blackwell => ("b200", 1.0),
         Architecture::Cdna2 => ("h100", 0.80),
@@ -176,6 +178,28 @@ fn nearest(architecture: Architecture) -> (&'static str, f64) {
         Architecture::Cpu => ("a100", 0.9),
     }
 }
+
+/// The share of peak that large products reach, relative to A100's, on a GPU with at least [`WATTS_TO_SPARE`] for each
+/// TFLOP/s; `None` for one that its power may limit.
+///
+/// The slower the tensor cores of a multiprocessor, the better it can feed them: of what they could do, A100 (2.9
+/// TFLOP/s for each multiprocessor) leaves 13 %, H100 (7.5) 20 %, B200 (15) 22 % by the ceilings of [`nearest`]; the
+/// share left grows as the rate to the power of .33 (least squares of these three). GeForce and workstation GPUs have .9
+/// to 2.
+fn share_of_slow_multiprocessors(gpu: &Gpu) -> Option<f64> {
+    /// Share of peak that is left unused at 1 TFLOP/s for each multiprocessor, and the power by which it grows.
+    const UNUSED: [f64; 2] = [0.0953, 0.328];
+    const A100: f64 = 312.0 / 108.0;
+    let tflops = peak_or_nearest(gpu, Precision::Bf16) / 1e12;
+    let watts = gpu.power_watts?;
+    let share = |rate: f64| 1.0 - UNUSED[0] * rate.powf(UNUSED[1]);
+    let rate = tflops / f64::from(gpu.num_multiprocessors?);
+    (watts >= WATTS_TO_SPARE * tflops).then(|| share(rate) / share(A100))
+}
+
+/// Power for each TFLOP/s, in watts, with which products were not seen to be limited by it: A100 SXM has 1.28 and reaches
+/// .87 of its peak, the PCIe card has .96 and reaches .81 (the sources of [`nearest`]).
+const WATTS_TO_SPARE: f64 = 1.25;
 
 /// The peak rate in `precision`; where the GPU has none, of the precision that it would run instead.
 ///

@@ -72,7 +72,7 @@ fn plans_do_not_change_unseen() {
     models/gpt3-175b.json --gpus 128 --cluster a100 --global-batch-size 1024 --seq-len 2048
       tp4 sp cp1 ep1 pp8 vpp12 dp4 zero1/4 256x1 interleaved-1f1b none: 89.2806 s
     models/gpt2 --gpus 1 --cluster rtx-4090
-      tp1 cp1 ep1 pp1 vpp1 dp1 zero0/1 32x16 1f1b none: 6.5250 s
+      tp1 cp1 ep1 pp1 vpp1 dp1 zero0/1 32x16 1f1b none: 6.0466 s
     models/llama-2-7b --gpus 8 --cluster v100 --precision fp16 --seq-len 2048
       tp1 cp1 ep1 pp1 vpp1 dp8 zero3/8 32x1 1f1b none: 43.0174 s
     models/resnet-50.json --gpus 8

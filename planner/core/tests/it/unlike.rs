@@ -253,6 +253,8 @@ proptest! {
 fn slow_and_fast() -> [Cluster; 2] {
     let mut slow = small("a100");
     slow.gpu.kernel_rates = None;
+    // Power may limit the one, not the other.
+    slow.gpu.power_watts = None;
     let mut fast = slow.clone();
     "fast".clone_into(&mut fast.name);
     let twice = |rate: &mut FlopsPerSecond| *rate = FlopsPerSecond::new(rate.get() * 2.0);

@@ -12,7 +12,7 @@
 //!   context and data parallelism, and then they are whole.
 //! - Unfused attention applies dropout, as Megatron's runs of that time do; that of BLOOM's kind (`ALiBi`) does not.
 //! - Memory is that of the fullest rank.
-//! - With `lora_rank` the model is frozen, and all linear layers have adapters.
+//! - With `lora_rank` the model is frozen, and all linear layers have adapters, but for frameworks that adapt others.
 
 use cost_models::clusters;
 use ir::graph::{
@@ -85,7 +85,7 @@ fn plan(row: &Columns, facts: &Facts) -> Result<MeasuredPlan, Unsupported> {
         balances_stages: facts.balances_stages,
         shares_vocabulary: facts.shares_vocabulary && row.degree("pp")? > 1,
         is_layer: facts.is_layer,
-        adapters: adapters(row)?,
+        adapters: adapters(row, facts)?,
         framework: facts.framework.clone(),
         habits: facts.habits.clone(),
         stated: StatedNumbers {
@@ -101,11 +101,12 @@ fn plan(row: &Columns, facts: &Facts) -> Result<MeasuredPlan, Unsupported> {
     })
 }
 
-/// Adapters of rank `lora_rank` on all linear layers, if the row has one; `lora_alpha` is the rank if it is missing.
-fn adapters(row: &Columns) -> Result<Option<Adapters>, Unsupported> {
+/// Adapters of rank `lora_rank`, if the row has one, on all linear layers or those that its framework adapts; `lora_alpha`
+/// is the rank if it is missing.
+fn adapters(row: &Columns, facts: &Facts) -> Result<Option<Adapters>, Unsupported> {
     let Some(rank) = row.count("lora_rank")? else { return Ok(None) };
     let alpha = row.count("lora_alpha")?.unwrap_or(rank);
-    let targets = vec![ALL_LINEAR.to_owned()];
+    let targets = facts.adapted.clone().unwrap_or_else(|| vec![ALL_LINEAR.to_owned()]);
     Ok(Some(Adapters { rank, alpha, targets, base_weights: WeightFormat::Plain }))
 }
 

@@ -64,6 +64,8 @@ pub(super) struct Facts {
     pub keeps_every_other_linear: bool,
     /// Modules that selective recompute recomputes.
     pub recomputed: Option<Vec<RecomputeModule>>,
+    /// Layers that have adapters, where there are any; all linear layers where none are named.
+    pub adapted: Option<Vec<String>>,
     /// True if gradients are accumulated in fp32.
     pub fp32_gradients: bool,
     /// True if moments are stored in bf16.

@@ -100,6 +100,11 @@ impl<B: Backend> Array<B> {
         self.each(B::float_log)
     }
 
+    /// Natural logarithm of `1 + x`, accurate where `x` is small.
+    pub fn log_1p(self) -> Self {
+        self.each(B::float_log1p)
+    }
+
     /// Square root.
     pub fn sqrt(self) -> Self {
         self.each(B::float_sqrt)

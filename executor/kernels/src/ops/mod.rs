@@ -30,7 +30,9 @@ pub mod linear;
 pub mod loss;
 pub mod norm;
 pub mod pool;
+pub mod recurrence;
 pub mod rotary;
+pub mod short_convolution;
 
 pub use backend::Kernels;
 pub use composed::adamw::AdamW;

@@ -19,7 +19,9 @@ mod kernels;
 mod linear;
 mod loss;
 mod norm;
+mod recurrence;
 mod rotary;
+mod short_convolution;
 
 /// An array whose operations are recorded.
 type Traced = Array<Autodiff<Flex>>;

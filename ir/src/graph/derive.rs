@@ -66,6 +66,17 @@ impl Block {
     }
 }
 
+impl Block {
+    /// Returns whether backward computes the input of `op` at `slot` again: outputs of convolutions before a scan, of which
+    /// `mamba_split_conv1d_scan_combined` of mamba's `ssd_combined.py` saves the inputs alone.
+    pub fn recomputes_input(&self, op: OpId, slot: usize) -> bool {
+        let OpKind::Recurrence { kind, .. } = self.op(op).kind else { return false };
+        let is_scan = matches!(kind, Recurrence::StateSpace { .. } | Recurrence::SelectiveScan);
+        let source = self.inputs(op)[slot];
+        is_scan && matches!(self.op(source).kind, OpKind::ShortConvolution { .. })
+    }
+}
+
 impl Sharded<'_> {
     fn exchanges(&self, requires_grad: &[bool]) -> Vec<Exchange> {
         let sharding = self.setting.sharding;
@@ -223,10 +234,9 @@ impl Sharded<'_> {
     /// not keep them, norms' inputs that eager PyTorch casts, and outputs of convolutions, which the scan computes again.
     fn is_left_out(&self, op: OpId, slot: usize) -> bool {
         let kind = &self.block.op(op).kind;
-        let source = self.block.inputs(op)[slot];
         slot == 0 && *kind == OpKind::Combine && !self.setting.keeps_expert_outputs
             || slot == 0 && self.setting.is_eager && is_rms_norm(kind)
-            || is_state_space(kind) && is_convolution(&self.block.op(source).kind)
+            || self.block.recomputes_input(op, slot)
     }
 
     fn saved(&self) -> Vec<Saved> {
@@ -379,7 +389,7 @@ impl Sharded<'_> {
     }
 
     /// Bytes that a recurrence saves in addition to its inputs and output: of the delta rule normalised queries and keys of each
-    /// value head, values, the inverse of each chunk's triangle, and decays in fp32.
+    /// value head, values, the inverse of each chunk's triangle, and decays in fp32. A chunk is no longer than a sequence.
     ///
     /// # Source
     ///
@@ -390,8 +400,9 @@ impl Sharded<'_> {
         let values = self.output_bytes(op).get();
         let shape = self.recurrence_shape(op);
         let heads = shape.tokens * shape.heads;
+        let chunk = chunk.min(Extent::Sequence.resolve(self.setting.sizes));
         let decays = match kind {
-            Recurrence::StateSpace | Recurrence::FixedDecay => return Bytes::ZERO,
+            Recurrence::StateSpace { .. } | Recurrence::FixedDecay => return Bytes::ZERO,
             Recurrence::SelectiveScan => {
                 let chunks = shape.tokens.div_ceil(chunk);
                 return Bytes::new(4 * chunks * shape.features * shape.state);
@@ -473,15 +484,6 @@ impl Sharded<'_> {
             _ => shapes.add_elements(sizes.iter().product()),
         }
     }
-}
-
-const fn is_state_space(kind: &OpKind) -> bool {
-    let OpKind::Recurrence { kind, .. } = kind else { return false };
-    matches!(kind, Recurrence::StateSpace | Recurrence::SelectiveScan)
-}
-
-const fn is_convolution(kind: &OpKind) -> bool {
-    matches!(kind, OpKind::ShortConvolution { .. })
 }
 
 const fn is_rms_norm(kind: &OpKind) -> bool {

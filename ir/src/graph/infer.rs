@@ -298,7 +298,7 @@ fn kernels(out_channels: u64, in_channels: u64, window: &Window2d) -> Vec<Dim> {
 fn of_recurrence(kind: Recurrence, inputs: &[&Tensor]) -> Vec<(&'static str, Vec<Dim>)> {
     let heads = inputs[inputs.len() - 1].dims[2..].to_vec();
     match kind {
-        Recurrence::StateSpace => {
+        Recurrence::StateSpace { .. } => {
             vec![("A_log", heads.clone()), ("D", heads.clone()), ("dt_bias", heads)]
         }
         Recurrence::SelectiveScan => {

@@ -362,7 +362,7 @@ impl Kernels<'_, '_> {
         let products = match kind {
             // Its products are of single numbers: it takes as long as its inputs and outputs are moved.
             Recurrence::SelectiveScan => Vec::new(),
-            Recurrence::StateSpace | Recurrence::FixedDecay => vec![
+            Recurrence::StateSpace { .. } | Recurrence::FixedDecay => vec![
                 (groups, [chunk, chunk, state], true),
                 (heads, [chunk, features, chunk], false),
                 (heads, [features, state, chunk], true),

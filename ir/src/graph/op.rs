@@ -363,7 +363,10 @@ pub enum OpKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Recurrence {
     /// Mamba-2's state-space duality \[x, B, C, time step\] (Dao and Gu 2024, arXiv 2405.21060, section 6).
-    StateSpace,
+    StateSpace {
+        /// Least and greatest time step, to which others are clamped.
+        time_steps: [Real; 2],
+    },
     /// Mamba's scan, with a state for each feature \[x, B, C, time step\] (Gu and Dao 2023, arXiv 2312.00752).
     SelectiveScan,
     /// The gated delta rule, a decay for each head \[q, k, v, beta, decay\] (Yang, Kautz and Hatamizadeh 2024,
@@ -380,7 +383,7 @@ impl Recurrence {
     pub(super) const fn inputs(self) -> usize {
         match self {
             Self::FixedDecay => 3,
-            Self::StateSpace | Self::SelectiveScan => 4,
+            Self::StateSpace { .. } | Self::SelectiveScan => 4,
             Self::DeltaRule | Self::DeltaRuleByFeature => 5,
         }
     }
@@ -388,7 +391,7 @@ impl Recurrence {
     /// Index of the input that its output is shaped like: values.
     pub(super) const fn values(self) -> usize {
         match self {
-            Self::StateSpace | Self::SelectiveScan => 0,
+            Self::StateSpace { .. } | Self::SelectiveScan => 0,
             Self::DeltaRule | Self::DeltaRuleByFeature | Self::FixedDecay => 2,
         }
     }

@@ -200,6 +200,11 @@ fn rule(
         }
         // Every tensor-parallel rank chooses for its heads.
         OpKind::Indexer { .. } => (vec![Placement::Whole; tensors.len()], Placement::Whole),
+        // It reads neighbouring positions, so it is not sharded by sequence.
+        OpKind::ShortConvolution { .. } => {
+            let placement = by_heads(output);
+            (vec![placement], placement)
+        }
         OpKind::Recurrence { kind, .. } => {
             let wanted: Vec<Placement> = tensors.iter().map(|tensor| by_heads(tensor)).collect();
             let output = wanted[kind.values()];

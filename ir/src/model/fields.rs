@@ -232,6 +232,28 @@ impl<'a> Fields<'a> {
         values.iter().map(real).collect()
     }
 
+    /// A list of a least and a greatest number, of which null, or the list's absence, leaves all numbers from 0 on.
+    pub(super) fn limits(&self, name: &str) -> Result<[Real; 2], ModelError> {
+        const EXPECTED: &str = "a list of a least and a greatest number, of at least 0";
+        let none = [0.0, f64::INFINITY].map(Real::from);
+        let (_, [least, most]) = match self.find(name) {
+            None | Some((_, Value::Null)) => return Ok(none),
+            Some((found, value)) => match value.as_array().map(Vec::as_slice) {
+                Some([least, most]) => (found, [least, most]),
+                _ => return Err(self.wrong_type(found, EXPECTED, value)),
+            },
+        };
+        let limit = |value: &Value, otherwise: Real| match value {
+            Value::Null => Ok(otherwise),
+            _ => value
+                .as_f64()
+                .filter(|number| *number >= 0.0)
+                .map(Real::from)
+                .ok_or_else(|| self.wrong_type(name, EXPECTED, value)),
+        };
+        Ok([limit(least, none[0])?, limit(most, none[1])?])
+    }
+
     /// A required number of at least 0.
     pub(super) fn real(&self, name: &str) -> Result<f64, ModelError> {
         let (found, value) = self.find(name).ok_or_else(|| self.missing(name))?;

@@ -1,7 +1,7 @@
 //! Sizes of recurrences and short convolutions.
 
 use super::norm::Norm;
-use crate::graph::Activation;
+use crate::graph::{Activation, Real};
 
 /// Mamba-2 (Dao and Gu 2024, arXiv 2405.21060).
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one architecture")]
@@ -25,10 +25,10 @@ pub struct StateSpace {
     pub bias: bool,
     /// True where the output projection has a bias.
     pub output_bias: bool,
-    /// The norm after the gate.
+    /// Least and greatest time step.
+    pub time_steps: [Real; 2],
+    /// The norm after the gate, of each group by itself.
     pub norm: Option<Norm>,
-    /// True where each group is normalised by itself.
-    pub norms_groups: bool,
 }
 
 /// Mamba (Gu and Dao 2023, arXiv 2312.00752).

@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use super::parts::Shape;
 use super::stated::{Field, Stated};
+use crate::graph::Real;
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::transformer::{
@@ -42,11 +43,9 @@ enum MixerRule {
         bias: Stated<bool>,
         /// True where the output projection has a bias; `bias` by default.
         output_bias: Option<Stated<bool>>,
+        time_steps: TimeSteps,
         /// True where a norm follows the gate.
         norm: Stated<bool>,
-        /// True where it is of each group by itself.
-        #[serde(default)]
-        norms_groups: bool,
     },
     SelectiveScan {
         /// Features, as a multiple of the hidden size; or this many, if that field is there.
@@ -113,6 +112,25 @@ impl StateSpaceHead {
             return Ok(all / heads);
         }
         Err(fields.unsupported(format!("{all} features of a recurrence in {heads} heads")))
+    }
+}
+
+/// Limits of Mamba-2's time steps.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+enum TimeSteps {
+    /// A list of the least and the greatest, where null stands for none.
+    Limits(String),
+    /// The least.
+    Least(Field<f64>),
+}
+
+impl TimeSteps {
+    fn read(&self, fields: Fields<'_>) -> Result<[Real; 2], ModelError> {
+        Ok(match self {
+            Self::Limits(name) => fields.limits(name)?,
+            Self::Least(least) => [least.read(fields)?.into(), f64::INFINITY.into()],
+        })
     }
 }
 
@@ -283,7 +301,7 @@ impl MixerRule {
                 bias,
                 output_bias,
                 norm: has_norm,
-                norms_groups,
+                time_steps,
             } => {
                 let num_heads = heads.read(fields)?;
                 let bias = bias.read(fields)?;
@@ -299,7 +317,7 @@ impl MixerRule {
                     bias,
                     output_bias: output_bias.unwrap_or(bias),
                     norm: has_norm.read(fields)?.then_some(norm),
-                    norms_groups: *norms_groups,
+                    time_steps: time_steps.read(fields)?,
                 })
             }
             Self::SelectiveScan {

@@ -40,6 +40,8 @@ pub enum TensorForm {
     Named,
     /// The module's name is that of the tensor itself.
     Bare,
+    /// As `Named`, in one dimension.
+    Flat,
     /// As `Bare`, with this number of leading dimensions of 1.
     Within(usize),
 }
@@ -64,6 +66,22 @@ pub enum Join {
     ExpertsGateUpInTurn,
     /// Gate and up projection of the shared experts, concatenated.
     SharedGateUp,
+    /// Gate, input, `B`, `C` and time steps of Mamba-2, concatenated.
+    StateSpace,
+    /// Its convolutions of input, `B` and `C`, concatenated.
+    StateSpaceConvolution,
+    /// For each head of keys of a delta rule: its query, its key, its values and their gates.
+    DeltaByHead,
+    /// Queries, keys and values of a delta rule, concatenated.
+    DeltaInOrder,
+    /// For each head of keys of a delta rule: `beta` and decay of its values.
+    DeltaGatesByHead,
+    /// Convolutions of queries, keys and values of a delta rule, concatenated.
+    DeltaConvolution,
+    /// The two gates and the value of a short convolution, concatenated.
+    Convolution,
+    /// For each head: its query and its gate.
+    QueryGateByHead,
 }
 
 /// A module as stated in a file; mostly just its name, for `nn.Linear` and norms.

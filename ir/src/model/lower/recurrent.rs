@@ -72,16 +72,16 @@ impl Lowering {
             )?);
         }
         inputs.push(project(&mut scope, "time_step", &[groups, heads])?);
-        let scan = OpKind::Recurrence { kind: Recurrence::StateSpace, chunk: mamba.chunk };
+        let kind = Recurrence::StateSpace { time_steps: mamba.time_steps };
+        let scan = OpKind::Recurrence { kind, chunk: mamba.chunk };
         let y = scope.push("scan", scan, &inputs)?;
         let gated = OpKind::GatedActivation(Activation::Silu);
         let mut y = scope.push("gated", gated, &[gate, y])?;
         self.recompute_if_flash(scope.block, y);
         if let Some(norm) = mamba.norm {
-            let over = [DimName::Groups, DimName::Features, DimName::HeadDim];
-            let over = if mamba.norms_groups { &over[1..] } else { &over };
+            let over = [DimName::Features, DimName::HeadDim];
             let untrained = Norm { weight: false, bias: false, ..norm };
-            y = self.norm(scope.block, "mamba.gated_norm", untrained, over, y)?;
+            y = self.norm(scope.block, "mamba.gated_norm", untrained, &over, y)?;
             scope.block.add_parameter(y, parameter("weight", inner.to_vec()));
         }
         let contracted = [DimName::Groups, DimName::Features, DimName::HeadDim];

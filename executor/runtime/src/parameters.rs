@@ -53,6 +53,10 @@ pub(crate) enum Initial {
     Normal(f64),
     /// Uniform between minus this and this.
     Uniform(f64),
+    /// Logarithms of numbers that are uniform between these.
+    LogOfUniform([f64; 2]),
+    /// Numbers whose softplus, `log(1 + e^x)`, is log-uniform between these.
+    BeforeSoftplus([f64; 2]),
 }
 
 /// A rank's position among the ranks that shard parameters.
@@ -142,6 +146,14 @@ impl LocalParameter {
                 deviation * standard_normal(uniform(0), uniform(1))
             }
             Initial::Uniform(bound) => bound * (2.0 * from_0_to_1(hash([stream, element])) - 1.0),
+            Initial::LogOfUniform([least, most]) => {
+                (least + (most - least) * from_0_to_1(hash([stream, element]))).ln()
+            }
+            Initial::BeforeSoftplus([least, most]) => {
+                let share = from_0_to_1(hash([stream, element]));
+                let number = least * (most / least).powf(share);
+                number + (-(-number).exp_m1()).ln()
+            }
         };
         let shape = self.shape();
         let places = (0..self.num_elements()).into_par_iter();
@@ -257,7 +269,15 @@ fn initial(
             let is_one = parameter.name == "weight" && !unit_offset;
             Initial::Constant(if is_one { 1.0 } else { 0.0 })
         }
+        // As in mamba's `Mamba2` and flash-linear-attention's `GatedDeltaNet`.
+        OpKind::Recurrence { .. } => match &*parameter.name {
+            "A_log" => Initial::LogOfUniform([1.0, 16.0]),
+            "dt_bias" => Initial::BeforeSoftplus([0.001, 0.1]),
+            _ => Initial::Constant(1.0),
+        },
         _ if parameter.name == "bias" => Initial::Constant(0.0),
+        // As in PyTorch's `Conv1d`.
+        OpKind::ShortConvolution { kernel, .. } => Initial::Uniform(1.0 / (*kernel as f64).sqrt()),
         _ => {
             if let Some(deviation) = initializer_range {
                 return Initial::Normal(deviation);

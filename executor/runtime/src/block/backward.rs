@@ -286,6 +286,11 @@ impl<B: Kernels> BlockRun<'_, B> {
                 let grads = self.attend_grad(id, grad(), kept)?;
                 grads.map(|grad| Some(Value::Array(grad))).into()
             }
+            OpKind::ShortConvolution { .. } => one(self.convolved_input_grad(id, grad(), kept)?),
+            OpKind::Recurrence { .. } => {
+                let grads = self.recurrence_grad(id, grad(), kept)?;
+                grads.into_iter().map(|grad| Some(Value::Array(grad))).collect()
+            }
             OpKind::Norm { .. } => one(self.norm_input_grad(id, grad(), kept)?),
             OpKind::Activation(function) => {
                 let function = function_of(*function);
@@ -479,7 +484,13 @@ impl<B: Kernels> BlockRun<'_, B> {
                     }
                 }
             }
-            OpKind::Attention { .. } => {
+            OpKind::ShortConvolution { .. } => {
+                let grads = self.convolved_weight_grad(id, gradient.array(), kept)?;
+                for (index, grad) in grads.into_iter().enumerate() {
+                    gradients(id, index, Gradient::Ready(grad));
+                }
+            }
+            OpKind::Attention { .. } | OpKind::Recurrence { .. } => {
                 for (index, gradient) in kept.of_parameters.remove(&id).unwrap_or_default() {
                     gradients(id, index, Gradient::Ready(gradient));
                 }

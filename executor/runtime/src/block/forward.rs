@@ -167,6 +167,8 @@ impl<B: Kernels> BlockRun<'_, B> {
                 return Ok(Value::Routed(self.grouped_linear(id, &routed)));
             }
             OpKind::Attention { .. } => self.attend(id, kept)?,
+            OpKind::ShortConvolution { .. } => self.convolved(id, kept)?,
+            OpKind::Recurrence { .. } => self.recurrence(id, kept)?,
             OpKind::Norm { .. } => {
                 let x = self.array(id, 0, kept)?;
                 let (y, statistics) = self.norm(id, x)?;

@@ -1,4 +1,5 @@
-//! Attention over a sequence sharded by context parallelism, by all-to-all: each rank gets all positions of some heads.
+//! Attention and recurrences over a sequence sharded by context parallelism, by all-to-all: each rank gets all positions of
+//! some heads.
 //!
 //! # Source
 //!
@@ -97,6 +98,51 @@ impl<B: Kernels> Env<B> {
     /// Returns whether context parallelism exchanges heads (all-to-all).
     pub(super) fn exchanges_heads(&self) -> bool {
         self.layout.sharding().head_exchange() > 1
+    }
+
+    /// All positions, in their order, of the rank's part of the heads, from its positions of all heads.
+    pub(super) fn all_positions(&self, x: Array<B>) -> Result<Array<B>> {
+        if self.context.len() == 1 {
+            return Ok(x);
+        }
+        let [x] = self.exchange([x], HEADS, SEQUENCE)?;
+        let segments = self.all_segments();
+        let lengths: Vec<usize> = segments.iter().map(ExactSizeIterator::len).collect();
+        let mut parts: Vec<_> = segments.iter().zip(x.split(SEQUENCE, &lengths)).collect();
+        parts.sort_by_key(|(segment, _)| segment.start);
+        Ok(Array::concat(parts.into_iter().map(|(_, part)| part).collect(), SEQUENCE))
+    }
+
+    /// The inverse of [`Self::all_positions`].
+    pub(super) fn own_positions(&self, x: Array<B>) -> Result<Array<B>> {
+        if self.context.len() == 1 {
+            return Ok(x);
+        }
+        let segments = self.all_segments().into_iter();
+        let parts = segments.map(|segment| x.narrow(SEQUENCE, segment)).collect();
+        let [x] = self.exchange([Array::concat(parts, SEQUENCE)], SEQUENCE, HEADS)?;
+        Ok(x)
+    }
+
+    /// The rank's part of a parameter of heads, where context-parallel ranks have a part of them each.
+    pub(super) fn exchanged_part(&self, parameter: &Array<B>) -> Array<B> {
+        parameter.narrow(0, self.exchanged_range(parameter.size(0)))
+    }
+
+    /// The gradient of a parameter of heads, of which only the rank's part is given; zero elsewhere.
+    pub(super) fn among_all_heads(&self, grad: Array<B>, shape: &[usize]) -> Array<B> {
+        let mut own = shape.to_vec();
+        let range = self.exchanged_range(shape[0]);
+        own[0] = range.len();
+        let grad = grad.reshape(&own);
+        if self.context.len() == 1 {
+            return grad;
+        }
+        Array::zeros(shape, grad.element(), &grad.device()).add_at(0, range.start, grad)
+    }
+
+    fn exchanged_range(&self, size: usize) -> Range<usize> {
+        part(size, self.context.len(), self.place.context as usize)
     }
 
     /// All-to-all between context-parallel ranks: splits arrays along `cut`, and concatenates the parts along `joined`.

@@ -11,6 +11,7 @@ mod moves;
 mod norm;
 mod parts;
 mod program;
+mod recurrence;
 mod routed;
 mod value;
 
@@ -108,6 +109,13 @@ impl<B: Kernels> Env<B> {
     /// The timeline activity of a collective of replicas.
     pub(crate) fn of_replicas(&self, collective: Collective) -> Activity {
         Activity::Collective { collective, action: self.action.get() }
+    }
+
+    /// The segments of all context-parallel ranks, rank by rank.
+    pub(crate) fn all_segments(&self) -> Vec<Range<usize>> {
+        let (length, degree) = (self.sequence_length, self.context.len());
+        let kind = self.layout.context_parallel_kind;
+        (0..degree).flat_map(|rank| segments(length, kind, degree, rank)).collect()
     }
 
     /// The positions of the rank's tokens, in the rank's order.

@@ -26,6 +26,8 @@ pub(crate) struct BlockProgram {
     again: BTreeSet<OpId>,
     /// True where attention exchanges heads between context-parallel ranks.
     exchanges_heads: bool,
+    /// True where recurrences do, with the convolutions before them.
+    exchanges_recurrences: bool,
     /// Linear layers whose output has one use, a sum of two in the same placement: that sum, and the slot in it.
     summands: BTreeMap<OpId, (OpId, usize)>,
 }
@@ -51,6 +53,7 @@ impl BlockProgram {
             kept_for_weight_grad: BTreeSet::new(),
             again: BTreeSet::new(),
             exchanges_heads: sharding.head_exchange() > 1,
+            exchanges_recurrences: sharding.context_parallel > 1,
             summands: BTreeMap::new(),
         };
         if recompute == BlockRecompute::Selective {
@@ -100,6 +103,19 @@ impl BlockProgram {
         (source, if matches!(from, Placement::Shard(_)) { from } else { to })
     }
 
+    /// Returns whether recurrence or convolution `id` exchanges heads for positions of its input at `slot`: those of
+    /// convolutions were exchanged before.
+    pub(crate) fn exchanges_input(&self, id: OpId, slot: usize) -> bool {
+        let source = self.inputs[id.index()][slot];
+        let kinds = [id, source].map(|op| &self.op(op).kind);
+        let is_here = match kinds {
+            [OpKind::Recurrence { .. }, OpKind::ShortConvolution { .. }] => false,
+            [OpKind::Recurrence { .. } | OpKind::ShortConvolution { .. }, _] => true,
+            _ => false,
+        };
+        is_here && self.exchanges_recurrences
+    }
+
     fn kept(&self, recompute: BlockRecompute) -> BTreeSet<Key> {
         let mut kept = BTreeSet::new();
         for node in self.block.nodes() {
@@ -111,6 +127,9 @@ impl BlockProgram {
                 match keeps {
                     // The rows that came back are saved as an extra, on the rank of their tokens.
                     Keeps::Input(0) if node.op.kind == OpKind::Combine => false,
+                    Keeps::Input(slot) if self.block.recomputes_input(node.id, slot) => false,
+                    // Saved as an extra, as exchanged.
+                    Keeps::Input(slot) if self.exchanges_input(node.id, slot) => false,
                     Keeps::Input(slot) => kept.insert(self.kept_key(node.id, slot)),
                     Keeps::Output => {
                         kept.insert((node.id, self.placements.outputs[node.id.index()]))
@@ -167,7 +186,11 @@ impl BlockProgram {
 
     fn kept_for_weight_grad(&self) -> BTreeSet<Key> {
         let trains = self.block.nodes().filter(|node| node.op.is_trained());
-        let takes = trains.filter(|node| !self.inputs[node.id.index()].is_empty());
+        // Gradients of a recurrence's parameters are computed with those of its inputs.
+        let takes = trains.filter(|node| {
+            let is_recurrence = matches!(node.op.kind, OpKind::Recurrence { .. });
+            !is_recurrence && !self.inputs[node.id.index()].is_empty()
+        });
         let mut needed: BTreeSet<Key> = takes.map(|node| self.kept_key(node.id, 0)).collect();
         // Tensors that selective recompute dropped are recomputed from these inputs.
         for node in self.block.nodes() {

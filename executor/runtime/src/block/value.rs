@@ -7,6 +7,7 @@ use executor_kernels::ops::Kernels;
 use executor_kernels::ops::loss::Softmax;
 use executor_kernels::ops::norm::Statistics;
 use executor_kernels::ops::pool::Places;
+use executor_kernels::ops::recurrence::delta_rule::DeltaSaved;
 
 use super::routed::{Routed, Sent};
 
@@ -135,6 +136,9 @@ pub(crate) enum Extra<B: Kernels> {
     Returned(Array<B>, Arc<Sent<B>>),
     /// Predictions less their targets.
     Difference(Array<B>),
+    /// Inputs of a recurrence or of a convolution before one, exchanged for all positions of a part of the heads; and the
+    /// arrays of a delta rule.
+    Recurrence { exchanged: Vec<Array<B>>, saved: Option<DeltaSaved<B>> },
 }
 
 impl<B: Kernels> Extra<B> {
@@ -147,6 +151,10 @@ impl<B: Kernels> Extra<B> {
             }
             Self::Softmax { softmax, sum } => softmax.num_bytes() + sum.num_bytes(),
             Self::Attended(attended) => attended.num_bytes(),
+            Self::Recurrence { exchanged, saved } => {
+                let exchanged: u64 = exchanged.iter().map(Array::num_bytes).sum();
+                exchanged + saved.as_ref().map_or(0, DeltaSaved::num_bytes)
+            }
             Self::LogSumExp(array)
             | Self::Slopes(array)
             | Self::Returned(array, _)

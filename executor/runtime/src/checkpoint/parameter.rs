@@ -78,6 +78,8 @@ pub enum Form {
     },
     /// A table whose rows are selected.
     Table,
+    /// A kernel for each feature by itself, `[features.., kernel]`.
+    Kernels,
     /// A bias or a scale.
     Vector,
     /// Any other form, as the kernel of a convolution.
@@ -149,9 +151,12 @@ impl ModelParameter {
             OpKind::Embedding { .. } if is_weight => Form::Table,
             // Scales with values for each head, which have the head dimension in files too.
             OpKind::Norm { over, .. } if parameter.dims.len() > over.len() => Form::Other,
+            OpKind::ShortConvolution { .. } if is_weight => Form::Kernels,
             OpKind::Linear { .. }
             | OpKind::Router { .. }
             | OpKind::Norm { .. }
+            | OpKind::ShortConvolution { .. }
+            | OpKind::Recurrence { .. }
             | OpKind::Attention { .. }
                 if parameter.name != "relative_bias" =>
             {

@@ -236,11 +236,19 @@ impl Places {
         let (shape, within) = (&parameter.shape[first..], &part[first..]);
         let row_dims = match parameter.form {
             Form::Linear { contracted } | Form::Experts { contracted } => contracted,
+            Form::Kernels => shape.len() - 1,
             Form::Table => 1,
             Form::Vector | Form::Other => 0,
         };
         let [num_rows, num_columns] =
             [&shape[..row_dims], &shape[row_dims..]].map(|sizes| sizes.iter().product::<usize>());
+        let output = |index: usize| stored.fused.map_or(index, |fused| fused.place(index));
+        if parameter.form == Form::Kernels {
+            let rows = linear(&shape[..row_dims], &within[..row_dims]);
+            let rows = rows.into_iter().map(|feature| output(feature) * num_columns);
+            let columns = within[row_dims].clone().collect();
+            return Self { tensors: 0..1, rows: rows.collect(), columns };
+        }
         let total = stored.fused.map_or(num_columns, |fused| fused.total);
         let (row_stride, column_stride) = match stored.orientation {
             Orientation::InputsFirst => (total, 1),
@@ -252,12 +260,11 @@ impl Places {
         let of_expert = |expert: usize| {
             of_one.iter().map(move |row| expert * num_rows * total + row * row_stride)
         };
-        let column = |c: usize| stored.fused.map_or(c, |fused| fused.place(c)) * column_stride;
         let columns = linear(&shape[row_dims..], &within[row_dims..]);
         Self {
             tensors: if by_expert { part[0].clone() } else { 0..1 },
             rows: experts.flat_map(of_expert).collect(),
-            columns: columns.into_iter().map(column).collect(),
+            columns: columns.into_iter().map(|it| output(it) * column_stride).collect(),
         }
     }
 

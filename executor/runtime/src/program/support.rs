@@ -1,8 +1,8 @@
 //! Features that can be planned, but that the executor does not support.
 
 use ir::graph::{
-    Activation, EmbeddedRows, ExpertGroups, Extent, NormKind, OpKind, Recompute, RotaryScaling,
-    Rotation,
+    Activation, EmbeddedRows, ExpertGroups, Extent, NormKind, OpId, OpKind, Recompute, Recurrence,
+    RotaryScaling, Rotation,
 };
 use ir::layout::{LayoutSpec, OffloadedActivations};
 use ir::plan::Optimizer;
@@ -38,10 +38,11 @@ pub(super) fn check_operators(
                         check_groups(groups, *num_experts, *top_k)?;
                     }
                 }
+                OpKind::Recurrence { kind, .. } if !is_run(*kind) => {
+                    return Err(unsupported(format!("{} (`{name}`)", named(*kind))));
+                }
                 OpKind::Recurrence { .. } | OpKind::ShortConvolution { .. } => {
-                    return Err(unsupported(format!(
-                        "recurrences and short convolutions (`{name}`)"
-                    )));
+                    check_exchange(program, node.id, layout)?;
                 }
                 OpKind::Elementwise(_)
                 | OpKind::Product { .. }
@@ -98,6 +99,57 @@ pub(super) fn check_operators(
         }
     }
     Ok(())
+}
+
+/// Checks that context-parallel ranks can exchange heads for positions of a recurrence, or of a convolution before one.
+fn check_exchange(
+    program: &BlockProgram,
+    id: OpId,
+    layout: &LayoutSpec,
+) -> Result<(), ProgramError> {
+    let context = u64::from(layout.context_parallel);
+    let (block, op) = (&program.block, program.op(id));
+    let is_recurrence = |id: OpId| matches!(block.op(id).kind, OpKind::Recurrence { .. });
+    let takers = block.nodes().filter(|node| program.inputs[node.id.index()].contains(&id));
+    if context > 1 && !is_recurrence(id) && !takers.into_iter().all(|it| is_recurrence(it.id)) {
+        return Err(ProgramError::Unsupported {
+            what: format!(
+                "`context_parallel` {context} of a convolution that no recurrence follows (`{}`)",
+                op.name
+            ),
+            instead: Some("`--without cp`".to_owned()),
+        });
+    }
+    let tensor = u64::from(layout.tensor_parallel);
+    for source in &program.inputs[id.index()] {
+        let Extent::Fixed(heads) = block.op(*source).output.dims[2].extent else { continue };
+        if !(heads / tensor).max(1).is_multiple_of(context) {
+            return Err(ProgramError::Unsupported {
+                what: format!(
+                    "`context_parallel` {context} over {heads} heads or groups of `{}` with `tensor_parallel` {tensor}",
+                    op.name
+                ),
+                instead: Some("degrees whose product divides them".to_owned()),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether a recurrence is computed.
+const fn is_run(kind: Recurrence) -> bool {
+    matches!(kind, Recurrence::StateSpace { .. } | Recurrence::DeltaRule)
+}
+
+/// The field's name of a recurrence.
+const fn named(kind: Recurrence) -> &'static str {
+    match kind {
+        Recurrence::StateSpace { .. } => "Mamba-2's scan",
+        Recurrence::SelectiveScan => "Mamba's selective scan",
+        Recurrence::DeltaRule => "the gated delta rule",
+        Recurrence::DeltaRuleByFeature => "the delta rule with a decay for each feature",
+        Recurrence::FixedDecay => "linear attention with fixed decays",
+    }
 }
 
 /// Returns whether an operator may stand between dispatch and combination.

@@ -357,9 +357,13 @@ fn differences(folder: &Path, name: &str, in_single: bool) -> Vec<String> {
         family.check_logits(&mut wrong);
     }
     if wrong.is_empty() && in_single {
-        // Of these, PyTorch's own gradients in single precision are up to 4.6e-5 off: scores are not divided by the
-        // root of the features of a head, so that probabilities turn on their last digits.
-        let share = if name.starts_with("t5") { 1e-4 } else { 1e-5 };
+        // Of some, PyTorch's own gradients in single precision are as much as half of this off: T5's scores are not divided
+        // by the root of the features of a head, and Qwen3-Next's norms scale by about 2, which makes large logits.
+        let share = match name {
+            _ if name.starts_with("t5") => 1e-4,
+            "qwen3_next" | "qwen3_5_text" | "qwen3_5_moe_text" => 2e-4,
+            _ => 1e-5,
+        };
         family.check_first_step(Element::F32, Bound { share, least_norm: 1e-2 }, &mut wrong);
     }
     if wrong.is_empty() {
@@ -469,6 +473,7 @@ macro_rules! families {
 families! {
     afmoe
     arcee
+    bamba
     bert
     bloom
     bloom_6_heads
@@ -510,22 +515,28 @@ families! {
     granite_swa
     granitemoe
     granitemoe_swa
+    granitemoehybrid
+    granitemoehybrid_dense
     granitemoeshared
     helium
     internlm3
     jais2
+    lfm2
     llama_attention_bias
     llama_dynamic
     llama_linear
     llama_rope_parameters
     llama_yarn
     llama_yarn_options
+    mamba2
     minimax_m2
     mistral
     mixtral
     mpt
     mpt_6_heads
     nemotron
+    nemotron_h
+    nemotron_h_latent
     olmo
     olmo2
     olmo3
@@ -546,9 +557,12 @@ families! {
     qwen2_moe
     qwen2_moe_options
     qwen3
+    qwen3_5_moe_text
+    qwen3_5_text
     qwen3_moe
     qwen3_moe_plain
     qwen3_moe_window
+    qwen3_next
     qwen3_window
     roberta
     seed_oss

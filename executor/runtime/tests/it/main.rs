@@ -16,6 +16,7 @@ mod offload;
 mod parity;
 mod precision;
 mod recompute;
+mod recurrences;
 mod reference;
 mod replication;
 mod traffic;

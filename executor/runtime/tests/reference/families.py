@@ -532,6 +532,94 @@ EXAONE4 = DECODER | {
     "sliding_window": 5,
 }
 
+MAMBA2 = {
+    "mamba_chunk_size": 5,
+    "mamba_d_conv": 3,
+    "mamba_d_head": 8,
+    "mamba_d_state": 6,
+    "mamba_expand": 2,
+    "mamba_n_groups": 2,
+    "mamba_n_heads": 8,
+}
+
+# Layers as later versions of transformers call them.
+GRANITE_HYBRID = (
+    GRANITE_MOE
+    | MAMBA2
+    | {
+        "architectures": ["GraniteMoeHybridForCausalLM"],
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+        "model_type": "granitemoehybrid",
+        "num_hidden_layers": 3,
+        "position_embedding_type": "nope",
+        "shared_intermediate_size": 40,
+        "tie_word_embeddings": False,
+    }
+)
+
+NEMOTRON_H = without(DECODER, "hidden_act", "rms_norm_eps", "rope_theta") | {
+    "architectures": ["NemotronHForCausalLM"],
+    "chunk_size": 5,
+    "head_dim": 16,
+    "hybrid_override_pattern": "M-*EM",
+    "layer_norm_epsilon": 1e-05,
+    "mamba_head_dim": 8,
+    "mamba_num_heads": 8,
+    "mlp_hidden_act": "relu2",
+    "model_type": "nemotron_h",
+    "moe_intermediate_size": 24,
+    "moe_shared_expert_intermediate_size": 20,
+    "n_group": 1,
+    "n_groups": 2,
+    "n_routed_experts": 4,
+    "norm_topk_prob": True,
+    "num_experts_per_tok": 2,
+    "num_hidden_layers": 5,
+    "routed_scaling_factor": 1.5,
+    "ssm_state_size": 6,
+    # So high that it takes effect.
+    "time_step_min": 0.7,
+    "topk_group": 1,
+}
+
+QWEN3_NEXT = without(QWEN3_MOE, "use_sliding_window", "sliding_window", "router_aux_loss_coef") | {
+    "architectures": ["Qwen3NextForCausalLM"],
+    "full_attention_interval": 3,
+    "linear_conv_kernel_dim": 3,
+    "linear_key_head_dim": 6,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_value_head_dim": 10,
+    "model_type": "qwen3_next",
+    "num_experts": 4,
+    "partial_rotary_factor": 0.25,
+    "shared_expert_intermediate_size": 40,
+}
+
+QWEN3_5 = without(
+    QWEN3_NEXT,
+    "decoder_sparse_step",
+    "mlp_only_layers",
+    "moe_intermediate_size",
+    "norm_topk_prob",
+    "num_experts",
+    "num_experts_per_tok",
+    "output_router_logits",
+    "shared_expert_intermediate_size",
+) | {"architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text"}
+
+LFM2 = without(DECODER, "attention_dropout", "hidden_act", "rms_norm_eps", "rope_theta") | {
+    "architectures": ["Lfm2ForCausalLM"],
+    "block_auto_adjust_ff_dim": False,
+    "conv_L_cache": 3,
+    "conv_bias": True,
+    "full_attn_idxs": [1],
+    "model_type": "lfm2",
+    "norm_eps": 1e-05,
+    "num_hidden_layers": 3,
+    "tie_word_embeddings": True,
+}
+
 CONFIGS = {
     "llama_yarn": LLAMA
     | {
@@ -971,6 +1059,54 @@ CONFIGS = {
     },
     "t5": T5,
     "t5_flan": T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+    "granitemoehybrid": GRANITE_HYBRID,
+    # Without experts, with rotation, and with limits that take effect.
+    "granitemoehybrid_dense": GRANITE_HYBRID
+    | {
+        "layer_types": ["mamba", "attention", "mamba"],
+        "mamba_conv_bias": False,
+        "mamba_n_groups": 1,
+        "mamba_proj_bias": True,
+        "num_local_experts": 0,
+        "position_embedding_type": "rope",
+        "time_step_limit": [0.4, 0.9],
+    },
+    "bamba": DECODER
+    | MAMBA2
+    | {
+        "architectures": ["BambaForCausalLM"],
+        "attn_layer_indices": [1],
+        "model_type": "bamba",
+        "num_hidden_layers": 3,
+        "partial_rotary_factor": 0.5,
+    },
+    "mamba2": {
+        "architectures": ["Mamba2ForCausalLM"],
+        "chunk_size": 5,
+        "conv_kernel": 4,
+        "expand": 2,
+        "head_dim": 8,
+        "hidden_act": "silu",
+        "hidden_size": 32,
+        "layer_norm_epsilon": 1e-05,
+        "model_type": "mamba2",
+        "n_groups": 2,
+        "num_heads": 8,
+        "num_hidden_layers": 2,
+        "pad_token_id": None,
+        "residual_in_fp32": False,
+        "state_size": 6,
+        "tie_word_embeddings": False,
+        "vocab_size": 96,
+    },
+    "nemotron_h": NEMOTRON_H,
+    "nemotron_h_latent": NEMOTRON_H
+    | {"hybrid_override_pattern": "ME*", "moe_latent_size": 12, "num_hidden_layers": 3, "use_bias": True},
+    "qwen3_next": QWEN3_NEXT,
+    "qwen3_5_text": QWEN3_5,
+    "qwen3_5_moe_text": without(QWEN3_NEXT, "decoder_sparse_step", "mlp_only_layers", "norm_topk_prob")
+    | {"architectures": ["Qwen3_5MoeForCausalLM"], "model_type": "qwen3_5_moe_text"},
+    "lfm2": LFM2,
     "vit": {
         "architectures": ["ViTForImageClassification"],
         "attention_probs_dropout_prob": 0.0,

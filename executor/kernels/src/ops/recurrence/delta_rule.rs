@@ -17,10 +17,9 @@
 //! Yang, Kautz and Hatamizadeh 2024, *Gated Delta Networks* (arXiv 2412.06464), section 3.3; flash-linear-attention,
 //! `fla/ops/gated_delta_rule`; `Qwen3NextGatedDeltaNet` of Hugging Face transformers.
 
-use super::chunks::pairs_grad;
+use super::chunks::{Chunk, Decays, Triangle, pairs_grad};
 use super::{
-    Chunk, Decays, Triangle, by_head, by_position, matrix_sums, no_state, of_heads, row_sums,
-    softplus, summed_by_head,
+    by_head, by_position, matrix_sums, no_state, of_heads, row_sums, softplus, summed_by_head,
 };
 use crate::array::Array;
 use crate::ops::Kernels;
@@ -31,9 +30,9 @@ const EPSILON: f64 = 1e-6;
 /// Size up to which a triangular matrix is inverted by its powers, which grow with the size.
 const LEAST_SPLIT: usize = 8;
 
-/// Inputs of the rule, or their gradients, at `s` positions of `b` sequences.
+/// DeltaInputs of the rule, or their gradients, at `s` positions of `b` sequences.
 #[derive(Clone, Debug)]
-pub struct Inputs<B: Kernels> {
+pub struct DeltaInputs<B: Kernels> {
     /// `[b, s, key heads, n]`.
     pub query: Array<B>,
     /// `[b, s, key heads, n]`.
@@ -48,7 +47,7 @@ pub struct Inputs<B: Kernels> {
 
 /// Trained parameters of the rule, or their gradients, `[heads]` each.
 #[derive(Clone, Debug)]
-pub struct Parameters<B: Kernels> {
+pub struct DeltaParameters<B: Kernels> {
     /// Logarithm of the rate of decay.
     pub a_log: Array<B>,
     /// Added to decays.
@@ -57,7 +56,7 @@ pub struct Parameters<B: Kernels> {
 
 /// Arrays that forward saves for the gradients, of each head of values.
 #[derive(Clone, Debug)]
-pub struct Saved<B: Kernels> {
+pub struct DeltaSaved<B: Kernels> {
     /// Normalised queries, over the root of their size, `[b, heads, s, n]`.
     query: Array<B>,
     /// Normalised keys, `[b, heads, s, n]`.
@@ -70,7 +69,7 @@ pub struct Saved<B: Kernels> {
     sums: Array<B>,
 }
 
-impl<B: Kernels> Saved<B> {
+impl<B: Kernels> DeltaSaved<B> {
     /// Bytes on the device.
     pub fn num_bytes(&self) -> u64 {
         let arrays = [&self.query, &self.key, &self.written, &self.sums].into_iter();
@@ -80,10 +79,10 @@ impl<B: Kernels> Saved<B> {
 
 /// The output, of the shape of the values, and what is saved. `chunk` positions are computed at a time.
 pub fn forward<B: Kernels>(
-    inputs: &Inputs<B>,
-    parameters: &Parameters<B>,
+    inputs: &DeltaInputs<B>,
+    parameters: &DeltaParameters<B>,
     chunk: usize,
-) -> (Array<B>, Saved<B>) {
+) -> (Array<B>, DeltaSaved<B>) {
     let element = inputs.value.element();
     let gates = Gates::new(inputs, parameters);
     let value = in_heads(inputs.value.clone());
@@ -108,7 +107,7 @@ pub fn forward<B: Kernels>(
         sums.push(of_chunk);
     }
     let y = by_position(Array::concat(outputs, 2), inputs.value.size(0));
-    let saved = Saved {
+    let saved = DeltaSaved {
         query: query.cast(element),
         key: key.cast(element),
         written: Array::concat(written, 2),
@@ -120,12 +119,12 @@ pub fn forward<B: Kernels>(
 
 /// The gradients of inputs and parameters from that of the output.
 pub fn grads<B: Kernels>(
-    inputs: &Inputs<B>,
-    parameters: &Parameters<B>,
-    saved: &Saved<B>,
+    inputs: &DeltaInputs<B>,
+    parameters: &DeltaParameters<B>,
+    saved: &DeltaSaved<B>,
     chunk: usize,
     grad: Array<B>,
-) -> (Inputs<B>, Parameters<B>) {
+) -> (DeltaInputs<B>, DeltaParameters<B>) {
     let gates = Gates::new(inputs, parameters);
     let value = in_heads(inputs.value.clone());
     let grad = in_heads(grad);
@@ -161,11 +160,11 @@ pub fn grads<B: Kernels>(
         joined.iter_mut().zip(grads).for_each(|(all, one)| all.push(one));
     }
     let [query, key, value, beta, logs] = joined.map(|parts| Array::concat(parts, 2));
-    let (beta, decay, parameters) = gates.grads(beta, logs);
+    let (beta, decay, parameters) = gates.grads(beta, logs, parameters);
     let heads = |x: Array<B>, like: &Array<B>| {
         by_position(x, like.size(0)).reshape(&like.shape()).cast(like.element())
     };
-    let inputs = Inputs {
+    let inputs = DeltaInputs {
         query: direction_grad(&inputs.query, query, root(saved.key.size(3)).recip()),
         key: direction_grad(&inputs.key, key, 1.0),
         value: heads(value, &inputs.value),
@@ -187,8 +186,8 @@ fn in_heads<B: Kernels>(x: Array<B>) -> Array<B> {
 }
 
 /// Queries, over the root of their size, and keys divided by their length, for each head of values.
-fn normalised<B: Kernels>(inputs: &Inputs<B>) -> [Array<B>; 2] {
-    let Inputs { query, key, value, .. } = inputs;
+fn normalised<B: Kernels>(inputs: &DeltaInputs<B>) -> [Array<B>; 2] {
+    let DeltaInputs { query, key, value, .. } = inputs;
     let [batch, length, heads, features] = [0, 1, 2, 3].map(|dim| key.size(dim));
     let shared = value.size(2) / heads;
     let each = |x: &Array<B>, scale: f64| {
@@ -229,7 +228,7 @@ struct Gates<B: Kernels> {
 }
 
 impl<B: Kernels> Gates<B> {
-    fn new(inputs: &Inputs<B>, parameters: &Parameters<B>) -> Self {
+    fn new(inputs: &DeltaInputs<B>, parameters: &DeltaParameters<B>) -> Self {
         let batch = inputs.value.size(0);
         let heads = |parameter: &Array<B>| {
             of_heads(parameter.clone().reshape(&[1, parameter.num_elements()]), batch)
@@ -241,12 +240,17 @@ impl<B: Kernels> Gates<B> {
     }
 
     /// Gradients of what goes into the gates, and of the parameters.
-    fn grads(self, of_beta: Array<B>, of_logs: Array<B>) -> (Array<B>, Array<B>, Parameters<B>) {
+    fn grads(
+        self,
+        of_beta: Array<B>,
+        of_logs: Array<B>,
+        parameters: &DeltaParameters<B>,
+    ) -> (Array<B>, Array<B>, DeltaParameters<B>) {
         let slope = self.beta.clone() * self.beta.scale(-1.0).shift(1.0);
         let of_decay = of_logs.clone() * self.rate * self.biased.sigmoid();
-        let parameters = Parameters {
-            a_log: summed_by_head(of_logs * self.logs, self.batch).flatten(),
-            time_bias: summed_by_head(of_decay.clone(), self.batch).flatten(),
+        let parameters = DeltaParameters {
+            a_log: summed_by_head(of_logs * self.logs, self.batch, &parameters.a_log),
+            time_bias: summed_by_head(of_decay.clone(), self.batch, &parameters.time_bias),
         };
         (of_beta * slope, of_decay, parameters)
     }

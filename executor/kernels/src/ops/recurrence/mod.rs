@@ -8,7 +8,6 @@ mod chunks;
 pub mod delta_rule;
 pub mod state_space;
 
-use self::chunks::{Chunk, Decays, Triangle};
 use super::Kernels;
 use crate::array::Array;
 
@@ -42,11 +41,11 @@ fn of_heads<B: Kernels>(parameter: Array<B>, batch: usize) -> Array<B> {
     repeated.reshape(&[batch * outer, heads, 1, 1])
 }
 
-/// The gradient of a parameter `[outer, heads]` from that of each position, `[b outer, heads, s, 1]`.
-fn summed_by_head<B: Kernels>(x: Array<B>, batch: usize) -> Array<B> {
+/// The gradient of a parameter of heads from that of each position, `[b outer, heads, s, 1]`.
+fn summed_by_head<B: Kernels>(x: Array<B>, batch: usize, like: &Array<B>) -> Array<B> {
     let [all, heads] = [x.size(0), x.size(1)];
     let by_sequence = x.sum_dim(2).reshape(&[batch, all / batch * heads]);
-    by_sequence.sum_dim(0).reshape(&[all / batch, heads])
+    by_sequence.sum_dim(0).reshape(&like.shape()).cast(like.element())
 }
 
 /// Sums over the features of each position, `[.., c, 1]`.

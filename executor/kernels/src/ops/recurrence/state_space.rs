@@ -12,17 +12,16 @@
 //!
 //! Dao and Gu 2024, *Transformers are SSMs* (arXiv 2405.21060), section 6; `Mamba2Mixer` of Hugging Face transformers.
 
-use super::chunks::pairs_grad;
+use super::chunks::{Chunk, Decays, pairs_grad};
 use super::{
-    Chunk, Decays, by_head, by_position, matrix_sums, no_state, of_heads, row_sums, softplus,
-    summed_by_head,
+    by_head, by_position, matrix_sums, no_state, of_heads, row_sums, softplus, summed_by_head,
 };
 use crate::array::Array;
 use crate::ops::Kernels;
 
-/// Inputs of a scan, or their gradients, at `s` positions of `b` sequences.
+/// ScanInputs of a scan, or their gradients, at `s` positions of `b` sequences.
 #[derive(Clone, Debug)]
-pub struct Inputs<B: Kernels> {
+pub struct ScanInputs<B: Kernels> {
     /// `[b, s, groups, heads of a group, p]`.
     pub x: Array<B>,
     /// `[b, s, groups, n]`.
@@ -35,7 +34,7 @@ pub struct Inputs<B: Kernels> {
 
 /// Trained parameters of a scan, or their gradients, `[groups, heads of a group]` each.
 #[derive(Clone, Debug)]
-pub struct Parameters<B: Kernels> {
+pub struct ScanParameters<B: Kernels> {
     /// Logarithm of the rate of decay.
     pub a_log: Array<B>,
     /// Factor of the input that is added to the output.
@@ -46,7 +45,7 @@ pub struct Parameters<B: Kernels> {
 
 /// Constants of a scan.
 #[derive(Clone, Copy, Debug)]
-pub struct Rule {
+pub struct ScanConstants {
     /// Positions of a chunk, which decide the work, not the result.
     pub chunk: usize,
     /// Least and greatest time step.
@@ -54,7 +53,11 @@ pub struct Rule {
 }
 
 /// The output, of the shape of `x`.
-pub fn forward<B: Kernels>(inputs: &Inputs<B>, parameters: &Parameters<B>, rule: Rule) -> Array<B> {
+pub fn forward<B: Kernels>(
+    inputs: &ScanInputs<B>,
+    parameters: &ScanParameters<B>,
+    rule: ScanConstants,
+) -> Array<B> {
     let scan = Scan::new(inputs, parameters, rule);
     let mut state = scan.no_state();
     let mut outputs = Vec::new();
@@ -69,11 +72,11 @@ pub fn forward<B: Kernels>(inputs: &Inputs<B>, parameters: &Parameters<B>, rule:
 
 /// The gradients of inputs and parameters from that of the output.
 pub fn grads<B: Kernels>(
-    inputs: &Inputs<B>,
-    parameters: &Parameters<B>,
-    rule: Rule,
+    inputs: &ScanInputs<B>,
+    parameters: &ScanParameters<B>,
+    rule: ScanConstants,
     grad: Array<B>,
-) -> (Inputs<B>, Parameters<B>) {
+) -> (ScanInputs<B>, ScanParameters<B>) {
     let scan = Scan::new(inputs, parameters, rule);
     let grad = by_head(grad.widened());
     let chunks = Chunk::all(&scan.x, rule.chunk);
@@ -90,7 +93,7 @@ pub fn grads<B: Kernels>(
         parts.push(part);
     }
     parts.reverse();
-    scan.input_grads(PartGrads::joined(parts), grad, inputs, rule)
+    scan.input_grads(PartGrads::joined(parts), grad, (inputs, parameters), rule)
 }
 
 /// A scan in the order of heads, `[b groups, heads, s, ..]`.
@@ -109,7 +112,7 @@ struct Scan<B: Kernels> {
 }
 
 impl<B: Kernels> Scan<B> {
-    fn new(inputs: &Inputs<B>, parameters: &Parameters<B>, rule: Rule) -> Self {
+    fn new(inputs: &ScanInputs<B>, parameters: &ScanParameters<B>, rule: ScanConstants) -> Self {
         let shape = inputs.x.shape();
         let [batch, length, groups, heads, _] = shape[..] else {
             panic!("a scan is of five dimensions, not {shape:?}")
@@ -156,9 +159,9 @@ impl<B: Kernels> Scan<B> {
         self,
         parts: PartGrads<B>,
         grad: Array<B>,
-        inputs: &Inputs<B>,
-        rule: Rule,
-    ) -> (Inputs<B>, Parameters<B>) {
+        (inputs, parameters): (&ScanInputs<B>, &ScanParameters<B>),
+        rule: ScanConstants,
+    ) -> (ScanInputs<B>, ScanParameters<B>) {
         let PartGrads { written, b, c, logs } = parts;
         let batch = self.batch;
         let of_rate = logs.clone() * self.steps.clone() * self.rate.clone();
@@ -173,12 +176,12 @@ impl<B: Kernels> Scan<B> {
         let ordered = |x: Array<B>, like: &Array<B>| {
             by_position(x, batch).reshape(&like.shape()).cast(element)
         };
-        let parameters = Parameters {
-            a_log: summed_by_head(of_rate, batch),
-            skip: summed_by_head(of_skip, batch),
-            time_bias: summed_by_head(of_steps.clone(), batch),
+        let parameters = ScanParameters {
+            a_log: summed_by_head(of_rate, batch, &parameters.a_log),
+            skip: summed_by_head(of_skip, batch, &parameters.skip),
+            time_bias: summed_by_head(of_steps.clone(), batch, &parameters.time_bias),
         };
-        let inputs = Inputs {
+        let inputs = ScanInputs {
             x: ordered(of_x, &inputs.x),
             b: ordered(b, &inputs.b),
             c: ordered(c, &inputs.c),
@@ -190,7 +193,7 @@ impl<B: Kernels> Scan<B> {
 
 /// A chunk of a scan.
 struct Part<B: Kernels> {
-    /// Inputs times time steps.
+    /// ScanInputs times time steps.
     written: Array<B>,
     b: Array<B>,
     c: Array<B>,

@@ -52,20 +52,20 @@ fn scan(
 
 fn of_scan(
     [x, b, c, time_step, a_log, skip, time_bias]: [Plain; 7],
-) -> (state_space::Inputs<burn_flex::Flex>, state_space::Parameters<burn_flex::Flex>) {
-    let inputs = state_space::Inputs { x, b, c, time_step };
-    (inputs, state_space::Parameters { a_log, skip, time_bias })
+) -> (state_space::ScanInputs<burn_flex::Flex>, state_space::ScanParameters<burn_flex::Flex>) {
+    let inputs = state_space::ScanInputs { x, b, c, time_step };
+    (inputs, state_space::ScanParameters { a_log, skip, time_bias })
 }
 
-fn scan_grads(inputs: [Plain; 7], rule: state_space::Rule, grad: Plain) -> [Plain; 7] {
+fn scan_grads(inputs: [Plain; 7], rule: state_space::ScanConstants, grad: Plain) -> [Plain; 7] {
     let (inputs, parameters) = of_scan(inputs);
     let (inputs, parameters) = state_space::grads(&inputs, &parameters, rule, grad);
-    let state_space::Inputs { x, b, c, time_step } = inputs;
-    let state_space::Parameters { a_log, skip, time_bias } = parameters;
+    let state_space::ScanInputs { x, b, c, time_step } = inputs;
+    let state_space::ScanParameters { a_log, skip, time_bias } = parameters;
     [x, b, c, time_step, a_log, skip, time_bias]
 }
 
-fn scanned(inputs: [Plain; 7], rule: state_space::Rule) -> Plain {
+fn scanned(inputs: [Plain; 7], rule: state_space::ScanConstants) -> Plain {
     let (inputs, parameters) = of_scan(inputs);
     state_space::forward(&inputs, &parameters, rule)
 }
@@ -124,9 +124,9 @@ fn rule([query, key, value, beta, decay, a_log, time_bias]: [Traced; 7]) -> Trac
 
 fn of_rule(
     [query, key, value, beta, decay, a_log, time_bias]: [Plain; 7],
-) -> (delta_rule::Inputs<burn_flex::Flex>, delta_rule::Parameters<burn_flex::Flex>) {
-    let inputs = delta_rule::Inputs { query, key, value, beta, decay };
-    (inputs, delta_rule::Parameters { a_log, time_bias })
+) -> (delta_rule::DeltaInputs<burn_flex::Flex>, delta_rule::DeltaParameters<burn_flex::Flex>) {
+    let inputs = delta_rule::DeltaInputs { query, key, value, beta, decay };
+    (inputs, delta_rule::DeltaParameters { a_log, time_bias })
 }
 
 fn ruled(inputs: [Plain; 7], chunk: usize) -> Plain {
@@ -138,8 +138,8 @@ fn rule_grads(inputs: [Plain; 7], chunk: usize, grad: Plain) -> [Plain; 7] {
     let (inputs, parameters) = of_rule(inputs);
     let (_, saved) = delta_rule::forward(&inputs, &parameters, chunk);
     let (inputs, parameters) = delta_rule::grads(&inputs, &parameters, &saved, chunk, grad);
-    let delta_rule::Inputs { query, key, value, beta, decay } = inputs;
-    let delta_rule::Parameters { a_log, time_bias } = parameters;
+    let delta_rule::DeltaInputs { query, key, value, beta, decay } = inputs;
+    let delta_rule::DeltaParameters { a_log, time_bias } = parameters;
     [query, key, value, beta, decay, a_log, time_bias]
 }
 
@@ -152,7 +152,7 @@ proptest! {
         seed: u16,
     ) {
         let inputs = scan_inputs(sizes, seed.into());
-        let rule = state_space::Rule { chunk, time_steps: limits };
+        let rule = state_space::ScanConstants { chunk, time_steps: limits };
         let y = scanned(inputs.clone(), rule);
         check(inputs.each_ref(), |inputs| scan(inputs, limits), &y, |grad| {
             scan_grads(inputs.clone(), rule, grad)
@@ -209,7 +209,7 @@ fn check_differences(
 #[test]
 fn gradients_are_central_differences() {
     let inputs = scan_inputs((2, 11, 2, 2, 3, 4), 7);
-    let constants = state_space::Rule { chunk: 4, time_steps: [0.0, f64::INFINITY] };
+    let constants = state_space::ScanConstants { chunk: 4, time_steps: [0.0, f64::INFINITY] };
     let grad = random(&inputs[0].shape(), 8);
     let grads = scan_grads(inputs.clone(), constants, grad.clone());
     check_differences(&inputs, |inputs| scanned(inputs, constants), &grads, &grad);
@@ -224,7 +224,8 @@ fn gradients_are_central_differences() {
 fn chunks_do_not_matter() {
     let limits = [0.0, f64::INFINITY];
     let scan = scan_inputs((1, 70, 1, 2, 4, 8), 3);
-    let of_scan = |chunk| scanned(scan.clone(), state_space::Rule { chunk, time_steps: limits });
+    let of_scan =
+        |chunk| scanned(scan.clone(), state_space::ScanConstants { chunk, time_steps: limits });
     let inputs = rule_inputs((1, 70, 2, 1, 8, 4), 3);
     for chunk in [1, 7, 64, 70, 256] {
         assert_close(&of_scan(chunk), &of_scan(16), 1e-12);
@@ -235,7 +236,7 @@ fn chunks_do_not_matter() {
 #[test]
 fn in_bf16_recurrences_are_rounded_once() {
     let inputs = scan_inputs((2, 9, 1, 2, 4, 4), 1);
-    let constants = state_space::Rule { chunk: 4, time_steps: [0.0, f64::INFINITY] };
+    let constants = state_space::ScanConstants { chunk: 4, time_steps: [0.0, f64::INFINITY] };
     check_bf16(inputs.each_ref(), 1.0 / 128.0, |inputs| vec![scanned(inputs, constants)]);
     let inputs = rule_inputs((2, 9, 1, 2, 4, 4), 1);
     check_bf16(inputs.each_ref(), 1.0 / 128.0, |inputs| vec![ruled(inputs, 4)]);

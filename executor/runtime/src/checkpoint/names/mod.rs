@@ -18,13 +18,13 @@ use super::parameter::{Form, ModelParameter, ParameterId};
 #[derive(Clone, Debug)]
 pub struct Naming {
     family: Option<TensorNames>,
-    /// Output sizes of each linear layer, by block and operator.
+    /// Output sizes of each linear layer and convolution, by block and operator.
     outputs: BTreeMap<(u32, String), Outputs>,
     /// Number of layers of the model.
     num_layers: u32,
 }
 
-/// Output sizes of a linear layer.
+/// Output sizes of a linear layer, or of a convolution of features by themselves.
 #[derive(Clone, Copy, Debug)]
 struct Outputs {
     all: usize,
@@ -73,6 +73,7 @@ impl Naming {
             let dims = match it.form {
                 Form::Linear { contracted } => &it.shape[contracted..],
                 Form::Experts { contracted } => &it.shape[contracted + 1..],
+                Form::Kernels => &it.shape[..it.shape.len() - 1],
                 _ => return None,
             };
             let outputs = Outputs { all: dims.iter().product(), first: *dims.first()? };
@@ -140,6 +141,7 @@ impl Naming {
             // Keys have the fewest heads.
             Splits::ByHead => all.iter().map(|it| it.first).min()?,
             Splits::ByFeature => own.all,
+            Splits::ByHeadsOf(op) => of(&op)?.first,
         };
         let blocks: Vec<usize> = all.iter().map(|it| it.all / groups).collect();
         Some(Fused {
@@ -204,7 +206,9 @@ fn by_module(
 ) -> Stored {
     let name = match module.form {
         TensorForm::Bare | TensorForm::Within(_) => format!("{prefix}{}", module.name),
-        TensorForm::Named => format!("{prefix}{}.{}", module.name, parameter.id.name),
+        TensorForm::Named | TensorForm::Flat => {
+            format!("{prefix}{}.{}", module.name, parameter.id.name)
+        }
     };
     let shape = &parameter.shape;
     let orientation =
@@ -235,6 +239,12 @@ fn by_module(
                 (vec![name], [&shape[..1], &of_one].concat())
             }
         }
+        Form::Kernels => {
+            let (kernel, features) = shape.split_last().expect("a kernel has positions");
+            let own = features.iter().product();
+            (vec![name], vec![fused.map_or(own, |fused| fused.total), 1, *kernel])
+        }
+        _ if module.form == TensorForm::Flat => (vec![name], vec![shape.iter().product()]),
         Form::Vector => (vec![name], matrix(&[], shape)),
         Form::Table | Form::Other => (vec![name], shape.clone()),
     };

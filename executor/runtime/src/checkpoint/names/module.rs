@@ -22,6 +22,8 @@ pub(super) enum Splits {
     ByHead,
     /// By feature: one of each parameter in turn.
     ByFeature,
+    /// By the heads of this operator.
+    ByHeadsOf(&'static str),
 }
 
 /// Queries, keys and values.
@@ -29,6 +31,21 @@ const QKV: &[&str] = &["attention.query", "attention.key", "attention.value"];
 
 /// Gates and values of experts.
 const EXPERTS: &[&str] = &["mlp.experts.gate", "mlp.experts.up"];
+
+/// What goes into Mamba-2.
+const STATE_SPACE: &[&str] =
+    &["mamba.gate", "mamba.input", "mamba.b", "mamba.c", "mamba.time_step"];
+
+/// What Mamba-2 convolves.
+const STATE_SPACE_CONVOLUTION: &[&str] =
+    &["mamba.input_convolution", "mamba.b_convolution", "mamba.c_convolution"];
+
+/// Queries, keys, values and gates of a delta rule.
+const DELTA: &[&str] = &["delta_net.query", "delta_net.key", "delta_net.value", "delta_net.gate"];
+
+/// What a delta rule convolves.
+const DELTA_CONVOLUTION: &[&str] =
+    &["delta_net.query_convolution", "delta_net.key_convolution", "delta_net.value_convolution"];
 
 /// The operators that share a tensor, in order, and their interleaving.
 pub(super) const fn joined(join: Join) -> (&'static [&'static str], Splits) {
@@ -41,5 +58,19 @@ pub(super) const fn joined(join: Join) -> (&'static [&'static str], Splits) {
         Join::ExpertsGateUp => (EXPERTS, Splits::Not),
         Join::ExpertsGateUpInTurn => (EXPERTS, Splits::ByFeature),
         Join::SharedGateUp => (&["mlp.shared.gate", "mlp.shared.up"], Splits::Not),
+        Join::StateSpace => (STATE_SPACE, Splits::Not),
+        Join::StateSpaceConvolution => (STATE_SPACE_CONVOLUTION, Splits::Not),
+        Join::DeltaByHead => (DELTA, Splits::ByHeadsOf("delta_net.key")),
+        Join::DeltaInOrder => {
+            (&["delta_net.query", "delta_net.key", "delta_net.value"], Splits::Not)
+        }
+        Join::DeltaGatesByHead => {
+            (&["delta_net.beta", "delta_net.decay"], Splits::ByHeadsOf("delta_net.key"))
+        }
+        Join::DeltaConvolution => (DELTA_CONVOLUTION, Splits::Not),
+        Join::Convolution => (&["convolution.b", "convolution.c", "convolution.x"], Splits::Not),
+        Join::QueryGateByHead => {
+            (&["attention.query", "attention.gate"], Splits::ByHeadsOf("attention.query"))
+        }
     }
 }

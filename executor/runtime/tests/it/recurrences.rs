@@ -1,0 +1,85 @@
+//! Mamba-2, gated delta rules and short convolutions, in hybrids with attention: sharded over heads, groups and channels,
+//! and over positions, which are exchanged for heads.
+
+use executor_kernels::array::Element;
+use executor_runtime::program::Program;
+use ir::graph::{ContextParallelKind, Recompute};
+use ir::layout::ZeroStage;
+use ir::schedule::ScheduleKind;
+
+use super::parity::{difference, train};
+use super::training::{Case, ONE, parts};
+
+/// Layouts that compute what one rank computes.
+fn check(name: &str, cases: &[Case]) {
+    let models = super::drawn::models();
+    let (_, model) = models.iter().find(|(other, _)| other == name).unwrap();
+    let run = |case| train(Program::new(parts(model, case, Element::F64)).unwrap());
+    let one = run(ONE);
+    for case in cases {
+        let (losses, _, weights) = difference(&one, &run(*case));
+        assert!(losses < 1e-9 && weights < 1e-9, "{name}: {losses:.1e} {weights:.1e}: {case:?}");
+    }
+}
+
+const TENSOR: Case = Case { tensor: 2, ..ONE };
+
+/// What shards heads, groups and channels, or nothing of them.
+const OF_HEADS: [Case; 6] = [
+    TENSOR,
+    Case { sequence: true, data: 2, zero: ZeroStage::Parameters, ..TENSOR },
+    Case { sequence: true, recompute: Recompute::Selective, ..TENSOR },
+    Case { recompute: Recompute::Full, ..TENSOR },
+    Case { pipeline: 2, schedule: ScheduleKind::ZbH1, ..TENSOR },
+    Case { pipeline: 2, schedule: ScheduleKind::Zbv, virtual_stages: 2, ..ONE },
+];
+
+/// What exchanges heads for positions, in a ring's order and in the sequence's.
+const OF_POSITIONS: [Case; 4] = [
+    Case { context: 2, ..ONE },
+    Case { context: 2, recompute: Recompute::Full, ..ONE },
+    Case { context: 2, pipeline: 2, schedule: ScheduleKind::ZbH1, ..ONE },
+    Case { context: 2, context_kind: ContextParallelKind::AllToAll, ..ONE },
+];
+
+#[test]
+fn mamba_2_hybrids_in_any_layout() {
+    for name in ["granitemoehybrid", "nemotron_h"] {
+        check(name, &OF_HEADS);
+        check(name, &OF_POSITIONS);
+    }
+}
+
+#[test]
+fn delta_net_hybrids_in_any_layout() {
+    for name in ["qwen3_next", "qwen3_5_text"] {
+        check(name, &OF_HEADS);
+        check(name, &OF_POSITIONS);
+        // With fewer heads of keys than ranks, neighbours have the same.
+        check(name, &[Case { tensor: 4, ..ONE }]);
+    }
+}
+
+#[test]
+fn short_convolutions_in_any_layout() {
+    check("lfm2", &OF_HEADS);
+}
+
+/// What cannot be exchanged is refused, with its number and what would work.
+#[test]
+fn positions_that_are_not_exchanged() {
+    let models = super::drawn::models();
+    for (name, case, expected) in [
+        (
+            "lfm2",
+            OF_POSITIONS[0],
+            "`context_parallel` 2 of a convolution that no recurrence follows",
+        ),
+        ("bamba", Case { context: 2, ..TENSOR }, "`context_parallel` 2 over 2 heads or groups"),
+        ("qwen3_next", Case { context: 4, ..ONE }, "`context_parallel` 4 over 2 heads or groups"),
+    ] {
+        let (_, model) = models.iter().find(|(other, _)| other == name).unwrap();
+        let refused = Program::new(parts(model, case, Element::F64)).map(|_| ()).unwrap_err();
+        assert!(refused.to_string().contains(expected), "{refused}");
+    }
+}

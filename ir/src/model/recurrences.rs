@@ -4,7 +4,6 @@ use super::norm::Norm;
 use crate::graph::{Activation, Real};
 
 /// Mamba-2 (Dao and Gu 2024, arXiv 2405.21060).
-#[expect(clippy::struct_excessive_bools, reason = "independent facts about one architecture")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateSpace {
     /// Number of heads.

@@ -16,6 +16,8 @@ pub struct StateSpace {
     pub state_size: u64,
     /// Positions of the convolution.
     pub kernel: u64,
+    /// Function of the convolution's output.
+    pub activation: Activation,
     /// Positions of a chunk.
     pub chunk: u64,
     /// True where the convolution has a bias.
@@ -62,6 +64,8 @@ pub struct DeltaNet {
     pub value_dim: u64,
     /// Positions of the convolution.
     pub kernel: u64,
+    /// Function of the convolution's output.
+    pub activation: Activation,
     /// Decays of the state.
     pub decays: Decays,
     /// The norm of each head's output.

@@ -355,8 +355,10 @@ pub enum SharedBy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AttentionGate {
-    /// For each feature of each head (Qwen3-Next, AFMoE).
+    /// For each feature of each head (AFMoE).
     Features,
+    /// The same, in one projection with queries and with their bias (Qwen3-Next).
+    WithQuery,
     /// For each head (Step 3.5).
     Heads,
 }

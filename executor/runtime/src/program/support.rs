@@ -38,6 +38,10 @@ pub(super) fn check_operators(
                         check_groups(groups, *num_experts, *top_k)?;
                     }
                 }
+                OpKind::Activation(Activation::Xielu)
+                | OpKind::ShortConvolution { activation: Some(Activation::Xielu), .. } => {
+                    return Err(unsupported(format!("xIELU (`{name}`)")));
+                }
                 OpKind::Recurrence { kind, .. } if !is_run(*kind) => {
                     return Err(unsupported(format!("{} (`{name}`)", named(*kind))));
                 }
@@ -64,9 +68,6 @@ pub(super) fn check_operators(
                 {
                     let what = format!("a dilation or `ceil_mode` (`{name}`)");
                     return Err(unsupported(what));
-                }
-                OpKind::Activation(Activation::Xielu) => {
-                    return Err(unsupported(format!("xIELU (`{name}`)")));
                 }
                 OpKind::AttentionScores | OpKind::AttentionValues | OpKind::Softmax { .. } => {
                     return Err(unsupported(format!("operator `{name}` ({:?})", node.op.kind)));

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::parts::Shape;
 use super::stated::{Field, Stated};
-use crate::graph::Real;
+use crate::graph::{Activation, Real};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::transformer::{
@@ -43,6 +43,8 @@ enum MixerRule {
         bias: Stated<bool>,
         /// True where the output projection has a bias; `bias` by default.
         output_bias: Option<Stated<bool>>,
+        /// Field with the function of the convolution's output; SiLU where there is none.
+        activation: Option<String>,
         time_steps: TimeSteps,
         /// True where a norm follows the gate.
         norm: Stated<bool>,
@@ -68,6 +70,8 @@ enum MixerRule {
         value_heads: Field<u64>,
         value_dim: Field<u64>,
         kernel: Field<u64>,
+        /// As of Mamba-2.
+        activation: Option<String>,
         #[serde(default)]
         decays: DecayRule,
     },
@@ -179,6 +183,11 @@ enum MixedLayers {
 
 /// What transformers calls recurrences of all families since version 5.
 const LINEAR: &str = "linear_attention";
+
+/// The function of a convolution's output, in a field if there is one.
+fn convolved(fields: Fields<'_>, field: Option<&str>) -> Result<Activation, ModelError> {
+    field.map_or(Ok(Activation::Silu), |field| fields.activation_or(field, "silu"))
+}
 
 /// What a layer consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -301,6 +310,7 @@ impl MixerRule {
                 bias,
                 output_bias,
                 norm: has_norm,
+                activation,
                 time_steps,
             } => {
                 let num_heads = heads.read(fields)?;
@@ -317,6 +327,7 @@ impl MixerRule {
                     bias,
                     output_bias: output_bias.unwrap_or(bias),
                     norm: has_norm.read(fields)?.then_some(norm),
+                    activation: convolved(fields, activation.as_deref())?,
                     time_steps: time_steps.read(fields)?,
                 })
             }
@@ -348,7 +359,15 @@ impl MixerRule {
                     norm: norms.then_some(norm),
                 })
             }
-            Self::DeltaNet { key_heads, key_dim, value_heads, value_dim, kernel, decays } => {
+            Self::DeltaNet {
+                key_heads,
+                key_dim,
+                value_heads,
+                value_dim,
+                kernel,
+                activation,
+                decays,
+            } => {
                 let value_dim = value_dim.read(fields)?;
                 Mixer::DeltaNet(DeltaNet {
                     num_key_heads: key_heads.read(fields)?,
@@ -356,6 +375,7 @@ impl MixerRule {
                     num_value_heads: value_heads.read(fields)?,
                     value_dim,
                     kernel: kernel.read(fields)?,
+                    activation: convolved(fields, activation.as_deref())?,
                     decays: match decays {
                         DecayRule::Heads => Decays::Heads,
                         DecayRule::Features => Decays::Features,

@@ -48,12 +48,13 @@ impl Lowering {
         let heads = Dim::fixed(DimName::Heads, attention.num_heads);
         let features = Dim::fixed(DimName::HeadDim, attention.value_head_dim);
         let produced = match gate {
-            AttentionGate::Features => vec![heads, features],
+            AttentionGate::Features | AttentionGate::WithQuery => vec![heads, features],
             AttentionGate::Heads => vec![heads],
         };
-        let score = scope.linear("gate", &[DimName::Hidden], &produced, false, x)?;
+        let bias = gate == AttentionGate::WithQuery && attention.query_bias;
+        let score = scope.linear("gate", &[DimName::Hidden], &produced, bias, x)?;
         let weighted = match gate {
-            AttentionGate::Features => {
+            AttentionGate::Features | AttentionGate::WithQuery => {
                 let kind = OpKind::GatedActivation(Activation::Sigmoid);
                 scope.push("gated", kind, &[score, attended])?
             }

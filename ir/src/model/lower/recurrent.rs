@@ -66,7 +66,7 @@ impl Lowering {
             inputs.push(convolved(
                 &mut scope,
                 part,
-                mamba.kernel,
+                (mamba.kernel, mamba.activation),
                 mamba.convolution_bias,
                 projected,
             )?);
@@ -102,7 +102,8 @@ impl Lowering {
         let hidden = [DimName::Hidden];
         let gate = scope.linear("gate", &hidden, &inner, bias, x)?;
         let input = scope.linear("input", &hidden, &inner, bias, x)?;
-        let input = convolved(&mut scope, "input", kernel, convolution_bias, input)?;
+        let input =
+            convolved(&mut scope, "input", (kernel, Activation::Silu), convolution_bias, input)?;
         let made = [latent(rank + 2 * state_size)];
         let made = scope.linear("parameters", &[DimName::Intermediate], &made, false, input)?;
         let mut start = 0;
@@ -148,7 +149,13 @@ impl Lowering {
         let mut inputs = Vec::new();
         for (part, dims) in [("query", &keys), ("key", &keys), ("value", &values)] {
             let projected = scope.linear(part, &hidden, dims, false, x)?;
-            inputs.push(convolved(&mut scope, part, net.kernel, false, projected)?);
+            inputs.push(convolved(
+                &mut scope,
+                part,
+                (net.kernel, net.activation),
+                false,
+                projected,
+            )?);
         }
         inputs.push(scope.linear("beta", &hidden, &[heads], false, x)?);
         let low_rank = |scope: &mut Scope<'_>, part: &str, rank: u64, dims: &[Dim]| {
@@ -244,15 +251,15 @@ impl Lowering {
     }
 }
 
-/// A causal convolution of each feature, and SiLU.
+/// A causal convolution of each feature, and a function.
 fn convolved(
     scope: &mut Scope<'_>,
     part: &str,
-    kernel: u64,
+    (kernel, activation): (u64, Activation),
     bias: bool,
     x: Value,
 ) -> Result<Value, GraphError> {
-    let activation = Some(Activation::Silu);
+    let activation = Some(activation);
     scope.push(
         &format!("{part}_convolution"),
         OpKind::ShortConvolution { kernel, bias, activation },

@@ -41,7 +41,7 @@ fn further_norm(parameter: &ModelParameter) -> Option<ModelParameter> {
 }
 
 /// Parts of names of tensors that files may have in addition to parameters: buffers of angles and masks, copies of tied
-/// tables, poolers.
+/// tables, poolers, modules for multi-token prediction that transformers leaves out.
 pub(super) const LEFT_OUT: &[&str] = &[
     "rotary_emb.inv_freq",
     "attn.bias",
@@ -56,4 +56,5 @@ pub(super) const LEFT_OUT: &[&str] = &[
     "cls.seq_relationship.",
     "coder.embed_tokens.weight",
     ".pooler.",
+    "mtp.",
 ];

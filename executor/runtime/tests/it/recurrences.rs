@@ -2,6 +2,7 @@
 //! and over positions, which are exchanged for heads.
 
 use executor_kernels::array::Element;
+use executor_runtime::case;
 use executor_runtime::program::Program;
 use ir::graph::{ContextParallelKind, Recompute};
 use ir::layout::ZeroStage;
@@ -44,20 +45,16 @@ const OF_POSITIONS: [Case; 4] = [
 
 #[test]
 fn mamba_2_hybrids_in_any_layout() {
-    for name in ["granitemoehybrid", "nemotron_h"] {
-        check(name, &OF_HEADS);
-        check(name, &OF_POSITIONS);
-    }
+    check("granitemoehybrid", &OF_HEADS);
+    check("nemotron_h", &OF_POSITIONS);
 }
 
 #[test]
 fn delta_net_hybrids_in_any_layout() {
-    for name in ["qwen3_next", "qwen3_5_text"] {
-        check(name, &OF_HEADS);
-        check(name, &OF_POSITIONS);
-        // With fewer heads of keys than ranks, neighbours have the same.
-        check(name, &[Case { tensor: 4, ..ONE }]);
-    }
+    check("qwen3_next", &OF_HEADS);
+    // With fewer heads of keys than ranks, neighbours have the same.
+    check("qwen3_next", &[Case { tensor: 4, ..ONE }]);
+    check("qwen3_next", &OF_POSITIONS);
 }
 
 #[test]
@@ -81,5 +78,28 @@ fn positions_that_are_not_exchanged() {
         let (_, model) = models.iter().find(|(other, _)| other == name).unwrap();
         let refused = Program::new(parts(model, case, Element::F64)).map(|_| ()).unwrap_err();
         assert!(refused.to_string().contains(expected), "{refused}");
+    }
+}
+
+/// Recurrences that are planned alone are named.
+#[test]
+fn recurrences_that_are_not_computed() {
+    for (model, word) in [
+        (
+            r#"{"model_type": "mamba", "num_hidden_layers": 2, "hidden_size": 32, "vocab_size": 256}"#,
+            "selective scan",
+        ),
+        (
+            r#"{"model_type": "kimi_linear", "num_hidden_layers": 4, "hidden_size": 64, "vocab_size": 256}"#,
+            "decays of each feature",
+        ),
+        (
+            r#"{"model_type": "minimax", "num_hidden_layers": 2, "hidden_size": 64, "vocab_size": 256}"#,
+            "fixed decays",
+        ),
+    ] {
+        let refused = case::parts(model, ONE, Element::F64).and_then(|it| Program::new(it));
+        let refused = refused.map(|_| ()).unwrap_err().to_string();
+        assert!(refused.contains(word), "{refused}");
     }
 }

@@ -98,7 +98,7 @@ fn recurrences_that_are_not_computed() {
             "fixed decays",
         ),
     ] {
-        let refused = case::parts(model, ONE, Element::F64).and_then(|it| Program::new(it));
+        let refused = case::parts(model, ONE, Element::F64).and_then(Program::new);
         let refused = refused.map(|_| ()).unwrap_err().to_string();
         assert!(refused.contains(word), "{refused}");
     }

@@ -30,7 +30,7 @@ pub(super) enum Symbol {
 }
 
 /// A number of elements, channels, rows.
-#[derive(Clone, Copy, Debug, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, serde::Deserialize, serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub(super) struct Size(
@@ -39,7 +39,7 @@ pub(super) struct Size(
 );
 
 /// One number for rows and columns alike, or one for each.
-#[derive(Clone, Copy, Debug, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, serde::Deserialize, serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged, expecting = "a window's sizes are an integer or two, as in 7 or [7, 7]")]
 #[cfg_attr(feature = "schema", schemars(rename = "PairOf_{T}"))]
@@ -93,7 +93,7 @@ pub(super) enum InputElement {
 }
 
 /// Which positions a query looks at.
-#[derive(Clone, Copy, Debug, Default, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, serde::Deserialize, serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Mask {

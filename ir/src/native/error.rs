@@ -38,16 +38,6 @@ pub enum NativeError {
         /// The attribute, and its valid values.
         problem: String,
     },
-    /// A node of unknown kind.
-    #[error("node `{node}` is of unknown kind `{kind}`; known are {known}")]
-    UnknownKind {
-        /// The node's name.
-        node: String,
-        /// The kind that it states.
-        kind: String,
-        /// List of the known kinds.
-        known: String,
-    },
     /// Two nodes with the same name.
     #[error("two nodes are called `{name}`: numbers {first} and {second} of `nodes`, from 0")]
     DuplicateNode {
@@ -130,11 +120,6 @@ impl NativeError {
     /// Returns a hint on what would work instead, where one is known.
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
-            Self::UnknownKind { kind, known, .. } => {
-                let known: Vec<String> = known.split(", ").map(|it| format!("`{it}`")).collect();
-                let near = json::nearest_of(kind, &known.join(", "))?.to_owned();
-                Some(format!("`{near}` is the nearest"))
-            }
             Self::Version { found } if found == "null" => {
                 Some(format!("`\"version\": {VERSION}` says which version of the format it is"))
             }

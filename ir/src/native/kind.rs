@@ -47,7 +47,6 @@ pub(super) enum Kind {
         bias: bool,
     },
     /// Two-dimensional convolution [x].
-    #[serde(rename = "conv2d")]
     Conv2d {
         /// Channels that come out.
         out_channels: Size,
@@ -55,26 +54,21 @@ pub(super) enum Kind {
         kernel: Pair<Size>,
         /// Rows and columns between two applications.
         #[serde(default = "one_each")]
-        #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = 1)))]
         stride: Pair<Size>,
         /// Rows and columns of zeros on each side.
         #[serde(default = "none_each")]
-        #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = 0)))]
         padding: Pair<u64>,
         /// Rows and columns from one element of the kernel to the next.
         #[serde(default = "one_each")]
-        #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = 1)))]
         dilation: Pair<Size>,
         /// Groups of channels that see only each other.
         #[serde(default = "one")]
-        #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = 1)))]
         groups: Size,
         /// Whether a bias is added.
         #[serde(default = "yes")]
         bias: bool,
     },
     /// Transposed two-dimensional convolution [x].
-    #[serde(rename = "conv_transpose2d")]
     ConvTranspose2d {
         /// Channels that come out.
         out_channels: Size,
@@ -82,40 +76,32 @@ pub(super) enum Kind {
         kernel: Pair<Size>,
         /// Rows and columns of the output between two rows and columns of the input.
         #[serde(default = "one_each")]
-        #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = 1)))]
         stride: Pair<Size>,
         /// Rows and columns taken off the output on each side.
         #[serde(default = "none_each")]
-        #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = 0)))]
         padding: Pair<u64>,
         /// Rows and columns added to the output at its end.
         #[serde(default = "none_each")]
-        #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = 0)))]
         output_padding: Pair<u64>,
         /// Rows and columns from one element of the kernel to the next.
         #[serde(default = "one_each")]
-        #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = 1)))]
         dilation: Pair<Size>,
         /// Groups of channels that see only each other.
         #[serde(default = "one")]
-        #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = 1)))]
         groups: Size,
         /// Whether a bias is added.
         #[serde(default = "yes")]
         bias: bool,
     },
     /// Rows and columns put between those of an image [x].
-    #[serde(rename = "upsample2d")]
     Upsample2d {
         /// Rows and columns that come out.
         output: Pair<Size>,
         /// How they are interpolated.
         #[serde(default = "nearest")]
-        #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = "nearest")))]
         mode: Upsampling,
     },
     /// The largest of each window [x].
-    #[serde(rename = "max_pool2d")]
     MaxPool2d {
         /// Rows and columns of the window.
         kernel: Pair<Size>,
@@ -123,14 +109,12 @@ pub(super) enum Kind {
         stride: Option<Pair<Size>>,
         /// Rows and columns of padding on each side.
         #[serde(default = "none_each")]
-        #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = 0)))]
         padding: Pair<u64>,
         /// Whether a last window may reach beyond the padding.
         #[serde(default)]
         ceil_mode: bool,
     },
     /// The mean of each window [x].
-    #[serde(rename = "average_pool2d")]
     AveragePool2d {
         /// Rows and columns of the window.
         kernel: Pair<Size>,
@@ -138,14 +122,12 @@ pub(super) enum Kind {
         stride: Option<Pair<Size>>,
         /// Rows and columns of padding on each side.
         #[serde(default = "none_each")]
-        #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = 0)))]
         padding: Pair<u64>,
         /// Whether a last window may reach beyond the padding.
         #[serde(default)]
         ceil_mode: bool,
     },
     /// The mean of as many windows as give `output` rows and columns [x].
-    #[serde(rename = "adaptive_average_pool2d")]
     AdaptiveAveragePool2d {
         /// Rows and columns that come out.
         output: Pair<Size>,
@@ -330,7 +312,6 @@ pub(super) enum Kind {
     Attention {
         /// Which positions a query looks at.
         #[serde(default)]
-        #[cfg_attr(feature = "schema", schemars(skip_serializing, extend("default" = "full")))]
         mask: Mask,
         /// What products of queries and keys are multiplied by; one over the root of `head_dim` if left out.
         scale: Option<f64>,
@@ -400,63 +381,6 @@ pub(super) enum Kind {
     /// The mean squared error against a target [prediction].
     MeanSquaredError {},
 }
-
-/// Names of the kinds, in order.
-pub(super) const KINDS: &[&str] = &[
-    "input",
-    "linear",
-    "grouped_linear",
-    "conv2d",
-    "conv_transpose2d",
-    "upsample2d",
-    "max_pool2d",
-    "average_pool2d",
-    "adaptive_average_pool2d",
-    "gather",
-    "flatten",
-    "batch_norm",
-    "group_norm",
-    "layer_norm",
-    "rms_norm",
-    "gelu",
-    "gelu_tanh",
-    "relu",
-    "silu",
-    "tanh",
-    "sigmoid",
-    "gated_activation",
-    "scale",
-    "soft_cap",
-    "clamp",
-    "dropout",
-    "softmax",
-    "add",
-    "multiply",
-    "elementwise",
-    "product",
-    "reduce",
-    "reshape",
-    "pad",
-    "take",
-    "concat",
-    "slice",
-    "embedding",
-    "embedding_bag",
-    "attention",
-    "attention_scores",
-    "attention_values",
-    "rotary",
-    "parameter",
-    "add_parameter",
-    "prepend_parameter",
-    "patches_to_sequence",
-    "first_token",
-    "router",
-    "dispatch",
-    "combine",
-    "cross_entropy",
-    "mean_squared_error",
-];
 
 impl Kind {
     /// True if the node has no inputs.

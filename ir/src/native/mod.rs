@@ -135,7 +135,6 @@ use serde_json::Value;
 
 pub use error::NativeError;
 use file::{File, Node, RawNode, VERSION};
-use kind::KINDS;
 pub use limits::{MAX_ELEMENTS, MAX_PARAMETERS, MAX_SIZE};
 
 use crate::graph::Graph;
@@ -171,15 +170,16 @@ pub fn schema() -> Value {
 fn node(index: usize, RawNode(attributes): RawNode) -> Result<Node, NativeError> {
     let name = attributes.get("name").and_then(Value::as_str);
     let name = name.map_or_else(|| format!("#{index}"), ToOwned::to_owned);
-    if let Some(Value::String(kind)) = attributes.get("kind")
-        && !KINDS.contains(&kind.as_str())
-    {
-        return Err(NativeError::UnknownKind {
-            node: name,
-            kind: kind.clone(),
-            known: KINDS.join(", "),
-        });
-    }
-    Node::deserialize(Value::Object(attributes))
-        .map_err(|error| NativeError::Node { node: name, problem: json::problem("", &error) })
+    Node::deserialize(&Value::Object(attributes.clone())).map_err(|error| {
+        let problem = json::problem("", &error);
+        // Values that were read before have no place, so an unknown word is looked for.
+        let is_of = |value: &Value| problem.starts_with(&format!("a field is `{}`,", text(value)));
+        let field = attributes.iter().find(|(_, value)| is_of(value)).map(|(field, _)| field);
+        let named = field.map(|field| problem.replacen("a field", &format!("`{field}`"), 1));
+        NativeError::Node { node: name, problem: named.unwrap_or(problem) }
+    })
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
 }

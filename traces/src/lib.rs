@@ -17,4 +17,4 @@ pub mod statistics;
 pub mod sweep;
 pub mod timeline;
 
-pub use canvas::{DrawError, Drawing, Format, Paper};
+pub use canvas::{DrawError, Drawing, ImageFormat, Paper};

@@ -6,7 +6,7 @@ use anyhow::bail;
 use traces::gantt::{GanttOptions, TimeAxis, Visibility, Window};
 use traces::html::{self, Table};
 use traces::palette::Theme;
-use traces::{DrawError, Drawing, Format, Paper};
+use traces::{DrawError, Drawing, ImageFormat, Paper};
 
 use super::args::{LanesArg, LookArgs, ThemeArg};
 use command_line::destination::is_dash;
@@ -68,10 +68,10 @@ impl Kind {
         let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
         let image = |format| Ok(Self::Still(StillKind::Image(format)));
         match ending.as_deref() {
-            _ if is_dash(path) => image(Format::Svg),
-            Some("svg") => image(Format::Svg),
-            Some("png") => image(Format::Png),
-            Some("pdf") => image(Format::Pdf),
+            _ if is_dash(path) => image(ImageFormat::Svg),
+            Some("svg") => image(ImageFormat::Svg),
+            Some("png") => image(ImageFormat::Png),
+            Some("pdf") => image(ImageFormat::Pdf),
             Some("html") => Ok(Self::Still(StillKind::Page)),
             Some("json") => Ok(Self::Trace),
             Some("pickle") => Ok(Self::Snapshot),
@@ -123,7 +123,7 @@ pub(crate) fn refuse_other_endings(
 /// Format of a picture without a time axis to zoom into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StillKind {
-    Image(Format),
+    Image(ImageFormat),
     Page,
 }
 

@@ -37,7 +37,7 @@ pub struct ScheduleReport {
     /// its forward to its weight gradient.
     pub peak_in_flight: Vec<u32>,
     /// Actions and times of each rank.
-    pub ranks: Vec<RankReport>,
+    pub ranks: Vec<RankOrder>,
 }
 
 /// Costs of the passes of a stage, in one arbitrary unit of time.
@@ -55,7 +55,7 @@ pub struct Costs {
 
 /// Actions of a rank, and when it works.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct RankReport {
+pub struct RankOrder {
     /// Start of the rank's first pass.
     pub start: u64,
     /// End of the rank's last action.
@@ -80,7 +80,7 @@ impl ScheduleReport {
     pub fn new(name: String, schedule: &Schedule, costs: Costs) -> Self {
         let times = earliest(schedule, &costs.durations(schedule.num_stages()));
         let Earliest { makespan, ranks, .. } = &times;
-        let rank = |(steps, used): (&Vec<Step>, &simulator::RankTimes)| RankReport {
+        let rank = |(steps, used): (&Vec<Step>, &simulator::RankTimes)| RankOrder {
             start: used.start.get(),
             end: used.end.get(),
             busy: used.passes.get(),

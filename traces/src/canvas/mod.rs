@@ -48,7 +48,7 @@ impl Default for Paper {
 
 /// File format of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Format {
+pub enum ImageFormat {
     /// Scalable vector graphics.
     Svg,
     /// Bitmap.
@@ -161,11 +161,11 @@ impl Drawing {
     /// # Errors
     ///
     /// If a bitmap has too many pixels, or cannot be encoded.
-    pub fn file(&self, format: Format) -> Result<Vec<u8>, DrawError> {
+    pub fn file(&self, format: ImageFormat) -> Result<Vec<u8>, DrawError> {
         match format {
-            Format::Svg => self.svg().map(String::into_bytes),
-            Format::Png => self.png(),
-            Format::Pdf => {
+            ImageFormat::Svg => self.svg().map(String::into_bytes),
+            ImageFormat::Png => self.png(),
+            ImageFormat::Pdf => {
                 let title = title_and_notes(&self.title).0;
                 Ok(pdf::file(title, &self.shapes, self.units(), SCALABLE))
             }

@@ -4,7 +4,7 @@ use ir::units::Bytes;
 use proptest::prelude::*;
 use traces::bars::{MemoryBar, MemoryPart, draw};
 use traces::palette::Theme;
-use traces::{DrawError, Format, Paper};
+use traces::{DrawError, ImageFormat, Paper};
 
 use crate::drawing::{Bitmap, Drawing};
 
@@ -77,7 +77,7 @@ fn a_bitmap_has_the_size_and_the_colours_asked_for() {
     for theme in Theme::ALL {
         let paper = Paper { width: 500, theme, pixel_ratio: 2 };
         let picture = draw("t", &bars, None, paper).unwrap();
-        let bitmap = Bitmap::decode(&picture.file(Format::Png).unwrap());
+        let bitmap = Bitmap::decode(&picture.file(ImageFormat::Png).unwrap());
         assert_eq!((bitmap.width, bitmap.height), (1000, 840));
         assert_eq!(bitmap.at(0, 0), theme.background());
         let drawing = Drawing::parse(&svg("t", &bars, None, paper).unwrap());

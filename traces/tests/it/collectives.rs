@@ -3,7 +3,7 @@
 use ir::collective::Collective;
 use traces::collectives::{Holdings, Operation, Ring, draw, draw_ring};
 use traces::palette::Theme;
-use traces::{DrawError, Format, Paper};
+use traces::{DrawError, ImageFormat, Paper};
 
 use crate::drawing::{Bitmap, Drawing};
 
@@ -181,7 +181,7 @@ fn every_operation_is_drawn() {
             drawing.says("after");
             drawing.says(&format!("rank {}", n - 1));
             let picture = draw(operation, n, &PAPER).unwrap();
-            let bitmap = Bitmap::decode(&picture.file(Format::Png).unwrap());
+            let bitmap = Bitmap::decode(&picture.file(ImageFormat::Png).unwrap());
             assert!((f64::from(bitmap.height) - drawing.height).abs() < 0.5);
         }
     }
@@ -201,7 +201,7 @@ fn every_step_of_a_ring_is_drawn() {
             // Four arrows a step, one of them in two parts.
             assert_eq!(document.matches("<polygon").count(), num_steps * 5);
             let picture = draw_ring(ring, 4, &paper).unwrap();
-            let bitmap = Bitmap::decode(&picture.file(Format::Png).unwrap());
+            let bitmap = Bitmap::decode(&picture.file(ImageFormat::Png).unwrap());
             assert_eq!(bitmap.at(0, 0), theme.background());
             assert!(bitmap.colors().contains(&theme.series(3)));
         }

@@ -5,7 +5,7 @@ use ir::units::{Bytes, Nanos};
 use traces::gantt::{self, GanttOptions, Visibility};
 use traces::palette::{Rgb, Theme};
 use traces::timeline::{Activity, Event, Stream, Timeline, Track};
-use traces::{Format, Paper};
+use traces::{ImageFormat, Paper};
 
 use crate::drawing::{Bitmap, Drawing, Rect};
 use crate::example;
@@ -20,7 +20,7 @@ fn draw(timeline: &Timeline) -> Drawing {
 }
 
 fn png(timeline: &Timeline, lanes: Visibility) -> Vec<u8> {
-    gantt::draw(&[timeline], &options(lanes)).unwrap().file(Format::Png).unwrap()
+    gantt::draw(&[timeline], &options(lanes)).unwrap().file(ImageFormat::Png).unwrap()
 }
 
 fn event(start: u64, end: u64, stream: Stream, kind: ActionKind, micro_batch: u32) -> Event {

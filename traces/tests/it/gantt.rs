@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use traces::gantt::{self, GanttOptions, TimeAxis, Visibility, Window};
 use traces::palette::Theme;
 use traces::timeline::{Activity, Event, Stream, Timeline, Track};
-use traces::{DrawError, Format, Paper};
+use traces::{DrawError, ImageFormat, Paper};
 
 use crate::drawing::{Bitmap, Drawing};
 use crate::example::timeline;
@@ -25,7 +25,7 @@ fn svg(timeline: &Timeline, options: &GanttOptions) -> Result<String, DrawError>
 }
 
 fn png(timeline: &Timeline, options: &GanttOptions) -> Result<Vec<u8>, DrawError> {
-    gantt::draw(&[timeline], options)?.file(Format::Png)
+    gantt::draw(&[timeline], options)?.file(ImageFormat::Png)
 }
 
 /// Eight boxes of each pass on four ranks, and one more of each in the legend.
@@ -212,7 +212,7 @@ fn two_timelines_share_an_axis() {
     let drawing = Drawing::parse(&gantt::draw(&[&slow, &other], &PLAIN).unwrap().svg().unwrap());
     assert!(!drawing.texts.iter().any(|text| text.contains("shorter")));
     drawing.says("another step");
-    Bitmap::decode(&gantt::draw(&[&slow, &fast], &PLAIN).unwrap().file(Format::Png).unwrap());
+    Bitmap::decode(&gantt::draw(&[&slow, &fast], &PLAIN).unwrap().file(ImageFormat::Png).unwrap());
 }
 
 /// Half of the time is drawn twice as wide, and what lies outside is not.

@@ -5,7 +5,7 @@ use std::io::Read as _;
 use flate2::read::ZlibDecoder;
 use ir::schedule::ScheduleKind;
 use traces::gantt::{self, GanttOptions};
-use traces::{Format, Paper};
+use traces::{ImageFormat, Paper};
 
 use crate::drawing::Drawing;
 use crate::example::timeline;
@@ -23,7 +23,7 @@ fn a_page_has_the_size_of_the_picture_and_what_is_in_it() {
     let paper = Paper { width: 800, ..Paper::default() };
     let options = GanttOptions { paper, ..GanttOptions::default() };
     let drawing = gantt::draw(&[&timeline], &options).unwrap();
-    let file = drawing.file(Format::Pdf).unwrap();
+    let file = drawing.file(ImageFormat::Pdf).unwrap();
     assert!(file.starts_with(b"%PDF-") && file.trim_ascii_end().ends_with(b"%%EOF"));
     // Three quarters of a point a pixel.
     let size = between(&file, b"/MediaBox [", b"]").unwrap();
@@ -45,5 +45,5 @@ fn a_page_has_the_size_of_the_picture_and_what_is_in_it() {
         let is_there = meanings.windows(code.len()).any(|it| it == code.as_bytes());
         assert!(is_there, "{letter} in {}", String::from_utf8_lossy(meanings));
     }
-    assert_eq!(file, gantt::draw(&[&timeline], &options).unwrap().file(Format::Pdf).unwrap());
+    assert_eq!(file, gantt::draw(&[&timeline], &options).unwrap().file(ImageFormat::Pdf).unwrap());
 }

@@ -2,7 +2,7 @@
 
 use traces::palette::{Rgb, Theme};
 use traces::scatter::{Panel, Series, draw};
-use traces::{DrawError, Format, Paper};
+use traces::{DrawError, ImageFormat, Paper};
 
 use crate::drawing::{Bitmap, Drawing, Rect};
 
@@ -120,7 +120,7 @@ fn a_bitmap_has_the_size_of_the_drawing() {
     for theme in Theme::ALL {
         let paper = Paper { theme, pixel_ratio: 2, ..PAPER };
         let picture = draw("t", &panels, 0.1, paper).unwrap();
-        let bitmap = Bitmap::decode(&picture.file(Format::Png).unwrap());
+        let bitmap = Bitmap::decode(&picture.file(ImageFormat::Png).unwrap());
         let drawing = Drawing::parse(&svg("t", &panels, 0.1, paper).unwrap());
         let size = [2.0 * drawing.width, 2.0 * drawing.height].map(|side| side as u32);
         assert_eq!([bitmap.width, bitmap.height], size);

@@ -365,6 +365,12 @@ impl Breakdown {
         }
     }
 
+    /// Each part with its name, and by how much it is above that of `other`, in seconds.
+    pub fn parts_above(&self, other: &Self) -> impl Iterator<Item = (&'static str, f64)> {
+        let pairs = self.parts().into_iter().zip(other.parts());
+        pairs.map(|((name, own), (_, other))| (name, own - other))
+    }
+
     /// Each part with its name, in seconds.
     pub fn parts(&self) -> [(&'static str, f64); 11] {
         [

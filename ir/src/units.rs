@@ -248,6 +248,14 @@ float_quantity!(
     "floating-point operations per second"
 );
 
+impl Seconds {
+    /// A difference of times, with its sign.
+    pub fn signed(self) -> String {
+        let sign = if self.0 < 0.0 { '-' } else { '+' };
+        format!("{sign}{}", Self(self.0.abs()))
+    }
+}
+
 impl Div<BytesPerSecond> for Bytes {
     type Output = Seconds;
     fn div(self, bandwidth: BytesPerSecond) -> Seconds {

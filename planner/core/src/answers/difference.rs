@@ -3,7 +3,7 @@
 use ir::graph::ExpertOverlap;
 use ir::layout::LayoutSpec;
 use ir::text::count_of;
-use ir::units::Bytes;
+use ir::units::{Bytes, Seconds};
 use serde::Serialize;
 
 use crate::problem::Problem;
@@ -88,14 +88,19 @@ impl Difference {
         is_tie(self.share, self.likelihood_first_is_faster)
     }
 
+    /// How much more or less time the second takes: `3.2 % more, which cannot be told apart`.
+    pub fn in_words(&self) -> String {
+        let how = if self.share >= 0.0 { "more" } else { "less" };
+        let told = if self.is_tie() { ", which cannot be told apart" } else { "" };
+        format!("{:.1} % {how}{told}", self.share.abs() * 100.0)
+    }
+
     /// The largest terms on one line of text: `tensor-parallel collectives, exposed +1.20 s, ..`.
     pub fn largest_terms(&self, most: usize) -> String {
         let scale = self.step_time_seconds.abs().max(1e-12);
         let terms = self.terms.iter().filter(|it| it.more().abs() / scale >= 0.02);
-        let terms = terms.take(most).map(|it| {
-            let sign = if it.more() < 0.0 { '-' } else { '+' };
-            format!("{} {sign}{}", it.term, ir::units::Seconds::new(it.more().abs()))
-        });
+        let terms = terms.take(most);
+        let terms = terms.map(|it| format!("{} {}", it.term, Seconds::new(it.more()).signed()));
         terms.collect::<Vec<_>>().join("; ")
     }
 }

@@ -283,11 +283,7 @@ impl Cluster {
     ///
     /// On broken JSON, unknown or missing fields, and values that no cluster can have.
     pub fn from_json(text: &str) -> Result<Self, ClusterError> {
-        let cluster: Self = serde_json::from_str(text).map_err(|error| ClusterError::Json {
-            line: error.line(),
-            column: error.column(),
-            message: json::problem(text, &error),
-        })?;
+        let cluster: Self = json::read(text).map_err(ClusterError::Json)?;
         cluster.check()?;
         Ok(cluster)
     }
@@ -326,11 +322,8 @@ impl Cluster {
         }
         let slowdown = self.communication_slowdown.unwrap_or(0.0);
         if !(0.0..1.0).contains(&slowdown) {
-            return Err(ClusterError::Unusable {
-                field: "communication_slowdown".to_owned(),
-                value: written(slowdown),
-                works: "from 0 to below 1, such as 0.1",
-            });
+            let works = "from 0 to below 1, such as 0.1";
+            return Err(ClusterError::unusable("communication_slowdown", written(slowdown), works));
         }
         self.gpu.check()?;
         self.check_groups()?;
@@ -366,11 +359,8 @@ impl Gpu {
             measured.check("gpu.measured")?;
         }
         if self.peak.is_empty() {
-            return Err(ClusterError::Unusable {
-                field: "gpu.peak_flops_per_second".to_owned(),
-                value: "empty".to_owned(),
-                works: "a rate for at least one precision, such as {\"bf16\": 9.89e14}",
-            });
+            let works = "a rate for at least one precision, such as {\"bf16\": 9.89e14}";
+            return Err(ClusterError::unusable("gpu.peak_flops_per_second", "empty", works));
         }
         self.sustained.iter().try_for_each(|(precision, rate)| {
             let field = format!("gpu.sustained_flops_per_second.{precision}");
@@ -385,11 +375,8 @@ impl Gpu {
 
 fn check_levels(levels: &[NetworkLevel]) -> Result<(), ClusterError> {
     let Some(last) = levels.last() else {
-        return Err(ClusterError::Unusable {
-            field: "levels".to_owned(),
-            value: "empty".to_owned(),
-            works: "a list of at least one level, the last without `ranks`",
-        });
+        let works = "a list of at least one level, the last without `ranks`";
+        return Err(ClusterError::unusable("levels", "empty", works));
     };
     let mut inner = 0;
     for (index, level) in levels.iter().enumerate() {
@@ -405,11 +392,9 @@ fn check_levels(levels: &[NetworkLevel]) -> Result<(), ClusterError> {
         // The distance between ranks in a mesh of domains is not described.
         if level.wiring == Some(Wiring::Mesh) && (index > 0 || level.ranks.is_none_or(|it| it < 2))
         {
-            return Err(ClusterError::Unusable {
-                field: format!("levels[{index}].wiring"),
-                value: "`mesh`".to_owned(),
-                works: "`switched`, or absent, for all but the innermost level with `ranks` from 2",
-            });
+            let works =
+                "`switched`, or absent, for all but the innermost level with `ranks` from 2";
+            return Err(ClusterError::unusable(format!("levels[{index}].wiring"), "`mesh`", works));
         }
         match level.ranks {
             Some(ranks) => {

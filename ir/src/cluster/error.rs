@@ -1,21 +1,15 @@
 //! Errors of descriptions of clusters, and the ranges of their numbers.
 
 use super::precision::Precision;
+use crate::text::json::JsonError;
 
 /// Reason why a description of a cluster cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
     /// The text is not JSON, or not a cluster.
-    #[error("cluster file, line {line}, column {column}: {message}")]
-    Json {
-        /// Line of the error, from one.
-        line: usize,
-        /// Column of the error, from one.
-        column: usize,
-        /// Message of serde.
-        message: String,
-    },
+    #[error("cluster file, {0}")]
+    Json(JsonError),
     /// A rate, size or time out of range.
     #[error("`{field}` is {value}, but must be {works}")]
     Unusable {
@@ -96,6 +90,16 @@ pub enum ClusterError {
     },
 }
 
+impl ClusterError {
+    pub(super) fn unusable(
+        field: impl Into<String>,
+        value: impl Into<String>,
+        works: &'static str,
+    ) -> Self {
+        Self::Unusable { field: field.into(), value: value.into(), works }
+    }
+}
+
 /// Valid range of a field, with a description. The lower bounds of rates and sizes catch values in a wrong unit, such
 /// as GB instead of bytes.
 #[derive(Clone, Copy)]
@@ -143,7 +147,7 @@ impl Bounds {
         if (least..=most).contains(&value) {
             return Ok(());
         }
-        Err(ClusterError::Unusable { field: field.to_owned(), value: written(value), works })
+        Err(ClusterError::unusable(field, written(value), works))
     }
 }
 

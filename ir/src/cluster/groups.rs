@@ -53,11 +53,7 @@ impl Cluster {
         if !serde_json::from_str(text).is_ok_and(|value| has_groups(&value)) {
             return Self::from_json(text);
         }
-        let file: GroupsFile = serde_json::from_str(text).map_err(|error| ClusterError::Json {
-            line: error.line(),
-            column: error.column(),
-            message: json::problem(text, &error),
-        })?;
+        let file: GroupsFile = json::read(text).map_err(ClusterError::Json)?;
         let group = |(index, GroupOfFile { nodes, cluster }): (usize, GroupOfFile)| {
             let cluster = match cluster {
                 serde_json::Value::String(name) => {
@@ -100,11 +96,8 @@ impl Cluster {
             (group.cluster.name.clone(), text)
         });
         let Some(first) = all.first() else {
-            return Err(ClusterError::Unusable {
-                field: "groups".to_owned(),
-                value: "empty".to_owned(),
-                works: "a list of groups, such as [{\"nodes\": 4, \"cluster\": \"a100\"}]",
-            });
+            let works = "a list of groups, such as [{\"nodes\": 4, \"cluster\": \"a100\"}]";
+            return Err(ClusterError::unusable("groups", "empty", works));
         };
         if all.len() == 1 {
             return Ok(first.cluster.clone());
@@ -193,11 +186,8 @@ impl Cluster {
 /// Refuses a group without nodes, or of groups.
 fn check_group(index: usize, group: &NodeGroup) -> Result<(), ClusterError> {
     if group.nodes == 0 || group.nodes > MOST_NODES {
-        return Err(ClusterError::Unusable {
-            field: format!("groups[{index}].nodes"),
-            value: group.nodes.to_string(),
-            works: "from 1 to 1048576, such as 4",
-        });
+        let (field, works) = (format!("groups[{index}].nodes"), "from 1 to 1048576, such as 4");
+        return Err(ClusterError::unusable(field, group.nodes.to_string(), works));
     }
     if group.cluster.has_unlike_gpus() {
         return Err(ClusterError::GroupWithinGroup { index });

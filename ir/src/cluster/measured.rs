@@ -102,11 +102,9 @@ fn check_times(field: &str, ranks: u32, times: &[MeasuredTime]) -> Result<(), Cl
     };
     let starts = times.first().is_some_and(|time| time.seconds.get() > 0.0);
     if ranks < 2 || !starts || !times.windows(2).all(rises) {
-        return Err(ClusterError::Unusable {
-            field: field.to_owned(),
-            value: format!("{} times of {ranks} ranks", times.len()),
-            works: "at least one time of 2 ranks or more, by rising `bytes`, with `seconds` above 0 that do not fall",
-        });
+        let works = "at least one time of 2 ranks or more, by rising `bytes`, with `seconds` above 0 that do not fall";
+        let value = format!("{} times of {ranks} ranks", times.len());
+        return Err(ClusterError::unusable(field, value, works));
     }
     Ok(())
 }

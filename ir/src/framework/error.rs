@@ -1,21 +1,14 @@
 //! Errors of descriptions of frameworks.
 
-use crate::text::json;
+use crate::text::json::JsonError;
 
 /// Reason why a description of a framework cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameworkError {
     /// The text is not JSON, or not a framework.
-    #[error("framework file, line {line}, column {column}: {message}")]
-    Json {
-        /// Line of the error, from one.
-        line: usize,
-        /// Column of the error, from one.
-        column: usize,
-        /// Message of serde.
-        message: String,
-    },
+    #[error("framework file, {0}")]
+    Json(JsonError),
     /// An empty name.
     #[error(
         "`name` is empty, but results say whose kernels they are predicted with: give it one, such as `ours`"
@@ -60,11 +53,6 @@ pub enum FrameworkError {
 }
 
 impl FrameworkError {
-    pub(super) fn json(text: &str, error: &serde_json::Error) -> Self {
-        let (line, column) = (error.line(), error.column());
-        Self::Json { line, column, message: json::problem(text, error) }
-    }
-
     pub(super) fn unusable(field: &'static str, value: f64, works: &'static str) -> Self {
         Self::Unusable { field, value: value.to_string(), works }
     }

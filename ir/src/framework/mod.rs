@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Architecture, Platform};
 use crate::graph::{LossGradient, LossKind};
+use crate::text::json;
 
 pub use abilities::{
     Abilities, ActivationOffload, ExpertAbilities, ExpertTensor, LossAbility, OverlapAbility,
@@ -105,8 +106,7 @@ impl Framework {
     /// On broken JSON, unknown or missing fields, abilities that contradict each other, and values that no framework
     /// can have.
     pub fn from_json(text: &str) -> Result<Self, FrameworkError> {
-        let framework: Self =
-            serde_json::from_str(text).map_err(|error| FrameworkError::json(text, &error))?;
+        let framework: Self = json::read(text).map_err(FrameworkError::Json)?;
         framework.check()?;
         Ok(framework)
     }

@@ -27,7 +27,7 @@ fn batch_hint(batch: u64, of_micro_batch: u64, num_micro_batches: u64) -> String
 }
 
 /// Message that a count or size does not divide by a degree, with the nearest degree that divides it.
-fn undivided(what: &str, size: u64, by: &str, degree: u64, works: u64) -> String {
+fn undivided_text(what: &str, size: u64, by: &str, degree: u64, works: u64) -> String {
     let is_count = ["heads", "experts", "ranks"].iter().any(|things| what.ends_with(things));
     if is_count && !what.starts_with("intermediate") {
         format!("{size} {what} do not divide by {by} {degree}\nhint: {works} divides them")
@@ -98,7 +98,7 @@ pub enum LayoutError {
         degrees: u64,
     },
     /// A size that does not divide by a degree.
-    #[error("{}", undivided(.what, *.size, .by, *.degree, *.works))]
+    #[error("{}", undivided_text(.what, *.size, .by, *.degree, *.works))]
     NotDivisible {
         /// Name of the size.
         what: &'static str,
@@ -341,6 +341,13 @@ pub enum LayoutError {
         /// Requirement of the schedule.
         needs: String,
     },
+}
+
+impl LayoutError {
+    /// A size that does not divide by a degree, of which any divisor works.
+    pub(super) fn undivided(what: &'static str, size: u64, by: &'static str, degree: u64) -> Self {
+        Self::NotDivisible { what, size, by, degree, works: largest_divisor(size, degree) }
+    }
 }
 
 /// The largest divisor of `size` that is at most `degree`.

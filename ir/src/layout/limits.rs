@@ -215,13 +215,8 @@ impl Limits {
         let all = [("attention heads", &self.heads), ("key-value heads", &self.kv_heads)];
         for (what, sizes) in all {
             if let Some(size) = sizes.iter().find(|size| **size % degree != 0) {
-                return Err(LayoutError::NotDivisible {
-                    what,
-                    size: *size,
-                    by: "`tensor_parallel` x `context_parallel`, between whose ranks `all_to_all` exchanges them:",
-                    degree,
-                    works: largest_divisor(*size, degree),
-                });
+                let by = "`tensor_parallel` x `context_parallel`, between whose ranks `all_to_all` exchanges them:";
+                return Err(LayoutError::undivided(what, *size, by, degree));
             }
         }
         Ok(())
@@ -278,13 +273,8 @@ impl Limits {
         let is_cut_as_all = degree == tensor_parallel;
         if !tensor_parallel.is_multiple_of(degree) {
             let [size, degree] = [tensor_parallel, degree].map(u64::from);
-            return Err(LayoutError::NotDivisible {
-                what: "`tensor_parallel`",
-                size,
-                by: "`expert_tensor_parallel`",
-                degree,
-                works: largest_divisor(size, degree),
-            });
+            let by = "`expert_tensor_parallel`";
+            return Err(LayoutError::undivided("`tensor_parallel`", size, by, degree));
         }
         let needs = if self.experts.is_empty() {
             Some("a model with experts")
@@ -439,17 +429,10 @@ impl Limits {
     /// [`LayoutError`] with the number of ranks that does not divide.
     pub fn shards_divide(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
         let (mesh, shards) = (spec.mesh(), u64::from(spec.zero_shard));
-        let undivided = |what, size: u64, by, degree: u64| LayoutError::NotDivisible {
-            what,
-            size,
-            by,
-            degree,
-            works: largest_divisor(size, degree),
-        };
         let replicas = u64::from(mesh.replicas());
         if !replicas.is_multiple_of(shards) {
             let what = "context x data parallel ranks";
-            return Err(undivided(what, replicas, "`zero_shard`", shards));
+            return Err(LayoutError::undivided(what, replicas, "`zero_shard`", shards));
         }
         let (tensor, ranks) = (u64::from(spec.tensor_parallel), u64::from(mesh.expert_ranks()));
         if spec.zero_stage == ZeroStage::None || (shards * tensor).is_multiple_of(ranks) {
@@ -460,7 +443,8 @@ impl Limits {
         } else {
             "the ranks of each tensor-parallel place over which experts are spread:"
         };
-        Err(undivided("zero_shard", shards, by, ranks / common_divisor(ranks, tensor)))
+        let degree = ranks / common_divisor(ranks, tensor);
+        Err(LayoutError::undivided("zero_shard", shards, by, degree))
     }
 
     /// Requires a host where anything is offloaded, states sharded so that they can be offloaded, no more blocks than

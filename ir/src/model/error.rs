@@ -16,15 +16,8 @@ pub enum ModelError {
     #[error("the model description is empty")]
     Empty,
     /// Text that is not valid JSON.
-    #[error("not valid JSON, line {line}, column {column}: {problem}")]
-    Json {
-        /// Problem reported by the parser.
-        problem: String,
-        /// Line, from 1.
-        line: usize,
-        /// Column, from 1.
-        column: usize,
-    },
+    #[error("not valid JSON, {0}")]
+    Json(json::JsonError),
     /// A JSON list or scalar in the place of an object.
     #[error("a model is described by a JSON object, but this is {found}")]
     NotAnObject {

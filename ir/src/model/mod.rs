@@ -184,11 +184,7 @@ fn parse(text: &str) -> Result<Map<String, Value>, ModelError> {
     if text.trim().is_empty() {
         return Err(ModelError::Empty);
     }
-    let value: Value = serde_json::from_str(text).map_err(|error| {
-        let (line, column) = (error.line(), error.column());
-        let problem = json::problem(text, &error);
-        ModelError::Json { problem, line, column }
-    })?;
+    let value: Value = json::read(text).map_err(ModelError::Json)?;
     match printable_value(value) {
         Value::Object(object) => Ok(object),
         Value::Null => Err(ModelError::NotAnObject { found: "null" }),

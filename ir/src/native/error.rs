@@ -2,22 +2,15 @@
 
 use super::file::VERSION;
 use crate::graph::{GraphError, Tensor};
-use crate::text::json;
+use crate::text::json::JsonError;
 
 /// Errors of a text that is not a valid native graph.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NativeError {
     /// Text that is not JSON, or an object that is not a graph, apart from attributes of nodes.
-    #[error("not a native graph, line {line}, column {column}: {problem}")]
-    Json {
-        /// Problem reported by the parser.
-        problem: String,
-        /// Line, from 1.
-        line: usize,
-        /// Column, from 1.
-        column: usize,
-    },
+    #[error("not a native graph, {0}")]
+    Json(JsonError),
     /// JSON of another format.
     #[error("{}; that of a native graph is \"planner-graph\"", stated("format", found))]
     Format {
@@ -125,12 +118,6 @@ impl NativeError {
             }
             _ => None,
         }
-    }
-
-    /// Error of a JSON parser on `text`.
-    pub(super) fn json(text: &str, error: &serde_json::Error) -> Self {
-        let (line, column) = (error.line(), error.column());
-        Self::Json { problem: json::problem(text, error), line, column }
     }
 }
 

@@ -146,16 +146,15 @@ use crate::text::json;
 ///
 /// [`NativeError`] where the text is not a graph of this format, or its operators do not fit.
 pub fn read(text: &str) -> Result<(String, Graph), NativeError> {
-    let wrong = |error| NativeError::json(text, &error);
     // These two fields are read first, since a later version may have other fields.
-    let json: Value = serde_json::from_str(text).map_err(wrong)?;
+    let json: Value = json::read(text).map_err(NativeError::Json)?;
     if json["format"] != "planner-graph" {
         return Err(NativeError::Format { found: json["format"].to_string() });
     }
     if json["version"] != VERSION {
         return Err(NativeError::Version { found: json["version"].to_string() });
     }
-    let file: File<RawNode> = serde_json::from_str(text).map_err(wrong)?;
+    let file: File<RawNode> = json::read(text).map_err(NativeError::Json)?;
     let nodes = file.nodes.into_iter().enumerate();
     let nodes = nodes.map(|(index, raw)| node(index, raw)).collect::<Result<Vec<_>, _>>()?;
     Ok((file.name, assemble::graph(&nodes, &file.edges)?))

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
 use super::{printable, printable_lines, shortened};
@@ -23,6 +24,30 @@ pub fn without_infinities(text: &str) -> Cow<'_, str> {
         rest = &rest[taken..];
     }
     Cow::Owned(plain)
+}
+
+/// Error of a JSON text, with its place.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}, column {column}: {problem}")]
+pub struct JsonError {
+    /// Line, from 1.
+    pub line: usize,
+    /// Column, from 1.
+    pub column: usize,
+    /// The field, its value and the valid values, in words.
+    pub problem: String,
+}
+
+/// Reads a value from JSON.
+///
+/// # Errors
+///
+/// [`JsonError`] on broken JSON, and on JSON of another form.
+pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, JsonError> {
+    serde_json::from_str(text).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        JsonError { line, column, problem: problem(text, &error) }
+    })
 }
 
 /// Message for `error`, which occurred on reading `text`: without line and column, and with the field that it concerns.

@@ -36,14 +36,11 @@ pub(super) type Limits = BTreeMap<String, BTreeMap<String, f64>>;
 /// Reads a file of limits.
 pub(super) fn read_limits(path: &Path) -> anyhow::Result<Limits> {
     let text = read_text(path)?;
-    serde_json::from_str(&text).map_err(|error| {
+    json::read(&text).map_err(|error| {
         anyhow!(
-            "`{}` has no limits: line {}, column {}: {}\nhint: such as `{{\"runs_a.json\": {{\"step_time_seconds\": \
-             0.05}}}}`",
+            "`{}` has no limits: {}\nhint: such as `{{\"runs_a.json\": {{\"step_time_seconds\": 0.05}}}}`",
             path.display(),
-            error.line(),
-            error.column(),
-            json::problem(&text, &error).lines().next().unwrap_or_default()
+            error.to_string().lines().next().unwrap_or_default()
         )
     })
 }

@@ -92,6 +92,21 @@ pub fn planned_ranks(problem: &Problem, found: &EvaluatedPlan) -> Vec<PlannedRan
     replicas.enumerate().flat_map(of_replica).collect()
 }
 
+/// Provenance of a plan that a command makes of a model's text and a cluster.
+pub fn provenance(command: String, model_text: &str, cluster: &Cluster) -> Provenance {
+    Provenance {
+        planner_version: env!("CARGO_PKG_VERSION").to_owned(),
+        command,
+        model_sha256: sha256(model_text),
+        cluster_sha256: sha256_of(cluster),
+    }
+}
+
+/// SHA-256 of a cluster's JSON.
+pub(super) fn sha256_of(cluster: &Cluster) -> String {
+    sha256(&serde_json::to_string(cluster).unwrap_or_default())
+}
+
 /// SHA-256 of a text, in hexadecimal.
 pub fn sha256(text: &str) -> String {
     format!("{:x}", Sha256::digest(text.as_bytes()))

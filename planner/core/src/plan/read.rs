@@ -5,11 +5,11 @@ use ir::graph::{AdapterError, GraphError, Recompute};
 use ir::layout::{Layout, LayoutError, LayoutSpec, ZeroStage};
 use ir::model::{GraphOptions, Model, ModelError};
 use ir::plan::{PLAN_VERSION, Plan, PlannedModel, Training};
-use ir::text::json;
+use ir::text::json::{self, JsonError};
 use ir::units::Seconds;
 use traces::timeline::training_step;
 
-use super::make::{planned_ranks, sha256};
+use super::make::{planned_ranks, sha256_of};
 use crate::problem::{Problem, ProblemError, attention_kernel};
 use crate::search::{
     EvaluatedPlan, RESOLUTION, model_flops_utilization, simulated, tokens_per_second_per_gpu,
@@ -21,15 +21,8 @@ use crate::step::{PipelineRanks, Simulated};
 #[non_exhaustive]
 pub enum PlanError {
     /// A text that is not JSON, or not of the form of a plan.
-    #[error("line {line}, column {column}: {problem}")]
-    Json {
-        /// The line, from 1.
-        line: usize,
-        /// The column, from 1.
-        column: usize,
-        /// The fault.
-        problem: String,
-    },
+    #[error("{0}")]
+    Json(JsonError),
     /// A timeline, where a plan was expected.
     #[error("this is a timeline, not a plan\nhint: `planner chart` draws it")]
     Timeline,
@@ -99,12 +92,7 @@ const ROUNDING: f64 = 1e-9;
 ///
 /// [`PlanError`], with what disagrees.
 pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
-    let wrong = |error: serde_json::Error| PlanError::Json {
-        line: error.line(),
-        column: error.column(),
-        problem: json::problem(text, &error),
-    };
-    let value: serde_json::Value = serde_json::from_str(text).map_err(wrong)?;
+    let value: serde_json::Value = json::read(text).map_err(PlanError::Json)?;
     if value.get("traceEvents").is_some() {
         return Err(PlanError::Timeline);
     }
@@ -114,12 +102,11 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
         let command = command.unwrap_or("planner search").to_owned();
         return Err(PlanError::Version { version, command });
     }
-    let plan: Plan = serde_json::from_str(text).map_err(wrong)?;
+    let plan: Plan = json::read(text).map_err(PlanError::Json)?;
     plan.cluster.check()?;
     check_rates(&plan.cluster)?;
     plan.framework.check()?;
-    let cluster = serde_json::to_string(&plan.cluster).map_err(wrong)?;
-    if sha256(&cluster) != plan.provenance.cluster_sha256 {
+    if sha256_of(&plan.cluster) != plan.provenance.cluster_sha256 {
         let text = "`cluster` is not the one of `provenance.cluster_sha256`".to_owned();
         return Err(PlanError::Contradiction(text));
     }

@@ -1,21 +1,15 @@
 //! Errors of reading a file of measured runs.
 
-use ir::text::{json, printable};
+use ir::text::json::JsonError;
+use ir::text::printable;
 
 /// Reason why a file is not one of measured runs.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
     /// Not JSON.
-    #[error("not JSON, line {line}, column {column}: {problem}")]
-    Json {
-        /// The line, from 1.
-        line: usize,
-        /// The column, from 1.
-        column: usize,
-        /// The fault.
-        problem: String,
-    },
+    #[error("not JSON, {0}")]
+    Json(JsonError),
     /// JSON, but not a list of runs.
     #[error("not a list of runs, each with an `id`, as in `[{{\"id\": .., \"n_layers\": ..}}]`")]
     NotRuns,
@@ -38,12 +32,6 @@ pub enum FileError {
 }
 
 impl FileError {
-    /// The JSON error of `text`.
-    pub(super) fn json(text: &str, error: &serde_json::Error) -> Self {
-        let (line, column) = (error.line(), error.column());
-        Self::Json { line, column, problem: json::problem(text, error) }
-    }
-
     /// The error of a table with an unknown first line.
     pub(super) fn other_columns(header: &str, known: String) -> Self {
         const MOST_SHOWN: usize = 80;

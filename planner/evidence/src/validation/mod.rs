@@ -32,6 +32,7 @@ use ir::framework::Framework;
 use ir::graph::Axis;
 use ir::layout::Layout;
 use ir::plan::{Breakdown, MemoryUse};
+use ir::text::json;
 use ir::units::{Bytes, Nanos, Seconds};
 use rayon::prelude::*;
 use serde::Deserialize;
@@ -116,7 +117,7 @@ pub fn read_rows(name: &str, text: &str) -> Result<Vec<MeasuredRun>, FileError> 
     if Path::new(name).extension().is_some_and(is_csv) {
         return vtrain::read(text);
     }
-    let value: Value = serde_json::from_str(text).map_err(|error| FileError::json(text, &error))?;
+    let value: Value = json::read(text).map_err(FileError::Json)?;
     let values = match value {
         Value::Array(values) => values,
         run => vec![run],

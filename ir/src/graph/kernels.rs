@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::block::OpId;
 use super::elementwise::ReduceFunction;
 use super::keeps::Keeps;
-use super::op::{EmbeddedRows, Learning, OpKind, Recurrence};
+use super::op::{AttentionMask, EmbeddedRows, Learning, OpKind, Recurrence};
 use super::placement::Placement;
 use super::sharded::{RecurrenceShape, Sharded};
 use super::tensor::{DimName, Element, Extent, Tensor};
@@ -46,8 +46,7 @@ impl Kernels<'_, '_> {
                 self.convolution(op, *groups, window.kernel[0] * window.kernel[1]);
             }
             OpKind::Attention { mask, .. } => {
-                let mask = *mask;
-                let shape = self.attention_shape(op, |shape| AttentionShape { mask, ..shape });
+                let shape = self.attention_shape(op, *mask);
                 self.attention(op, shape);
             }
             OpKind::Indexer { keys } => self.indexer(op, *keys),
@@ -92,21 +91,39 @@ impl Kernels<'_, '_> {
         self.push(op, pass, Kernel::Memory, 0.0, read, written);
     }
 
-    /// The three products of a linear layer: `y = x W`, `dx = dy W'`, `dW = x' dy`.
+    /// The three products of a linear layer.
     fn matmuls(&mut self, op: OpId, batch: u64, [m, n, k]: [u64; 3]) {
         let element = self.sharded.setting.compute_bytes;
         let bytes = |rows: u64, columns: u64| Bytes::new(batch * rows * columns * element);
         let flops = 2.0 * batch as f64 * m as f64 * n as f64 * k as f64;
-        let (x, weight, y) = (bytes(m, k), bytes(k, n), bytes(m, n));
-        let forward = Kernel::MatMul { batch, m, n, k };
-        self.push(op, Pass::Forward, forward, flops, x + weight, y);
-        if self.input_requires_grad(op, 0) {
-            let kernel = Kernel::MatMul { batch, m, n: k, k: n };
-            self.push(op, Pass::InputGrad, kernel, flops, y + weight, x);
+        let bytes = [bytes(m, k), bytes(k, n), bytes(m, n)];
+        self.products(op, batch, [m, n, k], flops, bytes, self.gradients_of_weight(op));
+    }
+
+    /// Passes of the gradients of an operator's first input and of its weight, where they are needed.
+    fn gradients_of_weight(&self, op: OpId) -> [Option<Pass>; 2] {
+        let of_input = self.input_requires_grad(op, 0).then_some(Pass::InputGrad);
+        [of_input, self.is_trained(op).then_some(Pass::WeightGrad)]
+    }
+
+    /// The product of two tensors and those that make their gradients: `y = a b`, `da = dy b'`, `db = a' dy`. `bytes` are
+    /// those of a, b and y.
+    fn products(
+        &mut self,
+        op: OpId,
+        batch: u64,
+        [m, n, k]: [u64; 3],
+        flops: f64,
+        [a, b, y]: [Bytes; 3],
+        [of_a, of_b]: [Option<Pass>; 2],
+    ) {
+        let product = |m, n, k| Kernel::MatMul { batch, m, n, k };
+        self.push(op, Pass::Forward, product(m, n, k), flops, a + b, y);
+        if let Some(pass) = of_a {
+            self.push(op, pass, product(m, k, n), flops, y + b, a);
         }
-        if self.is_trained(op) {
-            let kernel = Kernel::MatMul { batch, m: k, n, k: m };
-            self.push(op, Pass::WeightGrad, kernel, flops, x + y, weight);
+        if let Some(pass) = of_b {
+            self.push(op, pass, product(k, n, m), flops, y + a, b);
         }
     }
 
@@ -211,20 +228,13 @@ impl Kernels<'_, '_> {
             / (channels * groups);
         let flops = 2.0 * (positions * c_out * groups) as f64 * (c_in * window) as f64;
         let weight = Bytes::new(groups * c_in * c_out * window * sharded.setting.compute_bytes);
-        let (x, y) = (sharded.output_bytes(source), sharded.output_bytes(op));
-        let [m, n, k] = if is_transposed {
+        let bytes = [sharded.output_bytes(source), weight, sharded.output_bytes(op)];
+        let shape = if is_transposed {
             [positions, c_out * window, c_in]
         } else {
             [positions, c_out, c_in * window]
         };
-        let product = |m, n, k| Kernel::MatMul { batch: groups, m, n, k };
-        self.push(op, Pass::Forward, product(m, n, k), flops, x + weight, y);
-        if self.input_requires_grad(op, 0) {
-            self.push(op, Pass::InputGrad, product(m, k, n), flops, y + weight, x);
-        }
-        if self.is_trained(op) {
-            self.push(op, Pass::WeightGrad, product(k, n, m), flops, x + y, weight);
-        }
+        self.products(op, groups, shape, flops, bytes, self.gradients_of_weight(op));
     }
 
     /// A product of two tensors, once for each index of the dimensions that both have.
@@ -242,23 +252,14 @@ impl Kernels<'_, '_> {
         let k = count(0, &|name| over.contains(&name));
         let [m, n] = [0, 1].map(|slot| count(slot, &|name| !is_shared(name)));
         let flops = 2.0 * (batch * m) as f64 * (n * k) as f64;
-        let (a, b) = (sharded.input_bytes(op, 0), sharded.input_bytes(op, 1));
-        let y = sharded.output_bytes(op);
-        let kernel = |m, n, k| Kernel::MatMul { batch, m, n, k };
-        self.push(op, Pass::Forward, kernel(m, n, k), flops, a + b, y);
-        if self.input_requires_grad(op, 0) {
-            self.push(op, Pass::InputGrad, kernel(m, k, n), flops, y + b, a);
-        }
-        if self.input_requires_grad(op, 1) {
-            self.push(op, Pass::InputGrad, kernel(k, n, m), flops, y + a, b);
-        }
+        let bytes =
+            [sharded.input_bytes(op, 0), sharded.input_bytes(op, 1), sharded.output_bytes(op)];
+        let gradients =
+            [0, 1].map(|slot| self.input_requires_grad(op, slot).then_some(Pass::InputGrad));
+        self.products(op, batch, [m, n, k], flops, bytes, gradients);
     }
 
-    fn attention_shape(
-        &self,
-        op: OpId,
-        with: impl FnOnce(AttentionShape) -> AttentionShape,
-    ) -> AttentionShape {
+    fn attention_shape(&self, op: OpId, mask: AttentionMask) -> AttentionShape {
         let sharded = self.sharded;
         let inputs = &sharded.block.inputs(op);
         let local = |slot: usize, name: DimName| {
@@ -273,7 +274,7 @@ impl Kernels<'_, '_> {
         let context = context.map_or(1, |dim| dim.extent.resolve(sharded.setting.sizes));
         let attended =
             sharded.setting.documents.map_or(context, |it| it.attended.clamp(1, context));
-        with(AttentionShape {
+        AttentionShape {
             batch: self.sequences(op),
             heads: local(0, DimName::Heads).div_ceil(share),
             kv_heads: local(1, DimName::KvHeads).div_ceil(share),
@@ -281,9 +282,9 @@ impl Kernels<'_, '_> {
             context,
             head_dim,
             value_head_dim: if inputs.len() > 2 { local(2, DimName::HeadDim) } else { head_dim },
-            mask: super::AttentionMask::Full,
+            mask,
             document: attended,
-        })
+        }
     }
 
     /// Number of sequences that attention takes apart: elements of its queries but for heads, positions and features.
@@ -418,12 +419,9 @@ impl Kernels<'_, '_> {
         let heads = of(DimName::Heads).div_ceil(share);
         let (batch, m) = (of(DimName::Batch) * heads, of(DimName::Sequence) * share);
         let flops = 2.0 * (batch * m) as f64 * (n * k) as f64;
-        let (a, b) = (sharded.input_bytes(op, 0), sharded.input_bytes(op, 1));
-        let y = sharded.output_bytes(op);
-        let product = |m, n, k| Kernel::MatMul { batch, m, n, k };
-        self.push(op, Pass::Forward, product(m, n, k), flops, a + b, y);
-        self.push(op, Pass::InputGrad, product(m, k, n), flops, y + b, a);
-        self.push(op, Pass::InputGrad, product(k, n, m), flops, y + a, b);
+        let bytes =
+            [sharded.input_bytes(op, 0), sharded.input_bytes(op, 1), sharded.output_bytes(op)];
+        self.products(op, batch, [m, n, k], flops, bytes, [Some(Pass::InputGrad); 2]);
     }
 
     /// Kernels of operators that read and write each element about once.
@@ -482,14 +480,9 @@ impl Kernels<'_, '_> {
             _ => 0.0,
         };
         self.push(op, Pass::Forward, Kernel::Memory, flops, forward.0, forward.1);
-        let pass = if matches!(kind, OpKind::Embedding { .. }) {
-            Pass::WeightGrad
-        } else {
-            Pass::InputGrad
-        };
-        let is_needed = match pass {
-            Pass::WeightGrad => self.is_trained(op),
-            _ => self.input_requires_grad(op, 0),
+        let (pass, is_needed) = match kind {
+            OpKind::Embedding { .. } => (Pass::WeightGrad, self.is_trained(op)),
+            _ => (Pass::InputGrad, self.input_requires_grad(op, 0)),
         };
         if backward.1 > Bytes::ZERO && is_needed {
             self.push(op, pass, Kernel::Memory, 2.0 * flops, backward.0, backward.1);

@@ -35,3 +35,16 @@ macro_rules! named_enum {
         }
     };
 }
+
+/// Declares enums without fields whose variants are in JSON in kebab case.
+macro_rules! choices {
+    ($($(#[$attribute:meta])* $visibility:vis enum $type:ident { $($variants:tt)* })*) => {
+        $(
+            #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+            #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+            #[serde(rename_all = "kebab-case")]
+            $(#[$attribute])*
+            $visibility enum $type { $($variants)* }
+        )*
+    };
+}

@@ -99,57 +99,6 @@ named_enum! {
     }
 }
 
-/// How layers come to the stages of a pipeline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum StageLayers {
-    /// Any number in each, which the framework takes as an option (Megatron-Core's `--pipeline-model-parallel-layout`,
-    /// torchtitan's `module_fqns_per_model_part`).
-    #[serde(alias = "even-or-listed")]
-    Any,
-    /// As many in each.
-    Even,
-    /// As many in each; what does not divide comes to the first ranks, one each (DeepSpeed's `partition_balanced`).
-    MoreOnFirst,
-    /// As many in each; what does not divide comes to the last ranks, one each (`InternEvo`'s `partition_uniform`).
-    MoreOnLast,
-    /// As the framework fills one stage after the other by what layers cost (nanotron's `build_model`).
-    Filled,
-}
-
-/// Beside what activations can lie in the host's memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum ActivationOffload {
-    /// Full recompute: the inputs of all blocks.
-    #[default]
-    WithFullRecompute,
-    /// Neither recompute nor pipelines nor CUDA graphs: all that some layers keep, but for one at least
-    /// (Megatron-Core's `--cpu-offloading-num-layers`).
-    OfSomeLayers,
-    /// Anything.
-    Any,
-}
-
-/// Whether tensor-parallel ranks may hold a part of the sequence between products.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum SequenceAbility {
-    /// There is no tensor parallelism.
-    NoTensorParallelism,
-    /// Never.
-    Never,
-    /// As one likes.
-    Optional,
-    /// As one likes, but always where there are experts.
-    AlwaysWithExperts,
-    /// Always.
-    Always,
-}
-
 /// What a framework does with mixtures of experts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -161,36 +110,6 @@ pub struct ExpertAbilities {
     pub tensor: ExpertTensor,
     /// Whether their exchanges can run beside another micro-batch's passes.
     pub overlap: OverlapAbility,
-}
-
-/// Over which tensor-parallel ranks experts can be cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum ExpertTensor {
-    /// Over all, as all else is.
-    All,
-    /// Over any number that divides them.
-    Any,
-    /// Over none.
-    None,
-    /// Over all where every rank has all experts, over none where these are on several ranks.
-    #[serde(rename = "all-unless-spread")]
-    AllUnlessExpertParallel,
-}
-
-/// When exchanges of experts can run beside another micro-batch's passes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum OverlapAbility {
-    /// Never.
-    Never,
-    /// Without pipelines, or with several stages a rank, and if no layer is computed again whole
-    /// (Megatron-Core's `--overlap-moe-expert-parallel-comm`).
-    Interleaved,
-    /// Always.
-    Always,
 }
 
 named_enum! {
@@ -207,16 +126,95 @@ named_enum! {
     }
 }
 
-/// How replicas come to have weights in common.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum ReplicationAbility {
-    /// Gradients are reduced over all replicas, as they are.
-    #[default]
-    AllReduce,
-    /// In every way that the planner knows.
-    Any,
+choices! {
+    /// How layers come to the stages of a pipeline.
+    pub enum StageLayers {
+        /// Any number in each, which the framework takes as an option (Megatron-Core's `--pipeline-model-parallel-layout`,
+        /// torchtitan's `module_fqns_per_model_part`).
+        #[serde(alias = "even-or-listed")]
+        Any,
+        /// As many in each.
+        Even,
+        /// As many in each; what does not divide comes to the first ranks, one each (DeepSpeed's `partition_balanced`).
+        MoreOnFirst,
+        /// As many in each; what does not divide comes to the last ranks, one each (`InternEvo`'s `partition_uniform`).
+        MoreOnLast,
+        /// As the framework fills one stage after the other by what layers cost (nanotron's `build_model`).
+        Filled,
+    }
+
+    /// Beside what activations can lie in the host's memory.
+    #[derive(Default)]
+    pub enum ActivationOffload {
+        /// Full recompute: the inputs of all blocks.
+        #[default]
+        WithFullRecompute,
+        /// Neither recompute nor pipelines nor CUDA graphs: all that some layers keep, but for one at least
+        /// (Megatron-Core's `--cpu-offloading-num-layers`).
+        OfSomeLayers,
+        /// Anything.
+        Any,
+    }
+
+    /// Whether tensor-parallel ranks may hold a part of the sequence between products.
+    pub enum SequenceAbility {
+        /// There is no tensor parallelism.
+        NoTensorParallelism,
+        /// Never.
+        Never,
+        /// As one likes.
+        Optional,
+        /// As one likes, but always where there are experts.
+        AlwaysWithExperts,
+        /// Always.
+        Always,
+    }
+
+    /// Over which tensor-parallel ranks experts can be cut.
+    pub enum ExpertTensor {
+        /// Over all, as all else is.
+        All,
+        /// Over any number that divides them.
+        Any,
+        /// Over none.
+        None,
+        /// Over all where every rank has all experts, over none where these are on several ranks.
+        #[serde(rename = "all-unless-spread")]
+        AllUnlessExpertParallel,
+    }
+
+    /// When exchanges of experts can run beside another micro-batch's passes.
+    pub enum OverlapAbility {
+        /// Never.
+        Never,
+        /// Without pipelines, or with several stages a rank, and if no layer is computed again whole
+        /// (Megatron-Core's `--overlap-moe-expert-parallel-comm`).
+        Interleaved,
+        /// Always.
+        Always,
+    }
+
+    /// How replicas come to have weights in common.
+    #[derive(Default)]
+    pub enum ReplicationAbility {
+        /// Gradients are reduced over all replicas, as they are.
+        #[default]
+        AllReduce,
+        /// In every way that the planner knows.
+        Any,
+    }
+}
+
+impl ExpertTensor {
+    /// The one number of ranks that experts are cut over; `None` if that is any.
+    pub fn only<T: From<u32>>(self, expert_parallel: u32, tensor_parallel: T) -> Option<T> {
+        match self {
+            Self::Any => None,
+            Self::None => Some(1.into()),
+            Self::AllUnlessExpertParallel if expert_parallel > 1 => Some(1.into()),
+            Self::All | Self::AllUnlessExpertParallel => Some(tensor_parallel),
+        }
+    }
 }
 
 impl Abilities {
@@ -290,16 +288,9 @@ impl Abilities {
         tensor_parallel: u32,
     ) -> bool {
         let Some(experts) = &self.experts else { return false };
-        let is_cut_so = match experts.tensor {
-            ExpertTensor::All => expert_tensor_parallel == tensor_parallel,
-            ExpertTensor::Any => true,
-            ExpertTensor::None => expert_tensor_parallel == 1,
-            ExpertTensor::AllUnlessExpertParallel if expert_parallel > 1 => {
-                expert_tensor_parallel == 1
-            }
-            ExpertTensor::AllUnlessExpertParallel => expert_tensor_parallel == tensor_parallel,
-        };
-        is_cut_so && (expert_parallel == 1 || !experts.dispatchers.is_empty())
+        let only = experts.tensor.only(expert_parallel, tensor_parallel);
+        only.is_none_or(|only| only == expert_tensor_parallel)
+            && (expert_parallel == 1 || !experts.dispatchers.is_empty())
     }
 
     /// Returns whether the framework supports a ZeRO stage over `shards` of `replicas` ranks, of which
@@ -332,13 +323,13 @@ impl Abilities {
 
     /// The ZeRO stages that run together with these features.
     pub fn zero_stages_with(&self, features: Features) -> impl Iterator<Item = ZeroStage> {
-        let with = move |stage| features.and(Features::which([(Feature::of_zero(stage), true)]));
+        let with = move |stage| features.and(Features::of([Feature::of_zero(stage)]));
         self.zero.iter().map(|it| it.stage).filter(move |stage| self.combines(with(*stage)))
     }
 
     /// True if gradients of such a job are always in fp32, where weights are in 16 bits.
     pub fn has_fp32_gradients_alone(&self, job: Features) -> bool {
-        let in_16 = Features::which([(Feature::Gradients16, true)]);
+        let in_16 = Features::of([Feature::Gradients16]);
         self.zero_stages_with(job.and(in_16)).next().is_none()
     }
 
@@ -443,36 +434,27 @@ impl Abilities {
 
     /// Checks that the abilities do not contradict each other, and that required ones are there.
     pub(super) fn check(&self) -> Result<(), FrameworkError> {
-        let empty = |field, works| Err(FrameworkError::Empty { field, works });
-        if self.zero.is_empty() {
-            return empty(
-                "abilities.zero",
-                "a stage at least, such as {\"stage\": 0, \"shards\": \"all\"}",
-            );
-        }
-        if self.recompute.is_empty() {
-            return empty("abilities.recompute", "a policy at least, such as `none`");
-        }
-        if self.precisions.is_empty() {
-            return empty("abilities.precisions", "one at least, such as `bf16`");
-        }
-        if self.moments.is_empty() {
-            return empty("abilities.moments", "one at least, such as `fp32`");
+        let stage = "a stage at least, such as {\"stage\": 0, \"shards\": \"all\"}";
+        let has_none = self.exclusions.iter().any(|it| it.set() == Features::NONE);
+        for (field, is_empty, works) in [
+            ("abilities.zero", self.zero.is_empty(), stage),
+            ("abilities.recompute", self.recompute.is_empty(), "a policy at least, such as `none`"),
+            ("abilities.precisions", self.precisions.is_empty(), "one at least, such as `bf16`"),
+            ("abilities.moments", self.moments.is_empty(), "one at least, such as `fp32`"),
+            ("abilities.exclusions[..].features", has_none, "one feature at least"),
+        ] {
+            if is_empty {
+                return Err(FrameworkError::Empty { field, works });
+            }
         }
         no_twice("abilities.schedules", &self.schedules, |it| it.name().to_owned())?;
         let stages: Vec<u8> = self.zero.iter().map(|ability| ability.stage.number()).collect();
         no_twice("abilities.zero", &stages, |it| format!("stage {it}"))?;
-        if self.exclusions.iter().any(|it| it.set() == Features::NONE) {
-            return empty("abilities.exclusions[..].features", "one feature at least");
-        }
         no_twice("abilities.context_parallel", &self.context_parallel, |it| it.name().to_owned())?;
         no_twice("abilities.precisions", &self.precisions, |it| it.name().to_owned())?;
         let contradiction = |one: &str, other: &str, works| {
-            Err(FrameworkError::Contradiction {
-                one: one.to_owned(),
-                other: other.to_owned(),
-                works,
-            })
+            let [one, other] = [one, other].map(str::to_owned);
+            Err(FrameworkError::Contradiction { one, other, works })
         };
         if let Some(wrong) =
             self.moments.iter().find(|it| !matches!(it, Precision::Fp32 | Precision::Bf16))
@@ -485,7 +467,7 @@ impl Abilities {
             );
         }
         let has_pipelines = !self.schedules.is_empty();
-        let pipelines = Features::which([(Feature::PipelineParallel, true)]);
+        let pipelines = Features::of([Feature::PipelineParallel]);
         if has_pipelines && self.zero_stages_with(pipelines).next().is_none() {
             let other = "`abilities.exclusions` leave no stage of ZeRO with them";
             let works = "a stage, such as 0 or 1, that runs with them, or no schedules";

@@ -209,10 +209,14 @@ impl Features {
     pub const OF_SUBFAMILIES: Self =
         Self(Self::OF_STATES.0 | Self::OF_SCHEDULE.0 | Self::OF_RECOMPUTE.0);
 
+    /// The set of these features.
+    pub fn of(all: impl IntoIterator<Item = Feature>) -> Self {
+        Self(all.into_iter().fold(0, |set, feature| set | feature.bit()))
+    }
+
     /// The features whose conditions hold.
     pub fn which(all: impl IntoIterator<Item = (Feature, bool)>) -> Self {
-        let holding = all.into_iter().filter(|(_, holds)| *holds);
-        Self(holding.fold(0, |set, (feature, _)| set | feature.bit()))
+        Self::of(all.into_iter().filter_map(|(feature, holds)| holds.then_some(feature)))
     }
 
     /// The features of either set.
@@ -338,7 +342,7 @@ pub struct FeatureList {
 
 impl From<Vec<Feature>> for FeatureList {
     fn from(named: Vec<Feature>) -> Self {
-        let set = Features::which(named.iter().map(|it| (*it, true)));
+        let set = Features::of(named.iter().copied());
         Self { named, set }
     }
 }

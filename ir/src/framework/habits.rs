@@ -67,31 +67,6 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// Where activation functions and casts of experts run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum ExpertActivations {
-    /// In kernels of their own.
-    #[default]
-    Apart,
-    /// Within the products (Megatron-Core's fused grouped products in CuTe DSL).
-    WithinProducts,
-}
-
-/// How many kernels norms, activation functions and rotary embeddings take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Fusion {
-    /// One each, written by hand: Apex, Transformer Engine, FlashAttention's, Megatron's compiled functions.
-    Kernels,
-    /// One each, or less: `torch.compile`, XLA.
-    Compiled,
-    /// One for each function that PyTorch's code of it calls.
-    Eager,
-}
-
 named_enum! {
     /// What of a model is compiled, where a framework leaves it to the user.
     pub enum Compile {
@@ -102,28 +77,6 @@ named_enum! {
         /// All blocks, and the loss.
         Full = "full",
     }
-}
-
-/// What runs products whose rows do not begin at multiples of 16 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum UnalignedRows {
-    /// The units beside the tensor cores: cuBLAS of 2022.
-    VectorUnits,
-    /// The tensor cores, which wait for what they load: cuBLAS since then.
-    TensorCores,
-}
-
-/// How linear layers that read the same tensor run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Projections {
-    /// As one product.
-    Fused,
-    /// One by one.
-    Apart,
 }
 
 /// Kernels of the loss.
@@ -165,17 +118,6 @@ pub struct HostHabits {
     pub microseconds_per_operator: f64,
 }
 
-/// When the host launches kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Launches {
-    /// While the device runs those before.
-    Ahead,
-    /// When the one before has ended (`CUDA_LAUNCH_BLOCKING=1`), and so hides nothing.
-    Blocking,
-}
-
 /// How gradients of parameters come together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -194,55 +136,6 @@ pub struct GradientHabits {
     /// it, which is reduced with the last alone (PyTorch FSDP's `no_sync` and `set_requires_gradient_sync(False)`).
     #[serde(default)]
     pub sharded_sum: GradientSum,
-}
-
-/// How gradients of parameters are added up over micro-batches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum GradientAccumulation {
-    /// Not at all: each is reduced to the rank that updates the parameter.
-    None,
-    /// By a kernel that adds a gradient to the sum.
-    Separate,
-    /// In the product that makes the gradient, where one does: Megatron-LM's gradient accumulation fusion, of
-    /// 2022 for sums in fp32 and since later that year in 16 bits.
-    Fused,
-}
-
-/// When gradients are reduced over the replicas.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum WhenReduced {
-    /// While the last backward runs.
-    BesideBackward,
-    /// After it.
-    AfterBackward,
-}
-
-/// In which format gradients are reduced over the replicas.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum GradientFormat {
-    /// As they are held.
-    #[default]
-    Held,
-    /// In fp32, cast bucket by bucket.
-    Fp32,
-}
-
-/// What a rank has of the sum of gradients where each rank updates a part of the parameters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum GradientSum {
-    /// The part that it updates parameters with.
-    #[default]
-    Part,
-    /// All of it, of which it uses a part.
-    Whole,
 }
 
 /// When parameters are gathered, and how long they are kept.
@@ -264,40 +157,6 @@ pub struct ParameterHabits {
     /// where hooks of each module do so in Python; 0 where whole blocks are gathered.
     #[serde(default, skip_serializing_if = "is_default")]
     pub microseconds_per_gather: f64,
-}
-
-/// What the shards of weights are with ZeRO-3.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum WeightShards {
-    /// Copies in 16 bits beside the optimizer's master weights: DeepSpeed's.
-    #[default]
-    Copies,
-    /// The master weights, which are cast as they are gathered: PyTorch's FSDP.
-    Masters,
-}
-
-/// When updated parameters are gathered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum UpdatedParameters {
-    /// While the next forward runs.
-    BesideForward,
-    /// Before it.
-    BeforeForward,
-}
-
-/// What a pipeline stage keeps gathered with ZeRO-3.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum StageParameters {
-    /// The block that computes, and the next.
-    TwoBlocks,
-    /// All that the stage has, and its gradients, until the step ends.
-    WholeStage,
 }
 
 /// What tensor-parallel ranks do.
@@ -322,58 +181,6 @@ pub struct TensorHabits {
     pub embedding: EmbeddingTable,
 }
 
-/// What of the logits the loss of a tensor-parallel rank takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Logits {
-    /// Those of its part of the vocabulary: Megatron-LM's vocabulary-parallel cross-entropy, torchtitan's parallel loss.
-    #[default]
-    Part,
-    /// All of them, gathered: DTensor's plans that replicate what the head puts out.
-    Whole,
-}
-
-/// What tensor-parallel exchanges run beside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum TensorOverlap {
-    /// Nothing.
-    None,
-    /// In backward, the other gradient's product: Megatron-LM since 2022
-    /// (`linear_with_grad_accumulation_and_async_allreduce`), and nanotron.
-    Gradients,
-    /// The products that take or make what is exchanged, piece by piece: Transformer Engine's user buffers,
-    /// PyTorch's asynchronous tensor parallelism.
-    Products,
-}
-
-/// What tensor-parallel ranks keep for backward of inputs that they gathered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum GatheredInputs {
-    /// Their part, to be gathered again: Korthikanti et al. 2022 (arXiv 2205.05198), section 4.2.2.
-    #[default]
-    Part,
-    /// All of it: where gathering and product are functions of their own, and PyTorch saves what a product reads.
-    Whole,
-}
-
-/// What tensor-parallel ranks gather for 8-bit products.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum TensorGathers {
-    /// 16 bits, cast afterwards.
-    #[serde(rename = "16-bit")]
-    Bits16,
-    /// 8 bits, cast before.
-    #[serde(rename = "8-bit")]
-    Bits8,
-}
-
 /// What pipeline ranks do.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -386,40 +193,6 @@ pub struct PipelineHabits {
     /// Time from when a message that is waited for has come to when the device goes on, in microseconds: the host
     /// waits for it, and then launches anew.
     pub microseconds_per_awaited_message: f64,
-}
-
-/// What a pipeline rank does while it exchanges messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum MessageOverlap {
-    /// It computes.
-    BesidePasses,
-    /// It waits.
-    Awaited,
-}
-
-/// What each of the tensor-parallel ranks that have the same message sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum MessageBytes {
-    /// A part of it, to be gathered by those that have it.
-    Part,
-    /// All of it.
-    Whole,
-}
-
-/// How context-parallel ranks share a causal mask.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum CausalPieces {
-    /// Each has as much of it.
-    #[default]
-    Balanced,
-    /// Each has a plain piece of the sequence, and the last most to do.
-    Plain,
 }
 
 /// How tokens come to their experts.
@@ -507,37 +280,207 @@ impl UpdateBuffers {
     }
 }
 
-/// What linear layers keep of inputs that are cast to 8 or 4 bits for their products.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum KeptInputs {
-    /// What they were cast to.
-    Cast,
-    /// The inputs, in 16 bits.
-    Uncast,
-}
+choices! {
+    /// Where activation functions and casts of experts run.
+    #[derive(Default)]
+    pub enum ExpertActivations {
+        /// In kernels of their own.
+        #[default]
+        Apart,
+        /// Within the products (Megatron-Core's fused grouped products in CuTe DSL).
+        WithinProducts,
+    }
 
-/// What becomes of what experts put out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum ExpertOutputs {
-    /// It is kept: the gradient of the router's weights, which it is multiplied by, takes it.
-    Kept,
-    /// Its memory is used again: the router's weights multiply what experts' activation functions put out.
-    Freed,
-}
+    /// How many kernels norms, activation functions and rotary embeddings take.
+    pub enum Fusion {
+        /// One each, written by hand: Apex, Transformer Engine, FlashAttention's, Megatron's compiled functions.
+        Kernels,
+        /// One each, or less: `torch.compile`, XLA.
+        Compiled,
+        /// One for each function that PyTorch's code of it calls.
+        Eager,
+    }
 
-/// What becomes of gradients in 16 bits once they were added up in 32.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum GradientCopies {
-    /// Their memory is used again.
-    Freed,
-    /// They stay allocated.
-    Kept,
-    /// They stay where there are replicas, in the buckets that these reduce.
-    KeptByReplicas,
+    /// What runs products whose rows do not begin at multiples of 16 bytes.
+    pub enum UnalignedRows {
+        /// The units beside the tensor cores: cuBLAS of 2022.
+        VectorUnits,
+        /// The tensor cores, which wait for what they load: cuBLAS since then.
+        TensorCores,
+    }
+
+    /// How linear layers that read the same tensor run.
+    pub enum Projections {
+        /// As one product.
+        Fused,
+        /// One by one.
+        Apart,
+    }
+
+    /// When the host launches kernels.
+    pub enum Launches {
+        /// While the device runs those before.
+        Ahead,
+        /// When the one before has ended (`CUDA_LAUNCH_BLOCKING=1`), and so hides nothing.
+        Blocking,
+    }
+
+    /// How gradients of parameters are added up over micro-batches.
+    pub enum GradientAccumulation {
+        /// Not at all: each is reduced to the rank that updates the parameter.
+        None,
+        /// By a kernel that adds a gradient to the sum.
+        Separate,
+        /// In the product that makes the gradient, where one does: Megatron-LM's gradient accumulation fusion, of
+        /// 2022 for sums in fp32 and since later that year in 16 bits.
+        Fused,
+    }
+
+    /// When gradients are reduced over the replicas.
+    pub enum WhenReduced {
+        /// While the last backward runs.
+        BesideBackward,
+        /// After it.
+        AfterBackward,
+    }
+
+    /// In which format gradients are reduced over the replicas.
+    #[derive(Default)]
+    pub enum GradientFormat {
+        /// As they are held.
+        #[default]
+        Held,
+        /// In fp32, cast bucket by bucket.
+        Fp32,
+    }
+
+    /// What a rank has of the sum of gradients where each rank updates a part of the parameters.
+    #[derive(Default)]
+    pub enum GradientSum {
+        /// The part that it updates parameters with.
+        #[default]
+        Part,
+        /// All of it, of which it uses a part.
+        Whole,
+    }
+
+    /// What the shards of weights are with ZeRO-3.
+    #[derive(Default)]
+    pub enum WeightShards {
+        /// Copies in 16 bits beside the optimizer's master weights: DeepSpeed's.
+        #[default]
+        Copies,
+        /// The master weights, which are cast as they are gathered: PyTorch's FSDP.
+        Masters,
+    }
+
+    /// When updated parameters are gathered.
+    pub enum UpdatedParameters {
+        /// While the next forward runs.
+        BesideForward,
+        /// Before it.
+        BeforeForward,
+    }
+
+    /// What a pipeline stage keeps gathered with ZeRO-3.
+    pub enum StageParameters {
+        /// The block that computes, and the next.
+        TwoBlocks,
+        /// All that the stage has, and its gradients, until the step ends.
+        WholeStage,
+    }
+
+    /// What of the logits the loss of a tensor-parallel rank takes.
+    #[derive(Default)]
+    pub enum Logits {
+        /// Those of its part of the vocabulary: Megatron-LM's vocabulary-parallel cross-entropy, torchtitan's parallel loss.
+        #[default]
+        Part,
+        /// All of them, gathered: DTensor's plans that replicate what the head puts out.
+        Whole,
+    }
+
+    /// What tensor-parallel exchanges run beside.
+    pub enum TensorOverlap {
+        /// Nothing.
+        None,
+        /// In backward, the other gradient's product: Megatron-LM since 2022
+        /// (`linear_with_grad_accumulation_and_async_allreduce`), and nanotron.
+        Gradients,
+        /// The products that take or make what is exchanged, piece by piece: Transformer Engine's user buffers,
+        /// PyTorch's asynchronous tensor parallelism.
+        Products,
+    }
+
+    /// What tensor-parallel ranks keep for backward of inputs that they gathered.
+    #[derive(Default)]
+    pub enum GatheredInputs {
+        /// Their part, to be gathered again: Korthikanti et al. 2022 (arXiv 2205.05198), section 4.2.2.
+        #[default]
+        Part,
+        /// All of it: where gathering and product are functions of their own, and PyTorch saves what a product reads.
+        Whole,
+    }
+
+    /// What tensor-parallel ranks gather for 8-bit products.
+    pub enum TensorGathers {
+        /// 16 bits, cast afterwards.
+        #[serde(rename = "16-bit")]
+        Bits16,
+        /// 8 bits, cast before.
+        #[serde(rename = "8-bit")]
+        Bits8,
+    }
+
+    /// What a pipeline rank does while it exchanges messages.
+    pub enum MessageOverlap {
+        /// It computes.
+        BesidePasses,
+        /// It waits.
+        Awaited,
+    }
+
+    /// What each of the tensor-parallel ranks that have the same message sends.
+    pub enum MessageBytes {
+        /// A part of it, to be gathered by those that have it.
+        Part,
+        /// All of it.
+        Whole,
+    }
+
+    /// How context-parallel ranks share a causal mask.
+    #[derive(Default)]
+    pub enum CausalPieces {
+        /// Each has as much of it.
+        #[default]
+        Balanced,
+        /// Each has a plain piece of the sequence, and the last most to do.
+        Plain,
+    }
+
+    /// What linear layers keep of inputs that are cast to 8 or 4 bits for their products.
+    pub enum KeptInputs {
+        /// What they were cast to.
+        Cast,
+        /// The inputs, in 16 bits.
+        Uncast,
+    }
+
+    /// What becomes of what experts put out.
+    pub enum ExpertOutputs {
+        /// It is kept: the gradient of the router's weights, which it is multiplied by, takes it.
+        Kept,
+        /// Its memory is used again: the router's weights multiply what experts' activation functions put out.
+        Freed,
+    }
+
+    /// What becomes of gradients in 16 bits once they were added up in 32.
+    pub enum GradientCopies {
+        /// Their memory is used again.
+        Freed,
+        /// They stay allocated.
+        Kept,
+        /// They stay where there are replicas, in the buckets that these reduce.
+        KeptByReplicas,
+    }
 }

@@ -1,6 +1,7 @@
 //! Facts of a job, its model, training and GPUs, that decide which layouts a framework runs.
 
-use super::{Feature, Features};
+use super::Feature::{self, NoTensorPlan, OwnAttention, SharedWeights, UnplannedLayers};
+use super::Features;
 use crate::graph::{
     AttentionMask, ContextParallelKind, DimName, Extent, Graph, Learning, OpKind, Sharding,
     Switches, TokenDispatcher,
@@ -33,45 +34,23 @@ const DEEP_EP_RANKS: [u32; 12] = [2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 144, 160
 ///
 /// A step of each tried with DeepSpeed 0.19.8 and accelerate 1.15.0; that Ulysses does not reach Bloom, GPT-J and MPT was
 /// read: their configurations have no `num_key_value_heads`, and their attention is their own.
-const OF_CLASSES: [(Feature, &[&str]); 4] = [
-    (
-        Feature::OwnAttention,
-        &[
-            "Bert",
-            "Bloom",
-            "Falcon",
-            "GPT2",
-            "GPTBigCode",
-            "GPTJ",
-            "GPTNeoX",
-            "Mpt",
-            "OPT",
-            "Roberta",
-            "T5",
-            "XLMRoberta",
-        ],
-    ),
-    (
-        Feature::NoTensorPlan,
-        &[
-            "Bert",
-            "Bloom",
-            "Falcon",
-            "GPT2",
-            "GPTBigCode",
-            "GPTJ",
-            "Mpt",
-            "OPT",
-            "Roberta",
-            "T5",
-            "XLMRoberta",
-        ],
-    ),
-    (
-        Feature::UnplannedLayers,
-        &["Bloom", "Falcon", "GPT2", "Glm4", "Mpt", "Olmo2", "Olmo3", "Phi3"],
-    ),
-    (Feature::SharedWeights, &["Bert", "Roberta", "T5", "XLMRoberta"]),
+const OF_CLASSES: [(&str, &[Feature]); 16] = [
+    ("Bert", &[OwnAttention, NoTensorPlan, SharedWeights]),
+    ("Bloom", &[OwnAttention, NoTensorPlan, UnplannedLayers]),
+    ("Falcon", &[OwnAttention, NoTensorPlan, UnplannedLayers]),
+    ("GPT2", &[OwnAttention, NoTensorPlan, UnplannedLayers]),
+    ("GPTBigCode", &[OwnAttention, NoTensorPlan]),
+    ("GPTJ", &[OwnAttention, NoTensorPlan]),
+    ("GPTNeoX", &[OwnAttention]),
+    ("Glm4", &[UnplannedLayers]),
+    ("Mpt", &[OwnAttention, NoTensorPlan, UnplannedLayers]),
+    ("OPT", &[OwnAttention, NoTensorPlan]),
+    ("Olmo2", &[UnplannedLayers]),
+    ("Olmo3", &[UnplannedLayers]),
+    ("Phi3", &[UnplannedLayers]),
+    ("Roberta", &[OwnAttention, NoTensorPlan, SharedWeights]),
+    ("T5", &[OwnAttention, NoTensorPlan, SharedWeights]),
+    ("XLMRoberta", &[OwnAttention, NoTensorPlan, SharedWeights]),
 ];
 
 impl JobFacts {
@@ -96,9 +75,8 @@ impl JobFacts {
         });
         let has_sinks = has(|it| matches!(it, OpKind::Attention { sinks: true, .. }));
         let class = graph.class_name().map(without_task);
-        let of_class = OF_CLASSES.map(|(feature, classes)| {
-            (feature, class.is_some_and(|class| classes.contains(&class)))
-        });
+        let of_class = OF_CLASSES.iter().find(|(name, _)| class == Some(*name));
+        let of_class = of_class.into_iter().flat_map(|(_, features)| *features);
         let features = Features::which([
             (Feature::LatentAttention, graph.classes().any(|(_, block)| block.has_latents())),
             (Feature::SlidingWindow, has_window),
@@ -108,7 +86,7 @@ impl JobFacts {
             (Feature::TiedEmbedding, !graph.ties().is_empty()),
             (Feature::GroupedHeads, is_grouped),
         ])
-        .and(Features::which(of_class));
+        .and(Features::of(of_class.copied()));
         let num_blocks = graph.num_blocks() as u64;
         Self {
             has_experts,

@@ -5,7 +5,7 @@ use super::{
     Abilities, ActivationOffload, ExpertAbilities, ExpertTensor, Feature, Features, JobFacts,
     OverlapAbility, SequenceAbility, ShardGroups, ZeroAbility,
 };
-use crate::graph::{CudaGraphs, ExpertOverlap, Recompute, TokenDispatcher};
+use crate::graph::{ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, TokenDispatcher};
 use crate::layout::{Choice, Offload, PartialLayout, ZeroStage};
 use crate::schedule::ScheduleKind;
 
@@ -32,11 +32,7 @@ impl Abilities {
             need(has, format!("tensor parallelism {how} sequence parallelism{beside}"));
         }
         if let Some(context) = named.context_parallel.one() {
-            let kind = named
-                .context_parallel_kind
-                .one()
-                .or_else(|| self.usual_context())
-                .unwrap_or_default();
+            let kind = self.context_of(named);
             need(
                 self.takes_context(context, kind),
                 format!("context parallelism by {}", kind.name()),
@@ -83,9 +79,13 @@ impl Abilities {
         let features = facts.features_with(named);
         let is_open = named.zero_stage.is_any() && self.zero_stages_with(features).next().is_none();
         let plainest = self.zero.iter().map(|it| it.stage).min().filter(|_| is_open);
-        plainest.map_or(features, |stage| {
-            features.and(Features::which([(Feature::of_zero(stage), true)]))
-        })
+        plainest.map_or(features, |stage| features.and(Features::of([Feature::of_zero(stage)])))
+    }
+
+    /// The kind of context parallelism that is named, or the default one.
+    fn context_of(&self, named: &PartialLayout) -> ContextParallelKind {
+        let named = named.context_parallel_kind.one();
+        named.or_else(|| self.usual_context()).unwrap_or_default()
     }
 
     /// The missing offload in words, with the related one that the framework has.
@@ -148,19 +148,13 @@ impl Abilities {
         let Some(experts) = &self.experts else {
             return need(false, "mixtures of experts".to_owned());
         };
-        if named.expert_parallel.unwrap_or(1) > 1 {
+        let expert_parallel = named.expert_parallel.unwrap_or(1);
+        if expert_parallel > 1 {
             need(!experts.dispatchers.is_empty(), "expert parallelism".to_owned());
         }
         if let Some(cut) = named.expert_tensor_parallel.one() {
-            let has = match experts.tensor {
-                ExpertTensor::Any => true,
-                ExpertTensor::All => named.tensor_parallel.takes(cut),
-                ExpertTensor::None => cut == 1,
-                ExpertTensor::AllUnlessExpertParallel if named.expert_parallel.unwrap_or(1) > 1 => {
-                    cut == 1
-                }
-                ExpertTensor::AllUnlessExpertParallel => named.tensor_parallel.takes(cut),
-            };
+            let only = experts.tensor.only(expert_parallel, named.tensor_parallel);
+            let has = only.is_none_or(|only| only.takes(cut));
             need(has, format!("experts cut over {cut} tensor-parallel ranks"));
         }
         if let Some(dispatcher) = named.token_dispatcher.one() {
@@ -193,12 +187,7 @@ impl Abilities {
             able.sequence_parallel = SequenceAbility::Optional;
         }
         if named.context_parallel.unwrap_or(1) > 1 {
-            let kind = named
-                .context_parallel_kind
-                .one()
-                .or_else(|| self.usual_context())
-                .unwrap_or_default();
-            push(&mut able.context_parallel, kind);
+            push(&mut able.context_parallel, self.context_of(named));
         }
         if pipeline > 1 && able.schedules.is_empty() {
             able.schedules.push(ScheduleKind::OneFOneB);

@@ -234,7 +234,7 @@ fn describe(comparison: &Comparison) -> String {
     text.push_str(&said);
     let terms = difference.terms.iter().map(|term| {
         let [one, other] = term.seconds.map(|it| Seconds::new(it).to_string());
-        [term.term.to_owned(), one, other, signed(term.more())]
+        [term.term.to_owned(), one, other, Seconds::new(term.more()).signed()]
     });
     text.push_str(&text_table(["time", "A", "B", "B - A"], &["time"], terms));
     text.push_str("\nfrom\n");
@@ -278,19 +278,12 @@ fn unlike_work(one: &Problem, other: &Problem) -> Option<String> {
 }
 
 fn verdict(difference: &Difference) -> String {
-    let share = difference.share;
-    let how = if share >= 0.0 { "more" } else { "less" };
     let likely = difference.likelihood_first_is_faster;
-    let (faster, likely) = if share >= 0.0 { ("A", likely) } else { ("B", 1.0 - likely) };
-    let told = if difference.is_tie() { ", which cannot be told apart" } else { "" };
+    let is_first = difference.share >= 0.0;
+    let (faster, likely) = if is_first { ("A", likely) } else { ("B", 1.0 - likely) };
     format!(
-        "\nB takes {:.1} % {how}{told}; {faster} is faster with a likelihood of {:.0} %\n\n",
-        share.abs() * 100.0,
+        "\nB takes {}; {faster} is faster with a likelihood of {:.0} %\n\n",
+        difference.in_words(),
         likely * 100.0
     )
-}
-
-fn signed(seconds: f64) -> String {
-    let sign = if seconds < 0.0 { '-' } else { '+' };
-    format!("{sign}{}", Seconds::new(seconds.abs()))
 }

@@ -45,6 +45,14 @@ pub(super) fn moved_constants(calibration: &Calibration) -> String {
     text_table(["constant", "was", "is", "by", "of"], &["constant", "of"], rows)
 }
 
+/// What a calibration left out, with the reasons.
+pub(super) fn left_out(all: &[String]) -> String {
+    match all {
+        [] => String::new(),
+        some => format!("\n{} left out:\n  {}\n", some.len(), some.join("\n  ")),
+    }
+}
+
 /// Path that a calibration was written to, and the option that uses it.
 pub(super) fn written(output: Option<&Path>, option: &str) -> String {
     output.map_or_else(

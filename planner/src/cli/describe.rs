@@ -7,6 +7,7 @@ use ir::documents::Documents;
 use ir::graph::{
     Adapters, CudaGraphs, DocumentSizes, ExpertOverlap, Recompute, Switches, TokenDispatcher,
 };
+use ir::plan::Breakdown;
 use ir::replication::{DataParallelMethod, Replication};
 use ir::schedule::ScheduleKind;
 use ir::units::{Bytes, Seconds};
@@ -376,19 +377,11 @@ fn describe_best(
     less: Option<&WithLessHeadroom>,
 ) -> String {
     let evaluation = &best.evaluation;
-    let total = evaluation.step_time.get();
-    let mut parts = evaluation.breakdown.parts();
-    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let shares: Vec<String> = parts
-        .iter()
-        .filter(|(_, seconds)| seconds / total >= 0.005)
-        .map(|(name, seconds)| format!("{name} {:.0} %", seconds / total * 100.0))
-        .collect();
     let memory = evaluation.memory.total();
     let of = problem.at_rank(&best.layout, evaluation.fullest_rank).hardware.memory;
     format!(
         "\ntime:   {}\n{}memory: {} of {} on {}\n{}{}{}",
-        shares.join("; "),
+        shares(&evaluation.breakdown, evaluation.step_time.get()),
         [describe_draws(problem, best), describe_utilization(problem, best)].concat(),
         memory,
         of,
@@ -397,6 +390,15 @@ fn describe_best(
         describe_host(problem, best),
         Expectation::of(problem, best).in_words(),
     )
+}
+
+/// Shares of a step's time by its parts, the largest first.
+pub(super) fn shares(breakdown: &Breakdown, total: f64) -> String {
+    let mut parts = breakdown.parts();
+    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let shares = parts.iter().filter(|(_, seconds)| seconds / total >= 0.005);
+    let shares = shares.map(|(name, seconds)| format!("{name} {:.0} %", seconds / total * 100.0));
+    shares.collect::<Vec<_>>().join("; ")
 }
 
 /// What the step waits for where routers do not spread tokens evenly or documents are of many lengths, and what that is
@@ -500,24 +502,14 @@ fn describe_loss(
         let that = if headroom.is_some() { "" } else { " that leaves as much free" };
         return format!("no layout{that} is faster\n");
     }
-    let best_parts = best.evaluation.breakdown.parts();
-    let mut parts: Vec<(&str, f64)> = named
-        .evaluation
-        .breakdown
-        .parts()
-        .into_iter()
-        .zip(best_parts)
-        .map(|((name, own), (_, theirs))| (name, own - theirs))
-        .collect();
+    let (breakdown, of_best) = (&named.evaluation.breakdown, &best.evaluation.breakdown);
+    let mut parts: Vec<(&str, f64)> = breakdown.parts_above(of_best).collect();
     parts.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));
     let parts: Vec<String> = parts
         .iter()
         .take(3)
         .filter(|(_, seconds)| seconds.abs() / time.get() >= 0.001)
-        .map(|(name, seconds)| {
-            let sign = if *seconds < 0.0 { '-' } else { '+' };
-            format!("{name} {sign}{}", Seconds::new(seconds.abs()))
-        })
+        .map(|(name, seconds)| format!("{name} {}", Seconds::new(*seconds).signed()))
         .collect();
     format!(
         "the best layout{by} takes {best_time}: {}; this one {:.1} % more{}\n",

@@ -286,16 +286,16 @@ fn describe_kernels(kernels: &[KernelRow]) -> String {
 
 /// Loss of each runner-up, in all and by part of the step.
 fn losses(plan: &Plan) -> Vec<Loss> {
-    let best = plan.prediction.breakdown.parts();
+    let best = &plan.prediction.breakdown;
     plan.runners_up
         .iter()
         .map(|runner_up| Loss {
             layout: runner_up.layout.to_string(),
             schedule: runner_up.layout.schedule.to_string(),
             loses_seconds: runner_up.step_time_seconds - plan.prediction.step_time_seconds,
-            parts_seconds: (runner_up.breakdown.parts().into_iter())
-                .zip(best)
-                .map(|((name, theirs), (_, ours))| (name, theirs - ours))
+            parts_seconds: runner_up
+                .breakdown
+                .parts_above(best)
                 .filter(|(_, difference)| *difference != 0.0)
                 .collect(),
         })

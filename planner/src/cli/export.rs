@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::answer::Answer;
 use super::args::Format;
 use super::chakra::{self, Ranks};
-use super::files::{read_plan, read_text};
+use super::files::{ending, read_plan, read_text};
 use super::input::warn_of_hardware;
 use super::values::one_of;
 use command_line::destination::{is_dash, is_same, make_folder, refuse_to_overwrite, write_output};
@@ -142,8 +142,7 @@ impl<'a> Exported<'a> {
 fn check_folder_name(folder: &Path) -> anyhow::Result<()> {
     const OF_FILES: [&str; 9] =
         ["json", "ps1", "py", "sbatch", "sh", "slurm", "toml", "yaml", "yml"];
-    let ending = folder.extension().map(|ending| ending.to_string_lossy().to_lowercase());
-    let is_files = ending.is_some_and(|ending| OF_FILES.contains(&ending.as_str()));
+    let is_files = ending(folder).is_some_and(|ending| OF_FILES.contains(&ending.as_str()));
     ensure!(
         !is_files || folder.exists(),
         "`--output` is the folder that several files go to, but `{}` is called as a file is\nhint: `-o {}`",

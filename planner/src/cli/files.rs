@@ -1,5 +1,6 @@
 //! Reading of input files, with errors that say what a wrong file is.
 
+use std::borrow::Cow;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -157,6 +158,16 @@ pub(crate) fn read_bytes_of(
 /// Returns whether a path stands for standard input.
 pub(crate) fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == STDIN
+}
+
+/// The last component of a path.
+pub(crate) fn file_name(path: &Path) -> Cow<'_, str> {
+    path.file_name().unwrap_or_default().to_string_lossy()
+}
+
+/// The ending of a path's name in lower case, if it has one.
+pub(crate) fn ending(path: &Path) -> Option<String> {
+    path.extension().map(|ending| ending.to_string_lossy().to_lowercase())
 }
 
 /// Returns whether a path exists or is standard input.

@@ -99,9 +99,7 @@ impl AskedFor<'_> {
             self.problem.limits.num_gpus,
         ))
     }
-}
 
-impl AskedFor<'_> {
     /// Error about a schedule or stages that need several pipeline ranks or stages per rank, where there is one.
     fn one_of_many(&self) -> Option<anyhow::Error> {
         let [ranks, virtual_stages] =

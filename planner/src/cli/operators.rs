@@ -12,7 +12,7 @@ use planner_core::search::StopReason;
 
 use super::answer::Answer;
 use super::args::{Format, SearchArgs};
-use super::describe::describe_problem;
+use super::describe::{describe_problem, shares};
 use super::input::{Decided, Input, command, read, warn_of_model, warn_of_nodes};
 use super::interrupt::Limit;
 use super::search::now;
@@ -109,13 +109,7 @@ fn describe(problem: &Problem, found: &Found, top: usize) -> String {
         &["mesh"],
         rows,
     ));
-    let total = first.time();
-    let parts = first.prediction.breakdown.parts();
-    let mut parts: Vec<_> = parts.into_iter().filter(|(_, time)| time / total >= 0.005).collect();
-    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let parts: Vec<String> =
-        parts.iter().map(|(name, time)| format!("{name} {:.0} %", time / total * 100.0)).collect();
-    let _ = writeln!(text, "\ntime:   {}", parts.join("; "));
+    let _ = writeln!(text, "\ntime:   {}", shares(&first.prediction.breakdown, first.time()));
     let _ = writeln!(
         text,
         "memory: {} of {}\n",

@@ -9,6 +9,7 @@ use traces::palette::Theme;
 use traces::{DrawError, Drawing, ImageFormat, Paper};
 
 use super::args::{LanesArg, LookArgs, ThemeArg};
+use super::files::ending;
 use command_line::destination::is_dash;
 
 /// Style and window of a drawing of timelines.
@@ -65,9 +66,8 @@ pub(crate) enum Kind {
 impl Kind {
     /// Format by the ending of a path; SVG, which is text, for stdout.
     pub(crate) fn of(path: &Path) -> anyhow::Result<Self> {
-        let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
         let image = |format| Ok(Self::Still(StillKind::Image(format)));
-        match ending.as_deref() {
+        match ending(path).as_deref() {
             _ if is_dash(path) => image(ImageFormat::Svg),
             Some("svg") => image(ImageFormat::Svg),
             Some("png") => image(ImageFormat::Png),
@@ -101,7 +101,7 @@ pub(crate) fn refuse_other_endings(
     works: &[&str],
     draws: Option<&str>,
 ) -> anyhow::Result<()> {
-    let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
+    let ending = ending(path);
     let is_packed = ending.as_deref().is_some_and(|it| PACKED.contains(&it));
     let ending = ending.filter(|it| is_packed || TELLING.contains(&it.as_str()));
     let Some(ending) = ending else { return Ok(()) };

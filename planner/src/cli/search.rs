@@ -8,11 +8,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ir::framework::IDEAL;
 use ir::graph::Recompute;
 use ir::layout::PartialLayout;
-use ir::plan::{Plan, PlannedModel, Provenance, Training};
+use ir::plan::{Plan, PlannedModel, Training};
 use ir::units::Bytes;
 use planner::report::{Answered, SearchReport};
 use planner_core::answers::{cheapest_number_of_gpus, least_memory};
-use planner_core::plan::{self, sha256};
+use planner_core::plan;
 use planner_core::problem::{Choices, Problem};
 use planner_core::search::{
     BestNodes, EvaluatedPlan, LOOKED_AT, MemorySaving, Outcome, Progress, RESOLUTION, Request,
@@ -428,12 +428,6 @@ fn make_plan(
         dropout: args.setting.parts.dropout,
         adapters: input.adapters.clone(),
     };
-    let cluster = serde_json::to_string(&input.cluster).unwrap_or_default();
-    let provenance = Provenance {
-        planner_version: env!("CARGO_PKG_VERSION").to_owned(),
-        command: command(),
-        model_sha256: sha256(&input.file.text),
-        cluster_sha256: sha256(&cluster),
-    };
+    let provenance = plan::provenance(command(), &input.file.text, &input.cluster);
     plan::make(&input.problem, &input.cluster, model, best, runners_up, provenance)
 }

@@ -10,8 +10,8 @@ use planner_evidence::measured::nccl_tests::{self, NcclRun};
 
 use crate::cli::answer::Answer;
 use crate::cli::args::CalibrateArgs;
-use crate::cli::constants::written;
-use crate::cli::files::read_cluster;
+use crate::cli::constants::{left_out, written};
+use crate::cli::files::{file_name, read_cluster};
 use crate::cli::tables::{percent, text_table};
 use command_line::destination::{has_room, name_for, write_json};
 
@@ -26,7 +26,7 @@ pub(super) fn calibrate(
     let base = read_cluster(name)?;
     let mut runs: Vec<NcclRun> = Vec::new();
     for (path, text) in files {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let name = file_name(path);
         let read = nccl_tests::read(&name, text.as_ref());
         runs.extend(read.with_context(|| format!("`{}`", path.display()))?);
     }
@@ -45,10 +45,7 @@ pub(super) fn calibrate(
 
 /// Source of a refitted cluster's network: files and number of rows.
 fn source(found: &RefittedNetwork, files: &[(&Path, impl AsRef<str>)]) -> String {
-    let names: Vec<_> = files
-        .iter()
-        .map(|(path, _)| path.file_name().unwrap_or_default().to_string_lossy())
-        .collect();
+    let names: Vec<_> = files.iter().map(|(path, _)| file_name(path)).collect();
     let rows: usize = found.tables.iter().map(|table| table.samples).sum();
     format!("nccl-tests, {rows} rows of {}, by `planner calibrate`", names.join(", "))
 }
@@ -92,10 +89,7 @@ fn describe(
         ]
     });
     let rows: usize = found.tables.iter().map(|table| table.samples).sum();
-    let left_out = match found.left_out.as_slice() {
-        [] => String::new(),
-        some => format!("\n{} left out:\n  {}\n", some.len(), some.join("\n  ")),
-    };
+    let left_out = left_out(&found.left_out);
     let written = written(output, "--cluster");
     format!(
         "{}: {rows} rows of {} tables of nccl-tests\n\n{}\ntime of the smallest buffer, bus bandwidth of the largest, and the \

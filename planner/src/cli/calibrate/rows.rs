@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use crate::cli::answer::Answer;
 use crate::cli::args::CalibrateArgs;
-use crate::cli::constants::{basis, moved_constants, written};
-use crate::cli::files::read_framework;
+use crate::cli::constants::{self, basis, moved_constants, written};
+use crate::cli::files::{file_name, read_framework};
 use crate::cli::tables::{percent_more, text_table};
 use command_line::destination::{has_room, name_for, write_json};
 use command_line::said::tell;
@@ -31,7 +31,7 @@ struct Report<'a> {
 
 /// Calibrates on the measured steps in `text`, the JSON list of the file `from`.
 pub(super) fn calibrate(args: &CalibrateArgs, from: &Path, text: &str) -> anyhow::Result<Answer> {
-    let name = from.file_name().unwrap_or_default().to_string_lossy();
+    let name = file_name(from);
     let of_file = || format!("`{}`", from.display());
     let is_empty = text.split_whitespace().collect::<String>() == "[]";
     let rows = if is_empty { Vec::new() } else { read_rows(&name, text).with_context(of_file)? };
@@ -120,10 +120,6 @@ fn describe(found: &Calibrated, left_out: &[String], output: Option<&Path>) -> S
         ),
         _ => String::new(),
     };
-    let left_out = match left_out {
-        [] => String::new(),
-        some => format!("\n{} rows were left out:\n  {}\n", some.len(), some.join("\n  ")),
-    };
     let written = written(output, "--framework");
     let like = if like.is_empty() {
         String::new()
@@ -137,8 +133,9 @@ fn describe(found: &Calibrated, left_out: &[String], output: Option<&Path>) -> S
     };
     let few = if calibration.steps < 3 { "; three steps say more" } else { "" };
     format!(
-        "{}{few}\n{like}\n{checked}\n{}{disagreement}{left_out}\n{written}",
+        "{}{few}\n{like}\n{checked}\n{}{disagreement}{}\n{written}",
         basis(calibration),
         moved_constants(calibration),
+        constants::left_out(left_out),
     )
 }

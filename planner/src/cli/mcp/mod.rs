@@ -24,7 +24,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStrea
 use tokio::process::Command;
 
 use super::answer::Answer;
-use tools::{CallError, ToolCommand};
+use tools::ToolCommand;
 
 /// Instructions for agents.
 const INSTRUCTIONS: &str = include_str!("instructions.md");
@@ -140,8 +140,8 @@ impl Server {
         let folder = self.folder.path().join(count.to_string());
         let unusable = |error: std::io::Error| format!("error: {}: {error}", folder.display());
         std::fs::create_dir(&folder).map_err(unusable)?;
-        let said = |error: CallError| format!("error: {error}");
-        let mut words = tool.words(arguments, &folder).map_err(said)?;
+        let words = tool.words(arguments, &folder);
+        let mut words = words.map_err(|error| format!("error: {error}"))?;
         let plan = plan_file(tool, arguments, &folder);
         let mut add = |option: String| words.insert(1, option.into());
         if tool.has("format") {

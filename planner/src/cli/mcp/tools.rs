@@ -4,6 +4,7 @@ use std::any::TypeId;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context as _, anyhow, bail};
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, Command, CommandFactory as _};
 use rmcp::model::{JsonObject, Tool};
@@ -17,53 +18,6 @@ const TOOLS: [&str; 6] = ["search", "evaluate", "explain", "compare", "lint", "e
 
 /// Options that are not arguments: of those that print, and those that the server decides.
 const NOT_ARGUMENTS: [&str; 5] = ["help", "version", "format", "quiet", "threads"];
-
-/// A call that cannot be made.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum CallError {
-    /// A tool that is none.
-    #[error("no tool is called `{name}`\nhint: {}", TOOLS.join(", "))]
-    UnknownTool {
-        /// Its name.
-        name: String,
-    },
-    /// An argument that the tool does not have.
-    #[error("{tool} has no argument `{name}`\nhint: {hint}")]
-    UnknownArgument {
-        /// Name of the tool.
-        tool: &'static str,
-        /// Name of the argument.
-        name: String,
-        /// What may have been meant.
-        hint: String,
-    },
-    /// An argument of another type.
-    #[error("`{name}` must be {expected}, but is {found}")]
-    Type {
-        /// Name of the argument.
-        name: String,
-        /// The types that it takes.
-        expected: &'static str,
-        /// The value, as JSON.
-        found: String,
-    },
-    /// An argument that is missing.
-    #[error("{tool} needs `{name}`")]
-    Missing {
-        /// Name of the tool.
-        tool: &'static str,
-        /// Name of the argument.
-        name: String,
-    },
-    /// A file that cannot be written.
-    #[error("a file for `{name}`: {error}")]
-    Write {
-        /// Name of the argument.
-        name: String,
-        /// The reason.
-        error: std::io::Error,
-    },
-}
 
 /// What an argument takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,9 +36,11 @@ pub(super) struct ToolCommand {
 
 impl ToolCommand {
     /// The tool called `name`.
-    pub(super) fn named(name: &str) -> Result<Self, CallError> {
-        let known = TOOLS.into_iter().find(|it| *it == name);
-        let known = known.ok_or_else(|| CallError::UnknownTool { name: name.to_owned() })?;
+    pub(super) fn named(name: &str) -> anyhow::Result<Self> {
+        let known = TOOLS
+            .into_iter()
+            .find(|it| *it == name)
+            .with_context(|| format!("no tool is called `{name}`\nhint: {}", TOOLS.join(", ")))?;
         let mut cli = Cli::command();
         cli.build();
         let command = cli.find_subcommand(known).expect("tools are commands").clone();
@@ -126,11 +82,7 @@ impl ToolCommand {
 
     /// The words of the command line for a call. What is given as contents instead of a path is written to files in
     /// `folder`.
-    pub(super) fn words(
-        &self,
-        given: &JsonObject,
-        folder: &Path,
-    ) -> Result<Vec<OsString>, CallError> {
+    pub(super) fn words(&self, given: &JsonObject, folder: &Path) -> anyhow::Result<Vec<OsString>> {
         if let Some(name) =
             given.keys().find(|name| !self.arguments().any(|arg| property(arg) == **name))
         {
@@ -141,7 +93,7 @@ impl ToolCommand {
             } else {
                 format!("`{}`", near.join("`, `"))
             };
-            return Err(CallError::UnknownArgument { tool: self.name, name: name.clone(), hint });
+            bail!("{} has no argument `{name}`\nhint: {hint}", self.name);
         }
         let mut options: Vec<OsString> = vec![self.name.into()];
         let mut positional = Vec::new();
@@ -149,7 +101,7 @@ impl ToolCommand {
             let name = property(arg);
             let Some(value) = given.get(&name).filter(|value| !value.is_null()) else {
                 if arg.is_required_set() {
-                    return Err(CallError::Missing { tool: self.name, name });
+                    bail!("{} needs `{name}`", self.name);
                 }
                 continue;
             };
@@ -157,7 +109,7 @@ impl ToolCommand {
                 match (value, arg.get_long()) {
                     (Value::Bool(true), Some(long)) => options.push(format!("--{long}").into()),
                     (Value::Bool(false), _) => {}
-                    _ => return Err(wrong(name, "true or false", value)),
+                    _ => return Err(wrong(&name, "true or false", value)),
                 }
                 continue;
             }
@@ -237,17 +189,17 @@ fn schema(arg: &Arg) -> Value {
 }
 
 /// The word of a value.
-fn word(arg: &Arg, name: &str, value: &Value, folder: &Path) -> Result<OsString, CallError> {
+fn word(arg: &Arg, name: &str, value: &Value, folder: &Path) -> anyhow::Result<OsString> {
     let in_file = |ending: &str, contents: &[u8]| {
         let path = folder.join(format!("{name}{ending}"));
         let written = std::fs::write(&path, contents);
-        written.map_err(|error| CallError::Write { name: name.to_owned(), error })?;
+        written.map_err(|error| anyhow!("a file for `{name}`: {error}"))?;
         Ok(path.into_os_string())
     };
     let simple = |value: &Value| match value {
         Value::String(text) => Ok(text.clone()),
         Value::Number(number) => Ok(number.to_string()),
-        other => Err(wrong(name.to_owned(), "text or a number", other)),
+        other => Err(wrong(name, "text or a number", other)),
     };
     match value {
         Value::Object(_) if is_file(arg) => in_file(".json", value.to_string().as_bytes()),
@@ -260,6 +212,6 @@ fn word(arg: &Arg, name: &str, value: &Value, folder: &Path) -> Result<OsString,
     }
 }
 
-fn wrong(name: String, expected: &'static str, found: &Value) -> CallError {
-    CallError::Type { name, expected, found: found.to_string() }
+fn wrong(name: &str, expected: &str, found: &Value) -> anyhow::Error {
+    anyhow!("`{name}` must be {expected}, but is {found}")
 }

@@ -108,13 +108,11 @@ fn describe_why_not(answer: &WhyNot) -> String {
 }
 
 fn describe_slower(found: &EvaluatedPlan, difference: &Difference, less: &str) -> String {
-    let how = if difference.share >= 0.0 { "more" } else { "less" };
-    let told = if difference.is_tie() { ", which cannot be told apart" } else { "" };
     let terms = difference.largest_terms(3);
     let terms = if terms.is_empty() { terms } else { format!("\n  {terms}") };
     format!(
-        "{:.1} % {how}{told}{less}\n  {} takes {}{terms}",
-        difference.share.abs() * 100.0,
+        "{}{less}\n  {} takes {}{terms}",
+        difference.in_words(),
         whole(&found.layout),
         found.evaluation.step_time,
     )

@@ -202,7 +202,7 @@ impl Block {
 
 /// Consecutive equal blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct BlockRun {
     /// Class of the blocks.
     pub class: ClassId,
     /// Number of blocks.
@@ -253,7 +253,7 @@ pub struct ParameterCounts {
 #[derive(Clone, Debug)]
 pub struct Graph {
     classes: Vec<Block>,
-    chain: Vec<Run>,
+    chain: Vec<BlockRun>,
     /// Names of the operators of blocks that equal an earlier one but for their names, by position in the chain.
     renamed: BTreeMap<usize, Vec<String>>,
     /// Modules that selective recompute applies to, where these were chosen.
@@ -284,7 +284,7 @@ impl Graph {
         }
         let end = blocks.len().saturating_sub(1);
         let mut classes: Vec<Block> = Vec::new();
-        let mut chain: Vec<Run> = Vec::new();
+        let mut chain: Vec<BlockRun> = Vec::new();
         let mut renamed = BTreeMap::new();
         let mut num_blocks = 0;
         for (position, (block, count)) in blocks.into_iter().enumerate() {
@@ -308,7 +308,7 @@ impl Graph {
             }));
             match chain.last_mut() {
                 Some(run) if run.class == class => run.count += count,
-                _ => chain.push(Run { class, count }),
+                _ => chain.push(BlockRun { class, count }),
             }
         }
         if chain.is_empty() {
@@ -405,7 +405,7 @@ impl Graph {
     }
 
     /// The chain, from data to loss.
-    pub fn chain(&self) -> &[Run] {
+    pub fn chain(&self) -> &[BlockRun] {
         &self.chain
     }
 

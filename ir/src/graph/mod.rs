@@ -34,7 +34,7 @@ mod work;
 mod tests;
 
 pub use adapters::{ALL_LINEAR, AdapterError, AdapterPart, Adapters, adapted_layer};
-pub use block::{Block, ClassId, Graph, GraphError, Node, OpId, ParameterCounts, Run};
+pub use block::{Block, BlockRun, ClassId, Graph, GraphError, Node, OpId, ParameterCounts};
 pub use builder::{BlockBuilder, Value};
 pub use elementwise::{Elementwise, ReduceFunction, Upsampling};
 pub use flops::ForwardFlops;

@@ -3,7 +3,7 @@
 #![expect(clippy::needless_pass_by_value, reason = "checks are called with `json!`")]
 
 use ir::graph::{Block, Extent, Graph, OpKind, Sizes};
-use ir::native::{self, NativeError};
+use ir::native;
 use serde_json::{Value, json};
 
 mod laws;

@@ -7,7 +7,7 @@ use ir::schedule::{MOST_STAGES, Schedule, ScheduleKind, add_communication, gener
 use ir::units::Nanos;
 use planner::names::{self, folded, or_nearest};
 use planner::report::{Costs, ScheduleReport, schedule_timeline};
-use planner_core::scheduling::{self, Kept, Request};
+use planner_core::scheduling::{self, Kept, SchedulingRequest};
 use traces::gantt::TimeAxis;
 
 use super::answer::Answer;
@@ -162,7 +162,7 @@ fn made_for(args: &ScheduleArgs, costs: Costs, p: u32, m: u32) -> anyhow::Result
         "{num_stages} stages x {m} micro-batches are more than the {MOST_PASSES} that `{AUTO}` orders"
     );
     let in_flight = args.max_in_flight.map_or(2 * u64::from(num_stages), u64::from);
-    let request = Request {
+    let request = SchedulingRequest {
         durations: &costs.durations(num_stages),
         num_ranks: p,
         num_micro_batches: m,

@@ -18,4 +18,4 @@ mod ring;
 pub use chart::{draw, draw_ring};
 pub use holdings::{Holdings, Piece};
 pub use operation::Operation;
-pub use ring::{Ring, Send, Step};
+pub use ring::{Ring, RingStep, Send};

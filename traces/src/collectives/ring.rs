@@ -36,7 +36,7 @@ impl Ring {
     /// In step `t` of a reduce-scatter, rank `r` sends its sum of chunk `r - 1 - t`, which the next rank adds to its
     /// own; in step `t` of an all-gather it sends chunk `r - t`, which the next rank stores. Chunk indices are modulo
     /// the number of ranks.
-    pub fn steps(self, num_ranks: u32) -> Vec<Step> {
+    pub fn steps(self, num_ranks: u32) -> Vec<RingStep> {
         let parts: &[Collective] = match self {
             Self::AllGather => &[Collective::AllGather],
             Self::ReduceScatter => &[Collective::ReduceScatter],
@@ -69,7 +69,7 @@ pub struct Send {
 
 /// Step of a ring: a chunk from each rank to the next, all at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct RingStep {
     /// The operation that the step belongs to: an all-reduce has steps of a reduce-scatter and of an all-gather.
     pub part: Collective,
     /// Chunks that are sent, ordered by sender.
@@ -79,7 +79,7 @@ pub struct Step {
 }
 
 /// Runs a step of a reduce-scatter or an all-gather on `holdings`.
-fn step(holdings: &mut Holdings, part: Collective, number: u32) -> Step {
+fn step(holdings: &mut Holdings, part: Collective, number: u32) -> RingStep {
     let n = holdings.num_ranks();
     let is_sum = part == Collective::ReduceScatter;
     let send = |from: u32| {
@@ -101,5 +101,5 @@ fn step(holdings: &mut Holdings, part: Collective, number: u32) -> Step {
             *there = pieces;
         }
     }
-    Step { part, sends, holdings: holdings.clone() }
+    RingStep { part, sends, holdings: holdings.clone() }
 }

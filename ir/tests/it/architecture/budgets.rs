@@ -67,12 +67,10 @@ const AMBIGUOUS: &[(&str, usize)] = &[
     ("Reduction", 2),
     ("Refusal", 2),
     ("Report", 2),
-    ("Request", 2),
     ("Rule", 2),
-    ("Run", 2),
     ("Sample", 2),
     ("Side", 2),
-    ("Step", 3),
+    ("Step", 2),
     ("Visibility", 2),
     ("Work", 2),
 ];

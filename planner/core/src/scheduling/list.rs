@@ -8,7 +8,7 @@ use ir::units::Nanos;
 use simulator::{Durations, Earliest, RankTimes};
 
 use super::policy::{Policy, Preference};
-use super::request::{Kept, Request, Score};
+use super::request::{Kept, SchedulingRequest, Score};
 
 /// A schedule with its times and peak memory.
 pub(super) struct Outcome {
@@ -19,13 +19,13 @@ pub(super) struct Outcome {
 
 impl Outcome {
     /// Score of the schedule, if it fits in memory.
-    pub(super) fn score(&self, request: &Request<'_>) -> Option<Score> {
+    pub(super) fn score(&self, request: &SchedulingRequest<'_>) -> Option<Score> {
         score(&self.times, self.peak, request)
     }
 }
 
 /// Score of the times, if the peak fits in memory.
-pub(super) fn score(times: &Earliest, peak: u64, request: &Request<'_>) -> Option<Score> {
+pub(super) fn score(times: &Earliest, peak: u64, request: &SchedulingRequest<'_>) -> Option<Score> {
     let span = times.ranks.iter().map(RankTimes::span).max()?;
     (peak <= request.limit).then_some((times.makespan, span, peak))
 }
@@ -87,7 +87,7 @@ struct State {
 }
 
 impl<'a> List<'a> {
-    pub(super) fn new(request: &Request<'a>, placement: &StagePlacement) -> Self {
+    pub(super) fn new(request: &SchedulingRequest<'a>, placement: &StagePlacement) -> Self {
         let num_stages = request.durations.stages.len();
         let (p, m) = (request.num_ranks, request.num_micro_batches as usize);
         let rank = |stage| placement.rank(p, stage as u32, 0).unwrap_or(0) as usize;

@@ -4,7 +4,7 @@ use ir::schedule::{Action, ActionKind, Schedule, StagePlacement};
 
 use super::list::{List, Outcome};
 use super::policy::PATIENCE;
-use super::request::{Request, Score};
+use super::request::{SchedulingRequest, Score};
 
 /// Number of actions that all tries together may schedule; some tenths of a second.
 const BUDGET: usize = 6_000_000;
@@ -21,7 +21,7 @@ pub(super) fn order(schedule: &Schedule) -> Vec<Vec<Action>> {
 /// The best order reached by swaps of neighbours, if it beats `score`. Every order is tried with every patience in
 /// turn; the first swap that improves is kept.
 pub(super) fn improve(
-    request: &Request<'_>,
+    request: &SchedulingRequest<'_>,
     schedule: &Schedule,
     mut score: Score,
 ) -> Option<Outcome> {
@@ -71,7 +71,7 @@ fn may_swap(first: Action, second: Action) -> bool {
 
 /// The order with weight gradients filled in, for each patience that the budget allows.
 fn tries(
-    request: &Request<'_>,
+    request: &SchedulingRequest<'_>,
     placement: &StagePlacement,
     order: &[Vec<Action>],
     left: &mut usize,

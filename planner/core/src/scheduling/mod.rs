@@ -21,7 +21,7 @@ use simulator::{Durations, Earliest, earliest};
 use list::{List, Outcome, score};
 use policy::Policy;
 use request::Score;
-pub use request::{Kept, Request, SchedulingError};
+pub use request::{Kept, SchedulingError, SchedulingRequest};
 
 /// A schedule made for given costs.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ pub struct Scheduled {
 ///
 /// Qi et al. 2023, *Zero bubble pipeline parallelism* (arXiv 2401.10241), section 3.1 and appendix: a
 /// greedy order with weight gradients in its gaps, over a grid of settings.
-pub fn schedule(request: &Request<'_>) -> Result<Scheduled, SchedulingError> {
+pub fn schedule(request: &SchedulingRequest<'_>) -> Result<Scheduled, SchedulingError> {
     let v = request.stages_per_rank()?;
     let found = best(request, v);
     let Kept { activations, for_weight_grad } = request.kept;
@@ -57,14 +57,14 @@ pub fn schedule(request: &Request<'_>) -> Result<Scheduled, SchedulingError> {
     // A schedule for activations held until the weight gradient also fits where fewer are held, and is sometimes
     // better. So more memory never makes the result worse.
     let whole = Kept { activations, for_weight_grad: activations };
-    let strict = best(&Request { kept: whole, ..request.clone() }, v);
+    let strict = best(&SchedulingRequest { kept: whole, ..request.clone() }, v);
     let strict = Scheduled::new(strict.schedule, strict.family, request);
     let key = |scheduled: &Scheduled| score(&scheduled.times, scheduled.peak, request);
     Ok(if key(&strict) < key(&found) { strict } else { found })
 }
 
 /// The shortest schedule found, for exactly the memory that the request states.
-fn best(request: &Request<'_>, v: u32) -> Scheduled {
+fn best(request: &SchedulingRequest<'_>, v: u32) -> Scheduled {
     let mut candidates: Vec<Candidate> = Vec::new();
     for (kind, schedule) in families(request, v) {
         let (order, placement) = (Arc::new(local::order(&schedule)), schedule.placement().clone());
@@ -117,7 +117,7 @@ fn affordable(mut candidates: Vec<Candidate>, num_actions: u64) -> Vec<Candidate
 }
 
 /// Lower bound of the makespan on this placement: the work of a rank after the first micro-batch arrives at it.
-fn least_makespan(request: &Request<'_>, schedule: &Schedule) -> Nanos {
+fn least_makespan(request: &SchedulingRequest<'_>, schedule: &Schedule) -> Nanos {
     let Durations { stages, send } = request.durations;
     let mut arrival = vec![None; request.num_ranks as usize];
     let mut time = Nanos::ZERO;
@@ -137,12 +137,12 @@ fn least_makespan(request: &Request<'_>, schedule: &Schedule) -> Nanos {
 }
 
 /// Lower bound of the longest span: the longest work of a rank.
-fn least_span(request: &Request<'_>, schedule: &Schedule) -> Nanos {
+fn least_span(request: &SchedulingRequest<'_>, schedule: &Schedule) -> Nanos {
     works(request, schedule).into_iter().max().unwrap_or_default()
 }
 
 /// Time of all actions of each rank.
-fn works(request: &Request<'_>, schedule: &Schedule) -> Vec<Nanos> {
+fn works(request: &SchedulingRequest<'_>, schedule: &Schedule) -> Vec<Nanos> {
     let mut works = vec![Nanos::ZERO; request.num_ranks as usize];
     for (stage, passes) in (0..).zip(&request.durations.stages) {
         works[schedule.rank(stage, 0) as usize] +=
@@ -161,8 +161,8 @@ fn placements(v: u32) -> Vec<StagePlacement> {
 }
 
 /// Schedules of every family with `v` stages per rank, weight gradients apart.
-fn families(request: &Request<'_>, v: u32) -> Vec<(ScheduleKind, Schedule)> {
-    let Request { num_ranks: p, num_micro_batches: m, .. } = *request;
+fn families(request: &SchedulingRequest<'_>, v: u32) -> Vec<(ScheduleKind, Schedule)> {
+    let SchedulingRequest { num_ranks: p, num_micro_batches: m, .. } = *request;
     let takes = |kind: &ScheduleKind| match kind {
         // DualPipe has two copies of the parameters, and asynchronous 1F1B updates without a flush.
         ScheduleKind::DualPipe | ScheduleKind::AsyncOneFOneB => false,
@@ -173,8 +173,8 @@ fn families(request: &Request<'_>, v: u32) -> Vec<(ScheduleKind, Schedule)> {
 }
 
 /// Order that runs one micro-batch after the other through all stages; it fits in any memory in which some order does.
-fn one_after_the_other(request: &Request<'_>, v: u32) -> Vec<Vec<Action>> {
-    let Request { num_ranks: p, num_micro_batches: m, .. } = *request;
+fn one_after_the_other(request: &SchedulingRequest<'_>, v: u32) -> Vec<Vec<Action>> {
+    let SchedulingRequest { num_ranks: p, num_micro_batches: m, .. } = *request;
     let of_rank = |rank| {
         let pass =
             |kind, micro_batch| move |nth| Action { stage: nth * p + rank, kind, micro_batch };
@@ -199,7 +199,7 @@ enum Candidate {
 }
 
 impl Candidate {
-    fn score(&self, request: &Request<'_>) -> Option<Score> {
+    fn score(&self, request: &SchedulingRequest<'_>) -> Option<Score> {
         match self {
             Self::Family(_, schedule) => {
                 let times = earliest(schedule, request.durations);
@@ -209,7 +209,7 @@ impl Candidate {
         }
     }
 
-    fn list(&self, request: &Request<'_>) -> Option<Outcome> {
+    fn list(&self, request: &SchedulingRequest<'_>) -> Option<Outcome> {
         match self {
             Self::Family(..) => None,
             Self::Refilled(_, placement, order, patience) => {
@@ -219,7 +219,7 @@ impl Candidate {
         }
     }
 
-    fn build(&self, request: &Request<'_>) -> Option<Scheduled> {
+    fn build(&self, request: &SchedulingRequest<'_>) -> Option<Scheduled> {
         let (placement, family) = match self {
             Self::Family(kind, schedule) => {
                 return Some(Scheduled::new(schedule.clone(), Some(*kind), request));
@@ -234,7 +234,11 @@ impl Candidate {
 }
 
 impl Scheduled {
-    fn new(schedule: Schedule, family: Option<ScheduleKind>, request: &Request<'_>) -> Self {
+    fn new(
+        schedule: Schedule,
+        family: Option<ScheduleKind>,
+        request: &SchedulingRequest<'_>,
+    ) -> Self {
         let times = earliest(&schedule, request.durations);
         let peak = peak(&schedule, request.kept);
         Self { schedule, times, peak, family }

@@ -5,7 +5,7 @@ use simulator::Durations;
 
 /// Request for a schedule.
 #[derive(Clone, Debug)]
-pub struct Request<'a> {
+pub struct SchedulingRequest<'a> {
     /// Times of each stage's passes, and of messages. With two stages a rank, V-shaped placements are tried as well;
     /// stages beyond the first round of ranks are in the order of the model either way.
     pub durations: &'a Durations,
@@ -75,7 +75,7 @@ pub enum SchedulingError {
 /// The largest number of actions, that of the families' largest schedules, three for each forward; some seconds.
 const MOST_ACTIONS: u64 = 3 << 19;
 
-impl Request<'_> {
+impl SchedulingRequest<'_> {
     /// Number of actions: forward, input gradient and weight gradient for each stage and micro-batch.
     pub(super) fn num_actions(&self) -> u64 {
         3 * self.durations.stages.len() as u64 * u64::from(self.num_micro_batches)
@@ -83,7 +83,7 @@ impl Request<'_> {
 
     /// Checks the request, and returns the number of stages per rank.
     pub(super) fn stages_per_rank(&self) -> Result<u32, SchedulingError> {
-        let Request { num_ranks, num_micro_batches, kept, limit, .. } = *self;
+        let SchedulingRequest { num_ranks, num_micro_batches, kept, limit, .. } = *self;
         for (name, number) in
             [("pipeline_parallel", num_ranks), ("num_micro_batches", num_micro_batches)]
         {

@@ -4,7 +4,7 @@
 use good_lp::{Expression, ProblemVariables, Solution, SolverModel, constraint, variable};
 use ir::schedule::{Action, ActionKind, Schedule, ScheduleKind, StagePlacement, Step, generate};
 use ir::units::Nanos;
-use planner_core::scheduling::{Kept, Request, Scheduled, schedule};
+use planner_core::scheduling::{Kept, Scheduled, SchedulingRequest, schedule};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -30,8 +30,8 @@ fn any_durations(num_stages: usize) -> impl Strategy<Value = Durations> {
         .prop_map(|(stages, send)| Durations { stages, send: Nanos::new(send) })
 }
 
-fn request(durations: &Durations, p: u32, m: u32, kept: Kept, limit: u64) -> Request<'_> {
-    Request { durations, num_ranks: p, num_micro_batches: m, kept, limit }
+fn request(durations: &Durations, p: u32, m: u32, kept: Kept, limit: u64) -> SchedulingRequest<'_> {
+    SchedulingRequest { durations, num_ranks: p, num_micro_batches: m, kept, limit }
 }
 
 /// The most that a rank keeps at any time.

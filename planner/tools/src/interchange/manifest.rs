@@ -1,12 +1,11 @@
 //! Kubernetes jobs: the script that a manifest runs, and its number of GPUs.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use super::argument::quoted;
 use super::detect::LaunchScript;
 use super::error::ImportError;
-use super::file::basename;
+use super::file::{basename, has_ending};
 use super::launch::{NUM_NODES, RANKS_PER_NODE};
 use super::tree::Tree;
 
@@ -36,7 +35,7 @@ pub fn job(text: &str) -> Result<Option<Job>, ImportError> {
     let documents = Tree::documents(text).map_err(|what| {
         let is_template = text.contains("{{");
         let works = if is_template { "what `helm template` makes of it" } else { WHOLE };
-        unknown(what, works)
+        ImportError::unknown(what, works)
     })?;
     let mut jobs: Vec<Document<'_>> = Vec::new();
     let mut files = BTreeMap::new();
@@ -66,7 +65,7 @@ pub fn job(text: &str) -> Result<Option<Job>, ImportError> {
         |job: &&Document<'_>| job.pods.iter().filter_map(started).any(|it| it.arguments.is_some());
     let training: Vec<&Document<'_>> = jobs.iter().filter(is_training).collect();
     if training.len() > 1 {
-        return Err(unknown(
+        return Err(ImportError::unknown(
             format!("the manifest has {} jobs that start training", training.len()),
             "a file with one of them",
         ));
@@ -80,7 +79,7 @@ pub fn job(text: &str) -> Result<Option<Job>, ImportError> {
         ))
     });
     let Some((job, script)) = found.next() else {
-        return Err(unknown(
+        return Err(ImportError::unknown(
             "no container of the manifest has a command that starts Python".to_owned(),
             "a manifest with the script in a `ConfigMap`, or in the `command` of a container or of a trainer",
         ));
@@ -96,7 +95,7 @@ pub fn job(text: &str) -> Result<Option<Job>, ImportError> {
             (one != other).then_some([one, other])
         });
         let [one, other] = differ.unwrap_or([&none, &none]);
-        return Err(unknown(
+        return Err(ImportError::unknown(
             format!(
                 "containers of one job start training with other arguments: `{one}`, `{other}`"
             ),
@@ -114,10 +113,6 @@ pub fn job(text: &str) -> Result<Option<Job>, ImportError> {
 }
 
 const WHOLE: &str = "the whole manifest, as `kubectl apply` takes it";
-
-fn unknown(what: String, works: &str) -> ImportError {
-    ImportError::unknown(what, works)
-}
 
 /// Returns whether a text is a manifest, in YAML or in JSON.
 fn is_manifest(text: &str) -> bool {
@@ -210,7 +205,7 @@ fn count(tree: &Tree, name: &str) -> Result<Option<u64>, ImportError> {
         None | Some(Tree::Null) => Ok(None),
         Some(value) => value.number().map(Some).ok_or_else(|| {
             let said = value.text().map_or_else(|| "no number".to_owned(), |it| format!("`{it}`"));
-            unknown(format!("`{name}` is {said}"), "a whole number")
+            ImportError::unknown(format!("`{name}` is {said}"), "a whole number")
         }),
     }
 }
@@ -339,8 +334,8 @@ fn script(
         };
     }
     let is_python = |word: &&str| {
-        let is_file = Path::new(word).extension().is_some_and(|ending| ending == "py");
-        is_file || ["torchrun", "python", "python3", "accelerate"].contains(&basename(word))
+        has_ending(word, "py")
+            || ["torchrun", "python", "python3", "accelerate"].contains(&basename(word))
     };
     words.iter().any(is_python).then(|| {
         let word = |word: &&str| {

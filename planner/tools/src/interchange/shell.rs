@@ -11,8 +11,8 @@ mod word;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::path::Path;
 
+use super::file::{basename, has_ending};
 use expand::Scope;
 use lex::{Break, Token};
 use parts::{branches, cases, closing, function};
@@ -338,8 +338,7 @@ impl Reader<'_> {
                     if starts && ["fi", "done", "esac"].contains(&word) {
                         depth -= 1;
                     }
-                    let name = word.rsplit('/').next().unwrap_or_default();
-                    is_start |= starts && STARTERS.contains(&name);
+                    is_start |= starts && STARTERS.contains(&basename(word));
                     if is_start && word.starts_with("--") {
                         return Err(ShellError::Branch { line, keyword: keyword.to_owned() });
                     }
@@ -376,7 +375,7 @@ fn goes_on(before: &Command, command: &Command) -> bool {
         it.starts_with("--")
             || it.strip_prefix('-').is_some_and(|rest| rest.starts_with(char::is_alphabetic))
     };
-    let is_program = |it: &str| Path::new(it).extension().is_some_and(|ending| ending == "py");
+    let is_program = |it: &str| has_ending(it, "py");
     if is_option(first) {
         return !is_option(start);
     }
@@ -384,8 +383,7 @@ fn goes_on(before: &Command, command: &Command) -> bool {
         .words
         .iter()
         .any(|it| is_program(&it.text) || ["-m", "-c"].contains(&it.text.as_str()));
-    let name = start.rsplit('/').next().unwrap_or_default();
-    is_program(first) && !has_program && STARTERS.contains(&name)
+    is_program(first) && !has_program && STARTERS.contains(&basename(start))
 }
 
 /// Commands that start the Python program in their arguments.

@@ -209,13 +209,7 @@ impl Translated {
             self.policy = Some(Word::known(&format!("{option}{mode}")));
             return Ok(());
         }
-        let vocabulary = match base {
-            Base::Trainer => None,
-            Base::Megatron => Some(megatron::TABLE.vocabulary),
-            Base::Torchtitan => Some(torchtitan::TABLE.vocabulary),
-        };
-        let is_switch = vocabulary.is_some_and(|it| it.takes(option) == Some("none"));
-        if is_switch {
+        if base != Base::Trainer && base.vocabulary().takes(option) == Some("none") {
             let given = ParsedOptions::default().with_words(option, words);
             let is_on = given.flag(option)?.unwrap_or(false);
             self.words.extend(is_on.then(|| Word::known(option)));

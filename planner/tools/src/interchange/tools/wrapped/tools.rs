@@ -67,6 +67,18 @@ const fn of_megatron(target: Target) -> Tool {
     }
 }
 
+/// A tool that is read by the table of its wrapper.
+macro_rules! wrapping {
+    ($wrapper:ident, $tool:expr) => {
+        Tool {
+            read: Some(|source| read(source, &$wrapper)),
+            own_keys: |option| own_keys(&$wrapper, option),
+            option_of: |key| option_of(&$wrapper, key),
+            ..$tool
+        }
+    };
+}
+
 /// Start of a program that is one of some modules or scripts, wherever in a command its name is.
 fn started(words: &[Word], place: usize, is_it: impl Fn(&[Word], usize) -> bool) -> Option<usize> {
     if place > 0 {
@@ -90,9 +102,6 @@ fn has_option(words: &[Word], names: &[&str]) -> bool {
 
 /// axolotl: its YAML.
 pub(in super::super) static AXOLOTL_TOOL: Tool = Tool {
-    read: Some(|source| read(source, &AXOLOTL)),
-    own_keys: |option| own_keys(&AXOLOTL, option),
-    option_of: |key| option_of(&AXOLOTL, key),
     starts: |words, place, _| {
         started(words, place, |words, at| {
             is_command(words, at, &["axolotl"], &["train", "preprocess"])
@@ -103,14 +112,11 @@ pub(in super::super) static AXOLOTL_TOOL: Tool = Tool {
         tree.has("base_model")
             && tree.has_any(&["sequence_len", "micro_batch_size", "datasets", "adapter"])
     },
-    ..tool(Target::new("axolotl", "axolotl 0.21", "fsdp2"))
+    ..wrapping!(AXOLOTL, tool(Target::new("axolotl", "axolotl 0.21", "fsdp2")))
 };
 
 /// LLaMA-Factory: its YAML or options.
 pub(in super::super) static LLAMA_FACTORY_TOOL: Tool = Tool {
-    read: Some(|source| read(source, &LLAMA_FACTORY)),
-    own_keys: |option| own_keys(&LLAMA_FACTORY, option),
-    option_of: |key| option_of(&LLAMA_FACTORY, key),
     starts_ranks: true,
     starts: |words, place, _| {
         started(words, place, |words, at| {
@@ -122,14 +128,11 @@ pub(in super::super) static LLAMA_FACTORY_TOOL: Tool = Tool {
         tree.has("model_name_or_path")
             && tree.has_any(&["finetuning_type", "cutoff_len", "template"])
     },
-    ..tool(Target::new("llama-factory", "LLaMA-Factory 0.9", "fsdp2"))
+    ..wrapping!(LLAMA_FACTORY, tool(Target::new("llama-factory", "LLaMA-Factory 0.9", "fsdp2")))
 };
 
 /// ms-swift: options of `swift sft` and its sisters.
 pub(in super::super) static SWIFT_TOOL: Tool = Tool {
-    read: Some(|source| read(source, &SWIFT)),
-    own_keys: |option| own_keys(&SWIFT, option),
-    option_of: |key| option_of(&SWIFT, key),
     starts_ranks: true,
     starts: |words, place, _| {
         started(words, place, |words, at| {
@@ -139,35 +142,32 @@ pub(in super::super) static SWIFT_TOOL: Tool = Tool {
                 || words[at].text.ends_with("swift/cli/sft.py")
         })
     },
-    ..tool(Target::new("ms-swift", "ms-swift 4", "fsdp2"))
+    ..wrapping!(SWIFT, tool(Target::new("ms-swift", "ms-swift 4", "fsdp2")))
 };
 
 /// ms-swift with Megatron: options of `megatron sft` and its sisters.
 pub(in super::super) static MEGATRON_SWIFT_TOOL: Tool = Tool {
-    read: Some(|source| read(source, &MEGATRON_SWIFT)),
-    own_keys: |option| own_keys(&MEGATRON_SWIFT, option),
-    option_of: |key| option_of(&MEGATRON_SWIFT, key),
     starts_ranks: true,
     starts: |words, place, _| {
         started(words, place, |words, at| {
             is_command(words, at, &["megatron"], &["sft", "pt", "rlhf"])
         })
     },
-    ..of_megatron(Target::new("megatron-swift", "ms-swift 4 with Megatron", "megatron-core"))
+    ..wrapping!(
+        MEGATRON_SWIFT,
+        of_megatron(Target::new("megatron-swift", "ms-swift 4 with Megatron", "megatron-core"))
+    )
 };
 
 /// slime: options of `train.py`, Megatron's among them.
 pub(in super::super) static SLIME_TOOL: Tool = Tool {
-    read: Some(|source| read(source, &SLIME)),
-    own_keys: |option| own_keys(&SLIME, option),
-    option_of: |key| option_of(&SLIME, key),
     starts: |words, place, _| {
         started(words, place, |words, at| {
             let is_own = has_option(words, &["actor_num_nodes", "actor_num_gpus_per_node"]);
             words[at].is_python("train") && is_own
         })
     },
-    ..of_megatron(Target::new("slime", "slime", "megatron-core"))
+    ..wrapping!(SLIME, of_megatron(Target::new("slime", "slime", "megatron-core")))
 };
 
 fn is_verl(words: &[Word], at: usize) -> bool {
@@ -184,57 +184,45 @@ fn is_megatron(words: &[Word]) -> bool {
 
 /// verl: options of its trainers, as Hydra takes them.
 pub(in super::super) static VERL_TOOL: Tool = Tool {
-    read: Some(|source| read(source, &VERL)),
-    own_keys: |option| own_keys(&VERL, option),
-    option_of: |key| option_of(&VERL, key),
     starts: |words, place, _| {
         started(words, place, |words, at| is_verl(words, at) && !is_megatron(words))
     },
     has_keys: |tree| tree.has("actor_rollout_ref"),
-    ..tool(Target::new("verl", "verl", "fsdp2"))
+    ..wrapping!(VERL, tool(Target::new("verl", "verl", "fsdp2")))
 };
 
 /// verl whose actor is trained with Megatron.
 pub(in super::super) static MEGATRON_VERL_TOOL: Tool = Tool {
-    read: Some(|source| read(source, &MEGATRON_VERL)),
-    own_keys: |option| own_keys(&MEGATRON_VERL, option),
-    option_of: |key| option_of(&MEGATRON_VERL, key),
     starts: |words, place, _| {
         started(words, place, |words, at| is_verl(words, at) && is_megatron(words))
     },
-    ..of_megatron(Target::new("megatron-verl", "verl with Megatron", "megatron-core"))
+    ..wrapping!(
+        MEGATRON_VERL,
+        of_megatron(Target::new("megatron-verl", "verl with Megatron", "megatron-core"))
+    )
 };
 
 /// Primus: its YAML with Megatron's options.
 pub(in super::super) static PRIMUS_TOOL: Tool = Tool {
-    read: Some(|source| read(source, &PRIMUS)),
-    own_keys: |option| own_keys(&PRIMUS, option),
-    option_of: |key| option_of(&PRIMUS, key),
     has_keys: |tree| {
         tree.get("modules").is_some_and(|it| it.has_any(&["pre_trainer", "post_trainer"]))
     },
-    ..of_megatron(Target::new("primus", "Primus", "megatron-core"))
+    ..wrapping!(PRIMUS, of_megatron(Target::new("primus", "Primus", "megatron-core")))
 };
 
 /// NeMo: the YAML of its Megatron models.
 pub(in super::super) static NEMO_TOOL: Tool = Tool {
-    read: Some(|source| read(source, &NEMO)),
-    own_keys: |option| own_keys(&NEMO, option),
-    option_of: |key| option_of(&NEMO, key),
     has_keys: |tree| {
         tree.has("trainer")
             && tree
                 .get("model")
                 .is_some_and(|it| it.has_any(&["micro_batch_size", "tensor_model_parallel_size"]))
     },
-    ..of_megatron(Target::new("nemo", "NeMo 1", "megatron-core"))
+    ..wrapping!(NEMO, of_megatron(Target::new("nemo", "NeMo 1", "megatron-core")))
 };
 
 /// torchtune: the YAML of its recipes.
 pub(in super::super) static TORCHTUNE_TOOL: Tool = Tool {
-    read: Some(|source| read(source, &TORCHTUNE)),
-    own_keys: |option| own_keys(&TORCHTUNE, option),
-    option_of: |key| option_of(&TORCHTUNE, key),
     starts: |words, place, _| {
         started(words, place, |words, at| is_command(words, at, &["tune"], &["run"]))
     },
@@ -242,14 +230,11 @@ pub(in super::super) static TORCHTUNE_TOOL: Tool = Tool {
         let has = |key: &str| tree.get(key).is_some_and(|it| it.has("_component_"));
         has("model") || has("tokenizer")
     },
-    ..tool(Target::new("torchtune", "torchtune 0.6", "fsdp2"))
+    ..wrapping!(TORCHTUNE, tool(Target::new("torchtune", "torchtune 0.6", "fsdp2")))
 };
 
 /// torchtitan: the TOML of its older versions.
 pub(in super::super) static TORCHTITAN_TOOL: Tool = Tool {
-    read: Some(|source| read(source, &TORCHTITAN)),
-    own_keys: |option| own_keys(&TORCHTITAN, option),
-    option_of: |key| option_of(&TORCHTITAN, key),
     has_keys: |tree| {
         let degrees =
             ["tensor_parallel_degree", "pipeline_parallel_degree", "data_parallel_shard_degree"];
@@ -261,7 +246,10 @@ pub(in super::super) static TORCHTITAN_TOOL: Tool = Tool {
     tables: &own::TORCHTITAN,
     states_loss: true,
     has_fp32_gradients: true,
-    ..tool(Target::new("torchtitan-toml", "torchtitan 0.2 and older", "torchtitan"))
+    ..wrapping!(
+        TORCHTITAN,
+        tool(Target::new("torchtitan-toml", "torchtitan 0.2 and older", "torchtitan"))
+    )
 };
 
 fn value<'a>(all: &'a [Setting], key: &str) -> Option<&'a str> {

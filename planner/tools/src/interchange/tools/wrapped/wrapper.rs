@@ -71,18 +71,23 @@ pub(super) fn row(vocabulary: &Vocabulary, key: &str) -> Option<&'static str> {
     found.or_else(|| lines().find(is_above))
 }
 
-/// The other tool's option of the same name.
-pub(super) fn base_option(base: Base, key: &str) -> Option<String> {
-    match base {
-        Base::Trainer => accelerate::TRAINER.vocabulary.takes(key).map(|_| key.to_owned()),
-        Base::Megatron => {
-            let flag = |key: &str| format!("--{}", key.replace('_', "-"));
-            let plain = flag(key);
-            megatron::TABLE.vocabulary.takes(&plain).map(|_| plain)
-        }
-        Base::Torchtitan => {
-            let plain = format!("--{key}");
-            torchtitan::TABLE.vocabulary.takes(&plain).map(|_| plain)
+impl Base {
+    /// Options of the tool.
+    pub(super) fn vocabulary(self) -> Vocabulary {
+        match self {
+            Self::Trainer => accelerate::TRAINER.vocabulary,
+            Self::Megatron => megatron::TABLE.vocabulary,
+            Self::Torchtitan => torchtitan::TABLE.vocabulary,
         }
     }
+}
+
+/// The other tool's option of the same name.
+pub(super) fn base_option(base: Base, key: &str) -> Option<String> {
+    let plain = match base {
+        Base::Trainer => key.to_owned(),
+        Base::Megatron => format!("--{}", key.replace('_', "-")),
+        Base::Torchtitan => format!("--{key}"),
+    };
+    base.vocabulary().takes(&plain).map(|_| plain)
 }

@@ -11,11 +11,11 @@ use ir::units::Seconds;
 use planner::file_kind::FileKind;
 use planner::names;
 use planner_tools::interchange::LaunchScript;
-use planner_tools::lint::{self, Finding, Nearby, Predicted, Report, Severity};
+use planner_tools::lint::{self, Finding, Nearby, Report, SettingsPrediction, Severity};
 
 use super::answer::Answer;
 use super::args::{FailOn, LintArgs, LintFormat, SettingsArgs};
-use super::files::{parse_plan, read_text_of};
+use super::files::{ending, parse_plan, read_text_of};
 use super::given::options;
 use super::import::{Settings, check_kind};
 use super::picture::refuse_other_endings;
@@ -69,8 +69,7 @@ pub(crate) fn lint(args: &LintArgs) -> anyhow::Result<Answer> {
 
 /// Output format by the ending of the output file; text by default.
 fn usual_format(output: Option<&Path>) -> LintFormat {
-    let ending = output.and_then(Path::extension).map(|it| it.to_string_lossy().to_lowercase());
-    match ending.as_deref() {
+    match output.and_then(ending).as_deref() {
         Some("sarif") => LintFormat::Sarif,
         Some("json") => LintFormat::Json,
         _ => LintFormat::Text,
@@ -163,8 +162,8 @@ fn describe_finding(text: &mut String, finding: &Finding, file: &str) {
     }
 }
 
-fn describe_prediction(text: &mut String, report: &Report, prediction: &Predicted) {
-    let Predicted { layout, training, num_gpus, .. } = prediction;
+fn describe_prediction(text: &mut String, report: &Report, prediction: &SettingsPrediction) {
+    let SettingsPrediction { layout, training, num_gpus, .. } = prediction;
     let [low, high] = prediction.interval_seconds.map(Seconds::new);
     let fixed = if prediction.with_errors_fixed { ", with the fixes of all errors" } else { "" };
     let _ = write!(

@@ -62,7 +62,6 @@ const AMBIGUOUS: &[(&str, usize)] = &[
     ("PassTimes", 2),
     ("Piece", 2),
     ("Precision", 2),
-    ("Predicted", 2),
     ("Program", 2),
     ("Reduction", 2),
     ("Refusal", 2),

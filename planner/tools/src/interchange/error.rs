@@ -139,6 +139,22 @@ impl ImportError {
     pub(super) fn divides(of: Divided, what: impl Into<String>, works: impl Into<String>) -> Self {
         Self::Divides { of, instead: None, what: what.into(), works: works.into() }
     }
+
+    /// The same where a value of an option agrees with the others.
+    pub(super) fn divides_unless(
+        of: Divided,
+        what: String,
+        option: &'static str,
+        value: u64,
+    ) -> Self {
+        let works = format!("`{option}` {value}");
+        Self::Divides { of, instead: Some((option, value)), what, works }
+    }
+
+    /// The error and what would work, in one line.
+    pub(crate) fn in_one_line(&self) -> String {
+        self.to_string().replace("\nhint: ", "; what would work: ")
+    }
 }
 
 /// Quantity that does not divide, or that was stated twice.
@@ -150,6 +166,8 @@ pub enum Divided {
     Batch,
     /// Layers, into stages.
     Stages,
+    /// Replicas, into groups that each shard all states.
+    ShardGroups,
     /// None: the settings and the command line state different values.
     Stated,
 }

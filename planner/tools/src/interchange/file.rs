@@ -43,7 +43,7 @@ pub(super) fn filled(template: &str, values: &[(&str, &dyn Display)]) -> String 
 }
 
 /// Last component of a path.
-pub(super) fn basename(path: &str) -> &str {
+pub(crate) fn basename(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 

@@ -4,7 +4,7 @@ use ir::cluster::{Cluster, Precision};
 use ir::expert_load::ExpertLoad;
 use ir::framework::{ExpertTensor, Framework};
 use ir::graph::{Adapters, Graph};
-use ir::layout::{Layout, LayoutSpec};
+use ir::layout::{Layout, LayoutSpec, multiples_around};
 use ir::plan::{Optimizer, Plan, Training};
 use ir::replication::DataParallelMethod;
 
@@ -165,20 +165,13 @@ impl Imported {
         blocks: Vec<u32>,
     ) -> Self {
         Self {
-            source: Target::EXECUTOR,
             framework,
             layout,
-            num_gpus: Some(num_gpus),
             training: StatedTraining::of(training),
             stages: StatedStages::Blocks(blocks),
             shard_groups: shard_groups(&layout),
-            model: Vec::new(),
             expert_load: ExpertLoad::Balanced,
-            multi_token_prediction: false,
-            dropout: false,
-            adapters: None,
-            ranks_per_node: None,
-            unread: Vec::new(),
+            ..Self::unset(Target::EXECUTOR, Some(num_gpus), Stated::default())
         }
     }
 
@@ -211,14 +204,15 @@ impl Imported {
     /// Sets expert tensor parallelism, where the tool supports one degree only.
     fn with_experts(&self, layout: LayoutSpec, problem: &Problem) -> LayoutSpec {
         let ability = self.framework.abilities.experts.as_ref().map(|it| it.tensor);
-        let has_experts = problem.facts.has_experts;
-        let is_spread = layout.expert_parallel > 1;
-        let expert_tensor_parallel = match ability {
-            Some(ExpertTensor::None) if has_experts => 1,
-            Some(ExpertTensor::AllUnlessExpertParallel) if has_experts && is_spread => 1,
-            Some(ExpertTensor::Any) => layout.expert_tensor_parallel,
-            _ => layout.tensor_parallel,
+        let LayoutSpec { expert_parallel, tensor_parallel, .. } = layout;
+        let only = match ability {
+            Some(ExpertTensor::Any) => None,
+            Some(ability) if problem.facts.has_experts => {
+                ability.only(expert_parallel, tensor_parallel)
+            }
+            _ => Some(tensor_parallel),
         };
+        let expert_tensor_parallel = only.unwrap_or(layout.expert_tensor_parallel);
         LayoutSpec { expert_tensor_parallel, ..layout }
     }
 
@@ -259,18 +253,19 @@ impl Imported {
 
     fn replicas(&self, num_gpus: u32) -> Result<u32, ImportError> {
         let LayoutSpec { tensor_parallel, context_parallel, pipeline_parallel, .. } = self.layout;
-        let others = tensor_parallel * context_parallel * pipeline_parallel;
-        if num_gpus == 0 || !num_gpus.is_multiple_of(others) {
+        let degrees = [tensor_parallel, context_parallel, pipeline_parallel].map(u64::from);
+        let (others, has) = (degrees.iter().product::<u64>(), u64::from(num_gpus));
+        if num_gpus == 0 || !has.is_multiple_of(others) {
             return Err(ImportError::divides(
                 Divided::Ranks,
                 format!(
                     "tensor {tensor_parallel} x context {context_parallel} x pipeline {pipeline_parallel} are \
                      {others} ranks, which do not divide {num_gpus}"
                 ),
-                format!("{} ranks", num_gpus.next_multiple_of(others)),
+                format!("{} ranks", has.next_multiple_of(others.max(1))),
             ));
         }
-        Ok(num_gpus / others)
+        Ok((has / others) as u32)
     }
 
     fn training(&self, num_gpus: u32) -> Result<Training, ImportError> {
@@ -321,17 +316,17 @@ impl Imported {
                     "a global batch of {batch} is no number of micro-batches of {} on {data_parallel} replicas",
                     self.layout.micro_batch_size
                 ),
-                match batch / each {
-                    0 => each.to_string(),
-                    rounds => format!("{} or {}", rounds * each, (rounds + 1) * each),
-                },
+                multiples_around(batch, each),
             ));
         }
         let replicas = data_parallel * self.layout.context_parallel;
         if !replicas.is_multiple_of(self.shard_groups) {
             return Err(ImportError::divides(
-                Divided::Ranks,
-                format!("{replicas} replicas do not divide into {} groups", self.shard_groups),
+                Divided::ShardGroups,
+                format!(
+                    "{replicas} replicas do not divide into {} groups over which states are sharded",
+                    self.shard_groups
+                ),
                 "a number of groups that divides them",
             ));
         }
@@ -343,6 +338,15 @@ impl Imported {
     fn stage_ends(&self, problem: &Problem, layout: &Layout) -> Result<Vec<usize>, ImportError> {
         let num_stages = layout.num_stages() as usize;
         let blocks = problem.graph.num_blocks();
+        let in_words = || {
+            let LayoutSpec { pipeline_parallel, virtual_stages, .. } = **layout;
+            match virtual_stages {
+                0 | 1 => format!("{num_stages} stages"),
+                each => {
+                    format!("{num_stages} stages ({each} on each of {pipeline_parallel} ranks)")
+                }
+            }
+        };
         match &self.stages {
             StatedStages::Blocks(counts) => {
                 let given: u64 = counts.iter().copied().map(u64::from).sum();
@@ -350,9 +354,9 @@ impl Imported {
                     return Err(ImportError::divides(
                         Divided::Stages,
                         format!(
-                            "the stages have {given} blocks in {} stages, but the model has {blocks} and the layout \
-                             {num_stages} stages",
-                            counts.len()
+                            "the stages have {given} blocks in {} stages, but the model has {blocks} and the layout {}",
+                            counts.len(),
+                            in_words()
                         ),
                         "as many layers as the model has, with embedding and head",
                     ));
@@ -368,7 +372,11 @@ impl Imported {
                 if !layers.is_multiple_of(num_stages) {
                     return Err(ImportError::divides(
                         Divided::Stages,
-                        format!("{layers} layers do not divide into {num_stages} stages"),
+                        format!(
+                            "{layers} layers do not divide into {}: {} would be left over",
+                            in_words(),
+                            layers % num_stages
+                        ),
                         "a layout of stages, with as many layers as are wanted in each",
                     ));
                 }

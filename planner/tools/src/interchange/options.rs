@@ -32,6 +32,13 @@ pub(super) enum Leaf {
     Values(Vec<String>),
 }
 
+impl Leaf {
+    /// One value.
+    pub(super) fn value(value: impl Into<String>) -> Self {
+        Self::Values(vec![value.into()])
+    }
+}
+
 /// Options that were given, with their values.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ParsedOptions {

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use ir::cluster::Cluster;
+use ir::graph::Graph;
 use ir::model::transformer::{FeedForward, Layer};
 use ir::model::{Description, GraphOptions, Model};
-use ir::plan::{Plan, PlannedModel, Provenance};
+use ir::plan::{Plan, PlannedModel};
 use ir::text::count_of;
 
 use super::detect::source;
@@ -16,9 +17,9 @@ use super::target::Target;
 use super::tool::Tool;
 use super::tools::tool;
 use super::unread::Unread;
-use planner_core::plan::{self, sha256};
-use planner_core::problem::attention_kernel;
-use planner_core::search::simulated;
+use planner_core::plan;
+use planner_core::problem::{Problem, attention_kernel};
+use planner_core::search::{EvaluatedPlan, simulated};
 
 /// Settings to import, with their context.
 #[derive(Clone, Debug)]
@@ -49,43 +50,60 @@ pub struct Import<'a> {
 ///
 /// [`ImportError`] where they cannot be read, contradict themselves, or describe another model.
 pub fn import(import: &Import<'_>) -> Result<(Plan, Vec<Unread>), ImportError> {
-    let Import { model, model_text, cluster, stated, .. } = *import;
+    let Import { model, cluster, stated, .. } = *import;
     let imported = settings(import)?;
-    let (multi_token_prediction, dropout) = (imported.multi_token_prediction, imported.dropout);
-    let attention = attention_kernel(&imported.framework);
-    let options = GraphOptions { attention, multi_token_prediction, dropout };
-    let unbuilt =
-        |what: String| ImportError::unknown(what, "a model that has what the settings are of");
-    let adapters = imported.adapters.as_ref();
-    let graph = model.training_graph(options, adapters);
-    let graph = graph.map_err(|error| unbuilt(error.to_string()))?;
+    let graph = import.graph(&imported)?;
     let graph = match imported.layout.recompute.modules() {
-        Some(modules) => graph.recomputing(modules).map_err(|error| unbuilt(error.to_string()))?,
+        Some(modules) => graph.recomputing(modules).map_err(|error| unbuilt(&error))?,
         None => graph,
-    };
-    let planned = PlannedModel {
-        name: model.name.clone(),
-        description: serde_json::from_str(model_text).unwrap_or_default(),
-        num_parameters: graph.parameter_counts().total,
-        multi_token_prediction,
-        dropout,
-        adapters: imported.adapters.clone(),
-    };
-    let provenance = Provenance {
-        planner_version: env!("CARGO_PKG_VERSION").to_owned(),
-        command: import.command.clone(),
-        model_sha256: sha256(model_text),
-        cluster_sha256: sha256(&serde_json::to_string(cluster).unwrap_or_default()),
     };
     let Posed { problem, layout, stage_ends } = imported.posed(&graph, cluster, stated.num_gpus)?;
     let (found, _) = simulated(&problem, layout, &stage_ends);
-    let plan = plan::make(&problem, cluster, planned, &found, &[], provenance);
+    let plan = import.plan(&imported, &problem, &found);
     let differences = imported.differences(&plan, model, &graph);
     if differences.is_empty() {
         return Ok((plan, imported.unread(cluster)));
     }
     let differences = differences.iter().map(ToString::to_string).collect();
     Err(ImportError::Model { model: model.name.clone(), differences })
+}
+
+impl Import<'_> {
+    /// The graph of the model as settings train it, without modules to recompute.
+    pub(crate) fn graph(&self, imported: &Imported) -> Result<Graph, ImportError> {
+        let options = GraphOptions {
+            attention: attention_kernel(&imported.framework),
+            multi_token_prediction: imported.multi_token_prediction,
+            dropout: imported.dropout,
+        };
+        let graph = self.model.training_graph(options, imported.adapters.as_ref());
+        graph.map_err(|error| unbuilt(&error))
+    }
+
+    /// The plan of settings that pose this problem.
+    pub(crate) fn plan(
+        &self,
+        imported: &Imported,
+        problem: &Problem,
+        found: &EvaluatedPlan,
+    ) -> Plan {
+        let Self { model, model_text, cluster, .. } = *self;
+        let planned = PlannedModel {
+            name: model.name.clone(),
+            description: serde_json::from_str(model_text).unwrap_or_default(),
+            num_parameters: problem.graph.parameter_counts().total,
+            multi_token_prediction: imported.multi_token_prediction,
+            dropout: imported.dropout,
+            adapters: imported.adapters.clone(),
+        };
+        let provenance = plan::provenance(self.command.clone(), model_text, cluster);
+        plan::make(problem, cluster, planned, found, &[], provenance)
+    }
+}
+
+/// Error of a model that lacks what the settings train.
+fn unbuilt(error: &impl ToString) -> ImportError {
+    ImportError::unknown(error.to_string(), "a model that has what the settings are of")
 }
 
 /// Reads settings of a tool, without a check against model and cluster.

@@ -36,7 +36,7 @@ impl<'a> Run<'a> {
 
     /// Returns whether gradients are reduced over several ranks (context-parallel ranks count), or ranks are unknown.
     pub(super) fn has_replicas(&self) -> bool {
-        let others = self.layout.tensor_parallel * self.layout.pipeline_parallel;
+        let others = self.layout.tensor_parallel.saturating_mul(self.layout.pipeline_parallel);
         self.num_gpus.is_none_or(|ranks| ranks > others)
     }
 

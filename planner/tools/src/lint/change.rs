@@ -141,6 +141,14 @@ fn keep_batch(imported: &mut Imported, before: &LayoutSpec, change: &Change) {
     }
 }
 
+/// For each value a list of that change alone.
+pub(super) fn each<T>(
+    change: impl Fn(T) -> Change,
+    values: impl IntoIterator<Item = T>,
+) -> Vec<Vec<Change>> {
+    values.into_iter().map(|it| vec![change(it)]).collect()
+}
+
 impl Change {
     /// Returns whether the change is to a tensor-parallel degree that spans more than `domain` ranks with a fast network.
     pub(super) fn crosses(&self, domain: u32) -> bool {

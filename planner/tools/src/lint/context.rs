@@ -37,14 +37,17 @@ impl LintContext<'_> {
 
     /// Variants for several lists of changes; those that cannot run are left out.
     pub(super) fn variants(&self, all: &[Vec<Change>]) -> Vec<Variant> {
-        let tried = |changes: &Vec<Change>| self.eval.tried(&self.base, changes);
-        all.par_iter().filter_map(tried).collect()
+        all.par_iter().filter_map(|changes| self.variant(changes)).collect()
+    }
+
+    /// The variant for some changes, if it can run.
+    pub(super) fn variant(&self, changes: &[Change]) -> Option<Variant> {
+        self.eval.tried(&self.base, changes)
     }
 
     /// The fastest variant of several that may run.
     pub(super) fn fastest(&self, all: &[Vec<Change>]) -> Option<Variant> {
-        let may = self.variants(all).into_iter().filter(|it| it.may_run(&self.base));
-        may.max_by(|one, other| one.saves.total_cmp(&other.saves))
+        Variant::fastest(self.variants(all).into_iter().filter(|it| it.may_run(&self.base)))
     }
 
     /// A finding of waste: a warning if it is certain that time is saved, else a note.

@@ -2,7 +2,7 @@
 
 use ir::graph::TokenDispatcher;
 
-use super::change::Change;
+use super::change::{Change, each};
 use super::context::LintContext;
 use super::evaluated::Variant;
 use super::finding::{Cost, Finding};
@@ -34,10 +34,9 @@ pub(super) fn not_supported(context: &LintContext<'_>) -> Option<Finding> {
         Change::NoOffload,
         Change::OneShardGroup,
     ]);
-    let all: Vec<Vec<Change>> = singles.into_iter().map(|it| vec![it]).collect();
-    let variants = context.variants(&all);
-    let able = variants.into_iter().filter(|it| it.case.lacks().is_empty() && it.case.fits());
-    let variant = able.max_by(|one, other| one.saves.total_cmp(&other.saves));
+    let variants = context.variants(&each(|it| it, singles)).into_iter();
+    let is_able = |it: &Variant| it.case.lacks().is_empty() && it.case.fits();
+    let variant = Variant::fastest(variants.filter(is_able));
     let framework = &base.problem.hardware.framework.name;
     let message = format!("{framework} has no {}", lacks.join(", no "));
     let cost = variant.as_ref().map(|it| (it, it.cost(base)));
@@ -94,7 +93,7 @@ pub(super) fn tensor_not_needed(context: &LintContext<'_>) -> Option<Finding> {
         return None;
     }
     let fewer = below(tensor).filter(|it| tensor.is_multiple_of(*it));
-    let all: Vec<Vec<Change>> = fewer.map(|it| vec![Change::TensorParallel(it)]).collect();
+    let all = each(Change::TensorParallel, fewer);
     let variant = context.fastest(&all).filter(|it| it.case.has_room())?;
     let message = |cost: &str| {
         format!(
@@ -113,8 +112,7 @@ pub(super) fn sequence_parallel(context: &LintContext<'_>) -> Option<Finding> {
     if layout.tensor_parallel == 1 || layout.sequence_parallel {
         return None;
     }
-    let variants = context.variants(&[vec![Change::SequenceParallel(true)]]);
-    let variant = variants.into_iter().next()?;
+    let variant = context.variant(&[Change::SequenceParallel(true)])?;
     let cost = variant.cost(base);
     let has_experts = base.problem.facts.has_experts;
     let tensor = layout.tensor_parallel;
@@ -160,10 +158,9 @@ pub(super) fn few_micro_batches(context: &LintContext<'_>) -> Option<Finding> {
         layout.micro_batch_size,
         bubble * 100.0
     );
-    let mut all: Vec<Vec<Change>> = Vec::new();
     let micro = layout.micro_batch_size;
     let smaller = below(micro).filter(|it| micro.is_multiple_of(*it));
-    all.extend(smaller.map(|it| vec![Change::MicroBatch(it)]));
+    let mut all = each(Change::MicroBatch, smaller);
     for times in [2, 4, 8] {
         if ranks.is_multiple_of(times) {
             let fewer = Change::Pipeline(ranks / times);
@@ -198,7 +195,7 @@ pub(super) fn uneven_stages(context: &LintContext<'_>) -> Option<Finding> {
     }
     let variant =
         context.fastest(&[vec![Change::RebalanceStages]]).filter(|it| it.saves > RESOLUTION)?;
-    let counts = base.blocks();
+    let counts = base.found.stage_blocks();
     let message = |cost: &str| {
         format!(
             "one stage holds up the others ({} blocks, embedding and head counted): layers cut by their times, which \

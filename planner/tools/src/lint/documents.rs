@@ -9,8 +9,8 @@ use super::keys::Notation;
 use super::text;
 use super::words::bridge;
 use crate::interchange::{
-    Import, ImportError, Imported, LaunchScript, OwnKey, Target, Tool, settings, tool, tool_of,
-    tool_of_file,
+    Import, ImportError, Imported, LaunchScript, OwnKey, Target, Tool, basename, settings, tool,
+    tool_of, tool_of_file,
 };
 
 /// Values with which a tool derives an option from others, or has it from elsewhere.
@@ -45,8 +45,7 @@ impl Documents {
         let script = LaunchScript::read(import.text, import.set).unwrap_or_default();
         let mut files = BTreeMap::new();
         let beside = |path: &str| {
-            let name = path.rsplit('/').next().unwrap_or_default();
-            Ok::<_, std::convert::Infallible>(import.files.get(name).cloned())
+            Ok::<_, std::convert::Infallible>(import.files.get(basename(path)).cloned())
         };
         let Ok(()) = script.add_named_files(&mut files, beside);
         let with_tool =

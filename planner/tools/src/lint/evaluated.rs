@@ -123,7 +123,7 @@ impl EvalContext<'_> {
         }
         // Balanced stages are stated as their numbers of blocks.
         if case.imported.stages == StatedStages::Balanced {
-            case.imported.stages = StatedStages::Blocks(case.blocks());
+            case.imported.stages = StatedStages::Blocks(case.found.stage_blocks());
         }
         let saves = 1.0 - case.seconds_per_sequence() / base.seconds_per_sequence();
         Some(Variant { changes: changes.to_vec(), case, saves })
@@ -159,12 +159,6 @@ impl EvaluatedConfig {
             && !domain.is_multiple_of(self.found.layout.tensor_parallel)
     }
 
-    /// Number of blocks of each stage.
-    pub(super) fn blocks(&self) -> Vec<u32> {
-        let starts = std::iter::once(0).chain(self.found.stage_ends.iter().copied());
-        starts.zip(&self.found.stage_ends).map(|(start, end)| (end - start) as u32).collect()
-    }
-
     /// Parts of the layout that the framework cannot run.
     pub(super) fn lacks(&self) -> Vec<String> {
         self.problem.unsupported(&named(&self.found.layout, self.problem.facts))
@@ -177,6 +171,11 @@ impl EvaluatedConfig {
 }
 
 impl Variant {
+    /// The fastest of several.
+    pub(super) fn fastest(all: impl Iterator<Item = Self>) -> Option<Self> {
+        all.max_by(|one, other| one.saves.total_cmp(&other.saves))
+    }
+
     /// Returns whether the variant may be suggested: it fits with headroom, or needs no more memory than settings that
     /// fit.
     pub(super) fn may_run(&self, base: &EvaluatedConfig) -> bool {

@@ -23,6 +23,13 @@ pub struct Finding {
     pub fix: Option<Fix>,
 }
 
+impl Finding {
+    /// A finding of the rule's highest severity, without cost and fix.
+    pub(super) const fn new(rule: Rule, message: String, options: Vec<SourceSpan>) -> Self {
+        Self { rule, severity: rule.most_severe(), message, options, cost: None, fix: None }
+    }
+}
+
 /// An option, its file and its line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SourceSpan {

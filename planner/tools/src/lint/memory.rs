@@ -4,7 +4,7 @@ use ir::graph::{Recompute, RecomputeModule, RecomputeModules};
 use ir::layout::{Offload, ZeroStage};
 use ir::units::Bytes;
 
-use super::change::Change;
+use super::change::{Change, each};
 use super::context::LintContext;
 use super::evaluated::Variant;
 use super::finding::{Cost, Finding};
@@ -86,11 +86,10 @@ pub(super) fn room(context: &LintContext<'_>) -> Option<Finding> {
 /// The fastest change to make it fit, with as few settings changed as possible.
 fn smallest_change(context: &LintContext<'_>) -> Option<Variant> {
     let singles = savers(context);
-    let one: Vec<Vec<Change>> = singles.iter().map(|it| vec![it.clone()]).collect();
     let mut fitting = None;
     for number in 1..=3 {
         let all: Vec<Vec<Change>> = match number {
-            1 => one.clone(),
+            1 => each(Clone::clone, &singles),
             2 => pairs(&singles),
             _ => pairs(&singles)
                 .into_iter()
@@ -103,7 +102,7 @@ fn smallest_change(context: &LintContext<'_>) -> Option<Variant> {
             let fits = variants
                 .iter()
                 .filter(|it| if with_room { it.case.has_room() } else { it.case.fits() });
-            fits.filter(can_be_told).max_by(|one, other| one.saves.total_cmp(&other.saves)).cloned()
+            Variant::fastest(fits.filter(can_be_told).cloned())
         };
         if let Some(variant) = fastest(true) {
             return Some(variant);
@@ -174,11 +173,15 @@ fn per_stage(context: &LintContext<'_>) -> u32 {
     context.eval.num_layers() / context.base.found.layout.num_stages().max(1)
 }
 
+/// Recompute of attention alone.
+pub(super) fn attention_alone() -> Option<Recompute> {
+    RecomputeModules::new([RecomputeModule::Attention]).map(Recompute::Modules)
+}
+
 /// Recompute of more than `now`, the least first.
 fn heavier(now: Recompute, layers: u32) -> impl Iterator<Item = Recompute> {
-    let attention = RecomputeModules::new([RecomputeModule::Attention]).map(Recompute::Modules);
     let some = [layers / 4, layers / 2, layers / 4 * 3].map(Recompute::FirstLayers);
-    let all = attention.into_iter().chain(some).chain([Recompute::Full]);
+    let all = attention_alone().into_iter().chain(some).chain([Recompute::Full]);
     let is_more = move |it: &Recompute| match (now, it) {
         (_, Recompute::FirstLayers(0)) | (Recompute::Full, _) => false,
         (Recompute::None, _) => true,
@@ -197,7 +200,6 @@ pub(super) fn recompute(context: &LintContext<'_>) -> Option<Finding> {
     }
     let now = base.found.layout.recompute;
     let layers = per_stage(context);
-    let attention = RecomputeModules::new([RecomputeModule::Attention]).map(Recompute::Modules);
     let most = match now {
         Recompute::Full => layers,
         Recompute::FirstLayers(count) => count,
@@ -205,15 +207,13 @@ pub(super) fn recompute(context: &LintContext<'_>) -> Option<Finding> {
     };
     let mut lighter = vec![Recompute::None];
     if most > 0 {
-        lighter.extend(attention);
+        lighter.extend(attention_alone());
         lighter.extend([most / 4, most / 2, most / 4 * 3].map(Recompute::FirstLayers));
     }
     lighter.retain(|it| *it != now && *it != Recompute::FirstLayers(0));
-    let all: Vec<Vec<Change>> = lighter.into_iter().map(|it| vec![Change::Recompute(it)]).collect();
-    let variants = context.variants(&all);
-    let with_room =
-        variants.into_iter().filter(|it| it.case.has_room() && context.fix(it).is_some());
-    let variant = with_room.max_by(|one, other| one.saves.total_cmp(&other.saves))?;
+    let variants = context.variants(&each(Change::Recompute, lighter)).into_iter();
+    let has_room = |it: &Variant| it.case.has_room() && context.fix(it).is_some();
+    let variant = Variant::fastest(variants.filter(has_room))?;
     if variant.saves <= 0.0 {
         return None;
     }

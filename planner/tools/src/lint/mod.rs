@@ -25,12 +25,12 @@ mod words;
 use ir::cluster::Cluster;
 use ir::framework::Abilities;
 use ir::layout::Layout;
-use ir::model::{GraphOptions, Model};
-use ir::plan::{Plan, PlannedModel, Provenance};
+use ir::model::Model;
+use ir::plan::Plan;
 
 pub use finding::{Cost, Edit, Finding, Fix, OptionChange, Replacement, SourceSpan};
 pub use nearest::Nearby;
-pub use report::{Predicted, RankPrediction, Report};
+pub use report::{RankPrediction, Report, SettingsPrediction};
 pub use rule::{Rule, Severity};
 pub use sarif::sarif;
 
@@ -39,8 +39,8 @@ use documents::Documents;
 use evaluated::EvalContext;
 
 use crate::interchange::{self, Import, ImportError, Imported, ModelDifference, tool};
-use planner_core::plan::{self, CheckedPlan};
-use planner_core::problem::{Problem, attention_kernel};
+use planner_core::plan::CheckedPlan;
+use planner_core::problem::Problem;
 
 /// Checks settings of a tool; reports `most_nearest` better settings nearby at most.
 ///
@@ -57,15 +57,7 @@ pub fn lint(import: &Import<'_>, most_nearest: usize) -> Result<Report, ImportEr
         return Ok(report);
     };
     imported.num_gpus = imported.num_gpus.or(import.stated.num_gpus);
-    let options = GraphOptions {
-        attention: attention_kernel(&imported.framework),
-        multi_token_prediction: imported.multi_token_prediction,
-        dropout: imported.dropout,
-    };
-    let adapters = imported.adapters.as_ref();
-    let graph = import.model.training_graph(options, adapters).map_err(|error| {
-        ImportError::unknown(error.to_string(), "a model that has what the settings are of")
-    })?;
+    let graph = import.graph(&imported)?;
     findings.extend(unread(import, &imported));
     let eval = EvalContext {
         graph,
@@ -245,7 +237,7 @@ fn judge(
 ) {
     let is_repaired = findings.iter().any(|it| it.severity == Severity::Error);
     findings.extend(rules(context));
-    report.prediction = Some(Predicted::of(&context.base, is_repaired));
+    report.prediction = Some(SettingsPrediction::of(&context.base, is_repaired));
     report.nearest = nearest::nearest(context, nearest);
 }
 
@@ -253,15 +245,8 @@ fn judge(
 fn unread(import: &Import<'_>, imported: &Imported) -> Option<Finding> {
     let unread = imported.unread(import.cluster);
     let listed = interchange::by_reason(&unread);
-    let rule = Rule::NotRead;
-    (!unread.is_empty()).then(|| Finding {
-        rule,
-        severity: rule.most_severe(),
-        message: format!("not part of the prediction: {}", listed.join(", ")),
-        options: Vec::new(),
-        cost: None,
-        fix: None,
-    })
+    let message = || format!("not part of the prediction: {}", listed.join(", "));
+    (!unread.is_empty()).then(|| Finding::new(Rule::NotRead, message(), Vec::new()))
 }
 
 /// Findings of settings that describe another model than the user's.
@@ -271,22 +256,8 @@ fn differences(
     given: &Documents,
     now: &Documents,
 ) -> Vec<Finding> {
-    let Import { model, cluster, .. } = *import;
-    let planned = PlannedModel {
-        name: model.name.clone(),
-        description: serde_json::Value::Null,
-        num_parameters: 0,
-        multi_token_prediction: base.imported.multi_token_prediction,
-        dropout: base.imported.dropout,
-        adapters: base.imported.adapters.clone(),
-    };
-    let provenance = Provenance {
-        planner_version: String::new(),
-        command: String::new(),
-        model_sha256: String::new(),
-        cluster_sha256: String::new(),
-    };
-    let plan = plan::make(&base.problem, cluster, planned, &base.found, &[], provenance);
+    let model = import.model;
+    let plan = import.plan(&base.imported, &base.problem, &base.found);
     let all = base.imported.differences(&plan, model, &base.problem.graph);
     let finding = |rule: Rule, message: String, difference: &ModelDifference| {
         let option = &difference.stated.name;
@@ -297,8 +268,7 @@ fn differences(
         let mut places = vec![given.place(option)];
         places.retain(|it| it.line.is_some() || !now.gives(option));
         let fix = given.own(vec![change]).map(|own| context::of_case(given, own, base));
-        let severity = rule.most_severe();
-        Finding { rule, severity, message, options: places, cost: None, fix }
+        Finding { fix, ..Finding::new(rule, message, places) }
     };
     let mut findings = Vec::new();
     for difference in &all {

@@ -1,14 +1,14 @@
 //! Faster settings near the given ones, with one or two changes.
 
-use ir::graph::{Recompute, RecomputeModule, RecomputeModules};
+use ir::graph::Recompute;
 use ir::layout::ZeroStage;
 use serde::Serialize;
 
-use super::change::Change;
+use super::change::{Change, each};
 use super::context::LintContext;
 use super::evaluated::Variant;
 use super::finding::{Cost, Fix};
-use super::memory::pairs;
+use super::memory::{attention_alone, pairs};
 use ir::layout::LayoutSpec;
 use planner_core::search::RESOLUTION;
 
@@ -32,7 +32,7 @@ pub(super) fn nearest(context: &LintContext<'_>, most: usize) -> Vec<Nearby> {
         return Vec::new();
     }
     let singles = singles(context);
-    let mut all: Vec<Vec<Change>> = singles.iter().map(|it| vec![it.clone()]).collect();
+    let mut all = each(Clone::clone, &singles);
     all.extend(pairs(&singles));
     let mut variants: Vec<Variant> = context
         .variants(&all)
@@ -99,8 +99,7 @@ fn singles(context: &LintContext<'_>) -> Vec<Change> {
     if layout.tensor_parallel > 1 && !layout.sequence_parallel {
         all.push(Change::SequenceParallel(true));
     }
-    let attention = RecomputeModules::new([RecomputeModule::Attention]).map(Recompute::Modules);
-    let recompute = [Some(Recompute::None), attention, Some(Recompute::Full)];
+    let recompute = [Some(Recompute::None), attention_alone(), Some(Recompute::Full)];
     all.extend(
         recompute.into_iter().flatten().filter(|it| *it != layout.recompute).map(Change::Recompute),
     );

@@ -39,9 +39,8 @@ pub(super) fn read(import: &Import<'_>, given: &Documents) -> Result<Reading, Im
             }
             Err(ImportError::Option(error)) => error,
             // A contradiction of the command line is no fault of the settings.
-            Err(ImportError::Divides { of, instead, what, works }) if of != Divided::Stated => {
-                let message = format!("{what}; what would work: {works}");
-                let now = &documents;
+            Err(ref error @ ImportError::Divides { of, instead, .. }) if of != Divided::Stated => {
+                let (message, now) = (error.in_one_line(), &documents);
                 let (finding, new) = undivided(import, [given, now], of, instead, message);
                 findings.push(finding);
                 match new {
@@ -66,7 +65,6 @@ pub(super) fn read(import: &Import<'_>, given: &Documents) -> Result<Reading, Im
             _ => true,
         };
         let repaired = candidates.find(|(_, new)| is_put_right(new));
-        let severity = rule.most_severe();
         let message = error.to_string().lines().next().unwrap_or_default().to_owned();
         let fix = repaired.as_ref().map(|(changes, _)| {
             let all = given.changed(changes).map_or_else(Vec::new, |(_, all)| all);
@@ -77,7 +75,7 @@ pub(super) fn read(import: &Import<'_>, given: &Documents) -> Result<Reading, Im
             if first.line.is_some() { first } else { documents.place(option) }
         };
         let options = options.iter().map(place).collect();
-        findings.push(Finding { rule, severity, message, options, cost: None, fix });
+        findings.push(Finding { fix, ..Finding::new(rule, message, options) });
         match repaired {
             Some((_, new)) => documents = new,
             None => break,
@@ -125,11 +123,6 @@ fn undivided(
     instead: Option<(&str, u64)>,
     message: String,
 ) -> (Finding, Option<Documents>) {
-    let rule = match of {
-        Divided::Batch => Rule::BatchDoesNotDivide,
-        Divided::Stages => Rule::StagesUneven,
-        Divided::Ranks | Divided::Stated => Rule::NodesDoNotDivide,
-    };
     // The number of GPUs that the user has is tried first.
     let ranks = import.stated.num_gpus.filter(|_| now.gives(RANKS));
     let mut candidates: Vec<OptionChange> =
@@ -156,8 +149,19 @@ fn undivided(
     });
     let (fix, new) = fixed.unzip();
     let options = FACTORS.iter().map(|it| given.place(it)).filter(|it| it.line.is_some()).collect();
-    let severity = rule.most_severe();
-    (Finding { rule, severity, message, options, cost: None, fix }, new)
+    (Finding { fix, ..Finding::new(of.rule(), message, options) }, new)
+}
+
+impl Divided {
+    /// The rule that finds it.
+    pub(super) const fn rule(self) -> Rule {
+        match self {
+            Self::Batch => Rule::BatchDoesNotDivide,
+            Self::Stages => Rule::StagesUneven,
+            Self::ShardGroups => Rule::ShardGroupsDoNotDivide,
+            Self::Ranks | Self::Stated => Rule::NodesDoNotDivide,
+        }
+    }
 }
 
 /// Rule and options of a fault, with candidate repairs, the likeliest first.

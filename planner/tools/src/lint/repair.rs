@@ -3,14 +3,14 @@
 use ir::cluster::Precision;
 use ir::layout::{LayoutError, LayoutSpec, ZeroStage};
 
-use super::change::Change;
+use super::change::{Change, each};
 use super::context::of_case;
 use super::documents::Documents;
 use super::evaluated::{EvalContext, EvaluatedConfig};
 use super::finding::{Finding, Fix};
 use super::rule::Rule;
 use super::words::{option_changes, places};
-use crate::interchange::{ImportError, Imported, StatedStages};
+use crate::interchange::{Divided, ImportError, Imported, StatedStages};
 use planner_core::problem::ProblemError;
 
 /// Result of posing settings, with faults fixed.
@@ -46,18 +46,14 @@ pub(super) fn pose(
     let mut faults: Vec<(Fault, Option<Vec<Change>>, Imported)> = Vec::new();
     let mut case = None;
     for _ in 0..MOST_FAULTS {
-        let fault = match fault_of(eval, &imported) {
-            Some(fault) => fault,
-            None => match eval.evaluated(&imported) {
-                Ok(evaluated) => {
-                    case = Some(evaluated);
-                    break;
-                }
-                Err(error @ ImportError::Unknown { .. }) => return Err(error),
-                Err(error) => of_error(eval, &error, &imported),
-            },
+        let mut fault = match eval.evaluated(&imported) {
+            Ok(evaluated) => {
+                case = Some(evaluated);
+                break;
+            }
+            Err(error @ ImportError::Unknown { .. }) => return Err(error),
+            Err(error) => of_error(eval, &error, &imported),
         };
-        let mut fault = fault;
         let is_said = |changes: &Vec<Change>| {
             let after = eval.changed(&imported, changes);
             let runs = [&imported, &after].map(|it| eval.run(it));
@@ -88,7 +84,7 @@ pub(super) fn pose(
             if let Some(alone) = &alone
                 && after.stages == StatedStages::Balanced
             {
-                after.stages = StatedStages::Blocks(alone.blocks());
+                after.stages = StatedStages::Blocks(alone.found.stage_blocks());
             }
             let runs = [&before, &after].map(|it| eval.run(it));
             let told = option_changes(given, changes, runs.each_ref())?;
@@ -97,14 +93,8 @@ pub(super) fn pose(
                 None => Fix::unevaluated(told, Vec::new()),
             })
         });
-        Finding {
-            rule: fault.rule,
-            severity: fault.rule.most_severe(),
-            message: fault.message,
-            options: places(given, &fault.about),
-            cost: None,
-            fix,
-        }
+        let options = places(given, &fault.about);
+        Finding { fix, ..Finding::new(fault.rule, fault.message, options) }
     };
     let findings = faults.into_iter().map(finding).collect();
     Ok(Repaired { case, findings })
@@ -150,52 +140,7 @@ fn settled(eval: &EvalContext<'_>, imported: &Imported, most: u32) -> Option<Eva
 
 /// First fault of settings, if they have one.
 fn fault_in(eval: &EvalContext<'_>, imported: &Imported) -> Option<Fault> {
-    match fault_of(eval, imported) {
-        Some(fault) => Some(fault),
-        None => eval.posed(imported).err().map(|error| of_error(eval, &error, imported)),
-    }
-}
-
-/// First product or sum of settings that does not divide, or contradicts the number of GPUs.
-fn fault_of(eval: &EvalContext<'_>, imported: &Imported) -> Option<Fault> {
-    let Imported { layout, training, .. } = imported;
-    let gpus = imported.num_gpus.or(eval.num_gpus)?;
-    if let Some(asked) = eval.num_gpus.filter(|asked| *asked != gpus) {
-        return Some(Fault {
-            rule: Rule::NodesDoNotDivide,
-            message: format!("the settings start {gpus} ranks, not {asked}"),
-            about: vec![Change::Gpus(asked)],
-            candidates: vec![vec![Change::Gpus(asked)]],
-        });
-    }
-    let LayoutSpec { tensor_parallel, context_parallel, pipeline_parallel, .. } = *layout;
-    let degrees = [tensor_parallel, context_parallel, pipeline_parallel].map(u64::from);
-    let others: u64 = degrees.iter().product();
-    if others == 0 || !u64::from(gpus).is_multiple_of(others) {
-        let domain = eval.cluster.levels.first().and_then(|it| it.ranks).unwrap_or(u32::MAX);
-        return Some(ranks(layout, gpus, others, domain));
-    }
-    let replicas = u64::from(gpus) / others;
-    let each = replicas * u64::from(layout.micro_batch_size);
-    if let Some(batch) = training.global_batch_size
-        && (batch == 0 || !batch.is_multiple_of(each))
-    {
-        return Some(batches(layout, replicas, batch));
-    }
-    let sharing = replicas * u64::from(context_parallel);
-    if !sharing.is_multiple_of(imported.shard_groups.max(1).into()) {
-        return Some(Fault {
-            rule: Rule::ShardGroupsDoNotDivide,
-            message: format!(
-                "{sharing} replicas do not divide into {} groups over which states are sharded",
-                imported.shard_groups
-            ),
-            about: vec![Change::OneShardGroup],
-            candidates: vec![vec![Change::OneShardGroup]],
-        });
-    }
-    let stages = layout.pipeline_parallel.saturating_mul(layout.virtual_stages);
-    uneven(eval, imported, stages)
+    eval.posed(imported).err().map(|error| of_error(eval, &error, imported))
 }
 
 /// Smaller degrees, in descending order.
@@ -206,22 +151,26 @@ pub(super) fn below(degree: u32) -> impl Iterator<Item = u32> {
 /// Constructor of a change of a degree, and the present degree.
 type Degree = (fn(u32) -> Change, u32);
 
-fn ranks(layout: &LayoutSpec, gpus: u32, others: u64, domain: u32) -> Fault {
-    let divides = |degree: u32, was: u32| {
-        let rest = others / u64::from(was.max(1)) * u64::from(degree);
-        rest > 0 && u64::from(gpus).is_multiple_of(rest)
-    };
-    let mut candidates = Vec::new();
+/// Candidate changes of degrees whose product does not divide the ranks.
+fn other_degrees(eval: &EvalContext<'_>, imported: &Imported) -> Vec<Vec<Change>> {
+    let layout = &imported.layout;
+    let gpus = imported.num_gpus.unwrap_or(1);
+    let domain = eval.cluster.levels.first().and_then(|it| it.ranks).unwrap_or(u32::MAX);
     let all: [Degree; 3] = [
         (Change::TensorParallel, layout.tensor_parallel),
         (Change::Pipeline, layout.pipeline_parallel),
         (Change::Context, layout.context_parallel),
     ];
+    let others: u64 = all.iter().map(|(_, degree)| u64::from(*degree)).product();
+    let divides = |degree: u32, was: u32| {
+        let rest = others / u64::from(was.max(1)) * u64::from(degree);
+        rest > 0 && u64::from(gpus).is_multiple_of(rest)
+    };
+    let mut candidates = Vec::new();
     for (change, was) in all {
-        let near = below(was).filter(|it| divides(*it, was)).take(2);
-        candidates.extend(near.map(|it| vec![change(it)]));
+        candidates.extend(each(change, below(was).filter(|it| divides(*it, was)).take(2)));
         let more = (was + 1..=was.saturating_mul(4).min(gpus)).find(|it| divides(*it, was));
-        candidates.extend(more.map(|it| vec![change(it)]));
+        candidates.extend(each(change, more));
     }
     candidates.retain(|it| !it.iter().any(|change| change.crosses(domain)));
     // Pairs of tensor and pipeline degrees, which may divide where no single change does.
@@ -238,116 +187,52 @@ fn ranks(layout: &LayoutSpec, gpus: u32, others: u64, domain: u32) -> Fault {
             }
         }
     }
-    let LayoutSpec { tensor_parallel, context_parallel, pipeline_parallel, .. } = *layout;
-    Fault {
-        rule: Rule::NodesDoNotDivide,
-        message: format!(
-            "tensor {tensor_parallel} x context {context_parallel} x pipeline {pipeline_parallel} are {others} ranks, \
-             which do not divide {gpus} GPUs; {} GPUs would do",
-            u64::from(gpus).next_multiple_of(others.max(1))
-        ),
-        about: vec![
-            Change::TensorParallel(tensor_parallel),
-            Change::Pipeline(pipeline_parallel),
-            Change::Gpus(gpus),
-        ],
-        candidates,
-    }
+    candidates
 }
 
-fn batches(layout: &LayoutSpec, replicas: u64, batch: u64) -> Fault {
-    let micro = layout.micro_batch_size;
-    // Interleaved 1F1B requires a multiple of the pipeline ranks as the number of micro-batches.
-    let rounds = if layout.virtual_stages > 1 { layout.pipeline_parallel } else { 1 };
-    let unit = replicas * u64::from(micro) * u64::from(rounds);
-    let smaller = below(micro).filter(|it| {
-        let unit = replicas * u64::from(*it) * u64::from(rounds);
-        batch > 0 && batch.is_multiple_of(unit)
-    });
-    let [down, up] = [batch / unit * unit, (batch / unit + 1) * unit];
-    let mut candidates: Vec<Vec<Change>> =
-        smaller.take(1).map(|it| vec![Change::MicroBatch(it)]).collect();
-    let nearest = if down > 0 && batch - down <= up - batch { down } else { up };
-    candidates.push(vec![Change::GlobalBatch(nearest)]);
-    Fault {
-        rule: Rule::BatchDoesNotDivide,
-        message: format!(
-            "a global batch of {batch} is no number of micro-batches of {micro} on {replicas} replicas; {} would be",
-            if down > 0 { format!("{down} or {up}") } else { up.to_string() }
-        ),
-        about: vec![Change::GlobalBatch(batch), Change::MicroBatch(micro)],
-        candidates,
-    }
+/// The largest smaller micro-batch of which the batch is a multiple of `rounds` for each replica, and the batch nearest
+/// to the present one that is such a multiple of the present micro-batch.
+fn whole_rounds(imported: &Imported, rounds: u32) -> (Option<Change>, u64) {
+    let replicas = imported.known_replicas().unwrap_or(1);
+    let of_micro = |micro: u32| u64::from(replicas) * u64::from(micro) * u64::from(rounds);
+    let micro = imported.layout.micro_batch_size;
+    let unit = of_micro(micro).max(1);
+    let batch = imported.training.global_batch_size.unwrap_or(unit);
+    let smaller = below(micro).find(|it| batch > 0 && batch.is_multiple_of(of_micro(*it)));
+    let down = batch / unit * unit;
+    let is_down = down > 0 && batch - down <= down + unit - batch;
+    (smaller.map(Change::MicroBatch), if is_down { down } else { down + unit })
 }
 
-fn uneven(eval: &EvalContext<'_>, imported: &Imported, stages: u32) -> Option<Fault> {
-    let layout = &imported.layout;
-    let layers = eval.num_layers();
-    let about = vec![Change::RebalanceStages, Change::VirtualStages(layout.virtual_stages)];
-    let (pipeline, of_rank) = (layout.pipeline_parallel, layout.virtual_stages);
-    let in_words = if of_rank > 1 {
-        format!("{stages} stages ({of_rank} on each of {pipeline} ranks)")
-    } else {
-        format!("{stages} stages")
-    };
-    let candidates = || {
-        let mut all = vec![vec![Change::RebalanceStages]];
-        let divides = |p: u32, v: u32| layers.is_multiple_of(p.saturating_mul(v).max(1));
-        let fewer = below(of_rank).find(|it| divides(pipeline, *it));
-        all.extend(fewer.map(|it| vec![Change::VirtualStages(it)]));
-        let ranks = below(pipeline).find(|it| divides(*it, of_rank));
-        all.extend(ranks.map(|it| vec![Change::Pipeline(it)]));
-        all
-    };
-    let total = eval.graph.num_blocks() as u64;
-    match &imported.stages {
-        _ if u64::from(stages) > total => Some(Fault {
-            rule: Rule::TooManyStages,
-            message: format!("{in_words}, but the model has {layers} layers to put on them"),
-            about: vec![Change::Pipeline(pipeline), Change::VirtualStages(of_rank)],
-            candidates: candidates(),
-        }),
-        StatedStages::Even if !layers.is_multiple_of(stages.max(1)) => Some(Fault {
-            rule: Rule::StagesUneven,
-            message: format!(
-                "{layers} layers do not divide into {in_words}: {} would be left over",
-                layers % stages.max(1)
-            ),
-            about,
-            candidates: candidates(),
-        }),
-        StatedStages::Blocks(counts) => {
-            let given: u64 = counts.iter().copied().map(u64::from).sum();
-            let is_whole = given == total && counts.len() == stages as usize;
-            (!is_whole || counts.contains(&0)).then(|| Fault {
-                rule: Rule::StagesUneven,
-                message: format!(
-                    "the stages have {} layers in {} stages, but the model has {layers} and the layout {in_words}",
-                    given.saturating_sub(2),
-                    counts.len()
-                ),
-                about,
-                candidates: candidates(),
-            })
-        }
-        _ => None,
-    }
+/// Candidate changes of stages whose number does not divide the layers, or exceeds them.
+fn other_stages(eval: &EvalContext<'_>, imported: &Imported) -> Vec<Vec<Change>> {
+    let (ranks, of_rank) = (imported.layout.pipeline_parallel, imported.layout.virtual_stages);
+    let divides = |p: u32, v: u32| eval.num_layers().is_multiple_of(p.saturating_mul(v).max(1));
+    let mut all = vec![vec![Change::RebalanceStages]];
+    all.extend(each(Change::VirtualStages, below(of_rank).find(|it| divides(ranks, *it))));
+    all.extend(each(Change::Pipeline, below(ranks).find(|it| divides(*it, of_rank))));
+    all
 }
 
 /// The fault that an error describes.
 fn of_error(eval: &EvalContext<'_>, error: &ImportError, imported: &Imported) -> Fault {
-    let message = error.to_string();
-    let message = message.lines().next().unwrap_or_default();
-    let message = message.trim_start_matches("the layout that the settings give: ").to_owned();
+    let message = match error {
+        ImportError::Layout(error) => error.to_string(),
+        error => error.to_string(),
+    };
+    let message = message.lines().next().unwrap_or_default().to_owned();
     let layout = &imported.layout;
     let (rule, about, candidates) = match error {
         ImportError::Layout(error) => of_layout(eval, error, imported),
+        ImportError::Divides { of, .. } => {
+            let (about, candidates) = of_divided(eval, *of, imported);
+            return Fault { rule: of.rule(), message: error.in_one_line(), about, candidates };
+        }
         ImportError::Problem(ProblemError::Precision { .. }) => {
             let has = |it: &Precision| eval.cluster.gpu.peak.contains_key(it);
             let usual = [Precision::Bf16, Precision::Fp16, Precision::Fp32].into_iter().filter(has);
             let about = vec![Change::Precision(imported.training.precision)];
-            let all = usual.map(|it| vec![Change::Precision(it)]).collect();
-            (Rule::PrecisionNotSupported, about, all)
+            (Rule::PrecisionNotSupported, about, each(Change::Precision, usual))
         }
         _ => (
             Rule::LayoutImpossible,
@@ -358,12 +243,46 @@ fn of_error(eval: &EvalContext<'_>, error: &ImportError, imported: &Imported) ->
     Fault { rule, message, about, candidates }
 }
 
+/// Changes that numbers which do not divide are about, and candidate changes.
+fn of_divided(
+    eval: &EvalContext<'_>,
+    of: Divided,
+    imported: &Imported,
+) -> (Vec<Change>, Vec<Vec<Change>>) {
+    let LayoutSpec { tensor_parallel, pipeline_parallel, virtual_stages, .. } = imported.layout;
+    match of {
+        Divided::Stated => {
+            let asked: Vec<Change> = eval.num_gpus.map(Change::Gpus).into_iter().collect();
+            (asked.clone(), vec![asked])
+        }
+        Divided::Ranks => {
+            let degrees =
+                [Change::TensorParallel(tensor_parallel), Change::Pipeline(pipeline_parallel)];
+            let about = degrees.into_iter().chain(imported.num_gpus.map(Change::Gpus));
+            (about.collect(), other_degrees(eval, imported))
+        }
+        Divided::ShardGroups => (vec![Change::OneShardGroup], vec![vec![Change::OneShardGroup]]),
+        Divided::Batch => {
+            // Interleaved 1F1B requires a multiple of the pipeline ranks as the number of micro-batches.
+            let rounds = if virtual_stages > 1 { pipeline_parallel } else { 1 };
+            let (smaller, nearest) = whole_rounds(imported, rounds);
+            let batch = imported.training.global_batch_size.unwrap_or(nearest);
+            let micro_batch = Change::MicroBatch(imported.layout.micro_batch_size);
+            let all = smaller.into_iter().chain([Change::GlobalBatch(nearest)]);
+            (vec![Change::GlobalBatch(batch), micro_batch], all.map(|it| vec![it]).collect())
+        }
+        Divided::Stages => {
+            let about = vec![Change::RebalanceStages, Change::VirtualStages(virtual_stages)];
+            (about, other_stages(eval, imported))
+        }
+    }
+}
+
 /// Candidate changes of the tensor-parallel degree.
 fn other_tensor(layout: &LayoutSpec) -> Vec<Vec<Change>> {
     let near = below(layout.tensor_parallel).take(8);
     let more = layout.tensor_parallel + 1..=layout.tensor_parallel.saturating_mul(2).min(64);
-    let mut all: Vec<Vec<Change>> =
-        near.chain(more).map(|it| vec![Change::TensorParallel(it)]).collect();
+    let mut all = each(Change::TensorParallel, near.chain(more));
     // The pipeline takes the ranks that tensor parallelism gives up.
     all.extend(below(layout.tensor_parallel).filter_map(|it| {
         let ratio =
@@ -375,37 +294,21 @@ fn other_tensor(layout: &LayoutSpec) -> Vec<Vec<Change>> {
 }
 
 /// Candidate changes that make micro-batches a multiple of the pipeline ranks, or switch interleaving off.
-fn other_rounds(eval: &EvalContext<'_>, imported: &Imported) -> Vec<Vec<Change>> {
-    let layout = &imported.layout;
-    let (p, b) = (u64::from(layout.pipeline_parallel), u64::from(layout.micro_batch_size));
-    let others = u64::from(layout.tensor_parallel) * u64::from(layout.context_parallel) * p;
-    let gpus = u64::from(imported.num_gpus.or(eval.num_gpus).unwrap_or(1));
-    let unit = (gpus / others.max(1)).max(1) * b * p;
-    let batch = imported.training.global_batch_size.unwrap_or(unit);
-    let down = batch / unit * unit;
-    let up = (batch / unit + 1) * unit;
-    let mut all: Vec<Vec<Change>> = below(layout.micro_batch_size)
-        .filter(|it| batch.is_multiple_of(unit / b * u64::from(*it)))
-        .take(1)
-        .map(|it| vec![Change::MicroBatch(it)])
-        .collect();
-    all.push(vec![Change::VirtualStages(1)]);
-    let near = if down > 0 && batch - down <= up - batch { down } else { up };
+fn other_rounds(imported: &Imported) -> Vec<Vec<Change>> {
+    let (smaller, nearest) = whole_rounds(imported, imported.layout.pipeline_parallel);
+    let batch = imported.training.global_batch_size.unwrap_or(nearest);
+    let all = smaller.into_iter().chain([Change::VirtualStages(1)]);
     // The batch may change by an eighth at most: a larger change is another training run.
-    if near.abs_diff(batch) * 8 <= batch {
-        all.push(vec![Change::GlobalBatch(near)]);
-    }
-    all
+    let is_near = nearest.abs_diff(batch) * 8 <= batch;
+    all.chain(is_near.then_some(Change::GlobalBatch(nearest))).map(|it| vec![it]).collect()
 }
 
 type Diagnosis = (Rule, Vec<Change>, Vec<Vec<Change>>);
 
 fn of_layout(eval: &EvalContext<'_>, error: &LayoutError, imported: &Imported) -> Diagnosis {
     let layout = &imported.layout;
-    let expert = |degree: u32| -> Vec<Vec<Change>> {
-        let near = below(degree.min(256)).chain(degree + 1..=degree.saturating_mul(2).min(256));
-        near.map(|it| vec![Change::Expert(it)]).collect()
-    };
+    let degree = layout.expert_parallel;
+    let near = below(degree.min(256)).chain(degree + 1..=degree.saturating_mul(2).min(256));
     match error {
         LayoutError::SequenceUndivided { length, parts, .. } => {
             let near = (length + parts / 2) / parts.max(&1) * parts;
@@ -413,31 +316,26 @@ fn of_layout(eval: &EvalContext<'_>, error: &LayoutError, imported: &Imported) -
             if near > 0 && near.abs_diff(*length) * 8 <= *length {
                 return (Rule::SequenceDoesNotDivide, about, vec![vec![Change::Sequence(near)]]);
             }
-            let all = below(layout.context_parallel).map(|it| vec![Change::Context(it)]);
-            let all =
-                all.chain(other_tensor(layout)).chain([vec![Change::SequenceParallel(false)]]);
-            (Rule::SequenceDoesNotDivide, about, all.collect())
+            let mut all = each(Change::Context, below(layout.context_parallel));
+            all.extend(other_tensor(layout));
+            all.push(vec![Change::SequenceParallel(false)]);
+            (Rule::SequenceDoesNotDivide, about, all)
         }
-        LayoutError::NotDivisible { what, by, .. } => match *what {
-            "experts" => {
-                let about = vec![Change::Expert(layout.expert_parallel)];
-                (Rule::ExpertParallelDoesNotDivide, about, expert(layout.expert_parallel))
+        LayoutError::NotDivisible { what, by, .. } => match () {
+            () if *what == "experts" || by.contains("expert_parallel") => {
+                let about = vec![Change::Expert(degree)];
+                (Rule::ExpertParallelDoesNotDivide, about, each(Change::Expert, near))
             }
-            _ if by.contains("expert_parallel") => {
-                let about = vec![Change::Expert(layout.expert_parallel)];
-                (Rule::ExpertParallelDoesNotDivide, about, expert(layout.expert_parallel))
-            }
-            _ if by.contains("expert_tensor_parallel") => {
+            () if by.contains("expert_tensor_parallel") => {
                 let about = vec![Change::ExpertTensor(layout.expert_tensor_parallel)];
-                let all =
-                    below(layout.expert_tensor_parallel).map(|it| vec![Change::ExpertTensor(it)]);
-                (Rule::ExpertParallelDoesNotDivide, about, all.collect())
+                let all = each(Change::ExpertTensor, below(layout.expert_tensor_parallel));
+                (Rule::ExpertParallelDoesNotDivide, about, all)
             }
-            _ if by.contains("zero_shard") => {
+            () if by.contains("zero_shard") => {
                 let about = vec![Change::OneShardGroup];
                 (Rule::ShardGroupsDoNotDivide, about.clone(), vec![about])
             }
-            _ => {
+            () => {
                 let about = vec![Change::TensorParallel(layout.tensor_parallel)];
                 (Rule::HeadsDoNotDivide, about, other_tensor(layout))
             }
@@ -457,13 +355,12 @@ fn of_layout(eval: &EvalContext<'_>, error: &LayoutError, imported: &Imported) -
                 Change::Pipeline(layout.pipeline_parallel),
                 Change::VirtualStages(layout.virtual_stages),
             ];
-            (Rule::MicroBatchesForInterleaving, about, other_rounds(eval, imported))
+            (Rule::MicroBatchesForInterleaving, about, other_rounds(imported))
         }
         LayoutError::TooManyStages { .. } => {
-            let about = vec![Change::Pipeline(layout.pipeline_parallel)];
-            let all = below(layout.pipeline_parallel).map(|it| vec![Change::Pipeline(it)]);
-            let fewer = below(layout.virtual_stages).map(|it| vec![Change::VirtualStages(it)]);
-            (Rule::TooManyStages, about, fewer.chain(all).collect())
+            let of_rank = Change::VirtualStages(layout.virtual_stages);
+            let about = vec![Change::Pipeline(layout.pipeline_parallel), of_rank];
+            (Rule::TooManyStages, about, other_stages(eval, imported))
         }
         LayoutError::OffloadedParameters { .. } => {
             let about = vec![Change::NoOffload];

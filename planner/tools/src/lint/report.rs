@@ -25,7 +25,7 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Prediction with errors fixed; `None` if an error could not be fixed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub prediction: Option<Predicted>,
+    pub prediction: Option<SettingsPrediction>,
     /// Faster settings near these.
     pub nearest: Vec<Nearby>,
 }
@@ -50,7 +50,7 @@ impl Report {
 
 /// Predicted time and memory of settings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Predicted {
+pub struct SettingsPrediction {
     /// True if errors had to be fixed first.
     pub with_errors_fixed: bool,
     /// Number of GPUs.
@@ -101,7 +101,7 @@ impl Report {
     }
 }
 
-impl Predicted {
+impl SettingsPrediction {
     pub(super) fn of(case: &EvaluatedConfig, with_errors_fixed: bool) -> Self {
         let EvaluatedConfig { problem, found, .. } = case;
         let (_, simulated) = simulated(problem, found.layout, &found.stage_ends);
@@ -109,7 +109,7 @@ impl Predicted {
         let interval = spread.interval(found.log_deviation(problem));
         let step = found.evaluation.step_time;
         let ranks = planner_core::step::PipelineRanks::of(&found.layout);
-        let blocks = case.blocks();
+        let blocks = case.found.stage_blocks();
         let of_rank = |(rank, breakdown): (usize, &ir::plan::Breakdown)| {
             let stages = blocks.iter().enumerate();
             let own = stages.filter(|(stage, _)| ranks.first_with(*stage) == rank);

@@ -5,7 +5,7 @@ use ir::framework::WhenReduced;
 use ir::graph::{DimName, Extent};
 use ir::layout::ZeroStage;
 
-use super::change::Change;
+use super::change::{Change, each};
 use super::context::LintContext;
 use super::degrees::gives_room;
 use super::finding::{Cost, Finding, OptionChange};
@@ -28,7 +28,7 @@ pub(super) fn optimizer_unused(context: &LintContext<'_>) -> Option<Finding> {
     if is_hidden && context.is_megatron() {
         changes.push(Change::ReplicasOverlap { gathers: true });
     }
-    let variant = context.variants(&[changes]).into_iter().next()?;
+    let variant = context.variant(&changes)?;
     let cost = variant.cost(base);
     let states = base.found.evaluation.memory.optimizer_bytes.as_gib();
     let message = format!(
@@ -51,9 +51,9 @@ pub(super) fn zero_alone(context: &LintContext<'_>) -> Option<Finding> {
     }
     let message =
         format!("there is one replica: nobody to share what ZeRO {} shards", stage.number());
-    let variant = context.variants(&[vec![Change::Zero(ZeroStage::None)]]).into_iter().next();
-    let cost = variant.as_ref().map(|it| (it, it.cost(base)));
     let about = [Change::Zero(ZeroStage::None)];
+    let variant = context.variant(&about);
+    let cost = variant.as_ref().map(|it| (it, it.cost(base)));
     let rule = Rule::ZeroWithoutDataParallelism;
     Some(context.finding(rule, Severity::Note, message, cost, &about))
 }
@@ -64,8 +64,7 @@ pub(super) fn sharding_not_needed(context: &LintContext<'_>) -> Option<Finding> 
     if replicas(context) == 1 || base.found.layout.zero_stage != ZeroStage::Parameters {
         return None;
     }
-    let less = [ZeroStage::Gradients, ZeroStage::OptimizerState];
-    let all = less.map(|stage| vec![Change::Zero(stage)]);
+    let all = each(Change::Zero, [ZeroStage::Gradients, ZeroStage::OptimizerState]);
     let variant = context.fastest(&all).filter(|it| it.case.has_room() && it.saves > RESOLUTION)?;
     let message = |cost: &str| {
         format!(
@@ -89,8 +88,7 @@ pub(super) fn overlap_off(context: &LintContext<'_>) -> Option<Finding> {
         return None;
     }
     let gathers = base.found.layout.zero_stage != ZeroStage::None;
-    let variant =
-        context.variants(&[vec![Change::ReplicasOverlap { gathers }]]).into_iter().next()?;
+    let variant = context.variant(&[Change::ReplicasOverlap { gathers }])?;
     let exposed = base.found.evaluation.breakdown.data_parallel_seconds
         / base.found.evaluation.step_time.get();
     let message = |cost: &str| {
@@ -129,8 +127,7 @@ pub(super) fn vocabulary(context: &LintContext<'_>) -> Option<Finding> {
         return None;
     }
     let better = [128, 64, 32, 16, 8].into_iter().filter(|it| u64::from(*it) != multiple);
-    let all: Vec<Vec<Change>> = better.map(|it| vec![Change::VocabularyMultiple(it)]).collect();
-    let mut variants = context.variants(&all);
+    let mut variants = context.variants(&each(Change::VocabularyMultiple, better));
     // Of variants with equal times, the one with the least padding.
     variants.sort_by(|one, other| other.saves.total_cmp(&one.saves));
     let best = variants.first()?.saves;
@@ -176,7 +173,8 @@ pub(super) fn number_format(context: &LintContext<'_>) -> Option<Finding> {
     if !context.eval.cluster.gpu.peak.contains_key(&Precision::Bf16) {
         return None;
     }
-    let variant = context.variants(&[vec![Change::Precision(Precision::Bf16)]]).into_iter().next();
+    let about = [Change::Precision(Precision::Bf16)];
+    let variant = context.variant(&about);
     match precision {
         Precision::Fp16 => {
             let cost = variant.as_ref().map(|it| (it, it.cost(base)));
@@ -187,7 +185,6 @@ pub(super) fn number_format(context: &LintContext<'_>) -> Option<Finding> {
             let message = "fp16 overflows beyond 65,504, so losses are scaled and steps are skipped; this GPU has bf16, \
                  with the range of fp32, as fast"
                 .to_owned();
-            let about = [Change::Precision(Precision::Bf16)];
             Some(context.finding(Rule::Fp16WhereBf16, severity, message, cost, &about))
         }
         Precision::Fp32 => {

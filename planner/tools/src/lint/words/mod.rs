@@ -7,7 +7,7 @@ use super::change::Change;
 use super::documents::{Document, Documents};
 use super::finding::{Edit, OptionChange, SourceSpan};
 use super::text;
-use crate::interchange::{Difference, Run, StatedStages, Table};
+use crate::interchange::{Difference, Run, StatedStages, Table, built_in_stage};
 
 /// Changes of keys in files that lead from the settings `before` to `after`, which differ by `changes`: of the options of
 /// their tool, or of `planner evaluate` for a plan. `None` if there is no option for one of them, or no option changes.
@@ -88,10 +88,7 @@ const BUILT_IN: &str = "deepspeed";
 
 /// Returns whether the settings shard by a configuration that their tool brings along.
 fn is_built_in(documents: &Documents) -> bool {
-    documents.value(BUILT_IN).is_some_and(|name| {
-        let stage = name.strip_prefix("zero").map(|it| it.trim_end_matches("_offload"));
-        stage.is_some_and(|it| ["0", "1", "2", "3"].contains(&it))
-    })
+    documents.value(BUILT_IN).is_some_and(|name| built_in_stage(&name).is_some())
 }
 
 /// Returns whether a field is decided by the name of such a configuration.

@@ -19,6 +19,8 @@ use crate::interchange::shell::Word;
 use crate::interchange::target::Target;
 use crate::interchange::tool::{OwnKey, Tool};
 use crate::interchange::view::ExportView;
+/// What the name of a built-in configuration of DeepSpeed says.
+pub(crate) use read::built_in_stage;
 /// Readers of the words that other tools pass on.
 pub(super) use read::{adapters, read_words};
 pub(super) use table::{CONFIGURATION, TRAINER};

@@ -83,17 +83,11 @@ fn by_script(
             let why = "states are sharded by one of them";
             arguments.not_both("deepspeed", "fsdp", why)?;
         }
-        // ms-swift has files of its own, which it knows by these names.
-        let stage = name.strip_prefix("zero").map(|it| it.trim_end_matches("_offload"));
-        let stage = stage.filter(|it| ["0", "1", "2", "3"].contains(it));
-        let keys = match stage {
+        let keys = match built_in_stage(name) {
             Some(stage) => built_in(stage, name.ends_with("_offload")),
             None => script.completed(source.tree(name)?.leaves()),
         };
-        let mut imported = deepspeed::read_keys(source, &keys, &script.fills())?;
-        imported.source = source.target;
-        script.add_to(&mut imported);
-        return Ok(imported);
+        return of_deepspeed(source, &keys, script);
     }
     let given = with_fsdp(source, given, arguments)?;
     imported(source, &given, script)
@@ -258,10 +252,8 @@ impl Script {
     /// Keys of a DeepSpeed configuration with the Trainer's own sizes of the batch where it has none.
     fn completed(&self, mut keys: Vec<(String, Leaf)>) -> Vec<(String, Leaf)> {
         let has = |keys: &[(String, Leaf)], name: &str| {
-            let auto = Leaf::Values(vec!["auto".to_owned()]);
-            let is_it =
-                |(key, leaf): &(String, Leaf)| key == name && *leaf != Leaf::Null && *leaf != auto;
-            keys.iter().any(is_it)
+            let is_open = |leaf: &Leaf| [Leaf::Null, Leaf::value("auto")].contains(leaf);
+            keys.iter().any(|(key, leaf)| key == name && !is_open(leaf))
         };
         let [global, each] = [deepspeed::GLOBAL, deepspeed::EACH].map(|name| has(&keys, name));
         let sizes = [
@@ -269,10 +261,9 @@ impl Script {
             (deepspeed::ROUNDS, self.num_micro_batches.filter(|_| !(global && each))),
         ];
         for (name, size) in sizes {
-            let size = size.filter(|_| !has(&keys, name));
-            if let Some(size) = size {
+            if let Some(size) = size.filter(|_| !has(&keys, name)) {
                 keys.retain(|it| it.0 != name);
-                keys.push((name.to_owned(), Leaf::Values(vec![size.to_string()])));
+                keys.push((name.to_owned(), Leaf::value(size.to_string())));
             }
         }
         keys
@@ -280,16 +271,8 @@ impl Script {
 
     /// Values that the Trainer fills in where a DeepSpeed configuration has `auto`.
     fn fills(&self) -> ParsedOptions {
-        let on = |precision| if self.precision == Some(precision) { "true" } else { "false" };
-        let text = |number: Option<u32>| number.unwrap_or(1).to_string();
-        let optimizer = if self.optimizer == Optimizer::Sgd { "SGD" } else { "AdamW" };
-        ParsedOptions::default()
-            .with("train_micro_batch_size_per_gpu", &text(self.micro_batch_size))
-            .with("gradient_accumulation_steps", &text(self.num_micro_batches))
-            .with("bf16.enabled", on(Precision::Bf16))
-            .with("fp16.enabled", on(Precision::Fp16))
-            .with("optimizer.type", optimizer)
-            .without("train_batch_size")
+        let sizes = [self.micro_batch_size, self.num_micro_batches].map(|it| it.unwrap_or(1));
+        deepspeed::fills(sizes, self.precision, self.optimizer)
     }
 }
 
@@ -333,6 +316,12 @@ fn key_of(flag: &str) -> String {
     format!("{section}{name}")
 }
 
+/// Stage of a DeepSpeed configuration that ms-swift brings along and knows by a name: `zero3`, `zero2_offload`.
+pub(crate) fn built_in_stage(name: &str) -> Option<&str> {
+    let stage = name.strip_prefix("zero")?.trim_end_matches("_offload");
+    ["0", "1", "2", "3"].contains(&stage).then_some(stage)
+}
+
 /// Keys of a DeepSpeed configuration that shards as a stage does, with what the Trainer fills in.
 fn built_in(stage: &str, offloads: bool) -> Vec<(String, Leaf)> {
     let device = if offloads { "cpu" } else { "none" };
@@ -345,7 +334,7 @@ fn built_in(stage: &str, offloads: bool) -> Vec<(String, Leaf)> {
         ("bf16.enabled", "auto"),
         ("fp16.enabled", "auto"),
     ];
-    all.map(|(key, value)| (key.to_owned(), Leaf::Values(vec![value.to_owned()]))).to_vec()
+    all.map(|(key, value)| (key.to_owned(), Leaf::value(value))).to_vec()
 }
 
 /// Number of shards that is that of the ranks which are no copies.
@@ -384,17 +373,13 @@ fn imported(
     let has_sizes = !is_open && (copies.is_some() || shards.is_some());
     let num_gpus = ranks.or_else(|| u32::try_from(product).ok().filter(|_| has_sizes));
     if let Some(ranks) = num_gpus.filter(|ranks| has_sizes && u64::from(*ranks) != product) {
-        return Err(ImportError::Divides {
-            of: Divided::Ranks,
-            instead: Some(("num_processes", product)),
-            what: format!(
-                "`parallelism_config`: {} x {} x {tensor} x {context} ranks (copies, shards, tensor, context) are \
-                 {product}, not the {ranks} of `num_processes`",
-                copies.unwrap_or(1),
-                shards.unwrap_or(1)
-            ),
-            works: format!("`num_processes` {product}"),
-        });
+        let what = format!(
+            "`parallelism_config`: {} x {} x {tensor} x {context} ranks (copies, shards, tensor, context) are \
+             {product}, not the {ranks} of `num_processes`",
+            copies.unwrap_or(1),
+            shards.unwrap_or(1)
+        );
+        return Err(ImportError::divides_unless(Divided::Ranks, what, "num_processes", product));
     }
     let (zero_stage, groups) = sharded(given, is_sharded)?;
     settings.num_gpus = num_gpus;
@@ -460,9 +445,19 @@ fn by_deepspeed(
         Some(name) => source.tree(name)?.leaves(),
         None => deepspeed_keys(given, script)?,
     };
-    let mut imported = deepspeed::read_keys(source, &keys, &script.fills())?;
-    imported.source = source.target;
+    let mut imported = of_deepspeed(source, &keys, script)?;
     imported.num_gpus = given.count("num_processes")?.or(imported.num_gpus);
+    Ok(imported)
+}
+
+/// Settings of a script whose states DeepSpeed shards as the keys of its configuration say.
+fn of_deepspeed(
+    source: &Source<'_>,
+    keys: &[(String, Leaf)],
+    script: &Script,
+) -> Result<Imported, ImportError> {
+    let mut imported = deepspeed::read_keys(source, keys, &script.fills())?;
+    imported.source = source.target;
     script.add_to(&mut imported);
     Ok(imported)
 }
@@ -485,6 +480,6 @@ fn deepspeed_keys(
         ("fp16.enabled", (precision == Some("fp16")).then_some("true")),
         ("train_micro_batch_size_per_gpu", micro.as_deref()),
     ];
-    let leaf = |value: &str| Leaf::Values(vec![value.to_owned()]);
-    Ok(all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), leaf(value?)))).collect())
+    let key = |(key, value): (&str, Option<&str>)| Some((key.to_owned(), Leaf::value(value?)));
+    Ok(all.into_iter().filter_map(key).collect())
 }

@@ -32,28 +32,21 @@ pub(super) fn read(reader: Reader<'_>, settings: &mut Imported) -> Result<(), Im
     let whole = |what: u64, by: u64, name: &str| {
         let quotient = what.checked_div(by).filter(|_| what.is_multiple_of(by));
         let quotient = quotient.and_then(|it| u32::try_from(it).ok()).filter(|it| *it > 0);
-        quotient.map(Some).ok_or_else(|| ImportError::Divides {
-            of: Divided::Batch,
-            instead: Some(("train_batch_size", what.next_multiple_of(by.max(1)))),
-            what: format!(
-                "`train_batch_size` {what} is no multiple of {by}, so there is no `{name}`"
-            ),
-            works: format!("`train_batch_size` {}", what.next_multiple_of(by.max(1))),
+        quotient.map(Some).ok_or_else(|| {
+            let works = what.next_multiple_of(by.max(1));
+            let what = format!("`{GLOBAL}` {what} is no multiple of {by}, so there is no `{name}`");
+            ImportError::divides_unless(Divided::Batch, what, GLOBAL, works)
         })
     };
     let (micro, number) = match (global, micro, number, replicas) {
         (Some(global), Some(micro), Some(number), Some(replicas)) => {
             let product = u64::from(micro) * u64::from(number) * replicas;
             if product != global {
-                return Err(ImportError::Divides {
-                    of: Divided::Batch,
-                    instead: Some(("train_batch_size", product)),
-                    what: format!(
-                        "`train_batch_size` is {global}, but `train_micro_batch_size_per_gpu` {micro} x \
-                         `gradient_accumulation_steps` {number} x {replicas} replicas are {product}"
-                    ),
-                    works: format!("`train_batch_size` {product}"),
-                });
+                let what = format!(
+                    "`{GLOBAL}` is {global}, but `{EACH}` {micro} x `{ROUNDS}` {number} x {replicas} replicas are \
+                     {product}"
+                );
+                return Err(ImportError::divides_unless(Divided::Batch, what, GLOBAL, product));
             }
             (micro, Some(number))
         }

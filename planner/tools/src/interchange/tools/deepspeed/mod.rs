@@ -18,8 +18,8 @@ use crate::interchange::tree::Tree;
 use crate::interchange::view::ExportView;
 /// Keys of the batch.
 pub(super) use batch::{EACH, GLOBAL, ROUNDS};
-/// Reader of a configuration.
-pub(super) use read::read_keys;
+/// Reader of a configuration, and what a Trainer fills in.
+pub(super) use read::{fills, read_keys};
 use table::{TABLE, TARGET};
 
 pub(super) static TOOL: Tool = Tool {

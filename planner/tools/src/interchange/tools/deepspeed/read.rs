@@ -1,7 +1,9 @@
 //! Reads DeepSpeed's configuration.
 
 use ir::cluster::Precision;
+use ir::plan::Optimizer;
 
+use super::batch::{EACH, GLOBAL, ROUNDS};
 use super::table::{TABLE, TARGET};
 use crate::interchange::error::ImportError;
 use crate::interchange::imported::{Imported, StatedStages};
@@ -28,18 +30,25 @@ pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
 /// Values that replace `auto` where the user states sizes of the batch: those of a Trainer in bf16.
 fn stated(source: &Source<'_>) -> ParsedOptions {
     let Some(each) = source.stated.micro_batch_size else { return ParsedOptions::default() };
-    let filled = ParsedOptions::default()
-        .with("train_micro_batch_size_per_gpu", &each.to_string())
-        .with("bf16.enabled", "true")
-        .with("fp16.enabled", "false")
-        .with("optimizer.type", "AdamW")
-        .without("train_batch_size");
+    let filled = fills([each, 1], Some(Precision::Bf16), Optimizer::AdamW);
     let is_by_batch = source.stated.global_batch_size.is_some();
-    if is_by_batch {
-        filled.without("gradient_accumulation_steps")
-    } else {
-        filled.with("gradient_accumulation_steps", "1")
-    }
+    if is_by_batch { filled.without(ROUNDS) } else { filled }
+}
+
+/// Values that a Trainer fills in for `auto`: sizes of a micro-batch and their number, a number format and an optimizer.
+pub(in super::super) fn fills(
+    [micro_batch_size, num_micro_batches]: [u32; 2],
+    precision: Option<Precision>,
+    optimizer: Optimizer,
+) -> ParsedOptions {
+    let on = |it| if precision == Some(it) { "true" } else { "false" };
+    ParsedOptions::default()
+        .with(EACH, &micro_batch_size.to_string())
+        .with(ROUNDS, &num_micro_batches.to_string())
+        .with("bf16.enabled", on(Precision::Bf16))
+        .with("fp16.enabled", on(Precision::Fp16))
+        .with("optimizer.type", if optimizer == Optimizer::Sgd { "SGD" } else { "AdamW" })
+        .without(GLOBAL)
 }
 
 /// Reads the keys of a configuration; `filled` has the values that replace `auto`.
@@ -66,12 +75,7 @@ pub(in super::super) fn read_keys(
 /// Refuses contradictory keys, and features that change a step but are not modelled.
 fn refuse(given: &ParsedOptions) -> Result<(), ImportError> {
     if given.is_on("bf16.enabled")? && given.is_on("fp16.enabled")? {
-        return Err(OptionError::Contradiction {
-            one: "`bf16.enabled`".to_owned(),
-            other: "`fp16.enabled`".to_owned(),
-            why: "weights have one number format".to_owned(),
-        }
-        .into());
+        given.not_both("bf16.enabled", "fp16.enabled", "weights have one number format")?;
     }
     for (name, what) in NOT_PLANNED {
         if given.is_on(name)? {

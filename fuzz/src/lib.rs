@@ -118,9 +118,9 @@ pub fn settings(text: &str) {
         Some(job) => (job.variables.clone(), job.text.as_str()),
         None => (BTreeMap::new(), text),
     };
-    let _ = interchange::LaunchScript::read(text, &set).map(|it| it.named_files());
     let (model, cluster) = &*SMALL;
     let files = BTreeMap::from([("config.json".to_owned(), text.to_owned())]);
+    let _ = interchange::LaunchScript::read(text, &set, &files).map(|it| it.named_files());
     let stated = Stated { num_gpus: Some(8), ..Stated::default() };
     let import = Import {
         text,

@@ -69,17 +69,15 @@ impl Settings {
         args: &SettingsArgs,
     ) -> anyhow::Result<Self> {
         let about = || format!("`{}`", file.display());
-        let (job, script) = script(text, args).with_context(about)?;
-        let Job { text, is_in_place, mut files, variables: set } = job;
-        warn_of_launches(file, &script);
+        let Job { text, is_in_place, mut files, variables: set } =
+            job(text, args).with_context(about)?;
         // A script that cannot be parsed is an error of the import itself; a missing file next to it is not.
-        let folder = file.parent().unwrap_or(Path::new("."));
-        script.add_named_files(&mut files, |named| {
-            let name = named.rsplit('/').next().unwrap_or_default();
-            let is_one = |path: &PathBuf| path.is_file();
-            let path = [folder.join(name), folder.join(named)].into_iter().find(is_one);
+        let script = LaunchScript::read_with_files(&text, &set, &mut files, |named| {
+            let path = beside(file, named);
             path.map(|path| read_text(&path).with_context(about)).transpose()
         })?;
+        refuse_set(&script, args).with_context(about)?;
+        warn_of_launches(file, &script);
         let path = model;
         let model = read_model(path)?;
         warn_of_model(path, &model.model);
@@ -108,15 +106,19 @@ pub(super) fn check_kind(file: &Path, text: &str) -> anyhow::Result<()> {
     refuse_other_kinds(file, text.as_bytes(), FileKind::Settings, &taken)
 }
 
-/// Job of a text, with all variables that are set for it, and its script, which is empty if it cannot be parsed.
-fn script(text: String, args: &SettingsArgs) -> anyhow::Result<(Job, LaunchScript)> {
+/// Job of a text, with all variables that are set for it.
+fn job(text: String, args: &SettingsArgs) -> anyhow::Result<Job> {
     if let Some((name, _)) = args.set.iter().find(|(name, _)| !text.contains(name.as_str())) {
         bail!("`--set {name}`: nothing in the script is called so\nhint: leave it out");
     }
     let is_in_place = true;
     let mut job = interchange::job(&text)?.unwrap_or(Job { text, is_in_place, ..Job::default() });
     job.variables.extend(args.set.iter().cloned());
-    let script = LaunchScript::read(&job.text, &job.variables).unwrap_or_default();
+    Ok(job)
+}
+
+/// Refuses values of the user for variables that the script sets to others.
+fn refuse_set(script: &LaunchScript, args: &SettingsArgs) -> anyhow::Result<()> {
     for (name, given) in &args.set {
         if let Some(value) = script.variables().get(name).filter(|value| *value != given) {
             bail!(
@@ -124,7 +126,25 @@ fn script(text: String, args: &SettingsArgs) -> anyhow::Result<(Job, LaunchScrip
             );
         }
     }
-    Ok((job, script))
+    Ok(())
+}
+
+/// Largest number of folders above that of the settings in which a path is looked for.
+const MOST_ABOVE: usize = 5;
+
+/// File that settings name: at its path from their folder, from the folders above it if the path has folders itself, or
+/// from the working folder, as scripts are started from any of them; else of its name in the folder of the settings. What
+/// begins a path may be unknown, and is then left out.
+fn beside(settings: &Path, named: &str) -> Option<PathBuf> {
+    let name = named.rsplit('/').next().unwrap_or_default();
+    let inner = named.trim_start_matches("./").trim_start_matches('/');
+    let folder = settings.parent().unwrap_or(Path::new("."));
+    let whole = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+    let above = whole.ancestors().skip(1).take(MOST_ABOVE).filter(|_| inner.contains('/'));
+    let mut paths = vec![folder.join(named), folder.join(inner)];
+    paths.extend(above.map(|it| it.join(inner)));
+    paths.extend([PathBuf::from(inner), folder.join(name)]);
+    paths.into_iter().find(|path| path.is_file())
 }
 
 /// Values that the command line adds to the settings.

@@ -103,7 +103,8 @@ fn of_settings(
 ) -> anyhow::Result<(Report, BTreeMap<String, String>)> {
     check_kind(&args.file, &text)?;
     let model: &Path = args.model.as_deref().with_context(|| {
-        let script = LaunchScript::read(&text, &BTreeMap::new()).unwrap_or_default();
+        let none = BTreeMap::new();
+        let script = LaunchScript::read(&text, &none, &none).unwrap_or_default();
         let shipped = script.model_names().iter().find_map(|it| names::model(it));
         let name = shipped.map_or("llama-3.1-8b", |it| it.name);
         format!("settings do not say all of the model that they train\nhint: `--model {name}`")

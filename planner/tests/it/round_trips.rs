@@ -70,7 +70,7 @@ fn imported(files: &Export, plan: &Plan, model: &Model, text: &str) -> Plan {
     let Job { text: script, variables: set, files: mounted, .. } =
         job.unwrap_or_else(|| Job { text: written.clone(), ..Job::default() });
     let first = script.as_str();
-    let named = LaunchScript::read(first, &set).unwrap().named_files();
+    let named = LaunchScript::read(first, &set, &BTreeMap::new()).unwrap().named_files();
     // What a manifest mounts need not lie beside it.
     let lying = files.files.iter().map(|file| (&file.name, &file.text));
     let beside = if is_manifest { mounted.iter().collect() } else { lying.collect::<Vec<_>>() };

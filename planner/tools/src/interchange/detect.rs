@@ -8,12 +8,12 @@ use super::error::ImportError;
 use super::file::{basename, has_ending};
 use super::imported::Stated;
 use super::options::Leaf;
-use super::ranks::{check_start, ranks, ranks_per_node};
-use super::shell::{self, Command, Script, Word};
-use super::source::{Form, Source, Started, WHOLE, first_line, is_toml, notation};
+use super::ranks::{check_start, ranks, ranks_by_variables, ranks_per_node};
+use super::shell::{self, Command, Script, Way, Word};
+use super::source::{Form, Source, Started, WHOLE, first_line, is_toml, notation, tree_of};
 use super::target::Target;
 use super::tool::Tool;
-use super::tools::{TOOLS, of_python, tool};
+use super::tools::{FILES_OF_KEYS, TOOLS, of_python, tool};
 use super::tree::Tree;
 
 /// Files that settings name, by their names.
@@ -23,8 +23,10 @@ type Files = BTreeMap<String, String>;
 #[derive(Clone, Debug, Default)]
 pub struct LaunchScript {
     script: Script,
-    /// Words of each command, where `bash -c` is replaced by the command that it runs.
-    commands: Vec<Vec<Word>>,
+    /// Commands of other ways through branches that depend on what is unknown.
+    others: Vec<Command>,
+    /// Variables whose value the script itself decides.
+    variables: BTreeMap<String, String>,
     /// Values of a file of keys.
     values: Vec<String>,
 }
@@ -39,12 +41,17 @@ struct Launch {
 }
 
 impl LaunchScript {
-    /// Parses a script with the values of variables that it does not set; a file of keys or Python has no commands.
+    /// Parses a script with the values of variables that it does not set, and the scripts that it runs, by their names; a
+    /// file of keys or Python has no commands.
     ///
     /// # Errors
     ///
     /// [`ImportError`] where it cannot be parsed.
-    pub fn read(text: &str, set: &BTreeMap<String, String>) -> Result<Self, ImportError> {
+    pub fn read(
+        text: &str,
+        set: &BTreeMap<String, String>,
+        files: &BTreeMap<String, String>,
+    ) -> Result<Self, ImportError> {
         if of_python(text).is_some() {
             return Ok(Self::default());
         }
@@ -57,17 +64,54 @@ impl LaunchScript {
                 });
             return Ok(Self { values: values.flatten().collect(), ..Self::default() });
         }
-        let script = shell::read(text, set)?;
-        let commands = commands(&script, set)?;
-        Ok(Self { script, commands, values: Vec::new() })
+        let script = shell::read(text, set, files, &Way::first())?;
+        let others = Way::others(&script).into_iter();
+        let others = others.filter_map(|(_, way)| shell::read(text, set, files, &way).ok());
+        let others = others.flat_map(|it| it.commands).collect();
+        let strictly = shell::read(text, set, files, &Way::None);
+        let variables = strictly.map_or_else(|_| script.variables.clone(), |it| it.variables);
+        Ok(Self { script, others, variables, values: Vec::new() })
+    }
+
+    /// Parses a script, with the files that it names and that `read` has; a script that cannot be parsed names none.
+    ///
+    /// # Errors
+    ///
+    /// Those of `read`.
+    pub fn read_with_files<E>(
+        text: &str,
+        set: &BTreeMap<String, String>,
+        files: &mut BTreeMap<String, String>,
+        read: impl Fn(&str) -> Result<Option<String>, E>,
+    ) -> Result<Self, E> {
+        loop {
+            let script = Self::read(text, set, files).unwrap_or_default();
+            let before = files.len();
+            script.add_named_files(files, &read)?;
+            // A script that is run, and was found now, may name others.
+            if files.len() == before || script.script.runs.is_empty() {
+                return Ok(script);
+            }
+        }
+    }
+
+    /// Commands of all ways.
+    fn all_commands(&self) -> impl Iterator<Item = &Command> {
+        self.script.commands.iter().chain(&self.others)
+    }
+
+    /// Returns whether the script writes a file itself.
+    pub(crate) fn writes(&self, name: &str) -> bool {
+        self.script.written.contains_key(name)
     }
 
     /// Paths of files that the settings name and that are read with them.
     pub fn named_files(&self) -> Vec<String> {
-        let endings = [".json", ".yaml", ".yml", ".py", ".csv"];
+        let endings = [".json", ".yaml", ".yml", ".toml", ".py", ".csv"];
         let is_file = |text: &&String| endings.iter().any(|ending| text.ends_with(ending));
         let mut names: Vec<String> = self.values.iter().filter(is_file).cloned().collect();
-        for words in &self.commands {
+        names.extend(self.script.runs.iter().cloned());
+        for Command { words, .. } in self.all_commands() {
             for (place, word) in words.iter().enumerate() {
                 let text = word.text.rsplit('=').next().unwrap_or_default();
                 if endings.iter().any(|ending| text.ends_with(ending)) {
@@ -89,7 +133,7 @@ impl LaunchScript {
     /// Texts that may name the model, the likeliest first: values, their last parts, and values that follow each other,
     /// such as torchtitan's `name` and `flavor`.
     pub fn model_names(&self) -> Vec<String> {
-        let words = self.commands.iter().flatten();
+        let words = self.all_commands().flat_map(|it| &it.words);
         let words = words.map(|word| word.text.rsplit('=').next().unwrap_or_default().to_owned());
         let values: Vec<String> = self.values.iter().cloned().chain(words).collect();
         let pairs = self.values.windows(2).flat_map(|pair| {
@@ -123,9 +167,13 @@ impl LaunchScript {
             if files.contains_key(&name) {
                 continue;
             }
-            let Some(text) = read(&path)? else { continue };
+            let written = self.script.written.get(&name).cloned();
+            let Some(text) = written.map_or_else(|| read(&path), |it| Ok(Some(it)))? else {
+                continue;
+            };
             if !is_script(&text) {
-                names.extend(Self::read(&text, &BTreeMap::new()).unwrap_or_default().named_files());
+                let none = BTreeMap::new();
+                names.extend(Self::read(&text, &none, &none).unwrap_or_default().named_files());
             }
             files.insert(name, text);
         }
@@ -134,31 +182,21 @@ impl LaunchScript {
 
     /// Lines that start known training programs; settings are read from the first.
     pub fn launches(&self) -> Vec<usize> {
-        let all = self.script.commands.iter().zip(&self.commands);
-        let launches = all.filter(|(_, words)| Launch::of(words, &Files::new()).is_some());
-        launches.map(|(command, _)| command.line).collect()
+        let launches = self.script.commands.iter();
+        let launches = launches.filter(|it| Launch::of(it, &Files::new()).is_some());
+        launches.map(|command| command.line).collect()
     }
 
     /// Variables at the end whose value is one known word.
     pub fn variables(&self) -> &BTreeMap<String, String> {
-        &self.script.variables
+        &self.variables
     }
 
     /// Arguments of the first known training program.
     pub(super) fn arguments(&self) -> Option<Vec<String>> {
-        let launch = self.commands.iter().find_map(|words| Launch::of(words, &Files::new()))?;
+        let mut all = self.script.commands.iter();
+        let launch = all.find_map(|command| Launch::of(command, &Files::new()))?;
         Some(launch.words.into_iter().skip(1).map(|word| word.text).collect())
-    }
-
-    /// Number of ranks that a command starts which reads it from variables.
-    fn ranks_by_variables(&self, place: usize) -> Option<u32> {
-        let own = self.script.commands.get(place).map(|it| &it.variables);
-        let value = |name: &str| {
-            let own = own.and_then(|it| it.get(name));
-            own.or_else(|| self.script.variables.get(name)).cloned()
-        };
-        let nodes = value("NNODES").map_or(Some(1), |it| it.parse().ok());
-        value("NPROC_PER_NODE")?.parse::<u32>().ok()?.checked_mul(nodes?)
     }
 
     /// Settings of the first training program; with `from`, any Python program is taken to be of that tool.
@@ -168,21 +206,22 @@ impl LaunchScript {
         set: &BTreeMap<String, String>,
         files: &Files,
     ) -> Result<(Target, Form), ImportError> {
-        let commands = &self.commands;
-        let mut all = commands.iter().enumerate();
-        let found = all.find_map(|(place, words)| Some((place, Launch::of(words, files)?)));
-        let mut all = commands.iter().enumerate();
-        let any = || all.find_map(|(place, words)| Some((place, Launch::any(words, from?)?)));
-        if let Some((place, Launch { target, before, words })) = found.or_else(any) {
+        let commands = &self.script.commands;
+        let mut all = commands.iter();
+        let found = all.find_map(|command| Some((command, Launch::of(command, files)?)));
+        let mut all = commands.iter();
+        let any = || all.find_map(|command| Some((command, Launch::any(command, from?)?)));
+        if let Some((command, Launch { target, before, words })) = found.or_else(any) {
             check_start(&before, set)?;
-            let of_variables =
-                || self.ranks_by_variables(place).filter(|_| tool(target).starts_ranks);
+            let starts_ranks = tool(target).starts_ranks;
+            let of_variables = || ranks_by_variables(&self.script, command, starts_ranks);
             let num_gpus = ranks(&self.script, &before, set).or_else(of_variables);
             let ranks_per_node = ranks_per_node(&before, set);
+            let (target, words) = with_keys(&words, files)?.unwrap_or((target, words));
             let started = Started { words, num_gpus, ranks_per_node };
             return Ok((from.unwrap_or(target), Form::Started(started)));
         }
-        let all = commands.concat();
+        let all: Vec<Word> = commands.iter().flat_map(|it| it.words.clone()).collect();
         if all.first().is_some_and(|it| it.text.starts_with("--")) {
             let has = |start: &&str| all.iter().any(|word| word.text.starts_with(start));
             let tool = TOOLS.into_iter().find(|tool| tool.own_options.iter().any(has));
@@ -197,16 +236,16 @@ impl LaunchScript {
         let typeset = all.iter().find_map(|word| Some((word, typeset(&word.text)?)));
         if let Some((word, Typeset { what, plain })) = typeset {
             let what = format!("{nothing}; of `{}`: {what}", word.text);
-            return Err(ImportError::unknown(what, format!("`{plain}`")));
+            return Err(nothing_starts(what, format!("`{plain}`")));
         }
-        let programs = commands.iter().filter_map(|words| program(words));
+        let programs = commands.iter().filter_map(program);
         let programs: Vec<String> = programs.map(|place| format!("`{}`", place.1.text)).collect();
         if programs.is_empty() {
-            return Err(ImportError::unknown(nothing, ANY));
+            return Err(nothing_starts(nothing, ANY));
         }
         let is_other = |it: &Target| !it.shares_framework(Target::MEGATRON);
         let others = Target::imported().filter(is_other).map(|it| format!("`{}`", it.name()));
-        Err(ImportError::unknown(
+        Err(nothing_starts(
             format!("{} is no program that is known", programs.join(" or ")),
             format!(
                 "`--from megatron` reads its options as Megatron-LM's; `--from` also takes {}",
@@ -216,9 +255,18 @@ impl LaunchScript {
     }
 }
 
+/// Error of a script in which nothing starts training.
+fn nothing_starts(what: impl Into<String>, works: impl Into<String>) -> ImportError {
+    ImportError::NothingStarts { what: what.into(), works: works.into() }
+}
+
 impl Launch {
     /// Training program of a known tool in a command.
-    fn of(words: &[Word], files: &Files) -> Option<Self> {
+    fn of(command: &Command, files: &Files) -> Option<Self> {
+        let words = &command.words;
+        if command.only_prints() {
+            return None;
+        }
         (0..words.len()).find_map(|place| {
             TOOLS.into_iter().find_map(|tool| {
                 let start = (tool.starts)(words, place, files)?;
@@ -228,8 +276,8 @@ impl Launch {
     }
 
     /// Python program of a command, as one of the tool that the user names.
-    fn any(words: &[Word], target: Target) -> Option<Self> {
-        Some(Self::at(words, program(words)?.0, target))
+    fn any(command: &Command, target: Target) -> Option<Self> {
+        Some(Self::at(&command.words, program(command)?.0, target))
     }
 
     fn at(words: &[Word], place: usize, target: Target) -> Self {
@@ -237,46 +285,35 @@ impl Launch {
     }
 }
 
+/// Words of a program with the keys of the file that they name before the other options, and the tool of the file; `None`
+/// if they name none.
+fn with_keys(words: &[Word], files: &Files) -> Result<Option<(Target, Vec<Word>)>, ImportError> {
+    let option = |word: &Word| {
+        let name = word.text.split('=').next().unwrap_or_default();
+        FILES_OF_KEYS.contains(&name)
+    };
+    let Some(place) = words.iter().position(option) else { return Ok(None) };
+    let inline = words[place].text.split_once('=').map(|it| it.1);
+    let after = place + if inline.is_some() { 1 } else { 2 };
+    let path = inline.or_else(|| words.get(place + 1).map(|it| it.text.as_str()));
+    let tree = tree_of(files, path.unwrap_or_default())?;
+    let mut all = words[..1].to_vec();
+    for (key, leaf) in tree.leaves() {
+        if let Leaf::Values(values) = leaf {
+            all.push(Word::known(&format!("--{key}")));
+            all.extend(values.iter().map(|it| Word::known(it)));
+        }
+    }
+    all.extend(words[1..place].iter().chain(words.get(after..).unwrap_or_default()).cloned());
+    Ok(Some((of_tree(&tree)?, all)))
+}
+
 /// Index and word of the Python program that a command starts: a file, or the module after `-m`.
-fn program(words: &[Word]) -> Option<(usize, &Word)> {
+fn program(command: &Command) -> Option<(usize, &Word)> {
+    let words = Some(&command.words).filter(|_| !command.only_prints())?;
     let place = words.iter().position(|word| has_ending(&word.text, "py") || word.text == "-m")?;
     let place = place + usize::from(words[place].text == "-m");
     Some((place, words.get(place)?))
-}
-
-/// Commands of a script, where `bash -c` is replaced by the command that it runs.
-fn commands(
-    script: &Script,
-    set: &BTreeMap<String, String>,
-) -> Result<Vec<Vec<Word>>, ImportError> {
-    let mut all = Vec::new();
-    for Command { words, variables, .. } in &script.commands {
-        let place = words.windows(3).position(|it| it[0].text == "bash" && it[1].text == "-c");
-        let Some(place) = place else {
-            all.push(words.clone());
-            continue;
-        };
-        // Variables count even if they are not exported: a missing export is no matter of the settings.
-        let mut known = variables.clone();
-        known.extend(set.clone());
-        known.extend(passed(&words[..place]));
-        let inner = shell::read(&words[place + 2].text, &known)?;
-        // The next word is `$0` of the inner script; the others are its `$@`.
-        let rest = words.iter().skip(place + 4).cloned();
-        let mut command = words[..place].to_vec();
-        command.extend(inner.commands.last().cloned().unwrap_or_default().words);
-        command.extend(rest);
-        all.push(command);
-    }
-    Ok(all)
-}
-
-/// Variables that `srun --export` passes.
-fn passed(words: &[Word]) -> BTreeMap<String, String> {
-    let lists = words.iter().filter_map(|word| word.text.strip_prefix("--export="));
-    let of_one =
-        |it: &str| it.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
-    lists.flat_map(|list| list.split(',')).filter_map(of_one).collect()
 }
 
 /// Settings with their tool, which the user names, or which follows from their words or keys.
@@ -286,6 +323,7 @@ pub(super) fn source<'a>(
     set: &BTreeMap<String, String>,
     files: &'a Files,
     stated: Stated,
+    way: &Way,
 ) -> Result<Source<'a>, ImportError> {
     if text.trim().is_empty() {
         let what = "the file is empty, so nothing starts a program that is known";
@@ -301,9 +339,8 @@ pub(super) fn source<'a>(
     let (target, form) = if let Some(target) = python {
         (from.unwrap_or(target), Form::Python(text.to_owned()))
     } else if is_script(text) {
-        let script = shell::read(text, set)?;
-        let commands = commands(&script, set)?;
-        LaunchScript { script, commands, values: Vec::new() }.form(from, set, files)?
+        let script = shell::read(text, set, files, way)?;
+        LaunchScript { script, ..LaunchScript::default() }.form(from, set, files)?
     } else {
         let tree = Tree::read(text, notation("", text));
         let tree = tree.map_err(|what| ImportError::unknown(what, WHOLE))?;

@@ -18,6 +18,8 @@ pub struct ModelDifference {
     pub stated: Argument,
     /// The argument that describes the user's model, if it has one of this name.
     pub would: Option<Argument>,
+    /// True if the settings leave the argument out, so that the tool takes its default.
+    pub is_left_out: bool,
 }
 
 impl Imported {
@@ -34,20 +36,43 @@ impl Imported {
                 let is_only =
                     tool(self.source).tables.iter().any(|it| it.is_model_only(&stated.name));
                 let is_other = is_only && !expected.is_empty();
-                return is_other.then(|| ModelDifference { stated: stated.clone(), would: None });
+                let (stated, is_left_out) = (stated.clone(), false);
+                return is_other.then(|| ModelDifference { stated, would: None, is_left_out });
             };
             let are_same = stated.values.len() == would.values.len()
                 && stated.values.iter().zip(&would.values).all(|(one, other)| same(one, other));
             let (stated, would) = (stated.clone(), Some(would.clone()));
-            (!are_same).then_some(ModelDifference { stated, would })
+            (!are_same).then_some(ModelDifference { stated, would, is_left_out: false })
         };
-        self.model.iter().filter_map(differs).collect()
+        // A switch that is left out differs if the model has it.
+        let by_default = |left_out: &Argument| {
+            let would = expected.iter().find(|it| it.name == left_out.name)?;
+            let difference = match left_out.values.is_empty() {
+                true => ModelDifference {
+                    stated: left_out.clone(),
+                    would: Some(would.clone()),
+                    is_left_out: true,
+                },
+                false => differs(left_out)?,
+            };
+            Some(ModelDifference { is_left_out: true, ..difference })
+        };
+        let stated = self.model.iter().filter_map(differs);
+        stated.chain(self.model_defaults.iter().filter_map(by_default)).collect()
     }
 }
 
 impl fmt::Display for ModelDifference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.would {
+            Some(would) if self.is_left_out => {
+                let name = &self.stated.name;
+                write!(f, "no `{name}`, ")?;
+                if !self.stated.values.is_empty() {
+                    write!(f, "which is {} then, ", self.stated.values.join(" "))?;
+                }
+                write!(f, "where it has `{}`", would.words())
+            }
             Some(would) => write!(f, "`{}`, where it has `{}`", self.stated.words(), would.words()),
             None => write!(f, "`{}`, which it has not", self.stated.words()),
         }

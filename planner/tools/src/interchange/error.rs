@@ -103,6 +103,14 @@ pub enum ImportError {
         /// Input that works.
         works: String,
     },
+    /// Nothing in the settings starts a program that is known.
+    #[error("{what}\nhint: {works}")]
+    NothingStarts {
+        /// What is there instead.
+        what: String,
+        /// Input that works.
+        works: String,
+    },
     /// The problem cannot be posed.
     #[error(transparent)]
     Problem(#[from] ProblemError),

@@ -10,6 +10,7 @@ use ir::replication::DataParallelMethod;
 
 use super::argument::Argument;
 use super::error::{Divided, ImportError};
+use super::options::Repeated;
 use super::stages::num_layers;
 use super::target::Target;
 use super::unread::Unread;
@@ -17,7 +18,7 @@ use planner_core::problem::Problem;
 use planner_core::step::{ChainIndex, PipelineRanks, Shape, ShapeKey};
 
 /// Settings of a tool, independent of its option names.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Imported {
     /// Tool of the settings.
     pub source: Target,
@@ -47,6 +48,10 @@ pub struct Imported {
     pub ranks_per_node: Option<u32>,
     /// Settings that may change a step and are not part of the plan.
     pub unread: Vec<Unread>,
+    /// Options that are given several times with different values.
+    pub repeated: Vec<Repeated>,
+    /// Options of the model that are left out, with the values that the tool takes for them; none for a switch.
+    pub model_defaults: Vec<Argument>,
 }
 
 /// Values that the user states in addition to the settings.
@@ -69,7 +74,7 @@ pub struct Stated {
 }
 
 /// Training of a model, as far as the settings state it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatedTraining {
     /// Tokens in a sequence.
     pub sequence_length: Option<u64>,
@@ -140,6 +145,8 @@ impl Imported {
             adapters: None,
             ranks_per_node: None,
             unread: Vec::new(),
+            repeated: Vec::new(),
+            model_defaults: Vec::new(),
         }
     }
 

@@ -271,7 +271,7 @@ impl Started {
     fn of(container: &Tree, files: &BTreeMap<String, String>) -> Option<Self> {
         let variables = variables(container);
         let text = script(container, files, &variables)?;
-        let parsed = LaunchScript::read(&text, &variables).ok();
+        let parsed = LaunchScript::read(&text, &variables, files).ok();
         let arguments = parsed.and_then(|it| it.arguments());
         Some(Self { text, variables, arguments })
     }

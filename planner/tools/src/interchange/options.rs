@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ir::text::typeset;
 
+pub use super::option_error::OptionError;
 use super::shell::Word;
 use super::unread::Unread;
 
@@ -43,160 +44,29 @@ impl Leaf {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ParsedOptions {
     all: BTreeMap<String, Vec<Word>>,
-    /// Names that the vocabulary does not have and that look like no misspelt ones.
-    others: Vec<String>,
+    /// Names that the vocabulary does not have and that are not certainly misspelt, each with the known one that is most
+    /// like it, if that is like enough.
+    others: Vec<(String, Option<String>)>,
+    /// Options that are given several times with different values.
+    repeated: Vec<Repeated>,
 }
 
-fn typeset_note(word: &str) -> String {
-    typeset(word).map_or_else(String::new, |it| format!(": {}", it.what))
-}
-
-/// Error of options.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum OptionError {
-    /// An option that the program does not know.
-    #[error(
-        "{program} has no `{name}`{}{}", typeset_note(name),
-        nearest.as_ref().map_or(String::new(), |it| format!("\nhint: `{it}`"))
-    )]
-    Unknown {
-        /// Name of the option.
-        name: String,
-        /// Name of the program.
-        program: &'static str,
-        /// Known option of the most similar spelling, if one is similar enough.
-        nearest: Option<String>,
-    },
-    /// An option that is given twice.
-    #[error("`{name}` is given twice: {first}, then {second}\nhint: leave out one")]
-    Twice {
-        /// Name of the option.
-        name: String,
-        /// First value.
-        first: String,
-        /// Second value.
-        second: String,
-    },
-    /// An option with no value or with too many.
-    #[error("`{name}` takes {takes}, but has {has}")]
-    Values {
-        /// Name of the option.
-        name: String,
-        /// Number of values that it takes, in words.
-        takes: String,
-        /// Number of values given.
-        has: usize,
-    },
-    /// A word that belongs to no option.
-    #[error(
-        "`{word}` stands where an option is expected{}{}{}",
-        after.as_ref().map_or(String::new(), |it| format!(", after `{it}`")), typeset_note(word),
-        typeset(word).map_or_else(String::new, |it| format!("\nhint: `{}`", it.plain))
-    )]
-    Stray {
-        /// The word.
-        word: String,
-        /// Option before it.
-        after: Option<String>,
-    },
-    /// A value that depends on unknown variables.
-    #[error(
-        "{what} depends on {}, which the script does not set, or in a branch alone\nhint: {}",
-        ticked(unknown),
-        settable(unknown)
-    )]
-    Unresolved {
-        /// The option, or its position if its name is unknown.
-        what: String,
-        /// Unknown variables.
-        unknown: Vec<String>,
-    },
-    /// Keys instead of a value, or a value instead of keys.
-    #[error("{program} has {takes}, but `{name}` is {has}")]
-    Kind {
-        /// Name of the key.
-        name: String,
-        /// Name of the program.
-        program: &'static str,
-        /// Kind of the content given.
-        has: &'static str,
-        /// Content that the program expects.
-        takes: String,
-    },
-    /// `auto`, which the program that reads the file fills in.
-    #[error(
-        "`{name}` is `auto`, which is filled in by what reads the file\nhint: write its value, or import the script \
-         whose arguments have it"
-    )]
-    Auto {
-        /// Name of the key.
-        name: String,
-    },
-    /// A value that the option does not accept.
-    #[error("`{name} {value}`: {works}")]
-    Value {
-        /// Name of the option.
-        name: String,
-        /// The value.
-        value: String,
-        /// Values that it accepts.
-        works: String,
-    },
-    /// Two options that contradict each other.
-    #[error("{one} and {other} contradict each other: {why}")]
-    Contradiction {
-        /// First option.
-        one: String,
-        /// Second option.
-        other: String,
-        /// Reason for the contradiction.
-        why: String,
-    },
-    /// A required option that is not given.
-    #[error("`{name}` is missing\nhint: {works}")]
-    Missing {
-        /// Name of the option.
-        name: String,
-        /// Hint: a value that works, or where to set it.
-        works: String,
-    },
-}
-
-impl OptionError {
-    pub(super) fn value(
-        name: impl Into<String>,
-        value: impl Into<String>,
-        works: impl Into<String>,
-    ) -> Self {
-        Self::Value { name: name.into(), value: value.into(), works: works.into() }
-    }
-
-    pub(super) fn missing(name: impl Into<String>, works: impl Into<String>) -> Self {
-        Self::Missing { name: name.into(), works: works.into() }
-    }
-}
-
-/// Hint on how unknown values can be said.
-fn settable(unknown: &[String]) -> String {
-    match unknown.first() {
-        // A command, which is not run.
-        Some(command) if command.starts_with(['$', '`']) => {
-            format!("write its value in the place of `{}`", command.replace('`', ""))
-        }
-        name => format!("`--set {}=VALUE`", name.map_or("NAME", String::as_str)),
-    }
-}
-
-fn ticked(names: &[String]) -> String {
-    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+/// An option that is given several times with different values, of which the last counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repeated {
+    /// Name of the option.
+    pub option: String,
+    /// Values before the last ones.
+    pub before: Vec<String>,
+    /// Last values; none for a switch.
+    pub last: Vec<String>,
 }
 
 /// Least similarity of a name and a known option for a hint: normalized Damerau-Levenshtein, from 0 to 1.
 const LIKENESS: f64 = 0.7;
 
-/// Least similarity at which a name that may be the user's own counts as a misspelt option.
-const OWN_LIKENESS: f64 = 0.9;
+/// Least similarity at which a name is certainly a misspelt option.
+const SAME_LIKENESS: f64 = 0.9;
 
 /// Least letters of a name that counts as misspelt if one letter differs; shorter names may be the user's own.
 const SHORT: usize = 6;
@@ -241,15 +111,33 @@ impl Vocabulary {
 
     /// Returns whether an unknown name is an option of the user's own script, of a fork or of another version, not a
     /// misspelt known one.
+    ///
+    /// A name is misspelt if it has typographic characters, is a letter off a known one or almost the same, or leaves out
+    /// words of an option that decides the plan, unless the script may have options of its own.
     fn is_other(&self, name: &str) -> bool {
-        if !self.takes_own {
-            return typeset(name).is_none() && self.nearest(name).is_none();
-        }
-        let is_misspelt = |(likeness, known): (f64, &str)| {
-            let is_a_letter_off = strsim::damerau_levenshtein(name, known) <= 1;
-            likeness >= OWN_LIKENESS || is_a_letter_off && name.len() >= SHORT
+        let Some((likeness, known)) = self.likest(name) else { return true };
+        let is_a_letter_off = name.len() >= SHORT && strsim::damerau_levenshtein(name, known) <= 1;
+        let words = |name: &'_ str| {
+            let last = name.rsplit('.').next().unwrap_or_default().replace('_', "-");
+            last.split('-').map(str::to_owned).collect::<Vec<_>>()
         };
-        !self.likest(name).is_some_and(is_misspelt)
+        let lacks_words = || {
+            let all = words(known);
+            words(name).iter().all(|it| all.contains(it)) && self.decides_plan(known)
+        };
+        let is_misspelt = likeness >= SAME_LIKENESS
+            || is_a_letter_off
+            || !self.takes_own
+                && (typeset(name).is_some() || likeness >= LIKENESS && lacks_words());
+        !is_misspelt
+    }
+
+    /// Returns whether a known option decides the plan.
+    fn decides_plan(&self, known: &str) -> bool {
+        const NOT: [&str; 4] = ["model", "unplanned", "none", "#"];
+        let mut lines = self.table.lines().map(|line| line.split_whitespace());
+        let row = lines.find_map(|mut words| (words.next() == Some(known)).then_some(words));
+        row.and_then(|mut words| words.nth(1)).is_some_and(|field| !NOT.contains(&field))
     }
 
     fn unknown(&self, name: &str) -> OptionError {
@@ -279,7 +167,8 @@ impl Vocabulary {
                     }
                     (None, Leaf::Null) => {}
                     (None, _) if self.is_above(&name).is_none() && self.is_other(&name) => {
-                        given.others.push(name);
+                        let nearest = self.nearest(&name);
+                        given.others.push((name, nearest));
                     }
                     (None, _) => {
                         return Err(match self.is_above(&name) {
@@ -380,7 +269,7 @@ impl Vocabulary {
                 if !self.is_other(name) {
                     return Err(self.unknown(name));
                 }
-                given.others.push(name.to_owned());
+                given.others.push((name.to_owned(), self.nearest(name)));
                 at += words[at..].iter().take_while(|it| !it.text.starts_with("--")).count();
                 continue;
             };
@@ -409,9 +298,13 @@ impl Vocabulary {
                 };
                 return Err(OptionError::Values { name: name.to_owned(), takes, has });
             }
-            if let Some(first) = given.all.insert(name.to_owned(), values.clone()) {
-                let (first, second) = (shown(&first), shown(&values));
-                return Err(OptionError::Twice { name: name.to_owned(), first, second });
+            if let Some(before) = given.all.insert(name.to_owned(), values.clone())
+                && before != values
+            {
+                let [before, last] = [before, values].map(|it| it.into_iter().map(|it| it.text));
+                given.repeated.retain(|it| it.option != name);
+                let (before, last) = (before.collect(), last.collect());
+                given.repeated.push(Repeated { option: name.to_owned(), before, last });
             }
         }
         Ok((given, at))
@@ -448,9 +341,16 @@ impl ParsedOptions {
             all.extend(given.map(|(name, _)| Unread { option: name.clone(), why: why.to_owned() }));
         }
         let why = format!("no option of {program} that is known");
-        let others = self.others.iter();
-        all.extend(others.map(|name| Unread { option: name.clone(), why: why.clone() }));
+        all.extend(self.others.iter().map(|(name, nearest)| {
+            let meant = nearest.as_ref().map(|it| format!("; is `{it}` meant?"));
+            Unread { option: name.clone(), why: why.clone() + &meant.unwrap_or_default() }
+        }));
         all
+    }
+
+    /// Options that are given several times with different values.
+    pub(super) fn repeated(&self) -> &[Repeated] {
+        &self.repeated
     }
 
     /// Returns whether any option with a prefix is given.
@@ -465,6 +365,7 @@ impl ParsedOptions {
             self.all.entry(name).or_insert(words);
         }
         self.others.extend(other.others);
+        self.repeated.extend(other.repeated);
         self
     }
 

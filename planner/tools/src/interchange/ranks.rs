@@ -7,7 +7,7 @@ use ir::text::{Typeset, typeset};
 use super::error::ImportError;
 use super::file::basename;
 use super::launch::{NUM_NODES, RANKS_PER_NODE};
-use super::shell::{Script, Word};
+use super::shell::{Command, Script, Word};
 
 /// Refuses launcher options with typographic characters, or that start more nodes or ranks than the job has.
 pub(super) fn check_start(
@@ -122,4 +122,36 @@ pub(super) fn ranks(
         .or_else(|| directive(&["--ntasks-per-node"]).filter(|_| !starts_others))
         .or_else(|| of_slurm(&["--gpus-per-node", "--gres"]));
     slurm_nodes?.checked_mul(of_node?)
+}
+
+/// Programs that start a rank on each GPU that they see.
+const ON_ALL_VISIBLE: [&str; 3] = ["llamafactory-cli", "lmf", "deepspeed"];
+
+/// Number of ranks that a command starts by variables: `NPROC_PER_NODE` and `NNODES` for a program that reads them, else
+/// the GPUs that it sees.
+pub(super) fn ranks_by_variables(
+    script: &Script,
+    command: &Command,
+    starts_ranks: bool,
+) -> Option<u32> {
+    let value = |name: &str| command.variables.get(name).or_else(|| script.variables.get(name));
+    let each = value("NPROC_PER_NODE").filter(|_| starts_ranks);
+    if let Some(each) = each {
+        let nodes = value("NNODES").map_or(Some(1), |it| it.parse().ok());
+        return each.parse::<u32>().ok()?.checked_mul(nodes?);
+    }
+    let visible =
+        ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"].iter().find_map(|it| value(it))?;
+    let is_device = |it: &str| it.trim().parse::<u32>().is_ok();
+    let count = visible.split(',').filter(|it| is_device(it)).count() as u32;
+    let starts_all = command.words.iter().any(|it| ON_ALL_VISIBLE.contains(&basename(&it.text)))
+        || option_text(&command.words, "--nproc").is_some_and(|it| ["gpu", "auto"].contains(&it));
+    (count == 1 || count > 1 && starts_all).then_some(count)
+}
+
+/// Value of the first option with a beginning.
+fn option_text<'a>(words: &'a [Word], start: &str) -> Option<&'a str> {
+    let place = words.iter().position(|it| it.text.starts_with(start))?;
+    let inline = words[place].text.split_once('=').map(|it| it.1);
+    inline.or_else(|| Some(words.get(place + 1)?.text.as_str()))
 }

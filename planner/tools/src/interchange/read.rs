@@ -9,9 +9,11 @@ use ir::model::{Description, GraphOptions, Model};
 use ir::plan::{Plan, PlannedModel};
 use ir::text::count_of;
 
-use super::detect::source;
+use super::detect::{is_script, source};
 use super::error::{Divided, ImportError};
 use super::imported::{Imported, Posed, Stated};
+use super::options::OptionError;
+use super::shell::{self, Script, ShellError, Way};
 use super::source::Source;
 use super::target::Target;
 use super::tool::Tool;
@@ -62,7 +64,12 @@ pub fn import(import: &Import<'_>) -> Result<(Plan, Vec<Unread>), ImportError> {
     let plan = import.plan(&imported, &problem, &found);
     let differences = imported.differences(&plan, model, &graph);
     if differences.is_empty() {
-        return Ok((plan, imported.unread(cluster)));
+        let repeated = imported.repeated.iter().map(|it| {
+            let (before, last) = (it.before.join(" "), it.last.join(" "));
+            let why = format!("given as `{before}`, then as `{last}`: the last counts");
+            Unread { option: it.option.clone(), why }
+        });
+        return Ok((plan, repeated.chain(imported.unread(cluster)).collect()));
     }
     let differences = differences.iter().map(ToString::to_string).collect();
     Err(ImportError::Model { model: model.name.clone(), differences })
@@ -108,12 +115,70 @@ fn unbuilt(error: &impl ToString) -> ImportError {
 
 /// Reads settings of a tool, without a check against model and cluster.
 ///
+/// Where branches of a script depend on what is unknown, each is followed every way, and counts only if the ways lead to
+/// different settings.
+///
 /// # Errors
 ///
 /// [`ImportError`] where they cannot be read, or contradict themselves.
 pub fn settings(import: &Import<'_>) -> Result<Imported, ImportError> {
+    let error = match settings_of(import, &Way::None) {
+        Ok(imported) => return Ok(imported),
+        Err(error) => error,
+    };
+    let script = match is_script(import.text) {
+        true => shell::read(import.text, import.set, import.files, &Way::first()),
+        false => return Err(error),
+    };
+    let Ok(script) = script else { return Err(error) };
+    if script.open.is_empty() {
+        return Err(error);
+    }
+    let mut meant: Option<Result<Imported, ImportError>> = None;
+    for (line, way) in std::iter::once((0, Way::first())).chain(Way::others(&script)) {
+        let found = settings_of(import, &way);
+        let is_same = match (&meant, &found) {
+            // A way that starts no training is not the one that is meant.
+            (_, Err(ImportError::NothingStarts { .. })) | (None, _) => true,
+            (Some(Ok(one)), Ok(other)) => is_same_plan(one, other),
+            (Some(Err(one)), Err(other)) => one.to_string() == other.to_string(),
+            _ => false,
+        };
+        if !is_same {
+            return Err(decided(&script, line, error));
+        }
+        if meant.is_none() && !matches!(found, Err(ImportError::NothingStarts { .. })) {
+            meant = Some(found);
+        }
+    }
+    meant.unwrap_or(Err(error))
+}
+
+/// Returns whether settings lead to the same plan; what is no part of it may differ.
+fn is_same_plan(one: &Imported, other: &Imported) -> bool {
+    let planned =
+        |it: &Imported| Imported { unread: Vec::new(), repeated: Vec::new(), ..it.clone() };
+    planned(one) == planned(other)
+}
+
+/// Error for a branch whose ways lead to different plans: of the option that depends on it, if that is known.
+fn decided(script: &Script, line: usize, strict: ImportError) -> ImportError {
+    let open = script.open.get(&line).filter(|_| {
+        !matches!(
+            strict,
+            ImportError::Option(OptionError::Unresolved { .. })
+                | ImportError::Shell(ShellError::Branch { .. })
+        )
+    });
+    let Some(open) = open else { return strict };
+    let variables = open.variables.iter().cloned().collect();
+    ShellError::Decides { line, keyword: open.keyword.clone(), variables }.into()
+}
+
+/// Reads settings with branches that depend on what is unknown followed one way.
+fn settings_of(import: &Import<'_>, way: &Way) -> Result<Imported, ImportError> {
     let Import { text, from, set, files, stated, .. } = *import;
-    let mut source: Source<'_> = source(text, from, set, files, stated)?;
+    let mut source: Source<'_> = source(text, from, set, files, stated, way)?;
     if let Description::Transformer(transformer) = &import.model.description {
         let is_mixture = |it: &Layer| matches!(it.feed_forward, FeedForward::Mixture(_));
         source.num_layers = Some(transformer.layers.iter().map(|it| it.count).sum());
@@ -144,5 +209,6 @@ pub fn settings(import: &Import<'_>) -> Result<Imported, ImportError> {
 /// Tool of settings with the files that they name; `None` if they are of none that is known.
 pub(crate) fn tool_of(import: &Import<'_>) -> Option<&'static Tool> {
     let Import { text, from, set, files, stated, .. } = *import;
-    source(text, from, set, files, stated).ok().map(|it| tool(it.target))
+    let of_way = |way: &Way| source(text, from, set, files, stated, way).ok();
+    of_way(&Way::None).or_else(|| of_way(&Way::first())).map(|it| tool(it.target))
 }

@@ -60,18 +60,12 @@ impl Source<'_> {
 
     /// Text of a file that the settings name; an error if it is missing.
     pub(super) fn file(&self, name: &str) -> Result<&str, ImportError> {
-        let name = basename(name);
-        self.files.get(name).map(String::as_str).ok_or_else(|| {
-            let what = format!("the settings are in `{name}`, which is not beside them");
-            ImportError::unknown(what, format!("put `{name}` beside the file that names it"))
-        })
+        text_of(self.files, name)
     }
 
     /// Keys of a file that the settings name.
     pub(super) fn tree(&self, name: &str) -> Result<Tree, ImportError> {
-        let text = self.file(name)?;
-        Tree::read(text, notation(name, text))
-            .map_err(|what| ImportError::unknown(format!("`{}`: {what}", basename(name)), WHOLE))
+        tree_of(self.files, name)
     }
 
     /// Keys of the settings: those of the file itself, or of the one that an option of the script names. `usual` is its
@@ -112,6 +106,21 @@ impl Source<'_> {
     pub(super) fn num_gpus(&self) -> Option<u32> {
         self.started().ok().and_then(|it| it.num_gpus).or(self.stated.num_gpus)
     }
+}
+
+/// Keys of a file that settings name; an error if it is missing.
+pub(super) fn tree_of(files: &BTreeMap<String, String>, name: &str) -> Result<Tree, ImportError> {
+    let text = text_of(files, name)?;
+    Tree::read(text, notation(name, text))
+        .map_err(|what| ImportError::unknown(format!("`{}`: {what}", basename(name)), WHOLE))
+}
+
+fn text_of<'a>(files: &'a BTreeMap<String, String>, name: &str) -> Result<&'a str, ImportError> {
+    let name = basename(name);
+    files.get(name).map(String::as_str).ok_or_else(|| {
+        let what = format!("the settings are in `{name}`, which is not beside them");
+        ImportError::unknown(what, format!("put `{name}` beside the file that names it"))
+    })
 }
 
 /// Hint for a file that cannot be parsed.

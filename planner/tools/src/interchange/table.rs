@@ -25,6 +25,7 @@
 //! A condition is `field=a|b`, `field!=a` or `field>n`. After ` # ` follows the reason that an export gives, with
 //! fields in braces; `[title]` begins a topic.
 
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 use super::argument::{Argument, Section};
@@ -59,6 +60,8 @@ pub(crate) struct Table {
     pub(super) vocabulary: Vocabulary,
     write: Write,
     read: Read,
+    /// Options of the lines that no plan decides for this tool.
+    without: &'static [&'static str],
     rows: OnceLock<Vec<Row>>,
 }
 
@@ -305,7 +308,13 @@ fn listed(values: &str) -> Values {
 impl Table {
     /// Table of the lines of a vocabulary; `write` and `read` are for the options that have `code` among their forms.
     pub(super) const fn new(vocabulary: Vocabulary, write: Write, read: Read) -> Self {
-        Self { vocabulary, write, read, rows: OnceLock::new() }
+        Self { vocabulary, write, read, without: &[], rows: OnceLock::new() }
+    }
+
+    /// The table without the rows of some options.
+    pub(super) const fn without(mut self, without: &'static [&'static str]) -> Self {
+        self.without = without;
+        self
     }
 
     fn rows(&self) -> &[Row] {
@@ -318,6 +327,7 @@ impl Table {
                     None => rows.extend(Row::of(topic, line)),
                 }
             }
+            rows.retain(|row| !self.without.contains(&row.option));
             rows
         })
     }
@@ -345,17 +355,21 @@ impl Table {
     ) -> Result<(), ImportError> {
         self.rows().iter().try_for_each(|row| row.read(reader, settings, self))?;
         settings.unread.extend(self.unread(reader.given));
+        settings.repeated.extend_from_slice(reader.given.repeated());
         Ok(())
     }
 
     /// Options that are given and may change a step, but that no plan has.
     pub(super) fn unread(&self, given: &ParsedOptions) -> Vec<Unread> {
         let Vocabulary { table, .. } = self.vocabulary;
+        // Of several lines of an option, the first says what it is.
+        let mut known = BTreeSet::new();
         let unplanned = table.lines().filter_map(|line| {
-            let (line, why) = line.split_once(" # ")?;
+            let (line, why) = line.split_once(" # ").unwrap_or((line, ""));
             let mut words = line.split_whitespace();
             let name = words.next()?;
-            (words.nth(1) == Some(UNPLANNED)).then_some((name, why))
+            let is_unplanned = words.nth(1) == Some(UNPLANNED);
+            (known.insert(name) && is_unplanned).then_some((name, why))
         });
         given.unread(unplanned, self.vocabulary.program())
     }
@@ -370,19 +384,26 @@ impl Table {
         })
     }
 
-    /// Options that describe the model.
+    /// Options that describe the model. One whose value is unknown is not compared with the user's model, and named.
     pub(super) fn model_arguments(
         &self,
         given: &ParsedOptions,
+        unread: &mut Vec<Unread>,
     ) -> Result<Vec<Argument>, OptionError> {
         let mut all = Vec::new();
         for line in self.vocabulary.table.lines() {
             let mut words = line.split_whitespace();
             let name = words.next().unwrap_or_default();
-            if words.nth(1) == Some(MODEL)
-                && let Some(values) = given.values(name)?
-            {
-                all.push(Argument::values(name, values, ""));
+            if words.nth(1) != Some(MODEL) {
+                continue;
+            }
+            match given.values(name) {
+                Ok(values) => all.extend(values.map(|it| Argument::values(name, it, ""))),
+                Err(OptionError::Unresolved { .. }) => unread.push(Unread {
+                    option: name.to_owned(),
+                    why: "of the model; its value is not known, and not compared".to_owned(),
+                }),
+                Err(error) => return Err(error),
             }
         }
         Ok(all)

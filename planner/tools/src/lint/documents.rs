@@ -42,7 +42,7 @@ impl Documents {
     /// Files of settings to import.
     pub(super) fn of(import: &Import<'_>) -> Self {
         let own = tool_of(import);
-        let script = LaunchScript::read(import.text, import.set).unwrap_or_default();
+        let script = LaunchScript::read(import.text, import.set, import.files).unwrap_or_default();
         let mut files = BTreeMap::new();
         let beside = |path: &str| {
             Ok::<_, std::convert::Infallible>(import.files.get(basename(path)).cloned())
@@ -50,7 +50,9 @@ impl Documents {
         let Ok(()) = script.add_named_files(&mut files, beside);
         let with_tool =
             |(name, text): (String, String)| tool_of_file(&name, &text).map(|tool| (name, tool));
-        let named = files.into_iter().filter_map(with_tool).collect();
+        // What the script writes itself is no file to be changed.
+        let named = files.into_iter().filter(|(name, _)| !script.writes(name));
+        let named = named.filter_map(with_tool).collect();
         Self {
             text: import.text.to_owned(),
             tool: own.unwrap_or(tool(Target::MEGATRON)),

@@ -38,7 +38,7 @@ use context::LintContext;
 use documents::Documents;
 use evaluated::EvalContext;
 
-use crate::interchange::{self, Import, ImportError, Imported, ModelDifference, tool};
+use crate::interchange::{self, Import, ImportError, Imported, ModelDifference, Repeated, tool};
 use planner_core::plan::CheckedPlan;
 use planner_core::problem::Problem;
 
@@ -59,6 +59,7 @@ pub fn lint(import: &Import<'_>, most_nearest: usize) -> Result<Report, ImportEr
     imported.num_gpus = imported.num_gpus.or(import.stated.num_gpus);
     let graph = import.graph(&imported)?;
     findings.extend(unread(import, &imported));
+    findings.extend(repeated(&given, &imported));
     let eval = EvalContext {
         graph,
         cluster: import.cluster,
@@ -249,6 +250,27 @@ fn unread(import: &Import<'_>, imported: &Imported) -> Option<Finding> {
     (!unread.is_empty()).then(|| Finding::new(Rule::NotRead, message(), Vec::new()))
 }
 
+/// Findings of options that are given several times with different values.
+fn repeated(given: &Documents, imported: &Imported) -> Vec<Finding> {
+    let finding = |it: &Repeated| {
+        let Repeated { option, before, last } = it;
+        let rule = Rule::OptionGivenTwice;
+        let value = (!last.is_empty()).then(|| last.join(" "));
+        let fix = given.own(vec![OptionChange::set(option, value)]).and_then(|own| {
+            let (_, all) = given.changed(&own)?;
+            Some(Fix::unevaluated(own, all))
+        });
+        let message = format!(
+            "`{option}` is given as `{}`, then as `{}`: the last counts",
+            before.join(" "),
+            last.join(" ")
+        );
+        let options = vec![given.place(option)];
+        Finding { rule, severity: rule.most_severe(), message, options, cost: None, fix }
+    };
+    imported.repeated.iter().map(finding).collect()
+}
+
 /// Findings of settings that describe another model than the user's.
 fn differences(
     import: &Import<'_>,
@@ -261,13 +283,18 @@ fn differences(
     let all = base.imported.differences(&plan, model, &base.problem.graph);
     let finding = |rule: Rule, message: String, difference: &ModelDifference| {
         let option = &difference.stated.name;
-        let change = match &difference.would {
+        let mut changes = vec![match &difference.would {
+            Some(would) if would.values.is_empty() => OptionChange::set(option, None),
             Some(would) => OptionChange::set(option, Some(would.values.join(" "))),
             None => OptionChange::remove(option),
-        };
+        }];
+        // Megatron reads the number of groups with this switch alone.
+        if difference.is_left_out && option == "--num-query-groups" {
+            changes.push(OptionChange::set("--group-query-attention", None));
+        }
         let mut places = vec![given.place(option)];
         places.retain(|it| it.line.is_some() || !now.gives(option));
-        let fix = given.own(vec![change]).map(|own| context::of_case(given, own, base));
+        let fix = given.own(changes).map(|own| context::of_case(given, own, base));
         Finding { fix, ..Finding::new(rule, message, places) }
     };
     let mut findings = Vec::new();

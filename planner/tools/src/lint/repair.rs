@@ -210,7 +210,13 @@ fn other_stages(eval: &EvalContext<'_>, imported: &Imported) -> Vec<Vec<Change>>
     let divides = |p: u32, v: u32| eval.num_layers().is_multiple_of(p.saturating_mul(v).max(1));
     let mut all = vec![vec![Change::RebalanceStages]];
     all.extend(each(Change::VirtualStages, below(of_rank).find(|it| divides(ranks, *it))));
-    all.extend(each(Change::Pipeline, below(ranks).find(|it| divides(*it, of_rank))));
+    // A number of ranks that does not divide the GPUs would be the next fault.
+    let gpus = imported.num_gpus.or(eval.num_gpus);
+    let others = imported.layout.tensor_parallel.saturating_mul(imported.layout.context_parallel);
+    let fills =
+        |p: u32| gpus.is_none_or(|gpus| gpus.is_multiple_of(others.saturating_mul(p).max(1)));
+    let fewer = below(ranks).find(|it| divides(*it, of_rank) && fills(*it));
+    all.extend(each(Change::Pipeline, fewer));
     all
 }
 

@@ -1,21 +1,18 @@
 //! Tests in a script, evaluated where all their words are known.
 
-use super::word::Word;
+use super::text::Text;
 
 /// Returns whether a command is a test without side effects.
-pub(super) fn is_test(words: &[Word]) -> bool {
+pub(super) fn is_test(words: &[Text]) -> bool {
     let deciding = ["[", "[[", "test", "true", "false", ":"];
-    let first = words.iter().map(|it| it.text.as_str()).find(|it| *it != "!");
+    let first = words.iter().map(|it| it.as_known().unwrap_or_default()).find(|it| *it != "!");
     first.is_some_and(|it| deciding.contains(&it))
 }
 
 /// Evaluates a test (`[ .. ]`, `[[ .. ]]`, `test ..`, `true`, `false`). `None` where the result is unknown, such as for
 /// a file test.
-pub(super) fn holds(words: &[Word]) -> Option<bool> {
-    if words.iter().any(|it| !it.unknown.is_empty()) {
-        return None;
-    }
-    let texts: Vec<&str> = words.iter().map(|it| it.text.as_str()).collect();
+pub(super) fn holds(words: &[Text]) -> Option<bool> {
+    let texts: Vec<&str> = words.iter().map(Text::as_known).collect::<Option<_>>()?;
     match texts.as_slice() {
         ["!", rest @ ..] => holds(&words[words.len() - rest.len()..]).map(|holds| !holds),
         ["true" | ":"] => Some(true),
@@ -55,9 +52,9 @@ fn expression(words: &[&str]) -> Option<bool> {
 }
 
 /// Returns whether a word equals one of some patterns; `None` where that would take pattern matching.
-pub(super) fn matches(word: &str, patterns: &[Word]) -> Option<bool> {
+pub(super) fn matches(word: &str, patterns: &[Text]) -> Option<bool> {
     for pattern in patterns {
-        match pattern.text.as_str() {
+        match pattern.as_known()? {
             "*" => return Some(true),
             text if text == word => return Some(true),
             text if text.contains(['*', '?', '[']) => return None,

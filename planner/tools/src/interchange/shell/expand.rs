@@ -2,43 +2,68 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::lex::{Piece, Value};
-use super::word::Word;
+use super::lex::{Piece, Token, Value, expandable, tokens};
+use super::text::Text;
 
 /// Variables that are set at a point of a script.
 #[derive(Clone)]
 pub(super) struct Scope<'a> {
-    variables: BTreeMap<String, Vec<Word>>,
+    variables: BTreeMap<String, Vec<Text>>,
     /// Variables that the user sets.
     given: &'a BTreeMap<String, String>,
-    /// Bytes that expansions of variables have produced so far, as estimated for the limit.
+    /// Arguments of the function or nested script that is read; `None` for the script itself.
+    arguments: Option<Vec<Text>>,
+    /// Bytes that expansions have produced so far.
     spent: usize,
+    /// Nesting depth of command substitutions.
+    depth: usize,
+    /// True if all scripts whose lines the script takes are known.
+    pub(super) is_whole: bool,
+    /// True if a value or all of them are larger than their limit.
+    pub(super) is_too_large: bool,
 }
 
-/// Limit of bytes that expansions may produce; beyond it, variables are unknown. `A=$A$A` doubles the text each time.
-const MOST_BYTES: usize = 16 << 20;
+/// Limit of bytes of a variable: Linux passes no more to a program (`ARG_MAX` of a stack of 8 MiB). `A=$A$A` doubles the
+/// text each time.
+pub(super) const MOST_BYTES_OF_ONE: usize = 2 << 20;
 
-/// Estimated bytes of a word's overhead, added to its text.
+/// Limit of bytes that expansions may produce in all.
+const MOST_BYTES: usize = 256 << 20;
+
+/// Bytes of a word in memory, added to those of its text.
 const BYTES_OF_WORD: usize = 64;
 
-/// Expression of a command substitution that runs `expr`.
-fn expr(text: &str) -> Option<String> {
-    let inner = text.strip_prefix("$(").and_then(|it| it.strip_suffix(')'));
-    let inner = inner.or_else(|| text.strip_prefix('`').and_then(|it| it.strip_suffix('`')));
-    Some(inner?.trim().strip_prefix("expr ")?.replace(['\\', '\'', '"'], ""))
-}
+/// Limit of the nesting of command substitutions.
+const DEEPEST: usize = 8;
 
-/// Positional parameters as a whole, which expand to nothing: a script is read without arguments.
-const NOTHING: [&str; 2] = ["@", "*"];
+/// Largest number of words of `seq`.
+const MOST_NUMBERS: i64 = 10_000;
+
+/// Positional parameters as a whole.
+const ALL: [&str; 2] = ["@", "*"];
 
 impl<'a> Scope<'a> {
-    pub(super) fn new(given: &'a BTreeMap<String, String>) -> Self {
-        let one = |(name, value): (&String, &String)| (name.clone(), vec![Word::known(value)]);
-        Self { variables: given.iter().map(one).collect(), given, spent: 0 }
+    /// Variables that the user sets, over those of the script's surroundings.
+    pub(super) fn new(
+        given: &'a BTreeMap<String, String>,
+        outer: &BTreeMap<String, String>,
+    ) -> Self {
+        let one = |(name, value): (&String, &String)| (name.clone(), vec![Text::known(value)]);
+        let variables = outer.iter().chain(given).map(one).collect();
+        Self {
+            variables,
+            given,
+            arguments: None,
+            spent: 0,
+            depth: 0,
+            is_whole: true,
+            is_too_large: false,
+        }
     }
 
-    /// A variable set only in one branch: takes the user's value, else unknown. For `LIST+=`, only the addition does.
-    /// An unknown value names the variables in `because`, if any, instead of this one.
+    /// A variable set only in one branch: takes the user's value, else what it is set to is unknown. What was there before
+    /// `+=`, or before an addition to itself, stays. An unknown value names the variables in `because`, if any, instead of
+    /// this one.
     pub(super) fn leave_open(
         &mut self,
         name: &str,
@@ -46,35 +71,69 @@ impl<'a> Scope<'a> {
         value: &Value,
         because: &BTreeSet<String>,
     ) {
-        let adds = appends && matches!(value, Value::List(_));
+        let is_list = matches!(value, Value::List(_));
+        let is_itself = |piece: &Piece| {
+            matches!(piece, Piece::Variable { text, .. }
+                if text == name || text.strip_suffix("[@]") == Some(name))
+        };
+        let adds = appends
+            || match value {
+                Value::One(pieces) => pieces.first().is_some_and(is_itself),
+                Value::List(words) => {
+                    words.first().and_then(|it| it.first()).is_some_and(is_itself)
+                }
+            };
         let mut words = self.variables.remove(name).filter(|_| adds).unwrap_or_default();
-        match self.given.get(name) {
-            Some(given) if adds => {
-                words.extend(given.split_ascii_whitespace().map(Word::known));
+        let open = match (self.given.get(name), because.is_empty()) {
+            (Some(given), _) => Text::known(given),
+            (None, true) => Text::unknown(name),
+            (None, false) => Text::depending(because.clone()),
+        };
+        match (words.last_mut(), self.given.get(name)) {
+            (_, Some(given)) if adds && is_list => {
+                words.extend(given.split_ascii_whitespace().map(Text::known));
             }
-            Some(given) => words.push(Word::known(given)),
-            None if because.is_empty() => words.push(unknown(name)),
-            None => words.push(Word { text: String::new(), unknown: because.clone() }),
+            (Some(last), None) if adds && !is_list => {
+                last.push(&Text::known(" "));
+                last.push(&open);
+            }
+            (_, Some(_)) => words = vec![open],
+            _ => words.push(open),
         }
         self.variables.insert(name.to_owned(), words);
     }
 
     /// Declares a variable that a branch not taken sets: empty, unless it is set already.
     pub(super) fn declare(&mut self, name: &str) {
-        self.variables.entry(name.to_owned()).or_insert_with(|| vec![Word::default()]);
+        self.variables.entry(name.to_owned()).or_insert_with(|| vec![Text::default()]);
     }
 
-    /// Sets `$1`, `$2` and so on for a call of a function with these words.
-    pub(super) fn call_with(&mut self, words: &[Word]) {
-        for (place, word) in words.iter().enumerate() {
-            self.variables.insert((place + 1).to_string(), vec![word.clone()]);
+    /// Sets a variable to one word.
+    pub(super) fn set(&mut self, name: &str, value: Text) {
+        self.variables.insert(name.to_owned(), vec![value]);
+    }
+
+    /// Sets `$1`, `$2` and so on, for a function or a nested script; returns those before.
+    pub(super) fn with_arguments(&mut self, words: Option<Vec<Text>>) -> Option<Vec<Text>> {
+        std::mem::replace(&mut self.arguments, words)
+    }
+
+    /// Drops the first arguments.
+    pub(super) fn shift(&mut self, count: usize) {
+        if let Some(arguments) = &mut self.arguments {
+            arguments.drain(..count.min(arguments.len()));
         }
+    }
+
+    /// Returns whether the user sets a variable.
+    pub(super) fn is_given(&self, name: &str) -> bool {
+        self.given.contains_key(name)
     }
 
     /// Variables whose value is one known word.
     pub(super) fn known(&self) -> BTreeMap<String, String> {
         let known = self.variables.iter().filter_map(|(name, words)| match words.as_slice() {
-            [word] if word.unknown.is_empty() => Some((name.clone(), word.text.clone())),
+            [word] => word.as_known().map(|text| (name.clone(), text.to_owned())),
             _ => None,
         });
         known.collect()
@@ -85,127 +144,245 @@ impl<'a> Scope<'a> {
             Value::List(words) => (words.iter().flat_map(|it| self.words(it)).collect(), true),
             Value::One(pieces) => (vec![self.joined(pieces)], false),
         };
-        let old = self.variables.get(name).cloned().filter(|_| appends).unwrap_or_default();
-        new = match (old.split_last(), is_list) {
-            (Some(_), true) => [old, new].concat(),
-            (Some((last, before)), false) => {
-                let text = format!("{}{}", last.text, new[0].text);
-                let unknown = last.unknown.union(&new[0].unknown).cloned().collect();
-                [before, &[Word { text, unknown }]].concat()
-            }
-            (None, _) => new,
-        };
-        self.variables.insert(name.to_owned(), new);
+        // A command of which nothing is known gives way to the user's value, and is called as the variable.
+        if let ([value], [Piece::Command { .. }]) = (new.as_mut_slice(), pieces_of(value))
+            && value.is_hole()
+        {
+            *value = self.given.get(name).map_or_else(|| Text::unknown(name), |it| Text::known(it));
+        }
+        let old = self.variables.remove(name).filter(|_| appends).unwrap_or_default();
+        let mut all = old;
+        match (all.last_mut(), is_list) {
+            (Some(last), false) => new.iter().for_each(|it| last.push(it)),
+            _ => all.extend(new),
+        }
+        let bytes: usize = all.iter().map(|it| it.len() + BYTES_OF_WORD).sum();
+        self.spend(all.iter().map(Text::len).sum::<usize>());
+        self.is_too_large |= bytes > MOST_BYTES_OF_ONE + BYTES_OF_WORD;
+        if !self.is_too_large {
+            self.variables.insert(name.to_owned(), all);
+        }
+    }
+
+    fn spend(&mut self, bytes: usize) {
+        self.spent = self.spent.saturating_add(bytes);
+        self.is_too_large |= self.spent > MOST_BYTES;
     }
 
     /// Value of pieces as one word, without splitting, as in an assignment.
-    fn joined(&mut self, pieces: &[Piece]) -> Word {
-        let mut all = Word::default();
+    pub(super) fn joined(&mut self, pieces: &[Piece]) -> Text {
+        let mut all = Text::default();
         for piece in pieces {
-            let parts = self.values(piece);
-            let texts: Vec<&str> = parts.iter().map(|it| it.text.as_str()).collect();
-            all.text.push_str(&texts.join(" "));
-            all.unknown.extend(parts.iter().flat_map(|it| it.unknown.iter().cloned()));
+            let values = self.values(piece);
+            all.push(&Text::joined(&values, " "));
         }
         all
     }
 
     /// Words that pieces expand to: unquoted text is split at blanks.
-    pub(super) fn words(&mut self, pieces: &[Piece]) -> Vec<Word> {
-        let mut words: Vec<Word> = Vec::new();
-        let mut is_open = false;
-        let add = |words: &mut Vec<Word>, word: Word, joins: bool| match words.last_mut() {
-            Some(last) if joins => {
-                last.text.push_str(&word.text);
-                last.unknown.extend(word.unknown);
-            }
-            _ => words.push(word),
-        };
+    pub(super) fn words(&mut self, pieces: &[Piece]) -> Vec<Text> {
+        let mut words: Vec<Text> = Vec::new();
+        let mut current: Option<Text> = None;
         for piece in pieces {
             let is_quoted = match piece {
                 Piece::Plain(_) | Piece::Quoted(_) => true,
-                Piece::Variable { quoted, .. } => *quoted,
-                Piece::Arithmetic(_) | Piece::Command(_) => true,
+                Piece::Arithmetic(_) | Piece::Truth(_) => true,
+                Piece::Variable { quoted, .. } | Piece::Command { quoted, .. } => *quoted,
             };
             for (index, value) in self.values(piece).into_iter().enumerate() {
+                if index > 0 {
+                    words.extend(current.take());
+                }
                 if is_quoted {
-                    add(&mut words, value, is_open && index == 0);
-                    is_open = true;
+                    current.get_or_insert_default().push(&value);
                     continue;
                 }
-                let parts: Vec<&str> = value.text.split_ascii_whitespace().collect();
-                if parts.is_empty() && !value.unknown.is_empty() {
-                    add(&mut words, value, is_open && index == 0);
-                    is_open = true;
-                    continue;
-                }
-                for (part, text) in parts.into_iter().enumerate() {
-                    let word = Word { text: text.to_owned(), unknown: value.unknown.clone() };
-                    add(&mut words, word, is_open && index == 0 && part == 0);
-                    is_open = true;
+                for (is_new, part) in value.split() {
+                    if is_new {
+                        words.extend(current.take());
+                    }
+                    if !part.is_empty() {
+                        current.get_or_insert_default().push(&part);
+                    }
                 }
             }
         }
+        words.extend(current);
+        self.spend(words.iter().map(|it| it.len() + BYTES_OF_WORD).sum());
         words
     }
 
     /// Values of a piece: several words if it is a list.
-    fn values(&mut self, piece: &Piece) -> Vec<Word> {
+    fn values(&mut self, piece: &Piece) -> Vec<Text> {
+        if self.is_too_large {
+            return Vec::new();
+        }
         match piece {
-            Piece::Plain(text) | Piece::Quoted(text) => vec![Word::known(text)],
-            Piece::Command(text) => match expr(text) {
-                Some(expression) => vec![self.arithmetic(&expression)],
-                None => vec![unknown(text)],
-            },
+            Piece::Plain(text) | Piece::Quoted(text) => vec![Text::known(text)],
+            Piece::Command { text, .. } => {
+                vec![self.output(text).unwrap_or_else(|| Text::unknown(text))]
+            }
             Piece::Arithmetic(text) => vec![self.arithmetic(text)],
-            Piece::Variable { text, .. } if self.spent > MOST_BYTES => vec![unknown(text)],
-            Piece::Variable { text, .. } => {
+            Piece::Truth(text) => vec![self.truth(text)],
+            Piece::Variable { text, quoted } => {
                 let words = self.variable(text);
-                let bytes = words.iter().map(|word| word.text.len() + BYTES_OF_WORD);
-                // Split at blanks, an unquoted value may become a word for every other byte.
-                self.spent += bytes.sum::<usize>().saturating_mul(BYTES_OF_WORD / 2);
-                words
+                self.spend(words.iter().map(|word| word.len() + BYTES_OF_WORD).sum());
+                let is_one = *quoted && (text == "*" || text.ends_with("[*]"));
+                if is_one { vec![Text::joined(&words, " ")] } else { words }
             }
         }
     }
 
-    /// Restores the variables of `before`; `spent` keeps counting.
+    /// Output of a command substitution that runs one of a few commands; `None` for another.
+    fn output(&mut self, text: &str) -> Option<Text> {
+        let inner = text.strip_prefix("$(").and_then(|it| it.strip_suffix(')'));
+        let inner = inner.or_else(|| text.strip_prefix('`').and_then(|it| it.strip_suffix('`')))?;
+        if let Some(expression) = inner.trim().strip_prefix("expr ") {
+            return Some(self.arithmetic(&expression.replace(['\\', '\'', '"'], "")));
+        }
+        if self.depth >= DEEPEST {
+            return None;
+        }
+        let tokens = tokens(inner).ok()?;
+        let end = tokens.iter().position(Token::is_end).unwrap_or(tokens.len());
+        if tokens[end..].iter().any(|it| !it.is_end()) {
+            return None;
+        }
+        self.depth += 1;
+        let output = self.printed(&tokens[..end]);
+        self.depth -= 1;
+        output
+    }
+
+    /// What a command prints, for commands that only print.
+    fn printed(&mut self, command: &[Token]) -> Option<Text> {
+        let mut words = Vec::new();
+        let mut here = None;
+        for token in command {
+            match token {
+                Token::Word { pieces, .. } => words.extend(self.words(pieces)),
+                Token::Here { body, .. } => here = Some(self.joined(body)),
+                _ => return None,
+            }
+        }
+        let known: Vec<Option<&str>> = words.iter().map(Text::as_known).collect();
+        match known.as_slice() {
+            [Some("cat")] => here,
+            [Some("echo"), rest @ ..] if rest.first() != Some(&Some("-e")) => {
+                Some(Text::joined(&words[1..], " "))
+            }
+            [Some("seq"), numbers @ ..] => {
+                let numbers: Option<Vec<i64>> =
+                    numbers.iter().map(|it| it.and_then(|it| it.parse().ok())).collect();
+                let [first, step, last] = match numbers?.as_slice() {
+                    [last] => [1, 1, *last],
+                    [first, last] => [*first, 1, *last],
+                    [first, step, last] => [*first, *step, *last],
+                    _ => return None,
+                };
+                if step <= 0 || last.checked_sub(first)? / step > MOST_NUMBERS {
+                    return None;
+                }
+                let all = (0..).map(|place| first + place * step).take_while(|it| *it <= last);
+                let all: Vec<String> = all.map(|it| it.to_string()).collect();
+                Some(Text::known(&all.join(" ")))
+            }
+            _ => None,
+        }
+    }
+
+    /// Restores the variables of `before`; what is spent keeps counting.
     pub(super) fn restore(&mut self, before: Self) {
-        let spent = self.spent;
-        *self = Self { spent, ..before };
+        let (spent, is_too_large) = (self.spent, self.is_too_large);
+        *self = Self { spent, is_too_large, ..before };
+    }
+
+    /// All arguments: those of a function, or those that the user gives to the script; else it is read without.
+    fn all_arguments(&self) -> Vec<Text> {
+        self.arguments.clone().unwrap_or_else(|| {
+            let given = (1..).map_while(|place: usize| self.given.get(&place.to_string()));
+            given.map(|it| Text::known(it)).collect()
+        })
+    }
+
+    /// Value of a variable or of an argument by its number.
+    fn value(&self, name: &str) -> Option<Vec<Text>> {
+        let place = name.parse::<usize>().ok().and_then(|it| it.checked_sub(1));
+        match (place, &self.arguments) {
+            (Some(place), Some(arguments)) => {
+                Some(vec![arguments.get(place).cloned().unwrap_or_default()])
+            }
+            _ => self.variables.get(name).cloned(),
+        }
+    }
+
+    /// First word of a variable.
+    pub(super) fn first(&self, name: &str) -> Option<&Text> {
+        self.variables.get(name)?.first()
+    }
+
+    /// Marks a variable as set by what is not known.
+    pub(super) fn forget(&mut self, name: &str) {
+        let value = self.given.get(name).map_or_else(|| Text::unknown(name), |it| Text::known(it));
+        self.set(name, value);
     }
 
     /// Words of a parameter expansion: `NAME`, `NAME[@]`, `#NAME[@]`, `NAME:-default` and the like.
-    fn variable(&mut self, text: &str) -> Vec<Word> {
-        if NOTHING.contains(&text) {
-            return Vec::new();
+    fn variable(&mut self, text: &str) -> Vec<Text> {
+        if ALL.contains(&text) {
+            return self.all_arguments();
         }
-        // `$#`, the number of arguments, is unknown; `#NAME[@]` is the length of a list.
+        // A slice of all arguments, counted from 1.
+        if let Some(slice) = text.strip_prefix("@:").or_else(|| text.strip_prefix("*:")) {
+            let mut bounds = slice.split(':').map(|it| it.trim().parse::<usize>().ok());
+            return match (bounds.next().flatten(), bounds.next()) {
+                (Some(from), None) => {
+                    self.all_arguments().into_iter().skip(from.saturating_sub(1)).collect()
+                }
+                (Some(from), Some(Some(count))) => {
+                    let all = self.all_arguments().into_iter();
+                    all.skip(from.saturating_sub(1)).take(count).collect()
+                }
+                _ => vec![Text::unknown(text)],
+            };
+        }
+        if text == "#"
+            && let Some(arguments) = &self.arguments
+        {
+            return vec![Text::known(&arguments.len().to_string())];
+        }
+        // `$#` of the script is unknown; `#NAME[@]` is the length of a list.
         if let Some(counted) = text.strip_prefix('#').filter(|it| !it.is_empty()) {
-            let name = counted.trim_end_matches("[@]").trim_end_matches("[*]");
-            let count = self.variables.get(name).map_or(0, Vec::len);
-            return vec![Word::known(&count.to_string())];
+            return vec![self.length(counted)];
         }
         let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
         let (name, rest) = text.split_at(end.unwrap_or(text.len()));
-        let value = self.variables.get(name).cloned();
+        let value = self.value(name);
         let is_set =
-            value.as_ref().is_some_and(|it| it.iter().any(|word| *word != Word::default()));
+            value.as_ref().is_some_and(|it| it.iter().any(|word| *word != Text::default()));
         match rest {
-            "" => value.map_or_else(|| vec![unknown(name)], |it| it.into_iter().take(1).collect()),
+            "" => value
+                .map_or_else(|| vec![Text::unknown(name)], |it| it.into_iter().take(1).collect()),
             "[@]" | "[*]" => match (value, self.given.get(name)) {
                 // A list that the user sets is one text, with blanks between its words.
-                (Some(words), Some(given)) if words == [Word::known(given)] => {
-                    given.split_ascii_whitespace().map(Word::known).collect()
+                (Some(words), Some(given)) if words == [Text::known(given)] => {
+                    given.split_ascii_whitespace().map(Text::known).collect()
                 }
-                (value, _) => value.unwrap_or_else(|| vec![unknown(name)]),
+                (Some(words), _) => words,
+                // No list comes from the environment, so one that nothing sets is empty.
+                (None, _) if self.is_whole => Vec::new(),
+                (None, _) => vec![Text::unknown(name)],
             },
             _ => {
                 let operator = rest.trim_start_matches(':');
                 let default = operator.get(1..).unwrap_or_default();
                 match operator.chars().next() {
                     Some('-' | '=' | '?') if is_set => value.unwrap_or_default(),
-                    Some('?') => vec![unknown(name)],
+                    Some('+') if is_set && value.iter().flatten().all(|it| !it.is_hole()) => {
+                        vec![self.default(default)]
+                    }
+                    Some('+') if value.is_some() && !is_set => vec![Text::default()],
+                    Some('?') => vec![Text::unknown(name)],
                     Some(sign @ ('-' | '=')) => {
                         let word = self.default(default);
                         if sign == '=' {
@@ -213,97 +390,42 @@ impl<'a> Scope<'a> {
                         }
                         vec![word]
                     }
-                    _ => vec![unknown(text)],
+                    // Of a part of what is unknown, the whole can be said.
+                    _ if value.is_none() && !name.is_empty() => vec![Text::unknown(name)],
+                    _ => vec![Text::unknown(text)],
                 }
             }
         }
     }
 
-    /// Default value in an expansion; it may be another variable.
-    fn default(&mut self, text: &str) -> Word {
+    /// Number of words of a list, or of characters of a word.
+    fn length(&self, counted: &str) -> Text {
+        let list = counted.strip_suffix("[@]").or_else(|| counted.strip_suffix("[*]"));
+        let value = self.variables.get(list.unwrap_or(counted));
+        let count = value.map_or(0, Vec::len);
+        if value.is_some_and(|it| it.iter().any(Text::is_hole)) {
+            return Text::unknown(list.unwrap_or(counted));
+        }
+        Text::known(&count.to_string())
+    }
+
+    /// Default value in an expansion, which may have others in it.
+    fn default(&mut self, text: &str) -> Text {
         let text = text.trim_matches(|c| c == '"' || c == '\'');
-        match text.strip_prefix('$') {
-            None => Word::known(text),
-            Some(name) => {
-                let name = name.trim_start_matches('{').trim_end_matches('}');
-                self.variable(name).into_iter().next().unwrap_or_default()
-            }
+        if self.depth >= DEEPEST {
+            return Text::unknown(text);
         }
-    }
-
-    /// Value of integer arithmetic with `+ - * / %` and brackets.
-    fn arithmetic(&self, text: &str) -> Word {
-        let chars = text.chars().filter(|c| !c.is_whitespace() && *c != '$').collect();
-        let mut reader = Arithmetic { scope: self, chars, at: 0, missing: BTreeSet::new() };
-        match reader.value(0) {
-            Some(value) if reader.at == reader.chars.len() && reader.missing.is_empty() => {
-                Word::known(&value.to_string())
-            }
-            _ if reader.missing.is_empty() => unknown(&format!("$(({text}))")),
-            _ => Word { text: String::new(), unknown: reader.missing },
-        }
+        self.depth += 1;
+        let value = expandable(text).map(|pieces| self.joined(&pieces));
+        self.depth -= 1;
+        value.unwrap_or_else(|_| Text::unknown(text))
     }
 }
 
-/// Operators of each level of precedence, the weakest first.
-const OPERATORS: [&str; 2] = ["+-", "*/%"];
-
-/// A reader of integer arithmetic.
-struct Arithmetic<'a> {
-    scope: &'a Scope<'a>,
-    chars: Vec<char>,
-    at: usize,
-    /// Unknown variables, which are counted as 1.
-    missing: BTreeSet<String>,
-}
-
-impl Arithmetic<'_> {
-    /// Value of what operators of a level of precedence, or of stronger ones, join.
-    fn value(&mut self, level: usize) -> Option<i64> {
-        let Some(operators) = OPERATORS.get(level) else { return self.factor() };
-        let mut value = self.value(level + 1)?;
-        while let Some(operator) =
-            self.chars.get(self.at).copied().filter(|c| operators.contains(*c))
-        {
-            self.at += 1;
-            let other = self.value(level + 1)?;
-            value = match operator {
-                '+' => value.checked_add(other)?,
-                '-' => value.checked_sub(other)?,
-                '*' => value.checked_mul(other)?,
-                '/' => value.checked_div(other)?,
-                _ => value.checked_rem(other)?,
-            };
-        }
-        Some(value)
+/// Pieces of a value that is one word.
+fn pieces_of(value: &Value) -> &[Piece] {
+    match value {
+        Value::One(pieces) => pieces,
+        Value::List(_) => &[],
     }
-
-    /// Value of a number, a variable or an expression in brackets.
-    fn factor(&mut self) -> Option<i64> {
-        if self.chars.get(self.at) == Some(&'(') {
-            self.at += 1;
-            let value = self.value(0)?;
-            self.at += 1;
-            return (self.chars.get(self.at - 1) == Some(&')')).then_some(value);
-        }
-        let is_part = |c: &&char| c.is_ascii_alphanumeric() || "_{}".contains(**c);
-        let word: String = self.chars.iter().skip(self.at).take_while(is_part).collect();
-        self.at += word.chars().count();
-        let word = word.trim_matches(['{', '}']);
-        if word.starts_with(|c: char| c.is_ascii_digit()) {
-            return word.parse().ok();
-        }
-        match self.scope.variables.get(word).and_then(|it| it.first()) {
-            Some(value) if value.unknown.is_empty() => return value.text.trim().parse().ok(),
-            Some(value) => self.missing.extend(value.unknown.iter().cloned()),
-            None if word.is_empty() => return None,
-            None => self.missing.extend([word.to_owned()]),
-        }
-        Some(1)
-    }
-}
-
-/// A word of unknown text that depends on `name`.
-fn unknown(name: &str) -> Word {
-    Word { text: String::new(), unknown: BTreeSet::from([name.to_owned()]) }
 }

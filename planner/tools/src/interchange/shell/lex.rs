@@ -13,8 +13,10 @@ pub(super) enum Piece {
     Variable { text: String, quoted: bool },
     /// Inside of `$((..))`.
     Arithmetic(String),
+    /// Inside of `((..))`, a test.
+    Truth(String),
     /// Command substitution as written: `$(..)` or with backquotes.
-    Command(String),
+    Command { text: String, quoted: bool },
 }
 
 /// A token of a script.
@@ -24,6 +26,10 @@ pub(super) enum Token {
     Word { pieces: Vec<Piece>, line: usize },
     /// `NAME=..` or `NAME+=..`, with a word or with a list in brackets.
     Assign { name: String, appends: bool, value: Value, line: usize },
+    /// A here-document, which is the command's input.
+    Here { body: Vec<Piece>, line: usize },
+    /// File to which the command's output goes.
+    Output { file: Vec<Piece>, line: usize },
     /// The end of a command.
     End { line: usize, by: Break },
 }
@@ -61,7 +67,11 @@ impl Token {
 
     pub(super) fn line(&self) -> usize {
         match self {
-            Self::Word { line, .. } | Self::Assign { line, .. } | Self::End { line, .. } => *line,
+            Self::Word { line, .. }
+            | Self::Assign { line, .. }
+            | Self::Here { line, .. }
+            | Self::Output { line, .. }
+            | Self::End { line, .. } => *line,
         }
     }
 
@@ -89,24 +99,57 @@ impl Token {
 /// The tokens of a script.
 pub(super) fn tokens(text: &str) -> Result<Vec<Token>, ShellError> {
     // Line ends of Windows become `\n`, within quotes too.
-    let chars = text.replace("\r\n", "\n").chars().collect();
-    let mut lexer = Lexer { chars, at: 0, line: 1, here: Vec::new() };
+    let mut lexer = Lexer::new(&text.replace("\r\n", "\n"));
     let mut tokens = Vec::new();
     while let Some(token) = lexer.token()? {
+        let is_line = matches!(token, Token::End { by: Break::Plain, .. });
         tokens.push(token);
+        if !(is_line && lexer.at > 0 && lexer.chars[lexer.at - 1] == '\n') {
+            continue;
+        }
+        for (place, body) in lexer.here_documents()? {
+            if let Some(Token::Here { body: empty, .. }) =
+                tokens.iter_mut().filter(|it| matches!(it, Token::Here { .. })).nth(place)
+            {
+                *empty = body;
+            }
+        }
     }
     Ok(tokens)
+}
+
+/// Pieces of a text in which expansions count, but quotes do not.
+pub(super) fn expandable(text: &str) -> Result<Vec<Piece>, ShellError> {
+    let mut pieces = Vec::new();
+    Lexer::new(text).expanded_until(None, &mut pieces)?;
+    Ok(pieces)
 }
 
 struct Lexer {
     chars: Vec<char>,
     at: usize,
     line: usize,
-    /// Delimiters of here-documents that begin on the next line.
-    here: Vec<String>,
+    /// Here-documents that begin on the next line.
+    here: Vec<Here>,
+    /// Number of here-documents so far.
+    num_here: usize,
+}
+
+/// A here-document whose text is still to be read.
+struct Here {
+    /// Its number in the script.
+    place: usize,
+    /// Line that ends it.
+    end: String,
+    /// True if expansions in it count.
+    is_expanded: bool,
 }
 
 impl Lexer {
+    fn new(text: &str) -> Self {
+        Self { chars: text.chars().collect(), at: 0, line: 1, here: Vec::new(), num_here: 0 }
+    }
+
     fn peek(&self) -> Option<char> {
         self.chars.get(self.at).copied()
     }
@@ -132,8 +175,10 @@ impl Lexer {
                 Some('#') => self.skip_line(),
                 Some('\n') => {
                     self.next();
-                    self.skip_here();
                     return Ok(Some(Token::End { line, by: Break::Plain }));
+                }
+                Some('(') if let Some(text) = self.truth() => {
+                    return Ok(Some(Token::Word { pieces: vec![Piece::Truth(text)], line }));
                 }
                 Some(c @ (';' | '&' | '|' | '(' | ')')) => {
                     self.next();
@@ -153,13 +198,37 @@ impl Lexer {
                     };
                     return Ok(Some(Token::End { line, by }));
                 }
-                Some('<' | '>') => self.skip_redirection()?,
-                Some(c) if c.is_ascii_digit() && self.is_redirection() => {
-                    self.skip_redirection()?;
+                Some(c) if "<>".contains(c) || c.is_ascii_digit() && self.is_redirection() => {
+                    if let Some(token) = self.redirection()? {
+                        return Ok(Some(token));
+                    }
                 }
                 Some(_) => return self.word_or_assignment().map(Some),
             }
         }
+    }
+
+    /// Inside of the `((..))` that begins here, if it ends on this line.
+    fn truth(&mut self) -> Option<String> {
+        /// Limit of its characters.
+        const MOST: usize = 256;
+
+        let inner = self.chars[self.at..].strip_prefix(&['(', '('])?;
+        let mut depth = 0usize;
+        for (place, c) in inner.iter().enumerate().take(MOST).take_while(|it| *it.1 != '\n') {
+            match c {
+                '(' => depth += 1,
+                ')' if depth > 0 => depth -= 1,
+                ')' => {
+                    let text = inner[..place].iter().collect();
+                    let is_end = inner.get(place + 1) == Some(&')');
+                    self.at += if is_end { place + 4 } else { 0 };
+                    return is_end.then_some(text);
+                }
+                _ => {}
+            }
+        }
+        None
     }
 
     fn skip_blanks(&mut self) {
@@ -191,33 +260,53 @@ impl Lexer {
         rest.clone().find(|c| !c.is_ascii_digit()).is_some_and(|c| *c == '<' || *c == '>')
     }
 
-    fn skip_redirection(&mut self) -> Result<(), ShellError> {
+    /// A here-document, or the file of an output; `None` for another redirection.
+    fn redirection(&mut self) -> Result<Option<Token>, ShellError> {
+        let (line, start) = (self.line, self.at);
         let is_here = self.starts("<<") && !self.starts("<<<");
         while self.peek().is_some_and(|c| c.is_ascii_digit() || "<>&-".contains(c)) {
             self.next();
         }
+        let sign: String = self.chars[start..self.at].iter().collect();
         self.skip_blanks();
-        if self.peek().is_some_and(|c| !"\n;|&".contains(c)) {
-            let pieces = self.pieces(false)?;
-            if is_here {
-                self.here.push(plain(&pieces));
-            }
+        if !self.peek().is_some_and(|c| !"\n;|&".contains(c)) {
+            return Ok(None);
         }
-        Ok(())
+        let is_expanded = !self.peek().is_some_and(|c| "'\"\\".contains(c));
+        let pieces = self.pieces(false)?;
+        if is_here {
+            let place = self.num_here;
+            self.num_here += 1;
+            self.here.push(Here { place, end: plain(&pieces), is_expanded });
+            return Ok(Some(Token::Here { body: Vec::new(), line }));
+        }
+        let is_output = [">", ">>", "1>", "&>"].contains(&sign.as_str());
+        Ok(is_output.then_some(Token::Output { file: pieces, line }))
     }
 
-    /// Skips the here-documents of the line before.
-    fn skip_here(&mut self) {
-        for end in std::mem::take(&mut self.here) {
+    /// Bodies of the here-documents that begin here, each with its number.
+    fn here_documents(&mut self) -> Result<Vec<(usize, Vec<Piece>)>, ShellError> {
+        let mut all = Vec::new();
+        for Here { place, end, is_expanded } in std::mem::take(&mut self.here) {
+            let mut body = String::new();
             loop {
                 let start = self.at;
                 self.skip_line();
                 let line: String = self.chars[start..self.at].iter().collect();
-                if self.next().is_none() || line.trim() == end {
+                let is_last = self.next().is_none();
+                if line.trim() == end {
+                    break;
+                }
+                body.extend([line.as_str(), "\n"]);
+                if is_last {
                     break;
                 }
             }
+            let pieces =
+                if is_expanded { expandable(&body) } else { Ok(vec![Piece::Quoted(body)]) };
+            all.push((place, pieces?));
         }
+        Ok(all)
     }
 
     fn word_or_assignment(&mut self) -> Result<Token, ShellError> {
@@ -291,7 +380,7 @@ impl Lexer {
                 '`' => {
                     flush(&mut pieces, &mut text);
                     let command = self.until('`')?;
-                    pieces.push(Piece::Command(format!("`{command}`")));
+                    pieces.push(Piece::Command { text: format!("`{command}`"), quoted: false });
                 }
                 '$' => {
                     flush(&mut pieces, &mut text);
@@ -338,23 +427,41 @@ impl Lexer {
     }
 
     fn double_quoted(&mut self, pieces: &mut Vec<Piece>) -> Result<(), ShellError> {
-        let line = self.line;
         self.next();
-        let mut text = String::new();
         let begun = pieces.len();
+        self.expanded_until(Some('"'), pieces)?;
+        // An empty pair of quotes is a word too.
+        if pieces.len() == begun {
+            pieces.push(Piece::Quoted(String::new()));
+        }
+        Ok(())
+    }
+
+    /// Adds the pieces up to a closing character, or to the end of the text.
+    fn expanded_until(
+        &mut self,
+        end: Option<char>,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<(), ShellError> {
+        let line = self.line;
+        let mut text = String::new();
+        let flush = |pieces: &mut Vec<Piece>, text: &mut String| {
+            if !text.is_empty() {
+                pieces.push(Piece::Quoted(std::mem::take(text)));
+            }
+        };
         loop {
             match self.peek() {
-                None => return Err(ShellError::Open { line, what: "a quote" }),
-                Some('"') => {
+                None if end.is_some() => return Err(ShellError::Open { line, what: "a quote" }),
+                c if c == end => {
                     self.next();
-                    // An empty pair of quotes is a word too.
-                    if !text.is_empty() || pieces.len() == begun {
-                        pieces.push(Piece::Quoted(text));
-                    }
+                    flush(pieces, &mut text);
                     return Ok(());
                 }
                 Some('\\') => {
-                    self.check_backslash()?;
+                    if end.is_some() {
+                        self.check_backslash()?;
+                    }
                     self.next();
                     match self.next() {
                         Some('\n') | None => {}
@@ -363,15 +470,19 @@ impl Lexer {
                     }
                 }
                 Some('$') => {
-                    if !text.is_empty() {
-                        pieces.push(Piece::Quoted(std::mem::take(&mut text)));
-                    }
+                    flush(pieces, &mut text);
                     pieces.push(self.expansion(true)?);
+                }
+                Some('`') => {
+                    flush(pieces, &mut text);
+                    let command = self.until('`')?;
+                    pieces.push(Piece::Command { text: format!("`{command}`"), quoted: true });
                 }
                 Some(c) => {
                     text.push(c);
                     self.next();
                 }
+                None => return Ok(()),
             }
         }
     }
@@ -387,7 +498,7 @@ impl Lexer {
         }
         if self.starts("(") {
             let text = self.bracketed('(', ')', line)?;
-            return Ok(Piece::Command(format!("$({text})")));
+            return Ok(Piece::Command { text: format!("$({text})"), quoted });
         }
         if self.starts("{") {
             return Ok(Piece::Variable { text: self.bracketed('{', '}', line)?, quoted });
@@ -408,21 +519,56 @@ impl Lexer {
         Ok(Piece::Variable { text, quoted })
     }
 
-    /// Text up to the matching closing bracket, with nested pairs included.
+    /// Text up to the matching closing bracket, with nested pairs included. Brackets in quotes do not count, unless the
+    /// quotes have no end, as an apostrophe in a here-document.
     fn bracketed(&mut self, open: char, close: char, line: usize) -> Result<String, ShellError> {
+        let before = (self.at, self.line);
+        self.bracketed_by([open, close], line, Some(DEEPEST)).or_else(|_| {
+            (self.at, self.line) = before;
+            self.bracketed_by([open, close], line, None)
+        })
+    }
+
+    /// [`Self::bracketed`], with quotes up to a nesting depth, or without.
+    fn bracketed_by(
+        &mut self,
+        [open, close]: [char; 2],
+        line: usize,
+        quotes: Option<usize>,
+    ) -> Result<String, ShellError> {
+        let unclosed = ShellError::Open { line, what: "a bracket" };
         self.next();
         let mut depth = 1;
+        let mut quote = None;
         let mut text = String::new();
         loop {
-            let c = self.next().ok_or(ShellError::Open { line, what: "a bracket" })?;
-            depth += i32::from(c == open) - i32::from(c == close);
+            let c = self.next().ok_or(unclosed.clone())?;
+            match (quote, quotes) {
+                (Some(end), _) if c == end => quote = None,
+                // A command in double quotes has quotes of its own.
+                (Some('"'), Some(quotes)) if c == '$' && self.starts("(") => {
+                    let less = quotes.checked_sub(1).ok_or(unclosed.clone())?;
+                    let inner = self.bracketed_by(['(', ')'], line, Some(less))?;
+                    text.extend(["$(", &inner, ")"]);
+                    continue;
+                }
+                (Some(_), _) => {}
+                (None, Some(_)) if open == '(' && (c == '"' || c == '\'') => quote = Some(c),
+                (None, _) => depth += i32::from(c == open) - i32::from(c == close),
+            }
             if depth == 0 {
                 return Ok(text);
             }
             text.push(c);
+            if c == '\\' && quotes.is_some() && quote != Some('\'') {
+                text.extend(self.next());
+            }
         }
     }
 }
+
+/// Limit of the nesting of commands in quotes in commands.
+const DEEPEST: usize = 16;
 
 fn flush(pieces: &mut Vec<Piece>, text: &mut String) {
     if !text.is_empty() {

@@ -137,3 +137,31 @@ pub(super) fn cases(tokens: &[Token], range: Range<usize>) -> Option<(Vec<Branch
     }
     None
 }
+
+/// Variable, words and body of the `for NAME in WORDS` at the start of some tokens, and the first token after its
+/// `done`. `None` if it is no such loop, or one that may end early.
+pub(super) fn over(tokens: &[Token]) -> Option<(&str, Range<usize>, Range<usize>, usize)> {
+    if tokens.first()?.plain() != Some("for") || tokens.get(2)?.plain() != Some("in") {
+        return None;
+    }
+    let name = tokens.get(1)?.plain()?;
+    let end = tokens.iter().position(Token::is_end)?;
+    let start = tokens.iter().skip(end).position(|it| !it.is_end())? + end;
+    if tokens[start].plain() != Some("do") {
+        return None;
+    }
+    let mut depth = 0usize;
+    let mut starts = true;
+    for (place, token) in tokens.iter().enumerate().skip(start + 1) {
+        let word = token.plain().filter(|_| starts).unwrap_or_default();
+        match (word, depth) {
+            ("break" | "continue" | "return" | "exit", _) => return None,
+            ("done", 0) => return Some((name, 3..end, start + 1..place, place + 1)),
+            ("for" | "while" | "until", _) => depth += 1,
+            ("done", _) => depth -= 1,
+            _ => {}
+        }
+        starts = token.is_end() || ["then", "do", "else", "elif", "{"].contains(&word);
+    }
+    None
+}

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::super::file::{basename, has_ending};
+use super::expand::MOST_BYTES_OF_ONE;
 
 /// A word of a command after expansion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,15 +89,46 @@ pub enum ShellError {
     },
     /// A branch or loop that starts a program.
     #[error(
-        "line {line}: what `{keyword}` decides is not followed, and it starts a program\nhint: give the script with the \
-         lines of the branch that runs alone, or the list of arguments that it leads to"
+        "line {line}: what `{keyword}` decides is not known, and it starts a program\nhint: {}the script with the lines of \
+         the branch that runs alone, or the list of arguments that it leads to",
+        set(variables)
     )]
     Branch {
         /// Line where it begins, from 1.
         line: usize,
         /// Keyword that begins it.
         keyword: String,
+        /// Unknown variables on which it depends.
+        variables: Vec<String>,
     },
+    /// A branch whose ways lead to different plans.
+    #[error(
+        "line {line}: what `{keyword}` decides is not known, and its ways lead to different plans\nhint: {}the script with \
+         the lines of the branch that runs alone",
+        set(variables)
+    )]
+    Decides {
+        /// Line where it begins, from 1.
+        line: usize,
+        /// Keyword that begins it, or the sign that joins commands.
+        keyword: String,
+        /// Unknown variables on which it depends.
+        variables: Vec<String>,
+    },
+    /// Variables whose text is too large to be followed.
+    #[error(
+        "line {line}: a variable becomes larger than {} MiB, which no program can be given, or all of them are too large to \
+         be followed\nhint: give the list of arguments that the script leads to", MOST_BYTES_OF_ONE >> 20
+    )]
+    Large {
+        /// Line after which the limit is reached, from 1.
+        line: usize,
+    },
+}
+
+/// Hint that sets variables, to be followed by another.
+fn set(variables: &[String]) -> String {
+    variables.iter().map(|name| format!("`--set {name}=VALUE`, or ")).collect()
 }
 
 /// Reason why a command ends at a line.

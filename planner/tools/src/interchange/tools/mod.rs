@@ -15,7 +15,7 @@ pub(crate) use accelerate::built_in_stage;
 pub(crate) use bridge::{setting as bridge_setting, settings as bridge_settings};
 
 /// All tools, in the order in which they are listed and recognised.
-pub(crate) static TOOLS: [&Tool; 19] = [
+pub(crate) static TOOLS: [&Tool; 20] = [
     &wrapped::AXOLOTL_TOOL,
     &wrapped::LLAMA_FACTORY_TOOL,
     &wrapped::SWIFT_TOOL,
@@ -27,6 +27,7 @@ pub(crate) static TOOLS: [&Tool; 19] = [
     &wrapped::NEMO_TOOL,
     &wrapped::TORCHTUNE_TOOL,
     &wrapped::TORCHTITAN_TOOL,
+    &megatron::deepspeed::TOOL,
     &megatron::TOOL,
     &bridge::TOOL,
     &torchtitan::TOOL,
@@ -45,6 +46,9 @@ pub(crate) static TOOLS: [&Tool; 19] = [
 pub(crate) fn tool(target: Target) -> &'static Tool {
     TOOLS.into_iter().find(|tool| tool.target == target).expect("a target is of the list")
 }
+
+/// Options that name a file of keys over which the options beside them count.
+pub(super) const FILES_OF_KEYS: [&str; 1] = [torchtitan::CONFIG_FILE];
 
 /// Tool whose settings a text has as Python.
 pub(super) fn of_python(text: &str) -> Option<Target> {

@@ -1,5 +1,6 @@
 //! Megatron-LM: the arguments of `pretrain_gpt.py`.
 
+pub(super) mod deepspeed;
 mod lacks;
 mod model;
 mod read;

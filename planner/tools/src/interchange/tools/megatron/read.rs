@@ -1,12 +1,13 @@
 //! Reads Megatron's arguments.
 
 use super::table::TABLE;
+use crate::interchange::argument::Argument;
 use crate::interchange::error::ImportError;
 use crate::interchange::imported::Imported;
 use crate::interchange::options::{OptionError, ParsedOptions};
 use crate::interchange::shell::Word;
 use crate::interchange::source::Source;
-use crate::interchange::table::Reader;
+use crate::interchange::table::{Reader, Table};
 use crate::interchange::unread::Unread;
 
 /// Reads the words after `pretrain_gpt.py`.
@@ -20,14 +21,23 @@ pub(in super::super) fn read_words(
     source: &Source<'_>,
     words: &[Word],
 ) -> Result<Imported, ImportError> {
-    let mut given = TABLE.vocabulary.read(words)?;
+    read_by(&TABLE, source, words)
+}
+
+/// Reads options by a table.
+pub(super) fn read_by(
+    table: &Table,
+    source: &Source<'_>,
+    words: &[Word],
+) -> Result<Imported, ImportError> {
+    let mut given = table.vocabulary.read(words)?;
     contradictions(&given)?;
     if let Some(length) = given.text("--encoder-seq-length")?.map(str::to_owned) {
         given = given.with("--seq-length", &length);
     }
     let given = &given;
     let mut settings = source.defaults(source.target);
-    TABLE.read(Reader { source, given }, &mut settings)?;
+    table.read(Reader { source, given }, &mut settings)?;
     let (option, ranks) =
         ("--microbatch-group-size-per-virtual-pipeline-stage", settings.layout.pipeline_parallel);
     if let Some(group) = given.count::<u32>(option)?.filter(|it| *it != ranks && ranks > 1) {
@@ -43,16 +53,70 @@ pub(in super::super) fn read_words(
             format!("{of_decoder} tokens in the decoder; {length} are planned, as in the encoder");
         settings.unread.push(Unread { option: decoder.to_owned(), why });
     }
-    settings.model = TABLE.model_arguments(given)?;
+    settings.model = table.model_arguments(given, &mut settings.unread)?;
     // No layer has this width where all have experts of another.
     if source.is_all_mixture && given.has("--moe-ffn-hidden-size") {
         settings.model.retain(|it| it.name != "--ffn-hidden-size");
+    }
+    // Latent attention has widths of its own.
+    if given.has("--multi-latent-attention") {
+        settings.model.retain(|it| it.name != "--kv-channels");
+    }
+    let is_own = [super::TOOL.target, super::deepspeed::TOOL.target].contains(&source.target);
+    if is_own && NAMED_SIZES.iter().all(|name| given.has(name)) {
+        settings.model_defaults = model_defaults(given, source.is_all_mixture)?;
+        if !given.has("--group-query-attention") {
+            settings.model.retain(|it| it.name != "--num-query-groups");
+        }
     }
     settings.multi_token_prediction |= given.has("--mtp-num-layers");
     // Both dropout rates are 0.1 by default in Megatron.
     let dropout = [given.text("--hidden-dropout")?, given.text("--attention-dropout")?];
     settings.dropout = dropout.iter().any(|rate| rate.is_none_or(|it| it.parse() != Ok(0.0)));
     Ok(settings)
+}
+
+/// Options without which a script does not describe its model.
+const NAMED_SIZES: [&str; 3] = ["--num-layers", "--hidden-size", "--num-attention-heads"];
+
+/// Switches that change the sizes of a model.
+const SIZE_SWITCHES: [&str; 4] =
+    ["--swiglu", "--quick-geglu", "--multi-latent-attention", "--num-experts"];
+
+/// Options of the sizes of a model that are left out, with the values that Megatron takes for them.
+///
+/// # Source
+///
+/// `validate_args` in Megatron-LM's `megatron/training/arguments.py`.
+fn model_defaults(
+    given: &ParsedOptions,
+    is_all_mixture: bool,
+) -> Result<Vec<Argument>, OptionError> {
+    let is_known = |name: &&str| given.values(name).is_ok();
+    // A checkpoint has the sizes.
+    if given.has("--use-checkpoint-args") || !NAMED_SIZES.iter().all(|it| is_known(it)) {
+        return Ok(Vec::new());
+    }
+    let [hidden, heads]: [u64; 2] =
+        [given.count("--hidden-size")?, given.count("--num-attention-heads")?]
+            .map(Option::unwrap_or_default);
+    let mut all = Vec::new();
+    if !given.has("--ffn-hidden-size") && !is_all_mixture {
+        let gated = (4 * hidden * 2 / 3) / 64 * 64;
+        let inner = if given.has("--swiglu") { gated } else { 4 * hidden };
+        all.push(Argument::value("--ffn-hidden-size", inner, ""));
+    }
+    if !given.has("--multi-latent-attention") {
+        if !given.has("--kv-channels") && heads > 0 {
+            all.push(Argument::value("--kv-channels", hidden / heads, ""));
+        }
+        if !given.has("--group-query-attention") {
+            all.push(Argument::value("--num-query-groups", heads, ""));
+        }
+    }
+    let left_out = SIZE_SWITCHES.into_iter().filter(|name| !given.has(name));
+    all.extend(left_out.map(|name| Argument::switch(name, "")));
+    Ok(all)
 }
 
 fn contradictions(given: &ParsedOptions) -> Result<(), OptionError> {
@@ -73,9 +137,13 @@ fn contradictions(given: &ParsedOptions) -> Result<(), OptionError> {
         ("--train-iters", "--train-samples", "both say how long training is"),
         ("--seq-length", "--encoder-seq-length", "both say how long a sequence is"),
         ("--swiglu", "--squared-relu", "layers have one activation function"),
-        ("--recompute-activations", "--recompute-granularity", "both say what is computed again"),
     ] {
         given.not_both(one, other, why)?;
+    }
+    // The switch is the granularity `selective`.
+    if given.text("--recompute-granularity")? != Some("selective") {
+        let why = "both say what is computed again";
+        given.not_both("--recompute-activations", "--recompute-granularity", why)?;
     }
     let needs = [
         (

@@ -35,10 +35,19 @@ pub(super) fn layout_text(stages: &[StageParts]) -> String {
     text + last
 }
 
-/// Reads all options that set stages; the pipeline degree in `settings` must be read already.
-pub(super) fn read(given: &ParsedOptions, settings: &mut Imported) -> Result<(), OptionError> {
+/// Reads all options that set stages; the pipeline degree in `settings` must be read already. The layers are those of the
+/// model where the options do not say how many there are.
+pub(super) fn read(
+    given: &ParsedOptions,
+    layers_of_model: Option<u32>,
+    settings: &mut Imported,
+) -> Result<(), OptionError> {
     let layout = &mut settings.layout;
-    (settings.stages, layout.virtual_stages) = stated(given, layout.pipeline_parallel)?;
+    let layers = match given.count("--num-layers") {
+        Err(OptionError::Unresolved { .. }) if layers_of_model.is_some() => layers_of_model,
+        layers => layers?.or(layers_of_model),
+    };
+    (settings.stages, layout.virtual_stages) = stated(given, layers, layout.pipeline_parallel)?;
     if layout.virtual_stages > 1 {
         layout.schedule = ScheduleKind::Interleaved;
     }
@@ -46,7 +55,11 @@ pub(super) fn read(given: &ParsedOptions, settings: &mut Imported) -> Result<(),
 }
 
 /// Layers of each stage, and the number of virtual stages of each pipeline rank.
-fn stated(given: &ParsedOptions, pipeline: u32) -> Result<(StatedStages, u32), OptionError> {
+fn stated(
+    given: &ParsedOptions,
+    layers: Option<u32>,
+    pipeline: u32,
+) -> Result<(StatedStages, u32), OptionError> {
     if let Some(text) = given.text("--pipeline-model-parallel-layout")? {
         let wrong =
             |works: &str| OptionError::value("--pipeline-model-parallel-layout", text, works);
@@ -62,7 +75,6 @@ fn stated(given: &ParsedOptions, pipeline: u32) -> Result<(StatedStages, u32), O
     let [first, last] =
         ["--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"];
     let virtual_stages = given.count("--num-virtual-stages-per-pipeline-rank")?;
-    let layers: Option<u32> = given.count("--num-layers")?;
     let accounts =
         ["--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"]
             .map(|name| given.has(name));

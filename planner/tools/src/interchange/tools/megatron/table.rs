@@ -17,6 +17,30 @@ use crate::interchange::table::{Reader, Table, Values};
 pub(in super::super) static TABLE: Table =
     Table::new(Vocabulary::whole("Megatron-LM", include_str!("options.txt")), write, read);
 
+/// Options of Megatron-DeepSpeed: those of DeepSpeed, and Megatron's but for those that share in another way.
+pub(in super::super) static DEEPSPEED_TABLE: Table = Table::new(
+    Vocabulary::whole(
+        "Megatron-DeepSpeed",
+        concat!(include_str!("deepspeed.txt"), include_str!("options.txt")),
+    ),
+    write,
+    read,
+)
+.without(&[
+    "--use-distributed-optimizer",
+    "--use-megatron-fsdp",
+    "--data-parallel-sharding-strategy",
+    "--use-torch-fsdp2",
+    "--torch-fsdp2-no-reshard-after-forward",
+    "--ckpt-format",
+    "--no-gradient-accumulation-fusion",
+    "--num-distributed-optimizer-instances",
+    "--overlap-grad-reduce",
+    "--overlap-param-gather",
+    "--recompute-modules",
+    "--sequence-parallel",
+]);
+
 fn write(option: &str, run: &Run<'_>) -> Option<Values> {
     match option {
         "--pipeline-model-parallel-layout" => Some(vec![stages::layout_text(&run.stages)]),
@@ -30,7 +54,9 @@ fn read(option: &str, reader: Reader<'_>, settings: &mut Imported) -> Result<(),
     match option {
         // Megatron switches sequence parallelism off with one tensor-parallel rank.
         "--sequence-parallel" => layout.sequence_parallel &= layout.tensor_parallel > 1,
-        "--num-virtual-stages-per-pipeline-rank" => stages::read(given, settings)?,
+        "--num-virtual-stages-per-pipeline-rank" => {
+            stages::read(given, source.num_layers, settings)?
+        }
         "--expert-tensor-parallel-size"
             if !given.has(option) || !(given.has("--num-experts") || source.has_experts) =>
         {

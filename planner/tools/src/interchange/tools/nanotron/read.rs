@@ -30,7 +30,7 @@ pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
     }
     settings.num_gpus = u32::try_from(product).ok();
     settings.stages = stages(given, pipeline)?;
-    settings.model = TABLE.model_arguments(given)?;
+    settings.model = TABLE.model_arguments(given, &mut settings.unread)?;
     Ok(settings)
 }
 

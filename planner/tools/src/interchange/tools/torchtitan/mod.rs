@@ -54,8 +54,12 @@ const TARGET: Target = Target::new("torchtitan", "torchtitan 0.3.0", "torchtitan
 fn starts(words: &[Word], place: usize) -> bool {
     let word = words[place].text.as_str();
     let is_module = word == "torchtitan.train" && place > 0 && words[place - 1].text == "-m";
-    is_module || word.ends_with("torchtitan/train.py")
+    let has_file = || words[place..].iter().any(|it| it.text.starts_with(CONFIG_FILE));
+    is_module || word.ends_with("torchtitan/train.py") || words[place].is_python("") && has_file()
 }
+
+/// Option of older versions for a TOML file, over which the other options count.
+pub(super) const CONFIG_FILE: &str = "--job.config_file";
 
 /// Parts of a plan, its model aside, that torchtitan cannot run.
 fn lacks(view: &ExportView<'_>) -> Vec<Lack> {

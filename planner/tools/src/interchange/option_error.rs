@@ -1,0 +1,166 @@
+//! Errors of options.
+
+use ir::text::typeset;
+
+/// Error of options.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OptionError {
+    /// An option that the program does not know.
+    #[error(
+        "{program} has no `{name}`{}{}", typeset_note(name),
+        nearest.as_ref().map_or(String::new(), |it| format!("\nhint: `{it}`"))
+    )]
+    Unknown {
+        /// Name of the option.
+        name: String,
+        /// Name of the program.
+        program: &'static str,
+        /// Known option of the most similar spelling, if one is similar enough.
+        nearest: Option<String>,
+    },
+    /// An option that is given twice.
+    #[error("`{name}` is given twice: {first}, then {second}\nhint: leave out one")]
+    Twice {
+        /// Name of the option.
+        name: String,
+        /// First value.
+        first: String,
+        /// Second value.
+        second: String,
+    },
+    /// An option with no value or with too many.
+    #[error("`{name}` takes {takes}, but has {has}")]
+    Values {
+        /// Name of the option.
+        name: String,
+        /// Number of values that it takes, in words.
+        takes: String,
+        /// Number of values given.
+        has: usize,
+    },
+    /// A word that belongs to no option.
+    #[error(
+        "`{word}` stands where an option is expected{}{}{}",
+        after.as_ref().map_or(String::new(), |it| format!(", after `{it}`")), typeset_note(word),
+        typeset(word).map_or_else(String::new, |it| format!("\nhint: `{}`", it.plain))
+    )]
+    Stray {
+        /// The word.
+        word: String,
+        /// Option before it.
+        after: Option<String>,
+    },
+    /// A value that depends on unknown variables.
+    #[error(
+        "{what} depends on {}, which the script does not set, or in a branch alone, or by a command\nhint: {}{}",
+        ticked(unknown),
+        settable(unknown),
+        may_be_empty(what, unknown)
+    )]
+    Unresolved {
+        /// The option, or its position if its name is unknown.
+        what: String,
+        /// Unknown variables.
+        unknown: Vec<String>,
+    },
+    /// Keys instead of a value, or a value instead of keys.
+    #[error("{program} has {takes}, but `{name}` is {has}")]
+    Kind {
+        /// Name of the key.
+        name: String,
+        /// Name of the program.
+        program: &'static str,
+        /// Kind of the content given.
+        has: &'static str,
+        /// Content that the program expects.
+        takes: String,
+    },
+    /// `auto`, which the program that reads the file fills in.
+    #[error(
+        "`{name}` is `auto`, which is filled in by what reads the file\nhint: write its value, or import the script \
+         whose arguments have it"
+    )]
+    Auto {
+        /// Name of the key.
+        name: String,
+    },
+    /// A value that the option does not accept.
+    #[error("`{name} {value}`: {works}")]
+    Value {
+        /// Name of the option.
+        name: String,
+        /// The value.
+        value: String,
+        /// Values that it accepts.
+        works: String,
+    },
+    /// Two options that contradict each other.
+    #[error("{one} and {other} contradict each other: {why}")]
+    Contradiction {
+        /// First option.
+        one: String,
+        /// Second option.
+        other: String,
+        /// Reason for the contradiction.
+        why: String,
+    },
+    /// A required option that is not given.
+    #[error("`{name}` is missing\nhint: {works}")]
+    Missing {
+        /// Name of the option.
+        name: String,
+        /// Hint: a value that works, or where to set it.
+        works: String,
+    },
+}
+
+impl OptionError {
+    pub(super) fn value(
+        name: impl Into<String>,
+        value: impl Into<String>,
+        works: impl Into<String>,
+    ) -> Self {
+        Self::Value { name: name.into(), value: value.into(), works: works.into() }
+    }
+
+    pub(super) fn missing(name: impl Into<String>, works: impl Into<String>) -> Self {
+        Self::Missing { name: name.into(), works: works.into() }
+    }
+}
+
+/// Hint on how unknown values can be said.
+fn settable(unknown: &[String]) -> String {
+    match unknown.first() {
+        // A command, which is not run.
+        Some(command) if command.starts_with(['$', '`']) => {
+            format!("write its value in the place of `{}`", command.replace('`', ""))
+        }
+        Some(place) if place.parse::<usize>().is_ok() => {
+            format!("`--set {place}=VALUE` for argument {place} of the script")
+        }
+        name => format!("`--set {}=VALUE`", name.map_or("NAME", String::as_str)),
+    }
+}
+
+/// Hint for a word that is no value of an option, and may be nothing.
+fn may_be_empty(what: &str, unknown: &[String]) -> String {
+    match unknown {
+        [name] if !what.starts_with('`') && !name.starts_with(['$', '`']) => {
+            format!(", or `--set {name}=` if it is empty")
+        }
+        _ => String::new(),
+    }
+}
+
+fn ticked(names: &[String]) -> String {
+    let one = |name: &String| match name.parse::<usize>() {
+        Ok(_) => format!("`${name}`"),
+        Err(_) => format!("`{name}`"),
+    };
+    names.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn typeset_note(word: &str) -> String {
+    typeset(word).map_or_else(String::new, |it| format!(": {}", it.what))
+}

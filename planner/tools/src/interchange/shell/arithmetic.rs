@@ -1,0 +1,119 @@
+//! Integer arithmetic of scripts, with the unknown variables that it depends on.
+
+use std::collections::BTreeSet;
+
+use super::expand::Scope;
+use super::text::Text;
+
+impl Scope<'_> {
+    /// `true` or `false` for the test `((..))`; what it sets is unknown.
+    pub(super) fn truth(&mut self, text: &str) -> Text {
+        for part in text.split([';', ',']) {
+            let part = part.trim().trim_start_matches(['+', '-']);
+            let end = part.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+            let (name, rest) = part.split_at(end.unwrap_or(part.len()));
+            let rest = rest.trim();
+            let sets = ["++", "--"].contains(&rest)
+                || rest.trim_start_matches(['+', '-', '*', '/', '%']).starts_with('=')
+                    && !rest.starts_with("==");
+            if sets && !name.is_empty() {
+                self.set(name, Text::unknown(name));
+                return Text::unknown(name);
+            }
+        }
+        let value = self.arithmetic(text);
+        match value.as_known() {
+            Some(value) => Text::known(if value == "0" { "false" } else { "true" }),
+            None => value,
+        }
+    }
+
+    /// Value of integer arithmetic with comparisons, `&& || + - * / %` and brackets.
+    pub(super) fn arithmetic(&self, text: &str) -> Text {
+        let chars = text.chars().filter(|c| !c.is_whitespace() && *c != '$').collect();
+        let mut reader = Arithmetic { scope: self, chars, at: 0, missing: BTreeSet::new() };
+        match reader.value(0) {
+            Some(value) if reader.at == reader.chars.len() && reader.missing.is_empty() => {
+                Text::known(&value.to_string())
+            }
+            _ if reader.missing.is_empty() => Text::unknown(&format!("$(({text}))")),
+            _ => Text::depending(reader.missing),
+        }
+    }
+}
+
+/// Operators of each level of precedence, the weakest first.
+const OPERATORS: [&[&str]; 6] =
+    [&["||"], &["&&"], &["==", "!="], &["<=", ">=", "<", ">"], &["+", "-"], &["*", "/", "%"]];
+
+/// A reader of integer arithmetic.
+struct Arithmetic<'a> {
+    scope: &'a Scope<'a>,
+    chars: Vec<char>,
+    at: usize,
+    /// Unknown variables, which are counted as 1.
+    missing: BTreeSet<String>,
+}
+
+impl Arithmetic<'_> {
+    /// Value of what operators of a level of precedence, or of stronger ones, join.
+    fn value(&mut self, level: usize) -> Option<i64> {
+        let Some(operators) = OPERATORS.get(level) else { return self.factor() };
+        let mut value = self.value(level + 1)?;
+        while let Some(operator) = operators.iter().find(|it| self.starts(it)) {
+            self.at += operator.len();
+            let other = self.value(level + 1)?;
+            value = match *operator {
+                "||" => i64::from(value != 0 || other != 0),
+                "&&" => i64::from(value != 0 && other != 0),
+                "==" => i64::from(value == other),
+                "!=" => i64::from(value != other),
+                "<=" => i64::from(value <= other),
+                ">=" => i64::from(value >= other),
+                "<" => i64::from(value < other),
+                ">" => i64::from(value > other),
+                "+" => value.checked_add(other)?,
+                "-" => value.checked_sub(other)?,
+                "*" => value.checked_mul(other)?,
+                "/" => value.checked_div(other)?,
+                _ => value.checked_rem(other)?,
+            };
+        }
+        Some(value)
+    }
+
+    fn starts(&self, text: &str) -> bool {
+        text.chars().enumerate().all(|(place, c)| self.chars.get(self.at + place) == Some(&c))
+    }
+
+    /// Value of a number, a variable or an expression in brackets.
+    fn factor(&mut self) -> Option<i64> {
+        if self.chars.get(self.at) == Some(&'(') {
+            self.at += 1;
+            let value = self.value(0)?;
+            self.at += 1;
+            return (self.chars.get(self.at - 1) == Some(&')')).then_some(value);
+        }
+        let is_part = |c: &&char| c.is_ascii_alphanumeric() || "_{}".contains(**c);
+        let word: String = self.chars.iter().skip(self.at).take_while(is_part).collect();
+        self.at += word.chars().count();
+        let word = word.trim_matches(['{', '}']);
+        if word.starts_with(|c: char| c.is_ascii_digit()) {
+            return word.parse().ok();
+        }
+        if word.is_empty() {
+            return None;
+        }
+        let value = match self.scope.first(word) {
+            Some(value) => value.clone(),
+            None => Text::unknown(word),
+        };
+        match value.as_known() {
+            Some(value) => value.trim().parse().ok(),
+            None => {
+                self.missing.extend(value.unknown_names());
+                Some(1)
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Scripts that a script runs, and files that it writes.
+
+use std::collections::BTreeMap;
+
+use super::super::file::basename;
+use super::lex::{Token, tokens};
+use super::reader::{DEEPEST, Reader};
+use super::slurm;
+use super::text::Text;
+use super::word::ShellError;
+
+/// Shells, which run the script in their arguments.
+const SHELLS: [&str; 3] = ["bash", "sh", "zsh"];
+
+impl Reader<'_> {
+    /// Executes the script that a command runs, or writes the file that it writes; returns whether that is all it does.
+    pub(super) fn nested(
+        &mut self,
+        name: &str,
+        command: &[Text],
+        statement: &[Token],
+    ) -> Result<bool, ShellError> {
+        let line = statement.first().map_or(0, Token::line);
+        let mut here = None;
+        let mut output = None;
+        for token in statement {
+            match token {
+                Token::Here { body, .. } => here = Some(self.scope.joined(body)),
+                Token::Output { file, .. } => output = Some(self.scope.joined(file).word().text),
+                _ => {}
+            }
+        }
+        match name {
+            "eval" => {
+                let text = Text::joined(&command[1..], " ");
+                self.script_of(&text.source(), line, &[])?;
+                return Ok(true);
+            }
+            "source" | "." => {
+                if let Some(file) = command.get(1) {
+                    self.scope.is_whole &= self.file(file, line, &[])?;
+                }
+                return Ok(true);
+            }
+            "cat" | "tee" | "echo" if here.is_some() || name == "echo" => {
+                let file =
+                    output.or_else(|| Some(command.get(1).filter(|_| name == "tee")?.word().text));
+                let text = here.unwrap_or_else(|| Text::joined(&command[1..], " "));
+                if let (Some(file), Some(text)) = (file, text.as_known()) {
+                    self.script.written.insert(basename(&file).to_owned(), text.to_owned());
+                }
+                return Ok(false);
+            }
+            "sbatch" | "bash" | "sh" if command.len() == 1 || name == "sbatch" => {
+                let Some(text) = here else { return Ok(false) };
+                let text = text.source();
+                self.script.directives.extend(slurm::directives(&text));
+                self.in_shell(&[], |reader| reader.script_of(&text, line, &[]))?;
+                return Ok(true);
+            }
+            _ => {}
+        }
+        self.shell(command, line)
+    }
+
+    /// Executes the script of the shell that a command starts: the text after `-c`, or a file. Returns whether it was
+    /// executed.
+    fn shell(&mut self, command: &[Text], line: usize) -> Result<bool, ShellError> {
+        let texts: Vec<String> = command.iter().map(|it| it.word().text).collect();
+        let Some(place) = texts.iter().position(|it| SHELLS.contains(&basename(it))) else {
+            return Ok(false);
+        };
+        let is_option = |it: &&String| it.starts_with('-') && it.len() > 1;
+        let options = texts[place + 1..].iter().take_while(is_option);
+        let inline = options.clone().position(|it| !it.starts_with("--") && it.ends_with('c'));
+        let next = place + 1 + inline.map_or(options.count(), |it| it + 1);
+        let Some(script) = command.get(next) else { return Ok(false) };
+        // What follows the script are its arguments; of a text, the first is its name.
+        let from = (next + 1 + usize::from(inline.is_some())).min(command.len());
+        let arguments = command[from..].to_vec();
+        let before = &command[..place];
+        if inline.is_some() {
+            let text = script.source();
+            self.in_shell(before, |reader| reader.script_of(&text, line, &arguments))?;
+            return Ok(true);
+        }
+        let script = script.clone();
+        self.in_shell(before, |reader| reader.file(&script, line, &arguments))
+    }
+
+    /// Executes what a shell does that a command starts: its variables end with it. Variables count even if they are not
+    /// exported: a missing export is no matter of the settings.
+    fn in_shell<T>(
+        &mut self,
+        before: &[Text],
+        run: impl FnOnce(&mut Self) -> Result<T, ShellError>,
+    ) -> Result<T, ShellError> {
+        let outer = (self.scope.clone(), self.before.len());
+        for (name, value) in passed(before) {
+            self.scope.set(&name, value);
+        }
+        self.before.extend(before.iter().cloned());
+        let result = run(self);
+        self.scope.restore(outer.0);
+        self.before.truncate(outer.1);
+        result
+    }
+
+    /// Executes a file, if it is known; returns whether it is.
+    fn file(&mut self, file: &Text, line: usize, arguments: &[Text]) -> Result<bool, ShellError> {
+        let path = file.word().text;
+        let files = self.files;
+        let written = self.script.written.get(basename(&path)).cloned();
+        let text = written.or_else(|| files.get(basename(&path)).cloned());
+        self.script.runs.insert(path);
+        let Some(text) = text else { return Ok(false) };
+        self.script_of(&text, line, arguments)?;
+        Ok(true)
+    }
+
+    /// Executes the text of a script that a line runs.
+    fn script_of(&mut self, text: &str, line: usize, arguments: &[Text]) -> Result<(), ShellError> {
+        if self.depth > DEEPEST {
+            return Err(ShellError::Endless { line });
+        }
+        let tokens = tokens(text)?;
+        let outer = (std::mem::replace(&mut self.text, text.into()), self.started, self.ended);
+        let is_called = !arguments.is_empty();
+        let before = is_called.then(|| self.scope.with_arguments(Some(arguments.to_vec())));
+        self.started.get_or_insert(line);
+        let result = self.run(&tokens);
+        if let Some(before) = before {
+            self.scope.with_arguments(before);
+        }
+        (self.text, self.started, self.ended) = outer;
+        result
+    }
+}
+
+/// Variables that `srun --export` passes.
+fn passed(words: &[Text]) -> BTreeMap<String, Text> {
+    let of_one =
+        |it: &str| it.split_once('=').map(|(name, value)| (name.to_owned(), Text::known(value)));
+    let lists = words.iter().filter_map(|word| word.as_known()?.strip_prefix("--export="));
+    lists.flat_map(|list| list.split(',')).filter_map(of_one).collect()
+}

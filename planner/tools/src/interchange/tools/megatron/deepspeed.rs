@@ -1,0 +1,75 @@
+//! Megatron-DeepSpeed: options of an old Megatron, with DeepSpeed's configuration and pipelines.
+
+use ir::graph::Recompute;
+
+use super::read::read_by;
+use super::table::DEEPSPEED_TABLE;
+use crate::interchange::error::ImportError;
+use crate::interchange::fields::set;
+use crate::interchange::imported::Imported;
+use crate::interchange::launch::Program;
+use crate::interchange::options::OptionError;
+use crate::interchange::shell::Word;
+use crate::interchange::source::Source;
+use crate::interchange::target::Target;
+use crate::interchange::tool::Tool;
+
+pub(in super::super) static TOOL: Tool = Tool {
+    tables: &[&DEEPSPEED_TABLE],
+    read: Some(read),
+    starts: |words, place, _| {
+        let has = |option: &str| {
+            words.iter().any(|it| it.text.split('=').next().is_some_and(|it| it == option))
+        };
+        let is_own = has("--deepspeed") || has("--deepspeed_config");
+        (words[place].is_python("pretrain_") && is_own).then_some(place)
+    },
+    is_written: false,
+    model_arguments: super::model_arguments,
+    anchors: super::TOOL.anchors,
+    has_fp32_gradients: true,
+    ..Tool::new(
+        Target::new("megatron-deepspeed", "Megatron-DeepSpeed", "megatron-deepspeed"),
+        |_, _| Program::default(),
+    )
+};
+
+/// Options of the recompute of whole layers.
+const RECOMPUTED: [&str; 2] = ["--checkpoint-activations", "--deepspeed-activation-checkpointing"];
+
+/// Key of DeepSpeed's configuration that says what replicas share.
+const STAGE: &str = "zero_optimization.stage";
+
+fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
+    let words = source.started()?.words.get(1..).unwrap_or_default();
+    let mut settings = read_by(&DEEPSPEED_TABLE, source, words)?;
+    let given = DEEPSPEED_TABLE.vocabulary.read(words)?;
+    if RECOMPUTED.iter().any(|name| given.has(name)) {
+        settings.layout.recompute = Recompute::Full;
+    }
+    let named = ["--deepspeed_config", "--deepspeed-config"];
+    let named = named.iter().find_map(|name| given.text_if_known(name));
+    if let Some(stage) = named.map(|name| stage(source, name, given.has("--zero-stage"))) {
+        let stage = stage?.unwrap_or_else(|| "0".to_owned());
+        if given.text("--zero-stage")?.is_none_or(|it| it != stage) {
+            set(&mut settings, "layout.zero_stage", &stage)
+                .map_err(|_| OptionError::value(STAGE, stage, "one of 0, 1, 2, 3 is expected"))?;
+        }
+    }
+    Ok(settings)
+}
+
+/// ZeRO stage of a configuration, which counts over that of the options; of a missing file, that of the options, if they
+/// have it.
+fn stage(source: &Source<'_>, name: &str, is_given: bool) -> Result<Option<String>, ImportError> {
+    let tree = match source.tree(name) {
+        Err(_) if is_given => {
+            let words: &[Word] = &source.started()?.words;
+            let given = DEEPSPEED_TABLE.vocabulary.read(words.get(1..).unwrap_or_default())?;
+            return Ok(given.text("--zero-stage")?.map(str::to_owned));
+        }
+        tree => tree?,
+    };
+    let stage = STAGE.split('.').try_fold(&tree, |tree, key| tree.get(key));
+    Ok(stage.and_then(|it| it.text()).map(str::to_owned))
+}

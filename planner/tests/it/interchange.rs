@@ -215,7 +215,7 @@ fn settings_that_cannot_be_a_plan() {
     );
     check(
         "TP=1\nif [ $BIG ]; then\n  torchrun --nnodes 1 pretrain_gpt.py\nfi",
-        "line 2: what `if` decides is not followed",
+        "`--micro-batch-size` is missing",
     );
 }
 

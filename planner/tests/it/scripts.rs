@@ -214,7 +214,7 @@ fn what_a_script_leaves_open_is_asked_for_where_it_counts() {
             "`--seq-length` (given as `4096`, then as `2048`: the last counts)",
         ),
         (
-            "python train.py --actor-num-nodes 1 --actor-num-gpus-per-node 8 --global-batch-size 8\n${SIZES[@]} --bf16",
+            "source of-another-folder.sh\npython train.py --actor-num-nodes 1 --actor-num-gpus-per-node 8 --global-batch-size 8\n${SIZES[@]} --bf16",
             &["--seq-len", "4096"],
             "`${SIZES}` begins a line, but the command before it",
         ),

@@ -57,8 +57,17 @@ impl Imported {
             };
             Some(ModelDifference { is_left_out: true, ..difference })
         };
-        let stated = self.model.iter().filter_map(differs);
-        stated.chain(self.model_defaults.iter().filter_map(by_default)).collect()
+        let mut all: Vec<ModelDifference> = self.model.iter().filter_map(differs).collect();
+        // Values of what is left out follow from the width and the heads, which are then what is wrong.
+        let follows = |it: &&Argument| {
+            let of = ["--hidden-size", "--num-attention-heads"];
+            let is_wrong = all.iter().any(|it| of.contains(&it.stated.name.as_str()));
+            is_wrong && !it.values.is_empty()
+        };
+        let left_out = self.model_defaults.iter().filter(|it| !follows(it));
+        let left_out: Vec<ModelDifference> = left_out.filter_map(by_default).collect();
+        all.extend(left_out);
+        all
     }
 }
 

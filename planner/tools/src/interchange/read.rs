@@ -62,16 +62,23 @@ pub fn import(import: &Import<'_>) -> Result<(Plan, Vec<Unread>), ImportError> {
     let Posed { problem, layout, stage_ends } = imported.posed(&graph, cluster, stated.num_gpus)?;
     let (found, _) = simulated(&problem, layout, &stage_ends);
     let plan = import.plan(&imported, &problem, &found);
-    let differences = imported.differences(&plan, model, &graph);
+    let (left_out, differences): (Vec<_>, Vec<_>) =
+        imported.differences(&plan, model, &graph).into_iter().partition(|it| it.is_left_out);
     if differences.is_empty() {
+        let left_out = left_out.iter().map(|it| {
+            let why =
+                format!("left out, so that another model than `{}` is trained: {it}", model.name);
+            Unread { option: it.stated.name.clone(), why }
+        });
         let repeated = imported.repeated.iter().map(|it| {
             let (before, last) = (it.before.join(" "), it.last.join(" "));
             let why = format!("given as `{before}`, then as `{last}`: the last counts");
             Unread { option: it.option.clone(), why }
         });
-        return Ok((plan, repeated.chain(imported.unread(cluster)).collect()));
+        let unread = imported.unread(cluster);
+        return Ok((plan, left_out.chain(repeated).chain(unread).collect()));
     }
-    let differences = differences.iter().map(ToString::to_string).collect();
+    let differences = differences.iter().chain(&left_out).map(ToString::to_string).collect();
     Err(ImportError::Model { model: model.name.clone(), differences })
 }
 

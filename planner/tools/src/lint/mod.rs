@@ -295,7 +295,9 @@ fn differences(
         let mut places = vec![given.place(option)];
         places.retain(|it| it.line.is_some() || !now.gives(option));
         let fix = given.own(changes).map(|own| context::of_case(given, own, base));
-        Finding { fix, ..Finding::new(rule, message, places) }
+        // What is left out may be in a checkpoint or in the code of a fork.
+        let severity = if difference.is_left_out { Severity::Warning } else { rule.most_severe() };
+        Finding { severity, fix, ..Finding::new(rule, message, places) }
     };
     let mut findings = Vec::new();
     for difference in &all {

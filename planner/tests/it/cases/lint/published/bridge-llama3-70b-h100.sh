@@ -5,7 +5,7 @@
 python pretrain_gpt.py \
     --tensor-model-parallel-size 4 --sequence-parallel --pipeline-model-parallel-size 8 \
     --num-virtual-stages-per-pipeline-rank 5 \
-    --num-layers 80 --hidden-size 8192 --ffn-hidden-size 28672 --num-attention-heads 64 --num-query-groups 8 \
+    --num-layers 80 --hidden-size 8192 --ffn-hidden-size 28672 --num-attention-heads 64 --group-query-attention --num-query-groups 8 --swiglu \
     --seq-length 8192 --micro-batch-size 1 --global-batch-size 256 \
     --bf16 --fp8-format hybrid --fp8-recipe tensorwise --grad-reduce-in-bf16 \
     --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --tp-comm-overlap \

@@ -8,6 +8,7 @@ python pretrain_gpt.py \
     --expert-model-parallel-size 64 --num-experts 256 --moe-router-topk 8 \
     --moe-token-dispatcher-type flex --moe-flex-dispatcher-backend deepep --moe-grouped-gemm \
     --num-layers 61 --hidden-size 7168 --num-attention-heads 128 --mtp-num-layers 1 \
+    --ffn-hidden-size 18432 --swiglu --multi-latent-attention \
     --seq-length 4096 --micro-batch-size 1 --global-batch-size 15360 \
     --bf16 --fp8-format e4m3 --fp8-recipe blockwise \
     --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather \

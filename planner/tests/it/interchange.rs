@@ -170,8 +170,6 @@ fn settings_that_cannot_be_a_plan() {
     for (more, expected) in [
         ("--tensor-model-parralel-size 2", "hint: `--tensor-model-parallel-size`"),
         ("--tensor_model_parallel_size 2", "hint: `--tensor-model-parallel-size`"),
-        ("--bf16", "`--bf16` is given twice"),
-        ("--seq-length 8192", "`--seq-length` is given twice: `4096`, then `8192`"),
         ("--fp16", "`--bf16` and `--fp16` contradict each other"),
         ("--tensor-model-parallel-size", "`--tensor-model-parallel-size` takes a value, but has 0"),
         ("--tensor-model-parallel-size many", "a whole number, at least 1, is expected"),

@@ -37,7 +37,7 @@ impl Imported {
                     tool(self.source).tables.iter().any(|it| it.is_model_only(&stated.name));
                 let is_other = is_only && !expected.is_empty();
                 let (stated, is_left_out) = (stated.clone(), false);
-                return is_other.then(|| ModelDifference { stated, would: None, is_left_out });
+                return is_other.then_some(ModelDifference { stated, would: None, is_left_out });
             };
             let are_same = stated.values.len() == would.values.len()
                 && stated.values.iter().zip(&would.values).all(|(one, other)| same(one, other));
@@ -47,13 +47,11 @@ impl Imported {
         // A switch that is left out differs if the model has it.
         let by_default = |left_out: &Argument| {
             let would = expected.iter().find(|it| it.name == left_out.name)?;
-            let difference = match left_out.values.is_empty() {
-                true => ModelDifference {
-                    stated: left_out.clone(),
-                    would: Some(would.clone()),
-                    is_left_out: true,
-                },
-                false => differs(left_out)?,
+            let difference = if left_out.values.is_empty() {
+                let (stated, would) = (left_out.clone(), Some(would.clone()));
+                ModelDifference { stated, would, is_left_out: true }
+            } else {
+                differs(left_out)?
             };
             Some(ModelDifference { is_left_out: true, ..difference })
         };

@@ -133,10 +133,10 @@ pub fn settings(import: &Import<'_>) -> Result<Imported, ImportError> {
         Ok(imported) => return Ok(imported),
         Err(error) => error,
     };
-    let script = match is_script(import.text) {
-        true => shell::read(import.text, import.set, import.files, &Way::first()),
-        false => return Err(error),
-    };
+    if !is_script(import.text) {
+        return Err(error);
+    }
+    let script = shell::read(import.text, import.set, import.files, &Way::first());
     let Ok(script) = script else { return Err(error) };
     if script.open.is_empty() {
         return Err(error);

@@ -108,12 +108,10 @@ impl Arithmetic<'_> {
             Some(value) => value.clone(),
             None => Text::unknown(word),
         };
-        match value.as_known() {
-            Some(value) => value.trim().parse().ok(),
-            None => {
-                self.missing.extend(value.unknown_names());
-                Some(1)
-            }
+        if let Some(value) = value.as_known() {
+            return value.trim().parse().ok();
         }
+        self.missing.extend(value.unknown_names());
+        Some(1)
     }
 }

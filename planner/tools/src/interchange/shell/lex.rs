@@ -269,7 +269,7 @@ impl Lexer {
         }
         let sign: String = self.chars[start..self.at].iter().collect();
         self.skip_blanks();
-        if !self.peek().is_some_and(|c| !"\n;|&".contains(c)) {
+        if self.peek().is_none_or(|c| "\n;|&".contains(c)) {
             return Ok(None);
         }
         let is_expanded = !self.peek().is_some_and(|c| "'\"\\".contains(c));

@@ -104,9 +104,10 @@ impl Text {
             source.push_str(&self.text[at..*hole]);
             at = *hole;
             let name = names.first().map_or("", String::as_str);
-            match name.starts_with(['$', '`']) {
-                true => source.push_str(name),
-                false => source.extend(["${", name, "}"]),
+            if name.starts_with(['$', '`']) {
+                source.push_str(name);
+            } else {
+                source.extend(["${", name, "}"]);
             }
         }
         source + &self.text[at..]

@@ -128,7 +128,7 @@ pub enum ShellError {
 
 /// Hint that sets variables, to be followed by another.
 fn set(variables: &[String]) -> String {
-    variables.iter().map(|name| format!("`--set {name}=VALUE`, or ")).collect()
+    variables.iter().flat_map(|name| ["`--set ", name, "=VALUE`, or "]).collect()
 }
 
 /// Reason why a command ends at a line.

@@ -92,9 +92,9 @@ fn model_defaults(
     given: &ParsedOptions,
     is_all_mixture: bool,
 ) -> Result<Vec<Argument>, OptionError> {
-    let is_known = |name: &&str| given.values(name).is_ok();
+    let is_known = |name: &&'static str| given.values(name).is_ok();
     // A checkpoint has the sizes.
-    if given.has("--use-checkpoint-args") || !NAMED_SIZES.iter().all(|it| is_known(it)) {
+    if given.has("--use-checkpoint-args") || !NAMED_SIZES.iter().all(is_known) {
         return Ok(Vec::new());
     }
     let [hidden, heads]: [u64; 2] =

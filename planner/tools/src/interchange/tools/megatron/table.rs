@@ -55,7 +55,7 @@ fn read(option: &str, reader: Reader<'_>, settings: &mut Imported) -> Result<(),
         // Megatron switches sequence parallelism off with one tensor-parallel rank.
         "--sequence-parallel" => layout.sequence_parallel &= layout.tensor_parallel > 1,
         "--num-virtual-stages-per-pipeline-rank" => {
-            stages::read(given, source.num_layers, settings)?
+            stages::read(given, source.num_layers, settings)?;
         }
         "--expert-tensor-parallel-size"
             if !given.has(option) || !(given.has("--num-experts") || source.has_experts) =>

@@ -27,7 +27,7 @@ pub struct Adapters {
     pub rank: u64,
     /// What an adapter puts out is multiplied by `alpha / rank`.
     pub alpha: u64,
-    /// The layers that have one: names of operators, whole or their last part, Hugging Face's words for
+    /// The layers that have one: names of operators, whole or their last part, other tools' words for
     /// them, or `all-linear`.
     pub targets: Vec<String>,
     /// How the frozen weights of linear layers are stored.
@@ -86,37 +86,58 @@ pub enum AdapterError {
 /// The target that names all linear layers but the heads.
 pub const ALL_LINEAR: &str = "all-linear";
 
-/// Hugging Face's names for layers, and the operators that they name.
-const ALIASES: [(&str, &str); 20] = [
-    ("q_proj", "attention.query"),
-    ("k_proj", "attention.key"),
-    ("v_proj", "attention.value"),
-    ("o_proj", "attention.output"),
-    ("out_proj", "attention.output"),
-    ("q_a_proj", "attention.query_down"),
-    ("q_b_proj", "attention.query_up"),
-    ("kv_b_proj", "attention.key_value_up"),
-    ("gate_proj", "mlp.gate"),
-    ("gate_proj", "mlp.experts.gate"),
-    ("gate_proj", "mlp.shared.gate"),
-    ("up_proj", "mlp.up"),
-    ("up_proj", "mlp.experts.up"),
-    ("up_proj", "mlp.shared.up"),
-    ("down_proj", "mlp.down"),
-    ("down_proj", "mlp.experts.down"),
-    ("down_proj", "mlp.shared.down"),
-    ("fc1", "mlp.up"),
-    ("fc2", "mlp.down"),
-    ("lm_head", "head"),
+/// Paths within a layer that modules of an operator have: of Hugging Face's classes, then of Megatron-Core's, whose fused
+/// modules are several operators here and are adapted one by one.
+const MODULES: [(&str, &[&str]); 18] = [
+    ("attention.query", &["self_attn.q_proj", "self_attention.linear_qkv"]),
+    ("attention.key", &["self_attn.k_proj", "self_attention.linear_qkv"]),
+    ("attention.value", &["self_attn.v_proj", "self_attention.linear_qkv"]),
+    ("attention.output", &["self_attn.o_proj", "self_attn.out_proj", "self_attention.linear_proj"]),
+    ("attention.query_down", &["self_attn.q_a_proj", "self_attention.linear_q_down_proj"]),
+    ("attention.query_up", &["self_attn.q_b_proj", "self_attention.linear_q_up_proj"]),
+    (
+        "attention.key_value_down",
+        &["self_attn.kv_a_proj_with_mqa", "self_attention.linear_kv_down_proj"],
+    ),
+    ("attention.key_rope", &["self_attn.kv_a_proj_with_mqa", "self_attention.linear_kv_down_proj"]),
+    ("attention.key_value_up", &["self_attn.kv_b_proj", "self_attention.linear_kv_up_proj"]),
+    ("mlp.gate", &["mlp.gate_proj", "mlp.linear_fc1"]),
+    ("mlp.up", &["mlp.up_proj", "fc1", "mlp.linear_fc1"]),
+    ("mlp.down", &["mlp.down_proj", "fc2", "mlp.linear_fc2"]),
+    ("mlp.experts.gate", &["mlp.experts.0.gate_proj", "mlp.experts.linear_fc1"]),
+    ("mlp.experts.up", &["mlp.experts.0.up_proj", "mlp.experts.linear_fc1"]),
+    ("mlp.experts.down", &["mlp.experts.0.down_proj", "mlp.experts.linear_fc2"]),
+    ("mlp.shared.gate", &["mlp.shared_experts.gate_proj", "mlp.shared_experts.linear_fc1"]),
+    ("mlp.shared.up", &["mlp.shared_experts.up_proj", "mlp.shared_experts.linear_fc1"]),
+    ("mlp.shared.down", &["mlp.shared_experts.down_proj", "mlp.shared_experts.linear_fc2"]),
 ];
 
+/// Other tools' name for the operator `head`.
+const HEAD: &str = "lm_head";
+
+/// Paths within a layer that modules of an operator have in other tools; none for the head, which is in no layer.
+pub fn module_paths(op: &str) -> &'static [&'static str] {
+    MODULES.iter().find(|(name, _)| *name == op).map_or(&[], |(_, paths)| *paths)
+}
+
 impl Adapters {
-    /// Returns whether `target` names the operator called `op`.
-    fn names(target: &str, op: &str) -> bool {
+    /// Returns whether `target` names the operator called `op`: by its name or the last part of it, or by the end of a
+    /// module's path, as PEFT takes the items of a list.
+    pub fn names(target: &str, op: &str) -> bool {
+        let ends = |path: &&str| {
+            path.strip_suffix(target).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        };
         target == op
             || op.rsplit('.').next() == Some(target)
-            || ALIASES.contains(&(target, op))
+            || module_paths(op).iter().any(ends)
+            || (target == HEAD && op == "head")
             || (target == ALL_LINEAR && !op.split('.').any(|part| part == "head"))
+    }
+
+    /// Names of the layers of a model that may have an adapter.
+    pub fn layers(graph: &Graph) -> BTreeSet<&str> {
+        let nodes = graph.classes().flat_map(|(_, block)| block.nodes());
+        nodes.filter(|node| is_linear(node.op)).map(|node| node.op.name.as_str()).collect()
     }
 
     fn check(&self, graph: &Graph) -> Result<(), AdapterError> {
@@ -128,8 +149,7 @@ impl Adapters {
             }
         }
         let nodes = || graph.classes().flat_map(|(_, block)| block.nodes());
-        let linear: BTreeSet<&str> =
-            nodes().filter(|node| is_linear(node.op)).map(|node| node.op.name.as_str()).collect();
+        let linear = Self::layers(graph);
         if let Some(target) =
             self.targets.iter().find(|target| !linear.iter().any(|op| Self::names(target, op)))
         {

@@ -33,7 +33,7 @@ mod work;
 #[cfg(test)]
 mod tests;
 
-pub use adapters::{ALL_LINEAR, AdapterError, AdapterPart, Adapters, adapted_layer};
+pub use adapters::{ALL_LINEAR, AdapterError, AdapterPart, Adapters, adapted_layer, module_paths};
 pub use block::{Block, BlockRun, ClassId, Graph, GraphError, Node, OpId, ParameterCounts};
 pub use builder::{BlockBuilder, Value};
 pub use elementwise::{Elementwise, ReduceFunction, Upsampling};

@@ -310,9 +310,9 @@ pub enum LayoutError {
     },
     /// Offload to hosts whose memory is unknown.
     #[error(
-        "`offload` {offload}, but the cluster does not say what memory its hosts have\nhint: add \
-         \"host\": {{\"memory_bytes\": 2e12, \"memory_bandwidth_bytes_per_second\": 6e11}} to its file (`--cluster \
-         FILE`)"
+        "`offload` {offload}, but the cluster does not say what memory its hosts have\nhint: `--cluster mine.json`, with \
+         {{\"name\": \"mine\", \"like\": \"PRESET\", \"host\": {{\"memory_bytes\": 256e9, \
+         \"memory_bandwidth_bytes_per_second\": 2e11}}}} in it: a node's memory, and its bandwidth"
     )]
     UnknownHost {
         /// The requested offload.

@@ -44,9 +44,17 @@ fn a_layer_has_one_name_in_our_words_and_in_theirs() {
         ("o_proj", "output"),
         ("gate_proj", "mlp.gate"),
         ("down_proj", "down"),
+        ("self_attn.q_proj", "attention.query"),
+        ("mlp.up_proj", "mlp.up"),
+        ("linear_proj", "attention.output"),
+        ("linear_fc2", "mlp.down"),
+        ("self_attention.linear_proj", "output"),
     ] {
-        assert_eq!(count(theirs), count(ours));
+        assert_eq!(count(theirs), count(ours), "{theirs}");
     }
+    // Megatron's fused layers are several here.
+    assert_eq!(count("linear_qkv"), ["query", "key", "value"].map(count).iter().sum::<u64>());
+    assert_eq!(count("linear_fc1"), count("gate") + count("up"));
 }
 
 fn setting(sharding: Sharding) -> Setting {

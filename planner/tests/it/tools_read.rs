@@ -76,6 +76,7 @@ fn with_unknown(name: &str, text: &str) -> String {
             let more = if is_hydra { "zeugma.of_ranks=3" } else { "--zeugma-of-ranks 3" };
             format!("{} {more}\n", text.trim_end())
         }
+        Some("json") => text.replacen('{', "{\"zeugma_of_ranks\": 3,", 1),
         Some("toml") => format!("{text}\n[zeugma]\nof_ranks = 3\n"),
         _ if name.starts_with("primus") => {
             text.replace("    overrides:\n", "    overrides:\n      zeugma_of_ranks: 3\n")
@@ -87,6 +88,11 @@ fn with_unknown(name: &str, text: &str) -> String {
 #[test]
 fn a_setting_that_no_table_has_is_named() {
     let work = tempfile::tempdir().unwrap();
+    // Files that others name.
+    for file in fs::read_dir(folder()).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), work.path().join(file.file_name())).unwrap();
+    }
     for (words, printed) in cases() {
         if printed.starts_with("error")
             || printed.contains("which is not run")

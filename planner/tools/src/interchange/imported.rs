@@ -3,7 +3,7 @@
 use ir::cluster::{Cluster, Precision};
 use ir::expert_load::ExpertLoad;
 use ir::framework::{ExpertTensor, Framework};
-use ir::graph::{Adapters, Graph};
+use ir::graph::{Adapters, ContextParallelKind, Graph};
 use ir::layout::{Layout, LayoutSpec, multiples_around};
 use ir::plan::{Optimizer, Plan, Training};
 use ir::replication::DataParallelMethod;
@@ -202,7 +202,7 @@ impl Imported {
         let problem = problem.with_expert_load(self.expert_load.clone())?;
         let headroom = problem.usual_headroom();
         let problem = problem.with_headroom(headroom);
-        let layout = self.with_experts(layout, &problem);
+        let layout = self.with_heads(self.with_experts(layout, &problem), &problem);
         let layout = Layout::new(layout, &problem.limits)?;
         let stage_ends = self.stage_ends(&problem, &layout)?;
         Ok(Posed { problem, layout, stage_ends })
@@ -221,6 +221,22 @@ impl Imported {
         };
         let expert_tensor_parallel = only.unwrap_or(layout.expert_tensor_parallel);
         LayoutSpec { expert_tensor_parallel, ..layout }
+    }
+
+    /// Sets a ring in the place of an exchange of heads between more ranks than key-value heads divide over, for tools
+    /// that have both: they repeat heads (verl), or have a ring of exchanges (ms-swift).
+    fn with_heads(&self, layout: LayoutSpec, problem: &Problem) -> LayoutSpec {
+        let is_undivided = problem.facts.key_value_heads.is_some_and(|heads| {
+            let ranks = u64::from(layout.tensor_parallel) * u64::from(layout.context_parallel);
+            !heads.is_multiple_of(ranks)
+        });
+        let ring = ContextParallelKind::Ring;
+        let has = |kind| self.framework.abilities.context_parallel.contains(&kind);
+        let exchange = ContextParallelKind::AllToAll;
+        let is_exchange = layout.context_parallel_kind == exchange && has(exchange) && has(ring);
+        let context_parallel_kind =
+            if is_exchange && is_undivided { ring } else { layout.context_parallel_kind };
+        LayoutSpec { context_parallel_kind, ..layout }
     }
 
     fn ranks(&self, given: Option<u32>) -> Result<u32, ImportError> {
@@ -245,10 +261,9 @@ impl Imported {
         let has = cluster.gpus_per_node;
         let each = self.ranks_per_node.filter(|each| *each != has);
         if let Some(each) = each.filter(|each| self.num_gpus.is_some_and(|all| all > *each)) {
-            let option = "nproc-per-node".to_owned();
             let why =
                 format!("nodes of {each} ranks, but nodes of {} have {has} GPUs", cluster.name);
-            all.push(Unread { option, why });
+            all.push(Unread::new("nproc-per-node", why));
         }
         all
     }

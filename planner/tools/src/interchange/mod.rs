@@ -4,6 +4,7 @@
 //! part that a tool does not support is an error, or, where the user asks for the nearest plan that the tool runs, a
 //! change that is reported with its cost. Abilities are those of the framework's file, which the search uses too.
 
+mod adapters;
 mod approximate;
 mod argument;
 mod chakra;

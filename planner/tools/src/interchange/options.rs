@@ -6,7 +6,7 @@ use ir::text::typeset;
 
 pub use super::option_error::OptionError;
 use super::shell::Word;
-use super::unread::Unread;
+use super::unread::{Unplanned, Unread};
 
 /// Options of a program, each with its number of values; or keys of its file, with dots between them.
 #[derive(Clone, Copy, Debug)]
@@ -325,25 +325,26 @@ impl ParsedOptions {
     /// Names that no table has, and those of the given names that are there and not switched off.
     pub(super) fn unread<'a>(
         &'a self,
-        unplanned: impl Iterator<Item = (&'a str, &'a str)>,
+        unplanned: impl Iterator<Item = Unplanned<'a>>,
         program: &str,
     ) -> Vec<Unread> {
         const OFF: [&str; 8] = ["false", "False", "none", "None", "no", "NO", "0", ""];
         let is_off =
             |words: &Vec<Word>| words.first().is_some_and(|it| OFF.contains(&it.text.as_str()));
         let mut all = Vec::new();
-        for (known, why) in unplanned {
+        for Unplanned { name: known, why, saves_memory } in unplanned {
             let is_it = |name: &str| match known.strip_suffix('*') {
                 Some(start) => name.starts_with(start),
                 None => name == known,
             };
             let given = self.all.iter().filter(|(name, words)| is_it(name) && !is_off(words));
-            all.extend(given.map(|(name, _)| Unread { option: name.clone(), why: why.to_owned() }));
+            all.extend(given.map(|(name, _)| Unread { saves_memory, ..Unread::new(name, why) }));
         }
         let why = format!("no option of {program} that is known");
         all.extend(self.others.iter().map(|(name, nearest)| {
             let meant = nearest.as_ref().map(|it| format!("; is `{it}` meant?"));
-            Unread { option: name.clone(), why: why.clone() + &meant.unwrap_or_default() }
+            let why = why.clone() + &meant.unwrap_or_default();
+            Unread { is_unknown: true, ..Unread::new(name, why) }
         }));
         all
     }
@@ -417,13 +418,17 @@ impl ParsedOptions {
         Self { all, ..self }
     }
 
-    /// Boolean value of an option; a switch without a value is true.
+    /// Boolean value of an option; a switch without a value is true. Words are those of `HfArgumentParser`, in any case.
     pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, OptionError> {
         if self.all.get(name).is_some_and(Vec::is_empty) {
             return Ok(Some(true));
         }
-        let known = [("true", true), ("false", false), ("True", true), ("False", false)];
-        self.one_of(name, &known)
+        let word = self.text(name)?.map(str::to_lowercase);
+        match word.as_deref() {
+            Some("yes" | "t" | "y" | "1" | "true") => Ok(Some(true)),
+            Some("no" | "f" | "n" | "0" | "false") => Ok(Some(false)),
+            _ => self.one_of(name, &[("true", true), ("false", false)]),
+        }
     }
 
     /// Returns whether a flag is given and on.
@@ -459,6 +464,14 @@ impl ParsedOptions {
         let works = "a whole number, at least 1, is expected".to_owned();
         let error = || OptionError::value(name, text, works);
         count.map(Some).ok_or_else(error)
+    }
+
+    /// Value of an option as a count, of which 0 is as good as none.
+    pub(super) fn count_unless_0<T: std::str::FromStr + PartialOrd + From<u8>>(
+        &self,
+        name: &str,
+    ) -> Result<Option<T>, OptionError> {
+        if self.text(name)? == Some("0") { Ok(None) } else { self.count(name) }
     }
 
     /// Value of an option, mapped by a list of known values.

@@ -9,6 +9,7 @@ use ir::model::{Description, GraphOptions, Model};
 use ir::plan::{Plan, PlannedModel};
 use ir::text::count_of;
 
+use super::adapters;
 use super::detect::{is_script, source};
 use super::error::{Divided, ImportError};
 use super::imported::{Imported, Posed, Stated};
@@ -53,8 +54,8 @@ pub struct Import<'a> {
 /// [`ImportError`] where they cannot be read, contradict themselves, or describe another model.
 pub fn import(import: &Import<'_>) -> Result<(Plan, Vec<Unread>), ImportError> {
     let Import { model, cluster, stated, .. } = *import;
-    let imported = settings(import)?;
-    let graph = import.graph(&imported)?;
+    let mut imported = settings(import)?;
+    let graph = import.graph(&mut imported)?;
     let graph = match imported.layout.recompute.modules() {
         Some(modules) => graph.recomputing(modules).map_err(|error| unbuilt(&error))?,
         None => graph,
@@ -68,12 +69,12 @@ pub fn import(import: &Import<'_>) -> Result<(Plan, Vec<Unread>), ImportError> {
         let left_out = left_out.iter().map(|it| {
             let why =
                 format!("left out, so that another model than `{}` is trained: {it}", model.name);
-            Unread { option: it.stated.name.clone(), why }
+            Unread::new(&it.stated.name, why)
         });
         let repeated = imported.repeated.iter().map(|it| {
             let (before, last) = (it.before.join(" "), it.last.join(" "));
             let why = format!("given as `{before}`, then as `{last}`: the last counts");
-            Unread { option: it.option.clone(), why }
+            Unread::new(&it.option, why)
         });
         let unread = imported.unread(cluster);
         return Ok((plan, left_out.chain(repeated).chain(unread).collect()));
@@ -84,14 +85,13 @@ pub fn import(import: &Import<'_>) -> Result<(Plan, Vec<Unread>), ImportError> {
 
 impl Import<'_> {
     /// The graph of the model as settings train it, without modules to recompute.
-    pub(crate) fn graph(&self, imported: &Imported) -> Result<Graph, ImportError> {
+    pub(crate) fn graph(&self, imported: &mut Imported) -> Result<Graph, ImportError> {
         let options = GraphOptions {
             attention: attention_kernel(&imported.framework),
             multi_token_prediction: imported.multi_token_prediction,
             dropout: imported.dropout,
         };
-        let graph = self.model.training_graph(options, imported.adapters.as_ref());
-        graph.map_err(|error| unbuilt(&error))
+        adapters::trained_graph(imported, self.model, options)
     }
 
     /// The plan of settings that pose this problem.
@@ -199,6 +199,7 @@ fn settings_of(import: &Import<'_>, way: &Way) -> Result<Imported, ImportError> 
     let mut imported = read(&source)?;
     let of_launcher = source.started().ok().and_then(|it| it.ranks_per_node);
     imported.ranks_per_node = of_launcher.or(imported.ranks_per_node);
+    adapters::name_unknown(&mut imported);
     let ranks = imported.layout.pipeline_parallel;
     match stated.pipeline_parallel.filter(|stated| *stated != ranks) {
         Some(stated) => Err(ImportError::divides(

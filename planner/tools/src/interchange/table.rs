@@ -20,7 +20,8 @@
 //!
 //! An option with `model` instead of a field describes the model; imports compare it with the user's. With `only`
 //! after it, a model that would not have the option at all is another one. `unplanned` in its place is for what may change
-//! a step but is no part of a plan, with what it is after ` # `: imports name it.
+//! a step but is no part of a plan, with what it is after ` # `: imports name it; `saves-memory` after it is for what
+//! makes the prediction too large. `same` in its place is for another name of the option that follows it.
 //!
 //! A condition is `field=a|b`, `field!=a` or `field>n`. After ` # ` follows the reason that an export gives, with
 //! fields in braces; `[title]` begins a topic.
@@ -35,7 +36,7 @@ use super::imported::Imported;
 use super::options::{OptionError, ParsedOptions, Vocabulary};
 use super::run::Run;
 use super::source::{Source, agreed};
-use super::unread::Unread;
+use super::unread::{Unplanned, Unread};
 
 /// Options to read, with their source.
 #[derive(Clone, Copy, Debug)]
@@ -149,6 +150,9 @@ const MODEL: &str = "model";
 /// Word instead of the field of an option that no plan has.
 const UNPLANNED: &str = "unplanned";
 
+/// Word instead of the field of an option that is another one by another name, which follows.
+const SAME: &str = "same";
+
 /// Word that stands for a switch without a value.
 const GIVEN: &str = "given";
 
@@ -171,7 +175,7 @@ impl Row {
         let (line, why) = line.split_once(" # ").unwrap_or((line, ""));
         let mut words = line.split_whitespace();
         let (option, _, field) = (words.next()?, words.next()?, words.next()?);
-        if [MODEL, UNPLANNED].contains(&field) {
+        if [MODEL, UNPLANNED, SAME].contains(&field) {
             return None;
         }
         let forms = words.by_ref().take_while(|word| *word != "if").map(Form::of).collect();
@@ -359,6 +363,19 @@ impl Table {
         Ok(())
     }
 
+    /// Options under the names of those that they are the same as.
+    pub(super) fn by_one_name(&self, given: ParsedOptions) -> ParsedOptions {
+        let lines = || self.vocabulary.table.lines();
+        given.renamed(|name| {
+            let of_line = |line: &str| {
+                let mut words = line.split_whitespace();
+                let is_it = words.next() == Some(name) && words.nth(1) == Some(SAME);
+                is_it.then(|| words.next().map(str::to_owned)).flatten()
+            };
+            lines().find_map(of_line).unwrap_or_else(|| name.to_owned())
+        })
+    }
+
     /// Options that are given and may change a step, but that no plan has.
     pub(super) fn unread(&self, given: &ParsedOptions) -> Vec<Unread> {
         let Vocabulary { table, .. } = self.vocabulary;
@@ -369,7 +386,7 @@ impl Table {
             let mut words = line.split_whitespace();
             let name = words.next()?;
             let is_unplanned = words.nth(1) == Some(UNPLANNED);
-            (known.insert(name) && is_unplanned).then_some((name, why))
+            (known.insert(name) && is_unplanned).then(|| Unplanned::new(name, words, why))
         });
         given.unread(unplanned, self.vocabulary.program())
     }
@@ -399,10 +416,10 @@ impl Table {
             }
             match given.values(name) {
                 Ok(values) => all.extend(values.map(|it| Argument::values(name, it, ""))),
-                Err(OptionError::Unresolved { .. }) => unread.push(Unread {
-                    option: name.to_owned(),
-                    why: "of the model; its value is not known, and not compared".to_owned(),
-                }),
+                Err(OptionError::Unresolved { .. }) => {
+                    let why = "of the model; its value is not known, and not compared";
+                    unread.push(Unread::new(name, why));
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -7,12 +7,48 @@ pub struct Unread {
     pub option: String,
     /// What it does, or why it is not read.
     pub why: String,
+    /// True if the prediction would need less memory with it.
+    pub saves_memory: bool,
+    /// True if no table has it.
+    pub is_unknown: bool,
+}
+
+impl Unread {
+    /// A setting that does not save memory.
+    pub(super) fn new(option: &str, why: impl Into<String>) -> Self {
+        Self { option: option.to_owned(), why: why.into(), saves_memory: false, is_unknown: false }
+    }
+}
+
+/// A line of a table for what may change a step but is no part of a plan.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unplanned<'a> {
+    /// Name of the option; one that ends with `*` stands for all with this prefix.
+    pub(super) name: &'a str,
+    /// What it does.
+    pub(super) why: &'a str,
+    /// True if it saves memory.
+    pub(super) saves_memory: bool,
+}
+
+/// Word of such a line after `unplanned`: what it does saves memory that the prediction has.
+const SAVES_MEMORY: &str = "saves-memory";
+
+impl<'a> Unplanned<'a> {
+    /// The line's name, the words after `unplanned`, and the reason.
+    pub(super) fn new<'w>(
+        name: &'a str,
+        mut words: impl Iterator<Item = &'w str>,
+        why: &'a str,
+    ) -> Self {
+        Self { name, why, saves_memory: words.any(|it| it == SAVES_MEMORY) }
+    }
 }
 
 /// Settings that are no part of a plan, in words, those of one reason together.
 pub fn by_reason(all: &[Unread]) -> Vec<String> {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
-    for Unread { option, why } in all {
+    for Unread { option, why, .. } in all {
         let name = format!("`{option}`");
         match reasons.iter_mut().find(|it| it.0 == why) {
             Some((_, names)) if names.contains(&name) => {}

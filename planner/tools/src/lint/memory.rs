@@ -6,7 +6,7 @@ use ir::units::Bytes;
 
 use super::change::{Change, each};
 use super::context::LintContext;
-use super::evaluated::Variant;
+use super::evaluated::{EvaluatedConfig, Variant};
 use super::finding::{Cost, Finding};
 use super::rule::{Rule, Severity};
 
@@ -75,12 +75,21 @@ pub(super) fn room(context: &LintContext<'_>) -> Option<Finding> {
         let how = "fits only if the allocator gives back what it caches";
         (Rule::MemoryTight, Severity::Note, how)
     };
+    let savers = savers_not_predicted(base);
+    let severity = if savers.is_empty() { severity } else { severity.min(Severity::Warning) };
     let message = format!(
-        "{:.1} GiB are needed{of_rank}, {beyond:.1} more than the {:.1} of a GPU: it {how} ({largest} GiB)",
+        "{:.1} GiB are needed{of_rank}{savers}, {beyond:.1} more than the {:.1} of a GPU: it {how} ({largest} GiB)",
         gib(peak),
         gib(capacity)
     );
     Some(context.finding(rule, severity, message, cost, &about))
+}
+
+/// Settings that save memory and are no part of the prediction, in words.
+fn savers_not_predicted(base: &EvaluatedConfig) -> String {
+    let saves = base.imported.unread.iter().filter(|it| it.saves_memory);
+    let names: Vec<String> = saves.map(|it| format!("`{}`", it.option)).collect();
+    if names.is_empty() { String::new() } else { format!(" without {}", names.join(" and ")) }
 }
 
 /// The fastest change to make it fit, with as few settings changed as possible.

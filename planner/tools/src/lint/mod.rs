@@ -57,7 +57,7 @@ pub fn lint(import: &Import<'_>, most_nearest: usize) -> Result<Report, ImportEr
         return Ok(report);
     };
     imported.num_gpus = imported.num_gpus.or(import.stated.num_gpus);
-    let graph = import.graph(&imported)?;
+    let graph = import.graph(&mut imported)?;
     findings.extend(unread(import, &imported));
     findings.extend(repeated(&given, &imported));
     let eval = EvalContext {

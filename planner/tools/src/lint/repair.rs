@@ -223,6 +223,10 @@ fn other_stages(eval: &EvalContext<'_>, imported: &Imported) -> Vec<Vec<Change>>
 /// The fault that an error describes.
 fn of_error(eval: &EvalContext<'_>, error: &ImportError, imported: &Imported) -> Fault {
     let message = match error {
+        // What it needs is in the cluster's file, not in the settings.
+        ImportError::Layout(error @ LayoutError::UnknownHost { .. }) => {
+            error.to_string().replace("\nhint: ", "; ")
+        }
         ImportError::Layout(error) => error.to_string(),
         error => error.to_string(),
     };
@@ -367,6 +371,10 @@ fn of_layout(eval: &EvalContext<'_>, error: &LayoutError, imported: &Imported) -
             let of_rank = Change::VirtualStages(layout.virtual_stages);
             let about = vec![Change::Pipeline(layout.pipeline_parallel), of_rank];
             (Rule::TooManyStages, about, other_stages(eval, imported))
+        }
+        LayoutError::UnknownHost { .. } => {
+            let about = vec![Change::NoOffload];
+            (Rule::LayoutImpossible, about.clone(), vec![about])
         }
         LayoutError::OffloadedParameters { .. } => {
             let about = vec![Change::NoOffload];

@@ -143,7 +143,7 @@ fn replacements(text: &str, change: &OptionChange) -> Option<Vec<Replacement>> {
     match &change.edit {
         Edit::Remove { .. } => Some(places.iter().map(|it| it.removed(text)).collect()),
         Edit::Rename { option, to } => {
-            let place = places.first()?;
+            let place = places.first().filter(|_| self::places(text, to).is_empty())?;
             let Range { start, end } = place.name;
             let parents = |path: &str| path.rsplit_once('.').map(|(parents, _)| parents.to_owned());
             let with = match &place.whole {

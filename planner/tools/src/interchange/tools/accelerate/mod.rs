@@ -1,5 +1,6 @@
 //! Hugging Face accelerate: its YAML configuration, with or without the Trainer's arguments.
 
+mod adapters;
 mod read;
 mod sharding;
 mod table;
@@ -19,10 +20,11 @@ use crate::interchange::shell::Word;
 use crate::interchange::target::Target;
 use crate::interchange::tool::{OwnKey, Tool};
 use crate::interchange::view::ExportView;
+/// Readers of the words that other tools pass on.
+pub(super) use adapters::adapters;
 /// What the name of a built-in configuration of DeepSpeed says.
 pub(crate) use read::built_in_stage;
-/// Readers of the words that other tools pass on.
-pub(super) use read::{adapters, read_words};
+pub(super) use read::read_words;
 pub(super) use table::{CONFIGURATION, TRAINER};
 
 pub(super) static TOOL: Tool = Tool {
@@ -56,7 +58,10 @@ pub(super) static TRAINER_TOOL: Tool = Tool {
             return has_arguments(&words[place + 1..], files).then_some(place + 1);
         }
         let is_own = |word: &Word| word.text.starts_with("--per_device_train_batch_size");
-        (words[place].is_python("") && words[place..].iter().any(is_own)).then_some(place)
+        // A program of the user's own may start `accelerate launch`, as a word further on says.
+        let starts_another = (place + 1..words.len()).any(|at| is_launch(words, at));
+        let is_it = words[place].is_python("") && words[place..].iter().any(is_own);
+        (is_it && !starts_another).then_some(place)
     },
     has_keys: |tree| tree.has_any(&["per_device_train_batch_size", "output_dir"]),
     own_options: &["--per_device_train_batch_size"],

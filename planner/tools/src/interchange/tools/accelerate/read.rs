@@ -2,13 +2,15 @@
 
 use ir::cluster::Precision;
 use ir::framework::Fusion;
-use ir::graph::{ALL_LINEAR, Adapters, Recompute, WeightFormat};
+use ir::graph::{Adapters, ContextParallelKind, Recompute};
 use ir::plan::Optimizer;
 
 use super::super::deepspeed;
+use super::adapters::{adapters, adapters_left_out};
 use super::sharding::{Kind, OFF, habits, kind, sharded, with_fsdp};
 use super::table::{CONFIGURATION, TRAINER};
 use crate::interchange::error::{Divided, ImportError};
+use crate::interchange::file::has_ending;
 use crate::interchange::imported::Imported;
 use crate::interchange::options::{Leaf, OptionError, ParsedOptions, Vocabulary};
 use crate::interchange::shell::Word;
@@ -25,7 +27,9 @@ pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
         Form::Tree(tree) => (CONFIGURATION.vocabulary.of_leaves(&tree.leaves())?, Vec::new()),
         _ => launched(source)?,
     };
-    imported(source, &given, &Script::default())
+    let mut imported = imported(source, &given, &Script::default())?;
+    imported.unread.extend(CONFIGURATION.unread(&given));
+    Ok(imported)
 }
 
 /// Reads the Trainer's arguments, from a file or options, and those of `accelerate launch` if it starts the script.
@@ -36,7 +40,7 @@ pub(super) fn read_trainer(source: &Source<'_>) -> Result<Imported, ImportError>
         let (given, words) = launched(source)?;
         (given, arguments_of(source, &words)?)
     };
-    of_arguments(source, given, &arguments)
+    of_arguments(source, given, arguments)
 }
 
 /// Settings of the words of a tool that passes them on to the Trainer; keys of accelerate's configuration among them.
@@ -53,16 +57,19 @@ pub(in super::super) fn read_words(
     let (given, _) = CONFIGURATION.vocabulary.read_options(&given.concat())?;
     let (arguments, _) = TRAINER.vocabulary.read_options(&arguments.concat())?;
     let plain = |name: &str| name.trim_start_matches("--").to_owned();
-    of_arguments(source, given.renamed(plain), &arguments.renamed(plain))
+    of_arguments(source, given.renamed(plain), arguments.renamed(plain))
 }
 
 fn of_arguments(
     source: &Source<'_>,
     given: ParsedOptions,
-    arguments: &ParsedOptions,
+    arguments: ParsedOptions,
 ) -> Result<Imported, ImportError> {
+    let arguments = &TRAINER.by_one_name(arguments);
     let script = Script::of(arguments)?;
+    let others = CONFIGURATION.unread(&given);
     let mut imported = by_script(source, given, arguments, &script)?;
+    imported.unread.extend(others);
     imported.unread.extend(TRAINER.unread(arguments));
     imported.unread.extend(script.unread);
     imported.adapters = script.adapters;
@@ -83,26 +90,57 @@ fn by_script(
             let why = "states are sharded by one of them";
             arguments.not_both("deepspeed", "fsdp", why)?;
         }
-        let keys = match built_in_stage(name) {
+        let mut keys = match built_in_stage(name) {
             Some(stage) => built_in(stage, name.ends_with("_offload")),
             None => script.completed(source.tree(name)?.leaves()),
         };
-        return of_deepspeed(source, &keys, script);
+        let sharing = sequence_sharing(&given)?;
+        keys.extend(sharing.map(|(_, ranks)| leaf(deepspeed::SEQUENCE_RANKS, ranks)));
+        let mut imported = of_deepspeed(source, &keys, script)?;
+        if let Some((kind, _)) = sharing {
+            imported.layout.context_parallel_kind = kind;
+        }
+        return Ok(imported);
     }
     let given = with_fsdp(source, given, arguments)?;
     imported(source, &given, script)
+}
+
+/// How ranks share a sequence, and how many, if they do.
+fn sequence_sharing(
+    given: &ParsedOptions,
+) -> Result<Option<(ContextParallelKind, u32)>, OptionError> {
+    let ways = [("cp_size", ContextParallelKind::Ring), ("sp_size", ContextParallelKind::AllToAll)];
+    let ways = ways.map(|(name, kind)| {
+        let ranks = given.count(&format!("parallelism_config.parallelism_config_{name}"))?;
+        Ok(ranks.filter(|ranks| *ranks > 1).map(|ranks| (kind, ranks)))
+    });
+    ways.into_iter().find_map(Result::transpose).transpose()
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "so that numbers are written plainly")]
+fn leaf(name: &str, value: impl ToString) -> (String, Leaf) {
+    (name.to_owned(), Leaf::Values(vec![value.to_string()]))
 }
 
 /// The Trainer's arguments, read from the file that the first word names, or from the words themselves.
 fn arguments_of(source: &Source<'_>, words: &[Word]) -> Result<ParsedOptions, ImportError> {
     let first = words.first().map_or("", |it| it.text.as_str());
     let is_file = [".json", ".yaml", ".yml"].iter().any(|ending| first.ends_with(ending));
-    if is_file && !first.starts_with("--") {
-        return Ok(TRAINER.vocabulary.of_leaves(&source.tree(first)?.leaves())?);
-    }
-    let words: Vec<Word> = words.iter().map(Word::underscored).collect();
-    let (given, _) = TRAINER.vocabulary.read_options(&words)?;
-    Ok(given.renamed(|name| name.trim_start_matches("--").to_owned()))
+    let first = Some(first).filter(|_| is_file && !first.starts_with("--"));
+    let options = &words[usize::from(first.is_some())..];
+    let options: Vec<Word> = options.iter().map(Word::underscored).collect();
+    let (given, _) = TRAINER.vocabulary.read_options(&options)?;
+    let given = TRAINER.by_one_name(given.renamed(|name| name.trim_start_matches("--").to_owned()));
+    // TRL's parser takes a file of arguments by this name, over which options count.
+    let named = given.text_if_known("config").filter(|it| is_yaml(it));
+    let Some(file) = first.or(named).map(str::to_owned) else { return Ok(given) };
+    let file = TRAINER.vocabulary.of_leaves(&source.tree(&file)?.leaves())?;
+    Ok(given.over(TRAINER.by_one_name(file)))
+}
+
+fn is_yaml(name: &str) -> bool {
+    ["yaml", "yml"].iter().any(|ending| has_ending(name, ending))
 }
 
 /// Settings of the training script that accelerate's configuration does not have.
@@ -179,34 +217,10 @@ fn optimizer(given: &ParsedOptions) -> Result<(Optimizer, Vec<Unread>), OptionEr
     let is_other = OTHER_OPTIMIZERS.contains(&name) || !OPTIMIZERS.iter().any(is_like);
     if is_other {
         let why = format!("`{name}` is planned as AdamW");
-        return Ok((Optimizer::AdamW, vec![Unread { option: "optim".to_owned(), why }]));
+        return Ok((Optimizer::AdamW, vec![Unread::new("optim", why)]));
     }
     let optimizer = given.one_of("optim", &OPTIMIZERS)?.unwrap_or(Optimizer::AdamW);
     Ok((optimizer, Vec::new()))
-}
-
-/// Adapters of PEFT's arguments: their defaults where none is given.
-pub(in super::super) fn adapters(given: &ParsedOptions) -> Result<Option<Adapters>, OptionError> {
-    if !given.is_on("use_peft")? {
-        return Ok(None);
-    }
-    let rank = given.count("lora_r")?.unwrap_or(16);
-    let targets = given.values("lora_target_modules")?.unwrap_or_default();
-    let names = targets.iter().flat_map(|it| it.split(',')).map(|it| match it.trim() {
-        "all" | "all-linear" => ALL_LINEAR.to_owned(),
-        name => name.to_owned(),
-    });
-    let mut targets: Vec<String> = names.filter(|it| !it.is_empty()).collect();
-    if targets.is_empty() {
-        targets.push(ALL_LINEAR.to_owned());
-    }
-    let base_weights = match [given.is_on("load_in_4bit")?, given.is_on("load_in_8bit")?] {
-        [true, _] => WeightFormat::Nf4,
-        [_, true] => WeightFormat::Int8,
-        _ => WeightFormat::Plain,
-    };
-    let alpha = given.count("lora_alpha")?.unwrap_or(32);
-    Ok(Some(Adapters { rank, alpha, targets, base_weights }))
 }
 
 impl Script {
@@ -216,7 +230,8 @@ impl Script {
         if bf16 && fp16 {
             given.not_both("bf16", "fp16", "weights have one number format")?;
         }
-        let (optimizer, unread) = optimizer(given)?;
+        let (optimizer, mut unread) = optimizer(given)?;
+        unread.extend(adapters_left_out(given)?);
         let lengths = ["max_length", "max_seq_length", "model_max_length", "block_size"];
         let lengths = lengths.map(|name| given.count::<u64>(name));
         Ok(Self {
@@ -263,7 +278,7 @@ impl Script {
         for (name, size) in sizes {
             if let Some(size) = size.filter(|_| !has(&keys, name)) {
                 keys.retain(|it| it.0 != name);
-                keys.push((name.to_owned(), Leaf::value(size.to_string())));
+                keys.push(leaf(name, size));
             }
         }
         keys
@@ -334,7 +349,7 @@ fn built_in(stage: &str, offloads: bool) -> Vec<(String, Leaf)> {
         ("bf16.enabled", "auto"),
         ("fp16.enabled", "auto"),
     ];
-    all.map(|(key, value)| (key.to_owned(), Leaf::value(value))).to_vec()
+    all.map(|(key, value)| leaf(key, value)).to_vec()
 }
 
 /// Number of shards that is that of the ranks which are no copies.
@@ -442,8 +457,9 @@ fn by_deepspeed(
     script: &Script,
 ) -> Result<Imported, ImportError> {
     let keys = match given.text("deepspeed_config.deepspeed_config_file")? {
+        Some(name) if script.is_trainer => script.completed(source.tree(name)?.leaves()),
         Some(name) => source.tree(name)?.leaves(),
-        None => deepspeed_keys(given, script)?,
+        None => deepspeed_keys(source, given, script)?,
     };
     let mut imported = of_deepspeed(source, &keys, script)?;
     imported.num_gpus = given.count("num_processes")?.or(imported.num_gpus);
@@ -464,22 +480,30 @@ fn of_deepspeed(
 
 /// Keys of DeepSpeed's configuration, from accelerate's own.
 fn deepspeed_keys(
+    source: &Source<'_>,
     given: &ParsedOptions,
     script: &Script,
 ) -> Result<Vec<(String, Leaf)>, OptionError> {
     let text = |name: &str| given.text(&format!("deepspeed_config.{name}"));
     let rounds = "gradient_accumulation_steps";
-    let precision = given.text("mixed_precision")?;
+    let precision = match script.precision {
+        Some(precision) => Some(precision.name()),
+        None => given.text("mixed_precision")?,
+    };
+    // The Trainer's own number replaces the configuration's.
+    let own = script.num_micro_batches.map(|it| it.to_string());
+    // Where the script decides the number, it follows from a known batch.
+    let usual = source.stated.global_batch_size.is_none().then_some("1");
+    let stated = text(rounds)?.or(given.text(rounds)?).or(usual);
     let micro = script.micro_batch_size.map(|it| it.to_string());
     let all = [
         ("zero_optimization.stage", text("zero_stage")?.or(Some("2"))),
         ("zero_optimization.offload_optimizer.device", text("offload_optimizer_device")?),
         ("zero_optimization.offload_param.device", text("offload_param_device")?),
-        (rounds, text(rounds)?.or(given.text(rounds)?).or(Some("1"))),
+        (rounds, own.as_deref().or(stated)),
         ("bf16.enabled", (precision == Some("bf16")).then_some("true")),
         ("fp16.enabled", (precision == Some("fp16")).then_some("true")),
         ("train_micro_batch_size_per_gpu", micro.as_deref()),
     ];
-    let key = |(key, value): (&str, Option<&str>)| Some((key.to_owned(), Leaf::value(value?)));
-    Ok(all.into_iter().filter_map(key).collect())
+    Ok(all.into_iter().filter_map(|(key, value)| Some(leaf(key, value?))).collect())
 }

@@ -6,6 +6,7 @@ use ir::layout::ZeroStage;
 
 use super::table::TRAINER;
 use crate::interchange::error::ImportError;
+use crate::interchange::file::has_ending;
 use crate::interchange::options::{OptionError, ParsedOptions};
 use crate::interchange::source::Source;
 use crate::interchange::tree::Tree;
@@ -24,7 +25,19 @@ pub(super) fn with_fsdp(
     if words.is_empty() || OFF.contains(&words[0]) {
         return Ok(given);
     }
+    // ms-swift's file has both arguments.
+    let both = match words[0] {
+        name if has_ending(name, "json") => {
+            TRAINER.vocabulary.of_leaves(&source.tree(name)?.leaves())?
+        }
+        _ => ParsedOptions::default(),
+    };
+    let words: Vec<&str> = match both.values("fsdp")? {
+        Some(named) => named.into_iter().flat_map(str::split_whitespace).collect(),
+        None => words,
+    };
     let own = match arguments.text("fsdp_config")? {
+        _ if both.has("fsdp") => both.clone(),
         Some(name) => {
             let tree = Tree::Keys(vec![("fsdp_config".to_owned(), source.tree(name)?)]);
             TRAINER.vocabulary.of_leaves(&tree.leaves())?

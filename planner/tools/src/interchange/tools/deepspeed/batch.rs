@@ -12,6 +12,9 @@ pub(in super::super) const EACH: &str = "train_micro_batch_size_per_gpu";
 /// Key of the micro-batches of a replica in a step.
 pub(in super::super) const ROUNDS: &str = "gradient_accumulation_steps";
 
+/// Key of the ranks that share a sequence.
+pub(in super::super) const SEQUENCE_RANKS: &str = "sequence_parallel_size";
+
 /// Reads all three keys; the layout's degrees must be known. With a known number of replicas, two keys determine the
 /// third. Without it, three keys determine the number of replicas.
 pub(super) fn read(reader: Reader<'_>, settings: &mut Imported) -> Result<(), ImportError> {

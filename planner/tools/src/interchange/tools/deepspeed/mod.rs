@@ -17,7 +17,7 @@ use crate::interchange::tool::Tool;
 use crate::interchange::tree::Tree;
 use crate::interchange::view::ExportView;
 /// Keys of the batch.
-pub(super) use batch::{EACH, GLOBAL, ROUNDS};
+pub(super) use batch::{EACH, GLOBAL, ROUNDS, SEQUENCE_RANKS};
 /// Reader of a configuration, and what a Trainer fills in.
 pub(super) use read::{fills, read_keys};
 use table::{TABLE, TARGET};

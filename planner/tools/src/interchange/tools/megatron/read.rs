@@ -42,7 +42,7 @@ pub(super) fn read_by(
         ("--microbatch-group-size-per-virtual-pipeline-stage", settings.layout.pipeline_parallel);
     if let Some(group) = given.count::<u32>(option)?.filter(|it| *it != ranks && ranks > 1) {
         let why = format!("groups of {group} micro-batches; groups of {ranks} are planned");
-        settings.unread.push(Unread { option: option.to_owned(), why });
+        settings.unread.push(Unread::new(option, why));
     }
     let decoder = "--decoder-seq-length";
     let lengths = [given.count::<u64>(decoder)?, given.count("--seq-length")?];
@@ -51,7 +51,7 @@ pub(super) fn read_by(
     {
         let why =
             format!("{of_decoder} tokens in the decoder; {length} are planned, as in the encoder");
-        settings.unread.push(Unread { option: decoder.to_owned(), why });
+        settings.unread.push(Unread::new(decoder, why));
     }
     settings.model = table.model_arguments(given, &mut settings.unread)?;
     // No layer has this width where all have experts of another.

@@ -1,5 +1,8 @@
 //! Reads nanotron's YAML.
 
+use ir::framework::RecomputePolicy;
+use ir::graph::ContextParallelKind;
+
 use super::stages::{Sizes, blocks};
 use super::table::{TABLE, missing};
 use crate::interchange::error::{Divided, ImportError};
@@ -17,13 +20,23 @@ pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
     settings.training.global_batch_size = source.stated.global_batch_size;
     let [pipeline, tensor] = [settings.layout.pipeline_parallel, settings.layout.tensor_parallel];
     let data = needed(given, "parallelism.dp")?;
-    let product = u64::from(data) * u64::from(pipeline) * u64::from(tensor);
+    let context = given.count("parallelism.context_parallel_size")?.unwrap_or(1);
+    settings.layout.context_parallel = context;
+    // Versions later than the one that plans are exported to have both.
+    let abilities = &mut settings.framework.abilities;
+    if context > 1 {
+        abilities.context_parallel.push(ContextParallelKind::Ring);
+    }
+    if given.is_on("parallelism.recompute_layer")? {
+        abilities.recompute.push(RecomputePolicy::Full);
+    }
+    let product = [data, pipeline, tensor, context].map(u64::from).iter().product::<u64>();
     let started = settings.num_gpus.map(u64::from);
     if let Some(ranks) = started.filter(|ranks| *ranks != product) {
         return Err(ImportError::divides(
             Divided::Ranks,
             format!(
-                "dp {data} x pp {pipeline} x tp {tensor} are {product} ranks, but {ranks} are started"
+                "dp {data} x pp {pipeline} x tp {tensor} x context {context} are {product} ranks, but {ranks} are started"
             ),
             format!("{product} ranks"),
         ));

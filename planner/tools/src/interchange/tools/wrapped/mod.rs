@@ -2,6 +2,7 @@
 
 mod own;
 mod read;
+mod references;
 mod tools;
 mod wrapper;
 

@@ -13,7 +13,8 @@ pub(super) static MEGATRON: [&Table; 1] = [&megatron::TABLE];
 pub(super) static TORCHTITAN: [&Table; 1] = [&torchtitan::TABLE];
 
 /// Words of a line for keys that become no option.
-const NO_OPTION: [&str; 7] = ["none", "unplanned", "must", "nodes", "each", "batch", "pure"];
+pub(super) const NO_OPTION: [&str; 7] =
+    ["none", "unplanned", "must", "nodes", "each", "batch", "pure"];
 
 /// Keys that become an option, as a file has them: that of its own name, then others in the order of the table. The words
 /// `nodes` and `each` stand for the ranks of a job.

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | an option of the other tool | with the same value; after it words that are changed, `word=other`, of which `word=` takes the option away, and `-=value` for where the key is not given |
 //! | `none` | nothing: it changes no step |
-//! | `unplanned` | nothing, though it may change a step: it is named, with what it is after ` # `, unless it is off or has a value `word=` |
+//! | `unplanned` | nothing, though it may change a step: it is named, with what it is after ` # `, unless it is off or has a value `word=`; `saves-memory` before the ` # ` is for what makes the prediction too large |
 //! | `must` | nothing, but only settings with one of the values `word=` are read |
 //! | `nodes`, `each`, `batch` | the number of nodes, of ranks on each, of sequences in a step |
 //! | `pure` | weights and moments in 16 bits alone |
@@ -21,10 +21,12 @@
 use std::collections::BTreeMap;
 
 use ir::cluster::Precision;
-use ir::framework::Feature;
+use ir::framework::{Abilities, Feature, GradientSum};
+use ir::graph::ContextParallelKind;
 
 use super::super::{accelerate, megatron, torchtitan};
-use super::own::in_own_words;
+use super::own::{NO_OPTION, in_own_words};
+use super::references::{self, Values};
 use super::wrapper::{Base, Setting, Wrapper, base_option, row};
 use crate::interchange::error::ImportError;
 use crate::interchange::file::has_ending;
@@ -33,7 +35,7 @@ use crate::interchange::options::{Leaf, OptionError, ParsedOptions};
 use crate::interchange::shell::Word;
 use crate::interchange::source::{Form, Source};
 use crate::interchange::tree::Tree;
-use crate::interchange::unread::Unread;
+use crate::interchange::unread::{Unplanned, Unread};
 
 pub(super) fn read(source: &Source<'_>, wrapper: &Wrapper) -> Result<Imported, ImportError> {
     let settings = settings(source, wrapper)?;
@@ -62,7 +64,9 @@ fn imported(
     let job = |name: &str| translated.job.get(name).copied();
     if let Some(each) = job("each") {
         let ranks = each.checked_mul(job("nodes").unwrap_or(1));
-        let ranks = ranks.and_then(|it| u32::try_from(it).ok());
+        // Where the number of nodes is left to the launcher, the user's number of ranks says it.
+        let is_open = job("nodes").is_none() && source.stated.num_gpus.is_some();
+        let ranks = ranks.filter(|_| !is_open).and_then(|it| u32::try_from(it).ok());
         imported.num_gpus = imported.num_gpus.or(ranks);
         imported.ranks_per_node = u32::try_from(each).ok();
     }
@@ -78,6 +82,10 @@ fn imported(
             !(is_sharded && it.set().has(Feature::TensorParallel))
         });
     }
+    if wrapper.reduces_each {
+        imported.framework.gradients.sharded_sum = GradientSum::Part;
+    }
+    with_own_context_parallel(&mut imported.framework.abilities, wrapper.context_parallel);
     if job("pure").is_some() && imported.training.precision == Precision::Bf16 {
         imported.training.no_master_weights = true;
         imported.training.bf16_moments = true;
@@ -87,6 +95,23 @@ fn imported(
     imported.source = source.target;
     imported.unread.append(&mut translated.unread);
     Ok(imported)
+}
+
+/// Adds context parallelism of a tool's own. It is no part of the framework, so that of what the framework refuses beside
+/// its own only other ways to cut a layer stay refused.
+fn with_own_context_parallel(abilities: &mut Abilities, kinds: &[ContextParallelKind]) {
+    if kinds.is_empty() {
+        return;
+    }
+    let added = kinds.iter().filter(|it| !abilities.context_parallel.contains(it)).copied();
+    let added: Vec<ContextParallelKind> = added.collect();
+    abilities.context_parallel.extend(added);
+    let own = [Feature::ContextParallel, Feature::Ring, Feature::AllToAll];
+    let others = [Feature::TensorParallel, Feature::PipelineParallel];
+    abilities.exclusions.retain(|it| {
+        let has = |all: &[Feature]| all.iter().any(|feature| it.set().has(*feature));
+        !has(&own) || has(&others)
+    });
 }
 
 /// Settings of a tool in the words of another.
@@ -133,12 +158,14 @@ fn translated(wrapper: &Wrapper, settings: &[Setting]) -> Result<Translated, Imp
             "unplanned" => {
                 let why = row.split_once(" # ").map_or("", |it| it.1);
                 if forms
+                    .clone()
                     .any(|form| form.strip_suffix('=') == words.first().map(|it| it.text.as_str()))
                 {
                     continue;
                 }
                 let given = ParsedOptions::default().with_words(key, words.clone());
-                all.unread.extend(given.unread(std::iter::once((key.as_str(), why)), ""));
+                all.unread
+                    .extend(given.unread(std::iter::once(Unplanned::new(key, forms, why)), ""));
             }
             "must" => {
                 let value = words.first().map_or("", |it| it.text.as_str());
@@ -159,7 +186,9 @@ fn translated(wrapper: &Wrapper, settings: &[Setting]) -> Result<Translated, Imp
             }
             option => {
                 let is_it = |form: &(&str, &str)| words.first().is_some_and(|it| it.text == form.0);
-                let changed = forms.filter_map(|form| form.split_once('=')).find(is_it);
+                let forms = forms.filter_map(|form| form.split_once('='));
+                refuse_other_word(key, words, forms.clone())?;
+                let changed = forms.clone().find(is_it);
                 let words = match changed {
                     Some((_, "")) => continue,
                     Some((_, other)) => vec![Word::known(other)],
@@ -179,6 +208,7 @@ fn translated(wrapper: &Wrapper, settings: &[Setting]) -> Result<Translated, Imp
         let mut words = line.split(" # ").next().unwrap_or_default().split_whitespace();
         let (Some(key), Some(option)) = (words.next(), words.nth(1)) else { continue };
         let usual = words.find_map(|form| form.strip_prefix("-="));
+        let usual = usual.filter(|_| !NO_OPTION.contains(&option));
         let becomes = |given: &str| row(vocabulary, given)?.split_whitespace().nth(2);
         let is_it = |(given, _): &Setting| given == key || becomes(given) == Some(option);
         let is_given = settings.iter().any(is_it) || all.has(option);
@@ -189,6 +219,30 @@ fn translated(wrapper: &Wrapper, settings: &[Setting]) -> Result<Translated, Imp
     let others = vocabulary.of_leaves(&rest)?;
     all.unread.extend(others.unread(std::iter::empty(), vocabulary.program()));
     Ok(all)
+}
+
+/// Words of YAML and command lines for what is on or off.
+const SWITCHED: [&str; 2] = ["true", "false"];
+
+/// Refuses a word of a switch that has words of its own, where it is none of them.
+fn refuse_other_word<'a>(
+    key: &str,
+    words: &[Word],
+    forms: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Result<(), OptionError> {
+    let forms: Vec<(&str, &str)> = forms.filter(|(word, _)| *word != "-").collect();
+    let own = |word: &&str| !SWITCHED.contains(&word.to_lowercase().as_str());
+    let known: Vec<&str> = forms.iter().map(|it| it.0).filter(own).collect();
+    let is_switch = forms.iter().all(|(_, value)| value.is_empty() || SWITCHED.contains(value))
+        && forms.iter().any(|(word, value)| SWITCHED.contains(value) && own(word));
+    let other = words.first().filter(|it| it.unknown.is_empty() && !it.text.is_empty());
+    match other.map(|it| it.text.as_str()) {
+        Some(word) if is_switch && own(&word) && !known.contains(&word) => {
+            let works = format!("one of {} is expected", known.join(", "));
+            Err(OptionError::value(key, word, works))
+        }
+        _ => Ok(()),
+    }
 }
 
 impl Translated {
@@ -220,6 +274,8 @@ impl Translated {
         {
             return Ok(());
         }
+        let is_one = base != Base::Trainer && base.vocabulary().takes(option) == Some("one");
+        let words = if is_one && words.len() > 1 { joined(&words) } else { words };
         // Of two keys that become one option, the later counts.
         let name = format!("--{}", option.trim_start_matches("--"));
         if let Some(at) = self.words.iter().position(|it| it.text == name) {
@@ -230,6 +286,13 @@ impl Translated {
         self.words.extend(words);
         Ok(())
     }
+}
+
+/// A list as one word.
+fn joined(words: &[Word]) -> Vec<Word> {
+    let texts: Vec<&str> = words.iter().map(|it| it.text.as_str()).collect();
+    let unknown = words.iter().flat_map(|it| it.unknown.iter().cloned()).collect();
+    vec![Word { text: texts.join(","), unknown }]
 }
 
 fn leaf(words: &[Word]) -> Leaf {
@@ -273,29 +336,23 @@ fn settings(source: &Source<'_>, wrapper: &Wrapper) -> Result<Vec<Setting>, Impo
 }
 
 fn of_tree(tree: &Tree, wrapper: &Wrapper) -> Vec<Setting> {
-    let inner = wrapper.within.iter().try_fold(tree, |tree, key| tree.get(key)).unwrap_or(tree);
-    let setting = |(key, leaf): (String, Leaf)| {
-        let values = match leaf {
-            Leaf::Null | Leaf::NoKeys => return None,
-            Leaf::Values(values) => values,
-        };
-        Some((key, values.iter().map(|it| of_value(it)).collect()))
+    let within = |path: &[&str]| path.iter().try_fold(tree, |tree, key| tree.get(key));
+    let paths = [wrapper.within, wrapper.or_within];
+    let inner = paths.into_iter().find_map(within).unwrap_or(tree);
+    let values = |tree: &Tree| -> Vec<(String, Vec<String>)> {
+        let leaves = tree.leaves().into_iter();
+        let given = leaves.filter_map(|(key, leaf)| match leaf {
+            Leaf::Values(values) => Some((key, values)),
+            Leaf::Null | Leaf::NoKeys => None,
+        });
+        given.collect()
     };
-    inner.leaves().into_iter().filter_map(setting).collect()
-}
-
-/// Value of a key: of `${NAME:default}` the default, and of `${NAME}` none that is known.
-fn of_value(text: &str) -> Word {
-    let variable = text.strip_prefix("${").and_then(|it| it.strip_suffix('}'));
-    match variable
-        .map(|it| it.split_once(':').map_or((it, None), |(name, usual)| (name, Some(usual))))
-    {
-        Some((_, Some(usual))) => Word::known(usual),
-        Some((name, None)) => {
-            Word { text: String::new(), unknown: std::iter::once(name.to_owned()).collect() }
-        }
-        None => Word::known(text),
-    }
+    let all: Values = values(tree).into_iter().collect();
+    let setting = |(key, texts): (String, Vec<String>)| {
+        let words = texts.iter().map(|it| references::value(it, &key, &all)).collect();
+        (key, words)
+    };
+    values(inner).into_iter().map(setting).collect()
 }
 
 /// Options `--key value`, `--key=value` and `key=value`, by the names of keys.
@@ -312,7 +369,9 @@ fn of_words(words: &[Word]) -> Vec<Setting> {
             }
             (_, true) => all.push((key(name, true), Vec::new())),
             // An unknown list of options, such as `${MODEL_ARGS[@]}`, after an option that has its value.
-            _ if word.text.is_empty() && all.last().is_some_and(|it| !it.1.is_empty()) => {
+            // What the script itself is given.
+            _ if word.text.is_empty() && is_of_script(word) => {}
+            _ if word.text.is_empty() && all.last().is_some_and(|it| it.1.len() == 1) => {
                 let after = &all[all.len() - 1].0;
                 all.push((format!("{FOLLOWS}`{after}`"), vec![word.clone()]));
             }
@@ -324,6 +383,11 @@ fn of_words(words: &[Word]) -> Vec<Setting> {
         }
     }
     all
+}
+
+/// Returns whether a word is the script's own arguments, `$@` or a part of them, which are none.
+fn is_of_script(word: &Word) -> bool {
+    !word.unknown.is_empty() && word.unknown.iter().all(|it| it.starts_with('@'))
 }
 
 fn is_key(name: &str) -> bool {

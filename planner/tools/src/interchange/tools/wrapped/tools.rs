@@ -1,5 +1,7 @@
 //! The tools: how each is recognised, and what follows from several of its keys.
 
+use ir::graph::ContextParallelKind;
+
 use super::super::megatron;
 use super::own::{self, option_of, own_keys};
 use super::read::read;
@@ -10,14 +12,21 @@ use crate::interchange::shell::Word;
 use crate::interchange::target::Target;
 use crate::interchange::tool::Tool;
 
-const AXOLOTL: Wrapper =
-    Wrapper { adds: shards, ..Wrapper::new("axolotl", include_str!("axolotl.txt"), Base::Trainer) };
+const AXOLOTL: Wrapper = Wrapper {
+    // ring-flash-attn, with any way to share states (docs/sequence_parallelism.qmd).
+    context_parallel: &[ContextParallelKind::Ring],
+    adds: shards,
+    ..Wrapper::new("axolotl", include_str!("axolotl.txt"), Base::Trainer)
+};
 const LLAMA_FACTORY: Wrapper = Wrapper {
     same: Same::Keys,
     ..Wrapper::new("LLaMA-Factory", include_str!("llama_factory.txt"), Base::Trainer)
 };
 const SWIFT: Wrapper = Wrapper {
     same: Same::Keys,
+    // swift/sequence_parallel: Ulysses, and a ring where there are more ranks than key-value heads.
+    context_parallel: &[ContextParallelKind::AllToAll, ContextParallelKind::Ring],
+    adds: built_in_fsdp,
     ..Wrapper::new("ms-swift", include_str!("swift.txt"), Base::Trainer)
 };
 const MEGATRON_SWIFT: Wrapper = Wrapper {
@@ -26,23 +35,34 @@ const MEGATRON_SWIFT: Wrapper = Wrapper {
 };
 const SLIME: Wrapper = Wrapper {
     same: Same::Options,
+    adds: steps_of_rollout,
     ..Wrapper::new("slime", include_str!("slime.txt"), Base::Megatron)
 };
-const VERL: Wrapper =
-    Wrapper { adds: mini_batch, ..Wrapper::new("verl", include_str!("verl.txt"), Base::Trainer) };
+const VERL: Wrapper = Wrapper {
+    // verl/workers/engine/fsdp/transformer_impl.py and actor/dp_actor.py: backward of each micro-batch as it is.
+    reduces_each: true,
+    // verl/models/transformers/monkey_patch.py.
+    context_parallel: &[ContextParallelKind::AllToAll],
+    adds: mini_batch,
+    ..Wrapper::new("verl", include_str!("verl.txt"), Base::Trainer)
+};
 const MEGATRON_VERL: Wrapper = Wrapper {
     adds: mini_batch,
     ..Wrapper::new("verl", include_str!("megatron_verl.txt"), Base::Megatron)
 };
 const PRIMUS: Wrapper = Wrapper {
     within: &["modules", "pre_trainer"],
+    or_within: &["modules", "post_trainer"],
     prefix: "overrides.",
+    adds: layout_alone,
     same: Same::Keys,
     ..Wrapper::new("Primus", include_str!("primus.txt"), Base::Megatron)
 };
 const NEMO: Wrapper = Wrapper::new("NeMo", include_str!("nemo.txt"), Base::Megatron);
 
 const TORCHTUNE: Wrapper = Wrapper {
+    // recipes/full_finetune_distributed.py: backward of each micro-batch as it is.
+    reduces_each: true,
     adds: recipe,
     ..Wrapper::new("torchtune", include_str!("torchtune.txt"), Base::Trainer)
 };
@@ -131,7 +151,10 @@ pub(in super::super) static LLAMA_FACTORY_TOOL: Tool = Tool {
     ..wrapping!(LLAMA_FACTORY, tool(Target::new("llama-factory", "LLaMA-Factory 0.9", "fsdp2")))
 };
 
-/// ms-swift: options of `swift sft` and its sisters.
+/// ms-swift's own words for how parameters are tuned, in its versions.
+const TUNER: [&str; 3] = ["tuner_type", "train_type", "sft_type"];
+
+/// ms-swift: options of `swift sft` and its sisters, and `args.json`, which each run leaves behind.
 pub(in super::super) static SWIFT_TOOL: Tool = Tool {
     starts_ranks: true,
     starts: |words, place, _| {
@@ -140,8 +163,10 @@ pub(in super::super) static SWIFT_TOOL: Tool = Tool {
                 || ["swift.cli.sft", "swift.cli.pt", "swift.cli.rlhf"]
                     .contains(&words[at].text.as_str())
                 || words[at].text.ends_with("swift/cli/sft.py")
+                || words[at].is_python("") && has_option(words, &TUNER)
         })
     },
+    has_keys: |tree| tree.has("model") && tree.has_any(&TUNER),
     ..wrapping!(SWIFT, tool(Target::new("ms-swift", "ms-swift 4", "fsdp2")))
 };
 
@@ -179,6 +204,7 @@ fn is_megatron(words: &[Word]) -> bool {
         word.text.contains("megatron_trainer")
             || word.text.starts_with("actor_rollout_ref.actor.megatron.")
             || word.text.starts_with("actor_rollout_ref.actor.strategy=megatron")
+            || word.text == "engine=megatron"
     })
 }
 
@@ -302,6 +328,58 @@ fn recipe(all: &mut Vec<Setting>) {
     all.push(("targets".to_owned(), targets));
 }
 
+/// Where verl makes micro-batches of at most so many tokens, the number of sequences of the full length in one; of those
+/// that divide a replica's sequences the largest.
+fn micro_batch_by_tokens(all: &mut Vec<Setting>, length: u64) {
+    let actor = |key: &str| format!("actor_rollout_ref.actor.{key}");
+    let is_on =
+        value(all, &actor("use_dynamic_bsz")).is_some_and(|it| it.eq_ignore_ascii_case("true"));
+    if !is_on {
+        return;
+    }
+    let of = |key: &str| number(all, &actor(key));
+    let sharing = of("ulysses_sequence_parallel_size").or(of("megatron.context_parallel_size"));
+    let sharing = sharing.unwrap_or(1);
+    // Its default.
+    let tokens = of("ppo_max_token_len_per_gpu").unwrap_or(16_384).saturating_mul(sharing);
+    let most = (tokens / length.max(1)).max(1);
+    let cut = ["tensor_model_parallel_size", "pipeline_model_parallel_size"];
+    let cut = cut.iter().filter_map(|it| of(&format!("megatron.{it}"))).product::<u64>() * sharing;
+    let ranks = number(all, "trainer.nnodes").unwrap_or(1)
+        * number(all, "trainer.n_gpus_per_node").unwrap_or(1);
+    let batch = number(all, "global_batch_size").unwrap_or(1);
+    let each = batch / (ranks / cut.max(1)).max(1);
+    let micro = (1..=most.min(each.max(1))).rev().find(|it| each.is_multiple_of(*it)).unwrap_or(1);
+    let key = actor("ppo_micro_batch_size_per_gpu");
+    all.retain(|it| it.0 != key);
+    add(all, &key, &micro);
+}
+
+/// ms-swift's own file of FSDP's settings, which it knows by this name, recomputes (swift/config/fsdp2.json).
+fn built_in_fsdp(all: &mut Vec<Setting>) {
+    if value(all, "fsdp") == Some("fsdp2") {
+        add(all, "fsdp_config.activation_checkpointing", &true);
+    }
+}
+
+/// Primus's number of virtual stages is that of its layout of stages, where it has one.
+fn layout_alone(all: &mut Vec<Setting>) {
+    if value(all, "overrides.pipeline_model_parallel_layout").is_some() {
+        all.retain(|it| it.0 != "overrides.virtual_pipeline_model_parallel_size");
+    }
+}
+
+/// slime's batch is a part of the answers to one batch of prompts, where the steps that it is for are given
+/// (slime/utils/arguments.py).
+fn steps_of_rollout(all: &mut Vec<Setting>) {
+    let steps = number(all, "num_steps_per_rollout").filter(|it| *it > 0);
+    if let (Some(steps), Some(prompts)) = (steps, number(all, "rollout_batch_size")) {
+        let answers = number(all, "n_samples_per_prompt").unwrap_or(1);
+        all.retain(|it| it.0 != "global_batch_size");
+        add(all, "global_batch_size", &(prompts.saturating_mul(answers) / steps));
+    }
+}
+
 /// verl updates the actor once for each mini-batch, of that number of prompts with `n` answers each.
 fn mini_batch(all: &mut Vec<Setting>) {
     let of = |key: &str| number(all, key);
@@ -318,8 +396,10 @@ fn mini_batch(all: &mut Vec<Setting>) {
     };
     if let Some(length) = length {
         add(all, "sequence_length", &length);
+        micro_batch_by_tokens(all, length);
     }
-    if value(all, "actor_rollout_ref.model.lora_rank").is_some_and(|it| it != "0") {
+    let ranks = ["actor_rollout_ref.model.lora_rank", "model.lora_rank"];
+    if ranks.iter().any(|it| value(all, it).is_some_and(|it| it != "0")) {
         add(all, "use_peft", &true);
     }
 }

@@ -1,5 +1,7 @@
 //! A tool that hands its settings on, and its table.
 
+use ir::graph::ContextParallelKind;
+
 use super::super::{accelerate, megatron, torchtitan};
 use crate::interchange::options::Vocabulary;
 use crate::interchange::shell::Word;
@@ -31,10 +33,17 @@ pub(super) struct Wrapper {
     pub(super) base: Base,
     /// Keys within which the settings are, if not at the top.
     pub(super) within: &'static [&'static str],
+    /// Keys within which they are in files without the former.
+    pub(super) or_within: &'static [&'static str],
     /// Beginning of keys that are the other tool's after it.
     pub(super) prefix: &'static str,
     /// Whether the tool has the other's options by their own names.
     pub(super) same: Same,
+    /// True if each micro-batch's gradients are reduced to shards, as code does that never calls FSDP's `no_sync` or
+    /// `set_requires_gradient_sync`.
+    pub(super) reduces_each: bool,
+    /// Context parallelism of the tool's own, whatever the framework has.
+    pub(super) context_parallel: &'static [ContextParallelKind],
     /// Adds what follows from several keys.
     pub(super) adds: fn(&mut Vec<Setting>),
 }
@@ -45,8 +54,11 @@ impl Wrapper {
             vocabulary: Vocabulary::with_own(program, table),
             base,
             within: &[],
+            or_within: &[],
             prefix: "",
             same: Same::Never,
+            reduces_each: false,
+            context_parallel: &[],
             adds: |_| {},
         }
     }

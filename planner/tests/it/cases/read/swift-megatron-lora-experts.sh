@@ -1,0 +1,11 @@
+NPROC_PER_NODE=4 megatron sft \
+    --model Qwen/Qwen3-30B-A3B \
+    --tuner_type lora \
+    --target_modules linear_qkv linear_proj all-router \
+    --tensor_model_parallel_size 2 \
+    --pipeline_model_parallel_size 2 \
+    --expert_model_parallel_size 2 \
+    --sequence_parallel true \
+    --max_length 4096 \
+    --micro_batch_size 1 \
+    --global_batch_size 8

@@ -1,0 +1,66 @@
+//! Adapters (LoRA) in the arguments of PEFT, TRL and of scripts that use the Trainer.
+
+use ir::graph::{ALL_LINEAR, Adapters, WeightFormat};
+
+use crate::interchange::adapters::is_pattern;
+use crate::interchange::options::{OptionError, ParsedOptions};
+use crate::interchange::unread::Unread;
+
+/// Names with commas between them; a regular expression is one.
+fn listed(names: &str) -> Vec<&str> {
+    if is_pattern(names) { vec![names] } else { names.split(',').collect() }
+}
+
+/// Adapters of PEFT's arguments: their defaults where none is given.
+pub(in super::super) fn adapters(given: &ParsedOptions) -> Result<Option<Adapters>, OptionError> {
+    if !trains_adapters(given)? {
+        return Ok(None);
+    }
+    let rank = rank(given)?.unwrap_or(16);
+    let targets = given.values("lora_target_modules")?.unwrap_or_default();
+    let names = targets.into_iter().flat_map(listed).map(|it| match it.trim() {
+        "all" | "all-linear" => ALL_LINEAR.to_owned(),
+        name => name.to_owned(),
+    });
+    let mut targets: Vec<String> = names.filter(|it| !it.is_empty()).collect();
+    if targets.is_empty() {
+        targets.push(ALL_LINEAR.to_owned());
+    }
+    let bits = given.text("bits")?;
+    let is_4bit = given.is_on("load_in_4bit")? || given.is_on("use_qlora")? || bits == Some("4");
+    let base_weights = match is_4bit {
+        true => WeightFormat::Nf4,
+        false if given.is_on("load_in_8bit")? || bits == Some("8") => WeightFormat::Int8,
+        false => WeightFormat::Plain,
+    };
+    let alpha = given.count("lora_alpha")?.unwrap_or(32);
+    Ok(Some(Adapters { rank, alpha, targets, base_weights }))
+}
+
+/// Rank of adapters, where one is given and is not 0, which stands for none.
+fn rank(given: &ParsedOptions) -> Result<Option<u64>, OptionError> {
+    Ok(given.count_unless_0("lora_r")?.or(given.count_unless_0("lora_dim")?))
+}
+
+/// Returns whether adapters are trained: by a switch, else where a rank is its own switch, or stands beside targets.
+fn trains_adapters(given: &ParsedOptions) -> Result<bool, OptionError> {
+    if given.has("use_peft") || given.has("use_qlora") {
+        return Ok(given.is_on("use_peft")? || given.is_on("use_qlora")?);
+    }
+    let is_ranked = given.count_unless_0::<u64>("lora_r")?.is_some();
+    let is_own_switch = given.count_unless_0::<u64>("lora_dim")?.is_some();
+    Ok(is_own_switch || is_ranked && given.has("lora_target_modules"))
+}
+
+/// Rank of adapters that nothing says to train.
+pub(super) fn adapters_left_out(given: &ParsedOptions) -> Result<Option<Unread>, OptionError> {
+    let is_switched = given.has("use_peft") || given.has("use_qlora");
+    let is_left_out = !is_switched && rank(given)?.is_some() && !trains_adapters(given)?;
+    Ok(is_left_out.then(|| Unread {
+        saves_memory: true,
+        ..Unread::new(
+            "lora_r",
+            "the rank of adapters, which no setting switches on: all parameters are planned as trained",
+        )
+    }))
+}

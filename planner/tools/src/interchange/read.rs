@@ -158,7 +158,12 @@ pub fn settings(import: &Import<'_>) -> Result<Imported, ImportError> {
             meant = Some(found);
         }
     }
-    meant.unwrap_or(Err(error))
+    // A value that depends on a branch comes before a fault that all ways have.
+    let is_of_value = matches!(
+        &error,
+        ImportError::Option(OptionError::Unresolved { what, .. }) if what.starts_with('`')
+    );
+    meant.filter(|it| it.is_ok() || !is_of_value).unwrap_or(Err(error))
 }
 
 /// Returns whether settings lead to the same plan; what is no part of it may differ.

@@ -245,6 +245,10 @@ impl<'a> Fields<'a> {
         };
         let limit = |value: &Value, otherwise: Real| match value {
             Value::Null => Ok(otherwise),
+            // transformers 5 writes `{"__float__": "Infinity"}`, which JSON has no number for.
+            Value::Object(of) if of.get("__float__").is_some_and(|it| it == "Infinity") => {
+                Ok(none[1])
+            }
             _ => value
                 .as_f64()
                 .filter(|number| *number >= 0.0)

@@ -264,9 +264,15 @@ fn sizes_that_are_left_out_are_compared_too() {
         printed(&folder, command, &script, &[])
     };
     for (left_out, expected) in [
-        (1, "no `--num-query-groups`, which is 32 then, where it has `--num-query-groups 8`"),
-        (2, "no `--ffn-hidden-size`, which is 10880 then, where it has `--ffn-hidden-size 14336`"),
-        (3, "no `--swiglu`, where it has `--swiglu`"),
+        (
+            1,
+            "`--num-query-groups` is left out, which makes it 32, where it has `--num-query-groups 8`",
+        ),
+        (
+            2,
+            "`--ffn-hidden-size` is left out, which makes it 10880, where it has `--ffn-hidden-size 14336`",
+        ),
+        (3, "`--swiglu` is left out, which it has"),
     ] {
         for command in ["import", "lint"] {
             let text = text(left_out, command);

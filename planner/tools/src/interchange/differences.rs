@@ -73,12 +73,17 @@ impl fmt::Display for ModelDifference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.would {
             Some(would) if self.is_left_out => {
-                let name = &self.stated.name;
-                write!(f, "no `{name}`, ")?;
-                if !self.stated.values.is_empty() {
-                    write!(f, "which is {} then, ", self.stated.values.join(" "))?;
+                let Argument { name, values, .. } = &self.stated;
+                match values.as_slice() {
+                    [] => write!(f, "`{name}` is left out, which it has"),
+                    values => {
+                        let (values, would) = (values.join(" "), would.words());
+                        write!(
+                            f,
+                            "`{name}` is left out, which makes it {values}, where it has `{would}`"
+                        )
+                    }
                 }
-                write!(f, "where it has `{}`", would.words())
             }
             Some(would) => write!(f, "`{}`, where it has `{}`", self.stated.words(), would.words()),
             None => write!(f, "`{}`, which it has not", self.stated.words()),

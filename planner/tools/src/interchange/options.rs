@@ -221,8 +221,13 @@ impl Vocabulary {
 
     fn likest(&self, name: &str) -> Option<(f64, &'static str)> {
         let plain = |name: &str| name.replace('_', "-");
-        let like =
-            |known: &str| strsim::normalized_damerau_levenshtein(&plain(name), &plain(known));
+        // Keys of one section are alike by its name alone.
+        let like = |known: &str| {
+            let shared = name.bytes().zip(known.bytes()).take_while(|(a, b)| a == b).count();
+            let section = name[..shared].rfind('.').map_or(0, |dot| dot + 1);
+            let [name, known] = [name, known].map(|it| plain(&it[section..]));
+            strsim::normalized_damerau_levenshtein(&name, &known)
+        };
         let scored = self.lines().map(|(known, _)| (like(known), known));
         scored.max_by(|a, b| a.0.total_cmp(&b.0).then_with(|| b.1.cmp(a.1)))
     }

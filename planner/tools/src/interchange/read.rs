@@ -67,8 +67,7 @@ pub fn import(import: &Import<'_>) -> Result<(Plan, Vec<Unread>), ImportError> {
         imported.differences(&plan, model, &graph).into_iter().partition(|it| it.is_left_out);
     if differences.is_empty() {
         let left_out = left_out.iter().map(|it| {
-            let why =
-                format!("left out, so that another model than `{}` is trained: {it}", model.name);
+            let why = format!("another model than `{}` is trained: {it}", model.name);
             Unread::new(&it.stated.name, why)
         });
         let repeated = imported.repeated.iter().map(|it| {

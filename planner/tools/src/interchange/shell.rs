@@ -11,93 +11,18 @@ mod lex;
 mod nested;
 mod parts;
 mod reader;
+mod script;
 mod slurm;
 mod text;
 mod word;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use super::file::basename;
 use lex::tokens;
 use reader::Reader;
+pub(super) use script::{Command, Script, Way};
 pub(super) use word::Word;
 pub use word::{End, ShellError};
-
-/// Commands and variables of a script.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Script {
-    /// Commands in order; of a shell that another command starts, its own commands after the words of that one.
-    pub(super) commands: Vec<Command>,
-    /// Options of the batch system, from `#SBATCH` lines.
-    pub(super) directives: BTreeMap<String, String>,
-    /// Variables at the end of the script whose value is one known word.
-    pub(super) variables: BTreeMap<String, String>,
-    /// Files that the script writes, by their names.
-    pub(super) written: BTreeMap<String, String>,
-    /// Paths of scripts that it runs or takes the lines of, as far as they are known.
-    pub(super) runs: BTreeSet<String>,
-    /// Branches that depend on what is unknown, by their lines.
-    pub(super) open: BTreeMap<usize, Open>,
-}
-
-/// A branch that depends on what is unknown.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Open {
-    /// Keyword that begins it, or the sign that joins commands.
-    pub(super) keyword: String,
-    /// Variables on which it depends.
-    pub(super) variables: BTreeSet<String>,
-    /// Number of its ways, of which the first is that nothing but `else` runs.
-    pub(super) num_ways: usize,
-}
-
-/// Treatment of branches that depend on what is unknown.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// None is followed: what they set is unknown.
-    None,
-    /// The first way of each is followed, or the way of this number at this line.
-    One(BTreeMap<usize, usize>),
-}
-
-/// Largest number of branches whose other ways are followed.
-const MOST_OPEN: usize = 24;
-
-impl Way {
-    /// The first way of every branch.
-    pub(super) const fn first() -> Self {
-        Self::One(BTreeMap::new())
-    }
-
-    /// Every other way of one branch of a script, with the line of the branch.
-    pub(super) fn others(script: &Script) -> Vec<(usize, Self)> {
-        let open = script.open.iter().take(MOST_OPEN);
-        let of_branch = |(line, open): (&usize, &Open)| {
-            let line = *line;
-            (1..open.num_ways).map(move |way| (line, Self::One(BTreeMap::from([(line, way)]))))
-        };
-        open.flat_map(of_branch).collect()
-    }
-}
-
-/// A command of a script.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Command {
-    /// First line, from 1.
-    pub(super) line: usize,
-    /// Words after expansion.
-    pub(super) words: Vec<Word>,
-    /// Variables at the command whose value is one known word; empty unless it sets some for itself.
-    pub(super) variables: BTreeMap<String, String>,
-}
-
-impl Command {
-    /// Returns whether it only prints or copies its words, so that it starts no program in them.
-    pub(super) fn only_prints(&self) -> bool {
-        let name = self.words.first().map_or("", |it| basename(&it.text));
-        ["echo", "printf", "cat", "tee", "cp", "mv", "ls", "git", "pip", "log"].contains(&name)
-    }
-}
 
 /// Reads a script; `set` has the variables that the user sets, `files` the scripts that it runs, by their names.
 ///

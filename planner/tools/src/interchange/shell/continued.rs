@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::Command;
 use super::lex::{Piece, Token};
+use super::script::Command;
 use super::word::{End, ShellError, Word};
 
 /// Commands that start the Python program in their arguments.

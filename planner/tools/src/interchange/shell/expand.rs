@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::lex::{Piece, Token, Value, expandable, tokens};
 use super::text::Text;
+use super::word::MOST_BYTES_OF_ONE;
 
 /// Variables that are set at a point of a script.
 #[derive(Clone)]
@@ -22,10 +23,6 @@ pub(super) struct Scope<'a> {
     /// True if a value or all of them are larger than their limit.
     pub(super) is_too_large: bool,
 }
-
-/// Limit of bytes of a variable: Linux passes no more to a program (`ARG_MAX` of a stack of 8 MiB). `A=$A$A` doubles the
-/// text each time.
-pub(super) const MOST_BYTES_OF_ONE: usize = 2 << 20;
 
 /// Limit of bytes that expansions may produce in all.
 const MOST_BYTES: usize = 256 << 20;

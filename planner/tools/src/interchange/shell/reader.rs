@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use super::condition;
 use super::continued::{STARTERS, ended_early, goes_on, list_goes_on};
 use super::expand::Scope;
 use super::lex::{Break, Piece, Token};
 use super::parts::{branches, cases, closing, function, over};
+use super::script::{Command, Open, Script, Way};
 use super::text::Text;
 use super::word::ShellError;
-use super::{Command, Open, Script, Way, condition};
 
 /// Limit of the nesting of functions, nested scripts, subshells and branches.
 pub(super) const DEEPEST: usize = 64;

@@ -2,8 +2,9 @@
 
 use ir::graph::Recompute;
 
+use super::model;
 use super::read::read_by;
-use super::table::DEEPSPEED_TABLE;
+use super::table::{ANCHORS, DEEPSPEED_TABLE, DEEPSPEED_TARGET};
 use crate::interchange::error::ImportError;
 use crate::interchange::fields::set;
 use crate::interchange::imported::Imported;
@@ -11,7 +12,6 @@ use crate::interchange::launch::Program;
 use crate::interchange::options::OptionError;
 use crate::interchange::shell::Word;
 use crate::interchange::source::Source;
-use crate::interchange::target::Target;
 use crate::interchange::tool::Tool;
 
 pub(in super::super) static TOOL: Tool = Tool {
@@ -25,13 +25,10 @@ pub(in super::super) static TOOL: Tool = Tool {
         (words[place].is_python("pretrain_") && is_own).then_some(place)
     },
     is_written: false,
-    model_arguments: super::model_arguments,
-    anchors: super::TOOL.anchors,
+    model_arguments: model::arguments,
+    anchors: &ANCHORS,
     has_fp32_gradients: true,
-    ..Tool::new(
-        Target::new("megatron-deepspeed", "Megatron-DeepSpeed", "megatron-deepspeed"),
-        |_, _| Program::default(),
-    )
+    ..Tool::new(DEEPSPEED_TARGET, |_, _| Program::default())
 };
 
 /// Options of the recompute of whole layers.

@@ -21,15 +21,7 @@ pub(super) static TOOL: Tool = Tool {
     lacks,
     lacks_of_model: model::lacks,
     model_arguments,
-    anchors: &[
-        "--micro-batch-size",
-        "--seq-length",
-        "--global-batch-size",
-        "--num-layers",
-        "--hidden-size",
-        "--bf16",
-        "--tensor-model-parallel-size",
-    ],
+    anchors: &table::ANCHORS,
     has_fp32_gradients: true,
     ..Tool::new(Target::MEGATRON, |view, _| program(view))
 };

@@ -1,6 +1,6 @@
 //! Reads Megatron's arguments.
 
-use super::table::TABLE;
+use super::table::{DEEPSPEED_TARGET, TABLE};
 use crate::interchange::argument::Argument;
 use crate::interchange::error::ImportError;
 use crate::interchange::imported::Imported;
@@ -8,6 +8,7 @@ use crate::interchange::options::{OptionError, ParsedOptions};
 use crate::interchange::shell::Word;
 use crate::interchange::source::Source;
 use crate::interchange::table::{Reader, Table};
+use crate::interchange::target::Target;
 use crate::interchange::unread::Unread;
 
 /// Reads the words after `pretrain_gpt.py`.
@@ -62,7 +63,7 @@ pub(super) fn read_by(
     if given.has("--multi-latent-attention") {
         settings.model.retain(|it| it.name != "--kv-channels");
     }
-    let is_own = [super::TOOL.target, super::deepspeed::TOOL.target].contains(&source.target);
+    let is_own = [Target::MEGATRON, DEEPSPEED_TARGET].contains(&source.target);
     if is_own && NAMED_SIZES.iter().all(|name| given.has(name)) {
         settings.model_defaults = model_defaults(given, source.is_all_mixture)?;
         if !given.has("--group-query-attention") {

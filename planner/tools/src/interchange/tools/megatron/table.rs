@@ -12,10 +12,26 @@ use crate::interchange::imported::Imported;
 use crate::interchange::options::{OptionError, Vocabulary};
 use crate::interchange::run::Run;
 use crate::interchange::table::{Reader, Table, Values};
+use crate::interchange::target::Target;
 
 /// Options of `megatron.training.arguments` in megatron-core 0.19.2.
 pub(in super::super) static TABLE: Table =
     Table::new(Vocabulary::whole("Megatron-LM", include_str!("options.txt")), write, read);
+
+/// Megatron-DeepSpeed, whose scripts are read, not written.
+pub(super) const DEEPSPEED_TARGET: Target =
+    Target::new("megatron-deepspeed", "Megatron-DeepSpeed", "megatron-deepspeed");
+
+/// Options by which a file is known as one with Megatron's arguments.
+pub(super) const ANCHORS: [&str; 7] = [
+    "--micro-batch-size",
+    "--seq-length",
+    "--global-batch-size",
+    "--num-layers",
+    "--hidden-size",
+    "--bf16",
+    "--tensor-model-parallel-size",
+];
 
 /// Options of Megatron-DeepSpeed: those of DeepSpeed, and Megatron's but for those that share in another way.
 pub(in super::super) static DEEPSPEED_TABLE: Table = Table::new(

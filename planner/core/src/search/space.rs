@@ -202,29 +202,36 @@ impl Space {
         for sharding in shardings {
             for switches in switches(problem, fixed, &sharding) {
                 for (micro_batch_size, num_micro_batches) in sizes.iter().copied() {
-                    self.add(
-                        problem,
-                        Family {
-                            shape: ShapeKey {
-                                sharding,
-                                micro_batch_size,
-                                switches,
-                                gathers_by_operator: false,
-                                documents: None,
-                            },
-                            pipeline_parallel: spec.pipeline_parallel,
-                            data_parallel: spec.data_parallel,
-                            num_micro_batches,
-                            by_group: true,
-                        },
-                    );
+                    let spec = spec.sharded(&sharding);
+                    let spec = LayoutSpec { micro_batch_size, num_micro_batches, switches, ..spec };
+                    self.add(problem, &spec, true);
                 }
             }
         }
     }
 
-    /// Adds a family, unless the framework cannot run it.
-    fn add(&mut self, problem: &Problem, family: Family) {
+    /// Adds the family of some degrees, unless the framework cannot run it.
+    fn add(&mut self, problem: &Problem, spec: &LayoutSpec, by_group: bool) {
+        let LayoutSpec { pipeline_parallel, data_parallel, num_micro_batches, .. } = *spec;
+        let division = Division {
+            replicas: data_parallel,
+            num_micro_batches,
+            micro_batch_size: spec.micro_batch_size,
+            pipeline_parallel,
+        };
+        let family = Family {
+            shape: ShapeKey {
+                sharding: spec.sharding(),
+                micro_batch_size: spec.micro_batch_size,
+                switches: spec.switches,
+                gathers_by_operator: false,
+                documents: if by_group { None } else { problem.document_sizes(division) },
+            },
+            pipeline_parallel,
+            data_parallel,
+            num_micro_batches,
+            by_group,
+        };
         if abilities(problem).combines(family.features(problem)) {
             self.families.push(family);
         } else {
@@ -284,27 +291,9 @@ impl Space {
                     self.reject(Rejection::Batch, indivisible(micro_batch_size));
                     continue;
                 };
-                self.add(
-                    problem,
-                    Family {
-                        shape: ShapeKey {
-                            sharding,
-                            micro_batch_size,
-                            switches,
-                            gathers_by_operator: false,
-                            documents: problem.document_sizes(Division {
-                                replicas: data,
-                                num_micro_batches,
-                                micro_batch_size,
-                                pipeline_parallel: spec.pipeline_parallel,
-                            }),
-                        },
-                        pipeline_parallel: spec.pipeline_parallel,
-                        data_parallel: data,
-                        num_micro_batches,
-                        by_group: false,
-                    },
-                );
+                let spec = spec.sharded(&sharding);
+                let spec = LayoutSpec { micro_batch_size, num_micro_batches, switches, ..spec };
+                self.add(problem, &spec, false);
             }
         }
     }

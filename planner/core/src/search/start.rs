@@ -128,7 +128,7 @@ impl Searcher<'_> {
         families.iter().zip(self.have_room(families, shardings)).map(sized).collect()
     }
 
-    /// Lower bounds of families, each computed once for all that it is the same for.
+    /// Lower bounds of the families of one shape family: those that differ in switches alone have the same.
     fn bounds(&self) -> impl FnMut(&Family) -> Nanos {
         let mut known: BTreeMap<ShapeKey, Nanos> = BTreeMap::new();
         move |family| {

@@ -29,8 +29,8 @@ pub(super) fn is_pattern(target: &str) -> bool {
 }
 
 /// Graph of the model as the settings train it. Targets of their adapters become layers of the model by PEFT's rules
-/// (`check_target_module_exists`): a regular expression is matched in full over the paths of modules, and a name that
-/// is of no module counts for nothing beside others.
+/// (`check_target_module_exists`): a regular expression is matched in full over the paths of modules, and a name
+/// that is of no module is ignored where others match.
 pub(crate) fn trained_graph(
     imported: &mut Imported,
     model: &Model,

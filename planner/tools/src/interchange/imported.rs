@@ -223,7 +223,7 @@ impl Imported {
         LayoutSpec { expert_tensor_parallel, ..layout }
     }
 
-    /// Sets a ring in the place of an exchange of heads between more ranks than key-value heads divide over, for tools
+    /// Sets a ring instead of an exchange of heads between more ranks than key-value heads divide over, for tools
     /// that have both: they repeat heads (verl), or have a ring of exchanges (ms-swift).
     fn with_heads(&self, layout: LayoutSpec, problem: &Problem) -> LayoutSpec {
         let is_undivided = problem.facts.key_value_heads.is_some_and(|heads| {

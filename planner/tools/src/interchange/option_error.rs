@@ -134,7 +134,7 @@ fn settable(unknown: &[String]) -> String {
     match unknown.first() {
         // A command, which is not run.
         Some(command) if command.starts_with(['$', '`']) => {
-            format!("write its value in the place of `{}`", command.replace('`', ""))
+            format!("write its value instead of `{}`", command.replace('`', ""))
         }
         Some(place) if place.parse::<usize>().is_ok() => {
             format!("`--set {place}=VALUE` for argument {place} of the script")

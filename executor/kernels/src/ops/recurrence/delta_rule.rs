@@ -30,7 +30,7 @@ const EPSILON: f64 = 1e-6;
 /// Size up to which a triangular matrix is inverted by its powers, which grow with the size.
 const LEAST_SPLIT: usize = 8;
 
-/// DeltaInputs of the rule, or their gradients, at `s` positions of `b` sequences.
+/// Inputs of the rule, or their gradients, at `s` positions of `b` sequences.
 #[derive(Clone, Debug)]
 pub struct DeltaInputs<B: Kernels> {
     /// `[b, s, key heads, n]`.

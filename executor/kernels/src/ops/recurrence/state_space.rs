@@ -19,7 +19,7 @@ use super::{
 use crate::array::Array;
 use crate::ops::Kernels;
 
-/// ScanInputs of a scan, or their gradients, at `s` positions of `b` sequences.
+/// Inputs of a scan, or their gradients, at `s` positions of `b` sequences.
 #[derive(Clone, Debug)]
 pub struct ScanInputs<B: Kernels> {
     /// `[b, s, groups, heads of a group, p]`.

@@ -47,7 +47,7 @@ pub(crate) fn tool(target: Target) -> &'static Tool {
     TOOLS.into_iter().find(|tool| tool.target == target).expect("a target is of the list")
 }
 
-/// Options that name a file of keys over which the options beside them count.
+/// Options that name a file of keys; options of the same command override its values.
 pub(super) const FILES_OF_KEYS: [&str; 1] = [torchtitan::CONFIG_FILE];
 
 /// Tool whose settings a text has as Python.

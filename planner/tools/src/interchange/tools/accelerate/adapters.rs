@@ -42,7 +42,7 @@ fn rank(given: &ParsedOptions) -> Result<Option<u64>, OptionError> {
     Ok(given.count_unless_0("lora_r")?.or(given.count_unless_0("lora_dim")?))
 }
 
-/// Returns whether adapters are trained: by a switch, else where a rank is its own switch, or stands beside targets.
+/// Returns whether adapters are trained: by a switch, else where a rank is its own switch, or is given with targets.
 fn trains_adapters(given: &ParsedOptions) -> Result<bool, OptionError> {
     if given.has("use_peft") || given.has("use_qlora") {
         return Ok(given.is_on("use_peft")? || given.is_on("use_qlora")?);

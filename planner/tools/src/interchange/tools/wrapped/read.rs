@@ -97,8 +97,8 @@ fn imported(
     Ok(imported)
 }
 
-/// Adds context parallelism of a tool's own. It is no part of the framework, so that of what the framework refuses beside
-/// its own only other ways to cut a layer stay refused.
+/// Adds context parallelism of a tool's own. It is no part of the framework, so of what the framework
+/// refuses together with context parallelism only tensor and pipeline parallelism stay refused.
 fn with_own_context_parallel(abilities: &mut Abilities, kinds: &[ContextParallelKind]) {
     if kinds.is_empty() {
         return;

@@ -328,7 +328,7 @@ fn recipe(all: &mut Vec<Setting>) {
     all.push(("targets".to_owned(), targets));
 }
 
-/// Where verl makes micro-batches of at most so many tokens, the number of sequences of the full length in one; of those
+/// Where verl limits the tokens of a micro-batch, the number of sequences of the full length in one; of those
 /// that divide a replica's sequences the largest.
 fn micro_batch_by_tokens(all: &mut Vec<Setting>, length: u64) {
     let actor = |key: &str| format!("actor_rollout_ref.actor.{key}");

@@ -75,7 +75,12 @@ pub fn import(import: &Import<'_>) -> Result<(Plan, Vec<Unread>), ImportError> {
             let why = format!("given as `{before}`, then as `{last}`: the last counts");
             Unread::new(&it.option, why)
         });
-        let unread = imported.unread(cluster);
+        let is_other = plan.layout.context_parallel_kind != imported.layout.context_parallel_kind;
+        let exchange = is_other.then(|| {
+            let why = "an exchange of heads over more ranks than key-value heads divide over; a ring is planned";
+            Unread::new("context_parallel_kind", why)
+        });
+        let unread = exchange.into_iter().chain(imported.unread(cluster));
         return Ok((plan, left_out.chain(repeated).chain(unread).collect()));
     }
     let differences = differences.iter().chain(&left_out).map(ToString::to_string).collect();

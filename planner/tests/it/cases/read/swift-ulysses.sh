@@ -1,4 +1,4 @@
-# Ulysses of ms-swift's own, under DeepSpeed.
+# Ulysses of ms-swift's own, under DeepSpeed, over more ranks than there are key-value heads.
 NPROC_PER_NODE=8 swift sft \
     --model Qwen/Qwen2.5-7B-Instruct \
     --tuner_type full \
@@ -6,5 +6,5 @@ NPROC_PER_NODE=8 swift sft \
     --max_length 65536 \
     --per_device_train_batch_size 1 \
     --gradient_accumulation_steps 4 \
-    --sequence_parallel_size 4 \
+    --sequence_parallel_size 8 \
     --deepspeed zero3

@@ -284,7 +284,8 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
             self.durable = self.done + written * interval * pace;
         }
         self.done = if finishes { self.work } else { self.done + computing * pace };
-        self.lost.checkpoints += elapsed - computing;
+        // Without stops the two differ by rounding alone.
+        self.lost.checkpoints += (elapsed - computing).max(0.0);
         self.lost.fewer_nodes += computing * (1.0 - share);
         self.lost.slow_nodes += computing * (share - pace);
         self.now = end;

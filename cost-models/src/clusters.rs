@@ -32,8 +32,6 @@ struct Preset {
     name: String,
     #[serde(default, rename = "preset")]
     listing: Listing,
-    /// The preset whose fields hold where the file states none.
-    like: Option<String>,
     /// Whether the file states a GPU of its own.
     #[serde(default, rename = "gpu", deserialize_with = "is_there")]
     has_gpu: bool,
@@ -47,7 +45,7 @@ fn is_there<'de, D: serde::Deserializer<'de>>(field: D) -> Result<bool, D::Error
 
 /// A cluster is like a preset that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`like` `{name}` is no preset with all fields of its own\nhint: {known}", known = .known.join(", "))]
+#[error("`like` `{name}` is no preset\nhint: {known}", known = .known.join(", "))]
 pub struct UnknownBase {
     /// The name, escaped for display.
     pub name: String,
@@ -157,22 +155,21 @@ pub fn preset(name: &str) -> Option<Cluster> {
 ///
 /// # Errors
 ///
-/// [`UnknownBase`] where no such preset exists, or it is itself like another.
+/// [`UnknownBase`] where no such preset exists.
 pub fn completed(text: &str) -> Result<Cow<'_, str>, UnknownBase> {
     // What is not JSON is for the reader of clusters to refuse.
     let Ok(Value::Object(mut own)) = serde_json::from_str(text) else {
         return Ok(Cow::Borrowed(text));
     };
     let Some(like) = own.remove("like") else { return Ok(Cow::Borrowed(text)) };
-    let bases = || PRESETS.iter().filter(|preset| preset.like.is_none());
-    let base = bases().find(|preset| like.as_str() == Some(&preset.name));
+    let base = PRESETS.iter().find(|preset| like.as_str() == Some(&preset.name));
     let Some(base) = base else {
         let name = like.as_str().map_or_else(|| like.to_string(), str::to_owned);
         let name = name.chars().take(40).flat_map(char::escape_debug).collect();
-        return Err(UnknownBase { name, known: bases().map(|it| it.name.as_str()).collect() });
+        return Err(UnknownBase { name, known: PRESETS.iter().map(|it| it.name.as_str()).collect() });
     };
     let mut whole: Map<String, Value> =
-        serde_json::from_str(base.text).expect("presets are objects; a test reads each");
+        serde_json::from_str(&completed(base.text)?).expect("presets are objects; a test reads each");
     whole.remove("preset");
     patch(&mut whole, own);
     Ok(Cow::Owned(Value::Object(whole).to_string()))

@@ -133,8 +133,8 @@ fn refuse_set(script: &LaunchScript, args: &SettingsArgs) -> anyhow::Result<()> 
 const MOST_ABOVE: usize = 5;
 
 /// File that settings name: at its path from their folder, from the folders above it if the path has folders itself, or
-/// from the working folder, as scripts are started from any of them; else of its name in the folder of the settings. What
-/// begins a path may be unknown, and is then left out.
+/// from the working folder, as scripts are started from any of them; else at a later part of its path, as a checkout has
+/// any name; else of its name in the folder of the settings. What begins a path may be unknown, and is then left out.
 fn beside(settings: &Path, named: &str) -> Option<PathBuf> {
     let name = named.rsplit('/').next().unwrap_or_default();
     let inner = named.trim_start_matches("./").trim_start_matches('/');
@@ -142,8 +142,13 @@ fn beside(settings: &Path, named: &str) -> Option<PathBuf> {
     let whole = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
     let above = whole.ancestors().skip(1).take(MOST_ABOVE).filter(|_| inner.contains('/'));
     let mut paths = vec![folder.join(named), folder.join(inner)];
-    paths.extend(above.map(|it| it.join(inner)));
-    paths.extend([PathBuf::from(inner), folder.join(name)]);
+    paths.extend(above.clone().map(|it| it.join(inner)));
+    paths.push(PathBuf::from(inner));
+    let parts = inner.match_indices('/').map(|it| &inner[it.0 + 1..]);
+    for part in parts.filter(|it| it.contains('/')) {
+        paths.extend(above.clone().map(|it| it.join(part)));
+    }
+    paths.push(folder.join(name));
     paths.into_iter().find(|path| path.is_file())
 }
 

@@ -8,12 +8,13 @@ use super::error::ImportError;
 use super::file::{basename, has_ending};
 use super::imported::Stated;
 use super::options::Leaf;
+use super::others::{of_keys, of_program, of_python as other_python};
 use super::ranks::{check_start, ranks, ranks_by_variables, ranks_per_node};
 use super::shell::{self, Command, Script, Way, Word};
 use super::source::{Form, Source, Started, WHOLE, first_line, is_toml, notation, tree_of};
 use super::target::Target;
 use super::tool::Tool;
-use super::tools::{FILES_OF_KEYS, TOOLS, of_python, tool};
+use super::tools::{FILES_OF_KEYS, TOOLS, fork_words, of_python, tool};
 use super::tree::Tree;
 
 /// Files that settings name, by their names.
@@ -211,12 +212,15 @@ impl LaunchScript {
         let found = all.find_map(|command| Some((command, Launch::of(command, files)?)));
         let mut all = commands.iter();
         let any = || all.find_map(|command| Some((command, Launch::any(command, from?)?)));
-        if let Some((command, Launch { target, before, words })) = found.or_else(any) {
+        let mut all = commands.iter();
+        let by_options = || all.find_map(|command| Some((command, Launch::of_fork(command)?)));
+        let found = found.or_else(any).or_else(by_options);
+        if let Some((command, Launch { target, before, words })) = found {
             check_start(&before, set)?;
             let starts_ranks = tool(target).starts_ranks;
             let of_variables = || ranks_by_variables(&self.script, command, starts_ranks);
             let num_gpus = ranks(&self.script, &before, set).or_else(of_variables);
-            let ranks_per_node = ranks_per_node(&before, set);
+            let ranks_per_node = ranks_per_node(&self.script, &before, set);
             let (target, words) = with_keys(&words, files)?.unwrap_or((target, words));
             let started = Started { words, num_gpus, ranks_per_node };
             return Ok((from.unwrap_or(target), Form::Started(started)));
@@ -242,6 +246,12 @@ impl LaunchScript {
         let programs: Vec<String> = programs.map(|place| format!("`{}`", place.1.text)).collect();
         if programs.is_empty() {
             return Err(nothing_starts(nothing, ANY));
+        }
+        let whose = commands.iter().filter_map(|it| of_program(&program(it)?.1.text)).next();
+        if let Some(tool) = whose {
+            let what = format!("{} is a program of {tool}, whose settings are not read", programs[0]);
+            let works = "`planner evaluate MODEL --layout ..` takes the layout that they give";
+            return Err(nothing_starts(what, works));
         }
         let is_other = |it: &Target| !it.shares_framework(Target::MEGATRON);
         let others = Target::imported().filter(is_other).map(|it| format!("`{}`", it.name()));
@@ -280,6 +290,13 @@ impl Launch {
         Some(Self::at(&command.words, program(command)?.0, target))
     }
 
+    /// Python program of a command by the options of Megatron, which those of forks have under other names.
+    fn of_fork(command: &Command) -> Option<Self> {
+        let words = fork_words(&command.words, program(command)?.0)?;
+        let place = command.words.len() - words.len();
+        Some(Self { words, ..Self::at(&command.words, place, Target::MEGATRON) })
+    }
+
     fn at(words: &[Word], place: usize, target: Target) -> Self {
         Self { target, before: words[..place].to_vec(), words: words[place..].to_vec() }
     }
@@ -311,10 +328,17 @@ fn with_keys(words: &[Word], files: &Files) -> Result<Option<(Target, Vec<Word>)
 /// Index and word of the Python program that a command starts: a file, or the module after `-m`.
 fn program(command: &Command) -> Option<(usize, &Word)> {
     let words = Some(&command.words).filter(|_| !command.only_prints())?;
-    let place = words.iter().position(|word| has_ending(&word.text, "py") || word.text == "-m")?;
+    let place = words.iter().enumerate().position(|(place, word)| {
+        let is_launcher = words.get(place + 1).is_some_and(|it| LAUNCHERS.contains(&&*it.text));
+        has_ending(&word.text, "py") || word.text == "-m" && !is_launcher
+    })?;
     let place = place + usize::from(words[place].text == "-m");
     Some((place, words.get(place)?))
 }
+
+/// Modules that start other programs.
+const LAUNCHERS: [&str; 3] =
+    ["torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"];
 
 /// Settings with their tool, which the user names, or which follows from their words or keys.
 pub(super) fn source<'a>(
@@ -414,7 +438,7 @@ fn of_tree(tree: &Tree) -> Result<Target, ImportError> {
     if let Some(tool) = TOOLS.into_iter().find(|tool| !tool.is_written && (tool.has_keys)(tree)) {
         return Ok(tool.target);
     }
-    if let Some(tool) = other(tree) {
+    if let Some(tool) = of_keys(tree) {
         return Err(ImportError::unknown(
             format!("these are the settings of {tool}, which are not read"),
             "`planner evaluate MODEL --layout ..` takes the layout that they give",
@@ -428,39 +452,4 @@ fn of_tree(tree: &Tree) -> Result<Target, ImportError> {
     let tool = TOOLS.into_iter().rfind(|tool| (tool.has_keys)(tree));
     let unknown = || ImportError::unknown("these are the keys of no tool that is known", ANY);
     tool.map(|it| it.target).ok_or_else(unknown)
-}
-
-/// Tools that are known, but not read: a name, and keys all of which its files have.
-const OTHERS: &str = include_str!("others.txt");
-
-/// Known tool, not read, that the keys of a file are of.
-fn other(tree: &Tree) -> Option<&'static str> {
-    let has = |path: &str| path.split('.').try_fold(tree, |tree, key| tree.get(key)).is_some();
-    let rows = OTHERS.lines().filter_map(|line| line.split_once(": "));
-    let mut rows = rows.filter(|(_, keys)| keys.split(' ').all(has));
-    rows.next().map(|(name, _)| name)
-}
-
-/// Known tool that a file of Python imports.
-fn other_python(text: &str) -> Option<&'static str> {
-    const TOOLS: [(&str, &str); 8] = [
-        ("nemo.collections", "NeMo"),
-        ("nemo_run", "NeMo"),
-        ("megatron.bridge", "Megatron-Bridge"),
-        ("torchtitan", "torchtitan"),
-        ("transformers", "the Trainer"),
-        ("deepspeed", "DeepSpeed"),
-        ("lightning", "Lightning"),
-        ("torch", "PyTorch"),
-    ];
-    let is_import = |line: &&str| {
-        line.starts_with("import ") || line.starts_with("from ") && line.contains(" import ")
-    };
-    let imports: Vec<&str> = text.lines().filter(is_import).collect();
-    let has = |name: &str| {
-        imports
-            .iter()
-            .any(|line| line.split_whitespace().nth(1).is_some_and(|it| it.starts_with(name)))
-    };
-    TOOLS.into_iter().find(|(name, _)| has(name)).map(|(_, tool)| tool)
 }

@@ -29,7 +29,8 @@ impl Imported {
         let expected = (tool(self.source).model_arguments)(&view);
         let same = |one: &str, other: &str| match (one.parse::<f64>(), other.parse::<f64>()) {
             (Ok(one), Ok(other)) => one.total_cmp(&other).is_eq(),
-            _ => one == other,
+            // `RMSNorm` is `rmsnorm` in forks.
+            _ => one.eq_ignore_ascii_case(other),
         };
         let differs = |stated: &Argument| {
             let Some(would) = expected.iter().find(|it| it.name == stated.name) else {

@@ -22,6 +22,7 @@ mod llama;
 mod manifest;
 mod option_error;
 mod options;
+mod others;
 mod ranks;
 mod read;
 mod run;

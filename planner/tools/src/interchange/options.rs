@@ -17,8 +17,7 @@ pub(super) struct Vocabulary {
     /// with this prefix.
     pub(super) table: &'static str,
     /// True if names that are not in the table may well be options of the user's own script, so that only those that are
-    /// almost the same as a known one count as misspelt. Else they are options of another version or of a fork, unless
-    /// they look like a known one.
+    /// almost the same as a known one count as misspelt. Else words that are left out of a known one do too.
     takes_own: bool,
 }
 
@@ -112,8 +111,9 @@ impl Vocabulary {
     /// Returns whether an unknown name is an option of the user's own script, of a fork or of another version, not a
     /// misspelt known one.
     ///
-    /// A name is misspelt if it has typographic characters, is a letter off a known one or almost the same, or leaves out
-    /// words of an option that decides the plan, unless the script may have options of its own.
+    /// A name is misspelt if it has typographic characters, or is a letter off an option that decides the plan or almost
+    /// the same, or leaves out words of one, unless the script may have options of its own. Forks have options that are
+    /// like others that decide nothing.
     fn is_other(&self, name: &str) -> bool {
         let Some((likeness, known)) = self.likest(name) else { return true };
         let is_a_letter_off = name.len() >= SHORT && strsim::damerau_levenshtein(name, known) <= 1;
@@ -123,13 +123,13 @@ impl Vocabulary {
         };
         let lacks_words = || {
             let all = words(known);
-            words(name).iter().all(|it| all.contains(it)) && self.decides_plan(known)
+            words(name).iter().all(|it| all.contains(it))
         };
-        let is_misspelt = likeness >= SAME_LIKENESS
+        let is_like = likeness >= SAME_LIKENESS
             || is_a_letter_off
-            || !self.takes_own
-                && (typeset(name).is_some() || likeness >= LIKENESS && lacks_words());
-        !is_misspelt
+            || !self.takes_own && likeness >= LIKENESS && lacks_words();
+        let is_typeset = !self.takes_own && typeset(name).is_some();
+        !(is_typeset || is_like && self.decides_plan(known))
     }
 
     /// Returns whether a known option decides the plan.

@@ -72,8 +72,19 @@ fn count(value: &str) -> Option<u32> {
     value.rsplit(':').next()?.parse().ok()
 }
 
+/// Number of ranks on each node, if the launcher or the job says.
+pub(super) fn ranks_per_node(
+    script: &Script,
+    before: &[Word],
+    set: &BTreeMap<String, String>,
+) -> Option<u32> {
+    let directive = |name: &str| script.directives.get(name).and_then(|it| count(it));
+    let of_job = ["--gpus-per-node", "--gres"].iter().find_map(|it| directive(it));
+    launched_per_node(before, set).or(of_job)
+}
+
 /// Number of ranks that the launcher starts on each node, if it says.
-pub(super) fn ranks_per_node(before: &[Word], set: &BTreeMap<String, String>) -> Option<u32> {
+fn launched_per_node(before: &[Word], set: &BTreeMap<String, String>) -> Option<u32> {
     let given = option(before, &["--nproc-per-node", "--nproc_per_node"]);
     let given = given.or_else(|| option(before, &["--num_gpus"]));
     given.or_else(|| set.get(RANKS_PER_NODE)?.parse().ok())
@@ -105,7 +116,7 @@ pub(super) fn ranks(
     }
     let slurm_nodes = of_slurm(&["--nodes", "-N"]).or_else(|| directive(&["--nodes", "-N"]));
     let nodes = option(&["--nnodes", "--num_nodes"]).or(variable(NUM_NODES));
-    let each = ranks_per_node(before, set);
+    let each = launched_per_node(before, set);
     let is_standalone = before.iter().any(|it| it.text == "--standalone");
     // `torchrun` starts one node if no number of nodes is given.
     // So does `deepspeed` without a list of hosts.

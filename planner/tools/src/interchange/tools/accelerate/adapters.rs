@@ -26,15 +26,19 @@ pub(in super::super) fn adapters(given: &ParsedOptions) -> Result<Option<Adapter
     if targets.is_empty() {
         targets.push(ALL_LINEAR.to_owned());
     }
+    let base_weights = base_weights(given)?;
+    let alpha = given.count("lora_alpha")?.unwrap_or(32);
+    Ok(Some(Adapters { rank, alpha, targets, base_weights }))
+}
+
+fn base_weights(given: &ParsedOptions) -> Result<WeightFormat, OptionError> {
     let bits = given.text("bits")?;
     let is_4bit = given.is_on("load_in_4bit")? || given.is_on("use_qlora")? || bits == Some("4");
-    let base_weights = match is_4bit {
+    Ok(match is_4bit {
         true => WeightFormat::Nf4,
         false if given.is_on("load_in_8bit")? || bits == Some("8") => WeightFormat::Int8,
         false => WeightFormat::Plain,
-    };
-    let alpha = given.count("lora_alpha")?.unwrap_or(32);
-    Ok(Some(Adapters { rank, alpha, targets, base_weights }))
+    })
 }
 
 /// Rank of adapters, where one is given and is not 0, which stands for none.
@@ -42,14 +46,16 @@ fn rank(given: &ParsedOptions) -> Result<Option<u64>, OptionError> {
     Ok(given.count_unless_0("lora_r")?.or(given.count_unless_0("lora_dim")?))
 }
 
-/// Returns whether adapters are trained: by a switch, else where a rank is its own switch, or is given with targets.
+/// Returns whether adapters are trained: by a switch, else where a rank is its own switch, or is given with targets or
+/// with weights of few bits, which are not trained themselves.
 fn trains_adapters(given: &ParsedOptions) -> Result<bool, OptionError> {
     if given.has("use_peft") || given.has("use_qlora") {
         return Ok(given.is_on("use_peft")? || given.is_on("use_qlora")?);
     }
     let is_ranked = given.count_unless_0::<u64>("lora_r")?.is_some();
     let is_own_switch = given.count_unless_0::<u64>("lora_dim")?.is_some();
-    Ok(is_own_switch || is_ranked && given.has("lora_target_modules"))
+    let is_quantized = base_weights(given)? != WeightFormat::Plain;
+    Ok(is_own_switch || is_ranked && (given.has("lora_target_modules") || is_quantized))
 }
 
 /// Rank of adapters that nothing says to train.

@@ -91,7 +91,7 @@ fn by_script(
             arguments.not_both("deepspeed", "fsdp", why)?;
         }
         let mut keys = match built_in_stage(name) {
-            Some(stage) => built_in(stage, name.ends_with("_offload")),
+            Some(stage) => built_in(stage, name.ends_with("offload")),
             None => script.completed(source.tree(name)?.leaves()),
         };
         let sharing = sequence_sharing(&given)?;
@@ -331,9 +331,11 @@ fn key_of(flag: &str) -> String {
     format!("{section}{name}")
 }
 
-/// Stage of a DeepSpeed configuration that ms-swift brings along and knows by a name: `zero3`, `zero2_offload`.
+/// Stage of a DeepSpeed configuration that ms-swift brings along and knows by a name: `zero3`, `zero2_offload`; in its
+/// version 2 `default-zero3`, `zero2-offload`.
 pub(crate) fn built_in_stage(name: &str) -> Option<&str> {
-    let stage = name.strip_prefix("zero")?.trim_end_matches("_offload");
+    let name = name.strip_prefix("default-").unwrap_or(name);
+    let stage = name.strip_prefix("zero")?.trim_end_matches("offload").trim_end_matches(['_', '-']);
     ["0", "1", "2", "3"].contains(&stage).then_some(stage)
 }
 
@@ -494,7 +496,10 @@ fn deepspeed_keys(
     let own = script.num_micro_batches.map(|it| it.to_string());
     // Where the script decides the number, it follows from a known batch.
     let usual = source.stated.global_batch_size.is_none().then_some("1");
-    let stated = text(rounds)?.or(given.text(rounds)?).or(usual);
+    let is_open = |name: &str| usual.is_none() && given.text_if_known(name) == Some("auto");
+    let nested = format!("deepspeed_config.{rounds}");
+    let nested = if is_open(&nested) { None } else { text(rounds)? };
+    let stated = nested.or(given.text(rounds)?).or(usual);
     let micro = script.micro_batch_size.map(|it| it.to_string());
     let all = [
         ("zero_optimization.stage", text("zero_stage")?.or(Some("2"))),

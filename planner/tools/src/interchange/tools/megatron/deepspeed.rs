@@ -1,6 +1,8 @@
 //! Megatron-DeepSpeed: options of an old Megatron, with DeepSpeed's configuration and pipelines.
 
-use ir::graph::Recompute;
+use ir::cluster::Precision;
+use ir::graph::{ContextParallelKind, Recompute};
+use ir::layout::ZeroStage;
 
 use super::model;
 use super::read::read_by;
@@ -52,6 +54,15 @@ fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
             set(&mut settings, "layout.zero_stage", &stage)
                 .map_err(|_| OptionError::value(STAGE, stage, "one of 0, 1, 2, 3 is expected"))?;
         }
+    }
+    // DeepSpeed's BF16_Optimizer, which bf16 has at stage 0, shares the optimizer's state (BigScience's
+    // tr11-176B-ml.slurm: "bf16 must use z0! it implements its own zero stage 1 equivalent").
+    let layout = &mut settings.layout;
+    if settings.training.precision == Precision::Bf16 && layout.zero_stage == ZeroStage::None {
+        layout.zero_stage = ZeroStage::OptimizerState;
+    }
+    if layout.context_parallel > 1 {
+        layout.context_parallel_kind = ContextParallelKind::AllToAll;
     }
     Ok(settings)
 }

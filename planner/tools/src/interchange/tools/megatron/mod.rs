@@ -10,6 +10,7 @@ mod table;
 
 use crate::interchange::argument::{Argument, Section};
 use crate::interchange::launch::Program;
+use crate::interchange::shell::Word;
 use crate::interchange::target::Target;
 use crate::interchange::tool::Tool;
 use crate::interchange::view::ExportView;
@@ -17,7 +18,10 @@ use crate::interchange::view::ExportView;
 pub(super) static TOOL: Tool = Tool {
     tables: &[&TABLE],
     read: Some(read::read),
-    starts: |words, place, _| words[place].is_python("pretrain_").then_some(place),
+    starts: |words, place, _| {
+        let (known, all) = num_known(&words[place..]);
+        (words[place].is_python("pretrain_") && 2 * known >= all).then_some(place)
+    },
     lacks,
     lacks_of_model: model::lacks,
     model_arguments,
@@ -25,6 +29,35 @@ pub(super) static TOOL: Tool = Tool {
     has_fp32_gradients: true,
     ..Tool::new(Target::MEGATRON, |view, _| program(view))
 };
+
+/// Number of options that are Megatron's, and of all options.
+fn num_known(words: &[Word]) -> (usize, usize) {
+    let names = words.iter().filter(|it| it.text.starts_with("--"));
+    let names: Vec<&str> = names.filter_map(|it| it.text.split('=').next()).collect();
+    (names.iter().filter(|it| TABLE.knows(it)).count(), names.len())
+}
+
+/// Least number of Megatron's options by which a program of any name counts as one of a fork.
+const MANY: usize = 8;
+
+/// Words of the program at a place, with dashes in names of options, if it is one of a fork of Megatron: most of its
+/// many options are Megatron's, degrees of parallelism among them.
+pub(in super::super) fn fork_words(words: &[Word], place: usize) -> Option<Vec<Word>> {
+    let dashed = |word: &Word| {
+        let name = word.text.split('=').next().unwrap_or_default();
+        let is_option = name.starts_with("--");
+        let text = if is_option {
+            name.replace('_', "-") + &word.text[name.len()..]
+        } else {
+            word.text.clone()
+        };
+        Word { text, unknown: word.unknown.clone() }
+    };
+    let words: Vec<Word> = words[place..].iter().map(dashed).collect();
+    let has_degree = words.iter().any(|it| it.text.starts_with("--tensor-model-parallel-size"));
+    let (known, all) = num_known(&words);
+    (has_degree && known >= MANY && 3 * all <= 4 * known).then_some(words)
+}
 
 fn program(view: &ExportView<'_>) -> Program {
     Program {

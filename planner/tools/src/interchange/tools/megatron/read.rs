@@ -31,7 +31,7 @@ pub(super) fn read_by(
     source: &Source<'_>,
     words: &[Word],
 ) -> Result<Imported, ImportError> {
-    let mut given = table.vocabulary.read(words)?;
+    let mut given = table.by_one_name(table.vocabulary.read(words)?);
     contradictions(&given)?;
     if let Some(length) = given.text("--encoder-seq-length")?.map(str::to_owned) {
         given = given.with("--seq-length", &length);
@@ -66,7 +66,8 @@ pub(super) fn read_by(
     let is_own = [Target::MEGATRON, DEEPSPEED_TARGET].contains(&source.target);
     if is_own && NAMED_SIZES.iter().all(|name| given.has(name)) {
         settings.model_defaults = model_defaults(given, source.is_all_mixture)?;
-        if !given.has("--group-query-attention") {
+        // Megatron-DeepSpeed has no switch beside the number.
+        if !given.has("--group-query-attention") && source.target == Target::MEGATRON {
             settings.model.retain(|it| it.name != "--num-query-groups");
         }
     }
@@ -111,7 +112,7 @@ fn model_defaults(
         if !given.has("--kv-channels") && heads > 0 {
             all.push(Argument::value("--kv-channels", hidden / heads, ""));
         }
-        if !given.has("--group-query-attention") {
+        if !given.has("--group-query-attention") && !given.has("--num-query-groups") {
             all.push(Argument::value("--num-query-groups", heads, ""));
         }
     }

@@ -43,6 +43,8 @@ pub(in super::super) static DEEPSPEED_TABLE: Table = Table::new(
     read,
 )
 .without(&[
+    "--context-parallel-size",
+    "--cp-comm-type",
     "--use-distributed-optimizer",
     "--use-megatron-fsdp",
     "--data-parallel-sharding-strategy",

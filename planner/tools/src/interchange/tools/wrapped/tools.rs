@@ -151,6 +151,10 @@ pub(in super::super) static LLAMA_FACTORY_TOOL: Tool = Tool {
     ..wrapping!(LLAMA_FACTORY, tool(Target::new("llama-factory", "LLaMA-Factory 0.9", "fsdp2")))
 };
 
+fn is_megatron_swift(words: &[Word]) -> bool {
+    (0..words.len()).any(|at| is_command(words, at, &["megatron"], &["sft", "pt", "rlhf"]))
+}
+
 /// ms-swift's own words for how parameters are tuned, in its versions.
 const TUNER: [&str; 3] = ["tuner_type", "train_type", "sft_type"];
 
@@ -163,7 +167,7 @@ pub(in super::super) static SWIFT_TOOL: Tool = Tool {
                 || ["swift.cli.sft", "swift.cli.pt", "swift.cli.rlhf"]
                     .contains(&words[at].text.as_str())
                 || words[at].text.ends_with("swift/cli/sft.py")
-                || words[at].is_python("") && has_option(words, &TUNER)
+                || words[at].is_python("") && has_option(words, &TUNER) && !is_megatron_swift(words)
         })
     },
     has_keys: |tree| tree.has("model") && tree.has_any(&TUNER),
@@ -174,9 +178,7 @@ pub(in super::super) static SWIFT_TOOL: Tool = Tool {
 pub(in super::super) static MEGATRON_SWIFT_TOOL: Tool = Tool {
     starts_ranks: true,
     starts: |words, place, _| {
-        started(words, place, |words, at| {
-            is_command(words, at, &["megatron"], &["sft", "pt", "rlhf"])
-        })
+        started(words, place, |words, at| at == 0 && is_megatron_swift(words))
     },
     ..wrapping!(
         MEGATRON_SWIFT,
@@ -196,7 +198,8 @@ pub(in super::super) static SLIME_TOOL: Tool = Tool {
 };
 
 fn is_verl(words: &[Word], at: usize) -> bool {
-    words[at].text.starts_with("verl.trainer.")
+    words[at].text.starts_with("verl.")
+        || words[at].text.starts_with("recipe.") && words[at].text.contains(".main_")
 }
 
 fn is_megatron(words: &[Word]) -> bool {
@@ -398,8 +401,9 @@ fn mini_batch(all: &mut Vec<Setting>) {
         add(all, "sequence_length", &length);
         micro_batch_by_tokens(all, length);
     }
-    let ranks = ["actor_rollout_ref.model.lora_rank", "model.lora_rank"];
-    if ranks.iter().any(|it| value(all, it).is_some_and(|it| it != "0")) {
+    let ranks = ["_rank", ".rank"].map(|it| format!("actor_rollout_ref.model.lora{it}"));
+    let ranks = ranks.into_iter().chain(["model.lora_rank".to_owned()]);
+    if ranks.into_iter().any(|it| value(all, &it).is_some_and(|it| it != "0")) {
         add(all, "use_peft", &true);
     }
 }

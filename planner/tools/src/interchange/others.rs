@@ -1,0 +1,49 @@
+//! Tools that are known, but not read.
+
+use super::tree::Tree;
+
+/// A line for each: a name, and keys all of which its files have (`NAME: a b`), or beginnings of the names of its modules
+/// and ends of the paths of its scripts (`NAME = a b.py`).
+const OTHERS: &str = include_str!("others.txt");
+
+/// Known tool, not read, that the keys of a file are of.
+pub(super) fn of_keys(tree: &Tree) -> Option<&'static str> {
+    let has = |path: &str| path.split('.').try_fold(tree, |tree, key| tree.get(key)).is_some();
+    let rows = OTHERS.lines().filter_map(|line| line.split_once(": "));
+    let mut rows = rows.filter(|(_, keys)| keys.split(' ').all(has));
+    rows.next().map(|(name, _)| name)
+}
+
+/// Known tool, not read, that a program is of: a module, or the path of a script.
+pub(super) fn of_program(program: &str) -> Option<&'static str> {
+    let is_it = |name: &str| {
+        let is_path = program.strip_suffix(name).is_some_and(|it| it.is_empty() || it.ends_with('/'));
+        if name.ends_with(".py") { is_path } else { program.starts_with(name) }
+    };
+    let mut rows = OTHERS.lines().filter_map(|line| line.split_once(" = "));
+    rows.find(|(_, names)| names.split(' ').any(is_it)).map(|(name, _)| name)
+}
+
+/// Known tool that a file of Python imports.
+pub(super) fn of_python(text: &str) -> Option<&'static str> {
+    const TOOLS: [(&str, &str); 8] = [
+        ("nemo.collections", "NeMo"),
+        ("nemo_run", "NeMo"),
+        ("megatron.bridge", "Megatron-Bridge"),
+        ("torchtitan", "torchtitan"),
+        ("transformers", "the Trainer"),
+        ("deepspeed", "DeepSpeed"),
+        ("lightning", "Lightning"),
+        ("torch", "PyTorch"),
+    ];
+    let is_import = |line: &&str| {
+        line.starts_with("import ") || line.starts_with("from ") && line.contains(" import ")
+    };
+    let imports: Vec<&str> = text.lines().filter(is_import).collect();
+    let has = |name: &str| {
+        imports
+            .iter()
+            .any(|line| line.split_whitespace().nth(1).is_some_and(|it| it.starts_with(name)))
+    };
+    TOOLS.into_iter().find(|(name, _)| has(name)).map(|(_, tool)| tool)
+}

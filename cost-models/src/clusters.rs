@@ -166,10 +166,13 @@ pub fn completed(text: &str) -> Result<Cow<'_, str>, UnknownBase> {
     let Some(base) = base else {
         let name = like.as_str().map_or_else(|| like.to_string(), str::to_owned);
         let name = name.chars().take(40).flat_map(char::escape_debug).collect();
-        return Err(UnknownBase { name, known: PRESETS.iter().map(|it| it.name.as_str()).collect() });
+        return Err(UnknownBase {
+            name,
+            known: PRESETS.iter().map(|it| it.name.as_str()).collect(),
+        });
     };
-    let mut whole: Map<String, Value> =
-        serde_json::from_str(&completed(base.text)?).expect("presets are objects; a test reads each");
+    let mut whole: Map<String, Value> = serde_json::from_str(&completed(base.text)?)
+        .expect("presets are objects; a test reads each");
     whole.remove("preset");
     patch(&mut whole, own);
     Ok(Cow::Owned(Value::Object(whole).to_string()))

@@ -66,7 +66,9 @@ fn a_cluster_may_be_like_a_preset() {
     assert_eq!(gpu.memory, h100.gpu.memory);
     let p5 = clusters::preset("p5").unwrap();
     assert_eq!(p5.gpu, h100.gpu);
-    let host = whole(r#"{"like": "rtx-3090", "host": {"memory_bytes": 256e9, "memory_bandwidth_bytes_per_second": 2e11}}"#);
+    let host = whole(
+        r#"{"like": "rtx-3090", "host": {"memory_bytes": 256e9, "memory_bandwidth_bytes_per_second": 2e11}}"#,
+    );
     assert_eq!(host.gpus_per_node, whole(r#"{"like": "rtx-4090"}"#).gpus_per_node);
     for bad in [r#"{"like": "h1000"}"#, r#"{"like": 3}"#] {
         let told = clusters::completed(bad).unwrap_err().to_string();

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use ir::cluster::Cluster;
+use ir::model::{GraphOptions, Model};
 use ir::plan::Plan;
 use planner::file_kind::FileKind;
+use planner::names;
 use planner_tools::interchange::{self, Import, Job, LaunchScript, Stated};
 
 use super::answer::Answer;
@@ -81,6 +83,7 @@ impl Settings {
         let path = model;
         let model = read_model(path)?;
         warn_of_model(path, &model.model);
+        warn_of_other_model(file, &script, path, &model.model);
         let cluster = read_cluster(cluster)?;
         Ok(Self { text, set, files, is_in_place, model, cluster })
     }
@@ -112,7 +115,8 @@ fn job(text: String, args: &SettingsArgs) -> anyhow::Result<Job> {
         bail!("`--set {name}`: nothing in the script is called so\nhint: leave it out");
     }
     let is_in_place = true;
-    let mut job = interchange::job(&text)?.unwrap_or(Job { text, is_in_place, ..Job::default() });
+    let mut job =
+        interchange::job(&text, &args.set)?.unwrap_or(Job { text, is_in_place, ..Job::default() });
     job.variables.extend(args.set.iter().cloned());
     Ok(job)
 }
@@ -180,6 +184,25 @@ fn warn_of_launches(file: &Path, script: &LaunchScript) {
         file.display(),
         rest.join(", ")
     ));
+}
+
+/// Warns on stderr where the settings name a model that ships and has other parameters than the user's.
+fn warn_of_other_model(file: &Path, script: &LaunchScript, path: &Path, model: &Model) {
+    let count = |model: &Model| {
+        let graph = model.graph(GraphOptions::default());
+        graph.ok().map(|it| it.parameter_counts().total)
+    };
+    let named = script.trained_models().into_iter().filter_map(|it| names::model(&it));
+    let named: Vec<&str> = named.map(|it| it.name).collect();
+    let count_of = |name: &str| read_model(Path::new(name)).ok().and_then(|it| count(&it.model));
+    let is_it = |name: &&str| count_of(name) == count(model);
+    if let Some(name) = named.first().filter(|_| !named.iter().any(|it| is_it(it))) {
+        tell(&format!(
+            "warning: `{}` names the model {name}; what is planned is `{}`\nhint: `--model {name}`",
+            file.display(),
+            path.display()
+        ));
+    }
 }
 
 /// Text of the imported plan and its prediction.

@@ -28,8 +28,8 @@ pub struct LaunchScript {
     others: Vec<Command>,
     /// Variables whose value the script itself decides.
     variables: BTreeMap<String, String>,
-    /// Values of a file of keys.
-    values: Vec<String>,
+    /// Keys of a file, with their values.
+    keys: Vec<(String, Vec<String>)>,
 }
 
 /// A command that starts training.
@@ -58,12 +58,12 @@ impl LaunchScript {
         }
         if !is_script(text) {
             let leaves = Tree::read(text, notation("", text)).map(|tree| tree.leaves());
-            let values =
-                leaves.unwrap_or_default().into_iter().filter_map(|(_, leaf)| match leaf {
-                    Leaf::Values(values) => Some(values),
+            let keys =
+                leaves.unwrap_or_default().into_iter().filter_map(|(key, leaf)| match leaf {
+                    Leaf::Values(values) => Some((key, values)),
                     Leaf::Null | Leaf::NoKeys => None,
                 });
-            return Ok(Self { values: values.flatten().collect(), ..Self::default() });
+            return Ok(Self { keys: keys.collect(), ..Self::default() });
         }
         let script = shell::read(text, set, files, &Way::first())?;
         let others = Way::others(&script).into_iter();
@@ -71,7 +71,7 @@ impl LaunchScript {
         let others = others.flat_map(|it| it.commands).collect();
         let strictly = shell::read(text, set, files, &Way::None);
         let variables = strictly.map_or_else(|_| script.variables.clone(), |it| it.variables);
-        Ok(Self { script, others, variables, values: Vec::new() })
+        Ok(Self { script, others, variables, keys: Vec::new() })
     }
 
     /// Parses a script, with the files that it names and that `read` has; a script that cannot be parsed names none.
@@ -110,7 +110,7 @@ impl LaunchScript {
     pub fn named_files(&self) -> Vec<String> {
         let endings = [".json", ".yaml", ".yml", ".toml", ".py", ".csv"];
         let is_file = |text: &&String| endings.iter().any(|ending| text.ends_with(ending));
-        let mut names: Vec<String> = self.values.iter().filter(is_file).cloned().collect();
+        let mut names: Vec<String> = self.values().filter(is_file).cloned().collect();
         names.extend(self.script.runs.iter().cloned());
         for Command { words, .. } in self.all_commands() {
             for (place, word) in words.iter().enumerate() {
@@ -136,20 +136,33 @@ impl LaunchScript {
     pub fn model_names(&self) -> Vec<String> {
         let words = self.all_commands().flat_map(|it| &it.words);
         let words = words.map(|word| word.text.rsplit('=').next().unwrap_or_default().to_owned());
-        let values: Vec<String> = self.values.iter().cloned().chain(words).collect();
-        let pairs = self.values.windows(2).flat_map(|pair| {
+        let of_keys: Vec<&String> = self.values().collect();
+        let values: Vec<String> = self.values().cloned().chain(words).collect();
+        let pairs = of_keys.windows(2).flat_map(|pair| {
             [[0, 1], [1, 0]].map(|[one, other]| format!("{}-{}", pair[one], pair[other]))
         });
-        let last = |text: &String, separator: char| {
-            text.rsplit(separator).next().unwrap_or_default().to_owned()
-        };
-        let plain = |text: String| {
-            let starts = ["qlora_", "lora_"].iter();
-            starts.fold(text, |text, start| text.strip_prefix(start).unwrap_or(&text).to_owned())
-        };
         let parts = values.iter().map(|it| last(it, '/')).collect::<Vec<_>>().into_iter();
-        let modules = values.iter().map(|it| plain(last(it, '.')));
+        let modules = values.iter().map(|it| of_module(it));
         parts.chain(pairs).chain(modules).filter(|it| it.len() > 1).collect()
+    }
+
+    /// Texts that name the model that is trained: values of keys and options that say it.
+    pub fn trained_models(&self) -> Vec<String> {
+        let is_one = |key: &str| {
+            let key = key.trim_start_matches("--").replace('-', "_");
+            MODEL_KEYS.contains(&key.as_str())
+        };
+        let of_keys = self.keys.iter().filter(|it| is_one(&it.0)).flat_map(|it| it.1.clone());
+        let words = self.script.commands.iter().flat_map(|it| it.words.windows(2));
+        let of_words = words.filter_map(|pair| match pair[0].text.split_once('=') {
+            Some((key, value)) => is_one(key).then(|| value.to_owned()),
+            None => is_one(&pair[0].text).then(|| pair[1].text.clone()),
+        });
+        of_keys.chain(of_words).flat_map(|it| [last(&it, '/'), of_module(&it)]).collect()
+    }
+
+    fn values(&self) -> impl Iterator<Item = &String> {
+        self.keys.iter().flat_map(|it| &it.1)
     }
 
     /// Adds the files that settings name, and those that these name, with `read`.
@@ -249,7 +262,8 @@ impl LaunchScript {
         }
         let whose = commands.iter().filter_map(|it| of_program(&program(it)?.1.text)).next();
         if let Some(tool) = whose {
-            let what = format!("{} is a program of {tool}, whose settings are not read", programs[0]);
+            let what =
+                format!("{} is a program of {tool}, whose settings are not read", programs[0]);
             let works = "`planner evaluate MODEL --layout ..` takes the layout that they give";
             return Err(nothing_starts(what, works));
         }
@@ -263,6 +277,30 @@ impl LaunchScript {
             ),
         ))
     }
+}
+
+/// Keys and options that say which model is trained.
+const MODEL_KEYS: [&str; 9] = [
+    "model",
+    "model_name",
+    "model_name_or_path",
+    "model_id_or_path",
+    "base_model",
+    "hf_checkpoint",
+    "actor_rollout_ref.model.path",
+    "model._component_",
+    "model.path",
+];
+
+/// Last part of a text.
+fn last(text: &str, separator: char) -> String {
+    text.rsplit(separator).next().unwrap_or_default().to_owned()
+}
+
+/// Name of the last part of a module's path, such as torchtune's `lora_llama3_1_8b`.
+fn of_module(text: &str) -> String {
+    let starts = ["qlora_", "lora_"].iter();
+    starts.fold(last(text, '.'), |text, start| text.strip_prefix(start).unwrap_or(&text).to_owned())
 }
 
 /// Error of a script in which nothing starts training.

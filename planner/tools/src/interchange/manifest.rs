@@ -23,15 +23,39 @@ pub struct Job {
     pub variables: BTreeMap<String, String>,
 }
 
-/// The job of a manifest; `None` if the text is no manifest.
+/// The job of a manifest, with the variables in it that the user states, as `envsubst` writes their values; `None` if the
+/// text is no manifest.
 ///
 /// # Errors
 ///
 /// [`ImportError`] where the manifest cannot be read, runs nothing, or runs several jobs.
-pub fn job(text: &str) -> Result<Option<Job>, ImportError> {
+pub fn job(text: &str, set: &[(String, String)]) -> Result<Option<Job>, ImportError> {
     if !is_manifest(text) {
         return Ok(None);
     }
+    let substituted = substituted(text, set);
+    let is_template = substituted != text;
+    let job = job_of(&substituted)?;
+    Ok(Some(Job { is_in_place: job.is_in_place && !is_template, ..job }))
+}
+
+/// A text with `$NAME` and `${NAME}` replaced by the values of variables.
+fn substituted(text: &str, set: &[(String, String)]) -> String {
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let one = |text: String, (name, value): &(String, String)| {
+        let text = text.replace(&format!("${{{name}}}"), value);
+        let named = format!("${name}");
+        let mut parts = text.split(&named);
+        let first = parts.next().unwrap_or_default().to_owned();
+        parts.fold(first, |all, rest| {
+            let value = if rest.starts_with(is_of_name) { &named } else { value };
+            all + value + rest
+        })
+    };
+    set.iter().fold(text.to_owned(), one)
+}
+
+fn job_of(text: &str) -> Result<Job, ImportError> {
     let documents = Tree::documents(text).map_err(|what| {
         let is_template = text.contains("{{");
         let works = if is_template { "what `helm template` makes of it" } else { WHOLE };
@@ -79,10 +103,19 @@ pub fn job(text: &str) -> Result<Option<Job>, ImportError> {
         ))
     });
     let Some((job, script)) = found.next() else {
-        return Err(ImportError::unknown(
-            "no container of the manifest has a command that starts Python".to_owned(),
-            "a manifest with the script in a `ConfigMap`, or in the `command` of a container or of a trainer",
-        ));
+        let mut pods = jobs.iter().flat_map(|it| &it.pods);
+        return Err(match pods.find_map(|it| script_of_image(it.container)) {
+            Some(script) => ImportError::unknown(
+                format!(
+                    "a container of the manifest runs `{script}`, which the manifest does not have"
+                ),
+                "import that script, with `--set` for the variables of the container that it needs",
+            ),
+            None => ImportError::unknown(
+                "no container of the manifest has a command that starts Python".to_owned(),
+                "a manifest with the script in a `ConfigMap`, or in the `command` of a container or of a trainer",
+            ),
+        });
     };
     let Started { text: script, mut variables, arguments } = script;
     let mut others = job.pods.iter().filter_map(started).filter_map(|it| it.arguments);
@@ -109,7 +142,7 @@ pub fn job(text: &str) -> Result<Option<Job>, ImportError> {
     }
     let masked = masked(text, &script);
     let is_in_place = masked.is_some();
-    Ok(Some(Job { text: masked.unwrap_or(script), is_in_place, files, variables }))
+    Ok(Job { text: masked.unwrap_or(script), is_in_place, files, variables })
 }
 
 const WHOLE: &str = "the whole manifest, as `kubectl apply` takes it";
@@ -205,7 +238,12 @@ fn count(tree: &Tree, name: &str) -> Result<Option<u64>, ImportError> {
         None | Some(Tree::Null) => Ok(None),
         Some(value) => value.number().map(Some).ok_or_else(|| {
             let said = value.text().map_or_else(|| "no number".to_owned(), |it| format!("`{it}`"));
-            ImportError::unknown(format!("`{name}` is {said}"), "a whole number")
+            let variable = value.text().and_then(|it| it.strip_prefix('$'));
+            let variable = variable.map(|it| it.trim_matches(['{', '}']));
+            let works = variable
+                .map(|it| format!("`--set {it}=4`, or the manifest as `envsubst` makes it"));
+            let works = works.unwrap_or_else(|| "a whole number".to_owned());
+            ImportError::unknown(format!("`{name}` is {said}"), works)
         }),
     }
 }
@@ -310,19 +348,27 @@ fn expanded(text: &str, variables: &BTreeMap<String, String>) -> String {
     expanded
 }
 
+/// Words of a container's command.
+fn words(container: &Tree) -> Vec<&str> {
+    let words = ["command", "args"].into_iter().filter_map(|name| container.get(name));
+    let listed = words.flat_map(|tree| match tree {
+        Tree::List(all) => all.as_slice(),
+        other => std::slice::from_ref(other),
+    });
+    listed.filter_map(Tree::text).collect()
+}
+
+/// Script of a container's image that it runs.
+fn script_of_image(container: &Tree) -> Option<&str> {
+    words(container).into_iter().find(|it| has_ending(it, "sh") && !it.contains(' '))
+}
+
 fn script(
     container: &Tree,
     files: &BTreeMap<String, String>,
     variables: &BTreeMap<String, String>,
 ) -> Option<String> {
-    let words = ["command", "args"].into_iter().filter_map(|name| container.get(name));
-    let words: Vec<&str> = words
-        .flat_map(|tree| match tree {
-            Tree::List(all) => all.as_slice(),
-            other => std::slice::from_ref(other),
-        })
-        .filter_map(Tree::text)
-        .collect();
+    let words = words(container);
     if let Some(place) = words.iter().position(|it| ["bash", "sh"].contains(&basename(it))) {
         let rest = &words[place + 1..];
         // `-c`, also within `-lc` and the like.
@@ -390,7 +436,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Job {
-        job(text).unwrap().expect("a manifest")
+        job(text, &[]).unwrap().expect("a manifest")
     }
 
     #[test]
@@ -425,9 +471,24 @@ mod tests {
     }
 
     #[test]
+    fn variables_of_a_template_are_those_of_the_user() {
+        let text = "apiVersion: batch/v1\nkind: Job\nspec: {parallelism: $NODES, containers: [{command: [torchrun, x.py, \
+                    --a, \"$NODES_A\"], resources: {limits: {nvidia.com/gpu: \"${GPUS}\"}}}]}\n";
+        let told = job(text, &[]).unwrap_err().to_string();
+        assert!(told.contains("`--set NODES=4`"), "{told}");
+        let set = [("NODES", "2"), ("GPUS", "8")].map(|it| (it.0.to_owned(), it.1.to_owned()));
+        let Job { variables, is_in_place, .. } = job(text, &set).unwrap().expect("a manifest");
+        assert_eq!([NUM_NODES, RANKS_PER_NODE].map(|name| variables[name].as_str()), ["2", "8"]);
+        assert!(!is_in_place);
+        let text =
+            "apiVersion: v1\nkind: Pod\nspec: {containers: [{command: [bash, /work/run.sh]}]}\n";
+        assert!(job(text, &[]).unwrap_err().to_string().contains("`/work/run.sh`"));
+    }
+
+    #[test]
     fn what_is_no_job_is_said() {
-        assert!(job("#!/bin/bash\nkind: x").unwrap().is_none());
-        let error = |text: &str| job(text).unwrap_err().to_string();
+        assert!(job("#!/bin/bash\nkind: x", &[]).unwrap().is_none());
+        let error = |text: &str| job(text, &[]).unwrap_err().to_string();
         assert!(
             error("apiVersion: v1\nkind: ConfigMap\ndata: {a: b}\n").starts_with("no container")
         );

@@ -56,7 +56,7 @@ pub(crate) use file::basename;
 pub use imported::{Imported, Posed, Stated, StatedStages, StatedTraining};
 pub use lacks::named;
 pub use manifest::{Job, job};
-pub use options::{OptionError, Repeated};
+pub use options::{OptionError, Repeated, UnknownPart};
 pub(crate) use read::tool_of;
 pub use read::{Import, import, settings};
 pub(crate) use run::Run;

@@ -1,5 +1,7 @@
 //! Errors of options.
 
+use std::fmt;
+
 use ir::text::typeset;
 
 /// Error of options.
@@ -53,14 +55,14 @@ pub enum OptionError {
     },
     /// A value that depends on unknown variables.
     #[error(
-        "{what} depends on {}, which the script does not set, or in a branch alone, or by a command\nhint: {}{}",
+        "{of} depends on {}, which the script does not set, or in a branch alone, or by a command\nhint: {}{}",
         ticked(unknown),
         settable(unknown),
-        may_be_empty(what, unknown)
+        may_be_empty(of, unknown)
     )]
     Unresolved {
-        /// The option, or its position if its name is unknown.
-        what: String,
+        /// What is unknown.
+        of: UnknownPart,
         /// Unknown variables.
         unknown: Vec<String>,
     },
@@ -115,6 +117,27 @@ pub enum OptionError {
     },
 }
 
+/// Part of a command whose value is unknown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UnknownPart {
+    /// The value of this option.
+    Value(String),
+    /// A word after this option, which has its values: another option, or nothing.
+    After(String),
+    /// The first word.
+    First,
+}
+
+impl fmt::Display for UnknownPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value(option) => write!(f, "`{option}`"),
+            Self::After(option) => write!(f, "what follows `{option}`"),
+            Self::First => f.write_str("the first option"),
+        }
+    }
+}
+
 impl OptionError {
     pub(super) fn value(
         name: impl Into<String>,
@@ -144,9 +167,9 @@ fn settable(unknown: &[String]) -> String {
 }
 
 /// Hint for a word that is no value of an option, and may be nothing.
-fn may_be_empty(what: &str, unknown: &[String]) -> String {
-    match unknown {
-        [name] if !what.starts_with('`') && !name.starts_with(['$', '`']) => {
+fn may_be_empty(of: &UnknownPart, unknown: &[String]) -> String {
+    match (of, unknown) {
+        (UnknownPart::After(_) | UnknownPart::First, [name]) if !name.starts_with(['$', '`']) => {
             format!(", or `--set {name}=` if it is empty")
         }
         _ => String::new(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ir::text::typeset;
 
-pub use super::option_error::OptionError;
+pub use super::option_error::{OptionError, UnknownPart};
 use super::shell::Word;
 use super::unread::{Unplanned, Unread};
 
@@ -242,11 +242,8 @@ impl Vocabulary {
                 let before = before.map(|it| it.text.split('=').next().unwrap_or("").to_owned());
                 let unknown: Vec<String> = word.unknown.iter().cloned().collect();
                 if word.text.is_empty() && !unknown.is_empty() {
-                    let what = match &before {
-                        Some(before) => format!("what follows `{before}`"),
-                        None => "the first option".to_owned(),
-                    };
-                    return Err(OptionError::Unresolved { what, unknown });
+                    let of = before.map_or(UnknownPart::First, UnknownPart::After);
+                    return Err(OptionError::Unresolved { of, unknown });
                 }
                 Err(OptionError::Stray { word: word.text.clone(), after: before })
             }
@@ -449,7 +446,8 @@ impl ParsedOptions {
             return Err(OptionError::Auto { name: name.to_owned() });
         }
         if !unknown.is_empty() {
-            return Err(OptionError::Unresolved { what: format!("`{name}`"), unknown });
+            let of = UnknownPart::Value(name.to_owned());
+            return Err(OptionError::Unresolved { of, unknown });
         }
         Ok(Some(words.iter().map(|word| word.text.as_str()).collect()))
     }

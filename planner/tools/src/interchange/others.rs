@@ -17,7 +17,8 @@ pub(super) fn of_keys(tree: &Tree) -> Option<&'static str> {
 /// Known tool, not read, that a program is of: a module, or the path of a script.
 pub(super) fn of_program(program: &str) -> Option<&'static str> {
     let is_it = |name: &str| {
-        let is_path = program.strip_suffix(name).is_some_and(|it| it.is_empty() || it.ends_with('/'));
+        let is_path =
+            program.strip_suffix(name).is_some_and(|it| it.is_empty() || it.ends_with('/'));
         if name.ends_with(".py") { is_path } else { program.starts_with(name) }
     };
     let mut rows = OTHERS.lines().filter_map(|line| line.split_once(" = "));

@@ -13,12 +13,13 @@ use super::adapters;
 use super::detect::{is_script, source};
 use super::error::{Divided, ImportError};
 use super::imported::{Imported, Posed, Stated};
-use super::options::OptionError;
+use super::options::{OptionError, UnknownPart};
 use super::shell::{self, Script, ShellError, Way};
-use super::source::Source;
+use super::source::{Source, notation};
 use super::target::Target;
 use super::tool::Tool;
 use super::tools::tool;
+use super::tree::{Notation, Tree};
 use super::unread::Unread;
 use planner_core::plan;
 use planner_core::problem::{Problem, attention_kernel};
@@ -165,7 +166,7 @@ pub fn settings(import: &Import<'_>) -> Result<Imported, ImportError> {
     // A value that depends on a branch comes before a fault that all ways have.
     let is_of_value = matches!(
         &error,
-        ImportError::Option(OptionError::Unresolved { what, .. }) if what.starts_with('`')
+        ImportError::Option(OptionError::Unresolved { of: UnknownPart::Value(_), .. })
     );
     meant.filter(|it| it.is_ok() || !is_of_value).unwrap_or(Err(error))
 }
@@ -209,6 +210,9 @@ fn settings_of(import: &Import<'_>, way: &Way) -> Result<Imported, ImportError> 
     let of_launcher = source.started().ok().and_then(|it| it.ranks_per_node);
     imported.ranks_per_node = of_launcher.or(imported.ranks_per_node);
     adapters::name_unknown(&mut imported);
+    if !is_script(text) && notation("", text) == Notation::Yaml {
+        imported.repeated.extend(Tree::repeated(text));
+    }
     let ranks = imported.layout.pipeline_parallel;
     match stated.pipeline_parallel.filter(|stated| *stated != ranks) {
         Some(stated) => Err(ImportError::divides(

@@ -5,7 +5,9 @@ use std::fmt;
 use ir::text::json;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use super::options::Leaf;
+use serde_saphyr::options::DuplicateKeyPolicy;
+
+use super::options::{Leaf, Repeated};
 
 /// A node of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,9 +61,34 @@ impl Tree {
         }
     }
 
-    /// Reads all documents of a YAML text; the error is a message.
+    /// Reads all documents of a YAML text; the error is a message. Of a key that is given twice the last counts, as PyYAML
+    /// takes it.
     pub(super) fn documents(text: &str) -> Result<Vec<Self>, String> {
-        serde_saphyr::from_multiple(text).map_err(|error| {
+        Self::documents_by(text, DuplicateKeyPolicy::LastWins)
+    }
+
+    /// Keys of a YAML text that are given twice with different values, of which the last count.
+    pub(super) fn repeated(text: &str) -> Vec<Repeated> {
+        let of = |policy| {
+            let all = Self::documents_by(text, policy).unwrap_or_default();
+            all.iter().flat_map(Self::leaves).collect::<Vec<_>>()
+        };
+        let last = of(DuplicateKeyPolicy::LastWins);
+        let values = |leaf: &Leaf| match leaf {
+            Leaf::Values(values) => values.clone(),
+            Leaf::Null | Leaf::NoKeys => Vec::new(),
+        };
+        let repeated = |(option, before): &(String, Leaf)| {
+            let last = last.iter().find(|it| it.0 == *option).map(|it| values(&it.1));
+            let (option, before, last) = (option.clone(), values(before), last.unwrap_or_default());
+            (before != last).then_some(Repeated { option, before, last })
+        };
+        of(DuplicateKeyPolicy::FirstWins).iter().filter_map(repeated).collect()
+    }
+
+    fn documents_by(text: &str, policy: DuplicateKeyPolicy) -> Result<Vec<Self>, String> {
+        let options = serde_saphyr::options! { duplicate_keys: policy };
+        serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
             // serde-saphyr's messages end with an excerpt of the text, which is left out.
             let message = error.to_string();
             let first = message.lines().next().unwrap_or_default();
@@ -240,6 +267,19 @@ mod tests {
     }
 
     #[test]
+    fn of_a_key_of_yaml_that_is_given_twice_the_last_counts() {
+        let text = "a: {b: 1}\na: {c: 2}\nd: 3\nd: 3\n";
+        assert_eq!(leaves(text, Notation::Yaml), "a.c=2 d=3");
+        let repeated = Tree::repeated(text);
+        assert_eq!(repeated.len(), 1);
+        assert_eq!(
+            (repeated[0].option.as_str(), &*repeated[0].before),
+            ("a.b", &["1".to_owned()][..])
+        );
+        assert!(repeated[0].last.is_empty());
+    }
+
+    #[test]
     fn what_is_no_tree_says_where() {
         let json = |text: &str| Tree::read(text, Notation::Json).unwrap_err();
         assert!(json("{\"a\": 1, \"a\": 2}").contains("`a` is given twice"));
@@ -248,7 +288,6 @@ mod tests {
         );
         assert_eq!(json(" \n"), "the file is empty");
         let yaml = |text: &str| Tree::read(text, Notation::Yaml).unwrap_err();
-        assert!(yaml("a: 1\na: 2\n").contains("duplicate"), "{}", yaml("a: 1\na: 2\n"));
         assert!(yaml("a: [1, 2\n").contains("line"), "{}", yaml("a: [1, 2\n"));
     }
 }

@@ -12,8 +12,8 @@ mod wrapped;
 use super::target::Target;
 use super::tool::Tool;
 pub(crate) use accelerate::built_in_stage;
-pub(super) use megatron::fork_words;
 pub(crate) use bridge::{setting as bridge_setting, settings as bridge_settings};
+pub(super) use megatron::fork_words;
 
 /// All tools, in the order in which they are listed and recognised.
 pub(crate) static TOOLS: [&Tool; 20] = [

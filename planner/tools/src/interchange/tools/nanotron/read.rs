@@ -30,6 +30,14 @@ pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
     if given.is_on("parallelism.recompute_layer")? {
         abilities.recompute.push(RecomputePolicy::Full);
     }
+    // ParallelContext lays them over ranks of their own (src/nanotron/parallel/context.py).
+    let experts = "parallelism.expert_parallel_size";
+    if let Some(ranks) = given.count::<u32>(experts)?.filter(|it| *it > 1) {
+        let what = format!(
+            "`{experts}` {ranks}: ranks that hold other experts and see the same sequences, which no plan has"
+        );
+        return Err(ImportError::unknown(what, format!("`{experts}` 1")));
+    }
     let product = [data, pipeline, tensor, context].map(u64::from).iter().product::<u64>();
     let started = settings.num_gpus.map(u64::from);
     if let Some(ranks) = started.filter(|ranks| *ranks != product) {

@@ -3,7 +3,7 @@
 use super::super::{accelerate, megatron, torchtitan};
 use super::wrapper::{Base, Same, Setting, Wrapper, base_option, row};
 use crate::interchange::error::ImportError;
-use crate::interchange::options::OptionError;
+use crate::interchange::options::{OptionError, UnknownPart};
 use crate::interchange::table::Table;
 use crate::interchange::tool::OwnKey;
 
@@ -117,8 +117,8 @@ pub(super) fn in_own_words(
             OptionError::Contradiction { one, other, why } => {
                 OptionError::Contradiction { one: text(&one), other: text(&other), why: text(&why) }
             }
-            OptionError::Unresolved { what, unknown } => {
-                OptionError::Unresolved { what: text(&what), unknown }
+            OptionError::Unresolved { of: UnknownPart::Value(of), unknown } => {
+                OptionError::Unresolved { of: UnknownPart::Value(name(&of)), unknown }
             }
             other => other,
         }),

@@ -31,7 +31,7 @@ use super::wrapper::{Base, Setting, Wrapper, base_option, row};
 use crate::interchange::error::ImportError;
 use crate::interchange::file::has_ending;
 use crate::interchange::imported::Imported;
-use crate::interchange::options::{Leaf, OptionError, ParsedOptions};
+use crate::interchange::options::{Leaf, OptionError, ParsedOptions, UnknownPart};
 use crate::interchange::shell::Word;
 use crate::interchange::source::{Form, Source};
 use crate::interchange::tree::Tree;
@@ -140,9 +140,10 @@ fn translated(wrapper: &Wrapper, settings: &[Setting]) -> Result<Translated, Imp
     let mut all = Translated::default();
     let mut rest = Vec::new();
     for (key, words) in settings {
-        if key.starts_with(FOLLOWS) {
+        if let Some(after) = key.strip_prefix(FOLLOWS) {
             let unknown = words.iter().flat_map(|it| it.unknown.iter().cloned()).collect();
-            return Err(OptionError::Unresolved { what: key.clone(), unknown }.into());
+            let of = UnknownPart::After(after.to_owned());
+            return Err(OptionError::Unresolved { of, unknown }.into());
         }
         let Some(row) = row(vocabulary, key) else {
             match base_option(*base, key.strip_prefix(wrapper.prefix).unwrap_or(key)) {
@@ -373,7 +374,7 @@ fn of_words(words: &[Word]) -> Vec<Setting> {
             _ if word.text.is_empty() && is_of_script(word) => {}
             _ if word.text.is_empty() && all.last().is_some_and(|it| it.1.len() == 1) => {
                 let after = &all[all.len() - 1].0;
-                all.push((format!("{FOLLOWS}`{after}`"), vec![word.clone()]));
+                all.push((format!("{FOLLOWS}{after}"), vec![word.clone()]));
             }
             _ => {
                 if let Some(last) = all.last_mut() {

@@ -1,5 +1,7 @@
 //! The tools: how each is recognised, and what follows from several of its keys.
 
+use std::collections::BTreeSet;
+
 use ir::graph::ContextParallelKind;
 
 use super::super::megatron;
@@ -375,6 +377,15 @@ fn layout_alone(all: &mut Vec<Setting>) {
 /// slime's batch is a part of the answers to one batch of prompts, where the steps that it is for are given
 /// (slime/utils/arguments.py).
 fn steps_of_rollout(all: &mut Vec<Setting>) {
+    const PARTS: [&str; 3] =
+        ["num_steps_per_rollout", "rollout_batch_size", "n_samples_per_prompt"];
+    let parts = || all.iter().filter(|it| PARTS.contains(&it.0.as_str())).flat_map(|it| &it.1);
+    let unknown: BTreeSet<String> = parts().flat_map(|it| it.unknown.iter().cloned()).collect();
+    if all.iter().any(|it| it.0 == PARTS[0]) && !unknown.is_empty() {
+        all.retain(|it| it.0 != "global_batch_size");
+        all.push(("global_batch_size".to_owned(), vec![Word { text: String::new(), unknown }]));
+        return;
+    }
     let steps = number(all, "num_steps_per_rollout").filter(|it| *it > 0);
     if let (Some(steps), Some(prompts)) = (steps, number(all, "rollout_batch_size")) {
         let answers = number(all, "n_samples_per_prompt").unwrap_or(1);

@@ -113,7 +113,7 @@ static SMALL: LazyLock<(Model, Cluster)> = LazyLock::new(|| {
 
 /// A launch script, the arguments in it, a tool's own file, or a manifest of a job.
 pub fn settings(text: &str) {
-    let Ok(job) = interchange::job(text) else { return };
+    let Ok(job) = interchange::job(text, &[]) else { return };
     let (set, text) = match &job {
         Some(job) => (job.variables.clone(), job.text.as_str()),
         None => (BTreeMap::new(), text),

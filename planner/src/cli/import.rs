@@ -198,7 +198,7 @@ fn warn_of_other_model(file: &Path, script: &LaunchScript, path: &Path, model: &
     let is_it = |name: &&str| count_of(name) == count(model);
     if let Some(name) = named.first().filter(|_| !named.iter().any(|it| is_it(it))) {
         tell(&format!(
-            "warning: `{}` names the model {name}; what is planned is `{}`\nhint: `--model {name}`",
+            "warning: `{}`: the settings name {name}, which has other parameters than `{}`\nhint: `--model {name}`",
             file.display(),
             path.display()
         ));

@@ -283,7 +283,6 @@ fn files_that_cannot_be_a_plan() {
     };
     let fsdp = "distributed_type: FSDP\nnum_processes: 8\nmixed_precision: bf16\n";
     yaml("distributed_type: FSDP\nfsdp_config: [1\n", "it is no YAML");
-    yaml("distributed_type: FSDP\ndistributed_type: FSDP\n", "distributed_type");
     yaml(&format!("{fsdp}fsdp_config:\n  fsdp_verion: 2\n"), "hint: `fsdp_config.fsdp_version`");
     yaml(&format!("{fsdp}fsdp_config:\n  fsdp_version: 3\n"), "one of 1, 2 is expected");
     yaml("distributed_type: TPU\n", "one of NO, false, MULTI_GPU, FSDP, DEEPSPEED is expected");

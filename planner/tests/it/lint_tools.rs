@@ -260,7 +260,13 @@ const FAULTS: [(&str, &str, &str, &str, &str); 32] = [
         "recompute-not-needed",
         "`gradient_checkpointing false`",
     ),
-    ("trainer", "max_steps", "max_step", "unknown-option", "`max_steps`"),
+    (
+        "trainer",
+        "gradient_checkpointing",
+        "gradient_chekpointing",
+        "unknown-option",
+        "`gradient_checkpointing`",
+    ),
     ("trainer", "torch_fused", "torch_fuse", "option-value", "`optim adamw_torch_fused`"),
     ("nanotron", "  dp: 4", "  dp: 3", "nodes-do-not-divide", "`parallelism.dp 4`"),
     (

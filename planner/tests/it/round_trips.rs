@@ -63,7 +63,7 @@ fn exported(
 fn imported(files: &Export, plan: &Plan, model: &Model, text: &str) -> Plan {
     let written = &files.files[0].text;
     let is_manifest = files.files[0].name.ends_with("-job.yaml");
-    let job = job(written).unwrap().inspect(|job| {
+    let job = job(written, &[]).unwrap().inspect(|job| {
         assert!(job.is_in_place && job.text.len() == written.len(), "{written}");
     });
     assert_eq!(job.is_some(), is_manifest, "{written}");

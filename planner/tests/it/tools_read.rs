@@ -72,7 +72,7 @@ fn pretty_assertions(expected: &str, now: &str) {
 fn with_unknown(name: &str, text: &str) -> String {
     match name.rsplit('.').next() {
         Some("sh") => {
-            let is_hydra = text.contains("verl.trainer");
+            let is_hydra = text.contains("actor_rollout_ref.");
             let more = if is_hydra { "zeugma.of_ranks=3" } else { "--zeugma-of-ranks 3" };
             format!("{} {more}\n", text.trim_end())
         }

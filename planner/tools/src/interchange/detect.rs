@@ -432,7 +432,7 @@ pub(super) fn source<'a>(
 const ANY: &str = "a script that runs Megatron-LM's `pretrain_gpt.py`, `torchtitan.train`, `accelerate launch`, a \
     Trainer, or a program with `--deepspeed_config`; their arguments alone; a manifest of Kubernetes that \
     runs them; DeepSpeed's JSON, accelerate's YAML, the Trainer's arguments in a file; settings of axolotl, LLaMA-Factory, \
-    ms-swift, verl, slime, Primus, NeMo, torchtune; `--from` says which it is";
+    ms-swift, verl, slime, Primus, FlagScale, NeMo, torchtune; `--from` says which it is";
 
 /// Returns whether a text is a script or a list of arguments: neither JSON nor YAML with a key in its first line.
 pub(crate) fn is_script(text: &str) -> bool {

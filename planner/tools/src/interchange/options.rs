@@ -331,8 +331,9 @@ impl ParsedOptions {
         program: &str,
     ) -> Vec<Unread> {
         const OFF: [&str; 8] = ["false", "False", "none", "None", "no", "NO", "0", ""];
-        let is_off =
-            |words: &Vec<Word>| words.first().is_some_and(|it| OFF.contains(&it.text.as_str()));
+        let is_off = |words: &Vec<Word>| {
+            words.first().is_some_and(|it| it.unknown.is_empty() && OFF.contains(&&*it.text))
+        };
         let mut all = Vec::new();
         for Unplanned { name: known, why, saves_memory } in unplanned {
             let is_it = |name: &str| match known.strip_suffix('*') {

@@ -40,16 +40,21 @@ impl Tree {
             return Err("the file is empty".to_owned());
         }
         match notation {
-            Notation::Json => serde_json::from_str(text).map_err(|error: serde_json::Error| {
-                let (line, column) = (error.line(), error.column());
-                let problem = json::problem(text, &error);
-                format!("it is no JSON, line {line}, column {column}: {problem}")
-            }),
-            Notation::Toml => toml::from_str(text).map_err(|error: toml::de::Error| {
-                let before = error.span().map_or("", |at| text.get(..at.start).unwrap_or_default());
-                let line = before.matches('\n').count() + 1;
-                format!("it is no TOML, line {line}: {}", error.message())
-            }),
+            Notation::Json => serde_json::from_str(text).map(|Read::<true>(tree)| tree).map_err(
+                |error: serde_json::Error| {
+                    let (line, column) = (error.line(), error.column());
+                    let problem = json::problem(text, &error);
+                    format!("it is no JSON, line {line}, column {column}: {problem}")
+                },
+            ),
+            Notation::Toml => toml::from_str(text).map(|Read::<true>(tree)| tree).map_err(
+                |error: toml::de::Error| {
+                    let before =
+                        error.span().map_or("", |at| text.get(..at.start).unwrap_or_default());
+                    let line = before.matches('\n').count() + 1;
+                    format!("it is no TOML, line {line}: {}", error.message())
+                },
+            ),
             Notation::Yaml => match Self::documents(text)?.as_slice() {
                 [one] => Ok(one.clone()),
                 [] => Err("the file is empty".to_owned()),
@@ -88,7 +93,9 @@ impl Tree {
 
     fn documents_by(text: &str, policy: DuplicateKeyPolicy) -> Result<Vec<Self>, String> {
         let options = serde_saphyr::options! { duplicate_keys: policy };
-        serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
+        let all = serde_saphyr::from_multiple_with_options(text, options);
+        let trees = all.map(|all| all.into_iter().map(|Read::<false>(tree)| tree).collect());
+        trees.map_err(|error| {
             // serde-saphyr's messages end with an excerpt of the text, which is left out.
             let message = error.to_string();
             let first = message.lines().next().unwrap_or_default();
@@ -166,18 +173,21 @@ impl Tree {
     }
 }
 
-impl<'de> Deserialize<'de> for Tree {
+/// A tree that is read from a text in which a key may be given once alone, if `ONCE`; else its last value counts.
+struct Read<const ONCE: bool>(Tree);
+
+impl<'de, const ONCE: bool> Deserialize<'de> for Read<ONCE> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(OfTree)
+        deserializer.deserialize_any(OfTree::<ONCE>).map(Self)
     }
 }
 
-struct OfTree;
+struct OfTree<const ONCE: bool>;
 
 /// Floats below 2^53 are exact; integral ones are written as integers, as in `5e8`.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-impl<'de> Visitor<'de> for OfTree {
+impl<'de, const ONCE: bool> Visitor<'de> for OfTree<ONCE> {
     type Value = Tree;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -193,7 +203,7 @@ impl<'de> Visitor<'de> for OfTree {
     }
 
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Tree, D::Error> {
-        Deserialize::deserialize(deserializer)
+        Read::<ONCE>::deserialize(deserializer).map(|it| it.0)
     }
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<Tree, E> {
@@ -220,7 +230,7 @@ impl<'de> Visitor<'de> for OfTree {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<Tree, A::Error> {
         let mut list = Vec::new();
-        while let Some(one) = all.next_element()? {
+        while let Some(Read::<ONCE>(one)) = all.next_element()? {
             list.push(one);
         }
         Ok(Tree::List(list))
@@ -228,16 +238,17 @@ impl<'de> Visitor<'de> for OfTree {
 
     fn visit_map<A: MapAccess<'de>>(self, mut all: A) -> Result<Tree, A::Error> {
         let mut keys: Vec<(String, Tree)> = Vec::new();
-        while let Some(key) = all.next_key::<Tree>()? {
+        while let Some(Read::<ONCE>(key)) = all.next_key()? {
             let key = match key {
                 Tree::Value(text) => text,
                 Tree::Null => "null".to_owned(),
                 _ => return Err(A::Error::custom("a key is no word")),
             };
-            if keys.iter().any(|(known, _)| *known == key) {
+            if ONCE && keys.iter().any(|(known, _)| *known == key) {
                 return Err(A::Error::custom(format!("`{key}` is given twice")));
             }
-            keys.push((key, all.next_value()?));
+            keys.retain(|(known, _)| *known != key);
+            keys.push((key, all.next_value::<Read<ONCE>>()?.0));
         }
         Ok(Tree::Keys(keys))
     }

@@ -71,10 +71,7 @@ pub(super) fn option_of(wrapper: &Wrapper, key: &str) -> String {
     match becomes.filter(|it| !NO_OPTION.contains(it)) {
         Some(option) => option.to_owned(),
         None if becomes.is_some() => key.to_owned(),
-        None => {
-            let bare = plain.strip_prefix(wrapper.prefix).unwrap_or(plain);
-            base_option(wrapper.base, bare).unwrap_or_else(|| key.to_owned())
-        }
+        None => base_option(wrapper.base, wrapper.bare(plain)).unwrap_or_else(|| key.to_owned()),
     }
 }
 

@@ -146,7 +146,7 @@ fn translated(wrapper: &Wrapper, settings: &[Setting]) -> Result<Translated, Imp
             return Err(OptionError::Unresolved { of, unknown }.into());
         }
         let Some(row) = row(vocabulary, key) else {
-            match base_option(*base, key.strip_prefix(wrapper.prefix).unwrap_or(key)) {
+            match base_option(*base, wrapper.bare(key)) {
                 Some(option) => all.hand_on(*base, &option, words.clone())?,
                 None => rest.push((key.clone(), leaf(words))),
             }

@@ -60,6 +60,12 @@ const PRIMUS: Wrapper = Wrapper {
     same: Same::Keys,
     ..Wrapper::new("Primus", include_str!("primus.txt"), Base::Megatron)
 };
+const FLAGSCALE: Wrapper = Wrapper {
+    same: Same::Keys,
+    prefix: "system.",
+    has_sections: true,
+    ..Wrapper::new("FlagScale", include_str!("flagscale.txt"), Base::Megatron)
+};
 const NEMO: Wrapper = Wrapper::new("NeMo", include_str!("nemo.txt"), Base::Megatron);
 
 const TORCHTUNE: Wrapper = Wrapper {
@@ -239,6 +245,15 @@ pub(in super::super) static PRIMUS_TOOL: Tool = Tool {
         tree.get("modules").is_some_and(|it| it.has_any(&["pre_trainer", "post_trainer"]))
     },
     ..wrapping!(PRIMUS, of_megatron(Target::new("primus", "Primus", "megatron-core")))
+};
+
+/// FlagScale: the YAML of its training, without that of the experiment.
+pub(in super::super) static FLAGSCALE_TOOL: Tool = Tool {
+    has_keys: |tree| {
+        let has = |section: &str, key: &str| tree.get(section).is_some_and(|it| it.has(key));
+        has("system", "tensor_model_parallel_size") && has("model", "num_layers")
+    },
+    ..wrapping!(FLAGSCALE, of_megatron(Target::new("flagscale", "FlagScale", "megatron-core")))
 };
 
 /// NeMo: the YAML of its Megatron models.

@@ -83,7 +83,11 @@ impl Settings {
         let path = model;
         let model = read_model(path)?;
         warn_of_model(path, &model.model);
-        warn_of_other_model(file, &script, path, &model.model);
+        let none = BTreeMap::new();
+        let beside = files.values().filter_map(|it| LaunchScript::read(it, &none, &none).ok());
+        let named = beside.flat_map(|it| it.trained_models());
+        let named: Vec<String> = script.trained_models().into_iter().chain(named).collect();
+        warn_of_other_model(file, &named, path, &model.model);
         let cluster = read_cluster(cluster)?;
         Ok(Self { text, set, files, is_in_place, model, cluster })
     }
@@ -187,16 +191,15 @@ fn warn_of_launches(file: &Path, script: &LaunchScript) {
 }
 
 /// Warns on stderr where the settings name a model that ships and has other parameters than the user's.
-fn warn_of_other_model(file: &Path, script: &LaunchScript, path: &Path, model: &Model) {
+fn warn_of_other_model(file: &Path, named: &[String], path: &Path, model: &Model) {
     let count = |model: &Model| {
         let graph = model.graph(GraphOptions::default());
         graph.ok().map(|it| it.parameter_counts().total)
     };
-    let named = script.trained_models().into_iter().filter_map(|it| names::model(&it));
-    let named: Vec<&str> = named.map(|it| it.name).collect();
+    let named: Vec<&str> = named.iter().filter_map(|it| Some(names::model(it)?.name)).collect();
     let count_of = |name: &str| read_model(Path::new(name)).ok().and_then(|it| count(&it.model));
     let is_it = |name: &&str| count_of(name) == count(model);
-    if let Some(name) = named.first().filter(|_| !named.iter().any(|it| is_it(it))) {
+    if let Some(name) = named.first().filter(|_| !named.iter().any(is_it)) {
         tell(&format!(
             "warning: `{}`: the settings name {name}, which has other parameters than `{}`\nhint: `--model {name}`",
             file.display(),

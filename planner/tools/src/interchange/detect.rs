@@ -260,7 +260,7 @@ impl LaunchScript {
         if programs.is_empty() {
             return Err(nothing_starts(nothing, ANY));
         }
-        let whose = commands.iter().filter_map(|it| of_program(&program(it)?.1.text)).next();
+        let whose = commands.iter().find_map(|it| of_program(&program(it)?.1.text));
         if let Some(tool) = whose {
             let what =
                 format!("{} is a program of {tool}, whose settings are not read", programs[0]);

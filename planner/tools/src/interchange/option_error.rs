@@ -67,7 +67,9 @@ pub enum OptionError {
         unknown: Vec<String>,
     },
     /// Keys instead of a value, or a value instead of keys.
-    #[error("{program} has {takes}, but `{name}` is {has}")]
+    #[error(
+        "{program} has {takes}, but `{name}` is {has}\nhint: leave `{name}` out, or give {takes}"
+    )]
     Kind {
         /// Name of the key.
         name: String,

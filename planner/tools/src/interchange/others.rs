@@ -1,5 +1,6 @@
 //! Tools that are known, but not read.
 
+use super::file::has_ending;
 use super::tree::Tree;
 
 /// A line for each: a name, and keys all of which its files have (`NAME: a b`), or beginnings of the names of its modules
@@ -19,7 +20,7 @@ pub(super) fn of_program(program: &str) -> Option<&'static str> {
     let is_it = |name: &str| {
         let is_path =
             program.strip_suffix(name).is_some_and(|it| it.is_empty() || it.ends_with('/'));
-        if name.ends_with(".py") { is_path } else { program.starts_with(name) }
+        if has_ending(name, "py") { is_path } else { program.starts_with(name) }
     };
     let mut rows = OTHERS.lines().filter_map(|line| line.split_once(" = "));
     rows.find(|(_, names)| names.split(' ').any(is_it)).map(|(name, _)| name)

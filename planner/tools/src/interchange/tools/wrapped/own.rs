@@ -27,7 +27,7 @@ pub(super) fn own_keys(wrapper: &Wrapper, option: &str) -> Vec<OwnKey> {
         let parents = wrapper.within.iter().map(|it| format!("{it}."));
         parents.collect::<String>() + key
     };
-    let mut all: Vec<OwnKey> = same(wrapper, &wanted).into_iter().collect();
+    let mut all = same(wrapper, &wanted);
     for it in &mut all {
         it.name = if it.is_flag { within(&it.name) } else { std::mem::take(&mut it.name) };
     }
@@ -48,17 +48,23 @@ pub(super) fn own_keys(wrapper: &Wrapper, option: &str) -> Vec<OwnKey> {
     all
 }
 
-/// Key of an option's own name.
-fn same(wrapper: &Wrapper, option: &str) -> Option<OwnKey> {
+/// Keys of an option's own name.
+fn same(wrapper: &Wrapper, option: &str) -> Vec<OwnKey> {
     let plain = option.trim_start_matches("--");
     let name = if wrapper.base == Base::Megatron { plain.replace('-', "_") } else { plain.into() };
-    let key = format!("{}{name}", wrapper.prefix);
-    let is_free = row(&wrapper.vocabulary, &key).is_none();
-    base_option(wrapper.base, &name).filter(|_| is_free)?;
+    if base_option(wrapper.base, &name).is_none() {
+        return Vec::new();
+    }
+    let keys = wrapper.prefixes.iter().map(|it| format!("{it}{name}"));
+    let keys = keys.filter(|it| row(&wrapper.vocabulary, it).is_none());
     match wrapper.same {
-        Same::Never => None,
-        Same::Keys => Some(OwnKey { name: key, is_flag: true, ..OwnKey::default() }),
-        Same::Options => Some(OwnKey { name: option.to_owned(), ..OwnKey::default() }),
+        Same::Never => Vec::new(),
+        Same::Keys => {
+            keys.map(|name| OwnKey { name, is_flag: true, ..OwnKey::default() }).collect()
+        }
+        Same::Options => {
+            keys.map(|_| OwnKey { name: option.to_owned(), ..OwnKey::default() }).collect()
+        }
     }
 }
 

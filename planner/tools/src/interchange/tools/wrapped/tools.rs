@@ -55,15 +55,20 @@ const MEGATRON_VERL: Wrapper = Wrapper {
 const PRIMUS: Wrapper = Wrapper {
     within: &["modules", "pre_trainer"],
     or_within: &["modules", "post_trainer"],
-    prefix: "overrides.",
+    prefixes: &["overrides."],
     adds: layout_alone,
     same: Same::Keys,
     ..Wrapper::new("Primus", include_str!("primus.txt"), Base::Megatron)
 };
 const FLAGSCALE: Wrapper = Wrapper {
     same: Same::Keys,
-    prefix: "system.",
-    has_sections: true,
+    prefixes: &[
+        "system.",
+        "model.",
+        "system.precision.",
+        "model.optimizer.",
+        "model.optimizer.lr_scheduler.",
+    ],
     ..Wrapper::new("FlagScale", include_str!("flagscale.txt"), Base::Megatron)
 };
 const NEMO: Wrapper = Wrapper::new("NeMo", include_str!("nemo.txt"), Base::Megatron);

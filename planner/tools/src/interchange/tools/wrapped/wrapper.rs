@@ -35,10 +35,8 @@ pub(super) struct Wrapper {
     pub(super) within: &'static [&'static str],
     /// Keys within which they are in files without the former.
     pub(super) or_within: &'static [&'static str],
-    /// Beginning of keys that are the other tool's after it.
-    pub(super) prefix: &'static str,
-    /// True if keys are in sections of any names, so that the last part of a key is the other tool's.
-    pub(super) has_sections: bool,
+    /// Beginnings of keys that are the other tool's after them.
+    pub(super) prefixes: &'static [&'static str],
     /// Whether the tool has the other's options by their own names.
     pub(super) same: Same,
     /// True if each micro-batch's gradients are reduced to shards, as code does that never calls FSDP's `no_sync` or
@@ -57,8 +55,7 @@ impl Wrapper {
             base,
             within: &[],
             or_within: &[],
-            prefix: "",
-            has_sections: false,
+            prefixes: &[""],
             same: Same::Never,
             reduces_each: false,
             context_parallel: &[],
@@ -68,8 +65,8 @@ impl Wrapper {
 
     /// A key as the other tool has it.
     pub(super) fn bare<'a>(&self, key: &'a str) -> &'a str {
-        let last = key.rsplit('.').next().filter(|_| self.has_sections);
-        last.or(key.strip_prefix(self.prefix)).unwrap_or(key)
+        let bare = self.prefixes.iter().filter_map(|it| key.strip_prefix(it));
+        bare.min_by_key(|it| it.len()).unwrap_or(key)
     }
 }
 

@@ -97,6 +97,7 @@ fn a_setting_that_no_table_has_is_named() {
         if printed.starts_with("error")
             || printed.contains("which is not run")
             || printed.contains("are not read")
+            || printed.contains("is no program")
         {
             continue;
         }

@@ -40,8 +40,11 @@ fn num_known(words: &[Word]) -> (usize, usize) {
 /// Least number of Megatron's options by which a program of any name counts as one of a fork.
 const MANY: usize = 8;
 
+/// Options of training, which programs that only compute answers do not have.
+const OF_TRAINING: [&str; 4] = ["--lr", "--train-iters", "--train-samples", "--global-batch-size"];
+
 /// Words of the program at a place, with dashes in names of options, if it is one of a fork of Megatron: most of its
-/// many options are Megatron's, degrees of parallelism among them.
+/// many options are Megatron's, a degree of parallelism and options of training among them.
 pub(in super::super) fn fork_words(words: &[Word], place: usize) -> Option<Vec<Word>> {
     let dashed = |word: &Word| {
         let name = word.text.split('=').next().unwrap_or_default();
@@ -54,9 +57,12 @@ pub(in super::super) fn fork_words(words: &[Word], place: usize) -> Option<Vec<W
         Word { text, unknown: word.unknown.clone() }
     };
     let words: Vec<Word> = words[place..].iter().map(dashed).collect();
-    let has_degree = words.iter().any(|it| it.text.starts_with("--tensor-model-parallel-size"));
+    let has = |names: &[&str]| {
+        words.iter().any(|it| it.text.split('=').next().is_some_and(|it| names.contains(&it)))
+    };
+    let is_training = has(&["--tensor-model-parallel-size"]) && has(&OF_TRAINING);
     let (known, all) = num_known(&words);
-    (has_degree && known >= MANY && 3 * all <= 4 * known).then_some(words)
+    (is_training && known >= MANY && 3 * all <= 4 * known).then_some(words)
 }
 
 fn program(view: &ExportView<'_>) -> Program {

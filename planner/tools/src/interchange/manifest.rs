@@ -481,8 +481,8 @@ mod tests {
         assert_eq!([NUM_NODES, RANKS_PER_NODE].map(|name| variables[name].as_str()), ["2", "8"]);
         assert!(!is_in_place);
         let text =
-            "apiVersion: v1\nkind: Pod\nspec: {containers: [{command: [bash, /work/run.sh]}]}\n";
-        assert!(job(text, &[]).unwrap_err().to_string().contains("`/work/run.sh`"));
+            "apiVersion: v1\nkind: Pod\nspec: {containers: [{command: [bash, /scripts/run.sh]}]}\n";
+        assert!(job(text, &[]).unwrap_err().to_string().contains("`/scripts/run.sh`"));
     }
 
     #[test]

@@ -9,18 +9,18 @@ mod continued;
 mod expand;
 mod lex;
 mod nested;
-mod parts;
 mod reader;
 mod script;
 mod slurm;
+mod syntax;
 mod text;
 mod word;
 
 use std::collections::BTreeMap;
 
-use lex::tokens;
 use reader::Reader;
 pub(super) use script::{Command, Script, Way};
+use syntax::statements;
 pub(super) use word::Word;
 pub use word::{End, ShellError};
 
@@ -39,7 +39,7 @@ pub(super) fn read(
     let directives = slurm::directives(text);
     let outer = slurm::variables(&directives);
     let mut reader = Reader::new(text, (set, &outer), files, way);
-    reader.run(&tokens(text)?)?;
+    reader.run(&statements(text)?)?;
     let mut script = reader.into_script();
     script.directives.extend(directives);
     Ok(script)

@@ -82,11 +82,6 @@ impl Token {
         Some(word)
     }
 
-    /// Keyword that begins a branch or loop.
-    pub(super) fn keyword(&self) -> Option<&str> {
-        self.plain().filter(|word| ["if", "for", "while", "until", "case"].contains(word))
-    }
-
     /// Separator that ends a command, if the token is one.
     pub(super) fn ends_by(&self) -> Option<Break> {
         match self {
@@ -96,22 +91,34 @@ impl Token {
     }
 }
 
-/// The tokens of a script.
+/// The tokens of a script. A test in `[[ .. ]]` of several parts is as many tests, which `&&` and `||` join.
 pub(super) fn tokens(text: &str) -> Result<Vec<Token>, ShellError> {
     // Line ends of Windows become `\n`, within quotes too.
     let mut lexer = Lexer::new(&text.replace("\r\n", "\n"));
     let mut tokens = Vec::new();
+    let mut is_test = false;
     while let Some(token) = lexer.token()? {
-        let is_line = matches!(token, Token::End { by: Break::Plain, .. });
-        tokens.push(token);
-        if !(is_line && lexer.at > 0 && lexer.chars[lexer.at - 1] == '\n') {
-            continue;
+        let word = |text: &str| Token::Word {
+            pieces: vec![Piece::Plain(text.to_owned())],
+            line: token.line(),
+        };
+        let is_line = lexer.at > 0 && lexer.chars[lexer.at - 1] == '\n';
+        is_test =
+            !is_line && (is_test || token.plain() == Some("[[")) && token.plain() != Some("]]");
+        match token.ends_by().filter(|_| is_test) {
+            Some(Break::And | Break::Or) => tokens.extend([word("]]"), token.clone(), word("[[")]),
+            Some(Break::Open) => tokens.push(word("(")),
+            Some(Break::Close) => tokens.push(word(")")),
+            Some(_) => tokens.push(word("|")),
+            None => tokens.push(token),
         }
-        for (place, body) in lexer.here_documents()? {
-            if let Some(Token::Here { body: empty, .. }) =
-                tokens.iter_mut().filter(|it| matches!(it, Token::Here { .. })).nth(place)
-            {
-                *empty = body;
+        if is_line && !lexer.here.is_empty() {
+            let mut bodies = lexer.here_documents()?.into_iter().rev();
+            for token in tokens.iter_mut().rev() {
+                if let Token::Here { body, .. } = token {
+                    let Some(found) = bodies.next() else { break };
+                    *body = found;
+                }
             }
         }
     }
@@ -131,14 +138,10 @@ struct Lexer {
     line: usize,
     /// Here-documents that begin on the next line.
     here: Vec<Here>,
-    /// Number of here-documents so far.
-    num_here: usize,
 }
 
 /// A here-document whose text is still to be read.
 struct Here {
-    /// Its number in the script.
-    place: usize,
     /// Line that ends it.
     end: String,
     /// True if expansions in it count.
@@ -147,7 +150,7 @@ struct Here {
 
 impl Lexer {
     fn new(text: &str) -> Self {
-        Self { chars: text.chars().collect(), at: 0, line: 1, here: Vec::new(), num_here: 0 }
+        Self { chars: text.chars().collect(), at: 0, line: 1, here: Vec::new() }
     }
 
     fn peek(&self) -> Option<char> {
@@ -236,10 +239,6 @@ impl Lexer {
             if self.starts("\\\n") {
                 self.next();
                 self.next();
-            } else if self.starts("\\\r\n") {
-                self.at += 1;
-                self.next();
-                self.next();
             } else if self.peek().is_some_and(|c| c == ' ' || c == '\t' || c == '\r') {
                 self.next();
             } else {
@@ -275,19 +274,17 @@ impl Lexer {
         let is_expanded = !self.peek().is_some_and(|c| "'\"\\".contains(c));
         let pieces = self.pieces(false)?;
         if is_here {
-            let place = self.num_here;
-            self.num_here += 1;
-            self.here.push(Here { place, end: plain(&pieces), is_expanded });
+            self.here.push(Here { end: plain(&pieces), is_expanded });
             return Ok(Some(Token::Here { body: Vec::new(), line }));
         }
         let is_output = [">", ">>", "1>", "&>"].contains(&sign.as_str());
         Ok(is_output.then_some(Token::Output { file: pieces, line }))
     }
 
-    /// Bodies of the here-documents that begin here, each with its number.
-    fn here_documents(&mut self) -> Result<Vec<(usize, Vec<Piece>)>, ShellError> {
+    /// Bodies of the here-documents that begin here.
+    fn here_documents(&mut self) -> Result<Vec<Vec<Piece>>, ShellError> {
         let mut all = Vec::new();
-        for Here { place, end, is_expanded } in std::mem::take(&mut self.here) {
+        for Here { end, is_expanded } in std::mem::take(&mut self.here) {
             let mut body = String::new();
             loop {
                 let start = self.at;
@@ -304,7 +301,7 @@ impl Lexer {
             }
             let pieces =
                 if is_expanded { expandable(&body) } else { Ok(vec![Piece::Quoted(body)]) };
-            all.push((place, pieces?));
+            all.push(pieces?);
         }
         Ok(all)
     }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::super::file::basename;
-use super::lex::{Token, tokens};
+use super::lex::Token;
 use super::reader::{DEEPEST, Reader};
 use super::slurm;
+use super::syntax::statements;
 use super::text::Text;
 use super::word::ShellError;
 
@@ -123,17 +124,17 @@ impl Reader<'_> {
         if self.depth > DEEPEST {
             return Err(ShellError::Endless { line });
         }
-        let tokens = tokens(text)?;
+        let statements = statements(text)?;
         let outer = (std::mem::replace(&mut self.text, text.into()), self.started, self.ended);
         let is_called = !arguments.is_empty();
         let before = is_called.then(|| self.scope.with_arguments(Some(arguments.to_vec())));
         self.started.get_or_insert(line);
-        let result = self.run(&tokens);
+        let result = self.run(&statements);
         if let Some(before) = before {
             self.scope.with_arguments(before);
         }
         (self.text, self.started, self.ended) = outer;
-        result
+        result.map(drop)
     }
 }
 

@@ -1,14 +1,15 @@
-//! Interpreter of a script's tokens.
+//! Interpreter of a script's statements.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use super::super::file::basename;
 use super::condition;
 use super::continued::{STARTERS, ended_early, goes_on, list_goes_on};
 use super::expand::Scope;
 use super::lex::{Break, Piece, Token};
-use super::parts::{branches, cases, closing, function, over};
 use super::script::{Command, Open, Script, Way};
+use super::syntax::{Decides, Form, Statement};
 use super::text::Text;
 use super::word::ShellError;
 
@@ -21,17 +22,17 @@ const MOST_STATEMENTS: usize = 100_000;
 /// Limit of the rounds of a loop.
 const MOST_ROUNDS: usize = 1_000;
 
-/// Interpreter of a script's tokens.
+/// Interpreter of a script's statements.
 pub(super) struct Reader<'a> {
     pub(super) script: Script,
-    /// Text whose tokens are executed.
+    /// Text whose statements are executed.
     pub(super) text: Rc<str>,
     pub(super) scope: Scope<'a>,
     /// Scripts that may be run, by their names.
     pub(super) files: &'a BTreeMap<String, String>,
     way: &'a Way,
     /// Bodies of functions.
-    functions: BTreeMap<String, Rc<[Token]>>,
+    functions: BTreeMap<String, Rc<[Statement]>>,
     /// Words of the commands that start the shell whose script is executed.
     pub(super) before: Vec<Text>,
     /// Line of the outermost script that starts it.
@@ -78,22 +79,23 @@ impl<'a> Reader<'a> {
         Script { variables: self.scope.known(), ..self.script }
     }
 
-    /// Executes tokens.
-    pub(super) fn run(&mut self, tokens: &[Token]) -> Result<(), ShellError> {
-        self.depth += 1;
-        let result = self.run_within(tokens);
-        self.depth -= 1;
-        result
+    /// Executes statements. Returns whether the last succeeds, `None` if unknown.
+    pub(super) fn run(&mut self, statements: &[Statement]) -> Result<Option<bool>, ShellError> {
+        self.run_if(statements, false)
     }
 
-    fn run_within(&mut self, tokens: &[Token]) -> Result<(), ShellError> {
-        let mut at = 0;
-        // Whether the next command runs after `&&` or `||`; `None` if unknown.
-        let mut is_run = Some(true);
-        // Whether the last command succeeded; `None` if unknown.
+    /// [`Self::run`] of statements of which it may be unknown whether they run.
+    fn run_if(
+        &mut self,
+        statements: &[Statement],
+        is_conditional: bool,
+    ) -> Result<Option<bool>, ShellError> {
+        self.depth += 1;
         let mut succeeded = Some(true);
-        while at < tokens.len() {
-            let line = tokens[at].line();
+        // Whether the next statement runs after `&&` or `||`; `None` if unknown.
+        let mut is_run = Some(true);
+        for statement in statements {
+            let line = statement.line;
             if self.depth > DEEPEST || self.left == 0 {
                 return Err(ShellError::Endless { line });
             }
@@ -101,68 +103,97 @@ impl<'a> Reader<'a> {
                 return Err(ShellError::Large { line });
             }
             self.left -= 1;
-            let end = (at..tokens.len()).find(|place| tokens[*place].is_end());
-            let end = end.unwrap_or(tokens.len());
-            let statement = &tokens[at..end];
-            let by = tokens.get(end).and_then(Token::ends_by);
-            if let Some((name, body)) = function(tokens, at..tokens.len()) {
-                at = body.end + 1;
-                self.functions.insert(name.to_owned(), tokens[body].into());
-                continue;
+            if is_run == Some(false) {
+                self.declare(statement);
+            } else {
+                succeeded = self.execute(statement, is_conditional || is_run.is_none())?;
+                succeeded = succeeded.filter(|_| is_run.is_some());
             }
-            let Some(first) = statement.first() else {
-                at = end + 1;
-                match by {
-                    Some(Break::Open) => {
-                        // Variables that a subshell sets end with it.
-                        let close = closing(tokens, end..tokens.len());
-                        let before = self.scope.clone();
-                        self.run(&tokens[at..close])?;
-                        self.scope.restore(before);
-                        at = close + 1;
-                    }
-                    // The outcome of a subshell, or of arithmetic in brackets, is unknown.
-                    Some(Break::And | Break::Or) => (is_run, succeeded) = (None, None),
-                    _ => {}
-                }
-                continue;
-            };
-            if let Some(keyword) = first.keyword() {
-                at = self.followed(&tokens[at..], end - at, keyword)? + at;
-                is_run = Some(true);
-                continue;
+            let is_joined = matches!(statement.by, Break::And | Break::Or);
+            if succeeded.is_none() && is_run == Some(true) && is_joined {
+                succeeded = self.guessed(statement);
             }
-            at = end + 1;
-            let last = tokens.get(end).map_or(0, Token::line);
-            match is_run {
-                Some(true) => succeeded = self.statement(statement, last, false)?,
-                Some(false) => self.declare(statement),
-                None => {
-                    self.statement(statement, last, true)?;
-                    succeeded = None;
-                }
-            }
-            if let (None, Some(sign @ (Break::And | Break::Or)), Some(true)) =
-                (succeeded, by, is_run)
-            {
-                succeeded = self.guessed(line, sign, statement);
-            }
-            is_run = match by {
-                Some(Break::And) => succeeded,
-                Some(Break::Or) => succeeded.map(|it| !it),
+            is_run = match statement.by {
+                Break::And => succeeded,
+                Break::Or => succeeded.map(|it| !it),
                 _ => Some(true),
             };
         }
-        Ok(())
+        self.depth -= 1;
+        Ok(succeeded)
     }
 
-    /// Whether a command succeeds of which that is unknown: `None` if no way is followed. A test fails in the first way,
+    /// Executes a statement. Returns whether it succeeds, `None` if unknown.
+    fn execute(
+        &mut self,
+        statement: &Statement,
+        is_conditional: bool,
+    ) -> Result<Option<bool>, ShellError> {
+        match &statement.form {
+            Form::Command(tokens) => return self.command(tokens, statement.last, is_conditional),
+            Form::Function(name, body) => {
+                self.functions.insert(name.clone(), Rc::clone(body));
+            }
+            Form::Subshell(body) => {
+                // Variables that a subshell sets end with it.
+                let before = self.scope.clone();
+                self.run_if(body, is_conditional)?;
+                self.scope.restore(before);
+                return Ok(None);
+            }
+            Form::Group(body) => return self.run_if(body, is_conditional),
+            Form::Branch(keyword, parts) => match self.chosen(statement.line, keyword, parts) {
+                Some((body, is_guess)) => {
+                    self.guesses += usize::from(is_guess);
+                    let result = self.run_if(body, is_conditional);
+                    self.guesses -= usize::from(is_guess);
+                    result?;
+                }
+                None => self.skip(statement, keyword)?,
+            },
+            Form::Loop { keyword, variable, condition, body } => {
+                let words = match (*keyword, variable) {
+                    ("for", Some(_)) => self.rounds(condition, body),
+                    _ => None,
+                };
+                let Some(words) = words else {
+                    self.skip(statement, keyword)?;
+                    return Ok(Some(true));
+                };
+                for word in words {
+                    self.scope.set(variable.as_deref().unwrap_or_default(), word);
+                    self.run_if(body, is_conditional)?;
+                }
+            }
+        }
+        Ok(Some(true))
+    }
+
+    /// Words for which the body of a loop is executed; `None` if they are not known, or it may end early.
+    fn rounds(&mut self, condition: &[Statement], body: &[Statement]) -> Option<Vec<Text>> {
+        let mut ends_early = false;
+        for statement in body {
+            statement.each(&mut |tokens| {
+                let word = tokens.first().and_then(Token::plain).unwrap_or_default();
+                ends_early |= ["break", "continue", "return", "exit"].contains(&word);
+            });
+        }
+        let words = self.expanded(condition.first()?.tokens());
+        let is_known = |it: &Text| it.as_known().is_some_and(|it| !it.contains(['*', '?']));
+        let is_followed = !ends_early && words.iter().all(is_known) && words.len() <= MOST_ROUNDS;
+        is_followed.then_some(words)
+    }
+
+    /// Whether a statement succeeds of which that is unknown: `None` if no way is followed. A test fails in the first way,
     /// another command succeeds.
-    fn guessed(&mut self, line: usize, sign: Break, statement: &[Token]) -> Option<bool> {
-        let words = self.expanded(statement);
+    fn guessed(&mut self, statement: &Statement) -> Option<bool> {
+        if matches!(statement.form, Form::Subshell(_)) {
+            return None;
+        }
+        let words = self.expanded(statement.tokens());
         let is_test = condition::is_test(&words);
-        let keyword = if sign == Break::And { "&&" } else { "||" };
-        let way = self.way_of(line, keyword, variables_of(&words), 2)?;
+        let keyword = if statement.by == Break::And { "&&" } else { "||" };
+        let way = self.way_of(statement.line, keyword, variables_of(&words), 2)?;
         Some((way == 0) != is_test)
     }
 
@@ -181,101 +212,78 @@ impl<'a> Reader<'a> {
         Some(ways.get(&line).copied().unwrap_or(0).min(num_ways - 1))
     }
 
-    /// Executes the branch or loop at the start of some tokens; returns the index after it.
-    fn followed(
+    /// Body that a branch executes, and whether that is a guess; `None` if it is unknown.
+    fn chosen<'s>(
         &mut self,
-        tokens: &[Token],
-        end: usize,
+        line: usize,
         keyword: &str,
-    ) -> Result<usize, ShellError> {
-        if let Some((name, words, body, after)) = over(tokens) {
-            let words: Vec<Text> = self.expanded(&tokens[words]);
-            let is_known = |it: &Text| it.as_known().is_some_and(|it| !it.contains(['*', '?']));
-            if words.iter().all(is_known) && words.len() <= MOST_ROUNDS {
-                for word in words {
-                    self.scope.set(name, word);
-                    self.run(&tokens[body.clone()])?;
-                }
-                return Ok(after);
-            }
-        }
-        match self.chosen(tokens, keyword) {
-            Some((body, after, is_guess)) => {
-                self.guesses += usize::from(is_guess);
-                let result = self.run(&tokens[body]);
-                self.guesses -= usize::from(is_guess);
-                result.map(|()| after)
-            }
-            None => self.skip(tokens, end, keyword),
-        }
-    }
-
-    /// Body that the branch at the start of some tokens executes, the index after it, and whether that is a guess; `None`
-    /// if it is unknown.
-    fn chosen(
-        &mut self,
-        tokens: &[Token],
-        keyword: &str,
-    ) -> Option<(std::ops::Range<usize>, usize, bool)> {
-        let (parts, after) = match cases(tokens, 0..tokens.len()) {
-            Some(found) => found,
-            None => branches(tokens, 0..tokens.len())?,
-        };
-        let subject = (keyword == "case").then(|| self.expanded(&tokens[1..2]));
+        parts: &'s [(Decides, Vec<Statement>)],
+    ) -> Option<(&'s [Statement], bool)> {
         // Bodies that may run, with what they depend on; the last is certain to run if none before does.
-        let mut may_run = Vec::new();
+        let mut may_run: Vec<&'s [Statement]> = Vec::new();
         let mut names = BTreeSet::new();
-        let mut otherwise = after..after;
-        for (decides, body) in &parts {
-            let words = self.expanded(&tokens[decides.clone()]);
-            let is_it = match subject.as_deref() {
-                Some([subject]) => match (subject.as_known(), words.as_slice()) {
-                    (_, [all]) if all.as_known() == Some("*") => Some(true),
-                    (Some(subject), patterns) => condition::matches(subject, patterns),
-                    (None, _) => None,
-                },
-                Some(_) => None,
-                None if decides.is_empty() => Some(true),
-                None => self.holds(&tokens[decides.clone()]),
-            };
+        let mut chosen: &[Statement] = &[];
+        for (decides, body) in parts {
+            let (words, is_it) = self.decided(decides);
             match is_it {
                 Some(true) => {
-                    otherwise = body.clone();
+                    chosen = body;
                     break;
                 }
                 Some(false) => {}
                 None => {
                     names.extend(variables_of(&words));
-                    names.extend(variables_of(subject.as_deref().unwrap_or_default()));
-                    may_run.push(body.clone());
+                    may_run.push(body);
                 }
             }
         }
-        let mut chosen = otherwise;
         let is_guess = !may_run.is_empty();
         if is_guess {
-            let way = self.way_of(tokens[0].line(), keyword, names, may_run.len() + 1)?;
+            let way = self.way_of(line, keyword, names, may_run.len() + 1)?;
             if way > 0 {
-                chosen = may_run[way - 1].clone();
+                chosen = may_run[way - 1];
             }
         }
-        for (_, body) in parts {
-            self.declare(&tokens[body]);
-        }
-        Some((chosen, after, is_guess))
+        parts.iter().flat_map(|(_, body)| body).for_each(|it| self.declare(it));
+        Some((chosen, is_guess))
     }
 
-    /// Declares variables that tokens which do not run assign: they are empty, unless set already.
-    fn declare(&mut self, tokens: &[Token]) {
-        for token in tokens {
-            if let Token::Assign { name, .. } = token {
-                self.scope.declare(name);
+    /// Words on which a body of a branch depends, and whether it runs if none before does; `None` if unknown.
+    fn decided(&mut self, decides: &Decides) -> (Vec<Text>, Option<bool>) {
+        match decides {
+            Decides::Otherwise => (Vec::new(), Some(true)),
+            Decides::Condition(condition) => {
+                let tokens = condition.iter().flat_map(Statement::tokens);
+                (self.expanded(tokens), self.holds(condition))
+            }
+            Decides::Patterns(subject, patterns) => {
+                let subject = self.expanded(subject);
+                let patterns = self.expanded(patterns);
+                let is_it = match (subject.as_slice(), patterns.as_slice()) {
+                    (_, [all]) if all.as_known() == Some("*") => Some(true),
+                    ([subject], patterns) => {
+                        subject.as_known().and_then(|it| condition::matches(it, patterns))
+                    }
+                    _ => None,
+                };
+                (subject.into_iter().chain(patterns).collect(), is_it)
             }
         }
+    }
+
+    /// Declares variables that a statement which does not run assigns: they are empty, unless set already.
+    fn declare(&mut self, statement: &Statement) {
+        statement.each(&mut |tokens| {
+            for token in tokens {
+                if let Token::Assign { name, .. } = token {
+                    self.scope.declare(name);
+                }
+            }
+        });
     }
 
     /// Words that tokens expand to.
-    fn expanded(&mut self, tokens: &[Token]) -> Vec<Text> {
+    fn expanded<'t>(&mut self, tokens: impl IntoIterator<Item = &'t Token>) -> Vec<Text> {
         let mut all = Vec::new();
         for token in tokens {
             if let Token::Word { pieces, .. } = token {
@@ -286,33 +294,27 @@ impl<'a> Reader<'a> {
     }
 
     /// Result of a condition; `None` if unknown.
-    fn holds(&mut self, tokens: &[Token]) -> Option<bool> {
+    fn holds(&mut self, condition: &[Statement]) -> Option<bool> {
         let mut result = None;
         let mut joined = Break::Plain;
-        for statement in tokens.split_inclusive(Token::is_end) {
-            let by = statement.last().and_then(Token::ends_by);
-            let words = &statement[..statement.len() - usize::from(by.is_some())];
-            if words.is_empty() {
-                continue;
-            }
-            if words.iter().any(|token| !matches!(token, Token::Word { .. })) {
+        for statement in condition {
+            let tokens = statement.tokens();
+            if tokens.is_empty() || !tokens.iter().all(|it| matches!(it, Token::Word { .. })) {
                 return None;
             }
-            let command = self.expanded(words);
-            let holds = condition::holds(&command);
+            let holds = condition::holds(&self.expanded(tokens));
             result = Some(match joined {
                 Break::And => result? && holds?,
                 Break::Or => result? || holds?,
                 _ => holds?,
             });
-            joined = by.unwrap_or(Break::Plain);
+            joined = statement.by;
         }
         result
     }
 
-    /// Executes a statement that ends with a line: assignments or a command. Returns whether it succeeds, `None` if
-    /// unknown.
-    fn statement(
+    /// Executes assignments or a command, which ends with a line. Returns whether it succeeds, `None` if unknown.
+    fn command(
         &mut self,
         statement: &[Token],
         last: usize,
@@ -395,52 +397,42 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Index after a branch or loop that is not followed. Variables that it sets become unknown.
-    fn skip(&mut self, tokens: &[Token], from: usize, keyword: &str) -> Result<usize, ShellError> {
-        let line = tokens[0].line();
-        let decides = &tokens[1..from.max(1)];
-        let words = self.expanded(decides);
+    /// Passes over a branch or loop that is not followed. Variables that it sets become unknown.
+    fn skip(&mut self, statement: &Statement, keyword: &str) -> Result<(), ShellError> {
+        let condition = match &statement.form {
+            Form::Loop { condition, .. } => condition.first(),
+            Form::Branch(_, parts) => parts.iter().find_map(|(decides, _)| match decides {
+                Decides::Condition(condition) => condition.first(),
+                _ => None,
+            }),
+            _ => None,
+        };
+        let mut decides = condition.map_or(&[][..], Statement::tokens);
+        if let Form::Branch(_, parts) = &statement.form
+            && let Some((Decides::Patterns(subject, _), _)) = parts.first()
+        {
+            decides = subject;
+        }
         // A loop over the arguments of the script, which is read without any.
         let is_count = |piece: &Piece| matches!(piece, Piece::Variable { text, .. } if text == "#");
-        let is_of_arguments = keyword != "if"
-            && decides
-                .iter()
-                .any(|it| matches!(it, Token::Word { pieces, .. } if pieces.iter().any(is_count)));
-        self.because = variables_of(&words);
-        let mut depth = 1;
+        let counts =
+            |it: &Token| matches!(it, Token::Word { pieces, .. } if pieces.iter().any(is_count));
+        let is_of_arguments = keyword != "if" && decides.iter().any(counts);
+        self.because = variables_of(&self.expanded(decides));
         let mut starts = false;
-        let mut is_start = false;
-        for (place, token) in tokens.iter().enumerate().skip(from) {
-            match token {
-                Token::End { .. } => (starts, is_start) = (true, false),
-                Token::Assign { name, appends, value, .. } if !is_of_arguments => {
-                    self.scope.leave_open(name, *appends, value, &self.because);
-                }
-                Token::Word { .. } => {
-                    let word = token.plain().unwrap_or_default();
-                    if starts && ["if", "for", "while", "until", "case"].contains(&word) {
-                        depth += 1;
-                    }
-                    if starts && ["fi", "done", "esac"].contains(&word) {
-                        depth -= 1;
-                    }
-                    let name = word.rsplit('/').next().unwrap_or_default();
-                    is_start |= starts && STARTERS.contains(&name);
-                    if is_start && word.starts_with("--") {
-                        let variables = self.because.iter().cloned().collect();
-                        let keyword = keyword.to_owned();
-                        return Err(ShellError::Branch { line, keyword, variables });
-                    }
-                    // A new command begins after these words.
-                    starts = ["then", "do", "else"].contains(&word);
-                    if depth == 0 {
-                        return Ok(place + 1);
-                    }
-                }
-                Token::Assign { .. } | Token::Here { .. } | Token::Output { .. } => {}
+        statement.each(&mut |tokens| {
+            if !is_of_arguments {
+                self.assign(tokens, true);
             }
+            let words: Vec<&str> = tokens.iter().filter_map(Token::plain).collect();
+            let name = words.first().map_or("", |it| basename(it));
+            starts |= STARTERS.contains(&name) && words.iter().any(|it| it.starts_with("--"));
+        });
+        if !starts {
+            return Ok(());
         }
-        Err(ShellError::Open { line, what: "a branch or loop" })
+        let variables = self.because.iter().cloned().collect();
+        Err(ShellError::Branch { line: statement.line, keyword: keyword.to_owned(), variables })
     }
 }
 

@@ -1,0 +1,306 @@
+//! Statements of a script, from its tokens.
+
+use std::rc::Rc;
+
+use super::lex::{Break, Token, tokens};
+use super::word::ShellError;
+
+/// A statement of a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Statement {
+    /// Line where it begins, from 1.
+    pub(super) line: usize,
+    /// Line of the separator that ends it.
+    pub(super) last: usize,
+    /// Separator that ends it.
+    pub(super) by: Break,
+    pub(super) form: Form,
+}
+
+/// Form of a statement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Assignments, words and redirections.
+    Command(Vec<Token>),
+    /// `if` or `case`: its keyword, and what decides on each of its bodies.
+    Branch(&'static str, Vec<(Decides, Vec<Statement>)>),
+    /// Loop.
+    Loop {
+        /// Keyword that begins it.
+        keyword: &'static str,
+        /// Variable of `for` or `select`.
+        variable: Option<String>,
+        /// Condition; of `for`, a command of its words.
+        condition: Vec<Statement>,
+        body: Vec<Statement>,
+    },
+    /// Name and body of a function that is defined.
+    Function(String, Rc<[Statement]>),
+    /// Statements in round brackets.
+    Subshell(Vec<Statement>),
+    /// Statements in braces.
+    Group(Vec<Statement>),
+}
+
+/// What decides whether a body of a branch runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Decides {
+    /// A condition.
+    Condition(Vec<Statement>),
+    /// Whether the first word matches one of the patterns.
+    Patterns(Vec<Token>, Vec<Token>),
+    /// No body before it runs.
+    Otherwise,
+}
+
+impl Statement {
+    /// Tokens of a command; none of another statement.
+    pub(super) fn tokens(&self) -> &[Token] {
+        match &self.form {
+            Form::Command(tokens) => tokens,
+            _ => &[],
+        }
+    }
+
+    /// Calls a function with the tokens of the statement and of all within.
+    pub(super) fn each(&self, f: &mut dyn FnMut(&[Token])) {
+        f(self.tokens());
+        let mut within = |statements: &[Self]| statements.iter().for_each(|it| it.each(f));
+        match &self.form {
+            Form::Command(_) => {}
+            Form::Branch(_, parts) => {
+                for (decides, body) in parts {
+                    if let Decides::Condition(condition) = decides {
+                        within(condition);
+                    }
+                    within(body);
+                }
+            }
+            Form::Loop { condition, body, .. } => {
+                within(condition);
+                within(body);
+            }
+            Form::Function(_, body) => within(body),
+            Form::Subshell(body) | Form::Group(body) => within(body),
+        }
+    }
+}
+
+/// Statements of a script.
+pub(super) fn statements(text: &str) -> Result<Vec<Statement>, ShellError> {
+    let tokens = tokens(text)?;
+    let mut parser = Parser { tokens: &tokens, at: 0, depth: 0 };
+    let mut all = Vec::new();
+    while parser.at < tokens.len() {
+        all.extend(parser.statements(&[])?);
+        // A closing word or bracket that nothing opens is passed over.
+        parser.at += 1;
+    }
+    Ok(all)
+}
+
+/// Limit of the nesting of statements.
+const DEEPEST: usize = 64;
+
+struct Parser<'a> {
+    tokens: &'a [Token],
+    at: usize,
+    depth: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn peek(&self) -> Option<&'a Token> {
+        self.tokens.get(self.at)
+    }
+
+    fn ends_by(&self) -> Option<Break> {
+        self.peek()?.ends_by()
+    }
+
+    fn line(&self) -> usize {
+        self.peek().or(self.tokens.last()).map_or(0, Token::line)
+    }
+
+    /// Passes over a word, or a bracket, if it is next.
+    fn takes(&mut self, word: &str) -> bool {
+        let is_next = match word {
+            "(" => self.ends_by() == Some(Break::Open),
+            ")" => self.ends_by() == Some(Break::Close),
+            ";;" => self.ends_by() == Some(Break::Case),
+            _ => self.peek().and_then(Token::plain) == Some(word),
+        };
+        self.at += usize::from(is_next);
+        is_next
+    }
+
+    fn skip_lines(&mut self) {
+        while self.ends_by() == Some(Break::Plain) {
+            self.at += 1;
+        }
+    }
+
+    /// Tokens up to the end of a command.
+    fn command(&mut self) -> Vec<Token> {
+        let rest = &self.tokens[self.at..];
+        let length = rest.iter().position(Token::is_end).unwrap_or(rest.len());
+        self.at += length;
+        rest[..length].to_vec()
+    }
+
+    /// Statements up to one of some closing words.
+    fn statements(&mut self, ends: &[&str]) -> Result<Vec<Statement>, ShellError> {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return Err(ShellError::Endless { line: self.line() });
+        }
+        let mut all = Vec::new();
+        loop {
+            let at = self.at;
+            if self.peek().is_none() || ends.iter().any(|it| self.takes(it)) {
+                self.at = at;
+                break;
+            }
+            match self.ends_by() {
+                None | Some(Break::Open) => all.push(self.statement()?),
+                Some(Break::Close | Break::Case) if ends.is_empty() => break,
+                Some(_) => self.at += 1,
+            }
+        }
+        self.depth -= 1;
+        Ok(all)
+    }
+
+    /// Statements up to a closing word, and passes over that.
+    fn closed(&mut self, line: usize, ends: &[&str]) -> Result<Vec<Statement>, ShellError> {
+        let all = self.statements(ends)?;
+        self.peek().ok_or(ShellError::Open { line, what: "a branch or loop" })?;
+        Ok(all)
+    }
+
+    fn statement(&mut self) -> Result<Statement, ShellError> {
+        let line = self.line();
+        let form = match self.peek().and_then(Token::plain) {
+            _ if self.takes("(") => self.bracketed(")").map(Form::Subshell)?,
+            Some("if") => self.branches(line)?,
+            Some("case") => self.cases(line)?,
+            Some("for") => self.over("for", line)?,
+            Some("select") => self.over("select", line)?,
+            Some("while") => self.repeated("while", line)?,
+            Some("until") => self.repeated("until", line)?,
+            Some("{") => {
+                self.at += 1;
+                self.bracketed("}").map(Form::Group)?
+            }
+            _ => match self.function()? {
+                Some(function) => function,
+                None => Form::Command(self.command()),
+            },
+        };
+        if !matches!(form, Form::Command(_)) {
+            // Redirections of a whole statement.
+            self.command();
+        }
+        let last = self.line();
+        let by = match self.ends_by() {
+            Some(by @ (Break::Plain | Break::And | Break::Or)) => {
+                self.at += 1;
+                by
+            }
+            _ => Break::Plain,
+        };
+        Ok(Statement { line, last, by, form })
+    }
+
+    /// Statements up to a closing bracket, or to the end if that is missing.
+    fn bracketed(&mut self, end: &str) -> Result<Vec<Statement>, ShellError> {
+        let body = self.statements(&[end])?;
+        self.takes(end);
+        Ok(body)
+    }
+
+    fn branches(&mut self, line: usize) -> Result<Form, ShellError> {
+        let mut parts = Vec::new();
+        while self.takes("if") || self.takes("elif") {
+            let condition = self.closed(line, &["then"])?;
+            self.at += 1;
+            let body = self.closed(line, &["elif", "else", "fi"])?;
+            parts.push((Decides::Condition(condition), body));
+        }
+        if self.takes("else") {
+            parts.push((Decides::Otherwise, self.closed(line, &["fi"])?));
+        }
+        self.at += 1;
+        Ok(Form::Branch("if", parts))
+    }
+
+    fn cases(&mut self, line: usize) -> Result<Form, ShellError> {
+        self.at += 1;
+        let mut subject = self.command();
+        if subject.last().and_then(Token::plain) == Some("in") {
+            subject.pop();
+        }
+        let mut parts = Vec::new();
+        loop {
+            self.skip_lines();
+            if self.takes("esac") {
+                return Ok(Form::Branch("case", parts));
+            }
+            self.takes("(");
+            let start = self.at;
+            while !self.takes(")") {
+                self.peek().ok_or(ShellError::Open { line, what: "a branch or loop" })?;
+                self.at += 1;
+            }
+            let patterns = self.tokens[start..self.at].iter().filter(|it| !it.is_end()).cloned();
+            let decides = Decides::Patterns(subject.clone(), patterns.collect());
+            parts.push((decides, self.closed(line, &["esac", ";;"])?));
+            self.takes(";;");
+        }
+    }
+
+    fn over(&mut self, keyword: &'static str, line: usize) -> Result<Form, ShellError> {
+        self.at += 1;
+        let mut words = self.command();
+        let last = self.line();
+        let variable = (words.get(1).and_then(Token::plain) == Some("in"))
+            .then(|| words[0].plain().map(str::to_owned))
+            .flatten();
+        words.drain(..if variable.is_some() { 2 } else { 0 });
+        self.skip_lines();
+        let form = Form::Command(words);
+        let condition = vec![Statement { line, last, by: Break::Plain, form }];
+        let body = self.body(line)?;
+        Ok(Form::Loop { keyword, variable, condition, body })
+    }
+
+    fn repeated(&mut self, keyword: &'static str, line: usize) -> Result<Form, ShellError> {
+        self.at += 1;
+        let condition = self.closed(line, &["do"])?;
+        let body = self.body(line)?;
+        Ok(Form::Loop { keyword, variable: None, condition, body })
+    }
+
+    /// Statements between `do` and `done`.
+    fn body(&mut self, line: usize) -> Result<Vec<Statement>, ShellError> {
+        self.takes("do");
+        let body = self.closed(line, &["done"])?;
+        self.at += 1;
+        Ok(body)
+    }
+
+    /// The definition of a function, if one begins here.
+    fn function(&mut self) -> Result<Option<Form>, ShellError> {
+        let start = self.at;
+        let is_named = self.takes("function");
+        let name = self.peek().and_then(Token::plain).map(str::to_owned);
+        self.at += 1;
+        let has_brackets = self.takes("(") && self.takes(")");
+        self.skip_lines();
+        let end = if self.takes("{") { Some("}") } else { self.takes("(").then_some(")") };
+        let (Some(name), Some(end), true) = (name, end, is_named || has_brackets) else {
+            self.at = start;
+            return Ok(None);
+        };
+        Ok(Some(Form::Function(name, self.bracketed(end)?.into())))
+    }
+}

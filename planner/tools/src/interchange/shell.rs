@@ -144,6 +144,29 @@ mod tests {
         assert_eq!(lines, [1, 1, 1]);
     }
 
+    /// Forms of loops, tests, quotes and brackets.
+    #[test]
+    fn statements_nest_in_all_forms() {
+        check("for ((I = 0; I < 3; I++)); do A+=($I); done\nx ${A[@]} $I", &["[x][0][1][2][3]"]);
+        check("for ((i=N; i>0; i-=1)); do A=1; done\nx $A", &["[x][?N]"]);
+        check("select a in 1 2; do A=$a; done; until y; do B=1; done\nx $A $B", &["[x][?A][?B]"]);
+        check("A=1\n[[ $A == 1 && $B == 2 ]] && A=2\nx $A", &["[x][?B]"]);
+        check("A=1\nif [[ $A == 1 && ! -z $A ]]; then A=2; fi\nx $A", &["[x][2]"]);
+        check("if [[ ( 1 == 1 || $A == 2 ) && 1 == 2 ]]; then B=1; fi\nx $B", &["[x][?A]"]);
+        check("[[ a =~ ^(a|b)$ ]] || A=1\nx $A", &["[x][?A]"]);
+        check("[ 1 = 2 ] || { A=1; y; }\n[ 1 = 1 ] || { A=2; z; }\nx $A", &["[y]", "[x][1]"]);
+        check("[ $N = 2 ] && { A=1; }\nx $A", &["[x][?N]"]);
+        check("f() (\n A=1; y $A\n)\nA=2; f; x $A", &["[y][1]", "[x][2]"]);
+        check("if y; then x; else { case a in (a|b) z ;; esac; } fi\nx", &["[x]"]);
+        check("x $'a\\tb\\'c' <(y \"(\") >(z)", &["[x][a\tb'c][?<(y \"(\")][?>(z)]"]);
+        check("L=(a b)\nx $((1 + ${#L[@]})) $(which y) $(command -v z)", &["[x][3][y][z]"]);
+        let script = strictly("if [ ! -f a.json ]; then\ncat > a.json <<E\n{}\nE\nfi\nx").unwrap();
+        assert_eq!(script.written["a.json"], "{}\n");
+        let files = BTreeMap::from([("c.sh".to_owned(), "y \"$@\"".to_owned())]);
+        let script = read("f() { \"$@\"; }\nf bash c.sh", &BTreeMap::new(), &files, &Way::None);
+        assert_eq!(script.unwrap().commands.len(), 1);
+    }
+
     /// Each way of a branch on what is unknown can be followed.
     #[test]
     fn branches_are_read_every_way() {

@@ -9,22 +9,24 @@ impl Scope<'_> {
     /// `true` or `false` for the test `((..))`; what it sets is unknown.
     pub(super) fn truth(&mut self, text: &str) -> Text {
         for part in text.split([';', ',']) {
-            let part = part.trim().trim_start_matches(['+', '-']);
-            let end = part.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
-            let (name, rest) = part.split_at(end.unwrap_or(part.len()));
-            let rest = rest.trim();
-            let sets = ["++", "--"].contains(&rest)
-                || rest.trim_start_matches(['+', '-', '*', '/', '%']).starts_with('=')
-                    && !rest.starts_with("==");
-            if sets && !name.is_empty() {
-                self.set(name, Text::unknown(name));
-                return Text::unknown(name);
+            if let Some((name, value)) = set_by(part) {
+                let value = self.arithmetic(&value);
+                let value = if value.is_hole() { value } else { Text::unknown(name) };
+                self.set(name, value.clone());
+                return value;
             }
         }
         let value = self.arithmetic(text);
         match value.as_known() {
             Some(value) => Text::known(if value == "0" { "false" } else { "true" }),
             None => value,
+        }
+    }
+
+    /// Sets what expressions such as `I = 0` and `I++` set.
+    pub(super) fn calculate(&mut self, text: &str) {
+        for (name, value) in text.split(',').filter_map(set_by) {
+            self.set(name, self.arithmetic(&value));
         }
     }
 
@@ -40,6 +42,27 @@ impl Scope<'_> {
             _ => Text::depending(reader.missing),
         }
     }
+}
+
+/// Variable that an expression sets, and the expression of its value.
+fn set_by(expression: &str) -> Option<(&str, String)> {
+    let text = expression.trim().trim_start_matches(['+', '-']);
+    let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(text.len());
+    let (name, rest) = text.split_at(end);
+    let rest = rest.trim();
+    let value = rest.trim_start_matches(['+', '-', '*', '/', '%']);
+    let sign = &rest[..rest.len() - value.len()];
+    let is_prefixed = text.len() < expression.trim().len();
+    let value = match (sign, value.strip_prefix('=')) {
+        ("++" | "--", None) if value.is_empty() => format!("{name} {} 1", &sign[1..]),
+        ("", None) if value.is_empty() && is_prefixed => {
+            format!("{name} {} 1", &expression.trim()[..1])
+        }
+        ("", Some(value)) if !value.starts_with('=') => value.to_owned(),
+        (_, Some(value)) if sign.len() == 1 => format!("{name} {sign} ({value})"),
+        _ => return None,
+    };
+    (!name.is_empty()).then_some((name, value))
 }
 
 /// Operators of each level of precedence, the weakest first.
@@ -94,7 +117,7 @@ impl Arithmetic<'_> {
             self.at += 1;
             return (self.chars.get(self.at - 1) == Some(&')')).then_some(value);
         }
-        let is_part = |c: &&char| c.is_ascii_alphanumeric() || "_{}".contains(**c);
+        let is_part = |c: &&char| c.is_ascii_alphanumeric() || "_{}#[]@".contains(**c);
         let word: String = self.chars.iter().skip(self.at).take_while(is_part).collect();
         self.at += word.chars().count();
         let word = word.trim_matches(['{', '}']);
@@ -104,9 +127,10 @@ impl Arithmetic<'_> {
         if word.is_empty() {
             return None;
         }
-        let value = match self.scope.first(word) {
-            Some(value) => value.clone(),
-            None => Text::unknown(word),
+        let value = match (word.strip_prefix('#'), self.scope.first(word)) {
+            (Some(counted), _) => self.scope.length(counted),
+            (None, Some(value)) => value.clone(),
+            (None, None) => Text::unknown(word),
         };
         if let Some(value) = value.as_known() {
             return value.trim().parse().ok();

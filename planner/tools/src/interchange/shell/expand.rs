@@ -265,6 +265,9 @@ impl<'a> Scope<'a> {
         let known: Vec<Option<&str>> = words.iter().map(Text::as_known).collect();
         match known.as_slice() {
             [Some("cat")] => here,
+            [Some("which"), Some(name)] | [Some("command"), Some("-v"), Some(name)] => {
+                Some(Text::known(name))
+            }
             [Some("echo"), rest @ ..] if rest.first() != Some(&Some("-e")) => {
                 Some(Text::joined(&words[1..], " "))
             }
@@ -396,7 +399,7 @@ impl<'a> Scope<'a> {
     }
 
     /// Number of words of a list, or of characters of a word.
-    fn length(&self, counted: &str) -> Text {
+    pub(super) fn length(&self, counted: &str) -> Text {
         let list = counted.strip_suffix("[@]").or_else(|| counted.strip_suffix("[*]"));
         let value = self.variables.get(list.unwrap_or(counted));
         let count = value.map_or(0, Vec::len);

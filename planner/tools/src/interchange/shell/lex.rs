@@ -98,28 +98,25 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token>, ShellError> {
     let mut tokens = Vec::new();
     let mut is_test = false;
     while let Some(token) = lexer.token()? {
-        let word = |text: &str| Token::Word {
-            pieces: vec![Piece::Plain(text.to_owned())],
-            line: token.line(),
-        };
-        let is_line = lexer.at > 0 && lexer.chars[lexer.at - 1] == '\n';
+        let line = token.line();
+        let word = |text: &str| Token::Word { pieces: vec![Piece::Plain(text.to_owned())], line };
+        let is_line = lexer.is_at_line();
         is_test =
             !is_line && (is_test || token.plain() == Some("[[")) && token.plain() != Some("]]");
         match token.ends_by().filter(|_| is_test) {
-            Some(Break::And | Break::Or) => tokens.extend([word("]]"), token.clone(), word("[[")]),
+            Some(Break::And | Break::Or) => tokens.extend([word("]]"), token, word("[[")]),
             Some(Break::Open) => tokens.push(word("(")),
             Some(Break::Close) => tokens.push(word(")")),
             Some(_) => tokens.push(word("|")),
             None => tokens.push(token),
         }
-        if is_line && !lexer.here.is_empty() {
+        if is_line {
             let mut bodies = lexer.here_documents()?.into_iter().rev();
-            for token in tokens.iter_mut().rev() {
-                if let Token::Here { body, .. } = token {
-                    let Some(found) = bodies.next() else { break };
-                    *body = found;
-                }
-            }
+            let here = tokens.iter_mut().rev().filter_map(|it| match it {
+                Token::Here { body, .. } => Some(body),
+                _ => None,
+            });
+            here.zip(&mut bodies).for_each(|(body, found)| *body = found);
         }
     }
     Ok(tokens)
@@ -127,9 +124,18 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token>, ShellError> {
 
 /// Pieces of a text in which expansions count, but quotes do not.
 pub(super) fn expandable(text: &str) -> Result<Vec<Piece>, ShellError> {
-    let mut pieces = Vec::new();
-    Lexer::new(text).expanded_until(None, &mut pieces)?;
-    Ok(pieces)
+    Lexer::new(text).pieces(Within::Text)
+}
+
+/// Kind of text that consists of pieces.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Within {
+    /// A word: up to a blank or the end of the command.
+    Word,
+    /// Double quotes: up to the closing one.
+    Quotes,
+    /// A here-document, or a default value.
+    Text,
 }
 
 struct Lexer {
@@ -138,6 +144,8 @@ struct Lexer {
     line: usize,
     /// Here-documents that begin on the next line.
     here: Vec<Here>,
+    /// Nesting depth of command substitutions.
+    depth: usize,
 }
 
 /// A here-document whose text is still to be read.
@@ -150,7 +158,7 @@ struct Here {
 
 impl Lexer {
     fn new(text: &str) -> Self {
-        Self { chars: text.chars().collect(), at: 0, line: 1, here: Vec::new() }
+        Self { chars: text.chars().collect(), at: 0, line: 1, here: Vec::new(), depth: 0 }
     }
 
     fn peek(&self) -> Option<char> {
@@ -162,6 +170,11 @@ impl Lexer {
         self.at += 1;
         self.line += usize::from(next == '\n');
         Some(next)
+    }
+
+    /// Returns whether a line begins here.
+    fn is_at_line(&self) -> bool {
+        self.at > 0 && self.chars[self.at - 1] == '\n'
     }
 
     fn starts(&self, text: &str) -> bool {
@@ -201,7 +214,10 @@ impl Lexer {
                     };
                     return Ok(Some(Token::End { line, by }));
                 }
-                Some(c) if "<>".contains(c) || c.is_ascii_digit() && self.is_redirection() => {
+                Some(c)
+                    if "<>".contains(c) && !self.is_process()
+                        || c.is_ascii_digit() && self.is_redirection() =>
+                {
                     if let Some(token) = self.redirection()? {
                         return Ok(Some(token));
                     }
@@ -272,7 +288,7 @@ impl Lexer {
             return Ok(None);
         }
         let is_expanded = !self.peek().is_some_and(|c| "'\"\\".contains(c));
-        let pieces = self.pieces(false)?;
+        let pieces = self.word()?;
         if is_here {
             self.here.push(Here { end: plain(&pieces), is_expanded });
             return Ok(Some(Token::Here { body: Vec::new(), line }));
@@ -318,14 +334,14 @@ impl Lexer {
         let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
         if !(is_name && (appends || self.starts("="))) {
             self.at = start;
-            return Ok(Token::Word { pieces: self.pieces(false)?, line });
+            return Ok(Token::Word { pieces: self.word()?, line });
         }
         self.at += if appends { 2 } else { 1 };
         let value = if self.peek() == Some('(') {
             self.next();
             Value::List(self.list(line)?)
         } else {
-            Value::One(self.pieces(true)?)
+            Value::One(self.pieces(Within::Word)?)
         };
         Ok(Token::Assign { name, appends, value, line })
     }
@@ -345,56 +361,105 @@ impl Lexer {
                     self.next();
                 }
                 Some('#') => self.skip_line(),
-                Some(_) => words.push(self.pieces(false)?),
+                Some(_) => words.push(self.word()?),
             }
         }
     }
 
-    /// Pieces of a word, up to a blank or the end of the command; the value of an assignment may be empty.
-    fn pieces(&mut self, may_be_empty: bool) -> Result<Vec<Piece>, ShellError> {
-        let mut pieces = Vec::new();
-        let mut text = String::new();
-        let start = self.at;
-        while let Some(c) = self.peek() {
-            match c {
-                ' ' | '\t' | '\r' | '\n' | ';' | '&' | '|' | '<' | '>' | ')' | '(' => break,
-                '\\' => {
-                    self.check_backslash()?;
-                    self.next();
-                    if let Some(c) = self.next().filter(|c| *c != '\n') {
-                        flush(&mut pieces, &mut text);
-                        pieces.push(Piece::Quoted(c.to_string()));
-                    }
-                }
-                '\'' => {
-                    flush(&mut pieces, &mut text);
-                    pieces.push(Piece::Quoted(self.until('\'')?));
-                }
-                '"' => {
-                    flush(&mut pieces, &mut text);
-                    self.double_quoted(&mut pieces)?;
-                }
-                '`' => {
-                    flush(&mut pieces, &mut text);
-                    let command = self.until('`')?;
-                    pieces.push(Piece::Command { text: format!("`{command}`"), quoted: false });
-                }
-                '$' => {
-                    flush(&mut pieces, &mut text);
-                    pieces.push(self.expansion(false)?);
-                }
-                c => {
-                    text.push(c);
-                    self.next();
-                }
-            }
+    /// Returns whether a process substitution begins here.
+    fn is_process(&self) -> bool {
+        self.starts("<(") || self.starts(">(")
+    }
+
+    /// Pieces of a word. A character that is no word and no end is skipped, so that reading goes on.
+    fn word(&mut self) -> Result<Vec<Piece>, ShellError> {
+        if self.is_process() {
+            let sign = self.next().unwrap_or_default();
+            let text = format!("{sign}({})", self.substitution()?);
+            return Ok(vec![Piece::Command { text, quoted: true }]);
         }
-        flush(&mut pieces, &mut text);
-        if self.at == start && !may_be_empty {
-            // A character that is no word and no end is skipped, so that reading goes on.
+        let start = self.at;
+        let pieces = self.pieces(Within::Word)?;
+        if self.at == start {
             self.next();
         }
         Ok(pieces)
+    }
+
+    /// Pieces of a word, of what is in double quotes, or of a text, up to its end.
+    fn pieces(&mut self, within: Within) -> Result<Vec<Piece>, ShellError> {
+        let line = self.line;
+        let quoted = within != Within::Word;
+        let mut pieces = Vec::new();
+        let mut text = String::new();
+        loop {
+            let piece = match self.peek() {
+                None if within == Within::Quotes => {
+                    return Err(ShellError::Open { line, what: "a quote" });
+                }
+                None => break,
+                Some('"') if within == Within::Quotes => break,
+                Some(c) if !quoted && " \t\r\n;&|<>()".contains(c) => break,
+                Some('\\') => {
+                    if within != Within::Text {
+                        self.check_backslash()?;
+                    }
+                    self.next();
+                    match self.next() {
+                        None | Some('\n') => continue,
+                        Some(c) if !quoted => Piece::Quoted(c.to_string()),
+                        Some(c) => {
+                            text.extend((!"\"\\$`".contains(c)).then_some('\\'));
+                            text.push(c);
+                            continue;
+                        }
+                    }
+                }
+                Some('\'') if !quoted => Piece::Quoted(self.until('\'')?),
+                Some('"') if !quoted => {
+                    flush(&mut pieces, &mut text, quoted);
+                    self.next();
+                    let inner = self.pieces(Within::Quotes)?;
+                    self.next();
+                    // An empty pair of quotes is a word too.
+                    let is_empty = inner.is_empty();
+                    pieces.extend(inner);
+                    pieces.extend(is_empty.then(|| Piece::Quoted(String::new())));
+                    continue;
+                }
+                Some('`') => Piece::Command { text: format!("`{}`", self.until('`')?), quoted },
+                Some('$') if !quoted && self.starts("$'") => Piece::Quoted(self.escaped()?),
+                Some('$') => self.expansion(quoted)?,
+                Some(c) => {
+                    text.push(c);
+                    self.next();
+                    continue;
+                }
+            };
+            flush(&mut pieces, &mut text, quoted);
+            pieces.push(piece);
+        }
+        flush(&mut pieces, &mut text, quoted);
+        Ok(pieces)
+    }
+
+    /// Text in `$'..'`, with its escapes.
+    fn escaped(&mut self) -> Result<String, ShellError> {
+        let line = self.line;
+        self.at += 2;
+        let mut text = String::new();
+        loop {
+            match self.next().ok_or(ShellError::Open { line, what: "a quote" })? {
+                '\'' => return Ok(text),
+                '\\' => match self.next().unwrap_or('\\') {
+                    'n' => text.push('\n'),
+                    't' => text.push('\t'),
+                    c if "\\'\"?".contains(c) => text.push(c),
+                    c => text.extend(['\\', c]),
+                },
+                c => text.push(c),
+            }
+        }
     }
 
     /// Refuses a backslash that was meant to join lines, but has blanks or a comment after it.
@@ -423,82 +488,20 @@ impl Lexer {
         }
     }
 
-    fn double_quoted(&mut self, pieces: &mut Vec<Piece>) -> Result<(), ShellError> {
-        self.next();
-        let begun = pieces.len();
-        self.expanded_until(Some('"'), pieces)?;
-        // An empty pair of quotes is a word too.
-        if pieces.len() == begun {
-            pieces.push(Piece::Quoted(String::new()));
-        }
-        Ok(())
-    }
-
-    /// Adds the pieces up to a closing character, or to the end of the text.
-    fn expanded_until(
-        &mut self,
-        end: Option<char>,
-        pieces: &mut Vec<Piece>,
-    ) -> Result<(), ShellError> {
-        let line = self.line;
-        let mut text = String::new();
-        let flush = |pieces: &mut Vec<Piece>, text: &mut String| {
-            if !text.is_empty() {
-                pieces.push(Piece::Quoted(std::mem::take(text)));
-            }
-        };
-        loop {
-            match self.peek() {
-                None if end.is_some() => return Err(ShellError::Open { line, what: "a quote" }),
-                c if c == end => {
-                    self.next();
-                    flush(pieces, &mut text);
-                    return Ok(());
-                }
-                Some('\\') => {
-                    if end.is_some() {
-                        self.check_backslash()?;
-                    }
-                    self.next();
-                    match self.next() {
-                        Some('\n') | None => {}
-                        Some(c) if "\"\\$`".contains(c) => text.push(c),
-                        Some(c) => text.extend(['\\', c]),
-                    }
-                }
-                Some('$') => {
-                    flush(pieces, &mut text);
-                    pieces.push(self.expansion(true)?);
-                }
-                Some('`') => {
-                    flush(pieces, &mut text);
-                    let command = self.until('`')?;
-                    pieces.push(Piece::Command { text: format!("`{command}`"), quoted: true });
-                }
-                Some(c) => {
-                    text.push(c);
-                    self.next();
-                }
-                None => return Ok(()),
-            }
-        }
-    }
-
     /// Expansion that a dollar sign begins.
     fn expansion(&mut self, quoted: bool) -> Result<Piece, ShellError> {
-        let line = self.line;
         self.next();
         if self.starts("((") {
-            let text = self.bracketed('(', ')', line)?;
+            let text = self.bracketed('(', ')')?;
             let inner = text.strip_prefix('(').and_then(|it| it.strip_suffix(')'));
             return Ok(Piece::Arithmetic(inner.unwrap_or(&text).to_owned()));
         }
         if self.starts("(") {
-            let text = self.bracketed('(', ')', line)?;
-            return Ok(Piece::Command { text: format!("$({text})"), quoted });
+            let text = format!("$({})", self.substitution()?);
+            return Ok(Piece::Command { text, quoted });
         }
         if self.starts("{") {
-            return Ok(Piece::Variable { text: self.bracketed('{', '}', line)?, quoted });
+            return Ok(Piece::Variable { text: self.bracketed('{', '}')?, quoted });
         }
         let mut text = String::new();
         while let Some(c) = self.peek().filter(|c| c.is_ascii_alphanumeric() || *c == '_') {
@@ -516,60 +519,66 @@ impl Lexer {
         Ok(Piece::Variable { text, quoted })
     }
 
-    /// Text up to the matching closing bracket, with nested pairs included. Brackets in quotes do not count, unless the
-    /// quotes have no end, as an apostrophe in a here-document.
-    fn bracketed(&mut self, open: char, close: char, line: usize) -> Result<String, ShellError> {
-        let before = (self.at, self.line);
-        self.bracketed_by([open, close], line, Some(DEEPEST)).or_else(|_| {
-            (self.at, self.line) = before;
-            self.bracketed_by([open, close], line, None)
-        })
-    }
-
-    /// [`Self::bracketed`], with quotes up to a nesting depth, or without.
-    fn bracketed_by(
-        &mut self,
-        [open, close]: [char; 2],
-        line: usize,
-        quotes: Option<usize>,
-    ) -> Result<String, ShellError> {
-        let unclosed = ShellError::Open { line, what: "a bracket" };
+    /// Text up to the matching closing bracket, with nested pairs included.
+    fn bracketed(&mut self, open: char, close: char) -> Result<String, ShellError> {
+        let line = self.line;
         self.next();
         let mut depth = 1;
-        let mut quote = None;
         let mut text = String::new();
         loop {
-            let c = self.next().ok_or(unclosed.clone())?;
-            match (quote, quotes) {
-                (Some(end), _) if c == end => quote = None,
-                // A command in double quotes has quotes of its own.
-                (Some('"'), Some(quotes)) if c == '$' && self.starts("(") => {
-                    let less = quotes.checked_sub(1).ok_or(unclosed.clone())?;
-                    let inner = self.bracketed_by(['(', ')'], line, Some(less))?;
-                    text.extend(["$(", &inner, ")"]);
-                    continue;
-                }
-                (Some(_), _) => {}
-                (None, Some(_)) if open == '(' && (c == '"' || c == '\'') => quote = Some(c),
-                (None, _) => depth += i32::from(c == open) - i32::from(c == close),
-            }
+            let c = self.next().ok_or(ShellError::Open { line, what: "a bracket" })?;
+            depth += i32::from(c == open) - i32::from(c == close);
             if depth == 0 {
                 return Ok(text);
             }
             text.push(c);
-            if c == '\\' && quotes.is_some() && quote != Some('\'') {
+            if c == '\\' {
                 text.extend(self.next());
             }
         }
     }
+
+    /// Text of the commands up to the bracket that closes the one here. Where these have no end, such as that of a quote,
+    /// brackets alone count.
+    fn substitution(&mut self) -> Result<String, ShellError> {
+        let before = (self.at, self.line);
+        self.depth += 1;
+        let is_closed = self.depth < DEEPEST && self.closes().unwrap_or(false);
+        self.depth -= 1;
+        if is_closed {
+            return Ok(self.chars[before.0 + 1..self.at - 1].iter().collect());
+        }
+        (self.at, self.line) = before;
+        self.bracketed('(', ')')
+    }
+
+    /// Passes over the commands up to the bracket that closes the one here; returns whether there is one.
+    fn closes(&mut self) -> Result<bool, ShellError> {
+        let outer = std::mem::take(&mut self.here);
+        let mut depth = 0usize;
+        while let Some(token) = self.token()? {
+            match token.ends_by() {
+                Some(Break::Open) => depth += 1,
+                Some(Break::Close) if depth == 1 => {
+                    self.here = outer;
+                    return Ok(true);
+                }
+                Some(Break::Close) => depth -= 1,
+                Some(Break::Plain) if self.is_at_line() => drop(self.here_documents()?),
+                _ => {}
+            }
+        }
+        Ok(false)
+    }
 }
 
-/// Limit of the nesting of commands in quotes in commands.
+/// Limit of the nesting of command substitutions.
 const DEEPEST: usize = 16;
 
-fn flush(pieces: &mut Vec<Piece>, text: &mut String) {
+fn flush(pieces: &mut Vec<Piece>, text: &mut String, quoted: bool) {
     if !text.is_empty() {
-        pieces.push(Piece::Plain(std::mem::take(text)));
+        let text = std::mem::take(text);
+        pieces.push(if quoted { Piece::Quoted(text) } else { Piece::Plain(text) });
     }
 }
 

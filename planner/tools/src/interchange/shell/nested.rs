@@ -22,24 +22,18 @@ impl Reader<'_> {
         statement: &[Token],
     ) -> Result<bool, ShellError> {
         let line = statement.first().map_or(0, Token::line);
-        let mut here = None;
-        let mut output = None;
-        for token in statement {
-            match token {
-                Token::Here { body, .. } => here = Some(self.scope.joined(body)),
-                Token::Output { file, .. } => output = Some(self.scope.joined(file).word().text),
-                _ => {}
-            }
-        }
+        let (here, output) = self.redirected(statement);
         match name {
             "eval" => {
                 let text = Text::joined(&command[1..], " ");
-                self.script_of(&text.source(), line, &[])?;
+                self.script_of(&text.source(), line, None)?;
                 return Ok(true);
             }
             "source" | "." => {
                 if let Some(file) = command.get(1) {
-                    self.scope.is_whole &= self.file(file, line, &[])?;
+                    let arguments = &command[2..];
+                    let arguments = (!arguments.is_empty()).then_some(arguments);
+                    self.scope.is_whole &= self.file(file, line, arguments)?;
                 }
                 return Ok(true);
             }
@@ -56,12 +50,35 @@ impl Reader<'_> {
                 let Some(text) = here else { return Ok(false) };
                 let text = text.source();
                 self.script.directives.extend(slurm::directives(&text));
-                self.in_shell(&[], |reader| reader.script_of(&text, line, &[]))?;
+                self.in_shell(&[], |reader| reader.script_of(&text, line, None))?;
                 return Ok(true);
             }
             _ => {}
         }
         self.shell(command, line)
+    }
+
+    /// Input that a here-document gives to a command, and the file to which its output goes.
+    fn redirected(&mut self, command: &[Token]) -> (Option<Text>, Option<String>) {
+        let (mut here, mut output) = (None, None);
+        for token in command {
+            match token {
+                Token::Here { body, .. } => here = Some(self.scope.joined(body)),
+                Token::Output { file, .. } => output = Some(self.scope.joined(file).word().text),
+                _ => {}
+            }
+        }
+        (here, output)
+    }
+
+    /// Notes the file that a command which may not run writes: where nothing else does, it is that file.
+    pub(super) fn may_write(&mut self, command: &[Token]) {
+        if let (Some(text), Some(file)) = self.redirected(command)
+            && let Some(text) = text.as_known()
+        {
+            let name = basename(&file).to_owned();
+            self.script.written.entry(name).or_insert_with(|| text.to_owned());
+        }
     }
 
     /// Executes the script of the shell that a command starts: the text after `-c`, or a file. Returns whether it was
@@ -82,11 +99,11 @@ impl Reader<'_> {
         let before = &command[..place];
         if inline.is_some() {
             let text = script.source();
-            self.in_shell(before, |reader| reader.script_of(&text, line, &arguments))?;
+            self.in_shell(before, |reader| reader.script_of(&text, line, Some(&arguments)))?;
             return Ok(true);
         }
         let script = script.clone();
-        self.in_shell(before, |reader| reader.file(&script, line, &arguments))
+        self.in_shell(before, |reader| reader.file(&script, line, Some(&arguments)))
     }
 
     /// Executes what a shell does that a command starts: its variables end with it. Variables count even if they are not
@@ -108,7 +125,12 @@ impl Reader<'_> {
     }
 
     /// Executes a file, if it is known; returns whether it is.
-    fn file(&mut self, file: &Text, line: usize, arguments: &[Text]) -> Result<bool, ShellError> {
+    fn file(
+        &mut self,
+        file: &Text,
+        line: usize,
+        arguments: Option<&[Text]>,
+    ) -> Result<bool, ShellError> {
         let path = file.word().text;
         let files = self.files;
         let written = self.script.written.get(basename(&path)).cloned();
@@ -119,15 +141,19 @@ impl Reader<'_> {
         Ok(true)
     }
 
-    /// Executes the text of a script that a line runs.
-    fn script_of(&mut self, text: &str, line: usize, arguments: &[Text]) -> Result<(), ShellError> {
+    /// Executes the text of a script that a line runs, with arguments of its own or those around it.
+    fn script_of(
+        &mut self,
+        text: &str,
+        line: usize,
+        arguments: Option<&[Text]>,
+    ) -> Result<(), ShellError> {
         if self.depth > DEEPEST {
             return Err(ShellError::Endless { line });
         }
         let statements = statements(text)?;
         let outer = (std::mem::replace(&mut self.text, text.into()), self.started, self.ended);
-        let is_called = !arguments.is_empty();
-        let before = is_called.then(|| self.scope.with_arguments(Some(arguments.to_vec())));
+        let before = arguments.map(|it| self.scope.with_arguments(Some(it.to_vec())));
         self.started.get_or_insert(line);
         let result = self.run(&statements);
         if let Some(before) = before {

@@ -32,7 +32,7 @@ pub(super) struct Reader<'a> {
     pub(super) files: &'a BTreeMap<String, String>,
     way: &'a Way,
     /// Bodies of functions.
-    functions: BTreeMap<String, Rc<[Statement]>>,
+    functions: BTreeMap<String, Rc<Statement>>,
     /// Words of the commands that start the shell whose script is executed.
     pub(super) before: Vec<Text>,
     /// Line of the outermost script that starts it.
@@ -95,7 +95,7 @@ impl<'a> Reader<'a> {
         // Whether the next statement runs after `&&` or `||`; `None` if unknown.
         let mut is_run = Some(true);
         for statement in statements {
-            let line = statement.line;
+            let line = self.started.unwrap_or(statement.line);
             if self.depth > DEEPEST || self.left == 0 {
                 return Err(ShellError::Endless { line });
             }
@@ -152,36 +152,55 @@ impl<'a> Reader<'a> {
                 None => self.skip(statement, keyword)?,
             },
             Form::Loop { keyword, variable, condition, body } => {
-                let words = match (*keyword, variable) {
-                    ("for", Some(_)) => self.rounds(condition, body),
-                    _ => None,
+                let is_followed = match (*keyword, variable) {
+                    _ if ends_early(body) => false,
+                    ("for", Some(variable)) => self.over(variable, condition, body)?,
+                    ("for", None) => self.counted(condition, body)?,
+                    _ => false,
                 };
-                let Some(words) = words else {
+                if !is_followed {
                     self.skip(statement, keyword)?;
-                    return Ok(Some(true));
-                };
-                for word in words {
-                    self.scope.set(variable.as_deref().unwrap_or_default(), word);
-                    self.run_if(body, is_conditional)?;
                 }
             }
         }
         Ok(Some(true))
     }
 
-    /// Words for which the body of a loop is executed; `None` if they are not known, or it may end early.
-    fn rounds(&mut self, condition: &[Statement], body: &[Statement]) -> Option<Vec<Text>> {
-        let mut ends_early = false;
-        for statement in body {
-            statement.each(&mut |tokens| {
-                let word = tokens.first().and_then(Token::plain).unwrap_or_default();
-                ends_early |= ["break", "continue", "return", "exit"].contains(&word);
-            });
-        }
-        let words = self.expanded(condition.first()?.tokens());
+    /// Executes the body of a loop for each of its words; returns whether these are known.
+    fn over(
+        &mut self,
+        variable: &str,
+        words: &[Statement],
+        body: &[Statement],
+    ) -> Result<bool, ShellError> {
+        let words = self.expanded(words.iter().flat_map(Statement::tokens));
         let is_known = |it: &Text| it.as_known().is_some_and(|it| !it.contains(['*', '?']));
-        let is_followed = !ends_early && words.iter().all(is_known) && words.len() <= MOST_ROUNDS;
-        is_followed.then_some(words)
+        if !words.iter().all(is_known) || words.len() > MOST_ROUNDS {
+            return Ok(false);
+        }
+        for word in words {
+            self.scope.set(variable, word);
+            self.run(body)?;
+        }
+        Ok(true)
+    }
+
+    /// Executes the body of a loop of the form `for ((I = 0; I < 4; I++))`; returns whether its rounds are known.
+    fn counted(&mut self, header: &[Statement], body: &[Statement]) -> Result<bool, ShellError> {
+        let [Token::Word { pieces, .. }] = header[0].tokens() else { return Ok(false) };
+        let [Piece::Truth(text)] = pieces.as_slice() else { return Ok(false) };
+        let parts: Vec<&str> = text.split(';').collect();
+        let [first, test, step] = parts.as_slice() else { return Ok(false) };
+        self.scope.calculate(first);
+        for _ in 0..MOST_ROUNDS {
+            match self.scope.truth(test).as_known() {
+                Some("true") => self.run(body)?,
+                Some(_) => return Ok(true),
+                None => break,
+            };
+            self.scope.calculate(step);
+        }
+        Ok(false)
     }
 
     /// Whether a statement succeeds of which that is unknown: `None` if no way is followed. A test fails in the first way,
@@ -274,6 +293,7 @@ impl<'a> Reader<'a> {
     /// Declares variables that a statement which does not run assigns: they are empty, unless set already.
     fn declare(&mut self, statement: &Statement) {
         statement.each(&mut |tokens| {
+            self.may_write(tokens);
             for token in tokens {
                 if let Token::Assign { name, .. } = token {
                     self.scope.declare(name);
@@ -340,7 +360,7 @@ impl<'a> Reader<'a> {
         self.assign(assigned, false);
         if let Some(body) = self.functions.get(&name).cloned() {
             let outer = self.scope.with_arguments(Some(command[1..].to_vec()));
-            self.run(&body)?;
+            self.run(std::slice::from_ref(&body))?;
             self.scope.with_arguments(outer);
         } else if SETTERS.contains(&name.as_str()) {
             let set = command.iter().skip(1).filter_map(Text::as_known);
@@ -399,31 +419,29 @@ impl<'a> Reader<'a> {
 
     /// Passes over a branch or loop that is not followed. Variables that it sets become unknown.
     fn skip(&mut self, statement: &Statement, keyword: &str) -> Result<(), ShellError> {
-        let condition = match &statement.form {
-            Form::Loop { condition, .. } => condition.first(),
-            Form::Branch(_, parts) => parts.iter().find_map(|(decides, _)| match decides {
-                Decides::Condition(condition) => condition.first(),
-                _ => None,
-            }),
-            _ => None,
+        let decides: Vec<&Token> = match &statement.form {
+            Form::Loop { condition, .. } => condition.iter().flat_map(Statement::tokens).collect(),
+            Form::Branch(_, parts) => match parts.first() {
+                Some((Decides::Condition(it), _)) => {
+                    it.iter().flat_map(Statement::tokens).collect()
+                }
+                Some((Decides::Patterns(subject, _), _)) => subject.iter().collect(),
+                _ => Vec::new(),
+            },
+            _ => Vec::new(),
         };
-        let mut decides = condition.map_or(&[][..], Statement::tokens);
-        if let Form::Branch(_, parts) = &statement.form
-            && let Some((Decides::Patterns(subject, _), _)) = parts.first()
-        {
-            decides = subject;
-        }
         // A loop over the arguments of the script, which is read without any.
         let is_count = |piece: &Piece| matches!(piece, Piece::Variable { text, .. } if text == "#");
         let counts =
             |it: &Token| matches!(it, Token::Word { pieces, .. } if pieces.iter().any(is_count));
-        let is_of_arguments = keyword != "if" && decides.iter().any(counts);
+        let is_of_arguments = keyword != "if" && decides.iter().copied().any(counts);
         self.because = variables_of(&self.expanded(decides));
         let mut starts = false;
         statement.each(&mut |tokens| {
             if !is_of_arguments {
                 self.assign(tokens, true);
             }
+            self.may_write(tokens);
             let words: Vec<&str> = tokens.iter().filter_map(Token::plain).collect();
             let name = words.first().map_or("", |it| basename(it));
             starts |= STARTERS.contains(&name) && words.iter().any(|it| it.starts_with("--"));
@@ -434,6 +452,17 @@ impl<'a> Reader<'a> {
         let variables = self.because.iter().cloned().collect();
         Err(ShellError::Branch { line: statement.line, keyword: keyword.to_owned(), variables })
     }
+}
+
+/// Returns whether a loop of some statements may end before its condition does.
+fn ends_early(body: &[Statement]) -> bool {
+    let mut ends = false;
+    let mut check = |tokens: &[Token]| {
+        let word = tokens.first().and_then(Token::plain).unwrap_or_default();
+        ends |= ["break", "continue", "return", "exit"].contains(&word);
+    };
+    body.iter().for_each(|it| it.each(&mut check));
+    ends
 }
 
 /// Commands that set the variables in their arguments to what is not known.

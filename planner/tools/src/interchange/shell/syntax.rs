@@ -35,7 +35,7 @@ pub(super) enum Form {
         body: Vec<Statement>,
     },
     /// Name and body of a function that is defined.
-    Function(String, Rc<[Statement]>),
+    Function(String, Rc<Statement>),
     /// Statements in round brackets.
     Subshell(Vec<Statement>),
     /// Statements in braces.
@@ -80,7 +80,7 @@ impl Statement {
                 within(condition);
                 within(body);
             }
-            Form::Function(_, body) => within(body),
+            Form::Function(_, body) => body.each(f),
             Form::Subshell(body) | Form::Group(body) => within(body),
         }
     }
@@ -179,36 +179,35 @@ impl<'a> Parser<'a> {
 
     fn statement(&mut self) -> Result<Statement, ShellError> {
         let line = self.line();
-        let form = match self.peek().and_then(Token::plain) {
-            _ if self.takes("(") => self.bracketed(")").map(Form::Subshell)?,
+        let form = self.form(line)?;
+        // Redirections of a whole statement.
+        while matches!(self.peek(), Some(Token::Here { .. } | Token::Output { .. })) {
+            self.at += 1;
+        }
+        let last = self.line();
+        let by = self.ends_by().filter(|it| [Break::Plain, Break::And, Break::Or].contains(it));
+        self.at += usize::from(by.is_some());
+        Ok(Statement { line, last, by: by.unwrap_or(Break::Plain), form })
+    }
+
+    fn form(&mut self, line: usize) -> Result<Form, ShellError> {
+        Ok(match self.peek().and_then(Token::plain) {
+            _ if self.takes("(") => Form::Subshell(self.bracketed(")")?),
+            Some("{") => {
+                self.at += 1;
+                Form::Group(self.bracketed("}")?)
+            }
             Some("if") => self.branches(line)?,
             Some("case") => self.cases(line)?,
             Some("for") => self.over("for", line)?,
             Some("select") => self.over("select", line)?,
             Some("while") => self.repeated("while", line)?,
             Some("until") => self.repeated("until", line)?,
-            Some("{") => {
-                self.at += 1;
-                self.bracketed("}").map(Form::Group)?
-            }
             _ => match self.function()? {
                 Some(function) => function,
                 None => Form::Command(self.command()),
             },
-        };
-        if !matches!(form, Form::Command(_)) {
-            // Redirections of a whole statement.
-            self.command();
-        }
-        let last = self.line();
-        let by = match self.ends_by() {
-            Some(by @ (Break::Plain | Break::And | Break::Or)) => {
-                self.at += 1;
-                by
-            }
-            _ => Break::Plain,
-        };
-        Ok(Statement { line, last, by, form })
+        })
     }
 
     /// Statements up to a closing bracket, or to the end if that is missing.
@@ -296,11 +295,15 @@ impl<'a> Parser<'a> {
         self.at += 1;
         let has_brackets = self.takes("(") && self.takes(")");
         self.skip_lines();
-        let end = if self.takes("{") { Some("}") } else { self.takes("(").then_some(")") };
-        let (Some(name), Some(end), true) = (name, end, is_named || has_brackets) else {
+        let is_body = self.ends_by() == Some(Break::Open)
+            || self.peek().is_some_and(|it| it.plain() == Some("{"));
+        let Some(name) = name.filter(|_| is_body && (is_named || has_brackets)) else {
             self.at = start;
             return Ok(None);
         };
-        Ok(Some(Form::Function(name, self.bracketed(end)?.into())))
+        let line = self.line();
+        let form = self.form(line)?;
+        let body = Statement { line, last: self.line(), by: Break::Plain, form };
+        Ok(Some(Form::Function(name, Rc::new(body))))
     }
 }

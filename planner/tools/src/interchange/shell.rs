@@ -39,7 +39,7 @@ pub(super) fn read(
     let directives = slurm::directives(text);
     let outer = slurm::variables(&directives);
     let mut reader = Reader::new(text, (set, &outer), files, way);
-    reader.run(&statements(text)?)?;
+    reader.run(&statements(text)?, false)?;
     let mut script = reader.into_script();
     script.directives.extend(directives);
     Ok(script)
@@ -159,6 +159,7 @@ mod tests {
         check("f() (\n A=1; y $A\n)\nA=2; f; x $A", &["[y][1]", "[x][2]"]);
         check("if y; then x; else { case a in (a|b) z ;; esac; } fi\nx", &["[x]"]);
         check("x $'a\\tb\\'c' <(y \"(\") >(z)", &["[x][a\tb'c][?<(y \"(\")][?>(z)]"]);
+        check("A=abc\nL=(a b c)\nx ${#A} ${L[@]:1} \"${L[@]:0:1}\"", &["[x][3][b][c][a]"]);
         check("L=(a b)\nx $((1 + ${#L[@]})) $(which y) $(command -v z)", &["[x][3][y][z]"]);
         let script = strictly("if [ ! -f a.json ]; then\ncat > a.json <<E\n{}\nE\nfi\nx").unwrap();
         assert_eq!(script.written["a.json"], "{}\n");

@@ -332,19 +332,19 @@ impl<'a> Scope<'a> {
         if ALL.contains(&text) {
             return self.all_arguments();
         }
-        // A slice of all arguments, counted from 1.
-        if let Some(slice) = text.strip_prefix("@:").or_else(|| text.strip_prefix("*:")) {
-            let mut bounds = slice.split(':').map(|it| it.trim().parse::<usize>().ok());
-            return match (bounds.next().flatten(), bounds.next()) {
-                (Some(from), None) => {
-                    self.all_arguments().into_iter().skip(from.saturating_sub(1)).collect()
-                }
-                (Some(from), Some(Some(count))) => {
-                    let all = self.all_arguments().into_iter();
-                    all.skip(from.saturating_sub(1)).take(count).collect()
-                }
-                _ => vec![Text::unknown(text)],
+        // A slice of a list from 0, or of all arguments from 1.
+        let is_list = |it: &str| ALL.contains(&it) || it.ends_with("[@]") || it.ends_with("[*]");
+        if let Some((list, slice)) = text.split_once(':').filter(|(list, _)| is_list(list)) {
+            let bounds: Result<Vec<usize>, _> =
+                slice.split(':').map(|it| it.trim().parse()).collect();
+            let first = usize::from(ALL.contains(&list));
+            let (from, count) = match bounds.as_deref() {
+                Ok([from]) => (*from, usize::MAX),
+                Ok([from, count]) => (*from, *count),
+                _ => return vec![Text::unknown(text)],
             };
+            let all = self.variable(list).into_iter();
+            return all.skip(from.saturating_sub(first)).take(count).collect();
         }
         if text == "#"
             && let Some(arguments) = &self.arguments
@@ -401,12 +401,13 @@ impl<'a> Scope<'a> {
     /// Number of words of a list, or of characters of a word.
     pub(super) fn length(&self, counted: &str) -> Text {
         let list = counted.strip_suffix("[@]").or_else(|| counted.strip_suffix("[*]"));
-        let value = self.variables.get(list.unwrap_or(counted));
-        let count = value.map_or(0, Vec::len);
-        if value.is_some_and(|it| it.iter().any(Text::is_hole)) {
-            return Text::unknown(list.unwrap_or(counted));
-        }
-        Text::known(&count.to_string())
+        let name = list.unwrap_or(counted);
+        let words = self.variables.get(name).map_or(&[][..], Vec::as_slice);
+        let length = match (list, words.first()) {
+            (None, Some(word)) => word.as_known().map(|it| it.chars().count()),
+            _ => (!words.iter().any(Text::is_hole)).then_some(words.len()),
+        };
+        length.map_or_else(|| Text::unknown(name), |it| Text::known(&it.to_string()))
     }
 
     /// Default value in an expansion, which may have others in it.

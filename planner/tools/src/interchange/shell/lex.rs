@@ -96,27 +96,22 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token>, ShellError> {
     // Line ends of Windows become `\n`, within quotes too.
     let mut lexer = Lexer::new(&text.replace("\r\n", "\n"));
     let mut tokens = Vec::new();
-    let mut is_test = false;
+    // Line of the test that is open.
+    let mut open = None;
     while let Some(token) = lexer.token()? {
         let line = token.line();
         let word = |text: &str| Token::Word { pieces: vec![Piece::Plain(text.to_owned())], line };
-        let is_line = lexer.is_at_line();
-        is_test =
-            !is_line && (is_test || token.plain() == Some("[[")) && token.plain() != Some("]]");
-        match token.ends_by().filter(|_| is_test) {
+        match token.plain() {
+            Some("[[") => open = Some(line),
+            Some("]]") => open = None,
+            _ => {}
+        }
+        match token.ends_by().filter(|_| open == Some(line) && !lexer.is_at_line()) {
             Some(Break::And | Break::Or) => tokens.extend([word("]]"), token, word("[[")]),
             Some(Break::Open) => tokens.push(word("(")),
             Some(Break::Close) => tokens.push(word(")")),
             Some(_) => tokens.push(word("|")),
             None => tokens.push(token),
-        }
-        if is_line {
-            let mut bodies = lexer.here_documents()?.into_iter().rev();
-            let here = tokens.iter_mut().rev().filter_map(|it| match it {
-                Token::Here { body, .. } => Some(body),
-                _ => None,
-            });
-            here.zip(&mut bodies).for_each(|(body, found)| *body = found);
         }
     }
     Ok(tokens)
@@ -142,23 +137,15 @@ struct Lexer {
     chars: Vec<char>,
     at: usize,
     line: usize,
-    /// Here-documents that begin on the next line.
-    here: Vec<Here>,
+    /// Places of the line's end before a here-document, and of what follows that document.
+    here: Option<(usize, usize)>,
     /// Nesting depth of command substitutions.
     depth: usize,
 }
 
-/// A here-document whose text is still to be read.
-struct Here {
-    /// Line that ends it.
-    end: String,
-    /// True if expansions in it count.
-    is_expanded: bool,
-}
-
 impl Lexer {
     fn new(text: &str) -> Self {
-        Self { chars: text.chars().collect(), at: 0, line: 1, here: Vec::new(), depth: 0 }
+        Self { chars: text.chars().collect(), at: 0, line: 1, here: None, depth: 0 }
     }
 
     fn peek(&self) -> Option<char> {
@@ -169,6 +156,10 @@ impl Lexer {
         let next = self.peek()?;
         self.at += 1;
         self.line += usize::from(next == '\n');
+        if let Some((_, after)) = self.here.take_if(|(end, _)| *end + 1 == self.at) {
+            self.line += self.chars[self.at..after].iter().filter(|c| **c == '\n').count();
+            self.at = after;
+        }
         Some(next)
     }
 
@@ -290,46 +281,37 @@ impl Lexer {
         let is_expanded = !self.peek().is_some_and(|c| "'\"\\".contains(c));
         let pieces = self.word()?;
         if is_here {
-            self.here.push(Here { end: plain(&pieces), is_expanded });
-            return Ok(Some(Token::Here { body: Vec::new(), line }));
+            let body = self.here_document(&plain(&pieces));
+            let body = if is_expanded { expandable(&body)? } else { vec![Piece::Quoted(body)] };
+            return Ok(Some(Token::Here { body, line }));
         }
         let is_output = [">", ">>", "1>", "&>"].contains(&sign.as_str());
         Ok(is_output.then_some(Token::Output { file: pieces, line }))
     }
 
-    /// Bodies of the here-documents that begin here.
-    fn here_documents(&mut self) -> Result<Vec<Vec<Piece>>, ShellError> {
-        let mut all = Vec::new();
-        for Here { end, is_expanded } in std::mem::take(&mut self.here) {
-            let mut body = String::new();
-            loop {
-                let start = self.at;
-                self.skip_line();
-                let line: String = self.chars[start..self.at].iter().collect();
-                let is_last = self.next().is_none();
-                if line.trim() == end {
-                    break;
-                }
-                body.extend([line.as_str(), "\n"]);
-                if is_last {
-                    break;
-                }
+    /// Text of a here-document, up to a line. It begins after the command's line, or after the document before it.
+    fn here_document(&mut self, last: &str) -> String {
+        let is_end = |at: &usize| self.chars[*at] == '\n' && self.chars[at - 1] != '\\';
+        let end = (self.at..self.chars.len()).find(is_end).unwrap_or(self.chars.len());
+        let (end, mut after) = self.here.unwrap_or((end, end + 1));
+        let mut body = String::new();
+        while after < self.chars.len() {
+            let rest = self.chars[after..].iter();
+            let line: String = rest.take_while(|c| **c != '\n').collect();
+            after = (after + line.chars().count() + 1).min(self.chars.len());
+            if line.trim() == last {
+                break;
             }
-            let pieces =
-                if is_expanded { expandable(&body) } else { Ok(vec![Piece::Quoted(body)]) };
-            all.push(pieces?);
+            body.extend([line.as_str(), "\n"]);
         }
-        Ok(all)
+        self.here = Some((end, after));
+        body
     }
 
     fn word_or_assignment(&mut self) -> Result<Token, ShellError> {
         let line = self.line;
         let start = self.at;
-        let mut name = String::new();
-        while let Some(c) = self.peek().filter(|c| c.is_ascii_alphanumeric() || *c == '_') {
-            name.push(c);
-            self.at += 1;
-        }
+        let name = self.name();
         let appends = self.starts("+=");
         let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
         if !(is_name && (appends || self.starts("="))) {
@@ -503,20 +485,23 @@ impl Lexer {
         if self.starts("{") {
             return Ok(Piece::Variable { text: self.bracketed('{', '}')?, quoted });
         }
-        let mut text = String::new();
-        while let Some(c) = self.peek().filter(|c| c.is_ascii_alphanumeric() || *c == '_') {
+        let mut text = self.name();
+        if text.is_empty() {
+            let Some(c) = self.peek().filter(|c| "@*#?!-$".contains(*c)) else {
+                return Ok(Piece::Quoted("$".to_owned()));
+            };
             text.push(c);
             self.at += 1;
         }
-        if text.is_empty() {
-            if let Some(c) = self.peek().filter(|c| "@*#?!-$".contains(*c)) {
-                text.push(c);
-                self.at += 1;
-            } else {
-                return Ok(Piece::Quoted("$".to_owned()));
-            }
-        }
         Ok(Piece::Variable { text, quoted })
+    }
+
+    /// Letters, digits and `_` that begin here.
+    fn name(&mut self) -> String {
+        let is_part = |c: &&char| c.is_ascii_alphanumeric() || **c == '_';
+        let name: String = self.chars[self.at..].iter().take_while(is_part).collect();
+        self.at += name.len();
+        name
     }
 
     /// Text up to the matching closing bracket, with nested pairs included.
@@ -541,30 +526,25 @@ impl Lexer {
     /// Text of the commands up to the bracket that closes the one here. Where these have no end, such as that of a quote,
     /// brackets alone count.
     fn substitution(&mut self) -> Result<String, ShellError> {
-        let before = (self.at, self.line);
+        let before = (self.at, self.line, self.here);
         self.depth += 1;
         let is_closed = self.depth < DEEPEST && self.closes().unwrap_or(false);
         self.depth -= 1;
         if is_closed {
             return Ok(self.chars[before.0 + 1..self.at - 1].iter().collect());
         }
-        (self.at, self.line) = before;
+        (self.at, self.line, self.here) = before;
         self.bracketed('(', ')')
     }
 
     /// Passes over the commands up to the bracket that closes the one here; returns whether there is one.
     fn closes(&mut self) -> Result<bool, ShellError> {
-        let outer = std::mem::take(&mut self.here);
         let mut depth = 0usize;
         while let Some(token) = self.token()? {
             match token.ends_by() {
                 Some(Break::Open) => depth += 1,
-                Some(Break::Close) if depth == 1 => {
-                    self.here = outer;
-                    return Ok(true);
-                }
+                Some(Break::Close) if depth == 1 => return Ok(true),
                 Some(Break::Close) => depth -= 1,
-                Some(Break::Plain) if self.is_at_line() => drop(self.here_documents()?),
                 _ => {}
             }
         }

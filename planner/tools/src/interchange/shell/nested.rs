@@ -155,7 +155,7 @@ impl Reader<'_> {
         let outer = (std::mem::replace(&mut self.text, text.into()), self.started, self.ended);
         let before = arguments.map(|it| self.scope.with_arguments(Some(it.to_vec())));
         self.started.get_or_insert(line);
-        let result = self.run(&statements);
+        let result = self.run(&statements, false);
         if let Some(before) = before {
             self.scope.with_arguments(before);
         }

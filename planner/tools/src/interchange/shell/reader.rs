@@ -79,13 +79,9 @@ impl<'a> Reader<'a> {
         Script { variables: self.scope.known(), ..self.script }
     }
 
-    /// Executes statements. Returns whether the last succeeds, `None` if unknown.
-    pub(super) fn run(&mut self, statements: &[Statement]) -> Result<Option<bool>, ShellError> {
-        self.run_if(statements, false)
-    }
-
-    /// [`Self::run`] of statements of which it may be unknown whether they run.
-    fn run_if(
+    /// Executes statements, of which it may be unknown whether they run. Returns whether the last succeeds, `None` if
+    /// unknown.
+    pub(super) fn run(
         &mut self,
         statements: &[Statement],
         is_conditional: bool,
@@ -137,29 +133,35 @@ impl<'a> Reader<'a> {
             Form::Subshell(body) => {
                 // Variables that a subshell sets end with it.
                 let before = self.scope.clone();
-                self.run_if(body, is_conditional)?;
+                self.run(body, is_conditional)?;
                 self.scope.restore(before);
                 return Ok(None);
             }
-            Form::Group(body) => return self.run_if(body, is_conditional),
-            Form::Branch(keyword, parts) => match self.chosen(statement.line, keyword, parts) {
-                Some((body, is_guess)) => {
-                    self.guesses += usize::from(is_guess);
-                    let result = self.run_if(body, is_conditional);
-                    self.guesses -= usize::from(is_guess);
-                    result?;
+            Form::Group(body) => return self.run(body, is_conditional),
+            Form::Compound { keyword: keyword @ ("if" | "case"), parts, .. } => {
+                match self.chosen(statement.line, keyword, parts) {
+                    Some((body, is_guess)) => {
+                        self.guesses += usize::from(is_guess);
+                        let result = self.run(body, is_conditional);
+                        self.guesses -= usize::from(is_guess);
+                        result?;
+                    }
+                    None => self.skip(statement.line, keyword, parts)?,
                 }
-                None => self.skip(statement, keyword)?,
-            },
-            Form::Loop { keyword, variable, condition, body } => {
-                let is_followed = match (*keyword, variable) {
-                    _ if ends_early(body) => false,
-                    ("for", Some(variable)) => self.over(variable, condition, body)?,
-                    ("for", None) => self.counted(condition, body)?,
+            }
+            Form::Compound { keyword, variable, parts } => {
+                let is_followed = match (*keyword, variable, parts.as_slice()) {
+                    (_, _, [(_, body)]) if ends_early(body) => false,
+                    ("for", Some(variable), [(Decides::Condition(words), body)]) => {
+                        self.over(variable, words, body)?
+                    }
+                    ("for", None, [(Decides::Condition(header), body)]) => {
+                        self.counted(header, body)?
+                    }
                     _ => false,
                 };
                 if !is_followed {
-                    self.skip(statement, keyword)?;
+                    self.skip(statement.line, keyword, parts)?;
                 }
             }
         }
@@ -180,7 +182,7 @@ impl<'a> Reader<'a> {
         }
         for word in words {
             self.scope.set(variable, word);
-            self.run(body)?;
+            self.run(body, false)?;
         }
         Ok(true)
     }
@@ -194,7 +196,7 @@ impl<'a> Reader<'a> {
         self.scope.calculate(first);
         for _ in 0..MOST_ROUNDS {
             match self.scope.truth(test).as_known() {
-                Some("true") => self.run(body)?,
+                Some("true") => self.run(body, false)?,
                 Some(_) => return Ok(true),
                 None => break,
             };
@@ -360,7 +362,7 @@ impl<'a> Reader<'a> {
         self.assign(assigned, false);
         if let Some(body) = self.functions.get(&name).cloned() {
             let outer = self.scope.with_arguments(Some(command[1..].to_vec()));
-            self.run(std::slice::from_ref(&body))?;
+            self.run(std::slice::from_ref(&body), false)?;
             self.scope.with_arguments(outer);
         } else if SETTERS.contains(&name.as_str()) {
             let set = command.iter().skip(1).filter_map(Text::as_known);
@@ -418,16 +420,15 @@ impl<'a> Reader<'a> {
     }
 
     /// Passes over a branch or loop that is not followed. Variables that it sets become unknown.
-    fn skip(&mut self, statement: &Statement, keyword: &str) -> Result<(), ShellError> {
-        let decides: Vec<&Token> = match &statement.form {
-            Form::Loop { condition, .. } => condition.iter().flat_map(Statement::tokens).collect(),
-            Form::Branch(_, parts) => match parts.first() {
-                Some((Decides::Condition(it), _)) => {
-                    it.iter().flat_map(Statement::tokens).collect()
-                }
-                Some((Decides::Patterns(subject, _), _)) => subject.iter().collect(),
-                _ => Vec::new(),
-            },
+    fn skip(
+        &mut self,
+        line: usize,
+        keyword: &str,
+        parts: &[(Decides, Vec<Statement>)],
+    ) -> Result<(), ShellError> {
+        let decides: Vec<&Token> = match parts.first() {
+            Some((Decides::Condition(it), _)) => it.iter().flat_map(Statement::tokens).collect(),
+            Some((Decides::Patterns(subject, _), _)) => subject.iter().collect(),
             _ => Vec::new(),
         };
         // A loop over the arguments of the script, which is read without any.
@@ -437,7 +438,7 @@ impl<'a> Reader<'a> {
         let is_of_arguments = keyword != "if" && decides.iter().copied().any(counts);
         self.because = variables_of(&self.expanded(decides));
         let mut starts = false;
-        statement.each(&mut |tokens| {
+        let mut leave = |tokens: &[Token]| {
             if !is_of_arguments {
                 self.assign(tokens, true);
             }
@@ -445,12 +446,18 @@ impl<'a> Reader<'a> {
             let words: Vec<&str> = tokens.iter().filter_map(Token::plain).collect();
             let name = words.first().map_or("", |it| basename(it));
             starts |= STARTERS.contains(&name) && words.iter().any(|it| it.starts_with("--"));
-        });
+        };
+        for (decides, body) in parts {
+            if let Decides::Condition(condition) = decides {
+                condition.iter().for_each(|it| it.each(&mut leave));
+            }
+            body.iter().for_each(|it| it.each(&mut leave));
+        }
         if !starts {
             return Ok(());
         }
         let variables = self.because.iter().cloned().collect();
-        Err(ShellError::Branch { line: statement.line, keyword: keyword.to_owned(), variables })
+        Err(ShellError::Branch { line, keyword: keyword.to_owned(), variables })
     }
 }
 

@@ -22,17 +22,14 @@ pub(super) struct Statement {
 pub(super) enum Form {
     /// Assignments, words and redirections.
     Command(Vec<Token>),
-    /// `if` or `case`: its keyword, and what decides on each of its bodies.
-    Branch(&'static str, Vec<(Decides, Vec<Statement>)>),
-    /// Loop.
-    Loop {
+    /// Branch or loop.
+    Compound {
         /// Keyword that begins it.
         keyword: &'static str,
         /// Variable of `for` or `select`.
         variable: Option<String>,
-        /// Condition; of `for`, a command of its words.
-        condition: Vec<Statement>,
-        body: Vec<Statement>,
+        /// What decides on each of its bodies; of `for`, a command of its words. A loop has one.
+        parts: Vec<(Decides, Vec<Statement>)>,
     },
     /// Name and body of a function that is defined.
     Function(String, Rc<Statement>),
@@ -42,7 +39,7 @@ pub(super) enum Form {
     Group(Vec<Statement>),
 }
 
-/// What decides whether a body of a branch runs.
+/// What decides whether a body of a branch or loop runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decides {
     /// A condition.
@@ -68,17 +65,13 @@ impl Statement {
         let mut within = |statements: &[Self]| statements.iter().for_each(|it| it.each(f));
         match &self.form {
             Form::Command(_) => {}
-            Form::Branch(_, parts) => {
+            Form::Compound { parts, .. } => {
                 for (decides, body) in parts {
                     if let Decides::Condition(condition) = decides {
                         within(condition);
                     }
                     within(body);
                 }
-            }
-            Form::Loop { condition, body, .. } => {
-                within(condition);
-                within(body);
             }
             Form::Function(_, body) => body.each(f),
             Form::Subshell(body) | Form::Group(body) => within(body),
@@ -199,10 +192,10 @@ impl<'a> Parser<'a> {
             }
             Some("if") => self.branches(line)?,
             Some("case") => self.cases(line)?,
-            Some("for") => self.over("for", line)?,
-            Some("select") => self.over("select", line)?,
-            Some("while") => self.repeated("while", line)?,
-            Some("until") => self.repeated("until", line)?,
+            Some("for") => self.looped("for", line)?,
+            Some("select") => self.looped("select", line)?,
+            Some("while") => self.looped("while", line)?,
+            Some("until") => self.looped("until", line)?,
             _ => match self.function()? {
                 Some(function) => function,
                 None => Form::Command(self.command()),
@@ -229,7 +222,7 @@ impl<'a> Parser<'a> {
             parts.push((Decides::Otherwise, self.closed(line, &["fi"])?));
         }
         self.at += 1;
-        Ok(Form::Branch("if", parts))
+        Ok(Form::Compound { keyword: "if", variable: None, parts })
     }
 
     fn cases(&mut self, line: usize) -> Result<Form, ShellError> {
@@ -242,7 +235,7 @@ impl<'a> Parser<'a> {
         loop {
             self.skip_lines();
             if self.takes("esac") {
-                return Ok(Form::Branch("case", parts));
+                return Ok(Form::Compound { keyword: "case", variable: None, parts });
             }
             self.takes("(");
             let start = self.at;
@@ -257,34 +250,25 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn over(&mut self, keyword: &'static str, line: usize) -> Result<Form, ShellError> {
+    fn looped(&mut self, keyword: &'static str, line: usize) -> Result<Form, ShellError> {
         self.at += 1;
-        let mut words = self.command();
-        let last = self.line();
-        let variable = (words.get(1).and_then(Token::plain) == Some("in"))
-            .then(|| words[0].plain().map(str::to_owned))
-            .flatten();
-        words.drain(..if variable.is_some() { 2 } else { 0 });
-        self.skip_lines();
-        let form = Form::Command(words);
-        let condition = vec![Statement { line, last, by: Break::Plain, form }];
-        let body = self.body(line)?;
-        Ok(Form::Loop { keyword, variable, condition, body })
-    }
-
-    fn repeated(&mut self, keyword: &'static str, line: usize) -> Result<Form, ShellError> {
-        self.at += 1;
-        let condition = self.closed(line, &["do"])?;
-        let body = self.body(line)?;
-        Ok(Form::Loop { keyword, variable: None, condition, body })
-    }
-
-    /// Statements between `do` and `done`.
-    fn body(&mut self, line: usize) -> Result<Vec<Statement>, ShellError> {
+        let mut variable = None;
+        let condition = if ["while", "until"].contains(&keyword) {
+            self.closed(line, &["do"])?
+        } else {
+            let mut words = self.command();
+            if words.get(1).and_then(Token::plain) == Some("in") {
+                variable = words[0].plain().map(str::to_owned);
+                words.drain(..2);
+            }
+            let (last, form) = (self.line(), Form::Command(words));
+            self.skip_lines();
+            vec![Statement { line, last, by: Break::Plain, form }]
+        };
         self.takes("do");
         let body = self.closed(line, &["done"])?;
         self.at += 1;
-        Ok(body)
+        Ok(Form::Compound { keyword, variable, parts: vec![(Decides::Condition(condition), body)] })
     }
 
     /// The definition of a function, if one begins here.

@@ -255,8 +255,11 @@ impl LaunchScript {
             let what = format!("{nothing}; of `{}`: {what}", word.text);
             return Err(nothing_starts(what, format!("`{plain}`")));
         }
-        let programs = commands.iter().filter_map(program);
-        let programs: Vec<String> = programs.map(|place| format!("`{}`", place.1.text)).collect();
+        let mut programs: Vec<String> = Vec::new();
+        for (_, word) in commands.iter().filter_map(program) {
+            let name = format!("`{}`", word.text);
+            programs.extend((!programs.contains(&name)).then_some(name));
+        }
         if programs.is_empty() {
             return Err(nothing_starts(nothing, ANY));
         }

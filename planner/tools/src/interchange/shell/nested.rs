@@ -99,7 +99,9 @@ impl Reader<'_> {
         let before = &command[..place];
         if inline.is_some() {
             let text = script.source();
-            self.in_shell(before, |reader| reader.script_of(&text, line, Some(&arguments)))?;
+            // A text in double quotes has the arguments around it, as far as they are not known.
+            let arguments = (!arguments.is_empty()).then_some(arguments.as_slice());
+            self.in_shell(before, |reader| reader.script_of(&text, line, arguments))?;
             return Ok(true);
         }
         let script = script.clone();

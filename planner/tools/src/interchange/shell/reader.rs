@@ -9,7 +9,7 @@ use super::continued::{STARTERS, ended_early, goes_on, list_goes_on};
 use super::expand::Scope;
 use super::lex::{Break, Piece, Token};
 use super::script::{Command, Open, Script, Way};
-use super::syntax::{Decides, Form, Statement};
+use super::syntax::{Decides, Form, Statement, each, each_of};
 use super::text::Text;
 use super::word::ShellError;
 
@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
             }
             self.left -= 1;
             if is_run == Some(false) {
-                self.declare(statement);
+                self.declare(std::slice::from_ref(statement));
             } else {
                 succeeded = self.execute(statement, is_conditional || is_run.is_none())?;
                 succeeded = succeeded.filter(|_| is_run.is_some());
@@ -265,7 +265,9 @@ impl<'a> Reader<'a> {
                 chosen = may_run[way - 1];
             }
         }
-        parts.iter().flat_map(|(_, body)| body).for_each(|it| self.declare(it));
+        for (_, body) in parts {
+            self.declare(body);
+        }
         Some((chosen, is_guess))
     }
 
@@ -292,9 +294,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Declares variables that a statement which does not run assigns: they are empty, unless set already.
-    fn declare(&mut self, statement: &Statement) {
-        statement.each(&mut |tokens| {
+    /// Declares variables that statements which do not run assign: they are empty, unless set already.
+    fn declare(&mut self, statements: &[Statement]) {
+        each(statements, &mut |tokens| {
             self.may_write(tokens);
             for token in tokens {
                 if let Token::Assign { name, .. } = token {
@@ -447,12 +449,7 @@ impl<'a> Reader<'a> {
             let name = words.first().map_or("", |it| basename(it));
             starts |= STARTERS.contains(&name) && words.iter().any(|it| it.starts_with("--"));
         };
-        for (decides, body) in parts {
-            if let Decides::Condition(condition) = decides {
-                condition.iter().for_each(|it| it.each(&mut leave));
-            }
-            body.iter().for_each(|it| it.each(&mut leave));
-        }
+        each_of(parts, &mut leave);
         if !starts {
             return Ok(());
         }
@@ -468,7 +465,7 @@ fn ends_early(body: &[Statement]) -> bool {
         let word = tokens.first().and_then(Token::plain).unwrap_or_default();
         ends |= ["break", "continue", "return", "exit"].contains(&word);
     };
-    body.iter().for_each(|it| it.each(&mut check));
+    each(body, &mut check);
     ends
 }
 

@@ -58,24 +58,27 @@ impl Statement {
             _ => &[],
         }
     }
+}
 
-    /// Calls a function with the tokens of the statement and of all within.
-    pub(super) fn each(&self, f: &mut dyn FnMut(&[Token])) {
-        f(self.tokens());
-        let mut within = |statements: &[Self]| statements.iter().for_each(|it| it.each(f));
-        match &self.form {
-            Form::Command(_) => {}
-            Form::Compound { parts, .. } => {
-                for (decides, body) in parts {
-                    if let Decides::Condition(condition) = decides {
-                        within(condition);
-                    }
-                    within(body);
-                }
-            }
-            Form::Function(_, body) => body.each(f),
-            Form::Subshell(body) | Form::Group(body) => within(body),
+/// Calls a function with the tokens of each command in some statements.
+pub(super) fn each(statements: &[Statement], f: &mut dyn FnMut(&[Token])) {
+    for statement in statements {
+        match &statement.form {
+            Form::Command(tokens) => f(tokens),
+            Form::Compound { parts, .. } => each_of(parts, f),
+            Form::Function(_, body) => each(std::slice::from_ref(body), f),
+            Form::Subshell(body) | Form::Group(body) => each(body, f),
         }
+    }
+}
+
+/// [`each`] of a branch or loop.
+pub(super) fn each_of(parts: &[(Decides, Vec<Statement>)], f: &mut dyn FnMut(&[Token])) {
+    for (decides, body) in parts {
+        if let Decides::Condition(condition) = decides {
+            each(condition, f);
+        }
+        each(body, f);
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::expand::Scope;
 use super::text::Text;
+use super::word::is_name;
 
 impl Scope<'_> {
     /// `true` or `false` for the test `((..))`; what it sets is unknown.
@@ -44,25 +45,22 @@ impl Scope<'_> {
     }
 }
 
-/// Variable that an expression sets, and the expression of its value.
+/// Variable that an expression such as `I++` or `I += 2` sets, and the expression of its value.
 fn set_by(expression: &str) -> Option<(&str, String)> {
-    let text = expression.trim().trim_start_matches(['+', '-']);
-    let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(text.len());
-    let (name, rest) = text.split_at(end);
-    let rest = rest.trim();
-    let value = rest.trim_start_matches(['+', '-', '*', '/', '%']);
-    let sign = &rest[..rest.len() - value.len()];
-    let is_prefixed = text.len() < expression.trim().len();
-    let value = match (sign, value.strip_prefix('=')) {
-        ("++" | "--", None) if value.is_empty() => format!("{name} {} 1", &sign[1..]),
-        ("", None) if value.is_empty() && is_prefixed => {
-            format!("{name} {} 1", &expression.trim()[..1])
-        }
-        ("", Some(value)) if !value.starts_with('=') => value.to_owned(),
-        (_, Some(value)) if sign.len() == 1 => format!("{name} {sign} ({value})"),
-        _ => return None,
+    let text = expression.trim();
+    let step = ["++", "--"].into_iter().find_map(|sign| {
+        let name = text.strip_prefix(sign).or_else(|| text.strip_suffix(sign))?.trim();
+        Some((name, format!("{name} {} 1", &sign[1..])))
+    });
+    let assigned = || {
+        let (left, value) = text.split_once('=').filter(|(_, value)| !value.starts_with('='))?;
+        let name = left.trim_end_matches(['+', '-', '*', '/', '%']);
+        let sign = &left[name.len()..];
+        let value =
+            if sign.is_empty() { value.to_owned() } else { format!("{name}{sign}({value})") };
+        Some((name.trim(), value))
     };
-    (!name.is_empty()).then_some((name, value))
+    step.or_else(assigned).filter(|(name, _)| is_name(name))
 }
 
 /// Operators of each level of precedence, the weakest first.

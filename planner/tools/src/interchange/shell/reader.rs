@@ -11,7 +11,7 @@ use super::lex::{Break, Piece, Token};
 use super::script::{Command, Open, Script, Way};
 use super::syntax::{Decides, Form, Statement, each, each_of};
 use super::text::Text;
-use super::word::ShellError;
+use super::word::{ShellError, is_name};
 
 /// Limit of the nesting of functions, nested scripts, subshells and branches.
 pub(super) const DEEPEST: usize = 64;
@@ -477,8 +477,5 @@ const SAFE: [&str; 9] = ["cd", "mkdir", "echo", "source", ".", "set", "ulimit", 
 
 /// Variables on which words depend and which a user can set.
 fn variables_of(words: &[Text]) -> BTreeSet<String> {
-    let is_name = |name: &String| {
-        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-    };
-    words.iter().flat_map(Text::unknown_names).filter(is_name).collect()
+    words.iter().flat_map(Text::unknown_names).filter(|it| is_name(it)).collect()
 }

@@ -43,6 +43,11 @@ impl Word {
     }
 }
 
+/// Returns whether a text is the name of a variable.
+pub(super) fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
 /// Error in a script.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -142,10 +142,11 @@ impl<'a> Scope<'a> {
             Value::One(pieces) => (vec![self.joined(pieces)], false),
         };
         // A command of which nothing is known gives way to the user's value, and is called as the variable.
-        if let ([value], [Piece::Command { .. }]) = (new.as_mut_slice(), pieces_of(value))
-            && value.is_hole()
+        if let ([text], Value::One(pieces)) = (new.as_mut_slice(), value)
+            && matches!(pieces.as_slice(), [Piece::Command { .. }])
+            && text.is_hole()
         {
-            *value = self.given.get(name).map_or_else(|| Text::unknown(name), |it| Text::known(it));
+            *text = self.given_or_unknown(name);
         }
         let old = self.variables.remove(name).filter(|_| appends).unwrap_or_default();
         let mut all = old;
@@ -321,10 +322,14 @@ impl<'a> Scope<'a> {
         self.variables.get(name)?.first()
     }
 
+    /// The user's value of a variable, else an unknown one.
+    fn given_or_unknown(&self, name: &str) -> Text {
+        self.given.get(name).map_or_else(|| Text::unknown(name), |it| Text::known(it))
+    }
+
     /// Marks a variable as set by what is not known.
     pub(super) fn forget(&mut self, name: &str) {
-        let value = self.given.get(name).map_or_else(|| Text::unknown(name), |it| Text::known(it));
-        self.set(name, value);
+        self.set(name, self.given_or_unknown(name));
     }
 
     /// Words of a parameter expansion: `NAME`, `NAME[@]`, `#NAME[@]`, `NAME:-default` and the like.
@@ -420,13 +425,5 @@ impl<'a> Scope<'a> {
         let value = expandable(text).map(|pieces| self.joined(&pieces));
         self.depth -= 1;
         value.unwrap_or_else(|_| Text::unknown(text))
-    }
-}
-
-/// Pieces of a value that is one word.
-fn pieces_of(value: &Value) -> &[Piece] {
-    match value {
-        Value::One(pieces) => pieces,
-        Value::List(_) => &[],
     }
 }

@@ -220,25 +220,17 @@ impl Lexer {
 
     /// Inside of the `((..))` that begins here, if it ends on this line.
     fn truth(&mut self) -> Option<String> {
-        /// Limit of its characters.
-        const MOST: usize = 256;
-
-        let inner = self.chars[self.at..].strip_prefix(&['(', '('])?;
-        let mut depth = 0usize;
-        for (place, c) in inner.iter().enumerate().take(MOST).take_while(|it| *it.1 != '\n') {
-            match c {
-                '(' => depth += 1,
-                ')' if depth > 0 => depth -= 1,
-                ')' => {
-                    let text = inner[..place].iter().collect();
-                    let is_end = inner.get(place + 1) == Some(&')');
-                    self.at += if is_end { place + 4 } else { 0 };
-                    return is_end.then_some(text);
-                }
-                _ => {}
-            }
+        let before = (self.at, self.line, self.here);
+        let begins = self.starts("((");
+        self.next();
+        let text = self.bracketed('(', ')', MOST_OF_TRUTH).ok().filter(|_| begins);
+        let text = text.filter(|it| self.starts(")") && !it.contains('\n'));
+        if text.is_some() {
+            self.next();
+        } else {
+            (self.at, self.line, self.here) = before;
         }
-        None
+        text
     }
 
     fn skip_blanks(&mut self) {
@@ -474,7 +466,7 @@ impl Lexer {
     fn expansion(&mut self, quoted: bool) -> Result<Piece, ShellError> {
         self.next();
         if self.starts("((") {
-            let text = self.bracketed('(', ')')?;
+            let text = self.bracketed('(', ')', usize::MAX)?;
             let inner = text.strip_prefix('(').and_then(|it| it.strip_suffix(')'));
             return Ok(Piece::Arithmetic(inner.unwrap_or(&text).to_owned()));
         }
@@ -483,7 +475,7 @@ impl Lexer {
             return Ok(Piece::Command { text, quoted });
         }
         if self.starts("{") {
-            return Ok(Piece::Variable { text: self.bracketed('{', '}')?, quoted });
+            return Ok(Piece::Variable { text: self.bracketed('{', '}', usize::MAX)?, quoted });
         }
         let mut text = self.name();
         if text.is_empty() {
@@ -504,14 +496,15 @@ impl Lexer {
         name
     }
 
-    /// Text up to the matching closing bracket, with nested pairs included.
-    fn bracketed(&mut self, open: char, close: char) -> Result<String, ShellError> {
+    /// Text up to the matching closing bracket, with nested pairs included, if it has at most so many characters.
+    fn bracketed(&mut self, open: char, close: char, most: usize) -> Result<String, ShellError> {
         let line = self.line;
         self.next();
         let mut depth = 1;
         let mut text = String::new();
         loop {
-            let c = self.next().ok_or(ShellError::Open { line, what: "a bracket" })?;
+            let next = self.next().filter(|_| text.len() <= most);
+            let c = next.ok_or(ShellError::Open { line, what: "a bracket" })?;
             depth += i32::from(c == open) - i32::from(c == close);
             if depth == 0 {
                 return Ok(text);
@@ -534,7 +527,7 @@ impl Lexer {
             return Ok(self.chars[before.0 + 1..self.at - 1].iter().collect());
         }
         (self.at, self.line, self.here) = before;
-        self.bracketed('(', ')')
+        self.bracketed('(', ')', usize::MAX)
     }
 
     /// Passes over the commands up to the bracket that closes the one here; returns whether there is one.
@@ -551,6 +544,9 @@ impl Lexer {
         Ok(false)
     }
 }
+
+/// Limit of the bytes in `((..))`.
+const MOST_OF_TRUTH: usize = 256;
 
 /// Limit of the nesting of command substitutions.
 const DEEPEST: usize = 16;

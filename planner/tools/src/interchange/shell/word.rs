@@ -22,9 +22,7 @@ impl Word {
     pub(in super::super) fn known(text: &str) -> Self {
         Self { text: text.to_owned(), unknown: BTreeSet::new() }
     }
-}
 
-impl Word {
     /// Returns whether the word is a Python file whose name begins so.
     pub(in super::super) fn is_python(&self, beginning: &str) -> bool {
         let name = basename(&self.text);

@@ -5,7 +5,18 @@ use cost_models::constants;
 use super::setup::Setup;
 
 /// Sources with several files, by the common prefix of their names.
-const OF_SEVERAL_FILES: [&str; 3] = ["vtrain", "megatron_bridge", "qwen_finetune"];
+const OF_SEVERAL_FILES: [&str; 10] = [
+    "alpa",
+    "dgxc",
+    "flagperf",
+    "megatron_bridge",
+    "mlperf",
+    "mosaic_llm_foundry",
+    "named_models",
+    "oellm",
+    "qwen_finetune",
+    "vtrain",
+];
 
 /// The source of a file of rows, by its name.
 pub fn source(file: &str) -> &str {

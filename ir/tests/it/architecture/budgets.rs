@@ -21,7 +21,7 @@ const LINES: &[(&str, usize)] = &[
     ("planner", 12_975),
     ("planner/core", 16_149),
     ("planner/evidence", 5_108),
-    ("planner/tools", 19_074),
+    ("planner/tools", 19_587),
     ("simulator", 3_324),
     ("traces", 7_649),
 ];

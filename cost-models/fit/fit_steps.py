@@ -39,9 +39,8 @@ LEAST_CHANGE = 0.005  # of a constant in `left_out`
 CHANGE = 1e-4  # of the logarithms, with which the weights have settled
 
 # Rows that pull at no constant: DeepSpeed of 2021, whose gathers reach a tenth of what links have; a run that fills 98 %
-# of its GPUs' memory, and takes twice as long as the same at 85 %; a trainer of 2022 with fp32 weights that are cast in
-# each pass and an optimizer in a loop over parameters, neither of which is in the model.
-OTHER_CAUSES = ["sc21_t2_z3", "ttgb_q32b_fsdp4_rep2", "_hf_z0_"]
+# of its GPUs' memory, and takes twice as long as the same at 85 %.
+OTHER_CAUSES = ["sc21_t2_z3", "ttgb_q32b_fsdp4_rep2"]
 
 OF_SEVERAL_FILES = """
 alpa dgxc flagperf megatron_bridge mlperf mosaic_llm_foundry named_models oellm qwen_finetune vtrain
@@ -99,9 +98,6 @@ def prior(key):
         attention = PRIORS["attention"]
         return attention[library][owner][direction == "backward"], 0.0, known(key, "spread")
     power = PRIORS["power"]
-    hosts = PRIORS["hosts"]
-    if name == "host" and owner in hosts["of"]:
-        return of["centre"], of["spread_of_kind"], hosts["spread"]
     if not name.startswith("matmul"):
         return of["centre"], of["spread_of_kind"], known(key, "spread")
     ceilings = PRIORS["ceilings"]

@@ -30,8 +30,8 @@ const MOST_BYTES: usize = 256 << 20;
 /// Bytes of a word in memory, added to those of its text.
 const BYTES_OF_WORD: usize = 64;
 
-/// Limit of the nesting of command substitutions.
-const DEEPEST: usize = 8;
+/// Limit of the nesting of command substitutions that are expanded.
+const DEEPEST_EXPANSION: usize = 8;
 
 /// Largest number of words of `seq`.
 const MOST_NUMBERS: i64 = 10_000;
@@ -238,7 +238,7 @@ impl<'a> Scope<'a> {
         if let Some(expression) = inner.trim().strip_prefix("expr ") {
             return Some(self.arithmetic(&expression.replace(['\\', '\'', '"'], "")));
         }
-        if self.depth >= DEEPEST {
+        if self.depth >= DEEPEST_EXPANSION {
             return None;
         }
         let tokens = tokens(inner).ok()?;
@@ -418,7 +418,7 @@ impl<'a> Scope<'a> {
     /// Default value in an expansion, which may have others in it.
     fn default(&mut self, text: &str) -> Text {
         let text = text.trim_matches(|c| c == '"' || c == '\'');
-        if self.depth >= DEEPEST {
+        if self.depth >= DEEPEST_EXPANSION {
             return Text::unknown(text);
         }
         self.depth += 1;

@@ -223,7 +223,7 @@ impl Lexer {
         let before = (self.at, self.line, self.here);
         let begins = self.starts("((");
         self.next();
-        let text = self.bracketed('(', ')', MOST_OF_TRUTH).ok().filter(|_| begins);
+        let text = self.bracketed('(', ')', MOST_CONDITION_BYTES).ok().filter(|_| begins);
         let text = text.filter(|it| self.starts(")") && !it.contains('\n'));
         if text.is_some() {
             self.next();
@@ -496,7 +496,7 @@ impl Lexer {
         name
     }
 
-    /// Text up to the matching closing bracket, with nested pairs included, if it has at most so many characters.
+    /// Text up to the matching closing bracket, with nested pairs included, if it has at most `most` bytes.
     fn bracketed(&mut self, open: char, close: char, most: usize) -> Result<String, ShellError> {
         let line = self.line;
         self.next();
@@ -521,7 +521,7 @@ impl Lexer {
     fn substitution(&mut self) -> Result<String, ShellError> {
         let before = (self.at, self.line, self.here);
         self.depth += 1;
-        let is_closed = self.depth < DEEPEST && self.closes().unwrap_or(false);
+        let is_closed = self.depth < DEEPEST_SUBSTITUTION && self.closes().unwrap_or(false);
         self.depth -= 1;
         if is_closed {
             return Ok(self.chars[before.0 + 1..self.at - 1].iter().collect());
@@ -546,10 +546,10 @@ impl Lexer {
 }
 
 /// Limit of the bytes in `((..))`.
-const MOST_OF_TRUTH: usize = 256;
+const MOST_CONDITION_BYTES: usize = 256;
 
-/// Limit of the nesting of command substitutions.
-const DEEPEST: usize = 16;
+/// Limit of the nesting of command substitutions that are read by their commands.
+const DEEPEST_SUBSTITUTION: usize = 16;
 
 fn flush(pieces: &mut Vec<Piece>, text: &mut String, quoted: bool) {
     if !text.is_empty() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::file::basename;
 use super::lex::Token;
-use super::reader::{DEEPEST, Reader};
+use super::reader::{DEEPEST_SCRIPT, Reader};
 use super::slurm;
 use super::syntax::statements;
 use super::text::Text;
@@ -150,7 +150,7 @@ impl Reader<'_> {
         line: usize,
         arguments: Option<&[Text]>,
     ) -> Result<(), ShellError> {
-        if self.depth > DEEPEST {
+        if self.depth > DEEPEST_SCRIPT {
             return Err(ShellError::Endless { line });
         }
         let statements = statements(text)?;

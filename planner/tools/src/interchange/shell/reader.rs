@@ -14,7 +14,7 @@ use super::text::Text;
 use super::word::{ShellError, is_name};
 
 /// Limit of the nesting of functions, nested scripts, subshells and branches.
-pub(super) const DEEPEST: usize = 64;
+pub(super) const DEEPEST_SCRIPT: usize = 64;
 
 /// Limit of executed statements; those of a function count for each call.
 const MOST_STATEMENTS: usize = 100_000;
@@ -92,7 +92,7 @@ impl<'a> Reader<'a> {
         let mut is_run = Some(true);
         for statement in statements {
             let line = self.started.unwrap_or(statement.line);
-            if self.depth > DEEPEST || self.left == 0 {
+            if self.depth > DEEPEST_SCRIPT || self.left == 0 {
                 return Err(ShellError::Endless { line });
             }
             if self.scope.is_too_large {

@@ -96,7 +96,7 @@ pub(super) fn statements(text: &str) -> Result<Vec<Statement>, ShellError> {
 }
 
 /// Limit of the nesting of statements.
-const DEEPEST: usize = 64;
+const DEEPEST_STATEMENT: usize = 64;
 
 struct Parser<'a> {
     tokens: &'a [Token],
@@ -146,7 +146,7 @@ impl<'a> Parser<'a> {
     /// Statements up to one of some closing words.
     fn statements(&mut self, ends: &[&str]) -> Result<Vec<Statement>, ShellError> {
         self.depth += 1;
-        if self.depth > DEEPEST {
+        if self.depth > DEEPEST_STATEMENT {
             return Err(ShellError::Endless { line: self.line() });
         }
         let mut all = Vec::new();

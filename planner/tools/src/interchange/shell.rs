@@ -4,11 +4,14 @@
 //! these. A word that depends on them records this; a branch is followed one [`Way`] or the other.
 
 mod arithmetic;
+mod builtin;
 mod condition;
 mod continued;
 mod expand;
 mod lex;
+mod loops;
 mod nested;
+mod pattern;
 mod reader;
 mod script;
 mod slurm;
@@ -21,8 +24,8 @@ use std::collections::BTreeMap;
 use reader::Reader;
 pub(super) use script::{Command, Script, Way};
 use syntax::statements;
-pub(super) use word::Word;
 pub use word::{End, ShellError};
+pub(super) use word::{Word, is_program};
 
 /// Reads a script; `set` has the variables that the user sets, `files` the scripts that it runs, by their names.
 ///
@@ -96,10 +99,10 @@ mod tests {
         check("A=\nif [ -z $A ]; then B=1; fi\nx $B", &["[x][1]"]);
         let text = "A=70b\ncase $A in\n  8b|7b) T=2;;\n  \"70b\") T=8 ;;\n  *) T=1\nesac\nx $T";
         check(text, &["[x][8]"]);
-        check("A=y; case \"$A\" in z*) T=2;; *) T=1;; esac; x $T", &["[x][?T]"]);
+        check("A=y; case \"$A\" in z*) T=2;; *) T=1;; esac; x $T", &["[x][1]"]);
         check("case $B in z) T=2;; esac\nx $T", &["[x][?B]"]);
         check("N=2; A=0; (( N > 1 && N*2 != 5 )) && A=1 || A=2\nx $A", &["[x][1]"]);
-        check("if (( N > 1 )); then A=1; fi; (( I++ )); x $A $I", &["[?I]", "[x][?N][?I]"]);
+        check("if (( N > 1 )); then A=1; fi; (( I++ )); x $A $I", &["[x][?N][?I]"]);
         check("mapfile -t L < y; x ${#L[@]} \"${L[@]}\" \"${M[@]}\"", &["[x][?L][?L]"]);
         check("A=1 && export B=2 && cd y && C=3\nx $A $B $C", &["[cd][y]", "[x][1][2][3]"]);
         check("A=1\n(A=2; y $A)\nA=3 z $A\nx $A", &["[y][2]", "[z][1]", "[x][1]"]);
@@ -153,7 +156,7 @@ mod tests {
         check("A=1\n[[ $A == 1 && $B == 2 ]] && A=2\nx $A", &["[x][?B]"]);
         check("A=1\nif [[ $A == 1 && ! -z $A ]]; then A=2; fi\nx $A", &["[x][2]"]);
         check("if [[ ( 1 == 1 || $A == 2 ) && 1 == 2 ]]; then B=1; fi\nx $B", &["[x][?A]"]);
-        check("[[ a =~ ^(a|b)$ ]] || A=1\nx $A", &["[x][?A]"]);
+        check("[[ a =~ ^(a|b)$ ]] || A=1\nx $A", &["[x]"]);
         check("[ 1 = 2 ] || { A=1; y; }\n[ 1 = 1 ] || { A=2; z; }\nx $A", &["[y]", "[x][1]"]);
         check("[ $N = 2 ] && { A=1; }\nx $A", &["[x][?N]"]);
         check("f() (\n A=1; y $A\n)\nA=2; f; x $A", &["[y][1]", "[x][2]"]);
@@ -166,6 +169,59 @@ mod tests {
         let files = BTreeMap::from([("c.sh".to_owned(), "y \"$@\"".to_owned())]);
         let script = read("f() { \"$@\"; }\nf bash c.sh", &BTreeMap::new(), &files, &Way::None);
         assert_eq!(script.unwrap().commands.len(), 1);
+    }
+
+    /// Commands of the shell that set variables, and how long these hold.
+    #[test]
+    fn variables_are_set_by_commands_too() {
+        check("IFS=, read -ra L <<< \"0,1,2\"\nx ${#L[@]} ${L[1]} ${L[-1]}", &["[x][3][1][2]"]);
+        check("read A B <<< '1 2'\nread C\nx $A $B $C", &["[x][1][2][?C]"]);
+        check("read -r -d '' A <<E\ny --b $U\nE\nx $A", &["[x][y][--b][?U]"]);
+        check("A=1; let A=4 B=A*2; printf -v C %s 5; unset D; x $A $B $C", &["[x][4][8][5]"]);
+        check("D=1; unset D; ((A = 3, B = A * 2)); x $A $B $D", &["[x][3][6][?D]"]);
+        check(
+            "A=1; f() { local A=2 B; B=3; C=4; y $A $B; }; f; x $A $C $B",
+            &["[y][2][3]", "[x][1][4][?B]"],
+        );
+        check("A=1 f=2 y $A; declare -i N=2*3; x $N", &["[y][?A]", "[x][6]"]);
+        check("declare -A L=([a]=1 [b]='2 3'); K=b; x \"${L[$K]}\" ${L[a]}", &["[x][2 3][1]"]);
+        check("L=(a b); L[0]=c; x ${L[0]}", &["[x][?L]"]);
+    }
+
+    #[test]
+    fn patterns_and_arithmetic_are_those_of_a_shell() {
+        check("M=a-70b; [[ $M == *70b ]] && A=1; [[ $M != a* ]] && B=1; x $A $B", &["[x][1]"]);
+        check("M=a-70b; case $M in *7b) A=1;; a*|b) A=2;; *) A=3;; esac; x $A", &["[x][2]"]);
+        check("M=a_b.sh; x ${M##*_} ${M%.*} ${M/a/c} ${M:0:1}", &["[x][b.sh][a_b][c_b.sh][a]"]);
+        check(
+            "A=4; x $[A / 2] $((A > 2 ? 2 ** 3 : 1)) $((-A + 5)) $(echo \"$A * 2\" | bc)",
+            &["[x][2][8][1][8]"],
+        );
+    }
+
+    /// A test for emptiness of what nothing sets is that of a default, where it decides on the value.
+    #[test]
+    fn variables_without_a_value_have_their_defaults() {
+        check("if [ -z \"$A\" ]; then A=2; B=3; fi; x $A $B", &["[x][2][3]"]);
+        check("[ -n \"$A\" ] || A=2; [[ -z ${B} ]] && B=3; x $A $B", &["[x][2][3]"]);
+        check("A=1; if [ -n \"${6}\" ]; then A=$6; fi; x $A", &["[x][1]"]);
+        check("A=$(y); if [ -z \"$A\" ]; then A=2; fi; x $A", &["[x][?A]"]);
+        check("A=\"\"; while [ $# -gt 0 ]; do A=$1; shift; done; x $A", &["[x][?A]"]);
+    }
+
+    #[test]
+    fn loops_that_repeat_a_run_have_one() {
+        check(
+            "while true; do torchrun --n 1 a.py; sleep 1; done",
+            &["[torchrun][--n][1][a.py]", "[sleep][1]"],
+        );
+        check("until torchrun --n 1 a.py; do sleep 1; done", &["[torchrun][--n][1][a.py]"]);
+        check(
+            "for i in $(seq 9); do torchrun --n $i a.py && break; done",
+            &["[torchrun][--n][1][a.py]"],
+        );
+        check("A=1; while [ $A -lt 4 ]; do A=$((A * 2)); done; x $A", &["[x][4]"]);
+        check("while y; do A=1; done; x $A", &["[x][?A]"]);
     }
 
     /// Each way of a branch on what is unknown can be followed.

@@ -24,18 +24,17 @@ impl Scope<'_> {
         }
     }
 
-    /// Sets what expressions such as `I = 0` and `I++` set.
-    pub(super) fn calculate(&mut self, text: &str) {
-        for (name, value) in text.split(',').filter_map(set_by) {
-            self.set(name, self.arithmetic(&value));
-        }
+    /// Sets what expressions such as `I = 0` and `I++` set; returns whether each of them sets something.
+    pub(super) fn calculate(&mut self, text: &str) -> bool {
+        let mut all = text.split(',').map(set_by);
+        all.all(|it| it.map(|(name, value)| self.set(name, self.arithmetic(&value))).is_some())
     }
 
-    /// Value of integer arithmetic with comparisons, `&& || + - * / %` and brackets.
+    /// Value of integer arithmetic with comparisons, `&& || + - * / % ** ? :` and brackets.
     pub(super) fn arithmetic(&self, text: &str) -> Text {
         let chars = text.chars().filter(|c| !c.is_whitespace() && *c != '$').collect();
         let mut reader = Arithmetic { scope: self, chars, at: 0, missing: BTreeSet::new() };
-        match reader.value(0) {
+        match reader.choice() {
             Some(value) if reader.at == reader.chars.len() && reader.missing.is_empty() => {
                 Text::known(&value.to_string())
             }
@@ -77,9 +76,33 @@ struct Arithmetic<'a> {
 }
 
 impl Arithmetic<'_> {
+    /// Value of `A ? B : C`, or of what operators join.
+    fn choice(&mut self) -> Option<i64> {
+        let value = self.value(0)?;
+        if !self.starts("?") {
+            return Some(value);
+        }
+        self.at += 1;
+        let one = self.choice()?;
+        self.starts(":").then(|| self.at += 1)?;
+        let other = self.choice()?;
+        Some(if value == 0 { other } else { one })
+    }
+
+    /// Value of a factor, or of a power of one.
+    fn power(&mut self) -> Option<i64> {
+        let base = self.factor()?;
+        if !self.starts("**") {
+            return Some(base);
+        }
+        self.at += 2;
+        let exponent = u32::try_from(self.power()?).ok()?;
+        base.checked_pow(exponent)
+    }
+
     /// Value of what operators of a level of precedence, or of stronger ones, join.
     fn value(&mut self, level: usize) -> Option<i64> {
-        let Some(operators) = OPERATORS.get(level) else { return self.factor() };
+        let Some(operators) = OPERATORS.get(level) else { return self.power() };
         let mut value = self.value(level + 1)?;
         while let Some(operator) = operators.iter().find(|it| self.starts(it)) {
             self.at += operator.len();
@@ -109,9 +132,14 @@ impl Arithmetic<'_> {
 
     /// Value of a number, a variable or an expression in brackets.
     fn factor(&mut self) -> Option<i64> {
+        if let Some(sign) = ['-', '!'].into_iter().find(|it| self.chars.get(self.at) == Some(it)) {
+            self.at += 1;
+            let value = self.factor()?;
+            return if sign == '-' { value.checked_neg() } else { Some(i64::from(value == 0)) };
+        }
         if self.chars.get(self.at) == Some(&'(') {
             self.at += 1;
-            let value = self.value(0)?;
+            let value = self.choice()?;
             self.at += 1;
             return (self.chars.get(self.at - 1) == Some(&')')).then_some(value);
         }

@@ -1,5 +1,6 @@
 //! Tests in a script, evaluated where all their words are known.
 
+use super::pattern;
 use super::text::Text;
 
 /// Returns whether a command is a test without side effects.
@@ -17,6 +18,10 @@ pub(super) fn holds(words: &[Text]) -> Option<bool> {
         ["!", rest @ ..] => holds(&words[words.len() - rest.len()..]).map(|holds| !holds),
         ["true" | ":"] => Some(true),
         ["false"] => Some(false),
+        ["[[", left, "=~", right @ .., "]]"] => pattern::is_found(&right.concat(), left),
+        ["[[", left, sign @ ("=" | "==" | "!="), right, "]]"] if right.contains(PATTERN) => {
+            pattern::matches(right, left).map(|it| it == (*sign != "!="))
+        }
         ["[", inner @ .., "]"] | ["[[", inner @ .., "]]"] | ["test", inner @ ..] => {
             expression(inner)
         }
@@ -31,8 +36,8 @@ fn expression(words: &[&str]) -> Option<bool> {
         ["-n" | "-z"] => Some(true),
         ["-n", word] => Some(!word.is_empty()),
         ["-z", word] => Some(word.is_empty()),
-        // Patterns are not matched.
-        [_, "=" | "==" | "!=", right] if right.contains(['*', '?', '[']) => None,
+        // A pattern of file names.
+        [_, "=" | "==" | "!=", right] if right.contains(PATTERN) => None,
         [left, "=" | "==", right] => Some(left == right),
         [left, "!=", right] => Some(left != right),
         [left, operator, right] => {
@@ -51,13 +56,16 @@ fn expression(words: &[&str]) -> Option<bool> {
     }
 }
 
-/// Returns whether a word equals one of some patterns; `None` where that would take pattern matching.
+/// Characters of patterns.
+const PATTERN: [char; 3] = ['*', '?', '['];
+
+/// Returns whether a word matches one of some patterns; `None` if that is not known.
 pub(super) fn matches(word: &str, patterns: &[Text]) -> Option<bool> {
     for pattern in patterns {
         match pattern.as_known()? {
             "*" => return Some(true),
             text if text == word => return Some(true),
-            text if text.contains(['*', '?', '[']) => return None,
+            text if text.contains(PATTERN) && pattern::matches(text, word)? => return Some(true),
             _ => {}
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::lex::{Piece, Token, Value, expandable, tokens};
+use super::pattern;
 use super::text::Text;
 use super::word::MOST_BYTES_OF_ONE;
 
@@ -119,6 +120,19 @@ impl<'a> Scope<'a> {
     pub(super) fn shift(&mut self, count: usize) {
         if let Some(arguments) = &mut self.arguments {
             arguments.drain(..count.min(arguments.len()));
+        }
+    }
+
+    /// Takes a variable away, and returns its value.
+    pub(super) fn taken(&mut self, name: &str) -> Option<Vec<Text>> {
+        self.variables.remove(name)
+    }
+
+    /// Gives a variable its value of before, or none.
+    pub(super) fn put(&mut self, name: &str, value: Option<Vec<Text>>) {
+        match value {
+            Some(value) => drop(self.variables.insert(name.to_owned(), value)),
+            None => drop(self.variables.remove(name)),
         }
     }
 
@@ -241,6 +255,14 @@ impl<'a> Scope<'a> {
         if self.depth >= DEEPEST_EXPANSION {
             return None;
         }
+        if let Some(printed) =
+            inner.trim_end().strip_suffix("bc").and_then(|it| it.trim_end().strip_suffix('|'))
+        {
+            let expression = self.output(&format!("$({printed})"))?;
+            let is_whole = |c: char| c.is_ascii_digit() || " +-*/%()".contains(c);
+            let text = expression.as_known().filter(|it| it.chars().all(is_whole))?;
+            return Some(self.arithmetic(text));
+        }
         let tokens = tokens(inner).ok()?;
         let end = tokens.iter().position(Token::is_end).unwrap_or(tokens.len());
         if tokens[end..].iter().any(|it| !it.is_end()) {
@@ -307,7 +329,7 @@ impl<'a> Scope<'a> {
     }
 
     /// Value of a variable or of an argument by its number.
-    fn value(&self, name: &str) -> Option<Vec<Text>> {
+    pub(super) fn value(&self, name: &str) -> Option<Vec<Text>> {
         let place = name.parse::<usize>().ok().and_then(|it| it.checked_sub(1));
         match (place, &self.arguments) {
             (Some(place), Some(arguments)) => {
@@ -368,16 +390,24 @@ impl<'a> Scope<'a> {
         match rest {
             "" => value
                 .map_or_else(|| vec![Text::unknown(name)], |it| it.into_iter().take(1).collect()),
+            _ if self.given.contains_key(text) && !name.is_empty() => {
+                vec![Text::known(&self.given[text])]
+            }
             "[@]" | "[*]" => match (value, self.given.get(name)) {
                 // A list that the user sets is one text, with blanks between its words.
                 (Some(words), Some(given)) if words == [Text::known(given)] => {
                     given.split_ascii_whitespace().map(Text::known).collect()
                 }
-                (Some(words), _) => words,
+                (Some(words), _) => {
+                    words.into_iter().map(|it| keyed(&it).map_or(it.clone(), |it| it.1)).collect()
+                }
                 // No list comes from the environment, so one that nothing sets is empty.
                 (None, _) if self.is_whole => Vec::new(),
                 (None, _) => vec![Text::unknown(name)],
             },
+            _ if rest.starts_with('[') && rest.ends_with(']') => {
+                vec![self.item(name, value, &rest[1..rest.len() - 1])]
+            }
             _ => {
                 let operator = rest.trim_start_matches(':');
                 let default = operator.get(1..).unwrap_or_default();
@@ -397,9 +427,35 @@ impl<'a> Scope<'a> {
                     }
                     // Of a part of what is unknown, the whole can be said.
                     _ if value.is_none() && !name.is_empty() => vec![Text::unknown(name)],
-                    _ => vec![Text::unknown(text)],
+                    _ => {
+                        let operator = self.default(rest);
+                        let known = value.iter().flatten().next().and_then(Text::as_known);
+                        let changed = || pattern::changed(known?, operator.as_known()?);
+                        vec![changed().map_or_else(|| Text::unknown(text), |it| Text::known(&it))]
+                    }
                 }
             }
+        }
+    }
+
+    /// Item of a list by its number, or of `declare -A` by its key.
+    fn item(&mut self, name: &str, value: Option<Vec<Text>>, index: &str) -> Text {
+        let index = self.default(index);
+        let (Some(words), Some(index)) = (value, index.as_known()) else {
+            return Text::unknown(name);
+        };
+        if words.iter().any(|it| keyed(it).is_some()) {
+            let mut items = words.iter().filter_map(keyed);
+            return items.find(|it| it.0 == index).map(|it| it.1).unwrap_or_default();
+        }
+        let place = self.arithmetic(index);
+        let place = place.as_known().and_then(|it| it.parse::<i64>().ok());
+        let place = place.map(|it| if it < 0 { it + words.len() as i64 } else { it });
+        match place.and_then(|it| usize::try_from(it).ok()) {
+            Some(place) if words[..words.len().min(place)].iter().all(|it| !it.is_hole()) => {
+                words.get(place).cloned().unwrap_or_default()
+            }
+            _ => Text::unknown(name),
         }
     }
 
@@ -426,4 +482,10 @@ impl<'a> Scope<'a> {
         self.depth -= 1;
         value.unwrap_or_else(|_| Text::unknown(text))
     }
+}
+
+/// Key and value of an item of `declare -A`, as `[key]=value`.
+fn keyed(item: &Text) -> Option<(String, Text)> {
+    let (key, value) = item.as_known()?.strip_prefix('[')?.split_once("]=")?;
+    Some((key.to_owned(), Text::known(value)))
 }

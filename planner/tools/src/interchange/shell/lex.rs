@@ -205,6 +205,9 @@ impl Lexer {
                     };
                     return Ok(Some(Token::End { line, by }));
                 }
+                Some('<') if let Some(text) = self.placeholder() => {
+                    return Ok(Some(Token::Word { pieces: vec![Piece::Quoted(text)], line }));
+                }
                 Some(c)
                     if "<>".contains(c) && !self.is_process()
                         || c.is_ascii_digit() && self.is_redirection() =>
@@ -231,6 +234,18 @@ impl Lexer {
             (self.at, self.line, self.here) = before;
         }
         text
+    }
+
+    /// Placeholder for what the user has to fill in that begins here, such as `<PATH TO DATA>`.
+    fn placeholder(&mut self) -> Option<String> {
+        let rest = &self.chars[self.at + 1..];
+        let end =
+            rest.iter().position(|c| "<>\n\"'$".contains(*c)).filter(|it| rest[*it] == '>')?;
+        let is_end = rest.get(end + 1).is_none_or(|c| c.is_whitespace());
+        let is_named = rest[0].is_ascii_uppercase() && !rest[end - 1].is_whitespace();
+        let text = (is_end && is_named).then(|| rest[..end].iter().collect::<String>())?;
+        self.at += end + 2;
+        Some(format!("<{text}>"))
     }
 
     fn skip_blanks(&mut self) {
@@ -272,6 +287,9 @@ impl Lexer {
         }
         let is_expanded = !self.peek().is_some_and(|c| "'\"\\".contains(c));
         let pieces = self.word()?;
+        if sign == "<<<" {
+            return Ok(Some(Token::Here { body: pieces, line }));
+        }
         if is_here {
             let body = self.here_document(&plain(&pieces));
             let body = if is_expanded { expandable(&body)? } else { vec![Piece::Quoted(body)] };
@@ -469,6 +487,9 @@ impl Lexer {
             let text = self.bracketed('(', ')', usize::MAX)?;
             let inner = text.strip_prefix('(').and_then(|it| it.strip_suffix(')'));
             return Ok(Piece::Arithmetic(inner.unwrap_or(&text).to_owned()));
+        }
+        if self.starts("[") {
+            return Ok(Piece::Arithmetic(self.bracketed('[', ']', usize::MAX)?));
         }
         if self.starts("(") {
             let text = format!("$({})", self.substitution()?);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::file::basename;
+use super::super::file::{basename, has_ending};
 use super::lex::Token;
 use super::reader::{DEEPEST_SCRIPT, Reader};
 use super::slurm;
@@ -41,8 +41,10 @@ impl Reader<'_> {
                 let file =
                     output.or_else(|| Some(command.get(1).filter(|_| name == "tee")?.word().text));
                 let text = here.unwrap_or_else(|| Text::joined(&command[1..], " "));
-                if let (Some(file), Some(text)) = (file, text.as_known()) {
-                    self.script.written.insert(basename(&file).to_owned(), text.to_owned());
+                if let Some(file) = file {
+                    let is_of_keys = ["json", "yaml", "yml"].iter().any(|it| has_ending(&file, it));
+                    let text = if is_of_keys { text.of_keys() } else { text.source() };
+                    self.script.written.insert(basename(&file).to_owned(), text);
                 }
                 return Ok(false);
             }
@@ -59,7 +61,7 @@ impl Reader<'_> {
     }
 
     /// Input that a here-document gives to a command, and the file to which its output goes.
-    fn redirected(&mut self, command: &[Token]) -> (Option<Text>, Option<String>) {
+    pub(super) fn redirected(&mut self, command: &[Token]) -> (Option<Text>, Option<String>) {
         let (mut here, mut output) = (None, None);
         for token in command {
             match token {
@@ -92,6 +94,7 @@ impl Reader<'_> {
         let options = texts[place + 1..].iter().take_while(is_option);
         let inline = options.clone().position(|it| !it.starts_with("--") && it.ends_with('c'));
         let next = place + 1 + inline.map_or(options.count(), |it| it + 1);
+        let next = next + usize::from(texts.get(next).is_some_and(|it| it == "--"));
         let Some(script) = command.get(next) else { return Ok(false) };
         // What follows the script are its arguments; of a text, the first is its name.
         let from = (next + 1 + usize::from(inline.is_some())).min(command.len());

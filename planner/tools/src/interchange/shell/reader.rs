@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use super::super::file::basename;
+use super::builtin::Locals;
 use super::condition;
-use super::continued::{STARTERS, ended_early, goes_on, list_goes_on};
+use super::continued::{ended_early, goes_on, list_goes_on};
 use super::expand::Scope;
 use super::lex::{Break, Piece, Token};
+use super::loops::{has_any, starts};
 use super::script::{Command, Open, Script, Way};
 use super::syntax::{Decides, Form, Statement, each, each_of};
 use super::text::Text;
@@ -19,9 +20,6 @@ pub(super) const DEEPEST_SCRIPT: usize = 64;
 /// Limit of executed statements; those of a function count for each call.
 const MOST_STATEMENTS: usize = 100_000;
 
-/// Limit of the rounds of a loop.
-const MOST_ROUNDS: usize = 1_000;
-
 /// Interpreter of a script's statements.
 pub(super) struct Reader<'a> {
     pub(super) script: Script,
@@ -31,6 +29,8 @@ pub(super) struct Reader<'a> {
     /// Scripts that may be run, by their names.
     pub(super) files: &'a BTreeMap<String, String>,
     way: &'a Way,
+    /// Variables of the function that is executed, as they are outside of it; `None` outside of functions.
+    pub(super) locals: Option<Locals>,
     /// Bodies of functions.
     functions: BTreeMap<String, Rc<Statement>>,
     /// Words of the commands that start the shell whose script is executed.
@@ -46,7 +46,7 @@ pub(super) struct Reader<'a> {
     /// Depth of branches of which it is unknown whether they run.
     guesses: usize,
     /// Unknown variables on which it depends whether the current command runs.
-    because: BTreeSet<String>,
+    pub(super) because: BTreeSet<String>,
 }
 
 impl<'a> Reader<'a> {
@@ -63,6 +63,7 @@ impl<'a> Reader<'a> {
             scope: Scope::new(set, outer),
             files,
             way,
+            locals: None,
             functions: BTreeMap::new(),
             before: Vec::new(),
             started: None,
@@ -90,7 +91,7 @@ impl<'a> Reader<'a> {
         let mut succeeded = Some(true);
         // Whether the next statement runs after `&&` or `||`; `None` if unknown.
         let mut is_run = Some(true);
-        for statement in statements {
+        for (place, statement) in statements.iter().enumerate() {
             let line = self.started.unwrap_or(statement.line);
             if self.depth > DEEPEST_SCRIPT || self.left == 0 {
                 return Err(ShellError::Endless { line });
@@ -107,7 +108,9 @@ impl<'a> Reader<'a> {
             }
             let is_joined = matches!(statement.by, Break::And | Break::Or);
             if succeeded.is_none() && is_run == Some(true) && is_joined {
-                succeeded = self.guessed(statement);
+                let next = statements.get(place + 1).map(std::slice::from_ref);
+                let is_unset = self.holds_unset(statement.tokens(), next.unwrap_or_default());
+                succeeded = is_unset.or_else(|| self.guessed(statement));
             }
             is_run = match statement.by {
                 Break::And => succeeded,
@@ -150,13 +153,9 @@ impl<'a> Reader<'a> {
                 }
             }
             Form::Compound { keyword, variable, parts } => {
-                let is_followed = match (*keyword, variable, parts.as_slice()) {
-                    (_, _, [(_, body)]) if ends_early(body) => false,
-                    ("for", Some(variable), [(Decides::Condition(words), body)]) => {
-                        self.over(variable, words, body)?
-                    }
-                    ("for", None, [(Decides::Condition(header), body)]) => {
-                        self.counted(header, body)?
+                let is_followed = match parts.as_slice() {
+                    [(Decides::Condition(condition), body)] => {
+                        self.looped(keyword, variable.as_deref(), condition, body)?
                     }
                     _ => false,
                 };
@@ -166,43 +165,6 @@ impl<'a> Reader<'a> {
             }
         }
         Ok(Some(true))
-    }
-
-    /// Executes the body of a loop for each of its words; returns whether these are known.
-    fn over(
-        &mut self,
-        variable: &str,
-        words: &[Statement],
-        body: &[Statement],
-    ) -> Result<bool, ShellError> {
-        let words = self.expanded(words.iter().flat_map(Statement::tokens));
-        let is_known = |it: &Text| it.as_known().is_some_and(|it| !it.contains(['*', '?']));
-        if !words.iter().all(is_known) || words.len() > MOST_ROUNDS {
-            return Ok(false);
-        }
-        for word in words {
-            self.scope.set(variable, word);
-            self.run(body, false)?;
-        }
-        Ok(true)
-    }
-
-    /// Executes the body of a loop of the form `for ((I = 0; I < 4; I++))`; returns whether its rounds are known.
-    fn counted(&mut self, header: &[Statement], body: &[Statement]) -> Result<bool, ShellError> {
-        let [Token::Word { pieces, .. }] = header[0].tokens() else { return Ok(false) };
-        let [Piece::Truth(text)] = pieces.as_slice() else { return Ok(false) };
-        let parts: Vec<&str> = text.split(';').collect();
-        let [first, test, step] = parts.as_slice() else { return Ok(false) };
-        self.scope.calculate(first);
-        for _ in 0..MOST_ROUNDS {
-            match self.scope.truth(test).as_known() {
-                Some("true") => self.run(body, false)?,
-                Some(_) => return Ok(true),
-                None => break,
-            };
-            self.scope.calculate(step);
-        }
-        Ok(false)
     }
 
     /// Whether a statement succeeds of which that is unknown: `None` if no way is followed. A test fails in the first way,
@@ -245,7 +207,7 @@ impl<'a> Reader<'a> {
         let mut names = BTreeSet::new();
         let mut chosen: &[Statement] = &[];
         for (decides, body) in parts {
-            let (words, is_it) = self.decided(decides);
+            let (words, is_it) = self.decided(decides, body);
             match is_it {
                 Some(true) => {
                     chosen = body;
@@ -272,12 +234,15 @@ impl<'a> Reader<'a> {
     }
 
     /// Words on which a body of a branch depends, and whether it runs if none before does; `None` if unknown.
-    fn decided(&mut self, decides: &Decides) -> (Vec<Text>, Option<bool>) {
+    fn decided(&mut self, decides: &Decides, body: &[Statement]) -> (Vec<Text>, Option<bool>) {
         match decides {
             Decides::Otherwise => (Vec::new(), Some(true)),
             Decides::Condition(condition) => {
                 let tokens = condition.iter().flat_map(Statement::tokens);
-                (self.expanded(tokens), self.holds(condition))
+                let words = self.expanded(tokens);
+                let holds = self.holds(condition);
+                let unset = || self.holds_unset(condition.first()?.tokens(), body);
+                (words, if condition.len() == 1 { holds.or_else(unset) } else { holds })
             }
             Decides::Patterns(subject, patterns) => {
                 let subject = self.expanded(subject);
@@ -295,7 +260,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Declares variables that statements which do not run assign: they are empty, unless set already.
-    fn declare(&mut self, statements: &[Statement]) {
+    pub(super) fn declare(&mut self, statements: &[Statement]) {
         each(statements, &mut |tokens| {
             self.may_write(tokens);
             for token in tokens {
@@ -307,7 +272,10 @@ impl<'a> Reader<'a> {
     }
 
     /// Words that tokens expand to.
-    fn expanded<'t>(&mut self, tokens: impl IntoIterator<Item = &'t Token>) -> Vec<Text> {
+    pub(super) fn expanded<'t>(
+        &mut self,
+        tokens: impl IntoIterator<Item = &'t Token>,
+    ) -> Vec<Text> {
         let mut all = Vec::new();
         for token in tokens {
             if let Token::Word { pieces, .. } = token {
@@ -318,7 +286,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Result of a condition; `None` if unknown.
-    fn holds(&mut self, condition: &[Statement]) -> Option<bool> {
+    pub(super) fn holds(&mut self, condition: &[Statement]) -> Option<bool> {
         let mut result = None;
         let mut joined = Break::Plain;
         for statement in condition {
@@ -337,6 +305,36 @@ impl<'a> Reader<'a> {
         result
     }
 
+    /// Result of a test whether variables are empty that nothing sets. They are, as for `${NAME:-VALUE}`, where what the
+    /// test decides on gives them a value; so are arguments of the script, which is read without any.
+    fn holds_unset(&mut self, test: &[Token], body: &[Statement]) -> Option<bool> {
+        let is_empty = |it: &Token| match it {
+            Token::Word { pieces, .. } => {
+                pieces.iter().all(|it| matches!(it, Piece::Quoted(text) if text.is_empty()))
+            }
+            _ => false,
+        };
+        let is_of_empty = |it: &Token| it.plain().is_some_and(|it| ["-z", "-n"].contains(&it));
+        if !test.iter().any(|it| is_empty(it) || is_of_empty(it)) {
+            return None;
+        }
+        let words = self.expanded(test);
+        let names: BTreeSet<String> = words.iter().flat_map(Text::unknown_names).collect();
+        let gives = |name: &str| {
+            has_any(body, |tokens| {
+                tokens.iter().any(|it| matches!(it, Token::Assign { name: it, .. } if it == name))
+            })
+        };
+        let is_argument = |name: &str| name.parse::<usize>().is_ok();
+        let is_unset =
+            |name: &String| self.scope.value(name).is_none() && (is_argument(name) || gives(name));
+        if names.is_empty() || !names.iter().all(is_unset) {
+            return None;
+        }
+        let without = |it: &Text| Text::known(&it.word().text);
+        condition::holds(&words.iter().map(without).collect::<Vec<_>>())
+    }
+
     /// Executes assignments or a command, which ends with a line. Returns whether it succeeds, `None` if unknown.
     fn command(
         &mut self,
@@ -346,6 +344,13 @@ impl<'a> Reader<'a> {
     ) -> Result<Option<bool>, ShellError> {
         let assigned = statement.iter().take_while(|it| matches!(it, Token::Assign { .. })).count();
         let (assigned, words) = statement.split_at(assigned);
+        if let [Token::Word { pieces, .. }] = words
+            && let [Piece::Truth(text)] = pieces.as_slice()
+            && !is_conditional
+            && self.scope.calculate(text)
+        {
+            return Ok(None);
+        }
         let command = self.expanded(words);
         if condition::is_test(&command) {
             self.because = variables_of(&command);
@@ -355,28 +360,35 @@ impl<'a> Reader<'a> {
             self.assign(assigned, is_conditional);
             return Ok(Some(true));
         };
-        if ["export", "declare", "readonly", "local"].contains(&name.as_str()) {
-            self.assign(words, is_conditional);
+        if self.declares(&name, words, is_conditional) {
             return Ok(Some(true));
         }
         // Assignments before a command hold for this command only.
-        let before = (!assigned.is_empty()).then(|| self.scope.clone());
+        let mut before = Vec::new();
+        for token in assigned {
+            if let Token::Assign { name, .. } = token {
+                before.push((name.clone(), self.scope.value(name)));
+            }
+        }
         self.assign(assigned, false);
         if let Some(body) = self.functions.get(&name).cloned() {
             let outer = self.scope.with_arguments(Some(command[1..].to_vec()));
+            let around = self.locals.replace(Vec::new());
             self.run(std::slice::from_ref(&body), false)?;
+            let locals = std::mem::replace(&mut self.locals, around);
+            for (name, value) in locals.into_iter().flatten().rev() {
+                self.scope.put(&name, value);
+            }
             self.scope.with_arguments(outer);
-        } else if SETTERS.contains(&name.as_str()) {
-            let set = command.iter().skip(1).filter_map(Text::as_known);
-            set.filter(|it| !it.starts_with('-')).for_each(|it| self.scope.forget(it));
+        } else if self.sets(&name, &command, statement) {
         } else if name == "shift" {
             let count = command.get(1).and_then(|it| it.as_known()?.parse().ok());
             self.scope.shift(count.unwrap_or(1));
         } else if !self.nested(&name, &command, statement)? {
             self.record(&command, words, last, !assigned.is_empty())?;
         }
-        if let Some(before) = before {
-            self.scope.restore(before);
+        for (name, value) in before.into_iter().rev() {
+            self.scope.put(&name, value);
         }
         Ok(SAFE.contains(&name.as_str()).then_some(true))
     }
@@ -407,7 +419,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Sets variables, or marks them as unknown if it is unknown whether the assignment runs.
-    fn assign(&mut self, tokens: &[Token], is_conditional: bool) {
+    pub(super) fn assign(&mut self, tokens: &[Token], is_conditional: bool) {
         for token in tokens {
             if let Token::Assign { name, appends, value, .. } = token {
                 // Where a branch is a guess, the user's value counts.
@@ -439,38 +451,27 @@ impl<'a> Reader<'a> {
             |it: &Token| matches!(it, Token::Word { pieces, .. } if pieces.iter().any(is_count));
         let is_of_arguments = keyword != "if" && decides.iter().copied().any(counts);
         self.because = variables_of(&self.expanded(decides));
-        let mut starts = false;
+        let mut is_start = false;
         let mut leave = |tokens: &[Token]| {
-            if !is_of_arguments {
-                self.assign(tokens, true);
+            for token in tokens {
+                // What only the arguments give is not known without them.
+                if let Token::Assign { name, .. } = token
+                    && (!is_of_arguments || self.scope.first(name).is_some_and(Text::is_empty))
+                {
+                    self.assign(std::slice::from_ref(token), true);
+                }
             }
             self.may_write(tokens);
-            let words: Vec<&str> = tokens.iter().filter_map(Token::plain).collect();
-            let name = words.first().map_or("", |it| basename(it));
-            starts |= STARTERS.contains(&name) && words.iter().any(|it| it.starts_with("--"));
+            is_start |= starts(tokens);
         };
         each_of(parts, &mut leave);
-        if !starts {
+        if !is_start {
             return Ok(());
         }
         let variables = self.because.iter().cloned().collect();
         Err(ShellError::Branch { line, keyword: keyword.to_owned(), variables })
     }
 }
-
-/// Returns whether a loop of some statements may end before its condition does.
-fn ends_early(body: &[Statement]) -> bool {
-    let mut ends = false;
-    let mut check = |tokens: &[Token]| {
-        let word = tokens.first().and_then(Token::plain).unwrap_or_default();
-        ends |= ["break", "continue", "return", "exit"].contains(&word);
-    };
-    each(body, &mut check);
-    ends
-}
-
-/// Commands that set the variables in their arguments to what is not known.
-const SETTERS: [&str; 4] = ["read", "mapfile", "readarray", "getopts"];
 
 /// Commands that are taken to succeed, so that the command after their `&&` runs.
 const SAFE: [&str; 9] = ["cd", "mkdir", "echo", "source", ".", "set", "ulimit", "module", "shift"];

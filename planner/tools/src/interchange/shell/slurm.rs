@@ -4,13 +4,23 @@ use std::collections::BTreeMap;
 
 /// Options of `#SBATCH` lines, such as `--nodes=8`.
 pub(super) fn directives(text: &str) -> BTreeMap<String, String> {
-    let mut all = BTreeMap::new();
+    let mut all: BTreeMap<String, String> = BTreeMap::new();
     for line in text.lines() {
         let Some(option) = line.strip_prefix("#SBATCH ") else { continue };
-        let option = option.split('#').next().unwrap_or_default().trim();
-        let split = option.split_once('=').or_else(|| option.split_once(char::is_whitespace));
-        let (name, value) = split.unwrap_or((option, ""));
-        all.insert(name.trim().to_owned(), value.trim().to_owned());
+        let option = option.split('#').next().unwrap_or_default();
+        let mut name = String::new();
+        for word in option.split_whitespace() {
+            match word.split_once('=') {
+                _ if !word.starts_with('-') => {
+                    all.entry(name.clone()).and_modify(|it| *it = word.to_owned());
+                }
+                Some((name, value)) => drop(all.insert(name.to_owned(), value.to_owned())),
+                None => {
+                    word.clone_into(&mut name);
+                    all.insert(name.clone(), String::new());
+                }
+            }
+        }
     }
     all
 }

@@ -230,9 +230,12 @@ impl<'a> Parser<'a> {
 
     fn cases(&mut self, line: usize) -> Result<Form, ShellError> {
         self.at += 1;
+        let start = self.at;
         let mut subject = self.command();
-        if subject.last().and_then(Token::plain) == Some("in") {
-            subject.pop();
+        // The first pattern may be on the same line.
+        if let Some(place) = subject.iter().position(|it| it.plain() == Some("in")) {
+            subject.truncate(place);
+            self.at = start + place + 1;
         }
         let mut parts = Vec::new();
         loop {

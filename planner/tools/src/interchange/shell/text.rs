@@ -98,19 +98,32 @@ impl Text {
 
     /// The text as a shell would be given it, with an expansion for each hole.
     pub(super) fn source(&self) -> String {
-        let mut source = String::new();
+        self.with_holes(|_, name| {
+            let is_command = name.starts_with(['$', '`']);
+            if is_command { name.to_owned() } else { format!("${{{name}}}") }
+        })
+    }
+
+    /// The text as a file of keys, with `"${NAME}"` for each hole.
+    pub(super) fn of_keys(&self) -> String {
+        self.with_holes(|before, name| {
+            let line = before.rsplit('\n').next().unwrap_or_default();
+            let quote = if line.matches('"').count() % 2 == 0 { "\"" } else { "" };
+            format!("{quote}${{{}}}{quote}", name.replace(['"', '\\', '\n'], " "))
+        })
+    }
+
+    /// The text with others in its holes, by the text before and the first name that one depends on.
+    fn with_holes(&self, filled: impl Fn(&str, &str) -> String) -> String {
+        let mut text = String::new();
         let mut at = 0;
         for (hole, names) in &self.holes {
-            source.push_str(&self.text[at..*hole]);
+            text.push_str(&self.text[at..*hole]);
             at = *hole;
-            let name = names.first().map_or("", String::as_str);
-            if name.starts_with(['$', '`']) {
-                source.push_str(name);
-            } else {
-                source.extend(["${", name, "}"]);
-            }
+            let hole = filled(&text, names.first().map_or("", String::as_str));
+            text.push_str(&hole);
         }
-        source + &self.text[at..]
+        text + &self.text[at..]
     }
 
     /// The text as a word of a command.

@@ -41,6 +41,16 @@ impl Word {
     }
 }
 
+/// Modules that start other programs.
+const LAUNCHERS: [&str; 3] =
+    ["torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"];
+
+/// Returns whether the word at a place is a Python program that a command starts: a file, or the module after `-m`.
+pub(in super::super) fn is_program(words: &[Word], place: usize) -> bool {
+    let is_module = place > 0 && ["-m", "--module"].contains(&words[place - 1].text.as_str());
+    words[place].is_python("") || is_module && !LAUNCHERS.contains(&words[place].text.as_str())
+}
+
 /// Returns whether a text is the name of a variable.
 pub(super) fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')

@@ -1,0 +1,128 @@
+//! Loops, as far as their rounds are known.
+
+use super::super::file::basename;
+use super::continued::STARTERS;
+use super::lex::{Piece, Token};
+use super::reader::Reader;
+use super::syntax::{Statement, each};
+use super::text::Text;
+use super::word::ShellError;
+
+/// Limit of the rounds of a loop.
+const MOST_ROUNDS: usize = 1_000;
+
+impl Reader<'_> {
+    /// Executes a loop; returns whether its rounds are known. Of one that starts a program until that succeeds, or for
+    /// ever, the first round counts.
+    pub(super) fn looped(
+        &mut self,
+        keyword: &str,
+        variable: Option<&str>,
+        condition: &[Statement],
+        body: &[Statement],
+    ) -> Result<bool, ShellError> {
+        let is_once = has_any(body, starts);
+        if has_any(body, |it| ends(it, &["continue", "return"])) {
+            return Ok(false);
+        }
+        if has_any(body, |it| ends(it, &["break", "exit"])) && !is_once {
+            return Ok(false);
+        }
+        let is_early = has_any(body, |it| ends(it, &["break", "exit"]));
+        match (keyword, variable) {
+            ("for", Some(variable)) => self.over(variable, condition, body, is_early),
+            ("for", None) if !is_early => self.counted(condition, body),
+            ("for", None) => self.once(body),
+            _ if has_any(condition, starts) => self.run(condition, false).map(|_| true),
+            ("while" | "until", _) => {
+                for _ in 0..MOST_ROUNDS {
+                    let is_constant = condition.iter().all(|it| {
+                        let word = it.tokens().first().and_then(Token::plain);
+                        word.is_some_and(|it| ["true", ":", "false"].contains(&it))
+                    });
+                    match self.holds(condition).map(|it| it == (keyword == "while")) {
+                        Some(true) if is_once && (is_early || is_constant) => {
+                            return self.once(body);
+                        }
+                        Some(true) if !is_constant => self.run(body, false)?,
+                        Some(false) => {
+                            self.declare(body);
+                            return Ok(true);
+                        }
+                        _ => return Ok(false),
+                    };
+                }
+                Ok(false)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Executes one round of a loop, of which more may follow: what it sets is unknown after it.
+    fn once(&mut self, body: &[Statement]) -> Result<bool, ShellError> {
+        self.run(body, false)?;
+        self.because.clear();
+        each(body, &mut |tokens| self.assign(tokens, true));
+        Ok(true)
+    }
+
+    /// Executes the body of a loop for each of its words; returns whether these are known.
+    fn over(
+        &mut self,
+        variable: &str,
+        words: &[Statement],
+        body: &[Statement],
+        is_early: bool,
+    ) -> Result<bool, ShellError> {
+        let words = self.expanded(words.iter().flat_map(Statement::tokens));
+        let is_known = |it: &Text| it.as_known().is_some_and(|it| !it.contains(['*', '?']));
+        if !words.iter().all(is_known) || words.len() > MOST_ROUNDS {
+            return Ok(false);
+        }
+        for word in words {
+            self.scope.set(variable, word);
+            if is_early {
+                return self.once(body);
+            }
+            self.run(body, false)?;
+        }
+        Ok(true)
+    }
+
+    /// Executes the body of a loop of the form `for ((I = 0; I < 4; I++))`; returns whether its rounds are known.
+    fn counted(&mut self, header: &[Statement], body: &[Statement]) -> Result<bool, ShellError> {
+        let [Token::Word { pieces, .. }] = header[0].tokens() else { return Ok(false) };
+        let [Piece::Truth(text)] = pieces.as_slice() else { return Ok(false) };
+        let parts: Vec<&str> = text.split(';').collect();
+        let [first, test, step] = parts.as_slice() else { return Ok(false) };
+        self.scope.calculate(first);
+        for _ in 0..MOST_ROUNDS {
+            match self.scope.truth(test).as_known() {
+                Some("true") => self.run(body, false)?,
+                Some(_) => return Ok(true),
+                None => break,
+            };
+            self.scope.calculate(step);
+        }
+        Ok(false)
+    }
+}
+
+/// Returns whether any command of some statements is of a kind.
+pub(super) fn has_any(statements: &[Statement], is_it: impl Fn(&[Token]) -> bool) -> bool {
+    let mut has = false;
+    each(statements, &mut |tokens| has |= is_it(tokens));
+    has
+}
+
+/// Returns whether a command starts a program with options.
+pub(super) fn starts(tokens: &[Token]) -> bool {
+    let words: Vec<&str> = tokens.iter().filter_map(Token::plain).collect();
+    let name = words.first().map_or("", |it| basename(it));
+    STARTERS.contains(&name) && words.iter().any(|it| it.starts_with("--"))
+}
+
+/// Returns whether a command is one of those that end a round of a loop, or all of them.
+fn ends(tokens: &[Token], commands: &[&str]) -> bool {
+    tokens.first().and_then(Token::plain).is_some_and(|it| commands.contains(&it))
+}

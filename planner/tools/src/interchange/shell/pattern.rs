@@ -1,0 +1,116 @@
+//! Patterns of scripts, as tests, branches and expansions match them.
+
+use regex_lite::{NoExpand, Regex};
+
+/// Regular expression of a pattern with `*`, `?` and `[..]`; `None` for one of more.
+fn expression(pattern: &str) -> Option<String> {
+    let mut text = String::new();
+    let mut chars = pattern.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '@' | '+' | '!' | '*' | '?' if chars.peek() == Some(&'(') => return None,
+            '*' => text.push_str(".*"),
+            '?' => text.push('.'),
+            '[' => {
+                text.push('[');
+                if chars.next_if(|it| ['!', '^'].contains(it)).is_some() {
+                    text.push('^');
+                }
+                let inner: String = chars.by_ref().take_while(|it| *it != ']').collect();
+                text.push_str(&inner.replace('\\', "\\\\").replace('[', "\\["));
+                text.push(']');
+            }
+            '\\' => text.push_str(&regex_lite::escape(&chars.next()?.to_string())),
+            c => text.push_str(&regex_lite::escape(&c.to_string())),
+        }
+    }
+    Some(text)
+}
+
+/// Returns whether a text matches a pattern whole; `None` if that is not known.
+pub(super) fn matches(pattern: &str, text: &str) -> Option<bool> {
+    let expression = format!("(?s)^(?:{})$", expression(pattern)?);
+    Regex::new(&expression).ok().map(|it| it.is_match(text))
+}
+
+/// Returns whether a regular expression is found in a text; `None` if it cannot be read.
+pub(super) fn is_found(expression: &str, text: &str) -> Option<bool> {
+    Regex::new(expression).ok().map(|it| it.is_match(text))
+}
+
+/// A value as an expansion changes it: `##PATTERN`, `%PATTERN`, `//PATTERN/TEXT`, `:FROM:COUNT`, `,,` and the like; `None`
+/// for another.
+pub(super) fn changed(value: &str, operator: &str) -> Option<String> {
+    let places = || value.char_indices().map(|it| it.0).chain([value.len()]);
+    let ends = |pattern: &str, at: usize| matches(pattern, &value[..at]) == Some(true);
+    let begins = |pattern: &str, at: usize| matches(pattern, &value[at..]) == Some(true);
+    let after = |at: Option<usize>| Some(value[at.unwrap_or(0)..].to_owned());
+    let before = |at: Option<usize>| Some(value[..at.unwrap_or(value.len())].to_owned());
+    let known = |pattern: &str| expression(pattern).is_some().then_some(());
+    match operator {
+        "^^" => return Some(value.to_uppercase()),
+        ",," => return Some(value.to_lowercase()),
+        _ => {}
+    }
+    if let Some(pattern) = operator.strip_prefix("##") {
+        known(pattern)?;
+        return after(places().filter(|at| ends(pattern, *at)).last());
+    }
+    if let Some(pattern) = operator.strip_prefix('#') {
+        known(pattern)?;
+        return after(places().find(|at| ends(pattern, *at)));
+    }
+    if let Some(pattern) = operator.strip_prefix("%%") {
+        known(pattern)?;
+        return before(places().find(|at| begins(pattern, *at)));
+    }
+    if let Some(pattern) = operator.strip_prefix('%') {
+        known(pattern)?;
+        return before(places().filter(|at| begins(pattern, *at)).last());
+    }
+    if let Some(rest) = operator.strip_prefix('/') {
+        let (is_all, rest) = rest.strip_prefix('/').map_or((false, rest), |it| (true, it));
+        let (pattern, text) = rest.split_once('/').unwrap_or((rest, ""));
+        if pattern.is_empty() || pattern.starts_with(['#', '%']) {
+            return None;
+        }
+        let pattern = Regex::new(&format!("(?s){}", expression(pattern)?)).ok()?;
+        let most = if is_all { 0 } else { 1 };
+        return Some(pattern.replacen(value, most, NoExpand(text)).into_owned());
+    }
+    let (from, count) = match operator.strip_prefix(':')?.split_once(':') {
+        Some((from, count)) => (from, count.trim().parse().ok()?),
+        None => (&operator[1..], usize::MAX),
+    };
+    Some(value.chars().skip(from.trim().parse().ok()?).take(count).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expansions_change_values_as_a_shell_does() {
+        for (operator, result) in [
+            ("##*_", "c.sh"),
+            ("#*_", "b_c.sh"),
+            ("%%_*", "a"),
+            ("%_*", "a_b"),
+            ("%.[a-z]h", "a_b_c"),
+            ("%x", "a_b_c.sh"),
+            ("/_/-", "a-b_c.sh"),
+            ("//_/-", "a-b-c.sh"),
+            ("//[!a-c]", "abc"),
+            (":2:3", "b_c"),
+            (":4", "c.sh"),
+            ("^^", "A_B_C.SH"),
+        ] {
+            assert_eq!(changed("a_b_c.sh", operator).as_deref(), Some(result), "{operator}");
+        }
+        for other in ["#@(a|b)", "/#a/b", ":x", "@Q"] {
+            assert_eq!(changed("a", other), None, "{other}");
+        }
+        assert_eq!(matches("*70b*", "llama-70b-chat"), Some(true));
+        assert_eq!(matches("70b", "llama-70b"), Some(false));
+    }
+}

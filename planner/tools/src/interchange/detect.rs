@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use ir::text::{Typeset, typeset};
 
 use super::error::ImportError;
-use super::file::{basename, has_ending};
+use super::file::basename;
 use super::imported::Stated;
 use super::options::Leaf;
 use super::others::{of_keys, of_program, of_python as other_python};
-use super::ranks::{check_start, ranks, ranks_by_variables, ranks_per_node};
-use super::shell::{self, Command, Script, Way, Word};
+use super::ranks::{check_spread, check_start, ranks, ranks_by_variables, ranks_per_node};
+use super::shell::{self, Command, Script, Way, Word, is_program};
 use super::source::{Form, Source, Started, WHOLE, first_line, is_toml, notation, tree_of};
 use super::target::Target;
 use super::tool::Tool;
@@ -230,24 +230,26 @@ impl LaunchScript {
         let found = found.or_else(any).or_else(by_options);
         if let Some((command, Launch { target, before, words })) = found {
             check_start(&before, set)?;
+            if tool(target).spreads_layers {
+                check_spread(&self.script, command)?;
+            }
             let starts_ranks = tool(target).starts_ranks;
             let of_variables = || ranks_by_variables(&self.script, command, starts_ranks);
             let num_gpus = ranks(&self.script, &before, set).or_else(of_variables);
             let ranks_per_node = ranks_per_node(&self.script, &before, set);
             let (target, words) = with_keys(&words, files)?.unwrap_or((target, words));
-            let started = Started { words, num_gpus, ranks_per_node };
+            let started = Started { before, words, num_gpus, ranks_per_node };
             return Ok((from.unwrap_or(target), Form::Started(started)));
         }
         let all: Vec<Word> = commands.iter().flat_map(|it| it.words.clone()).collect();
-        if all.first().is_some_and(|it| it.text.starts_with("--")) {
+        if all.first().is_some_and(|it| it.text.starts_with("--") && it.text != "--") {
             let has = |start: &&str| all.iter().any(|word| word.text.starts_with(start));
             let tool = TOOLS.into_iter().find(|tool| tool.own_options.iter().any(has));
             let target = from.or(tool.map(|it| it.target)).unwrap_or(Target::MEGATRON);
             let num_gpus = ranks(&self.script, &[], set);
             // An empty word takes the program's place.
             let words = std::iter::once(Word::known("")).chain(all).collect();
-            let ranks_per_node = None;
-            return Ok((target, Form::Started(Started { words, num_gpus, ranks_per_node })));
+            return Ok((target, Form::Started(Started { words, num_gpus, ..Started::default() })));
         }
         let nothing = "nothing starts a program that is known";
         let typeset = all.iter().find_map(|word| Some((word, typeset(&word.text)?)));
@@ -260,18 +262,22 @@ impl LaunchScript {
             let name = format!("`{}`", word.text);
             programs.extend((!programs.contains(&name)).then_some(name));
         }
-        if programs.is_empty() {
-            return Err(nothing_starts(nothing, ANY));
-        }
-        let whose = commands.iter().find_map(|it| of_program(&program(it)?.1.text));
-        if let Some(tool) = whose {
+        let whose = commands.iter().find_map(|it| {
+            let program = program(it).map_or_else(|| it.words.first(), |it| Some(it.1));
+            let launcher = it.words.first().and_then(|it| Some((it, of_program(&it.text)?)));
+            launcher.or_else(|| program.and_then(|it| Some((it, of_program(&it.text)?))))
+        });
+        if let Some((program, tool)) = whose {
             let what =
-                format!("{} is a program of {tool}, whose settings are not read", programs[0]);
+                format!("`{}` is a program of {tool}, whose settings are not read", program.text);
             let works = "`planner evaluate MODEL --layout ..` takes the layout that they give";
             return Err(nothing_starts(what, works));
         }
         let is_other = |it: &Target| !it.shares_framework(Target::MEGATRON);
         let others = Target::imported().filter(is_other).map(|it| format!("`{}`", it.name()));
+        if programs.is_empty() {
+            return Err(nothing_starts(nothing, ANY));
+        }
         Err(nothing_starts(
             format!("{} is no program that is known", programs.join(" or ")),
             format!(
@@ -369,17 +375,9 @@ fn with_keys(words: &[Word], files: &Files) -> Result<Option<(Target, Vec<Word>)
 /// Index and word of the Python program that a command starts: a file, or the module after `-m`.
 fn program(command: &Command) -> Option<(usize, &Word)> {
     let words = Some(&command.words).filter(|_| !command.only_prints())?;
-    let place = words.iter().enumerate().position(|(place, word)| {
-        let is_launcher = words.get(place + 1).is_some_and(|it| LAUNCHERS.contains(&&*it.text));
-        has_ending(&word.text, "py") || word.text == "-m" && !is_launcher
-    })?;
-    let place = place + usize::from(words[place].text == "-m");
+    let place = (0..words.len()).find(|place| is_program(words, *place))?;
     Some((place, words.get(place)?))
 }
-
-/// Modules that start other programs.
-const LAUNCHERS: [&str; 3] =
-    ["torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"];
 
 /// Settings with their tool, which the user names, or which follows from their words or keys.
 pub(super) fn source<'a>(

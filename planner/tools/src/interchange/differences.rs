@@ -30,13 +30,16 @@ impl Imported {
         let same = |one: &str, other: &str| match (one.parse::<f64>(), other.parse::<f64>()) {
             (Ok(one), Ok(other)) => one.total_cmp(&other).is_eq(),
             // `RMSNorm` is `rmsnorm` in forks.
-            _ => one.eq_ignore_ascii_case(other),
+            _ if one.eq_ignore_ascii_case(other) => true,
+            _ => list(one).is_some_and(|it| Some(it) == list(other)),
         };
         let differs = |stated: &Argument| {
             let Some(would) = expected.iter().find(|it| it.name == stated.name) else {
-                let is_only =
-                    tool(self.source).tables.iter().any(|it| it.is_model_only(&stated.name));
-                let is_other = is_only && !expected.is_empty();
+                let only =
+                    tool(self.source).tables.iter().find_map(|it| it.model_only(&stated.name));
+                let length = plan.training.sequence_length;
+                let is_other = !expected.is_empty()
+                    && only.is_some_and(|it| !is_as_none(stated, it, &expected, length));
                 let (stated, is_left_out) = (stated.clone(), false);
                 return is_other.then_some(ModelDifference { stated, would: None, is_left_out });
             };
@@ -70,6 +73,49 @@ impl Imported {
     }
 }
 
+/// Returns whether an option has a value with which a model is as without it. Words of its line say which: a value,
+/// `with=OPTION` of the model without which it does nothing, `as=OPTION` with the same value, and `length` for a window
+/// that is as long as the sequence.
+fn is_as_none(
+    stated: &Argument,
+    mut only: impl Iterator<Item = &'static str>,
+    expected: &[Argument],
+    length: u64,
+) -> bool {
+    let of_model = |name: &str| expected.iter().find(|it| it.name == name);
+    let Some(value) = stated.values.first() else { return false };
+    only.any(|word| match word.split_once('=') {
+        Some(("with", name)) => of_model(name).is_none(),
+        Some((_, name)) => of_model(name).is_some_and(|it| it.values == stated.values),
+        None if word == "length" => {
+            let before = value.trim_start_matches('(').split(',').next().unwrap_or_default();
+            before.parse::<u64>().is_ok_and(|it| it + 1 >= length)
+        }
+        None => {
+            let all = list(value).filter(|it| !it.is_empty());
+            value == word || all.is_some_and(|it| it.iter().all(|it| it == word))
+        }
+    })
+}
+
+/// Items of a list as Megatron takes it, an expression of Python such as `[0]*3+[1]*58`, with brackets around it or not.
+fn list(text: &str) -> Option<Vec<String>> {
+    let plain: String = text.chars().filter(|it| !it.is_whitespace()).collect();
+    let plain = plain.strip_prefix('(').and_then(|it| it.strip_suffix(')')).unwrap_or(&plain);
+    let term = |term: &str| {
+        let (items, times) = term.split_once('*').unwrap_or((term, "1"));
+        let (items, times) = if times.starts_with('[') { (times, items) } else { (items, times) };
+        let items = items.strip_prefix('[')?.strip_suffix(']')?.split(',').map(str::to_owned);
+        let times = times.parse().ok().filter(|it| *it <= MOST_LAYERS)?;
+        Some(vec![items.collect::<Vec<_>>(); times].concat())
+    };
+    let all: Option<Vec<Vec<String>>> = plain.split('+').map(term).collect();
+    Some(all?.concat())
+}
+
+/// Limit of the layers of a list.
+const MOST_LAYERS: usize = 10_000;
+
 impl fmt::Display for ModelDifference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.would {
@@ -88,6 +134,26 @@ impl fmt::Display for ModelDifference {
             }
             Some(would) => write!(f, "`{}`, where it has `{}`", self.stated.words(), would.words()),
             None => write!(f, "`{}`, which it has not", self.stated.words()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_those_of_python() {
+        for (one, other) in [
+            ("[0]*2+[1]*2", "([0]*2+[1]*2)"),
+            ("([0, 0]+[1]*2)", "[0,0,1,1]"),
+            ("2*[0] + [1, 1]", "[0]*2+[1]*2"),
+        ] {
+            assert!(list(one).is_some_and(|it| it.len() == 4));
+            assert_eq!(list(one), list(other));
+        }
+        for other in ["1", "([0]+[1])*2", "[0]*x", "[0]*99999999999"] {
+            assert_eq!(list(other), None);
         }
     }
 }

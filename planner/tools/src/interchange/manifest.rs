@@ -307,7 +307,7 @@ struct Started {
 impl Started {
     /// The script that a container gives to a shell, or its words; `None` if it starts no Python.
     fn of(container: &Tree, files: &BTreeMap<String, String>) -> Option<Self> {
-        let variables = variables(container);
+        let variables = variables(container, files);
         let text = script(container, files, &variables)?;
         let parsed = LaunchScript::read(&text, &variables, files).ok();
         let arguments = parsed.and_then(|it| it.arguments());
@@ -315,7 +315,7 @@ impl Started {
     }
 }
 
-fn variables(container: &Tree) -> BTreeMap<String, String> {
+fn variables(container: &Tree, files: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let all = match container.get("env") {
         Some(Tree::List(all)) => all.as_slice(),
         _ => &[],
@@ -323,7 +323,9 @@ fn variables(container: &Tree) -> BTreeMap<String, String> {
     let mut variables = BTreeMap::new();
     for tree in all {
         let of = |key: &str| tree.get(key).and_then(Tree::text);
-        if let (Some(name), Some(value)) = (of("name"), of("value")) {
+        let reference = tree.get("valueFrom").and_then(|it| it.get("configMapKeyRef")?.get("key"));
+        let of_map = reference.and_then(|it| files.get(it.text()?)).map(String::as_str);
+        if let (Some(name), Some(value)) = (of("name"), of("value").or(of_map)) {
             // A value may refer to variables above it.
             let value = expanded(value, &variables);
             variables.insert(name.to_owned(), value);
@@ -375,7 +377,9 @@ fn script(
         let is_inline =
             |it: &&str| it.starts_with('-') && !it.starts_with("--") && it.ends_with('c');
         return match rest.iter().position(is_inline) {
-            Some(option) => rest.get(option + 1).map(|it| (*it).to_owned()),
+            Some(option) => {
+                rest[option + 1..].iter().find(|it| **it != "--").map(|it| (*it).to_owned())
+            }
             None => rest.iter().find_map(|it| files.get(basename(it))).cloned(),
         };
     }

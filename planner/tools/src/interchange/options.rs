@@ -1,6 +1,6 @@
 //! Options of a program, parsed as the program parses them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ir::text::typeset;
 
@@ -195,7 +195,8 @@ impl Vocabulary {
                 return Err(OptionError::Values { name: name.clone(), takes, has });
             }
             let word = |text: &String| {
-                let unknown = (text == AUTO).then(|| AUTO.to_owned()).into_iter().collect();
+                let open = open_name(text).or((text == AUTO).then_some(AUTO));
+                let unknown = open.map(str::to_owned).into_iter().collect();
                 Word { text: text.clone(), unknown }
             };
             let words: Vec<Word> = values.iter().map(word).collect();
@@ -291,6 +292,8 @@ impl Vocabulary {
             };
             let has = values.len();
             at += if inline.is_none() { has } else { 0 };
+            // A placeholder of several words is one value.
+            at += if most == 1 && has == 1 { placeholder(&values[0], &words[at..]) } else { 0 };
             if has < least || has > most {
                 let takes = match (least, most) {
                     (_, 0) => "no value".to_owned(),
@@ -311,6 +314,25 @@ impl Vocabulary {
         }
         Ok((given, at))
     }
+}
+
+/// Number of words that belong to the placeholder which a value begins: `<PATH TO DATA>`, or `PATH TO DATA`.
+fn placeholder(value: &Word, rest: &[Word]) -> usize {
+    let next: Vec<&str> = rest.iter().map(|it| it.text.as_str()).collect();
+    let next = &next[..next.iter().position(|it| it.starts_with("--")).unwrap_or(next.len())];
+    let is_capital = |it: &str| !it.is_empty() && it.chars().all(|c| c.is_ascii_uppercase());
+    match value.text.as_str() {
+        it if it.starts_with('<') && !it.ends_with('>') => {
+            next.iter().position(|it| it.ends_with('>')).map_or(0, |it| it + 1)
+        }
+        it if is_capital(it) && next.iter().all(|it| is_capital(it)) => next.len(),
+        _ => 0,
+    }
+}
+
+/// Variable that stands in a value of a file which a script writes, as `${NAME}`.
+pub(super) fn open_name(text: &str) -> Option<&str> {
+    text.split_once("${").and_then(|it| Some(it.1.split_once('}')?.0))
 }
 
 fn shown(values: &[Word]) -> String {
@@ -400,6 +422,16 @@ impl ParsedOptions {
         self.all.get(name)?.first().map(|word| word.text.as_str())
     }
 
+    /// First value of an option that may be a path in a folder of which nothing is known, such as `$HERE/ds.json`: the
+    /// name of the file counts.
+    pub(super) fn path(&self, name: &str) -> Result<Option<&str>, OptionError> {
+        let is_in_folder = |it: &Word| it.unknown.len() == 1 && it.text.starts_with('/');
+        match self.all.get(name).and_then(|words| words.first()) {
+            Some(word) if is_in_folder(word) => Ok(Some(&word.text)),
+            _ => self.text(name),
+        }
+    }
+
     /// Adds an option, or replaces its value.
     #[must_use]
     pub(super) fn with(mut self, name: &str, text: &str) -> Self {
@@ -442,7 +474,8 @@ impl ParsedOptions {
     /// Values of an option; an error if one is unknown or `auto`.
     pub(super) fn values(&self, name: &str) -> Result<Option<Vec<&str>>, OptionError> {
         let Some(words) = self.all.get(name) else { return Ok(None) };
-        let unknown: Vec<String> = words.iter().flat_map(|it| it.unknown.iter().cloned()).collect();
+        let unknown: BTreeSet<&String> = words.iter().flat_map(|it| &it.unknown).collect();
+        let unknown: Vec<String> = unknown.into_iter().cloned().collect();
         if words.iter().any(|it| it.text == AUTO && it.unknown.contains(AUTO)) {
             return Err(OptionError::Auto { name: name.to_owned() });
         }

@@ -22,7 +22,7 @@ pub(super) fn check_start(
     let has = |name: &str| set.get(name)?.parse::<u64>().ok();
     let (Some(nodes), Some(each)) = (has(NUM_NODES), has(RANKS_PER_NODE)) else { return Ok(()) };
     let is_mpi = before.iter().any(|it| ["mpirun", "mpiexec"].contains(&basename(&it.text)));
-    let starts_others = before.iter().any(|it| basename(&it.text) == "torchrun");
+    let starts_others = before.iter().any(|it| TORCHRUN.contains(&basename(&it.text)));
     let counted = [
         (&["--nnodes"][..], true, nodes, "nodes"),
         (&["--nproc-per-node", "--nproc_per_node"], true, each, "GPUs on each node"),
@@ -90,6 +90,15 @@ fn launched_per_node(before: &[Word], set: &BTreeMap<String, String>) -> Option<
     given.or_else(|| set.get(RANKS_PER_NODE)?.parse().ok())
 }
 
+/// Programs and modules of PyTorch that start ranks.
+const TORCHRUN: [&str; 3] = ["torchrun", "torch.distributed.run", "torch.distributed.launch"];
+
+/// Number of GPUs in a list such as `host1:0,1@host2:2`, if it names them all.
+fn slots_of(list: &str) -> Option<u32> {
+    let of_host = |host: &str| Some(host.split_once(':')?.1.split(',').count() as u32);
+    list.split('@').map(of_host).sum()
+}
+
 /// Number of ranks that a script starts, if it says.
 pub(super) fn ranks(
     script: &Script,
@@ -99,13 +108,19 @@ pub(super) fn ranks(
     let option = |names: &[&str]| option(before, names);
     let variable = |name: &str| set.get(name)?.parse::<u32>().ok();
     let starts = |names: &[&str]| before.iter().any(|it| names.contains(&basename(&it.text)));
-    let starts_others = starts(&["torchrun", "accelerate"]);
+    let is_torchrun = starts(&TORCHRUN);
+    let starts_others = is_torchrun || starts(&["accelerate"]);
     // Each rank is a process that MPI or Slurm starts, unless these start `torchrun` or `accelerate`.
-    if starts(&["mpirun", "mpiexec"])
+    if starts(&["mpirun", "mpiexec", "aprun"])
         && !starts_others
         && let Some(ranks) = option(&["--np", "-np", "-n", "--n"])
     {
         return Some(ranks);
+    }
+    if starts(&["deepspeed"])
+        && let Some(slots) = option_text(before, "--include")
+    {
+        return slots_of(slots);
     }
     let directive = |names: &[&str]| {
         names.iter().find_map(|name| script.directives.get(*name)).and_then(|it| count(it))
@@ -122,7 +137,7 @@ pub(super) fn ranks(
     // So does `deepspeed` without a list of hosts.
     let has_hosts =
         ["--hostfile", "-H"].iter().any(|name| before.iter().any(|it| it.text == *name));
-    let is_local = starts(&["torchrun"]) || starts(&["deepspeed"]) && !has_hosts;
+    let is_local = is_torchrun || starts(&["deepspeed"]) && !has_hosts;
     let is_one = is_standalone || (is_local && slurm_nodes.is_none() && !names_nodes(before));
     if let (Some(nodes), Some(each)) = (nodes.or(is_one.then_some(1)).or(slurm_nodes), each) {
         return nodes.checked_mul(each);
@@ -151,13 +166,35 @@ pub(super) fn ranks_by_variables(
         let nodes = value("NNODES").map_or(Some(1), |it| it.parse().ok());
         return each.parse::<u32>().ok()?.checked_mul(nodes?);
     }
-    let visible =
-        ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"].iter().find_map(|it| value(it))?;
-    let is_device = |it: &str| it.trim().parse::<u32>().is_ok();
-    let count = visible.split(',').filter(|it| is_device(it)).count() as u32;
+    let count = num_visible(&value)?;
     let starts_all = command.words.iter().any(|it| ON_ALL_VISIBLE.contains(&basename(&it.text)))
         || option_text(&command.words, "--nproc").is_some_and(|it| ["gpu", "auto"].contains(&it));
     (count == 1 || count > 1 && starts_all).then_some(count)
+}
+
+/// Number of GPUs that a command sees by variables.
+fn num_visible<'a>(value: &dyn Fn(&str) -> Option<&'a String>) -> Option<u32> {
+    let names = ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"];
+    let visible = names.iter().find_map(|it| value(it))?;
+    let is_device = |it: &str| it.trim().parse::<u32>().is_ok();
+    Some(visible.split(',').filter(|it| is_device(it)).count() as u32)
+}
+
+/// Refuses ranks that each see several GPUs and spread the layers over them, each for itself.
+pub(super) fn check_spread(script: &Script, command: &Command) -> Result<(), ImportError> {
+    let value = |name: &str| command.variables.get(name).or_else(|| script.variables.get(name));
+    let ranks: u32 = value("NPROC_PER_NODE").and_then(|it| it.parse().ok()).unwrap_or(1);
+    let visible = num_visible(&value).unwrap_or(1);
+    if visible < ranks.saturating_mul(2) {
+        return Ok(());
+    }
+    let each = visible / ranks.max(1);
+    Err(ImportError::unknown(
+        format!(
+            "each of the {ranks} ranks spreads its layers over {each} GPUs (`device_map`), which no plan has"
+        ),
+        format!("`NPROC_PER_NODE={visible}`"),
+    ))
 }
 
 /// Value of the first option with a beginning.

@@ -13,6 +13,8 @@ use super::tree::{Notation, Tree};
 /// A program with its arguments.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Started {
+    /// The launcher and its options.
+    pub(super) before: Vec<Word>,
     /// The program and the words after it.
     pub(super) words: Vec<Word>,
     /// Number of ranks that are started, if the script says.

@@ -391,13 +391,14 @@ impl Table {
         given.unread(unplanned, self.vocabulary.program())
     }
 
-    /// Returns whether a model without an option is another one than that of settings with it.
-    pub(super) fn is_model_only(&self, option: &str) -> bool {
-        self.vocabulary.table.lines().any(|line| {
-            let mut words = line.split_whitespace();
-            words.next() == Some(option)
+    /// Words of an option without which a model is another than that of settings with it: where it is as good as none.
+    pub(super) fn model_only(&self, option: &str) -> Option<impl Iterator<Item = &'static str>> {
+        self.vocabulary.table.lines().find_map(|line| {
+            let mut words = line.split(" # ").next()?.split_whitespace();
+            let is_it = words.next() == Some(option)
                 && words.nth(1) == Some(MODEL)
-                && words.next() == Some("only")
+                && words.next() == Some("only");
+            is_it.then_some(words)
         })
     }
 

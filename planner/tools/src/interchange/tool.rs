@@ -54,6 +54,8 @@ pub(crate) struct Tool {
     pub(super) nearest_training: fn(&mut Training, &LayoutSpec),
     /// Options next to which lint inserts new ones: most runs have them, and the training program reads them.
     pub(crate) anchors: &'static [&'static str],
+    /// True if a rank that sees several GPUs spreads the layers over them.
+    pub(super) spreads_layers: bool,
     /// True if its program starts the ranks itself, as many as `NPROC_PER_NODE` and `NNODES` say.
     pub(super) starts_ranks: bool,
     /// True if its files are Python with Megatron-Bridge's settings, not the options of the table.
@@ -87,6 +89,7 @@ impl Tool {
             model_arguments: |_| Vec::new(),
             nearest_training: |_, _| {},
             anchors: &[],
+            spreads_layers: false,
             starts_ranks: false,
             is_python: false,
             is_written: true,

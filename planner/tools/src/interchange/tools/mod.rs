@@ -16,9 +16,10 @@ pub(crate) use bridge::{setting as bridge_setting, settings as bridge_settings};
 pub(super) use megatron::fork_words;
 
 /// All tools, in the order in which they are listed and recognised.
-pub(crate) static TOOLS: [&Tool; 21] = [
+pub(crate) static TOOLS: [&Tool; 22] = [
     &wrapped::AXOLOTL_TOOL,
     &wrapped::LLAMA_FACTORY_TOOL,
+    &wrapped::DEEPSPEED_CHAT_TOOL,
     &wrapped::SWIFT_TOOL,
     &wrapped::MEGATRON_SWIFT_TOOL,
     &wrapped::SLIME_TOOL,

@@ -16,7 +16,7 @@ use crate::interchange::error::Lack;
 use crate::interchange::file::{File, basename};
 use crate::interchange::keys;
 use crate::interchange::launch::{Program, Starter};
-use crate::interchange::shell::Word;
+use crate::interchange::shell::{Word, is_program};
 use crate::interchange::target::Target;
 use crate::interchange::tool::{OwnKey, Tool};
 use crate::interchange::view::ExportView;
@@ -60,7 +60,7 @@ pub(super) static TRAINER_TOOL: Tool = Tool {
         let is_own = |word: &Word| word.text.starts_with("--per_device_train_batch_size");
         // A program of the user's own may start `accelerate launch`, as a word further on says.
         let starts_another = (place + 1..words.len()).any(|at| is_launch(words, at));
-        let is_it = words[place].is_python("") && words[place..].iter().any(is_own);
+        let is_it = is_program(words, place) && words[place..].iter().any(is_own);
         (is_it && !starts_another).then_some(place)
     },
     has_keys: |tree| tree.has_any(&["per_device_train_batch_size", "output_dir"]),

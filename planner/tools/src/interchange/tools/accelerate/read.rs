@@ -7,6 +7,7 @@ use ir::plan::Optimizer;
 
 use super::super::deepspeed;
 use super::adapters::{adapters, adapters_left_out};
+use super::is_launch;
 use super::sharding::{Kind, OFF, habits, kind, sharded, with_fsdp};
 use super::table::{CONFIGURATION, TRAINER};
 use crate::interchange::error::{Divided, ImportError};
@@ -57,7 +58,11 @@ pub(in super::super) fn read_words(
     let (given, _) = CONFIGURATION.vocabulary.read_options(&given.concat())?;
     let (arguments, _) = TRAINER.vocabulary.read_options(&arguments.concat())?;
     let plain = |name: &str| name.trim_start_matches("--").to_owned();
-    of_arguments(source, given.renamed(plain), arguments.renamed(plain))
+    let before = source.started().map_or(&[][..], |it| &it.before);
+    let launch = (0..before.len()).find(|place| is_launch(before, *place));
+    let launch = launch.map(|place| flags(source, &before[place + 2..])).transpose()?;
+    let given = given.renamed(plain).over(launch.map(|it| it.0).unwrap_or_default());
+    of_arguments(source, given, arguments.renamed(plain))
 }
 
 fn of_arguments(
@@ -85,22 +90,16 @@ fn by_script(
     arguments: &ParsedOptions,
     script: &Script,
 ) -> Result<Imported, ImportError> {
-    if let Some(name) = arguments.text("deepspeed")?.filter(|it| !OFF.contains(it)) {
+    if let Some(name) = arguments.path("deepspeed")?.filter(|it| !OFF.contains(it)) {
         if arguments.text("fsdp")?.is_some_and(|it| !OFF.contains(&it)) {
             let why = "states are sharded by one of them";
             arguments.not_both("deepspeed", "fsdp", why)?;
         }
-        let mut keys = match built_in_stage(name) {
-            Some(stage) => built_in(stage, name.ends_with("offload")),
+        let keys = match built_in_stage(name) {
+            Some(stage) => built_in(stage, name),
             None => script.completed(source.tree(name)?.leaves()),
         };
-        let sharing = sequence_sharing(&given)?;
-        keys.extend(sharing.map(|(_, ranks)| leaf(deepspeed::SEQUENCE_RANKS, ranks)));
-        let mut imported = of_deepspeed(source, &keys, script)?;
-        if let Some((kind, _)) = sharing {
-            imported.layout.context_parallel_kind = kind;
-        }
-        return Ok(imported);
+        return of_deepspeed(source, &given, keys, script);
     }
     let given = with_fsdp(source, given, arguments)?;
     imported(source, &given, script)
@@ -281,6 +280,15 @@ impl Script {
                 keys.push(leaf(name, size));
             }
         }
+        // accelerate adds a section that is not there (`set_mixed_precision` in its utils/dataclasses.py).
+        let section = match self.precision {
+            Some(Precision::Bf16) => Some("bf16."),
+            Some(Precision::Fp16) => Some("fp16."),
+            _ => None,
+        };
+        if let Some(section) = section.filter(|it| !keys.iter().any(|key| key.0.starts_with(it))) {
+            keys.push(leaf(&format!("{section}enabled"), true));
+        }
         keys
     }
 
@@ -298,20 +306,25 @@ fn launched(source: &Source<'_>) -> Result<(ParsedOptions, Vec<Word>), ImportErr
     if words.first().is_none_or(|it| it.text != "launch") {
         return Ok((ParsedOptions::default(), words.get(1..).unwrap_or_default().to_vec()));
     }
-    let words: Vec<Word> = words[1..].iter().map(Word::underscored).collect();
+    let (given, rest) = flags(source, &words[1..])?;
+    let mut program = rest.into_iter();
+    // `-m module`, or a script.
+    if program.next().is_some_and(|it| it.text == "-m") {
+        program.next();
+    }
+    Ok((given, program.collect()))
+}
+
+/// Settings of the words after `accelerate launch`, and the words from the script on.
+fn flags(source: &Source<'_>, words: &[Word]) -> Result<(ParsedOptions, Vec<Word>), ImportError> {
+    let words: Vec<Word> = words.iter().map(Word::underscored).collect();
     let (flags, read) = FLAGS.read_options(&words)?;
     let file = flags.text_if_known("--config_file");
     let file = match file {
         Some(name) => CONFIGURATION.vocabulary.of_leaves(&source.tree(name)?.leaves())?,
         None => ParsedOptions::default(),
     };
-    let given = flags.renamed(key_of).over(file);
-    let mut program = words[read..].iter();
-    // `-m module`, or a script.
-    if program.next().is_some_and(|it| it.text == "-m") {
-        program.next();
-    }
-    Ok((given, program.cloned().collect()))
+    Ok((flags.renamed(key_of).over(file), words[read..].to_vec()))
 }
 
 /// Key of the configuration that a flag of `accelerate launch` sets.
@@ -335,17 +348,20 @@ fn key_of(flag: &str) -> String {
 /// version 2 `default-zero3`, `zero2-offload`.
 pub(crate) fn built_in_stage(name: &str) -> Option<&str> {
     let name = name.strip_prefix("default-").unwrap_or(name);
-    let stage = name.strip_prefix("zero")?.trim_end_matches("offload").trim_end_matches(['_', '-']);
+    let stage = name.strip_prefix("zero")?.trim_end_matches("_params").trim_end_matches("offload");
+    let stage = stage.trim_end_matches(['_', '-']);
     ["0", "1", "2", "3"].contains(&stage).then_some(stage)
 }
 
 /// Keys of a DeepSpeed configuration that shards as a stage does, with what the Trainer fills in.
-fn built_in(stage: &str, offloads: bool) -> Vec<(String, Leaf)> {
-    let device = if offloads { "cpu" } else { "none" };
+fn built_in(stage: &str, name: &str) -> Vec<(String, Leaf)> {
+    let device = |offloads| if offloads { "cpu" } else { "none" };
+    let optimizer = device(name.ends_with("offload"));
+    let parameters = device(name.contains("offload") && stage == "3");
     let all = [
         ("zero_optimization.stage", stage),
-        ("zero_optimization.offload_optimizer.device", device),
-        ("zero_optimization.offload_param.device", if stage == "3" { device } else { "none" }),
+        ("zero_optimization.offload_optimizer.device", optimizer),
+        ("zero_optimization.offload_param.device", parameters),
         ("train_micro_batch_size_per_gpu", "auto"),
         ("gradient_accumulation_steps", "auto"),
         ("bf16.enabled", "auto"),
@@ -458,23 +474,28 @@ fn by_deepspeed(
     given: &ParsedOptions,
     script: &Script,
 ) -> Result<Imported, ImportError> {
-    let keys = match given.text("deepspeed_config.deepspeed_config_file")? {
+    let keys = match given.path("deepspeed_config.deepspeed_config_file")? {
         Some(name) if script.is_trainer => script.completed(source.tree(name)?.leaves()),
         Some(name) => source.tree(name)?.leaves(),
         None => deepspeed_keys(source, given, script)?,
     };
-    let mut imported = of_deepspeed(source, &keys, script)?;
-    imported.num_gpus = given.count("num_processes")?.or(imported.num_gpus);
-    Ok(imported)
+    of_deepspeed(source, given, keys, script)
 }
 
 /// Settings of a script whose states DeepSpeed shards as the keys of its configuration say.
 fn of_deepspeed(
     source: &Source<'_>,
-    keys: &[(String, Leaf)],
+    given: &ParsedOptions,
+    mut keys: Vec<(String, Leaf)>,
     script: &Script,
 ) -> Result<Imported, ImportError> {
-    let mut imported = deepspeed::read_keys(source, keys, &script.fills())?;
+    let sharing = sequence_sharing(given)?;
+    keys.extend(sharing.map(|(_, ranks)| leaf(deepspeed::SEQUENCE_RANKS, ranks)));
+    let mut imported = deepspeed::read_keys(source, &keys, &script.fills())?;
+    if let Some((kind, _)) = sharing {
+        imported.layout.context_parallel_kind = kind;
+    }
+    imported.num_gpus = given.count("num_processes")?.or(imported.num_gpus);
     imported.source = source.target;
     script.add_to(&mut imported);
     Ok(imported)

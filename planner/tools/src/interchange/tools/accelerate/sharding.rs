@@ -36,7 +36,7 @@ pub(super) fn with_fsdp(
         Some(named) => named.into_iter().flat_map(str::split_whitespace).collect(),
         None => words,
     };
-    let own = match arguments.text("fsdp_config")? {
+    let own = match arguments.path("fsdp_config")? {
         _ if both.has("fsdp") => both.clone(),
         Some(name) => {
             let tree = Tree::Keys(vec![("fsdp_config".to_owned(), source.tree(name)?)]);
@@ -120,11 +120,17 @@ pub(super) fn sharded(
             ("NO_SHARD", ZeroStage::None),
             ("HYBRID_SHARD", ZeroStage::Parameters),
             ("HYBRID_SHARD_ZERO2", ZeroStage::Gradients),
+            // PyTorch's numbers of them, in files of older versions.
+            ("1", ZeroStage::Parameters),
+            ("2", ZeroStage::Gradients),
+            ("3", ZeroStage::None),
+            ("4", ZeroStage::Parameters),
+            ("5", ZeroStage::Gradients),
         ];
         let name = "fsdp_config.fsdp_sharding_strategy";
         // FSDP 1 may have a strategy in the key `fsdp_reshard_after_forward` too; it is not used here.
         let stage = given.one_of(name, &known)?.unwrap_or(ZeroStage::Parameters);
-        let is_hybrid = given.text(name)?.is_some_and(|it| it.starts_with("HYBRID"));
+        let is_hybrid = given.text(name)?.is_some_and(|it| it.starts_with(['H', '4', '5']));
         let nodes: Option<u32> = given.count("num_machines")?;
         if is_hybrid && nodes.is_none() {
             return Err(ImportError::unknown(

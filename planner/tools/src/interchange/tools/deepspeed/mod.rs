@@ -13,6 +13,7 @@ use crate::interchange::error::Lack;
 use crate::interchange::file::{File, filled};
 use crate::interchange::keys;
 use crate::interchange::launch::Program;
+use crate::interchange::shell::is_program;
 use crate::interchange::tool::Tool;
 use crate::interchange::tree::Tree;
 use crate::interchange::view::ExportView;
@@ -29,7 +30,7 @@ pub(super) static TOOL: Tool = Tool {
         let has = |option| words[place..].iter().any(|it| it.text.starts_with(option));
         // The Trainer has an option for a file of DeepSpeed's.
         let is_own = has("--deepspeed_config") && !has("--per_device_train_batch_size");
-        (words[place].is_python("") && is_own).then_some(place)
+        (is_program(words, place) && is_own).then_some(place)
     },
     has_keys,
     lacks,

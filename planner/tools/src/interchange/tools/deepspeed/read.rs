@@ -1,6 +1,7 @@
 //! Reads DeepSpeed's configuration.
 
 use ir::cluster::Precision;
+use ir::layout::ZeroStage;
 use ir::plan::Optimizer;
 
 use super::batch::{EACH, GLOBAL, ROUNDS};
@@ -10,6 +11,7 @@ use crate::interchange::imported::{Imported, StatedStages};
 use crate::interchange::options::{Leaf, OptionError, ParsedOptions};
 use crate::interchange::source::{Source, agreed};
 use crate::interchange::table::Reader;
+use crate::interchange::unread::Unread;
 
 /// Features of DeepSpeed that change a step and that the planner does not model; they are accepted only if off.
 const NOT_PLANNED: [(&str, &str); 6] = [
@@ -24,13 +26,17 @@ const NOT_PLANNED: [(&str, &str); 6] = [
 /// Reads a configuration, or the script that names one.
 pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
     let tree = source.configuration("--deepspeed_config", "ds_config.json", "DeepSpeed")?;
-    read_keys(source, &tree.leaves(), &stated(source))
+    let keys = tree.leaves();
+    read_keys(source, &keys, &stated(source, &keys))
 }
 
-/// Values that replace `auto` where the user states sizes of the batch: those of a Trainer in bf16.
-fn stated(source: &Source<'_>) -> ParsedOptions {
+/// Values that replace `auto` where the user states sizes of the batch: those of a Trainer in bf16, or in fp16 if the
+/// configuration has a section of that alone.
+fn stated(source: &Source<'_>, keys: &[(String, Leaf)]) -> ParsedOptions {
     let Some(each) = source.stated.micro_batch_size else { return ParsedOptions::default() };
-    let filled = fills([each, 1], Some(Precision::Bf16), Optimizer::AdamW);
+    let has = |section: &str| keys.iter().any(|it| it.0.starts_with(section));
+    let precision = if has("fp16.") && !has("bf16.") { Precision::Fp16 } else { Precision::Bf16 };
+    let filled = fills([each, 1], Some(precision), Optimizer::AdamW);
     let is_by_batch = source.stated.global_batch_size.is_some();
     if is_by_batch { filled.without(ROUNDS) } else { filled }
 }
@@ -63,6 +69,11 @@ pub(in super::super) fn read_keys(
     (settings.stages, settings.layout.pipeline_parallel) = pipeline(source)?;
     settings.training.sequence_length = source.stated.sequence_length;
     TABLE.read(Reader { source, given }, &mut settings)?;
+    if settings.layout.zero_stage != ZeroStage::Parameters && settings.layout.offload.parameters {
+        settings.layout.offload.parameters = false;
+        let why = "parameters on the host, which it takes with stage 3 only";
+        settings.unread.push(Unread::new("zero_optimization.offload_param", why));
+    }
     let training = &mut settings.training;
     if training.precision == Precision::Fp32 {
         training.fp32_gradients = false;

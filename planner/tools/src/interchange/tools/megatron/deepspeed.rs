@@ -7,11 +7,12 @@ use ir::layout::ZeroStage;
 use super::model;
 use super::read::read_by;
 use super::table::{ANCHORS, DEEPSPEED_TABLE, DEEPSPEED_TARGET};
+use super::{MANY, num_known};
 use crate::interchange::error::ImportError;
 use crate::interchange::fields::set;
 use crate::interchange::imported::Imported;
 use crate::interchange::launch::Program;
-use crate::interchange::options::OptionError;
+use crate::interchange::options::{OptionError, UnknownPart, open_name};
 use crate::interchange::shell::Word;
 use crate::interchange::source::Source;
 use crate::interchange::tool::Tool;
@@ -24,7 +25,10 @@ pub(in super::super) static TOOL: Tool = Tool {
             words.iter().any(|it| it.text.split('=').next().is_some_and(|it| it == option))
         };
         let is_own = has("--deepspeed") || has("--deepspeed_config");
-        (words[place].is_python("pretrain_") && is_own).then_some(place)
+        let (known, all) = num_known(&DEEPSPEED_TABLE, &words[place..]);
+        let is_usual = words[place].is_python("pretrain_") && 2 * known >= all;
+        let is_other = words[place].is_python("") && known >= MANY && 4 * known >= 3 * all;
+        (is_own && (is_usual || is_other)).then_some(place)
     },
     is_written: false,
     model_arguments: model::arguments,
@@ -79,5 +83,10 @@ fn stage(source: &Source<'_>, name: &str, is_given: bool) -> Result<Option<Strin
         tree => tree?,
     };
     let stage = STAGE.split('.').try_fold(&tree, |tree, key| tree.get(key));
-    Ok(stage.and_then(|it| it.text()).map(str::to_owned))
+    let stage = stage.and_then(|it| it.text());
+    if let Some(name) = stage.and_then(open_name) {
+        let of = UnknownPart::Value(STAGE.to_owned());
+        return Err(OptionError::Unresolved { of, unknown: vec![name.to_owned()] }.into());
+    }
+    Ok(stage.map(str::to_owned))
 }

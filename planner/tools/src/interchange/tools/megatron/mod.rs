@@ -11,6 +11,7 @@ mod table;
 use crate::interchange::argument::{Argument, Section};
 use crate::interchange::launch::Program;
 use crate::interchange::shell::Word;
+use crate::interchange::table::Table;
 use crate::interchange::target::Target;
 use crate::interchange::tool::Tool;
 use crate::interchange::view::ExportView;
@@ -19,7 +20,7 @@ pub(super) static TOOL: Tool = Tool {
     tables: &[&TABLE],
     read: Some(read::read),
     starts: |words, place, _| {
-        let (known, all) = num_known(&words[place..]);
+        let (known, all) = num_known(&TABLE, &words[place..]);
         (words[place].is_python("pretrain_") && 2 * known >= all).then_some(place)
     },
     lacks,
@@ -31,10 +32,10 @@ pub(super) static TOOL: Tool = Tool {
 };
 
 /// Number of options that are Megatron's, and of all options.
-fn num_known(words: &[Word]) -> (usize, usize) {
+fn num_known(table: &Table, words: &[Word]) -> (usize, usize) {
     let names = words.iter().filter(|it| it.text.starts_with("--"));
     let names: Vec<&str> = names.filter_map(|it| it.text.split('=').next()).collect();
-    (names.iter().filter(|it| TABLE.knows(it)).count(), names.len())
+    (names.iter().filter(|it| table.knows(it)).count(), names.len())
 }
 
 /// Least number of Megatron's options by which a program of any name counts as one of a fork.
@@ -61,7 +62,7 @@ pub(in super::super) fn fork_words(words: &[Word], place: usize) -> Option<Vec<W
         words.iter().any(|it| it.text.split('=').next().is_some_and(|it| names.contains(&it)))
     };
     let is_training = has(&["--tensor-model-parallel-size"]) && has(&OF_TRAINING);
-    let (known, all) = num_known(&words);
+    let (known, all) = num_known(&TABLE, &words);
     (is_training && known >= MANY && 3 * all <= 4 * known).then_some(words)
 }
 

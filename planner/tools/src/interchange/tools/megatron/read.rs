@@ -33,12 +33,20 @@ pub(super) fn read_by(
 ) -> Result<Imported, ImportError> {
     let mut given = table.by_one_name(table.vocabulary.read(words)?);
     contradictions(&given)?;
+    let other = other_optimizer(table, &given)?;
+    if other.is_some() {
+        given = given.with("--optimizer", "adam");
+    }
     if let Some(length) = given.text("--encoder-seq-length")?.map(str::to_owned) {
         given = given.with("--seq-length", &length);
     }
     let given = &given;
     let mut settings = source.defaults(source.target);
     table.read(Reader { source, given }, &mut settings)?;
+    if let Some(name) = other {
+        let why = format!("`{name}` of a fork is planned as adam");
+        settings.unread.push(Unread::new("--optimizer", why));
+    }
     let (option, ranks) =
         ("--microbatch-group-size-per-virtual-pipeline-stage", settings.layout.pipeline_parallel);
     if let Some(group) = given.count::<u32>(option)?.filter(|it| *it != ranks && ranks > 1) {
@@ -66,16 +74,30 @@ pub(super) fn read_by(
     let is_own = [Target::MEGATRON, DEEPSPEED_TARGET].contains(&source.target);
     if is_own && NAMED_SIZES.iter().all(|name| given.has(name)) {
         settings.model_defaults = model_defaults(given, source.is_all_mixture)?;
-        // Megatron-DeepSpeed has no switch beside the number.
-        if !given.has("--group-query-attention") && source.target == Target::MEGATRON {
-            settings.model.retain(|it| it.name != "--num-query-groups");
-        }
+    }
+    // Megatron-DeepSpeed has no switch beside the number.
+    if !given.has("--group-query-attention") && source.target == Target::MEGATRON {
+        settings.model.retain(|it| it.name != "--num-query-groups");
     }
     settings.multi_token_prediction |= given.has("--mtp-num-layers");
     // Both dropout rates are 0.1 by default in Megatron.
     let dropout = [given.text("--hidden-dropout")?, given.text("--attention-dropout")?];
     settings.dropout = dropout.iter().any(|rate| rate.is_none_or(|it| it.parse() != Ok(0.0)));
     Ok(settings)
+}
+
+/// Least similarity at which the name of an optimizer counts as a misspelt one.
+const LIKENESS: f64 = 0.7;
+
+/// Optimizer that Megatron does not have, but a fork may.
+fn other_optimizer(table: &Table, given: &ParsedOptions) -> Result<Option<String>, OptionError> {
+    let Some(name) = given.text("--optimizer")? else { return Ok(None) };
+    let lines = table.vocabulary.table.lines();
+    let line = lines.map(str::split_whitespace).find(|it| it.clone().next() == Some("--optimizer"));
+    let forms = line.into_iter().flatten().filter_map(|it| it.split_once('='));
+    let mut known = forms.map(|(word, _)| word.trim_start_matches(['<', '>']));
+    let is_like = |it: &str| strsim::normalized_damerau_levenshtein(it, name) >= LIKENESS;
+    Ok((!known.any(is_like)).then(|| name.to_owned()))
 }
 
 /// Options without which a script does not describe its model.

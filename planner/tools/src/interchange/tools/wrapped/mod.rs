@@ -4,6 +4,7 @@ mod own;
 mod read;
 mod references;
 mod tools;
+mod verl;
 mod wrapper;
 
 pub(super) use tools::*;

@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use ir::cluster::Precision;
 use ir::framework::{Abilities, Feature, GradientSum};
 use ir::graph::ContextParallelKind;
+use ir::layout::ZeroStage;
 
 use super::super::{accelerate, megatron, torchtitan};
 use super::own::{NO_OPTION, in_own_words};
@@ -86,7 +87,16 @@ fn imported(
         imported.framework.gradients.sharded_sum = GradientSum::Part;
     }
     with_own_context_parallel(&mut imported.framework.abilities, wrapper.context_parallel);
-    if job("pure").is_some() && imported.training.precision == Precision::Bf16 {
+    let is_replicated =
+        imported.layout.zero_stage == ZeroStage::None && imported.adapters.is_none();
+    let is_pure = job("pure").is_some() || wrapper.loads_16_bits && is_replicated;
+    if is_pure && imported.training.precision == Precision::Bf16 {
+        imported.training.fp32_gradients = false;
+        imported
+            .framework
+            .abilities
+            .exclusions
+            .retain(|it| !(it.set().has(Feature::Zero0) && it.set().has(Feature::Gradients16)));
         imported.training.no_master_weights = true;
         imported.training.bf16_moments = true;
         imported.framework.abilities.no_master_weights = true;
@@ -332,7 +342,7 @@ fn settings(source: &Source<'_>, wrapper: &Wrapper) -> Result<Vec<Setting>, Impo
         }
         Form::Python(_) => drop(source.started()?),
     }
-    (wrapper.adds)(&mut all);
+    (wrapper.adds)(&mut all, source);
     Ok(all)
 }
 

@@ -1,34 +1,44 @@
 //! The tools: how each is recognised, and what follows from several of its keys.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ir::graph::ContextParallelKind;
 
 use super::super::megatron;
 use super::own::{self, option_of, own_keys};
 use super::read::read;
+use super::verl;
 use super::wrapper::{Base, Same, Setting, Wrapper};
 use crate::interchange::file::basename;
 use crate::interchange::launch::Program;
-use crate::interchange::shell::Word;
+use crate::interchange::shell::{Word, is_program};
+use crate::interchange::source::{Source, tree_of};
 use crate::interchange::target::Target;
 use crate::interchange::tool::Tool;
+use crate::interchange::tree::Tree;
 
 const AXOLOTL: Wrapper = Wrapper {
     // ring-flash-attn, with any way to share states (docs/sequence_parallelism.qmd).
     context_parallel: &[ContextParallelKind::Ring],
     adds: shards,
+    loads_16_bits: true,
     ..Wrapper::new("axolotl", include_str!("axolotl.txt"), Base::Trainer)
 };
 const LLAMA_FACTORY: Wrapper = Wrapper {
     same: Same::Keys,
     ..Wrapper::new("LLaMA-Factory", include_str!("llama_factory.txt"), Base::Trainer)
 };
+const DEEPSPEED_CHAT: Wrapper = Wrapper {
+    same: Same::Keys,
+    adds: |all, _| zero_stage(all),
+    ..Wrapper::new("DeepSpeed-Chat", include_str!("deepspeed_chat.txt"), Base::Trainer)
+};
 const SWIFT: Wrapper = Wrapper {
+    loads_16_bits: true,
     same: Same::Keys,
     // swift/sequence_parallel: Ulysses, and a ring where there are more ranks than key-value heads.
     context_parallel: &[ContextParallelKind::AllToAll, ContextParallelKind::Ring],
-    adds: built_in_fsdp,
+    adds: |all, _| built_in_fsdp(all),
     ..Wrapper::new("ms-swift", include_str!("swift.txt"), Base::Trainer)
 };
 const MEGATRON_SWIFT: Wrapper = Wrapper {
@@ -37,7 +47,7 @@ const MEGATRON_SWIFT: Wrapper = Wrapper {
 };
 const SLIME: Wrapper = Wrapper {
     same: Same::Options,
-    adds: steps_of_rollout,
+    adds: |all, _| steps_of_rollout(all),
     ..Wrapper::new("slime", include_str!("slime.txt"), Base::Megatron)
 };
 const VERL: Wrapper = Wrapper {
@@ -45,18 +55,18 @@ const VERL: Wrapper = Wrapper {
     reduces_each: true,
     // verl/models/transformers/monkey_patch.py.
     context_parallel: &[ContextParallelKind::AllToAll],
-    adds: mini_batch,
+    adds: verl::batches,
     ..Wrapper::new("verl", include_str!("verl.txt"), Base::Trainer)
 };
 const MEGATRON_VERL: Wrapper = Wrapper {
-    adds: mini_batch,
+    adds: verl::batches,
     ..Wrapper::new("verl", include_str!("megatron_verl.txt"), Base::Megatron)
 };
 const PRIMUS: Wrapper = Wrapper {
     within: &["modules", "pre_trainer"],
     or_within: &["modules", "post_trainer"],
     prefixes: &["overrides."],
-    adds: layout_alone,
+    adds: |all, _| layout_alone(all),
     same: Same::Keys,
     ..Wrapper::new("Primus", include_str!("primus.txt"), Base::Megatron)
 };
@@ -71,12 +81,19 @@ const FLAGSCALE: Wrapper = Wrapper {
     ],
     ..Wrapper::new("FlagScale", include_str!("flagscale.txt"), Base::Megatron)
 };
-const NEMO: Wrapper = Wrapper::new("NeMo", include_str!("nemo.txt"), Base::Megatron);
+const NEMO: Wrapper = Wrapper {
+    adds: |all, _| {
+        if value(all, "model.peft.peft_scheme").is_some_and(|it| ["none", "null"].contains(&it)) {
+            all.retain(|it| !it.0.starts_with("model.peft."));
+        }
+    },
+    ..Wrapper::new("NeMo", include_str!("nemo.txt"), Base::Megatron)
+};
 
 const TORCHTUNE: Wrapper = Wrapper {
     // recipes/full_finetune_distributed.py: backward of each micro-batch as it is.
     reduces_each: true,
-    adds: recipe,
+    adds: |all, _| recipe(all),
     ..Wrapper::new("torchtune", include_str!("torchtune.txt"), Base::Trainer)
 };
 const TORCHTITAN: Wrapper = Wrapper {
@@ -148,20 +165,43 @@ pub(in super::super) static AXOLOTL_TOOL: Tool = Tool {
     ..wrapping!(AXOLOTL, tool(Target::new("axolotl", "axolotl 0.21", "fsdp2")))
 };
 
+fn is_of_llama_factory(tree: &Tree) -> bool {
+    tree.has("model_name_or_path") && tree.has_any(&["finetuning_type", "cutoff_len", "template"])
+}
+
+/// Returns whether the word after a program names a file of LLaMA-Factory's keys.
+fn has_own_file(words: &[Word], at: usize, files: &BTreeMap<String, String>) -> bool {
+    let file = words.get(at + 1).map(|it| basename(&it.text));
+    let tree = file.filter(|it| files.contains_key(*it)).and_then(|it| tree_of(files, it).ok());
+    tree.is_some_and(|it| is_of_llama_factory(&it))
+}
+
 /// LLaMA-Factory: its YAML or options.
 pub(in super::super) static LLAMA_FACTORY_TOOL: Tool = Tool {
     starts_ranks: true,
-    starts: |words, place, _| {
+    starts: |words, place, files| {
         started(words, place, |words, at| {
             is_command(words, at, &["llamafactory-cli", "lmf"], &["train"])
-                || words[at].is_python("") && has_option(words, &["finetuning_type"])
+                || is_program(words, at)
+                    && (has_option(words, &["finetuning_type"]) || has_own_file(words, at, files))
         })
     },
-    has_keys: |tree| {
-        tree.has("model_name_or_path")
-            && tree.has_any(&["finetuning_type", "cutoff_len", "template"])
-    },
+    has_keys: is_of_llama_factory,
     ..wrapping!(LLAMA_FACTORY, tool(Target::new("llama-factory", "LLaMA-Factory 0.9", "fsdp2")))
+};
+
+/// Programs of DeepSpeed-Chat, and those that took its options over: they make DeepSpeed's configuration of these.
+pub(in super::super) static DEEPSPEED_CHAT_TOOL: Tool = Tool {
+    starts: |words, place, _| {
+        started(words, place, |words, at| {
+            // It is a flag of `accelerate launch` too.
+            is_program(words, at)
+                && !words.iter().any(|it| basename(&it.text) == "accelerate")
+                && has_option(words, &["zero_stage"])
+                && has_option(words, &["per_device_train_batch_size"])
+        })
+    },
+    ..wrapping!(DEEPSPEED_CHAT, tool(Target::new("deepspeed-chat", "DeepSpeed-Chat", "deepspeed")))
 };
 
 fn is_megatron_swift(words: &[Word]) -> bool {
@@ -173,6 +213,8 @@ const TUNER: [&str; 3] = ["tuner_type", "train_type", "sft_type"];
 
 /// ms-swift: options of `swift sft` and its sisters, and `args.json`, which each run leaves behind.
 pub(in super::super) static SWIFT_TOOL: Tool = Tool {
+    // swift/model/utils.py, get_default_device_map.
+    spreads_layers: true,
     starts_ranks: true,
     starts: |words, place, _| {
         started(words, place, |words, at| {
@@ -180,7 +222,7 @@ pub(in super::super) static SWIFT_TOOL: Tool = Tool {
                 || ["swift.cli.sft", "swift.cli.pt", "swift.cli.rlhf"]
                     .contains(&words[at].text.as_str())
                 || words[at].text.ends_with("swift/cli/sft.py")
-                || words[at].is_python("") && has_option(words, &TUNER) && !is_megatron_swift(words)
+                || is_program(words, at) && has_option(words, &TUNER) && !is_megatron_swift(words)
         })
     },
     has_keys: |tree| tree.has("model") && tree.has_any(&TUNER),
@@ -210,10 +252,17 @@ pub(in super::super) static SLIME_TOOL: Tool = Tool {
     ..wrapping!(SLIME, of_megatron(Target::new("slime", "slime", "megatron-core")))
 };
 
+/// verl's modules, and programs of any name with the keys of its actor.
 fn is_verl(words: &[Word], at: usize) -> bool {
-    words[at].text.starts_with("verl.")
-        || words[at].text.starts_with("recipe.") && words[at].text.contains(".main_")
+    let text = words[at].text.as_str();
+    let is_of_actor =
+        |it: &Word| it.text.trim_start_matches('+').starts_with("actor_rollout_ref.actor.");
+    text.starts_with("verl.") && text != EASY_R1
+        || is_program(words, at) && words[at..].iter().any(is_of_actor)
 }
+
+/// EasyR1's program, whose module is called as verl's are.
+const EASY_R1: &str = "verl.trainer.main";
 
 fn is_megatron(words: &[Word]) -> bool {
     words.iter().any(|word| {
@@ -303,22 +352,22 @@ pub(in super::super) static TORCHTITAN_TOOL: Tool = Tool {
     )
 };
 
-fn value<'a>(all: &'a [Setting], key: &str) -> Option<&'a str> {
+pub(super) fn value<'a>(all: &'a [Setting], key: &str) -> Option<&'a str> {
     let (_, words) = all.iter().find(|it| it.0 == key)?;
     words.first().map(|it| it.text.as_str())
 }
 
-fn number(all: &[Setting], key: &str) -> Option<u64> {
+pub(super) fn number(all: &[Setting], key: &str) -> Option<u64> {
     value(all, key)?.parse().ok()
 }
 
-fn add(all: &mut Vec<Setting>, key: &str, value: &dyn ToString) {
+pub(super) fn add(all: &mut Vec<Setting>, key: &str, value: &dyn ToString) {
     all.push((key.to_owned(), vec![Word::known(&value.to_string())]));
 }
 
 /// axolotl shards where a degree or FSDP's keys say so, without the Trainer's `fsdp`; a degree alone does not beside
-/// DeepSpeed.
-fn shards(all: &mut Vec<Setting>) {
+/// DeepSpeed. Its own configurations of DeepSpeed are known by their names.
+fn shards(all: &mut Vec<Setting>, source: &Source<'_>) {
     let is_parted = ["dp_shard_size", "tensor_parallel_size", "context_parallel_size"]
         .iter()
         .any(|key| number(all, key).is_some_and(|it| it > 1));
@@ -327,6 +376,34 @@ fn shards(all: &mut Vec<Setting>) {
     if (is_parted && is_alone || has_keys) && value(all, "fsdp").is_none() {
         add(all, "fsdp", &"full_shard");
     }
+    let path = value(all, "deepspeed").filter(|it| it.contains("deepspeed_configs/"));
+    let name = path.map(basename).filter(|it| !source.files.contains_key(*it));
+    let own = name.and_then(|name| OWN_STAGES.into_iter().find(|it| it.0 == name));
+    if let Some((_, stage)) = own {
+        all.retain(|it| it.0 != "deepspeed");
+        add(all, "deepspeed", &stage);
+    }
+}
+
+/// axolotl's own configurations of DeepSpeed (its folder `deepspeed_configs`), by what they shard and keep on the host.
+const OWN_STAGES: [(&str, &str); 6] = [
+    ("zero1.json", "zero1"),
+    ("zero2.json", "zero2_offload"),
+    ("zero3.json", "zero3"),
+    ("zero3_bf16.json", "zero3"),
+    ("zero3_bf16_cpuoffload_all.json", "zero3_offload"),
+    ("zero3_bf16_cpuoffload_params.json", "zero3_offload_params"),
+];
+
+/// DeepSpeed-Chat's stage, host and number format, with its defaults
+/// (DeepSpeedExamples, applications/DeepSpeed-Chat/dschat/utils/ds_utils.py).
+fn zero_stage(all: &mut Vec<Setting>) {
+    let offloads = all.iter().any(|it| it.0 == "offload");
+    let stage = value(all, "zero_stage").unwrap_or("0");
+    let states = format!("zero{stage}{}", if offloads { "_offload" } else { "" });
+    let is_half = value(all, "dtype") != Some("bf16");
+    add(all, "states", &states);
+    add(all, if is_half { "half" } else { "brain" }, &true);
 }
 
 /// torchtune's recipes shard as FSDP does, in the number format of the weights; LoRA is in the model's arguments.
@@ -351,33 +428,6 @@ fn recipe(all: &mut Vec<Setting>) {
     let targets = of_attention.iter().map(plain).chain(of_mlp.iter().map(|it| Word::known(it)));
     let targets = targets.collect();
     all.push(("targets".to_owned(), targets));
-}
-
-/// Where verl limits the tokens of a micro-batch, the number of sequences of the full length in one; of those
-/// that divide a replica's sequences the largest.
-fn micro_batch_by_tokens(all: &mut Vec<Setting>, length: u64) {
-    let actor = |key: &str| format!("actor_rollout_ref.actor.{key}");
-    let is_on =
-        value(all, &actor("use_dynamic_bsz")).is_some_and(|it| it.eq_ignore_ascii_case("true"));
-    if !is_on {
-        return;
-    }
-    let of = |key: &str| number(all, &actor(key));
-    let sharing = of("ulysses_sequence_parallel_size").or(of("megatron.context_parallel_size"));
-    let sharing = sharing.unwrap_or(1);
-    // Its default.
-    let tokens = of("ppo_max_token_len_per_gpu").unwrap_or(16_384).saturating_mul(sharing);
-    let most = (tokens / length.max(1)).max(1);
-    let cut = ["tensor_model_parallel_size", "pipeline_model_parallel_size"];
-    let cut = cut.iter().filter_map(|it| of(&format!("megatron.{it}"))).product::<u64>() * sharing;
-    let ranks = number(all, "trainer.nnodes").unwrap_or(1)
-        * number(all, "trainer.n_gpus_per_node").unwrap_or(1);
-    let batch = number(all, "global_batch_size").unwrap_or(1);
-    let each = batch / (ranks / cut.max(1)).max(1);
-    let micro = (1..=most.min(each.max(1))).rev().find(|it| each.is_multiple_of(*it)).unwrap_or(1);
-    let key = actor("ppo_micro_batch_size_per_gpu");
-    all.retain(|it| it.0 != key);
-    add(all, &key, &micro);
 }
 
 /// ms-swift's own file of FSDP's settings, which it knows by this name, recomputes (swift/config/fsdp2.json).
@@ -411,30 +461,5 @@ fn steps_of_rollout(all: &mut Vec<Setting>) {
         let answers = number(all, "n_samples_per_prompt").unwrap_or(1);
         all.retain(|it| it.0 != "global_batch_size");
         add(all, "global_batch_size", &(prompts.saturating_mul(answers) / steps));
-    }
-}
-
-/// verl updates the actor once for each mini-batch, of that number of prompts with `n` answers each.
-fn mini_batch(all: &mut Vec<Setting>) {
-    let of = |key: &str| number(all, key);
-    if let Some(prompts) = of("actor_rollout_ref.actor.ppo_mini_batch_size") {
-        let answers = of("actor_rollout_ref.rollout.n").unwrap_or(1);
-        add(all, "global_batch_size", &prompts.saturating_mul(answers));
-    } else if let Some(batch) = of("data.train_batch_size") {
-        add(all, "global_batch_size", &batch);
-    }
-    let of = |key: &str| number(all, key);
-    let length = match [of("data.max_prompt_length"), of("data.max_response_length")] {
-        [Some(prompt), Some(answer)] => Some(prompt.saturating_add(answer)),
-        _ => of("data.max_length"),
-    };
-    if let Some(length) = length {
-        add(all, "sequence_length", &length);
-        micro_batch_by_tokens(all, length);
-    }
-    let ranks = ["_rank", ".rank"].map(|it| format!("actor_rollout_ref.model.lora{it}"));
-    let ranks = ranks.into_iter().chain(["model.lora_rank".to_owned()]);
-    if ranks.into_iter().any(|it| value(all, &it).is_some_and(|it| it != "0")) {
-        add(all, "use_peft", &true);
     }
 }

@@ -5,6 +5,7 @@ use ir::graph::ContextParallelKind;
 use super::super::{accelerate, megatron, torchtitan};
 use crate::interchange::options::Vocabulary;
 use crate::interchange::shell::Word;
+use crate::interchange::source::Source;
 
 /// A key with its values.
 pub(super) type Setting = (String, Vec<Word>);
@@ -42,10 +43,13 @@ pub(super) struct Wrapper {
     /// True if each micro-batch's gradients are reduced to shards, as code does that never calls FSDP's `no_sync` or
     /// `set_requires_gradient_sync`.
     pub(super) reduces_each: bool,
+    /// True if all weights are loaded in the number format of activations; what shards them copies them to 32 bits, DDP
+    /// does not.
+    pub(super) loads_16_bits: bool,
     /// Context parallelism of the tool's own, whatever the framework has.
     pub(super) context_parallel: &'static [ContextParallelKind],
     /// Adds what follows from several keys.
-    pub(super) adds: fn(&mut Vec<Setting>),
+    pub(super) adds: fn(&mut Vec<Setting>, &Source<'_>),
 }
 
 impl Wrapper {
@@ -58,8 +62,9 @@ impl Wrapper {
             prefixes: &[""],
             same: Same::Never,
             reduces_each: false,
+            loads_16_bits: false,
             context_parallel: &[],
-            adds: |_| {},
+            adds: |_, _| {},
         }
     }
 

@@ -1,0 +1,102 @@
+//! What follows from several of verl's keys: the sequences of an update, and those of a micro-batch.
+
+use std::collections::BTreeSet;
+
+use super::tools::{add, number, value};
+use super::wrapper::Setting;
+use crate::interchange::shell::Word;
+use crate::interchange::source::Source;
+
+/// Beginning of the keys of the model that is trained by reinforcement.
+const ACTOR: &str = "actor_rollout_ref.actor.";
+
+/// Number of answers to a prompt.
+const ANSWERS: &str = "actor_rollout_ref.rollout.n";
+
+/// Adds what verl makes of its keys, with the defaults of `ppo_trainer.yaml` and `sft_trainer.yaml`.
+pub(super) fn batches(all: &mut Vec<Setting>, source: &Source<'_>) {
+    let is_actor = all.iter().any(|it| it.0.starts_with("actor_rollout_ref."));
+    // An update of the actor is for a mini-batch, of that number of prompts.
+    let factors: &[(&str, u64)] = if is_actor {
+        &[("actor_rollout_ref.actor.ppo_mini_batch_size", 256), (ANSWERS, 1)]
+    } else {
+        &[("data.train_batch_size", 256)]
+    };
+    product(all, "global_batch_size", factors);
+    let of = |key: &str| number(all, key);
+    let length = match [of("data.max_prompt_length"), of("data.max_response_length")] {
+        [Some(prompt), Some(answer)] => Some(prompt.saturating_add(answer)),
+        _ => of("data.max_length"),
+    };
+    if let Some(length) = length {
+        add(all, "sequence_length", &length);
+    }
+    // FSDP 1 does not read it (verl/workers/fsdp_workers.py).
+    if value(all, &format!("{ACTOR}strategy")) != Some("fsdp2") {
+        all.retain(|it| it.0 != format!("{ACTOR}fsdp_config.offload_policy"));
+    }
+    micro_batch(all, source, is_actor, length);
+    let ranks = ["_rank", ".rank"].map(|it| format!("actor_rollout_ref.model.lora{it}"));
+    let ranks = ranks.into_iter().chain(["model.lora_rank".to_owned()]);
+    if ranks.into_iter().any(|it| value(all, &it).is_some_and(|it| it != "0")) {
+        add(all, "use_peft", &true);
+    }
+}
+
+/// Adds the product of keys, each with its default; unknown if one of them is.
+fn product(all: &mut Vec<Setting>, key: &str, factors: &[(&str, u64)]) {
+    let is_factor = |it: &&Setting| factors.iter().any(|factor| factor.0 == it.0);
+    let words = all.iter().filter(is_factor).flat_map(|it| &it.1);
+    let unknown: BTreeSet<String> = words.flat_map(|it| it.unknown.iter().cloned()).collect();
+    if unknown.is_empty() {
+        let factors = factors.iter().map(|(key, usual)| number(all, key).unwrap_or(*usual));
+        let product = factors.fold(1, u64::saturating_mul);
+        add(all, key, &product);
+    } else {
+        all.push((key.to_owned(), vec![Word { text: String::new(), unknown }]));
+    }
+}
+
+/// Adds the sequences of a micro-batch where another key says them: those of all ranks at once, as old versions have it,
+/// or the tokens. Of tokens, as many sequences of the full length as divide a replica's.
+fn micro_batch(all: &mut Vec<Setting>, source: &Source<'_>, is_actor: bool, length: Option<u64>) {
+    let program = source.started().ok().and_then(|it| it.words.first());
+    let is_engine = program.is_some_and(|it| it.text.starts_with("verl.trainer.sft_trainer"));
+    let (start, ppo) = if is_actor { (ACTOR, "ppo_") } else { ("data.", "") };
+    let of = |key: &str| number(all, &format!("{start}{key}"));
+    let own = format!("{start}{ppo}micro_batch_size_per_gpu");
+    let of_all = format!("{start}{ppo}micro_batch_size");
+    let sharing = ["ulysses_sequence_parallel_size", "megatron.context_parallel_size"];
+    let sharing = sharing.iter().find_map(|key| {
+        of(key).or_else(|| number(all, key)).or_else(|| number(all, &format!("engine.{key}")))
+    });
+    let sharing = sharing.unwrap_or(1);
+    let cut = ["tensor_model_parallel_size", "pipeline_model_parallel_size"];
+    let cut = cut.iter().filter_map(|it| of(&format!("megatron.{it}"))).product::<u64>() * sharing;
+    let nodes = number(all, "trainer.nnodes").unwrap_or(1);
+    let started = number(all, "trainer.n_gpus_per_node").and_then(|it| it.checked_mul(nodes));
+    let ranks = source.num_gpus().map(u64::from).or(started);
+    let replicas = (ranks.unwrap_or(1) / cut.max(1)).max(1);
+    let by_tokens = value(all, &format!("{start}use_dynamic_bsz"));
+    let by_tokens = by_tokens.map_or(is_engine, |it| it.eq_ignore_ascii_case("true"));
+    let micro = match (by_tokens, length, of(&format!("{ppo}micro_batch_size"))) {
+        (true, Some(length), _) => {
+            let usual = if is_actor { 16_384 } else { 8_192 };
+            let tokens = of(&format!("{ppo}max_token_len_per_gpu")).unwrap_or(usual);
+            let most = (tokens.saturating_mul(sharing) / length.max(1)).max(1);
+            let each = number(all, "global_batch_size").unwrap_or(1) / replicas;
+            (1..=most.min(each.max(1))).rev().find(|it| each.is_multiple_of(*it))
+        }
+        (false, _, Some(micro)) => Some((micro / replicas).max(1)),
+        _ if !is_actor && value(all, &own).is_none() => Some(4),
+        _ => None,
+    };
+    // Versions that have it only multiply it by the answers; later ones do not.
+    if number(all, ANSWERS).is_none_or(|it| it == 1) {
+        all.retain(|it| it.0 != of_all);
+    }
+    if let Some(micro) = micro {
+        all.retain(|it| it.0 != own);
+        add(all, &own, &micro);
+    }
+}

@@ -65,7 +65,7 @@ impl Reader<'_> {
         match (name, arguments.as_slice()) {
             ("read", _) => {
                 let here = self.redirected(statement).0;
-                self.scope.read(&arguments, here);
+                self.scope.read(&arguments, here.as_ref());
             }
             ("let", all) => {
                 for expression in all.iter().flatten() {
@@ -102,7 +102,7 @@ impl Reader<'_> {
 
 impl Scope<'_> {
     /// Executes `read` with its input, if that is known.
-    fn read(&mut self, arguments: &[Option<&str>], here: Option<Text>) {
+    fn read(&mut self, arguments: &[Option<&str>], here: Option<&Text>) {
         let (mut is_list, mut is_whole) = (false, false);
         let mut names: Vec<&str> = Vec::new();
         let mut all = arguments.iter().flatten();
@@ -117,13 +117,15 @@ impl Scope<'_> {
                 is_whole |= options.ends_with('d') && value.is_some_and(|it| it.is_empty());
             }
         }
-        if let (Some(text), true, [name]) = (&here, is_whole, names.as_slice()) {
+        if let (Some(text), true, [name]) = (here, is_whole, names.as_slice()) {
             self.set(name, text.clone());
             return;
         }
-        let known = here.as_ref().and_then(Text::as_known).and_then(|it| it.lines().next());
+        let known = here.and_then(Text::as_known).and_then(|it| it.lines().next());
         let Some(line) = known.filter(|_| !is_whole) else {
-            names.iter().for_each(|name| self.forget(name));
+            for name in names {
+                self.forget(name);
+            }
             return;
         };
         let separators = self.first("IFS").and_then(Text::as_known).unwrap_or(" \t\n").to_owned();
@@ -133,7 +135,8 @@ impl Scope<'_> {
         match names.as_slice() {
             [name] if is_list => self.put(name, Some(fields.map(Text::known).collect())),
             [name] => {
-                self.set(name, Text::known(line.trim_matches(|c| is_blank && is_separator(c))))
+                let line = line.trim_matches(|c| is_blank && is_separator(c));
+                self.set(name, Text::known(line));
             }
             names => {
                 for (place, name) in names.iter().enumerate() {

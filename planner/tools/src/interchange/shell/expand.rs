@@ -450,8 +450,8 @@ impl<'a> Scope<'a> {
         }
         let place = self.arithmetic(index);
         let place = place.as_known().and_then(|it| it.parse::<i64>().ok());
-        let place = place.map(|it| if it < 0 { it + words.len() as i64 } else { it });
-        match place.and_then(|it| usize::try_from(it).ok()) {
+        let from_end = |it: i64| words.len().checked_sub(usize::try_from(it.unsigned_abs()).ok()?);
+        match place.and_then(|it| usize::try_from(it).ok().or_else(|| from_end(it))) {
             Some(place) if words[..words.len().min(place)].iter().all(|it| !it.is_hole()) => {
                 words.get(place).cloned().unwrap_or_default()
             }

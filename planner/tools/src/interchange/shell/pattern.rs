@@ -54,7 +54,7 @@ pub(super) fn changed(value: &str, operator: &str) -> Option<String> {
     }
     if let Some(pattern) = operator.strip_prefix("##") {
         known(pattern)?;
-        return after(places().filter(|at| ends(pattern, *at)).last());
+        return after(places().rfind(|at| ends(pattern, *at)));
     }
     if let Some(pattern) = operator.strip_prefix('#') {
         known(pattern)?;
@@ -66,7 +66,7 @@ pub(super) fn changed(value: &str, operator: &str) -> Option<String> {
     }
     if let Some(pattern) = operator.strip_prefix('%') {
         known(pattern)?;
-        return before(places().filter(|at| begins(pattern, *at)).last());
+        return before(places().rfind(|at| begins(pattern, *at)));
     }
     if let Some(rest) = operator.strip_prefix('/') {
         let (is_all, rest) = rest.strip_prefix('/').map_or((false, rest), |it| (true, it));
@@ -75,7 +75,7 @@ pub(super) fn changed(value: &str, operator: &str) -> Option<String> {
             return None;
         }
         let pattern = Regex::new(&format!("(?s){}", expression(pattern)?)).ok()?;
-        let most = if is_all { 0 } else { 1 };
+        let most = usize::from(!is_all);
         return Some(pattern.replacen(value, most, NoExpand(text)).into_owned());
     }
     let (from, count) = match operator.strip_prefix(':')?.split_once(':') {

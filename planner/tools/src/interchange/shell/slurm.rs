@@ -12,7 +12,7 @@ pub(super) fn directives(text: &str) -> BTreeMap<String, String> {
         for word in option.split_whitespace() {
             match word.split_once('=') {
                 _ if !word.starts_with('-') => {
-                    all.entry(name.clone()).and_modify(|it| *it = word.to_owned());
+                    all.entry(name.clone()).and_modify(|it| word.clone_into(it));
                 }
                 Some((name, value)) => drop(all.insert(name.to_owned(), value.to_owned())),
                 None => {

@@ -399,10 +399,11 @@ const OWN_STAGES: [(&str, &str); 6] = [
 /// (DeepSpeedExamples, applications/DeepSpeed-Chat/dschat/utils/ds_utils.py).
 fn zero_stage(all: &mut Vec<Setting>) {
     let offloads = all.iter().any(|it| it.0 == "offload");
-    let stage = value(all, "zero_stage").unwrap_or("0");
-    let states = format!("zero{stage}{}", if offloads { "_offload" } else { "" });
+    let stage = all.iter().find(|it| it.0 == "zero_stage").and_then(|it| it.1.first());
+    let stage = stage.map_or_else(|| Word::known("0"), Clone::clone);
+    let text = format!("zero{}{}", stage.text, if offloads { "_offload" } else { "" });
     let is_half = value(all, "dtype") != Some("bf16");
-    add(all, "states", &states);
+    all.push(("states".to_owned(), vec![Word { text, ..stage }]));
     add(all, if is_half { "half" } else { "brain" }, &true);
 }
 

@@ -220,6 +220,10 @@ mod tests {
             "for i in $(seq 9); do torchrun --n $i a.py && break; done",
             &["[torchrun][--n][1][a.py]"],
         );
+        check(
+            "for ((i = 1; i < 9; i++)); do torchrun --n $i a.py && break; done",
+            &["[torchrun][--n][1][a.py]"],
+        );
         check("A=1; while [ $A -lt 4 ]; do A=$((A * 2)); done; x $A", &["[x][4]"]);
         check("while y; do A=1; done; x $A", &["[x][?A]"]);
     }

@@ -22,17 +22,14 @@ impl Reader<'_> {
         body: &[Statement],
     ) -> Result<bool, ShellError> {
         let is_once = has_any(body, starts);
-        if has_any(body, |it| ends(it, &["continue", "return"])) {
-            return Ok(false);
-        }
-        if has_any(body, |it| ends(it, &["break", "exit"])) && !is_once {
-            return Ok(false);
-        }
         let is_early = has_any(body, |it| ends(it, &["break", "exit"]));
+        let skips = has_any(body, |it| ends(it, &["continue", "return"]));
+        if skips || is_early && !is_once {
+            return Ok(false);
+        }
         match (keyword, variable) {
             ("for", Some(variable)) => self.over(variable, condition, body, is_early),
-            ("for", None) if !is_early => self.counted(condition, body),
-            ("for", None) => self.once(body),
+            ("for", None) => self.counted(condition, body, is_early),
             _ if has_any(condition, starts) => self.run(condition, false).map(|_| true),
             ("while" | "until", _) => {
                 for _ in 0..MOST_ROUNDS {
@@ -90,7 +87,12 @@ impl Reader<'_> {
     }
 
     /// Executes the body of a loop of the form `for ((I = 0; I < 4; I++))`; returns whether its rounds are known.
-    fn counted(&mut self, header: &[Statement], body: &[Statement]) -> Result<bool, ShellError> {
+    fn counted(
+        &mut self,
+        header: &[Statement],
+        body: &[Statement],
+        is_early: bool,
+    ) -> Result<bool, ShellError> {
         let [Token::Word { pieces, .. }] = header[0].tokens() else { return Ok(false) };
         let [Piece::Truth(text)] = pieces.as_slice() else { return Ok(false) };
         let parts: Vec<&str> = text.split(';').collect();
@@ -98,6 +100,7 @@ impl Reader<'_> {
         self.scope.calculate(first);
         for _ in 0..MOST_ROUNDS {
             match self.scope.truth(test).as_known() {
+                Some("true") if is_early => return self.once(body),
                 Some("true") => self.run(body, false)?,
                 Some(_) => return Ok(true),
                 None => break,

@@ -15,9 +15,6 @@ const DECLARERS: [&str; 5] = ["export", "declare", "typeset", "readonly", "local
 /// Options of `read` that have a value.
 const WITH_VALUE: [char; 6] = ['d', 'p', 't', 'n', 'N', 'u'];
 
-/// Variables of a function before it, which come back at its end.
-pub(super) type Locals = Vec<(String, Option<Vec<Text>>)>;
-
 impl Reader<'_> {
     /// Executes `export`, `local` and the like; returns whether the command is one.
     pub(super) fn declares(&mut self, name: &str, words: &[Token], is_conditional: bool) -> bool {

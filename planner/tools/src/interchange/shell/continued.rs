@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::super::file::basename;
 use super::lex::{Piece, Token};
 use super::script::Command;
 use super::word::{End, ShellError, Word};
@@ -53,4 +54,11 @@ pub(super) fn ended_early(text: &str, ended: usize, line: usize, word: String) -
         Some(_) => End::Open,
     };
     ShellError::Ended { line, word, ended, end }
+}
+
+/// Returns whether a command starts a program with options.
+pub(super) fn starts(tokens: &[Token]) -> bool {
+    let words: Vec<&str> = tokens.iter().filter_map(Token::plain).collect();
+    let name = words.first().map_or("", |it| basename(it));
+    STARTERS.contains(&name) && words.iter().any(|it| it.starts_with("--"))
 }

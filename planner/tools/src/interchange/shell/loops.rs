@@ -1,10 +1,9 @@
 //! Loops, as far as their rounds are known.
 
-use super::super::file::basename;
-use super::continued::STARTERS;
+use super::continued::starts;
 use super::lex::{Piece, Token};
 use super::reader::Reader;
-use super::syntax::{Statement, each};
+use super::syntax::{Statement, each, has_any};
 use super::text::Text;
 use super::word::ShellError;
 
@@ -109,20 +108,6 @@ impl Reader<'_> {
         }
         Ok(false)
     }
-}
-
-/// Returns whether any command of some statements is of a kind.
-pub(super) fn has_any(statements: &[Statement], is_it: impl Fn(&[Token]) -> bool) -> bool {
-    let mut has = false;
-    each(statements, &mut |tokens| has |= is_it(tokens));
-    has
-}
-
-/// Returns whether a command starts a program with options.
-pub(super) fn starts(tokens: &[Token]) -> bool {
-    let words: Vec<&str> = tokens.iter().filter_map(Token::plain).collect();
-    let name = words.first().map_or("", |it| basename(it));
-    STARTERS.contains(&name) && words.iter().any(|it| it.starts_with("--"))
 }
 
 /// Returns whether a command is one of those that end a round of a loop, or all of them.

@@ -3,15 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use super::builtin::Locals;
 use super::condition;
-use super::continued::{ended_early, goes_on, list_goes_on};
+use super::continued::{ended_early, goes_on, list_goes_on, starts};
 use super::expand::Scope;
 use super::lex::{Break, Piece, Token};
-use super::loops::{has_any, starts};
 use super::script::{Command, Open, Script, Way};
-use super::syntax::{Decides, Form, Statement, each, each_of};
-use super::text::Text;
+use super::syntax::{Decides, Form, Statement, each, each_of, has_any};
+use super::text::{Locals, Text};
 use super::word::{ShellError, is_name};
 
 /// Limit of the nesting of functions, nested scripts, subshells and branches.

@@ -297,3 +297,10 @@ impl<'a> Parser<'a> {
         Ok(Some(Form::Function(name, Rc::new(body))))
     }
 }
+
+/// Returns whether any command of some statements is of a kind.
+pub(super) fn has_any(statements: &[Statement], is_it: impl Fn(&[Token]) -> bool) -> bool {
+    let mut has = false;
+    each(statements, &mut |tokens| has |= is_it(tokens));
+    has
+}

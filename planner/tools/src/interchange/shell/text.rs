@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 
 use super::word::Word;
 
+/// Variables of a function before it, which come back at its end.
+pub(super) type Locals = Vec<(String, Option<Vec<Text>>)>;
+
 /// Text with holes, where something unknown stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Text {

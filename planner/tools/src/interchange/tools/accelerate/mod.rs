@@ -24,6 +24,7 @@ use crate::interchange::view::ExportView;
 pub(super) use adapters::adapters;
 /// What the name of a built-in configuration of DeepSpeed says.
 pub(crate) use read::built_in_stage;
+use read::is_launch;
 pub(super) use read::read_words;
 pub(super) use table::{CONFIGURATION, TRAINER};
 
@@ -75,11 +76,6 @@ pub(super) static TRAINER_TOOL: Tool = Tool {
         |view, _| program(view, true),
     )
 };
-
-fn is_launch(words: &[Word], place: usize) -> bool {
-    basename(&words[place].text) == "accelerate"
-        && words.get(place + 1).is_some_and(|it| it.text == "launch")
-}
 
 /// Returns whether words, or a file that they name, have the Trainer's arguments.
 fn has_arguments(words: &[Word], files: &BTreeMap<String, String>) -> bool {

@@ -7,11 +7,10 @@ use ir::plan::Optimizer;
 
 use super::super::deepspeed;
 use super::adapters::{adapters, adapters_left_out};
-use super::is_launch;
 use super::sharding::{Kind, OFF, habits, kind, sharded, with_fsdp};
 use super::table::{CONFIGURATION, TRAINER};
 use crate::interchange::error::{Divided, ImportError};
-use crate::interchange::file::has_ending;
+use crate::interchange::file::{basename, has_ending};
 use crate::interchange::imported::Imported;
 use crate::interchange::options::{Leaf, OptionError, ParsedOptions, Vocabulary};
 use crate::interchange::shell::Word;
@@ -532,4 +531,10 @@ fn deepspeed_keys(
         ("train_micro_batch_size_per_gpu", micro.as_deref()),
     ];
     Ok(all.into_iter().filter_map(|(key, value)| Some(leaf(key, value?))).collect())
+}
+
+/// Returns whether `accelerate launch` stands at a place.
+pub(super) fn is_launch(words: &[Word], place: usize) -> bool {
+    basename(&words[place].text) == "accelerate"
+        && words.get(place + 1).is_some_and(|it| it.text == "launch")
 }

@@ -8,7 +8,7 @@ use super::super::megatron;
 use super::own::{self, option_of, own_keys};
 use super::read::read;
 use super::verl;
-use super::wrapper::{Base, Same, Setting, Wrapper};
+use super::wrapper::{Base, Same, Setting, Wrapper, add, number, value};
 use crate::interchange::file::basename;
 use crate::interchange::launch::Program;
 use crate::interchange::shell::{Word, is_program};
@@ -351,19 +351,6 @@ pub(in super::super) static TORCHTITAN_TOOL: Tool = Tool {
         tool(Target::new("torchtitan-toml", "torchtitan 0.2 and older", "torchtitan"))
     )
 };
-
-pub(super) fn value<'a>(all: &'a [Setting], key: &str) -> Option<&'a str> {
-    let (_, words) = all.iter().find(|it| it.0 == key)?;
-    words.first().map(|it| it.text.as_str())
-}
-
-pub(super) fn number(all: &[Setting], key: &str) -> Option<u64> {
-    value(all, key)?.parse().ok()
-}
-
-pub(super) fn add(all: &mut Vec<Setting>, key: &str, value: &dyn ToString) {
-    all.push((key.to_owned(), vec![Word::known(&value.to_string())]));
-}
 
 /// axolotl shards where a degree or FSDP's keys say so, without the Trainer's `fsdp`; a degree alone does not beside
 /// DeepSpeed. Its own configurations of DeepSpeed are known by their names.

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::tools::{add, number, value};
-use super::wrapper::Setting;
+use super::wrapper::{Setting, add, number, value};
 use crate::interchange::shell::Word;
 use crate::interchange::source::Source;
 

@@ -114,3 +114,16 @@ pub(super) fn base_option(base: Base, key: &str) -> Option<String> {
     };
     base.vocabulary().takes(&plain).map(|_| plain)
 }
+
+pub(super) fn value<'a>(all: &'a [Setting], key: &str) -> Option<&'a str> {
+    let (_, words) = all.iter().find(|it| it.0 == key)?;
+    words.first().map(|it| it.text.as_str())
+}
+
+pub(super) fn number(all: &[Setting], key: &str) -> Option<u64> {
+    value(all, key)?.parse().ok()
+}
+
+pub(super) fn add(all: &mut Vec<Setting>, key: &str, value: &dyn ToString) {
+    all.push((key.to_owned(), vec![Word::known(&value.to_string())]));
+}

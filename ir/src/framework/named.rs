@@ -10,8 +10,22 @@ use crate::layout::{Choice, Offload, PartialLayout, ZeroStage};
 use crate::schedule::ScheduleKind;
 
 impl Abilities {
-    /// Named fields of a layout that the framework cannot run, in words; empty where it can run all.
+    /// Named fields of a layout that the framework cannot run, in words; empty where it can run all, in one of its kinds of
+    /// context parallelism if none is named.
     pub fn lacks(&self, named: &PartialLayout, facts: JobFacts) -> Vec<String> {
+        if named.context_parallel_kind.is_any() && named.context_parallel.least() > Some(1) {
+            let of = |kind: &ContextParallelKind| {
+                let context_parallel_kind = Choice::One(*kind);
+                self.lacks_of(&PartialLayout { context_parallel_kind, ..*named }, facts)
+            };
+            if self.context_parallel.iter().any(|kind| of(kind).is_empty()) {
+                return Vec::new();
+            }
+        }
+        self.lacks_of(named, facts)
+    }
+
+    fn lacks_of(&self, named: &PartialLayout, facts: JobFacts) -> Vec<String> {
         let mut lacks = Vec::new();
         let mut need = |has: bool, what: String| {
             if !has {

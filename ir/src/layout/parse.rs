@@ -256,7 +256,8 @@ impl FromStr for PartialLayout {
             let spec: Result<LayoutSpec, _> = serde_json::from_str(text);
             return match spec {
                 Ok(spec) => Ok(Self::from(&spec)),
-                // `{"tp": 8, "pp": 4}` is in words.
+                // `{"tp": 8, "pp": 4}` is in words; what is cut off is not.
+                Err(error) if error.is_eof() => Err(ParseLayoutError::Json(error.to_string())),
                 Err(error) => in_words(text).map_err(|_| ParseLayoutError::Json(error.to_string())),
             };
         }

@@ -150,10 +150,11 @@ impl Axis {
     }
 }
 
-/// Refuses `--zero-shard` above 1 with ZeRO 0, which shards nothing.
+/// Refuses `--zero-shard` above 1 with ZeRO 0, which shards nothing. A plan's layout has all replicas there.
 pub(crate) fn check_shards(named: &PartialLayout) -> anyhow::Result<()> {
     if let (One(ZeroStage::None), One(shards)) = (named.zero_stage, named.zero_shard)
         && shards > 1
+        && named.data_parallel != One(shards)
     {
         anyhow::bail!(
             "`--zero-shard {shards}` is over how many ranks ZeRO shards, but ZeRO 0 shards nothing\nhint: `--zero 1`, 2 or 3, or \

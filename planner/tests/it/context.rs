@@ -72,3 +72,26 @@ fn exchanges_of_heads_that_cannot_be() {
         place.fails(&format!("evaluate {{}}/model.json --gpus 8 {args}"), words);
     }
 }
+
+/// PyTorch's and Megatron's rings know no sliding window, but heads are exchanged with one.
+#[test]
+fn a_degree_takes_the_kind_that_runs() {
+    let args = ["evaluate", "models/olmo-3-7b", "--gpus", "16", "--framework", "megatron-core"];
+    let rest = ["--seq-len", "65536", "--layout", "cp2-dp8"];
+    let open = planner(&[&args[..], &rest].concat()).stdout;
+    assert!(open.contains("cp2-a2a") && !open.contains("cannot run this"), "{open}");
+    let named = planner(&[&args[..], &rest, &["--context-parallel-kind", "ring"]].concat());
+    assert!(named.stdout.contains("cannot run this"), "{named:?}");
+}
+
+/// An answer's layout can be given back as it is, but not cut off.
+#[test]
+fn a_layout_of_an_answer_is_given_back() {
+    let plan = evaluate("dp8-mbs1", &["--zero", "0", "--headroom", "0", "--cluster", "h200"]);
+    let layout = plan["layout"].to_string();
+    let again = evaluate(&layout, &["--headroom", "0", "--cluster", "h200"]);
+    assert_eq!(plan, again);
+    let cut = &layout[..layout.len() - 1];
+    let run = planner(&["evaluate", "models/llama-3.1-8b", "--gpus", "8", "--layout", cut]);
+    assert_eq!(run.code, Some(2), "{run:?}");
+}

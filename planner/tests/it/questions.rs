@@ -150,6 +150,17 @@ fn the_longest_sequence_is_the_longest() {
     assert_eq!(fits(longest * 5 / 4 / 1024 * 1024), Some(1));
 }
 
+/// 15 sequences of 798,720 tokens fit on 100 GPUs, by five context-parallel ranks: the answer is no shorter, to an eighth.
+#[test]
+fn the_longest_sequence_has_the_odd_factors_of_the_gpus() {
+    let args = ["search", "models/llama-3.1-8b", "--gpus", "100", "--quiet"];
+    let length = ["--seq-len", "798720", "--global-batch-size", "15"];
+    assert_eq!(planner(&[&args[..], &length].concat()).code, Some(0));
+    let found = json(&[&args[..], &["--max-seq-len"]].concat());
+    let longest = found["longest_sequence"]["sequence_length"].as_u64().unwrap();
+    assert!(longest >= 798_720 * 7 / 8, "{longest}");
+}
+
 #[test]
 fn objectives_are_met() {
     let least =

@@ -30,35 +30,46 @@ pub fn longest_sequence(
 ) -> Result<Option<Problem>, ProblemError> {
     let training = problem.training;
     let tokens = training.global_batch_size * training.sequence_length;
-    let with = |sequence_length: u64| {
-        let usual = (tokens / sequence_length).max(1);
-        let global_batch_size = if holds_batch { training.global_batch_size } else { usual };
-        problem.with_training(Training { sequence_length, global_batch_size, ..training })
+    let odd = odd_part(problem);
+    // Context-parallel ranks share a sequence and replicas the batch: where their numbers have odd factors, so have these.
+    let posed = |length: u64| {
+        let of_odd = length - length % (SHORTEST_SEQUENCE * odd);
+        let lengths = [(length, 1), (of_odd, odd)].into_iter();
+        let distinct = lengths.take(if odd > 1 { 2 } else { 1 }).filter(|(length, _)| *length > 0);
+        distinct.map(move |(sequence_length, multiple)| {
+            let usual = (tokens / sequence_length).max(1).next_multiple_of(multiple);
+            let global_batch_size = if holds_batch { training.global_batch_size } else { usual };
+            problem.with_training(Training { sequence_length, global_batch_size, ..training })
+        })
     };
     let mut longest = None;
     let mut length = SHORTEST_SEQUENCE;
     while length <= LONGEST_SEQUENCE && go() == Go::On {
         // A sequence whose tensors are too large to be counted does not fit either.
-        let Ok(longer) = with(length) else { break };
-        if !fits(&longer, request, go) {
-            break;
-        }
-        longest = Some(longer);
+        let longer = posed(length).flatten().find(|longer| fits(longer, request, go));
+        let Some(longer) = longer else { break };
+        longest = Some((longer, length));
         length *= 2;
     }
-    let Some(mut best) = longest else { return Ok(None) };
-    let shortest = best.training.sequence_length;
+    let Some((mut best, shortest)) = longest else { return Ok(None) };
     let (mut fitting, mut parts) = (0, PARTS_OF_A_DOUBLING);
     while parts - fitting > 1 && go() == Go::On {
         let middle = fitting.midpoint(parts);
-        let longer = with(shortest + shortest / PARTS_OF_A_DOUBLING * middle)?;
-        if fits(&longer, request, go) {
+        let longer: Vec<Problem> =
+            posed(shortest + shortest / PARTS_OF_A_DOUBLING * middle).collect::<Result<_, _>>()?;
+        if let Some(longer) = longer.into_iter().find(|longer| fits(longer, request, go)) {
             (fitting, best) = (middle, longer);
         } else {
             parts = middle;
         }
     }
     Ok(Some(best))
+}
+
+/// The largest odd number that divides the number of GPUs.
+fn odd_part(problem: &Problem) -> u64 {
+    let gpus = u64::from(problem.limits.num_gpus);
+    gpus >> gpus.trailing_zeros()
 }
 
 /// True if any plan of the request fits.
@@ -96,8 +107,7 @@ pub fn batches(
     request: &Request,
     go: &mut (dyn FnMut() -> Go + Send),
 ) -> Result<Vec<BatchPoint>, ProblemError> {
-    let gpus = u64::from(problem.limits.num_gpus);
-    let odd = gpus >> gpus.trailing_zeros();
+    let (gpus, odd) = (u64::from(problem.limits.num_gpus), odd_part(problem));
     let mut points: Vec<BatchPoint> = Vec::new();
     for doubling in 0..DOUBLINGS {
         let global_batch_size = (gpus / 64).max(1).next_multiple_of(odd) << doubling;

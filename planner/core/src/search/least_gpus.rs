@@ -20,8 +20,8 @@ const MOST_PROBES: usize = 64;
 /// Number of nodes up to which half nodes are tried too.
 const WITH_HALVES: u32 = 5;
 
-/// The least number of GPUs on which some layout fits, among those that fill nodes (of few nodes, half a node too;
-/// within one, powers of two). `None` if none is found for as long as `go` says to go on.
+/// The least number of GPUs on which some layout fits, among those within one node and those that fill nodes (of few
+/// nodes, half a node too). `None` if none is found for as long as `go` says to go on.
 ///
 /// # Errors
 ///
@@ -43,7 +43,7 @@ pub fn least_gpus(
     let states = graph.parameter_counts().total as f64 * all;
     let fewest = (states / cluster.gpu.memory.get().max(1) as f64).ceil() as u64;
     let node = cluster.gpus_per_node;
-    let within = (0..32).map(|power| 1u32 << power).take_while(|gpus| *gpus < node);
+    let within = 1..node;
     // Half a node matters among a few nodes, but not among many.
     let half = (node / 2).max(1);
     let halves = (2..2 * WITH_HALVES).map(|halves| halves * half).filter(|gpus| *gpus >= node);

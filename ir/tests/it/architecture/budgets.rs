@@ -10,20 +10,20 @@ use super::{assert_none, code, members, mentions, read, root, sources, without_t
 /// Lines of source of each crate, without tests; scripts and styles of its pages count.
 const LINES: &[(&str, usize)] = &[
     ("command-line", 823),
-    ("cost-models", 4_619),
+    ("cost-models", 4_660),
     ("executor", 7_595),
     ("executor/communicators", 4_684),
     ("executor/kernels", 12_797),
     ("executor/runtime", 13_597),
     ("executor/stand-in", 9_354),
-    ("ir", 27_822),
+    ("ir", 27_839),
     ("models", 96),
     ("planner", 12_975),
-    ("planner/core", 16_149),
+    ("planner/core", 16_154),
     ("planner/evidence", 5_108),
-    ("planner/tools", 19_587),
+    ("planner/tools", 20_458),
     ("simulator", 3_324),
-    ("traces", 7_649),
+    ("traces", 7_671),
 ];
 
 /// How far lines may fall below a budget before it is to be lowered.
@@ -32,7 +32,7 @@ const SLACK: usize = 200;
 /// Files of source that name a field of a layout or of the training.
 const FILES_THAT_NAME: &[(&str, usize)] = &[
     ("expert_tensor_parallel", 34),
-    ("sequence_length", 59),
+    ("sequence_length", 60),
     ("token_dispatcher", 20),
     ("zero_shard", 24),
 ];

@@ -176,8 +176,28 @@ impl<'a> Coster<'a> {
             OpKind::GroupedLinear { num_experts, .. } if self.experts == ExpertTimes::Least => {
                 Bytes::new(bytes.get() / num_experts)
             }
+            OpKind::Dispatch { .. } | OpKind::Combine if self.sorts_received() => {
+                // A token's copies are read and written once more; the operator has them on one side.
+                bytes + work.read.max(work.written) * 2
+            }
             _ => bytes,
         }
+    }
+
+    /// Returns whether received tokens are sorted by expert, and put back into the order in which they came before they
+    /// are returned: an all-to-all leaves them in the order of their senders.
+    ///
+    /// # Source
+    ///
+    /// Megatron-Core's `MoEAlltoAllTokenDispatcher` (`sort_chunks_by_idxs` where a rank has several experts),
+    /// torchtitan's `expert_parallel.py` (`_permute`), MaxText's `moe.py` (`local_permute`). What DeepEP and an
+    /// all-gather leave is put in the order of experts once.
+    fn sorts_received(&self) -> bool {
+        let ranks = self.groups.along(Axis::Expert).size;
+        let is_exact = self.experts == ExpertTimes::Exact;
+        let has_several = self.block.num_experts().is_some_and(|all| all > ranks.into());
+        let sends_copies = self.switches.token_dispatcher == TokenDispatcher::AllToAll;
+        is_exact && ranks > 1 && has_several && sends_copies
     }
 
     /// Bytes of an element of the buffer in which gradients of parameters are accumulated.

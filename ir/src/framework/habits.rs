@@ -362,6 +362,8 @@ choices! {
         Part,
         /// All of it, of which it uses a part.
         Whole,
+        /// All of it where the layout has pipelines, of the sum with ZeRO-2 and 3 (PyTorch's pipelines of FSDP modules).
+        WholeInPipelines,
     }
 
     /// What the shards of weights are with ZeRO-3.

@@ -85,7 +85,8 @@ fn time_and_memory_follow_from_the_order() {
     let order = |name: &str, rows: [&str; 2]| {
         let file = desk.write(name, &rows.join("\n"));
         let more = ["--layout", "pp2-dp4", "--micro-batch-size", "2", "--framework", "ideal"];
-        let run = evaluate(&file, &more).json();
+        let kept = ["--recompute", "none", "--headroom", "0", "--stages", "8,4"];
+        let run = evaluate(&file, &[&more[..], &kept].concat()).json();
         let plan = &run["plans"][0];
         assert_eq!(plan["layout"]["num_micro_batches"], 4);
         let second = |name: &str| plan[name].as_f64().unwrap();

@@ -118,8 +118,11 @@ fn evaluated(layout: &str, further: &[&str]) -> Value {
 /// Llama 3.1 8B on 8 ranks with ZeRO 2: 12 bytes a parameter leave the device with the 2 of its gradient.
 #[test]
 fn the_formulas_of_zero_offload() {
-    let plain = evaluated("dp8-mbs1", &["--zero", "2"]);
-    let offloaded = evaluated("dp8-mbs1", &["--zero", "2", "--offload", "optimizer"]);
+    let of = |further: &[&str]| {
+        let kept = ["--zero", "2", "--recompute", "none", "--headroom", "0"];
+        evaluated("dp8-mbs1", &[&kept[..], further].concat())
+    };
+    let (plain, offloaded) = (of(&[]), of(&["--offload", "optimizer"]));
     let memory = |plan: &Value, line: &str| plan["memory"][line].as_u64().unwrap();
     let parameters = 8_030_261_248_u64;
     assert_eq!(memory(&plain, "optimizer_bytes"), 12 * parameters / 8);

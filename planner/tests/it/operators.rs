@@ -74,7 +74,7 @@ fn large_tables_of_a_recommender_are_split() {
 #[test]
 fn a_u_net_from_pytorch_has_splits_of_all_its_operators() {
     let found =
-        found(&["ir/tests/it/cases/torch/unet.json", "--gpus", "4", "--global-batch-size", "64"]);
+        found(&["ir/tests/it/cases/torch/unet.json", "--gpus", "4", "--global-batch-size", "1024"]);
     for (name, splits) in splits(&found) {
         assert_eq!(splits.keys().collect::<Vec<_>>(), ["batch"], "{name}");
     }

@@ -159,3 +159,18 @@ fn stages_that_cannot_be() {
         place.fails(&format!("search {{}}/model.json --gpus 8 {args}"), words);
     }
 }
+
+/// `torch/distributed/pipelining/stage.py`: FSDP's modules reduce gradients with the last micro-batch alone, and hold whole
+/// ones until then. Without a pipeline torchtitan reduces each micro-batch's.
+#[test]
+fn pipelines_of_pytorch_keep_whole_gradients() {
+    let gradients = |layout: &str| {
+        let sizes = ["--framework", "torchtitan", "--zero", "2", "--global-batch-size", "64"];
+        let rest = ["--headroom", "0", "--cluster", "h200", "--format", "json", "--layout", layout];
+        let run = planner(&[&["evaluate"], &EIGHT[..], &sizes, &rest].concat());
+        run.json()["plans"][0]["memory"]["gradients_bytes"].as_f64().unwrap()
+    };
+    let parameters = 8_030_261_248.0;
+    assert!(gradients("pp2-dp4-mbs1") > 0.4 * 4.0 * parameters);
+    assert!(gradients("dp8-mbs1") < 0.3 * 4.0 * parameters);
+}

@@ -112,8 +112,13 @@ impl<'a> Replicas<'a> {
     /// True if a rank holds the sum of all gradients of its stages until the last micro-batch and reduces it then,
     /// though it updates only a shard.
     pub(super) fn sums_whole_gradients(&self) -> bool {
-        self.layout.zero_stage >= ZeroStage::Gradients
-            && self.hardware.framework.gradients.sharded_sum == GradientSum::Whole
+        let is_whole = match self.hardware.framework.gradients.sharded_sum {
+            GradientSum::Whole => true,
+            GradientSum::WholeInPipelines => self.layout.pipeline_parallel > 1,
+            GradientSum::Part => false,
+        };
+        is_whole
+            && self.layout.zero_stage >= ZeroStage::Gradients
             && self.layout.num_micro_batches > 1
             && !self.layout.offload.optimizer
     }

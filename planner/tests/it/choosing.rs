@@ -577,3 +577,17 @@ fn results_do_not_depend_on_threads() {
         }
     }
 }
+
+/// Of a stack that nobody knows, what is chosen need not be what the point estimates have first: its plan is read all the
+/// same.
+#[test]
+fn a_plan_of_an_unknown_stack_is_read() {
+    let place = Workplace::new();
+    for (model, gpus, cluster) in [("qwen2.5-7b", "16", "h100"), ("smollm3-3b", "12", "v100")] {
+        let (plan, path) = (place.path(&format!("{model}.json")), format!("models/{model}"));
+        let args = ["search", &path, "--gpus", gpus, "--cluster", cluster, "--framework"];
+        let run = planner(&[&args[..], &["unknown", "-q", "-o", &plan]].concat());
+        assert_eq!(run.code, Some(0), "{run:?}");
+        assert_eq!(planner(&["explain", &plan]).code, Some(0), "{model}");
+    }
+}

@@ -11,9 +11,7 @@ use traces::timeline::training_step;
 
 use super::make::{planned_ranks, sha256_of};
 use crate::problem::{Problem, ProblemError, attention_kernel};
-use crate::search::{
-    EvaluatedPlan, RESOLUTION, model_flops_utilization, simulated, tokens_per_second_per_gpu,
-};
+use crate::search::{EvaluatedPlan, model_flops_utilization, simulated, tokens_per_second_per_gpu};
 use crate::step::{PipelineRanks, Simulated};
 
 /// Reason why a text is not a usable plan.
@@ -219,7 +217,8 @@ fn check_stages(plan: &Plan, layout: &Layout, problem: &Problem) -> Result<Vec<u
     Ok(ends)
 }
 
-/// Evaluates the runners-up, and checks that they fit the problem and are not faster than the plan.
+/// Evaluates the runners-up, and checks that they fit the problem. Some may be faster than the plan, which was chosen by
+/// what may be true of its stack.
 fn runners_up(plan: &Plan, problem: &Problem) -> Result<Vec<EvaluatedPlan>, PlanError> {
     let mut all = Vec::with_capacity(plan.runners_up.len());
     for (index, runner_up) in plan.runners_up.iter().enumerate() {
@@ -242,13 +241,9 @@ fn runners_up(plan: &Plan, problem: &Problem) -> Result<Vec<EvaluatedPlan>, Plan
         }
         let (time, sum) = (runner_up.step_time_seconds, runner_up.breakdown.total());
         let agrees = (sum - time).abs() <= ROUNDING * sum.abs().max(1e-9);
-        let least = plan.prediction.step_time_seconds / (1.0 + RESOLUTION);
-        // A rounded time may be slightly below.
-        if !agrees || time < least * (1.0 - ROUNDING) {
+        if !agrees {
             return Err(PlanError::Contradiction(format!(
-                "`runners_up[{index}]` has `step_time_seconds` {time}, its breakdown adds up to {sum}, \
-                 and the plan takes {}",
-                plan.prediction.step_time_seconds
+                "`runners_up[{index}]` has `step_time_seconds` {time}, but its breakdown adds up to {sum}"
             )));
         }
         all.push(simulated(problem, layout, &ends).0);

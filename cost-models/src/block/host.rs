@@ -14,7 +14,7 @@ use crate::hardware::Hardware;
 ///
 /// The operators of Megatron-Core's `router.py` and `token_dispatcher.py`. Chosen, with [`OF_ONE_EXPERT`], by the steps of
 /// sources left out of the fit: a factor of 3.2 on all operators of a layer with experts, which was here before, predicts
-/// torchtitan's mixtures of 128 experts on GH200 70 % too slow, and this 12 %; nothing was fitted to them.
+/// torchtitan's mixtures of 128 experts on GH200 70 % too slow, and this 25 %; nothing was fitted to them.
 const OF_ROUTER: f64 = 5.0;
 
 /// Host time of one expert's product in a grouped product over that of an operator, which is 2 to 4 kernels with autograd.

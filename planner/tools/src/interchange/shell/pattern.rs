@@ -27,10 +27,14 @@ fn expression(pattern: &str) -> Option<String> {
     Some(text)
 }
 
+/// What matches a text that is the pattern from end to end; `None` if that is not known.
+fn whole(pattern: &str) -> Option<Regex> {
+    Regex::new(&format!("(?s)^(?:{})$", expression(pattern)?)).ok()
+}
+
 /// Returns whether a text matches a pattern whole; `None` if that is not known.
 pub(super) fn matches(pattern: &str, text: &str) -> Option<bool> {
-    let expression = format!("(?s)^(?:{})$", expression(pattern)?);
-    Regex::new(&expression).ok().map(|it| it.is_match(text))
+    whole(pattern).map(|it| it.is_match(text))
 }
 
 /// Returns whether a regular expression is found in a text; `None` if it cannot be read.
@@ -38,35 +42,32 @@ pub(super) fn is_found(expression: &str, text: &str) -> Option<bool> {
     Regex::new(expression).ok().map(|it| it.is_match(text))
 }
 
+/// Operators that remove what matches a pattern: whether from the front, and whether the longest match.
+const REMOVING: [(&str, bool, bool); 4] =
+    [("##", true, true), ("#", true, false), ("%%", false, true), ("%", false, false)];
+
 /// A value as an expansion changes it: `##PATTERN`, `%PATTERN`, `//PATTERN/TEXT`, `:FROM:COUNT`, `,,` and the like; `None`
 /// for another.
 pub(super) fn changed(value: &str, operator: &str) -> Option<String> {
-    let places = || value.char_indices().map(|it| it.0).chain([value.len()]);
-    let ends = |pattern: &str, at: usize| matches(pattern, &value[..at]) == Some(true);
-    let begins = |pattern: &str, at: usize| matches(pattern, &value[at..]) == Some(true);
-    let after = |at: Option<usize>| Some(value[at.unwrap_or(0)..].to_owned());
-    let before = |at: Option<usize>| Some(value[..at.unwrap_or(value.len())].to_owned());
-    let known = |pattern: &str| expression(pattern).is_some().then_some(());
     match operator {
         "^^" => return Some(value.to_uppercase()),
         ",," => return Some(value.to_lowercase()),
         _ => {}
     }
-    if let Some(pattern) = operator.strip_prefix("##") {
-        known(pattern)?;
-        return after(places().rfind(|at| ends(pattern, *at)));
-    }
-    if let Some(pattern) = operator.strip_prefix('#') {
-        known(pattern)?;
-        return after(places().find(|at| ends(pattern, *at)));
-    }
-    if let Some(pattern) = operator.strip_prefix("%%") {
-        known(pattern)?;
-        return before(places().find(|at| begins(pattern, *at)));
-    }
-    if let Some(pattern) = operator.strip_prefix('%') {
-        known(pattern)?;
-        return before(places().rfind(|at| begins(pattern, *at)));
+    for (prefix, is_front, is_longest) in REMOVING {
+        let Some(pattern) = operator.strip_prefix(prefix) else { continue };
+        let whole = whole(pattern)?;
+        let mut places = value.char_indices().map(|it| it.0).chain([value.len()]);
+        let left = if is_front {
+            let fits = |at: &usize| whole.is_match(&value[..*at]);
+            let end = if is_longest { places.rfind(fits) } else { places.find(fits) };
+            &value[end.unwrap_or(0)..]
+        } else {
+            let fits = |at: &usize| whole.is_match(&value[*at..]);
+            let start = if is_longest { places.find(fits) } else { places.rfind(fits) };
+            &value[..start.unwrap_or(value.len())]
+        };
+        return Some(left.to_owned());
     }
     if let Some(rest) = operator.strip_prefix('/') {
         let (is_all, rest) = rest.strip_prefix('/').map_or((false, rest), |it| (true, it));

@@ -75,7 +75,7 @@ pub(super) fn read_by(
     if is_own && NAMED_SIZES.iter().all(|name| given.has(name)) {
         settings.model_defaults = model_defaults(given, source.is_all_mixture)?;
     }
-    // Megatron-DeepSpeed has no switch beside the number.
+    // Megatron-DeepSpeed has the number alone, and no switch.
     if !given.has("--group-query-attention") && source.target == Target::MEGATRON {
         settings.model.retain(|it| it.name != "--num-query-groups");
     }

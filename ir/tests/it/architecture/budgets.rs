@@ -7,23 +7,23 @@ use std::path::Path;
 
 use super::{assert_none, code, members, mentions, read, root, sources, without_tests};
 
-/// Lines of source of each crate, without tests; scripts and styles of its pages count.
+/// Lines of source of each crate, without tests, in whole hundreds; scripts and styles of its pages count.
 const LINES: &[(&str, usize)] = &[
-    ("command-line", 823),
-    ("cost-models", 4_660),
-    ("executor", 7_595),
-    ("executor/communicators", 4_684),
-    ("executor/kernels", 12_797),
-    ("executor/runtime", 13_597),
-    ("executor/stand-in", 9_354),
-    ("ir", 27_839),
-    ("models", 96),
-    ("planner", 12_975),
-    ("planner/core", 16_154),
-    ("planner/evidence", 5_108),
-    ("planner/tools", 20_458),
-    ("simulator", 3_324),
-    ("traces", 7_671),
+    ("command-line", 900),
+    ("cost-models", 4_700),
+    ("executor", 7_600),
+    ("executor/communicators", 4_700),
+    ("executor/kernels", 12_800),
+    ("executor/runtime", 13_600),
+    ("executor/stand-in", 9_400),
+    ("ir", 27_900),
+    ("models", 100),
+    ("planner", 13_000),
+    ("planner/core", 16_200),
+    ("planner/evidence", 5_200),
+    ("planner/tools", 20_500),
+    ("simulator", 3_400),
+    ("traces", 7_700),
 ];
 
 /// How far lines may fall below a budget before it is to be lowered.

@@ -24,8 +24,13 @@ pub(crate) struct AskedFor<'a> {
 pub(crate) fn no_candidates(asked: &AskedFor<'_>, outcome: &Outcome) -> anyhow::Error {
     let AskedFor { problem, fixed, .. } = *asked;
     let num_gpus = problem.limits.num_gpus;
-    if let Some(error) = fixed.check().err().or_else(|| wrong_gpu_count(fixed, num_gpus)) {
+    if let Some(error) = fixed.check().err() {
         return anyhow::Error::new(error);
+    }
+    if let Some(error) = wrong_gpu_count(fixed, num_gpus) {
+        // A degree that the model has on no number of GPUs goes first.
+        let of_model = problem.limits.heads_divide(&fixed.or(LayoutSpec::ONE_RANK)).err();
+        return anyhow::Error::new(of_model.unwrap_or(error));
     }
     if let Some(error) = asked.one_of_many() {
         return error;

@@ -263,10 +263,21 @@ pub(crate) fn warn_of_long_sequence(input: &Input) {
 
 /// Warns on stderr where a framework is not known to run on this hardware, and names frameworks that do.
 pub(crate) fn warn_of_hardware(framework: &Framework, cluster: &Cluster) {
-    let platform = cluster.gpu.architecture.platform();
-    if framework.runs_on(platform) {
-        return;
+    let groups = cluster.groups.iter().map(|group| &group.cluster.gpu);
+    let gpus: Vec<&Gpu> = groups.chain(cluster.groups.is_empty().then_some(&cluster.gpu)).collect();
+    if gpus.iter().any(|gpu| gpu.architecture.platform() != gpus[0].architecture.platform()) {
+        let names: Vec<&str> = gpus.iter().map(|gpu| gpu.name.as_str()).collect();
+        tell(&format!(
+            "warning: collectives of their makers (NCCL, RCCL and others) do not reach from one of these to another: {}\n\
+             hint: a job for each; the plan holds only where the framework has collectives for all, such as FlagCX",
+            names.join(", "),
+        ));
     }
+    let Some(gpu) = gpus.into_iter().find(|gpu| !framework.runs_on(gpu.architecture.platform()))
+    else {
+        return;
+    };
+    let platform = gpu.architecture.platform();
     let known = frameworks::names().filter_map(frameworks::preset);
     let others = known.filter(|it| it.runs_on.contains(&platform)).take(MOST_NAMED);
     let mut others: Vec<String> = others.map(|it| format!("`--framework {}`", it.name)).collect();
@@ -279,7 +290,7 @@ pub(crate) fn warn_of_hardware(framework: &Framework, cluster: &Cluster) {
         framework.name,
         its.join(", "),
         platform.in_words(),
-        cluster.gpu.name,
+        gpu.name,
         others.join(", "),
     ));
 }

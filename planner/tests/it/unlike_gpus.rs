@@ -59,6 +59,17 @@ fn every_replica_has_its_group_and_share_of_the_batch() {
 }
 
 #[test]
+fn gpus_whose_collectives_do_not_meet_are_warned_of() {
+    let evaluated = |cluster| {
+        let problem = ["models/llama-3.1-8b", "--gpus", "16", "--cluster", cluster];
+        planner(&[&["evaluate"], &problem[..], &["--layout", "tp8-pp1-dp2"]].concat()).stderr
+    };
+    let warned = evaluated("h100:1,mi300x:1");
+    assert!(warned.contains("H100-SXM5-80GB, MI300X"), "{warned}");
+    assert!(!evaluated("h100:1,a100:1").contains("warning"));
+}
+
+#[test]
 fn a_framework_without_unequal_shares_has_equal_ones() {
     let framework = ["--framework", "megatron-core"];
     let found = settled(&[&["evaluate"], &MIXED[..], &REPLICAS, &framework].concat());

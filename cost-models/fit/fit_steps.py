@@ -238,7 +238,8 @@ def apply(values, without):
         for library, rates in row["attention"].items():
             keys = [f"{owner} {library}.{it}" for it in ("forward", "backward")]
             row["attention"][library] = [values.get(key, rate) for key, rate in zip(keys, rates)]
-    for owner, row in [("network", fitted["network"]), *fitted["frameworks"].items()]:
+    of_all = [(owner, fitted[owner]) for owner in ("all_gpus", "network")]
+    for owner, row in [*of_all, *fitted["frameworks"].items()]:
         for name in row:
             row[name] = values.get(f"{owner} {name}", row[name])
     memory = PRIORS["memory_without"]

@@ -21,6 +21,8 @@ pub fn without(source: &str) -> Option<&'static BTreeMap<String, f64>> {
 pub enum Owner {
     /// A kind of GPU: [`Device::training_set`](crate::kernels::Device).
     Gpu,
+    /// GPUs of all kinds.
+    AllGpus,
     /// A library of attention on a kind of GPU.
     Attention,
     /// A framework.
@@ -46,7 +48,7 @@ pub struct Constant {
 }
 
 /// All constants of time.
-pub const CONSTANTS: [Constant; 14] = [
+pub const CONSTANTS: [Constant; 16] = [
     Constant {
         owner: Owner::Gpu,
         name: "matmul",
@@ -89,6 +91,14 @@ pub const CONSTANTS: [Constant; 14] = [
         place: |it| &mut it.device.training.host,
     },
     Constant {
+        owner: Owner::AllGpus,
+        name: "spread_of_speeds",
+        meaning: "standard deviation of the speeds of a job's GPUs, relative to their mean: all wait for the slowest",
+        range: [0.001, 0.1],
+        spread: 0.50,
+        place: |it| &mut it.device.training.spread_of_speeds,
+    },
+    Constant {
         owner: Owner::Attention,
         name: "forward",
         meaning: "rate of its forward over that of the kernel that was measured, TensorRT-LLM's",
@@ -111,6 +121,15 @@ pub const CONSTANTS: [Constant; 14] = [
         range: [5.0, 300.0],
         spread: 0.60,
         place: |it| &mut it.framework.host.microseconds_per_operator,
+    },
+    Constant {
+        owner: Owner::Framework,
+        name: "host.milliseconds_per_step",
+        meaning: "time of a step in which the host keeps the device waiting outside of its passes, in milliseconds: the \
+                  next batch, the optimizer's launches, the loss that is logged",
+        range: [0.5, 1000.0],
+        spread: 0.80,
+        place: |it| &mut it.framework.host.milliseconds_per_step,
     },
     Constant {
         owner: Owner::Framework,
@@ -180,6 +199,7 @@ impl Constant {
         let gpu = &device.training_set;
         match self.owner {
             Owner::Gpu => format!("{gpu} {}", self.name),
+            Owner::AllGpus => format!("all_gpus {}", self.name),
             Owner::Attention => {
                 let library = framework.attention_on(hardware.architecture).name();
                 format!("{gpu} {library}.{}", self.name)

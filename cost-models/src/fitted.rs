@@ -1,6 +1,6 @@
 //! Constants that were fitted to measured steps: `frameworks/fitted.json`, written by `fit/fit_steps.py`.
 //!
-//! Sections: `gpus` has training rates of kinds of GPUs, `network` the constants of all networks, `frameworks` values
+//! Sections: `gpus` has training rates of kinds of GPUs, `all_gpus` and `network` the constants of all GPUs and networks, `frameworks` values
 //! by their paths in a framework's file, which leaves them out; `residuals` has the distribution of measured over
 //! predicted steps, `left_out`, for each source of the fit, the constants that differ without it.
 

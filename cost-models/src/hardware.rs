@@ -60,7 +60,7 @@ impl HostShare {
 
     /// The share where `num_gpus` GPUs are in use, on as few hosts as possible.
     #[must_use]
-    pub fn among(self, num_gpus: u32) -> Self {
+    fn among(self, num_gpus: u32) -> Self {
         Self { num_gpus: self.num_gpus.min(num_gpus.max(1)), ..self }
     }
 
@@ -97,6 +97,19 @@ impl Hardware {
             domain: cluster.levels.first().and_then(|level| level.ranks).unwrap_or(u32::MAX),
             communication_slowdown: cluster.communication_slowdown.unwrap_or(0.0),
         })
+    }
+
+    /// The same in a job of `num_gpus` GPUs, which share their hosts and wait for the slowest.
+    #[must_use]
+    pub fn among(mut self, num_gpus: u32) -> Self {
+        self.device.take_slowest_of(num_gpus);
+        Self { host: self.host.map(|host| host.among(num_gpus)), ..self }
+    }
+
+    /// Time outside of passes in which a step waits for the host.
+    pub fn host_time_of_step(&self) -> Seconds {
+        let milliseconds = self.framework.host.milliseconds_per_step * self.device.training.host;
+        Seconds::new(milliseconds * 1e-3)
     }
 
     /// Slowdown of kernels while their GPU communicates, in thousandths of their rate.

@@ -1,7 +1,7 @@
 //! The passes of a block, part by part: the order of kernels and exchanges, and their overlap.
 
 use ir::collective::Collective;
-use ir::framework::TensorOverlap;
+use ir::framework::{RecomputeEnd, TensorOverlap};
 use ir::graph::{Axis, Block, BlockRecompute, Exchange, OpId, Pass, Setting};
 use ir::units::Nanos;
 
@@ -70,6 +70,12 @@ impl BlockParts {
             weight_grad: weight_grad.launched(&[Pass::WeightGrad], |_| true),
             recompute: ByPolicy::new(|policy| match policy {
                 BlockRecompute::None => Vec::new(),
+                BlockRecompute::Full
+                    if coster.hardware.framework.recompute_end == RecomputeEnd::LastSaved =>
+                {
+                    let last = work.last_saved();
+                    forward(&|op| Some(op) <= last)
+                }
                 policy => forward(&|op| work.is_recomputed(op, policy)),
             }),
         }

@@ -22,6 +22,8 @@ pub struct TrainingRates {
     pub memory: f64,
     /// Ratio of the host's time to launch kernels, over that of the hosts of most GPUs.
     pub host: f64,
+    /// Standard deviation of the speeds of a job's GPUs, relative to their mean.
+    pub spread_of_speeds: f64,
     /// Ratio for attention forward: training kernels over the measured ones, which are TensorRT-LLM's.
     pub attention_forward: f64,
     /// Ratio for attention backward, over the measured forward kernels.
@@ -58,8 +60,12 @@ impl TrainingRates {
             of_tuned[0],
             of_tuned[1],
             gpu.name.as_str(),
-            // B300 is of the same generation as B200, at a higher power.
-            if gpu.name.contains("B300") { "b300" } else { "" },
+            // Of the same generation as B200, at a higher power.
+            match () {
+                () if gpu.name.contains("B300") => "b300",
+                () if gpu.name.contains("GB200") => "gb200",
+                () => "",
+            },
             gpu.kernel_rates.as_deref().unwrap_or_default(),
             generation(gpu.architecture),
             "h100",
@@ -78,6 +84,7 @@ impl TrainingRates {
             matmul_4_bit,
             memory,
             host: host.unwrap_or(1.0),
+            spread_of_speeds: section::<BTreeMap<String, f64>>("all_gpus")["spread_of_speeds"],
             attention_forward,
             attention_backward,
         };

@@ -5,7 +5,8 @@ use cost_models::clusters::preset;
 use cost_models::kernels::{Device, MatmulShape};
 use cost_models::{Hardware, Precision, frameworks};
 use ir::framework::{
-    CausalPieces, Framework, Fusion, GradientAccumulation, KernelChoice, Logits, TensorGathers,
+    CausalPieces, Framework, Fusion, GradientAccumulation, KernelChoice, Logits, RecomputeEnd,
+    TensorGathers,
 };
 use ir::graph::{
     Adapters, Axis, Block, BlockRecompute, CudaGraphs, ExpertOverlap, Graph, Pass, Setting,
@@ -360,6 +361,44 @@ fn passes_on_a100(
     let mut setting = setting(sizes, Sharding::NONE);
     change(&mut hardware, &mut setting);
     BlockPasses::new(layer(&graph), &setting, &groups(Sharding::NONE), &hardware)
+}
+
+/// Where recompute ends with the last tensor that backward takes, the feed-forward's last product does not run again.
+#[test]
+fn recompute_may_end_before_the_last_product() {
+    let recomputed = |end: RecomputeEnd| {
+        let passes = passes_on_a100("fsdp2", AttentionKernel::Flash, |hardware, _| {
+            hardware.framework.recompute_end = end;
+        });
+        Seconds::from(passes.recompute[BlockRecompute::Full].compute).get()
+    };
+    let less = recomputed(RecomputeEnd::Layer) - recomputed(RecomputeEnd::LastSaved);
+    let gpu = &preset("a100").expect("a preset").gpu;
+    let shape = MatmulShape { batch: 1, m: 2048, n: 1024, k: 2816 };
+    let device = Device::of(gpu, &framework("fsdp2"));
+    let product = device.training_matmul(Precision::Bf16, shape, Pass::Forward, None, 0.0);
+    let product = product.time.get();
+    assert!((product..1.6 * product).contains(&less), "{less}, a product of {product}");
+}
+
+/// The slowest of a job's GPUs is as many standard deviations slower as tables of order statistics say (Harter 1961,
+/// *Expected values of normal order statistics*).
+#[test]
+fn a_job_is_as_fast_as_its_slowest_gpu() {
+    let cluster = preset("a100").expect("a preset");
+    let hardware = Hardware::new(&cluster, framework("fsdp2"), &training(Precision::Bf16));
+    let hardware = hardware.expect("a precision");
+    let bytes = Bytes::new(1 << 32);
+    let time = |gpus: u32| {
+        let among = hardware.clone().among(gpus);
+        among.device.training_memory_bound(Precision::Bf16, bytes).get()
+    };
+    let spread = hardware.device.training.spread_of_speeds;
+    for (gpus, deviations) in [(1, 0.0), (10, 1.539), (100, 2.508), (1000, 3.241), (10_000, 3.852)]
+    {
+        let found = (time(gpus) / time(1) - 1.0) / spread;
+        assert!((found - deviations).abs() < 0.12, "{gpus} GPUs: {found}, not {deviations}");
+    }
 }
 
 /// Hooks that gather parameters operator by operator cost the host time, and a slow host takes more of all its time.

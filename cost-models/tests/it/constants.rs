@@ -61,6 +61,9 @@ fn values(constant: &Constant) -> Vec<(String, String)> {
                 found.push((name, value.pointer(&pointer).and_then(number)));
             }
         }
+        Owner::AllGpus => {
+            found.push(("all".to_owned(), number(&fitted["all_gpus"][constant.name])));
+        }
         Owner::Network => found.push(("all".to_owned(), number(&fitted["network"][constant.name]))),
     }
     found
@@ -75,6 +78,7 @@ fn described(constant: &Constant, priors: &Value) -> String {
         Owner::Gpu => "a kind of GPUs",
         Owner::Attention => "a library of attention on a kind of GPUs",
         Owner::Framework => "a framework",
+        Owner::AllGpus => "GPUs of all kinds",
         Owner::Network => "the network",
     };
     let prior = &priors["constants"][constant.name];

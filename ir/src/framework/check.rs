@@ -22,6 +22,7 @@ impl Framework {
             ("kernels.loss.forward_bytes_per_logit", loss.forward_bytes_per_logit),
             ("kernels.loss.backward_bytes_per_logit", loss.backward_bytes_per_logit),
             ("host.microseconds_per_operator", self.host.microseconds_per_operator),
+            ("host.milliseconds_per_step", self.host.milliseconds_per_step),
             (
                 "pipeline_parallel.microseconds_per_awaited_message",
                 self.pipeline_parallel.microseconds_per_awaited_message,

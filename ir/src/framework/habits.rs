@@ -63,7 +63,7 @@ named_enum! {
     }
 }
 
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
@@ -116,6 +116,9 @@ pub struct HostHabits {
     pub launches: Launches,
     /// Time that it takes to launch what an operator of the graph consists of, in one pass, in microseconds.
     pub microseconds_per_operator: f64,
+    /// Time of a step in which the device waits for it outside of passes, in milliseconds.
+    #[serde(default)]
+    pub milliseconds_per_step: f64,
 }
 
 /// How gradients of parameters come together.
@@ -458,6 +461,16 @@ choices! {
         Balanced,
         /// Each has a plain piece of the sequence, and the last most to do.
         Plain,
+    }
+
+    /// How far the forward of a layer that is recomputed whole runs again.
+    #[derive(Default)]
+    pub enum RecomputeEnd {
+        /// To its end.
+        #[default]
+        Layer,
+        /// To the last tensor that backward takes, which leaves out the layer's last product.
+        LastSaved,
     }
 
     /// What linear layers keep of inputs that are cast to 8 or 4 bits for their products.

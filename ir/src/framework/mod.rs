@@ -35,8 +35,9 @@ pub use habits::{
     ExpertOutputs, Fusion, GatheredInputs, GradientAccumulation, GradientCopies, GradientFormat,
     GradientHabits, GradientSum, HostHabits, KeptInputs, KernelChoice, KernelHabits, Launches,
     Logits, LossKernels, MemoryHabits, MessageBytes, MessageOverlap, ParameterHabits,
-    PipelineHabits, Projections, StageParameters, TensorGathers, TensorHabits, TensorOverlap,
-    TransferFactors, UnalignedRows, UpdateBuffers, UpdatedParameters, WeightShards, WhenReduced,
+    PipelineHabits, Projections, RecomputeEnd, StageParameters, TensorGathers, TensorHabits,
+    TensorOverlap, TransferFactors, UnalignedRows, UpdateBuffers, UpdatedParameters, WeightShards,
+    WhenReduced,
 };
 
 pub use job::JobFacts;
@@ -71,6 +72,9 @@ pub struct Framework {
     /// How context-parallel ranks share a causal mask.
     #[serde(default)]
     pub context_parallel: CausalPieces,
+    /// How far the forward of a layer that is recomputed whole runs again.
+    #[serde(default, skip_serializing_if = "habits::is_default")]
+    pub recompute_end: RecomputeEnd,
     /// How tokens come to their experts.
     #[serde(default)]
     pub experts: ExpertHabits,

@@ -447,4 +447,9 @@ impl BlockWork {
             BlockRecompute::Full => true,
         }
     }
+
+    /// The last operator of which backward takes what it puts out.
+    pub fn last_saved(&self) -> Option<OpId> {
+        self.saved.iter().map(|saved| saved.op).max()
+    }
 }

@@ -117,9 +117,10 @@ fn a_search_prints_a_table() {
     sequence 8192 (default), batch 64 (default) = 524.29 k tokens; bf16 (default), AdamW (default)
     framework megatron-core (default)
 
-         layout                ZeRO  micro  recompute  step s  tok/s/GPU     MFU   GiB  fastest
+         layout            ZeRO  micro  recompute  step s  tok/s/GPU     MFU   GiB  fastest
       [plan]
       [plan]
+    modules computed again: norms
 
     time: [shares]
     mfu: [shares]
@@ -157,29 +158,29 @@ const NAMED: [&str; 6] =
 fn a_named_layout_is_evaluated() {
     check(&planner(&NAMED), |text| {
         assert_snapshot!(text, @r#"
-        exit 0
-        --- stdout
-        llama-3.1-70b: 70.55 B parameters
-        64 x H100-SXM5-80GB, cluster h100
-        sequence 8192 (default), batch 512 (default) = 4.19 M tokens; bf16 (default), AdamW (default)
-        framework megatron-core (default)
+    exit 0
+    --- stdout
+    llama-3.1-70b: 70.55 B parameters
+    64 x H100-SXM5-80GB, cluster h100
+    sequence 8192 (default), batch 512 (default) = 4.19 M tokens; bf16 (default), AdamW (default)
+    framework megatron-core (default)
 
-          layout .. schedule ..
-          [plan]
-        modules computed again: norms
+      layout .. schedule ..
+      [plan]
+    modules computed again: norms
 
-        time: [shares]
-        mfu: [shares]
-        memory: [shares]
-          [x] GiB stay free by default (`--headroom`)
-        expect: [t] to [t], 80 % interval from [n] measured steps of 36 sources left out of the fit
-                [m] to [m], 80 % interval from [n] measured peaks of 22 sources
-                (others measured this framework on such GPUs; `planner calibrate` narrows it)
-        rests on: [shares]
-        the best layout takes [t]: [layout]
-        again: planner evaluate models/llama-3.1-70b --gpus 64 --layout tp8-pp4-dp2
-        --- stderr
-        "#);
+    time: [shares]
+    mfu: [shares]
+    memory: [shares]
+      [x] GiB stay free by default (`--headroom`)
+    expect: [t] to [t], 80 % interval from [n] measured steps of 36 sources left out of the fit
+            [m] to [m], 80 % interval from [n] measured peaks of 22 sources
+            (others measured this framework on such GPUs; `planner calibrate` narrows it)
+    rests on: [shares]
+    the best layout takes [t]: [layout]
+    again: planner evaluate models/llama-3.1-70b --gpus 64 --layout tp8-pp4-dp2
+    --- stderr
+    "#);
     });
     let report = planner(&with(&NAMED, &["--format", "json"])).json();
     check_report(&report, 64);
@@ -405,35 +406,35 @@ fn where_nothing_fits_it_is_said_why() {
     let args = ["search", "models/llama-3.1-70b", "--gpus", "7", "--quiet"];
     check(&planner(&args), |text| {
         assert_snapshot!(text, @r#"
-        exit 1
-        --- stdout
-        llama-3.1-70b: 70.55 B parameters
-        7 x H100-SXM5-80GB, cluster h100
-        sequence 8192 (default), batch 56 (default) = 458.75 k tokens; bf16 (default), AdamW (default)
-        framework megatron-core (default)
+    exit 1
+    --- stdout
+    llama-3.1-70b: 70.55 B parameters
+    7 x H100-SXM5-80GB, cluster h100
+    sequence 8192 (default), batch 56 (default) = 458.75 k tokens; bf16 (default), AdamW (default)
+    framework megatron-core (default)
 
-        no layout fits:
-          [n] beyond the memory of a GPU
-          [n] with heads or inner widths undivided
-          [n] with the sequence undivided
-        closest: [layout]: needs [x] GiB of [x] GiB, [x] GiB too much
-          [x] GiB  parameters
-          [x] GiB  gradients
-          [x] GiB  optimizer state
-          [x] GiB  activations
-          [x] GiB  recomputed block
-          [x] GiB  workspace
-          [x] MiB  message buffers
-          [x] GiB  allocator slack
-          [x] GiB  device context
-        hint: `--offload optimizer` fits on these 7 GPUs
-        least without: [n] GPUs would do
+    no layout fits:
+      [n] beyond the memory of a GPU
+      [n] with heads or inner widths undivided
+      [n] with the sequence undivided
+    closest: [layout]: needs [x] GiB of [x] GiB, [x] GiB too much
+      [x] GiB  parameters
+      [x] GiB  gradients
+      [x] GiB  optimizer state
+      [x] GiB  activations
+      [x] GiB  recomputed block
+      [x] GiB  workspace
+      [x] MiB  message buffers
+      [x] GiB  allocator slack
+      [x] GiB  device context
+    hint: `--offload optimizer` fits on these 7 GPUs
+    least without: [n] GPUs would do
 
-        [n] layouts in [t] ms: [n] played through, [n] too large
-        left out by bounds: [n] on time, [n] on memory
-        again: planner search models/llama-3.1-70b --gpus 7 --quiet
-        --- stderr
-        "#);
+    [n] layouts in [t] ms: [n] played through, [n] too large
+    left out by bounds: [n] on time, [n] on memory
+    again: planner search models/llama-3.1-70b --gpus 7 --quiet
+    --- stderr
+    "#);
     });
     // Numbers end below each other, however long they are.
     let run = planner(&args);

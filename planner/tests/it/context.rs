@@ -15,13 +15,15 @@ fn evaluate(layout: &str, more: &[&str]) -> Value {
 fn both_kinds_are_planned_kept_and_explained() {
     let place = Workplace::new();
     let rest = ["--schedule", "1f1b", "--zero", "1", "--recompute", "none", "--seq-len", "32768"];
+    let rest = [&rest[..], &["--headroom", "2"]].concat();
     let ring = evaluate("cp8-ring-mbs1", &rest);
     let exchanged = evaluate("cp8-a2a-mbs1", &rest);
     assert_eq!(ring["layout"]["context_parallel_kind"], "ring");
     assert_eq!(exchanged["layout"]["context_parallel_kind"], "all_to_all");
     let best = evaluate("cp8-mbs1", &rest);
     let time = |plan: &Value| plan["step_time_seconds"].as_f64().unwrap();
-    assert!(time(&best) <= time(&ring).min(time(&exchanged)));
+    // A hundredth is given up for what is simpler.
+    assert!(time(&best) <= 1.01 * time(&ring).min(time(&exchanged)));
     // Attention hides a ring, but nothing hides an exchange; what it puts out is kept twice.
     let part = |plan: &Value, group: &str, name: &str| plan[group][name].as_f64().unwrap();
     let waits = |plan: &Value| part(plan, "breakdown", "context_parallel_seconds");

@@ -188,7 +188,8 @@ fn a_host_is_shared_by_the_gpus_in_use() {
     };
     let (one, eight, sixteen) = (seconds("1"), seconds("8"), seconds("16"));
     assert!((eight / one - 1.0).abs() < 0.01, "{one} {eight}");
-    assert!((sixteen / eight - 0.5).abs() < 0.01, "{eight} {sixteen}");
+    // Beside the update, each step has a time of the host's own.
+    assert!((sixteen / eight - 0.5).abs() < 0.02, "{eight} {sixteen}");
 }
 
 #[test]

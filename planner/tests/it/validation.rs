@@ -364,6 +364,21 @@ fn rows_with_adapters_train_these_alone() {
     assert!(adapters.0 < all.0 && adapters.1 < 0.7 * all.1, "{all:?} {adapters:?}");
 }
 
+/// A row whose sequences are packed documents has less attention; a text that says no lengths is named.
+#[test]
+fn rows_with_documents_have_less_attention() {
+    let time = |more: &Value| {
+        let rows = read_rows("runs.json", &json!([run(more)]).to_string()).unwrap();
+        let [it] = &validate("runs.json", &rows, None)[..] else { panic!("one row") };
+        it.predicted.as_ref().map(|it| it.step_time_seconds).map_err(ToString::to_string)
+    };
+    let whole = time(&json!({})).unwrap();
+    let packed = time(&json!({ "document_lengths": "lognormal:100,0.4" })).unwrap();
+    assert!(packed < whole, "{packed} s of documents, {whole} s of whole sequences");
+    let refused = time(&json!({ "document_lengths": "short ones" })).unwrap_err();
+    assert!(refused.contains("`document_lengths`"), "{refused}");
+}
+
 /// A table that is fast to predict stays as near as its limit says; `.ci/run` holds all of them to theirs.
 #[test]
 fn sharded_runs_stay_within_their_limit() {

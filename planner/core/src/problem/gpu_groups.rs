@@ -74,9 +74,8 @@ impl GpuGroups {
         hardware: impl Fn(&Cluster) -> Result<Hardware, E>,
     ) -> Result<Option<Self>, E> {
         let group = |group: &NodeGroup| -> Result<GpuGroup, E> {
-            let mut hardware = hardware(&cluster.of_group(group))?;
             let num_gpus = group.num_gpus();
-            hardware.host = hardware.host.map(|host| host.among(num_gpus));
+            let hardware = hardware(&cluster.of_group(group))?.among(num_gpus);
             let (name, room) = (group.cluster.name.clone(), hardware.memory);
             Ok(GpuGroup { name, hardware, num_gpus, room })
         };

@@ -267,7 +267,7 @@ impl Problem {
         let Training { global_batch_size, sequence_length, .. } = training;
         let mut limits = Limits::new(&graph, num_gpus, global_batch_size, sequence_length);
         limits.has_host = hardware.host.is_some();
-        hardware.host = hardware.host.map(|host| host.among(num_gpus));
+        hardware = hardware.among(num_gpus);
         let facts = JobFacts::of(&graph).with_training(&training).with(of_hardware(&hardware));
         let forward = graph.forward_flops(sequence_length);
         let batch = global_batch_size as f64;

@@ -441,7 +441,7 @@ impl<'a> Replicas<'a> {
         held.dense.div_ceil(dense) + held.expert.div_ceil(expert)
     }
 
-    /// Time of the update of the parameters that a rank owns; of groups of replicas where it takes longest, as the step
+    /// Time of the update of the parameters that a rank owns, and of the host between steps; of groups of replicas where it takes longest, as the step
     /// ends with that.
     pub(super) fn update(&self, held: &Holdings) -> Seconds {
         let Some(groups) = self.groups else { return self.update_on(self.hardware, held) };
@@ -451,13 +451,15 @@ impl<'a> Replicas<'a> {
     fn update_on(&self, hardware: &Hardware, held: &Holdings) -> Seconds {
         let owned = self.owned(held);
         if self.layout.offload.optimizer {
-            return host(hardware)
-                .update(touched_by_host_update(owned, held.mean_bytes(self.bytes)));
+            let touched = touched_by_host_update(owned, held.mean_bytes(self.bytes));
+            return host(hardware).update(touched) + hardware.host_time_of_step();
         }
         let precision = hardware.precision.activation();
         let counts = [held.dense + held.expert, owned];
         let (bytes, device) = (held.mean_bytes(self.bytes), &hardware.device);
-        optimizer_step(counts, bytes, precision, device) + self.orthogonalisation(hardware, held)
+        optimizer_step(counts, bytes, precision, device)
+            + self.orthogonalisation(hardware, held)
+            + hardware.host_time_of_step()
     }
 
     /// Time to make momenta orthogonal, each rank those of the matrices that it owns; zero but for Muon.

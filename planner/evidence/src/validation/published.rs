@@ -15,6 +15,7 @@
 //! - With `lora_rank` the model is frozen, and all linear layers have adapters, but for frameworks that adapt others.
 
 use cost_models::clusters;
+use ir::documents::{DocumentLengths, Documents, Packing};
 use ir::graph::{
     ALL_LINEAR, Adapters, ContextParallelKind, Recompute, RecomputeModule, RecomputeModules,
     WeightFormat,
@@ -86,6 +87,7 @@ fn plan(row: &Columns, facts: &Facts) -> Result<MeasuredPlan, Unsupported> {
         shares_vocabulary: facts.shares_vocabulary && row.degree("pp")? > 1,
         is_layer: facts.is_layer,
         adapters: adapters(row, facts)?,
+        documents: documents(row)?,
         framework: facts.framework.clone(),
         habits: facts.habits.clone(),
         stated: StatedNumbers {
@@ -108,6 +110,18 @@ fn adapters(row: &Columns, facts: &Facts) -> Result<Option<Adapters>, Unsupporte
     let alpha = row.count("lora_alpha")?.unwrap_or(rank);
     let targets = facts.adapted.clone().unwrap_or_else(|| vec![ALL_LINEAR.to_owned()]);
     Ok(Some(Adapters { rank, alpha, targets, base_weights: WeightFormat::Plain }))
+}
+
+/// Documents of the lengths in `document_lengths`, as `--document-lengths` takes them, packed as they come.
+fn documents(row: &Columns) -> Result<Option<Documents>, Unsupported> {
+    let text = row.text("document_lengths");
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let lengths = text.parse::<DocumentLengths>();
+    let lengths =
+        lengths.map_err(|error| Unsupported::new(format!("`document_lengths`: {error}")))?;
+    Ok(Some(Documents { lengths, packing: Packing::FirstFit }))
 }
 
 fn cluster(row: &Columns, facts: &Facts) -> Result<MeasuredCluster, Unsupported> {
@@ -308,7 +322,7 @@ fn offload(row: &Columns) -> Result<Offload, Unsupported> {
 }
 
 fn recompute(row: &Columns, facts: &Facts) -> Result<Recompute, Unsupported> {
-    match row.text("recompute") {
+    match facts.recompute.as_deref().unwrap_or(row.text("recompute")) {
         "" | "none" => Ok(Recompute::None),
         "selective" => {
             Ok(recomputed_modules(row, facts).map_or(Recompute::Selective, Recompute::Modules))

@@ -1,5 +1,6 @@
 //! A measured training step: a plan with measured numbers.
 
+use ir::documents::Documents;
 use ir::graph::Adapters;
 use ir::layout::LayoutSpec;
 use ir::plan::{MemoryUse, Training};
@@ -87,6 +88,9 @@ pub struct MeasuredPlan {
     pub is_layer: bool,
     /// Batch, sequence, precision and optimizer.
     pub training: Training,
+    /// Documents of which the sequences are made, where attention stays within them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub documents: Option<Documents>,
     /// Preset of the framework that ran it.
     pub framework: String,
     /// Habits in which the run differs from the framework's file: a merge patch of that file (RFC 7386).

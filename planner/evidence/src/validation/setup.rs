@@ -64,6 +64,7 @@ impl Setup {
         let impossible = |error: ProblemError| Unsupported::new(error.to_string());
         let hardware = hardware(&cluster, framework, &plan.training).map_err(impossible)?;
         let problem = Problem::on(graph, plan.training, hardware, plan.num_gpus)
+            .and_then(|problem| problem.with_documents(plan.documents.clone()))
             .map_err(impossible)?
             .with_vocabulary_parallel(plan.shares_vocabulary);
         let layout = Layout::new(plan.layout, &problem.limits)

@@ -62,6 +62,8 @@ pub(super) struct Facts {
     pub prediction_modules: u64,
     /// True if selective recompute saves the output of every other product.
     pub keeps_every_other_linear: bool,
+    /// Recompute, in the words of the column, where the source's own is not what ran.
+    pub recompute: Option<String>,
     /// Modules that selective recompute recomputes.
     pub recomputed: Option<Vec<RecomputeModule>>,
     /// Layers that have adapters, where there are any; all linear layers where none are named.

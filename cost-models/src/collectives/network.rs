@@ -253,13 +253,15 @@ impl Network {
             return Seconds::ZERO;
         }
         let (mut slowest, mut latency) = (0.0_f64, 0.0_f64);
-        for Crossing { level, below, members } in self.crossings(group) {
+        let crossings = self.crossings(group);
+        let start = slowest_start(&crossings);
+        for Crossing { level, below, members } in crossings {
             let senders = f64::from(members - below);
             let bandwidth = level.bandwidth_of(f64::from(members));
             slowest = slowest.max(senders * bytes.as_f64() / bandwidth);
             latency = latency.max(level.latency);
         }
-        Seconds::new(START_SECONDS + latency + slowest)
+        Seconds::new(start + latency + slowest)
     }
 
     /// Time for each rank of a chain to send `bytes` to the next, over the outermost level that the group crosses.

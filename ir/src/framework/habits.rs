@@ -153,6 +153,9 @@ pub struct ParameterHabits {
     /// What is sharded with ZeRO-3.
     #[serde(default, skip_serializing_if = "is_default")]
     pub zero_3_shards: WeightShards,
+    /// What is copied into or out of the buffers that are exchanged with ZeRO.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub buffers: ExchangeBuffers,
     /// Time for each rank's shard of updated parameters beside what its bytes take, in microseconds, where each is
     /// broadcast by itself.
     pub microseconds_per_shard: f64,
@@ -377,6 +380,19 @@ choices! {
         Copies,
         /// The master weights, which are cast as they are gathered: PyTorch's FSDP.
         Masters,
+    }
+
+    /// What is copied into or out of the buffers that are exchanged with ZeRO, by kernels between those of passes.
+    #[derive(Default)]
+    pub enum ExchangeBuffers {
+        /// Nothing: parameters and gradients lie in them.
+        #[default]
+        InPlace,
+        /// Gradients into them: PyTorch's first FSDP, whose parameters are views of the buffer.
+        GradientsCopied,
+        /// Gradients into them, and gathered parameters out of them: PyTorch's `fully_shard`, whose shards are of each
+        /// parameter, and DeepSpeed.
+        Copied,
     }
 
     /// When updated parameters are gathered.

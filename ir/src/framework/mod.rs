@@ -31,13 +31,13 @@ pub use calibration::Calibration;
 pub use error::FrameworkError;
 pub use exclusion::{Exclusion, Feature, FeatureList, Features};
 pub use habits::{
-    AttentionLibrary, CausalPieces, Compile, CublasWorkspace, ExpertActivations, ExpertHabits,
-    ExpertOutputs, Fusion, GatheredInputs, GradientAccumulation, GradientCopies, GradientFormat,
-    GradientHabits, GradientSum, HostHabits, KeptInputs, KernelChoice, KernelHabits, Launches,
-    Logits, LossKernels, MemoryHabits, MessageBytes, MessageOverlap, ParameterHabits,
-    PipelineHabits, Projections, RecomputeEnd, StageParameters, TensorGathers, TensorHabits,
-    TensorOverlap, TransferFactors, UnalignedRows, UpdateBuffers, UpdatedParameters, WeightShards,
-    WhenReduced,
+    AttentionLibrary, CausalPieces, Compile, CublasWorkspace, ExchangeBuffers, ExpertActivations,
+    ExpertHabits, ExpertOutputs, Fusion, GatheredInputs, GradientAccumulation, GradientCopies,
+    GradientFormat, GradientHabits, GradientSum, HostHabits, KeptInputs, KernelChoice,
+    KernelHabits, Launches, Logits, LossKernels, MemoryHabits, MessageBytes, MessageOverlap,
+    ParameterHabits, PipelineHabits, Projections, RecomputeEnd, StageParameters, TensorGathers,
+    TensorHabits, TensorOverlap, TransferFactors, UnalignedRows, UpdateBuffers, UpdatedParameters,
+    WeightShards, WhenReduced,
 };
 
 pub use job::JobFacts;

@@ -63,12 +63,14 @@ impl Spent {
     fn of(mut self, times: &RankTimes, end: Nanos) -> Breakdown {
         // Two overlapped passes hide each other's exchanges, and take less time than one after the other.
         let mut hidden = self.total().saturating_sub(times.passes);
+        // What passes have beside their blocks: copies into and out of the buffers of replicas.
+        let copied = times.passes.saturating_sub(self.total());
         for wait in self.waits.iter_mut().rev() {
             let of_this = hidden.min(*wait);
             *wait = *wait - of_this;
             hidden = hidden - of_this;
         }
-        self.compute = self.compute.saturating_sub(hidden);
+        self.compute = self.compute.saturating_sub(hidden) + copied;
         let seconds = |time: Nanos| Seconds::from(time).get();
         Breakdown {
             compute_seconds: seconds(self.compute),

@@ -4,7 +4,7 @@ use cost_models::states::{StateBytes, optimizer_step, orthogonalisation, touched
 use cost_models::{Group, Hardware, HostShare};
 use ir::cluster::Precision;
 use ir::collective::Collective;
-use ir::framework::{GradientFormat, GradientSum};
+use ir::framework::{ExchangeBuffers, GradientFormat, GradientSum};
 use ir::layout::{Layout, LayoutSpec, MeshAxis, ZeroStage};
 use ir::plan::{Optimizer, Training};
 use ir::replication::{DataParallelMethod, GradientCompression};
@@ -56,7 +56,7 @@ pub(super) struct Replicas<'a> {
     pub(super) hardware: &'a Hardware,
     pub(super) layout: &'a Layout,
     pub(super) bytes: StateBytes,
-    precision: Precision,
+    pub(super) precision: Precision,
     pub(super) method: DataParallelMethod,
     pub(super) compression: Option<GradientCompression>,
     /// Groups of GPUs in which the replicas lie, where these are of several kinds.
@@ -368,6 +368,28 @@ impl<'a> Replicas<'a> {
         } else {
             [dense, expert]
         }
+    }
+
+    /// Bytes that kernels read and write to bring a stage's gathered parameters out of the buffer of the collective, or
+    /// its gradients into it.
+    pub(super) fn buffer_copies(&self, collective: Collective, holdings: &Holdings) -> Bytes {
+        let is_gather = collective == Collective::AllGather;
+        let is_copied = match self.hardware.framework.parameters.buffers {
+            ExchangeBuffers::InPlace => false,
+            ExchangeBuffers::GradientsCopied => !is_gather,
+            ExchangeBuffers::Copied => true,
+        };
+        if !is_copied || self.layout.zero_stage == ZeroStage::None {
+            return Bytes::ZERO;
+        }
+        let Holdings { dense, expert, .. } = holdings;
+        let sent = self.transferred(collective, holdings);
+        // Autograd makes gradients in the precision of parameters.
+        let made = [*dense, *expert].map(|count| Bytes::new(count * self.bytes.parameter));
+        let other = if is_gather { sent } else { made };
+        let replicas = [self.group().size, self.layout.mesh().expert_replicas()];
+        let exchanged = sent.into_iter().zip(other).zip(replicas).filter(|(_, size)| *size > 1);
+        exchanged.map(|((sent, other), _)| sent + other).sum()
     }
 
     fn all_reduce(&self, group: Group, bytes: Bytes) -> Transfer {

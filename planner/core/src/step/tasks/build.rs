@@ -61,6 +61,7 @@ struct Place {
 /// A piece of an action: a part of a block, or a part of the rank's own work.
 enum Piece {
     Block(BlockPart),
+    Copy(Kernels),
     Part(Part),
 }
 
@@ -177,7 +178,7 @@ impl<'a> RankTasks<'a> {
         let of_blocks = pieces.each_ref().map(|pieces| {
             let parts = pieces.iter().filter_map(|piece| match piece {
                 Piece::Block(part) => Some(*part),
-                Piece::Part(_) => None,
+                Piece::Copy(_) | Piece::Part(_) => None,
             });
             parts.collect::<Vec<BlockPart>>()
         });
@@ -206,6 +207,8 @@ impl<'a> RankTasks<'a> {
         let work = &self.step.work.stages[stage as usize];
         let parts = work.parts(kind, op.is_first(), op.is_last());
         let of = parts.iter().filter(|part| matches!(part, Part::Run(_))).count();
+        let [before, after] = self.builder.copies(stage as usize, parts);
+        let copy = |kernels: Kernels| (kernels.time > Nanos::ZERO).then_some(Piece::Copy(kernels));
         let mut pieces = Vec::new();
         let mut nth = 0;
         for part in parts {
@@ -213,10 +216,12 @@ impl<'a> RankTasks<'a> {
                 pieces.push(Piece::Part(*part));
                 continue;
             }
+            pieces.extend(copy(before));
             for block in self.step.blocks_of(RunId { stage, kind, nth, of }) {
                 let parts = self.step.assignment.parts_of(self.parts, block, kind);
                 pieces.extend(parts.map(Piece::Block));
             }
+            pieces.extend(copy(after));
             nth += 1;
         }
         pieces
@@ -224,7 +229,9 @@ impl<'a> RankTasks<'a> {
 
     fn play(&mut self, place: &mut Place, op: &Op, piece: &Piece) {
         match piece {
-            Piece::Block(BlockPart::Kernels(kernels)) => self.compute(place, *kernels),
+            Piece::Block(BlockPart::Kernels(kernels)) | Piece::Copy(kernels) => {
+                self.compute(place, *kernels);
+            }
             Piece::Block(BlockPart::Host(time)) => self.host(place, *time),
             Piece::Block(BlockPart::Start(exchange)) => self.exchange(place, exchange),
             Piece::Block(BlockPart::Wait(axis)) => {

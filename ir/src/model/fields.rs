@@ -21,12 +21,20 @@ const OTHER_NAMES: &[(&str, &[&str])] = &[
     ("head_dim", &["d_kv"]),
     ("intermediate_size", &["n_inner", "ffn_dim", "ffn_hidden_size", "d_ff", "encoder_ffn_dim"]),
     ("max_position_embeddings", &["n_positions", "max_seq_len", "n_ctx", "max_target_positions"]),
+    ("tie_word_embeddings", &["tie_embedding"]),
     ("num_experts", &["num_local_experts", "n_routed_experts"]),
+    ("n_routed_experts", &["num_local_experts", "num_experts"]),
+    ("num_local_experts", &["num_experts", "n_routed_experts"]),
+    ("n_shared_experts", &["num_shared_experts"]),
     ("num_experts_per_tok", &["experts_per_token"]),
     ("num_experts_per_token", &["num_experts_per_tok"]),
     ("num_shared_experts", &["n_shared_experts"]),
     ("num_expert_group", &["n_group"]),
     ("moe_renormalize", &["norm_topk_prob"]),
+    ("expert_ffn_hidden_size", &["moe_intermediate_size"]),
+    ("n_groups", &["mamba_n_groups"]),
+    ("conv_kernel", &["mamba_d_conv"]),
+    ("use_conv_bias", &["mamba_conv_bias"]),
 ];
 
 /// Activation functions by their names in transformers.

@@ -128,19 +128,34 @@ impl fmt::Display for ModelWarning {
 }
 
 /// Structural fields; readers look them up for all families that have them.
-pub(super) const STRUCTURAL: [&str; 11] = [
+pub(super) const STRUCTURAL: [&str; 23] = [
+    "attention_bias",
+    "attention_other_setting",
     "audio_config",
+    "indexer_types",
     "kv_lora_rank",
+    "linear_attn_config",
+    "mlp_bias",
+    "mlp_layer_types",
+    "moe_layer_freq",
     "n_routed_experts",
     "n_shared_experts",
+    "num_attention_heads_per_layer",
     "num_experts",
     "num_local_experts",
     "num_nextn_predict_layers",
+    "num_shared_experts",
     "q_lora_rank",
+    "qkv_bias",
     "quantization_config",
     "sliding_window",
+    "sparse_attention_config",
+    "use_bias",
     "vision_config",
 ];
+
+/// Counts of which one is more than none.
+const COUNTS: [&str; 3] = ["first_k_dense_replace", "n_shared_experts", "num_shared_experts"];
 
 /// Sizes that the configurations of all released models state, where their family has them.
 const STATED: [&str; 3] = ["intermediate_size", "num_attention_heads", "vocab_size"];
@@ -205,7 +220,10 @@ impl Asked {
                 || WITHOUT_COST.contains(&field)
                 || ["_token_id", "_index"].iter().any(|end| field.ends_with(end))
         };
-        let left = object.iter().filter(|(field, value)| !is_read(field) && !says_nothing(value));
+        let says = |field: &str, value: &Value| {
+            !says_nothing(value) || COUNTS.contains(&field) && *value == 1
+        };
+        let left = object.iter().filter(|(field, value)| !is_read(field) && says(field, value));
         left.map(|(field, _)| field.clone()).collect()
     }
 

@@ -313,7 +313,7 @@ impl AttentionRule {
             Some(kind) => (kind, rule.weight && kind == NormType::LayerNorm),
             None => (norm.kind, norm.bias && rule.weight),
         };
-        let norm = Norm { kind, weight, bias, ..norm };
+        let norm = Norm { kind, weight, bias: bias && rule.bias, ..norm };
         Ok(rule.used.read(fields)?.then_some(match rule.over {
             NormedHeads::PerHead => QkNorm::PerHead(norm),
             NormedHeads::AllHeads => QkNorm::AllHeads(norm),

@@ -23,6 +23,9 @@ pub(super) struct Experts {
     /// Feed-forward block of layers where the number of experts is zero.
     #[serde(default)]
     without: Without,
+    /// Number of experts below which there is the dense block instead.
+    #[serde(default)]
+    fewest: u64,
     /// Number of experts for each token.
     top_k: Number,
     /// Inner width of an expert, where it differs from that of a dense layer.
@@ -157,7 +160,6 @@ impl Experts {
         }
         let layers = self.layers(fields, shape)?;
         let count = self.count.read(fields)?;
-        let top_k = self.top_k.read(fields)?;
         let expert = match &self.intermediate_size {
             Some(width) => Mlp { intermediate_size: width.read(fields)?, ..mlp },
             None => mlp,
@@ -173,11 +175,12 @@ impl Experts {
             _ => FeedForward::Dense(mlp),
         };
         // With zero experts, only the shared block is left, or the mixture is refused by later checks.
-        let is_left_out = count.is_none()
+        let is_left_out = count.is_none_or(|count| count < self.fewest)
             || count == Some(0) && (self.without == Without::Dense || shared.is_some());
         if is_left_out {
             return Ok(FeedForwards { dense, sparse: None, layers });
         }
+        let top_k = self.top_k.read(fields)?;
         let mixture = Mixture {
             shared,
             shared_gate: matches!(self.shared, Some(Shared::GatedWidth(_))),

@@ -246,6 +246,9 @@ pub(super) struct QkNormRule {
     pub(super) weight: bool,
     /// Kind of the norms, where it differs from the layer's.
     pub(super) kind: Option<NormType>,
+    /// False where they have no shifts, though the layer's have.
+    #[serde(default = "yes")]
+    pub(super) bias: bool,
     /// Field that enables the norms.
     #[serde(rename = "if", default = "stated::always")]
     pub(super) used: Stated<bool>,

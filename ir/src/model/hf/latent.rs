@@ -1,11 +1,12 @@
 //! Multi-head latent attention, DeepSeek's.
 
 use super::family::{IndexerRule, LatentRule};
+use super::parts::Shape;
 use crate::graph::{AttentionMask, RotaryPairs, RotaryScaling, Scores};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::rotary::{self, RotaryDefaults, yarn_scale};
-use crate::model::transformer::{Attention, Indexer, Latent, Norm};
+use crate::model::transformer::{Attention, Indexer, Latent, Norm, Transformer};
 
 /// Norm of compressed representations, with its own epsilon.
 const LATENT_NORM: Norm = Norm::rms(1e-6);
@@ -63,4 +64,22 @@ fn indexer(fields: Fields<'_>, rule: &IndexerRule) -> Result<Indexer, ModelError
         head_dim: rule.head_dim.read(fields)?,
         keys: rule.keys.read(fields)?,
     })
+}
+
+/// Layers that are `shared` in `indexer_types` attend to the keys that the layer before has chosen.
+pub(super) fn shared_choices(
+    fields: Fields<'_>,
+    _: &Shape,
+    mut transformer: Transformer,
+) -> Result<Transformer, ModelError> {
+    let types = fields.texts("indexer_types")?.unwrap_or_default();
+    transformer.each_layer(|index, layer| {
+        let attention =
+            layer.attention_mut().filter(|_| types.get(index as usize) == Some(&"shared"));
+        if let Some(latent) = attention.and_then(|attention| attention.latent.as_mut()) {
+            latent.indexer = None;
+        }
+        Ok(())
+    })?;
+    Ok(transformer)
 }

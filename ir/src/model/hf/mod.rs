@@ -16,6 +16,7 @@ mod latent;
 mod longcat;
 mod mixers;
 mod mpt;
+mod older;
 mod opt;
 pub(super) mod parts;
 
@@ -84,6 +85,7 @@ const FINISHED: &[(&str, Finish)] = &[
     ("falcon", falcon::falcon),
     ("gemma4_text", gemma::gemma4),
     ("gemma4_unified_text", gemma::unified),
+    ("glm_moe_dsa", latent::shared_choices),
     ("gpt2", gpt::gpt2),
     ("gpt_bigcode", gpt::gpt2),
     ("gptj", gpt::gptj),
@@ -137,7 +139,15 @@ pub(super) fn classes() -> impl Iterator<Item = (&'static str, &'static [String]
 /// A class without a head, as `LlamaModel`, or with the head of another task is refused: the head is
 /// part of what trains, and its parameters would be miscounted.
 pub(super) fn read(object: &Map<String, Value>) -> Result<Read, ModelError> {
+    let mut today = older::of_today(object);
     let model_type = Fields::new("config.json", object).text_or("model_type", "")?;
+    // The outer configuration decides whether the head is tied.
+    if let Some(tied) = family_of(model_type).and(besides::tied(model_type, &today))
+        && let Some(Value::Object(inner)) = today.get_mut("text_config")
+    {
+        inner.insert(besides::TIED.to_owned(), tied);
+    }
+    let object = &today;
     let Some(family) = family_of(model_type) else {
         return match besides::counted(model_type, object)? {
             Some(alone) => Err(alone),
@@ -233,13 +243,28 @@ const PLAIN: [&str; 11] = [
     "qwen3_next",
 ];
 
+/// Fields without which a configuration is not offered to be read as a family, whose defaults would stand for them.
+const NEEDED: [(&str, &str); 6] = [
+    ("deepseek_v3", "kv_lora_rank"),
+    ("gpt2", "n_embd"),
+    ("granitemoehybrid", "mamba_d_state"),
+    ("mamba2", "state_size"),
+    ("qwen2_moe", "shared_expert_intermediate_size"),
+    ("qwen3_next", "linear_num_value_heads"),
+];
+
 /// Most fields that a family may leave unread and still be offered.
 const MOST_UNREAD: usize = 6;
 
 /// The plain family that leaves fewest fields of a configuration unread, and these.
 pub(super) fn nearest(object: &Map<String, Value>) -> Option<(&'static str, Vec<String>)> {
     let read = |family: &&'static str| Some((*family, as_family(object, family).ok()?.1));
-    let nearest = PLAIN.iter().filter_map(read).min_by_key(|(_, unread)| unread.len());
+    let has_needed = |family: &&&str| {
+        let needed = NEEDED.iter().find(|(name, _)| name == *family);
+        needed.is_none_or(|(_, field)| object.contains_key(*field))
+    };
+    let nearest =
+        PLAIN.iter().filter(has_needed).filter_map(read).min_by_key(|(_, unread)| unread.len());
     nearest.filter(|(_, unread)| unread.len() <= MOST_UNREAD)
 }
 
@@ -254,9 +279,14 @@ fn unknown(architecture: &str) -> ModelError {
 /// The first class in `architectures`, and the `model_type` of the family with this class.
 pub(super) fn named_by_class(object: &Map<String, Value>) -> Option<(&'static str, &'static str)> {
     let named = object.get("architectures")?.get(0)?.as_str()?;
-    let all = classes()
-        .flat_map(|(model_type, classes)| classes.iter().map(move |class| (&**class, model_type)));
-    all.into_iter().find(|(class, _)| *class == named)
+    // A class of several families belongs to the one whose default it is.
+    let of = |place: fn(usize) -> bool| {
+        classes().find_map(|(model_type, classes)| {
+            let named = classes.iter().position(|class| class == named).filter(|it| place(*it))?;
+            Some((&*classes[named], model_type))
+        })
+    };
+    of(|place| place == 0).or_else(|| of(|_| true))
 }
 
 /// What of a family's computation is not known, if its models are planned alone.
@@ -290,6 +320,7 @@ type Renamed = (&'static str, &'static str, &'static [(&'static str, Value)]);
 /// Families of language models that have another `model_type` inside multimodal models. For text alone, their rotation
 /// by three axes is the plain rotation.
 const LANGUAGE_MODELS: &[Renamed] = &[
+    ("exaone4_5_text", "exaone4", &[]),
     ("glm4v_moe_text", "glm4_moe", &[("attention_bias", Value::Bool(true))]),
     ("glm4v_text", "glm4", &[("head_dim", Value::Null)]),
     ("glm_ocr_text", "glm4", &[("attention_bias", Value::Bool(false)), ("head_dim", Value::Null)]),
@@ -308,10 +339,21 @@ const LANGUAGE_MODELS: &[Renamed] = &[
 /// Reads the language model of a known multimodal model; its other parts are not modelled. Its configuration is
 /// `text_config`, or in older files the top level itself.
 fn language_model(model_type: &str, object: &Map<String, Value>) -> Result<Read, ModelError> {
-    let text = object.get("text_config").and_then(Value::as_object);
+    let thinker = object.get("thinker_config").and_then(Value::as_object);
+    if let Some(thinker) = thinker {
+        let mut thinker = thinker.clone();
+        thinker.entry("model_type").or_insert_with(|| format!("{model_type}_thinker").into());
+        return read(&thinker);
+    }
+    let mut nested = ["text_config", "llm_config", "language_config"].into_iter();
+    let text = nested.find_map(|name| object.get(name)?.as_object());
     let mut inner = text.unwrap_or(object).clone();
     if let Some(usual) = text.and(besides::text(model_type)) {
         inner.entry("model_type").or_insert_with(|| usual.into());
+    }
+    // Remote code has classes of its own for known language models.
+    if text.is_some() {
+        inner.remove("architectures");
     }
     let own = inner.get("model_type").and_then(Value::as_str).unwrap_or_default();
     let renamed = LANGUAGE_MODELS.iter().find(|(name, ..)| *name == own);

@@ -1,0 +1,269 @@
+//! Forms of configurations that published files have, and that the transformers library brings into those of today before
+//! it builds a model: `__post_init__` in its configuration classes, version 5.24.
+
+use serde_json::{Map, Value, json};
+
+use super::besides;
+
+type Object = Map<String, Value>;
+
+/// Brings a configuration into the form of today.
+type Bring = fn(&mut Object);
+
+/// What brings a configuration of a `model_type` into the form of today.
+const OLDER: &[(&str, Bring)] = &[
+    ("axk2", axk2),
+    ("exaone4", exaone4),
+    ("exaone_moe", exaone4),
+    ("glm_moe_dsa", glm_moe_dsa),
+    ("kimi_linear", kimi_linear),
+    ("laguna", laguna),
+    ("minimax_m3_vl", minimax_m3_vl),
+    ("minimax_m3_vl_text", minimax_m3),
+    ("mimo_v2_flash", experts_by_layer),
+    ("step3p5", step3p5),
+    ("step3p7", step3p7),
+    ("step3p7_text", step3p5),
+];
+
+/// A configuration in the form of today, and the language model's within it.
+pub(super) fn of_today(object: &Object) -> Object {
+    let mut object = object.clone();
+    let model_type = text(&object, "model_type").unwrap_or_default().to_owned();
+    bring(&mut object, &model_type);
+    let usual =
+        besides::text(&model_type).map_or_else(|| format!("{model_type}_text"), str::to_owned);
+    if let Some(Value::Object(inner)) = object.get_mut("text_config") {
+        let own = text(inner, "model_type").map_or(usual, str::to_owned);
+        bring(inner, &own);
+    }
+    object
+}
+
+fn bring(object: &mut Object, model_type: &str) {
+    if let Some((_, older)) = OLDER.iter().find(|(name, _)| *name == model_type) {
+        older(object);
+    }
+}
+
+fn text<'a>(object: &'a Object, field: &str) -> Option<&'a str> {
+    object.get(field)?.as_str()
+}
+
+fn number(object: &Object, field: &str) -> Option<u64> {
+    object.get(field)?.as_u64()
+}
+
+fn numbers(value: &Value) -> Option<Vec<u64>> {
+    value.as_array()?.iter().map(Value::as_u64).collect()
+}
+
+fn is_absent(object: &Object, field: &str) -> bool {
+    object.get(field).is_none_or(Value::is_null)
+}
+
+/// Sets a list of the layers, unless there is one.
+fn set_layers<'a>(object: &mut Object, field: &str, of: impl Fn(u64) -> &'a str) {
+    let num_layers = number(object, "num_hidden_layers").unwrap_or_default();
+    if is_absent(object, field) && num_layers <= crate::model::fields::MOST_LAYERS {
+        object.insert(field.to_owned(), (0..num_layers).map(of).collect());
+    }
+}
+
+/// Sets sizes that a section has by other names.
+fn set_from(object: &mut Object, section: &Object, names: &[(&str, &str)]) {
+    for (older, today) in names {
+        if let Some(size) = section.get(*older) {
+            object.insert((*today).to_owned(), size.clone());
+        }
+    }
+}
+
+fn axk2(object: &mut Object) {
+    let dense = number(object, "first_k_dense_replace").unwrap_or(1);
+    let every = number(object, "moe_layer_freq").unwrap_or(1).max(1);
+    let is_sparse = |layer: u64| layer >= dense && layer.is_multiple_of(every);
+    set_layers(
+        object,
+        "mlp_layer_types",
+        |layer| if is_sparse(layer) { "sparse" } else { "dense" },
+    );
+}
+
+/// A pattern of letters, L for a layer with a window and G for one without, as EXAONE's own code reads it.
+fn exaone4(object: &mut Object) {
+    let Some(pattern) = object.get("sliding_window_pattern") else { return };
+    if let Some(letters) = pattern.as_str().map(str::to_owned).filter(|it| !it.is_empty()) {
+        let letters = letters.as_bytes();
+        let is_full = |layer: u64| letters[layer as usize % letters.len()] == b'G';
+        let kind = |layer| if is_full(layer) { "full_attention" } else { "sliding_attention" };
+        set_layers(object, "layer_types", kind);
+    }
+    if !object["sliding_window_pattern"].is_u64() {
+        object.remove("sliding_window_pattern");
+    }
+}
+
+/// Layers that choose keys by themselves (F), and that take the choice of the layer before (S).
+fn glm_moe_dsa(object: &mut Object) {
+    let letters = text(object, "index_topk_pattern").map(str::to_owned);
+    let every = number(object, "index_topk_freq").unwrap_or(1).max(1);
+    let offset = number(object, "index_skip_topk_offset").unwrap_or(2);
+    let chooses = |layer: u64| match &letters {
+        Some(letters) => letters.as_bytes().get(layer as usize) != Some(&b'S'),
+        None => (layer + 1).saturating_sub(offset).is_multiple_of(every),
+    };
+    if let Some(pattern @ Value::Array(_)) = object.get("index_topk_pattern").cloned() {
+        object.entry("indexer_types").or_insert(pattern);
+    }
+    set_layers(object, "indexer_types", |layer| if chooses(layer) { "full" } else { "shared" });
+}
+
+/// Layers counted from one, and sizes of the delta rule in a section of their own.
+fn kimi_linear(object: &mut Object) {
+    let Some(Value::Object(linear)) = object.get("linear_attn_config").cloned() else { return };
+    let sizes = [
+        ("head_dim", "linear_head_dim"),
+        ("num_heads", "linear_num_heads"),
+        ("short_conv_kernel_size", "linear_conv_kernel_dim"),
+    ];
+    set_from(object, &linear, &sizes);
+    if let Some(full) = linear.get("full_attn_layers").and_then(numbers) {
+        let is_full = |layer: u64| full.contains(&(layer + 1));
+        let kind = |layer| if is_full(layer) { "full_attention" } else { "linear_attention" };
+        set_layers(object, "layer_types", kind);
+    }
+    object.remove("linear_attn_config");
+}
+
+/// Query heads of each layer: those of layers with a window, and of the others.
+fn laguna(object: &mut Object) {
+    let heads = object.get("num_attention_heads_per_layer").and_then(numbers);
+    let Some(heads) = heads else { return };
+    let kinds = object.get("layer_types").and_then(Value::as_array);
+    let kind = |layer: usize| kinds.and_then(|kinds| kinds.get(layer)?.as_str());
+    let slides = |layer: &usize| kind(*layer) == Some("sliding_attention");
+    let of = |is_sliding: bool| {
+        let layers = (0..heads.len()).filter(|layer| slides(layer) == is_sliding);
+        let mut all: Vec<u64> = layers.map(|layer| heads[layer]).collect();
+        all.dedup();
+        all
+    };
+    let (full, sliding) = (of(false), of(true));
+    if full.len() > 1 || sliding.len() > 1 {
+        return;
+    }
+    for (field, heads) in [("num_sliding_attention_heads", sliding), ("num_attention_heads", full)]
+    {
+        if let Some(heads) = heads.first() {
+            object.insert(field.to_owned(), json!(heads));
+        }
+    }
+    object.remove("num_attention_heads_per_layer");
+}
+
+/// The tower is named as another, though it is its own.
+fn minimax_m3_vl(object: &mut Object) {
+    if let Some(Value::Object(vision)) = object.get_mut("vision_config") {
+        vision.remove("model_type");
+    }
+}
+
+/// Which layers have experts, by a number for each layer.
+fn experts_by_layer(object: &mut Object) {
+    if let Some(frequencies) = object.get("moe_layer_freq").and_then(numbers) {
+        let is_sparse = |layer: u64| frequencies.get(layer as usize).is_some_and(|it| *it > 0);
+        set_layers(object, "mlp_layer_types", |it| if is_sparse(it) { "sparse" } else { "dense" });
+        object.remove("moe_layer_freq");
+    }
+}
+
+fn minimax_m3(object: &mut Object) {
+    experts_by_layer(object);
+    let Some(Value::Object(sparse)) = object.get("sparse_attention_config").cloned() else {
+        return;
+    };
+    let sizes =
+        [("sparse_num_index_heads", "index_n_heads"), ("sparse_index_dim", "index_head_dim")];
+    set_from(object, &sparse, &sizes);
+    if let Some(frequencies) = sparse.get("sparse_attention_freq").and_then(numbers) {
+        let chooses = |layer: u64| frequencies.get(layer as usize).is_some_and(|it| *it > 0);
+        let kind = |layer| if chooses(layer) { "minimax_m3_sparse" } else { "full_attention" };
+        set_layers(object, "layer_types", kind);
+    }
+}
+
+/// The tower is named as another, and its sizes by other words.
+fn step3p7(object: &mut Object) {
+    let Some(Value::Object(vision)) = object.get_mut("vision_config") else { return };
+    vision.remove("model_type");
+    rename(vision, &[("width", "hidden_size"), ("layers", "num_hidden_layers")]);
+}
+
+/// Gives fields of older names those of today, unless they are there.
+fn rename(object: &mut Object, names: &[(&str, &str)]) {
+    for (older, today) in names {
+        if let Some(value) = object.remove(*older) {
+            object.entry(*today).or_insert(value);
+        }
+    }
+}
+
+/// Lists that go on with the modules of multi-token prediction, and words of Step's own code.
+fn step3p5(object: &mut Object) {
+    let num_layers = number(object, "num_hidden_layers").unwrap_or_default() as usize;
+    for field in ["layer_types", "mlp_layer_types"] {
+        if let Some(Value::Array(all)) = object.get_mut(field) {
+            all.truncate(num_layers.max(1));
+        }
+    }
+    let with_experts: Option<Vec<u64>> = match object.get("moe_layers_enum") {
+        Some(Value::String(all)) => {
+            Some(all.split(',').filter_map(|it| it.trim().parse().ok()).collect())
+        }
+        Some(all) => numbers(all),
+        None => None,
+    };
+    if let Some(with_experts) = with_experts {
+        let is_sparse = |layer: u64| with_experts.contains(&layer);
+        set_layers(object, "mlp_layer_types", |it| if is_sparse(it) { "sparse" } else { "dense" });
+    }
+    let heads = object.get("attention_other_setting").and_then(|it| it.get("num_attention_heads"));
+    if let Some(heads) = heads.cloned() {
+        object.entry("num_sliding_attention_heads").or_insert(heads);
+    }
+    object.remove("attention_other_setting");
+    let names = [
+        ("moe_num_experts", "n_routed_experts"),
+        ("moe_top_k", "num_experts_per_tok"),
+        ("share_expert_dims", "share_expert_dim"),
+        ("num_attention_groups", "num_key_value_heads"),
+    ];
+    rename(object, &names);
+    // A base and a share for each layer: those of each kind of layers agree.
+    let list = |field: &str| object.get(field).and_then(Value::as_array).cloned();
+    let (bases, shares) = (list("rope_theta"), list("partial_rotary_factors"));
+    let kinds = list("layer_types").unwrap_or_default();
+    if bases.is_none() && shares.is_none() {
+        return;
+    }
+    let mut parameters = Object::new();
+    for (layer, kind) in kinds.iter().enumerate() {
+        let Some(kind) = kind.as_str().filter(|kind| !parameters.contains_key(*kind)) else {
+            continue;
+        };
+        let mut of_kind = json!({ "rope_type": "default" });
+        for (field, all) in [("rope_theta", &bases), ("partial_rotary_factor", &shares)] {
+            if let Some(value) = all.as_ref().and_then(|all| all.get(layer)) {
+                of_kind[field] = value.clone();
+            }
+        }
+        parameters.insert(kind.to_owned(), of_kind);
+    }
+    for field in ["rope_theta", "partial_rotary_factors"] {
+        if object.get(field).is_some_and(Value::is_array) {
+            object.remove(field);
+        }
+    }
+    object.entry("rope_parameters").or_insert(Value::Object(parameters));
+}

@@ -142,13 +142,15 @@ const MOST_ABOVE: usize = 5;
 
 /// File that settings name: at its path from their folder, from the folders above it if the path has folders itself, or
 /// from the working folder, as scripts are started from any of them; else at a later part of its path, as a checkout has
-/// any name; else of its name in the folder of the settings. What begins a path may be unknown, and is then left out.
+/// any name; else of its name in the folder of the settings or in one above. What begins a path may be unknown, and is
+/// then left out.
 fn beside(settings: &Path, named: &str) -> Option<PathBuf> {
     let name = named.rsplit('/').next().unwrap_or_default();
     let inner = named.trim_start_matches("./").trim_start_matches('/');
     let folder = settings.parent().unwrap_or(Path::new("."));
     let whole = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
-    let above = whole.ancestors().skip(1).take(MOST_ABOVE).filter(|_| inner.contains('/'));
+    let folders_above = whole.ancestors().skip(1).take(MOST_ABOVE);
+    let above = folders_above.clone().filter(|_| inner.contains('/'));
     let mut paths = vec![folder.join(named), folder.join(inner)];
     paths.extend(above.clone().map(|it| it.join(inner)));
     paths.push(PathBuf::from(inner));
@@ -157,6 +159,7 @@ fn beside(settings: &Path, named: &str) -> Option<PathBuf> {
         paths.extend(above.clone().map(|it| it.join(part)));
     }
     paths.push(folder.join(name));
+    paths.extend(folders_above.map(|it| it.join(name)));
     paths.into_iter().find(|path| path.is_file())
 }
 

@@ -149,6 +149,11 @@ fn what_a_script_leaves_open_is_asked_for_where_it_counts() {
             "depends on `$1`, which the script does not set, or in a branch alone, or by a command\nhint: `--set 1=VALUE` for argument 1",
         ),
         (
+            "torchrun --nproc_per_node 8 pretrain_gpt.py REST --tensor-model-parallel-size $TP --pipeline-model-parallel-size $PP",
+            &[],
+            "`--set TP=VALUE --set PP=VALUE`",
+        ),
+        (
             "torchrun --nproc_per_node 8 pretrain_gpt.py REST --tensor-model-parallel-size ${1}",
             &["--set", "1=4"],
             "tp4-pp1-dp2",

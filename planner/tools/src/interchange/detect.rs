@@ -108,7 +108,7 @@ impl LaunchScript {
 
     /// Paths of files that the settings name and that are read with them.
     pub fn named_files(&self) -> Vec<String> {
-        let endings = [".json", ".yaml", ".yml", ".toml", ".py", ".csv"];
+        let endings = [".json", ".yaml", ".yml", ".toml", ".py", ".csv", ".conf"];
         let is_file = |text: &&String| endings.iter().any(|ending| text.ends_with(ending));
         let mut names: Vec<String> = self.values().filter(is_file).cloned().collect();
         names.extend(self.script.runs.iter().cloned());
@@ -393,7 +393,10 @@ pub(super) fn source<'a>(
         return Err(ImportError::unknown(what, ANY));
     }
     let python = of_python(text).filter(|_| !text.starts_with("#!"));
-    if let Some(tool) = other_python(text).filter(|_| python.is_none() && from.is_none()) {
+    // A script of a shell may write Python.
+    let of_shell = text.lines().next().is_some_and(|it| it.starts_with("#!") && it.contains("sh"));
+    let other = other_python(text).filter(|_| python.is_none() && from.is_none() && !of_shell);
+    if let Some(tool) = other {
         return Err(ImportError::unknown(
             format!("this is Python of {tool}, which is not run"),
             "the options that it sets, as the tool's own options or keys have them, or `planner evaluate`",

@@ -151,7 +151,7 @@ const WHOLE: &str = "the whole manifest, as `kubectl apply` takes it";
 fn is_manifest(text: &str) -> bool {
     let has = |key: &str| text.lines().any(|line| line.starts_with(key));
     let is_json = text.trim_start().starts_with('{');
-    has("apiVersion:") && has("kind:")
+    !text.starts_with("#!") && has("apiVersion:") && has("kind:")
         || is_json && text.contains("\"apiVersion\"") && text.contains("\"kind\"")
 }
 

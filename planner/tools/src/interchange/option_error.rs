@@ -57,7 +57,7 @@ pub enum OptionError {
     #[error(
         "{of} depends on {}, which the script does not set, or in a branch alone, or by a command\nhint: {}{}",
         ticked(unknown),
-        settable(unknown),
+        settable(unknown, others),
         may_be_empty(of, unknown)
     )]
     Unresolved {
@@ -65,6 +65,8 @@ pub enum OptionError {
         of: UnknownPart,
         /// Unknown variables.
         unknown: Vec<String>,
+        /// Variables that are asked for once these are known.
+        others: Vec<String>,
     },
     /// Keys instead of a value, or a value instead of keys.
     #[error(
@@ -149,13 +151,17 @@ impl OptionError {
         Self::Value { name: name.into(), value: value.into(), works: works.into() }
     }
 
+    pub(super) fn unresolved(of: UnknownPart, unknown: Vec<String>) -> Self {
+        Self::Unresolved { of, unknown, others: Vec::new() }
+    }
+
     pub(super) fn missing(name: impl Into<String>, works: impl Into<String>) -> Self {
         Self::Missing { name: name.into(), works: works.into() }
     }
 }
 
-/// Hint on how unknown values can be said.
-fn settable(unknown: &[String]) -> String {
+/// Hint on how unknown values can be said, and those that would be asked for next.
+fn settable(unknown: &[String], others: &[String]) -> String {
     match unknown.first() {
         // A command, which is not run.
         Some(command) if command.starts_with(['$', '`']) => {
@@ -164,7 +170,12 @@ fn settable(unknown: &[String]) -> String {
         Some(place) if place.parse::<usize>().is_ok() => {
             format!("`--set {place}=VALUE` for argument {place} of the script")
         }
-        name => format!("`--set {}=VALUE`", name.map_or("NAME", String::as_str)),
+        name => {
+            let name = name.map_or("NAME", String::as_str);
+            let names = std::iter::once(name).chain(others.iter().map(String::as_str));
+            let set: Vec<String> = names.map(|name| format!("--set {name}=VALUE")).collect();
+            format!("`{}`", set.join(" "))
+        }
     }
 }
 

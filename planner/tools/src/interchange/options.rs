@@ -244,7 +244,7 @@ impl Vocabulary {
                 let unknown: Vec<String> = word.unknown.iter().cloned().collect();
                 if word.text.is_empty() && !unknown.is_empty() {
                     let of = before.map_or(UnknownPart::First, UnknownPart::After);
-                    return Err(OptionError::Unresolved { of, unknown });
+                    return Err(OptionError::unresolved(of, unknown));
                 }
                 Err(OptionError::Stray { word: word.text.clone(), after: before })
             }
@@ -333,6 +333,11 @@ fn placeholder(value: &Word, rest: &[Word]) -> usize {
 /// Variable that stands in a value of a file which a script writes, as `${NAME}`.
 pub(super) fn open_name(text: &str) -> Option<&str> {
     text.split_once("${").and_then(|it| Some(it.1.split_once('}')?.0))
+}
+
+/// Returns whether single underscores stand between the digits of a number.
+fn is_grouped(text: &str) -> bool {
+    text.split('_').all(|digits| !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit()))
 }
 
 fn shown(values: &[Word]) -> String {
@@ -481,7 +486,7 @@ impl ParsedOptions {
         }
         if !unknown.is_empty() {
             let of = UnknownPart::Value(name.to_owned());
-            return Err(OptionError::Unresolved { of, unknown });
+            return Err(OptionError::unresolved(of, unknown));
         }
         Ok(Some(words.iter().map(|word| word.text.as_str()).collect()))
     }
@@ -497,7 +502,9 @@ impl ParsedOptions {
         name: &str,
     ) -> Result<Option<T>, OptionError> {
         let Some(text) = self.text(name)? else { return Ok(None) };
-        let count = text.parse().ok().filter(|count| *count >= T::from(1));
+        // As Python reads them: `32_000`.
+        let digits = if is_grouped(text) { text.replace('_', "") } else { text.to_owned() };
+        let count = digits.parse().ok().filter(|count| *count >= T::from(1));
         let works = "a whole number, at least 1, is expected".to_owned();
         let error = || OptionError::value(name, text, works);
         count.map(Some).ok_or_else(error)

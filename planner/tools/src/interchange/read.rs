@@ -134,6 +134,45 @@ fn unbuilt(error: &impl ToString) -> ImportError {
 ///
 /// [`ImportError`] where they cannot be read, or contradict themselves.
 pub fn settings(import: &Import<'_>) -> Result<Imported, ImportError> {
+    settings_by_branch(import).map_err(|error| with_others(import, error))
+}
+
+/// Most variables that are asked for at once.
+const MOST_ASKED: usize = 12;
+
+/// The error of a variable that is not known, with those that would be asked for after it: found by giving each a number,
+/// until something else is wrong.
+fn with_others(import: &Import<'_>, error: ImportError) -> ImportError {
+    let asked = |error: &ImportError| match error {
+        ImportError::Option(OptionError::Unresolved {
+            of: UnknownPart::Value(_), unknown, ..
+        }) => {
+            let [name] = unknown.as_slice() else { return None };
+            let is_name = !name.starts_with(|first: char| !first.is_alphabetic() && first != '_');
+            is_name.then(|| name.clone())
+        }
+        _ => None,
+    };
+    let mut set = import.set.clone();
+    let mut next = asked(&error);
+    while let Some(name) = next.take_if(|_| set.len() < import.set.len() + MOST_ASKED) {
+        let is_new = set.insert(name, "1".to_owned()).is_none();
+        let others = settings_by_branch(&Import { set: &set, ..import.clone() });
+        next = others.err().filter(|_| is_new).and_then(|error| asked(&error));
+    }
+    match error {
+        ImportError::Option(OptionError::Unresolved { of, unknown, .. }) => {
+            let is_other =
+                |name: &&String| !import.set.contains_key(*name) && !unknown.contains(*name);
+            let others = set.keys().filter(is_other).cloned().collect();
+            OptionError::Unresolved { of, unknown, others }.into()
+        }
+        error => error,
+    }
+}
+
+/// Settings by all ways of branches.
+fn settings_by_branch(import: &Import<'_>) -> Result<Imported, ImportError> {
     let error = match settings_of(import, &Way::None) {
         Ok(imported) => return Ok(imported),
         Err(error) => error,

@@ -119,6 +119,10 @@ pub(super) fn tree_of(files: &BTreeMap<String, String>, name: &str) -> Result<Tr
 
 fn text_of<'a>(files: &'a BTreeMap<String, String>, name: &str) -> Result<&'a str, ImportError> {
     let name = basename(name);
+    if name.is_empty() {
+        let what = "the name of the file with the settings depends on what the script does not set";
+        return Err(ImportError::unknown(what, "`--set NAME=VALUE` for its variable or argument"));
+    }
     files.get(name).map(String::as_str).ok_or_else(|| {
         let what = format!("the settings are in `{name}`, which is not beside them");
         ImportError::unknown(what, format!("put `{name}` beside the file that names it"))

@@ -86,12 +86,21 @@ fn toml(text: &str) -> Vec<Key> {
             let path = format!("{table}{dot}{}", key.trim());
             let value_at = at + key.len() + 1 + value.len() - value.trim_start().len();
             let value = value.trim_start();
-            let end = value_at + value[..value.find(" #").unwrap_or(value.len())].trim_end().len();
+            let end = value_at + without_comment(value).len();
             let name = at..at + key.trim_end().len();
             keys.push(Key { path, name, value: value_at..end, whole });
         }
     }
     keys
+}
+
+/// A value of YAML or TOML without the comment that follows it on its line.
+fn without_comment(value: &str) -> &str {
+    let quoted = value.chars().next().filter(|first| ['"', '\''].contains(first));
+    let closed = quoted.and_then(|quote| value[1..].find(quote));
+    let from = closed.map_or(0, |end| end + 2);
+    let comment = value[from..].find(" #").map_or(value.len(), |at| from + at);
+    value[..comment].trim_end()
 }
 
 /// Ranges within a line of Python of the path and the value that it sets.
@@ -153,8 +162,7 @@ fn yaml(text: &str) -> Vec<Key> {
         let name = from + indent..from + indent + length;
         let value_at = name.end + 1 + (rest.len() - rest.trim_start_matches(' ').len());
         let value = rest.trim_start_matches(' ');
-        let comment = value.find(" #").unwrap_or(value.len());
-        let to = value_at + value[..comment].trim_end().len();
+        let to = value_at + without_comment(value).len();
         above.push((indent, keys.len()));
         keys.push(Key { path, name, value: value_at..to, whole: from..start });
     }
@@ -269,13 +277,13 @@ mod tests {
             ["a={\"on\": true, \"b\": [1, {\"c\": 2}]}", "a.on=true", "a.b=[1, {\"c\": 2}]"];
         assert_eq!(told(json)[..3], expected);
         assert_eq!(told(json)[4..], ["d={\"on\": \"x, y\"}", "d.on=\"x, y\""]);
-        let yaml = "a:\n  on: true # why\n  b:\n  - 1\n  - 2\nd:\n  on: 'x'\n";
+        let yaml = "a:\n  on: true # why\n  b:\n  - 1\n  - 2\nd:\n  on: 'x #y' # why\n";
         let expected = [
             "a=on: true # why\n  b:\n  - 1\n  - 2",
             "a.on=true",
             "a.b=- 1\n  - 2",
-            "d=on: 'x'",
-            "d.on='x'",
+            "d=on: 'x #y' # why",
+            "d.on='x #y'",
         ];
         let found: Vec<String> = told(yaml).iter().map(|it| it.replace("=\n  ", "=")).collect();
         assert_eq!(found, expected);

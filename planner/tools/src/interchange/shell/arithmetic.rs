@@ -32,6 +32,9 @@ impl Scope<'_> {
 
     /// Value of integer arithmetic with comparisons, `&& || + - * / % ** ? :` and brackets.
     pub(super) fn arithmetic(&self, text: &str) -> Text {
+        if text.contains("$(") || text.contains('`') {
+            return Text::unknown(&format!("$(({text}))"));
+        }
         let chars = text.chars().filter(|c| !c.is_whitespace() && *c != '$').collect();
         let mut reader = Arithmetic { scope: self, chars, at: 0, missing: BTreeSet::new() };
         match reader.choice() {

@@ -65,7 +65,13 @@ impl Reader<'_> {
                 self.scope.read(&arguments, here.as_ref());
             }
             ("let", all) => {
-                for expression in all.iter().flatten() {
+                let is_assigned = |expression: &&&str| {
+                    statement.iter().any(|token| {
+                        matches!(token, Token::Assign { name, appends: false, .. }
+                            if expression.split('=').next() == Some(name))
+                    })
+                };
+                for expression in all.iter().flatten().filter(|it| !is_assigned(it)) {
                     self.scope.calculate(expression);
                 }
                 for token in statement {

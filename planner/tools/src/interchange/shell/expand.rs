@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::lex::{Piece, Token, Value, expandable, tokens};
 use super::pattern;
 use super::text::Text;
-use super::word::MOST_BYTES_OF_ONE;
+use super::word::{MOST_BYTES_OF_ONE, is_name};
 
 /// Variables that are set at a point of a script.
 #[derive(Clone)]
@@ -157,7 +157,7 @@ impl<'a> Scope<'a> {
         };
         // A command of which nothing is known gives way to the user's value, and is called as the variable.
         if let ([text], Value::One(pieces)) = (new.as_mut_slice(), value)
-            && matches!(pieces.as_slice(), [Piece::Command { .. }])
+            && is_command(pieces)
             && text.is_hole()
         {
             *text = self.given_or_unknown(name);
@@ -359,6 +359,15 @@ impl<'a> Scope<'a> {
         if ALL.contains(&text) {
             return self.all_arguments();
         }
+        if let Some((list, sign, default)) = list_operator(text) {
+            let words = self.variable(list);
+            let is_set = words.iter().any(|word| *word != Text::default());
+            return match (sign, is_set) {
+                ('+', true) | ('-' | '=', false) => self.default_words(default),
+                ('+', false) => Vec::new(),
+                _ => words,
+            };
+        }
         // A slice of a list from 0, or of all arguments from 1.
         let is_list = |it: &str| ALL.contains(&it) || it.ends_with("[@]") || it.ends_with("[*]");
         if let Some((list, slice)) = text.split_once(':').filter(|(list, _)| is_list(list)) {
@@ -414,16 +423,21 @@ impl<'a> Scope<'a> {
                 match operator.chars().next() {
                     Some('-' | '=' | '?') if is_set => value.unwrap_or_default(),
                     Some('+') if is_set && value.iter().flatten().all(|it| !it.is_hole()) => {
-                        vec![self.default(default)]
+                        self.default_words(default)
                     }
                     Some('+') if value.is_some() && !is_set => vec![Text::default()],
                     Some('?') => vec![Text::unknown(name)],
                     Some(sign @ ('-' | '=')) => {
-                        let word = self.default(default);
+                        let word = Text::joined(&self.default_words(default), " ");
                         if sign == '=' {
                             self.variables.insert(name.to_owned(), vec![word.clone()]);
                         }
                         vec![word]
+                    }
+                    // What depends on an unknown value depends on what that depends on.
+                    _ if value.iter().flatten().any(Text::is_hole) => {
+                        let names = value.iter().flatten().flat_map(Text::unknown_names);
+                        vec![Text::depending(names.collect())]
                     }
                     // Of a part of what is unknown, the whole can be said.
                     _ if value.is_none() && !name.is_empty() => vec![Text::unknown(name)],
@@ -471,6 +485,27 @@ impl<'a> Scope<'a> {
         length.map_or_else(|| Text::unknown(name), |it| Text::known(&it.to_string()))
     }
 
+    /// Words of a default value in an expansion: quotes within are those of a command.
+    fn default_words(&mut self, text: &str) -> Vec<Text> {
+        let is_word = |token: &Token| matches!(token, Token::Word { .. });
+        let quoted = text.contains(['"', '\'']).then(|| tokens(text).ok()).flatten();
+        let Some(tokens) = quoted.filter(|it| it.iter().all(is_word)) else {
+            return vec![self.default(text)];
+        };
+        if self.depth >= DEEPEST_EXPANSION {
+            return vec![Text::unknown(text)];
+        }
+        self.depth += 1;
+        let mut words = Vec::new();
+        for token in &tokens {
+            if let Token::Word { pieces, .. } = token {
+                words.extend(self.words(pieces));
+            }
+        }
+        self.depth -= 1;
+        words
+    }
+
     /// Default value in an expansion, which may have others in it.
     fn default(&mut self, text: &str) -> Text {
         let text = text.trim_matches(|c| c == '"' || c == '\'');
@@ -482,6 +517,27 @@ impl<'a> Scope<'a> {
         self.depth -= 1;
         value.unwrap_or_else(|_| Text::unknown(text))
     }
+}
+
+/// Returns whether pieces are the output of a command, or arithmetic with it.
+fn is_command(pieces: &[Piece]) -> bool {
+    match pieces {
+        [Piece::Command { .. }] => true,
+        [Piece::Arithmetic(text)] => text.contains("$(") || text.contains('`'),
+        _ => false,
+    }
+}
+
+/// List, operator and default of `NAME[@]:-default` and the like.
+fn list_operator(text: &str) -> Option<(&str, char, &str)> {
+    let end = match text.find("[@]").or_else(|| text.find("[*]")) {
+        Some(end) if is_name(&text[..end]) => end + 3,
+        _ => text.starts_with(['@', '*']).then_some(1)?,
+    };
+    let (list, rest) = text.split_at(end);
+    let mut operator = rest.strip_prefix(':').unwrap_or(rest).chars();
+    let sign = operator.next().filter(|sign| "-+=?".contains(*sign))?;
+    Some((list, sign, operator.as_str()))
 }
 
 /// Key and value of an item of `declare -A`, as `[key]=value`.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::condition;
 use super::continued::{ended_early, goes_on, list_goes_on, starts};
 use super::expand::Scope;
-use super::lex::{Break, Piece, Token};
+use super::lex::{Break, Piece, Token, Value};
 use super::script::{Command, Open, Script, Way};
 use super::syntax::{Decides, Form, Statement, each, each_of, has_any};
 use super::text::{Locals, Text};
@@ -276,8 +276,17 @@ impl<'a> Reader<'a> {
     ) -> Vec<Text> {
         let mut all = Vec::new();
         for token in tokens {
-            if let Token::Word { pieces, .. } = token {
-                all.extend(self.scope.words(pieces));
+            match token {
+                Token::Word { pieces, .. } => all.extend(self.scope.words(pieces)),
+                // After the name of a command, an assignment is a word as others.
+                Token::Assign { name, appends: false, value: Value::One(pieces), .. }
+                    if !all.is_empty() =>
+                {
+                    let mut word = Text::known(&format!("{name}="));
+                    word.push(&self.scope.joined(pieces));
+                    all.push(word);
+                }
+                _ => {}
             }
         }
         all

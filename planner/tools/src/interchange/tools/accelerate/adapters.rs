@@ -58,9 +58,13 @@ fn trains_adapters(given: &ParsedOptions) -> Result<bool, OptionError> {
     Ok(is_own_switch || is_ranked && (given.has("lora_target_modules") || is_quantized))
 }
 
-/// Rank of adapters that nothing says to train.
+/// Rank of adapters that nothing says to train, or that is not given.
 pub(super) fn adapters_left_out(given: &ParsedOptions) -> Result<Option<Unread>, OptionError> {
     let is_switched = given.has("use_peft") || given.has("use_qlora");
+    if trains_adapters(given)? && rank(given)?.is_none() {
+        let why = "the rank of adapters is not given: 16, TRL's default, is planned";
+        return Ok(Some(Unread::new("lora_r", why)));
+    }
     let is_left_out = !is_switched && rank(given)?.is_some() && !trains_adapters(given)?;
     Ok(is_left_out.then(|| Unread {
         saves_memory: true,

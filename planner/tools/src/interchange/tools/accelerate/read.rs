@@ -27,7 +27,8 @@ pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
         Form::Tree(tree) => (CONFIGURATION.vocabulary.of_leaves(&tree.leaves())?, Vec::new()),
         _ => launched(source)?,
     };
-    let mut imported = imported(source, &given, &Script::default())?;
+    let script = Script { precision: mixed_precision(&given)?, ..Script::default() };
+    let mut imported = imported(source, &given, &script)?;
     imported.unread.extend(CONFIGURATION.unread(&given));
     Ok(imported)
 }
@@ -70,7 +71,8 @@ fn of_arguments(
     arguments: ParsedOptions,
 ) -> Result<Imported, ImportError> {
     let arguments = &TRAINER.by_one_name(arguments);
-    let script = Script::of(arguments)?;
+    let mut script = Script::of(arguments)?;
+    script.precision = script.precision.or(mixed_precision(&given)?);
     let others = CONFIGURATION.unread(&given);
     let mut imported = by_script(source, given, arguments, &script)?;
     imported.unread.extend(others);
@@ -102,6 +104,13 @@ fn by_script(
     }
     let given = with_fsdp(source, given, arguments)?;
     imported(source, &given, script)
+}
+
+/// Number format of 16 bits that accelerate computes in.
+fn mixed_precision(given: &ParsedOptions) -> Result<Option<Precision>, OptionError> {
+    let formats = [Precision::Bf16, Precision::Fp16];
+    let named = given.text("mixed_precision")?;
+    Ok(formats.into_iter().find(|format| named == Some(format.name())))
 }
 
 /// How ranks share a sequence, and how many, if they do.
@@ -291,10 +300,28 @@ impl Script {
         keys
     }
 
-    /// Values that the Trainer fills in where a DeepSpeed configuration has `auto`.
-    fn fills(&self) -> ParsedOptions {
-        let sizes = [self.micro_batch_size, self.num_micro_batches].map(|it| it.unwrap_or(1));
-        deepspeed::fills(sizes, self.precision, self.optimizer)
+    /// Values that the Trainer or accelerate fills in where a DeepSpeed configuration has `auto`.
+    fn fills(
+        &self,
+        source: &Source<'_>,
+        given: &ParsedOptions,
+    ) -> Result<ParsedOptions, OptionError> {
+        let each = self.micro_batch_size.or(source.stated.micro_batch_size);
+        let is_open = given.text_if_known(deepspeed::ROUNDS) == Some("auto");
+        let rounds = match self.num_micro_batches {
+            None if !is_open => given.count(deepspeed::ROUNDS)?,
+            own => own,
+        };
+        let sizes = [each, rounds].map(|it| it.unwrap_or(1));
+        let mut filled = deepspeed::fills(sizes, self.precision, self.optimizer);
+        if each.is_none() {
+            filled = filled.without(deepspeed::EACH);
+        }
+        // Where the script decides the number, it follows from a known batch.
+        if rounds.is_none() && source.stated.global_batch_size.is_some() {
+            filled = filled.without(deepspeed::ROUNDS);
+        }
+        Ok(filled)
     }
 }
 
@@ -474,8 +501,7 @@ fn by_deepspeed(
     script: &Script,
 ) -> Result<Imported, ImportError> {
     let keys = match given.path("deepspeed_config.deepspeed_config_file")? {
-        Some(name) if script.is_trainer => script.completed(source.tree(name)?.leaves()),
-        Some(name) => source.tree(name)?.leaves(),
+        Some(name) => script.completed(source.tree(name)?.leaves()),
         None => deepspeed_keys(source, given, script)?,
     };
     of_deepspeed(source, given, keys, script)
@@ -490,7 +516,7 @@ fn of_deepspeed(
 ) -> Result<Imported, ImportError> {
     let sharing = sequence_sharing(given)?;
     keys.extend(sharing.map(|(_, ranks)| leaf(deepspeed::SEQUENCE_RANKS, ranks)));
-    let mut imported = deepspeed::read_keys(source, &keys, &script.fills())?;
+    let mut imported = deepspeed::read_keys(source, &keys, &script.fills(source, given)?)?;
     if let Some((kind, _)) = sharing {
         imported.layout.context_parallel_kind = kind;
     }
@@ -508,10 +534,7 @@ fn deepspeed_keys(
 ) -> Result<Vec<(String, Leaf)>, OptionError> {
     let text = |name: &str| given.text(&format!("deepspeed_config.{name}"));
     let rounds = "gradient_accumulation_steps";
-    let precision = match script.precision {
-        Some(precision) => Some(precision.name()),
-        None => given.text("mixed_precision")?,
-    };
+    let precision = script.precision.map(Precision::name);
     // The Trainer's own number replaces the configuration's.
     let own = script.num_micro_batches.map(|it| it.to_string());
     // Where the script decides the number, it follows from a known batch.

@@ -74,6 +74,12 @@ pub(in super::super) fn read_keys(
         let why = "parameters on the host, which it takes with stage 3 only";
         settings.unread.push(Unread::new("zero_optimization.offload_param", why));
     }
+    if settings.layout.offload.parameters && !settings.layout.offload.optimizer {
+        settings.layout.offload.parameters = false;
+        let why = "parameters on the host, with the optimizer on the device: planned on the device";
+        let unread = Unread::new("zero_optimization.offload_param", why);
+        settings.unread.push(Unread { saves_memory: true, ..unread });
+    }
     let training = &mut settings.training;
     if training.precision == Precision::Fp32 {
         training.fp32_gradients = false;

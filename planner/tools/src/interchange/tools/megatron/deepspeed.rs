@@ -40,6 +40,9 @@ pub(in super::super) static TOOL: Tool = Tool {
 /// Options of the recompute of whole layers.
 const RECOMPUTED: [&str; 2] = ["--checkpoint-activations", "--deepspeed-activation-checkpointing"];
 
+/// DeepSpeed's partitions into stages that are read: of layers alone, or of these and both ends.
+const PARTITIONS: [&str; 3] = ["uniform", "type:transformer", "type:transformer|embedding"];
+
 /// Key of DeepSpeed's configuration that says what replicas share.
 const STAGE: &str = "zero_optimization.stage";
 
@@ -68,6 +71,10 @@ fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
     if layout.context_parallel > 1 {
         layout.context_parallel_kind = ContextParallelKind::AllToAll;
     }
+    let partition = "--pp-partition-method";
+    if given.text_if_known(partition).is_some_and(|it| PARTITIONS.contains(&it)) {
+        settings.unread.retain(|it| it.option != partition);
+    }
     Ok(settings)
 }
 
@@ -86,7 +93,7 @@ fn stage(source: &Source<'_>, name: &str, is_given: bool) -> Result<Option<Strin
     let stage = stage.and_then(|it| it.text());
     if let Some(name) = stage.and_then(open_name) {
         let of = UnknownPart::Value(STAGE.to_owned());
-        return Err(OptionError::Unresolved { of, unknown: vec![name.to_owned()] }.into());
+        return Err(OptionError::unresolved(of, vec![name.to_owned()]).into());
     }
     Ok(stage.map(str::to_owned))
 }

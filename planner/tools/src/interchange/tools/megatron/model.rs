@@ -292,6 +292,9 @@ fn positions(
                 told.lack_freely("a table of positions that does not begin with the first");
             }
         }
+        (None, None) if matches!(attention.scores.bias, PositionBias::Alibi(_)) => {
+            told.value("--position-embedding-type", "alibi", "positions as biases of scores");
+        }
         (None, None) => told.value("--position-embedding-type", "none", "no positions"),
         (Some(_), Some(_)) => told.lack("a table of positions beside rotation"),
         (Some(rotation), None) => {

@@ -1,5 +1,7 @@
 //! Reads Megatron's arguments.
 
+use ir::graph::Recompute;
+
 use super::table::{DEEPSPEED_TARGET, TABLE};
 use crate::interchange::argument::Argument;
 use crate::interchange::error::ImportError;
@@ -46,6 +48,11 @@ pub(super) fn read_by(
     if let Some(name) = other {
         let why = format!("`{name}` of a fork is planned as adam");
         settings.unread.push(Unread::new("--optimizer", why));
+    }
+    let modules = "--recompute-modules";
+    if given.has(modules) && settings.layout.recompute == Recompute::None {
+        let why = "it has no effect without `--recompute-granularity selective`";
+        settings.unread.push(Unread::new(modules, why));
     }
     let (option, ranks) =
         ("--microbatch-group-size-per-virtual-pipeline-stage", settings.layout.pipeline_parallel);
@@ -180,8 +187,6 @@ fn contradictions(given: &ParsedOptions) -> Result<(), OptionError> {
             "--sequence-parallel",
             "exchanges of a cut sequence are what is overlapped",
         ),
-        ("--cp-comm-type", "--context-parallel-size", "there is nothing to exchange"),
-        ("--recompute-modules", "--recompute-granularity", "modules are of selective recompute"),
     ];
     for (one, other, why) in needs {
         if given.has(one) && !given.has(other) {

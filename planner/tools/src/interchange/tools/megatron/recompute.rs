@@ -69,6 +69,12 @@ pub(super) fn read(given: &ParsedOptions) -> Result<Recompute, OptionError> {
                     OptionError::value("--recompute-modules", *name, works)
                 })
             };
+            // Hydra takes a list with brackets and commas.
+            let names = names
+                .iter()
+                .flat_map(|it| it.split(','))
+                .map(|it| it.trim_matches(|c: char| "[]'\" ".contains(c)));
+            let names: Vec<&str> = names.filter(|it| !it.is_empty()).collect();
             let modules: Vec<RecomputeModule> =
                 names.iter().map(module).collect::<Result<_, _>>()?;
             Ok(RecomputeModules::new(modules).map_or(Recompute::None, Recompute::Modules))

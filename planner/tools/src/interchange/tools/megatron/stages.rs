@@ -75,9 +75,12 @@ fn stated(
     let [first, last] =
         ["--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"];
     let virtual_stages = given.count("--num-virtual-stages-per-pipeline-rank")?;
+    // DeepSpeed's partition by names of classes: of both ends, where embeddings are among them.
+    let by_class = given.text_if_known("--pp-partition-method");
+    let has_ends = by_class.is_some_and(|it| it.starts_with("type:") && it.contains("embed"));
     let accounts =
         ["--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"]
-            .map(|name| given.has(name));
+            .map(|name| has_ends || given.has(name));
     let per_stage: Option<u32> = given.count("--num-layers-per-virtual-pipeline-stage")?;
     let virtual_stages: u32 = match (virtual_stages, per_stage, layers) {
         (Some(stages), _, _) => stages,

@@ -120,8 +120,8 @@ pub(super) fn in_own_words(
             OptionError::Contradiction { one, other, why } => {
                 OptionError::Contradiction { one: text(&one), other: text(&other), why: text(&why) }
             }
-            OptionError::Unresolved { of: UnknownPart::Value(of), unknown } => {
-                OptionError::Unresolved { of: UnknownPart::Value(name(&of)), unknown }
+            OptionError::Unresolved { of: UnknownPart::Value(of), unknown, others } => {
+                OptionError::Unresolved { of: UnknownPart::Value(name(&of)), unknown, others }
             }
             other => other,
         }),

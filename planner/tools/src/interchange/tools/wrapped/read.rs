@@ -153,7 +153,7 @@ fn translated(wrapper: &Wrapper, settings: &[Setting]) -> Result<Translated, Imp
         if let Some(after) = key.strip_prefix(FOLLOWS) {
             let unknown = words.iter().flat_map(|it| it.unknown.iter().cloned()).collect();
             let of = UnknownPart::After(after.to_owned());
-            return Err(OptionError::Unresolved { of, unknown }.into());
+            return Err(OptionError::unresolved(of, unknown).into());
         }
         let Some(row) = row(vocabulary, key) else {
             match base_option(*base, wrapper.bare(key)) {

@@ -403,6 +403,12 @@ fn recipe(all: &mut Vec<Setting>) {
         return;
     }
     add(all, "use_peft", &true);
+    // Builders of QLoRA are those of LoRA with `quantize_base=True` (torchtune/models/*/_model_builders.py).
+    let builder = value(all, "model._component_").and_then(|it| it.rsplit('.').next());
+    let is_quantized = builder.is_some_and(|it| it.starts_with("qlora_"));
+    if is_quantized && value(all, "model.quantize_base").is_none() {
+        add(all, "model.quantize_base", &true);
+    }
     let is_on = |key: &str| value(all, key).is_some_and(|it| it.eq_ignore_ascii_case("true"));
     let of_mlp = if is_on("model.apply_lora_to_mlp") {
         &["gate_proj", "up_proj", "down_proj"][..]

@@ -161,6 +161,28 @@ fn the_longest_sequence_has_the_odd_factors_of_the_gpus() {
     assert!(longest >= 798_720 * 7 / 8, "{longest}");
 }
 
+/// Lengths that cannot be counted on the way to the longest, or are shorter than the documents, end no search.
+#[test]
+fn the_longest_sequence_is_found_whatever_lengths_are_not_possible() {
+    let longest = |args: &[&str]| {
+        let found = json(&[&["search"], args, &["--max-seq-len", "--quiet"]].concat());
+        found["longest_sequence"]["sequence_length"].as_u64().unwrap()
+    };
+    let huge = longest(&["models/gpt2", "--gpus", "2048", "--cluster", "b200"]);
+    assert!(huge >= 1 << 27, "{huge}");
+    let place = Workplace::new();
+    let lengths = place.write("lengths.txt", "4096\n");
+    let lengths = ["--seq-len", "8192", "--document-lengths", &lengths];
+    let documents = longest(&[&["models/llama-3.1-8b", "--gpus", "8"], &lengths[..]].concat());
+    assert!(documents >= 8192, "{documents}");
+}
+
+#[test]
+fn a_cluster_of_one_gpu_a_node_may_need_one() {
+    let args = ["models/gpt2", "--gpus", "4", "--cluster", "gh200", "--objective", "gpus"];
+    assert_eq!(json(&[&["search", "--quiet"], &args[..]].concat())["num_gpus"], 1);
+}
+
 #[test]
 fn objectives_are_met() {
     let least =

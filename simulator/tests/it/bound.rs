@@ -6,11 +6,12 @@ use ir::schedule::{ScheduleKind, add_optimizer_steps, add_reduction, generate};
 use ir::units::{Bytes, Nanos};
 use proptest::prelude::*;
 use simulator::{
-    Durations, GroupCollective, MinPassTimes, Order, Part, PassTimes, RankWork, Run, StageWork,
-    StepTail, Transfer, Work, lower_bound, step_time,
+    Durations, GroupCollective, Order, Part, PassTimes, RankWork, Run, StageWork, StepTail,
+    Transfer, Work, lower_bound, step_time,
 };
 
 use super::laws::{fitting, passes};
+use super::least::{min_pass_times, step_tail};
 
 /// What the bound says of a schedule's passes, and when they are over.
 fn both(
@@ -22,7 +23,7 @@ fn both(
     let schedule = generate(kind, p, m, v).unwrap();
     let stages = passes.iter().cycle().take((p * v) as usize).copied().collect();
     let work = Work::plain(&Durations { stages, send: Nanos::new(send) }, p);
-    let bound = lower_bound(kind, p, m, &MinPassTimes::of(kind, p, &work));
+    let bound = lower_bound(kind, p, m, &min_pass_times(kind, p, &work));
     (bound, step_time(&Order::new(&schedule), &work).unwrap())
 }
 
@@ -139,11 +140,11 @@ fn an_ending_by_hand() {
     work.groups = vec![vec![0]];
     work.stages.push(stage);
 
-    let least = MinPassTimes::of(kind, 1, &work);
+    let least = min_pass_times(kind, 1, &work);
     assert_eq!(least[0].forward, Nanos::new(17), "a forward waits for what it gathers");
     let passes = lower_bound(kind, 1, m, &least);
     assert_eq!(passes, Nanos::new(3 * (17 + 20)));
-    let ending = StepTail::of(kind, 1, m, &work);
+    let ending = step_tail(kind, 1, m, &work);
     let expected = StepTail {
         until_all_meet: Nanos::new(100 + 30 + 31 + 40),
         transfers: Nanos::new(3 * 7 + 30 + 31),
@@ -171,15 +172,15 @@ fn transfers_follow_each_other() {
     work.ranks = ranks;
     work.groups = vec![vec![0]];
     work.stages.push(stage);
-    assert_eq!(StepTail::of(kind, 1, 4, &work), StepTail::default(), "nobody meets");
+    assert_eq!(step_tail(kind, 1, 4, &work), StepTail::default(), "nobody meets");
     let collective = GroupCollective { group: 0, transfer: transfer(3), is_reduction: false };
     work.stages[0].update.insert(1, Part::Collective(collective));
-    let ending = StepTail::of(kind, 1, 4, &work);
+    let ending = step_tail(kind, 1, 4, &work);
     assert_eq!(ending.transfers, Nanos::new(1000 + 4 * (50 + 90) + 11));
     assert_eq!(ending.update, Nanos::new(3 + 5));
     let schedule = add_optimizer_steps(&add_reduction(&generate(kind, 1, 4, 1).unwrap()));
     let time = step_time(&Order::new(&schedule), &work).unwrap();
-    let bound = ending.after(lower_bound(kind, 1, 4, &MinPassTimes::of(kind, 1, &work)));
+    let bound = ending.after(lower_bound(kind, 1, 4, &min_pass_times(kind, 1, &work)));
     // A gather is queued before the backward that the next reduction comes from: for so long the link idles.
     assert_eq!(bound + Nanos::new(4 * 2), time);
 }

@@ -5,12 +5,12 @@ use ir::schedule::{Schedule, ScheduleKind, add_optimizer_steps, add_reduction, g
 use ir::units::{Bytes, Nanos};
 use proptest::prelude::*;
 use simulator::{
-    ActivationBytes, Cycle, Durations, GroupCollective, Messages, MinPassTimes, Order, Part,
-    PassOrder, PassTimes, Run, StepTail, Transfer, Work, lower_bound, peak_memory, simulate,
-    step_time,
+    ActivationBytes, Cycle, Durations, GroupCollective, Messages, Order, Part, PassOrder,
+    PassTimes, Run, Transfer, Work, lower_bound, peak_memory, simulate, step_time,
 };
 
 use super::laws::{fitting, passes};
+use super::least::{min_pass_times, step_tail};
 
 /// A step with everything that steps can have.
 fn whole(kind: ScheduleKind, p: u32, m: u32, v: u32) -> Schedule {
@@ -125,8 +125,8 @@ proptest! {
         let schedule = whole(kind, p, m, v);
         let work = work(&schedule, &passes, &extras);
         let time = step_time(&Order::new(&schedule), &work).unwrap();
-        let passes = lower_bound(kind, p, m, &MinPassTimes::of(kind, p, &work));
-        let bound = StepTail::of(kind, p, m, &work).after(passes);
+        let passes = lower_bound(kind, p, m, &min_pass_times(kind, p, &work));
+        let bound = step_tail(kind, p, m, &work).after(passes);
         prop_assert!(bound <= time, "{}: {} > {}", kind, bound.get(), time.get());
         let full = simulate(&schedule, &work).unwrap();
         prop_assert_eq!(full.timeline.end(), time);

@@ -8,5 +8,6 @@ mod copies;
 mod cycles;
 mod jitter;
 mod laws;
+mod least;
 mod pytorch;
 mod steps;

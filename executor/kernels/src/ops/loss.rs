@@ -145,19 +145,3 @@ pub fn input_grad<B: Kernels>(
 fn zero_for_each_row<B: Kernels>(logits: &Array<B>) -> Array<B> {
     Array::zeros(&[logits.size(0), 1], logits.element().widened(), &logits.device())
 }
-
-/// The mean of the squared differences, in one dimension of size 1, fp32 at least.
-pub fn mean_squared_error<B: Kernels>(prediction: Array<B>, target: Array<B>) -> Array<B> {
-    let count = prediction.num_elements();
-    (prediction.widened() - target.widened()).square().sum().scale(1.0 / count as f64)
-}
-
-/// The gradient of the prediction of `scale` times the mean squared error.
-pub fn mean_squared_error_grad<B: Kernels>(
-    prediction: Array<B>,
-    target: Array<B>,
-    scale: f64,
-) -> Array<B> {
-    let (count, element) = (prediction.num_elements(), prediction.element());
-    (prediction.widened() - target.widened()).scale(2.0 * scale / count as f64).cast(element)
-}

@@ -85,14 +85,14 @@ impl<B: Kernels> BlockRun<'_, B> {
         part(classes as usize, self.env.tensor.len(), self.env.place.tensor as usize).start
     }
 
-    /// The sum over the rank's samples of the mean squared error, and the differences.
+    /// The sum over the rank's samples of the mean squared error, and the differences, in fp32 at least.
     pub(super) fn squared_error(
         prediction: Array<B>,
         micro_batch: &MicroBatch<B>,
     ) -> (Array<B>, Extra<B>) {
         let targets = micro_batch.values.clone().expect("a squared error has target values");
         let width = prediction.num_elements() / prediction.size(0);
-        let difference = prediction - targets;
+        let difference = prediction.widened() - targets.widened();
         let total = difference.clone().square().sum().scale(1.0 / width as f64);
         (total, Extra::Difference(difference))
     }

@@ -18,16 +18,12 @@ const DOUBLINGS: u32 = 14;
 
 /// The problem with the longest sequence for which a plan fits, to an eighth; `None` if none fits. The tokens of a step
 /// stay the same, with at least one sequence, unless `holds_batch` keeps the global batch size.
-///
-/// # Errors
-///
-/// [`ProblemError`] where the problem cannot be posed with such a sequence.
 pub fn longest_sequence(
     problem: &Problem,
     request: &Request,
     holds_batch: bool,
     go: &mut (dyn FnMut() -> Go + Send),
-) -> Result<Option<Problem>, ProblemError> {
+) -> Option<Problem> {
     let training = problem.training;
     let tokens = training.global_batch_size * training.sequence_length;
     let odd = odd_part(problem);
@@ -45,25 +41,27 @@ pub fn longest_sequence(
     let mut longest = None;
     let mut length = SHORTEST_SEQUENCE;
     while length <= LONGEST_SEQUENCE && go() == Go::On {
-        // A sequence whose tensors are too large to be counted does not fit either.
-        let longer = posed(length).flatten().find(|longer| fits(longer, request, go));
-        let Some(longer) = longer else { break };
-        longest = Some((longer, length));
+        // The first may be shorter than the documents. One whose tensors are too large to be counted does not fit.
+        let all: Vec<Problem> = posed(length).flatten().collect();
+        let is_too_short = all.is_empty() && longest.is_none();
+        match all.into_iter().find(|longer| fits(longer, request, go)) {
+            Some(longer) => longest = Some((longer, length)),
+            None if is_too_short => {}
+            None => break,
+        }
         length *= 2;
     }
-    let Some((mut best, shortest)) = longest else { return Ok(None) };
+    let (mut best, shortest) = longest?;
     let (mut fitting, mut parts) = (0, PARTS_OF_A_DOUBLING);
     while parts - fitting > 1 && go() == Go::On {
         let middle = fitting.midpoint(parts);
-        let longer: Vec<Problem> =
-            posed(shortest + shortest / PARTS_OF_A_DOUBLING * middle).collect::<Result<_, _>>()?;
-        if let Some(longer) = longer.into_iter().find(|longer| fits(longer, request, go)) {
-            (fitting, best) = (middle, longer);
-        } else {
-            parts = middle;
+        let mut longer = posed(shortest + shortest / PARTS_OF_A_DOUBLING * middle).flatten();
+        match longer.find(|longer| fits(longer, request, go)) {
+            Some(longer) => (fitting, best) = (middle, longer),
+            None => parts = middle,
         }
     }
-    Ok(Some(best))
+    Some(best)
 }
 
 /// The largest odd number that divides the number of GPUs.

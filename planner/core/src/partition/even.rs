@@ -12,42 +12,49 @@ use super::slowest;
 /// but with as many stages of three as possible, one rank has 22 blocks and the others 20.
 pub fn evened(
     prefix: &[Nanos],
-    mut ends: Vec<usize>,
+    ends: Vec<usize>,
     num_ranks: usize,
     fits: impl Fn(usize, usize, usize) -> bool,
 ) -> Vec<usize> {
     let limit = slowest(prefix, &ends);
-    let num_stages = ends.len();
-    let time = |blocks: [usize; 2]| prefix[blocks[1]] - prefix[blocks[0]];
+    let time = |_, start: usize, end: usize| prefix[end] - prefix[start];
+    evened_by(ends, num_ranks, limit, time, fits)
+}
+
+/// [`evened`], where blocks `start` to `end` take `time(s, start, end)` on stage `s`, within a limit on each stage.
+pub(super) fn evened_by(
+    mut ends: Vec<usize>,
+    num_ranks: usize,
+    limit: Nanos,
+    time: impl Fn(usize, usize, usize) -> Nanos,
+    fits: impl Fn(usize, usize, usize) -> bool,
+) -> Vec<usize> {
     let start = |ends: &[usize], stage: usize| if stage == 0 { 0 } else { ends[stage - 1] };
     let mut ranks = vec![Nanos::ZERO; num_ranks];
-    for stage in 0..num_stages {
-        ranks[stage % num_ranks] += time([start(&ends, stage), ends[stage]]);
+    for stage in 0..ends.len() {
+        ranks[stage % num_ranks] += time(stage, start(&ends, stage), ends[stage]);
     }
-    // Each move reduces the sum of squares over ranks, so the loop ends; mostly after two rounds.
-    for _ in 0..num_stages {
+    // Each move makes the busier of two ranks less busy; a bound on the rounds, as a block may take longer elsewhere.
+    for _ in 0..ends.len() {
         let mut is_even = true;
-        for stage in 0..num_stages - 1 {
-            let (first, second) = (stage % num_ranks, (stage + 1) % num_ranks);
+        for stage in 0..ends.len() - 1 {
+            let pair = [stage % num_ranks, (stage + 1) % num_ranks];
             let [from, cut, to] = [start(&ends, stage), ends[stage], ends[stage + 1]];
-            let (last, next) = (time([cut - 1, cut]), time([cut, cut + 1]));
-            let cut = if ranks[first] > ranks[second] + last
-                && cut - 1 > from
-                && time([cut - 1, to]) <= limit
-                && fits(stage + 1, cut - 1, to)
-            {
-                (ranks[first], ranks[second]) = (ranks[first] - last, ranks[second] + last);
-                cut - 1
-            } else if ranks[second] > ranks[first] + next
-                && cut + 1 < to
-                && time([from, cut + 1]) <= limit
-                && fits(stage, from, cut + 1)
-            {
-                (ranks[first], ranks[second]) = (ranks[first] + next, ranks[second] - next);
-                cut + 1
-            } else {
-                continue;
+            let moved = |cut: usize| {
+                let [before, after] = [time(stage, from, cut), time(stage + 1, cut, to)];
+                let is_possible = before.max(after) <= limit
+                    && fits(stage, from, cut)
+                    && fits(stage + 1, cut, to);
+                let own = [time(stage, from, ends[stage]), time(stage + 1, ends[stage], to)];
+                let first = ranks[pair[0]] - own[0] + before;
+                let second = ranks[pair[1]] - own[1] + after;
+                let is_less = first.max(second) < ranks[pair[0]].max(ranks[pair[1]]);
+                (is_possible && is_less && pair[0] != pair[1]).then_some((cut, first, second))
             };
+            let back = (cut > from + 1).then(|| moved(cut - 1)).flatten();
+            let on = || (cut + 1 < to).then(|| moved(cut + 1)).flatten();
+            let Some((cut, first, second)) = back.or_else(on) else { continue };
+            (ranks[pair[0]], ranks[pair[1]]) = (first, second);
             ends[stage] = cut;
             is_even = false;
         }

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use ir::units::Nanos;
 
+use super::even::evened_by;
 use super::last;
 
 /// Ends of `num_stages` stages, which go round `num_ranks` ranks, that minimise the time of the slowest, where blocks
@@ -73,7 +74,7 @@ pub fn partition_of(
     let shorter = Nanos::new(slowest(&best).get().saturating_sub(1));
     let best = covered(shorter).map_or(best, |better| fastest(better, &covered));
     let enough = slowest(&best);
-    Some(evened(best, num_ranks, enough, time, fits))
+    Some(evened_by(best, num_ranks, enough, time, fits))
 }
 
 /// Ends of stages that each take as many blocks as they can, and leave one to each that follows; `None` where these do
@@ -159,49 +160,4 @@ fn starts(
         end = first;
     }
     Some(all)
-}
-
-/// Moves blocks between neighbouring stages, within the limit on each, while that makes the busier of their ranks less
-/// busy.
-fn evened(
-    mut ends: Vec<usize>,
-    num_ranks: usize,
-    limit: Nanos,
-    time: impl Fn(usize, usize, usize) -> Nanos,
-    fits: impl Fn(usize, usize, usize) -> bool,
-) -> Vec<usize> {
-    let start = |ends: &[usize], stage: usize| if stage == 0 { 0 } else { ends[stage - 1] };
-    let mut ranks = vec![Nanos::ZERO; num_ranks];
-    for stage in 0..ends.len() {
-        ranks[stage % num_ranks] += time(stage, start(&ends, stage), ends[stage]);
-    }
-    // Each move makes the busier of two ranks less busy; a bound on the rounds, as a block may take longer elsewhere.
-    for _ in 0..ends.len() {
-        let mut is_even = true;
-        for stage in 0..ends.len() - 1 {
-            let pair = [stage % num_ranks, (stage + 1) % num_ranks];
-            let [from, cut, to] = [start(&ends, stage), ends[stage], ends[stage + 1]];
-            let moved = |cut: usize| {
-                let [before, after] = [time(stage, from, cut), time(stage + 1, cut, to)];
-                let is_possible = before.max(after) <= limit
-                    && fits(stage, from, cut)
-                    && fits(stage + 1, cut, to);
-                let own = [time(stage, from, ends[stage]), time(stage + 1, ends[stage], to)];
-                let first = ranks[pair[0]] - own[0] + before;
-                let second = ranks[pair[1]] - own[1] + after;
-                let is_less = first.max(second) < ranks[pair[0]].max(ranks[pair[1]]);
-                (is_possible && is_less && pair[0] != pair[1]).then_some((cut, first, second))
-            };
-            let back = (cut > from + 1).then(|| moved(cut - 1)).flatten();
-            let on = || (cut + 1 < to).then(|| moved(cut + 1)).flatten();
-            let Some((cut, first, second)) = back.or_else(on) else { continue };
-            (ranks[pair[0]], ranks[pair[1]]) = (first, second);
-            ends[stage] = cut;
-            is_even = false;
-        }
-        if is_even {
-            break;
-        }
-    }
-    ends
 }

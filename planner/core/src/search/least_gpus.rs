@@ -43,13 +43,7 @@ pub fn least_gpus(
     let states = graph.parameter_counts().total as f64 * all;
     let fewest = (states / cluster.gpu.memory.get().max(1) as f64).ceil() as u64;
     let node = cluster.gpus_per_node;
-    let within = 1..node;
-    // Half a node matters among a few nodes, but not among many.
-    let half = (node / 2).max(1);
-    let halves = (2..2 * WITH_HALVES).map(|halves| halves * half).filter(|gpus| *gpus >= node);
-    let nodes = (WITH_HALVES..=MOST_GPUS / node.max(1)).map(|nodes| nodes * node);
-    let enough = within.chain(halves).chain(nodes).filter(|gpus| u64::from(*gpus) >= fewest);
-    for num_gpus in enough.take(MOST_PROBES) {
+    for num_gpus in gpu_counts(node).filter(|it| u64::from(*it) >= fewest).take(MOST_PROBES) {
         let resolved = choices.resolve(model, has_sequence, &cluster.gpu, num_gpus);
         let global_batch_size = resolved.global_batch_size;
         let training = Training { global_batch_size, ..asked.training };
@@ -62,6 +56,14 @@ pub fn least_gpus(
         }
     }
     Ok(None)
+}
+
+/// Numbers of GPUs within a node and of whole nodes, and among a few nodes of an even number of GPUs, of half nodes.
+fn gpu_counts(node: u32) -> impl Iterator<Item = u32> {
+    let node = node.max(1);
+    let halves = (2..2 * WITH_HALVES).filter(move |halves| (halves * node).is_multiple_of(2));
+    let nodes = (WITH_HALVES..=MOST_GPUS / node).map(move |nodes| nodes * node);
+    (1..node).chain(halves.map(move |halves| halves * node / 2)).chain(nodes)
 }
 
 /// A problem like another, with other training on another number of GPUs.
@@ -151,4 +153,21 @@ pub fn memory_saving(
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpu_counts_grow_and_have_all_of_a_node_and_whole_nodes() {
+        for node in [1, 2, 3, 4, 5, 8, 72] {
+            let counts: Vec<u32> = gpu_counts(node).collect();
+            assert!(counts.is_sorted_by(|a, b| a < b), "{node}: {counts:?}");
+            for gpus in (1..=node).chain((2..20).map(|nodes| nodes * node)) {
+                assert!(counts.contains(&gpus), "{gpus} GPUs in nodes of {node}");
+            }
+        }
+        assert_eq!(gpu_counts(4).take(9).collect::<Vec<u32>>(), [1, 2, 3, 4, 6, 8, 10, 12, 14]);
+    }
 }

@@ -196,7 +196,7 @@ fn longest(input: &Input, request: &Request, limit: &Limit) -> anyhow::Result<Lo
         "`--max-seq-len`: the model has no sequence"
     );
     let holds_batch = input.choices.global_batch_size.is_some();
-    let found = longest_sequence(&input.problem, request, holds_batch, &mut || limit.go())?;
+    let found = longest_sequence(&input.problem, request, holds_batch, &mut || limit.go());
     let training = found.map(|problem| problem.training);
     Ok(LongestReport {
         sequence_length: training.map_or(0, |it| it.sequence_length),

@@ -21,12 +21,12 @@
 pub(in crate::ops) mod blocks;
 pub(in crate::ops) mod dims;
 mod scoring;
-mod unfused;
+mod softmax;
 mod visibility;
 
 pub use blocks::Grads;
 pub use scoring::{Bias, Buckets, ProbabilityDropout, Scoring, alibi_slopes};
-pub use unfused::{scores, scores_grad, softmax, softmax_grad, values, values_grad};
+pub use softmax::{softmax, softmax_grad};
 pub use visibility::Visibility;
 
 use super::Kernels;

@@ -4,10 +4,6 @@ use std::ops::Range;
 
 use ir::graph::AttentionMask;
 
-use crate::array::Array;
-use crate::ops::BasicKernels;
-use crate::ops::composed::attention::bias;
-
 /// Number of blocks that few queries are cut into: under a causal mask, 8 blocks compute 9/16 of all scores, and more
 /// blocks save little but make products of matrices small.
 const FEWEST_BLOCKS: usize = 8;
@@ -55,18 +51,6 @@ impl Visibility {
     /// Returns whether each of this many queries sees each of this many keys.
     pub fn sees_all(&self, queries: usize, keys: usize) -> bool {
         queries == 0 || self.keys_of_each(&(0..queries), keys) == (0..keys)
-    }
-
-    /// Scores `[.., s, t]` with minus infinity where the query does not see the key.
-    pub fn hide<B: BasicKernels>(&self, scores: Array<B>) -> Array<B> {
-        let (queries, keys) = (scores.size(scores.rank() - 2), scores.size(scores.rank() - 1));
-        if self.sees_all(queries, keys) {
-            return scores;
-        }
-        let mut shape = vec![1; scores.rank() - 2];
-        shape.extend([queries, keys]);
-        let seen: Vec<_> = (0..queries).map(|query| self.keys_of(query, keys)).collect();
-        scores.clone() + bias(&seen, keys, scores.element(), &scores.device()).reshape(&shape)
     }
 
     /// The blocks of `queries` queries, with the keys that each needs.

@@ -64,22 +64,6 @@ proptest! {
         assert_close(&parts.0, &whole.0, 1e-12);
         assert_close(&parts.1, &whole.1, 1e-12);
     }
-
-    #[test]
-    fn mean_squared_error_is_as_defined(rows in 1usize..5, width in 1usize..7, seed: u16) {
-        let [prediction, target] = [0, 1].map(|next| random(&[rows, width], u64::from(seed) + next));
-        let loss = loss::mean_squared_error(prediction.clone(), target.clone());
-        let mean = |[prediction]: [Traced; 1]| {
-            let target = Traced::from_f64(
-                target.to_f64(), &target.shape(), target.element(), &target.device(),
-            );
-            let difference = prediction - target;
-            (difference.clone() * difference).sum().scale(1.0 / (rows * width) as f64)
-        };
-        check([&prediction], mean, &loss, |grad| {
-            [loss::mean_squared_error_grad(prediction.clone(), target.clone(), grad.item())]
-        });
-    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod assignment;
 mod bound;
 mod breakdown;
 mod chain;
+mod copies;
 mod held;
 mod holdings;
 mod memo;

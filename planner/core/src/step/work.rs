@@ -2,15 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use cost_models::block::{
-    BlockParts, ByAxis, Kernels, Part as BlockPart, PassTime, played_together,
-};
+use cost_models::block::{BlockParts, ByAxis, Part as BlockPart, PassTime, played_together};
 use ir::collective::Collective;
-use ir::framework::{ExchangeBuffers, Framework, UpdatedParameters, WhenReduced};
+use ir::framework::{Framework, UpdatedParameters, WhenReduced};
 use ir::graph::{Axis, BlockRecompute};
 use ir::layout::{Layout, ZeroStage};
 use ir::schedule::ActionKind;
-use ir::units::{Bytes, Flops, Nanos};
+use ir::units::{Bytes, Nanos};
 use simulator::{
     GroupCollective, Message, Messages, Part, Pass, RankWork, Run, SharedWeights, StageWork,
     Transfer, Work,
@@ -393,47 +391,6 @@ impl<'a> Builder<'a> {
         self.add_copies(stage, &mut pass);
         self.add_messages(stage, kind, &mut pass);
         pass
-    }
-
-    /// Kernels before and after each run of a pass, which copy gathered parameters out of the buffers of its transfers,
-    /// and gradients into them.
-    pub(super) fn copies(&self, stage: usize, pass: &[Part]) -> [Kernels; 2] {
-        let gathers = pass.iter().any(|part| match part {
-            Part::WaitFor(_) => true,
-            Part::Start(transfer) => transfer.collective == Collective::AllGather,
-            _ => false,
-        });
-        let reduction = pass.iter().find_map(|part| match part {
-            Part::Start(Transfer { collective, .. }) => {
-                let reduces =
-                    matches!(collective, Collective::AllReduce | Collective::ReduceScatter);
-                reduces.then_some(*collective)
-            }
-            _ => None,
-        });
-        let replicas = self.replicas_with(stage);
-        let holdings = &self.assignment.stages[stage].holdings;
-        let collectives = [gathers.then_some(Collective::AllGather), reduction];
-        collectives.map(|collective| {
-            let touched = collective.map_or(Bytes::ZERO, |it| replicas.buffer_copies(it, holdings));
-            let touched = touched.shard(self.buckets(stage));
-            let device = &replicas.hardware.device;
-            let time = device.training_memory_bound(replicas.precision, touched);
-            Kernels { time: time.into(), flops: Flops::default(), touched }
-        })
-    }
-
-    fn add_copies(&self, stage: usize, pass: &mut Pass) {
-        if self.framework().parameters.buffers == ExchangeBuffers::InPlace {
-            return;
-        }
-        let copies: Nanos = self.copies(stage, pass).map(|kernels| kernels.time).into_iter().sum();
-        for part in pass {
-            if let Part::Run(run) = part {
-                run.time += copies;
-                run.kernels += copies;
-            }
-        }
     }
 
     /// The runs of a pass that is split into buckets.

@@ -22,7 +22,7 @@ const LINES: &[(&str, usize)] = &[
     ("planner/core", 16_200),
     ("planner/evidence", 5_200),
     ("planner/tools", 20_700),
-    ("simulator", 3_400),
+    ("simulator", 3_300),
     ("traces", 7_700),
 ];
 

@@ -117,7 +117,7 @@ mod tests {
         check("A=\"--a $H/x --b 2\"\ny $A", &["[y][--a][/x?H][--b][2]"]);
         check("A=\"--a 1\"\nif [ -n \"$W\" ]; then A=\"$A --w\"; fi\ny $A", &["[y][--a][1][?W]"]);
         check("A=\"--a $(hostname -I) --b\"\ny $A", &["[y][--a][?$(hostname -I)][--b]"]);
-        check("A=$(hostname)\ny $A ${A%%.*}", &["[y][?A][?A%%.*]"]);
+        check("A=$(hostname)\ny $A ${A%%.*}", &["[y][?A][?A]"]);
         check("y $(seq 2 3 9) `seq 2` $(echo a \"b\")", &["[y][2][5][8][1][2][a][b]"]);
         check("y $(echo $X | cut -d '(' -f 1)", &["[y][?$(echo $X | cut -d '(' -f 1)]"]);
         check("y a$B\" c\"", &["[y][a c?B]"]);

@@ -70,6 +70,11 @@ fn set_layers<'a>(object: &mut Object, field: &str, of: impl Fn(u64) -> &'a str)
     }
 }
 
+/// Sets which layers have experts, unless they are listed.
+fn set_experts(object: &mut Object, is_sparse: impl Fn(u64) -> bool) {
+    set_layers(object, "mlp_layer_types", |it| if is_sparse(it) { "sparse" } else { "dense" });
+}
+
 /// Sets sizes that a section has by other names.
 fn set_from(object: &mut Object, section: &Object, names: &[(&str, &str)]) {
     for (older, today) in names {
@@ -82,12 +87,7 @@ fn set_from(object: &mut Object, section: &Object, names: &[(&str, &str)]) {
 fn axk2(object: &mut Object) {
     let dense = number(object, "first_k_dense_replace").unwrap_or(1);
     let every = number(object, "moe_layer_freq").unwrap_or(1).max(1);
-    let is_sparse = |layer: u64| layer >= dense && layer.is_multiple_of(every);
-    set_layers(
-        object,
-        "mlp_layer_types",
-        |layer| if is_sparse(layer) { "sparse" } else { "dense" },
-    );
+    set_experts(object, |layer| layer >= dense && layer.is_multiple_of(every));
 }
 
 /// A pattern of letters, L for a layer with a window and G for one without, as EXAONE's own code reads it.
@@ -172,8 +172,7 @@ fn minimax_m3_vl(object: &mut Object) {
 /// Which layers have experts, by a number for each layer.
 fn experts_by_layer(object: &mut Object) {
     if let Some(frequencies) = object.get("moe_layer_freq").and_then(numbers) {
-        let is_sparse = |layer: u64| frequencies.get(layer as usize).is_some_and(|it| *it > 0);
-        set_layers(object, "mlp_layer_types", |it| if is_sparse(it) { "sparse" } else { "dense" });
+        set_experts(object, |layer| frequencies.get(layer as usize).is_some_and(|it| *it > 0));
         object.remove("moe_layer_freq");
     }
 }
@@ -225,8 +224,7 @@ fn step3p5(object: &mut Object) {
         None => None,
     };
     if let Some(with_experts) = with_experts {
-        let is_sparse = |layer: u64| with_experts.contains(&layer);
-        set_layers(object, "mlp_layer_types", |it| if is_sparse(it) { "sparse" } else { "dense" });
+        set_experts(object, |layer| with_experts.contains(&layer));
     }
     let heads = object.get("attention_other_setting").and_then(|it| it.get("num_attention_heads"));
     if let Some(heads) = heads.cloned() {

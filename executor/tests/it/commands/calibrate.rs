@@ -4,7 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use ir::cluster::{Architecture, Cluster, Precision};
+use ir::cluster::{Architecture, Cluster, Precision, Times};
 
 use super::Place;
 
@@ -32,10 +32,12 @@ fn one_file_has_all_that_the_planner_needs() {
     let measured = cluster.gpu.measured.as_ref().unwrap();
     assert_eq!(measured.ranks, 2);
     let times = &measured.by_precision[&Precision::Fp32];
+    // Of two or three times each, on a busy machine: which share of them is fixed is not sure.
     for products in
         [&times.products.forward, &times.products.input_grad, &times.products.weight_grad]
     {
-        assert!(products.is_some_and(|it| it.seconds_per_operation > 0.0), "{:?}", times.products);
+        let costs = products.map(|products| products.costs());
+        assert!(costs.is_some_and(|it| it.iter().sum::<f64>() > 0.0), "{:?}", times.products);
     }
     assert!(times.attention.forward.is_some() && times.attention.input_grad.is_some());
     for family in ["norm", "add", "activation", "gated_activation", "rotary", "embedding", "loss"] {
@@ -45,7 +47,7 @@ fn one_file_has_all_that_the_planner_needs() {
             times.operators.keys()
         );
     }
-    assert!(times.seconds_per_update > 0.0);
+    assert!(times.update_start_seconds + times.seconds_per_update > 0.0);
     assert_eq!(cluster.levels.len(), 1);
     assert_eq!(cluster.levels[0].measured.len(), 6);
     assert_eq!(place.listing().len(), 1, "{:?}", place.listing());

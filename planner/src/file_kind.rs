@@ -47,6 +47,8 @@ pub enum FileKind {
     Weights,
     /// A file of a model's repository that does not describe the network, such as the tokenizer's.
     BesideModel,
+    /// A part or pipeline of diffusers.
+    Diffusers,
     /// Sizes of a model in Meta's `params.json`.
     Params,
     /// An HTML page.
@@ -278,7 +280,10 @@ mod tests {
             (r#"{"train_batch_size": 8}"#, FileKind::Settings),
             (r#"{"weight_map": {}}"#, FileKind::Weights),
             (r#"{"tokenizer_class": "x", "model_type": "llama"}"#, FileKind::BesideModel),
-            (r#"{"tokenizer_class": "x", "model_type": "a", "architectures": []}"#, FileKind::Model),
+            (
+                r#"{"tokenizer_class": "x", "model_type": "a", "architectures": []}"#,
+                FileKind::Model,
+            ),
             (r#"{"dim": 4096, "n_layers": 32}"#, FileKind::Params),
             (r#"{"colour": "green"}"#, FileKind::Unknown),
             (r#"[{"gpu": "H100", "n_gpus": 8}]"#, FileKind::Steps),

@@ -481,6 +481,8 @@ impl Graph {
                         counts.routed += own;
                         counts.active += own / num_experts * top_k.unwrap_or(num_experts);
                     }
+                    // Weights of experts that put out what they take, which nothing reads.
+                    OpKind::Dispatch { .. } => {}
                     _ => counts.active += own,
                 }
             }

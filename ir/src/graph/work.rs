@@ -308,6 +308,27 @@ pub struct LocalParameters {
     pub expert_shapes: ShapeCounts,
 }
 
+impl LocalParameters {
+    /// All trained parameters.
+    pub const fn trained(&self) -> u64 {
+        self.dense + self.expert
+    }
+
+    /// Adds the parameters of as many blocks, but for those that are tied, which depends on where the other block is.
+    pub fn add_times(&mut self, block: &Self, count: u64) {
+        self.dense += block.dense * count;
+        self.expert += block.expert * count;
+        self.partial_gradients += block.partial_gradients * count;
+        self.copied += block.copied * count;
+        self.num_copies = self.num_copies.max(block.num_copies);
+        self.expert_partial_gradients += block.expert_partial_gradients * count;
+        self.frozen.dense += block.frozen.dense * count;
+        self.frozen.expert += block.frozen.expert * count;
+        self.dense_shapes.add_times(block.dense_shapes, count);
+        self.expert_shapes.add_times(block.expert_shapes, count);
+    }
+}
+
 /// Counts of trained parameters on a rank that optimizers depend on which treat matrices as matrices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShapeCounts {

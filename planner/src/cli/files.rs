@@ -94,6 +94,7 @@ pub(crate) fn is_wrong(
         FileKind::Pointer,
         FileKind::Weights,
         FileKind::BesideModel,
+        FileKind::Diffusers,
         FileKind::Params,
     ];
     let is_useless = of_repository.contains(&kind) && wanted != FileKind::Model;

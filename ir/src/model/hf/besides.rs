@@ -117,7 +117,7 @@ pub(super) fn besides(
     object: &Map<String, Value>,
 ) -> Result<Option<Vec<Besides>>, ModelError> {
     let Some(family) = TOWERS.families.get(model_type) else { return Ok(None) };
-    count(model_type, family.parts.iter(), object)
+    Ok(count(model_type, family.parts.iter(), object)?.ok())
 }
 
 /// The `model_type` of a multimodal family's language model where a configuration does not say it.
@@ -171,21 +171,22 @@ pub(super) fn counted(
         part.classes.is_empty() || part.classes.iter().any(|of_part| of_part == class)
     };
     match count(model_type, parts.iter().filter(of_class), object)? {
-        Some(parts) => Ok(Some(ModelError::CountedAlone {
+        Ok(parts) => Ok(Some(ModelError::CountedAlone {
             architecture,
             class: class.to_owned(),
             why: why.clone(),
             parts,
         })),
-        None => Err(fields.unsupported("a part of no known kind".to_owned())),
+        Err(unknown) => Err(fields.unsupported(unknown)),
     }
 }
 
+/// Parts with their parameters, or words for one that is not known.
 fn count<'p>(
     model_type: &str,
     parts: impl Iterator<Item = &'p Part>,
     object: &Map<String, Value>,
-) -> Result<Option<Vec<Besides>>, ModelError> {
+) -> Result<Result<Vec<Besides>, String>, ModelError> {
     let mut all = Vec::new();
     for part in parts {
         let empty = Map::new();
@@ -196,20 +197,29 @@ fn count<'p>(
         let section = part.section.as_ref().map_or(Some(object), |section| {
             object.get(section).map_or(Some(&empty), Value::as_object)
         });
-        let Some(section) = section else { return Ok(None) };
+        let name = part.section.as_ref().unwrap_or(&part.name);
+        let Some(section) = section else {
+            return Ok(Err(format!("a `{name}` that is no object")));
+        };
         // Releases often name the tower as the whole model, or not at all.
         let own = section.get("model_type").and_then(Value::as_str);
         let own = own.filter(|own| !own.is_empty() && *own != model_type);
         let tower = own.or(part.tower.as_deref());
         let rule = part.rule.as_ref().or_else(|| TOWERS.towers.get(tower?));
-        let Some(rule) = rule else { return Ok(None) };
-        if rule.only.iter().any(|(field, only)| section.get(field).is_some_and(|it| it != only)) {
-            return Ok(None);
+        let Some(rule) = rule else {
+            let kind = tower.unwrap_or("unknown kind");
+            return Ok(Err(format!("a `{name}` of `{kind}`")));
+        };
+        let differs = |(field, only): &(&String, &Value)| {
+            section.get(field.as_str()).is_some_and(|it| it != *only)
+        };
+        if let Some((field, _)) = rule.only.iter().find(differs) {
+            return Ok(Err(format!("`{field}` {} of its `{name}`", section[field.as_str()])));
         }
         let num_parameters = rule.count(model_type, section, object, 0)?;
         all.push(Besides { name: part.name.clone(), num_parameters });
     }
-    Ok(Some(all))
+    Ok(Ok(all))
 }
 
 /// Most formulas that name each other.

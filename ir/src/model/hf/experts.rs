@@ -35,6 +35,9 @@ pub(super) struct Experts {
     latent_size: Option<String>,
     #[serde(default)]
     router_bias: bool,
+    /// True where routed experts have no biases, though dense and shared blocks may.
+    #[serde(default)]
+    unbiased: bool,
     #[serde(default = "softmax")]
     scores: RouterScores,
     /// Correction of the scores for the choice alone, which is not trained; by default sigmoid scores have one.
@@ -165,6 +168,7 @@ impl Experts {
             None => mlp,
         };
         let shared = self.shared(fields, expert)?;
+        let expert = if self.unbiased { parts::with_mlp_biases(expert, false) } else { expert };
         let routing = self.routing(fields, count)?;
         let mlp = match &self.dense_intermediate_size {
             Some(width) => Mlp { intermediate_size: width.read(fields)?, ..mlp },

@@ -38,7 +38,7 @@ use self::parts::Shape;
 pub use self::tensors::{Join, TensorForm, TensorModule, TensorNames};
 use super::error::{ModelError, list};
 use super::fields::Fields;
-use super::transformer::{Besides, FeedForward, Transformer};
+use super::transformer::{Besides, FeedForward, Head, Transformer};
 use super::warning::{Asked, ModelWarning, STRUCTURAL};
 
 /// Each `model_type` with the text of its file in `families/`, listed by `build.rs`.
@@ -197,7 +197,8 @@ fn read_as(
     fields.refuse_negative(&STRUCTURAL)?;
     let named = fields.texts("architectures")?.and_then(|classes| classes.first().copied());
     let class = named.unwrap_or(&family.classes[0]);
-    if !family.classes.iter().any(|known| known == class) {
+    let labels = labels_of(family, class);
+    if labels.is_none() && !family.classes.iter().any(|known| known == class) {
         return Err(ModelError::UnsupportedClass {
             architecture: model_type.to_owned(),
             class: class.to_owned(),
@@ -210,7 +211,49 @@ fn read_as(
         Some((_, finish)) => finish(within, &shape, transformer)?,
         None => transformer,
     };
+    let transformer = match labels {
+        Some(labels) => labels.head(fields, transformer)?,
+        None => transformer,
+    };
     Ok((class.to_owned(), transformer, asked))
+}
+
+/// What a decoder's classifier gives labels to: a reward model's sequences, or each token.
+#[derive(Clone, Copy, PartialEq)]
+enum Labels {
+    OfSequences,
+    OfTokens,
+}
+
+/// The labels of a class that has the family's decoder and a classifier: of those of transformers'
+/// `GenericForSequenceClassification` and `GenericForTokenClassification`, which are named like the language model.
+fn labels_of(family: &Family, class: &str) -> Option<Labels> {
+    let decoder = family.classes[0].strip_suffix("ForCausalLM")?;
+    match class.strip_prefix(decoder)? {
+        "ForSequenceClassification" => Some(Labels::OfSequences),
+        "ForTokenClassification" => Some(Labels::OfTokens),
+        _ => None,
+    }
+}
+
+/// True if a class gives labels to sequences or tokens in the place of a family's next tokens.
+pub(super) fn is_classifier(model_type: &str, class: &str) -> bool {
+    family_of(model_type).is_some_and(|family| labels_of(family, class).is_some())
+}
+
+impl Labels {
+    /// The transformer with a classifier for its head, which scores every token, of which a sequence's last one counts.
+    fn head(self, fields: Fields<'_>, transformer: Transformer) -> Result<Transformer, ModelError> {
+        let head = Head {
+            num_classes: vit::num_labels(fields)?,
+            tied: false,
+            bias: self == Self::OfTokens,
+            transform: None,
+            first_token_only: false,
+            projected_to: None,
+        };
+        Ok(Transformer { head, prediction_modules: Vec::new(), ..transformer })
+    }
 }
 
 /// The configuration as one of a known family, and its fields that are not read then, though they may matter.
@@ -232,8 +275,10 @@ pub(super) fn as_family(
 }
 
 /// Families that a configuration of an unknown one is offered to be read as, the plainest first.
-const PLAIN: [&str; 11] = [
+const PLAIN: [&str; 13] = [
     "llama",
+    "mistral",
+    "qwen2",
     "qwen3",
     "mixtral",
     "qwen3_moe",
@@ -247,12 +292,14 @@ const PLAIN: [&str; 11] = [
 ];
 
 /// Fields without which a configuration is not offered to be read as a family, whose defaults would stand for them.
-const NEEDED: [(&str, &str); 6] = [
+const NEEDED: [(&str, &str); 8] = [
     ("deepseek_v3", "kv_lora_rank"),
     ("gpt2", "n_embd"),
     ("granitemoehybrid", "mamba_d_state"),
     ("mamba2", "state_size"),
+    ("mixtral", "num_local_experts"),
     ("qwen2_moe", "shared_expert_intermediate_size"),
+    ("qwen3_moe", "num_experts"),
     ("qwen3_next", "linear_num_value_heads"),
 ];
 

@@ -137,6 +137,9 @@ pub(super) struct Number {
 impl Number {
     pub(super) fn read(&self, fields: Fields<'_>) -> Result<Option<u64>, ModelError> {
         let name = &self.field;
+        if self.or_zero && fields.find(name).is_some_and(|(_, value)| *value == 0) {
+            return Ok(Some(0));
+        }
         match self.default {
             default if self.or_null => {
                 let is_null = fields.find(name).is_some_and(|(_, value)| value.is_null());

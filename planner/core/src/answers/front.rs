@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::layout_of;
 use crate::problem::{Problem, ProblemError};
-use crate::search::{EvaluatedPlan, Go, Request, StopReason, search};
+use crate::search::{EvaluatedPlan, Go, Request, StopReason, first_fit, search};
 
 /// A plan on the Pareto front: no other is better in time, memory and GPUs at once.
 #[derive(Clone, Debug, Serialize)]
@@ -105,13 +105,8 @@ pub fn least_memory(
     request: &Request,
     go: &mut (dyn FnMut() -> Go + Send),
 ) -> Option<Bytes> {
-    let request = Request { top: 1, closest: false, ..*request };
     let needs = |room: Bytes, go: &mut (dyn FnMut() -> Go + Send)| {
-        let problem = Problem { room, ..problem.clone() };
-        let outcome = search(&problem, &request, &mut |progress| match progress.best {
-            Some(_) => Go::Stop(StopReason::FirstFit),
-            None => go(),
-        });
+        let outcome = first_fit(&Problem { room, ..problem.clone() }, request, go);
         outcome.plans.first().map(|found| found.evaluation.memory.total())
     };
     let mut most = needs(problem.room, go)?;

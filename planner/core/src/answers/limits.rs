@@ -5,7 +5,9 @@ use serde::Serialize;
 
 use super::layout_of;
 use crate::problem::{LARGEST_BATCH, LONGEST_SEQUENCE, Problem, ProblemError};
-use crate::search::{EvaluatedPlan, Go, Request, StopReason, search, tokens_per_second_per_gpu};
+use crate::search::{
+    EvaluatedPlan, Go, Request, StopReason, first_fit, search, tokens_per_second_per_gpu,
+};
 
 /// Resolution of the sequence length: an eighth of the shorter length.
 const PARTS_OF_A_DOUBLING: u64 = 8;
@@ -38,13 +40,16 @@ pub fn longest_sequence(
             problem.with_training(Training { sequence_length, global_batch_size, ..training })
         })
     };
+    let fits = |longer: &Problem, go: &mut (dyn FnMut() -> Go + Send)| {
+        !first_fit(longer, request, go).plans.is_empty()
+    };
     let mut longest = None;
     let mut length = SHORTEST_SEQUENCE;
     while length <= LONGEST_SEQUENCE && go() == Go::On {
         // The first may be shorter than the documents. One whose tensors are too large to be counted does not fit.
         let all: Vec<Problem> = posed(length).flatten().collect();
         let is_too_short = all.is_empty() && longest.is_none();
-        match all.into_iter().find(|longer| fits(longer, request, go)) {
+        match all.into_iter().find(|longer| fits(longer, go)) {
             Some(longer) => longest = Some((longer, length)),
             None if is_too_short => {}
             None => break,
@@ -56,7 +61,7 @@ pub fn longest_sequence(
     while parts - fitting > 1 && go() == Go::On {
         let middle = fitting.midpoint(parts);
         let mut longer = posed(shortest + shortest / PARTS_OF_A_DOUBLING * middle).flatten();
-        match longer.find(|longer| fits(longer, request, go)) {
+        match longer.find(|longer| fits(longer, go)) {
             Some(longer) => (fitting, best) = (middle, longer),
             None => parts = middle,
         }
@@ -68,16 +73,6 @@ pub fn longest_sequence(
 fn odd_part(problem: &Problem) -> u64 {
     let gpus = u64::from(problem.limits.num_gpus);
     gpus >> gpus.trailing_zeros()
-}
-
-/// True if any plan of the request fits.
-fn fits(problem: &Problem, request: &Request, go: &mut (dyn FnMut() -> Go + Send)) -> bool {
-    let request = Request { top: 1, closest: false, ..*request };
-    let outcome = search(problem, &request, &mut |progress| match progress.best {
-        Some(_) => Go::Stop(StopReason::FirstFit),
-        None => go(),
-    });
-    !outcome.plans.is_empty()
 }
 
 /// The best plan for one batch size, and its throughput.

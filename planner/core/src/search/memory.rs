@@ -179,11 +179,8 @@ impl Searcher<'_> {
         let mut all = LocalParameters::default();
         let classes = self.problem.graph.classes().zip(self.problem.graph.class_counts());
         for ((class, block), count) in classes {
-            let of = block.work(&key.setting(self.problem, class.0)).parameters;
-            all.dense += of.dense * u64::from(count);
-            all.expert += of.expert * u64::from(count);
-            all.frozen.dense += of.frozen.dense * u64::from(count);
-            all.frozen.expert += of.frozen.expert * u64::from(count);
+            let of_block = block.work(&key.setting(self.problem, class.0)).parameters;
+            all.add_times(&of_block, count.into());
         }
         all
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use cost_models::states::StateBytes;
-use ir::graph::{BlockRecompute, FrozenParameters, LocalParameters, Recompute, ShapeCounts};
+use ir::graph::{BlockRecompute, LocalParameters, Recompute};
 use ir::layout::Offload;
 use ir::units::Bytes;
 
@@ -13,26 +13,8 @@ use super::shape::Shape;
 /// Parameters and activations that a stage holds for its blocks, or a pipeline rank for its stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Holdings {
-    /// Parameters that every data-parallel rank has, tied copies included.
-    pub dense: u64,
-    /// Parameters of experts.
-    pub expert: u64,
-    /// Those of `dense` that are tied to a block of another rank.
-    pub tied: u64,
-    /// Those of `dense` whose gradients are partial sums over tensor-parallel ranks.
-    pub partial_gradients: u64,
-    /// Parameters of key-value heads that neighbouring tensor-parallel ranks replicate.
-    pub copied: u64,
-    /// Number of neighbouring ranks that have copies of such a parameter.
-    pub num_copies: u32,
-    /// Those of `expert` whose gradients are partial sums over the ranks that share each expert.
-    pub expert_partial_gradients: u64,
-    /// Shapes of `dense`.
-    pub dense_shapes: ShapeCounts,
-    /// Shapes of `expert`.
-    pub expert_shapes: ShapeCounts,
-    /// Parameters that are not trained; not counted in any of the others.
-    pub frozen: FrozenParameters,
+    /// Parameters of all blocks; of tied ones, those that are tied to a block of another rank.
+    pub parameters: LocalParameters,
     /// Number of parameters of the largest block.
     pub largest_block: u64,
     /// Bytes of frozen parameters of the block that has most of them.
@@ -117,19 +99,9 @@ impl Holdings {
             if count == 0 {
                 continue;
             }
-            let parameters = block.parameters;
-            self.dense += parameters.dense * u64::from(count);
-            self.expert += parameters.expert * u64::from(count);
-            self.dense_shapes.add_times(parameters.dense_shapes, count.into());
-            self.expert_shapes.add_times(parameters.expert_shapes, count.into());
-            self.partial_gradients += parameters.partial_gradients * u64::from(count);
-            self.copied += parameters.copied * u64::from(count);
-            self.num_copies = self.num_copies.max(parameters.num_copies);
-            self.expert_partial_gradients += parameters.expert_partial_gradients * u64::from(count);
-            self.largest_block = self.largest_block.max(parameters.dense + parameters.expert);
-            let frozen = parameters.frozen;
-            self.frozen.dense += frozen.dense * u64::from(count);
-            self.frozen.expert += frozen.expert * u64::from(count);
+            self.parameters.add_times(&block.parameters, count.into());
+            self.largest_block = self.largest_block.max(block.parameters.trained());
+            let frozen = block.parameters.frozen;
             self.largest_frozen_block = self.largest_frozen_block.max(frozen.dense + frozen.expert);
             self.dequantised = self.dequantised.max(block.dequantised);
             let saved = block.saved[policy];
@@ -166,38 +138,29 @@ impl Holdings {
 
     /// Bytes of states for each trained parameter, on average.
     pub fn mean_bytes(&self, bytes: StateBytes) -> StateBytes {
-        let mut shapes = self.dense_shapes;
-        shapes.add_times(self.expert_shapes, 1);
-        bytes.of(self.dense + self.expert, shapes)
+        let mut shapes = self.parameters.dense_shapes;
+        shapes.add_times(self.parameters.expert_shapes, 1);
+        bytes.of(self.parameters.trained(), shapes)
     }
 
     /// Adds the parameters of a block that are tied to those of a block of another rank: here they are the copy, or the
     /// original.
     pub fn add_tied(&mut self, of_block: &LocalParameters, is_copy: bool) {
-        self.tied = self.tied.max(of_block.tied);
-        self.frozen.tied = self.frozen.tied.max(of_block.frozen.tied);
+        let all = &mut self.parameters;
+        all.tied = all.tied.max(of_block.tied);
+        all.frozen.tied = all.frozen.tied.max(of_block.frozen.tied);
         if is_copy {
-            self.dense += of_block.tied;
-            self.dense_shapes.outside_matrices += of_block.tied;
-            self.frozen.dense += of_block.frozen.tied;
+            all.dense += of_block.tied;
+            all.dense_shapes.outside_matrices += of_block.tied;
+            all.frozen.dense += of_block.frozen.tied;
         }
     }
 
     /// Adds the holdings of another stage of the same rank.
     pub fn add(&mut self, other: &Self) {
-        self.dense += other.dense;
-        self.expert += other.expert;
-        self.dense_shapes.add_times(other.dense_shapes, 1);
-        self.expert_shapes.add_times(other.expert_shapes, 1);
-        self.tied = self.tied.max(other.tied);
-        self.partial_gradients += other.partial_gradients;
-        self.copied += other.copied;
-        self.num_copies = self.num_copies.max(other.num_copies);
-        self.expert_partial_gradients += other.expert_partial_gradients;
+        self.parameters.add_times(&other.parameters, 1);
+        self.add_tied(&other.parameters, false);
         self.largest_block = self.largest_block.max(other.largest_block);
-        self.frozen.dense += other.frozen.dense;
-        self.frozen.expert += other.frozen.expert;
-        self.frozen.tied = self.frozen.tied.max(other.frozen.tied);
         self.largest_frozen_block = self.largest_frozen_block.max(other.largest_frozen_block);
         self.dequantised = self.dequantised.max(other.dequantised);
         self.compressed += other.compressed;

@@ -53,7 +53,8 @@ pub(super) fn throughout(
         let gather = GATHERED_BLOCKS * bytes.parameter + bytes.gradient;
         let keeps_all = framework.parameters.zero_3_stage == StageParameters::WholeStage;
         if keeps_all && layout.pipeline_parallel > 1 {
-            Bytes::new(held.dense * (bytes.parameter + bytes.gradient)) + held.frozen.dense
+            Bytes::new(held.parameters.dense * (bytes.parameter + bytes.gradient))
+                + held.parameters.frozen.dense
         } else {
             Bytes::new(held.largest_block * gather) + held.largest_frozen_block * GATHERED_BLOCKS
         }
@@ -61,7 +62,7 @@ pub(super) fn throughout(
         Bytes::ZERO
     };
     let copies = states.parameters.get() as f64 * framework.memory.parameter_copies;
-    let libraries = libraries(problem.hardware_of(group), held.expert > 0);
+    let libraries = libraries(problem.hardware_of(group), held.parameters.expert > 0);
     MemoryUse {
         parameters_bytes: states.parameters * weight_versions(layout, rank)
             + Bytes::new(copies as u64)
@@ -204,8 +205,7 @@ fn whole_gradients(replicas: &Replicas<'_>, held: &Holdings, states: &ModelState
     if !replicas.sums_whole_gradients() {
         return Bytes::ZERO;
     }
-    Bytes::new((held.dense + held.expert) * replicas.bytes.gradient)
-        .saturating_sub(states.gradients)
+    Bytes::new(held.parameters.trained() * replicas.bytes.gradient).saturating_sub(states.gradients)
 }
 
 /// Gradients in 16 bits that exist in addition to those in 32.

@@ -5,6 +5,7 @@ use cost_models::{Group, Hardware, HostShare};
 use ir::cluster::Precision;
 use ir::collective::Collective;
 use ir::framework::{ExchangeBuffers, GradientFormat, GradientSum};
+use ir::graph::LocalParameters;
 use ir::layout::{Layout, LayoutSpec, MeshAxis, ZeroStage};
 use ir::plan::{Optimizer, Training};
 use ir::replication::{DataParallelMethod, GradientCompression};
@@ -153,7 +154,7 @@ impl<'a> Replicas<'a> {
             u64::from(holdings.num_blocks)
         } else {
             let for_ranks = BUCKET_PARAMETERS_PER_RANK * u64::from(self.group().size);
-            (holdings.dense + holdings.expert).div_ceil(BUCKET_PARAMETERS.max(for_ranks))
+            holdings.parameters.trained().div_ceil(BUCKET_PARAMETERS.max(for_ranks))
         };
         buckets.min(num_blocks as u64).max(1)
     }
@@ -184,7 +185,7 @@ impl<'a> Replicas<'a> {
         };
         let sent =
             self.time(collective, group, bytes) * self.hardware.framework.exchanges.over_replicas;
-        let elements = (holdings.dense + holdings.expert).div_ceil(buckets);
+        let elements = holdings.parameters.trained().div_ceil(buckets);
         let coded = self.compression_kernels(compression, elements, bytes);
         let time = Nanos::from(sent + coded);
         (group.size > 1).then_some(Transfer::new(collective, time, bytes))
@@ -212,7 +213,7 @@ impl<'a> Replicas<'a> {
 
     /// Compression error of a replica's gradients, which is held for the next step, in bytes.
     pub(super) fn left_out(&self, held: &Holdings) -> Bytes {
-        let elements = self.compression.map_or(0, |_| held.dense + held.expert);
+        let elements = self.compression.map_or(0, |_| held.parameters.trained());
         Bytes::new(LEFT_OUT_BYTES * elements)
     }
 
@@ -238,7 +239,7 @@ impl<'a> Replicas<'a> {
         if group.size == 1 {
             return None;
         }
-        let elements = held.dense + held.expert;
+        let elements = held.parameters.trained();
         let weights = Bytes::new(elements * self.bytes.parameter);
         match self.method {
             DataParallelMethod::AllReduce => None,
@@ -293,7 +294,7 @@ impl<'a> Replicas<'a> {
 
     /// Bytes of a replica's gradients.
     fn gradients(&self, held: &Holdings) -> Bytes {
-        Bytes::new((held.dense + held.expert) * self.bytes.gradient)
+        Bytes::new(held.parameters.trained() * self.bytes.gradient)
     }
 
     /// Gather of one bucket of a stage's parameters, or reduction of its gradients; `None` where there is one replica.
@@ -354,8 +355,8 @@ impl<'a> Replicas<'a> {
     /// Bytes of dense parameters and of experts in a collective over the replicas. With ZeRO-3, frozen parameters are
     /// gathered in the format in which they are stored.
     fn transferred(&self, collective: Collective, holdings: &Holdings) -> [Bytes; 2] {
-        let Holdings { dense, expert, frozen, .. } = holdings;
-        let trained = |element: u64| [*dense, *expert].map(|count| Bytes::new(count * element));
+        let LocalParameters { dense, expert, frozen, .. } = holdings.parameters;
+        let trained = |element: u64| [dense, expert].map(|count| Bytes::new(count * element));
         if collective != Collective::AllGather {
             return trained(match self.hardware.framework.gradients.reduced_as {
                 GradientFormat::Held => self.bytes.gradient,
@@ -382,10 +383,10 @@ impl<'a> Replicas<'a> {
         if !is_copied || self.layout.zero_stage == ZeroStage::None {
             return Bytes::ZERO;
         }
-        let Holdings { dense, expert, .. } = holdings;
+        let LocalParameters { dense, expert, .. } = holdings.parameters;
         let sent = self.transferred(collective, holdings);
         // Autograd makes gradients in the precision of parameters.
-        let made = [*dense, *expert].map(|count| Bytes::new(count * self.bytes.parameter));
+        let made = [dense, expert].map(|count| Bytes::new(count * self.bytes.parameter));
         let other = if is_gather { sent } else { made };
         let replicas = [self.group().size, self.layout.mesh().expert_replicas()];
         let exchanged = sent.into_iter().zip(other).zip(replicas).filter(|(_, size)| *size > 1);
@@ -404,7 +405,7 @@ impl<'a> Replicas<'a> {
         let size = num_ranks.max(2);
         let between = self.layout.pipeline_parallel.saturating_sub(1) / (size - 1);
         let stride = self.layout.mesh().stride(MeshAxis::Pipeline) * between.max(1);
-        let bytes = Bytes::new(holdings.tied * self.bytes.gradient);
+        let bytes = Bytes::new(holdings.parameters.tied * self.bytes.gradient);
         let ranks = Group { size, stride };
         self.all_reduce(self.groups.map_or(ranks, |groups| groups.pipeline(ranks)), bytes)
     }
@@ -425,8 +426,8 @@ impl<'a> Replicas<'a> {
         let mut with = ranks.with(stage);
         let (first, second) = (with.next()?, with.next()?);
         let stride = ranks.group.stride * first.abs_diff(second) as u32;
-        let parameters = holdings.dense.div_ceil(self.group().size.into())
-            + holdings.expert.div_ceil(self.layout.mesh().expert_replicas().into());
+        let parameters = holdings.parameters.dense.div_ceil(self.group().size.into())
+            + holdings.parameters.expert.div_ceil(self.layout.mesh().expert_replicas().into());
         let bytes = Bytes::new(parameters * self.bytes.gradient);
         let ends = Group { size: 2, stride };
         Some(self.all_reduce(self.groups.map_or(ends, |groups| groups.pipeline(ends)), bytes))
@@ -443,10 +444,14 @@ impl<'a> Replicas<'a> {
             let group = Group { size, stride: self.layout.mesh().stride(axis) };
             (group, self.all_reduce(group, Bytes::new(elements * self.bytes.gradient)))
         };
-        let dense = of(holdings.partial_gradients, tensor_parallel, MeshAxis::Tensor);
-        let experts =
-            of(holdings.expert_partial_gradients, expert_tensor_parallel, MeshAxis::ExpertTensor);
-        let copied = of(holdings.copied, holdings.num_copies.max(1), MeshAxis::Tensor);
+        let dense = of(holdings.parameters.partial_gradients, tensor_parallel, MeshAxis::Tensor);
+        let experts = of(
+            holdings.parameters.expert_partial_gradients,
+            expert_tensor_parallel,
+            MeshAxis::ExpertTensor,
+        );
+        let copied =
+            of(holdings.parameters.copied, holdings.parameters.num_copies.max(1), MeshAxis::Tensor);
         [dense, copied, experts].into_iter().filter(|(_, it)| it.time > Nanos::ZERO)
     }
 
@@ -460,7 +465,7 @@ impl<'a> Replicas<'a> {
     /// Number of parameters that a rank updates.
     pub(super) fn owned(&self, held: &Holdings) -> u64 {
         let [dense, expert] = self.shards();
-        held.dense.div_ceil(dense) + held.expert.div_ceil(expert)
+        held.parameters.dense.div_ceil(dense) + held.parameters.expert.div_ceil(expert)
     }
 
     /// Time of the update of the parameters that a rank owns, and of the host between steps; of groups of replicas where it takes longest, as the step
@@ -477,7 +482,7 @@ impl<'a> Replicas<'a> {
             return host(hardware).update(touched) + hardware.host_time_of_step();
         }
         let precision = hardware.precision.activation();
-        let counts = [held.dense + held.expert, owned];
+        let counts = [held.parameters.trained(), owned];
         let (bytes, device) = (held.mean_bytes(self.bytes), &hardware.device);
         optimizer_step(counts, bytes, precision, device)
             + self.orthogonalisation(hardware, held)
@@ -490,8 +495,8 @@ impl<'a> Replicas<'a> {
             return Seconds::ZERO;
         }
         let [dense, expert] = self.shards();
-        let flops =
-            held.dense_shapes.iteration_flops / dense + held.expert_shapes.iteration_flops / expert;
+        let flops = held.parameters.dense_shapes.iteration_flops / dense
+            + held.parameters.expert_shapes.iteration_flops / expert;
         orthogonalisation(flops, hardware.precision.activation(), &hardware.device)
     }
 
@@ -514,8 +519,15 @@ impl<'a> Replicas<'a> {
         let in_matrices =
             |all: u64, outside: u64, shards: u64| all.saturating_sub(outside) / shards;
         let [dense, expert] = self.shards();
-        let owned = in_matrices(held.dense, held.dense_shapes.outside_matrices, dense)
-            + in_matrices(held.expert, held.expert_shapes.outside_matrices, expert);
+        let owned = in_matrices(
+            held.parameters.dense,
+            held.parameters.dense_shapes.outside_matrices,
+            dense,
+        ) + in_matrices(
+            held.parameters.expert,
+            held.parameters.expert_shapes.outside_matrices,
+            expert,
+        );
         let bytes = Bytes::from_f64(owned as f64 * self.bytes.moment);
         let group = self.group();
         let time = self.time(Collective::AllToAll, group, bytes)

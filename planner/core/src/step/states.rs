@@ -11,16 +11,19 @@ use super::holdings::Holdings;
 pub(super) fn states(layout: &Layout, held: &Holdings, bytes: StateBytes) -> ModelStates {
     let zero = layout.zero_stage;
     let expert_shards = layout.mesh().expert_shards(layout.zero_shard);
-    let [dense, expert] = [(held.dense, held.dense_shapes), (held.expert, held.expert_shapes)]
-        .map(|(parameters, shapes)| bytes.of(parameters, shapes));
-    ModelStates::new(held.dense, zero, layout.zero_shard.into(), dense)
-        + ModelStates::new(held.expert, zero, expert_shards.into(), expert)
+    let [dense, expert] = [
+        (held.parameters.dense, held.parameters.dense_shapes),
+        (held.parameters.expert, held.parameters.expert_shapes),
+    ]
+    .map(|(parameters, shapes)| bytes.of(parameters, shapes));
+    ModelStates::new(held.parameters.dense, zero, layout.zero_shard.into(), dense)
+        + ModelStates::new(held.parameters.expert, zero, expert_shards.into(), expert)
 }
 
 /// Frozen weights of a rank.
 pub(super) fn frozen_states(layout: &Layout, held: &Holdings) -> ModelStates {
     let expert_shards = layout.mesh().expert_shards(layout.zero_shard);
-    let FrozenParameters { dense, expert, .. } = held.frozen;
+    let FrozenParameters { dense, expert, .. } = held.parameters.frozen;
     ModelStates::of_frozen(dense, layout.zero_stage, layout.zero_shard.into())
         + ModelStates::of_frozen(expert, layout.zero_stage, expert_shards.into())
 }

@@ -204,9 +204,9 @@ proptest! {
         let ranks = PipelineRanks { group, placement: StagePlacement::Loop };
         let assignment =
             Assignment::new(&problem, &chain, &shape, Recompute::None, ranks, ends.clone().into());
-        let frozen = |held: &Holdings| held.frozen.dense.get() + held.frozen.expert.get();
+        let frozen = |held: &Holdings| held.parameters.frozen.dense.get() + held.parameters.frozen.expert.get();
         let plain = problem.training.compute_bytes();
-        let of = |held: &Holdings| held.dense + held.expert + frozen(held) / plain;
+        let of = |held: &Holdings| held.parameters.trained() + frozen(held) / plain;
         let held: u64 = assignment.held.iter().map(of).sum();
         let tied = setup.model["tie_word_embeddings"] == true && ends.len() > 1;
         let size = |field: &str| setup.model[field].as_u64().unwrap();

@@ -67,8 +67,12 @@ impl CheckpointBytes {
             parameters as f64 * of_each / f64::from(num_copies.max(1))
         };
         let of = |held: &Holdings| {
-            share(held.dense, held.dense_shapes, mesh.replicas())
-                + share(held.expert, held.expert_shapes, mesh.expert_replicas())
+            share(held.parameters.dense, held.parameters.dense_shapes, mesh.replicas())
+                + share(
+                    held.parameters.expert,
+                    held.parameters.expert_shapes,
+                    mesh.expert_replicas(),
+                )
         };
         let of_fullest = |step: &Step<'_>| step.assignment.held.iter().map(of).fold(0.0, f64::max);
         let of_groups = on_groups(problem, plan.layout, &plan.stage_ends, of_fullest);

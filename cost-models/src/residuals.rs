@@ -3,12 +3,14 @@
 //!
 //! A step whose time depends on what differs most between machines is predicted less well, so the logarithm of measured
 //! over predicted is divided by the standard deviation that the constants' spreads give the predicted time: its score.
-//! For memory the deviation is 1.
+//! That of memory is [`peak_deviation`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use ir::cluster::Architecture;
+use ir::plan::MemoryUse;
+use ir::units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::Hardware;
@@ -25,6 +27,20 @@ pub const SHARE: f64 = 0.8;
 /// 586 pairs of measured runs that differ in their layout alone, predicted without their source, those of vTrain left
 /// out, each group counting by its number of rows less one: `cost-models/fit/fit_pairs.py`. 68 % lie within 7.0 %.
 pub const PAIRED_REST: f64 = 0.066;
+
+/// Standard deviation of the logarithm of measured over predicted peak memory, up to a factor that all peaks share: of
+/// the whole, of the share that a step saves and frees again, and of the bytes that do not grow with the model.
+///
+/// # Source
+///
+/// The likelihood of the peaks of the first half of the sources: `cost-models/fit/fit_peaks.py`.
+const PEAK: PeakDeviation = PeakDeviation { peak: 0.01, temporary: 0.08, fixed_gib: 1.0 };
+
+struct PeakDeviation {
+    peak: f64,
+    temporary: f64,
+    fixed_gib: f64,
+}
 
 /// Least number of sources from which an interval is derived.
 pub const LEAST_SOURCES: usize = 3;
@@ -159,6 +175,29 @@ impl Spread {
             () => Evidence::New,
         };
         (evidence, spreads[&evidence])
+    }
+}
+
+/// Standard deviation of the logarithm of measured over predicted peak memory, up to a factor that all peaks share.
+/// States are counted; what a step saves and frees again is known less well, and what libraries hold matters most where
+/// little else is held.
+pub fn peak_deviation(memory: &MemoryUse) -> f64 {
+    let states = memory.parameters_bytes + memory.gradients_bytes + memory.optimizer_bytes;
+    let peak = memory.total();
+    let temporary = peak.saturating_sub(states + memory.context_bytes);
+    PEAK.of(peak, temporary.as_f64() / peak.as_f64().max(1.0))
+}
+
+/// The same for a GPU that is full, half of it with states.
+pub fn full_deviation(capacity: Bytes) -> f64 {
+    PEAK.of(capacity, 0.5)
+}
+
+impl PeakDeviation {
+    fn of(&self, peak: Bytes, temporary: f64) -> f64 {
+        let fixed = self.fixed_gib / peak.as_gib().max(f64::MIN_POSITIVE);
+        let parts = [self.peak, self.temporary * temporary, fixed];
+        parts.map(|part| part * part).iter().sum::<f64>().sqrt()
     }
 }
 

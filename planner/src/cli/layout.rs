@@ -152,9 +152,11 @@ impl Axis {
 
 /// Refuses `--zero-shard` above 1 with ZeRO 0, which shards nothing. A plan's layout has all replicas there.
 pub(crate) fn check_shards(named: &PartialLayout) -> anyhow::Result<()> {
+    let replicas =
+        named.data_parallel.one().map(|it| it * named.context_parallel.one().unwrap_or(1));
     if let (One(ZeroStage::None), One(shards)) = (named.zero_stage, named.zero_shard)
         && shards > 1
-        && named.data_parallel != One(shards)
+        && replicas != Some(shards)
     {
         anyhow::bail!(
             "`--zero-shard {shards}` is over how many ranks ZeRO shards, but ZeRO 0 shards nothing\nhint: `--zero 1`, 2 or 3, or \

@@ -1,10 +1,11 @@
 //! `planner sweep`: the best plan for each of several values of one quantity.
 
 use anyhow::{Context, bail, ensure};
+use ir::cluster::Cluster;
 use ir::layout::PartialLayout;
 use ir::units::Bytes;
 use planner::report::PlanSummary;
-use planner_core::problem::{Problem, hardware};
+use planner_core::problem::Problem;
 use planner_core::search::{LOOKED_AT, Request, best_nodes, chosen, search};
 use serde::Serialize;
 use traces::Paper;
@@ -162,26 +163,36 @@ fn posed(args: &SweepArgs, layout: &PartialLayout, value: f64) -> anyhow::Result
         let over = args.over.what.in_words(value);
         if is_of_option { error.context(format!("`--over`, at {over}")) } else { error }
     })?;
-    let problem = match args.over.what {
-        Varied::Bandwidth => {
-            let mut cluster = input.cluster.clone();
-            let outer = cluster.levels.iter_mut().skip(1);
-            let levels = outer.map(|level| level.bandwidth = level.bandwidth * value).count();
-            ensure!(levels > 0, "cluster {} has no links between nodes", cluster.name);
-            let Problem { graph, training, stages, .. } = input.problem.clone();
-            let framework = input.problem.hardware.framework.clone();
-            let hardware = hardware(&cluster, framework, &training)?;
-            let problem = Problem::on(graph, training, hardware, gpus)?.with_stages(stages);
-            leave_free(problem, setting.headroom)?
+    let mut cluster = input.cluster.clone();
+    let change: fn(&mut Cluster, f64) -> usize = match args.over.what {
+        Varied::Bandwidth => scale_bandwidth,
+        Varied::Memory => set_memory,
+        _ => {
+            let problem = input.problem.clone();
+            return Ok((input, problem));
         }
-        Varied::Memory => {
-            let mut problem = input.problem.clone();
-            problem.hardware.memory = Bytes::from_f64(value * f64::from(1 << 30));
-            leave_free(problem, setting.headroom)?
-        }
-        _ => input.problem.clone(),
     };
+    let groups = cluster.groups.iter_mut().map(|group| change(&mut group.cluster, value));
+    let changed = groups.sum::<usize>() + change(&mut cluster, value);
+    ensure!(changed > 0, "cluster {} has no links between nodes", cluster.name);
+    let (problem, training) = (&input.problem, input.problem.training);
+    let framework = problem.hardware.framework.clone();
+    let problem = problem.like(training, &cluster, framework, problem.limits.num_gpus)?;
+    let problem = leave_free(problem, setting.headroom)?;
     Ok((input, problem))
+}
+
+/// Multiplies the bandwidth of the links between nodes; returns the number of their levels.
+fn scale_bandwidth(cluster: &mut Cluster, factor: f64) -> usize {
+    let node = cluster.gpus_per_node;
+    let outer = cluster.levels.iter_mut().filter(|level| level.ranks.is_none_or(|it| it > node));
+    outer.map(|level| level.bandwidth = level.bandwidth * factor).count()
+}
+
+/// Sets the memory of a GPU.
+fn set_memory(cluster: &mut Cluster, gib: f64) -> usize {
+    cluster.gpu.memory = Bytes::from_f64(gib * f64::from(1 << 30));
+    1
 }
 
 const HEADINGS: [&str; 7] = ["", "batch", "step s", "tok/s/GPU", "MFU", "GiB", "layout"];

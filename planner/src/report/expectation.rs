@@ -2,7 +2,7 @@
 
 use cost_models::Basis;
 use cost_models::block::terms;
-use cost_models::residuals::{Evidence, SHARE, Spread, SpreadOf};
+use cost_models::residuals::{Evidence, SHARE, Spread, SpreadOf, peak_deviation};
 use ir::units::{Bytes, Seconds};
 use serde::Serialize;
 
@@ -54,8 +54,10 @@ pub struct ExpectedMemory {
 impl ExpectedMemory {
     fn of(problem: &Problem, found: &EvaluatedPlan) -> Self {
         let (evidence, spread) = Spread::shipped(SpreadOf::PeakMemoryBytes, &problem.hardware);
-        let peak = found.evaluation.memory.total().as_f64();
-        let [low_bytes, high_bytes] = spread.interval(1.0).map(|it| Bytes::from_f64(peak * it));
+        let memory = &found.evaluation.memory;
+        let peak = memory.total().as_f64();
+        let ratios = spread.interval(peak_deviation(memory));
+        let [low_bytes, high_bytes] = ratios.map(|ratio| Bytes::from_f64(peak * ratio));
         let Spread { sources, rows: measured_peaks, .. } = spread;
         Self { low_bytes, high_bytes, evidence, sources, measured_peaks }
     }

@@ -267,6 +267,35 @@ fn frameworks_offload_activations_beside_what_they_can() {
     refused("torchtitan", "activations", &[], "offload of activations");
 }
 
+/// Activations of two blocks are on the device: what leaves in forward and comes back in backward takes its time in each.
+#[test]
+fn copies_of_activations_hold_up_both_passes() {
+    let place = Workplace::new();
+    let mut cluster: Value = serde_json::from_str(&cost_models_h100()).unwrap();
+    cluster["host_link_bandwidth_bytes_per_second"] = 20e9.into();
+    let file = place.write("slow.json", cluster.to_string());
+    let plan = evaluated(
+        "dp8-mbs1",
+        &[
+            "--zero",
+            "3",
+            "--recompute",
+            "none",
+            "--offload",
+            "activations",
+            "--framework",
+            "ideal",
+            "--cluster",
+            &file,
+        ],
+    );
+    let bytes = plan["memory"]["host_bytes"].as_f64().unwrap();
+    // Eight micro-batches.
+    let copies = 2.0 * 8.0 * bytes / 20e9;
+    let step = plan["step_time_seconds"].as_f64().unwrap();
+    assert!((copies..2.0 * copies).contains(&step), "{step} s for {copies} s of copies");
+}
+
 /// A host without room is told with its numbers, and nothing is found.
 #[test]
 fn a_host_that_is_too_small() {

@@ -183,6 +183,42 @@ fn a_cluster_of_one_gpu_a_node_may_need_one() {
     assert_eq!(json(&[&["search", "--quiet"], &args[..]].concat())["num_gpus"], 1);
 }
 
+/// Frozen weights in four bits and states on the host leave most of what training in full takes.
+#[test]
+fn the_fewest_gpus_are_those_of_what_is_trained() {
+    for (args, gpus) in [
+        (
+            [
+                "models/llama-3.1-8b",
+                "--cluster",
+                "rtx-4090",
+                "--lora-rank",
+                "16",
+                "--base-weights",
+                "nf4",
+            ],
+            2,
+        ),
+        (
+            [
+                "models/llama-3.1-70b",
+                "--framework",
+                "deepspeed",
+                "--offload",
+                "optimizer",
+                "--headroom",
+                "4",
+            ],
+            4,
+        ),
+    ] {
+        let found = json(
+            &[&["search", "--quiet", "--gpus", "16", "--objective", "gpus"], &args[..]].concat(),
+        );
+        assert!(found["num_gpus"].as_u64().unwrap() <= gpus, "{args:?}: {found}");
+    }
+}
+
 #[test]
 fn objectives_are_met() {
     let least =
@@ -258,6 +294,25 @@ fn a_sweep_is_searches_side_by_side() {
         let found = json(&["search", SMALL[0], "--gpus", gpus, "--quiet", "--top", "1"]);
         assert_eq!(point["layout"], found["plans"][0]["layout"]);
         assert_eq!(point["step_time_seconds"], found["plans"][0]["step_time_seconds"]);
+    }
+    // The value in force, of what a model of experts and documents is asked about.
+    let mixture = ["models/qwen3-30b-a3b", "--gpus", "16"];
+    let documents = ["--document-lengths", "lognormal:300,1.0", "--packing", "none"];
+    for (asked, cluster) in [
+        (&mixture[..], "h100"),
+        (&[&SMALL[..3], &documents].concat(), "h100"),
+        (&SMALL[..3], "a100:1,h100:1"),
+    ] {
+        let asked = if cluster == "h100" {
+            asked.to_vec()
+        } else {
+            [&asked[..1], &["--gpus", "16"]].concat()
+        };
+        let asked = [&asked[..], &["--cluster", cluster]].concat();
+        let found = json(&[&["search", "--quiet", "--top", "1"], &asked[..]].concat());
+        let swept = json(&[&["sweep", "--over", "bandwidth=1"], &asked[..]].concat());
+        let seconds = "step_time_seconds";
+        assert_eq!(swept["points"][0][seconds], found["plans"][0][seconds], "{asked:?}");
     }
     let drawn = std::fs::read_to_string(&picture).unwrap();
     assert!(drawn.contains("16 GPUs") && drawn.starts_with("<svg"), "{}", &drawn[..200]);

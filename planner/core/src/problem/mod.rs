@@ -11,7 +11,7 @@ mod stages;
 
 use cost_models::Hardware;
 use cost_models::constants;
-use cost_models::residuals::{Spread, SpreadOf};
+use cost_models::residuals::{Spread, SpreadOf, full_deviation};
 use cost_models::states::StateBytes;
 use ir::cluster::{Architecture, Cluster, Precision};
 use ir::documents::{Documents, DocumentsError};
@@ -303,6 +303,26 @@ impl Problem {
         Self { stages, ..self }
     }
 
+    /// The problem of the same graph with other training on another cluster, with the same documents, load of experts,
+    /// stages and headroom.
+    ///
+    /// # Errors
+    ///
+    /// [`ProblemError`] where a number is out of range.
+    pub fn like(
+        &self,
+        training: Training,
+        cluster: &Cluster,
+        framework: Framework,
+        num_gpus: u32,
+    ) -> Result<Self, ProblemError> {
+        let problem = Self::new(self.graph.clone(), training, cluster, framework, num_gpus)?;
+        let problem = problem.with_stages(self.stages.clone()).with_headroom(self.headroom());
+        let problem = problem.with_vocabulary_parallel(self.vocabulary_parallel);
+        let problem = problem.with_expert_load(self.expert_load.load.clone())?;
+        problem.with_documents(self.sequences.as_ref().map(|it| it.documents.clone()))
+    }
+
     /// The problem with another graph.
     ///
     /// # Errors
@@ -461,7 +481,8 @@ impl Problem {
             let (_, Spread { ninth_decile, .. }) =
                 Spread::shipped(SpreadOf::PeakMemoryBytes, hardware);
             let memory = hardware.memory;
-            memory.saturating_sub(Bytes::from_f64(memory.as_f64() / ninth_decile.exp().max(1.0)))
+            let ratio = (ninth_decile * full_deviation(memory)).exp();
+            memory.saturating_sub(Bytes::from_f64(memory.as_f64() / ratio.max(1.0)))
         };
         let all = (0..self.num_groups()).map(|group| of(self.hardware_of(group)));
         all.max().unwrap_or_default()

@@ -3,15 +3,14 @@
 use std::fmt;
 
 use ir::cluster::Cluster;
-use ir::framework::Framework;
 use ir::graph::{Loss, USUAL_CHUNKS};
 use ir::layout::Choice::{Any, One};
 use ir::layout::{Offload, PartialLayout};
 use ir::model::Model;
 use ir::plan::Training;
 
+use super::first_fit;
 use super::request::{Go, Request, StopReason};
-use super::search;
 use crate::problem::{Choices, MOST_GPUS, Problem, ProblemError};
 
 /// Largest number of GPU counts that are tried.
@@ -38,9 +37,11 @@ pub fn least_gpus(
     let fixed = PartialLayout { data_parallel: Any, zero_shard: Any, ..request.fixed };
     let graph = &asked.graph;
     let has_sequence = graph.has_sequence();
-    let bytes = asked.state_bytes();
-    let all = (bytes.shard + bytes.gradient) as f64 + bytes.optimizer;
-    let states = graph.parameter_counts().total as f64 * all;
+    let (bytes, offload) = (asked.state_bytes(), fixed.offload.unwrap_or(Offload::NONE));
+    let shard = if offload.parameters { 0.0 } else { bytes.shard as f64 };
+    let optimizer = if offload.optimizer { 0.0 } else { bytes.optimizer + bytes.gradient as f64 };
+    // Frozen parameters may be stored in few bits: they are not counted.
+    let states = graph.parameter_counts().trained as f64 * (shard + optimizer);
     let fewest = (states / cluster.gpu.memory.get().max(1) as f64).ceil() as u64;
     let node = cluster.gpus_per_node;
     for num_gpus in gpu_counts(node).filter(|it| u64::from(*it) >= fewest).take(MOST_PROBES) {
@@ -48,7 +49,7 @@ pub fn least_gpus(
         let global_batch_size = resolved.global_batch_size;
         let training = Training { global_batch_size, ..asked.training };
         let framework = asked.hardware.framework.clone();
-        let problem = like(asked, cluster, framework, training, num_gpus)?;
+        let problem = asked.like(training, cluster, framework, num_gpus)?;
         match fits(&problem, &Request { fixed, ..*request }, go) {
             Some(true) => return Ok(Some(num_gpus)),
             Some(false) => {}
@@ -66,28 +67,9 @@ fn gpu_counts(node: u32) -> impl Iterator<Item = u32> {
     (1..node).chain(halves.map(move |halves| halves * node / 2)).chain(nodes)
 }
 
-/// A problem like another, with other training on another number of GPUs.
-fn like(
-    asked: &Problem,
-    cluster: &Cluster,
-    framework: Framework,
-    training: Training,
-    num_gpus: u32,
-) -> Result<Problem, ProblemError> {
-    let problem = Problem::new(asked.graph.clone(), training, cluster, framework, num_gpus)?;
-    let problem = problem.with_stages(asked.stages.clone()).with_headroom(asked.headroom());
-    let problem = problem.with_expert_load(asked.expert_load.load.clone())?;
-    let documents = asked.sequences.as_ref().map(|sequences| sequences.documents.clone());
-    problem.with_documents(documents)
-}
-
 /// Returns whether some layout fits; `None` if the search was stopped before that was known.
 fn fits(problem: &Problem, request: &Request, go: &mut (dyn FnMut() -> Go + Send)) -> Option<bool> {
-    let request = Request { top: 1, closest: false, ..*request };
-    let outcome = search(problem, &request, &mut |progress| match progress.best {
-        Some(_) => Go::Stop(StopReason::FirstFit),
-        None => go(),
-    });
+    let outcome = first_fit(problem, request, go);
     let is_fit = !outcome.plans.is_empty();
     (is_fit || outcome.stop_reason == StopReason::Exhausted).then_some(is_fit)
 }
@@ -143,7 +125,7 @@ pub fn memory_saving(
         };
         let Some(framework) = framework else { continue };
         let gpus = asked.limits.num_gpus;
-        let problem = like(asked, cluster, framework, asked.training, gpus)?;
+        let problem = asked.like(asked.training, cluster, framework, gpus)?;
         let offload = if is_open { One(saving.offload) } else { request.fixed.offload };
         let fixed = PartialLayout { offload, ..request.fixed };
         match fits(&problem, &Request { fixed, ..*request }, go) {

@@ -68,6 +68,19 @@ pub fn search(problem: &Problem, request: &Request, observe: &mut Observe<'_>) -
     search_below(problem, request, Nanos::new(u64::MAX), observe)
 }
 
+/// The first plan found that fits, in an outcome that ends with it.
+pub(crate) fn first_fit(
+    problem: &Problem,
+    request: &Request,
+    go: &mut (dyn FnMut() -> Go + Send),
+) -> Outcome {
+    let request = Request { top: 1, closest: false, ..*request };
+    search(problem, &request, &mut |progress| match progress.best {
+        Some(_) => Go::Stop(StopReason::FirstFit),
+        None => go(),
+    })
+}
+
 /// The best plans of `problem` that take no longer than `most`.
 fn search_below(
     problem: &Problem,

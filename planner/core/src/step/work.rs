@@ -233,7 +233,7 @@ impl<'a> Builder<'a> {
     fn work(&self) -> Work {
         let Assignment { problem, stages, held, ranks, .. } = self.assignment;
         let p = self.layout.pipeline_parallel;
-        let tied = held.iter().zip(0..).filter(|(held, _)| held.tied > 0);
+        let tied = held.iter().zip(0..).filter(|(held, _)| held.parameters.tied > 0);
         let mut groups = vec![tied.map(|(_, rank)| rank).collect(), (0..p).collect()];
         if ranks.placement.num_copies() > 1 {
             groups.extend(
@@ -385,6 +385,10 @@ impl<'a> Builder<'a> {
                 pass.extend(next.map(Part::Start));
                 pass.push(Part::Run(run));
                 pass.extend(next.map(|_| Part::Wait));
+                // Activations of one bucket are copied to the host while the next is computed, and then are free.
+                let copies_out =
+                    |it: &Transfer| kind == ActionKind::Forward && it.to_host.bytes > Bytes::ZERO;
+                pass.extend(reduce.filter(copies_out).map(|_| Part::WaitForHost));
                 pass.extend(reduce.map(Part::Start));
             }
         }
@@ -531,8 +535,9 @@ impl<'a> Builder<'a> {
             let copies = replicas.reduction_of_copies(ranks, stage, holdings);
             update.extend(copies.map(|transfer| meet(COPIES + stage as u32, transfer)));
         }
-        if held.tied > 0 && self.layout.pipeline_parallel > 1 {
-            let holders = self.assignment.held.iter().filter(|held| held.tied > 0).count();
+        if held.parameters.tied > 0 && self.layout.pipeline_parallel > 1 {
+            let holders =
+                self.assignment.held.iter().filter(|held| held.parameters.tied > 0).count();
             update.push(meet(TIED, replicas.tied_reduction(held, holders as u32)));
         }
         if let Some(push) = replicas.push(held, self.passes_of(rank)) {

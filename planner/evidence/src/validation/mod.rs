@@ -28,6 +28,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use cost_models::residuals::SpreadOf::{PeakMemoryBytes, StepTimeSeconds};
+use cost_models::residuals::peak_deviation;
 use ir::framework::Framework;
 use ir::graph::Axis;
 use ir::layout::Layout;
@@ -159,12 +160,18 @@ pub fn validate(file: &str, runs: &[MeasuredRun], framework: Option<&Framework>)
             let without = without.and_then(|it| without_its_source(file, it));
             let peak_memory = memory_of(run, setup.as_ref().ok());
             let predicted = setup.as_ref().map(predict).map_err(Unsupported::clone);
+            let whose = peak_memory
+                .as_ref()
+                .ok()
+                .copied()
+                .flatten()
+                .map_or(MemoryOf::FullestRank, |it| it.of);
             let known = setup.as_ref().ok().zip(predicted.as_ref().ok()).map(|(setup, it)| {
                 let hardware = &setup.problem.hardware;
                 let deviation = deviation(setup, it.step_time_seconds);
                 [
                     Known::of(StepTimeSeconds, hardware, deviation),
-                    Known::of(PeakMemoryBytes, hardware, 1.0),
+                    Known::of(PeakMemoryBytes, hardware, peak_deviation(it.memory_of(whose))),
                 ]
             });
             Validated {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{bail, ensure};
 use command_line::destination::check_output;
-use command_line::said::tell;
+use command_line::terminal::tell;
 use executor::calibration::{self, Effort, Machine, Rates};
 use executor::collectives::TimedCollective;
 use executor_communicators::{Communicator, Reduction};

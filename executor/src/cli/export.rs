@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, bail, ensure};
 use command_line::destination::{check_output, write_output};
-use command_line::said::tell;
+use command_line::terminal::tell;
 use executor_kernels::array::Element;
 use executor_runtime::base::Base;
 use executor_runtime::checkpoint::{

@@ -8,7 +8,7 @@ use anyhow::{Context, bail, ensure};
 #[cfg(feature = "cuda")]
 use burn_cuda::CudaDevice;
 use command_line::destination::{check_folder, check_output, write_output};
-use command_line::said::tell;
+use command_line::terminal::tell;
 use executor_communicators::Communicator;
 use executor_kernels::ops::Kernels;
 use executor_runtime::base::Base;

@@ -534,7 +534,7 @@ fn describe_misfit(input: &Input, answer: &Answered) -> String {
     if let Some(closest) = &outcome.closest {
         let layout = &closest.layout;
         let of_rank = input.problem.at_rank(layout, closest.evaluation.fullest_rank);
-        let memory = of_rank.room;
+        let memory = of_rank.memory_budget;
         let too_much = match closest.excess(memory) {
             Bytes::ZERO => String::new(),
             excess => format!(", {excess} too much"),

@@ -18,7 +18,7 @@ use planner_core::plan::{self, CheckedPlan};
 
 use super::near::{is_folder, near, no_file};
 use super::values::counted_gpus;
-use command_line::said::tell;
+use command_line::terminal::tell;
 
 /// Most bytes read of a configuration.
 pub(crate) const LARGEST_FILE: u64 = 64 << 20;

@@ -18,8 +18,8 @@ use super::input::{command, warn_of_model};
 use super::models::{ModelFile, read_model};
 use super::picture::refuse_other_endings;
 use super::questions::with_schedule;
-use command_line::destination::{has_room, refuse_to_overwrite, write_json};
-use command_line::said::{print, tell};
+use command_line::destination::{refuse_to_overwrite, stdout_is_free, write_json};
+use command_line::terminal::{print, tell};
 
 pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<Answer> {
     if let Some(output) = &args.output {
@@ -40,7 +40,7 @@ pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<Answer> {
         }
         write_json(output, &plan)?;
     }
-    if has_room(&args.output) {
+    if stdout_is_free(&args.output) {
         print(&summary(&plan))?;
     }
     Ok(Answer::Found)

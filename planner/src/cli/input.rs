@@ -31,7 +31,7 @@ use super::idle::refuse_idle;
 use super::models::{ModelFile, read_model_as};
 use super::setting::SettingArgs;
 use super::tables::count;
-use command_line::said::tell;
+use command_line::terminal::tell;
 
 /// A problem with the files that it came from.
 pub(crate) struct Input {

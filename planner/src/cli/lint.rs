@@ -22,7 +22,7 @@ use super::picture::refuse_other_endings;
 use super::questions::with_schedule;
 use super::tables::{percent, text_table};
 use command_line::destination::{refuse_to_overwrite, write_output};
-use command_line::said::{print, print_json_text};
+use command_line::terminal::{print, print_json_text};
 use command_line::usage::has;
 
 pub(crate) fn lint(args: &LintArgs) -> anyhow::Result<Answer> {

@@ -49,8 +49,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::CommandFactory as _;
-use command_line::said::{is_broken_pipe, tell_error};
 use command_line::shell;
+use command_line::terminal::{is_broken_pipe, tell_error};
 
 use answer::Answer;
 use args::{Cli, Command};

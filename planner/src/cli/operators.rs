@@ -17,7 +17,7 @@ use super::input::{Decided, Input, command, read, warn_of_model, warn_of_nodes};
 use super::interrupt::Limit;
 use super::search::now;
 use super::tables::{percent, text_table};
-use command_line::said::{print, print_json};
+use command_line::terminal::{print, print_json};
 
 /// Searches for the best split of each operator.
 pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
@@ -55,8 +55,10 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
     let found = solve(&input.problem, &mut || limit.go());
     drop(limit);
     let elapsed = start.elapsed();
-    let fits =
-        found.plans.first().is_some_and(|plan| input.problem.has_room(&plan.prediction.memory));
+    let fits = found
+        .plans
+        .first()
+        .is_some_and(|plan| input.problem.fits_with_headroom(&plan.prediction.memory));
     match problem.format {
         Format::Json => {
             let Input { problem, file, cluster, .. } = &input;
@@ -96,11 +98,11 @@ fn describe_gap(found: &Found) -> String {
 fn describe(problem: &Problem, found: &Found, top: usize) -> String {
     let Some(first) = found.plans.first() else { return "no plan was found\n".to_owned() };
     let mut text = String::new();
-    if !problem.has_room(&first.prediction.memory) {
+    if !problem.fits_with_headroom(&first.prediction.memory) {
         let _ = writeln!(
             text,
             "nothing fits: the closest needs {} of the {} that `--headroom` leaves\nhint: more GPUs, or a smaller batch\n",
-            first.prediction.peak_memory_bytes, problem.room
+            first.prediction.peak_memory_bytes, problem.memory_budget
         );
     }
     let rows = (1..).zip(found.plans.iter().take(top)).map(|(rank, plan)| row(rank, plan));

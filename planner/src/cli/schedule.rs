@@ -16,8 +16,8 @@ use super::chart::write_timelines;
 use super::files::read_schedule;
 use super::given::refuse_look;
 use super::picture::{Kind, Look};
-use command_line::destination::{has_room, refuse_to_overwrite, write_output};
-use command_line::said::{columns, print, print_bytes, print_json};
+use command_line::destination::{refuse_to_overwrite, stdout_is_free, write_output};
+use command_line::terminal::{columns, print, print_bytes, print_json};
 
 pub(crate) fn schedule(args: &ScheduleArgs) -> anyhow::Result<Answer> {
     let costs = Costs {
@@ -54,7 +54,7 @@ pub(crate) fn schedule(args: &ScheduleArgs) -> anyhow::Result<Answer> {
             write_timelines(&[schedule_timeline(&name, &schedule, costs)?], output, look)?;
         }
     }
-    if !has_room(&args.output) {
+    if !stdout_is_free(&args.output) {
         return Ok(Answer::Found);
     }
     match args.format {

@@ -35,9 +35,9 @@ use super::picture::refuse_other_endings;
 use super::questions::{Answers, Objective, QuestionArgs, describe_considered};
 use super::report;
 use command_line::destination::{
-    check_output, has_room, refuse_to_overwrite, write_json, write_output,
+    check_output, refuse_to_overwrite, stdout_is_free, write_json, write_output,
 };
-use command_line::said::{print, print_json, tell};
+use command_line::terminal::{print, print_json, tell};
 
 pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
     let request = Request {
@@ -157,7 +157,7 @@ fn answer(
     };
     drop(limit);
     let found = if outcome.plans.is_empty() { Answer::NothingFits } else { Answer::Found };
-    if !shown.is_empty() && !has_room(&args.output) {
+    if !shown.is_empty() && !stdout_is_free(&args.output) {
         return Ok(found);
     }
     let lacks = input.lacks.clone();
@@ -336,7 +336,7 @@ fn narrow(
         }
         Objective::Memory => {
             let Some(least) = least_memory(problem, request, go) else { return Ok(String::new()) };
-            input.problem.room = least;
+            input.problem.memory_budget = least;
             let how = if limit.was_reached() {
                 "the time was over before it was known what fits in less"
             } else {

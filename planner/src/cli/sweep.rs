@@ -21,8 +21,8 @@ use super::over::Varied;
 use super::picture::StillKind;
 use super::questions::whole;
 use super::tables::{percent, text_table};
-use command_line::destination::{check_output, has_room, refuse_to_overwrite, write_output};
-use command_line::said::tell;
+use command_line::destination::{check_output, refuse_to_overwrite, stdout_is_free, write_output};
+use command_line::terminal::tell;
 
 /// The best plan for one value; `best` is `None` where nothing fits.
 #[derive(Debug, Serialize)]
@@ -117,7 +117,7 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
         let paper = Paper { theme: args.theme.theme(), ..Paper::default() };
         write_output(path, &drawn(&sweep, kind, paper)?)?;
     }
-    if has_room(&args.output) {
+    if stdout_is_free(&args.output) {
         args.format.print(&sweep, || describe(&sweep))?;
     }
     let found = sweep.points.iter().any(|point| point.best.is_some());

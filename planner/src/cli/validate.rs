@@ -27,7 +27,7 @@ use super::files::read_framework;
 use super::measurements::{Limits, Tables, read_limits};
 use super::picture::StillKind;
 use super::tables::{percent, render, table, text_table};
-use command_line::destination::{check_output, has_room, write_output};
+use command_line::destination::{check_output, stdout_is_free, write_output};
 
 /// Largest number of rows without a prediction that are listed, over all files.
 const NUM_NAMED: usize = 30;
@@ -177,7 +177,7 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
     let covered = |quantity| Some(coverage(quantity, all.iter())).filter(|it| it.rows > 0);
     report.intervals = covered(Quantity::StepTimeSeconds);
     report.memory_intervals = covered(Quantity::PeakMemoryBytes);
-    if has_room(&args.output) {
+    if stdout_is_free(&args.output) {
         args.format.print(&report, || as_text(&report, &all))?;
     }
     if let Some((path, kind)) = picture {

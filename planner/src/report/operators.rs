@@ -99,7 +99,7 @@ impl<'a> PlanReport<'a> {
             prediction: plan.prediction,
             communication_seconds: plan.communication.get(),
             fits: problem.fits(&plan.prediction.memory),
-            fits_with_headroom: problem.has_room(&plan.prediction.memory),
+            fits_with_headroom: problem.fits_with_headroom(&plan.prediction.memory),
             headroom_bytes: problem.headroom(),
             stage_ends: &plan.stage_ends,
             operators: &plan.operators,

@@ -193,7 +193,7 @@ impl SearchReport {
             closest: outcome.closest.as_ref().map(report),
             missing_bytes: outcome.closest.as_ref().map(|found| {
                 let rank = found.evaluation.fullest_rank;
-                found.excess(problem.at_rank(&found.layout, rank).room).get()
+                found.excess(problem.at_rank(&found.layout, rank).memory_budget).get()
             }),
             least_gpus: answer.least_gpus,
             fits_with: answer.memory_saving.map(|it| it.to_string()),
@@ -254,7 +254,7 @@ impl PlanReport {
             layout_name: found.layout.to_string(),
             mfu_every_pair: utilization_with_every_pair(problem, found.evaluation.step_time),
             fits: tightest.fits(&prediction.memory),
-            fits_with_headroom: left.has_room(&prediction.memory),
+            fits_with_headroom: left.fits_with_headroom(&prediction.memory),
             headroom_bytes: headroom,
             unsupported: Vec::new(),
             hosts: Vec::new(),

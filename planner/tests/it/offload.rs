@@ -57,7 +57,7 @@ proptest! {
             prop_assert_eq!(&pruned, &all);
             for found in &pruned {
                 prop_assert_eq!(found.layout.offload, offload);
-                prop_assert!(problem.has_room(&found.evaluation.memory));
+                prop_assert!(problem.fits_with_headroom(&found.evaluation.memory));
                 check_found(&problem, found)?;
                 check_timeline(&problem, found)?;
             }

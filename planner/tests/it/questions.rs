@@ -113,7 +113,7 @@ proptest! {
             prop_assert!(best(&problem, &request).is_none());
             return Ok(());
         };
-        let within = |room| best(&Problem { room, ..problem.clone() }, &request);
+        let within = |memory_budget| best(&Problem { memory_budget, ..problem.clone() }, &request);
         prop_assert!(within(least).is_some());
         let hundredth = problem.hardware.memory.get() / 50;
         prop_assert!(within(ir::units::Bytes::new(least.get().saturating_sub(hundredth))).is_none());

@@ -19,7 +19,7 @@ use anyhow::bail;
 use burn_flex::{Flex, FlexDevice};
 use clap::ValueEnum;
 use command_line::destination::{check_output, write_output};
-use command_line::said::{print_bytes, print_json_text, tell};
+use command_line::terminal::{print_bytes, print_json_text, tell};
 use executor::calibration::{self, Effort};
 use executor::check::{CheckFinding, MODELS, first_line, recognised};
 use executor_communicators::{Communicator, local};

@@ -82,7 +82,8 @@ pub fn front(
             let Some(found) = best else { break };
             let needs = found.evaluation.memory.total().as_f64();
             points.push(FrontPoint::new(problem.clone(), found));
-            problem.room = Bytes::from_f64(needs.min(problem.room.as_f64()) * LESS);
+            problem.memory_budget =
+                Bytes::from_f64(needs.min(problem.memory_budget.as_f64()) * LESS);
         }
     }
     let is_worse = |it: &FrontPoint, than: &FrontPoint| {
@@ -106,15 +107,15 @@ pub fn least_memory(
     go: &mut (dyn FnMut() -> Go + Send),
 ) -> Option<Bytes> {
     let request = Request { top: 1, closest: false, ..*request };
-    let needs = |room: Bytes, go: &mut (dyn FnMut() -> Go + Send)| {
-        let problem = Problem { room, ..problem.clone() };
+    let needs = |memory_budget: Bytes, go: &mut (dyn FnMut() -> Go + Send)| {
+        let problem = Problem { memory_budget, ..problem.clone() };
         let outcome = search(&problem, &request, &mut |progress| match progress.best {
             Some(_) => Go::Stop(StopReason::FirstFit),
             None => go(),
         });
         outcome.plans.first().map(|found| found.evaluation.memory.total())
     };
-    let mut most = needs(problem.room, go)?;
+    let mut most = needs(problem.memory_budget, go)?;
     let mut least = Bytes::ZERO;
     let near = problem.hardware.memory.as_f64() / 100.0;
     while most.as_f64() - least.as_f64() > near && go() == Go::On {

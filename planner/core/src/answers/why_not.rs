@@ -94,7 +94,7 @@ pub fn why_not(
             WhyNot::Slower { found: Box::new(found), difference: Box::new(difference) }
         }
         (None, Some(closest)) => {
-            let missing_bytes = closest.excess(problem.room);
+            let missing_bytes = closest.excess(problem.memory_budget);
             WhyNot::TooLarge { closest: Box::new(closest), missing_bytes }
         }
         (None, None) if outcome.stop_reason != StopReason::Exhausted => WhyNot::Unknown,

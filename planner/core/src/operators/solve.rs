@@ -120,7 +120,7 @@ pub fn solve(problem: &Problem, go: &mut (dyn FnMut() -> Go + Send)) -> Found {
             bound = bound.min(search.bound);
             for (choices, played) in &search.found {
                 let plan = search.plan(choices, *played);
-                if problem.has_room(&plan.prediction.memory) {
+                if problem.fits_with_headroom(&plan.prediction.memory) {
                     found.plans.push(plan);
                 } else if closest.as_ref().is_none_or(|it| misses(&plan) < misses(it)) {
                     closest = Some(plan);
@@ -359,11 +359,11 @@ impl<'a, C: SplitCosts> Search<'a, C> {
     /// The most bytes of states and saved activations of a plan that fits.
     fn most_additive(&self) -> f64 {
         let least = memory(self.problem, self.costs.zero(), &OperatorStep::default()).total();
-        self.problem.room.saturating_sub(least).as_f64()
+        self.problem.memory_budget.saturating_sub(least).as_f64()
     }
 
     fn fits(&self, played: &OperatorStep) -> bool {
-        self.problem.has_room(&memory(self.problem, self.costs.zero(), played))
+        self.problem.fits_with_headroom(&memory(self.problem, self.costs.zero(), played))
     }
 
     fn plan(&self, choices: &[usize], played: OperatorStep) -> OperatorPlan {

@@ -225,8 +225,8 @@ impl Sequences {
         let (mut closed, mut open) = (Vec::with_capacity(num_sequences), Vec::<Sequence>::new());
         let mut documents = Vec::new();
         for length in lengths {
-            let has_room = |it: &&mut Sequence| it.tokens + length <= self.whole;
-            if let Some(sequence) = open.iter_mut().find(has_room) {
+            let fits = |it: &&mut Sequence| it.tokens + length <= self.whole;
+            if let Some(sequence) = open.iter_mut().find(fits) {
                 sequence.add(length);
             } else if closed.len() + open.len() == num_sequences {
                 break;

@@ -254,7 +254,7 @@ impl<'a> List<'a> {
 
     /// True if a forward of a stage fits in memory, and leaves enough for the same micro-batches on the rank's later
     /// stages, without which no memory is ever freed.
-    fn has_room(&self, rank: usize, stage: usize) -> bool {
+    fn fits(&self, rank: usize, stage: usize) -> bool {
         let later = self.stages_of[rank].iter().filter(|later| **later > stage);
         let behind = later.filter(|later| self.begun[0][**later] <= self.begun[0][stage]).count();
         let needed = self.kept.activations * (1 + behind as u64);
@@ -271,7 +271,7 @@ impl<'a> List<'a> {
             _ => 0.0,
         };
         let stages = || self.stages_of[rank].iter().rev().copied();
-        let forwards = stages().filter(|stage| self.has_room(rank, *stage)).filter_map(|stage| {
+        let forwards = stages().filter(|stage| self.fits(rank, *stage)).filter_map(|stage| {
             let due = interval * self.begun[0][stage] as f64 + self.ways[0][stage];
             Some(Ready { time: self.forward(stage)?, stage, due })
         });

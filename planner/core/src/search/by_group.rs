@@ -143,7 +143,7 @@ impl Searcher<'_> {
         }
         let Subfamily { recompute, schedule, .. } = subject.subfamily;
         let least_memory = self.least_memory(subject.family, &[sharding])(recompute, schedule);
-        if !self.request.exhaustive && least_memory > self.problem.most_room() {
+        if !self.request.exhaustive && least_memory > self.problem.largest_memory_budget() {
             return None;
         }
         let ends: Arc<[usize]> = self.within_memory(&of_group, &cut.of_groups[group])?.into();

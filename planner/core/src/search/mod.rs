@@ -141,7 +141,7 @@ pub fn evaluate(
 ) -> (Outcome, Option<Bytes>) {
     let outcome = search(problem, request, observe);
     let has_answer = !outcome.plans.is_empty() || outcome.stop_reason != StopReason::Exhausted;
-    if has_answer || problem.room >= problem.hardware.memory {
+    if has_answer || problem.memory_budget >= problem.hardware.memory {
         return (outcome, None);
     }
     let open = problem.clone().with_headroom(Bytes::ZERO);

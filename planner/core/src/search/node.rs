@@ -167,7 +167,7 @@ impl<'a> Searcher<'a> {
         let shape = self.shape(family.shape);
         let shardings = family.shardings(self.problem, &self.request.fixed);
         let mut expansion = Expansion::default();
-        let capacity = self.problem.most_room();
+        let capacity = self.problem.largest_memory_budget();
         let least_memory = self.least_memory(family, &shardings);
         // Neither bound depends on the number of stages per rank.
         let mut bounds = of_last(|(recompute, schedule): (Recompute, ScheduleKind)| {
@@ -291,7 +291,7 @@ impl<'a> Searcher<'a> {
         let mut expansion = Expansion::default();
         let Some(balanced) = self.balanced(family, subfamily) else { return expansion };
         let Balanced { layouts, ends, .. } = &balanced;
-        let capacity = self.problem.most_room();
+        let capacity = self.problem.largest_memory_budget();
         let fastest = self.assign(&balanced, Arc::clone(ends));
         // A partition chosen for memory has no faster slowest stage.
         let of_all = fastest.lower_bound_of_all(&layouts[0]);
@@ -364,7 +364,7 @@ impl<'a> Searcher<'a> {
             let group = assignment.groups[rank];
             let at = [rank, group];
             let memory = in_flight(problem, layout, &held, at, held_by[rank]);
-            problem.has_room_in(group, &memory)
+            problem.fits_group_with_headroom(group, &memory)
         };
         let num_ranks = layout.pipeline_parallel as usize;
         if problem.groups.is_some() {

@@ -66,7 +66,9 @@ impl Assignment<'_> {
     /// True if all ranks fit in memory with these saved activations.
     pub fn fits(&self, layout: &Layout, kept: &[Bytes]) -> bool {
         let at_peaks = self.at_peaks(layout, kept).zip(&self.groups);
-        at_peaks.into_iter().all(|(memory, group)| self.problem.has_room_in(*group, &memory))
+        at_peaks
+            .into_iter()
+            .all(|(memory, group)| self.problem.fits_group_with_headroom(*group, &memory))
     }
 
     /// Memory of each pipeline rank at its peak under a layout, with these saved activations.
@@ -87,8 +89,8 @@ impl Assignment<'_> {
                 _ => memory::throughout(self.problem, layout, held, [rank, *group]),
             };
             last = Some((held, *group, throughout));
-            let room = self.problem.room_of(*group);
-            memory::at_peak(self.problem, layout, throughout, held, (*kept, room))
+            let memory_budget = self.problem.memory_budget_of(*group);
+            memory::at_peak(self.problem, layout, throughout, held, (*kept, memory_budget))
         })
     }
 }

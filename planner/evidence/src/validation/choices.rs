@@ -52,13 +52,13 @@ fn choice<'r, 'a>(rows: &'r [Timed<'a>]) -> Option<&'r Timed<'a>> {
         return fastest;
     }
     let mut plans: Vec<_> = plans.map(|(_, plan)| plan.clone()).collect();
-    let roomy = problem.clone().with_headroom(problem.usual_headroom());
-    let has_room = |plan: &EvaluatedPlan| {
-        let evaluated = simulated(&roomy, plan.layout, &plan.stage_ends).0;
-        roomy.has_room(&evaluated.evaluation.memory)
+    let with_usual_headroom = problem.clone().with_headroom(problem.usual_headroom());
+    let fits = |plan: &EvaluatedPlan| {
+        let evaluated = simulated(&with_usual_headroom, plan.layout, &plan.stage_ends).0;
+        with_usual_headroom.fits_with_headroom(&evaluated.evaluation.memory)
     };
-    if plans.iter().any(has_room) {
-        plans.retain(has_room);
+    if plans.iter().any(fits) {
+        plans.retain(fits);
     }
     plans.sort_by(|one, other| {
         one.evaluation.step_time.get().total_cmp(&other.evaluation.step_time.get())

@@ -94,7 +94,7 @@ pub(super) fn tensor_not_needed(context: &LintContext<'_>) -> Option<Finding> {
     }
     let fewer = below(tensor).filter(|it| tensor.is_multiple_of(*it));
     let all = each(Change::TensorParallel, fewer);
-    let variant = context.fastest(&all).filter(|it| it.case.has_room())?;
+    let variant = context.fastest(&all).filter(|it| it.case.fits_with_headroom())?;
     let message = |cost: &str| {
         format!(
             "products are sharded over {tensor} GPUs, but {} have room for the model: fewer {cost}",
@@ -137,7 +137,7 @@ pub(super) fn sequence_parallel(context: &LintContext<'_>) -> Option<Finding> {
 
 /// Returns whether a variant has headroom where the settings have none.
 pub(super) fn gives_room(context: &LintContext<'_>, variant: &Variant) -> bool {
-    !context.base.has_room() && variant.case.has_room()
+    !context.base.fits_with_headroom() && variant.case.fits_with_headroom()
 }
 
 /// Share of a step from which a bubble is a warning in any case.

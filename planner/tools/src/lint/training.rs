@@ -65,7 +65,8 @@ pub(super) fn sharding_not_needed(context: &LintContext<'_>) -> Option<Finding> 
         return None;
     }
     let all = each(Change::Zero, [ZeroStage::Gradients, ZeroStage::OptimizerState]);
-    let variant = context.fastest(&all).filter(|it| it.case.has_room() && it.saves > RESOLUTION)?;
+    let variant =
+        context.fastest(&all).filter(|it| it.case.fits_with_headroom() && it.saves > RESOLUTION)?;
     let message = |cost: &str| {
         format!(
             "parameters are gathered for every pass though there is room for them; kept, which {cost}"

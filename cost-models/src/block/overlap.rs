@@ -40,7 +40,7 @@ impl Coster<'_> {
                 let least = if products > Seconds::ZERO { whole / OVERLAP_PIECES } else { whole };
                 // A product may hide two exchanges, so a slower product may hide more of both.
                 let may_take_longer = self.experts == ExpertTimes::Least
-                    && self.ops_beside(exchange).any(|op| self.is_of_experts(op));
+                    && self.ops_overlapped_with(exchange).any(|op| self.is_of_experts(op));
                 if may_take_longer { least } else { (whole - products).max(least) }
             }
             _ => whole,
@@ -48,12 +48,12 @@ impl Coster<'_> {
     }
 
     /// The operators that consume or produce the exchanged data by products.
-    fn ops_beside(&self, exchange: &Exchange) -> impl Iterator<Item = OpId> {
+    fn ops_overlapped_with(&self, exchange: &Exchange) -> impl Iterator<Item = OpId> {
         let op = exchange.op;
-        let takes = exchange.pass != Pass::Forward || self.is_linear(op);
-        let makers = if takes { &[] } else { self.block.inputs(op) };
+        let consumes = exchange.pass != Pass::Forward || self.is_linear(op);
+        let makers = if consumes { &[] } else { self.block.inputs(op) };
         let makers = makers.iter().copied().filter(|maker| self.is_linear(*maker));
-        takes.then_some(op).into_iter().chain(makers)
+        consumes.then_some(op).into_iter().chain(makers)
     }
 
     /// Time of the products that overlap an exchange.
@@ -63,7 +63,7 @@ impl Coster<'_> {
             Pass::InputGrad | Pass::WeightGrad => &[Pass::InputGrad, Pass::WeightGrad],
         };
         let of_op = |op| passes.iter().map(move |pass| self.kernels_of(op, *pass).time);
-        self.ops_beside(exchange).flat_map(of_op).sum()
+        self.ops_overlapped_with(exchange).flat_map(of_op).sum()
     }
 
     /// Share of expert exchanges that another micro-batch's kernels hide: a forward overlaps a backward, so that the

@@ -58,7 +58,7 @@ impl Samples {
                 Sizes { micro_batch_size: model.batch, sequence_length: model.sequence_length };
             let setting = Setting {
                 compute_bytes: program.settings.compute.num_bytes(),
-                takes_data: number == 0,
+                reads_data: number == 0,
                 fuses_projections: false,
                 ..Setting::plain(sizes, Sharding::NONE)
             };

@@ -106,13 +106,13 @@ impl Block {
     }
 
     /// For each operator, true if a gradient of its output is needed. No gradient leaves a block that takes data.
-    pub fn requires_grad(&self, takes_data: bool) -> Vec<bool> {
+    pub fn requires_grad(&self, reads_data: bool) -> Vec<bool> {
         let mut required: Vec<bool> = Vec::with_capacity(self.nodes().len());
         for node in self.nodes() {
             let from_inputs = self.inputs(node.id).iter().any(|id| required[id.index()]);
             let given = node.op.kind == OpKind::Input
                 && node.op.output.element != Element::Index
-                && !takes_data;
+                && !reads_data;
             required.push(given || from_inputs || node.op.is_trained());
         }
         required
@@ -190,10 +190,10 @@ impl Block {
         let has_router = self.nodes().any(|it| matches!(it.op.kind, OpKind::Router { .. }));
         let has_latents = self.has_latents();
         let of = |node: Node<'_>| {
-            let takes_experts = self.inputs(node.id).iter().any(|id| self.is_of_experts(*id));
+            let reads_experts = self.inputs(node.id).iter().any(|id| self.is_of_experts(*id));
             modules.of(
                 node.op,
-                Within { layer: self.layer(node), takes_experts, has_router, has_latents },
+                Within { layer: self.layer(node), reads_experts, has_router, has_latents },
             )
         };
         self.nodes().map(of).collect()

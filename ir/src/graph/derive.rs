@@ -32,7 +32,7 @@ impl Block {
         let (padded, longest) =
             setting.documents.map_or((whole, whole), |it| (it.padded, it.longest));
         let placements = placement::place(self, setting.sharding, setting.embedding);
-        let requires_grad = self.requires_grad(setting.takes_data);
+        let requires_grad = self.requires_grad(setting.reads_data);
         let most = Sharded { block: self, placements, setting: with(fullest, longest) };
         let saved = most.saved();
         let gradients = most.most_gradients(&requires_grad, &saved);

@@ -147,7 +147,7 @@ pub(super) struct Within<'a> {
     /// The layer that the operator belongs to.
     pub(super) layer: Layer<'a>,
     /// True if the operator reads the output of experts.
-    pub(super) takes_experts: bool,
+    pub(super) reads_experts: bool,
     /// True if the block has experts that a router chooses among.
     pub(super) has_router: bool,
     /// True if the block's attention is latent.
@@ -236,8 +236,8 @@ impl RecomputeModule {
                 _ => Recomputable::No,
             },
             Self::Norms => of_region(matches!(op.kind, OpKind::Norm { .. }), false),
-            Self::Activations => of_region(is_activation && !within.takes_experts, false),
-            Self::ExpertActivations => of_region(is_activation && within.takes_experts, false),
+            Self::Activations => of_region(is_activation && !within.reads_experts, false),
+            Self::ExpertActivations => of_region(is_activation && within.reads_experts, false),
             Self::FeedForward => {
                 let part = name.strip_prefix("mlp");
                 let is_in = part.is_some_and(|part| FEED_FORWARD.contains(&part));

@@ -26,7 +26,7 @@ pub struct Setting {
     /// Bytes of an element in the precision of the step.
     pub compute_bytes: u64,
     /// True if the block is the first and takes data: no gradient leaves it.
-    pub takes_data: bool,
+    pub reads_data: bool,
     /// True if linear layers that read the same tensor run as one product.
     pub fuses_projections: bool,
     /// Number of elements of which each tensor-parallel rank's shard of the vocabulary is a multiple, by padding.
@@ -87,7 +87,7 @@ impl Setting {
             sizes,
             sharding,
             compute_bytes: 2,
-            takes_data: false,
+            reads_data: false,
             fuses_projections: true,
             vocabulary_multiple: 1,
             embedding: EmbeddingTable::Part,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::by_group::MicroBatchesByGroup;
 use super::choice::Choice;
-use super::fields::{Field, Hides, Slot, Takes, Value as _, layout_fields};
+use super::fields::{Arity, Field, Hides, Slot, Value as _, layout_fields};
 use super::mesh::{Mesh, MeshAxis};
 use super::offload::Offload;
 use super::zero::ZeroStage;
@@ -67,11 +67,11 @@ layout_fields! {
         zero_shard: u32 = 1 => { option: "--zero-shard", letters: "shard", ..Field::OTHER };
         /// What is sharded over those ranks.
         zero_stage: ZeroStage = ZeroStage::None => {
-            option: "--zero", takes: Takes::Several, letters: "zero", aliases: &["z"], ..Field::OTHER
+            option: "--zero", arity: Arity::Several, letters: "zero", aliases: &["z"], ..Field::OTHER
         };
         /// Sequences of a replica in a micro-batch.
         micro_batch_size: u32 = 1 => {
-            option: "--micro-batch-size", takes: Takes::Degrees, letters: "mbs", aliases: &["mb"],
+            option: "--micro-batch-size", arity: Arity::Degrees, letters: "mbs", aliases: &["mb"],
             ..Field::OTHER
         };
         /// Micro-batches of a replica in a step; where groups of replicas differ, of those that have most.
@@ -85,7 +85,7 @@ layout_fields! {
         #[serde(default)]
         offload: Offload = Offload::NONE => { option: "--offload", ..Field::OTHER };
         /// The order of micro-batches in the pipeline.
-        schedule: ScheduleKind = ScheduleKind::OneFOneB => { option: "--schedule", takes: Takes::Several, ..Field::OTHER };
+        schedule: ScheduleKind = ScheduleKind::OneFOneB => { option: "--schedule", arity: Arity::Several, ..Field::OTHER };
     }
     switches {
         token_dispatcher: TokenDispatcher => { option: "--token-dispatcher", ..Field::OTHER };

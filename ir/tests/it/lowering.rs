@@ -109,7 +109,7 @@ fn embeddings_that_are_not_cut_are_whole() {
     let work = |table| {
         let sharding = Sharding { tensor_parallel: 4, sequence_parallel: true, ..Sharding::NONE };
         embedding.work(&Setting {
-            takes_data: true,
+            reads_data: true,
             embedding: table,
             ..Setting::plain(Sizes { micro_batch_size: 3, sequence_length: 128 }, sharding)
         })

@@ -130,7 +130,7 @@ fn any_layout(problem: &Problem, fixed: &PartialLayout) -> Option<LayoutSpec> {
             divisors(rest).map(move |pipeline| [tensor, context, pipeline, rest / pipeline])
         })
     });
-    let is_as = |spec: &LayoutSpec| fixed.takes(spec);
+    let is_as = |spec: &LayoutSpec| fixed.allows(spec);
     for [tensor, context, pipeline, data] in degrees {
         let batch = problem.training.global_batch_size as u32;
         for size in divisors(batch).filter(|size| batch.is_multiple_of(data * size)) {

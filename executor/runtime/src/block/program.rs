@@ -37,13 +37,13 @@ impl BlockProgram {
     pub(crate) fn new(
         block: &Block,
         sharding: Sharding,
-        takes_data: bool,
+        reads_data: bool,
         recompute: BlockRecompute,
     ) -> Self {
         let inputs: Vec<Vec<OpId>> =
             block.nodes().map(|node| block.inputs(node.id).to_vec()).collect();
         let placements = block.placements(sharding);
-        let requires_grad = block.requires_grad(takes_data);
+        let requires_grad = block.requires_grad(reads_data);
         let mut program = Self {
             block: block.clone(),
             inputs,
@@ -187,11 +187,11 @@ impl BlockProgram {
     fn kept_for_weight_grad(&self) -> BTreeSet<Key> {
         let trains = self.block.nodes().filter(|node| node.op.is_trained());
         // Gradients of a recurrence's parameters are computed with those of its inputs.
-        let takes = trains.filter(|node| {
+        let trained = trains.filter(|node| {
             let is_recurrence = matches!(node.op.kind, OpKind::Recurrence { .. });
             !is_recurrence && !self.inputs[node.id.index()].is_empty()
         });
-        let mut needed: BTreeSet<Key> = takes.map(|node| self.kept_key(node.id, 0)).collect();
+        let mut needed: BTreeSet<Key> = trained.map(|node| self.kept_key(node.id, 0)).collect();
         // Tensors that selective recompute dropped are recomputed from these inputs.
         for node in self.block.nodes() {
             if node.op.recomputable == Recomputable::Selective {

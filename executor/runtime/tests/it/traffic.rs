@@ -69,14 +69,14 @@ pub(super) fn graph(program: &Program) -> Graph {
 }
 
 /// What a rank of a program in fp64 does with a block, the chain's first or another.
-pub(super) fn setting(program: &Program, takes_data: bool) -> Setting {
+pub(super) fn setting(program: &Program, reads_data: bool) -> Setting {
     let spec = program.layout;
     let sizes = Sizes {
         micro_batch_size: spec.micro_batch_size.into(),
         sequence_length: program.sequence_length,
     };
     let plain = Setting::plain(sizes, spec.sharding());
-    Setting { compute_bytes: 8, takes_data, fuses_projections: false, ..plain }
+    Setting { compute_bytes: 8, reads_data, fuses_projections: false, ..plain }
 }
 
 /// What the ranks of a program do in its first step.

@@ -233,7 +233,7 @@ impl SplitCosts for OnHardware<'_> {
 
     fn kernels(&self, split: &SplitOp, operator: &Operator<'_>, reads_data: bool) -> SplitKernels {
         let hardware = &self.problem.hardware;
-        let setting = Setting { takes_data: reads_data, ..self.setting };
+        let setting = Setting { reads_data, ..self.setting };
         let groups = ShapeKey::groups_of(&Sharding::NONE);
         let passes = BlockPasses::new(&split.block, &setting, &groups, hardware);
         let seconds = |time: Nanos| Seconds::from(time);

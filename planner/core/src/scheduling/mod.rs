@@ -163,12 +163,12 @@ fn placements(v: u32) -> Vec<StagePlacement> {
 /// Schedules of every family with `v` stages per rank, weight gradients apart.
 fn families(request: &SchedulingRequest<'_>, v: u32) -> Vec<(ScheduleKind, Schedule)> {
     let SchedulingRequest { num_ranks: p, num_micro_batches: m, .. } = *request;
-    let takes = |kind: &ScheduleKind| match kind {
+    let is_candidate = |kind: &ScheduleKind| match kind {
         // DualPipe has two copies of the parameters, and asynchronous 1F1B updates without a flush.
         ScheduleKind::DualPipe | ScheduleKind::AsyncOneFOneB => false,
         _ => kind.is_interleaved() || kind.default_virtual_stages() == v,
     };
-    let kinds = ScheduleKind::ALL.into_iter().filter(takes);
+    let kinds = ScheduleKind::ALL.into_iter().filter(is_candidate);
     kinds.filter_map(|kind| Some((kind, generate(kind, p, m, v).ok()?))).collect()
 }
 

@@ -79,7 +79,7 @@ impl ShapeKey {
             },
             sharding: self.sharding,
             compute_bytes: problem.training.compute_bytes(),
-            takes_data: class == 0,
+            reads_data: class == 0,
             fuses_projections: framework.kernels.projections == Projections::Fused,
             vocabulary_multiple: framework.tensor_parallel.vocabulary_multiple,
             // A head that is tied to the embedding is sharded.

@@ -38,7 +38,7 @@ impl SplitCosts for AlphaBeta {
 
     fn kernels(&self, split: &SplitOp, _: &Operator<'_>, reads_data: bool) -> SplitKernels {
         let sizes = Sizes { micro_batch_size: 1, sequence_length: 1 };
-        let setting = Setting { takes_data: reads_data, ..Setting::plain(sizes, Sharding::NONE) };
+        let setting = Setting { reads_data, ..Setting::plain(sizes, Sharding::NONE) };
         let kernels = split.block.work(&setting).kernels;
         let of = |is_forward: bool| {
             let of_pass = kernels.iter().filter(|it| (it.pass == Pass::Forward) == is_forward);

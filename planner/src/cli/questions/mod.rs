@@ -135,7 +135,7 @@ impl QuestionArgs {
             let all = request.fixed.and(&named).with_context(|| {
                 format!("`--why-not {asked}` is not what else is named\nhint: leave out one")
             })?;
-            let answer = if named.takes(&first.layout) {
+            let answer = if named.allows(&first.layout) {
                 WhyNot::Chosen
             } else {
                 why_not(problem, request, first, &all, go)

@@ -93,11 +93,11 @@ impl Vocabulary {
         let lines = self.table.lines().filter(|line| !line.starts_with('['));
         lines.filter_map(|line| {
             let mut words = line.split_whitespace();
-            Some((words.next()?, words.next()?)).filter(|(_, takes)| *takes != "word")
+            Some((words.next()?, words.next()?)).filter(|(_, arity)| *arity != "word")
         })
     }
 
-    pub(super) fn takes(&self, name: &str) -> Option<&'static str> {
+    pub(super) fn arity(&self, name: &str) -> Option<&'static str> {
         // Keys of a file may be options of a command line too.
         let are_keys = self.table.lines().all(|line| !line.starts_with("--"));
         let name = if are_keys { name.trim_start_matches("--") } else { name };
@@ -105,7 +105,7 @@ impl Vocabulary {
             Some(start) => name.starts_with(start),
             None => known == name,
         };
-        self.lines().find(|(known, _)| is_it(known)).map(|(_, takes)| takes)
+        self.lines().find(|(known, _)| is_it(known)).map(|(_, arity)| arity)
     }
 
     /// Returns whether an unknown name is an option of the user's own script, of a fork or of another version, not a
@@ -155,7 +155,7 @@ impl Vocabulary {
             let within = self.lines().find(|(known, _)| {
                 known.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('.'))
             });
-            let Some(takes) = self.takes(name) else {
+            let Some(arity) = self.arity(name) else {
                 let (program, name) = (self.program, name.clone());
                 match (within, leaf) {
                     // A section that is present but empty counts as given.
@@ -190,7 +190,7 @@ impl Vocabulary {
                 Leaf::Values(values) => values.clone(),
             };
             let has = values.len();
-            if takes == "one" && has != 1 {
+            if arity == "one" && has != 1 {
                 let takes = "a value".to_owned();
                 return Err(OptionError::Values { name: name.clone(), takes, has });
             }
@@ -268,7 +268,7 @@ impl Vocabulary {
                 break;
             }
             at += 1;
-            let Some(takes) = self.takes(name) else {
+            let Some(arity) = self.arity(name) else {
                 if !self.is_other(name) {
                     return Err(self.unknown(name));
                 }
@@ -276,7 +276,7 @@ impl Vocabulary {
                 at += words[at..].iter().take_while(|it| !it.text.starts_with("--")).count();
                 continue;
             };
-            let (least, most) = match takes {
+            let (least, most) = match arity {
                 "none" => (0, 0),
                 "one" => (1, 1),
                 "some" => (1, usize::MAX),

@@ -429,7 +429,7 @@ impl Table {
 
     /// Returns whether the program has an option.
     pub(crate) fn knows(&self, option: &str) -> bool {
-        self.vocabulary.takes(option).is_some()
+        self.vocabulary.arity(option).is_some()
     }
 
     /// All options that a plan decides.

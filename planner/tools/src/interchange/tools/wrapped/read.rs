@@ -274,7 +274,7 @@ impl Translated {
             self.policy = Some(Word::known(&format!("{option}{mode}")));
             return Ok(());
         }
-        if base != Base::Trainer && base.vocabulary().takes(option) == Some("none") {
+        if base != Base::Trainer && base.vocabulary().arity(option) == Some("none") {
             let given = ParsedOptions::default().with_words(option, words);
             let is_on = given.flag(option)?.unwrap_or(false);
             self.words.extend(is_on.then(|| Word::known(option)));
@@ -285,7 +285,7 @@ impl Translated {
         {
             return Ok(());
         }
-        let is_one = base != Base::Trainer && base.vocabulary().takes(option) == Some("one");
+        let is_one = base != Base::Trainer && base.vocabulary().arity(option) == Some("one");
         let words = if is_one && words.len() > 1 { joined(&words) } else { words };
         // Of two keys that become one option, the later counts.
         let name = format!("--{}", option.trim_start_matches("--"));

@@ -112,7 +112,7 @@ pub(super) fn base_option(base: Base, key: &str) -> Option<String> {
         Base::Megatron => format!("--{}", key.replace('_', "-")),
         Base::Torchtitan => format!("--{key}"),
     };
-    base.vocabulary().takes(&plain).map(|_| plain)
+    base.vocabulary().arity(&plain).map(|_| plain)
 }
 
 pub(super) fn value<'a>(all: &'a [Setting], key: &str) -> Option<&'a str> {

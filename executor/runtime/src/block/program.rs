@@ -23,7 +23,7 @@ pub(crate) struct BlockProgram {
     /// Saved tensors that weight gradients need.
     pub(crate) kept_for_weight_grad: BTreeSet<Key>,
     /// Operators that backward recomputes, whose extras are not saved from forward.
-    again: BTreeSet<OpId>,
+    recomputed: BTreeSet<OpId>,
     /// True where attention exchanges heads between context-parallel ranks.
     exchanges_heads: bool,
     /// True where recurrences do, with the convolutions before them.
@@ -51,14 +51,14 @@ impl BlockProgram {
             requires_grad,
             kept: BTreeSet::new(),
             kept_for_weight_grad: BTreeSet::new(),
-            again: BTreeSet::new(),
+            recomputed: BTreeSet::new(),
             exchanges_heads: sharding.head_exchange() > 1,
             exchanges_recurrences: sharding.context_parallel > 1,
             summands: BTreeMap::new(),
         };
         if recompute == BlockRecompute::Selective {
-            let again = block.nodes().filter(|node| node.op.recomputable != Recomputable::No);
-            program.again = again.map(|node| node.id).collect();
+            let recomputed = block.nodes().filter(|node| node.op.recomputable != Recomputable::No);
+            program.recomputed = recomputed.map(|node| node.id).collect();
         }
         program.kept = program.kept(recompute);
         program.kept_for_weight_grad = program.kept_for_weight_grad();
@@ -90,8 +90,8 @@ impl BlockProgram {
     }
 
     /// Returns whether backward recomputes `id`.
-    pub(crate) fn runs_again(&self, id: OpId) -> bool {
-        self.again.contains(&id)
+    pub(crate) fn is_recomputed(&self, id: OpId) -> bool {
+        self.recomputed.contains(&id)
     }
 
     /// The key under which the input of `id` at `slot` is saved: in the source's placement if it is a shard, which is

@@ -4,7 +4,7 @@ use ir::framework::Launches;
 use ir::graph::{Axis, CudaGraphs, Learning, OpId, OpKind, Pass};
 use ir::units::{Nanos, Seconds};
 
-use super::coster::{Coster, ExpertTimes};
+use super::block_cost::{BlockCost, ExpertTimes};
 use crate::hardware::Hardware;
 
 /// Host time of a kernel of the router over that of other operators, each of its five in a forward and a backward: scores
@@ -45,7 +45,7 @@ const AWAITED_MICROSECONDS: f64 = 23.0;
 /// Assumed.
 const OUTSIDE_GRAPHS_OF_LAYERS: f64 = 0.5;
 
-impl Coster<'_> {
+impl BlockCost<'_> {
     /// Time that the device waits for the host, where `passes` run together and take the device `on_device`: the host
     /// launches an operator's kernels, and each exchange, one after the other, while the device runs those before.
     /// Neither is steady: kernels shorter than their launches wait for the host even if the device is slower overall,

@@ -4,7 +4,7 @@ use ir::framework::TensorOverlap;
 use ir::graph::{Axis, CudaGraphs, Exchange, ExpertOverlap, OpId, Pass};
 use ir::units::Seconds;
 
-use super::coster::{Coster, ExpertTimes};
+use super::block_cost::{BlockCost, ExpertTimes};
 
 /// Number of pieces in which an exchange overlaps a product: Transformer Engine's default (`num_splits`).
 const OVERLAP_PIECES: f64 = 4.0;
@@ -19,7 +19,7 @@ const OVERLAP_PIECES: f64 = 4.0;
 /// quarter of what is predicted to be exchanged.
 const HIDDEN_BY_LAUNCHES: f64 = 0.4;
 
-impl Coster<'_> {
+impl BlockCost<'_> {
     /// Exposed time of an exchange if no kernel of its pass overlapped it: the whole, except
     ///
     /// - of an exchange that overlaps, piece by piece, the product that consumes or produces its data

@@ -11,8 +11,8 @@ use super::placement::{self, Move, Placement};
 use super::sharded::Sharded;
 use super::tensor::{DimName, Extent};
 use super::work::{
-    Axis, BlockWork, Exchange, LocalParameters, Pass, RoutedTokens, Saved, SavedPart, Setting,
-    ShapeCounts,
+    Axis, BlockWork, Exchange, LocalParameters, Pass, RoutedTokens, Saved, SavedPart, ShapeCounts,
+    ShardContext,
 };
 use crate::collective::Collective;
 use crate::units::Bytes;
@@ -21,8 +21,8 @@ impl Block {
     /// Work of one rank for one micro-batch, with the activations that it saves: the rank whose experts are the busiest
     /// decides the time, the one that gets most tokens over all layers the memory; and so do the mean and the longest of
     /// padded sequences.
-    pub fn work(&self, setting: &Setting) -> BlockWork {
-        let with = |busiest: u64, tokens: u64| Setting {
+    pub fn work(&self, setting: &ShardContext) -> BlockWork {
+        let with = |busiest: u64, tokens: u64| ShardContext {
             routed: RoutedTokens { busiest, ..setting.routed },
             sizes: setting.sizes.with_tokens(tokens),
             ..*setting
@@ -396,7 +396,7 @@ impl Sharded<'_> {
     /// flash-linear-attention, `fla/ops/gated_delta_rule` and `fla/ops/kda`; nothing is saved by
     /// `mamba_split_conv1d_scan_combined` of mamba's `ssd_combined.py` and `fla/ops/lightning_attn`.
     fn saved_by_recurrence(&self, op: OpId, kind: Recurrence, chunk: u64) -> Bytes {
-        let Setting { compute_bytes, .. } = self.setting;
+        let ShardContext { compute_bytes, .. } = self.setting;
         let values = self.output_bytes(op).get();
         let shape = self.recurrence_shape(op);
         let heads = shape.tokens * shape.heads;

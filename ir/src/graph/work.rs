@@ -18,7 +18,7 @@ use crate::units::{Bytes, Flops};
 /// Sizes, sharding and framework options under which a block's work is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
-pub struct Setting {
+pub struct ShardContext {
     /// Micro-batch size and sequence length.
     pub sizes: Sizes,
     /// Sharding of the operators.
@@ -80,7 +80,7 @@ impl RoutedTokens {
     pub const BALANCED: Self = Self { busiest: 1000, fullest: 1000 };
 }
 
-impl Setting {
+impl ShardContext {
     /// A block that is not the first, in 16 bits; every operator is one kernel, and so are layers with the same input.
     pub const fn plain(sizes: Sizes, sharding: Sharding) -> Self {
         Self {

@@ -1,7 +1,9 @@
 //! Layers without attention, against counts by hand: products, what training saves, what tensor parallelism exchanges.
 
 use ir::collective::Collective;
-use ir::graph::{Axis, Block, BlockRecompute, Graph, Pass, SavedPart, Setting, Sharding, Sizes};
+use ir::graph::{
+    Axis, Block, BlockRecompute, Graph, Pass, SavedPart, ShardContext, Sharding, Sizes,
+};
 use ir::layout::{Layout, LayoutSpec, Limits};
 use ir::model::{GraphOptions, Model};
 
@@ -15,9 +17,9 @@ fn first_layer(graph: &Graph) -> &Block {
     graph.classes().map(|(_, block)| block).find(|block| block.name() == "layer").unwrap()
 }
 
-fn setting(sharding: Sharding) -> Setting {
+fn setting(sharding: Sharding) -> ShardContext {
     let sizes = Sizes { micro_batch_size: 1, sequence_length: TOKENS };
-    Setting { fuses_projections: false, ..Setting::plain(sizes, sharding) }
+    ShardContext { fuses_projections: false, ..ShardContext::plain(sizes, sharding) }
 }
 
 /// FLOPs of a token in the forward pass of the first layer.
@@ -189,9 +191,9 @@ fn recurrences_are_sharded_as_attention_is() {
     let layer = first_layer(&graph);
     let exchanges = |sharding: Sharding| {
         let work = layer.work(&setting(sharding));
-        let told = |it: &ir::graph::Exchange| (it.pass, it.axis, it.collective);
+        let key = |it: &ir::graph::Exchange| (it.pass, it.axis, it.collective);
         let is_tensor = |it: &&ir::graph::Exchange| it.bytes.get() > 4 * TOKENS;
-        let mut all: Vec<_> = work.exchanges.iter().filter(is_tensor).map(told).collect();
+        let mut all: Vec<_> = work.exchanges.iter().filter(is_tensor).map(key).collect();
         all.sort();
         all
     };

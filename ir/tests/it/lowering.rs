@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ir::collective::Collective;
 use ir::graph::{
     Axis, Block, BlockRecompute, BlockWork, Element, EmbeddingTable, Extent, Graph, LossGradient,
-    LossKind, OpId, OpKind, Recomputable, Setting, Sharding, Sizes, Tensor,
+    LossKind, OpId, OpKind, Recomputable, ShardContext, Sharding, Sizes, Tensor,
 };
 use ir::model::{AttentionKernel, GraphOptions, Model};
 
@@ -108,10 +108,10 @@ fn embeddings_that_are_not_cut_are_whole() {
     let embedding = block(&graph, "embedding");
     let work = |table| {
         let sharding = Sharding { tensor_parallel: 4, sequence_parallel: true, ..Sharding::NONE };
-        embedding.work(&Setting {
+        embedding.work(&ShardContext {
             reads_data: true,
             embedding: table,
-            ..Setting::plain(Sizes { micro_batch_size: 3, sequence_length: 128 }, sharding)
+            ..ShardContext::plain(Sizes { micro_batch_size: 3, sequence_length: 128 }, sharding)
         })
     };
     let [part, whole] = [EmbeddingTable::Part, EmbeddingTable::Whole].map(work);
@@ -121,10 +121,10 @@ fn embeddings_that_are_not_cut_are_whole() {
 
 /// A block of Llama on one rank, with a loss and operators that run as given.
 fn held(graph: &Graph, name: &str, loss: LossGradient, is_eager: bool) -> BlockWork {
-    block(graph, name).work(&Setting {
+    block(graph, name).work(&ShardContext {
         is_eager,
         loss: LossKind::usual(loss),
-        ..Setting::plain(Sizes { micro_batch_size: 3, sequence_length: 128 }, Sharding::NONE)
+        ..ShardContext::plain(Sizes { micro_batch_size: 3, sequence_length: 128 }, Sharding::NONE)
     })
 }
 
@@ -208,7 +208,7 @@ fn experts_are_reached_by_all_to_all_and_gathered_for_by_those_who_share_them() 
             expert_tensor_parallel,
             ..Sharding::NONE
         };
-        layer.work(&Setting::plain(sizes, sharding))
+        layer.work(&ShardContext::plain(sizes, sharding))
     };
     let routed = graph.parameter_counts().routed;
     let of_experts = |op: OpId| {

@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use ir::graph::{ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, TokenDispatcher};
 use ir::layout::Choice::One;
 use ir::layout::{Choice, Field, Offload, PartialLayout, ZeroStage};
-use ir::schedule::{Given, ScheduleKind};
+use ir::schedule::{ScheduleKind, UserSchedule};
 
 use super::files::read_schedule;
 use super::values::{
@@ -210,7 +210,7 @@ impl LayoutArgs {
     }
 
     /// Schedule from a file, which must then be the only one.
-    fn given(&self) -> anyhow::Result<Option<Given>> {
+    fn given(&self) -> anyhow::Result<Option<UserSchedule>> {
         let mut files = self.schedule.iter().filter_map(|named| match named {
             NamedSchedule::File(path) => Some(path),
             NamedSchedule::Family(_) => None,
@@ -221,7 +221,7 @@ impl LayoutArgs {
             "`--schedule` names `{}` and others\nhint: a schedule of your own stands alone",
             path.display()
         );
-        let given = Given::new(&read_schedule(path)?);
+        let given = UserSchedule::new(&read_schedule(path)?);
         given.map(Some).with_context(|| format!("`{}`", path.display()))
     }
 

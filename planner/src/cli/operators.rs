@@ -6,7 +6,7 @@ use anyhow::bail;
 use indicatif::HumanCount;
 use ir::framework::IDEAL;
 use planner::report::OperatorReport;
-use planner_core::operators::{Found, OperatorPlan, SplitOperator, solve};
+use planner_core::operators::{OperatorPlan, OperatorSearch, SplitOperator, solve};
 use planner_core::problem::Problem;
 use planner_core::search::StopReason;
 
@@ -84,7 +84,7 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
     Ok(if fits { Answer::Found } else { Answer::NothingFits })
 }
 
-fn describe_gap(found: &Found) -> String {
+fn describe_gap(found: &OperatorSearch) -> String {
     match (found.gap(), found.stop_reason) {
         (Some(gap), _) => {
             format!("; none without stages is faster by more than {:.1} %", gap * 100.0)
@@ -95,7 +95,7 @@ fn describe_gap(found: &Found) -> String {
 }
 
 /// The best plans, and the operators of the first.
-fn describe(problem: &Problem, found: &Found, top: usize) -> String {
+fn describe(problem: &Problem, found: &OperatorSearch, top: usize) -> String {
     let Some(first) = found.plans.first() else { return "no plan was found\n".to_owned() };
     let mut text = String::new();
     if !problem.fits_with_headroom(&first.prediction.memory) {

@@ -7,7 +7,7 @@ use ir::schedule::{MOST_STAGES, Schedule, ScheduleKind, add_communication, gener
 use ir::units::Nanos;
 use planner::names::{self, folded, or_nearest};
 use planner::report::{Costs, ScheduleReport, schedule_timeline};
-use planner_core::scheduling::{self, Kept, SchedulingRequest};
+use planner_core::scheduling::{self, SchedulingRequest, StageMemory};
 use traces::gantt::TimeAxis;
 
 use super::answer::Answer;
@@ -166,7 +166,7 @@ fn made_for(args: &ScheduleArgs, costs: Costs, p: u32, m: u32) -> anyhow::Result
         durations: &costs.durations(num_stages),
         num_ranks: p,
         num_micro_batches: m,
-        kept: Kept {
+        kept: StageMemory {
             activations: UNITS_KEPT as u64,
             for_weight_grad: (args.kept_for_weight_grad.unwrap_or(USUALLY_KEPT) * UNITS_KEPT)
                 .round() as u64,

@@ -7,7 +7,7 @@ use ir::layout::LayoutSpec;
 use ir::model::Model;
 use ir::plan::{Prediction, Training};
 use ir::units::Bytes;
-use planner_core::operators::{Found, OperatorPlan, SplitOperator};
+use planner_core::operators::{OperatorPlan, OperatorSearch, SplitOperator};
 use planner_core::problem::Problem;
 use planner_core::search::StopReason;
 use serde::Serialize;
@@ -63,7 +63,7 @@ impl<'a> OperatorReport<'a> {
         problem: &'a Problem,
         model: &Model,
         cluster: &'a str,
-        found: &'a Found,
+        found: &'a OperatorSearch,
         top: usize,
         elapsed: Duration,
     ) -> Self {

@@ -11,7 +11,7 @@ use executor_runtime::program::Program;
 use executor_runtime::rank::RunError;
 use ir::collective::Collective;
 use ir::graph::{
-    Axis, ContextParallelKind, Graph, LocalParameters, Pass, Recompute, Setting, Sizes,
+    Axis, ContextParallelKind, Graph, LocalParameters, Pass, Recompute, ShardContext, Sizes,
 };
 use ir::model::{GraphOptions, Model};
 use ir::schedule::{ActionKind, ScheduleKind};
@@ -35,7 +35,7 @@ fn planned(program: &Program, stage_sizes: &[usize]) -> Traffic {
     let mut planned = Traffic::new();
     for (stage, size) in (0..).zip(stage_sizes) {
         for (block, class) in blocks.by_ref().take(*size) {
-            let setting = Setting { compute_bytes: 4, ..setting(program, block == 0) };
+            let setting = ShardContext { compute_bytes: 4, ..setting(program, block == 0) };
             let ranks = u64::from(spec.ranks_per_stage());
             let times = u64::from(spec.num_micro_batches) * ranks;
             let work = graph.class(class).work(&setting);
@@ -69,14 +69,14 @@ pub(super) fn graph(program: &Program) -> Graph {
 }
 
 /// What a rank of a program in fp64 does with a block, the chain's first or another.
-pub(super) fn setting(program: &Program, reads_data: bool) -> Setting {
+pub(super) fn setting(program: &Program, reads_data: bool) -> ShardContext {
     let spec = program.layout;
     let sizes = Sizes {
         micro_batch_size: spec.micro_batch_size.into(),
         sequence_length: program.sequence_length,
     };
-    let plain = Setting::plain(sizes, spec.sharding());
-    Setting { compute_bytes: 8, reads_data, fuses_projections: false, ..plain }
+    let plain = ShardContext::plain(sizes, spec.sharding());
+    ShardContext { compute_bytes: 8, reads_data, fuses_projections: false, ..plain }
 }
 
 /// What the ranks of a program do in its first step.

@@ -39,7 +39,7 @@ pub use self::tensors::{Join, TensorForm, TensorModule, TensorNames};
 use super::error::{ModelError, list};
 use super::fields::Fields;
 use super::transformer::{Besides, FeedForward, Transformer};
-use super::warning::{Asked, ModelWarning, STRUCTURAL};
+use super::warning::{LookedUpFields, ModelWarning, STRUCTURAL};
 
 /// Each `model_type` with the text of its file in `families/`, listed by `build.rs`.
 const FILES: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/families.rs"));
@@ -154,8 +154,8 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Read, ModelError> {
             None => language_model(model_type, object),
         };
     };
-    let (class, transformer, asked) = read_as(family, object)?;
-    let mut warnings = asked.warnings(model_type, object);
+    let (class, transformer, looked_up) = read_as(family, object)?;
+    let mut warnings = looked_up.warnings(model_type, object);
     let is_whole = family.within.is_none() || class.ends_with("ForCausalLM");
     let besides = if is_whole { None } else { besides::besides(model_type, object)? };
     if let Some(besides) = &besides {
@@ -178,19 +178,19 @@ pub(super) struct Read {
 fn read_as(
     family: &'static Family,
     object: &Map<String, Value>,
-) -> Result<(String, Transformer, Asked), ModelError> {
+) -> Result<(String, Transformer, LookedUpFields), ModelError> {
     let model_type = family.model_type.as_str();
-    let asked = Asked::default();
+    let looked_up = LookedUpFields::default();
     let mut flat = object.clone();
     for section in &family.sections {
-        asked.note([section.as_str()]);
+        looked_up.note([section.as_str()]);
         let fields = object.get(section).and_then(Value::as_object).into_iter().flatten();
         for (field, value) in fields {
             flat.entry(field.clone()).or_insert_with(|| value.clone());
         }
     }
     let object = &flat;
-    let fields = Fields::new(model_type, object).noting(&asked);
+    let fields = Fields::new(model_type, object).noting(&looked_up);
     fields.refuse_negative(&STRUCTURAL)?;
     let named = fields.texts("architectures")?.and_then(|classes| classes.first().copied());
     let class = named.unwrap_or(&family.classes[0]);
@@ -207,7 +207,7 @@ fn read_as(
         Some((_, finish)) => finish(within, &shape, transformer)?,
         None => transformer,
     };
-    Ok((class.to_owned(), transformer, asked))
+    Ok((class.to_owned(), transformer, looked_up))
 }
 
 /// The configuration as one of a known family, and its fields that are not read then, though they may matter.
@@ -223,8 +223,8 @@ pub(super) fn as_family(
     let mut object = object.clone();
     object.remove("architectures");
     object.insert("model_type".to_owned(), family.into());
-    let (_, _, asked) = read_as(known, &object)?;
-    let unread = asked.unread(&object);
+    let (_, _, looked_up) = read_as(known, &object)?;
+    let unread = looked_up.unread(&object);
     Ok((object, unread))
 }
 

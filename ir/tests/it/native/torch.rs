@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use ir::graph::{BlockRecompute, Graph, OpKind, Setting, Sharding, Sizes};
+use ir::graph::{BlockRecompute, Graph, OpKind, ShardContext, Sharding, Sizes};
 use ir::native;
 use serde::Deserialize;
 
@@ -38,7 +38,7 @@ fn parameters_and_operations_are_those_of_the_module() {
 #[test]
 fn images_save_what_autograd_saves() {
     let sizes = Sizes { micro_batch_size: 1, sequence_length: 1 };
-    let setting = Setting { compute_bytes: 4, ..Setting::plain(sizes, Sharding::NONE) };
+    let setting = ShardContext { compute_bytes: 4, ..ShardContext::plain(sizes, Sharding::NONE) };
     let mut compared = 0;
     for (name, counts, graph) in cases() {
         let Some(expected) = counts.saved_bytes else { continue };

@@ -88,11 +88,11 @@ impl Difference {
         is_tie(self.share, self.likelihood_first_is_faster)
     }
 
-    /// How much more or less time the second takes: `3.2 % more, which cannot be told apart`.
+    /// How much more or less time the second takes: `3.2 % more, which cannot be tie apart`.
     pub fn in_words(&self) -> String {
-        let how = if self.share >= 0.0 { "more" } else { "less" };
-        let told = if self.is_tie() { ", which cannot be told apart" } else { "" };
-        format!("{:.1} % {how}{told}", self.share.abs() * 100.0)
+        let direction = if self.share >= 0.0 { "more" } else { "less" };
+        let tie = if self.is_tie() { ", which cannot be told apart" } else { "" };
+        format!("{:.1} % {direction}{tie}", self.share.abs() * 100.0)
     }
 
     /// The largest terms on one line of text: `tensor-parallel collectives, exposed +1.20 s, ..`.

@@ -16,7 +16,7 @@ use crate::search::{self, Go, Request, StopReason};
 
 /// Plans found, and what is proven of them.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct OperatorSearch {
     /// Plans that fit, the fastest first; or, where none does, the one that misses by least.
     pub plans: Vec<OperatorPlan>,
     /// No plan without stages and with as many micro-batches takes less time than this, in seconds; zero where the search
@@ -30,7 +30,7 @@ pub struct Found {
     pub stop_reason: StopReason,
 }
 
-impl Found {
+impl OperatorSearch {
     /// Share of the fastest plan's time by which any other without stages could be faster, at most; `None` where nothing fits or the
     /// search was stopped.
     pub fn gap(&self) -> Option<f64> {
@@ -56,10 +56,10 @@ const LEAST_PRICE: f64 = 1e-13;
 const PRICE_STEP: f64 = 30.0;
 
 /// Splits the operators of `problem` over all its GPUs. `go` is asked after each mesh whether to go on.
-pub fn solve(problem: &Problem, go: &mut (dyn FnMut() -> Go + Send)) -> Found {
+pub fn solve(problem: &Problem, go: &mut (dyn FnMut() -> Go + Send)) -> OperatorSearch {
     let operators = Operators::new(&problem.graph);
     let batch = problem.training.global_batch_size;
-    let mut found = Found {
+    let mut found = OperatorSearch {
         plans: Vec::new(),
         bound: 0.0,
         candidates: 0,

@@ -8,7 +8,7 @@ use ir::units::Nanos;
 use simulator::{Durations, Earliest, RankTimes};
 
 use super::policy::{Policy, Preference};
-use super::request::{Kept, SchedulingRequest, Score};
+use super::request::{SchedulingRequest, Score, StageMemory};
 
 /// A schedule with its times and peak memory.
 pub(super) struct Outcome {
@@ -54,7 +54,7 @@ struct Ready {
 
 pub(super) struct List<'a> {
     durations: &'a Durations,
-    kept: Kept,
+    kept: StageMemory,
     limit: u64,
     m: usize,
     num_stages: usize,
@@ -170,7 +170,7 @@ impl<'a> List<'a> {
 
     /// Begins a pass; returns the parked rank that waited for it, and the time from which that can go on.
     fn begin(&mut self, rank: usize, kind: ActionKind, stage: usize) -> Option<(u64, usize)> {
-        let Kept { activations, for_weight_grad } = self.kept;
+        let StageMemory { activations, for_weight_grad } = self.kept;
         let pass = pass(kind);
         let micro_batch = self.begun[pass][stage];
         self.begun[pass][stage] += 1;

@@ -6,7 +6,8 @@ use cost_models::Hardware;
 use cost_models::block::{BlockMemory, BlockPasses, Groups};
 use ir::framework::{ExpertOutputs, Fusion, GatheredInputs, KeptInputs, Projections};
 use ir::graph::{
-    Block, ClassId, DocumentSizes, EmbeddingTable, Recompute, Setting, Sharding, Sizes, Switches,
+    Block, ClassId, DocumentSizes, EmbeddingTable, Recompute, ShardContext, Sharding, Sizes,
+    Switches,
 };
 use ir::layout::{Layout, Mesh, ZeroStage};
 use ir::schedule::StagePlacement;
@@ -69,10 +70,10 @@ impl ShapeKey {
     }
 
     /// Shard context of the blocks of a class.
-    pub fn setting(&self, problem: &Problem, class: usize) -> Setting {
+    pub fn setting(&self, problem: &Problem, class: usize) -> ShardContext {
         let framework = &problem.hardware.framework;
         let precision = problem.training.precision;
-        Setting {
+        ShardContext {
             sizes: Sizes {
                 micro_batch_size: self.micro_batch_size.into(),
                 sequence_length: problem.training.sequence_length,
@@ -151,7 +152,7 @@ impl BlockMemories {
 }
 
 /// Passes of a block with each of several switches.
-type Cost = fn(&Block, &Setting, &Groups, &Hardware, &[Switches]) -> Vec<BlockPasses>;
+type Cost = fn(&Block, &ShardContext, &Groups, &Hardware, &[Switches]) -> Vec<BlockPasses>;
 
 /// Costs of all classes of blocks for one shape, and balanced partitions of the chain.
 #[derive(Clone, Debug)]

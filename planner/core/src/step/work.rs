@@ -516,7 +516,7 @@ impl<'a> Builder<'a> {
         let Assignment { held, ranks, stages, .. } = self.assignment;
         let held = &held[rank];
         let replicas = self.replicas_of(rank);
-        let meet = |group: u32, transfer: Transfer| {
+        let group_collective = |group: u32, transfer: Transfer| {
             let is_reduction = group != ALL_RANKS;
             Part::Collective(GroupCollective { group, transfer, is_reduction })
         };
@@ -529,16 +529,16 @@ impl<'a> Builder<'a> {
         for stage in ranks.stages(rank, stages.len()) {
             let holdings = &stages[stage].holdings;
             let copies = replicas.reduction_of_copies(ranks, stage, holdings);
-            update.extend(copies.map(|transfer| meet(COPIES + stage as u32, transfer)));
+            update.extend(copies.map(|transfer| group_collective(COPIES + stage as u32, transfer)));
         }
         if held.tied > 0 && self.layout.pipeline_parallel > 1 {
             let holders = self.assignment.held.iter().filter(|held| held.tied > 0).count();
-            update.push(meet(TIED, replicas.tied_reduction(held, holders as u32)));
+            update.push(group_collective(TIED, replicas.tied_reduction(held, holders as u32)));
         }
         if let Some(push) = replicas.push(held, self.passes_of(rank)) {
             update.extend([Part::Start(push), Part::Wait]);
         } else if !replicas.updates_each() {
-            update.push(meet(ALL_RANKS, self.norm()));
+            update.push(group_collective(ALL_RANKS, self.norm()));
         }
         let of_matrices = replicas.exchange_of_matrices(held);
         let exchange = || of_matrices.into_iter().flat_map(|it| [Part::Start(it), Part::Wait]);

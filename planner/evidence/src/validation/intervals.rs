@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use cost_models::residuals::{SHARE, Spread};
 use serde::Serialize;
 
-use super::known::Known;
 use super::left_out::source;
+use super::prediction_spread::PredictionSpread;
 use super::{Quantity, Validated};
 
 /// Share of measured steps, or of their peak memory, within the intervals derived from the other sources.
@@ -42,7 +42,7 @@ pub fn coverage<'a>(
         let (Ok(Some(measured)), Ok(predicted)) = (point.measured, point.predicted) else {
             continue;
         };
-        let Some(Known { stack, deviation, .. }) = point.known else { continue };
+        let Some(PredictionSpread { stack, deviation, .. }) = point.known else { continue };
         let score = (measured / point.left_out.unwrap_or(predicted)).ln() / deviation;
         scores.entry(source(file)).or_default().entry(stack).or_default().push([score, deviation]);
     }

@@ -14,8 +14,8 @@ mod gpus;
 mod habits;
 pub mod intervals;
 mod kernels;
-mod known;
 pub mod left_out;
+mod prediction_spread;
 mod published;
 pub mod reference;
 pub mod run;
@@ -41,8 +41,8 @@ use serde_json::Value;
 pub use comparison::{ComparedRow, Comparison, Quantity};
 use comparison::{Point, compared};
 pub use error::FileError;
-pub use known::Known;
 use left_out::without_its_source;
+pub use prediction_spread::PredictionSpread;
 use run::{MeasuredMemory, MeasuredRun, MemoryOf, Unsupported};
 use setup::Setup;
 
@@ -104,7 +104,7 @@ pub struct Validated {
     /// Prediction with constants fitted without its source; `None` where the built-in ones are such.
     pub left_out: Option<Predicted>,
     /// What is known of its time and of its memory; `None` if nothing was predicted.
-    pub known: Option<[Known; 2]>,
+    pub known: Option<[PredictionSpread; 2]>,
 }
 
 /// The runs of a file: JSON, or a CSV that is recognised by its columns.
@@ -163,8 +163,8 @@ pub fn validate(file: &str, runs: &[MeasuredRun], framework: Option<&Framework>)
                 let hardware = &setup.problem.hardware;
                 let deviation = deviation(setup, it.step_time_seconds);
                 [
-                    Known::of(StepTimeSeconds, hardware, deviation),
-                    Known::of(PeakMemoryBytes, hardware, 1.0),
+                    PredictionSpread::of(StepTimeSeconds, hardware, deviation),
+                    PredictionSpread::of(PeakMemoryBytes, hardware, 1.0),
                 ]
             });
             Validated {

@@ -147,13 +147,13 @@ const EVENTS: &str = "\"traceEvents\"";
 /// Contents of `file_kind.json`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
-struct Known {
+struct FileKinds {
     kinds: BTreeMap<FileKind, Texts>,
     /// Kinds of JSON objects, each with keys that only it has all of; the first that fits counts.
     objects: Vec<(FileKind, Vec<&'static str>)>,
 }
 
-static KNOWN: LazyLock<Known> = LazyLock::new(|| {
+static KNOWN: LazyLock<FileKinds> = LazyLock::new(|| {
     serde_json::from_str(include_str!("file_kind.json")).expect("what ships is valid; a test")
 });
 

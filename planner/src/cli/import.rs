@@ -12,7 +12,7 @@ use planner::names;
 use planner_tools::interchange::{self, Import, Job, LaunchScript, Stated};
 
 use super::answer::Answer;
-use super::args::{ImportArgs, SettingsArgs};
+use super::args::{ImportArgs, ToolSettingsArgs};
 use super::files::{read_cluster, read_text, read_text_of, refuse_other_kinds};
 use super::input::{command, warn_of_model};
 use super::models::{ModelFile, read_model};
@@ -68,7 +68,7 @@ impl Settings {
         text: String,
         model: &Path,
         cluster: &str,
-        args: &SettingsArgs,
+        args: &ToolSettingsArgs,
     ) -> anyhow::Result<Self> {
         let about = || format!("`{}`", file.display());
         let Job { text, is_in_place, mut files, variables: set } =
@@ -92,7 +92,7 @@ impl Settings {
         Ok(Self { text, set, files, is_in_place, model, cluster })
     }
 
-    pub(super) fn import<'a>(&'a self, args: &SettingsArgs) -> Import<'a> {
+    pub(super) fn import<'a>(&'a self, args: &ToolSettingsArgs) -> Import<'a> {
         Import {
             text: &self.text,
             from: args.from,
@@ -114,7 +114,7 @@ pub(super) fn check_kind(file: &Path, text: &str) -> anyhow::Result<()> {
 }
 
 /// Job of a text, with all variables that are set for it.
-fn job(text: String, args: &SettingsArgs) -> anyhow::Result<Job> {
+fn job(text: String, args: &ToolSettingsArgs) -> anyhow::Result<Job> {
     if let Some((name, _)) = args.set.iter().find(|(name, _)| !text.contains(name.as_str())) {
         bail!("`--set {name}`: nothing in the script is called so\nhint: leave it out");
     }
@@ -126,7 +126,7 @@ fn job(text: String, args: &SettingsArgs) -> anyhow::Result<Job> {
 }
 
 /// Refuses values of the user for variables that the script sets to others.
-fn refuse_set(script: &LaunchScript, args: &SettingsArgs) -> anyhow::Result<()> {
+fn refuse_set(script: &LaunchScript, args: &ToolSettingsArgs) -> anyhow::Result<()> {
     for (name, given) in &args.set {
         if let Some(value) = script.variables().get(name).filter(|value| *value != given) {
             bail!(
@@ -164,7 +164,7 @@ fn beside(settings: &Path, named: &str) -> Option<PathBuf> {
 }
 
 /// Values that the command line adds to the settings.
-fn stated(args: &SettingsArgs) -> Stated {
+fn stated(args: &ToolSettingsArgs) -> Stated {
     Stated {
         num_gpus: args.gpus,
         sequence_length: args.seq_len,

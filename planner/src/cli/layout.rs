@@ -226,7 +226,7 @@ impl LayoutArgs {
     }
 
     /// Constraints of all options.
-    fn decided(&self) -> anyhow::Result<PartialLayout> {
+    fn constraints(&self) -> anyhow::Result<PartialLayout> {
         let given = self.given()?;
         let number = |place: usize| given.map(|given| given.numbers()[place]);
         let degrees = |named: Option<Choice<u32>>| named.unwrap_or_default();
@@ -238,7 +238,7 @@ impl LayoutArgs {
         let zero_stages = ZeroStage::ALL.into_iter().filter(|it| self.zero_stage.contains(it));
         let is_named = |kind: &ScheduleKind| self.families().any(|it| it == *kind);
         let schedules = ScheduleKind::ALL.into_iter().filter(is_named);
-        let mut decided = PartialLayout {
+        let mut constraints = PartialLayout {
             tensor_parallel: degrees(self.tensor_parallel),
             sequence_parallel: self.sequence_parallel.into(),
             context_parallel: degrees(self.context_parallel),
@@ -263,11 +263,11 @@ impl LayoutArgs {
             let (name, option, off) = axis.row();
             let given = |option: &str, value: &str| self.as_option(option, value);
             let left_out = |_: &str, _: &str| format!("`--without {name}`");
-            check_agreement((&off, left_out), (&decided, given))?;
-            let open = decided.without(option);
-            decided = open.and(&off).unwrap_or(open);
+            check_agreement((&off, left_out), (&constraints, given))?;
+            let open = constraints.without(option);
+            constraints = open.and(&off).unwrap_or(open);
         }
-        Ok(decided)
+        Ok(constraints)
     }
 
     /// Text of the option that fixes a value: the option itself, `--without`, or a schedule's file.
@@ -308,7 +308,7 @@ impl LayoutArgs {
 
     /// Combines these constraints with `base`; an error names a setting that both fix differently.
     pub(crate) fn over(&self, base: &PartialLayout) -> anyhow::Result<PartialLayout> {
-        let flags = self.decided()?;
+        let flags = self.constraints()?;
         let in_layout = |option: &str, value: &str| {
             format!("`{}` of `--layout`", base.part(option).unwrap_or_else(|| value.to_owned()))
         };

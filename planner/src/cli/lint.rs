@@ -14,7 +14,7 @@ use planner_tools::interchange::LaunchScript;
 use planner_tools::lint::{self, Finding, Nearby, Report, SettingsPrediction, Severity};
 
 use super::answer::Answer;
-use super::args::{FailOn, LintArgs, LintFormat, SettingsArgs};
+use super::args::{FailOn, LintArgs, LintFormat, ToolSettingsArgs};
 use super::files::{ending, parse_plan, read_text_of};
 use super::given::options;
 use super::import::{Settings, check_kind};
@@ -78,7 +78,7 @@ fn usual_format(output: Option<&Path>) -> LintFormat {
 
 /// Refuses options about settings where a plan is linted, which has its own values of all of them.
 fn refuse_settings() -> anyhow::Result<()> {
-    let of_settings = SettingsArgs::augment_args(Command::new("settings"));
+    let of_settings = ToolSettingsArgs::augment_args(Command::new("settings"));
     let is_refused =
         |it: &String| ["--model", "--cluster"].contains(&it.as_str()) || has(&of_settings, it);
     let refused = options().into_iter().find(is_refused);

@@ -13,7 +13,7 @@ use planner_core::search::StopReason;
 use super::answer::Answer;
 use super::args::{Format, SearchArgs};
 use super::describe::{describe_problem, shares};
-use super::input::{Decided, Input, command, read, warn_of_model, warn_of_nodes};
+use super::input::{Constraints, Input, command, read, warn_of_model, warn_of_nodes};
 use super::interrupt::Limit;
 use super::search::now;
 use super::tables::{percent, text_table};
@@ -33,7 +33,7 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
             bail!("`{option}` has no effect with `--per-operator`\nhint: leave it out");
         }
     }
-    let input = read(&problem.model, problem.gpus, &setting, &Decided::default())?;
+    let input = read(&problem.model, problem.gpus, &setting, &Constraints::default())?;
     if input.cluster.has_unlike_gpus() {
         bail!(
             "`--per-operator` splits operators over GPUs of one kind\nhint: one of the kinds of `--cluster`"

@@ -26,7 +26,7 @@ use super::args::{EvaluateArgs, Format, ProblemArgs, SearchArgs};
 use super::describe::describe;
 use super::impossible::{AskedFor, no_candidates};
 use super::input::{
-    Decided, Input, command, read, warn_of_hardware, warn_of_long_sequence, warn_of_model,
+    Constraints, Input, command, read, warn_of_hardware, warn_of_long_sequence, warn_of_model,
     warn_of_nodes, warn_of_tools,
 };
 use super::interrupt::Limit;
@@ -88,13 +88,13 @@ fn answer(
     named: Option<&PartialLayout>,
 ) -> anyhow::Result<Answer> {
     let is_named = named.is_some();
-    let decided = Decided {
+    let constraints = Constraints {
         stages: layout.stages.as_deref(),
         modules: request.fixed.recompute.one().and_then(Recompute::modules),
         layout: request.fixed,
         is_named,
     };
-    let mut input = read(&args.model, args.gpus, &args.setting, &decided)?;
+    let mut input = read(&args.model, args.gpus, &args.setting, &constraints)?;
     if let Some(output) = &args.output {
         check_place(args, output)?;
     }

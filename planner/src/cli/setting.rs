@@ -15,7 +15,7 @@ use super::values::{
 
 /// How a model is trained, on what and with what.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct SettingArgs {
+pub(crate) struct TrainingArgs {
     /// A preset (see `planner list clusters`), nodes of several, such as `a100:4,h100:2`, or a cluster file.
     #[arg(long, value_name = "NAME|FILE", default_value = "h100")]
     pub(crate) cluster: String,

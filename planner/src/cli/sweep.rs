@@ -15,7 +15,7 @@ use super::answer::Answer;
 use super::args::SweepArgs;
 use super::given::refuse_look;
 use super::impossible::{AskedFor, no_candidates};
-use super::input::{Decided, Input, leave_free, read, warn_of_hardware, warn_of_model};
+use super::input::{Constraints, Input, leave_free, read, warn_of_hardware, warn_of_model};
 use super::interrupt::Limit;
 use super::over::Varied;
 use super::picture::StillKind;
@@ -154,8 +154,8 @@ fn posed(args: &SweepArgs, layout: &PartialLayout, value: f64) -> anyhow::Result
     let gpus = gpus.context("`--gpus` is missing\nhint: `--gpus 64`, or `--over gpus=8,16,32`")?;
     let stages = args.layout.stages.as_deref();
     let modules = layout.recompute.one().and_then(ir::graph::Recompute::modules);
-    let decided = Decided { stages, modules, layout: *layout, is_named: false };
-    let input = read(&args.model, gpus, &setting, &decided).map_err(|error| {
+    let constraints = Constraints { stages, modules, layout: *layout, is_named: false };
+    let input = read(&args.model, gpus, &setting, &constraints).map_err(|error| {
         // The error may name an option that was not given; the swept value is what is wrong.
         let is_of_option =
             args.over.what.names().option.is_some_and(|it| error.to_string().contains(it));

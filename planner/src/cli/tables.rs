@@ -230,9 +230,12 @@ mod tests {
             let text = narrowed(&frameworks, columns);
             assert!(widest(&text) <= columns, "{columns}:\n{text}");
         }
-        let told = narrowed(&frameworks, 30);
+        let narrow = narrowed(&frameworks, 30);
         let expected = "  one\n    what it is  a framework\n";
-        assert!(told.starts_with(expected) && told.contains("\n    ZeRO        0 1\n"), "{told}");
-        assert!(told.ends_with("\n  another\n    what it is  short\n"), "{told}");
+        assert!(
+            narrow.starts_with(expected) && narrow.contains("\n    ZeRO        0 1\n"),
+            "{narrow}"
+        );
+        assert!(narrow.ends_with("\n  another\n    what it is  short\n"), "{narrow}");
     }
 }

@@ -390,9 +390,9 @@ fn describe_out_of_memory(runs: &[OutOfMemory]) -> String {
         let [needed, capacity] = [run.predicted_bytes, run.capacity_bytes].map(Bytes::as_gib);
         format!("  {} ({}): {needed:.1} GiB predicted, {capacity:.1} GiB there\n", run.id, run.file)
     });
-    let told = runs.iter().filter(|run| run.is_predicted).count();
+    let num_predicted = runs.iter().filter(|run| run.is_predicted).count();
     let count = runs.len();
-    format!("{told} of {count} runs that ran out of memory are predicted not to fit\n")
+    format!("{num_predicted} of {count} runs that ran out of memory are predicted not to fit\n")
         + &missed.collect::<String>()
 }
 

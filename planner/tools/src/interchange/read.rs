@@ -246,7 +246,7 @@ fn settings_of(import: &Import<'_>, way: &Way) -> Result<Imported, ImportError> 
         ImportError::unknown("the executor's settings are the plan itself", works)
     })?;
     let mut imported = read(&source)?;
-    let of_launcher = source.started().ok().and_then(|it| it.ranks_per_node);
+    let of_launcher = source.launched().ok().and_then(|it| it.ranks_per_node);
     imported.ranks_per_node = of_launcher.or(imported.ranks_per_node);
     adapters::name_unknown(&mut imported);
     if !is_script(text) && notation("", text) == Notation::Yaml {

@@ -88,8 +88,8 @@ impl LintContext<'_> {
     pub(super) fn fix(&self, variant: &Variant) -> Option<Fix> {
         let Variant { changes, case, .. } = variant;
         let runs = [&self.base.imported, &case.imported].map(|it| self.eval.run(it));
-        let told = option_changes(&self.now, changes, runs.each_ref())?;
-        Some(of_case(self.given, told, case))
+        let edits = option_changes(&self.now, changes, runs.each_ref())?;
+        Some(of_case(self.given, edits, case))
     }
 }
 

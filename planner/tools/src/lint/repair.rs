@@ -87,10 +87,10 @@ pub(super) fn pose(
                 after.stages = StatedStages::Blocks(alone.found.stage_blocks());
             }
             let runs = [&before, &after].map(|it| eval.run(it));
-            let told = option_changes(given, changes, runs.each_ref())?;
+            let edits = option_changes(given, changes, runs.each_ref())?;
             Some(match alone.as_ref().or(case.as_ref()) {
-                Some(case) => of_case(given, told, case),
-                None => Fix::unevaluated(told, Vec::new()),
+                Some(case) => of_case(given, edits, case),
+                None => Fix::unevaluated(edits, Vec::new()),
             })
         });
         let options = places(given, &fault.about);

@@ -58,7 +58,7 @@ pub(in super::super) fn read_words(
     let (given, _) = CONFIGURATION.vocabulary.read_options(&given.concat())?;
     let (arguments, _) = TRAINER.vocabulary.read_options(&arguments.concat())?;
     let plain = |name: &str| name.trim_start_matches("--").to_owned();
-    let before = source.started().map_or(&[][..], |it| &it.before);
+    let before = source.launched().map_or(&[][..], |it| &it.before);
     let launch = (0..before.len()).find(|place| is_launch(before, *place));
     let launch = launch.map(|place| flags(source, &before[place + 2..])).transpose()?;
     let given = given.renamed(plain).over(launch.map(|it| it.0).unwrap_or_default());
@@ -328,7 +328,7 @@ impl Script {
 /// Settings of `accelerate launch` (its flags override its file), and the words after the script's name. If something
 /// else starts the script: no settings, and the words after the first.
 fn launched(source: &Source<'_>) -> Result<(ParsedOptions, Vec<Word>), ImportError> {
-    let words = &source.started()?.words;
+    let words = &source.launched()?.words;
     if words.first().is_none_or(|it| it.text != "launch") {
         return Ok((ParsedOptions::default(), words.get(1..).unwrap_or_default().to_vec()));
     }

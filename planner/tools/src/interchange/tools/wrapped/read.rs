@@ -315,7 +315,7 @@ fn settings(source: &Source<'_>, wrapper: &Wrapper) -> Result<Vec<Setting>, Impo
     let mut all: Vec<Setting> = Vec::new();
     match &source.form {
         Form::Tree(tree) => all.extend(of_tree(tree, wrapper)),
-        Form::Started(started) => {
+        Form::Program(started) => {
             let mut words = started.words.get(1..).unwrap_or_default();
             // The name of a command, such as `train`.
             if words
@@ -340,7 +340,7 @@ fn settings(source: &Source<'_>, wrapper: &Wrapper) -> Result<Vec<Setting>, Impo
                 all.push(option);
             }
         }
-        Form::Python(_) => drop(source.started()?),
+        Form::Python(_) => drop(source.launched()?),
     }
     (wrapper.adds)(&mut all, source);
     Ok(all)

@@ -237,7 +237,7 @@ pub enum Platform {
 
 impl Platform {
     /// Name of the platform in a sentence.
-    pub const fn in_words(self) -> &'static str {
+    pub const fn describe(self) -> &'static str {
         match self {
             Self::Nvidia => "NVIDIA GPUs",
             Self::Amd => "AMD GPUs",

@@ -304,7 +304,7 @@ impl Replication {
     }
 
     /// The unusual setting of the replication, in words.
-    fn in_words(&self) -> String {
+    fn describe(&self) -> String {
         match self.compression {
             Some(compression) => format!("gradient compression {compression}"),
             None => format!("data-parallel method {}", self.method),
@@ -319,7 +319,7 @@ impl Replication {
     pub fn restricted(&self, fixed: &PartialLayout) -> Result<PartialLayout, LayoutError> {
         let required = self.required();
         let refused = |field, needs: &str, has: String| {
-            let (what, needs) = (self.in_words(), needs.to_owned());
+            let (what, needs) = (self.describe(), needs.to_owned());
             Err(LayoutError::Replication { what, field, needs, has })
         };
         let is_usual = required.zero_stage.is_any();

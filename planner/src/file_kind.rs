@@ -118,13 +118,13 @@ impl FileKind {
     }
 
     /// Description of the kind, with an article.
-    pub fn in_words(self) -> &'static str {
+    pub fn describe(self) -> &'static str {
         KNOWN.kinds[&self].words
     }
 
     /// What a file of measurements of this kind holds.
     pub fn contents(self) -> &'static str {
-        KNOWN.kinds[&self].contents.unwrap_or(self.in_words())
+        KNOWN.kinds[&self].contents.unwrap_or(self.describe())
     }
 
     /// Hint on how a file called `name` is used: the command that reads it, or the file to use instead.
@@ -298,7 +298,7 @@ mod tests {
             ("iperf3: 94 Gbits/sec\n", FileKind::Unknown),
         ] {
             assert_eq!(FileKind::of(text.as_bytes()), kind, "{text}");
-            assert!(!kind.in_words().is_empty(), "{text}");
+            assert!(!kind.describe().is_empty(), "{text}");
         }
         let tensors = b"\x40\0\0\0\0\0\0\0{\"__metadata__\":{}}";
         for (bytes, kind) in [
@@ -310,7 +310,7 @@ mod tests {
             (b"\xff\xfe\0", FileKind::Unknown),
         ] {
             assert_eq!(FileKind::of(bytes), kind, "{bytes:?}");
-            assert!(!kind.in_words().is_empty(), "{bytes:?}");
+            assert!(!kind.describe().is_empty(), "{bytes:?}");
         }
     }
 }

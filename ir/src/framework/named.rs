@@ -58,7 +58,7 @@ impl Abilities {
         let has = |it: &ScheduleKind| *it == ScheduleKind::OneFOneB || self.has_schedule(*it);
         let is_told = pipeline > 1 && self.schedules.is_empty();
         if !schedules.is_empty() && !is_told {
-            need(schedules.iter().any(has), format!("schedule {}", in_words(schedules)));
+            need(schedules.iter().any(has), format!("schedule {}", joined(schedules)));
         }
         for lacked in
             named.zero_stage.one().into_iter().filter_map(|stage| self.lacks_of_zero(stage, named))
@@ -280,7 +280,7 @@ impl Abilities {
 }
 
 /// Alternatives in words: `1 or 2`.
-fn in_words(all: &[impl std::fmt::Display]) -> String {
+fn joined(all: &[impl std::fmt::Display]) -> String {
     all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
 }
 

@@ -83,7 +83,7 @@ impl Recompute {
     }
 
     /// Description of the policy, where the name does not say it.
-    pub fn in_words(self) -> Option<String> {
+    pub fn describe(self) -> Option<String> {
         match self {
             Self::None | Self::Selective | Self::Full => None,
             Self::FirstLayers(1) => Some("the first layer of each stage, whole".to_owned()),
@@ -91,7 +91,7 @@ impl Recompute {
                 Some(format!("the first {count} layers of each stage, whole"))
             }
             Self::Modules(modules) => {
-                let words = modules.iter().map(RecomputeModule::in_words);
+                let words = modules.iter().map(RecomputeModule::describe);
                 Some(format!("{} of every layer", words.collect::<Vec<_>>().join(", ")))
             }
         }
@@ -193,7 +193,7 @@ impl RecomputeModule {
     }
 
     /// Name of the module in a sentence.
-    const fn in_words(self) -> &'static str {
+    const fn describe(self) -> &'static str {
         match self {
             Self::Attention => "attention itself",
             Self::Norms => "norms",

@@ -258,14 +258,16 @@ impl FromStr for PartialLayout {
                 Ok(spec) => Ok(Self::from(&spec)),
                 // `{"tp": 8, "pp": 4}` is in words; what is cut off is not.
                 Err(error) if error.is_eof() => Err(ParseLayoutError::Json(error.to_string())),
-                Err(error) => in_words(text).map_err(|_| ParseLayoutError::Json(error.to_string())),
+                Err(error) => {
+                    parse_words(text).map_err(|_| ParseLayoutError::Json(error.to_string()))
+                }
             };
         }
-        in_words(text)
+        parse_words(text)
     }
 }
 
-fn in_words(text: &str) -> Result<PartialLayout, ParseLayoutError> {
+fn parse_words(text: &str) -> Result<PartialLayout, ParseLayoutError> {
     let mut layout = PartialLayout::default();
     let mut is_empty = true;
     let parts = Parts { rest: text, is_after_digit: false };

@@ -283,7 +283,7 @@ fn verdict(difference: &Difference) -> String {
     let (faster, likely) = if is_first { ("A", likely) } else { ("B", 1.0 - likely) };
     format!(
         "\nB takes {}; {faster} is faster with a likelihood of {:.0} %\n\n",
-        difference.in_words(),
+        difference.describe(),
         likely * 100.0
     )
 }

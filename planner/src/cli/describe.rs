@@ -388,7 +388,7 @@ fn describe_best(
         fullest_rank(problem, best),
         describe_ranks(problem, best) + &describe_headroom(problem, best, headroom, less),
         describe_host(problem, best),
-        Expectation::of(problem, best).in_words(),
+        Expectation::of(problem, best).describe(),
     )
 }
 

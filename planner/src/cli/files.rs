@@ -81,7 +81,7 @@ pub(crate) fn is_wrong(
             _ => error,
         };
     }
-    let (found, wanted_in_words) = (kind.in_words(), wanted.in_words());
+    let (found, wanted_in_words) = (kind.describe(), wanted.describe());
     if (kind, wanted) == (FileKind::Model, FileKind::Plan) {
         return anyhow!(
             "`{name}` is {found}, not {wanted_in_words}\nhint: `planner search {name} --gpus N -o plan.json` makes a plan \

@@ -286,12 +286,12 @@ pub(crate) fn warn_of_hardware(framework: &Framework, cluster: &Cluster) {
     if others.is_empty() {
         others = vec![format!("`--framework {IDEAL}`: the layouts and habits of none")];
     }
-    let its: Vec<&str> = framework.runs_on.iter().map(|it| it.in_words()).collect();
+    let its: Vec<&str> = framework.runs_on.iter().map(|it| it.describe()).collect();
     tell(&format!(
         "warning: {} runs on {}, not on {} ({})\nhint: {}",
         framework.name,
         its.join(", "),
-        platform.in_words(),
+        platform.describe(),
         gpu.name,
         others.join(", "),
     ));

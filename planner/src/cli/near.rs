@@ -32,7 +32,7 @@ pub(crate) fn is_folder(path: &Path, wanted: &[FileKind]) -> anyhow::Error {
         (None, Some(file)) => vec![format!("`{}` is in it", file.display())],
         (None, None) => source(wanted).into_iter().collect(),
     };
-    let kind = wanted.first().map_or("a file", |kind| kind.in_words());
+    let kind = wanted.first().map_or("a file", |kind| kind.describe());
     anyhow!("reading `{}`: is a directory, not {kind}{}", path.display(), hint(&hints))
 }
 

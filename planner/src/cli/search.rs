@@ -196,7 +196,7 @@ fn show(
             print_json(&Whole { report, answers })?;
         }
         Format::Table => {
-            print(&describe(input, args, answer, &(considered + &answers.in_words())))?;
+            print(&describe(input, args, answer, &(considered + &answers.describe())))?;
         }
     }
     Ok(())

@@ -88,7 +88,7 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
         if !is_possible {
             let asked =
                 AskedFor { problem: &problem, options: &args.layout, named: None, fixed: &fixed };
-            let of = args.over.what.in_words(*value);
+            let of = args.over.what.describe(*value);
             impossible.push(no_candidates(&asked, &outcome).context(of));
         }
         let best = chosen(&problem, &outcome.plans, 1).into_iter().next();
@@ -159,7 +159,7 @@ fn posed(args: &SweepArgs, layout: &PartialLayout, value: f64) -> anyhow::Result
         // The error may name an option that was not given; the swept value is what is wrong.
         let is_of_option =
             args.over.what.names().option.is_some_and(|it| error.to_string().contains(it));
-        let over = args.over.what.in_words(value);
+        let over = args.over.what.describe(value);
         if is_of_option { error.context(format!("`--over`, at {over}")) } else { error }
     })?;
     let problem = match args.over.what {
@@ -189,7 +189,7 @@ const HEADINGS: [&str; 7] = ["", "batch", "step s", "tok/s/GPU", "MFU", "GiB", "
 /// Rows of the table, one for each point.
 fn rows(sweep: &Sweep) -> impl Iterator<Item = [String; HEADINGS.len()]> {
     sweep.points.iter().map(|point| {
-        let name = sweep.over.in_words(point.value);
+        let name = sweep.over.describe(point.value);
         let batch = point.global_batch_size.to_string();
         let Some(best) = &point.best else {
             let [step, rate, mfu, memory] = Default::default();
@@ -242,7 +242,7 @@ fn drawn(sweep: &Sweep, kind: StillKind, paper: Paper) -> anyhow::Result<Vec<u8>
         .points
         .iter()
         .map(|point| Bar {
-            name: sweep.over.in_words(point.value),
+            name: sweep.over.describe(point.value),
             value: point.best.as_ref().map(|best| best.tokens_per_second_per_gpu),
             note: point.best.as_ref().map_or_else(
                 || point.without_plan().to_owned(),

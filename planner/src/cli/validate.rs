@@ -254,7 +254,7 @@ fn errors(comparisons: &[Comparison]) -> Table {
         let Comparison { file, quantity, accuracy, left_out, .. } = comparison;
         vec![
             source_name(file),
-            quantity.in_words().to_owned(),
+            quantity.describe().to_owned(),
             accuracy.count.to_string(),
             percent(accuracy.mape),
             percent(left_out.mape),
@@ -356,7 +356,7 @@ fn describe_accuracy(comparisons: &[Comparison]) -> String {
     for comparison in comparisons {
         let Comparison { file, quantity, accuracy, left_out, groups, .. } = comparison;
         let start =
-            [file.clone(), in_words(*quantity).to_owned(), comparison.rows.len().to_string()];
+            [file.clone(), quantity_name(*quantity).to_owned(), comparison.rows.len().to_string()];
         rows.add_row(row(start, accuracy, percent(left_out.mape)));
         for (group, accuracy) in groups.iter().filter(|_| groups.len() > 1) {
             let group: String = group.chars().take(WIDEST_GROUP).collect();
@@ -488,7 +488,7 @@ fn describe_regret(regret: &[Regret], left_out: &[Regret]) -> String {
     )
 }
 
-const fn in_words(quantity: Quantity) -> &'static str {
+const fn quantity_name(quantity: Quantity) -> &'static str {
     match quantity {
         Quantity::StepTimeSeconds => "step time",
         Quantity::PeakMemoryBytes => "memory",

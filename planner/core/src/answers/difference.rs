@@ -89,7 +89,7 @@ impl Difference {
     }
 
     /// How much more or less time the second takes: `3.2 % more, which cannot be tie apart`.
-    pub fn in_words(&self) -> String {
+    pub fn describe(&self) -> String {
         let direction = if self.share >= 0.0 { "more" } else { "less" };
         let tie = if self.is_tie() { ", which cannot be told apart" } else { "" };
         format!("{:.1} % {direction}{tie}", self.share.abs() * 100.0)

@@ -109,7 +109,7 @@ impl fmt::Display for MeasuredWork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Step => f.write_str("step"),
-            Self::Kernels(class) => write!(f, "all {} of a step", class.in_words()),
+            Self::Kernels(class) => write!(f, "all {} of a step", class.describe()),
             Self::Operator(Work::Product(MatmulShape { batch, m, n, k }, precision)) => {
                 let batch = if batch > 1 { format!("{batch} x ") } else { String::new() };
                 write!(f, "product {batch}[{m}, {k}] [{k}, {n}] in {precision}")

@@ -31,7 +31,7 @@ impl Quantity {
     }
 
     /// Name in words, without the unit.
-    pub const fn in_words(self) -> &'static str {
+    pub const fn describe(self) -> &'static str {
         match self {
             Self::StepTimeSeconds => "time of a step",
             Self::PeakMemoryBytes => "memory of a GPU",

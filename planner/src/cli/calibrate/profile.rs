@@ -139,7 +139,7 @@ fn classes(profiles: &[Profile]) -> String {
     let shares = Class::ALL.into_iter().filter_map(|class| {
         let of_class = all().filter(|kernel| kernel.class == class);
         let share = of_class.map(|kernel| kernel.duration().get()).sum::<f64>() / sum;
-        (share >= 0.005).then(|| format!("{} {:.0} %", class.in_words(), share * 100.0))
+        (share >= 0.005).then(|| format!("{} {:.0} %", class.describe(), share * 100.0))
     });
     format!("\ntime of all kernels: {}", shares.collect::<Vec<_>>().join(", "))
 }

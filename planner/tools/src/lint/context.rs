@@ -59,7 +59,7 @@ impl LintContext<'_> {
     ) -> Finding {
         let cost = variant.cost(&self.base);
         let severity = if cost.is_certain() { Severity::Warning } else { Severity::Note };
-        self.finding(rule, severity, message(&cost.in_words()), Some((variant, cost)), &[])
+        self.finding(rule, severity, message(&cost.describe()), Some((variant, cost)), &[])
     }
 
     /// A finding about the options of `about`, or else of the variant's changes.

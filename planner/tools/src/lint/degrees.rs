@@ -119,7 +119,7 @@ pub(super) fn sequence_parallel(context: &LintContext<'_>) -> Option<Finding> {
     let text = format!(
         "each of {tensor} tensor-parallel ranks keeps and computes norms and residuals of the whole sequence; sharing \
          them {}",
-        cost.in_words()
+        cost.describe()
     );
     let (severity, message) = if has_experts && context.is_megatron() {
         let message = format!(

@@ -208,7 +208,7 @@ impl Cost {
     }
 
     /// The cost as text: `saves 21 % of a step (14 to 28 %)`.
-    pub(super) fn in_words(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let percent = self.share_of_time * 100.0;
         let time = match self.interval {
             Some([low, high]) if percent < 0.0 => format!(

@@ -34,7 +34,7 @@ pub(super) fn optimizer_unused(context: &LintContext<'_>) -> Option<Finding> {
     let message = format!(
         "each of {} replicas holds {states:.1} GiB of optimizer state whole; sharing it {}",
         replicas(context),
-        cost.in_words()
+        cost.describe()
     );
     let is_short = gives_room(context, &variant);
     let severity = if is_short { Severity::Warning } else { Severity::Note };

@@ -33,10 +33,10 @@ impl BlockCost<'_> {
         let tensor_overlap = self.hardware.framework.tensor_parallel.overlap;
         match exchange.axis {
             Axis::Expert if self.switches.expert_overlap == ExpertOverlap::MicroBatch => {
-                whole * (1.0 - self.beside_another_micro_batch())
+                whole * (1.0 - self.overlapped_share())
             }
             axis if axis.is_tensor() && tensor_overlap == TensorOverlap::Products => {
-                let products = self.products_beside(exchange);
+                let products = self.overlapped_products(exchange);
                 let least = if products > Seconds::ZERO { whole / OVERLAP_PIECES } else { whole };
                 // A product may hide two exchanges, so a slower product may hide more of both.
                 let may_take_longer = self.experts == ExpertTimes::Least
@@ -57,7 +57,7 @@ impl BlockCost<'_> {
     }
 
     /// Time of the products that overlap an exchange.
-    fn products_beside(&self, exchange: &Exchange) -> Seconds {
+    fn overlapped_products(&self, exchange: &Exchange) -> Seconds {
         let passes: &[Pass] = match exchange.pass {
             Pass::Forward => &[Pass::Forward],
             Pass::InputGrad | Pass::WeightGrad => &[Pass::InputGrad, Pass::WeightGrad],
@@ -73,7 +73,7 @@ impl BlockCost<'_> {
     ///
     /// DeepSeek-AI 2024, *DeepSeek-V3* (arXiv 2412.19437), section 3.2.1; Megatron-Core's
     /// `overlap_moe_expert_parallel_comm`.
-    fn beside_another_micro_batch(&self) -> f64 {
+    fn overlapped_share(&self) -> f64 {
         let kernels: Seconds = self.kernels().map(|(_, timing)| timing.time).sum();
         let exchanges = self.work.exchanges.iter().filter(|it| it.axis == Axis::Expert);
         let exchanges: Seconds = exchanges.map(|exchange| self.exchange(exchange)).sum();

@@ -106,7 +106,7 @@ impl<'a> Sequence<'a> {
     /// Adds the forward of an operator: it waits for its inputs; a ring of keys and values overlaps the attention.
     fn forward(&mut self, op: OpId) {
         self.exchanges(op, Pass::Forward, |it| !is_ring(it));
-        self.beside(op, Pass::Forward, is_ring, Pass::Forward);
+        self.overlap(op, Pass::Forward, is_ring, Pass::Forward);
     }
 
     /// Adds the gradient of an operator's input, then of its weight, each overlapped with the exchanges of the other:
@@ -117,18 +117,18 @@ impl<'a> Sequence<'a> {
             self.block_cost.hardware.framework.tensor_parallel.overlap == TensorOverlap::Gradients;
         let is_linear = overlaps && self.block_cost.is_linear(op);
         let gathers = self.begin(op, Pass::WeightGrad, |it| overlaps && it.axis.is_tensor());
-        self.beside(op, Pass::InputGrad, is_ring, Pass::InputGrad);
+        self.overlap(op, Pass::InputGrad, is_ring, Pass::InputGrad);
         self.wait(gathers);
-        let beside_weight = |it: &Exchange| is_linear && it.axis.is_tensor();
-        let others = |it: &Exchange| !is_ring(it) && !beside_weight(it);
+        let overlaps_weight_grad = |it: &Exchange| is_linear && it.axis.is_tensor();
+        let others = |it: &Exchange| !is_ring(it) && !overlaps_weight_grad(it);
         self.exchanges(op, Pass::InputGrad, others);
         self.exchanges(op, Pass::WeightGrad, |it| !overlaps || !it.axis.is_tensor());
-        self.beside(op, Pass::InputGrad, beside_weight, Pass::WeightGrad);
+        self.overlap(op, Pass::InputGrad, overlaps_weight_grad, Pass::WeightGrad);
     }
 
     /// Adds the gradient of an operator's input alone; only its own kernels can hide exchanges.
     fn input_grad(&mut self, op: OpId) {
-        self.beside(op, Pass::InputGrad, is_ring, Pass::InputGrad);
+        self.overlap(op, Pass::InputGrad, is_ring, Pass::InputGrad);
         self.exchanges(op, Pass::InputGrad, |it| !is_ring(it));
     }
 
@@ -144,7 +144,7 @@ impl<'a> Sequence<'a> {
     }
 
     /// Adds exchanges of a pass, overlapped with kernels of another pass or of the same.
-    fn beside(&mut self, op: OpId, pass: Pass, which: impl Fn(&Exchange) -> bool, kernels: Pass) {
+    fn overlap(&mut self, op: OpId, pass: Pass, which: impl Fn(&Exchange) -> bool, kernels: Pass) {
         let axes = self.begin(op, pass, which);
         self.kernels(op, kernels);
         self.wait(axes);

@@ -41,9 +41,9 @@ impl Abilities {
             && let Some(is_on) = named.sequence_parallel.one()
         {
             let how = if is_on { "with" } else { "without" };
-            let beside = if facts.has_experts { " of a model with experts" } else { "" };
+            let of_experts = if facts.has_experts { " of a model with experts" } else { "" };
             let has = self.supports_tensor_parallel(tensor, is_on, facts.has_experts);
-            need(has, format!("tensor parallelism {how} sequence parallelism{beside}"));
+            need(has, format!("tensor parallelism {how} sequence parallelism{of_experts}"));
         }
         if let Some(context) = named.context_parallel.one() {
             let kind = self.context_of(named);

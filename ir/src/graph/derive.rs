@@ -163,10 +163,10 @@ impl Sharded<'_> {
             };
             if let Some(collective) = forward {
                 push(*consumer, Pass::Forward, *collective);
-                let is_gathered_again = *collective == Collective::AllGather
+                let is_gathered_twice = *collective == Collective::AllGather
                     && !self.setting.keeps_gathered
                     && self.is_saved(*source, *consumer);
-                if is_gathered_again {
+                if is_gathered_twice {
                     // Only the shard is saved, so the gradient of the weight gathers it again.
                     push(*consumer, Pass::WeightGrad, Collective::AllGather);
                 }

@@ -380,13 +380,13 @@ impl Kernels<'_, '_> {
                 (heads, [state, features, chunk], true),
             ],
         };
-        for (each, [m, n, k], is_again) in products {
+        for (each, [m, n, k], is_recomputed) in products {
             let batch = each * chunks;
             let kernel = Kernel::MatMul { batch, m, n, k };
             let flops = 2.0 * (batch * m) as f64 * (n * k) as f64;
             // What goes in and out of chunks is counted below: products stay on the chip.
             self.push(op, Pass::Forward, kernel, flops, Bytes::ZERO, Bytes::ZERO);
-            for _ in 0..2 + u64::from(is_again) {
+            for _ in 0..2 + u64::from(is_recomputed) {
                 self.push(op, Pass::InputGrad, kernel, flops, Bytes::ZERO, Bytes::ZERO);
             }
         }

@@ -212,7 +212,7 @@ impl ModelError {
             ),
             Self::UnknownArchitecture { architecture, .. } => reads_more(architecture),
             Self::UnknownActivation { value, known, .. } => {
-                json::nearest_of(value, known).map(|near| format!("`{near}` is the nearest"))
+                json::nearest_of(value, known).map(|nearest| format!("`{nearest}` is the nearest"))
             }
             Self::Native(error) => error.hint(),
             _ => None,

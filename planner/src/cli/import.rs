@@ -75,7 +75,7 @@ impl Settings {
             job(text, args).with_context(about)?;
         // A script that cannot be parsed is an error of the import itself; a missing file next to it is not.
         let script = LaunchScript::read_with_files(&text, &set, &mut files, |named| {
-            let path = beside(file, named);
+            let path = sibling(file, named);
             path.map(|path| read_text(&path).with_context(about)).transpose()
         })?;
         refuse_set(&script, args).with_context(about)?;
@@ -84,8 +84,8 @@ impl Settings {
         let model = read_model(path)?;
         warn_of_model(path, &model.model);
         let none = BTreeMap::new();
-        let beside = files.values().filter_map(|it| LaunchScript::read(it, &none, &none).ok());
-        let named = beside.flat_map(|it| it.trained_models());
+        let scripts = files.values().filter_map(|it| LaunchScript::read(it, &none, &none).ok());
+        let named = scripts.flat_map(|it| it.trained_models());
         let named: Vec<String> = script.trained_models().into_iter().chain(named).collect();
         warn_of_other_model(file, &named, path, &model.model);
         let cluster = read_cluster(cluster)?;
@@ -144,7 +144,7 @@ const MOST_ABOVE: usize = 5;
 /// from the working folder, as scripts are started from any of them; else at a later part of its path, as a checkout has
 /// any name; else of its name in the folder of the settings or in one above. What begins a path may be unknown, and is
 /// then left out.
-fn beside(settings: &Path, named: &str) -> Option<PathBuf> {
+fn sibling(settings: &Path, named: &str) -> Option<PathBuf> {
     let name = named.rsplit('/').next().unwrap_or_default();
     let inner = named.trim_start_matches("./").trim_start_matches('/');
     let folder = settings.parent().unwrap_or(Path::new("."));

@@ -181,8 +181,8 @@ fn check_agreement(
 
 impl LayoutArgs {
     /// Returns whether full recompute is limited to the fewest layers that fit.
-    pub(crate) fn fewest_layers(&self) -> bool {
-        self.recompute_layers == Some(RecomputeLayers::Fewest)
+    pub(crate) fn min_recomputed_layers(&self) -> bool {
+        self.recompute_layers == Some(RecomputeLayers::Minimum)
     }
 
     /// Recompute policy; a number of layers is only valid with full recompute.
@@ -197,7 +197,7 @@ impl LayoutArgs {
         }
         Ok(Some(match layers {
             RecomputeLayers::First(count) => Recompute::FirstLayers(count),
-            RecomputeLayers::Fewest => Recompute::Full,
+            RecomputeLayers::Minimum => Recompute::Full,
         }))
     }
 

@@ -142,10 +142,10 @@ fn describe(report: &Report, file: &str) -> String {
 
 fn describe_finding(text: &mut String, finding: &Finding, file: &str) {
     let first = finding.options.iter().find_map(|it| Some((it.file.as_deref(), it.line?)));
-    let beside = |name: &str| Path::new(file).with_file_name(name).display().to_string();
+    let sibling = |name: &str| Path::new(file).with_file_name(name).display().to_string();
     let place = first.map_or_else(
         || file.to_owned(),
-        |(named, line)| format!("{}:{line}", named.map_or_else(|| file.to_owned(), beside)),
+        |(named, line)| format!("{}:{line}", named.map_or_else(|| file.to_owned(), sibling)),
     );
     let options: Vec<String> =
         finding.options.iter().map(|it| format!("`{}`", it.option)).collect();

@@ -96,10 +96,10 @@ fn read_config(path: &Path, name: &str, family: Option<&str>) -> anyhow::Result<
         let not_read = |error: ModelError| {
             let is_unknown =
                 family.is_none() && matches!(error, ModelError::UnknownArchitecture { .. });
-            let near = is_unknown.then(|| nearest(&text)).flatten();
-            let likest = Model::likest_family(&text, &error)
-                .map(|likest| format!("`{likest}` is the nearest"));
-            let hints: Vec<String> = error.hint().or(likest).into_iter().chain(near).collect();
+            let by_keys = is_unknown.then(|| nearest(&text)).flatten();
+            let by_name = Model::nearest_family(&text, &error)
+                .map(|by_name| format!("`{by_name}` is the nearest"));
+            let hints: Vec<String> = error.hint().or(by_name).into_iter().chain(by_keys).collect();
             let source = anyhow::Error::new(error.clone());
             let lines = [vec![format!("{source:#}")], hints].concat().join("\nhint: ");
             anyhow::Error::new(NotRead { lines, error })

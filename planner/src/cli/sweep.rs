@@ -67,7 +67,7 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
     let request = Request {
         fixed,
         top: LOOKED_AT,
-        fewest_layers: args.layout.fewest_layers(),
+        min_recomputed_layers: args.layout.min_recomputed_layers(),
         closest: false,
         ..Request::default()
     };

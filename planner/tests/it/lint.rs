@@ -161,7 +161,7 @@ fn planted_faults_are_found_and_fixed() {
             }
             let Some(fix) = &finding.fix else { return failure("no fix", &report) };
             let lint = |text: &str| published.lint(text);
-            let (what, after) = unmended(&text, rule, fix, &report, lint)?;
+            let (what, after) = unfixed(&text, rule, fix, &report, lint)?;
             failure(&what, &after)
         })
         .collect();
@@ -170,7 +170,7 @@ fn planted_faults_are_found_and_fixed() {
 
 /// What of a fix does not hold, with the report that shows it: written into the text it puts right what the rule found, at
 /// the time that it promised, and no error comes of it.
-pub(crate) fn unmended(
+pub(crate) fn unfixed(
     text: &str,
     rule: &str,
     fix: &Fix,

@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use tempfile::TempDir;
 
 use crate::cli::{planner, root};
-use crate::lint::unmended;
+use crate::lint::unfixed;
 
 static NO_VARIABLES: BTreeMap<String, String> = BTreeMap::new();
 
@@ -350,7 +350,7 @@ fn planted_faults_are_found_and_fixed_in_the_words_of_each_tool() {
             if !fix.text.contains(expected) {
                 return failure("another fix", &report);
             }
-            let (what, after) = unmended(&text, rule, fix, &report, |text| settings.lint(text))?;
+            let (what, after) = unfixed(&text, rule, fix, &report, |text| settings.lint(text))?;
             failure(&what, &after)
         })
         .collect();

@@ -146,7 +146,7 @@ fn an_ending_by_hand() {
     assert_eq!(passes, Nanos::new(3 * (17 + 20)));
     let ending = step_tail(kind, 1, m, &work);
     let expected = StepTail {
-        until_all_meet: Nanos::new(100 + 30 + 31 + 40),
+        until_group_collective: Nanos::new(100 + 30 + 31 + 40),
         transfers: Nanos::new(3 * 7 + 30 + 31),
         update: Nanos::new(3 + 5),
     };

@@ -129,13 +129,13 @@ pub fn depends_on(term: &str, problem: &Problem, layout: &LayoutSpec) -> String 
             format!("cp {context_parallel} by {kind} {}", where_is(stride))
         }
         "expert-parallel all-to-all" => {
-            let beside = match layout.switches.expert_overlap {
+            let overlap = match layout.switches.expert_overlap {
                 ExpertOverlap::None => "",
                 ExpertOverlap::MicroBatch => ", beside another micro-batch",
             };
             let spread = layout.mesh().expert_ranks();
             let dispatcher = layout.switches.token_dispatcher;
-            format!("ep {expert_parallel} {} by {dispatcher}{beside}", where_is(spread))
+            format!("ep {expert_parallel} {} by {dispatcher}{overlap}", where_is(spread))
         }
         "pipeline messages" => {
             count_of(pipeline_parallel * layout.virtual_stages, "stage", "stages")

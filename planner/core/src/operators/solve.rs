@@ -100,7 +100,7 @@ pub fn solve(problem: &Problem, go: &mut (dyn FnMut() -> Go + Send)) -> Operator
         let best = fastest(&searches);
         searches.par_iter_mut().filter(|search| search.bound < best).for_each(|search| {
             if goes_on() {
-                search.meet_memory();
+                search.fit_memory();
                 ask();
             }
         });
@@ -260,7 +260,7 @@ impl<'a, C: SplitCosts> Search<'a, C> {
     }
 
     /// Raises the price of memory until what is chosen fits.
-    fn meet_memory(&mut self) {
+    fn fit_memory(&mut self) {
         if self.fits_best() {
             return;
         }

@@ -14,7 +14,7 @@ pub struct Request {
     /// True to simulate candidates that bounds exclude as well, as tests do.
     pub exhaustive: bool,
     /// True to recompute as few layers of each stage as fit in memory, rather than all.
-    pub fewest_layers: bool,
+    pub min_recomputed_layers: bool,
     /// True to find the layout that exceeds the memory least, if none fits.
     pub closest: bool,
     /// True to look for faster plans that fit only with less headroom.
@@ -28,7 +28,7 @@ impl Default for Request {
             fixed,
             top: 1,
             exhaustive: false,
-            fewest_layers: false,
+            min_recomputed_layers: false,
             closest: true,
             less_headroom: false,
         }

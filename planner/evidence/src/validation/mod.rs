@@ -230,11 +230,11 @@ fn layer(problem: &Problem, layout: &Layout) -> Predicted {
     let class = problem.graph.blocks().nth(1);
     let block = &shape.blocks[class.map_or(0, |class| class.0)];
     let passes = block.forward + block.backward;
-    let again = block.recompute[layout.recompute.of_first_layers()];
+    let recompute = block.recompute[layout.recompute.of_first_layers()];
     let seconds = |time: Nanos| Seconds::from(time).get();
     let breakdown = Breakdown {
         compute_seconds: seconds(passes.compute),
-        recompute_seconds: seconds(again.total()),
+        recompute_seconds: seconds(recompute.total()),
         host_seconds: seconds(passes.host),
         tensor_parallel_seconds: seconds(
             passes.waits(Axis::Tensor) + passes.waits(Axis::ExpertTensor),

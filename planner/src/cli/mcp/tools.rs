@@ -87,11 +87,11 @@ impl ToolCommand {
             given.keys().find(|name| !self.arguments().any(|arg| property(arg) == **name))
         {
             let known: Vec<String> = self.arguments().map(property).collect();
-            let near = nearest(name, known.iter().map(String::as_str));
-            let hint = if near.is_empty() {
+            let similar = nearest(name, known.iter().map(String::as_str));
+            let hint = if similar.is_empty() {
                 "`tools/list` states its arguments".to_owned()
             } else {
-                format!("`{}`", near.join("`, `"))
+                format!("`{}`", similar.join("`, `"))
             };
             bail!("{} has no argument `{name}`\nhint: {hint}", self.name);
         }

@@ -115,7 +115,7 @@ impl Vocabulary {
     /// the same, or leaves out words of one, unless the script may have options of its own. Forks have options that are
     /// like others that decide nothing.
     fn is_other(&self, name: &str) -> bool {
-        let Some((likeness, known)) = self.likest(name) else { return true };
+        let Some((likeness, known)) = self.most_similar(name) else { return true };
         let is_a_letter_off = name.len() >= SHORT && strsim::damerau_levenshtein(name, known) <= 1;
         let words = |name: &'_ str| {
             let last = name.rsplit('.').next().unwrap_or_default().replace('_', "-");
@@ -216,11 +216,11 @@ impl Vocabulary {
 
     /// Known option of the most similar spelling, if it is similar enough.
     fn nearest(&self, name: &str) -> Option<String> {
-        let best = self.likest(name);
+        let best = self.most_similar(name);
         best.filter(|(likeness, _)| *likeness >= LIKENESS).map(|(_, known)| known.to_owned())
     }
 
-    fn likest(&self, name: &str) -> Option<(f64, &'static str)> {
+    fn most_similar(&self, name: &str) -> Option<(f64, &'static str)> {
         let plain = |name: &str| name.replace('_', "-");
         // Keys of one section are alike by its name alone.
         let like = |known: &str| {

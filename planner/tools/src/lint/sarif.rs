@@ -23,11 +23,11 @@ struct Artifacts<'a> {
 impl Artifacts<'_> {
     /// Location of a file that the settings name, or of the settings.
     fn location(&self, file: Option<&str>) -> Value {
-        let beside = |name: &str| match self.path.rsplit_once('/') {
+        let sibling = |name: &str| match self.path.rsplit_once('/') {
             Some((folder, _)) => format!("{folder}/{name}"),
             None => name.to_owned(),
         };
-        json!({ "uri": uri(&file.map_or_else(|| self.path.to_owned(), beside)) })
+        json!({ "uri": uri(&file.map_or_else(|| self.path.to_owned(), sibling)) })
     }
 
     fn text(&self, file: Option<&str>) -> &str {

@@ -148,7 +148,7 @@ fn program(view: &ExportView<'_>, is_trainer: bool) -> Program {
         command,
         sections: vec![Section::new(reasons.join("\n    # "), Vec::new())],
         starter: Starter::Accelerate { num_micro_batches: layout.num_micro_batches },
-        beside: files,
+        extra_files: files,
         ..Program::default()
     }
 }

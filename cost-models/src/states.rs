@@ -28,7 +28,7 @@ pub struct StateBytes {
     pub has_master: bool,
     /// Bytes of one moment.
     pub moment: f64,
-    /// What updates the parameters.
+    /// Optimizer that updates the parameters.
     pub kind: Optimizer,
 }
 

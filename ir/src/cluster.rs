@@ -173,7 +173,7 @@ pub struct NetworkLevel {
     pub measured: BTreeMap<Collective, MeasuredCollective>,
 }
 
-/// How the ranks of a domain are wired.
+/// Wiring of the ranks of a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]

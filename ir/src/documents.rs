@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 named_enum! {
-    /// How sequences are made of documents.
+    /// Packing of documents into sequences.
     #[derive(Default)]
     pub enum Packing {
         /// Each document, as it comes, into the first sequence with room. Attention stays within documents.
@@ -45,7 +45,7 @@ const LARGEST_SIGMA: f64 = 5.0;
 pub struct Documents {
     /// Their lengths.
     pub lengths: DocumentLengths,
-    /// How sequences are made of them.
+    /// Packing of the documents into sequences.
     pub packing: Packing,
 }
 

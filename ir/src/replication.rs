@@ -137,8 +137,8 @@ impl TryFrom<String> for DataParallelMethod {
     }
 }
 
-/// What replicas send in the place of their gradients. What that leaves out of a gradient is added to the
-/// replica's next one (error feedback).
+/// Form in which replicas send their gradients. What that leaves out of a gradient is added to the replica's next one
+/// (error feedback).
 ///
 /// # Source
 ///

@@ -6,7 +6,7 @@
 /// A model that ships.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shipped {
-    /// What it is called here: its file's or its folder's name.
+    /// Name of the model here: its file's or its folder's name.
     pub name: &'static str,
     /// Where in this folder it lies.
     pub path: &'static str,

@@ -122,7 +122,7 @@ impl FileKind {
         KNOWN.kinds[&self].words
     }
 
-    /// What a file of measurements of this kind holds.
+    /// Contents of a file of measurements of this kind.
     pub fn contents(self) -> &'static str {
         KNOWN.kinds[&self].contents.unwrap_or(self.describe())
     }
@@ -162,7 +162,7 @@ static KNOWN: LazyLock<FileKinds> = LazyLock::new(|| {
 #[serde(deny_unknown_fields)]
 struct Texts {
     words: &'static str,
-    /// What a file of measurements holds.
+    /// Contents of a file of measurements.
     contents: Option<&'static str>,
     #[serde(rename = "use")]
     usage: Option<&'static str>,

@@ -158,7 +158,7 @@ pub enum Cause<E> {
     Panic(String),
     /// Its device has failed.
     Device(DeviceFailure),
-    /// It stopped the run, for this reason.
+    /// The rank stopped the run, for this reason.
     Stopped(String),
     /// Its process disappeared without a message.
     Lost,

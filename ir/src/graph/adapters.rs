@@ -25,12 +25,12 @@ use super::weights::WeightFormat;
 pub struct Adapters {
     /// Columns of A, and rows of B.
     pub rank: u64,
-    /// What an adapter puts out is multiplied by `alpha / rank`.
+    /// Numerator of the scale `alpha / rank`, by which the output of an adapter is multiplied.
     pub alpha: u64,
     /// The layers that have one: names of operators, whole or their last part, other tools' words for
     /// them, or `all-linear`.
     pub targets: Vec<String>,
-    /// How the frozen weights of linear layers are stored.
+    /// Format of the frozen weights of linear layers.
     #[serde(default)]
     pub base_weights: WeightFormat,
 }

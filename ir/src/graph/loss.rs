@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// How a run computes its loss (`--loss`).
+/// Loss computation of a run (`--loss`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// From all logits of a micro-batch at once.
@@ -74,7 +74,7 @@ named_enum! {
     }
 }
 
-/// How the loss of a block is computed.
+/// Loss computation of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LossKind {
     /// Where its gradient goes.

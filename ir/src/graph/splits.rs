@@ -60,7 +60,7 @@ impl SplitDim {
     }
 }
 
-/// What the ranks along an axis have of a tensor, and of its gradient.
+/// Placement of a tensor, and of its gradient, over the ranks along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AxisPlacement {
     /// All of both.

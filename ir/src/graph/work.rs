@@ -42,7 +42,7 @@ pub struct ShardContext {
     pub keeps_expert_outputs: bool,
     /// True if operators run as several functions of PyTorch, one after the other.
     pub is_eager: bool,
-    /// How the loss is computed.
+    /// Loss computation.
     pub loss: LossKind,
     /// Tokens that go to the experts of a rank.
     pub routed: RoutedTokens,
@@ -249,7 +249,7 @@ pub enum SavedPart {
     Cast,
     /// The tensor before context-parallel ranks exchanged it.
     Exchanged,
-    /// What the functions of an operator that runs function by function save in addition.
+    /// Tensors that the functions of an operator that runs function by function save in addition.
     Between,
     /// The outputs of experts' activation functions before the router's weights multiply them.
     Unweighted,

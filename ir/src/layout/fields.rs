@@ -286,7 +286,7 @@ macro_rules! layout_fields {
         pub struct LayoutSpec {
             $($(#[$sharded_doc])* pub $sharded: $of_sharded,)*
             $($(#[$attribute])* pub $field: $of,)*
-            /// What is switched on in addition.
+            /// Switches in addition to the degrees.
             #[serde(default, skip_serializing_if = "Switches::are_usual")]
             pub switches: Switches,
         }

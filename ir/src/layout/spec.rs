@@ -22,14 +22,14 @@ layout_fields! {
             option: "--tp", letters: "tp",
             aliases: &["t", "tensor", "tensor_parallel_size", "tensor_model_parallel_size"], ..Field::DEGREE
         };
-        /// Whether the sequence is sharded over those ranks too, between the sharded products.
+        /// True if the sequence is sharded over those ranks too, between the sharded products.
         sequence_parallel: bool = false => { option: "--sequence-parallel", letters: "sp", hides: Hides::Usual, ..Field::OTHER };
         /// Ranks over which each sequence is sharded.
         context_parallel: u32 = 1 => {
             option: "--cp", letters: "cp", hides: Hides::Usual,
             aliases: &["c", "context", "context_parallel_size"], ..Field::DEGREE
         };
-        /// How those attend to each other's parts.
+        /// Kind of the attention of those ranks to each other's parts.
         #[serde(default)]
         context_parallel_kind: ContextParallelKind = ContextParallelKind::Ring => { option: "--context-parallel-kind", hides: Hides::Usual, ..Field::OTHER };
         /// Ranks, within tensor, context and data parallelism, over which the experts are spread: those with the
@@ -65,7 +65,7 @@ layout_fields! {
         /// Ranks over which ZeRO shards, within context and data parallelism; fewer than all of them is
         /// hybrid sharding (HSDP).
         zero_shard: u32 = 1 => { option: "--zero-shard", letters: "shard", ..Field::OTHER };
-        /// What is sharded over those ranks.
+        /// States that are sharded over those ranks.
         zero_stage: ZeroStage = ZeroStage::None => {
             option: "--zero", arity: Arity::Several, letters: "zero", aliases: &["z"], ..Field::OTHER
         };
@@ -81,7 +81,7 @@ layout_fields! {
         micro_batches_by_group: MicroBatchesByGroup = MicroBatchesByGroup::NONE;
         /// Which activations are computed again.
         recompute: Recompute = Recompute::None => { option: "--recompute", ..Field::OTHER };
-        /// What lies in the host's memory.
+        /// Tensors in the host's memory.
         #[serde(default)]
         offload: Offload = Offload::NONE => { option: "--offload", ..Field::OTHER };
         /// The order of micro-batches in the pipeline.

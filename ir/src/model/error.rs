@@ -52,7 +52,7 @@ pub enum ModelError {
         architecture: String,
         /// The class that was counted.
         class: String,
-        /// What a graph would need.
+        /// Operators or facts that a graph would need.
         why: String,
         /// Parts with their parameters.
         parts: Vec<Besides>,

@@ -89,7 +89,7 @@ pub struct Layers {
 /// An encoder stack, as wide as the decoder.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Encoder {
-    /// What makes its input of sound; without one, it embeds tokens with the decoder's table.
+    /// Front end that makes its input of sound; without one, it embeds tokens with the decoder's table.
     pub sound: Option<Sound>,
     /// The layers.
     pub layers: Vec<Layers>,
@@ -176,7 +176,7 @@ pub struct HeadTransform {
 /// A transformer layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer {
-    /// What brings positions together.
+    /// Mixer, which brings positions together.
     pub mixer: Mixer,
     /// Attention to the encoder's output (T5's decoder).
     pub cross_attention: Option<Attention>,
@@ -338,7 +338,7 @@ pub enum KeyValues {
         /// True where one projection is both.
         one_projection: bool,
     },
-    /// Those that an earlier layer kept.
+    /// Keys and values that an earlier layer kept.
     Reused(SharedBy),
 }
 
@@ -474,7 +474,7 @@ pub struct Mixture {
     pub routing: Routing,
     /// Width that routed tokens are projected to and back from, where it is not `h` (Nemotron 3).
     pub latent_size: Option<u64>,
-    /// What is added to the scores for the choice (DeepSeek-V3).
+    /// Correction that is added to the scores for the choice (DeepSeek-V3).
     pub correction: Correction,
     /// Experts in addition that put out what they take; `top_k` counts the others, on average (LongCat-Flash).
     pub zero_experts: Option<ZeroExperts>,

@@ -3,7 +3,7 @@
 use super::attributes::{DimNames, Extent, Function, InputElement, Mask, OutFeatures, Pair, Size};
 use crate::graph::{DimName, Elementwise, ReduceFunction, Upsampling};
 
-/// What a node computes. Inputs are in brackets, in the order of their slots.
+/// Operation of a node. Inputs are in brackets, in the order of their slots.
 // A kind without attributes is an empty struct, not a unit: serde would let a unit have any.
 #[derive(Debug, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -1,4 +1,4 @@
-//! How predicted steps depend on each constant of `cost-models/frameworks/fitted.json`.
+//! Dependence of predicted steps on each constant of `cost-models/frameworks/fitted.json`.
 //!
 //! `cargo run --release -p planner-evidence --example fit_steps -- DIR [CONSTANTS] [--no-derivatives]` writes, for each measured
 //! run of `DIR/runs`, measured and predicted time, the constants that the prediction depends on, and the derivative of

@@ -401,8 +401,8 @@ pub(super) fn shares(breakdown: &Breakdown, total: f64) -> String {
     shares.collect::<Vec<_>>().join("; ")
 }
 
-/// What the step waits for where routers do not spread tokens evenly or documents are of many lengths, and what that is
-/// from step to step.
+/// Text on what the step waits for where routers do not spread tokens evenly or documents are of many lengths, and what
+/// that is from step to step.
 pub(crate) fn describe_draws(problem: &Problem, best: &EvaluatedPlan) -> String {
     let Some(draws) = best.over_draws(problem) else { return String::new() };
     let OverDraws { step_time, busiest, balanced, documents, .. } = draws;

@@ -55,7 +55,7 @@ pub struct SearchReport {
     /// Lengths of documents and their packing, where sequences are made of several.
     #[serde(skip_serializing_if = "Option::is_none")]
     documents: Option<Documents>,
-    /// How routers spread tokens over experts, where they do not do so evenly.
+    /// Spread of tokens over experts by routers, where it is not even.
     #[serde(skip_serializing_if = "Option::is_none")]
     expert_load: Option<String>,
     /// True where stages were given by `--stages`; all plans then have them.

@@ -102,9 +102,9 @@ enum ExpertLayers {
     Every(Field<u64>),
     /// One in a period.
     OneOf { period: Field<u64>, offset: Field<u64> },
-    /// Those that `list` has, or else every n-th.
+    /// Layers that `list` has, or else every n-th.
     Listed { list: String, otherwise: Field<u64> },
-    /// Those that are `sparse` in the list of this field, or else those from an index on.
+    /// Layers that are `sparse` in the list of this field, or else those from an index on.
     Typed { list: String, otherwise: Field<u64> },
     /// Layers of a range of indices, every n-th of it; an end of -1 is the last layer.
     Within { start: Field<u64>, end: String, step: Field<u64> },

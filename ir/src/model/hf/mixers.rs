@@ -11,7 +11,7 @@ use crate::model::transformer::{
     Convolution, Decays, DeltaNet, Lightning, Mixer, Norm, NormPlacement, SelectiveScan, StateSpace,
 };
 
-/// What some layers of a family have instead of attention, and which layers.
+/// Mixers of some layers of a family instead of attention, and which layers have them.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Mixers {
@@ -154,7 +154,7 @@ enum DecayRule {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 enum MixedLayers {
     All,
-    /// Those that `layer_types` does not call attention; without it all, or all but every n-th.
+    /// Layers that `layer_types` does not call attention; without it all, or all but every n-th.
     Typed {
         otherwise: Option<Field<u64>>,
     },
@@ -181,7 +181,7 @@ enum MixedLayers {
     },
 }
 
-/// What transformers calls recurrences of all families since version 5.
+/// Name of recurrences of all families in transformers since version 5.
 const LINEAR: &str = "linear_attention";
 
 /// The function of a convolution's output, in a field if there is one.
@@ -189,7 +189,7 @@ fn convolved(fields: Fields<'_>, field: Option<&str>) -> Result<Activation, Mode
     field.map_or(Ok(Activation::Silu), |field| fields.activation_or(field, "silu"))
 }
 
-/// What a layer consists of.
+/// Parts of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LayerParts {
     /// Attention and a feed-forward block.

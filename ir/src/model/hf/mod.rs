@@ -165,7 +165,7 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Read, ModelError> {
     Ok(Read { class, transformer, warnings, besides: besides.unwrap_or_default() })
 }
 
-/// What is read of a configuration.
+/// Result of reading a configuration.
 pub(super) struct Read {
     pub(super) class: String,
     pub(super) transformer: Transformer,
@@ -289,7 +289,7 @@ pub(super) fn named_by_class(object: &Map<String, Value>) -> Option<(&'static st
     of(|place| place == 0).or_else(|| of(|_| true))
 }
 
-/// What of a family's computation is not known, if its models are planned alone.
+/// Part of a family's computation that is not known, if its models are planned alone.
 pub(super) fn planned_without(model_type: &str) -> Option<&'static str> {
     family_of(model_type)?.planned_without.as_deref()
 }

@@ -10,7 +10,7 @@ type Object = Map<String, Value>;
 /// Brings a configuration into the form of today.
 type Bring = fn(&mut Object);
 
-/// What brings a configuration of a `model_type` into the form of today.
+/// Function for each older `model_type` that brings its configuration into the form of today.
 const OLDER: &[(&str, Bring)] = &[
     ("axk2", axk2),
     ("exaone4", exaone4),

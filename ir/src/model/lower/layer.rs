@@ -115,7 +115,7 @@ impl Lowering {
         block.push("own_embedding.residual", OpKind::Add, &[x, back])
     }
 
-    /// What the mixer takes: the residual stream, with the output of the layer's shared block where it has one.
+    /// Input of the mixer: the residual stream, with the output of the layer's shared block where it has one.
     fn shared_block(
         &self,
         block: &mut BlockBuilder,

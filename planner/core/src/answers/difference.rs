@@ -88,7 +88,7 @@ impl Difference {
         is_tie(self.share, self.likelihood_first_is_faster)
     }
 
-    /// How much more or less time the second takes: `3.2 % more, which cannot be tie apart`.
+    /// Difference of the second plan's time as text: `3.2 % more, which cannot be told apart`.
     pub fn describe(&self) -> String {
         let direction = if self.share >= 0.0 { "more" } else { "less" };
         let tie = if self.is_tie() { ", which cannot be told apart" } else { "" };

@@ -1,4 +1,4 @@
-//! What a way of splitting an operator costs on one rank.
+//! Cost of a way of splitting an operator, on one rank.
 
 use cost_models::block::BlockPasses;
 use cost_models::states::{ModelStates, StateBytes, optimizer_step};
@@ -42,7 +42,7 @@ pub trait SplitCosts: Sync {
     /// Memory of `held` parameters, of which a rank updates `owned`, in bytes.
     fn states(&self, held: u64, owned: u64) -> f64;
 
-    /// What ranks share of the states of parameters that they have in common.
+    /// States of common parameters that ranks share.
     fn zero(&self) -> ZeroStage;
 }
 

@@ -39,7 +39,7 @@ impl OperatorSearch {
     }
 }
 
-/// What ranks may share of the states of parameters that they have in common; gradients are shared with the parameters.
+/// ZeRO stages: the states of common parameters that ranks may share; gradients are shared with the parameters.
 const STAGES: [ZeroStage; 3] = [ZeroStage::OptimizerState, ZeroStage::None, ZeroStage::Parameters];
 
 /// The most operators that are played to improve one plan, by changing one of them at a time.

@@ -78,7 +78,7 @@ struct Overlap {
     reduces: bool,
 }
 
-/// How far ahead parameters are gathered.
+/// Distance by which parameters are gathered ahead.
 #[derive(Clone, Copy, PartialEq)]
 enum Ahead {
     All,

@@ -32,7 +32,7 @@ const MOST_DOCUMENTS: f64 = (1 << 20) as f64;
 /// Sequences that first-fit packing keeps open.
 const OPEN_SEQUENCES: usize = 32;
 
-/// How the sequences of a step are divided among replicas and micro-batches.
+/// Division of the sequences of a step among replicas and micro-batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Division {
     pub(crate) replicas: u32,

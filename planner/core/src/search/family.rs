@@ -285,7 +285,7 @@ impl Family {
         (schedules * self.recomputes(problem, fixed).count()) as u64
     }
 
-    /// Those of `shardings` that the framework runs together with a schedule and a recompute policy.
+    /// Shardings, of `shardings`, that the framework runs together with a schedule and a recompute policy.
     pub fn combined<'a>(
         &self,
         problem: &Problem,

@@ -186,7 +186,7 @@ impl<'a> Builder<'a> {
         &self.replicas[self.assignment.group_of_stage(stage)].0
     }
 
-    /// What all groups' replicas have in common.
+    /// Replicas of any group, for what all groups' replicas have in common.
     pub(super) fn any_replicas(&self) -> &Replicas<'a> {
         &self.replicas[0].0
     }

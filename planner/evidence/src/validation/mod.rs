@@ -103,7 +103,7 @@ pub struct Validated {
     pub predicted: Result<Predicted, Unsupported>,
     /// Prediction with constants fitted without its source; `None` where the built-in ones are such.
     pub left_out: Option<Predicted>,
-    /// What is known of its time and of its memory; `None` if nothing was predicted.
+    /// Spreads of its time and of its memory; `None` if nothing was predicted.
     pub known: Option<[PredictionSpread; 2]>,
 }
 

@@ -3,7 +3,7 @@
 use cost_models::Hardware;
 use cost_models::residuals::{Spread, SpreadOf};
 
-/// What is known of a prediction of a quantity.
+/// Spread of a prediction of a quantity.
 #[derive(Clone, Debug)]
 pub struct PredictionSpread {
     /// Stack, as named by [`SpreadOf::stack`].

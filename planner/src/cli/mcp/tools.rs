@@ -19,7 +19,7 @@ const TOOLS: [&str; 6] = ["search", "evaluate", "explain", "compare", "lint", "e
 /// Options that are not arguments: of those that print, and those that the server decides.
 const NOT_ARGUMENTS: [&str; 5] = ["help", "version", "format", "quiet", "threads"];
 
-/// What an argument takes.
+/// Type of an argument's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ValueType {
     Switch,

@@ -106,7 +106,7 @@ pub enum ImportError {
     /// Nothing in the settings starts a program that is known.
     #[error("{what}\nhint: {works}")]
     NothingStarts {
-        /// What is there instead.
+        /// Value that is there instead.
         what: String,
         /// Input that works.
         works: String,

@@ -40,7 +40,7 @@ pub struct Imported {
     pub multi_token_prediction: bool,
     /// True if dropout is applied.
     pub dropout: bool,
-    /// How routers spread tokens over experts.
+    /// Spread of tokens over experts by routers.
     pub expert_load: ExpertLoad,
     /// Low-rank adapters that are trained instead of the model, if any.
     pub adapters: Option<Adapters>,

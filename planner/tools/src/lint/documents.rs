@@ -25,7 +25,7 @@ pub(super) struct Documents {
     tool: &'static Tool,
     /// Files that settings may name, by their names.
     files: BTreeMap<String, String>,
-    /// Those that these name, with the tool of each.
+    /// Files that these name, with the tool of each.
     named: Vec<(String, &'static Tool)>,
 }
 

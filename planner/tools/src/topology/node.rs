@@ -5,7 +5,7 @@ use ir::units::BytesPerSecond;
 
 use super::error::TopologyError;
 
-/// How the GPUs of a node are linked, and its network interfaces.
+/// Links of the GPUs of a node, and its network interfaces.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeLinks {
     /// Number of GPUs.

@@ -61,7 +61,7 @@ pub struct DeltaSaved<B: Kernels> {
     query: Array<B>,
     /// Normalised keys, `[b, heads, s, n]`.
     key: Array<B>,
-    /// What each position writes, `[b, heads, s, p]`.
+    /// Values that each position writes, `[b, heads, s, p]`.
     written: Array<B>,
     /// The inverse of the system of each chunk of `c` positions, `[b, heads, c, c]`.
     inverses: Vec<Array<B>>,
@@ -263,7 +263,7 @@ struct Part<B: Kernels> {
     decays: Decays<B>,
 }
 
-/// What the gradients of a chunk are made of in addition.
+/// Further arrays that the gradients of a chunk are made of.
 struct OfChunk<'a, B: Kernels> {
     chunk: &'a Chunk<B>,
     value: Array<B>,
@@ -273,18 +273,18 @@ struct OfChunk<'a, B: Kernels> {
 }
 
 impl<B: Kernels> Part<B> {
-    /// How much each position, a row, reads along its key of what each before it wrote.
+    /// Weights with which each position, a row, reads along its key what each before it wrote.
     fn system(&self, triangle: &Triangle<B>) -> Array<B> {
         let products = B::matmul(self.key.clone(), self.key.clone().transpose());
         products * self.decays.pairs.clone() * triangle.below_diagonal()
     }
 
-    /// What the state before the chunk has for each key.
+    /// Values that the state before the chunk has for each key.
     fn predicted(&self, state: &Array<B>) -> Array<B> {
         self.decays.from_start.clone() * B::matmul(self.key.clone(), state.clone())
     }
 
-    /// How strongly each position, a row, reads what each that is not after it wrote.
+    /// Weights with which each position, a row, reads what each that is not after it wrote.
     fn weights(&self) -> Array<B> {
         let products = B::matmul(self.query.clone(), self.key.clone().transpose());
         products * self.decays.pairs.clone()

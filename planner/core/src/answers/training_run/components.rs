@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What there is one component each of.
+/// Unit of which each has one component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Per {
@@ -20,7 +20,7 @@ pub enum Per {
 pub struct Component {
     /// Its name.
     pub component: String,
-    /// What there is one each of.
+    /// Unit of which each has one.
     pub per: Per,
     /// Mean hours between the failures of one of them.
     pub mtbf_hours: f64,

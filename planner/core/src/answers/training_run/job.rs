@@ -7,7 +7,7 @@ use super::checkpoints::CheckpointTimes;
 use super::components::Component;
 use super::smaller::SmallerPlan;
 
-/// What happens when a node fails.
+/// Reaction to the failure of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnFailure {
@@ -23,9 +23,9 @@ pub enum OnFailure {
 /// Rates of failures, and what is done about them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failures {
-    /// What fails.
+    /// Components that fail.
     pub components: Vec<Component>,
-    /// What happens then.
+    /// Reaction to a failure.
     pub on_failure: OnFailure,
     /// Spare nodes that are ready; as many as it takes, if none.
     pub spares: Option<u32>,

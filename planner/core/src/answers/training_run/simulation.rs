@@ -47,10 +47,10 @@ pub(super) struct PlayedRun {
     pub failures: Vec<u64>,
 }
 
-/// How many times as long as without failures a run is played, before it counts as one that does not get on.
+/// Ratio to the time without failures up to which a run is played, before it counts as one that does not get on.
 pub(super) const MOST_TIMES_LONGER: f64 = 50.0;
 
-/// What ends a stretch of training.
+/// Event that ends a stretch of training.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
     Finished,
@@ -373,9 +373,9 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
 
 /// Groups of replicas.
 struct Groups {
-    /// Those that train.
+    /// Number of groups that train.
     up: u32,
-    /// Those that wait for a node.
+    /// Number of groups that wait for a node.
     without_node: u32,
     /// When those that restart come back, in order.
     back: VecDeque<f64>,

@@ -212,7 +212,7 @@ proptest! {
     }
 }
 
-/// What is refused says what works, and that works.
+/// An error about what is refused says what works, and that works.
 #[test]
 fn what_loses_more_than_it_gains_is_refused_with_what_works() {
     let (job, failures) = herd();

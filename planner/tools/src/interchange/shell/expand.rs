@@ -274,7 +274,7 @@ impl<'a> Scope<'a> {
         output
     }
 
-    /// What a command prints, for commands that only print.
+    /// Output of a command, for commands that only print.
     fn printed(&mut self, command: &[Token]) -> Option<Text> {
         let mut words = Vec::new();
         let mut here = None;

@@ -27,7 +27,7 @@ fn expression(pattern: &str) -> Option<String> {
     Some(text)
 }
 
-/// What matches a text that is the pattern from end to end; `None` if that is not known.
+/// Regular expression that matches a text that is the pattern from end to end; `None` if that is not known.
 fn whole(pattern: &str) -> Option<Regex> {
     Regex::new(&format!("(?s)^(?:{})$", expression(pattern)?)).ok()
 }

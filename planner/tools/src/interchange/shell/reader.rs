@@ -165,8 +165,8 @@ impl<'a> Reader<'a> {
         Ok(Some(true))
     }
 
-    /// Whether a statement succeeds of which that is unknown: `None` if no way is followed. A test fails in the first way,
-    /// another command succeeds.
+    /// Guess whether a statement succeeds, where that is unknown: `None` if no way is followed. A test fails in the
+    /// first way, another command succeeds.
     fn guessed(&mut self, statement: &Statement) -> Option<bool> {
         if matches!(statement.form, Form::Subshell(_)) {
             return None;

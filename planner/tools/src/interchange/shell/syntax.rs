@@ -28,7 +28,7 @@ pub(super) enum Form {
         keyword: &'static str,
         /// Variable of `for` or `select`.
         variable: Option<String>,
-        /// What decides on each of its bodies; of `for`, a command of its words. A loop has one.
+        /// Conditions of its bodies; of `for`, a command of its words. A loop has one.
         parts: Vec<(Decides, Vec<Statement>)>,
     },
     /// Name and body of a function that is defined.
@@ -39,12 +39,12 @@ pub(super) enum Form {
     Group(Vec<Statement>),
 }
 
-/// What decides whether a body of a branch or loop runs.
+/// Condition that decides whether a body of a branch or loop runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decides {
     /// A condition.
     Condition(Vec<Statement>),
-    /// Whether the first word matches one of the patterns.
+    /// Patterns, one of which the first word must match.
     Patterns(Vec<Token>, Vec<Token>),
     /// No body before it runs.
     Otherwise,

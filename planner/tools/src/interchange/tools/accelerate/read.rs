@@ -113,7 +113,7 @@ fn mixed_precision(given: &ParsedOptions) -> Result<Option<Precision>, OptionErr
     Ok(formats.into_iter().find(|format| named == Some(format.name())))
 }
 
-/// How ranks share a sequence, and how many, if they do.
+/// Way and number of ranks that share a sequence, if they do.
 fn sequence_sharing(
     given: &ParsedOptions,
 ) -> Result<Option<(ContextParallelKind, u32)>, OptionError> {
@@ -261,7 +261,7 @@ impl Script {
         })
     }
 
-    /// What the script does whatever shards its states.
+    /// Settings of the script that hold whatever shards its states.
     fn add_to(&self, imported: &mut Imported) {
         if self.recomputes {
             imported.layout.recompute = Recompute::Full;

@@ -1,4 +1,4 @@
-//! What follows from several of verl's keys: the sequences of an update, and those of a micro-batch.
+//! Values that follow from several of verl's keys: the sequences of an update, and those of a micro-batch.
 
 use std::collections::BTreeSet;
 

@@ -38,7 +38,7 @@ pub(super) struct Wrapper {
     pub(super) or_within: &'static [&'static str],
     /// Beginnings of keys that are the other tool's after them.
     pub(super) prefixes: &'static [&'static str],
-    /// Whether the tool has the other's options by their own names.
+    /// Relation to the other tool's options: whether the tool has them by their own names.
     pub(super) same: Same,
     /// True if each micro-batch's gradients are reduced to shards, as code does that never calls FSDP's `no_sync` or
     /// `set_requires_gradient_sync`.

@@ -43,7 +43,7 @@ const LARGEST_SIGMA: f64 = 5.0;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Documents {
-    /// Their lengths.
+    /// Lengths of the documents.
     pub lengths: DocumentLengths,
     /// Packing of the documents into sequences.
     pub packing: Packing,
@@ -69,7 +69,7 @@ pub enum DocumentsError {
     Length {
         /// The line, from 1.
         line: usize,
-        /// Its text.
+        /// Text of the line.
         field: String,
     },
     /// A document that no sequence can hold.

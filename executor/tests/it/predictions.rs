@@ -206,7 +206,7 @@ impl Bench {
     }
 }
 
-/// What the machine's cores did so far, in ticks of a hundredth of a second.
+/// Ticks of the machine's cores so far, each a hundredth of a second.
 #[derive(Clone, Copy)]
 struct Load {
     all: f64,

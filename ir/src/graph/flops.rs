@@ -41,7 +41,7 @@ impl Graph {
         ))
     }
 
-    /// The same of a sequence of documents: pairs within them count.
+    /// Forward FLOPs of a sequence of documents: pairs within them count.
     pub fn forward_flops_of(&self, sequence_length: u64, documents: DocumentSizes) -> ForwardFlops {
         let plain =
             ShardContext::plain(Sizes { micro_batch_size: 1, sequence_length }, Sharding::NONE);

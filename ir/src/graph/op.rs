@@ -372,7 +372,7 @@ pub enum Recurrence {
     /// The gated delta rule, a decay for each head \[q, k, v, beta, decay\] (Yang, Kautz and Hatamizadeh 2024,
     /// arXiv 2412.06464).
     DeltaRule,
-    /// The same with a decay for each feature of a key (Kimi Team 2025, arXiv 2510.26692).
+    /// The delta rule with a decay for each feature of a key (Kimi Team 2025, arXiv 2510.26692).
     DeltaRuleByFeature,
     /// Linear attention with a fixed decay of each head \[q, k, v\] (Qin et al. 2024, arXiv 2401.04658).
     FixedDecay,

@@ -137,7 +137,7 @@ pub struct SplitOp {
     pub wanted: Vec<ByMeshAxis<AxisPlacement>>,
     /// Placement of its output.
     pub output: ByMeshAxis<AxisPlacement>,
-    /// Its parameters.
+    /// Parameters of the operator.
     pub parameters: Vec<SharedParameter>,
     /// Exchanges of its own.
     pub exchanges: Vec<SplitExchange>,

@@ -76,7 +76,7 @@ pub struct RoutedTokens {
 }
 
 impl RoutedTokens {
-    /// As many on each rank.
+    /// Loads of as many tokens on each rank.
     pub const BALANCED: Self = Self { busiest: 1000, fullest: 1000 };
 }
 

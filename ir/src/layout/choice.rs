@@ -17,7 +17,7 @@ pub enum Choice<T> {
     /// Any value: nothing is decided.
     #[default]
     Any,
-    /// This value alone.
+    /// A single value.
     One(T),
     /// One of several values; the last value is repeated up to the length of the array.
     Listed([T; MOST_LISTED]),

@@ -70,7 +70,7 @@ impl<'a> Fields<'a> {
         Self { architecture, object, looked_up: None }
     }
 
-    /// These fields, with lookups recorded in `looked_up`.
+    /// The fields, with lookups recorded in `looked_up`.
     pub(super) fn noting(self, looked_up: &'a LookedUpFields) -> Self {
         Self { looked_up: Some(looked_up), ..self }
     }

@@ -318,13 +318,13 @@ pub struct Attention {
     pub gate: Option<AttentionGate>,
     /// The norm of each head of values (Gemma 4).
     pub value_norm: Option<Norm>,
-    /// Where keys and values come from.
+    /// Source of keys and values.
     pub key_values: KeyValues,
     /// Rank of products that are added to queries, keys and values (Zamba 2).
     pub adapter_rank: Option<u64>,
 }
 
-/// Where keys and values come from.
+/// Source of keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyValues {
     /// Projections of the layer.

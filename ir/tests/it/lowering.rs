@@ -1,4 +1,4 @@
-//! What graphs consist of.
+//! Operators of graphs.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! What newer families have beside attention and feed-forward blocks: operations against PyTorch's counts and counts by
-//! hand, what blocks hand on, and weights that layers share.
+//! Parts that newer families have in addition to attention and feed-forward blocks: operations against PyTorch's counts
+//! and counts by hand, what blocks hand on, and weights that layers share.
 
 use ir::graph::{Block, Graph, OpKind, ShardContext, Sharding, Sizes};
 use ir::model::{GraphOptions, Model};

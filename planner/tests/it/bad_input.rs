@@ -1,4 +1,4 @@
-//! What users give that cannot be: one clear error, and nothing half-written.
+//! Input of users that cannot be: one clear error, and nothing half-written.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What is proposed: by the framework, by what users list, and by what the model can tell apart.
+//! Choice of plans: by the framework, by what users list, and by what the model can tell apart.
 
 use std::fs;
 use std::path::Path;

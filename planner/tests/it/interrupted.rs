@@ -85,7 +85,7 @@ fn answers_that_are_cut_short_say_so() {
 /// After how many milliseconds a search is interrupted: the first that finds it with plans and with work left will do.
 const WAITS: [u64; 6] = [250, 500, 1000, 2000, 4000, 8000];
 
-/// How often it is tried to interrupt a second time.
+/// Number of attempts to interrupt a second time.
 const MOST_TRIES: u32 = 20;
 
 /// Presses Ctrl-C.

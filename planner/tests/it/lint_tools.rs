@@ -62,7 +62,7 @@ struct Settings {
     model: Model,
     model_text: String,
     sequence_length: u64,
-    /// Whether it leaves the batch to a script.
+    /// True if it leaves the batch to a script.
     is_without_batch: bool,
     cluster: Cluster,
 }

@@ -1,4 +1,4 @@
-//! What lies on the host: memory, time, and what a search finds with it.
+//! Offload to the host: memory, time, and what a search finds with it.
 
 use ir::layout::{Offload, PartialLayout, ZeroStage};
 use planner_core::problem::Problem;

@@ -1,4 +1,4 @@
-//! What is asked beside the best plan: each answer against what a search of its own says.
+//! Questions in addition to the best plan: each answer against what a search of its own says.
 
 use ir::schedule::ScheduleKind;
 use planner_core::answers::{

@@ -1,4 +1,4 @@
-//! What is searched for a tool it takes, and what it takes comes back.
+//! Plans that are searched for a tool are accepted by it, and come back from its files.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -14,7 +14,7 @@ pub struct Launch {
     pub rank: u32,
     /// Number of ranks.
     pub num_ranks: u32,
-    /// Its position among the ranks on its node.
+    /// Position of the rank among those on its node.
     pub local_rank: u32,
     /// The host of rank 0.
     pub host: String,

@@ -62,13 +62,13 @@ fn meshes(num_ranks: u32) -> Vec<Vec<Group>> {
     meshes
 }
 
-/// What rank `rank` has at first: numbers that differ by rank, part and place, and whose sums and
-/// products are exact in all element types that are tested.
+/// Elements that rank `rank` has at first: numbers that differ by rank, part and place, and whose sums and products are
+/// exact in all element types that are tested.
 pub(crate) fn value(rank: u32, part: usize, place: usize) -> f64 {
     f64::from(rank % 3 + 1) * if (part + place).is_multiple_of(2) { 1.0 } else { -0.5 }
 }
 
-/// What rank `rank` has at first, as an array.
+/// Elements that rank `rank` has at first, as an array.
 pub(crate) fn array(rank: u32, part: usize, size: usize, element: Element) -> Array<Flex> {
     let values = (0..size).map(|place| value(rank, part, place)).collect();
     Array::from_f64(values, &[size], element, &FlexDevice)

@@ -1,4 +1,4 @@
-//! How ranks find each other: what launchers say, and a socket.
+//! Rendezvous of ranks: what launchers say, and a socket.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

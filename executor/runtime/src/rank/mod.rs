@@ -335,7 +335,7 @@ impl<B: Kernels> Rank<B> {
         self.note_memory_in_pass(&[]);
     }
 
-    /// As [`Self::note_memory`], within a pass whose blocks have saved `of_pass`.
+    /// Notes memory as [`Self::note_memory`] does, within a pass whose blocks have saved `of_pass`.
     fn note_memory_in_pass(&mut self, of_pass: &[KeptBlock<B>]) {
         let units = self.units.iter().map(FlatParameter::num_bytes);
         let frozen = self.frozen.iter().map(FrozenParameter::num_bytes);
@@ -457,7 +457,7 @@ impl<B: Kernels> Rank<B> {
         }
     }
 
-    /// As [`Self::sharded`].
+    /// The sharded parameters, as [`Self::sharded`]'s.
     fn sharded_mut(&mut self, at: UnitAt) -> &mut dyn Sharded<B> {
         match at {
             UnitAt::Trained(unit) => &mut self.units[unit],

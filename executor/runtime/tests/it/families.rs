@@ -278,7 +278,7 @@ impl Family {
     }
 }
 
-/// How far a tensor may be off.
+/// Bound of the error of a tensor.
 #[derive(Clone, Copy)]
 struct Bound {
     /// Of its norm.

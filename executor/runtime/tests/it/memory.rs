@@ -1,4 +1,4 @@
-//! What ranks hold is what the plan's formulas say, of every family: in one layout each, in all with
+//! Memory of ranks is what the plan's formulas say, of every family: in one layout each, in all with
 //! `RUN_SLOW_TESTS=1`.
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What tensor-parallel ranks exchange, of activations, statistics and gradients, and stages send each other, is what
-//! the plan says, to the byte.
+//! Traffic of tensor-parallel ranks, of activations, statistics and gradients, and between stages, is what the plan
+//! says, to the byte.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ pub(super) fn graph(program: &Program) -> Graph {
     model.graph(options).unwrap()
 }
 
-/// What a rank of a program in fp64 does with a block, the chain's first or another.
+/// Work of a rank of a program in fp64 on a block, the chain's first or another.
 pub(super) fn setting(program: &Program, reads_data: bool) -> ShardContext {
     let spec = program.layout;
     let sizes = Sizes {
@@ -79,7 +79,7 @@ pub(super) fn setting(program: &Program, reads_data: bool) -> ShardContext {
     ShardContext { compute_bytes: 8, reads_data, fuses_projections: false, ..plain }
 }
 
-/// What the ranks of a program do in its first step.
+/// Tracks of the ranks of a program in its first step.
 pub(super) fn recorded(program: &Arc<Program>) -> Vec<Track> {
     let recorded = local::run(program.num_ranks(), &[FlexDevice], |communicator| {
         let mut rank = rank(program, communicator)?;

@@ -35,7 +35,7 @@ const PLANS: &[(&str, usize)] = &[
     ("toy-mlp.json", 2),
 ];
 
-/// What a run left behind.
+/// Exit code and output of a run.
 #[derive(Debug)]
 struct Run {
     code: Option<i32>,

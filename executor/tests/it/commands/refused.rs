@@ -1,4 +1,4 @@
-//! What cannot be run: one clear error, and nothing lost.
+//! Runs that are refused: one clear error, and nothing lost.
 
 use std::fs;
 use std::path::Path;

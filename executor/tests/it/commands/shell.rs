@@ -1,4 +1,4 @@
-//! What a shell offers, the manual, and the help.
+//! Completions for a shell, the manual, and the help.
 
 use std::fs;
 

@@ -70,7 +70,7 @@ enum Without {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Shared {
-    /// This number of shared experts, merged into one block.
+    /// A number of shared experts, merged into one block.
     Experts(Number),
     /// A block of this inner width, or none where the width is zero.
     Width(Field<u64>),

@@ -442,7 +442,7 @@ pub(super) struct ScalesRule {
 pub(super) enum EmbeddingScale {
     /// The root of the hidden size, which gives elements a variance of 1.
     RootOfWidth,
-    /// The same where a field is true.
+    /// The root of the width where a field is true.
     RootOfWidthIf(Field<bool>),
     Field(String),
 }

@@ -169,7 +169,7 @@ fn minimax_m3_vl(object: &mut Object) {
     }
 }
 
-/// Which layers have experts, by a number for each layer.
+/// Layers that have experts, by a number for each layer.
 fn experts_by_layer(object: &mut Object) {
     if let Some(frequencies) = object.get("moe_layer_freq").and_then(numbers) {
         set_experts(object, |layer| frequencies.get(layer as usize).is_some_and(|it| *it > 0));

@@ -72,10 +72,10 @@ struct Module {
 
 /// A name that a `use` brings into a module.
 struct Use {
-    /// Whether others may take it from here.
+    /// True if others may take it from here.
     handed_on: bool,
     path: Names,
-    /// What it is called here; `*` for all that the path has.
+    /// Name of the item here; `*` for all that the path has.
     name: String,
 }
 
@@ -91,7 +91,7 @@ impl Module {
     }
 }
 
-/// What a path leads to.
+/// Module or item that a path leads to.
 enum Resolved<'a> {
     /// A module, by where it is.
     Module(Names),

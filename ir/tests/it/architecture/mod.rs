@@ -97,7 +97,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("planner/src", &["bin", "cli", "main.rs"]),
 ];
 
-/// What a pure source never mentions, and why.
+/// Words that a pure source never mentions, and why.
 const NEVER_IN_PURE: &[(&str, &str)] = &[
     ("std::fs", "files are read and written by the commands"),
     ("std::io", "streams belong to the commands"),

@@ -8,7 +8,7 @@ use ir::graph::{BlockRecompute, Graph, OpKind, ShardContext, Sharding, Sizes};
 use ir::native;
 use serde::Deserialize;
 
-/// What PyTorch counts of a module, for one sample.
+/// Counts of PyTorch for a module and one sample.
 #[derive(Deserialize)]
 struct Counts {
     parameters: u64,

@@ -1,4 +1,4 @@
-//! What wrong schedules are told.
+//! Errors of wrong schedules.
 
 use ir::schedule::{
     Schedule, ScheduleError, ScheduleKind, Sends, StagePlacement, Step, Updates, check, generate,

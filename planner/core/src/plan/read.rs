@@ -69,7 +69,7 @@ pub enum PlanError {
 pub struct CheckedPlan {
     /// The plan as written.
     pub plan: Plan,
-    /// Its model.
+    /// Model of the plan.
     pub model: Model,
     /// The problem, built from the contents of the plan.
     pub problem: Problem,

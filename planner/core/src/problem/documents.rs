@@ -106,7 +106,7 @@ impl Sequences {
         Self { documents, whole, quantile: None, packed: Arc::default(), drawn: Arc::default() }
     }
 
-    /// The same at a quantile of the draws.
+    /// The documents at a quantile of the draws.
     pub(super) fn at(&self, quantile: f64) -> Self {
         Self { quantile: Some(quantile), ..self.clone() }
     }

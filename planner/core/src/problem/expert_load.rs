@@ -53,7 +53,7 @@ impl RankLoads {
         Self { load, num_layers: num_layers.max(1), ..Self::default() }
     }
 
-    /// The same at a quantile of the draws.
+    /// The load at a quantile of the draws.
     pub(super) fn at(&self, quantile: f64) -> Self {
         Self { quantile: Some(quantile), ..self.clone() }
     }

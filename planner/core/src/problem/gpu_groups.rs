@@ -12,7 +12,7 @@ use ir::units::{Bytes, Seconds};
 pub struct GpuGroup {
     /// Name of the group's cluster.
     pub name: String,
-    /// Its hardware, with the network as far as the other groups.
+    /// Hardware of the group, with the network as far as the other groups.
     pub hardware: Hardware,
     /// Number of its GPUs.
     pub num_gpus: u32,

@@ -133,7 +133,7 @@ pub enum ProblemError {
     OutOfRange {
         /// Name of the count.
         name: &'static str,
-        /// Its value.
+        /// Value of the count.
         value: u64,
         /// The largest value.
         most: u64,

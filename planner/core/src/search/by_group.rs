@@ -254,7 +254,7 @@ impl Searcher<'_> {
     }
 }
 
-/// As many micro-batches for all replicas; `None` where the batch does not divide.
+/// Equal numbers of micro-batches for all replicas; `None` where the batch does not divide.
 fn equal(problem: &Problem, family: &Family) -> Option<MicroBatchesByGroup> {
     let all = num_micro_batches(problem, family);
     let replicas = u64::from(family.data_parallel);

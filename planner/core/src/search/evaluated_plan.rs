@@ -111,7 +111,7 @@ impl EvaluatedPlan {
 }
 
 impl EvaluatedPlan {
-    /// The same time and memory in all draws.
+    /// The time and memory in all draws, which are the same.
     fn as_only_draw(&self) -> OverDraws {
         let same = |value: f64| Quantiles { p10: value, p50: value, p90: value };
         OverDraws {

@@ -1,4 +1,4 @@
-//! What holds of every plan, and of every two problems of which one is easier.
+//! Laws of every plan, and of every two problems of which one is easier.
 
 use cost_models::Group;
 use ir::graph::{Recompute, Sharding, Switches, WeightFormat};

@@ -1,4 +1,4 @@
-//! Which keys queries see under a mask, and blocks of queries that leave out most hidden keys.
+//! Visibility of keys to queries under a mask, and blocks of queries that leave out most hidden keys.
 
 use std::ops::Range;
 

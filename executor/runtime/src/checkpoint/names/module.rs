@@ -5,9 +5,9 @@ use ir::model::Join;
 /// Orientation of a tensor's rows and columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Orientation {
-    /// As here: inputs, over which products sum, come first.
+    /// Inputs, over which products sum, come first, as here.
     InputsFirst,
-    /// As in PyTorch's `nn.Linear`: outputs come first.
+    /// Outputs come first, as in PyTorch's `nn.Linear`.
     OutputsFirst,
 }
 

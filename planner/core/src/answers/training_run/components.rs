@@ -18,7 +18,7 @@ pub enum Per {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Component {
-    /// Its name.
+    /// Name of the component.
     pub component: String,
     /// Unit of which each has one.
     pub per: Per,

@@ -26,7 +26,7 @@ pub struct LostTime {
 }
 
 impl LostTime {
-    /// Its parts.
+    /// Parts of the sum.
     pub(super) fn parts(&mut self) -> [&mut f64; 6] {
         let Self { lost_work, checkpoints, restarts, waiting_for_nodes, fewer_nodes, slow_nodes } =
             self;
@@ -169,7 +169,7 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
         }
     }
 
-    /// When the nodes of the next larger plan are there, if that gains more than it costs to restart with it.
+    /// Time at which the nodes of the next larger plan are there, if that gains more than it costs to restart with it.
     fn larger_plan_at(&self, plan: usize) -> f64 {
         let Some(larger) = plan.checked_sub(1) else { return f64::INFINITY };
         let missing = (self.num_nodes(larger)).saturating_sub(self.healthy) as usize;
@@ -377,7 +377,7 @@ struct Groups {
     up: u32,
     /// Number of groups that wait for a node.
     without_node: u32,
-    /// When those that restart come back, in order.
+    /// Times at which those that restart come back, in order.
     back: VecDeque<f64>,
     /// Seconds that a restart takes.
     recovery: f64,

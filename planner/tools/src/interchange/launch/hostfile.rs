@@ -4,7 +4,7 @@ use super::super::file::File;
 use super::super::view::ExportView;
 use super::program::{Program, Starter};
 
-/// Its name.
+/// Name of the file.
 pub(super) const HOSTFILE: &str = "hostfile";
 
 /// The nodes in the order of their ranks, a line each, or where Slurm starts every rank, a line a rank; `None` where they

@@ -229,8 +229,8 @@ impl<'a> BlockCost<'a> {
         self.work.head_chunks.map_or(1, |(head, chunks)| if head == op { chunks } else { 1 })
     }
 
-    /// Time of adding up the gradients of a weight that chunks of the tokens have made, where micro-batches do not do so
-    /// already.
+    /// Time of adding up the gradients of a weight that chunks of the tokens have made, where micro-batches do not do
+    /// so already.
     fn sum_of_chunks(&self, work: &KernelWork) -> Seconds {
         let Hardware { device, framework, precision, .. } = self.hardware;
         let is_apart = framework.gradients.accumulation == GradientAccumulation::None;

@@ -86,8 +86,8 @@ pub enum AdapterError {
 /// The target that names all linear layers but the heads.
 pub const ALL_LINEAR: &str = "all-linear";
 
-/// Paths within a layer that modules of an operator have: of Hugging Face's classes, then of Megatron-Core's, whose fused
-/// modules are several operators here and are adapted one by one.
+/// Paths within a layer that modules of an operator have: of Hugging Face's classes, then of Megatron-Core's, whose
+/// fused modules are several operators here and are adapted one by one.
 const MODULES: [(&str, &[&str]); 18] = [
     ("attention.query", &["self_attn.q_proj", "self_attention.linear_qkv"]),
     ("attention.key", &["self_attn.k_proj", "self_attention.linear_qkv"]),

@@ -414,8 +414,8 @@ impl Graph {
         self.chain.iter().flat_map(|run| std::iter::repeat_n(run.class, run.count as usize))
     }
 
-    /// Name of an operator of the block at a position of the chain; the position is part of it where another block of the
-    /// chain has an operator of that name.
+    /// Name of an operator of the block at a position of the chain; the position is part of it where another block of
+    /// the chain has an operator of that name.
     pub fn op_name(&self, position: usize, class: ClassId, op: OpId) -> String {
         let block = self.class(class);
         let own = &block.op(op).name;

@@ -19,8 +19,8 @@ use crate::units::Bytes;
 
 impl Block {
     /// Work of one rank for one micro-batch, with the activations that it saves: the rank whose experts are the busiest
-    /// decides the time, the one that gets most tokens over all layers the memory; and so do the mean and the longest of
-    /// padded sequences.
+    /// decides the time, the one that gets most tokens over all layers the memory; and so do the mean and the longest
+    /// of padded sequences.
     pub fn work(&self, setting: &ShardContext) -> BlockWork {
         let with = |busiest: u64, tokens: u64| ShardContext {
             routed: RoutedTokens { busiest, ..setting.routed },
@@ -67,8 +67,8 @@ impl Block {
 }
 
 impl Block {
-    /// Returns whether backward computes the input of `op` at `slot` again: outputs of convolutions before a scan, of which
-    /// `mamba_split_conv1d_scan_combined` of mamba's `ssd_combined.py` saves the inputs alone.
+    /// Returns whether backward computes the input of `op` at `slot` again: outputs of convolutions before a scan, of
+    /// which `mamba_split_conv1d_scan_combined` of mamba's `ssd_combined.py` saves the inputs alone.
     pub fn recomputes_input(&self, op: OpId, slot: usize) -> bool {
         let OpKind::Recurrence { kind, .. } = self.op(op).kind else { return false };
         let is_scan = matches!(kind, Recurrence::StateSpace { .. } | Recurrence::SelectiveScan);
@@ -231,7 +231,8 @@ impl Sharded<'_> {
     }
 
     /// True if an operator does not save an input that its gradient takes: experts' outputs where the framework does
-    /// not keep them, norms' inputs that eager PyTorch casts, and outputs of convolutions, which the scan computes again.
+    /// not keep them, norms' inputs that eager PyTorch casts, and outputs of convolutions, which the scan computes
+    /// again.
     fn is_left_out(&self, op: OpId, slot: usize) -> bool {
         let kind = &self.block.op(op).kind;
         slot == 0 && *kind == OpKind::Combine && !self.setting.keeps_expert_outputs
@@ -357,15 +358,16 @@ impl Sharded<'_> {
         }
     }
 
-    /// Bytes that the functions of an operator save, beside its inputs and outputs: of a root mean square norm the input
-    /// cast to fp32 and the normalised one, of a gated activation the function of the gate, of attention's softmax its
-    /// output in fp32, before the cast. Models without rotary embeddings do not cast; of OPT and BLOOM it is not counted.
+    /// Bytes that the functions of an operator save, beside its inputs and outputs: of a root mean square norm the
+    /// input cast to fp32 and the normalised one, of a gated activation the function of the gate, of attention's
+    /// softmax its output in fp32, before the cast. Models without rotary embeddings do not cast; of OPT and BLOOM it
+    /// is not counted.
     ///
     /// # Source
     ///
     /// `LlamaRMSNorm`, `LlamaMLP` and `eager_attention_forward` of transformers' `modeling_llama.py`, the last also of
-    /// `modeling_gpt2.py`, `modeling_bert.py` and `modeling_t5.py`, and what PyTorch's derivatives of the functions that
-    /// they call take. The norm's input in 16 bits is not saved.
+    /// `modeling_gpt2.py`, `modeling_bert.py` and `modeling_t5.py`, and what PyTorch's derivatives of the functions
+    /// that they call take. The norm's input in 16 bits is not saved.
     fn saved_by_eager(&self, op: OpId) -> Bytes {
         let compute_bytes = self.setting.compute_bytes;
         let wider = |bytes: Bytes| {
@@ -388,8 +390,9 @@ impl Sharded<'_> {
         self.block.nodes().any(|node| matches!(node.op.kind, OpKind::Rotary(_)))
     }
 
-    /// Bytes that a recurrence saves in addition to its inputs and output: of the delta rule normalised queries and keys of each
-    /// value head, values, the inverse of each chunk's triangle, and decays in fp32. A chunk is no longer than a sequence.
+    /// Bytes that a recurrence saves in addition to its inputs and output: of the delta rule normalised queries and
+    /// keys of each value head, values, the inverse of each chunk's triangle, and decays in fp32. A chunk is no longer
+    /// than a sequence.
     ///
     /// # Source
     ///

@@ -106,8 +106,8 @@ impl Kernels<'_, '_> {
         [of_input, self.is_trained(op).then_some(Pass::WeightGrad)]
     }
 
-    /// The product of two tensors and those that make their gradients: `y = a b`, `da = dy b'`, `db = a' dy`. `bytes` are
-    /// those of a, b and y.
+    /// The product of two tensors and those that make their gradients: `y = a b`, `da = dy b'`, `db = a' dy`. `bytes`
+    /// are those of a, b and y.
     fn products(
         &mut self,
         op: OpId,
@@ -346,8 +346,8 @@ impl Kernels<'_, '_> {
         }
     }
 
-    /// Products of a recurrence within and between chunks, and the bytes of its inputs, output and states. Backward has two
-    /// products for each of forward's, and those again that make scores and states.
+    /// Products of a recurrence within and between chunks, and the bytes of its inputs, output and states. Backward has
+    /// two products for each of forward's, and those again that make scores and states.
     ///
     /// # Source
     ///

@@ -14,7 +14,8 @@ pub enum Loss {
     Fused,
 }
 
-/// Chunks of torchtitan's `ChunkedLossWrapper` and torchtune's `CEWithChunkedOutputLoss`, if users name no other number.
+/// Chunks of torchtitan's `ChunkedLossWrapper` and torchtune's `CEWithChunkedOutputLoss`, if users name no other
+/// number.
 pub const USUAL_CHUNKS: u64 = 8;
 
 impl fmt::Display for Loss {

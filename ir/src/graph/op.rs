@@ -136,7 +136,8 @@ pub enum OpKind {
         /// Number of positions.
         keys: u64,
     },
-    /// Fused attention \[q, k, v; chosen keys where there are any\] that never stores its scores; saves the output and a log-sum-exp.
+    /// Fused attention \[q, k, v; chosen keys where there are any\] that never stores its scores; saves the output and
+    /// a log-sum-exp.
     Attention {
         /// Positions that a query attends to.
         mask: AttentionMask,

@@ -158,8 +158,8 @@ fn sequence_parallelism_turns_them_into_gathers_and_scatters() {
     assert_eq!(exchanges(sequence_parallel(8)), expected);
 }
 
-/// Where the gathered inputs of both sharded products are saved whole, none is gathered again: seven eighths of `2 s b h`
-/// bytes more of each.
+/// Where the gathered inputs of both sharded products are saved whole, none is gathered again: seven eighths of `2 s b
+/// h` bytes more of each.
 #[test]
 fn gathered_inputs_that_are_kept_are_not_gathered_again() {
     let sizes = Sizes { micro_batch_size: B, sequence_length: S };

@@ -100,7 +100,8 @@ impl LayoutSpec {
         Mesh { sharding: self.sharding(), data_parallel: self.data_parallel }
     }
 
-    /// Micro-batches of a replica and their size, as tables show them: `8x2`, or `8/4x2` where groups of replicas differ.
+    /// Micro-batches of a replica and their size, as tables show them: `8x2`, or `8/4x2` where groups of replicas
+    /// differ.
     pub fn micro_batches(&self) -> String {
         let by_group = self.micro_batches_by_group;
         if by_group.are_equal() {

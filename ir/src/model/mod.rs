@@ -94,8 +94,8 @@ impl Model {
         })
     }
 
-    /// The Hugging Face configuration `text` as one of the family `family`, and its fields that are not read then, though
-    /// they may matter.
+    /// The Hugging Face configuration `text` as one of the family `family`, and its fields that are not read then,
+    /// though they may matter.
     ///
     /// # Errors
     ///

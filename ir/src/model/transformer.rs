@@ -211,8 +211,8 @@ pub struct SharedBlock {
     pub owner: u64,
 }
 
-/// Experts that take what the dense feed-forward block takes, and whose output is added after the layer's second half, so
-/// that their exchanges are overlapped with it (LongCat Team 2025, arXiv 2509.01322, section 2.2).
+/// Experts that take what the dense feed-forward block takes, and whose output is added after the layer's second half,
+/// so that their exchanges are overlapped with it (LongCat Team 2025, arXiv 2509.01322, section 2.2).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shortcut {
     /// The experts.
@@ -478,7 +478,8 @@ pub struct Mixture {
     pub correction: Correction,
     /// Experts in addition that put out what they take; `top_k` counts the others, on average (LongCat-Flash).
     pub zero_experts: Option<ZeroExperts>,
-    /// The norm that router, routed experts and the shared block each have on their own, the latter two also after their
-    /// outputs; router and experts take the residual stream as it is, and weights are scaled for each expert (Gemma 4).
+    /// The norm that router, routed experts and the shared block each have on their own, the latter two also after
+    /// their outputs; router and experts take the residual stream as it is, and weights are scaled for each expert
+    /// (Gemma 4).
     pub own_norms: Option<Norm>,
 }

@@ -240,7 +240,8 @@ pub(super) enum Kind {
         /// The function.
         function: Elementwise,
     },
-    /// Product of two tensors, summed over dimensions that both have, for each index of the others that both have [a, b].
+    /// Product of two tensors, summed over dimensions that both have, for each index of the others that both have [a,
+    /// b].
     Product {
         /// The dimensions that are summed over.
         over: DimNames,

@@ -85,9 +85,9 @@
 //! | `cross_entropy` | `over` (last) | logits |
 //! | `mean_squared_error` | | prediction |
 //!
-//! `product` sums over dimensions that both inputs have, once for each index of the others that both have; the output has
-//! the dimensions of a, then those that only b has. A node that is `tied_to` an earlier one has that node's parameters
-//! of the same names: a head that reads the table of an embedding, a layer that runs twice.
+//! `product` sums over dimensions that both inputs have, once for each index of the others that both have; the output
+//! has the dimensions of a, then those that only b has. A node that is `tied_to` an earlier one has that node's
+//! parameters of the same names: a head that reads the table of an embedding, a layer that runs twice.
 //!
 //! `kernel`, `stride`, `padding` and `output` are one integer, or two for rows and columns.
 //!

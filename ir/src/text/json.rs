@@ -7,7 +7,8 @@ use serde_json::error::Category;
 
 use super::{printable, printable_lines, shortened};
 
-/// `text` with `null` for the numbers without end that Python writes beyond JSON, as published configurations have them.
+/// `text` with `null` for the numbers without end that Python writes beyond JSON, as published configurations have
+/// them.
 pub fn without_infinities(text: &str) -> Cow<'_, str> {
     const WORDS: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
     if !WORDS.iter().any(|word| text.contains(word)) {

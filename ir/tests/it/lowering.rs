@@ -131,8 +131,8 @@ fn held(graph: &Graph, name: &str, loss: LossGradient, is_eager: bool) -> BlockW
 const LLAMA: &str = r#"{"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 64, "intermediate_size": 128,
     "num_attention_heads": 4, "vocab_size": 100000}"#;
 
-/// Bytes of a logit at the peak of backward, as docs/src/cost-model.md has them; activations of the hidden size are less
-/// than a hundredth of them.
+/// Bytes of a logit at the peak of backward, as docs/src/cost-model.md has them; activations of the hidden size are
+/// less than a hundredth of them.
 #[test]
 fn a_loss_holds_what_its_kernel_needs() {
     let graph = graph(LLAMA, GraphOptions::default());

@@ -72,7 +72,8 @@ pub(crate) enum Command {
     Schedule(ScheduleArgs),
     /// Predictions held against measured training steps and kernels.
     Validate(ValidateArgs),
-    /// Constants of your own machine, from measured steps, profiles or what nccl-tests print: a framework or cluster file.
+    /// Constants of your own machine, from measured steps, profiles or what nccl-tests print: a framework or cluster
+    /// file.
     Calibrate(CalibrateArgs),
     /// What a model consists of: parameters, blocks, operations.
     Inspect(InspectArgs),

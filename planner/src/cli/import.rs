@@ -141,9 +141,9 @@ fn refuse_set(script: &LaunchScript, args: &ToolSettingsArgs) -> anyhow::Result<
 const MOST_ABOVE: usize = 5;
 
 /// File that settings name: at its path from their folder, from the folders above it if the path has folders itself, or
-/// from the working folder, as scripts are started from any of them; else at a later part of its path, as a checkout has
-/// any name; else of its name in the folder of the settings or in one above. What begins a path may be unknown, and is
-/// then left out.
+/// from the working folder, as scripts are started from any of them; else at a later part of its path, as a checkout
+/// has any name; else of its name in the folder of the settings or in one above. What begins a path may be unknown, and
+/// is then left out.
 fn sibling(settings: &Path, named: &str) -> Option<PathBuf> {
     let name = named.rsplit('/').next().unwrap_or_default();
     let inner = named.trim_start_matches("./").trim_start_matches('/');

@@ -240,8 +240,8 @@ fn choose_nodes(input: &mut Input, request: &Request, limit: &Limit) -> anyhow::
     Ok(text)
 }
 
-/// Options that free memory with which something fits on the same GPUs, and the smallest number of GPUs that fits without,
-/// where nothing fits.
+/// Options that free memory with which something fits on the same GPUs, and the smallest number of GPUs that fits
+/// without, where nothing fits.
 fn what_would_fit(
     input: &Input,
     request: &Request,

@@ -53,7 +53,8 @@ struct Statistics {
     pruned: u64,
     elapsed_seconds: f64,
     stop_reason: StopReason,
-    /// Share of the first plan's time by which any other without stages could be faster, at most; `null` where the search was stopped.
+    /// Share of the first plan's time by which any other without stages could be faster, at most; `null` where the
+    /// search was stopped.
     gap: Option<f64>,
 }
 

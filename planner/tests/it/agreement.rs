@@ -34,8 +34,8 @@ fn without_what_is_not_searched(fixed: &PartialLayout) -> PartialLayout {
     PartialLayout { zero_shard: Choice::Any, offload: Choice::Any, ..*fixed }
 }
 
-/// Every layout that is named and runs, and fits with the headroom in force, is one that the search knows of: what it finds
-/// is slower by no more than what cannot be told apart.
+/// Every layout that is named and runs, and fits with the headroom in force, is one that the search knows of: what it
+/// finds is slower by no more than what cannot be told apart.
 fn check_search_knows(setup: &Setup, request: &Request) -> Result<(), TestCaseError> {
     let problem = posed(setup);
     let fixed = without_what_is_not_searched(&request.fixed);

@@ -150,7 +150,8 @@ fn the_longest_sequence_is_the_longest() {
     assert_eq!(fits(longest * 5 / 4 / 1024 * 1024), Some(1));
 }
 
-/// 15 sequences of 798,720 tokens fit on 100 GPUs, by five context-parallel ranks: the answer is no shorter, to an eighth.
+/// 15 sequences of 798,720 tokens fit on 100 GPUs, by five context-parallel ranks: the answer is no shorter, to an
+/// eighth.
 #[test]
 fn the_longest_sequence_has_the_odd_factors_of_the_gpus() {
     let args = ["search", "models/llama-3.1-8b", "--gpus", "100", "--quiet"];

@@ -131,7 +131,8 @@ fn of_hub(short: &Value) -> Value {
     })
 }
 
-/// What says nothing of a model is left out: copies and gradients of weights in 32 bits, moments of which there are none.
+/// What says nothing of a model is left out: copies and gradients of weights in 32 bits, moments of which there are
+/// none.
 fn in_use(plan: &Plan) -> Value {
     let mut training = plan.training;
     if training.precision.activation_bytes() != 2 {
@@ -146,8 +147,8 @@ fn in_use(plan: &Plan) -> Value {
 proptest! {
     #![proptest_config(drawn(500))]
 
-    /// Any plan that a tool takes as it is comes back from its files, whatever starts them: layout, training, stages; and with the tool's
-    /// habits the predicted step, to the nanosecond.
+    /// Any plan that a tool takes as it is comes back from its files, whatever starts them: layout, training, stages;
+    /// and with the tool's habits the predicted step, to the nanosecond.
     #[test]
     fn what_a_tool_takes_comes_back(
         setup in setups(), request in requests(), is_open in any::<bool>(),

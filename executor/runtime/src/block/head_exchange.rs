@@ -1,5 +1,5 @@
-//! Attention and recurrences over a sequence sharded by context parallelism, by all-to-all: each rank gets all positions of
-//! some heads.
+//! Attention and recurrences over a sequence sharded by context parallelism, by all-to-all: each rank gets all
+//! positions of some heads.
 //!
 //! # Source
 //!

@@ -1,5 +1,5 @@
-//! Mamba-2, gated delta rules and short convolutions, in hybrids with attention: sharded over heads, groups and channels,
-//! and over positions, which are exchanged for heads.
+//! Mamba-2, gated delta rules and short convolutions, in hybrids with attention: sharded over heads, groups and
+//! channels, and over positions, which are exchanged for heads.
 
 use executor_kernels::array::Element;
 use executor_runtime::case;

@@ -393,7 +393,8 @@ fn places_that_cannot_be_written() {
     place.fails("export kept one.json -o kept", &["kept", "folder"]);
 }
 
-/// What is written keeps the rights of what it replaces, goes where links lead, and does not replace what may not be written.
+/// What is written keeps the rights of what it replaces, goes where links lead, and does not replace what may not be
+/// written.
 #[cfg(unix)]
 #[test]
 fn results_take_the_place_of_files_as_they_are() {

@@ -66,8 +66,9 @@ struct Counted {
 #[serde(deny_unknown_fields)]
 struct Rule {
     /// A formula of the configuration's fields; `outer.` is the whole model's, `text.` and others are sections of it.
-    /// `LIST:any` is the length of a list, `LIST:sum` its sum (of a number, that for each layer), `LIST:first` its first
-    /// number, `LIST:WORD` how often it has a word (1 for the word itself), `LIST:WORD:N` how often in the first `N`.
+    /// `LIST:any` is the length of a list, `LIST:sum` its sum (of a number, that for each layer), `LIST:first` its
+    /// first number, `LIST:WORD` how often it has a word (1 for the word itself), `LIST:WORD:N` how often in the first
+    /// `N`.
     parameters: String,
     /// Formulas that it names, each of the same fields.
     #[serde(default, rename = "where")]

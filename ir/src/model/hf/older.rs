@@ -1,5 +1,5 @@
-//! Forms of configurations that published files have, and that the transformers library brings into those of today before
-//! it builds a model: `__post_init__` in its configuration classes, version 5.24.
+//! Forms of configurations that published files have, and that the transformers library brings into those of today
+//! before it builds a model: `__post_init__` in its configuration classes, version 5.24.
 
 use serde_json::{Map, Value, json};
 

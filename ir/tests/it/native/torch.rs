@@ -1,5 +1,5 @@
-//! Graphs that were made from PyTorch modules (`cases/torch/write.py`) count what PyTorch counts of the modules, and each
-//! of their operators can be split.
+//! Graphs that were made from PyTorch modules (`cases/torch/write.py`) count what PyTorch counts of the modules, and
+//! each of their operators can be split.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -19,8 +19,8 @@ use crate::search::{self, Go, Request, StopReason};
 pub struct OperatorSearch {
     /// Plans that fit, the fastest first; or, where none does, the one that misses by least.
     pub plans: Vec<OperatorPlan>,
-    /// No plan without stages and with as many micro-batches takes less time than this, in seconds; zero where the search
-    /// was stopped.
+    /// No plan without stages and with as many micro-batches takes less time than this, in seconds; zero where the
+    /// search was stopped.
     pub bound: f64,
     /// Ways of splitting all operators over all meshes.
     pub candidates: u64,
@@ -31,8 +31,8 @@ pub struct OperatorSearch {
 }
 
 impl OperatorSearch {
-    /// Share of the fastest plan's time by which any other without stages could be faster, at most; `None` where nothing fits or the
-    /// search was stopped.
+    /// Share of the fastest plan's time by which any other without stages could be faster, at most; `None` where
+    /// nothing fits or the search was stopped.
     pub fn gap(&self) -> Option<f64> {
         let fastest = self.plans.first().filter(|_| self.bound > 0.0)?.time();
         Some((1.0 - self.bound / fastest).max(0.0))
@@ -234,8 +234,8 @@ impl<'a, C: SplitCosts> Search<'a, C> {
         choices
     }
 
-    /// Exchanges of parameters cost nothing while kernels hide them. Where they take longer than the kernels, the weight
-    /// of both is between.
+    /// Exchanges of parameters cost nothing while kernels hide them. Where they take longer than the kernels, the
+    /// weight of both is between.
     fn balance_network(&mut self) {
         let angles = self.weights.angles.clone();
         let is_hidden = |search: &mut Self, kernels: f64| {

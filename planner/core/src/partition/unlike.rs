@@ -9,16 +9,16 @@ use super::even::evened_by;
 use super::last;
 
 /// Ends of `num_stages` stages, which go round `num_ranks` ranks, that minimise the time of the slowest, where blocks
-/// `start` to `end` take `time(s, start, end)` on stage `s`, and `fits(s, start, end)` says that it can hold them; blocks
-/// then move between neighbours for as long as that evens out their ranks. `None` if no partition fits.
+/// `start` to `end` take `time(s, start, end)` on stage `s`, and `fits(s, start, end)` says that it can hold them;
+/// blocks then move between neighbours for as long as that evens out their ranks. `None` if no partition fits.
 ///
-/// The limit on the slowest is found by bisection, in whole nanoseconds, at first with stages that each take as many blocks
-/// as they can. Each must have one at least, so one that takes all it can may leave the next a block that is slow there:
-/// whether a shorter limit is enough is then found by dynamic programming, from the last stage to the first, over the
-/// blocks from which the stages that follow can cover the rest.
+/// The limit on the slowest is found by bisection, in whole nanoseconds, at first with stages that each take as many
+/// blocks as they can. Each must have one at least, so one that takes all it can may leave the next a block that is
+/// slow there: whether a shorter limit is enough is then found by dynamic programming, from the last stage to the
+/// first, over the blocks from which the stages that follow can cover the rest.
 ///
-/// `time` must not be longer, and `fits` must hold, for every part of a range; and every stage must hold any one block, or
-/// a partition may not be found.
+/// `time` must not be longer, and `fits` must hold, for every part of a range; and every stage must hold any one block,
+/// or a partition may not be found.
 pub fn partition_of(
     num_blocks: usize,
     num_stages: usize,
@@ -132,8 +132,8 @@ fn covered(
     ends.collect()
 }
 
-/// Blocks at which each stage can start: not beyond the furthest that the stages before reach, nor before the first from
-/// which it and those that follow reach the end of the chain. `None` where a stage has none.
+/// Blocks at which each stage can start: not beyond the furthest that the stages before reach, nor before the first
+/// from which it and those that follow reach the end of the chain. `None` where a stage has none.
 fn starts(
     num_blocks: usize,
     num_stages: usize,

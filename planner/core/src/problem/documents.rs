@@ -302,12 +302,13 @@ fn to_and_fro(sorted: &[Sequence], groups: usize) -> Vec<Vec<Sequence>> {
     dealt
 }
 
-/// Mean of the times of micro-batches that gives the time of a pipeline: with equal stages, `m` micro-batches take the sum
-/// of their times, and the longest once more for each further stage.
+/// Mean of the times of micro-batches that gives the time of a pipeline: with equal stages, `m` micro-batches take the
+/// sum of their times, and the longest once more for each further stage.
 ///
 /// # Source
 ///
-/// The makespan of a permutation flow shop whose jobs take as long on every machine (Pinedo, *Scheduling*, section 6.1).
+/// The makespan of a permutation flow shop whose jobs take as long on every machine (Pinedo, *Scheduling*, section
+/// 6.1).
 fn flow(times: impl Iterator<Item = f64>, pipeline_parallel: u32) -> f64 {
     let (sum, longest, count) = times.fold((0.0, 0.0_f64, 0.0), |(sum, longest, count), time| {
         (sum + time, longest.max(time), count + 1.0)

@@ -42,8 +42,8 @@ pub fn with_usual_modules(graph: Graph, framework: &Framework, facts: JobFacts) 
 pub const ON_GPUS: [&str; 4] = ["megatron-core", "torchtitan", "fsdp2", "deepspeed"];
 
 /// The default framework: the first of those in use on such hardware that can run the named options of a layout with
-/// this training and loss; `ideal`, without limits, where none can, and for models that are not transformers. The second is the
-/// reason why it is not the first of the list, in words.
+/// this training and loss; `ideal`, without limits, where none can, and for models that are not transformers. The
+/// second is the reason why it is not the first of the list, in words.
 ///
 /// # Panics
 ///

@@ -94,8 +94,8 @@ impl Problem {
         self.replica_groups.as_ref().map_or(ranks, |groups| groups.pipeline(ranks))
     }
 
-    /// True if replicas can lie in groups: they reduce gradients together, and have documents of no uneven lengths. Groups
-    /// in another order are the same to replicas, so only one order is looked at.
+    /// True if replicas can lie in groups: they reduce gradients together, and have documents of no uneven lengths.
+    /// Groups in another order are the same to replicas, so only one order is looked at.
     pub(crate) fn supports_replicas_by_group(&self) -> bool {
         let Some(groups) = &self.groups else { return false };
         let method = self.training.data_parallel_method;

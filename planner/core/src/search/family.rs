@@ -21,8 +21,8 @@ pub struct Family {
     pub data_parallel: u32,
     /// Number of micro-batches of a replica.
     pub num_micro_batches: u32,
-    /// True if replicas lie in groups of unlike GPUs, each with its number of micro-batches, of which the number above is
-    /// the mean; else pipeline ranks do, if any.
+    /// True if replicas lie in groups of unlike GPUs, each with its number of micro-batches, of which the number above
+    /// is the mean; else pipeline ranks do, if any.
     pub by_group: bool,
 }
 

@@ -46,8 +46,8 @@ fn parameters_key(family: &Family) -> ShapeKey {
 }
 
 impl Searcher<'_> {
-    /// For each of several families that differ only in micro-batches and switches, true if a rank's memory holds any one
-    /// block with everything that its backward needs, which a rank holds at some time under every policy.
+    /// For each of several families that differ only in micro-batches and switches, true if a rank's memory holds any
+    /// one block with everything that its backward needs, which a rank holds at some time under every policy.
     pub(super) fn have_room(&self, families: &[Family], shardings: &[ZeroSharding]) -> Vec<bool> {
         if self.request.exhaustive {
             return vec![true; families.len()];

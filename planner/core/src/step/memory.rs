@@ -34,8 +34,8 @@ const GATHERED_BLOCKS: u64 = 2;
 
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// Memory that a pipeline rank of a group holds throughout a step: everything except activations saved for backward, the memory of
-/// backward, and the allocator's slack.
+/// Memory that a pipeline rank of a group holds throughout a step: everything except activations saved for backward,
+/// the memory of backward, and the allocator's slack.
 pub(super) fn throughout(
     problem: &Problem,
     layout: &Layout,

@@ -119,8 +119,8 @@ impl ShapeKey {
 /// blocks.
 type Balanced = Memo<(Recompute, usize, u32, StagePlacement), Option<Arc<[usize]>>>;
 
-/// Cache of blocks without experts, by class, counted on through the groups of GPUs, and shape: they do not depend on the
-/// expert-parallel degree; without attention, nor on the kind of context parallelism.
+/// Cache of blocks without experts, by class, counted on through the groups of GPUs, and shape: they do not depend on
+/// the expert-parallel degree; without attention, nor on the kind of context parallelism.
 pub type Blocks = Memo<(usize, ShapeKey), Arc<BlockPasses>>;
 
 /// Cache of the memory of each class of blocks: by shape, and by class for those that several shapes share.
@@ -250,8 +250,9 @@ impl Shape {
         group.checked_sub(1).map_or(&self.blocks, |other| &self.on_others[other])
     }
 
-    /// Time of forward and backward of the first `i` blocks on the GPUs of a group, with recompute by the policy; without it where only the
-    /// first layers of each stage are recomputed, as that adds as much to all stages with enough layers.
+    /// Time of forward and backward of the first `i` blocks on the GPUs of a group, with recompute by the policy;
+    /// without it where only the first layers of each stage are recomputed, as that adds as much to all stages with
+    /// enough layers.
     pub fn prefix(&self, chain: &ChainIndex, recompute: Recompute, group: usize) -> Vec<Nanos> {
         let policy = recompute.of_other_layers();
         let time = |passes: &Arc<BlockPasses>| {

@@ -40,8 +40,8 @@ struct Timed<'a> {
     predicted: &'a Predicted,
 }
 
-/// The row whose layout a search of these alone would show first, of those with the usual headroom if there are any; where
-/// the rows' frameworks differ, or single layers were measured, the row that is predicted fastest.
+/// The row whose layout a search of these alone would show first, of those with the usual headroom if there are any;
+/// where the rows' frameworks differ, or single layers were measured, the row that is predicted fastest.
 fn choice<'r, 'a>(rows: &'r [Timed<'a>]) -> Option<&'r Timed<'a>> {
     let time = |row: &Timed<'_>| row.predicted.step_time_seconds;
     let fastest = rows.iter().min_by(|a, b| time(a).total_cmp(&time(b)));

@@ -20,8 +20,8 @@ pub struct Coverage {
     pub rows: usize,
     /// Share that their intervals contain, in the mean of the sources.
     pub contained: f64,
-    /// The same of the third of the steps or peaks with the narrowest intervals, the next, and the widest; each counts by
-    /// the number of its source's.
+    /// The same of the third of the steps or peaks with the narrowest intervals, the next, and the widest; each counts
+    /// by the number of its source's.
     pub contained_by_width: [f64; 3],
     /// Half of an interval's width, as a share of the prediction, in the mean of the sources.
     pub half_width: f64,

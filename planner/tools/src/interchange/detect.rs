@@ -42,8 +42,8 @@ struct Launch {
 }
 
 impl LaunchScript {
-    /// Parses a script with the values of variables that it does not set, and the scripts that it runs, by their names; a
-    /// file of keys or Python has no commands.
+    /// Parses a script with the values of variables that it does not set, and the scripts that it runs, by their names;
+    /// a file of keys or Python has no commands.
     ///
     /// # Errors
     ///
@@ -352,8 +352,8 @@ impl Launch {
     }
 }
 
-/// Words of a program with the keys of the file that they name before the other options, and the tool of the file; `None`
-/// if they name none.
+/// Words of a program with the keys of the file that they name before the other options, and the tool of the file;
+/// `None` if they name none.
 fn with_keys(words: &[Word], files: &Files) -> Result<Option<(Target, Vec<Word>)>, ImportError> {
     let option = |word: &Word| {
         let name = word.text.split('=').next().unwrap_or_default();

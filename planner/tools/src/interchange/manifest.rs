@@ -23,8 +23,8 @@ pub struct Job {
     pub variables: BTreeMap<String, String>,
 }
 
-/// The job of a manifest, with the variables in it that the user states, as `envsubst` writes their values; `None` if the
-/// text is no manifest.
+/// The job of a manifest, with the variables in it that the user states, as `envsubst` writes their values; `None` if
+/// the text is no manifest.
 ///
 /// # Errors
 ///

@@ -16,8 +16,8 @@ pub(super) struct Vocabulary {
     /// Lines of a name and `none`, `one`, `some`, `any` or a number of values; a name that ends with `*` stands for all
     /// with this prefix.
     pub(super) table: &'static str,
-    /// True if names that are not in the table may well be options of the user's own script, so that only those that are
-    /// almost the same as a known one count as misspelt. Else words that are left out of a known one do too.
+    /// True if names that are not in the table may well be options of the user's own script, so that only those that
+    /// are almost the same as a known one count as misspelt. Else words that are left out of a known one do too.
     takes_own: bool,
 }
 
@@ -43,8 +43,8 @@ impl Leaf {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ParsedOptions {
     all: BTreeMap<String, Vec<Word>>,
-    /// Names that the vocabulary does not have and that are not certainly misspelt, each with the known one that is most
-    /// like it, if that is like enough.
+    /// Names that the vocabulary does not have and that are not certainly misspelt, each with the known one that is
+    /// most like it, if that is like enough.
     others: Vec<(String, Option<String>)>,
     /// Options that are given several times with different values.
     repeated: Vec<Repeated>,
@@ -111,9 +111,9 @@ impl Vocabulary {
     /// Returns whether an unknown name is an option of the user's own script, of a fork or of another version, not a
     /// misspelt known one.
     ///
-    /// A name is misspelt if it has typographic characters, or is a letter off an option that decides the plan or almost
-    /// the same, or leaves out words of one, unless the script may have options of its own. Forks have options that are
-    /// like others that decide nothing.
+    /// A name is misspelt if it has typographic characters, or is a letter off an option that decides the plan or
+    /// almost the same, or leaves out words of one, unless the script may have options of its own. Forks have options
+    /// that are like others that decide nothing.
     fn is_other(&self, name: &str) -> bool {
         let Some((likeness, known)) = self.most_similar(name) else { return true };
         let is_a_letter_off = name.len() >= SHORT && strsim::damerau_levenshtein(name, known) <= 1;
@@ -458,7 +458,8 @@ impl ParsedOptions {
         Self { all, ..self }
     }
 
-    /// Boolean value of an option; a switch without a value is true. Words are those of `HfArgumentParser`, in any case.
+    /// Boolean value of an option; a switch without a value is true. Words are those of `HfArgumentParser`, in any
+    /// case.
     pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, OptionError> {
         if self.all.get(name).is_some_and(Vec::is_empty) {
             return Ok(Some(true));

@@ -35,7 +35,8 @@ impl Artifacts<'_> {
     }
 }
 
-/// A report as a SARIF log of one run; `path` and `text` are of the settings, `named` the texts of files that they name.
+/// A report as a SARIF log of one run; `path` and `text` are of the settings, `named` the texts of files that they
+/// name.
 pub fn sarif(report: &Report, path: &str, text: &str, named: &BTreeMap<String, String>) -> Value {
     let artifacts = Artifacts { path, text, named };
     let rules = Rule::ALL.iter().map(|rule| {

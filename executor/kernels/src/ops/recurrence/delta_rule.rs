@@ -6,8 +6,8 @@
 //! y = S^T q^ / sqrt(n)
 //! ```
 //!
-//! with queries and keys divided by their length, `x^ = x / sqrt(|x|^2 + epsilon)`, each shared by neighbouring heads of
-//! values.
+//! with queries and keys divided by their length, `x^ = x / sqrt(|x|^2 + epsilon)`, each shared by neighbouring heads
+//! of values.
 //!
 //! Within a chunk, what positions write depends on what earlier ones wrote: a triangular system, whose inverse
 //! is saved.
@@ -358,8 +358,8 @@ impl<B: Kernels> Part<B> {
     }
 }
 
-/// The inverse of the identity plus `x`, `[.., c, c]`, which has zeros on and above its diagonal: by halves, and of small
-/// matrices as the sum of powers of `-x`.
+/// The inverse of the identity plus `x`, `[.., c, c]`, which has zeros on and above its diagonal: by halves, and of
+/// small matrices as the sum of powers of `-x`.
 fn inverse<B: Kernels>(x: Array<B>) -> Array<B> {
     let size = x.size(2);
     if size <= LEAST_SPLIT {

@@ -77,8 +77,8 @@ impl Failures {
     ///
     /// # Source
     ///
-    /// Salpekar et al. 2026, *Training LLMs with Fault Tolerant HSDP on 100,000 GPUs* (arXiv 2602.00277): replicas wait 60 s
-    /// for a collective to time out.
+    /// Salpekar et al. 2026, *Training LLMs with Fault Tolerant HSDP on 100,000 GPUs* (arXiv 2602.00277): replicas wait
+    /// 60 s for a collective to time out.
     pub const USUAL_DETECTION_SECONDS: f64 = 60.0;
 
     /// Seconds to restart where none are given: with those until a failure is noticed, ten minutes.
@@ -158,7 +158,8 @@ impl Failures {
     ///
     /// # Source
     ///
-    /// Wan et al. 2025, *Robust LLM Training Infrastructure at ByteDance* (arXiv 2509.16293), who keep as many warm standbys.
+    /// Wan et al. 2025, *Robust LLM Training Infrastructure at ByteDance* (arXiv 2509.16293), who keep as many warm
+    /// standbys.
     pub fn most_nodes_in_repair(&self, job: &TrainingJob) -> u32 {
         const SHARE: f64 = 0.99;
         let taken_out = self.components.iter().filter(|it| it.replaces_node);

@@ -312,8 +312,8 @@ impl<'a> Reader<'a> {
         result
     }
 
-    /// Result of a test whether variables are empty that nothing sets. They are, as for `${NAME:-VALUE}`, where what the
-    /// test decides on gives them a value; so are arguments of the script, which is read without any.
+    /// Result of a test whether variables are empty that nothing sets. They are, as for `${NAME:-VALUE}`, where what
+    /// the test decides on gives them a value; so are arguments of the script, which is read without any.
     fn holds_unset(&mut self, test: &[Token], body: &[Statement]) -> Option<bool> {
         let is_empty = |it: &Token| match it {
             Token::Word { pieces, .. } => {

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::super::file::{basename, has_ending};
 
-/// Limit of bytes of a variable: Linux passes no more to a program (`ARG_MAX` of a stack of 8 MiB). `A=$A$A` doubles the
-/// text each time.
+/// Limit of bytes of a variable: Linux passes no more to a program (`ARG_MAX` of a stack of 8 MiB). `A=$A$A` doubles
+/// the text each time.
 pub(super) const MOST_BYTES_OF_ONE: usize = 2 << 20;
 
 /// A word of a command after expansion.

@@ -9,8 +9,9 @@ use super::finding::{Edit, OptionChange, SourceSpan};
 use super::text;
 use crate::interchange::{Difference, Run, StatedStages, Table, built_in_stage};
 
-/// Changes of keys in files that lead from the settings `before` to `after`, which differ by `changes`: of the options of
-/// their tool, or of `planner evaluate` for a plan. `None` if there is no option for one of them, or no option changes.
+/// Changes of keys in files that lead from the settings `before` to `after`, which differ by `changes`: of the options
+/// of their tool, or of `planner evaluate` for a plan. `None` if there is no option for one of them, or no option
+/// changes.
 pub(super) fn option_changes(
     documents: &Documents,
     changes: &[Change],

@@ -78,8 +78,8 @@ fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
     Ok(settings)
 }
 
-/// ZeRO stage of a configuration, which counts over that of the options; of a missing file, that of the options, if they
-/// have it.
+/// ZeRO stage of a configuration, which counts over that of the options; of a missing file, that of the options, if
+/// they have it.
 fn stage(source: &Source<'_>, name: &str, is_given: bool) -> Result<Option<String>, ImportError> {
     let tree = match source.tree(name) {
         Err(_) if is_given => {

@@ -35,8 +35,8 @@ pub(super) fn layout_text(stages: &[StageParts]) -> String {
     text + last
 }
 
-/// Reads all options that set stages; the pipeline degree in `settings` must be read already. The layers are those of the
-/// model where the options do not say how many there are.
+/// Reads all options that set stages; the pipeline degree in `settings` must be read already. The layers are those of
+/// the model where the options do not say how many there are.
 pub(super) fn read(
     given: &ParsedOptions,
     layers_of_model: Option<u32>,

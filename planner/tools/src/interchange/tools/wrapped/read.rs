@@ -1,4 +1,5 @@
-//! Tools and older versions whose settings are those of the Trainer, of Megatron or of torchtitan in other words: a table of each says which key becomes which.
+//! Tools and older versions whose settings are those of the Trainer, of Megatron or of torchtitan in other words: a
+//! table of each says which key becomes which.
 //!
 //! A line of a table is a key, `any`, and what it becomes; a key that ends with `*` stands for all with this prefix:
 //!

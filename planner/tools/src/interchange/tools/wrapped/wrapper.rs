@@ -75,8 +75,8 @@ impl Wrapper {
     }
 }
 
-/// Line of a key; one with its whole name counts before one with a prefix, and that before one of a key that it is within
-/// and that is no option.
+/// Line of a key; one with its whole name counts before one with a prefix, and that before one of a key that it is
+/// within and that is no option.
 pub(super) fn row(vocabulary: &Vocabulary, key: &str) -> Option<&'static str> {
     let is_within = |line: &&str| {
         let name = line.split_whitespace().next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The models that ship, by name: the texts of this folder, within the program, so that it needs no file beside it.
+//! The models that ship, by name: the texts of this folder, within the program, so that it needs no file next to it.
 //!
 //! A crate of its own, because a package holds nothing from outside its folder: so each description stands once, where
 //! people look for it, and goes with whatever depends on it.

@@ -493,7 +493,7 @@ fn gradients_are_added_up_once_a_micro_batch() {
     }
 }
 
-/// A mixture with biases, gpt-oss's, beside one without, Mixtral's, of the same sizes: each bias is weighted by
+/// A mixture with biases, gpt-oss's, and one without, Mixtral's, of the same sizes: each bias is weighted by
 /// its tokens' weights, added, and all are joined; its gradient takes as many passes.
 #[test]
 fn biases_of_experts_are_added_by_passes_of_their_own() {

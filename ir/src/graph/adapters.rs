@@ -10,7 +10,7 @@ use super::op::{Learning, Op, OpKind};
 use super::tensor::{Dim, DimName, Extent};
 use super::weights::WeightFormat;
 
-/// Low-rank adapters (LoRA): the model's own parameters are frozen, and beside each linear layer that is
+/// Low-rank adapters (LoRA): the model's own parameters are frozen, and next to each linear layer that is
 /// chosen, `y = x W + b`, a product of two thin matrices is trained,
 ///
 /// ```text

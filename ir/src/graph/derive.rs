@@ -358,8 +358,8 @@ impl Sharded<'_> {
         }
     }
 
-    /// Bytes that the functions of an operator save, beside its inputs and outputs: of a root mean square norm the
-    /// input cast to fp32 and the normalised one, of a gated activation the function of the gate, of attention's
+    /// Bytes that the functions of an operator save, in addition to its inputs and outputs: of a root mean square norm
+    /// the input cast to fp32 and the normalised one, of a gated activation the function of the gate, of attention's
     /// softmax its output in fp32, before the cast. Models without rotary embeddings do not cast; of OPT and BLOOM it
     /// is not counted.
     ///

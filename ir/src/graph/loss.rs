@@ -125,7 +125,7 @@ impl LossGradient {
         }
     }
 
-    /// Bytes for each logit in the loss's backward beside those and the gradient that it returns.
+    /// Bytes for each logit in the loss's backward in addition to those and the gradient that it returns.
     pub const fn copied_bytes(self, compute_bytes: u64) -> u64 {
         match self {
             Self::InPlace | Self::Fused | Self::Compiled | Self::OverSoftmax => 0,

@@ -35,7 +35,7 @@ pub struct Transformer {
     pub max_position_embeddings: Option<u64>,
 }
 
-/// A part of a multimodal model beside its language model: a tower or a projector.
+/// A part of a multimodal model in addition to its language model: a tower or a projector.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Besides {
     /// Vision, audio or projector.
@@ -188,7 +188,7 @@ pub struct Layer {
     pub norm_placement: NormPlacement,
     /// A block before the mixer, whose weights several layers share (Zamba 2).
     pub shared_block: Option<Box<SharedBlock>>,
-    /// Experts beside the rest of the layer, which has a second half (LongCat-Flash).
+    /// Experts in parallel to the rest of the layer, which has a second half (LongCat-Flash).
     pub shortcut: Option<Box<Shortcut>>,
     /// An embedding of tokens for this layer alone, which is added at its end (Gemma 3n and 4).
     pub own_embedding: Option<LayerEmbedding>,
@@ -196,9 +196,9 @@ pub struct Layer {
     pub numbers: Vec<(String, u64)>,
 }
 
-/// Attention and a feed-forward block of the residual stream beside the model's embedding, without residual sums, whose
-/// projected output is added to what the layer's mixer takes. Several layers share its weights, each with low-rank
-/// products of its own (Glorioso et al. 2024, arXiv 2411.15242, section 2).
+/// Attention and a feed-forward block of the residual stream in addition to the model's embedding, without residual
+/// sums, whose projected output is added to what the layer's mixer takes. Several layers share its weights, each with
+/// low-rank products of its own (Glorioso et al. 2024, arXiv 2411.15242, section 2).
 #[derive(Clone, Debug, PartialEq)]
 pub struct SharedBlock {
     /// Attention; its input is twice as wide as the residual stream.

@@ -184,8 +184,8 @@ fn short_convolutions_have_their_products() {
     assert!((flops(&graph) - f64::from(8 * h * h + 2 * 3 * h + 3 * 2 * h * 512)).abs() < 1e-6);
 }
 
-/// As attention: an all-reduce each way, beside the norm's statistics, and all-to-alls before and after with context
-/// parallelism.
+/// As attention: an all-reduce each way, in addition to the norm's statistics, and all-to-alls before and after with
+/// context parallelism.
 #[test]
 fn recurrences_are_sharded_as_attention_is() {
     let graph = graph(MAMBA);

@@ -342,7 +342,7 @@ head 1: x, x1 -> loss, mtp1.loss
     assert_eq!(counts(with_modules) - counts(GraphOptions::default()), module);
 }
 
-/// DeepSeek-AI 2024, the model card: 14 B parameters of the module beside 671 B of the model, 2.5 B
+/// DeepSeek-AI 2024, the model card: 14 B parameters of the module in addition to 671 B of the model, 2.5 B
 /// of them shared embedding and head.
 #[test]
 fn deepseek_v3_has_a_module_of_its_published_size() {

@@ -15,7 +15,7 @@ fn warnings_of(text: &str) -> Vec<String> {
     model.warnings.iter().map(ToString::to_string).collect()
 }
 
-/// A whole Llama, with what releases have beside sizes.
+/// A whole Llama, with what releases have in addition to sizes.
 fn llama() -> Value {
     json!({
         "_name_or_path": "meta-llama/Llama-3.1-8B", "architectures": ["LlamaForCausalLM"], "attention_bias": false,

@@ -425,7 +425,7 @@ fn formats_are_held_to_the_framework() {
     assert!(run.stdout.contains("cannot run this: it has no linear layers in fp8"), "{run:?}");
 }
 
-/// What a count does not divide by has counts beside it that do.
+/// What a count does not divide by has counts next to it that do.
 #[test]
 fn counts_that_do_not_divide_have_proposals() {
     let place = Workplace::new();

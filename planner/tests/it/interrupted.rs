@@ -67,7 +67,7 @@ fn a_limit_before_anything_is_found_says_so() {
 /// After so long the command listens to interrupts, also on a machine that is busy.
 const STARTED: Duration = Duration::from_millis(150);
 
-/// What is asked beside the plans says so too, and nothing that was not looked at is denied.
+/// What is asked in addition to the plans says so too, and nothing that was not looked at is denied.
 #[test]
 fn answers_that_are_cut_short_say_so() {
     let asked = ["search", LONG[1], "--gpus", "131072", "--max-seq-len", "--quiet"];

@@ -168,7 +168,7 @@ fn planted_faults_are_found_and_fixed() {
     assert!(failures.is_empty(), "{} of {}\n{}", failures.len(), faults.len(), failures.join("\n"));
 }
 
-/// What of a fix does not hold, with the report that shows it: written into the text it puts right what the rule found,
+/// What of a fix does not hold, with the report that shows it: written into the text it fixes what the rule found,
 /// at the time that it promised, and no error comes of it.
 pub(crate) fn unfixed(
     text: &str,

@@ -1,4 +1,4 @@
-//! Settings of the tools beside Megatron-LM, judged in their own words.
+//! Settings of the tools other than Megatron-LM, judged in their own words.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -55,7 +55,7 @@ const TOOLS: [Tool; 6] = [
     Tool::new("megatron-bridge", "megatron-core", "planned.py"),
 ];
 
-/// Settings of a tool, with what lies beside them.
+/// Settings of a tool, with what lies next to them.
 struct Settings {
     text: String,
     files: BTreeMap<String, String>,

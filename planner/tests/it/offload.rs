@@ -231,7 +231,7 @@ fn activations_of_some_layers() {
     assert!(seconds(&some) >= seconds(&all));
 }
 
-/// What a framework offloads beside what is searched, and said where it is not.
+/// What a framework offloads in addition to what is searched, and said where it is not.
 #[test]
 fn frameworks_offload_activations_beside_what_they_can() {
     let search = |framework: &str, offload: &str, further: &[&str]| {

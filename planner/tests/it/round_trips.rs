@@ -71,7 +71,7 @@ fn imported(files: &Export, plan: &Plan, model: &Model, text: &str) -> Plan {
         job.unwrap_or_else(|| Job { text: written.clone(), ..Job::default() });
     let first = script.as_str();
     let named = LaunchScript::read(first, &set, &BTreeMap::new()).unwrap().named_files();
-    // What a manifest mounts need not lie beside it.
+    // What a manifest mounts need not lie next to it.
     let lying = files.files.iter().map(|file| (&file.name, &file.text));
     let beside = if is_manifest { mounted.iter().collect() } else { lying.collect::<Vec<_>>() };
     let beside: BTreeMap<String, String> = beside

@@ -157,7 +157,7 @@ fn scripts_do_not_run_names() {
                 let path = entry.unwrap().path();
                 let text = fs::read_to_string(&path).unwrap();
                 let name = path.display().to_string();
-                // The plan beside them is for programs, and has the model's description as it is.
+                // The plan next to them is for programs, and has the model's description as it is.
                 if path.ends_with("plan.json") {
                     continue;
                 }

@@ -50,7 +50,7 @@ fn whole_experts() {
     check(MIXTRAL, &cases);
 }
 
-/// Pairs of tensor-parallel ranks share each expert, beside all else that cuts and spreads.
+/// Pairs of tensor-parallel ranks share each expert, in addition to all else that cuts and spreads.
 #[test]
 fn experts_over_pairs_of_tensor_ranks() {
     use ScheduleKind as K;

@@ -194,7 +194,7 @@ impl Family {
         (losses, contents(&path))
     }
 
-    /// What was made, beside what transformers made, of every tensor.
+    /// What was made, in addition to what transformers made, of every tensor.
     fn compare(&self, what: &str, made: &Tensors, bound: Bound, wrong: &mut Vec<String>) {
         let expected = self.recorded[what].as_object().unwrap();
         for (name, expected) in expected {

@@ -389,7 +389,7 @@ fn experts_with_few_places() {
 }
 
 /// A schedule that says itself when the parameters of a stage are gathered and freed: the same results, with
-/// fewer bytes sent, as they are not gathered anew for each micro-batch.
+/// fewer bytes sent, as they are not gathered again for each micro-batch.
 #[test]
 fn parameters_are_gathered_when_the_schedule_says() {
     let case = Case { pipeline: 2, data: 2, zero: ZeroStage::Parameters, ..ONE };

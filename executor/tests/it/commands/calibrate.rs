@@ -53,7 +53,7 @@ fn one_file_has_all_that_the_planner_needs() {
     assert_eq!(place.listing().len(), 1, "{:?}", place.listing());
 }
 
-/// Killed in the midst of it, the file that was there stays, and nothing lies beside it.
+/// Killed in the midst of it, the file that was there stays, and nothing lies next to it.
 #[test]
 fn an_interruption_leaves_what_was_there() {
     let place = RunFolder::new();

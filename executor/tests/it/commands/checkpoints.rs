@@ -151,7 +151,7 @@ fn weights_come_out_by_their_names_and_go_in_again() {
     }
 }
 
-/// A plan with adapters beside quantised weights, made of one without.
+/// A plan with adapters of quantised weights, made of one without.
 fn with_adapters(name: &str) -> String {
     let mut adapted = plan(name);
     let targets = ["q_proj", "v_proj"];
@@ -199,7 +199,7 @@ fn adapters_are_kept_apart_and_exported_with_their_base_or_without() {
     let config = fs::read_to_string(place.path("adapter_config.json")).unwrap();
     assert!(config.contains(r#""lora_alpha": 8"#) && config.contains(r#""v_proj""#), "{config}");
 
-    // Adapters say nothing beside weights that they were not trained with.
+    // Adapters say nothing with weights that they were not trained with.
     let others = place.train("lora.json", 8, &format!("{kept} --weights merged.safetensors"));
     let exported = place.run("export kept lora.json --weights merged.safetensors -o x.safetensors");
     for run in [others, exported] {

@@ -1,4 +1,4 @@
-//! LongCat-Flash: two attentions and two dense blocks in each layer, with experts beside them.
+//! LongCat-Flash: two attentions and two dense blocks in each layer, with experts in parallel to them.
 
 use super::parts::{self, Shape};
 use crate::model::error::ModelError;

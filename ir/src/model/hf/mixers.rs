@@ -22,7 +22,7 @@ pub(super) struct Mixers {
     /// True where a layer is either what mixes positions or a feed-forward block.
     #[serde(default)]
     single: bool,
-    /// True where layers with the mixer have attention beside it.
+    /// True where layers with the mixer have attention in addition to it.
     #[serde(default)]
     with_attention: bool,
 }

@@ -81,7 +81,7 @@ pub(super) fn lower(transformer: &Transformer, options: GraphOptions) -> Result<
     Graph::new(blocks)
 }
 
-/// A tensor that blocks hand on to later ones beside the residual stream.
+/// A tensor that blocks hand on to later ones in addition to the residual stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Carried {
     /// The embedding of the tokens.
@@ -108,7 +108,7 @@ impl Carried {
     }
 }
 
-/// Tensors between blocks beside the residual stream.
+/// Tensors between blocks in addition to the residual stream.
 type CarriedTensors = BTreeMap<Carried, Tensor>;
 
 /// Carried values within a block.

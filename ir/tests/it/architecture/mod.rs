@@ -238,7 +238,7 @@ fn nothing_is_built_from_outside_a_crate() {
 }
 
 /// Files are mapped, and libraries of other languages called and stood in for, in the executor's crates alone, each
-/// time with the reason beside it.
+/// time with the reason next to it.
 #[test]
 fn unsafe_code_is_denied_everywhere_but_where_it_says_why() {
     let root = read("Cargo.toml");

@@ -13,7 +13,7 @@ use super::report::Report;
 use super::rule::Rule;
 use super::text::line_at;
 
-/// Settings of a report: their path and text, and the texts of files beside them that they name.
+/// Settings of a report: their path and text, and the texts of files next to them that they name.
 struct Artifacts<'a> {
     path: &'a str,
     text: &'a str,

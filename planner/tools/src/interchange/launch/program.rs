@@ -45,7 +45,7 @@ pub(in super::super) struct Program {
 }
 
 impl Program {
-    /// A word for a shell; of a file beside the script, its path.
+    /// A word for a shell; of a file next to the script, its path.
     fn word(&self, word: &str) -> String {
         let is_extra_file = self.extra_files.iter().any(|file| file.name == word);
         if is_extra_file { format!("\"$HERE/{word}\"") } else { quoted(word) }

@@ -18,8 +18,7 @@ pub enum DataParallelMethod {
     /// Gradients are reduced over all replicas, and each updates alike, or its shard (DDP, ZeRO, FSDP).
     #[default]
     AllReduce,
-    /// One replica gathers the gradients of all, updates, and broadcasts the weights: PyTorch's
-    /// `DataParallel`.
+    /// One replica gathers the gradients of all, updates, and broadcasts the weights: PyTorch's `DataParallel`.
     ParameterServer,
     /// Each replica updates by its own gradients, and then averages its weights with those of its two
     /// neighbours on a ring.

@@ -4,7 +4,7 @@ use ir::framework::Launches;
 use ir::graph::{Axis, CudaGraphs, Learning, OpId, OpKind, Pass};
 use ir::units::{Nanos, Seconds};
 
-use super::block_cost::{BlockCost, ExpertTimes};
+use super::cost::{BlockCost, ExpertTimes};
 use crate::hardware::Hardware;
 
 /// Host time of a kernel of the router over that of other operators, each of its five in a forward and a backward:

@@ -4,7 +4,7 @@
 //! [`BlockParts`] lists a pass part by part; all else is derived from it: [`BlockPasses`] are its parts, simulated
 //! once, [`terms`] the same kernel by kernel.
 
-mod block_cost;
+mod cost;
 mod eager;
 mod groups;
 mod host;
@@ -19,7 +19,7 @@ use ir::graph::{Block, BlockRecompute, LocalParameters, ShardContext, Sharding, 
 use ir::units::Bytes;
 
 use crate::hardware::Hardware;
-use block_cost::{BlockCost, ExpertTimes};
+use cost::{BlockCost, ExpertTimes};
 pub use groups::Groups;
 pub use part::{Kernels, Part, TimedExchange};
 pub use parts::BlockParts;
@@ -76,11 +76,8 @@ impl BlockMemory {
         hardware: &Hardware,
     ) -> Self {
         let work = block.work(setting);
-        let block_cost = BlockCost::untimed(block, &work, setting, groups, hardware);
-        Self {
-            parameters: work.parameters,
-            saved: ByPolicy::new(|policy| block_cost.saved(policy)),
-        }
+        let cost = BlockCost::untimed(block, &work, setting, groups, hardware);
+        Self { parameters: work.parameters, saved: ByPolicy::new(|policy| cost.saved(policy)) }
     }
 }
 
@@ -106,11 +103,10 @@ impl BlockPasses {
         switches: &[Switches],
     ) -> Vec<Self> {
         let work = block.work(setting);
-        let mut block_cost =
-            BlockCost::new(block, &work, setting, groups, hardware, ExpertTimes::Exact);
+        let mut cost = BlockCost::new(block, &work, setting, groups, hardware, ExpertTimes::Exact);
         let with = |switches: &Switches| {
-            block_cost.switches = *switches;
-            Self::of(&block_cost)
+            cost.switches = *switches;
+            Self::of(&cost)
         };
         switches.iter().map(with).collect()
     }
@@ -129,19 +125,19 @@ impl BlockPasses {
         Self::of(&BlockCost::new(block, &work, &setting, groups, hardware, ExpertTimes::Least))
     }
 
-    fn of(block_cost: &BlockCost<'_>) -> Self {
-        let parts = BlockParts::of(block_cost);
-        let play = |parts: &[Part]| played(parts, block_cost.hardware.slowdown_per_mille(), |_| {});
-        let work = block_cost.work;
+    fn of(cost: &BlockCost<'_>) -> Self {
+        let parts = BlockParts::of(cost);
+        let play = |parts: &[Part]| played(parts, cost.hardware.slowdown_per_mille(), |_| {});
+        let work = cost.work;
         Self {
             forward: play(&parts.forward),
             backward: play(&parts.backward),
             input_grad: play(&parts.input_grad),
             weight_grad: play(&parts.weight_grad),
             recompute: ByPolicy::new(|policy| play(&parts.recompute[policy])),
-            saved: ByPolicy::new(|policy| block_cost.saved(policy)),
+            saved: ByPolicy::new(|policy| cost.saved(policy)),
             shared: work.shared_bytes(),
-            gradients: block_cost.gradients(),
+            gradients: cost.gradients(),
             largest_weight: work.largest_weight(),
             dequantised: work.dequantised,
             parameters: work.parameters,

@@ -4,7 +4,7 @@ use ir::framework::TensorOverlap;
 use ir::graph::{Axis, CudaGraphs, Exchange, ExpertOverlap, OpId, Pass};
 use ir::units::Seconds;
 
-use super::block_cost::{BlockCost, ExpertTimes};
+use super::cost::{BlockCost, ExpertTimes};
 
 /// Number of pieces in which an exchange overlaps a product: Transformer Engine's default (`num_splits`).
 const OVERLAP_PIECES: f64 = 4.0;

@@ -5,7 +5,7 @@ use ir::framework::{RecomputeEnd, TensorOverlap};
 use ir::graph::{Axis, Block, BlockRecompute, Exchange, OpId, Pass, ShardContext};
 use ir::units::Nanos;
 
-use super::block_cost::{BlockCost, ExpertTimes};
+use super::cost::{BlockCost, ExpertTimes};
 use super::groups::Groups;
 use super::part::{Kernels, Part, TimedExchange};
 use super::play::{ByAxis, played};
@@ -52,17 +52,17 @@ impl BlockParts {
         Self::of(&BlockCost::new(block, &work, setting, groups, hardware, ExpertTimes::Exact))
     }
 
-    pub(super) fn of(block_cost: &BlockCost<'_>) -> Self {
-        let work = block_cost.work;
-        let exchanges = block_cost.exchanges();
-        let ops = || block_cost.block.nodes().map(|node| node.id);
+    pub(super) fn of(cost: &BlockCost<'_>) -> Self {
+        let work = cost.work;
+        let exchanges = cost.exchanges();
+        let ops = || cost.block.nodes().map(|node| node.id);
         let forward = |included: &dyn Fn(OpId) -> bool| {
-            let mut forward = Sequence::new(block_cost, &exchanges);
+            let mut forward = Sequence::new(cost, &exchanges);
             ops().filter(|op| included(*op)).for_each(|op| forward.forward(op));
             forward.launched(&[Pass::Forward], included)
         };
         let [mut backward, mut input_grad, mut weight_grad] =
-            std::array::from_fn(|_| Sequence::new(block_cost, &exchanges));
+            std::array::from_fn(|_| Sequence::new(cost, &exchanges));
         for op in ops().rev() {
             backward.backward(op);
             input_grad.input_grad(op);
@@ -76,7 +76,7 @@ impl BlockParts {
             recompute: ByPolicy::new(|policy| match policy {
                 BlockRecompute::None => Vec::new(),
                 BlockRecompute::Full
-                    if block_cost.hardware.framework.recompute_end == RecomputeEnd::LastSaved =>
+                    if cost.hardware.framework.recompute_end == RecomputeEnd::LastSaved =>
                 {
                     let last = work.last_saved();
                     forward(&|op| Some(op) <= last)
@@ -93,14 +93,14 @@ fn is_ring(exchange: &Exchange) -> bool {
 }
 
 struct Sequence<'a> {
-    block_cost: &'a BlockCost<'a>,
+    cost: &'a BlockCost<'a>,
     exchanges: &'a [TimedExchange],
     parts: Vec<Part>,
 }
 
 impl<'a> Sequence<'a> {
-    fn new(block_cost: &'a BlockCost<'a>, exchanges: &'a [TimedExchange]) -> Self {
-        Self { block_cost, exchanges, parts: Vec::new() }
+    fn new(cost: &'a BlockCost<'a>, exchanges: &'a [TimedExchange]) -> Self {
+        Self { cost, exchanges, parts: Vec::new() }
     }
 
     /// Adds the forward of an operator: it waits for its inputs; a ring of keys and values overlaps the attention.
@@ -114,8 +114,8 @@ impl<'a> Sequence<'a> {
     /// the weight's is computed.
     fn backward(&mut self, op: OpId) {
         let overlaps =
-            self.block_cost.hardware.framework.tensor_parallel.overlap == TensorOverlap::Gradients;
-        let is_linear = overlaps && self.block_cost.is_linear(op);
+            self.cost.hardware.framework.tensor_parallel.overlap == TensorOverlap::Gradients;
+        let is_linear = overlaps && self.cost.is_linear(op);
         let gathers = self.begin(op, Pass::WeightGrad, |it| overlaps && it.axis.is_tensor());
         self.overlap(op, Pass::InputGrad, is_ring, Pass::InputGrad);
         self.wait(gathers);
@@ -169,7 +169,7 @@ impl<'a> Sequence<'a> {
     }
 
     fn kernels(&mut self, op: OpId, pass: Pass) {
-        let of_op = self.block_cost.kernels_of(op, pass);
+        let of_op = self.cost.kernels_of(op, pass);
         let (time, flops, touched) = (Nanos::from(of_op.time), of_op.flops, of_op.touched);
         match self.parts.last_mut() {
             _ if time == Nanos::ZERO => {}
@@ -184,8 +184,8 @@ impl<'a> Sequence<'a> {
 
     /// The parts, followed by the wait for the host where it launches them more slowly than they run.
     fn launched(mut self, passes: &[Pass], included: impl Fn(OpId) -> bool) -> Vec<Part> {
-        let device = played(&self.parts, self.block_cost.hardware.slowdown_per_mille(), |_| {});
-        let host = self.block_cost.wait_for_host(passes, included, device.total());
+        let device = played(&self.parts, self.cost.hardware.slowdown_per_mille(), |_| {});
+        let host = self.cost.wait_for_host(passes, included, device.total());
         if host > Nanos::ZERO {
             self.parts.push(Part::Host(host));
         }

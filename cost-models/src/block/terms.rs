@@ -4,7 +4,7 @@ use ir::graph::{Block, Exchange, KernelWork, Pass, ShardContext};
 use ir::units::Seconds;
 
 use super::Groups;
-use super::block_cost::{BlockCost, ExpertTimes};
+use super::cost::{BlockCost, ExpertTimes};
 use super::parts::BlockParts;
 use super::play::{PlayedExchange, played};
 use crate::hardware::Hardware;
@@ -42,9 +42,9 @@ pub fn terms(
     hardware: &Hardware,
 ) -> Vec<Term> {
     let work = block.work(setting);
-    let block_cost = BlockCost::new(block, &work, setting, groups, hardware, ExpertTimes::Exact);
+    let cost = BlockCost::new(block, &work, setting, groups, hardware, ExpertTimes::Exact);
     // Where gradients are computed operator by operator, forward and backward have every exchange once.
-    let parts = BlockParts::of(&block_cost);
+    let parts = BlockParts::of(&cost);
     let mut played_exchanges = Vec::new();
     let computed = [&parts.forward, &parts.backward].map(|pass| {
         let slowdown = hardware.slowdown_per_mille();
@@ -53,20 +53,20 @@ pub fn terms(
     });
     // Overlapped kernels are slowed down; each is shown with its share of its pass's slowdown.
     let mut alone = [Seconds::ZERO; 2];
-    for (kernel, timing) in block_cost.kernels() {
+    for (kernel, timing) in cost.kernels() {
         alone[usize::from(kernel.pass != Pass::Forward)] += timing.time;
     }
     let longer = [0, 1]
         .map(|pass| if alone[pass] > Seconds::ZERO { computed[pass] / alone[pass] } else { 1.0 });
-    let kernels = block_cost.kernels().map(|(kernel, Timing { time, bound })| {
+    let kernels = cost.kernels().map(|(kernel, Timing { time, bound })| {
         let op = block.op(kernel.op).name.clone();
-        let basis = block_cost.basis(kernel);
+        let basis = cost.basis(kernel);
         let time = time * longer[usize::from(kernel.pass != Pass::Forward)];
         Term { op, pass: kernel.pass, work: TermWork::Kernel(*kernel, bound), time, basis }
     });
     let exchanges =
         played_exchanges.into_iter().map(|PlayedExchange { exchange, waited, .. }| {
-            let whole = block_cost.exchange(&exchange);
+            let whole = cost.exchange(&exchange);
             let op = block.op(exchange.op).name.clone();
             let group = groups.along(exchange.axis);
             let basis = hardware.network.basis(exchange.collective, group, exchange.bytes);

@@ -22,8 +22,7 @@ use ir::units::Seconds;
 use super::rates::{AttentionFit, Chosen, Correction, fourth_root, peak_or_nearest};
 use super::timing::{Basis, Bound, Timing};
 
-/// The shape of an attention: queries `[b, s, heads, head_dim]`, keys and values
-/// `[b, s, kv_heads, head_dim]`.
+/// The shape of an attention: queries `[b, s, heads, head_dim]`, keys and values `[b, s, kv_heads, head_dim]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttentionShape {
     /// Number of sequences.

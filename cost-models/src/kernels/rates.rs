@@ -141,10 +141,9 @@ impl Chosen {
 /// The set that stands in for a family without its own, and the share of peak that the family's
 /// large products reach, relative to the set's.
 ///
-/// The shares are measured ceilings ("maximum achievable matmul FLOPS") from
-/// stas00/ml-engineering, compute/accelerator, over those of A100 SXM (271 of 312 TFLOP/s), H100
-/// (795 of 989) and B200 (1745 of 2250); the rates themselves scale with peak, multiprocessors and
-/// bandwidth.
+/// The shares are measured ceilings ("maximum achievable matmul FLOPS") from stas00/ml-engineering,
+/// compute/accelerator, over those of A100 SXM (271 of 312 TFLOP/s), H100 (795 of 989) and B200 (1745 of 2250); the
+/// rates themselves scale with peak, multiprocessors and bandwidth.
 ///
 /// | family | stands in | share | from |
 /// |---|---|---|---|

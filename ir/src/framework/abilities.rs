@@ -251,7 +251,7 @@ impl Abilities {
         }
     }
     /// Returns whether the framework supports this tensor parallelism, with or without sequence parallelism.
-    pub fn supports_tensor_parallel(
+    pub fn supports_tensor(
         &self,
         tensor_parallel: u32,
         sequence_parallel: bool,
@@ -270,11 +270,7 @@ impl Abilities {
     }
 
     /// Returns whether the framework supports this context parallelism.
-    pub fn supports_context_parallel(
-        &self,
-        context_parallel: u32,
-        kind: ContextParallelKind,
-    ) -> bool {
+    pub fn supports_context(&self, context_parallel: u32, kind: ContextParallelKind) -> bool {
         context_parallel == 1 || self.context_parallel.contains(&kind)
     }
 
@@ -285,7 +281,7 @@ impl Abilities {
     }
 
     /// Returns whether the framework supports these degrees of expert parallelism and expert tensor parallelism.
-    pub fn supports_expert_parallel(
+    pub fn supports_experts(
         &self,
         expert_parallel: u32,
         expert_tensor_parallel: u32,
@@ -299,7 +295,7 @@ impl Abilities {
 
     /// Returns whether the framework supports a ZeRO stage over `shards` of `replicas` ranks, of which
     /// `context_parallel` hold one sequence.
-    pub fn supports_zero_stage(
+    pub fn supports_zero(
         &self,
         stage: ZeroStage,
         [shards, replicas]: [u32; 2],
@@ -398,13 +394,13 @@ impl Abilities {
     }
 
     /// Returns whether the framework captures such CUDA graphs.
-    pub fn supports_cuda_graphs(&self, graphs: CudaGraphs) -> bool {
+    pub fn supports_graphs(&self, graphs: CudaGraphs) -> bool {
         graphs == CudaGraphs::None || self.cuda_graphs.contains(&graphs)
     }
 
     /// Returns whether these CUDA graphs work with this recompute: a layer that is recomputed whole holds no graph of
     /// its own (Megatron-Core: "full recompute is only supported with full iteration CUDA graph").
-    pub fn cuda_graphs_work_with(graphs: CudaGraphs, recompute: Recompute) -> bool {
+    pub fn graphs_work_with(graphs: CudaGraphs, recompute: Recompute) -> bool {
         let is_whole = matches!(recompute, Recompute::Full | Recompute::FirstLayers(_));
         graphs != CudaGraphs::Layers || !is_whole
     }
@@ -418,7 +414,7 @@ impl Abilities {
     }
 
     /// Returns whether the framework overlaps exchanges of experts in such a pipeline.
-    pub fn supports_expert_overlap(
+    pub fn supports_overlap(
         &self,
         overlap: ExpertOverlap,
         [pipeline_parallel, virtual_stages]: [u32; 2],

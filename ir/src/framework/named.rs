@@ -42,13 +42,13 @@ impl Abilities {
         {
             let how = if is_on { "with" } else { "without" };
             let of_experts = if facts.has_experts { " of a model with experts" } else { "" };
-            let has = self.supports_tensor_parallel(tensor, is_on, facts.has_experts);
+            let has = self.supports_tensor(tensor, is_on, facts.has_experts);
             need(has, format!("tensor parallelism {how} sequence parallelism{of_experts}"));
         }
         if let Some(context) = named.context_parallel.one() {
             let kind = self.context_of(named);
             need(
-                self.supports_context_parallel(context, kind),
+                self.supports_context(context, kind),
                 format!("context parallelism by {}", kind.name()),
             );
         }
@@ -80,7 +80,7 @@ impl Abilities {
             need(has, self.offload_with(offload));
         }
         if let Some(graphs) = named.cuda_graphs.one() {
-            need(self.supports_cuda_graphs(graphs), format!("CUDA graphs of {graphs}"));
+            need(self.supports_graphs(graphs), format!("CUDA graphs of {graphs}"));
         }
         for excluded in self.excluded(self.refused_features(named, facts)) {
             need(false, excluded.to_string());
@@ -178,7 +178,7 @@ impl Abilities {
             let pipeline =
                 [named.pipeline_parallel.unwrap_or(1), named.virtual_stages.unwrap_or(2)];
             let recompute = named.recompute.unwrap_or(Recompute::None);
-            let has = self.supports_expert_overlap(overlap, pipeline, recompute);
+            let has = self.supports_overlap(overlap, pipeline, recompute);
             need(
                 has,
                 "exchanges of experts beside another micro-batch, in such a pipeline".to_owned(),
@@ -194,8 +194,7 @@ impl Abilities {
         let (tensor, pipeline) =
             (named.tensor_parallel.unwrap_or(1), named.pipeline_parallel.unwrap_or(1));
         let sequence = named.sequence_parallel.one();
-        let supports =
-            |is_on| self.supports_tensor_parallel(tensor.max(2), is_on, facts.has_experts);
+        let supports = |is_on| self.supports_tensor(tensor.max(2), is_on, facts.has_experts);
         if tensor > 1 && !sequence.map_or(supports(true) || supports(false), supports)
             || sequence == Some(true) && !supports(true)
         {

@@ -12,9 +12,8 @@ use super::tensor::{DimName, Element, Extent, Tensor};
 use super::work::{AttentionShape, Kernel, KernelWork, Pass};
 use crate::units::{Bytes, Flops};
 
-/// FlashAttention's backward computes five products of the size of forward's two: the scores again,
-/// and the gradients of values, probabilities, queries and keys (Dao et al. 2022, arXiv 2205.14135,
-/// algorithm 4).
+/// FlashAttention's backward computes five products of the size of forward's two: the scores again, and the gradients
+/// of values, probabilities, queries and keys (Dao et al. 2022, arXiv 2205.14135, algorithm 4).
 const FLASH_BACKWARD_FLOPS: f64 = 2.5;
 
 /// All kernels of a block.

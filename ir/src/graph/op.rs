@@ -164,8 +164,7 @@ pub enum OpKind {
         /// Positions of a chunk.
         chunk: u64,
     },
-    /// Unfused attention's products of queries and keys \[q, k\]. Kernels of this kind compute
-    /// masked positions too.
+    /// Unfused attention's products of queries and keys \[q, k\]. Kernels of this kind compute masked positions too.
     AttentionScores,
     /// Unfused attention's weighted sum of values \[probabilities, v\].
     AttentionValues,
@@ -255,8 +254,7 @@ pub enum OpKind {
     },
     /// Rotates pairs of features by position \[x\]; its backward needs no saved tensor.
     Rotary(Rotation),
-    /// A view of some of the features \[x\]: the dimension of the same name becomes `dim`. Costs
-    /// nothing.
+    /// A view of some of the features \[x\]: the dimension of the same name becomes `dim`. Costs nothing.
     Slice {
         /// The dimension with its new, smaller extent.
         dim: Dim,

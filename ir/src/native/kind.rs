@@ -11,8 +11,7 @@ use crate::graph::{DimName, Elementwise, ReduceFunction, Upsampling};
 pub(super) enum Kind {
     /// Data that the model is given: images, features, tokens.
     Input {
-        /// What each dimension counts, outermost first. The batch has extent "b"; a sequence may
-        /// have "s".
+        /// What each dimension counts, outermost first. The batch has extent "b"; a sequence may have "s".
         dims: DimNames,
         /// The extent of each of `dims`.
         shape: Vec<Extent>,

@@ -229,10 +229,9 @@ impl ScheduleKind {
     ///
     /// # Source
     ///
-    /// 1F1B: Narayanan et al. 2021, section 2.2.1. Interleaved: Korthikanti et al. 2022 (arXiv
-    /// 2205.05198), section 4.2.3: `p v + p - 1` on the first rank. Zero bubble: Qi et al. 2023,
-    /// table 2: `p` and `2 p - 1`. V shapes: Qi et al. 2024, table 1, in micro-batches of two stages
-    /// each. `DualPipe`: DeepSeek-AI 2024, table 2: `p + 1`.
+    /// 1F1B: Narayanan et al. 2021, section 2.2.1. Interleaved: Korthikanti et al. 2022 (arXiv 2205.05198), section
+    /// 4.2.3: `p v + p - 1` on the first rank. Zero bubble: Qi et al. 2023, table 2: `p` and `2 p - 1`. V shapes: Qi et
+    /// al. 2024, table 1, in micro-batches of two stages each. `DualPipe`: DeepSeek-AI 2024, table 2: `p + 1`.
     pub fn peak_in_flight(self, rank: u64, p: u64, v: u64, m: u64) -> u64 {
         let all = m * v;
         match self {

@@ -181,7 +181,7 @@ fn check_agreement(
 
 impl LayoutArgs {
     /// Returns whether full recompute is limited to the fewest layers that fit.
-    pub(crate) fn min_recomputed_layers(&self) -> bool {
+    pub(crate) fn min_recompute(&self) -> bool {
         self.recompute_layers == Some(RecomputeLayers::Minimum)
     }
 

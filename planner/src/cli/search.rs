@@ -43,7 +43,7 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
     let request = Request {
         fixed: args.layout.over(&PartialLayout::default())?,
         top: args.top.max(LOOKED_AT),
-        min_recomputed_layers: args.layout.min_recomputed_layers(),
+        min_recompute: args.layout.min_recompute(),
         less_headroom: args.questions.objective == Objective::Time,
         ..Request::default()
     };
@@ -53,10 +53,9 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
 /// Searches for the best completion of a named layout; open tensor, context and pipeline degrees are not searched.
 pub(crate) fn evaluate(args: &EvaluateArgs) -> anyhow::Result<Answer> {
     let fixed = args.layout.completed(&args.layout.over(&args.named)?);
-    let min_recomputed_layers = args.layout.min_recomputed_layers();
+    let min_recompute = args.layout.min_recompute();
     let less_headroom = true;
-    let request =
-        Request { fixed, top: 1, min_recomputed_layers, less_headroom, ..Request::default() };
+    let request = Request { fixed, top: 1, min_recompute, less_headroom, ..Request::default() };
     answer(&args.problem, &args.layout, &request, None, Some(&args.named))
 }
 

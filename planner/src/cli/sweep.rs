@@ -67,7 +67,7 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
     let request = Request {
         fixed,
         top: LOOKED_AT,
-        min_recomputed_layers: args.layout.min_recomputed_layers(),
+        min_recompute: args.layout.min_recompute(),
         closest: false,
         ..Request::default()
     };

@@ -34,8 +34,7 @@ struct Variables {
     local_rank: &'static str,
 }
 
-/// Launchers, the innermost first: `torchrun` and `mpirun` are started within jobs of Slurm, not
-/// around them.
+/// Launchers, the innermost first: `torchrun` and `mpirun` are started within jobs of Slurm, not around them.
 const VARIABLES: [Variables; 3] = [
     Variables { rank: "RANK", num_ranks: "WORLD_SIZE", local_rank: "LOCAL_RANK" },
     Variables {

@@ -14,8 +14,7 @@ type Ranks<'a> = &'a dyn Communicator<Flex>;
 /// Sizes of arrays, in elements: none, fewer than ranks, uneven, many.
 const SIZES: [usize; 5] = [0, 1, 5, 24, 1000];
 
-/// Each collective in each group to which this rank belongs, for all shapes of groups, sizes and
-/// element types.
+/// Each collective in each group to which this rank belongs, for all shapes of groups, sizes and element types.
 pub(crate) fn check_all(rank: Ranks<'_>) {
     for groups in meshes(rank.num_ranks()) {
         for group in &groups {

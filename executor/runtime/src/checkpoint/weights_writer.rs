@@ -77,8 +77,7 @@ impl WeightsWriter {
     ///
     /// # Panics
     ///
-    /// If the model has no such parameter, it was written before, or it has another number of
-    /// elements.
+    /// If the model has no such parameter, it was written before, or it has another number of elements.
     pub fn write(
         &mut self,
         parameter: &ParameterId,

@@ -1,8 +1,7 @@
 //! Asynchronous 1F1B against plain mathematics: a chain of linear layers whose gradients are written out here.
 //!
-//! A stage updates after each backward pass, so a micro-batch meets stages that have seen different numbers
-//! of updates. Its gradient is that of the loss at those weights, in forward and in backward (weight
-//! stashing, Harlap et al. 2018).
+//! A stage updates after each backward pass, so a micro-batch meets stages that have seen different numbers of updates.
+//! Its gradient is that of the loss at those weights, in forward and in backward (weight stashing, Harlap et al. 2018).
 
 use std::sync::Arc;
 

@@ -132,8 +132,7 @@ fn traffic_of_tensor_parallelism_is_as_planned() {
 }
 
 /// Of every family: what tensor parallelism, expert parallelism and context parallelism move. Experts take different
-/// numbers of rows, but all together as many as planned. In one layout
-/// each, in all with `RUN_SLOW_TESTS=1`.
+/// numbers of rows, but all together as many as planned. In one layout each, in all with `RUN_SLOW_TESTS=1`.
 #[test]
 fn traffic_of_families_is_as_planned() {
     let pipeline = Case { tensor: 2, sequence: true, pipeline: STAGES as u32, ..ONE };

@@ -206,8 +206,7 @@ fn names_of_other_programs() {
     }
 }
 
-/// Where there is no GPU or no library, or the program was built without it, that is said; where there is,
-/// it runs.
+/// Where there is no GPU or no library, or the program was built without it, that is said; where there is, it runs.
 #[test]
 fn devices_and_libraries_that_are_not_there() {
     let place = RunFolder::new();

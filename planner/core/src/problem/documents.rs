@@ -307,8 +307,7 @@ fn to_and_fro(sorted: &[Sequence], groups: usize) -> Vec<Vec<Sequence>> {
 ///
 /// # Source
 ///
-/// The makespan of a permutation flow shop whose jobs take as long on every machine (Pinedo, *Scheduling*, section
-/// 6.1).
+/// The makespan of a permutation flow shop whose jobs take as long on every machine (Pinedo, *Scheduling*, 6.1).
 fn flow(times: impl Iterator<Item = f64>, pipeline_parallel: u32) -> f64 {
     let (sum, longest, count) = times.fold((0.0, 0.0_f64, 0.0), |(sum, longest, count), time| {
         (sum + time, longest.max(time), count + 1.0)

@@ -104,7 +104,7 @@ impl Problem {
         let groups = self.groups.as_ref()?;
         let spec = named.or(LayoutSpec::ONE_RANK);
         let may_be_replicas =
-            self.supports_replicas_by_group() && self.limits.replicas_fill_groups(&spec).is_ok();
+            self.supports_replica_groups() && self.limits.replicas_fill_groups(&spec).is_ok();
         let is_able = self.hardware.framework.abilities.unlike_gpus || may_be_replicas;
         let names: Vec<&str> = groups.all.iter().map(|group| group.name.as_str()).collect();
         (!is_able).then(|| format!("GPUs of several kinds in a pipeline ({})", names.join(" and ")))

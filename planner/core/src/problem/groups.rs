@@ -66,9 +66,8 @@ impl Problem {
     #[must_use]
     pub fn at_rank(&self, layout: &Layout, rank: usize) -> Self {
         let group = self.groups_of_ranks(layout)[rank];
-        let (hardware, memory_budget) =
-            (self.hardware_of(group).clone(), self.memory_budget_of(group));
-        Self { hardware, memory_budget, ..self.clone() }
+        let (hardware, budget) = (self.hardware_of(group).clone(), self.memory_budget_of(group));
+        Self { hardware, memory_budget: budget, ..self.clone() }
     }
 
     /// The problem of the replicas that lie in a group, with the shares of all others as large as theirs.
@@ -85,7 +84,7 @@ impl Problem {
 
     /// The problems of the replicas in each group; none where replicas cannot lie in groups.
     pub(crate) fn of_groups(&self) -> Vec<Self> {
-        let groups = if self.supports_replicas_by_group() { self.num_groups() } else { 0 };
+        let groups = if self.supports_replica_groups() { self.num_groups() } else { 0 };
         (0..groups).map(|group| self.of_group(group)).collect()
     }
 
@@ -96,7 +95,7 @@ impl Problem {
 
     /// True if replicas can lie in groups: they reduce gradients together, and have documents of no uneven lengths.
     /// Groups in another order are the same to replicas, so only one order is looked at.
-    pub(crate) fn supports_replicas_by_group(&self) -> bool {
+    pub(crate) fn supports_replica_groups(&self) -> bool {
         let Some(groups) = &self.groups else { return false };
         let method = self.training.data_parallel_method;
         (2..=MOST_GROUPS).contains(&self.num_groups())

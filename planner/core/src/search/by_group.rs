@@ -88,8 +88,7 @@ impl<'a> Cut<'a> {
 
 impl Searcher<'_> {
     /// Expands a subfamily to layouts: each with the stages, of those balanced for one of the groups, that have the
-    /// least lower bound; or where none of these fit in memory, of those cut within the memory of one that they
-    /// overfill.
+    /// least lower bound; or where none of these fit, of those cut within the memory of one that they overfill.
     pub(super) fn expand_by_group(
         &self,
         family: &Family,
@@ -318,8 +317,7 @@ fn shares(
     MicroBatchesByGroup::new(&numbers?)
 }
 
-/// Numbers from 1 up to `most` that, times their weights, add up to `sum`, the first as large as possible; `None` if
-/// there are none.
+/// Numbers from 1 up to `most` that, times their weights, add up to `sum`, the first as large as possible; `None` if none.
 fn adding_up(weights: &[u64], most: &[u64], sum: u64) -> Option<Vec<u64>> {
     let ([weight, weights @ ..], [most, others @ ..]) = (weights, most) else {
         return (sum == 0).then(Vec::new);

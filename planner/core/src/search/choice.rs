@@ -135,9 +135,8 @@ pub fn chosen(problem: &Problem, plans: &[EvaluatedPlan], top: usize) -> Vec<Cho
         plans.iter().map(|it| (kinds.cost(it), it)).collect();
     ranked.sort_by(|(one, _), (other, _)| one.total_cmp(other));
     let least = ranked.first().map_or(0.0, |(cost, _)| *cost);
-    let within_tolerance =
-        ranked.iter().filter(|(cost, _)| *cost <= least * (1.0 + SIMPLICITY_TOLERANCE));
-    let mut contenders: Vec<&EvaluatedPlan> = within_tolerance.map(|(_, found)| *found).collect();
+    let tied = ranked.iter().filter(|(cost, _)| *cost <= least * (1.0 + SIMPLICITY_TOLERANCE));
+    let mut contenders: Vec<&EvaluatedPlan> = tied.map(|(_, found)| *found).collect();
     contenders.sort_by_cached_key(|found| simplicity(problem, found));
     let mut likeliest = fastest;
     // The plan shown first does not depend on the number of plans shown.

@@ -150,7 +150,7 @@ impl Family {
                 fixed.virtual_stages.allows(*v)
                     && runs(&refused, Features::of_schedule(schedule, p, *v))
                     && (p == 1 || problem.stage_rule(p, *v) != StageRule::Impossible)
-                    && self.supports_expert_overlap(problem, *v, Recompute::None)
+                    && self.can_overlap(problem, *v, Recompute::None)
                     && given.is_none_or(|given| given == p * *v)
             };
             let tried = tried.take_while(is_valid).filter(is_needed).filter(chosen);
@@ -257,8 +257,7 @@ impl Family {
             let supports = |stage, shards| {
                 let context = self.shape.sharding.context_parallel;
                 let of_states = Features::of_states(stage, [shards, replicas, context], offload);
-                able.supports_zero_stage(stage, [shards, replicas], context)
-                    && runs(&refused, of_states)
+                able.supports_zero(stage, [shards, replicas], context) && runs(&refused, of_states)
             };
             let has_plain = supports(ZeroStage::None, 1);
             let is_alike = !has_copies && !offload.parameters && !leaves && has_plain;
@@ -396,20 +395,15 @@ impl Family {
         let refused = self.refused(problem);
         let all = all.filter(move |it| runs(&refused, Features::of_recompute(*it)));
         let are_named = !fixed.recompute.is_any() && !fixed.cuda_graphs.is_any();
-        let all = all.filter(move |it| are_named || Abilities::cuda_graphs_work_with(graphs, *it));
-        all.filter(move |recompute| self.supports_expert_overlap(problem, u32::MAX, *recompute))
+        let all = all.filter(move |it| are_named || Abilities::graphs_work_with(graphs, *it));
+        all.filter(move |recompute| self.can_overlap(problem, u32::MAX, *recompute))
     }
 
     /// True unless expert exchanges are to overlap another micro-batch and cannot.
-    fn supports_expert_overlap(
-        &self,
-        problem: &Problem,
-        virtual_stages: u32,
-        recompute: Recompute,
-    ) -> bool {
+    fn can_overlap(&self, problem: &Problem, virtual_stages: u32, recompute: Recompute) -> bool {
         let overlap = self.shape.switches.expert_overlap;
         let pipeline = [self.pipeline_parallel, virtual_stages];
-        abilities(problem).supports_expert_overlap(overlap, pipeline, recompute)
+        abilities(problem).supports_overlap(overlap, pipeline, recompute)
     }
 }
 

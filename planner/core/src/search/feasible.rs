@@ -43,7 +43,7 @@ pub(super) fn switches(
         Some(named) => vec![named],
         // Between dense layers the host launches ahead of the device, so graphs gain nothing.
         None if is_mixture => {
-            let supports = |graphs: &CudaGraphs| able.supports_cuda_graphs(*graphs);
+            let supports = |graphs: &CudaGraphs| able.supports_graphs(*graphs);
             CudaGraphs::ALL.into_iter().filter(supports).collect()
         }
         None => vec![CudaGraphs::None],
@@ -62,7 +62,7 @@ pub(super) fn switches(
     };
     // Overlap is checked for the most permissive stages and recompute.
     let supports =
-        |overlap: &ExpertOverlap| able.supports_expert_overlap(*overlap, [1, 1], Recompute::None);
+        |overlap: &ExpertOverlap| able.supports_overlap(*overlap, [1, 1], Recompute::None);
     let is_named = !fixed.cuda_graphs.is_any();
     // A graph has the same sizes in every run, but experts receive varying numbers of tokens: a graph of the whole
     // iteration needs a dispatcher with buffers for all tokens, made for Blackwell. All known runs with it exchange

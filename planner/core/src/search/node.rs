@@ -123,11 +123,7 @@ impl<'a> Searcher<'a> {
 
     /// Recompute that every block has at least.
     pub(super) fn least_recompute(&self, recompute: Recompute) -> BlockRecompute {
-        if self.request.min_recomputed_layers {
-            BlockRecompute::None
-        } else {
-            recompute.of_other_layers()
-        }
+        if self.request.min_recompute { BlockRecompute::None } else { recompute.of_other_layers() }
     }
 
     /// Expands a node into smaller ones, or simulates its one layout.
@@ -143,7 +139,7 @@ impl<'a> Searcher<'a> {
             Branch::Subfamily(family, subfamily) => {
                 let expansion = if family.by_group {
                     self.expand_by_group(&family, subfamily, limit)
-                } else if self.request.min_recomputed_layers {
+                } else if self.request.min_recompute {
                     self.expand_min_recompute(&family, subfamily, limit)
                 } else {
                     self.expand_subfamily(&family, subfamily, limit)
@@ -226,7 +222,7 @@ impl<'a> Searcher<'a> {
             .collect();
         let ranks = PipelineRanks::of(layouts.first()?);
         let num_stages = (family.pipeline_parallel * virtual_stages) as usize;
-        let cut_for = if self.request.min_recomputed_layers { Recompute::None } else { recompute };
+        let cut_for = if self.request.min_recompute { Recompute::None } else { recompute };
         let ends = match self.problem.stage_rule(family.pipeline_parallel, virtual_stages) {
             StageRule::Free => {
                 shape.balanced(self.problem, self.chain, cut_for, num_stages, &ranks)?
@@ -276,15 +272,14 @@ impl<'a> Searcher<'a> {
         let Balanced { layouts, ends, .. } = &balanced;
         let fastest = self.assign(&balanced, Arc::clone(ends));
         let kept_at_least = fastest.kept_at_least(&layouts[0]);
-        let may_fit =
-            layouts.iter().filter(|layout| fastest.may_hold(layout, &kept_at_least, most));
+        let fits = layouts.iter().filter(|layout| fastest.may_hold(layout, &kept_at_least, most));
         let mut kept = None;
         let of = |layout: &Layout| {
             let kept = kept.get_or_insert_with(|| self.peaks(&fastest, layout));
             let fullest = fullest(&fastest.memory(layout, kept)).0.total();
             (*layout, fullest, Arc::clone(ends))
         };
-        may_fit.map(of).collect()
+        fits.map(of).collect()
     }
 
     pub(super) fn expand_subfamily(

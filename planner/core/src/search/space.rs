@@ -95,11 +95,7 @@ impl Space {
         if sequence && tensor == 1 && fixed.sequence_parallel.is_any() {
             return;
         }
-        if !abilities(problem).supports_tensor_parallel(
-            tensor,
-            sequence,
-            !limits.experts.is_empty(),
-        ) {
+        if !abilities(problem).supports_tensor(tensor, sequence, !limits.experts.is_empty()) {
             return self.reject_unable();
         }
         let Some(rest) = quotient(limits.num_gpus, tensor) else { return };
@@ -124,7 +120,7 @@ impl Space {
 
     fn add_kind(&mut self, problem: &Problem, fixed: &PartialLayout, spec: LayoutSpec) {
         let kind = spec.context_parallel_kind;
-        if !abilities(problem).supports_context_parallel(spec.context_parallel, kind) {
+        if !abilities(problem).supports_context(spec.context_parallel, kind) {
             return self.reject_unable();
         }
         match problem.limits.sequence_divides(&spec) {
@@ -166,8 +162,8 @@ impl Space {
     /// Pipeline ranks in groups of unlike GPUs, where there are such, and replicas in them.
     fn add_arrangements(&mut self, problem: &Problem, fixed: &PartialLayout, spec: LayoutSpec) {
         let ranks = problem.check_groups(&spec);
-        let replicas = problem.supports_replicas_by_group()
-            && problem.limits.replicas_fill_groups(&spec).is_ok();
+        let replicas =
+            problem.supports_replica_groups() && problem.limits.replicas_fill_groups(&spec).is_ok();
         if replicas {
             self.add_replicas_by_group(problem, fixed, spec);
         }
@@ -327,7 +323,7 @@ impl Space {
                 let spec = LayoutSpec { expert_parallel, ..spec };
                 let able = abilities(problem);
                 if has_experts
-                    && !able.supports_expert_parallel(
+                    && !able.supports_experts(
                         expert_parallel,
                         expert_tensor_parallel,
                         tensor_parallel,

@@ -137,8 +137,7 @@ impl Searcher<'_> {
         }
     }
 
-    /// Cache key of the lower bound. The bound does not depend on dispatcher, overlap and expert-parallel degree, so
-    /// these are cleared.
+    /// Cache key of the lower bound. The bound depends on no dispatcher, overlap or expert-parallel degree: these are cleared.
     fn lower_bound_key(&self, key: ShapeKey, cuda_graphs: CudaGraphs) -> ShapeKey {
         if self.problem.limits.experts.is_empty() {
             return key;

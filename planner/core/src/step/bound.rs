@@ -15,8 +15,7 @@ impl Assignment<'_> {
         self.lower_bound_after(layout, self.lower_bound_of_all(layout))
     }
 
-    /// Lower bound of the end of all passes, for every layout with this schedule, whatever its sharding of model
-    /// states.
+    /// Lower bound of the end of all passes, for every layout with this schedule, whatever its sharding of states.
     pub fn lower_bound_of_all(&self, layout: &Layout) -> Nanos {
         Builder::new(self, layout).lower_bound_of_passes(false)
     }

@@ -115,8 +115,7 @@ impl ShapeKey {
     }
 }
 
-/// Cache of ends of stages, by policy, number of stages, number of ranks, and placement; `None` if there are fewer
-/// blocks.
+/// Cache of ends of stages, by policy, number of stages, number of ranks, and placement; `None` for fewer blocks.
 type Balanced = Memo<(Recompute, usize, u32, StagePlacement), Option<Arc<[usize]>>>;
 
 /// Cache of blocks without experts, by class, counted on through the groups of GPUs, and shape: they do not depend on
@@ -251,8 +250,7 @@ impl Shape {
     }
 
     /// Time of forward and backward of the first `i` blocks on the GPUs of a group, with recompute by the policy;
-    /// without it where only the first layers of each stage are recomputed, as that adds as much to all stages with
-    /// enough layers.
+    /// without it where only a stage's first layers are recomputed, as that adds as much to all stages with enough layers.
     pub fn prefix(&self, chain: &ChainIndex, recompute: Recompute, group: usize) -> Vec<Nanos> {
         let policy = recompute.of_other_layers();
         let time = |passes: &Arc<BlockPasses>| {

@@ -186,8 +186,7 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
     }
 
     /// Goes on with the replicas that are left, each failure stopping all of them for a while. Groups of replicas come
-    /// back after a restart, with a node instead of one that is taken out; a group that lacks a node lends its
-    /// others.
+    /// back after a restart, with a node instead of one that is taken out; a group that lacks a node lends its others.
     fn go_on_with_fewer_replicas(&mut self) {
         let all = self.job.replica_groups;
         let recovery = self.failures.detection_seconds

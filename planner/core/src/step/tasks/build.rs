@@ -48,7 +48,7 @@ pub(super) struct RankTasks<'a> {
 type Made = (bool, u32, u32);
 
 /// State within an action: the tasks that the next task needs and follows.
-struct ActionTasks {
+struct Cursor {
     action: Action,
     needs: Vec<TaskId>,
     follows: Vec<TaskId>,
@@ -124,17 +124,17 @@ impl<'a> RankTasks<'a> {
         for (stage, transfer) in gathers.iter().take(count).skip(self.num_gathered) {
             let action = Action { stage: *stage, kind: ActionKind::Unshard, micro_batch: 0 };
             let exchanges = self.builder.of_stage(*stage as usize, transfer);
-            let ends = self.transfer(&mut ActionTasks::new(action), transfer, exchanges);
+            let ends = self.transfer(&mut Cursor::new(action), transfer, exchanges);
             self.transfers[self.num_gathered] = ends;
             self.num_gathered += 1;
         }
     }
 
     /// Begins an action, after the message or the rank's own results that it needs.
-    fn begin(&mut self, op: &Op) -> ActionTasks {
+    fn begin(&mut self, op: &Op) -> Cursor {
         let action = op.action();
         let Action { stage, kind, micro_batch } = action;
-        let mut state = ActionTasks::new(action);
+        let mut state = Cursor::new(action);
         state.follows.clone_from(&self.last);
         let made = |is_gradient, stage: u32| (is_gradient, stage, micro_batch);
         let own = match kind {
@@ -156,8 +156,8 @@ impl<'a> RankTasks<'a> {
     }
 
     /// Ends an action; returns its last tasks.
-    fn end(&mut self, state: ActionTasks) -> Vec<TaskId> {
-        let ActionTasks { action: Action { stage, kind, micro_batch }, needs, follows, .. } = state;
+    fn end(&mut self, state: Cursor) -> Vec<TaskId> {
+        let Cursor { action: Action { stage, kind, micro_batch }, needs, follows, .. } = state;
         let mut last = needs;
         last.extend(follows);
         tidy(&mut last);
@@ -227,7 +227,7 @@ impl<'a> RankTasks<'a> {
         pieces
     }
 
-    fn play(&mut self, state: &mut ActionTasks, op: &Op, piece: &Piece) {
+    fn play(&mut self, state: &mut Cursor, op: &Op, piece: &Piece) {
         match piece {
             Piece::Block(BlockPart::Kernels(kernels)) | Piece::Copy(kernels) => {
                 self.compute(state, *kernels);
@@ -262,7 +262,7 @@ impl<'a> RankTasks<'a> {
     }
 
     /// Waits for all transfers: the last follows the others, and those that no task has waited for are named too.
-    fn wait(&mut self, state: &mut ActionTasks) {
+    fn wait(&mut self, state: &mut Cursor) {
         self.gather_first(usize::MAX);
         let last = self.transfers.len().saturating_sub(1);
         state.wait(self.transfers[self.num_waited.min(last)..].concat());
@@ -270,8 +270,8 @@ impl<'a> RankTasks<'a> {
     }
 
     /// Adds a task of an action.
-    fn add(&mut self, state: &ActionTasks, kind: TaskKind, time: Nanos) -> TaskId {
-        let ActionTasks { action, needs, follows, .. } = state;
+    fn add(&mut self, state: &Cursor, kind: TaskKind, time: Nanos) -> TaskId {
+        let Cursor { action, needs, follows, .. } = state;
         let (mut needs, mut follows) = (needs.clone(), follows.clone());
         tidy(&mut needs);
         tidy(&mut follows);
@@ -281,7 +281,7 @@ impl<'a> RankTasks<'a> {
     }
 
     /// Adds an exchange, which follows the one before it.
-    fn add_exchange(&mut self, state: &ActionTasks, kind: TaskKind, time: Nanos) -> TaskId {
+    fn add_exchange(&mut self, state: &Cursor, kind: TaskKind, time: Nanos) -> TaskId {
         let id = self.add(state, kind, time);
         let task = &mut self.tasks[id as usize];
         if let Some(before) = self.last_exchange.filter(|before| !task.needs.contains(before)) {
@@ -293,7 +293,7 @@ impl<'a> RankTasks<'a> {
     }
 
     /// Adds kernels, merged with those before if no other task came in between.
-    fn compute(&mut self, state: &mut ActionTasks, Kernels { time, flops, touched }: Kernels) {
+    fn compute(&mut self, state: &mut Cursor, Kernels { time, flops, touched }: Kernels) {
         let last = self.tasks.len().wrapping_sub(1) as TaskId;
         if state.needs == [last]
             && let Some(Task { kind, time: before, action, .. }) = self.tasks.last_mut()
@@ -309,13 +309,13 @@ impl<'a> RankTasks<'a> {
         state.after(id);
     }
 
-    fn host(&mut self, state: &mut ActionTasks, time: Nanos) {
+    fn host(&mut self, state: &mut Cursor, time: Nanos) {
         let id = self.add(state, TaskKind::Host, time);
         state.after(id);
     }
 
     /// Adds a run of an update, on the device or on the host.
-    fn update(&mut self, state: &mut ActionTasks, run: Run) {
+    fn update(&mut self, state: &mut Cursor, run: Run) {
         if run.kernels == Nanos::ZERO {
             return self.host(state, run.time);
         }
@@ -326,7 +326,7 @@ impl<'a> RankTasks<'a> {
     }
 
     /// Begins an exchange of a block; a ring's as a message to the next rank and one from the rank before.
-    fn exchange(&mut self, state: &mut ActionTasks, timed: &TimedExchange) {
+    fn exchange(&mut self, state: &mut Cursor, timed: &TimedExchange) {
         let TimedExchange { exchange, group, whole, .. } = *timed;
         let (collective, bytes) = (exchange.collective, exchange.bytes);
         let begun = if collective == Collective::SendReceive {
@@ -338,13 +338,7 @@ impl<'a> RankTasks<'a> {
         state.begun[line(exchange.axis)].extend(begun);
     }
 
-    fn ring(
-        &mut self,
-        state: &ActionTasks,
-        group: Group,
-        bytes: Bytes,
-        time: Nanos,
-    ) -> Vec<TaskId> {
+    fn ring(&mut self, state: &Cursor, group: Group, bytes: Bytes, time: Nanos) -> Vec<TaskId> {
         let tag = self.order.num_messages() + self.num_rings;
         self.num_rings += 1;
         let send = TaskKind::Send { to: Peer::Next(group), tag, bytes };
@@ -353,11 +347,10 @@ impl<'a> RankTasks<'a> {
         vec![send, self.add(state, receive, time)]
     }
 
-    /// Begins a transfer over replicas, after its copy from the host and before its copy to the host; returns its last
-    /// tasks.
+    /// Begins a transfer over replicas, after its copy from the host and before that to the host; returns its last tasks.
     fn transfer(
         &mut self,
-        state: &mut ActionTasks,
+        state: &mut Cursor,
         transfer: &Transfer,
         exchanges: [impl IntoIterator<Item = GroupExchange>; 2],
     ) -> Vec<TaskId> {
@@ -389,7 +382,7 @@ impl<'a> RankTasks<'a> {
         ends
     }
 
-    fn copy(&mut self, state: &ActionTasks, copied: HostCopy, to: Side) -> Vec<TaskId> {
+    fn copy(&mut self, state: &Cursor, copied: HostCopy, to: Side) -> Vec<TaskId> {
         let HostCopy { time, bytes } = copied;
         let is_any = bytes > Bytes::ZERO;
         let kind = TaskKind::Copy { to, bytes };
@@ -397,7 +390,7 @@ impl<'a> RankTasks<'a> {
     }
 
     /// Adds a collective with other pipeline ranks, and waits for it.
-    fn collective(&mut self, state: &mut ActionTasks, collective: &GroupCollective) {
+    fn collective(&mut self, state: &mut Cursor, collective: &GroupCollective) {
         let GroupCollective { group, transfer, .. } = *collective;
         let members = if group == ALL_RANKS {
             Members::Along(Group::contiguous(self.step.layout.num_gpus()))
@@ -416,7 +409,7 @@ impl<'a> RankTasks<'a> {
     /// Begins the reduction of a stage's gradients.
     fn reduce(&mut self, op: &Op) {
         let action = op.action();
-        let mut state = ActionTasks::new(action);
+        let mut state = Cursor::new(action);
         state.needs.extend(self.gradients.get(&action.stage).into_iter().flatten());
         for transfer in self.step.work.stages[action.stage as usize].reduce.clone() {
             let exchanges = self.builder.of_stage(action.stage as usize, &transfer);
@@ -431,7 +424,7 @@ impl<'a> RankTasks<'a> {
         let Action { stage, kind, micro_batch } = action;
         let Some((tag, to)) = op.sends() else { return };
         let is_gradient = kind == ActionKind::SendBackward;
-        let mut state = ActionTasks::new(action);
+        let mut state = Cursor::new(action);
         state.needs.extend(self.ends.get(&(is_gradient, stage, micro_batch)).into_iter().flatten());
         // The gradient of a stage's input is as large as the output of the stage before.
         let from = if is_gradient { stage - 1 } else { stage };
@@ -444,7 +437,7 @@ impl<'a> RankTasks<'a> {
     }
 
     /// Receives the message that an action needs, and gathers it if it comes in parts.
-    fn receive(&mut self, state: &mut ActionTasks, tag: u32) {
+    fn receive(&mut self, state: &mut Cursor, tag: u32) {
         let Action { stage, kind, micro_batch } = state.action;
         let is_forward = kind == ActionKind::Forward;
         let [maker, from] = if is_forward { [stage - 1; 2] } else { [stage + 1, stage] };
@@ -452,11 +445,11 @@ impl<'a> RankTasks<'a> {
         let peer = placement.rank(size, maker, micro_batch);
         let peer = peer.expect("a checked schedule places every stage that it has");
         let (bytes, _) = self.message(from);
-        let alone = ActionTasks::new(state.action);
+        let alone = Cursor::new(state.action);
         let kind = TaskKind::Receive { from: Peer::Pipeline(peer), tag, bytes };
         let id = self.add(&alone, kind, Nanos::ZERO);
         let came = self.gathered(from).map_or(id, |(members, whole, time)| {
-            let mut state = ActionTasks::new(state.action);
+            let mut state = Cursor::new(state.action);
             state.needs.push(id);
             let collective = Collective::AllGather;
             let kind = TaskKind::Collective { collective, members, bytes: whole };
@@ -498,7 +491,7 @@ struct PipelineOf<'a> {
     placement: &'a ir::schedule::StagePlacement,
 }
 
-impl ActionTasks {
+impl Cursor {
     fn new(action: Action) -> Self {
         let (needs, follows) = (Vec::new(), Vec::new());
         Self { action, needs, follows, begun: Default::default(), num_begun: [0; 2] }

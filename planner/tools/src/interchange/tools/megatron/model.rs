@@ -27,12 +27,12 @@ pub(super) fn lacks(view: &ExportView<'_>) -> Vec<Lack> {
 
 /// Arguments of the model and its unsupported parts, collected in one pass so that no part is missed.
 #[derive(Default)]
-struct MegatronFlags {
+struct Flags {
     arguments: Vec<Argument>,
     lacks: Vec<Lack>,
 }
 
-impl MegatronFlags {
+impl Flags {
     #[expect(clippy::needless_pass_by_value, reason = "so that numbers are written plainly")]
     fn value(&mut self, name: &str, value: impl ToString, why: &str) {
         self.arguments.push(Argument::value(name, value.to_string(), why));
@@ -53,8 +53,8 @@ impl MegatronFlags {
     }
 }
 
-fn flags_of(view: &ExportView<'_>) -> MegatronFlags {
-    let mut flags = MegatronFlags::default();
+fn flags_of(view: &ExportView<'_>) -> Flags {
+    let mut flags = Flags::default();
     let Some(transformer) = view.transformer else {
         flags.lack("a model that is no transformer: a graph of operators");
         return flags;
@@ -112,7 +112,7 @@ fn flags_of(view: &ExportView<'_>) -> MegatronFlags {
     flags
 }
 
-fn mlp(flags: &mut MegatronFlags, mlp: &Mlp) {
+fn mlp(flags: &mut Flags, mlp: &Mlp) {
     match (mlp.gated, mlp.activation) {
         // gpt-oss: QuickGELU, clamped, with an offset of 1 on the value.
         (true, _) if mlp.clamp.is_some() => {
@@ -140,7 +140,7 @@ fn mlp(flags: &mut MegatronFlags, mlp: &Mlp) {
     }
 }
 
-fn attention(flags: &mut MegatronFlags, transformer: &Transformer, attention: &Attention) {
+fn attention(flags: &mut Flags, transformer: &Transformer, attention: &Attention) {
     flags.value("--num-attention-heads", attention.num_heads, "heads of queries");
     if let Some(latent) = attention.latent {
         flags.switch("--multi-latent-attention", "keys and values through a latent");
@@ -199,7 +199,7 @@ fn attention(flags: &mut MegatronFlags, transformer: &Transformer, attention: &A
 }
 
 /// Arguments of sliding windows: the length, and which layers have one.
-fn window(flags: &mut MegatronFlags, transformer: &Transformer) {
+fn window(flags: &mut Flags, transformer: &Transformer) {
     let masks = transformer.layers.iter();
     let masks = masks.filter_map(|it| Some((it.count, it.layer.attention()?.mask)));
     let masks: Vec<(u32, AttentionMask)> = masks.collect();
@@ -244,7 +244,7 @@ fn as_list(counted: impl IntoIterator<Item = (u32, u32)>) -> String {
     format!("({})", terms.join("+"))
 }
 
-fn biases(flags: &mut MegatronFlags, transformer: &Transformer) {
+fn biases(flags: &mut Flags, transformer: &Transformer) {
     let of_layer = |layer: &Layer| {
         let Attention { query_bias, key_bias, value_bias, output_bias, .. } = layer.attention()?;
         let mlp = match &layer.feed_forward {
@@ -274,7 +274,7 @@ fn biases(flags: &mut MegatronFlags, transformer: &Transformer) {
 }
 
 fn positions(
-    flags: &mut MegatronFlags,
+    flags: &mut Flags,
     view: &ExportView<'_>,
     transformer: &Transformer,
     attention: &Attention,
@@ -307,12 +307,7 @@ fn positions(
     }
 }
 
-fn rotary(
-    flags: &mut MegatronFlags,
-    view: &ExportView<'_>,
-    attention: &Attention,
-    rotation: &Rotation,
-) {
+fn rotary(flags: &mut Flags, view: &ExportView<'_>, attention: &Attention, rotation: &Rotation) {
     let is_latent = attention.latent.is_some();
     let is_yarn = matches!(rotation.scaling, RotaryScaling::Yarn { .. });
     let kind = if is_yarn && !is_latent { "yarn" } else { "rope" };
@@ -379,7 +374,7 @@ fn rotary(
     }
 }
 
-fn norms(flags: &mut MegatronFlags, transformer: &Transformer, first: &Layer) {
+fn norms(flags: &mut Flags, transformer: &Transformer, first: &Layer) {
     let Norm { kind, weight, bias, epsilon, unit_offset } = first.norm;
     let name = match kind {
         NormType::LayerNorm => "LayerNorm",
@@ -413,7 +408,7 @@ fn norms(flags: &mut MegatronFlags, transformer: &Transformer, first: &Layer) {
     }
 }
 
-fn ends(flags: &mut MegatronFlags, transformer: &Transformer) {
+fn ends(flags: &mut Flags, transformer: &Transformer) {
     match &transformer.embedding {
         Embedding::Patches { .. } => flags.lack("an embedding of an image's patches"),
         Embedding::Tokens { vocab_size, projected_from, token_types, norm, .. } => {
@@ -445,7 +440,7 @@ fn ends(flags: &mut MegatronFlags, transformer: &Transformer) {
     }
 }
 
-fn experts(flags: &mut MegatronFlags, mixture: &Mixture) {
+fn experts(flags: &mut Flags, mixture: &Mixture) {
     flags.value("--num-experts", mixture.num_experts, "experts to choose among");
     flags.value("--moe-router-topk", mixture.top_k, "experts of a token");
     flags.value(
@@ -497,7 +492,7 @@ fn experts(flags: &mut MegatronFlags, mixture: &Mixture) {
 }
 
 /// Argument that lists which layers have experts, if some have none.
-fn frequency(flags: &mut MegatronFlags, transformer: &Transformer) {
+fn frequency(flags: &mut Flags, transformer: &Transformer) {
     let has = |layer: &Layer| u32::from(matches!(layer.feed_forward, FeedForward::Mixture(_)));
     let counted = transformer.layers.iter().map(|it| (it.count, has(&it.layer)));
     let counted: Vec<(u32, u32)> = counted.collect();
@@ -507,7 +502,7 @@ fn frequency(flags: &mut MegatronFlags, transformer: &Transformer) {
 }
 
 /// Adds an unsupported part if layers differ in more than windows and whether they have experts.
-fn equal_layers(flags: &mut MegatronFlags, transformer: &Transformer) {
+fn equal_layers(flags: &mut Flags, transformer: &Transformer) {
     let plain = |layer: &Layer| {
         let mut layer = layer.clone();
         if let Mixer::Attention(attention) = &mut layer.mixer {

@@ -77,15 +77,15 @@ impl<'a> BlockCost<'a> {
     ) -> Self {
         let untimed = Self::untimed(block, work, setting, groups, hardware);
         let by_op = vec![[OfOp::default(); 3]; block.nodes().count()];
-        let mut block_cost = Self { experts, by_op, ..untimed };
-        block_cost.timings = work.kernels.iter().map(|it| block_cost.kernel(it)).collect();
-        for (kernel, timing) in work.kernels.iter().zip(&block_cost.timings) {
-            let of_op = &mut block_cost.by_op[kernel.op.index()][kernel.pass as usize];
+        let mut cost = Self { experts, by_op, ..untimed };
+        cost.timings = work.kernels.iter().map(|it| cost.kernel(it)).collect();
+        for (kernel, timing) in work.kernels.iter().zip(&cost.timings) {
+            let of_op = &mut cost.by_op[kernel.op.index()][kernel.pass as usize];
             of_op.time += timing.time;
             of_op.flops += kernel.flops;
             of_op.touched += kernel.read + kernel.written;
         }
-        block_cost
+        cost
     }
 
     /// A cost without kernel times.

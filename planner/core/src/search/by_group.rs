@@ -317,7 +317,7 @@ fn shares(
     MicroBatchesByGroup::new(&numbers?)
 }
 
-/// Numbers from 1 up to `most` that, times their weights, add up to `sum`, the first as large as possible; `None` if none.
+/// Numbers from 1 to `most` that, times their weights, add up to `sum`, the first as large as possible; `None` if none.
 fn adding_up(weights: &[u64], most: &[u64], sum: u64) -> Option<Vec<u64>> {
     let ([weight, weights @ ..], [most, others @ ..]) = (weights, most) else {
         return (sum == 0).then(Vec::new);

@@ -41,7 +41,7 @@ impl Assignment<'_> {
         bytes.parameter + bytes.gradient
     }
 
-    /// Lower bound of the activations of each rank at its peak: those at its first backward, with the memory of backward.
+    /// Lower bound of each rank's activations at its peak: those at its first backward, with the memory of backward.
     pub fn kept_at_least(&self, layout: &Layout) -> Vec<Bytes> {
         let (p, v, m) = (layout.pipeline_parallel, layout.virtual_stages, layout.num_micro_batches);
         let kept = |rank: u32| {

@@ -158,7 +158,7 @@ impl Failures {
     ///
     /// # Source
     ///
-    /// Wan et al. 2025, *Robust LLM Training Infrastructure at ByteDance* (arXiv 2509.16293), with as many warm standbys.
+    /// Wan et al. 2025, *Robust LLM Training Infrastructure at ByteDance* (arXiv 2509.16293), with as many standbys.
     pub fn most_nodes_in_repair(&self, job: &TrainingJob) -> u32 {
         const SHARE: f64 = 0.99;
         let taken_out = self.components.iter().filter(|it| it.replaces_node);

@@ -347,7 +347,7 @@ impl<'a> RankTasks<'a> {
         vec![send, self.add(state, receive, time)]
     }
 
-    /// Begins a transfer over replicas, after its copy from the host and before that to the host; returns its last tasks.
+    /// Begins a transfer over replicas, after its copy from the host and before that to it; returns its last tasks.
     fn transfer(
         &mut self,
         state: &mut Cursor,

@@ -250,7 +250,7 @@ impl Shape {
     }
 
     /// Time of forward and backward of the first `i` blocks on the GPUs of a group, with recompute by the policy;
-    /// without it where only a stage's first layers are recomputed, as that adds as much to all stages of enough layers.
+    /// without it where only a stage's first layers are recomputed, as that adds as much to all of enough layers.
     pub fn prefix(&self, chain: &ChainIndex, recompute: Recompute, group: usize) -> Vec<Nanos> {
         let policy = recompute.of_other_layers();
         let time = |passes: &Arc<BlockPasses>| {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 use tempfile::NamedTempFile;
 
-use super::said::print_bytes;
+use super::terminal::print_bytes;
 use super::whole::writing;
 
 /// File name that stands for standard output.
@@ -38,7 +38,7 @@ pub fn is_same(one: &Path, other: &Path) -> bool {
 pub fn check_folder(folder: &Path) -> anyhow::Result<()> {
     let making = || format!("writing to the folder `{}`", folder.display());
     fs::create_dir_all(folder).with_context(making)?;
-    beside(&folder.join("any")).map(drop).with_context(making)
+    temporary_file(&folder.join("any")).map(drop).with_context(making)
 }
 
 /// Creates the folder for output files, if it does not exist.
@@ -58,7 +58,7 @@ fn is_stdout(output: &Path) -> bool {
 }
 
 /// Returns whether stdout is free for text, as no output with the name `-` goes there.
-pub fn has_room<'a>(outputs: impl IntoIterator<Item = &'a PathBuf>) -> bool {
+pub fn stdout_is_free<'a>(outputs: impl IntoIterator<Item = &'a PathBuf>) -> bool {
     !outputs.into_iter().any(|output| is_dash(output))
 }
 
@@ -105,11 +105,11 @@ fn is_file_of_stdout(_: &Path) -> bool {
 /// Why it cannot be written; what was there is there still.
 pub fn write_output(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let writing = || format!("writing `{}`", path.display());
-    match place_of(path)? {
-        Place::Stream if is_stdout(path) => print_bytes(bytes),
-        Place::Stream => fs::write(path, bytes).with_context(writing),
-        Place::File { target, there } => replace(&target, &there, bytes).with_context(writing),
-        Place::Nothing { target } => create(&target, bytes).with_context(writing),
+    match output_kind(path)? {
+        OutputKind::Stream if is_stdout(path) => print_bytes(bytes),
+        OutputKind::Stream => fs::write(path, bytes).with_context(writing),
+        OutputKind::File { target, there } => replace(&target, &there, bytes).with_context(writing),
+        OutputKind::Nothing { target } => create(&target, bytes).with_context(writing),
     }
 }
 
@@ -133,20 +133,20 @@ pub fn check_output(path: &Path, inputs: &[&Path]) -> anyhow::Result<()> {
     if let Some(input) = inputs.iter().find(|input| is_same(input, path)) {
         bail!("writing `{}`: it is `{}`, which is read", path.display(), input.display());
     }
-    match place_of(path)? {
-        Place::Stream => Ok(()),
-        Place::File { target, .. } | Place::Nothing { target } => {
+    match output_kind(path)? {
+        OutputKind::Stream => Ok(()),
+        OutputKind::File { target, .. } | OutputKind::Nothing { target } => {
             // Where no temporary file can be created in the folder, the existing file is overwritten in place.
             if target.is_file() {
                 return Ok(());
             }
-            beside(&target).map(drop).with_context(writing)
+            temporary_file(&target).map(drop).with_context(writing)
         }
     }
 }
 
 /// Kind of an output path.
-enum Place {
+enum OutputKind {
     /// A stream, a device or a pipe, which a file must not replace.
     Stream,
     /// An existing file, behind links.
@@ -156,10 +156,10 @@ enum Place {
 }
 
 /// Kind of the output at `path`, if a result may be written there.
-fn place_of(path: &Path) -> anyhow::Result<Place> {
+fn output_kind(path: &Path) -> anyhow::Result<OutputKind> {
     let writing = || format!("writing `{}`", path.display());
     if is_stdout(path) {
-        return Ok(Place::Stream);
+        return Ok(OutputKind::Stream);
     }
     match fs::metadata(path) {
         Ok(there) if there.is_dir() => {
@@ -169,7 +169,7 @@ fn place_of(path: &Path) -> anyhow::Result<Place> {
                 path.join("plan.json").display()
             )
         }
-        Ok(there) if !there.is_file() => Ok(Place::Stream),
+        Ok(there) if !there.is_file() => Ok(OutputKind::Stream),
         Ok(there) => {
             ensure!(
                 !there.permissions().readonly(),
@@ -179,7 +179,7 @@ fn place_of(path: &Path) -> anyhow::Result<Place> {
             );
             // A file without write permission is not replaced either, even where the folder would allow it.
             OpenOptions::new().write(true).open(path).with_context(writing)?;
-            Ok(Place::File { target: path.canonicalize().with_context(writing)?, there })
+            Ok(OutputKind::File { target: path.canonicalize().with_context(writing)?, there })
         }
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             let target = behind_links(path).with_context(writing)?;
@@ -200,7 +200,7 @@ fn place_of(path: &Path) -> anyhow::Result<Place> {
                     folder.display()
                 );
             }
-            Ok(Place::Nothing { target })
+            Ok(OutputKind::Nothing { target })
         }
         Err(error) => Err(error).with_context(writing),
     }
@@ -231,7 +231,7 @@ fn folder_of(path: &Path) -> &Path {
 /// Creates a file with default permissions.
 fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let _whole = writing();
-    let mut file = beside(path)?;
+    let mut file = temporary_file(path)?;
     fill(&mut file, bytes)?;
     file.persist(path).map_err(|error| error.error)?;
     Ok(())
@@ -241,12 +241,12 @@ fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// temporary file, or the file has other hard links, it is overwritten in place.
 fn replace(path: &Path, there: &Metadata, bytes: &[u8]) -> io::Result<()> {
     let _whole = writing();
-    let alike = if has_other_names(there) {
+    let matched = if has_other_names(there) {
         None
     } else {
-        beside(path).ok().filter(|file| made_alike(file.as_file(), there).is_ok())
+        temporary_file(path).ok().filter(|file| copy_owner_and_mode(file.as_file(), there).is_ok())
     };
-    let Some(mut file) = alike else {
+    let Some(mut file) = matched else {
         let mut file = OpenOptions::new().write(true).truncate(true).open(path)?;
         file.write_all(bytes)?;
         return file.sync_all();
@@ -257,13 +257,13 @@ fn replace(path: &Path, there: &Metadata, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// A temporary file in the same folder, which is deleted unless it is renamed to `path`.
-fn beside(path: &Path) -> io::Result<NamedTempFile> {
-    let mut beside = tempfile::Builder::new();
-    beside.prefix(".partial-");
+fn temporary_file(path: &Path) -> io::Result<NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".partial-");
     // The default mode would let nobody else read it.
     #[cfg(unix)]
-    beside.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    beside.tempfile_in(folder_of(path))
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    builder.tempfile_in(folder_of(path))
 }
 
 fn fill(file: &mut NamedTempFile, bytes: &[u8]) -> io::Result<()> {
@@ -283,7 +283,7 @@ fn has_other_names(_: &Metadata) -> bool {
 
 /// Gives a file the owner and the permissions of another.
 #[cfg(unix)]
-fn made_alike(file: &fs::File, other: &Metadata) -> io::Result<()> {
+fn copy_owner_and_mode(file: &fs::File, other: &Metadata) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt as _, fchown};
 
     let own = file.metadata()?;
@@ -294,6 +294,6 @@ fn made_alike(file: &fs::File, other: &Metadata) -> io::Result<()> {
 }
 
 #[cfg(not(unix))]
-fn made_alike(file: &fs::File, other: &Metadata) -> io::Result<()> {
+fn copy_owner_and_mode(file: &fs::File, other: &Metadata) -> io::Result<()> {
     file.set_permissions(other.permissions())
 }

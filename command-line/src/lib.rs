@@ -4,7 +4,7 @@
 
 pub mod destination;
 pub mod numbers;
-pub mod said;
 pub mod shell;
+pub mod terminal;
 pub mod usage;
 pub mod whole;

@@ -7,7 +7,7 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 
 use super::destination::{make_folder, write_output};
-use super::said::print_bytes;
+use super::terminal::print_bytes;
 
 /// Section of the manual for commands.
 const SECTION: &str = "1";

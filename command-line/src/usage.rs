@@ -71,20 +71,20 @@ pub fn with_tip(
         if let Some(of) = named(program, words) {
             error.remove(ContextKind::SuggestedArg);
             error.insert(ContextKind::Usage, ContextValue::StyledStr(of.clone().render_usage()));
-            let near = given(&error, ContextKind::InvalidArg).and_then(|it| misspelt(of, &it));
-            if let Some(near) = near {
-                error.insert(ContextKind::SuggestedArg, ContextValue::String(near));
+            let similar = given(&error, ContextKind::InvalidArg).and_then(|it| misspelt(of, &it));
+            if let Some(similar) = similar {
+                error.insert(ContextKind::SuggestedArg, ContextValue::String(similar));
             }
         }
     }
     if error.kind() == ErrorKind::InvalidSubcommand {
         let names = program.get_subcommands().filter(|it| !it.is_hide_set()).map(Command::get_name);
-        let near = given(&error, ContextKind::InvalidSubcommand)
+        let similar = given(&error, ContextKind::InvalidSubcommand)
             .and_then(|it| nearest(&it, names).into_iter().next());
-        match near {
-            Some(near) => {
-                let near = ContextValue::Strings(vec![near.to_owned()]);
-                error.insert(ContextKind::SuggestedSubcommand, near)
+        match similar {
+            Some(similar) => {
+                let similar = ContextValue::Strings(vec![similar.to_owned()]);
+                error.insert(ContextKind::SuggestedSubcommand, similar)
             }
             None => error.remove(ContextKind::SuggestedSubcommand),
         };

@@ -32,7 +32,7 @@ struct Preset {
     name: String,
     #[serde(default, rename = "preset")]
     listing: Listing,
-    /// Whether the file states a GPU of its own.
+    /// True if the file states a GPU of its own.
     #[serde(default, rename = "gpu", deserialize_with = "is_there")]
     has_gpu: bool,
     #[serde(skip)]

@@ -1,8 +1,9 @@
 //! Constants that were fitted to measured steps: `frameworks/fitted.json`, written by `fit/fit_steps.py`.
 //!
-//! Sections: `gpus` has training rates of kinds of GPUs, `all_gpus` and `network` the constants of all GPUs and networks, `frameworks` values
-//! by their paths in a framework's file, which leaves them out; `residuals` has the distribution of measured over
-//! predicted steps, `left_out`, for each source of the fit, the constants that differ without it.
+//! Sections: `gpus` has training rates of kinds of GPUs, `all_gpus` and `network` the constants of all GPUs and
+//! networks, `frameworks` values by their paths in a framework's file, which leaves them out; `residuals` has the
+//! distribution of measured over predicted steps, `left_out`, for each source of the fit, the constants that differ
+//! without it.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

@@ -99,7 +99,7 @@ impl Hardware {
         })
     }
 
-    /// The same in a job of `num_gpus` GPUs, which share their hosts and wait for the slowest.
+    /// The hardware within a job of `num_gpus` GPUs, which share their hosts and wait for the slowest.
     #[must_use]
     pub fn among(mut self, num_gpus: u32) -> Self {
         self.device.take_slowest_of(num_gpus);

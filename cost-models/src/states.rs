@@ -28,7 +28,7 @@ pub struct StateBytes {
     pub has_master: bool,
     /// Bytes of one moment.
     pub moment: f64,
-    /// What updates the parameters.
+    /// Optimizer that updates the parameters.
     pub kind: Optimizer,
 }
 
@@ -77,7 +77,7 @@ impl StateBytes {
         Self { optimizer: master + self.moment * moments, ..self }
     }
 
-    /// The same with a framework that shards weights as given.
+    /// State bytes with a framework that shards weights as given.
     #[must_use]
     pub const fn with_shards(self, shards: WeightShards) -> Self {
         match shards {

@@ -43,7 +43,7 @@ fn main() {
         // Any moment of a run of all steps.
         let (moment, rank) = (random(looks), random(TRAINING.num_ranks));
         let Some(Ended { looks: took, stderr, .. }) = run.kill(moment, rank) else {
-            // It had ended, or not begun. Where all steps are done, the next one begins anew.
+            // It had ended, or not begun. Where all steps are done, the next one starts over.
             found.extend(losses(place.path(), "kept"));
             if found.contains_key(&TRAINING.num_steps) {
                 check(&found, &expected);

@@ -36,10 +36,10 @@ const PLANS: [(&str, usize); 6] = [
 /// Steps between checkpoints.
 const EVERY: u64 = 5;
 
-/// What a loss may differ by: other layouts add up in other orders, and training makes more of it.
+/// Tolerance of a loss: other layouts add up in other orders, and training makes more of it.
 const TOLERANCE: f64 = 1e-3;
 
-/// What a rank's memory may grow by from a third of a run to its end.
+/// Ratio by which a rank's memory may grow from a third of a run to its end.
 const GROWTH: f64 = 1.05;
 
 fn main() {

@@ -1,5 +1,4 @@
-//! What happens to each kind of text that users give, from its reader on: whatever the text, it ends soon, and without a
-//! panic.
+//! Fate of each kind of text that users give, from its reader on: whatever the text, it ends soon, and without a panic.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -98,7 +97,7 @@ pub fn profile(text: &str) {
     let _ = black_box(kineto::read(text));
 }
 
-/// What nccl-tests print.
+/// Output of nccl-tests.
 pub fn network(text: &str) {
     let _ = black_box(nccl_tests::read("all_reduce_perf.txt", text));
 }

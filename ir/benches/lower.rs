@@ -3,14 +3,14 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use ir::graph::{Block, Graph, Setting, Sharding, Sizes};
+use ir::graph::{Block, Graph, ShardContext, Sharding, Sizes};
 use ir::model::{GraphOptions, Model};
 
 const LLAMA_405B: &str = include_str!("../../models/llama-3.1-405b/config.json");
 
 /// 16,384 H100s trained Llama 3.1 405B with these degrees (Llama Team 2024, arXiv 2407.21783, table
 /// 4).
-const SETTING: Setting = Setting::plain(
+const SETTING: ShardContext = ShardContext::plain(
     Sizes { micro_batch_size: 1, sequence_length: 8192 },
     Sharding { sequence_parallel: true, ..Sharding::tensor(8) },
 );

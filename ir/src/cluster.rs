@@ -173,7 +173,7 @@ pub struct NetworkLevel {
     pub measured: BTreeMap<Collective, MeasuredCollective>,
 }
 
-/// How the ranks of a domain are wired.
+/// Wiring of the ranks of a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -237,7 +237,7 @@ pub enum Platform {
 
 impl Platform {
     /// Name of the platform in a sentence.
-    pub const fn in_words(self) -> &'static str {
+    pub const fn describe(self) -> &'static str {
         match self {
             Self::Nvidia => "NVIDIA GPUs",
             Self::Amd => "AMD GPUs",

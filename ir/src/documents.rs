@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 named_enum! {
-    /// How sequences are made of documents.
+    /// Packing of documents into sequences.
     #[derive(Default)]
     pub enum Packing {
         /// Each document, as it comes, into the first sequence with room. Attention stays within documents.
@@ -43,9 +43,9 @@ const LARGEST_SIGMA: f64 = 5.0;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Documents {
-    /// Their lengths.
+    /// Lengths of the documents.
     pub lengths: DocumentLengths,
-    /// How sequences are made of them.
+    /// Packing of the documents into sequences.
     pub packing: Packing,
 }
 
@@ -69,7 +69,7 @@ pub enum DocumentsError {
     Length {
         /// The line, from 1.
         line: usize,
-        /// Its text.
+        /// Text of the line.
         field: String,
     },
     /// A document that no sequence can hold.

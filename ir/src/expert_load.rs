@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// How routers spread tokens over experts (`--expert-load`).
+/// Spread of tokens over experts by routers (`--expert-load`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExpertLoad {
@@ -24,8 +24,8 @@ pub enum ExpertLoad {
 ///
 /// A run of Qwen3-30B-A3B with its own router (pith-train, issue 79) has a load-balancing loss of 1.87, where 1 is
 /// balanced. That loss is the number of experts times the sum of their squared shares, which for log-normal shares is
-/// `exp(sigma^2)`. Of the distributions tried on the ranks' loads of DeepSeek-V3, the log-normal fits best (DeepEP, issue
-/// 393).
+/// `exp(sigma^2)`. Of the distributions tried on the ranks' loads of DeepSeek-V3, the log-normal fits best (DeepEP,
+/// issue 393).
 pub const USUAL_SIGMA: f64 = 0.79;
 
 /// Spreads above this leave all tokens to one expert.

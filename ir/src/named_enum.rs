@@ -1,7 +1,7 @@
 //! Enums whose values have names.
 
-/// Declares an enum without fields of which each variant has a name, on the command line and in JSON: with it all values
-/// (`ALL`), the name of each, and how it prints.
+/// Declares an enum without fields of which each variant has a name, on the command line and in JSON: with it all
+/// values (`ALL`), the name of each, and how it prints.
 macro_rules! named_enum {
     (
         $(#[$attribute:meta])*

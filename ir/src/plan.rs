@@ -31,7 +31,7 @@ pub struct Plan {
     /// Documents of which sequences are made, unless each is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub documents: Option<Documents>,
-    /// How routers spread tokens over experts.
+    /// Spread of tokens over experts by routers.
     #[serde(default, skip_serializing_if = "ExpertLoad::is_balanced")]
     pub expert_load: ExpertLoad,
     /// The GPUs and links.
@@ -95,7 +95,7 @@ pub struct PlannedStage {
     pub pipeline_rank: u32,
     /// The first of its blocks, counting from the embedding.
     pub first_block: u32,
-    /// How many it has.
+    /// Number of blocks.
     pub num_blocks: u32,
 }
 

@@ -18,8 +18,7 @@ pub enum DataParallelMethod {
     /// Gradients are reduced over all replicas, and each updates alike, or its shard (DDP, ZeRO, FSDP).
     #[default]
     AllReduce,
-    /// One replica gathers the gradients of all, updates, and broadcasts the weights: PyTorch's
-    /// `DataParallel`.
+    /// One replica gathers the gradients of all, updates, and broadcasts the weights: PyTorch's `DataParallel`.
     ParameterServer,
     /// Each replica updates by its own gradients, and then averages its weights with those of its two
     /// neighbours on a ring.
@@ -137,8 +136,8 @@ impl TryFrom<String> for DataParallelMethod {
     }
 }
 
-/// What replicas send in the place of their gradients. What that leaves out of a gradient is added to the
-/// replica's next one (error feedback).
+/// Form in which replicas send their gradients. What that leaves out of a gradient is added to the replica's next one
+/// (error feedback).
 ///
 /// # Source
 ///
@@ -304,7 +303,7 @@ impl Replication {
     }
 
     /// The unusual setting of the replication, in words.
-    fn in_words(&self) -> String {
+    fn describe(&self) -> String {
         match self.compression {
             Some(compression) => format!("gradient compression {compression}"),
             None => format!("data-parallel method {}", self.method),
@@ -319,7 +318,7 @@ impl Replication {
     pub fn restricted(&self, fixed: &PartialLayout) -> Result<PartialLayout, LayoutError> {
         let required = self.required();
         let refused = |field, needs: &str, has: String| {
-            let (what, needs) = (self.in_words(), needs.to_owned());
+            let (what, needs) = (self.describe(), needs.to_owned());
             Err(LayoutError::Replication { what, field, needs, has })
         };
         let is_usual = required.zero_stage.is_any();

@@ -1,4 +1,4 @@
-//! The models that ship, by name: the texts of this folder, within the program, so that it needs no file beside it.
+//! The models that ship, by name: the texts of this folder, within the program, so that it needs no file next to it.
 //!
 //! A crate of its own, because a package holds nothing from outside its folder: so each description stands once, where
 //! people look for it, and goes with whatever depends on it.
@@ -6,7 +6,7 @@
 /// A model that ships.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shipped {
-    /// What it is called here: its file's or its folder's name.
+    /// Name of the model here: its file's or its folder's name.
     pub name: &'static str,
     /// Where in this folder it lies.
     pub path: &'static str,

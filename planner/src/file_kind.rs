@@ -120,13 +120,13 @@ impl FileKind {
     }
 
     /// Description of the kind, with an article.
-    pub fn in_words(self) -> &'static str {
+    pub fn describe(self) -> &'static str {
         KNOWN.kinds[&self].words
     }
 
-    /// What a file of measurements of this kind holds.
+    /// Contents of a file of measurements of this kind.
     pub fn contents(self) -> &'static str {
-        KNOWN.kinds[&self].contents.unwrap_or(self.in_words())
+        KNOWN.kinds[&self].contents.unwrap_or(self.describe())
     }
 
     /// Hint on how a file called `name` is used: the command that reads it, or the file to use instead.
@@ -149,13 +149,13 @@ const EVENTS: &str = "\"traceEvents\"";
 /// Contents of `file_kind.json`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
-struct Known {
+struct FileKinds {
     kinds: BTreeMap<FileKind, Texts>,
     /// Kinds of JSON objects, each with keys that only it has all of; the first that fits counts.
     objects: Vec<(FileKind, Vec<&'static str>)>,
 }
 
-static KNOWN: LazyLock<Known> = LazyLock::new(|| {
+static KNOWN: LazyLock<FileKinds> = LazyLock::new(|| {
     serde_json::from_str(include_str!("file_kind.json")).expect("what ships is valid; a test")
 });
 
@@ -164,7 +164,7 @@ static KNOWN: LazyLock<Known> = LazyLock::new(|| {
 #[serde(deny_unknown_fields)]
 struct Texts {
     words: &'static str,
-    /// What a file of measurements holds.
+    /// Contents of a file of measurements.
     contents: Option<&'static str>,
     #[serde(rename = "use")]
     usage: Option<&'static str>,
@@ -304,7 +304,7 @@ mod tests {
             ("iperf3: 94 Gbits/sec\n", FileKind::Unknown),
         ] {
             assert_eq!(FileKind::of(text.as_bytes()), kind, "{text}");
-            assert!(!kind.in_words().is_empty(), "{text}");
+            assert!(!kind.describe().is_empty(), "{text}");
         }
         let tensors = b"\x40\0\0\0\0\0\0\0{\"__metadata__\":{}}";
         for (bytes, kind) in [
@@ -316,7 +316,7 @@ mod tests {
             (b"\xff\xfe\0", FileKind::Unknown),
         ] {
             assert_eq!(FileKind::of(bytes), kind, "{bytes:?}");
-            assert!(!kind.in_words().is_empty(), "{bytes:?}");
+            assert!(!kind.describe().is_empty(), "{bytes:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How many actions a second are simulated, on one core.
+//! Number of actions a second that are simulated, on one core.
 
 use std::hint::black_box;
 

@@ -20,7 +20,7 @@ pub struct MinPassTimes {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepTail {
     /// Time on the rank that ends last, from its last pass until all ranks join the norm of all gradients.
-    pub until_all_meet: Nanos,
+    pub until_group_collective: Nanos,
     /// Time of all transfers of the rank that has most of them. They follow each other on its link and end before the
     /// rank joins the others.
     pub transfers: Nanos,
@@ -150,6 +150,6 @@ fn warm_up(kind: ScheduleKind, p: u32, rank: u32, m: u32, v: u32) -> Option<u32>
 impl StepTail {
     /// Lower bound of the end of a step whose passes do not end before `passes`.
     pub fn after(&self, passes: Nanos) -> Nanos {
-        self.transfers.max(passes + self.until_all_meet) + self.update
+        self.transfers.max(passes + self.until_group_collective) + self.update
     }
 }

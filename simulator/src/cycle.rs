@@ -171,21 +171,23 @@ struct Cycles<'a> {
     /// End times of the actions in the last cycles before the cut, by rank.
     times: Vec<Vec<Nanos>>,
     /// Background of each rank's actions at the cut, and up to `MOST_CYCLES` cycles before it.
-    beside: Vec<[State; MOST_CYCLES + 1]>,
+    backgrounds: Vec<[State; MOST_CYCLES + 1]>,
 }
 
 impl<'a> Cycles<'a> {
     fn new(cycle: &'a Cycle) -> Self {
         let times = cycle.cuts.iter().map(|cut| Vec::with_capacity(cycle.kept() * cut.length));
-        let beside = vec![Default::default(); cycle.cuts.len()];
-        Self { cycle, times: times.collect(), beside }
+        let backgrounds = vec![Default::default(); cycle.cuts.len()];
+        Self { cycle, times: times.collect(), backgrounds }
     }
 
     /// Time of `together` cycles, if all that are compared take equally long.
     fn time(&self, together: usize) -> Option<Nanos> {
         let mut time = None;
-        for ((times, beside), cut) in self.times.iter().zip(&self.beside).zip(&self.cycle.cuts) {
-            if beside[0] != beside[together] {
+        for ((times, backgrounds), cut) in
+            self.times.iter().zip(&self.backgrounds).zip(&self.cycle.cuts)
+        {
+            if backgrounds[0] != backgrounds[together] {
                 return None;
             }
             for (before, after) in times.iter().zip(&times[together * cut.length..]) {
@@ -217,7 +219,7 @@ impl Observer for Cycles<'_> {
         self.times[rank].resize(count - from, time);
         let before = cut.at - count;
         if before.is_multiple_of(cut.length)
-            && let Some(state) = self.beside[rank].get_mut(before / cut.length)
+            && let Some(state) = self.backgrounds[rank].get_mut(before / cut.length)
         {
             let (left, since) = background.transfers.state(time);
             let since_message = |message: Nanos| i128::from(message.get()) - i128::from(time.get());

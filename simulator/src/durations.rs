@@ -48,7 +48,7 @@ pub struct Durations {
 }
 
 impl Durations {
-    /// The same passes on all of `num_stages` stages.
+    /// Durations of the same passes on all of `num_stages` stages.
     pub fn equal(passes: PassTimes, num_stages: u32, send: Nanos) -> Self {
         Self { stages: vec![passes; num_stages as usize], send }
     }

@@ -49,7 +49,7 @@ impl PassOrder {
         Ok(Self { ranks: ranks.into_iter().map(repeated).collect() })
     }
 
-    /// The same as [`peak_memory`] of the whole order.
+    /// Peak memory, the same as [`peak_memory`] of the whole order.
     pub fn peak_memory(&self, stages: &[ActivationBytes]) -> Vec<Bytes> {
         let changes = changes(stages);
         let peak = |runs: &Vec<Repeated>| {

@@ -513,7 +513,7 @@ impl<'a, O: Observer> Engine<'a, O> {
         } else {
             let slowdown = self.work.slowdown_per_mille;
             let over = &mut |over| self.observer.transferred(rank, over);
-            state.transfers.run_beside(run, start, slowdown, over)
+            state.transfers.run_overlapped(run, start, slowdown, over)
         };
         if op.kind == ActionKind::OptimizerStep {
             state.times.update += run.time;

@@ -204,7 +204,7 @@ impl Transfers {
 
     /// End of a run that begins at `now`. An overlapped transfer slows its kernels down, and the two share a link that
     /// both use: waits of the run for that link take twice as long, and the transfer proceeds in the rest of the time.
-    pub(crate) fn run_beside(
+    pub(crate) fn run_overlapped(
         &mut self,
         run: Run,
         now: Nanos,
@@ -218,8 +218,8 @@ impl Transfers {
         let slowdown = u64::from(slowdown_per_mille.min(999));
         let alone = run.time.get();
         let slowed = run.kernels.get() * slowdown / (1000 - slowdown);
-        let beside = alone + slowed + run.waits_on_link.get();
-        let free = beside - run.on_link.get().min(beside);
+        let overlapped = alone + slowed + run.waits_on_link.get();
+        let free = overlapped - run.on_link.get().min(overlapped);
         let (mut now, mut left) = (now.get(), alone);
         while let Some(first) = self.queue.front_mut().filter(|_| left > 0) {
             let unready = first.ready.get().saturating_sub(now);
@@ -231,16 +231,16 @@ impl Transfers {
                 continue;
             }
             let start = *first.start.get_or_insert(self.until);
-            let whole = scaled_up(left, beside, alone);
-            let ends_after = (free > 0).then(|| scaled_up(first.left.get(), beside, free));
+            let whole = scaled_up(left, overlapped, alone);
+            let ends_after = (free > 0).then(|| scaled_up(first.left.get(), overlapped, free));
             if let Some(time) = ends_after.filter(|time| *time <= whole) {
                 now += time;
-                left -= scaled_down(time, alone, beside).min(left);
+                left -= scaled_down(time, alone, overlapped).min(left);
                 self.end_first(start, Nanos::new(now), over);
             } else {
                 now += whole;
                 left = 0;
-                let done = Nanos::new(scaled_down(whole, free, beside));
+                let done = Nanos::new(scaled_down(whole, free, overlapped));
                 first.left = first.left.saturating_sub(done);
                 self.until = Nanos::new(now);
             }

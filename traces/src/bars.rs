@@ -12,7 +12,7 @@ use crate::canvas::{
 pub struct MemoryBar {
     /// Text below it, such as `rank 3`.
     pub name: String,
-    /// Its parts, from the bottom to the top.
+    /// Parts of the bar, from the bottom to the top.
     pub parts: Vec<MemoryPart>,
 }
 

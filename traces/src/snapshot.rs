@@ -1,7 +1,8 @@
 //! Memory over time as a snapshot of PyTorch's allocator, for PyTorch's memory viewer.
 //!
-//! A track knows the sum of its memory over time, and the names of what it holds from the start. A growth is named after
-//! the action at that time; a decrease frees the oldest growth first, and then what was held from the start, last first.
+//! A track knows the sum of its memory over time, and the names of what it holds from the start. A growth is named
+//! after the action at that time; a decrease frees the oldest growth first, and then what was held from the start, last
+//! first.
 //!
 //! Source: PyTorch, `torch/cuda/_memory_viz.py`, which reads such snapshots.
 

@@ -28,8 +28,8 @@ pub(super) fn is_eager(kind: &OpKind, fusion: Fusion) -> bool {
 ///
 /// # Source
 ///
-/// Counted from `modeling_llama.py` and `activations.py` (`NewGELUActivation`) of transformers, and PyTorch's derivatives
-/// of what they call.
+/// Counted from `modeling_llama.py` and `activations.py` (`NewGELUActivation`) of transformers, and PyTorch's
+/// derivatives of what they call.
 pub(super) fn eager_passes(kind: &OpKind, pass: Pass) -> f64 {
     let is_forward = pass == Pass::Forward;
     let [touched, least] = match kind {

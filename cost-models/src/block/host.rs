@@ -4,20 +4,21 @@ use ir::framework::Launches;
 use ir::graph::{Axis, CudaGraphs, Learning, OpId, OpKind, Pass};
 use ir::units::{Nanos, Seconds};
 
-use super::coster::{Coster, ExpertTimes};
+use super::cost::{BlockCost, ExpertTimes};
 use crate::hardware::Hardware;
 
-/// Host time of a kernel of the router over that of other operators, each of its five in a forward and a backward: scores
-/// in fp32, the choice, a loss of balance, the counts of tokens, their exchange, and the wait for them.
+/// Host time of a kernel of the router over that of other operators, each of its five in a forward and a backward:
+/// scores in fp32, the choice, a loss of balance, the counts of tokens, their exchange, and the wait for them.
 ///
 /// # Source
 ///
-/// The operators of Megatron-Core's `router.py` and `token_dispatcher.py`. Chosen, with [`OF_ONE_EXPERT`], by the steps of
-/// sources left out of the fit: a factor of 3.2 on all operators of a layer with experts, which was here before, predicts
-/// torchtitan's mixtures of 128 experts on GH200 70 % too slow, and this 25 %; nothing was fitted to them.
+/// The operators of Megatron-Core's `router.py` and `token_dispatcher.py`. Chosen, with [`OF_ONE_EXPERT`], by the steps
+/// of sources left out of the fit: a factor of 3.2 on all operators of a layer with experts, which was here before,
+/// predicts torchtitan's mixtures of 128 experts on GH200 70 % too slow, and this 25 %; nothing was fitted to them.
 const OF_ROUTER: f64 = 5.0;
 
-/// Host time of one expert's product in a grouped product over that of an operator, which is 2 to 4 kernels with autograd.
+/// Host time of one expert's product in a grouped product over that of an operator, which is 2 to 4 kernels with
+/// autograd.
 ///
 /// # Source
 ///
@@ -25,8 +26,8 @@ const OF_ROUTER: f64 = 5.0;
 /// have a hook of their own in backward.
 const OF_ONE_EXPERT: f64 = 1.0 / 6.0;
 
-/// Host time of an operator of an adapter over that of the model's own operators: two plain products, a factor and a sum,
-/// one kernel each, where the model's are modules of two to four.
+/// Host time of an operator of an adapter over that of the model's own operators: two plain products, a factor and a
+/// sum, one kernel each, where the model's are modules of two to four.
 ///
 /// Assumed, from `LoraLayer` of peft and `ParallelLinearAdapter` of Megatron-Bridge.
 const OF_ADAPTERS: f64 = 1.0 / 3.0;
@@ -45,7 +46,7 @@ const AWAITED_MICROSECONDS: f64 = 23.0;
 /// Assumed.
 const OUTSIDE_GRAPHS_OF_LAYERS: f64 = 0.5;
 
-impl Coster<'_> {
+impl BlockCost<'_> {
     /// Time that the device waits for the host, where `passes` run together and take the device `on_device`: the host
     /// launches an operator's kernels, and each exchange, one after the other, while the device runs those before.
     /// Neither is steady: kernels shorter than their launches wait for the host even if the device is slower overall,
@@ -86,9 +87,9 @@ impl Coster<'_> {
     ///
     /// # Source
     ///
-    /// DeepSpeed's `runtime/zero/parameter_offload.py`: hooks before and after the forward and the backward of each module.
-    /// Qwen 1.8B of 24 layers with full recompute takes 262 ms a micro-batch of 256 tokens with ZeRO-3 on one A100, and
-    /// 125 ms with adapters and no ZeRO-3 (README of Qwen).
+    /// DeepSpeed's `runtime/zero/parameter_offload.py`: hooks before and after the forward and the backward of each
+    /// module. Qwen 1.8B of 24 layers with full recompute takes 262 ms a micro-batch of 256 tokens with ZeRO-3 on one
+    /// A100, and 125 ms with adapters and no ZeRO-3 (README of Qwen).
     fn gathers_of_parameters(&self, passes: &[Pass], included: impl Fn(OpId) -> bool) -> f64 {
         if !self.gathers_by_operator {
             return 0.0;

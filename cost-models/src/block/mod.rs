@@ -4,7 +4,7 @@
 //! [`BlockParts`] lists a pass part by part; all else is derived from it: [`BlockPasses`] are its parts, simulated
 //! once, [`terms`] the same kernel by kernel.
 
-mod coster;
+mod cost;
 mod eager;
 mod groups;
 mod host;
@@ -15,11 +15,11 @@ mod play;
 mod policy;
 mod terms;
 
-use ir::graph::{Block, BlockRecompute, LocalParameters, Setting, Sharding, Switches};
+use ir::graph::{Block, BlockRecompute, LocalParameters, ShardContext, Sharding, Switches};
 use ir::units::Bytes;
 
 use crate::hardware::Hardware;
-use coster::{Coster, ExpertTimes};
+use cost::{BlockCost, ExpertTimes};
 pub use groups::Groups;
 pub use part::{Kernels, Part, TimedExchange};
 pub use parts::BlockParts;
@@ -69,60 +69,75 @@ pub struct BlockMemory {
 
 impl BlockMemory {
     /// Memory of `block` in `setting`.
-    pub fn new(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardware) -> Self {
+    pub fn new(
+        block: &Block,
+        setting: &ShardContext,
+        groups: &Groups,
+        hardware: &Hardware,
+    ) -> Self {
         let work = block.work(setting);
-        let coster = Coster::untimed(block, &work, setting, groups, hardware);
-        Self { parameters: work.parameters, saved: ByPolicy::new(|policy| coster.saved(policy)) }
+        let cost = BlockCost::untimed(block, &work, setting, groups, hardware);
+        Self { parameters: work.parameters, saved: ByPolicy::new(|policy| cost.saved(policy)) }
     }
 }
 
 impl BlockPasses {
     /// Simulates the passes of `block` in `setting` on `hardware`.
-    pub fn new(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardware) -> Self {
+    pub fn new(
+        block: &Block,
+        setting: &ShardContext,
+        groups: &Groups,
+        hardware: &Hardware,
+    ) -> Self {
         let work = block.work(setting);
-        Self::of(&Coster::new(block, &work, setting, groups, hardware, ExpertTimes::Exact))
+        Self::of(&BlockCost::new(block, &work, setting, groups, hardware, ExpertTimes::Exact))
     }
 
     /// [`Self::new`] with each of several switches in place of the setting's, in their order. Kernels do not depend on
     /// switches, and are timed once.
     pub fn with_switches(
         block: &Block,
-        setting: &Setting,
+        setting: &ShardContext,
         groups: &Groups,
         hardware: &Hardware,
         switches: &[Switches],
     ) -> Vec<Self> {
         let work = block.work(setting);
-        let mut coster = Coster::new(block, &work, setting, groups, hardware, ExpertTimes::Exact);
+        let mut cost = BlockCost::new(block, &work, setting, groups, hardware, ExpertTimes::Exact);
         let with = |switches: &Switches| {
-            coster.switches = *switches;
-            Self::of(&coster)
+            cost.switches = *switches;
+            Self::of(&cost)
         };
         switches.iter().map(with).collect()
     }
 
     /// Lower bounds for every expert-parallel degree: without exchanges between experts, and with each token at peak
     /// rate. Parameters are those of a rank that has all experts.
-    pub fn least(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardware) -> Self {
+    pub fn least(
+        block: &Block,
+        setting: &ShardContext,
+        groups: &Groups,
+        hardware: &Hardware,
+    ) -> Self {
         let sharding = Sharding { expert_parallel: 1, ..setting.sharding };
-        let setting = Setting { sharding, ..*setting };
+        let setting = ShardContext { sharding, ..*setting };
         let work = block.work(&setting);
-        Self::of(&Coster::new(block, &work, &setting, groups, hardware, ExpertTimes::Least))
+        Self::of(&BlockCost::new(block, &work, &setting, groups, hardware, ExpertTimes::Least))
     }
 
-    fn of(coster: &Coster<'_>) -> Self {
-        let parts = BlockParts::of(coster);
-        let play = |parts: &[Part]| played(parts, coster.hardware.slowdown_per_mille(), |_| {});
-        let work = coster.work;
+    fn of(cost: &BlockCost<'_>) -> Self {
+        let parts = BlockParts::of(cost);
+        let play = |parts: &[Part]| played(parts, cost.hardware.slowdown_per_mille(), |_| {});
+        let work = cost.work;
         Self {
             forward: play(&parts.forward),
             backward: play(&parts.backward),
             input_grad: play(&parts.input_grad),
             weight_grad: play(&parts.weight_grad),
             recompute: ByPolicy::new(|policy| play(&parts.recompute[policy])),
-            saved: ByPolicy::new(|policy| coster.saved(policy)),
+            saved: ByPolicy::new(|policy| cost.saved(policy)),
             shared: work.shared_bytes(),
-            gradients: coster.gradients(),
+            gradients: cost.gradients(),
             largest_weight: work.largest_weight(),
             dequantised: work.dequantised,
             parameters: work.parameters,

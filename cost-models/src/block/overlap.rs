@@ -4,7 +4,7 @@ use ir::framework::TensorOverlap;
 use ir::graph::{Axis, CudaGraphs, Exchange, ExpertOverlap, OpId, Pass};
 use ir::units::Seconds;
 
-use super::coster::{Coster, ExpertTimes};
+use super::cost::{BlockCost, ExpertTimes};
 
 /// Number of pieces in which an exchange overlaps a product: Transformer Engine's default (`num_splits`).
 const OVERLAP_PIECES: f64 = 4.0;
@@ -19,7 +19,7 @@ const OVERLAP_PIECES: f64 = 4.0;
 /// quarter of what is predicted to be exchanged.
 const HIDDEN_BY_LAUNCHES: f64 = 0.4;
 
-impl Coster<'_> {
+impl BlockCost<'_> {
     /// Exposed time of an exchange if no kernel of its pass overlapped it: the whole, except
     ///
     /// - of an exchange that overlaps, piece by piece, the product that consumes or produces its data
@@ -33,14 +33,14 @@ impl Coster<'_> {
         let tensor_overlap = self.hardware.framework.tensor_parallel.overlap;
         match exchange.axis {
             Axis::Expert if self.switches.expert_overlap == ExpertOverlap::MicroBatch => {
-                whole * (1.0 - self.beside_another_micro_batch())
+                whole * (1.0 - self.overlapped_share())
             }
             axis if axis.is_tensor() && tensor_overlap == TensorOverlap::Products => {
-                let products = self.products_beside(exchange);
+                let products = self.overlapped_products(exchange);
                 let least = if products > Seconds::ZERO { whole / OVERLAP_PIECES } else { whole };
                 // A product may hide two exchanges, so a slower product may hide more of both.
                 let may_take_longer = self.experts == ExpertTimes::Least
-                    && self.ops_beside(exchange).any(|op| self.is_of_experts(op));
+                    && self.ops_overlapped_with(exchange).any(|op| self.is_of_experts(op));
                 if may_take_longer { least } else { (whole - products).max(least) }
             }
             _ => whole,
@@ -48,22 +48,22 @@ impl Coster<'_> {
     }
 
     /// The operators that consume or produce the exchanged data by products.
-    fn ops_beside(&self, exchange: &Exchange) -> impl Iterator<Item = OpId> {
+    fn ops_overlapped_with(&self, exchange: &Exchange) -> impl Iterator<Item = OpId> {
         let op = exchange.op;
-        let takes = exchange.pass != Pass::Forward || self.is_linear(op);
-        let makers = if takes { &[] } else { self.block.inputs(op) };
+        let consumes = exchange.pass != Pass::Forward || self.is_linear(op);
+        let makers = if consumes { &[] } else { self.block.inputs(op) };
         let makers = makers.iter().copied().filter(|maker| self.is_linear(*maker));
-        takes.then_some(op).into_iter().chain(makers)
+        consumes.then_some(op).into_iter().chain(makers)
     }
 
     /// Time of the products that overlap an exchange.
-    fn products_beside(&self, exchange: &Exchange) -> Seconds {
+    fn overlapped_products(&self, exchange: &Exchange) -> Seconds {
         let passes: &[Pass] = match exchange.pass {
             Pass::Forward => &[Pass::Forward],
             Pass::InputGrad | Pass::WeightGrad => &[Pass::InputGrad, Pass::WeightGrad],
         };
         let of_op = |op| passes.iter().map(move |pass| self.kernels_of(op, *pass).time);
-        self.ops_beside(exchange).flat_map(of_op).sum()
+        self.ops_overlapped_with(exchange).flat_map(of_op).sum()
     }
 
     /// Share of expert exchanges that another micro-batch's kernels hide: a forward overlaps a backward, so that the
@@ -73,7 +73,7 @@ impl Coster<'_> {
     ///
     /// DeepSeek-AI 2024, *DeepSeek-V3* (arXiv 2412.19437), section 3.2.1; Megatron-Core's
     /// `overlap_moe_expert_parallel_comm`.
-    fn beside_another_micro_batch(&self) -> f64 {
+    fn overlapped_share(&self) -> f64 {
         let kernels: Seconds = self.kernels().map(|(_, timing)| timing.time).sum();
         let exchanges = self.work.exchanges.iter().filter(|it| it.axis == Axis::Expert);
         let exchanges: Seconds = exchanges.map(|exchange| self.exchange(exchange)).sum();

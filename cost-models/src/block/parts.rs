@@ -2,10 +2,10 @@
 
 use ir::collective::Collective;
 use ir::framework::{RecomputeEnd, TensorOverlap};
-use ir::graph::{Axis, Block, BlockRecompute, Exchange, OpId, Pass, Setting};
+use ir::graph::{Axis, Block, BlockRecompute, Exchange, OpId, Pass, ShardContext};
 use ir::units::Nanos;
 
-use super::coster::{Coster, ExpertTimes};
+use super::cost::{BlockCost, ExpertTimes};
 use super::groups::Groups;
 use super::part::{Kernels, Part, TimedExchange};
 use super::play::{ByAxis, played};
@@ -27,7 +27,7 @@ pub struct BlockParts {
     pub recompute: ByPolicy<Vec<Part>>,
 }
 
-impl Coster<'_> {
+impl BlockCost<'_> {
     /// The exchanges of the block that take any time.
     fn exchanges(&self) -> Vec<TimedExchange> {
         let timed = self.work.exchanges.iter().map(|exchange| TimedExchange {
@@ -42,22 +42,27 @@ impl Coster<'_> {
 
 impl BlockParts {
     /// The passes of `block` in `setting` on `hardware`.
-    pub fn new(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardware) -> Self {
+    pub fn new(
+        block: &Block,
+        setting: &ShardContext,
+        groups: &Groups,
+        hardware: &Hardware,
+    ) -> Self {
         let work = block.work(setting);
-        Self::of(&Coster::new(block, &work, setting, groups, hardware, ExpertTimes::Exact))
+        Self::of(&BlockCost::new(block, &work, setting, groups, hardware, ExpertTimes::Exact))
     }
 
-    pub(super) fn of(coster: &Coster<'_>) -> Self {
-        let work = coster.work;
-        let exchanges = coster.exchanges();
-        let ops = || coster.block.nodes().map(|node| node.id);
+    pub(super) fn of(cost: &BlockCost<'_>) -> Self {
+        let work = cost.work;
+        let exchanges = cost.exchanges();
+        let ops = || cost.block.nodes().map(|node| node.id);
         let forward = |included: &dyn Fn(OpId) -> bool| {
-            let mut forward = Sequence::new(coster, &exchanges);
+            let mut forward = Sequence::new(cost, &exchanges);
             ops().filter(|op| included(*op)).for_each(|op| forward.forward(op));
             forward.launched(&[Pass::Forward], included)
         };
         let [mut backward, mut input_grad, mut weight_grad] =
-            std::array::from_fn(|_| Sequence::new(coster, &exchanges));
+            std::array::from_fn(|_| Sequence::new(cost, &exchanges));
         for op in ops().rev() {
             backward.backward(op);
             input_grad.input_grad(op);
@@ -71,7 +76,7 @@ impl BlockParts {
             recompute: ByPolicy::new(|policy| match policy {
                 BlockRecompute::None => Vec::new(),
                 BlockRecompute::Full
-                    if coster.hardware.framework.recompute_end == RecomputeEnd::LastSaved =>
+                    if cost.hardware.framework.recompute_end == RecomputeEnd::LastSaved =>
                 {
                     let last = work.last_saved();
                     forward(&|op| Some(op) <= last)
@@ -88,20 +93,20 @@ fn is_ring(exchange: &Exchange) -> bool {
 }
 
 struct Sequence<'a> {
-    coster: &'a Coster<'a>,
+    cost: &'a BlockCost<'a>,
     exchanges: &'a [TimedExchange],
     parts: Vec<Part>,
 }
 
 impl<'a> Sequence<'a> {
-    fn new(coster: &'a Coster<'a>, exchanges: &'a [TimedExchange]) -> Self {
-        Self { coster, exchanges, parts: Vec::new() }
+    fn new(cost: &'a BlockCost<'a>, exchanges: &'a [TimedExchange]) -> Self {
+        Self { cost, exchanges, parts: Vec::new() }
     }
 
     /// Adds the forward of an operator: it waits for its inputs; a ring of keys and values overlaps the attention.
     fn forward(&mut self, op: OpId) {
         self.exchanges(op, Pass::Forward, |it| !is_ring(it));
-        self.beside(op, Pass::Forward, is_ring, Pass::Forward);
+        self.overlap(op, Pass::Forward, is_ring, Pass::Forward);
     }
 
     /// Adds the gradient of an operator's input, then of its weight, each overlapped with the exchanges of the other:
@@ -109,21 +114,21 @@ impl<'a> Sequence<'a> {
     /// the weight's is computed.
     fn backward(&mut self, op: OpId) {
         let overlaps =
-            self.coster.hardware.framework.tensor_parallel.overlap == TensorOverlap::Gradients;
-        let is_linear = overlaps && self.coster.is_linear(op);
+            self.cost.hardware.framework.tensor_parallel.overlap == TensorOverlap::Gradients;
+        let is_linear = overlaps && self.cost.is_linear(op);
         let gathers = self.begin(op, Pass::WeightGrad, |it| overlaps && it.axis.is_tensor());
-        self.beside(op, Pass::InputGrad, is_ring, Pass::InputGrad);
+        self.overlap(op, Pass::InputGrad, is_ring, Pass::InputGrad);
         self.wait(gathers);
-        let beside_weight = |it: &Exchange| is_linear && it.axis.is_tensor();
-        let others = |it: &Exchange| !is_ring(it) && !beside_weight(it);
+        let overlaps_weight_grad = |it: &Exchange| is_linear && it.axis.is_tensor();
+        let others = |it: &Exchange| !is_ring(it) && !overlaps_weight_grad(it);
         self.exchanges(op, Pass::InputGrad, others);
         self.exchanges(op, Pass::WeightGrad, |it| !overlaps || !it.axis.is_tensor());
-        self.beside(op, Pass::InputGrad, beside_weight, Pass::WeightGrad);
+        self.overlap(op, Pass::InputGrad, overlaps_weight_grad, Pass::WeightGrad);
     }
 
     /// Adds the gradient of an operator's input alone; only its own kernels can hide exchanges.
     fn input_grad(&mut self, op: OpId) {
-        self.beside(op, Pass::InputGrad, is_ring, Pass::InputGrad);
+        self.overlap(op, Pass::InputGrad, is_ring, Pass::InputGrad);
         self.exchanges(op, Pass::InputGrad, |it| !is_ring(it));
     }
 
@@ -139,7 +144,7 @@ impl<'a> Sequence<'a> {
     }
 
     /// Adds exchanges of a pass, overlapped with kernels of another pass or of the same.
-    fn beside(&mut self, op: OpId, pass: Pass, which: impl Fn(&Exchange) -> bool, kernels: Pass) {
+    fn overlap(&mut self, op: OpId, pass: Pass, which: impl Fn(&Exchange) -> bool, kernels: Pass) {
         let axes = self.begin(op, pass, which);
         self.kernels(op, kernels);
         self.wait(axes);
@@ -164,7 +169,7 @@ impl<'a> Sequence<'a> {
     }
 
     fn kernels(&mut self, op: OpId, pass: Pass) {
-        let of_op = self.coster.kernels_of(op, pass);
+        let of_op = self.cost.kernels_of(op, pass);
         let (time, flops, touched) = (Nanos::from(of_op.time), of_op.flops, of_op.touched);
         match self.parts.last_mut() {
             _ if time == Nanos::ZERO => {}
@@ -179,8 +184,8 @@ impl<'a> Sequence<'a> {
 
     /// The parts, followed by the wait for the host where it launches them more slowly than they run.
     fn launched(mut self, passes: &[Pass], included: impl Fn(OpId) -> bool) -> Vec<Part> {
-        let device = played(&self.parts, self.coster.hardware.slowdown_per_mille(), |_| {});
-        let host = self.coster.wait_for_host(passes, included, device.total());
+        let device = played(&self.parts, self.cost.hardware.slowdown_per_mille(), |_| {});
+        let host = self.cost.wait_for_host(passes, included, device.total());
         if host > Nanos::ZERO {
             self.parts.push(Part::Host(host));
         }

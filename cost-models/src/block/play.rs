@@ -36,8 +36,8 @@ impl PassTime {
 
     /// Lower bound of the pass's time: the total; or where another pass may overlap it and hide its exchanges, its
     /// kernels alone.
-    pub fn least(&self, runs_beside_another: bool) -> Nanos {
-        if runs_beside_another { self.kernels } else { self.total() }
+    pub fn least(&self, is_overlapped: bool) -> Nanos {
+        if is_overlapped { self.kernels } else { self.total() }
     }
 
     /// Time of waits for exchanges along an axis.
@@ -112,7 +112,8 @@ pub fn played(
             Part::Kernels(kernels) => {
                 time.kernels += kernels.time;
                 let until = ends.into_iter().max().unwrap_or_default();
-                let kernels = beside(kernels.time, until.saturating_sub(now), slowdown_per_mille);
+                let kernels =
+                    overlapped(kernels.time, until.saturating_sub(now), slowdown_per_mille);
                 time.compute += kernels;
                 now += kernels;
             }
@@ -169,7 +170,7 @@ pub fn played_together(
         let time = match thread.parts[thread.next] {
             Part::Kernels(kernels) => {
                 let until = ends.into_iter().max().unwrap_or_default();
-                beside(kernels.time, until.saturating_sub(start), slowdown_per_mille)
+                overlapped(kernels.time, until.saturating_sub(start), slowdown_per_mille)
             }
             Part::Host(time) => time,
             Part::Start(_) | Part::Wait(_) => Nanos::ZERO,
@@ -224,7 +225,7 @@ const fn line(axis: Axis) -> usize {
 }
 
 /// Time of `kernels`, of which the first overlap exchanges for `window`.
-fn beside(kernels: Nanos, window: Nanos, slowdown_per_mille: u32) -> Nanos {
+fn overlapped(kernels: Nanos, window: Nanos, slowdown_per_mille: u32) -> Nanos {
     let slowdown = u64::from(slowdown_per_mille.min(999));
     if slowdown == 0 || window == Nanos::ZERO {
         return kernels;

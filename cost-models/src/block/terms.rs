@@ -1,10 +1,10 @@
 //! Times of a block's passes, kernel by kernel and exchange by exchange.
 
-use ir::graph::{Block, Exchange, KernelWork, Pass, Setting};
+use ir::graph::{Block, Exchange, KernelWork, Pass, ShardContext};
 use ir::units::Seconds;
 
 use super::Groups;
-use super::coster::{Coster, ExpertTimes};
+use super::cost::{BlockCost, ExpertTimes};
 use super::parts::BlockParts;
 use super::play::{PlayedExchange, played};
 use crate::hardware::Hardware;
@@ -35,11 +35,16 @@ pub enum TermWork {
 }
 
 /// Terms of every kernel and exchange of `block`.
-pub fn terms(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardware) -> Vec<Term> {
+pub fn terms(
+    block: &Block,
+    setting: &ShardContext,
+    groups: &Groups,
+    hardware: &Hardware,
+) -> Vec<Term> {
     let work = block.work(setting);
-    let coster = Coster::new(block, &work, setting, groups, hardware, ExpertTimes::Exact);
+    let cost = BlockCost::new(block, &work, setting, groups, hardware, ExpertTimes::Exact);
     // Where gradients are computed operator by operator, forward and backward have every exchange once.
-    let parts = BlockParts::of(&coster);
+    let parts = BlockParts::of(&cost);
     let mut played_exchanges = Vec::new();
     let computed = [&parts.forward, &parts.backward].map(|pass| {
         let slowdown = hardware.slowdown_per_mille();
@@ -48,20 +53,20 @@ pub fn terms(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardw
     });
     // Overlapped kernels are slowed down; each is shown with its share of its pass's slowdown.
     let mut alone = [Seconds::ZERO; 2];
-    for (kernel, timing) in coster.kernels() {
+    for (kernel, timing) in cost.kernels() {
         alone[usize::from(kernel.pass != Pass::Forward)] += timing.time;
     }
     let longer = [0, 1]
         .map(|pass| if alone[pass] > Seconds::ZERO { computed[pass] / alone[pass] } else { 1.0 });
-    let kernels = coster.kernels().map(|(kernel, Timing { time, bound })| {
+    let kernels = cost.kernels().map(|(kernel, Timing { time, bound })| {
         let op = block.op(kernel.op).name.clone();
-        let basis = coster.basis(kernel);
+        let basis = cost.basis(kernel);
         let time = time * longer[usize::from(kernel.pass != Pass::Forward)];
         Term { op, pass: kernel.pass, work: TermWork::Kernel(*kernel, bound), time, basis }
     });
     let exchanges =
         played_exchanges.into_iter().map(|PlayedExchange { exchange, waited, .. }| {
-            let whole = coster.exchange(&exchange);
+            let whole = cost.exchange(&exchange);
             let op = block.op(exchange.op).name.clone();
             let group = groups.along(exchange.axis);
             let basis = hardware.network.basis(exchange.collective, group, exchange.bytes);

@@ -19,8 +19,7 @@ const START_SECONDS: f64 = 5e-6;
 
 /// Share of a NIC's bandwidth that collectives over whole nodes reach.
 ///
-/// All-reduce over 4 nodes in stas00/ml-engineering, network: H200, 365 of 400 GB/s a node; B200,
-/// 382 of 400.
+/// All-reduce over 4 nodes in stas00/ml-engineering, network: H200, 365 of 400 GB/s a node; B200, 382 of 400.
 const NETWORK_EFFICIENCY: f64 = 0.92;
 
 /// Number of nodes on which [`NETWORK_EFFICIENCY`] was measured.

@@ -22,8 +22,7 @@ use ir::units::Seconds;
 use super::rates::{AttentionFit, Chosen, Correction, fourth_root, peak_or_nearest};
 use super::timing::{Basis, Bound, Timing};
 
-/// The shape of an attention: queries `[b, s, heads, head_dim]`, keys and values
-/// `[b, s, kv_heads, head_dim]`.
+/// The shape of an attention: queries `[b, s, heads, head_dim]`, keys and values `[b, s, kv_heads, head_dim]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttentionShape {
     /// Number of sequences.
@@ -50,13 +49,13 @@ const TILE_QUERIES: f64 = 128.0;
 /// Dao 2023, *FlashAttention-2*, section 4.1.
 const BACKWARD_FLOPS: f64 = 2.5;
 
-/// Rate of training kernels at the longest sequences, over what their ratio to the measured kernel at 4,096 tokens would
-/// make of the rate that the measured kernel approaches.
+/// Rate of training kernels at the longest sequences, over what their ratio to the measured kernel at 4,096 tokens
+/// would make of the rate that the measured kernel approaches.
 ///
 /// # Source
 ///
-/// `docs/first_light_h100/operators.jsonl`, an H100: cuDNN's kernels and FlashAttention-2's change by 1 % on average (-5 to
-/// +6) from 16,384 to 32,768 tokens, and are there at 0.75 to 0.94 of it, 0.84 on average.
+/// `docs/first_light_h100/operators.jsonl`, an H100: cuDNN's kernels and FlashAttention-2's change by 1 % on average
+/// (-5 to +6) from 16,384 to 32,768 tokens, and are there at 0.75 to 0.94 of it, 0.84 on average.
 const SATURATION: f64 = 0.85;
 
 /// Rates of attention on one GPU.

@@ -12,10 +12,9 @@
 //! t       = (launch + (compute^4 + memory^4)^(1/4) + cast) correction(m, n, k)
 //! ```
 //!
-//! w: bytes of an input element; P: peak; W: memory bandwidth. Products of 8-bit floats were
-//! measured with the cast of their input A, and so include it. The ten coefficients and the
-//! correction table are fitted by GPU and format (`fit/fit_kernels.py`); the table moves the
-//! analytic model by some 4 % on average.
+//! w: bytes of an input element; P: peak; W: memory bandwidth. Products of 8-bit floats were measured with the cast of
+//! their input A, and so include it. The ten coefficients and the correction table are fitted by GPU and format
+//! (`fit/fit_kernels.py`); the table moves the analytic model by some 4 % on average.
 
 use ir::cluster::{Gpu, Precision};
 use ir::framework::UnalignedRows;

@@ -256,8 +256,8 @@ impl Device {
 /// # Source
 ///
 /// Cramér 1946, *Mathematical Methods of Statistics*, 28.6: with `s = sqrt(2 ln n)` the largest is Gumbel's about
-/// `s - (ln ln n + ln 4 pi) / (2 s)` with scale `1 / s`, whose mean is Euler's constant times that above. Of 8 it is 1.52
-/// (exactly 1.42), of 1,000 3.27 (3.24).
+/// `s - (ln ln n + ln 4 pi) / (2 s)` with scale `1 / s`, whose mean is Euler's constant times that above. Of 8 it is
+/// 1.52 (exactly 1.42), of 1,000 3.27 (3.24).
 fn expected_largest(count: u32) -> f64 {
     const EULER: f64 = 0.577_215_664_901_532_9;
 

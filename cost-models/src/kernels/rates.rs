@@ -141,10 +141,9 @@ impl Chosen {
 /// The set that stands in for a family without its own, and the share of peak that the family's
 /// large products reach, relative to the set's.
 ///
-/// The shares are measured ceilings ("maximum achievable matmul FLOPS") from
-/// stas00/ml-engineering, compute/accelerator, over those of A100 SXM (271 of 312 TFLOP/s), H100
-/// (795 of 989) and B200 (1745 of 2250); the rates themselves scale with peak, multiprocessors and
-/// bandwidth.
+/// The shares are measured ceilings ("maximum achievable matmul FLOPS") from stas00/ml-engineering,
+/// compute/accelerator, over those of A100 SXM (271 of 312 TFLOP/s), H100 (795 of 989) and B200 (1745 of 2250); the
+/// rates themselves scale with peak, multiprocessors and bandwidth.
 ///
 /// | family | stands in | share | from |
 /// |---|---|---|---|
@@ -184,8 +183,8 @@ fn nearest(gpu: &Gpu) -> (&'static str, f64) {
 ///
 /// The slower the tensor cores of a multiprocessor, the better it can feed them: of what they could do, A100 (2.9
 /// TFLOP/s for each multiprocessor) leaves 13 %, H100 (7.5) 20 %, B200 (15) 22 % by the ceilings of [`nearest`]; the
-/// share left grows as the rate to the power of .33 (least squares of these three). GeForce and workstation GPUs have .9
-/// to 2.
+/// share left grows as the rate to the power of .33 (least squares of these three). GeForce and workstation GPUs have
+/// .9 to 2.
 fn share_of_slow_multiprocessors(gpu: &Gpu) -> Option<f64> {
     /// Share of peak that is left unused at 1 TFLOP/s for each multiprocessor, and the power by which it grows.
     const UNUSED: [f64; 2] = [0.0953, 0.328];
@@ -197,8 +196,8 @@ fn share_of_slow_multiprocessors(gpu: &Gpu) -> Option<f64> {
     (watts >= WATTS_TO_SPARE * tflops).then(|| share(rate) / share(A100))
 }
 
-/// Power for each TFLOP/s, in watts, with which products were not seen to be limited by it: A100 SXM has 1.28 and reaches
-/// .87 of its peak, the PCIe card has .96 and reaches .81 (the sources of [`nearest`]).
+/// Power for each TFLOP/s, in watts, with which products were not seen to be limited by it: A100 SXM has 1.28 and
+/// reaches .87 of its peak, the PCIe card has .96 and reaches .81 (the sources of [`nearest`]).
 const WATTS_TO_SPARE: f64 = 1.25;
 
 /// The peak rate in `precision`; where the GPU has none, of the precision that it would run instead.

@@ -37,7 +37,7 @@ impl Basis {
     }
 
     /// Text that follows `rests on`.
-    pub const fn in_words(self) -> &'static str {
+    pub const fn describe(self) -> &'static str {
         match self {
             Self::Interpolated => "kernels measured around these sizes",
             Self::Extrapolated => "at other sizes",

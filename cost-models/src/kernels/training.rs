@@ -45,8 +45,8 @@ struct GpuRates {
 }
 
 impl TrainingRates {
-    /// The rates of a GPU, and the name of their set: of tuned kernels where these are used and were measured on it or its
-    /// kind, else of the GPU itself, else of the GPU whose kernels it takes, else of its generation, else H100's.
+    /// The rates of a GPU, and the name of their set: of tuned kernels where these are used and were measured on it or
+    /// its kind, else of the GPU itself, else of the GPU whose kernels it takes, else of its generation, else H100's.
     pub(crate) fn new(
         gpu: &Gpu,
         library: AttentionLibrary,

@@ -9,7 +9,7 @@ use ir::framework::{
     TensorGathers,
 };
 use ir::graph::{
-    Adapters, Axis, Block, BlockRecompute, CudaGraphs, ExpertOverlap, Graph, Pass, Setting,
+    Adapters, Axis, Block, BlockRecompute, CudaGraphs, ExpertOverlap, Graph, Pass, ShardContext,
     Sharding, Sizes, Switches, TokenDispatcher, WeightFormat,
 };
 use ir::layout::Mesh;
@@ -102,8 +102,8 @@ fn shardings() -> impl Strategy<Value = Sharding> {
     )
 }
 
-fn setting(sizes: Sizes, sharding: Sharding) -> Setting {
-    Setting::plain(sizes, sharding)
+fn setting(sizes: Sizes, sharding: Sharding) -> ShardContext {
+    ShardContext::plain(sizes, sharding)
 }
 
 fn switches() -> impl Strategy<Value = Switches> {
@@ -123,7 +123,7 @@ fn groups(sharding: Sharding) -> Groups {
 }
 
 /// Operations of all passes on one rank.
-fn flops(block: &Block, setting: &Setting) -> f64 {
+fn flops(block: &Block, setting: &ShardContext) -> f64 {
     block.work(setting).kernels.iter().map(|kernel| kernel.flops.get()).sum()
 }
 
@@ -183,9 +183,9 @@ proptest! {
         let are_whole = whole && sharding.sequence_parallel;
         let expert_tensor_parallel = if are_whole { 1 } else { sharding.tensor_parallel };
         let sharding = Sharding { expert_parallel, expert_tensor_parallel, ..sharding };
-        let setting = Setting { switches, ..setting(sizes, sharding) };
+        let setting = ShardContext { switches, ..setting(sizes, sharding) };
         let cuda_graphs = more.max(switches.cuda_graphs);
-        let fastest = Setting { switches: Switches { cuda_graphs, ..Switches::USUAL }, ..setting };
+        let fastest = ShardContext { switches: Switches { cuda_graphs, ..Switches::USUAL }, ..setting };
         for (_, block) in graph.classes() {
             let exact = BlockPasses::new(block, &setting, &groups(sharding), &hardware);
             let least = BlockPasses::least(block, &fastest, &groups(sharding), &hardware);
@@ -296,7 +296,7 @@ fn cost_of(
         .expect("a precision");
     change(&mut hardware);
     let sizes = Sizes { micro_batch_size: 8, sequence_length: 8192 };
-    let setting = Setting { fuses_projections: false, ..setting(sizes, sharding) };
+    let setting = ShardContext { fuses_projections: false, ..setting(sizes, sharding) };
     let mut blocks = graph.classes().map(|(_, block)| block);
     let block = blocks.find(|block| block.name() == name).expect("a block of the name");
     BlockPasses::new(block, &setting, &groups(sharding), &hardware)
@@ -345,7 +345,7 @@ fn plain_pieces_of_a_causal_sequence_are_uneven() {
 fn passes_on_a100(
     name: &str,
     attention: AttentionKernel,
-    change: impl FnOnce(&mut Hardware, &mut Setting),
+    change: impl FnOnce(&mut Hardware, &mut ShardContext),
 ) -> BlockPasses {
     let model = Model::from_json(
         r#"{"architecture": "llama", "num_hidden_layers": 2, "hidden_size": 1024,
@@ -493,7 +493,7 @@ fn gradients_are_added_up_once_a_micro_batch() {
     }
 }
 
-/// A mixture with biases, gpt-oss's, beside one without, Mixtral's, of the same sizes: each bias is weighted by
+/// A mixture with biases, gpt-oss's, and one without, Mixtral's, of the same sizes: each bias is weighted by
 /// its tokens' weights, added, and all are joined; its gradient takes as many passes.
 #[test]
 fn biases_of_experts_are_added_by_passes_of_their_own() {

@@ -23,18 +23,18 @@ fn every_preset_is_valid_and_tells_its_sources() {
 
 #[test]
 fn rates_that_were_not_fitted_are_refused() {
-    let told = |change: fn(&mut Cluster)| {
+    let message = |change: fn(&mut Cluster)| {
         let mut cluster = clusters::preset("h100").unwrap();
         change(&mut cluster);
         clusters::check_rates(&cluster).unwrap_err().to_string()
     };
     assert_eq!(
-        told(|cluster| cluster.gpu.kernel_rates = Some("h1000".to_owned())),
+        message(|cluster| cluster.gpu.kernel_rates = Some("h1000".to_owned())),
         "`gpu.kernel_rates` `h1000` is not among the rates that were fitted: a100, b200, h100, h200\n\
          hint: leave it out, and the nearest are scaled"
     );
     assert_eq!(
-        told(|cluster| cluster.levels[1].collective_rates = Some("ib".to_owned())),
+        message(|cluster| cluster.levels[1].collective_rates = Some("ib".to_owned())),
         "`levels[1].collective_rates` `ib` is not among the rates that were fitted: a100, b200, gb200, \
          h100, h200\nhint: leave it out, and latency and bandwidth are taken"
     );
@@ -71,8 +71,8 @@ fn a_cluster_may_be_like_a_preset() {
     );
     assert_eq!(host.gpus_per_node, whole(r#"{"like": "rtx-4090"}"#).gpus_per_node);
     for bad in [r#"{"like": "h1000"}"#, r#"{"like": 3}"#] {
-        let told = clusters::completed(bad).unwrap_err().to_string();
-        assert!(told.contains("hint: ") && told.contains("h100"), "{told}");
+        let message = clusters::completed(bad).unwrap_err().to_string();
+        assert!(message.contains("hint: ") && message.contains("h100"), "{message}");
     }
     assert_eq!(clusters::completed("{").unwrap(), "{");
 }

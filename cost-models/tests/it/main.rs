@@ -1,4 +1,4 @@
-//! What the crate promises, seen from outside.
+//! Promises of the crate, seen from outside.
 
 mod blocks;
 mod clusters;

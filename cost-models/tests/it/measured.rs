@@ -1,4 +1,4 @@
-//! The fitted models against the tables of measurements, where those lie beside the checkout.
+//! The fitted models against the tables of measurements, where those lie next to the checkout.
 //!
 //! A ratchet: the limits only shrink.
 

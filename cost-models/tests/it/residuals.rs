@@ -1,4 +1,4 @@
-//! How far measured steps lie from predicted ones, by hand, and which of it a prediction goes by.
+//! Distance of measured steps from predicted ones, by hand, and the spread that a prediction goes by.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What of model states is where, and what an update touches, counted by hand.
+//! Location of model states and bytes that an update touches, counted by hand.
 
 use cost_models::states::{
     ModelStates, StateBytes, optimizer_step, touched_by_host_update, touched_by_update,

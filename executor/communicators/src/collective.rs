@@ -10,7 +10,7 @@ use super::array_spec::ArraySpec;
 pub enum Reduction {
     /// Their sum.
     Sum,
-    /// Their product.
+    /// Product of the elements.
     Product,
     /// The largest.
     Max,

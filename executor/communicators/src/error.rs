@@ -22,7 +22,7 @@ pub enum CommunicationError {
     Stopped {
         /// The rank.
         rank: u32,
-        /// Its message.
+        /// Message of the rank.
         cause: String,
     },
     /// A rank's process disappeared without a message: it was killed, or its connection was cut.
@@ -50,7 +50,7 @@ pub enum CommunicationError {
     Mismatch {
         /// The rank that reports it.
         rank: u32,
-        /// Its array.
+        /// Shape and type of the rank's array.
         spec: ArraySpec,
         /// The other rank.
         other: u32,
@@ -62,7 +62,7 @@ pub enum CommunicationError {
     Panicked {
         /// The queue.
         queue: String,
-        /// Its message.
+        /// Message of the panic.
         message: String,
     },
     /// Ranks make different calls.
@@ -152,17 +152,17 @@ pub struct RankFailure<E> {
 /// Why a rank failed.
 #[derive(Debug)]
 pub enum Cause<E> {
-    /// Its program returned an error.
+    /// The rank's program returned an error.
     Error(E),
-    /// Its program panicked, with this message.
+    /// The rank's program panicked, with this message.
     Panic(String),
-    /// Its device has failed.
+    /// The rank's device has failed.
     Device(DeviceFailure),
-    /// It stopped the run, for this reason.
+    /// The rank stopped the run, for this reason.
     Stopped(String),
-    /// Its process disappeared without a message.
+    /// The rank's process disappeared without a message.
     Lost,
-    /// Its threads could not be started.
+    /// The rank's threads could not be started.
     Start(io::Error),
 }
 

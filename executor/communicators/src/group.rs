@@ -17,7 +17,7 @@ impl Group {
         Self(ranks.into())
     }
 
-    /// Its ranks in order.
+    /// The ranks of the group in order.
     pub fn ranks(&self) -> &[u32] {
         &self.0
     }

@@ -1,5 +1,5 @@
-//! How long the operators of a Llama-like layer take on the CPU, forward and backward, in fp32: 4 sequences
-//! of 256 tokens, 8 heads of 64 features, 1376 features between, 8192 classes.
+//! Time of the operators of a Llama-like layer on the CPU, forward and backward, in fp32: 4 sequences of 256 tokens, 8
+//! heads of 64 features, 1376 features between, 8192 classes.
 
 use std::hint::black_box;
 

@@ -322,13 +322,13 @@ impl<B: Backend> Array<B> {
         unless_failed(data)
     }
 
-    /// Its elements in row-major order, brought to the host. Waits for the device.
+    /// Elements in row-major order, brought to the host. Waits for the device.
     pub fn to_f64(&self) -> Vec<f64> {
         let data = self.clone().into_data().convert_dtype(DType::F64);
         data.to_vec().expect("the data was converted to f64")
     }
 
-    /// Its only element, brought to the host. Waits for the device.
+    /// The only element, brought to the host. Waits for the device.
     pub fn item(&self) -> f64 {
         let values = self.to_f64();
         assert_eq!(values.len(), 1, "an item is the only element of its array");
@@ -390,7 +390,7 @@ impl<B: Backend> Array<B> {
         self.reshape(&[count])
     }
 
-    /// As a matrix of rows: the last `trailing` dimensions as one, all others as rows.
+    /// The array as a matrix of rows: the last `trailing` dimensions as one, all others as rows.
     pub fn rows(self, trailing: usize) -> Self {
         let shape = self.shape();
         let width = shape[shape.len() - trailing..].iter().product();

@@ -124,12 +124,12 @@ pub struct Versions {
 #[expect(unsafe_code, reason = "driver and compiler are written in C")]
 pub fn versions() -> Result<Versions, DeviceError> {
     let (mut driver, mut major, mut minor): (c_int, c_int, c_int) = (0, 0, 0);
-    let told = |result: Result<(), DriverError>| result.map_err(DeviceError::of(DRIVER));
+    let checked = |result: Result<(), DriverError>| result.map_err(DeviceError::of(DRIVER));
     // SAFETY: the pointer is to a number.
-    told(unsafe { cudarc::driver::sys::cuDriverGetVersion(&raw mut driver) }.result())?;
+    checked(unsafe { cudarc::driver::sys::cuDriverGetVersion(&raw mut driver) }.result())?;
     // SAFETY: the pointers are to numbers.
-    let asked = unsafe { cudarc::nvrtc::sys::nvrtcVersion(&raw mut major, &raw mut minor) };
-    asked.result().map_err(|error| DeviceError::of(DRIVER)(format!("{error:?}")))?;
+    let queried = unsafe { cudarc::nvrtc::sys::nvrtcVersion(&raw mut major, &raw mut minor) };
+    queried.result().map_err(|error| DeviceError::of(DRIVER)(format!("{error:?}")))?;
     // The driver reports 12.9 as 12090.
     let driver = Version { major: driver / 1000, minor: driver % 1000 / 10 };
     let headers = install::cuda_path().unwrap_or_default().join("include");
@@ -157,15 +157,15 @@ pub struct GpuDescription {
 ///
 /// The driver reports none.
 pub fn describe(device: &CudaDevice) -> Result<GpuDescription, DeviceError> {
-    let told = DeviceError::of::<DriverError>(DRIVER);
-    let context = context_of(device).map_err(&told)?;
-    let (major, minor) = context.compute_capability().map_err(&told)?;
+    let driver_error = DeviceError::of::<DriverError>(DRIVER);
+    let context = context_of(device).map_err(&driver_error)?;
+    let (major, minor) = context.compute_capability().map_err(&driver_error)?;
     let count = context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
     Ok(GpuDescription {
-        name: context.name().map_err(&told)?,
+        name: context.name().map_err(&driver_error)?,
         capability: [major, minor],
-        num_multiprocessors: count.map_err(&told)?.unsigned_abs(),
-        total: Bytes::new(context.total_mem().map_err(&told)? as u64),
+        num_multiprocessors: count.map_err(&driver_error)?.unsigned_abs(),
+        total: Bytes::new(context.total_mem().map_err(&driver_error)? as u64),
         free: free_memory(device)?,
     })
 }

@@ -19,11 +19,12 @@ pub struct DeviceFailure(String);
 
 impl DeviceFailure {
     /// A failure from burn's message: its causes, each of which burn prints on lines of its own, in one line.
-    pub fn new(said: &str) -> Self {
-        let said = said.trim_start_matches("called `Result::unwrap()` on an `Err` value: ");
-        let told = said.lines().map(str::trim).take_while(|line| !line.starts_with("Backtrace"));
-        let told = told.filter(|line| !line.is_empty() && *line != "Caused by:");
-        Self(told.map(|line| line.trim_end_matches(':')).collect::<Vec<_>>().join(": "))
+    pub fn new(message: &str) -> Self {
+        let message = message.trim_start_matches("called `Result::unwrap()` on an `Err` value: ");
+        let lines =
+            message.lines().map(str::trim).take_while(|line| !line.starts_with("Backtrace"));
+        let lines = lines.filter(|line| !line.is_empty() && *line != "Caused by:");
+        Self(lines.map(|line| line.trim_end_matches(':')).collect::<Vec<_>>().join(": "))
     }
 
     /// The failure that a panic carries, if it carries one.

@@ -45,8 +45,9 @@ pub fn describe() -> Result<(WgpuDevice, String), DeviceError> {
     let setup = init_setup::<AutoGraphicsApi>(&device, RuntimeOptions::default());
     let about = setup.adapter.get_info();
     let driver = [about.driver, about.driver_info].join(" ");
-    let said = format!("{}, {:?}, by {:?}, {driver}", about.name, about.device_type, about.backend);
-    Ok((device, said.trim_end_matches([' ', ',']).to_owned()))
+    let description =
+        format!("{}, {:?}, by {:?}, {driver}", about.name, about.device_type, about.backend);
+    Ok((device, description.trim_end_matches([' ', ',']).to_owned()))
 }
 
 /// Fails if a device does not support an element type.

@@ -17,9 +17,9 @@ use crate::program::{Objective, Program};
 pub enum Source {
     /// Windows of tokens.
     Tokens(Samples),
-    /// These windows of one token more than a sequence has, in this order; the first window follows the last.
+    /// Windows of one token more than a sequence has, in this order; the first window follows the last.
     Windows(Vec<Vec<u32>>),
-    /// These samples, each an input and its class, in this order; the first sample follows the last.
+    /// Samples, each an input and its class, in this order; the first sample follows the last.
     Samples(Vec<(Vec<f64>, u32)>),
     /// Made-up samples, for models that take no tokens.
     Synthetic(SyntheticSamples),

@@ -52,7 +52,7 @@ pub(crate) struct FlatParameter<B: Kernels> {
     gradients: GradientSums<B>,
 }
 
-/// What is left to do after an update until kernels read the new weights.
+/// Work that is left after an update until kernels read the new weights.
 pub(crate) enum Renewal<B: Kernels> {
     /// Nothing.
     Done,

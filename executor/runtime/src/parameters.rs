@@ -19,7 +19,7 @@ use crate::quantised::{Rows, quantised, restored};
 pub struct LocalParameter {
     /// Identifier of the parameter.
     pub id: ParameterId,
-    /// Its operator within the block.
+    /// Operator of the parameter within the block.
     pub(crate) op: OpId,
     /// Index among the operator's parameters.
     pub(crate) index: usize,

@@ -132,8 +132,7 @@ impl LearningRate {
 ///
 /// # Source
 ///
-/// Micikevicius et al. 2017 (arXiv 1710.03740), section 3.2, with the constants of PyTorch's
-/// `GradScaler`.
+/// Micikevicius et al. 2017 (arXiv 1710.03740), section 3.2, with the constants of PyTorch's `GradScaler`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossScaling {
     /// The initial scale.

@@ -142,7 +142,7 @@ impl<B: Kernels> PlacedStates<B> {
         }
     }
 
-    /// As [`Self::on_device`].
+    /// The states on the device, as [`Self::on_device`]'s.
     pub(crate) fn on_device_mut(&mut self) -> &mut States<B> {
         match self {
             Self::Device(states) => states,

@@ -6,7 +6,7 @@ use executor_kernels::array::ElementExt;
 use executor_runtime::probe::Lap;
 use executor_runtime::program::Program;
 use ir::cluster::{AttentionTime, ProductTime};
-use ir::graph::{AttentionMask, Kernel, KernelWork, OpId, Pass, Setting, Sharding, Sizes};
+use ir::graph::{AttentionMask, Kernel, KernelWork, OpId, Pass, ShardContext, Sharding, Sizes};
 use traces::statistics::Sample;
 
 use super::models::TrainedModel;
@@ -56,11 +56,11 @@ impl Samples {
             let block = program.graph.class(class);
             let sizes =
                 Sizes { micro_batch_size: model.batch, sequence_length: model.sequence_length };
-            let setting = Setting {
+            let setting = ShardContext {
                 compute_bytes: program.settings.compute.num_bytes(),
-                takes_data: number == 0,
+                reads_data: number == 0,
                 fuses_projections: false,
-                ..Setting::plain(sizes, Sharding::NONE)
+                ..ShardContext::plain(sizes, Sharding::NONE)
             };
             let kernels = block.work(&setting).kernels;
             let own = laps.iter().filter(|lap| lap.block == number);

@@ -147,7 +147,7 @@ pub fn model<B: Kernels>(
         let operations = program.operations_per_step().get();
         let outcome = caught(|| steps::<B>(program, device, deadline));
         return found(match outcome {
-            Ok(Ok(outcome)) => told(model, name, &outcome, operations, peak),
+            Ok(Ok(outcome)) => step_finding(model, name, &outcome, operations, peak),
             Ok(Err(error)) => failed(name, &error.to_string()),
             Err(said) => failed(name, &said),
         });
@@ -219,7 +219,7 @@ fn quick_values(parameter: &LocalParameter) -> Vec<f64> {
     drawn.initial_values(0).into_iter().cycle().take(count).collect()
 }
 
-fn told(
+fn step_finding(
     model: &CheckedModel,
     name: String,
     outcome: &Trained,

@@ -91,7 +91,7 @@ pub fn products<B: Kernels>(
     }
     for (precision, rate) in fastest {
         let peak = peak(sheet, precision);
-        let said = format!("{}{}", in_words(rate), share(rate, peak));
+        let said = format!("{}{}", describe_rate(rate), share(rate, peak));
         let name = format!("fastest in {precision}");
         let is_right = peak.is_none_or(|peak| rate >= LEAST_SHARE_OF_PEAK * peak);
         let hint = "this executor's products are not made for this device, or its clock is held down: `nvidia-smi -q -d CLOCK`";
@@ -124,7 +124,7 @@ fn tell(
     }
     let said = rates.iter().map(|(precision, rate)| {
         let share = peak(sheet, *precision).map(|peak| format!(" ({:.0} %)", rate / peak * 100.0));
-        format!("{precision} {}{}", in_words(*rate), share.unwrap_or_default())
+        format!("{precision} {}{}", describe_rate(*rate), share.unwrap_or_default())
     });
     let finding = CheckFinding::pass(named(shape), said.collect::<Vec<_>>().join(", "));
     found(rates.iter().fold(finding, |finding, (precision, rate)| {
@@ -137,7 +137,7 @@ fn named([m, n, k]: [usize; 3]) -> String {
 }
 
 /// A rate as text: `12.3 TFLOP/s`.
-fn in_words(rate: f64) -> String {
+fn describe_rate(rate: f64) -> String {
     if rate < 1e12 {
         format!("{:.1} GFLOP/s", rate / 1e9)
     } else {

@@ -36,8 +36,8 @@ pub fn recognised<'a>(
         let own = cluster.gpu.name.to_ascii_uppercase();
         own.split(is_separator).filter(|it| words.iter().any(|word| word == it)).count()
     };
-    let near = clusters.iter().filter(is_alike).filter(|it| distance(it) <= MEMORY_SHARE);
-    near.min_by(|a, b| {
+    let similar = clusters.iter().filter(is_alike).filter(|it| distance(it) <= MEMORY_SHARE);
+    similar.min_by(|a, b| {
         let by_words = num_common(b).cmp(&num_common(a));
         by_words.then(distance(a).total_cmp(&distance(b)))
     })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{bail, ensure};
 use command_line::destination::check_output;
-use command_line::said::tell;
+use command_line::terminal::tell;
 use executor::calibration::{self, Effort, Machine, Rates};
 use executor::collectives::TimedCollective;
 use executor_communicators::{Communicator, Reduction};
@@ -51,14 +51,14 @@ struct Job<'a> {
 }
 
 /// Measurements that rank 0 collects.
-struct Found {
+struct CalibrationResult {
     rates: BTreeMap<Precision, Rates>,
     kernels: BTreeMap<Precision, KernelTimes>,
     slowdown: f64,
     rows: Vec<Vec<TimedCollective>>,
 }
 
-impl Found {
+impl CalibrationResult {
     /// The highest rate in a precision: that of a large product, or the limit that fitted products approach as they
     /// grow.
     fn peak(&self, precision: Precision, rates: &Rates) -> FlopsPerSecond {
@@ -107,7 +107,7 @@ impl Work for Job<'_> {
         let slowdown = calibration::slowdown(&communicator, &device)?;
         let rows = self.collectives(&*communicator, topology, &device)?;
         if is_first {
-            let found = Found { rates, kernels, slowdown, rows };
+            let found = CalibrationResult { rates, kernels, slowdown, rows };
             self.finish(topology, &found)?;
         }
         Ok(())
@@ -144,7 +144,7 @@ impl Job<'_> {
     }
 
     /// Writes the cluster file.
-    fn finish(&self, topology: Topology, found: &Found) -> anyhow::Result<()> {
+    fn finish(&self, topology: Topology, found: &CalibrationResult) -> anyhow::Result<()> {
         let wrong = found.rows.iter().flatten().find(|row| row.num_wrong > 0);
         if let Some(row) = wrong {
             bail!("{} of {} bytes gave wrong elements", row.operation, row.bytes.get());
@@ -184,7 +184,7 @@ impl Job<'_> {
         &self,
         machine: &Machine,
         topology: Topology,
-        found: &Found,
+        found: &CalibrationResult,
     ) -> anyhow::Result<Cluster> {
         let ranks = u64::from(topology.ranks_per_node);
         let threads = self.args.ranks.threads(topology.num_ranks);

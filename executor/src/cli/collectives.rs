@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{bail, ensure};
 use command_line::destination::check_output;
-use command_line::said::{print_bytes, print_json_text, tell};
+use command_line::terminal::{print_bytes, print_json_text, tell};
 use executor::collectives::{
     Shown, SizeRange, TimedCollective, TimingPlan, bus_factor, show, time,
 };

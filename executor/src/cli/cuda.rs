@@ -19,7 +19,7 @@ use super::measuring::RanksArgs;
 use super::work::{OnDevices, Work, check_started, reported_once, run_threads};
 
 /// Time that ranks wait for each other at the start: those of a large job start minutes apart.
-const MEETING_TIME: Duration = Duration::from_mins(5);
+const RENDEZVOUS_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Name prefix of burn's device threads.
 const SERVER: &str = "DSD";
@@ -90,7 +90,7 @@ fn run_nccl(work: &impl Work, args: &RanksArgs) -> anyhow::Result<()> {
         // No other rank waits: missing GPUs are reported before missing launcher variables.
         Err(error) => return devices().map_err(Into::into).and(Err(error.into())),
     };
-    let connection = Connection::join(&launch, MEETING_TIME)?;
+    let connection = Connection::join(&launch, RENDEZVOUS_TIMEOUT)?;
     // Control messages cost little compared with what they protect, but release builds omit them.
     let checks = if cfg!(debug_assertions) { Checks::Reductions } else { Checks::None };
     let mut used = Vec::new();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, bail, ensure};
 use command_line::destination::{check_output, write_output};
-use command_line::said::tell;
+use command_line::terminal::tell;
 use executor_kernels::array::Element;
 use executor_runtime::base::Base;
 use executor_runtime::checkpoint::{
@@ -73,17 +73,17 @@ fn base(
     state: &State,
     parameters: &[ModelParameter],
 ) -> anyhow::Result<Base> {
-    let TrainingState { seed, base: trained_beside, .. } = state.training();
+    let TrainingState { seed, base: trained_base, .. } = state.training();
     let base = match &args.weights {
         Some(path) => Base::Weights(Weights::open(path, &program.naming(), parameters)?),
         None => Base::Random { seed: *seed },
     };
     let given = base.identity(program)?;
-    if given != *trained_beside {
+    if given != *trained_base {
         let named = |base: &Option<String>| base.clone().unwrap_or_else(|| "none".to_owned());
         bail!(
             "the adapters were trained beside {}, not {}\nhint: give `--weights` as in the run",
-            named(trained_beside),
+            named(trained_base),
             named(&given)
         );
     }
@@ -129,8 +129,8 @@ fn write_adapters(args: &ExportArgs, program: &Program, state: &State) -> anyhow
         "base_model_name_or_path": args.weights,
         "inference_mode": true,
     });
-    let beside = args.output.with_file_name("adapter_config.json");
-    write_output(&beside, serde_json::to_string_pretty(&config)?.as_bytes())
+    let config_path = args.output.with_file_name("adapter_config.json");
+    write_output(&config_path, serde_json::to_string_pretty(&config)?.as_bytes())
 }
 
 /// peft's name of the layer that an adapter's tensor belongs to: the end of the layer's name.

@@ -8,7 +8,7 @@ use anyhow::{Context, bail, ensure};
 #[cfg(feature = "cuda")]
 use burn_cuda::CudaDevice;
 use command_line::destination::{check_folder, check_output, write_output};
-use command_line::said::tell;
+use command_line::terminal::tell;
 use executor_communicators::Communicator;
 use executor_kernels::ops::Kernels;
 use executor_runtime::base::Base;
@@ -47,7 +47,7 @@ impl Work for Run<'_> {
         if let Some(job) = &self.job {
             return job.run_rank(communicator, device);
         }
-        let place = Place { rank: communicator.rank(), num_ranks: communicator.num_ranks() };
+        let place = ProcessRank { rank: communicator.rank(), num_ranks: communicator.num_ranks() };
         let plan = files::read(&self.args.plan)?;
         let Some(job) = prepare(self.args, &plan, Some(place))? else { return Ok(()) };
         job.run_rank(communicator, device)
@@ -77,7 +77,7 @@ impl Work for Run<'_> {
 }
 
 /// Rank of this process, and the number of processes.
-pub(super) struct Place {
+pub(super) struct ProcessRank {
     rank: u32,
     num_ranks: u32,
 }
@@ -87,7 +87,7 @@ pub(super) struct Place {
 pub(super) fn prepare<'a>(
     args: &'a RunArgs,
     plan: &'a Plan,
-    place: Option<Place>,
+    place: Option<ProcessRank>,
 ) -> anyhow::Result<Option<Job<'a>>> {
     let settings = settings(args, plan);
     let named = || format!("`{}`", args.plan.display());
@@ -95,7 +95,7 @@ pub(super) fn prepare<'a>(
     let needed = program.num_ranks();
     match &place {
         None => limits::check_memory(plan, &program)?,
-        Some(Place { num_ranks: started, .. }) => ensure!(
+        Some(ProcessRank { num_ranks: started, .. }) => ensure!(
             *started == needed,
             "the plan is for {}, but {started} were started\nhint: start {needed}, or make a plan for \
              {started} GPUs",

@@ -27,8 +27,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::CommandFactory as _;
-use command_line::said::{is_broken_pipe, tell};
 use command_line::shell;
+use command_line::terminal::{is_broken_pipe, tell};
 use executor_kernels::streams::on_one_stream;
 use ir::model::ModelError;
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use command_line::said::{print_bytes, print_json_text, tell};
+use command_line::terminal::{print_bytes, print_json_text, tell};
 use executor_runtime::program::Program;
 use executor_runtime::training::{RunReport, Staleness, StepReport};
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};

@@ -55,7 +55,7 @@ pub(super) fn layout(layout: &LayoutSpec) -> String {
         Recompute::None => {}
         Recompute::Selective => words.push("attention computed again".to_owned()),
         Recompute::Full => words.push("layers computed again".to_owned()),
-        other => words.extend(other.in_words().map(|what| format!("computed again: {what}"))),
+        other => words.extend(other.describe().map(|what| format!("computed again: {what}"))),
     }
     if words.is_empty() { "undivided".to_owned() } else { words.join(", ") }
 }

@@ -96,8 +96,7 @@ impl<B: Backend> Call<'_, B> {
 ///
 /// # Source
 ///
-/// NVIDIA, nccl-tests, `doc/PERFORMANCE.md`, and the functions `..GetBw` of `src/`, which have gather and
-/// scatter too.
+/// NVIDIA, nccl-tests, `doc/PERFORMANCE.md`, and the functions `..GetBw` of `src/`, which have gather and scatter too.
 pub fn bus_factor(operation: Operation, num_ranks: u32) -> f64 {
     match operation {
         Operation::Collective(collective) => collective.volume_factor(num_ranks),

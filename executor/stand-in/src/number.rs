@@ -2,9 +2,8 @@
 //!
 //! # Source
 //!
-//! IEEE 754-2019, sections 3.4 and 4.3, for binary16, binary32 and binary64; NVIDIA, *PTX ISA* 8.8,
-//! section 5.2.3, for `.bf16`, which is the upper half of binary32, and `.tf32`, which has its
-//! exponents with ten bits behind the point.
+//! IEEE 754-2019, sections 3.4 and 4.3, for binary16, binary32 and binary64; NVIDIA, *PTX ISA* 8.8, section 5.2.3, for
+//! `.bf16`, which is the upper half of binary32, and `.tf32`, which has its exponents with ten bits behind the point.
 
 /// Rounding mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

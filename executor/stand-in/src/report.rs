@@ -33,7 +33,7 @@ pub struct Report {
 /// A fake device.
 #[derive(Clone, Debug, Serialize)]
 pub struct DeviceFacts {
-    /// Its number on the machine.
+    /// Number of the GPU on the machine.
     pub index: u32,
     /// Ten times its compute capability.
     pub architecture: u32,

@@ -19,7 +19,7 @@ use stand_in::members::{Ending, Member, mismatches};
 /// Longer than any step of a small plan that is not computed.
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// How often it is asked whether it has ended.
+/// Interval at which a run is asked whether it has ended.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Where everything is.
@@ -289,7 +289,7 @@ fn ranks_as_threads_do_not_race() {
 /// device about, add none.
 #[test]
 fn a_step_of_one_rank_waits_a_bounded_number_of_times() {
-    /// What a step took when this was written, with room for a few.
+    /// Maximum number of waits of a step: what it took when this was written, with room for a few.
     const MOST: u64 = 40;
     let Some(setting) = Setting::find() else { return };
     for plan in ["one", "experts"] {
@@ -303,8 +303,8 @@ fn a_step_of_one_rank_waits_a_bounded_number_of_times() {
     }
 }
 
-/// Ranks that are processes, with NCCL between them, come to what the CPU comes to; in a second step also, of which they
-/// tell each other nothing beforehand.
+/// Ranks that are processes, with NCCL between them, come to what the CPU comes to; in a second step also, of which
+/// they tell each other nothing beforehand.
 #[test]
 fn ranks_as_processes_call_nccl_alike() {
     let Some(setting) = Setting::find() else { return };

@@ -16,7 +16,7 @@ use serde_json::Value;
 pub(crate) const LOOK: Duration = Duration::from_millis(2);
 pub(crate) const LONGEST: Duration = Duration::from_mins(10);
 
-/// How long a run may go on once a rank is dead.
+/// Limit of a run once a rank is dead.
 const LONGEST_AFTERWARDS: Duration = Duration::from_secs(10);
 
 /// A run of a plan, under `mpirun`.
@@ -25,17 +25,17 @@ pub(crate) struct Run {
     stderr: PathBuf,
 }
 
-/// How a run ended.
+/// End of a run.
 pub(crate) struct Ended {
     /// After how many looks.
     pub(crate) looks: usize,
-    /// Whether all went well.
+    /// True if all went well.
     pub(crate) well: bool,
-    /// What was said.
+    /// Text on stderr.
     pub(crate) stderr: String,
 }
 
-/// What is trained, for how long.
+/// Length of a training, and what is trained.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Training {
     /// A plan of `tests/plans`, without its ending.

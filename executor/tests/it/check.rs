@@ -1,4 +1,4 @@
-//! What `executor check` is made of: data sheets that are recognised, and errors that are seen.
+//! Parts of `executor check`: data sheets that are recognised, and errors that are seen.
 
 use burn_flex::{Flex, FlexDevice};
 use executor::check::{CheckFinding, Verdict, caught, first_line, recognised};

@@ -115,7 +115,7 @@ impl<T: Transport<Flex>> Transport<Flex> for Doubling<T> {
 fn what_is_wrong_is_found() {
     for operation in Operation::ALL {
         let ranks = local::communicators::<Flex>(3, &[FlexDevice]);
-        let told: Vec<_> = std::thread::scope(|scope| {
+        let results: Vec<_> = std::thread::scope(|scope| {
             let start = |rank: Arc<MessagePassing<local::LocalTransport<Flex>>>| {
                 scope.spawn(move || {
                     let rank = Arc::into_inner(rank).expect("nobody else has it");
@@ -135,10 +135,10 @@ fn what_is_wrong_is_found() {
             let threads: Vec<_> = ranks.into_iter().map(start).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
-        let error = told[0].0.as_ref().expect_err("rank 0 is told");
+        let error = results[0].0.as_ref().expect_err("rank 0 is told");
         assert!(matches!(error, CollectiveError::Wrong { .. }), "{error}");
         assert!(error.to_string().starts_with(&format!("{operation} of 3 ranks is wrong in ")));
-        let row = told[0].1.as_ref().expect("rank 0 is told");
+        let row = results[0].1.as_ref().expect("rank 0 is told");
         assert!(row.num_wrong > 0, "{row:?}");
     }
 }

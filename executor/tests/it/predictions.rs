@@ -1,8 +1,8 @@
-//! Predicted steps beside measured ones: this machine is calibrated, layouts are planned for it, and run.
+//! Predicted steps next to measured ones: this machine is calibrated, layouts are planned for it, and run.
 //!
 //! Takes minutes and a machine that does nothing else, so it runs with `RUN_SLOW_TESTS=1` alone, best in a
 //! release build: `cargo build --release -p planner && RUN_SLOW_TESTS=1 cargo test --release -p executor
-//! --test it -- predictions --nocapture`. The `planner` command must lie beside the `executor`.
+//! --test it -- predictions --nocapture`. The `planner` command must lie next to the `executor`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -206,7 +206,7 @@ impl Bench {
     }
 }
 
-/// What the machine's cores did so far, in ticks of a hundredth of a second.
+/// Ticks of the machine's cores so far, each a hundredth of a second.
 #[derive(Clone, Copy)]
 struct Load {
     all: f64,

@@ -251,7 +251,7 @@ impl Abilities {
         }
     }
     /// Returns whether the framework supports this tensor parallelism, with or without sequence parallelism.
-    pub fn takes_tensor(
+    pub fn supports_tensor(
         &self,
         tensor_parallel: u32,
         sequence_parallel: bool,
@@ -270,7 +270,7 @@ impl Abilities {
     }
 
     /// Returns whether the framework supports this context parallelism.
-    pub fn takes_context(&self, context_parallel: u32, kind: ContextParallelKind) -> bool {
+    pub fn supports_context(&self, context_parallel: u32, kind: ContextParallelKind) -> bool {
         context_parallel == 1 || self.context_parallel.contains(&kind)
     }
 
@@ -281,7 +281,7 @@ impl Abilities {
     }
 
     /// Returns whether the framework supports these degrees of expert parallelism and expert tensor parallelism.
-    pub fn takes_experts(
+    pub fn supports_experts(
         &self,
         expert_parallel: u32,
         expert_tensor_parallel: u32,
@@ -295,7 +295,7 @@ impl Abilities {
 
     /// Returns whether the framework supports a ZeRO stage over `shards` of `replicas` ranks, of which
     /// `context_parallel` hold one sequence.
-    pub fn takes_zero(
+    pub fn supports_zero(
         &self,
         stage: ZeroStage,
         [shards, replicas]: [u32; 2],
@@ -303,7 +303,7 @@ impl Abilities {
     ) -> bool {
         self.zero
             .iter()
-            .any(|it| it.stage == stage && it.shards.takes(shards, replicas, context_parallel))
+            .any(|it| it.stage == stage && it.shards.supports(shards, replicas, context_parallel))
     }
 
     /// Exclusions whose features are all in the set.
@@ -334,7 +334,7 @@ impl Abilities {
     }
 
     /// Returns whether the framework runs a schedule over this number of ranks; one rank needs none.
-    pub fn takes_schedule(&self, schedule: ScheduleKind, pipeline_parallel: u32) -> bool {
+    pub fn supports_schedule(&self, schedule: ScheduleKind, pipeline_parallel: u32) -> bool {
         pipeline_parallel == 1 || self.has_schedule(schedule)
     }
 
@@ -345,7 +345,7 @@ impl Abilities {
     }
 
     /// Returns whether the framework supports a recompute policy.
-    pub fn takes_recompute(&self, recompute: Recompute) -> bool {
+    pub fn supports_recompute(&self, recompute: Recompute) -> bool {
         let policy = match recompute {
             Recompute::None => RecomputePolicy::None,
             Recompute::Selective => RecomputePolicy::Selective,
@@ -359,11 +359,11 @@ impl Abilities {
     }
 
     /// Returns whether the framework supports an offload to the host, for a chain of `num_blocks` blocks.
-    pub fn takes_offload(&self, offload: Offload, num_blocks: u64) -> bool {
+    pub fn supports_offload(&self, offload: Offload, num_blocks: u64) -> bool {
         if !offload.is_some() {
             return true;
         }
-        let takes_blocks = match (self.activation_offload, offload.activations) {
+        let supports_blocks = match (self.activation_offload, offload.activations) {
             (_, OffloadedActivations::None) | (ActivationOffload::Any, _) => true,
             (ActivationOffload::WithFullRecompute, blocks) => {
                 blocks == OffloadedActivations::AllBlocks
@@ -373,11 +373,11 @@ impl Abilities {
                 u64::from(each.get()) < num_blocks.saturating_sub(2)
             }
         };
-        takes_blocks && self.offload.contains(&offload.of_all_blocks())
+        supports_blocks && self.offload.contains(&offload.of_all_blocks())
     }
 
     /// Returns whether the framework supports offloaded activations together with pipeline, recompute and CUDA graphs.
-    pub fn takes_offload_with(
+    pub fn supports_offload_with(
         &self,
         offload: Offload,
         pipeline_parallel: u32,
@@ -394,19 +394,19 @@ impl Abilities {
     }
 
     /// Returns whether the framework captures such CUDA graphs.
-    pub fn takes_graphs(&self, graphs: CudaGraphs) -> bool {
+    pub fn supports_graphs(&self, graphs: CudaGraphs) -> bool {
         graphs == CudaGraphs::None || self.cuda_graphs.contains(&graphs)
     }
 
     /// Returns whether these CUDA graphs work with this recompute: a layer that is recomputed whole holds no graph of
     /// its own (Megatron-Core: "full recompute is only supported with full iteration CUDA graph").
-    pub fn takes_graphs_with(graphs: CudaGraphs, recompute: Recompute) -> bool {
+    pub fn graphs_work_with(graphs: CudaGraphs, recompute: Recompute) -> bool {
         let is_whole = matches!(recompute, Recompute::Full | Recompute::FirstLayers(_));
         graphs != CudaGraphs::Layers || !is_whole
     }
 
     /// Returns whether the framework has a token dispatcher; models without experts have all-to-all.
-    pub fn takes_dispatcher(&self, dispatcher: TokenDispatcher) -> bool {
+    pub fn supports_dispatcher(&self, dispatcher: TokenDispatcher) -> bool {
         let experts = self.experts.as_ref();
         experts.map_or(dispatcher == TokenDispatcher::AllToAll, |it| {
             it.dispatchers.is_empty() || it.dispatchers.contains(&dispatcher)
@@ -414,7 +414,7 @@ impl Abilities {
     }
 
     /// Returns whether the framework overlaps exchanges of experts in such a pipeline.
-    pub fn takes_overlap(
+    pub fn supports_overlap(
         &self,
         overlap: ExpertOverlap,
         [pipeline_parallel, virtual_stages]: [u32; 2],

@@ -1,4 +1,4 @@
-//! What a framework leaves to its users: what is compiled, and how the loss is computed.
+//! Choices that a framework leaves to its users: what is compiled, and how the loss is computed.
 
 use super::{Compile, Framework, Fusion, LossAbility};
 use crate::graph::{Loss, LossGradient};

@@ -155,7 +155,7 @@ impl Framework {
         self.name == IDEAL
     }
 
-    /// How the loss is computed, with blocks compiled or not.
+    /// Kind of the loss, with blocks compiled or not.
     pub fn loss(&self) -> LossKind {
         let LossKernels { gradient, chunks, .. } = self.kernels.loss;
         let gradient = match (gradient, self.kernels.fusion) {

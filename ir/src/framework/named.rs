@@ -41,14 +41,14 @@ impl Abilities {
             && let Some(is_on) = named.sequence_parallel.one()
         {
             let how = if is_on { "with" } else { "without" };
-            let beside = if facts.has_experts { " of a model with experts" } else { "" };
-            let has = self.takes_tensor(tensor, is_on, facts.has_experts);
-            need(has, format!("tensor parallelism {how} sequence parallelism{beside}"));
+            let of_experts = if facts.has_experts { " of a model with experts" } else { "" };
+            let has = self.supports_tensor(tensor, is_on, facts.has_experts);
+            need(has, format!("tensor parallelism {how} sequence parallelism{of_experts}"));
         }
         if let Some(context) = named.context_parallel.one() {
             let kind = self.context_of(named);
             need(
-                self.takes_context(context, kind),
+                self.supports_context(context, kind),
                 format!("context parallelism by {}", kind.name()),
             );
         }
@@ -58,7 +58,7 @@ impl Abilities {
         let has = |it: &ScheduleKind| *it == ScheduleKind::OneFOneB || self.has_schedule(*it);
         let is_told = pipeline > 1 && self.schedules.is_empty();
         if !schedules.is_empty() && !is_told {
-            need(schedules.iter().any(has), format!("schedule {}", in_words(schedules)));
+            need(schedules.iter().any(has), format!("schedule {}", joined(schedules)));
         }
         for lacked in
             named.zero_stage.one().into_iter().filter_map(|stage| self.lacks_of_zero(stage, named))
@@ -67,7 +67,7 @@ impl Abilities {
         }
         self.lacks_of_experts(named, facts, &mut need);
         if let Some(recompute) = named.recompute.one() {
-            need(self.takes_recompute(recompute), format!("recompute of {recompute}"));
+            need(self.supports_recompute(recompute), format!("recompute of {recompute}"));
         }
         if let Some(offload) = named.offload.one() {
             let recompute = named.recompute.unwrap_or(match self.activation_offload {
@@ -75,12 +75,12 @@ impl Abilities {
                 _ => Recompute::None,
             });
             let graphs = named.cuda_graphs.unwrap_or(CudaGraphs::None);
-            let has = self.takes_offload(offload, facts.num_blocks)
-                && self.takes_offload_with(offload, pipeline, recompute, graphs);
+            let has = self.supports_offload(offload, facts.num_blocks)
+                && self.supports_offload_with(offload, pipeline, recompute, graphs);
             need(has, self.offload_with(offload));
         }
         if let Some(graphs) = named.cuda_graphs.one() {
-            need(self.takes_graphs(graphs), format!("CUDA graphs of {graphs}"));
+            need(self.supports_graphs(graphs), format!("CUDA graphs of {graphs}"));
         }
         for excluded in self.excluded(self.refused_features(named, facts)) {
             need(false, excluded.to_string());
@@ -104,7 +104,7 @@ impl Abilities {
 
     /// The missing offload in words, with the related one that the framework has.
     fn offload_with(&self, offload: Offload) -> String {
-        let takes = match self.activation_offload {
+        let hint = match self.activation_offload {
             _ if !offload.activations.is_some() => "",
             _ if !self.offload.contains(&offload.of_all_blocks()) => "",
             ActivationOffload::WithFullRecompute => {
@@ -115,7 +115,7 @@ impl Abilities {
             }
             ActivationOffload::Any => "",
         };
-        format!("offload of {offload}{takes}")
+        format!("offload of {offload}{hint}")
     }
 
     /// The layout with a single value for fields with several named ones, the easiest to support: the smallest degree,
@@ -146,7 +146,7 @@ impl Abilities {
         };
         let context = named.context_parallel.unwrap_or(1);
         let shards = named.zero_shard.unwrap_or(context);
-        let lacks_groups = is_hybrid(named) && !it.shards.takes(shards, shards + 1, context);
+        let lacks_groups = is_hybrid(named) && !it.shards.supports(shards, shards + 1, context);
         lacks_groups.then(|| format!("ZeRO {number} over some of the replicas"))
     }
 
@@ -168,17 +168,17 @@ impl Abilities {
         }
         if let Some(cut) = named.expert_tensor_parallel.one() {
             let only = experts.tensor.only(expert_parallel, named.tensor_parallel);
-            let has = only.is_none_or(|only| only.takes(cut));
+            let has = only.is_none_or(|only| only.allows(cut));
             need(has, format!("experts cut over {cut} tensor-parallel ranks"));
         }
         if let Some(dispatcher) = named.token_dispatcher.one() {
-            need(self.takes_dispatcher(dispatcher), format!("token dispatcher {dispatcher}"));
+            need(self.supports_dispatcher(dispatcher), format!("token dispatcher {dispatcher}"));
         }
         if let Some(overlap) = named.expert_overlap.one() {
             let pipeline =
                 [named.pipeline_parallel.unwrap_or(1), named.virtual_stages.unwrap_or(2)];
             let recompute = named.recompute.unwrap_or(Recompute::None);
-            let has = self.takes_overlap(overlap, pipeline, recompute);
+            let has = self.supports_overlap(overlap, pipeline, recompute);
             need(
                 has,
                 "exchanges of experts beside another micro-batch, in such a pipeline".to_owned(),
@@ -194,9 +194,9 @@ impl Abilities {
         let (tensor, pipeline) =
             (named.tensor_parallel.unwrap_or(1), named.pipeline_parallel.unwrap_or(1));
         let sequence = named.sequence_parallel.one();
-        let takes = |is_on| self.takes_tensor(tensor.max(2), is_on, facts.has_experts);
-        if tensor > 1 && !sequence.map_or(takes(true) || takes(false), takes)
-            || sequence == Some(true) && !takes(true)
+        let supports = |is_on| self.supports_tensor(tensor.max(2), is_on, facts.has_experts);
+        if tensor > 1 && !sequence.map_or(supports(true) || supports(false), supports)
+            || sequence == Some(true) && !supports(true)
         {
             able.sequence_parallel = SequenceAbility::Optional;
         }
@@ -217,7 +217,7 @@ impl Abilities {
         if facts.has_experts {
             able.experts = Some(self.experts_with(named));
         }
-        if let Some(recompute) = named.recompute.one().filter(|it| !self.takes_recompute(*it)) {
+        if let Some(recompute) = named.recompute.one().filter(|it| !self.supports_recompute(*it)) {
             let all = Self::all();
             match recompute {
                 Recompute::Modules(_) => able.recompute_modules = all.recompute_modules,
@@ -228,8 +228,8 @@ impl Abilities {
             push(&mut able.offload, offload.of_all_blocks());
             let recompute = named.recompute.unwrap_or(Recompute::None);
             let graphs = named.cuda_graphs.unwrap_or(CudaGraphs::None);
-            if !able.takes_offload(offload, facts.num_blocks)
-                || !able.takes_offload_with(offload, pipeline, recompute, graphs)
+            if !able.supports_offload(offload, facts.num_blocks)
+                || !able.supports_offload_with(offload, pipeline, recompute, graphs)
             {
                 able.activation_offload = ActivationOffload::Any;
             }
@@ -279,7 +279,7 @@ impl Abilities {
 }
 
 /// Alternatives in words: `1 or 2`.
-fn in_words(all: &[impl std::fmt::Display]) -> String {
+fn joined(all: &[impl std::fmt::Display]) -> String {
     all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
 }
 

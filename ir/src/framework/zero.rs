@@ -30,7 +30,7 @@ pub enum ShardGroups {
 
 impl ShardGroups {
     /// Returns whether states can be sharded over `shards` ranks; `context_parallel` ranks hold one sequence.
-    pub const fn takes(self, shards: u32, replicas: u32, context_parallel: u32) -> bool {
+    pub const fn supports(self, shards: u32, replicas: u32, context_parallel: u32) -> bool {
         shards == replicas
             || match self {
                 Self::All => false,

@@ -10,7 +10,7 @@ use super::op::{Learning, Op, OpKind};
 use super::tensor::{Dim, DimName, Extent};
 use super::weights::WeightFormat;
 
-/// Low-rank adapters (LoRA): the model's own parameters are frozen, and beside each linear layer that is
+/// Low-rank adapters (LoRA): the model's own parameters are frozen, and next to each linear layer that is
 /// chosen, `y = x W + b`, a product of two thin matrices is trained,
 ///
 /// ```text
@@ -25,12 +25,12 @@ use super::weights::WeightFormat;
 pub struct Adapters {
     /// Columns of A, and rows of B.
     pub rank: u64,
-    /// What an adapter puts out is multiplied by `alpha / rank`.
+    /// Numerator of the scale `alpha / rank`, by which the output of an adapter is multiplied.
     pub alpha: u64,
     /// The layers that have one: names of operators, whole or their last part, other tools' words for
     /// them, or `all-linear`.
     pub targets: Vec<String>,
-    /// How the frozen weights of linear layers are stored.
+    /// Format of the frozen weights of linear layers.
     #[serde(default)]
     pub base_weights: WeightFormat,
 }
@@ -86,8 +86,8 @@ pub enum AdapterError {
 /// The target that names all linear layers but the heads.
 pub const ALL_LINEAR: &str = "all-linear";
 
-/// Paths within a layer that modules of an operator have: of Hugging Face's classes, then of Megatron-Core's, whose fused
-/// modules are several operators here and are adapted one by one.
+/// Paths within a layer that modules of an operator have: of Hugging Face's classes, then of Megatron-Core's, whose
+/// fused modules are several operators here and are adapted one by one.
 const MODULES: [(&str, &[&str]); 18] = [
     ("attention.query", &["self_attn.q_proj", "self_attention.linear_qkv"]),
     ("attention.key", &["self_attn.k_proj", "self_attention.linear_qkv"]),

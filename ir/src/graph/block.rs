@@ -106,13 +106,13 @@ impl Block {
     }
 
     /// For each operator, true if a gradient of its output is needed. No gradient leaves a block that takes data.
-    pub fn requires_grad(&self, takes_data: bool) -> Vec<bool> {
+    pub fn requires_grad(&self, reads_data: bool) -> Vec<bool> {
         let mut required: Vec<bool> = Vec::with_capacity(self.nodes().len());
         for node in self.nodes() {
             let from_inputs = self.inputs(node.id).iter().any(|id| required[id.index()]);
             let given = node.op.kind == OpKind::Input
                 && node.op.output.element != Element::Index
-                && !takes_data;
+                && !reads_data;
             required.push(given || from_inputs || node.op.is_trained());
         }
         required
@@ -190,10 +190,10 @@ impl Block {
         let has_router = self.nodes().any(|it| matches!(it.op.kind, OpKind::Router { .. }));
         let has_latents = self.has_latents();
         let of = |node: Node<'_>| {
-            let takes_experts = self.inputs(node.id).iter().any(|id| self.is_of_experts(*id));
+            let reads_experts = self.inputs(node.id).iter().any(|id| self.is_of_experts(*id));
             modules.of(
                 node.op,
-                Within { layer: self.layer(node), takes_experts, has_router, has_latents },
+                Within { layer: self.layer(node), reads_experts, has_router, has_latents },
             )
         };
         self.nodes().map(of).collect()
@@ -414,8 +414,8 @@ impl Graph {
         self.chain.iter().flat_map(|run| std::iter::repeat_n(run.class, run.count as usize))
     }
 
-    /// Name of an operator of the block at a position of the chain; the position is part of it where another block of the
-    /// chain has an operator of that name.
+    /// Name of an operator of the block at a position of the chain; the position is part of it where another block of
+    /// the chain has an operator of that name.
     pub fn op_name(&self, position: usize, class: ClassId, op: OpId) -> String {
         let block = self.class(class);
         let own = &block.op(op).name;

@@ -27,7 +27,7 @@ pub type Value = OpId;
 #[derive(Debug)]
 pub struct BlockBuilder {
     name: String,
-    /// What names of operators begin with.
+    /// Prefix of the names of operators.
     prefix: String,
     ops: Vec<(Op, Vec<OpId>)>,
 }

@@ -11,18 +11,18 @@ use super::placement::{self, Move, Placement};
 use super::sharded::Sharded;
 use super::tensor::{DimName, Extent};
 use super::work::{
-    Axis, BlockWork, Exchange, LocalParameters, Pass, RoutedTokens, Saved, SavedPart, Setting,
-    ShapeCounts,
+    Axis, BlockWork, Exchange, LocalParameters, Pass, RoutedTokens, Saved, SavedPart, ShapeCounts,
+    ShardContext,
 };
 use crate::collective::Collective;
 use crate::units::Bytes;
 
 impl Block {
     /// Work of one rank for one micro-batch, with the activations that it saves: the rank whose experts are the busiest
-    /// decides the time, the one that gets most tokens over all layers the memory; and so do the mean and the longest of
-    /// padded sequences.
-    pub fn work(&self, setting: &Setting) -> BlockWork {
-        let with = |busiest: u64, tokens: u64| Setting {
+    /// decides the time, the one that gets most tokens over all layers the memory; and so do the mean and the longest
+    /// of padded sequences.
+    pub fn work(&self, setting: &ShardContext) -> BlockWork {
+        let with = |busiest: u64, tokens: u64| ShardContext {
             routed: RoutedTokens { busiest, ..setting.routed },
             sizes: setting.sizes.with_tokens(tokens),
             ..*setting
@@ -32,7 +32,7 @@ impl Block {
         let (padded, longest) =
             setting.documents.map_or((whole, whole), |it| (it.padded, it.longest));
         let placements = placement::place(self, setting.sharding, setting.embedding);
-        let requires_grad = self.requires_grad(setting.takes_data);
+        let requires_grad = self.requires_grad(setting.reads_data);
         let most = Sharded { block: self, placements, setting: with(fullest, longest) };
         let saved = most.saved();
         let gradients = most.most_gradients(&requires_grad, &saved);
@@ -67,8 +67,8 @@ impl Block {
 }
 
 impl Block {
-    /// Returns whether backward computes the input of `op` at `slot` again: outputs of convolutions before a scan, of which
-    /// `mamba_split_conv1d_scan_combined` of mamba's `ssd_combined.py` saves the inputs alone.
+    /// Returns whether backward computes the input of `op` at `slot` again: outputs of convolutions before a scan, of
+    /// which `mamba_split_conv1d_scan_combined` of mamba's `ssd_combined.py` saves the inputs alone.
     pub fn recomputes_input(&self, op: OpId, slot: usize) -> bool {
         let OpKind::Recurrence { kind, .. } = self.op(op).kind else { return false };
         let is_scan = matches!(kind, Recurrence::StateSpace { .. } | Recurrence::SelectiveScan);
@@ -163,10 +163,10 @@ impl Sharded<'_> {
             };
             if let Some(collective) = forward {
                 push(*consumer, Pass::Forward, *collective);
-                let is_gathered_again = *collective == Collective::AllGather
+                let is_gathered_twice = *collective == Collective::AllGather
                     && !self.setting.keeps_gathered
                     && self.is_saved(*source, *consumer);
-                if is_gathered_again {
+                if is_gathered_twice {
                     // Only the shard is saved, so the gradient of the weight gathers it again.
                     push(*consumer, Pass::WeightGrad, Collective::AllGather);
                 }
@@ -231,7 +231,8 @@ impl Sharded<'_> {
     }
 
     /// True if an operator does not save an input that its gradient takes: experts' outputs where the framework does
-    /// not keep them, norms' inputs that eager PyTorch casts, and outputs of convolutions, which the scan computes again.
+    /// not keep them, norms' inputs that eager PyTorch casts, and outputs of convolutions, which the scan computes
+    /// again.
     fn is_left_out(&self, op: OpId, slot: usize) -> bool {
         let kind = &self.block.op(op).kind;
         slot == 0 && *kind == OpKind::Combine && !self.setting.keeps_expert_outputs
@@ -357,15 +358,16 @@ impl Sharded<'_> {
         }
     }
 
-    /// Bytes that the functions of an operator save, beside its inputs and outputs: of a root mean square norm the input
-    /// cast to fp32 and the normalised one, of a gated activation the function of the gate, of attention's softmax its
-    /// output in fp32, before the cast. Models without rotary embeddings do not cast; of OPT and BLOOM it is not counted.
+    /// Bytes that the functions of an operator save, in addition to its inputs and outputs: of a root mean square norm
+    /// the input cast to fp32 and the normalised one, of a gated activation the function of the gate, of attention's
+    /// softmax its output in fp32, before the cast. Models without rotary embeddings do not cast; of OPT and BLOOM it
+    /// is not counted.
     ///
     /// # Source
     ///
     /// `LlamaRMSNorm`, `LlamaMLP` and `eager_attention_forward` of transformers' `modeling_llama.py`, the last also of
-    /// `modeling_gpt2.py`, `modeling_bert.py` and `modeling_t5.py`, and what PyTorch's derivatives of the functions that
-    /// they call take. The norm's input in 16 bits is not saved.
+    /// `modeling_gpt2.py`, `modeling_bert.py` and `modeling_t5.py`, and what PyTorch's derivatives of the functions
+    /// that they call take. The norm's input in 16 bits is not saved.
     fn saved_by_eager(&self, op: OpId) -> Bytes {
         let compute_bytes = self.setting.compute_bytes;
         let wider = |bytes: Bytes| {
@@ -388,15 +390,16 @@ impl Sharded<'_> {
         self.block.nodes().any(|node| matches!(node.op.kind, OpKind::Rotary(_)))
     }
 
-    /// Bytes that a recurrence saves in addition to its inputs and output: of the delta rule normalised queries and keys of each
-    /// value head, values, the inverse of each chunk's triangle, and decays in fp32. A chunk is no longer than a sequence.
+    /// Bytes that a recurrence saves in addition to its inputs and output: of the delta rule normalised queries and
+    /// keys of each value head, values, the inverse of each chunk's triangle, and decays in fp32. A chunk is no longer
+    /// than a sequence.
     ///
     /// # Source
     ///
     /// flash-linear-attention, `fla/ops/gated_delta_rule` and `fla/ops/kda`; nothing is saved by
     /// `mamba_split_conv1d_scan_combined` of mamba's `ssd_combined.py` and `fla/ops/lightning_attn`.
     fn saved_by_recurrence(&self, op: OpId, kind: Recurrence, chunk: u64) -> Bytes {
-        let Setting { compute_bytes, .. } = self.setting;
+        let ShardContext { compute_bytes, .. } = self.setting;
         let values = self.output_bytes(op).get();
         let shape = self.recurrence_shape(op);
         let heads = shape.tokens * shape.heads;

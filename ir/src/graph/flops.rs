@@ -4,7 +4,7 @@ use super::block::Graph;
 use super::op::AttentionMask;
 use super::sharding::Sharding;
 use super::tensor::Sizes;
-use super::work::{DocumentSizes, Kernel, Pass, Setting};
+use super::work::{DocumentSizes, Kernel, Pass, ShardContext};
 use crate::units::Flops;
 
 /// Floating-point operations of a forward pass over one sequence, and of a step.
@@ -35,18 +35,22 @@ impl ForwardFlops {
 impl Graph {
     /// Operations of a forward pass over one sequence of `sequence_length`, unsharded.
     pub fn forward_flops(&self, sequence_length: u64) -> ForwardFlops {
-        self.flops(&Setting::plain(Sizes { micro_batch_size: 1, sequence_length }, Sharding::NONE))
+        self.flops(&ShardContext::plain(
+            Sizes { micro_batch_size: 1, sequence_length },
+            Sharding::NONE,
+        ))
     }
 
-    /// The same of a sequence of documents: pairs within them count.
+    /// Forward FLOPs of a sequence of documents: pairs within them count.
     pub fn forward_flops_of(&self, sequence_length: u64, documents: DocumentSizes) -> ForwardFlops {
-        let plain = Setting::plain(Sizes { micro_batch_size: 1, sequence_length }, Sharding::NONE);
+        let plain =
+            ShardContext::plain(Sizes { micro_batch_size: 1, sequence_length }, Sharding::NONE);
         let padded = sequence_length;
         let documents = DocumentSizes { padded, longest: padded, ..documents };
-        self.flops(&Setting { documents: Some(documents), ..plain })
+        self.flops(&ShardContext { documents: Some(documents), ..plain })
     }
 
-    fn flops(&self, setting: &Setting) -> ForwardFlops {
+    fn flops(&self, setting: &ShardContext) -> ForwardFlops {
         let mut flops = ForwardFlops::default();
         for ((_, block), count) in self.classes().zip(self.class_counts()) {
             for work in block.work(setting).kernels.iter().filter(|k| k.pass == Pass::Forward) {

@@ -22,8 +22,8 @@ impl Sharded<'_> {
     /// The most memory that gradients of activations take in backward, less what backward has freed by then of what
     /// forward saved.
     ///
-    /// Backward runs the operators in reverse. Each has the gradient of its output, makes those of its inputs, and frees
-    /// the former with what it alone still needed; a gradient that is a sum exists once.
+    /// Backward runs the operators in reverse. Each has the gradient of its output, makes those of its inputs, and
+    /// frees the former with what it alone still needed; a gradient that is a sum exists once.
     pub(super) fn most_gradients(&self, requires_grad: &[bool], saved: &[Saved]) -> Bytes {
         let mut freed_by: BTreeMap<OpId, Bytes> = BTreeMap::new();
         for it in saved.iter().filter(|it| !it.is_start) {

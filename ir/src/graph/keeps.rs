@@ -13,6 +13,6 @@ pub enum Keeps {
     Mask,
     /// An index for each element (or token) of the output.
     Indices,
-    /// This many fp32 numbers for each row.
+    /// A number of fp32 numbers for each row.
     Statistics(u64),
 }

@@ -12,9 +12,8 @@ use super::tensor::{DimName, Element, Extent, Tensor};
 use super::work::{AttentionShape, Kernel, KernelWork, Pass};
 use crate::units::{Bytes, Flops};
 
-/// FlashAttention's backward computes five products of the size of forward's two: the scores again,
-/// and the gradients of values, probabilities, queries and keys (Dao et al. 2022, arXiv 2205.14135,
-/// algorithm 4).
+/// FlashAttention's backward computes five products of the size of forward's two: the scores again, and the gradients
+/// of values, probabilities, queries and keys (Dao et al. 2022, arXiv 2205.14135, algorithm 4).
 const FLASH_BACKWARD_FLOPS: f64 = 2.5;
 
 /// All kernels of a block.
@@ -106,8 +105,8 @@ impl Kernels<'_, '_> {
         [of_input, self.is_trained(op).then_some(Pass::WeightGrad)]
     }
 
-    /// The product of two tensors and those that make their gradients: `y = a b`, `da = dy b'`, `db = a' dy`. `bytes` are
-    /// those of a, b and y.
+    /// The product of two tensors and those that make their gradients: `y = a b`, `da = dy b'`, `db = a' dy`. `bytes`
+    /// are those of a, b and y.
     fn products(
         &mut self,
         op: OpId,
@@ -346,8 +345,8 @@ impl Kernels<'_, '_> {
         }
     }
 
-    /// Products of a recurrence within and between chunks, and the bytes of its inputs, output and states. Backward has two
-    /// products for each of forward's, and those again that make scores and states.
+    /// Products of a recurrence within and between chunks, and the bytes of its inputs, output and states. Backward has
+    /// two products for each of forward's, and those again that make scores and states.
     ///
     /// # Source
     ///
@@ -380,13 +379,13 @@ impl Kernels<'_, '_> {
                 (heads, [state, features, chunk], true),
             ],
         };
-        for (each, [m, n, k], is_again) in products {
+        for (each, [m, n, k], is_recomputed) in products {
             let batch = each * chunks;
             let kernel = Kernel::MatMul { batch, m, n, k };
             let flops = 2.0 * (batch * m) as f64 * (n * k) as f64;
             // What goes in and out of chunks is counted below: products stay on the chip.
             self.push(op, Pass::Forward, kernel, flops, Bytes::ZERO, Bytes::ZERO);
-            for _ in 0..2 + u64::from(is_again) {
+            for _ in 0..2 + u64::from(is_recomputed) {
                 self.push(op, Pass::InputGrad, kernel, flops, Bytes::ZERO, Bytes::ZERO);
             }
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// How a run computes its loss (`--loss`).
+/// Loss computation of a run (`--loss`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// From all logits of a micro-batch at once.
@@ -14,7 +14,8 @@ pub enum Loss {
     Fused,
 }
 
-/// Chunks of torchtitan's `ChunkedLossWrapper` and torchtune's `CEWithChunkedOutputLoss`, if users name no other number.
+/// Chunks of torchtitan's `ChunkedLossWrapper` and torchtune's `CEWithChunkedOutputLoss`, if users name no other
+/// number.
 pub const USUAL_CHUNKS: u64 = 8;
 
 impl fmt::Display for Loss {
@@ -74,7 +75,7 @@ named_enum! {
     }
 }
 
-/// How the loss of a block is computed.
+/// Loss computation of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LossKind {
     /// Where its gradient goes.
@@ -124,7 +125,7 @@ impl LossGradient {
         }
     }
 
-    /// Bytes for each logit in the loss's backward beside those and the gradient that it returns.
+    /// Bytes for each logit in the loss's backward in addition to those and the gradient that it returns.
     pub const fn copied_bytes(self, compute_bytes: u64) -> u64 {
         match self {
             Self::InPlace | Self::Fused | Self::Compiled | Self::OverSoftmax => 0,

@@ -63,5 +63,5 @@ pub use weights::{QUANTISED_BLOCK, WeightFormat};
 pub use window::Window2d;
 pub use work::{
     AttentionShape, Axis, BlockWork, DocumentSizes, Exchange, FrozenParameters, Kernel, KernelWork,
-    LocalParameters, Pass, RoutedTokens, Saved, SavedPart, Setting, ShapeCounts,
+    LocalParameters, Pass, RoutedTokens, Saved, SavedPart, ShapeCounts, ShardContext,
 };

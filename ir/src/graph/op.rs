@@ -136,7 +136,8 @@ pub enum OpKind {
         /// Number of positions.
         keys: u64,
     },
-    /// Fused attention \[q, k, v; chosen keys where there are any\] that never stores its scores; saves the output and a log-sum-exp.
+    /// Fused attention \[q, k, v; chosen keys where there are any\] that never stores its scores; saves the output and
+    /// a log-sum-exp.
     Attention {
         /// Positions that a query attends to.
         mask: AttentionMask,
@@ -163,8 +164,7 @@ pub enum OpKind {
         /// Positions of a chunk.
         chunk: u64,
     },
-    /// Unfused attention's products of queries and keys \[q, k\]. Kernels of this kind compute
-    /// masked positions too.
+    /// Unfused attention's products of queries and keys \[q, k\]. Kernels of this kind compute masked positions too.
     AttentionScores,
     /// Unfused attention's weighted sum of values \[probabilities, v\].
     AttentionValues,
@@ -254,8 +254,7 @@ pub enum OpKind {
     },
     /// Rotates pairs of features by position \[x\]; its backward needs no saved tensor.
     Rotary(Rotation),
-    /// A view of some of the features \[x\]: the dimension of the same name becomes `dim`. Costs
-    /// nothing.
+    /// A view of some of the features \[x\]: the dimension of the same name becomes `dim`. Costs nothing.
     Slice {
         /// The dimension with its new, smaller extent.
         dim: Dim,
@@ -372,7 +371,7 @@ pub enum Recurrence {
     /// The gated delta rule, a decay for each head \[q, k, v, beta, decay\] (Yang, Kautz and Hatamizadeh 2024,
     /// arXiv 2412.06464).
     DeltaRule,
-    /// The same with a decay for each feature of a key (Kimi Team 2025, arXiv 2510.26692).
+    /// The delta rule with a decay for each feature of a key (Kimi Team 2025, arXiv 2510.26692).
     DeltaRuleByFeature,
     /// Linear attention with a fixed decay of each head \[q, k, v\] (Qin et al. 2024, arXiv 2401.04658).
     FixedDecay,

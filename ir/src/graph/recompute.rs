@@ -83,7 +83,7 @@ impl Recompute {
     }
 
     /// Description of the policy, where the name does not say it.
-    pub fn in_words(self) -> Option<String> {
+    pub fn describe(self) -> Option<String> {
         match self {
             Self::None | Self::Selective | Self::Full => None,
             Self::FirstLayers(1) => Some("the first layer of each stage, whole".to_owned()),
@@ -91,7 +91,7 @@ impl Recompute {
                 Some(format!("the first {count} layers of each stage, whole"))
             }
             Self::Modules(modules) => {
-                let words = modules.iter().map(RecomputeModule::in_words);
+                let words = modules.iter().map(RecomputeModule::describe);
                 Some(format!("{} of every layer", words.collect::<Vec<_>>().join(", ")))
             }
         }
@@ -147,7 +147,7 @@ pub(super) struct Within<'a> {
     /// The layer that the operator belongs to.
     pub(super) layer: Layer<'a>,
     /// True if the operator reads the output of experts.
-    pub(super) takes_experts: bool,
+    pub(super) reads_experts: bool,
     /// True if the block has experts that a router chooses among.
     pub(super) has_router: bool,
     /// True if the block's attention is latent.
@@ -193,7 +193,7 @@ impl RecomputeModule {
     }
 
     /// Name of the module in a sentence.
-    const fn in_words(self) -> &'static str {
+    const fn describe(self) -> &'static str {
         match self {
             Self::Attention => "attention itself",
             Self::Norms => "norms",
@@ -236,8 +236,8 @@ impl RecomputeModule {
                 _ => Recomputable::No,
             },
             Self::Norms => of_region(matches!(op.kind, OpKind::Norm { .. }), false),
-            Self::Activations => of_region(is_activation && !within.takes_experts, false),
-            Self::ExpertActivations => of_region(is_activation && within.takes_experts, false),
+            Self::Activations => of_region(is_activation && !within.reads_experts, false),
+            Self::ExpertActivations => of_region(is_activation && within.reads_experts, false),
             Self::FeedForward => {
                 let part = name.strip_prefix("mlp");
                 let is_in = part.is_some_and(|part| FEED_FORWARD.contains(&part));

@@ -7,14 +7,14 @@ use super::placement::{Placement, Placements};
 use super::switches::EmbeddingTable;
 use super::tensor::{Dim, DimName, Extent, Tensor};
 use super::weights::WeightFormat;
-use super::work::Setting;
+use super::work::ShardContext;
 use crate::units::Bytes;
 
 /// A block with the placements of its tensors.
 pub(super) struct Sharded<'a> {
     pub(super) block: &'a Block,
     pub(super) placements: Placements,
-    pub(super) setting: Setting,
+    pub(super) setting: ShardContext,
 }
 
 /// Sizes of a recurrence on one rank.
@@ -66,7 +66,7 @@ impl Sharded<'_> {
         if dim.name != DimName::Vocabulary || self.setting.vocabulary_multiple < 2 {
             return extent;
         }
-        let Setting { sharding, vocabulary_multiple, .. } = self.setting;
+        let ShardContext { sharding, vocabulary_multiple, .. } = self.setting;
         extent
             .next_multiple_of(u64::from(vocabulary_multiple) * u64::from(sharding.tensor_parallel))
     }

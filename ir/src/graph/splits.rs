@@ -60,7 +60,7 @@ impl SplitDim {
     }
 }
 
-/// What the ranks along an axis have of a tensor, and of its gradient.
+/// Placement of a tensor, and of its gradient, over the ranks along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AxisPlacement {
     /// All of both.
@@ -137,7 +137,7 @@ pub struct SplitOp {
     pub wanted: Vec<ByMeshAxis<AxisPlacement>>,
     /// Placement of its output.
     pub output: ByMeshAxis<AxisPlacement>,
-    /// Its parameters.
+    /// Parameters of the operator.
     pub parameters: Vec<SharedParameter>,
     /// Exchanges of its own.
     pub exchanges: Vec<SplitExchange>,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What of a run is switched on or off, beside its degrees.
+/// Switches of a run, in addition to its degrees.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Switches {
     /// How tokens come to their experts.
     pub token_dispatcher: TokenDispatcher,
-    /// What the exchanges of experts run beside.
+    /// Work that the exchanges of experts are overlapped with.
     pub expert_overlap: ExpertOverlap,
     /// Which kernels are captured in CUDA graphs.
     pub cuda_graphs: CudaGraphs,
@@ -69,7 +69,7 @@ impl TokenDispatcher {
 }
 
 named_enum! {
-    /// What the exchanges of experts run beside.
+    /// Work that the exchanges of experts are overlapped with.
     #[derive(Default)]
     pub enum ExpertOverlap {
         /// Nothing.

@@ -56,7 +56,7 @@ fn gpt_block() -> Result<Block, GraphError> {
 
 fn work(sharding: Sharding) -> BlockWork {
     let sizes = Sizes { micro_batch_size: B, sequence_length: S };
-    gpt_block().unwrap().work(&Setting::plain(sizes, sharding))
+    gpt_block().unwrap().work(&ShardContext::plain(sizes, sharding))
 }
 
 fn sequence_parallel(degree: u32) -> Sharding {
@@ -158,14 +158,14 @@ fn sequence_parallelism_turns_them_into_gathers_and_scatters() {
     assert_eq!(exchanges(sequence_parallel(8)), expected);
 }
 
-/// Where the gathered inputs of both sharded products are saved whole, none is gathered again: seven eighths of `2 s b h`
-/// bytes more of each.
+/// Where the gathered inputs of both sharded products are saved whole, none is gathered again: seven eighths of `2 s b
+/// h` bytes more of each.
 #[test]
 fn gathered_inputs_that_are_kept_are_not_gathered_again() {
     let sizes = Sizes { micro_batch_size: B, sequence_length: S };
-    let setting = Setting::plain(sizes, sequence_parallel(8));
+    let setting = ShardContext::plain(sizes, sequence_parallel(8));
     let [part, whole] = [false, true].map(|keeps_gathered| {
-        let work = gpt_block().unwrap().work(&Setting { keeps_gathered, ..setting });
+        let work = gpt_block().unwrap().work(&ShardContext { keeps_gathered, ..setting });
         let again = work.exchanges.iter().filter(|it| it.pass == Pass::WeightGrad).count();
         (work.saved_bytes(BlockRecompute::None).get(), again)
     });

@@ -13,7 +13,7 @@ pub const QUANTISED_BLOCK: u64 = 64;
 const SCALE_BYTES: u64 = 4;
 
 named_enum! {
-    /// How a frozen weight is stored between its uses. What kernels read is made from it for each use.
+    /// Storage format of a frozen weight between its uses. What kernels read is made from it for each use.
     #[derive(Default)]
     pub enum WeightFormat {
         /// As kernels read it.

@@ -18,7 +18,7 @@ use crate::units::{Bytes, Flops};
 /// Sizes, sharding and framework options under which a block's work is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
-pub struct Setting {
+pub struct ShardContext {
     /// Micro-batch size and sequence length.
     pub sizes: Sizes,
     /// Sharding of the operators.
@@ -26,7 +26,7 @@ pub struct Setting {
     /// Bytes of an element in the precision of the step.
     pub compute_bytes: u64,
     /// True if the block is the first and takes data: no gradient leaves it.
-    pub takes_data: bool,
+    pub reads_data: bool,
     /// True if linear layers that read the same tensor run as one product.
     pub fuses_projections: bool,
     /// Number of elements of which each tensor-parallel rank's shard of the vocabulary is a multiple, by padding.
@@ -42,7 +42,7 @@ pub struct Setting {
     pub keeps_expert_outputs: bool,
     /// True if operators run as several functions of PyTorch, one after the other.
     pub is_eager: bool,
-    /// How the loss is computed.
+    /// Loss computation.
     pub loss: LossKind,
     /// Tokens that go to the experts of a rank.
     pub routed: RoutedTokens,
@@ -76,18 +76,18 @@ pub struct RoutedTokens {
 }
 
 impl RoutedTokens {
-    /// As many on each rank.
+    /// Loads of as many tokens on each rank.
     pub const BALANCED: Self = Self { busiest: 1000, fullest: 1000 };
 }
 
-impl Setting {
+impl ShardContext {
     /// A block that is not the first, in 16 bits; every operator is one kernel, and so are layers with the same input.
     pub const fn plain(sizes: Sizes, sharding: Sharding) -> Self {
         Self {
             sizes,
             sharding,
             compute_bytes: 2,
-            takes_data: false,
+            reads_data: false,
             fuses_projections: true,
             vocabulary_multiple: 1,
             embedding: EmbeddingTable::Part,
@@ -249,7 +249,7 @@ pub enum SavedPart {
     Cast,
     /// The tensor before context-parallel ranks exchanged it.
     Exchanged,
-    /// What the functions of an operator that runs function by function save in addition.
+    /// Tensors that the functions of an operator that runs function by function save in addition.
     Between,
     /// The outputs of experts' activation functions before the router's weights multiply them.
     Unweighted,

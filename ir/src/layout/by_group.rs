@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 /// The most groups of GPUs over which replicas spread.
 pub const MOST_GROUPS: usize = 4;
 
-/// Micro-batches of each replica in a step, by the group of GPUs in which it lies; empty where no groups of replicas are
-/// told apart.
+/// Micro-batches of each replica in a step, by the group of GPUs in which it lies; empty where no groups of replicas
+/// are told apart.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -19,7 +19,8 @@ impl MicroBatchesByGroup {
     /// Replicas that are not told apart.
     pub const NONE: Self = Self([0; MOST_GROUPS]);
 
-    /// The numbers of micro-batches of each group's replicas; `None` for more than [`MOST_GROUPS`], or for none in a group.
+    /// The numbers of micro-batches of each group's replicas; `None` for more than [`MOST_GROUPS`], or for none in a
+    /// group.
     pub fn new(numbers: &[u32]) -> Option<Self> {
         let mut all = Self::NONE;
         all.0.get_mut(..numbers.len())?.copy_from_slice(numbers);

@@ -17,7 +17,7 @@ pub enum Choice<T> {
     /// Any value: nothing is decided.
     #[default]
     Any,
-    /// This value alone.
+    /// A single value.
     One(T),
     /// One of several values; the last value is repeated up to the length of the array.
     Listed([T; MOST_LISTED]),
@@ -82,7 +82,7 @@ impl<T: Copy + Ord> Choice<T> {
     }
 
     /// True if `value` may be chosen.
-    pub fn takes(&self, value: T) -> bool {
+    pub fn allows(&self, value: T) -> bool {
         match self {
             Any => true,
             One(one) => *one == value,
@@ -98,7 +98,7 @@ impl<T: Copy + Ord> Choice<T> {
         if let One(value) = self {
             return vec![*value];
         }
-        free.retain(|value| self.takes(*value));
+        free.retain(|value| self.allows(*value));
         free
     }
 
@@ -112,8 +112,8 @@ impl<T: Copy + Ord> Choice<T> {
     pub fn and(&self, other: &Self) -> Option<Self> {
         match (self, other) {
             (_, Any) => Some(*self),
-            (One(own), other) => other.takes(*own).then_some(*self),
-            (own, One(value)) => own.takes(*value).then_some(*other),
+            (One(own), other) => other.allows(*own).then_some(*self),
+            (own, One(value)) => own.allows(*value).then_some(*other),
             _ => Some(*other),
         }
     }
@@ -193,8 +193,8 @@ mod tests {
         ] {
             let degrees: Choice<u32> = text.parse().unwrap();
             assert_eq!(degrees.to_string(), text);
-            assert!(takes.iter().all(|degree| degrees.takes(*degree)), "{text}");
-            assert!(!leaves_out.iter().any(|degree| degrees.takes(*degree)), "{text}");
+            assert!(takes.iter().all(|degree| degrees.allows(*degree)), "{text}");
+            assert!(!leaves_out.iter().any(|degree| degrees.allows(*degree)), "{text}");
         }
         for (text, only) in [("8", 8), ("4,4", 4), ("3..3", 3)] {
             assert_eq!(text.parse(), Ok(One(only)));

@@ -17,7 +17,7 @@ pub struct Field {
     /// Option that decides the field.
     pub option: &'static str,
     /// Number of values that the option takes.
-    pub takes: Takes,
+    pub arity: Arity,
     /// Prefix of the value in the short form of a layout: `tp` in `tp8`.
     pub letters: &'static str,
     /// Further prefixes of the value, in addition to the name.
@@ -28,7 +28,7 @@ pub struct Field {
 
 /// Values that an option takes; restrictions are listed in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Takes {
+pub enum Arity {
     /// Degrees: one, several or a range.
     Degrees,
     /// One or several values.
@@ -51,13 +51,13 @@ pub(super) enum Hides {
 impl Field {
     /// A degree, which the short form always has.
     pub(super) const DEGREE: Self =
-        Self { takes: Takes::Degrees, hides: Hides::Nothing, ..Self::OTHER };
+        Self { arity: Arity::Degrees, hides: Hides::Nothing, ..Self::OTHER };
 
     /// A field with one value, which the short form leaves out.
     pub(super) const OTHER: Self = Self {
         name: "",
         option: "",
-        takes: Takes::One,
+        arity: Arity::One,
         letters: "",
         aliases: &[],
         hides: Hides::All,
@@ -286,7 +286,7 @@ macro_rules! layout_fields {
         pub struct LayoutSpec {
             $($(#[$sharded_doc])* pub $sharded: $of_sharded,)*
             $($(#[$attribute])* pub $field: $of,)*
-            /// What is switched on in addition.
+            /// Switches in addition to the degrees.
             #[serde(default, skip_serializing_if = "Switches::are_usual")]
             pub switches: Switches,
         }
@@ -385,10 +385,10 @@ macro_rules! layout_fields {
             }
 
             /// True if `layout` agrees with all decided fields.
-            pub fn takes(&self, layout: &LayoutSpec) -> bool {
-                $(self.$sharded.takes(layout.$sharded) &&)*
-                $($(layout_fields!(@value self.$field.takes(layout.$field), $($further_row)*) &&)?)*
-                $(self.$switch.takes(layout.switches.$switch) &&)*
+            pub fn allows(&self, layout: &LayoutSpec) -> bool {
+                $(self.$sharded.allows(layout.$sharded) &&)*
+                $($(layout_fields!(@value self.$field.allows(layout.$field), $($further_row)*) &&)?)*
+                $(self.$switch.allows(layout.switches.$switch) &&)*
                 true
             }
 

@@ -458,7 +458,7 @@ impl Limits {
         if offload.is_some() && !self.has_host {
             return Err(LayoutError::UnknownHost { offload });
         }
-        if !offload.takes_zero(zero_stage) {
+        if !offload.works_with_zero(zero_stage) {
             return Err(LayoutError::OffloadedParameters { offload, zero_stage });
         }
         if let OffloadedActivations::Blocks(each) = offload.activations
@@ -467,7 +467,7 @@ impl Limits {
             let (blocks, num_blocks) = (each.get(), self.num_blocks);
             return Err(LayoutError::OffloadedBlocks { blocks, num_blocks });
         }
-        if !offload.takes_schedule(schedule) {
+        if !offload.works_with_schedule(schedule) {
             let needs = format!(
                 "what it keeps to be on the device, not `offload` {offload}: it has two backwards for each forward, \
                  stages on two ranks, or updates after each micro-batch"

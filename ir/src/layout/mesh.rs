@@ -63,8 +63,8 @@ impl Mesh {
         (zero_shard * self.sharding.tensor_parallel / self.expert_ranks()).max(1)
     }
 
-    /// Number of groups of replicas that fail apart: each has copies of all states and of all experts, with `sharded` of
-    /// the ranks that hold the same parameters for a copy, and no node in common with another.
+    /// Number of groups of replicas that fail apart: each has copies of all states and of all experts, with `sharded`
+    /// of the ranks that hold the same parameters for a copy, and no node in common with another.
     pub fn replica_groups(&self, sharded: u32, gpus_per_node: u32) -> u32 {
         let Sharding { tensor_parallel, context_parallel, .. } = self.sharding;
         let of_copy = tensor_parallel * sharded.max(1);

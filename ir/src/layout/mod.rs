@@ -21,7 +21,7 @@ use std::ops::Deref;
 pub use by_group::{MOST_GROUPS, MicroBatchesByGroup};
 pub use choice::{Choice, ParseDegreesError};
 pub use error::{LayoutError, largest_divisor, multiples_around};
-pub use fields::{Field, Takes};
+pub use fields::{Arity, Field};
 pub use limits::Limits;
 pub use mesh::{Mesh, MeshAxis};
 pub use offload::{Offload, OffloadedActivations, ParseOffloadError};

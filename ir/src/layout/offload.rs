@@ -87,12 +87,12 @@ impl Offload {
     }
 
     /// True unless parameters are offloaded without ZeRO-3 or without the optimizer.
-    pub fn takes_zero(self, zero_stage: ZeroStage) -> bool {
+    pub fn works_with_zero(self, zero_stage: ZeroStage) -> bool {
         !self.parameters || self.optimizer && zero_stage == ZeroStage::Parameters
     }
 
     /// True if the schedule supports it: activations need whole backwards, the optimizer one update of each stage.
-    pub fn takes_schedule(self, schedule: ScheduleKind) -> bool {
+    pub fn works_with_schedule(self, schedule: ScheduleKind) -> bool {
         let updates_once = schedule.updates() == Updates::AfterFlush;
         let has_copies = schedule.placement().num_copies() > 1;
         (!self.activations.is_some() || !schedule.splits_backward())

@@ -55,14 +55,14 @@ pub enum ParseLayoutError {
         works: String,
     },
     /// A degree that is not a whole number.
-    #[error("`{part}` in layout `{layout}` has no whole number\nhint: {near}")]
+    #[error("`{part}` in layout `{layout}` has no whole number\nhint: {nearest}")]
     Fraction {
         /// The part.
         part: String,
         /// The whole text.
         layout: String,
         /// The part with the nearest whole numbers.
-        near: String,
+        nearest: String,
     },
     /// A degree above `u32::MAX`.
     #[error(
@@ -258,14 +258,16 @@ impl FromStr for PartialLayout {
                 Ok(spec) => Ok(Self::from(&spec)),
                 // `{"tp": 8, "pp": 4}` is in words; what is cut off is not.
                 Err(error) if error.is_eof() => Err(ParseLayoutError::Json(error.to_string())),
-                Err(error) => in_words(text).map_err(|_| ParseLayoutError::Json(error.to_string())),
+                Err(error) => {
+                    parse_words(text).map_err(|_| ParseLayoutError::Json(error.to_string()))
+                }
             };
         }
-        in_words(text)
+        parse_words(text)
     }
 }
 
-fn in_words(text: &str) -> Result<PartialLayout, ParseLayoutError> {
+fn parse_words(text: &str) -> Result<PartialLayout, ParseLayoutError> {
     let mut layout = PartialLayout::default();
     let mut is_empty = true;
     let parts = Parts { rest: text, is_after_digit: false };
@@ -292,11 +294,11 @@ impl Unfit {
                 let below = part.digits.split('.').next().unwrap_or_default();
                 let above = below.parse::<u32>().map_or(1, |below| below.saturating_add(1));
                 let name = &part.name;
-                let near = match below.trim_start_matches('0') {
+                let nearest = match below.trim_start_matches('0') {
                     "" => format!("`{name}{above}` is the nearest"),
                     below => format!("`{name}{below}` or `{name}{above}`"),
                 };
-                ParseLayoutError::Fraction { part: named, layout, near }
+                ParseLayoutError::Fraction { part: named, layout, nearest }
             }
             Self::Decided => match before.iter().find(|one| decide_both(one, part)) {
                 Some(one) if (&one.name, one.digits) != (&part.name, part.digits) => {

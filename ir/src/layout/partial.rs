@@ -10,7 +10,7 @@ impl PartialLayout {
     /// The decided fields as options with their values: one value, or several among which a search may choose.
     pub fn restrictions(&self) -> Vec<(&'static str, String)> {
         let mut decided: Vec<_> = self.slots().filter(|(_, slot)| !slot.is_any()).collect();
-        decided.sort_by_key(|(field, slot)| (slot.is_list(), field.takes));
+        decided.sort_by_key(|(field, slot)| (slot.is_list(), field.arity));
         decided.into_iter().map(|(field, slot)| (field.option, slot.text())).collect()
     }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::by_group::MicroBatchesByGroup;
 use super::choice::Choice;
-use super::fields::{Field, Hides, Slot, Takes, Value as _, layout_fields};
+use super::fields::{Arity, Field, Hides, Slot, Value as _, layout_fields};
 use super::mesh::{Mesh, MeshAxis};
 use super::offload::Offload;
 use super::zero::ZeroStage;
@@ -22,14 +22,14 @@ layout_fields! {
             option: "--tp", letters: "tp",
             aliases: &["t", "tensor", "tensor_parallel_size", "tensor_model_parallel_size"], ..Field::DEGREE
         };
-        /// Whether the sequence is sharded over those ranks too, between the sharded products.
+        /// True if the sequence is sharded over those ranks too, between the sharded products.
         sequence_parallel: bool = false => { option: "--sequence-parallel", letters: "sp", hides: Hides::Usual, ..Field::OTHER };
         /// Ranks over which each sequence is sharded.
         context_parallel: u32 = 1 => {
             option: "--cp", letters: "cp", hides: Hides::Usual,
             aliases: &["c", "context", "context_parallel_size"], ..Field::DEGREE
         };
-        /// How those attend to each other's parts.
+        /// Kind of the attention of those ranks to each other's parts.
         #[serde(default)]
         context_parallel_kind: ContextParallelKind = ContextParallelKind::Ring => { option: "--context-parallel-kind", hides: Hides::Usual, ..Field::OTHER };
         /// Ranks, within tensor, context and data parallelism, over which the experts are spread: those with the
@@ -65,13 +65,13 @@ layout_fields! {
         /// Ranks over which ZeRO shards, within context and data parallelism; fewer than all of them is
         /// hybrid sharding (HSDP).
         zero_shard: u32 = 1 => { option: "--zero-shard", letters: "shard", ..Field::OTHER };
-        /// What is sharded over those ranks.
+        /// States that are sharded over those ranks.
         zero_stage: ZeroStage = ZeroStage::None => {
-            option: "--zero", takes: Takes::Several, letters: "zero", aliases: &["z"], ..Field::OTHER
+            option: "--zero", arity: Arity::Several, letters: "zero", aliases: &["z"], ..Field::OTHER
         };
         /// Sequences of a replica in a micro-batch.
         micro_batch_size: u32 = 1 => {
-            option: "--micro-batch-size", takes: Takes::Degrees, letters: "mbs", aliases: &["mb"],
+            option: "--micro-batch-size", arity: Arity::Degrees, letters: "mbs", aliases: &["mb"],
             ..Field::OTHER
         };
         /// Micro-batches of a replica in a step; where groups of replicas differ, of those that have most.
@@ -81,11 +81,11 @@ layout_fields! {
         micro_batches_by_group: MicroBatchesByGroup = MicroBatchesByGroup::NONE;
         /// Which activations are computed again.
         recompute: Recompute = Recompute::None => { option: "--recompute", ..Field::OTHER };
-        /// What lies in the host's memory.
+        /// Tensors in the host's memory.
         #[serde(default)]
         offload: Offload = Offload::NONE => { option: "--offload", ..Field::OTHER };
         /// The order of micro-batches in the pipeline.
-        schedule: ScheduleKind = ScheduleKind::OneFOneB => { option: "--schedule", takes: Takes::Several, ..Field::OTHER };
+        schedule: ScheduleKind = ScheduleKind::OneFOneB => { option: "--schedule", arity: Arity::Several, ..Field::OTHER };
     }
     switches {
         token_dispatcher: TokenDispatcher => { option: "--token-dispatcher", ..Field::OTHER };
@@ -100,7 +100,8 @@ impl LayoutSpec {
         Mesh { sharding: self.sharding(), data_parallel: self.data_parallel }
     }
 
-    /// Micro-batches of a replica and their size, as tables show them: `8x2`, or `8/4x2` where groups of replicas differ.
+    /// Micro-batches of a replica and their size, as tables show them: `8x2`, or `8/4x2` where groups of replicas
+    /// differ.
     pub fn micro_batches(&self) -> String {
         let by_group = self.micro_batches_by_group;
         if by_group.are_equal() {

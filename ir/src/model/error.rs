@@ -52,7 +52,7 @@ pub enum ModelError {
         architecture: String,
         /// The class that was counted.
         class: String,
-        /// What a graph would need.
+        /// Operators or facts that a graph would need.
         why: String,
         /// Parts with their parameters.
         parts: Vec<Besides>,
@@ -212,7 +212,7 @@ impl ModelError {
             ),
             Self::UnknownArchitecture { architecture, .. } => reads_more(architecture),
             Self::UnknownActivation { value, known, .. } => {
-                json::nearest_of(value, known).map(|near| format!("`{near}` is the nearest"))
+                json::nearest_of(value, known).map(|nearest| format!("`{nearest}` is the nearest"))
             }
             Self::Native(error) => error.hint(),
             _ => None,

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::error::ModelError;
-use super::warning::{Asked, like};
+use super::warning::{LookedUpFields, like};
 use crate::graph::{Activation, Real};
 use crate::text;
 
@@ -69,35 +69,35 @@ pub(super) struct Fields<'a> {
     architecture: &'a str,
     object: &'a Map<String, Value>,
     /// Record of the names that were looked up, for warnings.
-    asked: Option<&'a Asked>,
+    looked_up: Option<&'a LookedUpFields>,
 }
 
 impl<'a> Fields<'a> {
     pub(super) fn new(architecture: &'a str, object: &'a Map<String, Value>) -> Self {
-        Self { architecture, object, asked: None }
+        Self { architecture, object, looked_up: None }
     }
 
-    /// These fields, with lookups recorded in `asked`.
-    pub(super) fn noting(self, asked: &'a Asked) -> Self {
-        Self { asked: Some(asked), ..self }
+    /// The fields, with lookups recorded in `looked_up`.
+    pub(super) fn noting(self, looked_up: &'a LookedUpFields) -> Self {
+        Self { looked_up: Some(looked_up), ..self }
     }
 
     fn note(&self, name: &str) {
-        if let Some(asked) = self.asked {
-            asked.note([name]);
+        if let Some(looked_up) = self.looked_up {
+            looked_up.note([name]);
         }
     }
 
     fn note_default(&self, name: &str, default: u64) {
-        if let Some(asked) = self.asked {
-            asked.note_default(name, default);
+        if let Some(looked_up) = self.looked_up {
+            looked_up.note_default(name, default);
         }
     }
 
     /// Records an unknown type of RoPE scaling.
     pub(super) fn note_scaling(&self, name: &str) {
-        if let Some(asked) = self.asked {
-            asked.note_scaling(name);
+        if let Some(looked_up) = self.looked_up {
+            looked_up.note_scaling(name);
         }
     }
 
@@ -113,7 +113,7 @@ impl<'a> Fields<'a> {
 
     /// Fields of another object; its lookups are not recorded.
     pub(super) fn of(&self, object: &'a Map<String, Value>) -> Self {
-        Self { object, asked: None, ..*self }
+        Self { object, looked_up: None, ..*self }
     }
 
     /// Fields of the nested object `name`; an error where the value is neither an object nor null.
@@ -377,8 +377,8 @@ impl<'a> Fields<'a> {
         let others =
             OTHER_NAMES.iter().find(|(own, _)| *own == name).map_or(&[][..], |(_, others)| *others);
         let names = || std::iter::once(name).chain(others.iter().copied());
-        if let Some(asked) = self.asked {
-            asked.note(names());
+        if let Some(looked_up) = self.looked_up {
+            looked_up.note(names());
         }
         names()
             .find_map(|name| self.object.get_key_value(name))

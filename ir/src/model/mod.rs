@@ -94,8 +94,8 @@ impl Model {
         })
     }
 
-    /// The Hugging Face configuration `text` as one of the family `family`, and its fields that are not read then, though
-    /// they may matter.
+    /// The Hugging Face configuration `text` as one of the family `family`, and its fields that are not read then,
+    /// though they may matter.
     ///
     /// # Errors
     ///
@@ -111,11 +111,11 @@ impl Model {
     }
 
     /// The family of the spelling most like that of an unknown one, if it reads the configuration `text`.
-    pub fn likest_family(text: &str, error: &ModelError) -> Option<String> {
+    pub fn nearest_family(text: &str, error: &ModelError) -> Option<String> {
         let ModelError::UnknownArchitecture { architecture, all, .. } = error else { return None };
-        let likest = json::nearest_of(architecture, all)?;
+        let nearest = json::nearest_of(architecture, all)?;
         let object = parse(text).ok()?;
-        hf::as_family(&object, likest).is_ok().then(|| likest.to_owned())
+        hf::as_family(&object, nearest).is_ok().then(|| nearest.to_owned())
     }
 
     /// Initialization and loss weights of the model that `text` describes, which its graph does not have.

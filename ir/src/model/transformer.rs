@@ -35,7 +35,7 @@ pub struct Transformer {
     pub max_position_embeddings: Option<u64>,
 }
 
-/// A part of a multimodal model beside its language model: a tower or a projector.
+/// A part of a multimodal model in addition to its language model: a tower or a projector.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Besides {
     /// Vision, audio or projector.
@@ -89,7 +89,7 @@ pub struct Layers {
 /// An encoder stack, as wide as the decoder.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Encoder {
-    /// What makes its input of sound; without one, it embeds tokens with the decoder's table.
+    /// Front end that makes its input of sound; without one, it embeds tokens with the decoder's table.
     pub sound: Option<Sound>,
     /// The layers.
     pub layers: Vec<Layers>,
@@ -176,7 +176,7 @@ pub struct HeadTransform {
 /// A transformer layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer {
-    /// What brings positions together.
+    /// Mixer, which brings positions together.
     pub mixer: Mixer,
     /// Attention to the encoder's output (T5's decoder).
     pub cross_attention: Option<Attention>,
@@ -188,7 +188,7 @@ pub struct Layer {
     pub norm_placement: NormPlacement,
     /// A block before the mixer, whose weights several layers share (Zamba 2).
     pub shared_block: Option<Box<SharedBlock>>,
-    /// Experts beside the rest of the layer, which has a second half (LongCat-Flash).
+    /// Experts in parallel to the rest of the layer, which has a second half (LongCat-Flash).
     pub shortcut: Option<Box<Shortcut>>,
     /// An embedding of tokens for this layer alone, which is added at its end (Gemma 3n and 4).
     pub own_embedding: Option<LayerEmbedding>,
@@ -196,9 +196,9 @@ pub struct Layer {
     pub numbers: Vec<(String, u64)>,
 }
 
-/// Attention and a feed-forward block of the residual stream beside the model's embedding, without residual sums, whose
-/// projected output is added to what the layer's mixer takes. Several layers share its weights, each with low-rank
-/// products of its own (Glorioso et al. 2024, arXiv 2411.15242, section 2).
+/// Attention and a feed-forward block of the residual stream in addition to the model's embedding, without residual
+/// sums, whose projected output is added to what the layer's mixer takes. Several layers share its weights, each with
+/// low-rank products of its own (Glorioso et al. 2024, arXiv 2411.15242, section 2).
 #[derive(Clone, Debug, PartialEq)]
 pub struct SharedBlock {
     /// Attention; its input is twice as wide as the residual stream.
@@ -211,8 +211,8 @@ pub struct SharedBlock {
     pub owner: u64,
 }
 
-/// Experts that take what the dense feed-forward block takes, and whose output is added after the layer's second half, so
-/// that their exchanges are overlapped with it (LongCat Team 2025, arXiv 2509.01322, section 2.2).
+/// Experts that take what the dense feed-forward block takes, and whose output is added after the layer's second half,
+/// so that their exchanges are overlapped with it (LongCat Team 2025, arXiv 2509.01322, section 2.2).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shortcut {
     /// The experts.
@@ -318,13 +318,13 @@ pub struct Attention {
     pub gate: Option<AttentionGate>,
     /// The norm of each head of values (Gemma 4).
     pub value_norm: Option<Norm>,
-    /// Where keys and values come from.
+    /// Source of keys and values.
     pub key_values: KeyValues,
     /// Rank of products that are added to queries, keys and values (Zamba 2).
     pub adapter_rank: Option<u64>,
 }
 
-/// Where keys and values come from.
+/// Source of keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyValues {
     /// Projections of the layer.
@@ -338,7 +338,7 @@ pub enum KeyValues {
         /// True where one projection is both.
         one_projection: bool,
     },
-    /// Those that an earlier layer kept.
+    /// Keys and values that an earlier layer kept.
     Reused(SharedBy),
 }
 
@@ -474,11 +474,12 @@ pub struct Mixture {
     pub routing: Routing,
     /// Width that routed tokens are projected to and back from, where it is not `h` (Nemotron 3).
     pub latent_size: Option<u64>,
-    /// What is added to the scores for the choice (DeepSeek-V3).
+    /// Correction that is added to the scores for the choice (DeepSeek-V3).
     pub correction: Correction,
     /// Experts in addition that put out what they take; `top_k` counts the others, on average (LongCat-Flash).
     pub zero_experts: Option<ZeroExperts>,
-    /// The norm that router, routed experts and the shared block each have on their own, the latter two also after their
-    /// outputs; router and experts take the residual stream as it is, and weights are scaled for each expert (Gemma 4).
+    /// The norm that router, routed experts and the shared block each have on their own, the latter two also after
+    /// their outputs; router and experts take the residual stream as it is, and weights are scaled for each expert
+    /// (Gemma 4).
     pub own_norms: Option<Norm>,
 }

@@ -187,13 +187,13 @@ const TYPES: [&str; 8] =
 
 /// Record of the fields that a reader looked up in a configuration.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct LookedUpFields {
     names: RefCell<BTreeSet<String>>,
     defaults: RefCell<BTreeMap<String, u64>>,
     scalings: RefCell<BTreeSet<String>>,
 }
 
-impl Asked {
+impl LookedUpFields {
     /// Records names of a field that was looked up.
     pub(super) fn note<'n>(&self, names: impl IntoIterator<Item = &'n str>) {
         self.names.borrow_mut().extend(names.into_iter().map(str::to_owned));

@@ -108,7 +108,7 @@ pub(super) struct Node {
     /// An earlier node whose parameters are its own too, those of the same names: a head that reads the table of an
     /// embedding, a layer that runs twice.
     pub(super) tied_to: Option<String>,
-    /// What it computes, and its attributes.
+    /// Operation of the node, with its attributes.
     #[serde(flatten)]
     pub(super) kind: Kind,
 }

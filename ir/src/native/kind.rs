@@ -3,7 +3,7 @@
 use super::attributes::{DimNames, Extent, Function, InputElement, Mask, OutFeatures, Pair, Size};
 use crate::graph::{DimName, Elementwise, ReduceFunction, Upsampling};
 
-/// What a node computes. Inputs are in brackets, in the order of their slots.
+/// Operation of a node. Inputs are in brackets, in the order of their slots.
 // A kind without attributes is an empty struct, not a unit: serde would let a unit have any.
 #[derive(Debug, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -11,8 +11,7 @@ use crate::graph::{DimName, Elementwise, ReduceFunction, Upsampling};
 pub(super) enum Kind {
     /// Data that the model is given: images, features, tokens.
     Input {
-        /// What each dimension counts, outermost first. The batch has extent "b"; a sequence may
-        /// have "s".
+        /// What each dimension counts, outermost first. The batch has extent "b"; a sequence may have "s".
         dims: DimNames,
         /// The extent of each of `dims`.
         shape: Vec<Extent>,
@@ -240,7 +239,8 @@ pub(super) enum Kind {
         /// The function.
         function: Elementwise,
     },
-    /// Product of two tensors, summed over dimensions that both have, for each index of the others that both have [a, b].
+    /// Product of two tensors, summed over dimensions that both have, for each index of the others that both have [a,
+    /// b].
     Product {
         /// The dimensions that are summed over.
         over: DimNames,

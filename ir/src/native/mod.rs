@@ -85,19 +85,18 @@
 //! | `cross_entropy` | `over` (last) | logits |
 //! | `mean_squared_error` | | prediction |
 //!
-//! `product` sums over dimensions that both inputs have, once for each index of the others that both have; the output has
-//! the dimensions of a, then those that only b has. A node that is `tied_to` an earlier one has that node's parameters
-//! of the same names: a head that reads the table of an embedding, a layer that runs twice.
+//! `product` sums over dimensions that both inputs have, once for each index of the others that both have; the output
+//! has the dimensions of a, then those that only b has. A node that is `tied_to` an earlier one has that node's
+//! parameters of the same names: a head that reads the table of an embedding, a layer that runs twice.
 //!
 //! `kernel`, `stride`, `padding` and `output` are one integer, or two for rows and columns.
 //!
 //! # Shapes
 //!
-//! Dimensions have names, since the name decides how a dimension may be sharded: `batch`,
-//! `sequence`, `context`, `hidden`, `heads`, `kv_heads`, `head_dim`, `intermediate`, `experts`,
-//! `top_k`, `vocabulary`, `latent`, `features`, `channels`, `height`, `width`. An input names them in
-//! `dims` and gives their sizes in `shape`, outermost first: `"b"` for the batch, `"s"` for a
-//! sequence whose length the step decides, integers for the rest.
+//! Dimensions have names, since the name decides how a dimension may be sharded: `batch`, `sequence`, `context`,
+//! `hidden`, `heads`, `kv_heads`, `head_dim`, `intermediate`, `experts`, `top_k`, `vocabulary`, `latent`, `features`,
+//! `channels`, `height`, `width`. An input names them in `dims` and gives their sizes in `shape`, outermost first:
+//! `"b"` for the batch, `"s"` for a sequence whose length the step decides, integers for the rest.
 //!
 //! ```json
 //! {"name": "image", "kind": "input", "dims": ["batch", "channels", "height", "width"], "shape": ["b", 3, 224, 224]}

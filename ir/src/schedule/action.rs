@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 named_enum! {
-    /// What an action does.
+    /// Kind of an action.
     pub enum ActionKind {
         /// From input to output of a stage.
         Forward = "F",

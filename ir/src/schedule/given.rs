@@ -12,7 +12,7 @@ use super::{Action, ActionKind, Schedule, StagePlacement, Step, write_csv};
 /// Layouts are copied and compared by the million, so they hold a reference to the schedule, which is leaked: it lives
 /// as long as the program, which reads a few files at most.
 #[derive(Clone, Copy)]
-pub struct Given(&'static Parts);
+pub struct UserSchedule(&'static Parts);
 
 struct Parts {
     schedule: Schedule,
@@ -27,7 +27,7 @@ struct Parts {
 /// Reason why a schedule cannot be used in a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum GivenError {
+pub enum UserScheduleError {
     /// An action that is not a pass.
     #[error(
         "row {}: `{action}` of rank {rank} is no pass: what is sent, gathered and reduced follows from a plan\nhint: \
@@ -67,22 +67,22 @@ pub enum GivenError {
     },
 }
 
-impl Given {
+impl UserSchedule {
     /// Checks that plans can use a schedule.
     ///
     /// # Errors
     ///
     /// The property of the schedule that plans do not support.
-    pub fn new(schedule: &Schedule) -> Result<Self, GivenError> {
+    pub fn new(schedule: &Schedule) -> Result<Self, UserScheduleError> {
         if let Some((rank, action)) = schedule.actions().find(|(_, it)| !it.kind.is_compute()) {
-            return Err(GivenError::NoPass { rank, action });
+            return Err(UserScheduleError::NoPass { rank, action });
         }
         let (num_stages, num_ranks) = (schedule.num_stages(), schedule.num_ranks());
         if num_ranks < 2 {
-            return Err(GivenError::OneRank);
+            return Err(UserScheduleError::OneRank);
         }
         if !num_stages.is_multiple_of(num_ranks) {
-            return Err(GivenError::Stages { num_stages, num_ranks });
+            return Err(UserScheduleError::Stages { num_stages, num_ranks });
         }
         let virtual_stages = num_stages / num_ranks;
         let is_v_shaped = *schedule.placement() == StagePlacement::V;
@@ -90,7 +90,7 @@ impl Given {
             let is_elsewhere = |(rank, action): &(u32, Action)| action.stage % num_ranks != *rank;
             let elsewhere = schedule.actions().find(is_elsewhere);
             let (rank, action) = elsewhere.expect("stages that do not go round the ranks");
-            return Err(GivenError::Placement { rank, action, num_ranks });
+            return Err(UserScheduleError::Placement { rank, action, num_ranks });
         }
         let is_part = |kind| matches!(kind, ActionKind::InputGrad | ActionKind::WeightGrad);
         let mut steps = schedule.ranks().iter().flatten();
@@ -142,34 +142,34 @@ impl Given {
     }
 }
 
-impl fmt::Debug for Given {
+impl fmt::Debug for UserSchedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [p, v, m] = self.numbers();
         write!(f, "Given({p} ranks of {v} stages, {m} micro-batches)")
     }
 }
 
-impl PartialEq for Given {
+impl PartialEq for UserSchedule {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Given {}
+impl Eq for UserSchedule {}
 
-impl PartialOrd for Given {
+impl PartialOrd for UserSchedule {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Given {
+impl Ord for UserSchedule {
     fn cmp(&self, other: &Self) -> Ordering {
         if ptr::eq(self.0, other.0) { Ordering::Equal } else { self.0.rows.cmp(&other.0.rows) }
     }
 }
 
-impl Hash for Given {
+impl Hash for UserSchedule {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.numbers().hash(state);
     }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{Given, StagePlacement, Updates, read_csv};
+use super::{StagePlacement, Updates, UserSchedule, read_csv};
 
 /// Declares [`ScheduleKind`] with its families: the name of each on the command line and in JSON, and its description.
 macro_rules! families {
@@ -20,7 +20,7 @@ macro_rules! families {
             $($(#[$doc])+ #[cfg_attr(feature = "schema", schemars(rename = $name))] $family,)+
             /// One of the user's own, read from PyTorch's CSV.
             #[cfg_attr(feature = "schema", schemars(skip))]
-            Given(Given),
+            Given(UserSchedule),
         }
 
         /// The names of all families but the user's own.
@@ -229,10 +229,9 @@ impl ScheduleKind {
     ///
     /// # Source
     ///
-    /// 1F1B: Narayanan et al. 2021, section 2.2.1. Interleaved: Korthikanti et al. 2022 (arXiv
-    /// 2205.05198), section 4.2.3: `p v + p - 1` on the first rank. Zero bubble: Qi et al. 2023,
-    /// table 2: `p` and `2 p - 1`. V shapes: Qi et al. 2024, table 1, in micro-batches of two stages
-    /// each. `DualPipe`: DeepSeek-AI 2024, table 2: `p + 1`.
+    /// 1F1B: Narayanan et al. 2021, section 2.2.1. Interleaved: Korthikanti et al. 2022 (arXiv 2205.05198), section
+    /// 4.2.3: `p v + p - 1` on the first rank. Zero bubble: Qi et al. 2023, table 2: `p` and `2 p - 1`. V shapes: Qi et
+    /// al. 2024, table 1, in micro-batches of two stages each. `DualPipe`: DeepSeek-AI 2024, table 2: `p + 1`.
     pub fn peak_in_flight(self, rank: u64, p: u64, v: u64, m: u64) -> u64 {
         let all = m * v;
         match self {
@@ -273,7 +272,7 @@ impl<'de> Deserialize<'de> for ScheduleKind {
         let text = String::deserialize(deserializer)?;
         if text.contains('\n') {
             let schedule = read_csv(&text).map_err(D::Error::custom)?;
-            return Given::new(&schedule).map(Self::Given).map_err(D::Error::custom);
+            return UserSchedule::new(&schedule).map(Self::Given).map_err(D::Error::custom);
         }
         text.parse().map_err(|_| D::Error::unknown_variant(&text, NAMES))
     }

@@ -19,7 +19,7 @@ pub use action::{Action, ActionKind, ParseActionError, Step};
 pub use check::{Defect, ScheduleError, Sends, Wait, check};
 pub use csv::{CsvError, read_csv, write_csv};
 pub use generate::{GenerateError, MOST_STAGES, generate, generate_steps};
-pub use given::{Given, GivenError};
+pub use given::{UserSchedule, UserScheduleError};
 pub use kind::{ScheduleKind, UnknownSchedule};
 pub use order::{Schedule, Updates};
 pub use passes::{add_communication, add_optimizer_steps, add_reduction};

@@ -7,8 +7,7 @@ use super::{Action, Step};
 pub enum StagePlacement {
     /// Stage `s` on rank `s mod p`: round robin.
     Loop,
-    /// The stages go down the ranks and up again, so that the first and the last of two rounds
-    /// share a rank.
+    /// The stages go down the ranks and up again, so that the first and the last of two rounds share a rank.
     V,
     /// The same number of stages as ranks, each on two ranks: even micro-batches run down the ranks, stage `s` on rank
     /// `s`; odd ones run up, stage `s` on rank `p - 1 - s`. So each rank has two stages, and there are two copies of

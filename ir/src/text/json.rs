@@ -7,7 +7,8 @@ use serde_json::error::Category;
 
 use super::{printable, printable_lines, shortened};
 
-/// `text` with `null` for the numbers without end that Python writes beyond JSON, as published configurations have them.
+/// `text` with `null` for the numbers without end that Python writes beyond JSON, as published configurations have
+/// them.
 pub fn without_infinities(text: &str) -> Cow<'_, str> {
     const WORDS: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
     if !WORDS.iter().any(|word| text.contains(word)) {
@@ -70,7 +71,7 @@ pub fn problem(text: &str, error: &serde_json::Error) -> String {
     match error.classify() {
         // Errors on values that were read before have no place.
         Category::Data if error.line() == 0 => {
-            told(message, &[]).replacen("this is ", "a field is ", 1)
+            with_path(message, &[]).replacen("this is ", "a field is ", 1)
         }
         Category::Data => match keys(text, offset(text, error)).as_slice() {
             // Serde also reads fields from a list, one after the other.
@@ -78,7 +79,7 @@ pub fn problem(text: &str, error: &serde_json::Error) -> String {
                 "this is a list, in `[ ]`, but must be one object, in `{ }`\nhint: give what is in the list by itself"
                     .to_owned()
             }
-            keys => told(message, keys),
+            keys => with_path(message, keys),
         },
         _ => misspelt(text, offset(text, error), message),
     }
@@ -150,7 +151,7 @@ fn path(keys: &[Key]) -> String {
 }
 
 /// Rewrites a message of serde about the value at `keys`.
-fn told(message: &str, keys: &[Key]) -> String {
+fn with_path(message: &str, keys: &[Key]) -> String {
     let is = |path: String| if path.is_empty() { "this".to_owned() } else { format!("`{path}`") };
     let split = |start: &str| {
         let rest = message.strip_prefix(start)?;

@@ -2,7 +2,8 @@
 
 use ir::framework::{Feature, JobFacts};
 use ir::graph::{
-    AdapterError, Adapters, Graph, Kernel, Learning, Pass, Setting, Sharding, Sizes, WeightFormat,
+    AdapterError, Adapters, Graph, Kernel, Learning, Pass, ShardContext, Sharding, Sizes,
+    WeightFormat,
 };
 use ir::model::{GraphOptions, Model};
 
@@ -57,8 +58,8 @@ fn a_layer_has_one_name_in_our_words_and_in_theirs() {
     assert_eq!(count("linear_fc1"), count("gate") + count("up"));
 }
 
-fn setting(sharding: Sharding) -> Setting {
-    Setting::plain(Sizes { micro_batch_size: 1, sequence_length: 128 }, sharding)
+fn setting(sharding: Sharding) -> ShardContext {
+    ShardContext::plain(Sizes { micro_batch_size: 1, sequence_length: 128 }, sharding)
 }
 
 /// Frozen weights have no gradient, and are neither counted nor held as trained ones are; and no layer keeps

@@ -1,7 +1,9 @@
 //! Layers without attention, against counts by hand: products, what training saves, what tensor parallelism exchanges.
 
 use ir::collective::Collective;
-use ir::graph::{Axis, Block, BlockRecompute, Graph, Pass, SavedPart, Setting, Sharding, Sizes};
+use ir::graph::{
+    Axis, Block, BlockRecompute, Graph, Pass, SavedPart, ShardContext, Sharding, Sizes,
+};
 use ir::layout::{Layout, LayoutSpec, Limits};
 use ir::model::{GraphOptions, Model};
 
@@ -15,9 +17,9 @@ fn first_layer(graph: &Graph) -> &Block {
     graph.classes().map(|(_, block)| block).find(|block| block.name() == "layer").unwrap()
 }
 
-fn setting(sharding: Sharding) -> Setting {
+fn setting(sharding: Sharding) -> ShardContext {
     let sizes = Sizes { micro_batch_size: 1, sequence_length: TOKENS };
-    Setting { fuses_projections: false, ..Setting::plain(sizes, sharding) }
+    ShardContext { fuses_projections: false, ..ShardContext::plain(sizes, sharding) }
 }
 
 /// FLOPs of a token in the forward pass of the first layer.
@@ -40,8 +42,8 @@ const MAMBA: &str = r#"{"model_type": "mamba2", "num_hidden_layers": 2, "hidden_
 /// h, d, G, N, H, k, Q of [`MAMBA`], and channels of its convolution.
 const SIZES: [u64; 7] = [256, 512, 4, 32, 8, 4, 128];
 
-/// Dao and Gu 2024, arXiv 2405.21060, section 6: products with weights and within and between chunks; saved are the norm's
-/// and the projection's inputs, what that puts out, and the outputs of scan, gate and norm.
+/// Dao and Gu 2024, arXiv 2405.21060, section 6: products with weights and within and between chunks; saved are the
+/// norm's and the projection's inputs, what that puts out, and the outputs of scan, gate and norm.
 #[test]
 fn mamba_has_the_products_and_tensors_of_its_paper() {
     let [h, d, g, n, heads, k, q] = SIZES;
@@ -55,8 +57,8 @@ fn mamba_has_the_products_and_tensors_of_its_paper() {
 }
 
 /// Gu and Dao 2023, arXiv 2312.00752: products with weights alone; each tensor-parallel rank has some features, so that
-/// what their states take is summed over ranks too. Saved are the norm's and the projection's inputs, what that puts out,
-/// time steps with what they are made of, what is made of the convolved, and the outputs of scan and gate.
+/// what their states take is summed over ranks too. Saved are the norm's and the projection's inputs, what that puts
+/// out, time steps with what they are made of, what is made of the convolved, and the outputs of scan and gate.
 #[test]
 fn mamba_1_has_the_products_of_its_paper() {
     let graph = graph(
@@ -80,8 +82,8 @@ fn mamba_1_has_the_products_of_its_paper() {
     assert!(layer.work(&setting(context)).exchanges.iter().all(|it| it.axis == Axis::Context));
 }
 
-/// DeepSeek-V3.2: an indexer scores half of all pairs, and attention has a quarter as many keys as there are positions: so
-/// many pairs as a window of that length has.
+/// DeepSeek-V3.2: an indexer scores half of all pairs, and attention has a quarter as many keys as there are positions:
+/// so many pairs as a window of that length has.
 #[test]
 fn chosen_keys_are_attended_to() {
     let sizes = r#""num_hidden_layers": 1, "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4,
@@ -182,16 +184,17 @@ fn short_convolutions_have_their_products() {
     assert!((flops(&graph) - f64::from(8 * h * h + 2 * 3 * h + 3 * 2 * h * 512)).abs() < 1e-6);
 }
 
-/// As attention: an all-reduce each way, beside the norm's statistics, and all-to-alls before and after with context parallelism.
+/// As attention: an all-reduce each way, in addition to the norm's statistics, and all-to-alls before and after with
+/// context parallelism.
 #[test]
 fn recurrences_are_sharded_as_attention_is() {
     let graph = graph(MAMBA);
     let layer = first_layer(&graph);
     let exchanges = |sharding: Sharding| {
         let work = layer.work(&setting(sharding));
-        let told = |it: &ir::graph::Exchange| (it.pass, it.axis, it.collective);
+        let key = |it: &ir::graph::Exchange| (it.pass, it.axis, it.collective);
         let is_tensor = |it: &&ir::graph::Exchange| it.bytes.get() > 4 * TOKENS;
-        let mut all: Vec<_> = work.exchanges.iter().filter(is_tensor).map(told).collect();
+        let mut all: Vec<_> = work.exchanges.iter().filter(is_tensor).map(key).collect();
         all.sort();
         all
     };

@@ -1,11 +1,11 @@
-//! What graphs consist of.
+//! Operators of graphs.
 
 use std::collections::BTreeSet;
 
 use ir::collective::Collective;
 use ir::graph::{
     Axis, Block, BlockRecompute, BlockWork, Element, EmbeddingTable, Extent, Graph, LossGradient,
-    LossKind, OpId, OpKind, Recomputable, Setting, Sharding, Sizes, Tensor,
+    LossKind, OpId, OpKind, Recomputable, ShardContext, Sharding, Sizes, Tensor,
 };
 use ir::model::{AttentionKernel, GraphOptions, Model};
 
@@ -108,10 +108,10 @@ fn embeddings_that_are_not_cut_are_whole() {
     let embedding = block(&graph, "embedding");
     let work = |table| {
         let sharding = Sharding { tensor_parallel: 4, sequence_parallel: true, ..Sharding::NONE };
-        embedding.work(&Setting {
-            takes_data: true,
+        embedding.work(&ShardContext {
+            reads_data: true,
             embedding: table,
-            ..Setting::plain(Sizes { micro_batch_size: 3, sequence_length: 128 }, sharding)
+            ..ShardContext::plain(Sizes { micro_batch_size: 3, sequence_length: 128 }, sharding)
         })
     };
     let [part, whole] = [EmbeddingTable::Part, EmbeddingTable::Whole].map(work);
@@ -121,18 +121,18 @@ fn embeddings_that_are_not_cut_are_whole() {
 
 /// A block of Llama on one rank, with a loss and operators that run as given.
 fn held(graph: &Graph, name: &str, loss: LossGradient, is_eager: bool) -> BlockWork {
-    block(graph, name).work(&Setting {
+    block(graph, name).work(&ShardContext {
         is_eager,
         loss: LossKind::usual(loss),
-        ..Setting::plain(Sizes { micro_batch_size: 3, sequence_length: 128 }, Sharding::NONE)
+        ..ShardContext::plain(Sizes { micro_batch_size: 3, sequence_length: 128 }, Sharding::NONE)
     })
 }
 
 const LLAMA: &str = r#"{"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 64, "intermediate_size": 128,
     "num_attention_heads": 4, "vocab_size": 100000}"#;
 
-/// Bytes of a logit at the peak of backward, as docs/src/cost-model.md has them; activations of the hidden size are less
-/// than a hundredth of them.
+/// Bytes of a logit at the peak of backward, as docs/src/cost-model.md has them; activations of the hidden size are
+/// less than a hundredth of them.
 #[test]
 fn a_loss_holds_what_its_kernel_needs() {
     let graph = graph(LLAMA, GraphOptions::default());
@@ -208,7 +208,7 @@ fn experts_are_reached_by_all_to_all_and_gathered_for_by_those_who_share_them() 
             expert_tensor_parallel,
             ..Sharding::NONE
         };
-        layer.work(&Setting::plain(sizes, sharding))
+        layer.work(&ShardContext::plain(sizes, sharding))
     };
     let routed = graph.parameter_counts().routed;
     let of_experts = |op: OpId| {
@@ -342,7 +342,7 @@ head 1: x, x1 -> loss, mtp1.loss
     assert_eq!(counts(with_modules) - counts(GraphOptions::default()), module);
 }
 
-/// DeepSeek-AI 2024, the model card: 14 B parameters of the module beside 671 B of the model, 2.5 B
+/// DeepSeek-AI 2024, the model card: 14 B parameters of the module in addition to 671 B of the model, 2.5 B
 /// of them shared embedding and head.
 #[test]
 fn deepseek_v3_has_a_module_of_its_published_size() {

@@ -75,7 +75,8 @@ fn tensors(architecture: &str, stack: Option<&str>, op: &str) -> Vec<Option<Stri
     tensor_names(architecture).iter().map(name).collect()
 }
 
-/// A family's own names go before those that it has from another; so do those of one stack of layers, and of gated blocks.
+/// A family's own names go before those that it has from another; so do those of one stack of layers, and of gated
+/// blocks.
 #[test]
 fn families_name_their_tensors() {
     let check = |architecture: &str, stack: Option<&str>, op: &str, expected: [Option<&str>; 2]| {
@@ -224,8 +225,8 @@ fn variants_have_the_parameters_that_transformers_builds() {
     check_each(include_str!("cases/transformers.json"));
 }
 
-/// Configurations that state their widths alone, with the counts of transformers 5.24.0 on PyTorch 2.15: the defaults of
-/// each family's class.
+/// Configurations that state their widths alone, with the counts of transformers 5.24.0 on PyTorch 2.15: the defaults
+/// of each family's class.
 #[test]
 fn families_have_the_defaults_of_their_classes() {
     check_each(include_str!("cases/class_defaults.json"));

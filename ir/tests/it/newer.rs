@@ -1,7 +1,7 @@
-//! What newer families have beside attention and feed-forward blocks: operations against PyTorch's counts and counts by
-//! hand, what blocks hand on, and weights that layers share.
+//! Parts that newer families have in addition to attention and feed-forward blocks: operations against PyTorch's counts
+//! and counts by hand, what blocks hand on, and weights that layers share.
 
-use ir::graph::{Block, Graph, OpKind, Setting, Sharding, Sizes};
+use ir::graph::{Block, Graph, OpKind, ShardContext, Sharding, Sizes};
 use ir::model::{GraphOptions, Model};
 
 const TOKENS: u64 = 64;
@@ -77,7 +77,7 @@ fn blocks_hand_on_what_later_layers_use() {
     let sizes = Sizes { micro_batch_size: 1, sequence_length: TOKENS };
     let output = |sharding| {
         let work =
-            graph.class(graph.blocks().nth(5).unwrap()).work(&Setting::plain(sizes, sharding));
+            graph.class(graph.blocks().nth(5).unwrap()).work(&ShardContext::plain(sizes, sharding));
         work.output.get() / 2 / TOKENS
     };
     assert_eq!(output(Sharding::NONE), 2 * 256 + 2 * 64);
@@ -85,7 +85,7 @@ fn blocks_hand_on_what_later_layers_use() {
         GEMMA4.replace(r#""num_global_key_value_heads": 1"#, r#""num_global_key_value_heads": 2"#);
     let graph = self::graph(&config);
     let fifth = graph.class(graph.blocks().nth(5).unwrap());
-    let work = fifth.work(&Setting::plain(sizes, Sharding::tensor(2)));
+    let work = fifth.work(&ShardContext::plain(sizes, Sharding::tensor(2)));
     assert_eq!(work.output.get() / 2 / TOKENS, 2 * 256 + 2 * 64);
 }
 
@@ -128,7 +128,8 @@ fn newer_families_are_sharded() {
     for (_, config) in cases {
         let graph = graph(&config.to_string());
         let total = |sharding: Sharding| -> f64 {
-            let works = blocks(&graph).map(|block| block.work(&Setting::plain(sizes, sharding)));
+            let works =
+                blocks(&graph).map(|block| block.work(&ShardContext::plain(sizes, sharding)));
             works.flat_map(|work| work.kernels).map(|kernel| kernel.flops.get()).sum()
         };
         let whole = total(Sharding::NONE);

@@ -15,7 +15,7 @@ fn warnings_of(text: &str) -> Vec<String> {
     model.warnings.iter().map(ToString::to_string).collect()
 }
 
-/// A whole Llama, with what releases have beside sizes.
+/// A whole Llama, with what releases have in addition to sizes.
 fn llama() -> Value {
     json!({
         "_name_or_path": "meta-llama/Llama-3.1-8B", "architectures": ["LlamaForCausalLM"], "attention_bias": false,
@@ -54,10 +54,10 @@ fn language_models_of_what_reads_images() {
     let parameters = |config: &Value| {
         read(config).unwrap().graph(GraphOptions::default()).unwrap().parameter_counts().total
     };
-    let told = warnings(&whole);
+    let found = warnings(&whole);
     assert!(
-        told.len() == 1 && told[0].contains("`llava`") && told[0].contains("`llama`"),
-        "{told:?}"
+        found.len() == 1 && found[0].contains("`llava`") && found[0].contains("`llama`"),
+        "{found:?}"
     );
     assert_eq!(parameters(&whole), parameters(&with(llama(), "tie_word_embeddings", json!(true))));
     assert!(parameters(&whole) < parameters(&llama()));
@@ -83,8 +83,8 @@ fn language_models_of_what_reads_images() {
         (wrapped("qwen3_vl_moe", experts), 231_296),
     ] {
         assert_eq!(parameters(&config), total, "{config}");
-        let told = warnings(&config);
-        assert!(told.len() == 1 && told[0].contains("language model alone"), "{told:?}");
+        let found = warnings(&config);
+        assert!(found.len() == 1 && found[0].contains("language model alone"), "{found:?}");
     }
     let unknown = with(whole, "text_config", json!({"model_type": "rwkv"}));
     assert!(read(&unknown).unwrap_err().to_string().contains("`rwkv` is not known"));

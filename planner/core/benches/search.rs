@@ -1,4 +1,4 @@
-//! How many candidates a second one core evaluates or soundly prunes.
+//! Number of candidates a second that one core evaluates or soundly prunes.
 //!
 //! Criterion's elements are candidates, so its `Kelem/s` are thousands of candidates a second. The
 //! counts themselves go to stderr: of a search, how many were evaluated and how many left out.

@@ -1,9 +1,10 @@
-//! How predicted steps depend on each constant of `cost-models/frameworks/fitted.json`.
+//! Dependence of predicted steps on each constant of `cost-models/frameworks/fitted.json`.
 //!
-//! `cargo run --release -p planner-evidence --example fit_steps -- DIR [CONSTANTS] [--no-derivatives]` writes, for each measured
-//! run of `DIR/runs`, measured and predicted time, the constants that the prediction depends on, and the derivative of
-//! the logarithm of the time by the logarithm of each. CONSTANTS is a JSON object of values that take the place of those
-//! that ship. `cost-models/fit/fit_steps.py` solves for them. `-- --constants` writes their ranges and spreads.
+//! `cargo run --release -p planner-evidence --example fit_steps -- DIR [CONSTANTS] [--no-derivatives]` writes, for each
+//! measured run of `DIR/runs`, measured and predicted time, the constants that the prediction depends on, and the
+//! derivative of the logarithm of the time by the logarithm of each. CONSTANTS is a JSON object of values that take the
+//! place of those that ship. `cost-models/fit/fit_steps.py` solves for them. `-- --constants` writes their ranges and
+//! spreads.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! Measured runs of published tables, each as a plan with its numbers.
 //!
 //! `cargo run -p planner-evidence --example normalise -- FROM TO` reads the tables of the folder FROM, whose rows have
-//! columns as sources publish them, and writes a file of the same name to TO, a line for each run. Texts become the run's
-//! `note`; what they state is in its plan.
+//! columns as sources publish them, and writes a file of the same name to TO, a line for each run. Texts become the
+//! run's `note`; what they state is in its plan.
 
 use std::collections::BTreeMap;
 use std::fs;

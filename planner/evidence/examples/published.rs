@@ -1,7 +1,8 @@
-//! What the search finds beside the layouts that people ran.
+//! Plans that the search finds, next to the layouts that people ran.
 //!
-//! `cargo run --release -p planner-evidence --example published -- DIR [NAME]` prints, for each measured run of `DIR/runs` whose file
-//! or id contains `NAME`, by how much the best plan is predicted to be faster than what was run, and that plan.
+//! `cargo run --release -p planner-evidence --example published -- DIR [NAME]` prints, for each measured run of
+//! `DIR/runs` whose file or id contains `NAME`, by how much the best plan is predicted to be faster than what was run,
+//! and that plan.
 
 #![expect(clippy::print_stdout, reason = "the lines are what one runs it for")]
 

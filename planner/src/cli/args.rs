@@ -19,13 +19,13 @@ use super::layout::LayoutArgs;
 use super::over::Over;
 use super::questions::{FailureArgs, QuestionArgs};
 use super::report::ReportArgs;
-use super::setting::{AdapterArgs, PartArgs, SettingArgs};
+use super::setting::{AdapterArgs, PartArgs, TrainingArgs};
 use super::values::{
     parse_count, parse_gpus, parse_named, parse_percent, parse_seed, parse_time_limit, whole,
 };
 pub(crate) use format::Format;
 use headings::{OUTPUT, SEARCH};
-pub(crate) use import::{FailOn, ImportArgs, LintArgs, LintFormat, SettingsArgs};
+pub(crate) use import::{FailOn, ImportArgs, LintArgs, LintFormat, ToolSettingsArgs};
 pub(crate) use measured::{CalibrateArgs, ValidateArgs};
 pub(crate) use pictures::{
     ChartArgs, CollectiveArgs, LanesArg, LookArgs, ScheduleArgs, ScheduleFormat, Shown, ThemeArg,
@@ -72,7 +72,8 @@ pub(crate) enum Command {
     Schedule(ScheduleArgs),
     /// Predictions held against measured training steps and kernels.
     Validate(ValidateArgs),
-    /// Constants of your own machine, from measured steps, profiles or what nccl-tests print: a framework or cluster file.
+    /// Constants of your own machine, from measured steps, profiles or what nccl-tests print: a framework or cluster
+    /// file.
     Calibrate(CalibrateArgs),
     /// What a model consists of: parameters, blocks, operations.
     Inspect(InspectArgs),
@@ -112,7 +113,7 @@ pub(crate) struct ProblemArgs {
     #[arg(long, value_name = "N", value_parser = parse_gpus, allow_negative_numbers = true)]
     pub(crate) gpus: u32,
     #[command(flatten)]
-    pub(crate) setting: SettingArgs,
+    pub(crate) setting: TrainingArgs,
     /// Time after which the search ends with the best so far, such as `5s`, `500ms` or `2m`.
     #[arg(long, value_name = "TIME", value_parser = parse_time_limit, allow_negative_numbers = true, help_heading = SEARCH)]
     pub(crate) time_limit: Option<Duration>,
@@ -183,7 +184,7 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "N", value_parser = parse_gpus, allow_negative_numbers = true)]
     pub(crate) gpus: Option<u32>,
     #[command(flatten)]
-    pub(crate) setting: SettingArgs,
+    pub(crate) setting: TrainingArgs,
     /// Form of the result on stdout.
     #[arg(long, value_enum, ignore_case = true, default_value = "table", help_heading = OUTPUT)]
     pub(crate) format: Format,
@@ -206,7 +207,7 @@ pub(crate) struct SweepArgs {
     #[arg(long, value_name = "N", value_parser = parse_gpus, allow_negative_numbers = true)]
     pub(crate) gpus: Option<u32>,
     #[command(flatten)]
-    pub(crate) setting: SettingArgs,
+    pub(crate) setting: TrainingArgs,
     #[command(flatten)]
     pub(crate) layout: LayoutArgs,
     /// Also draw it: .svg, .png, .pdf or .html.

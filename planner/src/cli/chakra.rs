@@ -9,7 +9,7 @@ use planner_tools::interchange::ChakraTraces;
 use super::answer::Answer;
 use super::files::read_plan;
 use command_line::destination::{is_dash, make_folder, refuse_to_overwrite, write_output};
-use command_line::said::print;
+use command_line::terminal::print;
 
 /// Most bytes written without `--ranks`; more is seldom meant.
 const MOST_BYTES: u64 = 1 << 30;

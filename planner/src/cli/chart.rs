@@ -235,8 +235,8 @@ pub(crate) fn memory_table(bars: &[MemoryBar], capacity: Bytes) -> Table {
     }
 }
 
-/// Memory over the step as a snapshot of PyTorch's allocator, one device for each pipeline rank. Memory that changes with
-/// the schedule is named after its actions, other memory as in the plan.
+/// Memory over the step as a snapshot of PyTorch's allocator, one device for each pipeline rank. Memory that changes
+/// with the schedule is named after its actions, other memory as in the plan.
 fn memory_snapshot(checked: &CheckedPlan) -> Vec<u8> {
     let Simulated { simulation, memory_by_rank, .. } = &checked.simulated;
     let tracks = simulation.timeline.tracks.iter();

@@ -19,7 +19,7 @@ use super::answer::Answer;
 use super::args::CompareArgs;
 use super::files::{is_stdin, read_plan};
 use super::given::options;
-use super::input::{Decided, read, warn_of_model};
+use super::input::{Constraints, read, warn_of_model};
 use super::layout::{check_shards, filled};
 use super::models::read_model;
 use super::questions::whole;
@@ -171,8 +171,8 @@ fn posed(args: &CompareArgs, text: &str) -> anyhow::Result<Side> {
         )
     };
     let modules = modules(&layout);
-    let decided = Decided { layout, is_named: true, modules, ..Decided::default() };
-    let input = read(model, gpus, &args.setting, &decided)?;
+    let constraints = Constraints { layout, is_named: true, modules, ..Constraints::default() };
+    let input = read(model, gpus, &args.setting, &constraints)?;
     let found = evaluated(text, &input.problem, &layout)?;
     Ok(Side::new(&input.file.model.name, input.problem, found, input.lacks))
 }
@@ -283,7 +283,7 @@ fn verdict(difference: &Difference) -> String {
     let (faster, likely) = if is_first { ("A", likely) } else { ("B", 1.0 - likely) };
     format!(
         "\nB takes {}; {faster} is faster with a likelihood of {:.0} %\n\n",
-        difference.in_words(),
+        difference.describe(),
         likely * 100.0
     )
 }

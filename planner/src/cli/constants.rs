@@ -45,7 +45,7 @@ pub(super) fn moved_constants(calibration: &Calibration) -> String {
     text_table(["constant", "was", "is", "by", "of"], &["constant", "of"], rows)
 }
 
-/// What a calibration left out, with the reasons.
+/// Measurements that a calibration left out, with the reasons, as text.
 pub(super) fn left_out(all: &[String]) -> String {
     match all {
         [] => String::new(),

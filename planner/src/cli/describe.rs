@@ -388,7 +388,7 @@ fn describe_best(
         fullest_rank(problem, best),
         describe_ranks(problem, best) + &describe_headroom(problem, best, headroom, less),
         describe_host(problem, best),
-        Expectation::of(problem, best).in_words(),
+        Expectation::of(problem, best).describe(),
     )
 }
 
@@ -401,8 +401,8 @@ pub(super) fn shares(breakdown: &Breakdown, total: f64) -> String {
     shares.collect::<Vec<_>>().join("; ")
 }
 
-/// What the step waits for where routers do not spread tokens evenly or documents are of many lengths, and what that is
-/// from step to step.
+/// Text on what the step waits for where routers do not spread tokens evenly or documents are of many lengths, and what
+/// that is from step to step.
 pub(crate) fn describe_draws(problem: &Problem, best: &EvaluatedPlan) -> String {
     let Some(draws) = best.over_draws(problem) else { return String::new() };
     let OverDraws { step_time, busiest, balanced, documents, .. } = draws;
@@ -534,7 +534,7 @@ fn describe_misfit(input: &Input, answer: &Answered) -> String {
     if let Some(closest) = &outcome.closest {
         let layout = &closest.layout;
         let of_rank = input.problem.at_rank(layout, closest.evaluation.fullest_rank);
-        let memory = of_rank.room;
+        let memory = of_rank.memory_budget;
         let too_much = match closest.excess(memory) {
             Bytes::ZERO => String::new(),
             excess => format!(", {excess} too much"),

@@ -155,7 +155,7 @@ fn describe(checked: &CheckedPlan, explanation: &Explanation<'_>) -> String {
         layout.num_micro_batches,
         layout.micro_batch_size,
         layout.recompute,
-        layout.recompute.in_words().map_or(String::new(), |words| format!(" ({words})")),
+        layout.recompute.describe().map_or(String::new(), |words| format!(" ({words})")),
     );
     let step = prediction.step_time_seconds;
     let all = format!(

@@ -15,7 +15,7 @@ use super::files::{ending, read_plan, read_text};
 use super::input::warn_of_hardware;
 use super::values::one_of;
 use command_line::destination::{is_dash, is_same, make_folder, refuse_to_overwrite, write_output};
-use command_line::said::{print, print_bytes, print_json};
+use command_line::terminal::{print, print_bytes, print_json};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  planner search llama-3.1-8b --gpus 8 -o plan.json\n  \

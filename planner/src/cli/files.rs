@@ -16,9 +16,9 @@ use planner::file_kind::FileKind;
 use planner::names::{self, or_nearest};
 use planner_core::plan::{self, CheckedPlan};
 
-use super::near::{is_folder, near, no_file};
+use super::similar_file::{is_folder, no_file, similar_file};
 use super::values::counted_gpus;
-use command_line::said::tell;
+use command_line::terminal::tell;
 
 /// Most bytes read of a configuration.
 pub(crate) const LARGEST_FILE: u64 = 64 << 20;
@@ -81,7 +81,7 @@ pub(crate) fn is_wrong(
             _ => error,
         };
     }
-    let (found, wanted_in_words) = (kind.in_words(), wanted.in_words());
+    let (found, wanted_in_words) = (kind.describe(), wanted.describe());
     if (kind, wanted) == (FileKind::Model, FileKind::Plan) {
         return anyhow!(
             "`{name}` is {found}, not {wanted_in_words}\nhint: `planner search {name} --gpus N -o plan.json` makes a plan \
@@ -227,16 +227,16 @@ fn no_cluster(name: &str) -> anyhow::Error {
             None => or_nearest(name, clusters::names(), ALL),
         },
     };
-    let beside = beside(name, FileKind::Cluster);
-    anyhow!("cluster `{name}` is neither a preset nor a file\nhint: {beside}{hint}")
+    let sibling = sibling_hint(name, FileKind::Cluster);
+    anyhow!("cluster `{name}` is neither a preset nor a file\nhint: {sibling}{hint}")
 }
 
 /// Hint on a file of a kind next to one that does not exist, where the name looks like a file's.
-fn beside(name: &str, kind: FileKind) -> String {
+fn sibling_hint(name: &str, kind: FileKind) -> String {
     let path = Path::new(name);
     let is_file = path.extension().is_some() || path.components().count() > 1;
-    let near = near(path, &[kind]).filter(|_| is_file);
-    near.map_or_else(String::new, |near| format!("`{}` is there; ", near.display()))
+    let similar = similar_file(path, &[kind]).filter(|_| is_file);
+    similar.map_or_else(String::new, |similar| format!("`{}` is there; ", similar.display()))
 }
 
 /// Reads a framework: a preset's name or a file.
@@ -250,7 +250,7 @@ pub(crate) fn read_framework(name: &str) -> anyhow::Result<Framework> {
         return names::framework(name).and_then(frameworks::preset).ok_or_else(|| {
             anyhow!(
                 "framework `{name}` is neither one that ships nor a file\nhint: {}{}",
-                beside(name, FileKind::Framework),
+                sibling_hint(name, FileKind::Framework),
                 or_nearest(name, known, "`planner list frameworks` has all that ship")
             )
         });

@@ -7,11 +7,11 @@ use ir::layout::PartialLayout;
 use ir::model::{Description, Model};
 use ir::plan::Training;
 
-use super::setting::SettingArgs;
+use super::setting::TrainingArgs;
 
 /// Refuses options without an effect on this model with these other choices.
 pub(crate) fn refuse_idle(
-    args: &SettingArgs,
+    args: &TrainingArgs,
     layout: &PartialLayout,
     (model, graph): (&Model, &Graph),
     training: &Training,

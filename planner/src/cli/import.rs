@@ -12,14 +12,14 @@ use planner::names;
 use planner_tools::interchange::{self, Import, Job, LaunchScript, Stated};
 
 use super::answer::Answer;
-use super::args::{ImportArgs, SettingsArgs};
+use super::args::{ImportArgs, ToolSettingsArgs};
 use super::files::{read_cluster, read_text, read_text_of, refuse_other_kinds};
 use super::input::{command, warn_of_model};
 use super::models::{ModelFile, read_model};
 use super::picture::refuse_other_endings;
 use super::questions::with_schedule;
-use command_line::destination::{has_room, refuse_to_overwrite, write_json};
-use command_line::said::{print, tell};
+use command_line::destination::{refuse_to_overwrite, stdout_is_free, write_json};
+use command_line::terminal::{print, tell};
 
 pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<Answer> {
     if let Some(output) = &args.output {
@@ -40,7 +40,7 @@ pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<Answer> {
         }
         write_json(output, &plan)?;
     }
-    if has_room(&args.output) {
+    if stdout_is_free(&args.output) {
         print(&summary(&plan))?;
     }
     Ok(Answer::Found)
@@ -68,14 +68,14 @@ impl Settings {
         text: String,
         model: &Path,
         cluster: &str,
-        args: &SettingsArgs,
+        args: &ToolSettingsArgs,
     ) -> anyhow::Result<Self> {
         let about = || format!("`{}`", file.display());
         let Job { text, is_in_place, mut files, variables: set } =
             job(text, args).with_context(about)?;
         // A script that cannot be parsed is an error of the import itself; a missing file next to it is not.
         let script = LaunchScript::read_with_files(&text, &set, &mut files, |named| {
-            let path = beside(file, named);
+            let path = sibling(file, named);
             path.map(|path| read_text(&path).with_context(about)).transpose()
         })?;
         refuse_set(&script, args).with_context(about)?;
@@ -84,15 +84,15 @@ impl Settings {
         let model = read_model(path)?;
         warn_of_model(path, &model.model);
         let none = BTreeMap::new();
-        let beside = files.values().filter_map(|it| LaunchScript::read(it, &none, &none).ok());
-        let named = beside.flat_map(|it| it.trained_models());
+        let scripts = files.values().filter_map(|it| LaunchScript::read(it, &none, &none).ok());
+        let named = scripts.flat_map(|it| it.trained_models());
         let named: Vec<String> = script.trained_models().into_iter().chain(named).collect();
         warn_of_other_model(file, &named, path, &model.model);
         let cluster = read_cluster(cluster)?;
         Ok(Self { text, set, files, is_in_place, model, cluster })
     }
 
-    pub(super) fn import<'a>(&'a self, args: &SettingsArgs) -> Import<'a> {
+    pub(super) fn import<'a>(&'a self, args: &ToolSettingsArgs) -> Import<'a> {
         Import {
             text: &self.text,
             from: args.from,
@@ -114,7 +114,7 @@ pub(super) fn check_kind(file: &Path, text: &str) -> anyhow::Result<()> {
 }
 
 /// Job of a text, with all variables that are set for it.
-fn job(text: String, args: &SettingsArgs) -> anyhow::Result<Job> {
+fn job(text: String, args: &ToolSettingsArgs) -> anyhow::Result<Job> {
     if let Some((name, _)) = args.set.iter().find(|(name, _)| !text.contains(name.as_str())) {
         bail!("`--set {name}`: nothing in the script is called so\nhint: leave it out");
     }
@@ -126,7 +126,7 @@ fn job(text: String, args: &SettingsArgs) -> anyhow::Result<Job> {
 }
 
 /// Refuses values of the user for variables that the script sets to others.
-fn refuse_set(script: &LaunchScript, args: &SettingsArgs) -> anyhow::Result<()> {
+fn refuse_set(script: &LaunchScript, args: &ToolSettingsArgs) -> anyhow::Result<()> {
     for (name, given) in &args.set {
         if let Some(value) = script.variables().get(name).filter(|value| *value != given) {
             bail!(
@@ -141,10 +141,10 @@ fn refuse_set(script: &LaunchScript, args: &SettingsArgs) -> anyhow::Result<()> 
 const MOST_ABOVE: usize = 5;
 
 /// File that settings name: at its path from their folder, from the folders above it if the path has folders itself, or
-/// from the working folder, as scripts are started from any of them; else at a later part of its path, as a checkout has
-/// any name; else of its name in the folder of the settings or in one above. What begins a path may be unknown, and is
-/// then left out.
-fn beside(settings: &Path, named: &str) -> Option<PathBuf> {
+/// from the working folder, as scripts are started from any of them; else at a later part of its path, as a checkout
+/// has any name; else of its name in the folder of the settings or in one above. What begins a path may be unknown, and
+/// is then left out.
+fn sibling(settings: &Path, named: &str) -> Option<PathBuf> {
     let name = named.rsplit('/').next().unwrap_or_default();
     let inner = named.trim_start_matches("./").trim_start_matches('/');
     let folder = settings.parent().unwrap_or(Path::new("."));
@@ -164,7 +164,7 @@ fn beside(settings: &Path, named: &str) -> Option<PathBuf> {
 }
 
 /// Values that the command line adds to the settings.
-fn stated(args: &SettingsArgs) -> Stated {
+fn stated(args: &ToolSettingsArgs) -> Stated {
     Stated {
         num_gpus: args.gpus,
         sequence_length: args.seq_len,

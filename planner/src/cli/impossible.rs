@@ -110,7 +110,7 @@ impl AskedFor<'_> {
         let [ranks, virtual_stages] =
             [self.fixed.pipeline_parallel, self.fixed.virtual_stages].map(|it| it.one());
         // Setting that fixes an option's value: the option itself, or the layout.
-        let decided = |option: &str| {
+        let fixed_by = |option: &str| {
             let flags = self.options.over(&PartialLayout::default()).ok()?;
             let restrictions = flags.restrictions();
             let by_flag = restrictions.iter().find(|(name, _)| *name == option);
@@ -121,7 +121,7 @@ impl AskedFor<'_> {
         let ordered = self.fixed.schedule.one().filter(|it| *it != ScheduleKind::OneFOneB);
         let error = match (ranks, virtual_stages, ordered, given) {
             (Some(1), _, Some(schedule), _) => {
-                let by = decided("--pp")?;
+                let by = fixed_by("--pp")?;
                 anyhow::anyhow!(
                     "`--schedule {schedule}` orders passes over pipeline ranks, but {by} has one\nhint: leave out \
                      `--schedule {schedule}`{}",
@@ -129,7 +129,7 @@ impl AskedFor<'_> {
                 )
             }
             (Some(1), _, None, Some(given)) if given > 1 => {
-                let by = decided("--pp")?;
+                let by = fixed_by("--pp")?;
                 anyhow::anyhow!(
                     "`--stages` names {given} stages, but {by} has one pipeline rank with one stage\nhint: leave out \
                      `--stages`{}",
@@ -137,7 +137,7 @@ impl AskedFor<'_> {
                 )
             }
             (Some(1), Some(stages), None, _) if stages > 1 => {
-                let by = decided("--pp")?;
+                let by = fixed_by("--pp")?;
                 let flags = self.options.over(&PartialLayout::default()).ok()?;
                 let option = match flags.virtual_stages.one() {
                     Some(_) => format!("--virtual-stages {stages}"),
@@ -150,7 +150,7 @@ impl AskedFor<'_> {
                 )
             }
             (_, Some(1), Some(schedule), _) if schedule.is_interleaved() => {
-                let by = decided("--virtual-stages")?;
+                let by = fixed_by("--virtual-stages")?;
                 anyhow::anyhow!(
                     "`--schedule {schedule}` has several stages a rank, but {by} has one\nhint: leave out one of them; \
                      `--schedule 1f1b` has one stage a rank"

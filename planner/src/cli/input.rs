@@ -29,9 +29,9 @@ use super::files::{
 };
 use super::idle::refuse_idle;
 use super::models::{ModelFile, read_model_as};
-use super::setting::SettingArgs;
+use super::setting::TrainingArgs;
 use super::tables::count;
-use command_line::said::tell;
+use command_line::terminal::tell;
 
 /// A problem with the files that it came from.
 pub(crate) struct Input {
@@ -52,7 +52,7 @@ pub(crate) struct Input {
 
 /// Decisions of the user that are part of the problem.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Decided<'a> {
+pub(crate) struct Constraints<'a> {
     /// Layers of each stage.
     pub(crate) stages: Option<&'a [u32]>,
     /// Modules to recompute.
@@ -67,8 +67,8 @@ pub(crate) struct Decided<'a> {
 pub(crate) fn read(
     model: &Path,
     gpus: u32,
-    args: &SettingArgs,
-    decided: &Decided<'_>,
+    args: &TrainingArgs,
+    constraints: &Constraints<'_>,
 ) -> anyhow::Result<Input> {
     let file = read_model_as(model, args.read_as.as_deref())?;
     let cluster = with_gpus_per_node(read_cluster(&args.cluster)?, args.gpus_per_node)?;
@@ -96,16 +96,17 @@ pub(crate) fn read(
     if args.global_batch_size.is_some() && graph.has_sequence() {
         refuse_batch_of_tokens(&training, gpus)?;
     }
-    refuse_idle(args, &decided.layout, (&file.model, &graph), &training)?;
-    let ranks = decided.layout.pipeline_parallel.one().filter(|ranks| *ranks > 0);
-    let stages = decided.stages.map(|stages| GivenStages::new(&file.model, &graph, stages, ranks));
+    refuse_idle(args, &constraints.layout, (&file.model, &graph), &training)?;
+    let ranks = constraints.layout.pipeline_parallel.one().filter(|ranks| *ranks > 0);
+    let stages =
+        constraints.stages.map(|stages| GivenStages::new(&file.model, &graph, stages, ranks));
     let stages = stages.transpose().context("`--stages`")?;
     let facts = JobFacts::of(&graph);
     let (framework, why_not_first) = named.map_or_else(
         || {
             let is_transformer = matches!(file.model.description, Description::Transformer(_));
             let gpus = (cluster.gpu.architecture, cluster.has_unlike_gpus());
-            let (loss, layout) = (args.loss, &decided.layout);
+            let (loss, layout) = (args.loss, &constraints.layout);
             default_framework(gpus, is_transformer, &training, loss, layout, facts)
         },
         |named| (named, None),
@@ -119,9 +120,9 @@ pub(crate) fn read(
         ..training
     };
     let open_graph = with_usual_modules(graph.clone(), &framework, facts);
-    let graph = match decided.modules {
+    let graph = match constraints.modules {
         Some(modules) => graph.recomputing(modules).context("`--recompute`")?,
-        None if decided.layout.recompute.is_any() => open_graph.clone(),
+        None if constraints.layout.recompute.is_any() => open_graph.clone(),
         None => graph,
     };
     let documents = args.document_lengths.as_deref().map(|text| {
@@ -138,10 +139,11 @@ pub(crate) fn read(
     let mut problem =
         leave_free(problem, args.headroom)?.with_stages(stages).with_expert_load(load)?;
     problem = problem.with_documents(documents)?;
-    let lacks = if decided.is_named { problem.unsupported(&decided.layout) } else { Vec::new() };
+    let lacks =
+        if constraints.is_named { problem.unsupported(&constraints.layout) } else { Vec::new() };
     if !lacks.is_empty() {
         open.hardware.framework.abilities = training.granted(framework.abilities.clone());
-        problem = problem.granting(&decided.layout);
+        problem = problem.granting(&constraints.layout);
     }
     Ok(Input { file, cluster, adapters, choices, framework, why_not_first, lacks, problem, open })
 }
@@ -190,7 +192,7 @@ fn with_gpus_per_node(cluster: Cluster, gpus: Option<u32>) -> anyhow::Result<Clu
 /// The framework with what it leaves to its users.
 fn with_options(
     mut framework: Framework,
-    args: &SettingArgs,
+    args: &TrainingArgs,
     gpu: &Gpu,
 ) -> anyhow::Result<Framework> {
     let name = framework.name.clone();
@@ -284,12 +286,12 @@ pub(crate) fn warn_of_hardware(framework: &Framework, cluster: &Cluster) {
     if others.is_empty() {
         others = vec![format!("`--framework {IDEAL}`: the layouts and habits of none")];
     }
-    let its: Vec<&str> = framework.runs_on.iter().map(|it| it.in_words()).collect();
+    let its: Vec<&str> = framework.runs_on.iter().map(|it| it.describe()).collect();
     tell(&format!(
         "warning: {} runs on {}, not on {} ({})\nhint: {}",
         framework.name,
         its.join(", "),
-        platform.in_words(),
+        platform.describe(),
         gpu.name,
         others.join(", "),
     ));

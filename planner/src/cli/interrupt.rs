@@ -4,7 +4,7 @@ use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use command_line::said::tell;
+use command_line::terminal::tell;
 use command_line::whole::writing;
 use planner_core::search::{Go, StopReason};
 

@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use ir::graph::{ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, TokenDispatcher};
 use ir::layout::Choice::One;
 use ir::layout::{Choice, Field, Offload, PartialLayout, ZeroStage};
-use ir::schedule::{Given, ScheduleKind};
+use ir::schedule::{ScheduleKind, UserSchedule};
 
 use super::files::read_schedule;
 use super::values::{
@@ -183,8 +183,8 @@ fn check_agreement(
 
 impl LayoutArgs {
     /// Returns whether full recompute is limited to the fewest layers that fit.
-    pub(crate) fn fewest_layers(&self) -> bool {
-        self.recompute_layers == Some(RecomputeLayers::Fewest)
+    pub(crate) fn min_recompute(&self) -> bool {
+        self.recompute_layers == Some(RecomputeLayers::Minimum)
     }
 
     /// Recompute policy; a number of layers is only valid with full recompute.
@@ -199,7 +199,7 @@ impl LayoutArgs {
         }
         Ok(Some(match layers {
             RecomputeLayers::First(count) => Recompute::FirstLayers(count),
-            RecomputeLayers::Fewest => Recompute::Full,
+            RecomputeLayers::Minimum => Recompute::Full,
         }))
     }
 
@@ -212,7 +212,7 @@ impl LayoutArgs {
     }
 
     /// Schedule from a file, which must then be the only one.
-    fn given(&self) -> anyhow::Result<Option<Given>> {
+    fn given(&self) -> anyhow::Result<Option<UserSchedule>> {
         let mut files = self.schedule.iter().filter_map(|named| match named {
             NamedSchedule::File(path) => Some(path),
             NamedSchedule::Family(_) => None,
@@ -223,12 +223,12 @@ impl LayoutArgs {
             "`--schedule` names `{}` and others\nhint: a schedule of your own stands alone",
             path.display()
         );
-        let given = Given::new(&read_schedule(path)?);
+        let given = UserSchedule::new(&read_schedule(path)?);
         given.map(Some).with_context(|| format!("`{}`", path.display()))
     }
 
     /// Constraints of all options.
-    fn decided(&self) -> anyhow::Result<PartialLayout> {
+    fn constraints(&self) -> anyhow::Result<PartialLayout> {
         let given = self.given()?;
         let number = |place: usize| given.map(|given| given.numbers()[place]);
         let degrees = |named: Option<Choice<u32>>| named.unwrap_or_default();
@@ -240,7 +240,7 @@ impl LayoutArgs {
         let zero_stages = ZeroStage::ALL.into_iter().filter(|it| self.zero_stage.contains(it));
         let is_named = |kind: &ScheduleKind| self.families().any(|it| it == *kind);
         let schedules = ScheduleKind::ALL.into_iter().filter(is_named);
-        let mut decided = PartialLayout {
+        let mut constraints = PartialLayout {
             tensor_parallel: degrees(self.tensor_parallel),
             sequence_parallel: self.sequence_parallel.into(),
             context_parallel: degrees(self.context_parallel),
@@ -265,11 +265,11 @@ impl LayoutArgs {
             let (name, option, off) = axis.row();
             let given = |option: &str, value: &str| self.as_option(option, value);
             let left_out = |_: &str, _: &str| format!("`--without {name}`");
-            check_agreement((&off, left_out), (&decided, given))?;
-            let open = decided.without(option);
-            decided = open.and(&off).unwrap_or(open);
+            check_agreement((&off, left_out), (&constraints, given))?;
+            let open = constraints.without(option);
+            constraints = open.and(&off).unwrap_or(open);
         }
-        Ok(decided)
+        Ok(constraints)
     }
 
     /// Text of the option that fixes a value: the option itself, `--without`, or a schedule's file.
@@ -310,7 +310,7 @@ impl LayoutArgs {
 
     /// Combines these constraints with `base`; an error names a setting that both fix differently.
     pub(crate) fn over(&self, base: &PartialLayout) -> anyhow::Result<PartialLayout> {
-        let flags = self.decided()?;
+        let flags = self.constraints()?;
         let in_layout = |option: &str, value: &str| {
             format!("`{}` of `--layout`", base.part(option).unwrap_or_else(|| value.to_owned()))
         };

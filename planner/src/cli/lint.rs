@@ -14,7 +14,7 @@ use planner_tools::interchange::LaunchScript;
 use planner_tools::lint::{self, Finding, Nearby, Report, SettingsPrediction, Severity};
 
 use super::answer::Answer;
-use super::args::{FailOn, LintArgs, LintFormat, SettingsArgs};
+use super::args::{FailOn, LintArgs, LintFormat, ToolSettingsArgs};
 use super::files::{ending, parse_plan, read_text_of};
 use super::given::options;
 use super::import::{Settings, check_kind};
@@ -22,7 +22,7 @@ use super::picture::refuse_other_endings;
 use super::questions::with_schedule;
 use super::tables::{percent, text_table};
 use command_line::destination::{refuse_to_overwrite, write_output};
-use command_line::said::{print, print_json_text};
+use command_line::terminal::{print, print_json_text};
 use command_line::usage::has;
 
 pub(crate) fn lint(args: &LintArgs) -> anyhow::Result<Answer> {
@@ -78,7 +78,7 @@ fn usual_format(output: Option<&Path>) -> LintFormat {
 
 /// Refuses options about settings where a plan is linted, which has its own values of all of them.
 fn refuse_settings() -> anyhow::Result<()> {
-    let of_settings = SettingsArgs::augment_args(Command::new("settings"));
+    let of_settings = ToolSettingsArgs::augment_args(Command::new("settings"));
     let is_refused =
         |it: &String| ["--model", "--cluster"].contains(&it.as_str()) || has(&of_settings, it);
     let refused = options().into_iter().find(is_refused);
@@ -142,10 +142,10 @@ fn describe(report: &Report, file: &str) -> String {
 
 fn describe_finding(text: &mut String, finding: &Finding, file: &str) {
     let first = finding.options.iter().find_map(|it| Some((it.file.as_deref(), it.line?)));
-    let beside = |name: &str| Path::new(file).with_file_name(name).display().to_string();
+    let sibling = |name: &str| Path::new(file).with_file_name(name).display().to_string();
     let place = first.map_or_else(
         || file.to_owned(),
-        |(named, line)| format!("{}:{line}", named.map_or_else(|| file.to_owned(), beside)),
+        |(named, line)| format!("{}:{line}", named.map_or_else(|| file.to_owned(), sibling)),
     );
     let options: Vec<String> =
         finding.options.iter().map(|it| format!("`{}`", it.option)).collect();

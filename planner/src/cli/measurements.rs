@@ -70,7 +70,7 @@ fn check_outer(outer: &Path) -> anyhow::Result<()> {
     if outer.is_file() {
         let kind = match FileKind::of(&read_bytes(outer)?) {
             FileKind::Unknown => "a file".to_owned(),
-            kind => kind.in_words().to_owned(),
+            kind => kind.describe().to_owned(),
         };
         bail!(
             "`{shown}` is {kind}, not a folder of measurements\nhint: `planner validate DIR` reads lists of measured steps \

@@ -25,7 +25,6 @@ mod list;
 mod mcp;
 mod measurements;
 mod models;
-mod near;
 mod operators;
 mod over;
 mod picture;
@@ -37,6 +36,7 @@ mod run;
 mod schedule;
 mod search;
 mod setting;
+mod similar_file;
 mod simulate;
 mod sweep;
 mod systems;
@@ -49,8 +49,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::CommandFactory as _;
-use command_line::said::{is_broken_pipe, tell_error};
 use command_line::shell;
+use command_line::terminal::{is_broken_pipe, tell_error};
 
 use answer::Answer;
 use args::{Cli, Command};

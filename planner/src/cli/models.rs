@@ -93,23 +93,23 @@ fn read_file(path: &Path, family: Option<&str>) -> anyhow::Result<ModelFile> {
 fn read_config(path: &Path, name: &str, family: Option<&str>) -> anyhow::Result<ModelFile> {
     read_as(path, LARGEST_FILE, &[FileKind::Model], |text| {
         let text = json::without_infinities(text);
-        let told = |error: ModelError| {
+        let not_read = |error: ModelError| {
             let is_unknown =
                 family.is_none() && matches!(error, ModelError::UnknownArchitecture { .. });
-            let near = is_unknown.then(|| nearest(&text)).flatten();
-            let likest = Model::likest_family(&text, &error)
-                .map(|likest| format!("`{likest}` is the nearest"));
-            let hints: Vec<String> = error.hint().or(likest).into_iter().chain(near).collect();
+            let by_keys = is_unknown.then(|| nearest(&text)).flatten();
+            let by_name = Model::nearest_family(&text, &error)
+                .map(|by_name| format!("`{by_name}` is the nearest"));
+            let hints: Vec<String> = error.hint().or(by_name).into_iter().chain(by_keys).collect();
             let source = anyhow::Error::new(error.clone());
             let lines = [vec![format!("{source:#}")], hints].concat().join("\nhint: ");
             anyhow::Error::new(NotRead { lines, error })
         };
         let Some(family) = family else {
-            let model = Model::from_json(&text, name).map_err(told)?;
+            let model = Model::from_json(&text, name).map_err(not_read)?;
             return Ok(ModelFile { model, text: text.into_owned() });
         };
-        let (text, unread) = Model::as_family(&text, family).map_err(told)?;
-        let mut model = Model::from_json(&text, name).map_err(told)?;
+        let (text, unread) = Model::as_family(&text, family).map_err(not_read)?;
+        let mut model = Model::from_json(&text, name).map_err(not_read)?;
         model.warnings.insert(0, ModelWarning::ReadAs { family: family.to_owned(), unread });
         Ok(ModelFile { model, text })
     })

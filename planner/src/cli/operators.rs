@@ -6,18 +6,18 @@ use anyhow::bail;
 use indicatif::HumanCount;
 use ir::framework::IDEAL;
 use planner::report::OperatorReport;
-use planner_core::operators::{Found, OperatorPlan, SplitOperator, solve};
+use planner_core::operators::{OperatorPlan, OperatorSearch, SplitOperator, solve};
 use planner_core::problem::Problem;
 use planner_core::search::StopReason;
 
 use super::answer::Answer;
 use super::args::{Format, SearchArgs};
 use super::describe::{describe_problem, shares};
-use super::input::{Decided, Input, command, read, warn_of_model, warn_of_nodes};
+use super::input::{Constraints, Input, command, read, warn_of_model, warn_of_nodes};
 use super::interrupt::Limit;
 use super::search::now;
 use super::tables::{percent, text_table};
-use command_line::said::{print, print_json};
+use command_line::terminal::{print, print_json};
 
 /// Searches for the best split of each operator.
 pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
@@ -33,7 +33,7 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
             bail!("`{option}` has no effect with `--per-operator`\nhint: leave it out");
         }
     }
-    let input = read(&problem.model, problem.gpus, &setting, &Decided::default())?;
+    let input = read(&problem.model, problem.gpus, &setting, &Constraints::default())?;
     if input.cluster.has_unlike_gpus() {
         bail!(
             "`--per-operator` splits operators over GPUs of one kind\nhint: one of the kinds of `--cluster`"
@@ -55,8 +55,10 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
     let found = solve(&input.problem, &mut || limit.go());
     drop(limit);
     let elapsed = start.elapsed();
-    let fits =
-        found.plans.first().is_some_and(|plan| input.problem.has_room(&plan.prediction.memory));
+    let fits = found
+        .plans
+        .first()
+        .is_some_and(|plan| input.problem.fits_with_headroom(&plan.prediction.memory));
     match problem.format {
         Format::Json => {
             let Input { problem, file, cluster, .. } = &input;
@@ -82,7 +84,7 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
     Ok(if fits { Answer::Found } else { Answer::NothingFits })
 }
 
-fn describe_gap(found: &Found) -> String {
+fn describe_gap(found: &OperatorSearch) -> String {
     match (found.gap(), found.stop_reason) {
         (Some(gap), _) => {
             format!("; none without stages is faster by more than {:.1} %", gap * 100.0)
@@ -93,14 +95,14 @@ fn describe_gap(found: &Found) -> String {
 }
 
 /// The best plans, and the operators of the first.
-fn describe(problem: &Problem, found: &Found, top: usize) -> String {
+fn describe(problem: &Problem, found: &OperatorSearch, top: usize) -> String {
     let Some(first) = found.plans.first() else { return "no plan was found\n".to_owned() };
     let mut text = String::new();
-    if !problem.has_room(&first.prediction.memory) {
+    if !problem.fits_with_headroom(&first.prediction.memory) {
         let _ = writeln!(
             text,
             "nothing fits: the closest needs {} of the {} that `--headroom` leaves\nhint: more GPUs, or a smaller batch\n",
-            first.prediction.peak_memory_bytes, problem.room
+            first.prediction.peak_memory_bytes, problem.memory_budget
         );
     }
     let rows = (1..).zip(found.plans.iter().take(top)).map(|(rank, plan)| row(rank, plan));

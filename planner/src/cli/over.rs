@@ -56,7 +56,7 @@ impl Varied {
     }
 
     /// A value with its unit.
-    pub(crate) fn in_words(self, value: f64) -> String {
+    pub(crate) fn describe(self, value: f64) -> String {
         match self {
             Self::Gpus => count_of(value as u64, "GPU", "GPUs"),
             Self::SequenceLength => format!("{value} tokens"),

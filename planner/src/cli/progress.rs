@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use command_line::said::tell;
+use command_line::terminal::tell;
 
 /// Time between two messages, and before the first.
 const INTERVAL: Duration = Duration::from_secs(8);

@@ -1,4 +1,4 @@
-//! What of a plan lies on which GPUs, where these are of several kinds.
+//! Assignment of a plan's parts to GPUs, where these are of several kinds.
 
 use ir::plan::PlannedRank;
 use planner_core::plan::planned_ranks;

@@ -34,11 +34,11 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Answer> {
 /// Path of the executor: next to this program, else in `PATH`.
 fn find_executor() -> anyhow::Result<PathBuf> {
     let file = format!("executor{EXE_SUFFIX}");
-    let beside = std::env::current_exe().ok();
-    let beside = beside.iter().filter_map(|program| program.parent()).map(Path::to_owned);
+    let own_folder = std::env::current_exe().ok();
+    let own_folder = own_folder.iter().filter_map(|program| program.parent()).map(Path::to_owned);
     let path: OsString = std::env::var_os("PATH").unwrap_or_default();
     let mut candidates =
-        beside.chain(std::env::split_paths(&path)).map(|folder| folder.join(&file));
+        own_folder.chain(std::env::split_paths(&path)).map(|folder| folder.join(&file));
     let Some(executor) = candidates.find(|candidate| is_executable(candidate)) else {
         bail!(
             "`{file}` is neither beside `planner` nor on the path\nhint: `cargo install --path \

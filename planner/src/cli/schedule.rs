@@ -7,7 +7,7 @@ use ir::schedule::{MOST_STAGES, Schedule, ScheduleKind, add_communication, gener
 use ir::units::Nanos;
 use planner::names::{self, folded, or_nearest};
 use planner::report::{Costs, ScheduleReport, schedule_timeline};
-use planner_core::scheduling::{self, Kept, SchedulingRequest};
+use planner_core::scheduling::{self, SchedulingRequest, StageMemory};
 use traces::gantt::TimeAxis;
 
 use super::answer::Answer;
@@ -16,8 +16,8 @@ use super::chart::write_timelines;
 use super::files::read_schedule;
 use super::given::refuse_look;
 use super::picture::{Kind, Look};
-use command_line::destination::{has_room, refuse_to_overwrite, write_output};
-use command_line::said::{columns, print, print_bytes, print_json};
+use command_line::destination::{refuse_to_overwrite, stdout_is_free, write_output};
+use command_line::terminal::{columns, print, print_bytes, print_json};
 
 pub(crate) fn schedule(args: &ScheduleArgs) -> anyhow::Result<Answer> {
     let costs = Costs {
@@ -54,7 +54,7 @@ pub(crate) fn schedule(args: &ScheduleArgs) -> anyhow::Result<Answer> {
             write_timelines(&[schedule_timeline(&name, &schedule, costs)?], output, look)?;
         }
     }
-    if !has_room(&args.output) {
+    if !stdout_is_free(&args.output) {
         return Ok(Answer::Found);
     }
     match args.format {
@@ -166,7 +166,7 @@ fn made_for(args: &ScheduleArgs, costs: Costs, p: u32, m: u32) -> anyhow::Result
         durations: &costs.durations(num_stages),
         num_ranks: p,
         num_micro_batches: m,
-        kept: Kept {
+        kept: StageMemory {
             activations: UNITS_KEPT as u64,
             for_weight_grad: (args.kept_for_weight_grad.unwrap_or(USUALLY_KEPT) * UNITS_KEPT)
                 .round() as u64,

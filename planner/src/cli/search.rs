@@ -26,7 +26,7 @@ use super::args::{EvaluateArgs, Format, ProblemArgs, SearchArgs};
 use super::describe::describe;
 use super::impossible::{AskedFor, no_candidates};
 use super::input::{
-    Decided, Input, command, read, warn_of_hardware, warn_of_long_sequence, warn_of_model,
+    Constraints, Input, command, read, warn_of_hardware, warn_of_long_sequence, warn_of_model,
     warn_of_nodes, warn_of_tools,
 };
 use super::interrupt::Limit;
@@ -35,15 +35,15 @@ use super::picture::refuse_other_endings;
 use super::questions::{Answers, Objective, QuestionArgs, describe_considered};
 use super::report;
 use command_line::destination::{
-    check_output, has_room, refuse_to_overwrite, write_json, write_output,
+    check_output, refuse_to_overwrite, stdout_is_free, write_json, write_output,
 };
-use command_line::said::{print, print_json, tell};
+use command_line::terminal::{print, print_json, tell};
 
 pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
     let request = Request {
         fixed: args.layout.over(&PartialLayout::default())?,
         top: args.top.max(LOOKED_AT),
-        fewest_layers: args.layout.fewest_layers(),
+        min_recompute: args.layout.min_recompute(),
         less_headroom: args.questions.objective == Objective::Time,
         ..Request::default()
     };
@@ -53,9 +53,9 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
 /// Searches for the best completion of a named layout; open tensor, context and pipeline degrees are not searched.
 pub(crate) fn evaluate(args: &EvaluateArgs) -> anyhow::Result<Answer> {
     let fixed = args.layout.completed(&args.layout.over(&args.named)?);
-    let fewest_layers = args.layout.fewest_layers();
+    let min_recompute = args.layout.min_recompute();
     let less_headroom = true;
-    let request = Request { fixed, top: 1, fewest_layers, less_headroom, ..Request::default() };
+    let request = Request { fixed, top: 1, min_recompute, less_headroom, ..Request::default() };
     answer(&args.problem, &args.layout, &request, None, Some(&args.named))
 }
 
@@ -88,13 +88,13 @@ fn answer(
     named: Option<&PartialLayout>,
 ) -> anyhow::Result<Answer> {
     let is_named = named.is_some();
-    let decided = Decided {
+    let constraints = Constraints {
         stages: layout.stages.as_deref(),
         modules: request.fixed.recompute.one().and_then(Recompute::modules),
         layout: request.fixed,
         is_named,
     };
-    let mut input = read(&args.model, args.gpus, &args.setting, &decided)?;
+    let mut input = read(&args.model, args.gpus, &args.setting, &constraints)?;
     if let Some(output) = &args.output {
         check_place(args, output)?;
     }
@@ -157,7 +157,7 @@ fn answer(
     };
     drop(limit);
     let found = if outcome.plans.is_empty() { Answer::NothingFits } else { Answer::Found };
-    if !shown.is_empty() && !has_room(&args.output) {
+    if !shown.is_empty() && !stdout_is_free(&args.output) {
         return Ok(found);
     }
     let lacks = input.lacks.clone();
@@ -196,7 +196,7 @@ fn show(
             print_json(&Whole { report, answers })?;
         }
         Format::Table => {
-            print(&describe(input, args, answer, &(considered + &answers.in_words())))?;
+            print(&describe(input, args, answer, &(considered + &answers.describe())))?;
         }
     }
     Ok(())
@@ -239,8 +239,8 @@ fn choose_nodes(input: &mut Input, request: &Request, limit: &Limit) -> anyhow::
     Ok(text)
 }
 
-/// Options that free memory with which something fits on the same GPUs, and the smallest number of GPUs that fits without,
-/// where nothing fits.
+/// Options that free memory with which something fits on the same GPUs, and the smallest number of GPUs that fits
+/// without, where nothing fits.
 fn what_would_fit(
     input: &Input,
     request: &Request,
@@ -336,7 +336,7 @@ fn narrow(
         }
         Objective::Memory => {
             let Some(least) = least_memory(problem, request, go) else { return Ok(String::new()) };
-            input.problem.room = least;
+            input.problem.memory_budget = least;
             let how = if limit.was_reached() {
                 "the time was over before it was known what fits in less"
             } else {

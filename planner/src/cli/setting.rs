@@ -15,7 +15,7 @@ use super::values::{
 
 /// How a model is trained, on what and with what.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct SettingArgs {
+pub(crate) struct TrainingArgs {
     /// A preset (see `planner list clusters`), nodes of several, such as `a100:4,h100:2`, or a cluster file.
     #[arg(long, value_name = "NAME|FILE", default_value = "h100")]
     pub(crate) cluster: String,
@@ -63,13 +63,13 @@ pub(crate) struct SettingArgs {
     /// distribution [default: each sequence is one document].
     #[arg(long, value_name = "FILE|lognormal:MEAN,SIGMA")]
     pub(crate) document_lengths: Option<String>,
-    /// How sequences are made of documents: each into the first with room, or balanced by the work of attention; or not,
-    /// each padded to the longest of its micro-batch [default: first-fit].
+    /// How sequences are made of documents: each into the first with room, or balanced by the work of attention; or
+    /// not, each padded to the longest of its micro-batch [default: first-fit].
     #[arg(long, value_name = "first-fit|balanced|none", requires = "document_lengths", hide_possible_values = true, value_parser = one_of(Packing::ALL, Packing::name))]
     pub(crate) packing: Option<Packing>,
     /// How routers spread tokens over experts: evenly, as most benchmarks force them to; with log-normal shares of this
-    /// standard deviation; or as a file counts the tokens of each expert, a row for each layer [default: lognormal:0.79,
-    /// what runs with routers of their own show].
+    /// standard deviation; or as a file counts the tokens of each expert, a row for each layer [default:
+    /// lognormal:0.79, what runs with routers of their own show].
     #[arg(long, value_name = "balanced|lognormal:SIGMA|FILE")]
     pub(crate) expert_load: Option<String>,
     /// How kernels are chosen on AMD's GPUs: by their libraries, or by measuring all for the shapes of the model

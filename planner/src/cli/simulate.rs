@@ -13,7 +13,7 @@ use super::files::read_plan;
 use super::picture::refuse_other_endings;
 use super::progress::Heartbeat;
 use super::tables::{percent, percent_more, text_table};
-use command_line::destination::{has_room, refuse_to_overwrite, write_output};
+use command_line::destination::{refuse_to_overwrite, stdout_is_free, write_output};
 
 pub(crate) fn simulate(args: &SimulateArgs) -> anyhow::Result<Answer> {
     if let Some(output) = &args.output {
@@ -40,7 +40,7 @@ pub(crate) fn simulate(args: &SimulateArgs) -> anyhow::Result<Answer> {
             straggler.rank
         );
     }
-    if !has_room(&args.output) {
+    if !stdout_is_free(&args.output) {
         return Ok(Answer::Found);
     }
     args.format.print(&report, || describe(&report, &args.jitter))

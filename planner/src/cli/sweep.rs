@@ -16,14 +16,14 @@ use super::answer::Answer;
 use super::args::SweepArgs;
 use super::given::refuse_look;
 use super::impossible::{AskedFor, no_candidates};
-use super::input::{Decided, Input, leave_free, read, warn_of_hardware, warn_of_model};
+use super::input::{Constraints, Input, leave_free, read, warn_of_hardware, warn_of_model};
 use super::interrupt::Limit;
 use super::over::Varied;
 use super::picture::StillKind;
 use super::questions::whole;
 use super::tables::{percent, text_table};
-use command_line::destination::{check_output, has_room, refuse_to_overwrite, write_output};
-use command_line::said::tell;
+use command_line::destination::{check_output, refuse_to_overwrite, stdout_is_free, write_output};
+use command_line::terminal::tell;
 
 /// The best plan for one value; `best` is `None` where nothing fits.
 #[derive(Debug, Serialize)]
@@ -68,7 +68,7 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
     let request = Request {
         fixed,
         top: LOOKED_AT,
-        fewest_layers: args.layout.fewest_layers(),
+        min_recompute: args.layout.min_recompute(),
         closest: false,
         ..Request::default()
     };
@@ -89,7 +89,7 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
         if !is_possible {
             let asked =
                 AskedFor { problem: &problem, options: &args.layout, named: None, fixed: &fixed };
-            let of = args.over.what.in_words(*value);
+            let of = args.over.what.describe(*value);
             impossible.push(no_candidates(&asked, &outcome).context(of));
         }
         let best = chosen(&problem, &outcome.plans, 1).into_iter().next();
@@ -118,7 +118,7 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
         let paper = Paper { theme: args.theme.theme(), ..Paper::default() };
         write_output(path, &drawn(&sweep, kind, paper)?)?;
     }
-    if has_room(&args.output) {
+    if stdout_is_free(&args.output) {
         args.format.print(&sweep, || describe(&sweep))?;
     }
     let found = sweep.points.iter().any(|point| point.best.is_some());
@@ -155,12 +155,12 @@ fn posed(args: &SweepArgs, layout: &PartialLayout, value: f64) -> anyhow::Result
     let gpus = gpus.context("`--gpus` is missing\nhint: `--gpus 64`, or `--over gpus=8,16,32`")?;
     let stages = args.layout.stages.as_deref();
     let modules = layout.recompute.one().and_then(ir::graph::Recompute::modules);
-    let decided = Decided { stages, modules, layout: *layout, is_named: false };
-    let input = read(&args.model, gpus, &setting, &decided).map_err(|error| {
+    let constraints = Constraints { stages, modules, layout: *layout, is_named: false };
+    let input = read(&args.model, gpus, &setting, &constraints).map_err(|error| {
         // The error may name an option that was not given; the swept value is what is wrong.
         let is_of_option =
             args.over.what.names().option.is_some_and(|it| error.to_string().contains(it));
-        let over = args.over.what.in_words(value);
+        let over = args.over.what.describe(value);
         if is_of_option { error.context(format!("`--over`, at {over}")) } else { error }
     })?;
     let mut cluster = input.cluster.clone();
@@ -200,7 +200,7 @@ const HEADINGS: [&str; 7] = ["", "batch", "step s", "tok/s/GPU", "MFU", "GiB", "
 /// Rows of the table, one for each point.
 fn rows(sweep: &Sweep) -> impl Iterator<Item = [String; HEADINGS.len()]> {
     sweep.points.iter().map(|point| {
-        let name = sweep.over.in_words(point.value);
+        let name = sweep.over.describe(point.value);
         let batch = point.global_batch_size.to_string();
         let Some(best) = &point.best else {
             let [step, rate, mfu, memory] = Default::default();
@@ -253,7 +253,7 @@ fn drawn(sweep: &Sweep, kind: StillKind, paper: Paper) -> anyhow::Result<Vec<u8>
         .points
         .iter()
         .map(|point| Bar {
-            name: sweep.over.in_words(point.value),
+            name: sweep.over.describe(point.value),
             value: point.best.as_ref().map(|best| best.tokens_per_second_per_gpu),
             note: point.best.as_ref().map_or_else(
                 || point.without_plan().to_owned(),

@@ -3,7 +3,7 @@
 use comfy_table::{
     Cell, CellAlignment, ColumnConstraint, ContentArrangement, Row, Table, Width, presets,
 };
-use command_line::said::columns;
+use command_line::terminal::columns;
 use ir::units::Bytes;
 
 /// Widest cell, in columns, that is never broken; wider cells are prose, which may be wrapped.
@@ -79,19 +79,19 @@ fn parts(table: &Table, columns: usize) -> Option<String> {
         table.column_max_content_widths().iter().map(|width| usize::from(*width) + 2).collect();
     let first = widths.first()? + 1;
     let mut groups: Vec<Vec<usize>> = Vec::new();
-    let mut room = 0;
+    let mut width_left = 0;
     for (index, width) in widths.iter().enumerate().skip(1) {
         if first + width > columns + 1 {
             return None;
         }
         match groups.last_mut() {
-            Some(group) if *width <= room => group.push(index),
+            Some(group) if *width <= width_left => group.push(index),
             _ => {
                 groups.push(vec![index]);
-                room = columns + 1 - first;
+                width_left = columns + 1 - first;
             }
         }
-        room -= width;
+        width_left -= width;
     }
     let part = |group: &Vec<usize>| {
         let mut part = table.clone();
@@ -230,9 +230,12 @@ mod tests {
             let text = narrowed(&frameworks, columns);
             assert!(widest(&text) <= columns, "{columns}:\n{text}");
         }
-        let told = narrowed(&frameworks, 30);
+        let narrow = narrowed(&frameworks, 30);
         let expected = "  one\n    what it is  a framework\n";
-        assert!(told.starts_with(expected) && told.contains("\n    ZeRO        0 1\n"), "{told}");
-        assert!(told.ends_with("\n  another\n    what it is  short\n"), "{told}");
+        assert!(
+            narrow.starts_with(expected) && narrow.contains("\n    ZeRO        0 1\n"),
+            "{narrow}"
+        );
+        assert!(narrow.ends_with("\n  another\n    what it is  short\n"), "{narrow}");
     }
 }

@@ -22,11 +22,11 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
     let matches = command
         .try_get_matches_from_mut(words)
         .and_then(|mut matches| Cli::from_arg_matches_mut(&mut matches));
-    matches.map_err(|error| told(error, &command, &as_text(words)))
+    matches.map_err(|error| reworded(error, &command, &as_text(words)))
 }
 
 /// Adds a tip to an error, where one is found.
-fn told(error: clap::Error, command: &Command, words: &[String]) -> clap::Error {
+fn reworded(error: clap::Error, command: &Command, words: &[String]) -> clap::Error {
     let tip =
         match error.kind() {
             ErrorKind::UnknownArgument => given(&error, ContextKind::InvalidArg)

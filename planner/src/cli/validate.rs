@@ -27,7 +27,7 @@ use super::files::read_framework;
 use super::measurements::{Limits, Tables, read_limits};
 use super::picture::StillKind;
 use super::tables::{percent, render, table, text_table};
-use command_line::destination::{check_output, has_room, write_output};
+use command_line::destination::{check_output, stdout_is_free, write_output};
 
 /// Largest number of rows without a prediction that are listed, over all files.
 const NUM_NAMED: usize = 30;
@@ -177,7 +177,7 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
     let covered = |quantity| Some(coverage(quantity, all.iter())).filter(|it| it.rows > 0);
     report.intervals = covered(Quantity::StepTimeSeconds);
     report.memory_intervals = covered(Quantity::PeakMemoryBytes);
-    if has_room(&args.output) {
+    if stdout_is_free(&args.output) {
         args.format.print(&report, || as_text(&report, &all))?;
     }
     if let Some((path, kind)) = picture {
@@ -254,7 +254,7 @@ fn errors(comparisons: &[Comparison]) -> Table {
         let Comparison { file, quantity, accuracy, left_out, .. } = comparison;
         vec![
             source_name(file),
-            quantity.in_words().to_owned(),
+            quantity.describe().to_owned(),
             accuracy.count.to_string(),
             percent(accuracy.mape),
             percent(left_out.mape),
@@ -356,7 +356,7 @@ fn describe_accuracy(comparisons: &[Comparison]) -> String {
     for comparison in comparisons {
         let Comparison { file, quantity, accuracy, left_out, groups, .. } = comparison;
         let start =
-            [file.clone(), in_words(*quantity).to_owned(), comparison.rows.len().to_string()];
+            [file.clone(), quantity_name(*quantity).to_owned(), comparison.rows.len().to_string()];
         rows.add_row(row(start, accuracy, percent(left_out.mape)));
         for (group, accuracy) in groups.iter().filter(|_| groups.len() > 1) {
             let group: String = group.chars().take(WIDEST_GROUP).collect();
@@ -390,9 +390,9 @@ fn describe_out_of_memory(runs: &[OutOfMemory]) -> String {
         let [needed, capacity] = [run.predicted_bytes, run.capacity_bytes].map(Bytes::as_gib);
         format!("  {} ({}): {needed:.1} GiB predicted, {capacity:.1} GiB there\n", run.id, run.file)
     });
-    let told = runs.iter().filter(|run| run.is_predicted).count();
+    let num_predicted = runs.iter().filter(|run| run.is_predicted).count();
     let count = runs.len();
-    format!("{told} of {count} runs that ran out of memory are predicted not to fit\n")
+    format!("{num_predicted} of {count} runs that ran out of memory are predicted not to fit\n")
         + &missed.collect::<String>()
 }
 
@@ -488,7 +488,7 @@ fn describe_regret(regret: &[Regret], left_out: &[Regret]) -> String {
     )
 }
 
-const fn in_words(quantity: Quantity) -> &'static str {
+const fn quantity_name(quantity: Quantity) -> &'static str {
     match quantity {
         Quantity::StepTimeSeconds => "step time",
         Quantity::PeakMemoryBytes => "memory",

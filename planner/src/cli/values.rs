@@ -90,13 +90,13 @@ pub(crate) enum RecomputeLayers {
     /// The first layers of each stage, by number.
     First(u32),
     /// The fewest layers with which a layout fits.
-    Fewest,
+    Minimum,
 }
 
 impl RecomputeLayers {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         if text.eq_ignore_ascii_case("fewest") {
-            return Ok(Self::Fewest);
+            return Ok(Self::Minimum);
         }
         let count = text.parse().ok().filter(|count| *count > 0);
         count.map(Self::First).ok_or_else(|| {

@@ -85,12 +85,12 @@ impl Expectation {
     }
 
     /// Text of the intervals of time and memory with their sources, a line each, and of the basis of the time.
-    pub fn in_words(&self) -> String {
+    pub fn describe(&self) -> String {
         let [low, high] = [self.low_seconds, self.high_seconds].map(Seconds::new);
         let shares = [self.interpolated, self.extrapolated, self.data_sheet];
         let parts = Basis::ALL.into_iter().zip(shares).filter(|(_, share)| *share >= 0.005);
         let rests: Vec<String> = parts
-            .map(|(basis, share)| format!("{} {:.0} %", basis.in_words(), share * 100.0))
+            .map(|(basis, share)| format!("{} {:.0} %", basis.describe(), share * 100.0))
             .collect();
         let ExpectedMemory { low_bytes, high_bytes, .. } = self.peak_memory;
         format!(

@@ -7,7 +7,7 @@ use ir::layout::LayoutSpec;
 use ir::model::Model;
 use ir::plan::{Prediction, Training};
 use ir::units::Bytes;
-use planner_core::operators::{Found, OperatorPlan, SplitOperator};
+use planner_core::operators::{OperatorPlan, OperatorSearch, SplitOperator};
 use planner_core::problem::Problem;
 use planner_core::search::StopReason;
 use serde::Serialize;
@@ -53,7 +53,8 @@ struct Statistics {
     pruned: u64,
     elapsed_seconds: f64,
     stop_reason: StopReason,
-    /// Share of the first plan's time by which any other without stages could be faster, at most; `null` where the search was stopped.
+    /// Share of the first plan's time by which any other without stages could be faster, at most; `null` where the
+    /// search was stopped.
     gap: Option<f64>,
 }
 
@@ -63,7 +64,7 @@ impl<'a> OperatorReport<'a> {
         problem: &'a Problem,
         model: &Model,
         cluster: &'a str,
-        found: &'a Found,
+        found: &'a OperatorSearch,
         top: usize,
         elapsed: Duration,
     ) -> Self {
@@ -99,7 +100,7 @@ impl<'a> PlanReport<'a> {
             prediction: plan.prediction,
             communication_seconds: plan.communication.get(),
             fits: problem.fits(&plan.prediction.memory),
-            fits_with_headroom: problem.has_room(&plan.prediction.memory),
+            fits_with_headroom: problem.fits_with_headroom(&plan.prediction.memory),
             headroom_bytes: problem.headroom(),
             stage_ends: &plan.stage_ends,
             operators: &plan.operators,

@@ -55,7 +55,7 @@ pub struct SearchReport {
     /// Lengths of documents and their packing, where sequences are made of several.
     #[serde(skip_serializing_if = "Option::is_none")]
     documents: Option<Documents>,
-    /// How routers spread tokens over experts, where they do not do so evenly.
+    /// Spread of tokens over experts by routers, where it is not even.
     #[serde(skip_serializing_if = "Option::is_none")]
     expert_load: Option<String>,
     /// True where stages were given by `--stages`; all plans then have them.
@@ -193,7 +193,7 @@ impl SearchReport {
             closest: outcome.closest.as_ref().map(report),
             missing_bytes: outcome.closest.as_ref().map(|found| {
                 let rank = found.evaluation.fullest_rank;
-                found.excess(problem.at_rank(&found.layout, rank).room).get()
+                found.excess(problem.at_rank(&found.layout, rank).memory_budget).get()
             }),
             least_gpus: answer.least_gpus,
             fits_with: answer.memory_saving.map(|it| it.to_string()),
@@ -254,7 +254,7 @@ impl PlanReport {
             layout_name: found.layout.to_string(),
             mfu_every_pair: utilization_with_every_pair(problem, found.evaluation.step_time),
             fits: tightest.fits(&prediction.memory),
-            fits_with_headroom: left.has_room(&prediction.memory),
+            fits_with_headroom: left.fits_with_headroom(&prediction.memory),
             headroom_bytes: headroom,
             unsupported: Vec::new(),
             hosts: Vec::new(),

@@ -1,5 +1,5 @@
-//! Figures of accuracy in README and the book are what `planner validate` says; `UPDATE_ACCURACY=1` writes them, and the
-//! limits of `traces/reference/reached.json`.
+//! Figures of accuracy in README and the book are what `planner validate` says; `UPDATE_ACCURACY=1` writes them, and
+//! the limits of `traces/reference/reached.json`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -34,8 +34,8 @@ fn without_what_is_not_searched(fixed: &PartialLayout) -> PartialLayout {
     PartialLayout { zero_shard: Choice::Any, offload: Choice::Any, ..*fixed }
 }
 
-/// Every layout that is named and runs, and fits with the headroom in force, is one that the search knows of: what it finds
-/// is slower by no more than what cannot be told apart.
+/// Every layout that is named and runs, and fits with the headroom in force, is one that the search knows of: what it
+/// finds is slower by no more than what cannot be told apart.
 fn check_search_knows(setup: &Setup, request: &Request) -> Result<(), TestCaseError> {
     let problem = posed(setup);
     let fixed = without_what_is_not_searched(&request.fixed);
@@ -130,7 +130,7 @@ fn any_layout(problem: &Problem, fixed: &PartialLayout) -> Option<LayoutSpec> {
             divisors(rest).map(move |pipeline| [tensor, context, pipeline, rest / pipeline])
         })
     });
-    let is_as = |spec: &LayoutSpec| fixed.takes(spec);
+    let is_as = |spec: &LayoutSpec| fixed.allows(spec);
     for [tensor, context, pipeline, data] in degrees {
         let batch = problem.training.global_batch_size as u32;
         for size in divisors(batch).filter(|size| batch.is_multiple_of(data * size)) {

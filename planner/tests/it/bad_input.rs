@@ -1,4 +1,4 @@
-//! What users give that cannot be: one clear error, and nothing half-written.
+//! Input of users that cannot be: one clear error, and nothing half-written.
 
 use std::fs;
 
@@ -238,8 +238,8 @@ fn families_without_a_graph_are_counted_alone() {
     check_error(&run, &[], &["`MoonshineModel`", "`MoonshineForConditionalGeneration`"]);
 }
 
-/// A configuration of a family that is not known is read as one of another where one asks for it; what it has besides is
-/// said, and the family that has most of it is offered.
+/// A configuration of a family that is not known is read as one of another where one asks for it; what it has besides
+/// is said, and the family that has most of it is offered.
 #[test]
 fn unknown_families_are_read_as_others() {
     let place = Workplace::new();

@@ -1,4 +1,4 @@
-//! What a few measured steps say of a machine.
+//! Calibration of a machine by a few measured steps.
 
 use std::collections::BTreeMap;
 

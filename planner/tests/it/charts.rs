@@ -338,8 +338,8 @@ fn drawings_are_pages_too() {
     );
 }
 
-/// Reads a snapshot as Python's own pickle has it, and prints for each device the most that is held at once, what is held
-/// at the end, and what segments hold.
+/// Reads a snapshot as Python's own pickle has it, and prints for each device the most that is held at once, what is
+/// held at the end, and what segments hold.
 const READ_SNAPSHOT: &str = r"
 import pickle, sys
 s = pickle.load(open(sys.argv[1], 'rb'))

@@ -1,4 +1,4 @@
-//! What is proposed: by the framework, by what users list, and by what the model can tell apart.
+//! Choice of plans: by the framework, by what users list, and by what the model can tell apart.
 
 use std::fs;
 use std::path::Path;
@@ -174,8 +174,8 @@ fn a_framework_of_ones_own_is_taken() {
     assert_eq!(explained.code, Some(0), "{explained:?}");
 }
 
-/// Gradients in 16 bits that are reduced in 32 send twice as many bytes; the gather of parameters, half as many bytes as
-/// their all-reduce, stays.
+/// Gradients in 16 bits that are reduced in 32 send twice as many bytes; the gather of parameters, half as many bytes
+/// as their all-reduce, stays.
 #[test]
 fn gradients_may_be_reduced_in_another_format() {
     let place = Workplace::new();
@@ -212,8 +212,8 @@ fn what_a_framework_cannot_run_is_refused_by_search_and_answered_by_evaluate() {
     assert!(run.stdout.contains("megatron-core cannot run this: it has no ZeRO 3 with"), "{run:?}");
 }
 
-/// Function by function a step takes longer and keeps more; compiled block by block, the loss alone keeps more. Exported
-/// and imported again, it takes as long.
+/// Function by function a step takes longer and keeps more; compiled block by block, the loss alone keeps more.
+/// Exported and imported again, it takes as long.
 #[test]
 fn what_is_compiled_is_said() {
     let args = ["evaluate", "models/llama-3.1-8b", "--gpus", "8", "--layout", "dp8-zero3-mbs1"];
@@ -312,8 +312,8 @@ fn a_million_tokens_fit_with_a_loss_in_chunks() {
     assert!((0.9..1.1).contains(&ratio), "{ratio}");
 }
 
-/// Bytes that each optimizer keeps for the parameters of an 8B model in bf16, with master weights: by the definitions of
-/// the optimizers.
+/// Bytes that each optimizer keeps for the parameters of an 8B model in bf16, with master weights: by the definitions
+/// of the optimizers.
 #[test]
 fn optimizers_keep_what_they_need() {
     let parameters = 8_030_261_248.0;
@@ -425,7 +425,7 @@ fn formats_are_held_to_the_framework() {
     assert!(run.stdout.contains("cannot run this: it has no linear layers in fp8"), "{run:?}");
 }
 
-/// What a count does not divide by has counts beside it that do.
+/// What a count does not divide by has counts next to it that do.
 #[test]
 fn counts_that_do_not_divide_have_proposals() {
     let place = Workplace::new();
@@ -578,8 +578,8 @@ fn results_do_not_depend_on_threads() {
     }
 }
 
-/// Of a stack that nobody knows, what is chosen need not be what the point estimates have first: its plan is read all the
-/// same.
+/// Of a stack that nobody knows, what is chosen need not be what the point estimates have first: its plan is read all
+/// the same.
 #[test]
 fn a_plan_of_an_unknown_stack_is_read() {
     let place = Workplace::new();

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// How often a run is looked at.
+/// Interval at which a run is looked at.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// How long a run may take, unless a test gives it longer.
+/// Limit of a run, unless a test gives it longer.
 const USUAL_LIMIT: Duration = Duration::from_secs(30);
 
-/// What a run left behind.
+/// Exit code and output of a run.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) code: Option<i32>,

@@ -172,7 +172,7 @@ fn names_that_are_no_text_are_names() {
     }
 }
 
-/// What ends the program in the midst of a file leaves the file whole or as it was, and nothing beside it.
+/// What ends the program in the midst of a file leaves the file whole or as it was, and nothing next to it.
 #[test]
 fn a_signal_leaves_no_file_that_is_half_written() {
     let place = Workplace::new();

@@ -1,8 +1,8 @@
 //! Every command that README and the book show is run, page by page, in a folder with nothing in it, and prints what
 //! they say it prints. `UPDATE_DOCUMENTS=1` writes what it prints.
 //!
-//! A block of ` ```console ` holds commands, after `$ `, and `> ` where they go on, each with what it prints, or nothing
-//! where that is not shown. A line `...` stands for all lines that follow.
+//! A block of ` ```console ` holds commands, after `$ `, and `> ` where they go on, each with what it prints, or
+//! nothing where that is not shown. A line `...` stands for all lines that follow.
 
 #![expect(clippy::print_stdout, reason = "a test that skips something says so")]
 

@@ -59,8 +59,8 @@ fn layouts_of_experts_are_in_the_measured_order() {
     assert!(times.is_sorted(), "{times:?}");
 }
 
-/// Laws of loads: no spread is the even one, and so are equal counts; more spread takes longer, and no less memory; a rank
-/// that has all experts waits for none.
+/// Laws of loads: no spread is the even one, and so are equal counts; more spread takes longer, and no less memory; a
+/// rank that has all experts waits for none.
 #[test]
 fn more_spread_takes_longer() {
     let place = Workplace::new();

@@ -67,7 +67,7 @@ fn a_limit_before_anything_is_found_says_so() {
 /// After so long the command listens to interrupts, also on a machine that is busy.
 const STARTED: Duration = Duration::from_millis(150);
 
-/// What is asked beside the plans says so too, and nothing that was not looked at is denied.
+/// What is asked in addition to the plans says so too, and nothing that was not looked at is denied.
 #[test]
 fn answers_that_are_cut_short_say_so() {
     let asked = ["search", LONG[1], "--gpus", "131072", "--max-seq-len", "--quiet"];
@@ -85,7 +85,7 @@ fn answers_that_are_cut_short_say_so() {
 /// After how many milliseconds a search is interrupted: the first that finds it with plans and with work left will do.
 const WAITS: [u64; 6] = [250, 500, 1000, 2000, 4000, 8000];
 
-/// How often it is tried to interrupt a second time.
+/// Number of attempts to interrupt a second time.
 const MOST_TRIES: u32 = 20;
 
 /// Presses Ctrl-C.

@@ -161,16 +161,16 @@ fn planted_faults_are_found_and_fixed() {
             }
             let Some(fix) = &finding.fix else { return failure("no fix", &report) };
             let lint = |text: &str| published.lint(text);
-            let (what, after) = unmended(&text, rule, fix, &report, lint)?;
+            let (what, after) = unfixed(&text, rule, fix, &report, lint)?;
             failure(&what, &after)
         })
         .collect();
     assert!(failures.is_empty(), "{} of {}\n{}", failures.len(), faults.len(), failures.join("\n"));
 }
 
-/// What of a fix does not hold, with the report that shows it: written into the text it puts right what the rule found, at
-/// the time that it promised, and no error comes of it.
-pub(crate) fn unmended(
+/// What of a fix does not hold, with the report that shows it: written into the text it fixes what the rule found,
+/// at the time that it promised, and no error comes of it.
+pub(crate) fn unfixed(
     text: &str,
     rule: &str,
     fix: &Fix,

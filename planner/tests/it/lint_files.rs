@@ -51,8 +51,8 @@ fn misnamed(report: &Value, file: &Path) -> Option<String> {
     })
 }
 
-/// A finding names keys of the file, on their lines, and a fix sets keys of the tool: in all files that are read, on another
-/// number of GPUs than they are for.
+/// A finding names keys of the file, on their lines, and a fix sets keys of the tool: in all files that are read, on
+/// another number of GPUs than they are for.
 #[test]
 fn findings_are_about_keys_of_the_file() {
     let failures: Vec<String> = cases()

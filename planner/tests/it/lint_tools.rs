@@ -1,4 +1,4 @@
-//! Settings of the tools beside Megatron-LM, judged in their own words.
+//! Settings of the tools other than Megatron-LM, judged in their own words.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use tempfile::TempDir;
 
 use crate::cli::{planner, root};
-use crate::lint::unmended;
+use crate::lint::unfixed;
 
 static NO_VARIABLES: BTreeMap<String, String> = BTreeMap::new();
 
@@ -55,14 +55,14 @@ const TOOLS: [Tool; 6] = [
     Tool::new("megatron-bridge", "megatron-core", "planned.py"),
 ];
 
-/// Settings of a tool, with what lies beside them.
+/// Settings of a tool, with what lies next to them.
 struct Settings {
     text: String,
     files: BTreeMap<String, String>,
     model: Model,
     model_text: String,
     sequence_length: u64,
-    /// Whether it leaves the batch to a script.
+    /// True if it leaves the batch to a script.
     is_without_batch: bool,
     cluster: Cluster,
 }
@@ -350,7 +350,7 @@ fn planted_faults_are_found_and_fixed_in_the_words_of_each_tool() {
             if !fix.text.contains(expected) {
                 return failure("another fix", &report);
             }
-            let (what, after) = unmended(&text, rule, fix, &report, |text| settings.lint(text))?;
+            let (what, after) = unfixed(&text, rule, fix, &report, |text| settings.lint(text))?;
             failure(&what, &after)
         })
         .collect();

@@ -1,4 +1,4 @@
-//! What the planner promises, seen from outside.
+//! Promises of the planner, seen from outside.
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed, as it should")]
 

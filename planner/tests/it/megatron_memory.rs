@@ -1,4 +1,4 @@
-//! Peak memory of launch scripts of Megatron-LM beside what their runs allocated.
+//! Peak memory of launch scripts of Megatron-LM next to what their runs allocated.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What people type by mistake: each gets one message, which names what would work.
+//! Mistakes of typing: each gets one message, which names what would work.
 
 use std::fs;
 use std::path::Path;

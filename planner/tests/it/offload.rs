@@ -1,4 +1,4 @@
-//! What lies on the host: memory, time, and what a search finds with it.
+//! Offload to the host: memory, time, and what a search finds with it.
 
 use ir::layout::{Offload, PartialLayout, ZeroStage};
 use planner_core::problem::Problem;
@@ -57,7 +57,7 @@ proptest! {
             prop_assert_eq!(&pruned, &all);
             for found in &pruned {
                 prop_assert_eq!(found.layout.offload, offload);
-                prop_assert!(problem.has_room(&found.evaluation.memory));
+                prop_assert!(problem.fits_with_headroom(&found.evaluation.memory));
                 check_found(&problem, found)?;
                 check_timeline(&problem, found)?;
             }
@@ -231,7 +231,7 @@ fn activations_of_some_layers() {
     assert!(seconds(&some) >= seconds(&all));
 }
 
-/// What a framework offloads beside what is searched, and said where it is not.
+/// What a framework offloads in addition to what is searched, and said where it is not.
 #[test]
 fn frameworks_offload_activations_beside_what_they_can() {
     let search = |framework: &str, offload: &str, further: &[&str]| {

@@ -1,4 +1,4 @@
-//! What is written never takes the place of what is read, whatever it is called.
+//! Output never takes the place of what is read, whatever it is called.
 
 use std::fs;
 

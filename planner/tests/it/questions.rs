@@ -1,4 +1,4 @@
-//! What is asked beside the best plan: each answer against what a search of its own says.
+//! Questions in addition to the best plan: each answer against what a search of its own says.
 
 use ir::schedule::ScheduleKind;
 use planner_core::answers::{
@@ -113,7 +113,7 @@ proptest! {
             prop_assert!(best(&problem, &request).is_none());
             return Ok(());
         };
-        let within = |room| best(&Problem { room, ..problem.clone() }, &request);
+        let within = |memory_budget| best(&Problem { memory_budget, ..problem.clone() }, &request);
         prop_assert!(within(least).is_some());
         let hundredth = problem.hardware.memory.get() / 50;
         prop_assert!(within(ir::units::Bytes::new(least.get().saturating_sub(hundredth))).is_none());
@@ -150,7 +150,8 @@ fn the_longest_sequence_is_the_longest() {
     assert_eq!(fits(longest * 5 / 4 / 1024 * 1024), Some(1));
 }
 
-/// 15 sequences of 798,720 tokens fit on 100 GPUs, by five context-parallel ranks: the answer is no shorter, to an eighth.
+/// 15 sequences of 798,720 tokens fit on 100 GPUs, by five context-parallel ranks: the answer is no shorter, to an
+/// eighth.
 #[test]
 fn the_longest_sequence_has_the_odd_factors_of_the_gpus() {
     let args = ["search", "models/llama-3.1-8b", "--gpus", "100", "--quiet"];

@@ -76,7 +76,7 @@ proptest! {
         let problem = setup.problem();
         for request in [request, named] {
             let request = with_recompute(&request, Recompute::Full);
-            let request = Request { fewest_layers: true, ..request };
+            let request = Request { min_recompute: true, ..request };
             for found in check(&problem, &request)? {
                 let fewer = match found.layout.recompute {
                     Recompute::None => continue,

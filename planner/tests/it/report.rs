@@ -15,7 +15,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_else(|| panic!("{value} is no text"))
 }
 
-/// The page of a search, and what is printed beside it.
+/// The page of a search, and what is printed in addition to it.
 fn searched(place: &Workplace) -> (String, Value) {
     let page = place.path("report.html");
     let run = planner(&[&SEARCH[..], &[&*page, "--format", "json"]].concat());

@@ -1,4 +1,4 @@
-//! What is searched for a tool it takes, and what it takes comes back.
+//! Plans that are searched for a tool are accepted by it, and come back from its files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -71,7 +71,7 @@ fn imported(files: &Export, plan: &Plan, model: &Model, text: &str) -> Plan {
         job.unwrap_or_else(|| Job { text: written.clone(), ..Job::default() });
     let first = script.as_str();
     let named = LaunchScript::read(first, &set, &BTreeMap::new()).unwrap().named_files();
-    // What a manifest mounts need not lie beside it.
+    // What a manifest mounts need not lie next to it.
     let lying = files.files.iter().map(|file| (&file.name, &file.text));
     let beside = if is_manifest { mounted.iter().collect() } else { lying.collect::<Vec<_>>() };
     let beside: BTreeMap<String, String> = beside
@@ -131,7 +131,8 @@ fn of_hub(short: &Value) -> Value {
     })
 }
 
-/// What says nothing of a model is left out: copies and gradients of weights in 32 bits, moments of which there are none.
+/// What says nothing of a model is left out: copies and gradients of weights in 32 bits, moments of which there are
+/// none.
 fn in_use(plan: &Plan) -> Value {
     let mut training = plan.training;
     if training.precision.activation_bytes() != 2 {
@@ -146,8 +147,8 @@ fn in_use(plan: &Plan) -> Value {
 proptest! {
     #![proptest_config(drawn(500))]
 
-    /// Any plan that a tool takes as it is comes back from its files, whatever starts them: layout, training, stages; and with the tool's
-    /// habits the predicted step, to the nanosecond.
+    /// Any plan that a tool takes as it is comes back from its files, whatever starts them: layout, training, stages;
+    /// and with the tool's habits the predicted step, to the nanosecond.
     #[test]
     fn what_a_tool_takes_comes_back(
         setup in setups(), request in requests(), is_open in any::<bool>(),

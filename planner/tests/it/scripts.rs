@@ -289,7 +289,8 @@ fn sizes_that_are_left_out_are_compared_too() {
     }
 }
 
-/// Files are found from the folder of the script, those above it, and by their names; scripts that a script runs are read.
+/// Files are found from the folder of the script, those above it, and by their names; scripts that a script runs are
+/// read.
 #[test]
 fn files_of_a_script_are_found() {
     let folder = TempDir::new().unwrap();

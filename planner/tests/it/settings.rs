@@ -1,4 +1,4 @@
-//! Published, tuned settings, with the framework that they ran in: what the search finds beside them.
+//! Published, tuned settings, with the framework that they ran in: what the search finds next to them.
 //!
 //! None is rejected, the framework can run every plan that is found, and the published layout is
 //! close to the best; where it is not, the table names what its publishers had not tried.

@@ -160,8 +160,8 @@ fn stages_that_cannot_be() {
     }
 }
 
-/// `torch/distributed/pipelining/stage.py`: FSDP's modules reduce gradients with the last micro-batch alone, and hold whole
-/// ones until then. Without a pipeline torchtitan reduces each micro-batch's.
+/// `torch/distributed/pipelining/stage.py`: FSDP's modules reduce gradients with the last micro-batch alone, and hold
+/// whole ones until then. Without a pipeline torchtitan reduces each micro-batch's.
 #[test]
 fn pipelines_of_pytorch_keep_whole_gradients() {
     let gradients = |layout: &str| {

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use crate::bad_input::Workplace;
 use crate::cli::planner;
 
-/// Clears the screen, begins a line that looks like another, turns what follows, hides, ends a comment of a script, and is
-/// a command in one.
+/// Clears the screen, begins a line that looks like another, turns what follows, hides, ends a comment of a script, and
+/// is a command in one.
 const EVIL: &str = "evil\u{1b}[2J\u{9b}31m\r\nerror: forged\n\u{202e}\u{2066}\u{200b}\u{7}\u{7f}\n$(touch hit) `touch hit` '; touch hit; '<script>";
 
 /// Nothing in a text of several lines does anything but show.
@@ -157,7 +157,7 @@ fn scripts_do_not_run_names() {
                 let path = entry.unwrap().path();
                 let text = fs::read_to_string(&path).unwrap();
                 let name = path.display().to_string();
-                // The plan beside them is for programs, and has the model's description as it is.
+                // The plan next to them is for programs, and has the model's description as it is.
                 if path.ends_with("plan.json") {
                     continue;
                 }

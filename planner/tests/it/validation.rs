@@ -567,7 +567,8 @@ fn memory_is_that_of_the_rank_that_was_asked() {
 }
 
 /// InternEvo's update has 12 bytes for each parameter that a rank updates, and freed 6 before; the allocator keeps them
-/// beside what forward and backward had, which alone decides nothing: it gives them back where they are in the way.
+/// in addition to what forward and backward had, which alone decides nothing: it gives them back where they are in the
+/// way.
 #[test]
 fn buffers_of_the_update_are_kept_while_there_is_room() {
     let memory = |layers: u32, pp: u32, has_buffers: bool| {

@@ -34,7 +34,7 @@ fn times(count: usize) -> impl Strategy<Value = Vec<PassTimes>> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Nothing runs beside one micro-batch, and with all forwards first, the slowest stage is waited for.
+    /// Nothing is overlapped with one micro-batch, and with all forwards first, the slowest stage is waited for.
     #[test]
     fn what_is_one_chain_is_known_to_the_nanosecond(
         kind in 0_usize..14, p in 1_u32..8, m in 1_u32..20, v in 1_u32..4, passes in times(21),
@@ -146,7 +146,7 @@ fn an_ending_by_hand() {
     assert_eq!(passes, Nanos::new(3 * (17 + 20)));
     let ending = step_tail(kind, 1, m, &work);
     let expected = StepTail {
-        until_all_meet: Nanos::new(100 + 30 + 31 + 40),
+        until_group_collective: Nanos::new(100 + 30 + 31 + 40),
         transfers: Nanos::new(3 * 7 + 30 + 31),
         update: Nanos::new(3 + 5),
     };

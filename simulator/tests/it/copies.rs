@@ -24,7 +24,7 @@ fn compute(time: u64) -> Part {
 }
 
 /// One rank, one micro-batch: a forward of these parts, and no backward to speak of. Kernels lose a quarter of
-/// their rate beside transfers.
+/// their rate when overlapped with transfers.
 fn forward(parts: impl IntoIterator<Item = Part>) -> Simulation {
     let schedule = generate(ScheduleKind::OneFOneB, 1, 1, 1).unwrap();
     let stage = StageWork { forward: parts.into_iter().collect::<Pass>(), ..StageWork::default() };
@@ -70,7 +70,7 @@ fn copies_are_a_queue_each_way() {
     assert_eq!(spans(&forward(both)), expected);
 }
 
-/// Kernels lose nothing beside copies, and a third of what is left beside the transfer.
+/// Kernels lose nothing where copies overlap them, and a third of what is left where the transfer does.
 #[test]
 fn copies_do_not_slow_kernels_down() {
     let simulation = forward([transfer(100, 0, 100), compute(50), Part::WaitForHost]);

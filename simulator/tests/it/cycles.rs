@@ -21,7 +21,7 @@ fn transfer(time: u64) -> Transfer {
     Transfer::new(Collective::AllReduce, Nanos::new(time), Bytes::ZERO)
 }
 
-/// What stages do beside their passes.
+/// Work of stages in addition to their passes.
 #[derive(Clone, Debug)]
 struct Extras {
     send: u64,

@@ -1,4 +1,4 @@
-//! What holds for all numbers of ranks, micro-batches and chunks, and all durations.
+//! Laws for all numbers of ranks, micro-batches and chunks, and all durations.
 
 use ir::schedule::{Schedule, ScheduleKind, add_communication, generate};
 use ir::units::Nanos;

@@ -63,8 +63,8 @@ pub(crate) fn step_tail(
     let num_stages = work.stages.len() as u32;
     let all = |group: u32| work.groups[group as usize].len() == num_ranks as usize;
     let mut meets = kind.updates() == Updates::AfterFlush;
-    let until_all_meet = Nanos::new(u64::MAX);
-    let mut tail = StepTail { until_all_meet, ..StepTail::default() };
+    let until_group_collective = Nanos::new(u64::MAX);
+    let mut tail = StepTail { until_group_collective, ..StepTail::default() };
     let micro_batches = u64::from(num_micro_batches / placement.num_copies());
     for rank in 0..num_ranks {
         let own = || placement.stages(num_ranks, num_stages, rank);
@@ -95,7 +95,7 @@ pub(crate) fn step_tail(
             let all = of_stages.chain(once).chain(first).sum();
             tail.transfers = tail.transfers.max(all);
         }
-        tail.until_all_meet = tail.until_all_meet.min(before);
+        tail.until_group_collective = tail.until_group_collective.min(before);
         tail.update = tail.update.max(after);
     }
     // Where ranks do not join a collective, the rank with the longest passes may be another than the one with the

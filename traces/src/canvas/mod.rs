@@ -35,8 +35,7 @@ pub struct Paper {
     pub width: u32,
     /// Theme: dark on light, or light on dark.
     pub theme: Theme,
-    /// Pixels of a bitmap to a CSS pixel: 2 for sharp text on most screens. SVG does not
-    /// need it.
+    /// Pixels of a bitmap to a CSS pixel: 2 for sharp text on most screens. SVG does not need it.
     pub pixel_ratio: u32,
 }
 

@@ -30,7 +30,7 @@ pub(super) const BETWEEN_BOXES: f64 = 0.5;
 /// The smallest readable number in a box, and the largest that is used.
 pub(super) const SMALLEST_NUMBER: f64 = 5.5;
 pub(super) const LARGEST_NUMBER: f64 = 12.0;
-/// Pixels left free beside the number in a box, on both sides together.
+/// Pixels left free next to the number in a box, on both sides together.
 pub(super) const BESIDE_NUMBER: f64 = 1.0;
 /// Number of tracks up to which lanes are drawn by default, and up to which lanes have names.
 const MOST_TRACKS_WITH_LANES: usize = 32;

@@ -1,4 +1,4 @@
-//! What tests ask of a picture.
+//! Queries of tests to a picture.
 
 use std::collections::BTreeSet;
 
@@ -43,7 +43,7 @@ pub(crate) struct Rect {
     pub(crate) color: Rgb,
 }
 
-/// What is in an SVG document.
+/// Elements of an SVG document.
 #[derive(Debug)]
 pub(crate) struct Drawing {
     pub(crate) width: f64,
@@ -85,7 +85,7 @@ impl Drawing {
         self.rects.iter().copied().filter(|rect| rect.color == color).collect()
     }
 
-    /// How far down the top of a text is.
+    /// Distance of the top of a text from the top of the picture.
     #[track_caller]
     pub(crate) fn top_of(&self, text: &str) -> f64 {
         self.says(text);

@@ -8,10 +8,10 @@ use ir::units::{Bytes, Nanos};
 use proptest::prelude::*;
 use traces::timeline::{Activity, Event, MemoryPoint, Stream, Timeline, Track};
 
-/// What a forward takes.
+/// Duration of a forward.
 const FORWARD: u64 = 1_234_567;
 
-/// What a message takes.
+/// Duration of a message.
 const MESSAGE: u64 = 150_003;
 
 /// A schedule's timeline with messages, tensor-parallel collectives and memory.

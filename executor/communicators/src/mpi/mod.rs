@@ -50,7 +50,7 @@ pub fn run<B: Backend, T, E: fmt::Display>(
 ) -> Result<T, RankFailure<E>> {
     let mailbox = Arc::new(Mailbox::default());
     let (place, outgoing, service) = service::start(Arc::clone(&mailbox));
-    let service::Place { rank, num_ranks, has_threads } = place;
+    let service::ProcessRank { rank, num_ranks, has_threads } = place;
     let (device, incoming) = (device(rank), Arc::clone(&mailbox));
     let transport = MpiTransport { rank, num_ranks, device, mailbox: incoming, outgoing };
     let communicator = Arc::new(MessagePassing::new(rank, num_ranks, transport));

@@ -33,7 +33,7 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(1);
 const EXIT_CODE: i32 = 2;
 
 /// A process's place in its job.
-pub(super) struct Place {
+pub(super) struct ProcessRank {
     pub(super) rank: u32,
     pub(super) num_ranks: u32,
     /// True if the MPI library allows a process other threads, which do not call it.
@@ -47,15 +47,15 @@ type Outgoing = (u32, Parcel);
 /// that they have ended.
 pub(super) fn start(
     mailbox: Arc<Mailbox<Tag, HostMessage>>,
-) -> (Place, Sender<Outgoing>, JoinHandle<()>) {
-    let (outgoing, handed) = mpsc::channel();
+) -> (ProcessRank, Sender<Outgoing>, JoinHandle<()>) {
+    let (outgoing, parcels) = mpsc::channel();
     let (found, place) = mpsc::channel();
     let thread = Builder::new().name("mpi".to_owned()).spawn(move || {
         // Funneled: no thread but the one that starts MPI will call it.
         let (universe, provided) = mpi::initialize_with_threading(Threading::Funneled)
             .expect("MPI is started once in a process");
         let world = universe.world();
-        let place = Place {
+        let place = ProcessRank {
             rank: world.rank().cast_unsigned(),
             num_ranks: world.size().cast_unsigned(),
             has_threads: provided >= Threading::Funneled,
@@ -65,7 +65,7 @@ pub(super) fn start(
             return;
         }
         let service = Service { world, mailbox, sendings: Vec::new(), num_running };
-        if panic::catch_unwind(AssertUnwindSafe(|| service.run(&handed))).is_err() {
+        if panic::catch_unwind(AssertUnwindSafe(|| service.run(&parcels))).is_err() {
             // The other ranks would wait for this one for ever.
             universe.world().abort(EXIT_CODE);
         }
@@ -84,14 +84,14 @@ struct Service {
 }
 
 impl Service {
-    fn run(mut self, handed: &Receiver<Outgoing>) {
+    fn run(mut self, parcels: &Receiver<Outgoing>) {
         let mut is_open = true;
         let mut num_looks = 0;
         let mut slept = Duration::ZERO;
         while is_open || self.num_running > 0 || !self.sendings.is_empty() {
             let mut is_busy = false;
             loop {
-                match handed.try_recv() {
+                match parcels.try_recv() {
                     Ok((to, parcel)) => self.send(to, parcel),
                     Err(TryRecvError::Empty) => break,
                     Err(TryRecvError::Disconnected) => {
@@ -118,7 +118,7 @@ impl Service {
             slept += sleep;
             if !is_open {
                 thread::sleep(sleep);
-            } else if let Ok((to, parcel)) = handed.recv_timeout(sleep) {
+            } else if let Ok((to, parcel)) = parcels.recv_timeout(sleep) {
                 self.send(to, parcel);
             }
         }

@@ -81,9 +81,9 @@ impl CudaCommunicator {
 
 /// A contiguous array, and an event after all work that burn has enqueued so far, including the kernels that write it.
 pub(super) fn marked(array: Array<Cuda>, compute: &ComputeStream) -> Result<(Array<Cuda>, Point)> {
-    let held = Held::new(array)?;
+    let operand = AddressedArray::new(array)?;
     let reached = compute.reached().map_err(of_driver("cuEventRecord"))?;
-    Ok((held.array, Point(Arc::new(reached))))
+    Ok((operand.array, Point(Arc::new(reached))))
 }
 
 /// Memory that a call on NCCL's stream uses.
@@ -122,14 +122,14 @@ impl Drop for InUse {
 /// A call with the memory that it reads and writes.
 struct Prepared {
     function: LibraryFunction,
-    source: Option<Held>,
-    destination: Option<(Held, ArraySpec)>,
+    source: Option<AddressedArray>,
+    destination: Option<(AddressedArray, ArraySpec)>,
     /// Number of consecutive parts of both, each of which is one call.
     pieces: usize,
 }
 
 /// A contiguous tensor and its address, which stays valid while this is held.
-struct Held {
+struct AddressedArray {
     array: Array<Cuda>,
     address: u64,
 }
@@ -137,13 +137,13 @@ struct Held {
 impl Prepared {
     fn new(call: LibraryCall<Cuda>, device: &CudaDevice) -> Result<Self> {
         let LibraryCall { function, array, result, pieces, after: _ } = call;
-        let source = array.map(Held::new).transpose()?;
+        let source = array.map(AddressedArray::new).transpose()?;
         let destination = match result {
             None => None,
             Some(spec) => {
                 // One-dimensional, as rows may be laid out with gaps.
                 let empty = Array::empty_of(&[spec.num_elements()], spec.element, device);
-                Some((Held::new(empty)?, spec))
+                Some((AddressedArray::new(empty)?, spec))
             }
         };
         Ok(Self { function, source, destination, pieces })
@@ -151,25 +151,27 @@ impl Prepared {
 
     fn raw(&self) -> impl Iterator<Item = RawCall> {
         let (function, pieces) = (self.function, self.pieces);
-        let held = [self.source.as_ref(), self.destination.as_ref().map(|(held, _)| held)];
-        let arrays = held.iter().flatten().map(|held| &held.array);
+        let operands =
+            [self.source.as_ref(), self.destination.as_ref().map(|(operand, _)| operand)];
+        let arrays = operands.iter().flatten().map(|operand| &operand.array);
         let part = arrays.min_by_key(|array| array.num_elements());
         let part = part.expect("each call reads or writes something");
         let (num_elements, element) = (part.num_elements() / pieces, part.dtype());
         (0..pieces).map(move |piece| {
-            let address =
-                |held: &Held| held.address + held.array.num_bytes() / pieces as u64 * piece as u64;
-            let [source, destination] = held.map(|held| held.map_or(0, address));
+            let address = |operand: &AddressedArray| {
+                operand.address + operand.array.num_bytes() / pieces as u64 * piece as u64
+            };
+            let [source, destination] = operands.map(|operand| operand.map_or(0, address));
             RawCall { function, source, destination, num_elements, element }
         })
     }
 
     fn result(&self) -> Option<Array<Cuda>> {
-        self.destination.as_ref().map(|(held, spec)| held.array.clone().reshape(&spec.shape))
+        self.destination.as_ref().map(|(operand, spec)| operand.array.clone().reshape(&spec.shape))
     }
 }
 
-impl Held {
+impl AddressedArray {
     fn new(array: Array<Cuda>) -> Result<Self> {
         let array = array.moved(into_contiguous, into_contiguous);
         // Both are tensors of CubeCL.

@@ -39,7 +39,7 @@ impl RunState for Connection {
 pub struct Membership {
     /// Position of this rank among them.
     pub position: usize,
-    /// Their ranks.
+    /// Ranks of the communicator.
     pub ranks: Vec<u32>,
     /// The stream of their collectives; none where one of two ranks sends to the other.
     pub stream: Option<Stream>,

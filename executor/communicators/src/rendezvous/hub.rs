@@ -181,7 +181,7 @@ impl Hub {
         (0..self.num_ranks).filter(|rank| *rank != own).for_each(|rank| self.tell(rank, frame));
     }
 
-    /// When all ranks have ended, the connections are closed together: none is cut while a frame is on its way.
+    /// Closes the connections together, when all ranks have ended: none is cut while a frame is on its way.
     fn end(&self) {
         let mut state = self.lock();
         state.num_ended += 1;

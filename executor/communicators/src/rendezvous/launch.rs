@@ -14,7 +14,7 @@ pub struct Launch {
     pub rank: u32,
     /// Number of ranks.
     pub num_ranks: u32,
-    /// Its position among the ranks on its node.
+    /// Position of the rank among those on its node.
     pub local_rank: u32,
     /// The host of rank 0.
     pub host: String,
@@ -34,8 +34,7 @@ struct Variables {
     local_rank: &'static str,
 }
 
-/// Launchers, the innermost first: `torchrun` and `mpirun` are started within jobs of Slurm, not
-/// around them.
+/// Launchers, the innermost first: `torchrun` and `mpirun` are started within jobs of Slurm, not around them.
 const VARIABLES: [Variables; 3] = [
     Variables { rank: "RANK", num_ranks: "WORLD_SIZE", local_rank: "LOCAL_RANK" },
     Variables {

@@ -14,8 +14,7 @@ type Ranks<'a> = &'a dyn Communicator<Flex>;
 /// Sizes of arrays, in elements: none, fewer than ranks, uneven, many.
 const SIZES: [usize; 5] = [0, 1, 5, 24, 1000];
 
-/// Each collective in each group to which this rank belongs, for all shapes of groups, sizes and
-/// element types.
+/// Each collective in each group to which this rank belongs, for all shapes of groups, sizes and element types.
 pub(crate) fn check_all(rank: Ranks<'_>) {
     for groups in meshes(rank.num_ranks()) {
         for group in &groups {
@@ -62,13 +61,13 @@ fn meshes(num_ranks: u32) -> Vec<Vec<Group>> {
     meshes
 }
 
-/// What rank `rank` has at first: numbers that differ by rank, part and place, and whose sums and
-/// products are exact in all element types that are tested.
+/// Elements that rank `rank` has at first: numbers that differ by rank, part and place, and whose sums and products are
+/// exact in all element types that are tested.
 pub(crate) fn value(rank: u32, part: usize, place: usize) -> f64 {
     f64::from(rank % 3 + 1) * if (part + place).is_multiple_of(2) { 1.0 } else { -0.5 }
 }
 
-/// What rank `rank` has at first, as an array.
+/// Elements that rank `rank` has at first, as an array.
 pub(crate) fn array(rank: u32, part: usize, size: usize, element: Element) -> Array<Flex> {
     let values = (0..size).map(|place| value(rank, part, place)).collect();
     Array::from_f64(values, &[size], element, &FlexDevice)

@@ -148,7 +148,7 @@ fn filled(array: Array<Flex>) -> Array<Flex> {
     array
 }
 
-/// What `program` returns on each of `num_ranks` ranks, or how each fails.
+/// Results of `program` on each of `num_ranks` ranks, or how each fails.
 pub(crate) fn outcomes<T: Send, E: fmt::Display + Send>(
     num_ranks: u32,
     program: impl Fn(Rank) -> Result<T, E> + Sync,
@@ -159,7 +159,7 @@ pub(crate) fn outcomes<T: Send, E: fmt::Display + Send>(
     })
 }
 
-/// What `run` returns on threads that have met over a socket.
+/// Result of `run` on threads that have met over a socket.
 pub(crate) fn connected<T: Send>(
     num_ranks: u32,
     run: impl Fn((Connection, Shutdown), Arc<dyn Engine<Flex>>) -> T + Sync,

@@ -1,5 +1,4 @@
-//! Collectives against their definitions, on ranks that are threads of this process; what happens
-//! when a rank fails.
+//! Collectives against their definitions, on ranks that are threads of this process; what happens when a rank fails.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -92,8 +91,7 @@ fn shapes_and_layouts_survive() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Sums of numbers that do not add exactly: from the first rank of the group to its last,
-    /// whatever the cut.
+    /// Sums of numbers that do not add exactly: from the first rank of the group to its last, whatever the cut.
     #[test]
     fn sums_are_in_the_order_of_the_group(
         (num_ranks, values) in (1usize..6, 0usize..40).prop_flat_map(|(n, size)| {

@@ -1,4 +1,4 @@
-//! How ranks find each other: what launchers say, and a socket.
+//! Rendezvous of ranks: what launchers say, and a socket.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -89,7 +89,7 @@ fn launchers_say_who_a_process_is() {
 }
 
 /// What each of these ranks comes to, with its connection if they meet.
-fn meet<T: Send>(
+fn rendezvous<T: Send>(
     launches: &[Launch],
     limit: Duration,
     then: impl Fn(Connection, Shutdown) -> T + Sync,
@@ -112,7 +112,7 @@ fn meet<T: Send>(
 fn control_messages_arrive_in_order_by_channel() {
     let port = free_port();
     let launches: Vec<Launch> = (0..5).map(|rank| launch(rank, 5, port)).collect();
-    let outcomes = meet(&launches, LIMIT, |connection, shutdown| {
+    let outcomes = rendezvous(&launches, LIMIT, |connection, shutdown| {
         let ranks: Vec<u32> = (0..5).collect();
         let own = connection.rank() as u8;
         // Longer than one packet.
@@ -143,7 +143,7 @@ fn control_messages_arrive_in_order_by_channel() {
 fn a_rank_that_stops_or_ends_is_heard_of() {
     let port = free_port();
     let launches: Vec<Launch> = (0..3).map(|rank| launch(rank, 3, port)).collect();
-    let outcomes = meet(&launches, LIMIT, |connection, shutdown| {
+    let outcomes = rendezvous(&launches, LIMIT, |connection, shutdown| {
         let error = match connection.rank() {
             0 => connection.receive(2, CHANNEL).unwrap_err(),
             1 => {
@@ -173,7 +173,7 @@ fn failures(launches: &[(u32, u32)], limit: Duration) -> Vec<String> {
     let port = free_port();
     let launches: Vec<Launch> =
         launches.iter().map(|(rank, num_ranks)| launch(*rank, *num_ranks, port)).collect();
-    let outcomes = meet(&launches, limit, |_, _| ());
+    let outcomes = rendezvous(&launches, limit, |_, _| ());
     let texts = outcomes.into_iter().map(|outcome| outcome.unwrap_err().to_string());
     texts.map(|text| text.replace(&port.to_string(), "PORT")).collect()
 }
@@ -198,13 +198,13 @@ fn ranks_that_do_not_meet_say_why() {
 
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
-    let busy = meet(&[launch(0, 1, port)], LIMIT, |_, _| ()).swap_remove(0).unwrap_err();
+    let busy = rendezvous(&[launch(0, 1, port)], LIMIT, |_, _| ()).swap_remove(0).unwrap_err();
     let expected = format!("rank 0 cannot listen on port {port}: ");
     assert!(busy.to_string().starts_with(&expected), "{busy}");
 
     let host = "no.such.host.invalid".to_owned();
     let unknown = Launch { host, ..launch(1, 2, port) };
-    let unknown = meet(&[unknown], LIMIT, |_, _| ()).swap_remove(0).unwrap_err();
+    let unknown = rendezvous(&[unknown], LIMIT, |_, _| ()).swap_remove(0).unwrap_err();
     let expected = "the host of rank 0, `no.such.host.invalid`, is not known here: ";
     assert!(unknown.to_string().starts_with(expected), "{unknown}");
 }

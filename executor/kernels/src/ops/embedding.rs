@@ -1,5 +1,4 @@
-//! Rows of a table `[n, w]` by index, where the table may be a shard: rows `first_row..first_row + n` of a
-//! longer one.
+//! Rows of a table `[n, w]` by index, where the table may be a shard: rows `first_row..first_row + n` of a longer one.
 
 use super::Kernels;
 use crate::array::{Array, Indices};

@@ -1,4 +1,4 @@
-//! What `Array` adds to burn's operations.
+//! Operations that `Array` adds to burn's.
 
 use burn::tensor::FloatDType;
 use burn_flex::Flex;

@@ -55,7 +55,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         let outputs = program.block.outputs().iter();
         let outputs = outputs.map(|id| self.output(*id, &mut kept)).collect::<Result<_>>()?;
         kept.values.retain(|key, _| program.keeps(key));
-        kept.extras.retain(|id, _| !program.runs_again(*id));
+        kept.extras.retain(|id, _| !program.is_recomputed(*id));
         Ok((outputs, kept))
     }
 
@@ -65,7 +65,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         id: OpId,
         kept: &mut SavedActivations<B>,
     ) -> Result<Option<Extra<B>>> {
-        if self.program.runs_again(id) && !kept.extras.contains_key(&id) {
+        if self.program.is_recomputed(id) && !kept.extras.contains_key(&id) {
             let value = self.compute(id, kept)?;
             kept.values.insert((id, self.program.placements.outputs[id.index()]), value);
         }

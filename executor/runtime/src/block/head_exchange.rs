@@ -1,5 +1,5 @@
-//! Attention and recurrences over a sequence sharded by context parallelism, by all-to-all: each rank gets all positions of
-//! some heads.
+//! Attention and recurrences over a sequence sharded by context parallelism, by all-to-all: each rank gets all
+//! positions of some heads.
 //!
 //! # Source
 //!
@@ -30,7 +30,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         id: OpId,
         kept: &mut SavedActivations<B>,
     ) -> Result<Array<B>> {
-        let attended = self.attend_again(id, kept)?;
+        let attended = self.recompute_attention(id, kept)?;
         let output = attended.output.clone();
         kept.extras.insert(id, Extra::Attended(attended));
         let [output] = self.env.exchange([output], SEQUENCE, HEADS)?;
@@ -46,7 +46,7 @@ impl<B: Kernels> BlockRun<'_, B> {
     ) -> Result<[Array<B>; 3]> {
         let attended = match kept.extras.get(&id) {
             Some(Extra::Attended(attended)) => attended.clone(),
-            _ => self.attend_again(id, kept)?,
+            _ => self.recompute_attention(id, kept)?,
         };
         let Attended { query, key, value, output, log_sum_exp } = attended;
         let [gradient] = self.env.exchange([gradient], HEADS, SEQUENCE)?;
@@ -68,7 +68,7 @@ impl<B: Kernels> BlockRun<'_, B> {
     }
 
     /// Attention of all positions over the rank's part of the heads.
-    fn attend_again(&self, id: OpId, kept: &mut SavedActivations<B>) -> Result<Attended<B>> {
+    fn recompute_attention(&self, id: OpId, kept: &mut SavedActivations<B>) -> Result<Attended<B>> {
         let [query, key, value] = [0, 1, 2].map(|slot| self.input(id, slot, kept));
         let given = [query?.array(), key?.array(), value?.array()];
         let [query, key, value] = self.env.exchange(given, HEADS, SEQUENCE)?;

@@ -16,8 +16,7 @@ impl<B: Kernels> BlockRun<'_, B> {
     ///
     /// # Source
     ///
-    /// Shoeybi et al. 2019 (arXiv 1909.08053), section 3: three numbers a row are exchanged instead of
-    /// the logits.
+    /// Shoeybi et al. 2019 (arXiv 1909.08053), section 3: three numbers a row are exchanged instead of the logits.
     pub(super) fn cross_entropy(
         &self,
         id: OpId,

@@ -23,7 +23,7 @@ pub(crate) struct BlockProgram {
     /// Saved tensors that weight gradients need.
     pub(crate) kept_for_weight_grad: BTreeSet<Key>,
     /// Operators that backward recomputes, whose extras are not saved from forward.
-    again: BTreeSet<OpId>,
+    recomputed: BTreeSet<OpId>,
     /// True where attention exchanges heads between context-parallel ranks.
     exchanges_heads: bool,
     /// True where recurrences do, with the convolutions before them.
@@ -37,13 +37,13 @@ impl BlockProgram {
     pub(crate) fn new(
         block: &Block,
         sharding: Sharding,
-        takes_data: bool,
+        reads_data: bool,
         recompute: BlockRecompute,
     ) -> Self {
         let inputs: Vec<Vec<OpId>> =
             block.nodes().map(|node| block.inputs(node.id).to_vec()).collect();
         let placements = block.placements(sharding);
-        let requires_grad = block.requires_grad(takes_data);
+        let requires_grad = block.requires_grad(reads_data);
         let mut program = Self {
             block: block.clone(),
             inputs,
@@ -51,14 +51,14 @@ impl BlockProgram {
             requires_grad,
             kept: BTreeSet::new(),
             kept_for_weight_grad: BTreeSet::new(),
-            again: BTreeSet::new(),
+            recomputed: BTreeSet::new(),
             exchanges_heads: sharding.head_exchange() > 1,
             exchanges_recurrences: sharding.context_parallel > 1,
             summands: BTreeMap::new(),
         };
         if recompute == BlockRecompute::Selective {
-            let again = block.nodes().filter(|node| node.op.recomputable != Recomputable::No);
-            program.again = again.map(|node| node.id).collect();
+            let recomputed = block.nodes().filter(|node| node.op.recomputable != Recomputable::No);
+            program.recomputed = recomputed.map(|node| node.id).collect();
         }
         program.kept = program.kept(recompute);
         program.kept_for_weight_grad = program.kept_for_weight_grad();
@@ -90,8 +90,8 @@ impl BlockProgram {
     }
 
     /// Returns whether backward recomputes `id`.
-    pub(crate) fn runs_again(&self, id: OpId) -> bool {
-        self.again.contains(&id)
+    pub(crate) fn is_recomputed(&self, id: OpId) -> bool {
+        self.recomputed.contains(&id)
     }
 
     /// The key under which the input of `id` at `slot` is saved: in the source's placement if it is a shard, which is
@@ -187,11 +187,11 @@ impl BlockProgram {
     fn kept_for_weight_grad(&self) -> BTreeSet<Key> {
         let trains = self.block.nodes().filter(|node| node.op.is_trained());
         // Gradients of a recurrence's parameters are computed with those of its inputs.
-        let takes = trains.filter(|node| {
+        let trained = trains.filter(|node| {
             let is_recurrence = matches!(node.op.kind, OpKind::Recurrence { .. });
             !is_recurrence && !self.inputs[node.id.index()].is_empty()
         });
-        let mut needed: BTreeSet<Key> = takes.map(|node| self.kept_key(node.id, 0)).collect();
+        let mut needed: BTreeSet<Key> = trained.map(|node| self.kept_key(node.id, 0)).collect();
         // Tensors that selective recompute dropped are recomputed from these inputs.
         for node in self.block.nodes() {
             if node.op.recomputable == Recomputable::Selective {

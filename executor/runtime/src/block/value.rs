@@ -136,8 +136,8 @@ pub(crate) enum Extra<B: Kernels> {
     Returned(Array<B>, Arc<Sent<B>>),
     /// Predictions less their targets.
     Difference(Array<B>),
-    /// Inputs of a recurrence or of a convolution before one, exchanged for all positions of a part of the heads; and the
-    /// arrays of a delta rule.
+    /// Inputs of a recurrence or of a convolution before one, exchanged for all positions of a part of the heads; and
+    /// the arrays of a delta rule.
     Recurrence { exchanged: Vec<Array<B>>, saved: Option<DeltaSaved<B>> },
 }
 

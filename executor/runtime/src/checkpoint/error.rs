@@ -65,9 +65,9 @@ pub enum CheckpointError {
     Changed {
         /// The file.
         path: PathBuf,
-        /// Its hash when it was written.
+        /// Hash of the file when it was written.
         expected: String,
-        /// Its hash now.
+        /// Hash of the file now.
         found: String,
     },
     /// A checkpoint whose writing or removal was interrupted, by its name.
@@ -89,7 +89,7 @@ pub enum CheckpointError {
     NewerVersion {
         /// Path of its manifest.
         path: PathBuf,
-        /// Its format version.
+        /// Format version of the checkpoint.
         found: u64,
         /// The latest version that can be read.
         supported: u64,

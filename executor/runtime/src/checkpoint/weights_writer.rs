@@ -57,13 +57,13 @@ impl WeightsWriter {
         let tensors = shapes.into_iter().map(|(name, shape)| (name, dtype, shape)).collect();
         let (header, starts) = header(tensors, Some(FORMAT_NOTE));
 
-        let mut beside = tempfile::Builder::new();
-        beside.prefix(".weights-");
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(".weights-");
         // The mode of any other new file; the default lets only the owner read it.
         #[cfg(unix)]
-        beside.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
         let mut file =
-            beside.tempfile_in(folder(path)).map_err(CheckpointError::io("create", path))?;
+            builder.tempfile_in(folder(path)).map_err(CheckpointError::io("create", path))?;
         file.write_all(&header).map_err(CheckpointError::io("write", path))?;
         let starts = names.into_iter().zip(starts).collect();
         Ok(Self { path: path.to_owned(), file, dtype, pending, starts })
@@ -77,8 +77,7 @@ impl WeightsWriter {
     ///
     /// # Panics
     ///
-    /// If the model has no such parameter, it was written before, or it has another number of
-    /// elements.
+    /// If the model has no such parameter, it was written before, or it has another number of elements.
     pub fn write(
         &mut self,
         parameter: &ParameterId,

@@ -72,7 +72,7 @@ pub(super) fn check_operators(
                 OpKind::AttentionScores | OpKind::AttentionValues | OpKind::Softmax { .. } => {
                     return Err(unsupported(format!("operator `{name}` ({:?})", node.op.kind)));
                 }
-                kind if node.op.output.is_routed() && !takes_routed(kind) => {
+                kind if node.op.output.is_routed() && !accepts_routed(kind) => {
                     let what = format!("operator `{name}` between experts' matrices");
                     return Err(unsupported(what));
                 }
@@ -154,7 +154,7 @@ const fn named(kind: Recurrence) -> &'static str {
 }
 
 /// Returns whether an operator may stand between dispatch and combination.
-const fn takes_routed(kind: &OpKind) -> bool {
+const fn accepts_routed(kind: &OpKind) -> bool {
     matches!(
         kind,
         OpKind::Dispatch { .. }

@@ -335,7 +335,7 @@ impl<B: Kernels> Rank<B> {
         self.note_memory_in_pass(&[]);
     }
 
-    /// As [`Self::note_memory`], within a pass whose blocks have saved `of_pass`.
+    /// Notes memory as [`Self::note_memory`] does, within a pass whose blocks have saved `of_pass`.
     fn note_memory_in_pass(&mut self, of_pass: &[KeptBlock<B>]) {
         let units = self.units.iter().map(FlatParameter::num_bytes);
         let frozen = self.frozen.iter().map(FrozenParameter::num_bytes);
@@ -344,11 +344,11 @@ impl<B: Kernels> Rank<B> {
         let placed = units.chain(frozen).chain(kept);
         let [held, on_host] = placed.fold([0; 2], |[a, b], [c, d]| [a + c, b + d]);
         self.peak_host_memory = self.peak_host_memory.max(on_host);
-        let handed = self.inbox.values().chain(self.outbox.values()).flatten().flatten();
+        let messages = self.inbox.values().chain(self.outbox.values()).flatten().flatten();
         let total = held
             + self.reducer.num_bytes()
             + self.layers.iter().map(|layer| layer.num_bytes()).sum::<u64>()
-            + handed.map(Array::num_bytes).sum::<u64>();
+            + messages.map(Array::num_bytes).sum::<u64>();
         self.peak_memory = self.peak_memory.max(total);
         self.env.recorder.memory(total);
     }
@@ -457,7 +457,7 @@ impl<B: Kernels> Rank<B> {
         }
     }
 
-    /// As [`Self::sharded`].
+    /// The sharded parameters, as [`Self::sharded`]'s.
     fn sharded_mut(&mut self, at: UnitAt) -> &mut dyn Sharded<B> {
         match at {
             UnitAt::Trained(unit) => &mut self.units[unit],
@@ -471,11 +471,11 @@ impl<B: Kernels> Rank<B> {
     }
 
     /// Sends the outputs of a stage's pass.
-    fn send(&mut self, action: Action, handed: StageMessage) -> Result<(), RunError> {
+    fn send(&mut self, action: Action, message: StageMessage) -> Result<(), RunError> {
         let partner = action.partner().expect("a message has a partner");
         let to = self.schedule().rank(partner.stage, partner.micro_batch);
         let to = self.env.place.on_pipeline_rank(&self.env.layout, to);
-        let arrays = self.outbox.remove(&handed).expect("a pass comes before its send");
+        let arrays = self.outbox.remove(&message).expect("a pass comes before its send");
         // An output that no later block used, such as the encoder's output in T5's head, has zero gradient. All outputs
         // of a block have the same shape.
         let like = arrays.iter().flatten().next().cloned();
@@ -493,7 +493,7 @@ impl<B: Kernels> Rank<B> {
     }
 
     /// Receives the outputs of another rank's stage.
-    fn receive(&mut self, action: Action, handed: StageMessage) -> Result<(), RunError> {
+    fn receive(&mut self, action: Action, message: StageMessage) -> Result<(), RunError> {
         let partner = action.partner().expect("a message has a partner");
         let from = self.schedule().rank(partner.stage, partner.micro_batch);
         let from = self.env.place.on_pipeline_rank(&self.env.layout, from);
@@ -504,7 +504,7 @@ impl<B: Kernels> Rank<B> {
                 let receive = |_| communicator.receive(from, Tag::Message(action)).map(Some);
                 (0..sent).map(receive).collect()
             });
-        self.inbox.insert(handed, arrays?);
+        self.inbox.insert(message, arrays?);
         Ok(())
     }
 

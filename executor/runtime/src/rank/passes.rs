@@ -63,7 +63,7 @@ impl<B: Kernels> Rank<B> {
             self.losses.extend(values.into_iter().map(Value::array));
         } else {
             let values = values.into_iter().map(|value| Some(value.array())).collect();
-            self.hand_on((stage + 1, false, micro_batch), values);
+            self.pass_on((stage + 1, false, micro_batch), values);
         }
         Ok(())
     }
@@ -93,7 +93,7 @@ impl<B: Kernels> Rank<B> {
                 self.gather_ahead(stage, next);
             }
             let action = Action { stage, kind: ActionKind::Backward, micro_batch };
-            let again = kept.blocks[place].state.take_inputs(action)?;
+            let recomputed_inputs = kept.blocks[place].state.take_inputs(action)?;
             if let Some(next) = place.checked_sub(1)
                 && let KeptState::Inputs(inputs) = &mut kept.blocks[next].state
             {
@@ -103,7 +103,7 @@ impl<B: Kernels> Rank<B> {
             let weights = stashed.unwrap_or_else(|| self.weights(stage, place));
             let whole = Arc::clone(&self.program);
             let program = whole.block(block);
-            if let Some(inputs) = again {
+            if let Some(inputs) = recomputed_inputs {
                 let run = BlockRun { program, env: &self.env, weights: &weights, number: block };
                 let (_, tensors) = run.forward(inputs, &kept.micro_batch)?;
                 kept.blocks[place].state = KeptState::Tensors(tensors);
@@ -135,7 +135,7 @@ impl<B: Kernels> Rank<B> {
         if stage > 0 {
             let gradients =
                 gradients.into_iter().map(|gradient| gradient.map(Value::array)).collect();
-            self.hand_on((stage - 1, true, micro_batch), gradients);
+            self.pass_on((stage - 1, true, micro_batch), gradients);
         }
         if !with_weights {
             self.kept.insert((stage, micro_batch), kept);
@@ -221,12 +221,12 @@ impl<B: Kernels> Rank<B> {
     }
 
     /// Passes tensors to a stage of this rank, or queues them to be sent.
-    fn hand_on(&mut self, handed: StageMessage, arrays: Vec<Option<Array<B>>>) {
-        let (stage, _, micro_batch) = handed;
+    fn pass_on(&mut self, message: StageMessage, arrays: Vec<Option<Array<B>>>) {
+        let (stage, _, micro_batch) = message;
         if self.schedule().rank(stage, micro_batch) == self.env.place.pipeline {
-            self.inbox.insert(handed, arrays);
+            self.inbox.insert(message, arrays);
         } else {
-            self.outbox.insert(handed, arrays);
+            self.outbox.insert(message, arrays);
         }
     }
 

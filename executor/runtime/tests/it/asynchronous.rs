@@ -1,8 +1,7 @@
 //! Asynchronous 1F1B against plain mathematics: a chain of linear layers whose gradients are written out here.
 //!
-//! A stage updates after each backward pass, so a micro-batch meets stages that have seen different numbers
-//! of updates. Its gradient is that of the loss at those weights, in forward and in backward (weight
-//! stashing, Harlap et al. 2018).
+//! A stage updates after each backward pass, so a micro-batch meets stages that have seen different numbers of updates.
+//! Its gradient is that of the loss at those weights, in forward and in backward (weight stashing, Harlap et al. 2018).
 
 use std::sync::Arc;
 
@@ -21,7 +20,7 @@ use ir::plan::Optimizer;
 use ir::replication::Replication;
 use ir::schedule::{ActionKind, ScheduleKind, generate};
 
-/// What goes into each layer, and out of the last.
+/// Widths of each layer's input, and of the last output.
 const WIDTHS: [usize; 5] = [6, 5, 4, 5, 3];
 const NUM_LAYERS: usize = WIDTHS.len() - 1;
 const RATE: f64 = 0.05;
@@ -76,7 +75,7 @@ fn layer(parameter: &str) -> usize {
 /// Where the layers are: for each, its stage.
 type Stages = [u32; NUM_LAYERS];
 
-/// What training comes to: the loss of each step, and each layer's weight.
+/// Result of training: the loss of each step, and each layer's weight.
 struct Outcome {
     losses: Vec<f64>,
     weights: Vec<Vec<f64>>,

@@ -1,5 +1,4 @@
-//! What ranks tell each other over the rendezvous before a library moves arrays: nothing, once a step has shown what
-//! comes.
+//! Messages of ranks over the rendezvous before a library moves arrays: none, once a step has shown what comes.
 
 use std::sync::Arc;
 

@@ -14,14 +14,14 @@ use super::families;
 use super::parity::{Outcome, difference, train};
 use super::training::{Case, ONE, parts};
 
-/// How many draws there are: a tenth of them by default.
+/// Number of draws: a tenth of them by default.
 const ALL: u64 = 500;
 const FEW: u64 = 50;
 
 /// The share of elements that dropout zeroes.
 const RATE: f64 = 0.25;
 
-/// How many layouts a draw may ask for in vain: those that the executor refuses count.
+/// Number of layouts that a draw may ask for in vain: those that the executor refuses count.
 const MOST_TRIES: u64 = 200;
 
 /// A number below `count` for a question of a draw.

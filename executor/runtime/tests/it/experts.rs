@@ -50,7 +50,7 @@ fn whole_experts() {
     check(MIXTRAL, &cases);
 }
 
-/// Pairs of tensor-parallel ranks share each expert, beside all else that cuts and spreads.
+/// Pairs of tensor-parallel ranks share each expert, in addition to all else that cuts and spreads.
 #[test]
 fn experts_over_pairs_of_tensor_ranks() {
     use ScheduleKind as K;
@@ -93,9 +93,8 @@ fn experts_over_any_tensor_ranks() {
     check(QWEN, &cases);
 }
 
-/// What layers with experts exchange of their operators' inputs and outputs in a step, summed over ranks, is
-/// what the plan's exchanges say, to the byte: experts take different numbers of rows, but all together as many
-/// as planned.
+/// What layers with experts exchange of their operators' inputs and outputs in a step, summed over ranks, is what the
+/// plan's exchanges say, to the byte: experts take different numbers of rows, but all together as many as planned.
 #[test]
 fn traffic_of_experts_is_as_planned() {
     let layers_alone = Case { tensor: 4, sequence: true, pipeline: 3, ..ONE };

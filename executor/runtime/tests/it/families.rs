@@ -194,7 +194,7 @@ impl Family {
         (losses, contents(&path))
     }
 
-    /// What was made, beside what transformers made, of every tensor.
+    /// What was made, in addition to what transformers made, of every tensor.
     fn compare(&self, what: &str, made: &Tensors, bound: Bound, wrong: &mut Vec<String>) {
         let expected = self.recorded[what].as_object().unwrap();
         for (name, expected) in expected {
@@ -278,7 +278,7 @@ impl Family {
     }
 }
 
-/// How far a tensor may be off.
+/// Bound of the error of a tensor.
 #[derive(Clone, Copy)]
 struct Bound {
     /// Of its norm.
@@ -357,8 +357,9 @@ fn differences(folder: &Path, name: &str, in_single: bool) -> Vec<String> {
         family.check_logits(&mut wrong);
     }
     if wrong.is_empty() && in_single {
-        // Of some, PyTorch's own gradients in single precision are as much as half of this off: T5's scores are not divided
-        // by the root of the features of a head, and Qwen3-Next's norms scale by about 2, which makes large logits.
+        // Of some, PyTorch's own gradients in single precision are as much as half of this off: T5's scores are not
+        // divided by the root of the features of a head, and Qwen3-Next's norms scale by about 2, which makes large
+        // logits.
         let share = match name {
             _ if name.starts_with("t5") => 1e-4,
             "qwen3_next" | "qwen3_5_text" | "qwen3_5_moe_text" => 2e-4,

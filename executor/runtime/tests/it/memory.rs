@@ -1,4 +1,4 @@
-//! What ranks hold is what the plan's formulas say, of every family: in one layout each, in all with
+//! Memory of ranks is what the plan's formulas say, of every family: in one layout each, in all with
 //! `RUN_SLOW_TESTS=1`.
 
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use executor_communicators::local;
 use executor_kernels::array::Element;
 use executor_runtime::program::Program;
 use executor_runtime::rank::RunError;
-use ir::graph::{BlockRecompute, Recompute, Setting};
+use ir::graph::{BlockRecompute, Recompute, ShardContext};
 
 use super::traffic::{graph, setting};
 use super::training::{Case, ONE, parts, rank};
@@ -23,7 +23,7 @@ fn held(program: Program) -> (Vec<u64>, u64) {
     let last = graph.num_blocks() - 1;
     let mut planned = 0;
     for (position, class) in graph.blocks().enumerate() {
-        let setting = Setting { compute_bytes: 4, ..setting(&program, position == 0) };
+        let setting = ShardContext { compute_bytes: 4, ..setting(&program, position == 0) };
         let work = graph.class(class).work(&setting);
         let is_end = position == 0 || position == last;
         let policy = if is_end { BlockRecompute::None } else { policy };

@@ -1,4 +1,4 @@
-//! What lies on the host changes no result, and leaves the device.
+//! Offload to the host changes no result, and frees the device.
 
 use std::sync::Arc;
 

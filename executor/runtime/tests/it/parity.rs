@@ -18,7 +18,7 @@ use traces::timeline::Stream;
 use super::experts::MIXTRAL_OF_MANY_HEADS;
 use super::training::{Case, GPT, LLAMA, MIXTRAL, NUM_STEPS, ONE, parts, program, rank, steps};
 
-/// What training comes to: the loss of each step, and every trained parameter at the end.
+/// Result of training: the loss of each step, and every trained parameter at the end.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) losses: Vec<f64>,
@@ -26,7 +26,7 @@ pub(super) struct Outcome {
     pub(super) weights: BTreeMap<ParameterId, Vec<f64>>,
 }
 
-/// What a rank's program is given, and what it leaves: results of steps, and its pieces of weights.
+/// A rank's program, with what it leaves: results of steps, and its pieces of weights.
 type RankProgram<'a> =
     &'a (dyn Fn(Arc<dyn Communicator<Flex>>) -> Result<RankOutcome, RunError> + Sync);
 pub(super) type RankOutcome = (Vec<StepResult>, Vec<(Piece, Values)>);
@@ -49,7 +49,7 @@ fn train_by(
     gathered(&program, &outcomes)
 }
 
-/// What training came to by what every rank left.
+/// Result of training by what every rank left.
 pub(super) fn gathered(program: &Program, outcomes: &[RankOutcome]) -> Outcome {
     let shapes: BTreeMap<ParameterId, Vec<usize>> =
         program.trained_parameters().into_iter().map(|p| (p.id, p.shape)).collect();
@@ -389,7 +389,7 @@ fn experts_with_few_places() {
 }
 
 /// A schedule that says itself when the parameters of a stage are gathered and freed: the same results, with
-/// fewer bytes sent, as they are not gathered anew for each micro-batch.
+/// fewer bytes sent, as they are not gathered again for each micro-batch.
 #[test]
 fn parameters_are_gathered_when_the_schedule_says() {
     let case = Case { pipeline: 2, data: 2, zero: ZeroStage::Parameters, ..ONE };
@@ -531,7 +531,7 @@ fn balanced_experts() {
     check_against(&model, one, &cases);
 }
 
-/// What ResNet-50, AlexNet and VGG-19 consist of, small.
+/// Operators of ResNet-50, AlexNet and VGG-19, small.
 const IMAGES: &str = r#"{"format": "planner-graph", "version": 1, "name": "images", "nodes": [
     {"name": "image", "kind": "input", "dims": ["batch", "channels", "height", "width"], "shape": ["b", 3, 12, 12]},
     {"name": "stem", "kind": "conv2d", "out_channels": 6, "kernel": 3, "padding": 1, "bias": false},

@@ -14,7 +14,7 @@ use ir::layout::ZeroStage;
 
 use super::training::{Case, GPT, LLAMA, MIXTRAL, NUM_STEPS, ONE, program, rank};
 
-/// What training comes to, on rank 0.
+/// Result of training, on rank 0.
 struct Outcome {
     results: Vec<StepResult>,
     /// All weights that the rank holds.

@@ -1,5 +1,5 @@
-//! Mamba-2, gated delta rules and short convolutions, in hybrids with attention: sharded over heads, groups and channels,
-//! and over positions, which are exchanged for heads.
+//! Mamba-2, gated delta rules and short convolutions, in hybrids with attention: sharded over heads, groups and
+//! channels, and over positions, which are exchanged for heads.
 
 use executor_kernels::array::Element;
 use executor_runtime::case;
@@ -25,7 +25,7 @@ fn check(name: &str, cases: &[Case]) {
 
 const TENSOR: Case = Case { tensor: 2, ..ONE };
 
-/// What shards heads, groups and channels, or nothing of them.
+/// Layouts that shard heads, groups and channels, or nothing of them.
 const OF_HEADS: [Case; 6] = [
     TENSOR,
     Case { sequence: true, data: 2, zero: ZeroStage::Parameters, ..TENSOR },
@@ -35,7 +35,7 @@ const OF_HEADS: [Case; 6] = [
     Case { pipeline: 2, schedule: ScheduleKind::Zbv, virtual_stages: 2, ..ONE },
 ];
 
-/// What exchanges heads for positions, in a ring's order and in the sequence's.
+/// Layouts that exchange heads for positions, in a ring's order and in the sequence's.
 const OF_POSITIONS: [Case; 4] = [
     Case { context: 2, ..ONE },
     Case { context: 2, recompute: Recompute::Full, ..ONE },

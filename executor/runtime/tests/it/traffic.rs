@@ -1,5 +1,5 @@
-//! What tensor-parallel ranks exchange, of activations, statistics and gradients, and stages send each other, is what
-//! the plan says, to the byte.
+//! Traffic of tensor-parallel ranks, of activations, statistics and gradients, and between stages, is what the plan
+//! says, to the byte.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use executor_runtime::program::Program;
 use executor_runtime::rank::RunError;
 use ir::collective::Collective;
 use ir::graph::{
-    Axis, ContextParallelKind, Graph, LocalParameters, Pass, Recompute, Setting, Sizes,
+    Axis, ContextParallelKind, Graph, LocalParameters, Pass, Recompute, ShardContext, Sizes,
 };
 use ir::model::{GraphOptions, Model};
 use ir::schedule::{ActionKind, ScheduleKind};
@@ -35,7 +35,7 @@ fn planned(program: &Program, stage_sizes: &[usize]) -> Traffic {
     let mut planned = Traffic::new();
     for (stage, size) in (0..).zip(stage_sizes) {
         for (block, class) in blocks.by_ref().take(*size) {
-            let setting = Setting { compute_bytes: 4, ..setting(program, block == 0) };
+            let setting = ShardContext { compute_bytes: 4, ..setting(program, block == 0) };
             let ranks = u64::from(spec.ranks_per_stage());
             let times = u64::from(spec.num_micro_batches) * ranks;
             let work = graph.class(class).work(&setting);
@@ -68,18 +68,18 @@ pub(super) fn graph(program: &Program) -> Graph {
     model.graph(options).unwrap()
 }
 
-/// What a rank of a program in fp64 does with a block, the chain's first or another.
-pub(super) fn setting(program: &Program, takes_data: bool) -> Setting {
+/// Work of a rank of a program in fp64 on a block, the chain's first or another.
+pub(super) fn setting(program: &Program, reads_data: bool) -> ShardContext {
     let spec = program.layout;
     let sizes = Sizes {
         micro_batch_size: spec.micro_batch_size.into(),
         sequence_length: program.sequence_length,
     };
-    let plain = Setting::plain(sizes, spec.sharding());
-    Setting { compute_bytes: 8, takes_data, fuses_projections: false, ..plain }
+    let plain = ShardContext::plain(sizes, spec.sharding());
+    ShardContext { compute_bytes: 8, reads_data, fuses_projections: false, ..plain }
 }
 
-/// What the ranks of a program do in its first step.
+/// Tracks of the ranks of a program in its first step.
 pub(super) fn recorded(program: &Arc<Program>) -> Vec<Track> {
     let recorded = local::run(program.num_ranks(), &[FlexDevice], |communicator| {
         let mut rank = rank(program, communicator)?;
@@ -132,8 +132,7 @@ fn traffic_of_tensor_parallelism_is_as_planned() {
 }
 
 /// Of every family: what tensor parallelism, expert parallelism and context parallelism move. Experts take different
-/// numbers of rows, but all together as many as planned. In one layout
-/// each, in all with `RUN_SLOW_TESTS=1`.
+/// numbers of rows, but all together as many as planned. In one layout each, in all with `RUN_SLOW_TESTS=1`.
 #[test]
 fn traffic_of_families_is_as_planned() {
     let pipeline = Case { tensor: 2, sequence: true, pipeline: STAGES as u32, ..ONE };

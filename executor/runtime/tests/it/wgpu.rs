@@ -23,7 +23,7 @@ fn device() -> Option<WgpuDevice> {
     device.ok()
 }
 
-/// What losses differ by in fp32, as between layouts on the CPU.
+/// Tolerance of losses in fp32, as between layouts on the CPU.
 const TOLERANCE: f64 = 1e-4;
 
 fn train_on(device: &WgpuDevice, model: &str, case: Case) -> Outcome {

@@ -19,7 +19,7 @@ use anyhow::bail;
 use burn_flex::{Flex, FlexDevice};
 use clap::ValueEnum;
 use command_line::destination::{check_output, write_output};
-use command_line::said::{print_bytes, print_json_text, tell};
+use command_line::terminal::{print_bytes, print_json_text, tell};
 use executor::calibration::{self, Effort};
 use executor::check::{CheckFinding, MODELS, first_line, recognised};
 use executor_communicators::{Communicator, local};
@@ -222,10 +222,10 @@ impl Check<'_> {
                 self.arguments(command, Part::Nccl, limit + GRACE)?;
                 command.args(["--communicator", "nccl"]);
             }
-            let mut told = Vec::new();
-            let listen = |line: &str| told.extend(finding(line));
+            let mut of_ranks = Vec::new();
+            let listen = |line: &str| of_ranks.extend(finding(line));
             let ended = process::run_by_turns(commands, limit + GRACE, limit, listen)?;
-            findings.extend(concluded(Part::Nccl, told, ended.failure));
+            findings.extend(concluded(Part::Nccl, of_ranks, ended.failure));
         }
         Ok(findings)
     }

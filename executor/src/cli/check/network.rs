@@ -19,7 +19,7 @@ use crate::cli::choices::{Backend, word};
 const RANKS_OF_ONE_DEVICE: usize = 2;
 
 /// Collectives whose bandwidths are reported.
-const TOLD: [Collective; 4] = [
+const SHOWN: [Collective; 4] = [
     Collective::AllReduce,
     Collective::AllGather,
     Collective::ReduceScatter,
@@ -93,15 +93,15 @@ pub(super) fn collectives(
         (false, Backend::Cpu) => format!("{num_ranks} threads"),
         (false, _) => format!("{num_ranks} ranks on one device"),
     };
-    Ok(told(&ended, &how, num_ranks))
+    Ok(as_network(&ended, &how, num_ranks))
 }
 
-fn told(ended: &Ended, how: &str, num_ranks: usize) -> Network {
+fn as_network(ended: &Ended, how: &str, num_ranks: usize) -> Network {
     let answers = ended.lines.iter().rev().filter_map(|line| serde_json::from_str(line).ok());
     let answer: Value = answers.into_iter().next().unwrap_or_default();
     let rows: Vec<TimedCollective> = Vec::deserialize(&answer["rows"]).unwrap_or_default();
     let mut findings: Vec<CheckFinding> =
-        TOLD.iter().filter_map(|kind| bandwidths(*kind, &rows, how)).collect();
+        SHOWN.iter().filter_map(|kind| bandwidths(*kind, &rows, how)).collect();
     if let Some(failure) = &ended.failure {
         let said = format!("{how}: {}", first_line(&failure.message()));
         let hint = format!("`executor collectives` with `--ranks {num_ranks}` says more");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use command_line::said::print_bytes;
+use command_line::terminal::print_bytes;
 use executor::calibration;
 use executor::check::{self, CheckFinding, Deadline};
 use executor_communicators::Communicator;

@@ -26,11 +26,12 @@ impl Planner {
     /// The planner in this program's folder, or else on the path; none where there is none.
     pub(super) fn find() -> Option<Self> {
         let file = format!("planner{EXE_SUFFIX}");
-        let beside = std::env::current_exe().ok();
-        let beside = beside.iter().filter_map(|program| program.parent()).map(Path::to_owned);
+        let own_folder = std::env::current_exe().ok();
+        let own_folder =
+            own_folder.iter().filter_map(|program| program.parent()).map(Path::to_owned);
         let path: OsString = std::env::var_os("PATH").unwrap_or_default();
         let mut candidates =
-            beside.chain(std::env::split_paths(&path)).map(|folder| folder.join(&file));
+            own_folder.chain(std::env::split_paths(&path)).map(|folder| folder.join(&file));
         candidates.find(|candidate| candidate.is_file()).map(Self)
     }
 

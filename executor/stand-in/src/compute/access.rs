@@ -7,7 +7,7 @@ use crate::recording::Usage;
 
 /// Position of a warp in its grid.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct WarpPosition {
     pub(super) block: [u32; 3],
     pub(super) first_thread: usize,
 }
@@ -36,7 +36,7 @@ impl Failed {
         Ok(failed)
     }
 
-    pub(super) fn fault(self, instruction: &Decoded, place: Place) -> Fault {
+    pub(super) fn fault(self, instruction: &Decoded, place: WarpPosition) -> Fault {
         let Self { what, place: (space, address), bytes, lane } = self;
         Fault::Access {
             what,
@@ -56,7 +56,7 @@ pub(super) fn load<G: Global>(
     place: (Space, u64),
     bytes: usize,
     lane: usize,
-    at: Place,
+    at: WarpPosition,
 ) -> Result<u64, Failed> {
     let failed = Failed::aligned("reads", place, bytes, lane)?;
     let found = memories.read(place, bytes, at.first_thread + lane).ok_or(failed)?;
@@ -70,7 +70,7 @@ pub(super) fn store<G: Global>(
     bytes: usize,
     value: u64,
     lane: usize,
-    at: Place,
+    at: WarpPosition,
 ) -> Result<(), Failed> {
     let failed = Failed::aligned("writes", place, bytes, lane)?;
     let thread = at.first_thread + lane;

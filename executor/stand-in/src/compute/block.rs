@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::access::Place;
+use super::access::WarpPosition;
 use super::fault::Fault;
 use super::hazard::Uses;
 use super::lanes::{Mask, WIDTH, ones};
@@ -81,7 +81,7 @@ fn run_block<G: Global>(
 ) -> Result<(), Fault> {
     loop {
         for (number, warp) in warps.iter_mut().enumerate() {
-            let place = Place { block, first_thread: number * WIDTH };
+            let place = WarpPosition { block, first_thread: number * WIDTH };
             warp.run(program, memories, place).map_err(|fault| match fault {
                 Fault::Access { instruction, .. } if memories.has_collided => {
                     Fault::Misuse { what: COLLIDED, block, instruction }

@@ -9,14 +9,14 @@ const GRAIN: usize = 2;
 
 /// Accesses to shared memory since the last barrier.
 pub(super) struct Uses {
-    places: Vec<Place>,
+    granules: Vec<GranuleAccesses>,
     /// Number of the interval between barriers, counted over all blocks.
     now: u32,
 }
 
 /// The last accesses to one granule.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct GranuleAccesses {
     written: u32,
     writer: u32,
     read: u32,
@@ -26,7 +26,7 @@ struct Place {
 
 impl Uses {
     pub(super) fn new(bytes: usize) -> Self {
-        Self { places: vec![Place::default(); bytes.div_ceil(GRAIN)], now: 1 }
+        Self { granules: vec![GranuleAccesses::default(); bytes.div_ceil(GRAIN)], now: 1 }
     }
 
     /// Starts a new interval: all threads have passed a barrier.
@@ -38,15 +38,15 @@ impl Uses {
     pub(super) fn collide(&mut self, start: usize, len: usize, warp: u32, writes: bool) -> bool {
         let now = self.now;
         let mut is_found = false;
-        let places = &mut self.places[start / GRAIN..(start + len).div_ceil(GRAIN)];
-        for place in places {
-            is_found |= place.written == now && place.writer != warp;
+        let granules = &mut self.granules[start / GRAIN..(start + len).div_ceil(GRAIN)];
+        for granule in granules {
+            is_found |= granule.written == now && granule.writer != warp;
             if writes {
-                is_found |= place.read == now && place.readers & !(1 << warp) != 0;
-                (place.written, place.writer) = (now, warp);
+                is_found |= granule.read == now && granule.readers & !(1 << warp) != 0;
+                (granule.written, granule.writer) = (now, warp);
             } else {
-                let others = if place.read == now { place.readers } else { 0 };
-                (place.read, place.readers) = (now, others | 1 << warp);
+                let others = if granule.read == now { granule.readers } else { 0 };
+                (granule.read, granule.readers) = (now, others | 1 << warp);
             }
         }
         is_found

@@ -10,8 +10,7 @@
 //!
 //! # Source
 //!
-//! NVIDIA, *PTX ISA* 8.8, sections 9.7 ("Instructions") and 5 ("State Spaces, Types, and
-//! Variables").
+//! NVIDIA, *PTX ISA* 8.8, sections 9.7 ("Instructions") and 5 ("State Spaces, Types, and Variables").
 
 mod access;
 mod block;

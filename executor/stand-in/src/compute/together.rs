@@ -1,6 +1,6 @@
 //! Warp-synchronous operations.
 
-use super::access::{self, Place};
+use super::access::{self, WarpPosition};
 use super::fragment::{self, Fragment};
 use super::lanes::{Lanes, Mask, WIDTH, lanes};
 use super::program::{Address, Register, Shuffle, Space, Together, Vote};
@@ -19,7 +19,7 @@ pub(super) fn act<G: Global>(
     what: &Together,
     mask: Mask,
     memories: &mut Memories<'_, G>,
-    place: Place,
+    place: WarpPosition,
 ) -> Result<(), Failed> {
     let needs_all = matches!(
         what,
@@ -111,7 +111,7 @@ impl Matrix<'_> {
         warp: &mut Registers,
         dests: &[Register],
         memories: &mut Memories<'_, G>,
-        at: Place,
+        at: WarpPosition,
     ) -> Result<(), access::Failed> {
         let bytes = self.fragment.element.bytes();
         for lane in 0..WIDTH {
@@ -133,7 +133,7 @@ impl Matrix<'_> {
         warp: &Registers,
         sources: &[Register],
         memories: &mut Memories<'_, G>,
-        at: Place,
+        at: WarpPosition,
     ) -> Result<(), access::Failed> {
         let bytes = self.fragment.element.bytes();
         for lane in 0..WIDTH {
@@ -155,7 +155,7 @@ fn load_rows<G: Global>(
     is_transposed: bool,
     dests: &[Register],
     memories: &mut Memories<'_, G>,
-    place: Place,
+    place: WarpPosition,
 ) -> Result<(), access::Failed> {
     const ROW_BYTES: usize = 16;
     for (matrix, dest) in dests.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! Execution of a program by the threads of a warp.
 
-use super::access::{Failed, Place, word};
+use super::access::{Failed, WarpPosition, word};
 use super::fault::Fault;
 use super::lanes::{Mask, WIDTH, lanes, mask_of};
 use super::program::{Decoded, Operation, Program, Register, Space, Together};
@@ -82,7 +82,7 @@ impl Warp {
         &mut self,
         program: &Program,
         memories: &mut Memories<'_, G>,
-        place: Place,
+        place: WarpPosition,
     ) -> Result<(), Fault> {
         loop {
             let ready = self.alive & !self.at_barrier & !self.waiting;
@@ -128,7 +128,7 @@ impl Warp {
         at: usize,
         mask: Mask,
         memories: &mut Memories<'_, G>,
-        place: Place,
+        place: WarpPosition,
     ) -> Result<Next, Fault> {
         let active = match instruction.guard {
             None => mask,
@@ -194,7 +194,7 @@ impl Warp {
         (at, mask, active): (usize, Mask, Mask),
         instruction: &Decoded,
         memories: &mut Memories<'_, G>,
-        place: Place,
+        place: WarpPosition,
     ) -> Result<Next, Fault> {
         let same_place = |lane: &usize| self.places[*lane] == at;
         let before = lanes(self.waiting).filter(same_place).fold(0, |all, lane| all | 1 << lane);
@@ -228,7 +228,7 @@ impl Warp {
         instruction: &Decoded,
         active: Mask,
         memories: &mut Memories<'_, G>,
-        place: Place,
+        place: WarpPosition,
     ) -> Result<(), Fault> {
         for lane in lanes(active) {
             self.access_one(operation, lane, memories, place)
@@ -242,7 +242,7 @@ impl Warp {
         operation: &Operation,
         lane: usize,
         memories: &mut Memories<'_, G>,
-        at: Place,
+        at: WarpPosition,
     ) -> Result<(), Failed> {
         let thread = at.first_thread + lane;
         match operation {

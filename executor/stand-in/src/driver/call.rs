@@ -37,8 +37,8 @@ pub(super) fn call(name: &'static str, mut act: impl FnMut(&mut State) -> Outcom
     while outcome == Err(Code::AGAIN) {
         num_naps += 1;
         if num_naps > MOST_NAPS {
-            let lines = state.queues.told();
-            state.misuse(format!("{name} waits in vain: {lines}"));
+            let queues = state.queues.describe();
+            state.misuse(format!("{name} waits in vain: {queues}"));
             outcome = Err(Code::LAUNCH_TIMEOUT);
             break;
         }

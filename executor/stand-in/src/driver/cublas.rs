@@ -32,7 +32,7 @@ pub(crate) struct Algorithm {
 
 /// `cublasLtMatmulHeuristicResult_t`.
 #[repr(C)]
-pub(crate) struct Found {
+pub(crate) struct HeuristicResult {
     algorithm: Algorithm,
     workspace_bytes: usize,
     state: c_int,
@@ -69,7 +69,7 @@ exported! {
         value: *const u8, bytes: usize) {
         let attribute = Attribute { number, bytes: given(value, bytes)? };
         let outcome = state.descriptors.set_product(description, &attribute);
-        told(state, "cublasLtMatmulDescSetAttribute", number, outcome)
+        recorded(state, "cublasLtMatmulDescSetAttribute", number, outcome)
     }
 
     fn cublasLtMatmulDescDestroy(state, description: usize) {
@@ -89,7 +89,7 @@ exported! {
         bytes: usize) {
         let attribute = Attribute { number, bytes: given(value, bytes)? };
         let outcome = state.descriptors.set_layout(layout, &attribute);
-        told(state, "cublasLtMatrixLayoutSetAttribute", number, outcome)
+        recorded(state, "cublasLtMatrixLayoutSetAttribute", number, outcome)
     }
 
     fn cublasLtMatrixLayoutDestroy(state, layout: usize) {
@@ -106,7 +106,7 @@ exported! {
         value: *const u8, bytes: usize) {
         let attribute = Attribute { number, bytes: given(value, bytes)? };
         let outcome = state.descriptors.set_preference(preference, &attribute);
-        told(state, "cublasLtMatmulPreferenceSetAttribute", number, outcome)
+        recorded(state, "cublasLtMatmulPreferenceSetAttribute", number, outcome)
     }
 
     fn cublasLtMatmulPreferenceDestroy(state, preference: usize) {
@@ -114,7 +114,7 @@ exported! {
     }
 
     fn cublasLtMatmulAlgoGetHeuristic(state, handle: usize, description: usize, a: usize,
-        b: usize, c: usize, d: usize, preference: usize, num_asked: c_int, found: *mut Found,
+        b: usize, c: usize, d: usize, preference: usize, num_asked: c_int, found: *mut HeuristicResult,
         num_found: *mut c_int) {
         state.descriptors.check_handle(handle)?;
         if num_asked < 1 {
@@ -127,7 +127,7 @@ exported! {
         let alignments = preference.alignments;
         let algorithm = Algorithm { magic: MAGIC, workspace_bytes, alignments, rest: [0; 4] };
         let workspace_bytes = workspace_bytes as usize;
-        put(found, Found { algorithm, workspace_bytes, state: 0, num_waves: 1.0, reserved: [0; 4] })?;
+        put(found, HeuristicResult { algorithm, workspace_bytes, state: 0, num_waves: 1.0, reserved: [0; 4] })?;
         put(num_found, 1)
     }
 
@@ -206,7 +206,7 @@ unsafe fn scalar(value: *const c_void, precision: Precision) -> Result<f64, Code
 }
 
 /// Counts an attribute that is refused.
-fn told(state: &mut State, function: &str, number: c_int, outcome: Outcome) -> Outcome {
+fn recorded(state: &mut State, function: &str, number: c_int, outcome: Outcome) -> Outcome {
     outcome.inspect_err(|_| refuse(state, format!("{function} of attribute {number}")))
 }
 

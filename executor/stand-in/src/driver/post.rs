@@ -50,7 +50,7 @@ impl Post {
     }
 
     /// The call and its state as text.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let Exchange { kind, rank, .. } = self.exchange;
         let state = if self.own.is_some() { "sent" } else { "not begun" };
         format!("{kind:?} of rank {rank} ({}, {state})", self.name)

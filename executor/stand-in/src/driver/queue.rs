@@ -6,8 +6,8 @@
 
 use super::call::{NAP, Outcome};
 use super::codes::Code;
-use super::lines::Line;
 use super::post::Post;
+use super::queues::StreamQueue;
 use super::running::{Ran, run};
 use super::state::State;
 use super::task::{Moment, Task};
@@ -25,9 +25,9 @@ impl State {
     }
 
     fn put(&mut self, stream: StreamId, task: Task) {
-        let line = self.queues.streams.entry(stream).or_default();
-        line.given += 1;
-        line.tasks.push_back(task);
+        let stream_queue = self.queues.streams.entry(stream).or_default();
+        stream_queue.given += 1;
+        stream_queue.tasks.push_back(task);
     }
 
     /// The points that a stream waits for implicitly: a device's default stream for all blocking streams, and they for
@@ -58,7 +58,7 @@ impl State {
                 while let Some(task) = self.front(stream) {
                     match run(task, self) {
                         Ok(Ran::Later(task)) => {
-                            self.line(stream).tasks.push_front(task);
+                            self.stream_queue(stream).tasks.push_front(task);
                             break;
                         }
                         Ok(Ran::Done) => {}
@@ -67,7 +67,7 @@ impl State {
                             outcome = outcome.and(Err(code));
                         }
                     }
-                    self.line(stream).done += 1;
+                    self.stream_queue(stream).done += 1;
                     has_moved = true;
                 }
             }
@@ -79,12 +79,12 @@ impl State {
         outcome
     }
 
-    fn line(&mut self, stream: StreamId) -> &mut Line {
+    fn stream_queue(&mut self, stream: StreamId) -> &mut StreamQueue {
         self.queues.streams.entry(stream).or_default()
     }
 
     fn front(&mut self, stream: StreamId) -> Option<Task> {
-        self.line(stream).tasks.pop_front()
+        self.stream_queue(stream).tasks.pop_front()
     }
 
     /// Starts a thread that executes tasks while the program does not call.

@@ -37,7 +37,7 @@ pub(super) enum Task {
 
 impl Task {
     /// The task as text.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         match self {
             Self::After(moments) => {
                 let one =
@@ -50,7 +50,7 @@ impl Task {
             Self::Fill { .. } => "a fill".to_owned(),
             Self::Free(_) => "a free".to_owned(),
             Self::Exchange { comm, posts } => {
-                let posts = posts.iter().map(Post::told).collect::<Vec<_>>();
+                let posts = posts.iter().map(Post::describe).collect::<Vec<_>>();
                 format!("for {comm:#x} {}", posts.join(" and "))
             }
         }

@@ -17,13 +17,13 @@ pub struct Member {
     pub rank: u32,
     /// Number of ranks of the communicator.
     pub num_ranks: u32,
-    /// How the membership ended.
+    /// End of the membership.
     pub ending: Ending,
     /// Calls in order.
     pub calls: Vec<MemberCall>,
 }
 
-/// How a membership ended.
+/// End of a membership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {

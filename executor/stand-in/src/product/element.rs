@@ -80,7 +80,7 @@ impl Precision {
     }
 
     /// Returns whether products of A, B, C and D of these types are supported.
-    pub(super) fn takes(self, [a, b, c, d]: [Element; 4]) -> bool {
+    pub(super) fn accepts(self, [a, b, c, d]: [Element; 4]) -> bool {
         let fits = match self {
             Self::F32 => match a {
                 Element::F32 => c == Element::F32,

@@ -78,7 +78,7 @@ impl Product {
     pub fn check(&self) -> Result<(), Refusal> {
         let [a, b, c, d] = &self.layouts;
         let elements = [a.element, b.element, c.element, d.element];
-        if !self.precision.takes(elements) {
+        if !self.precision.accepts(elements) {
             let what = format!("no {:?} of {elements:?}", self.precision);
             return Err(Refusal::NotSupported(what));
         }

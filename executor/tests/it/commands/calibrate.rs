@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use ir::cluster::{Architecture, Cluster, Precision, Times};
 
-use super::Place;
+use super::RunFolder;
 
 /// The least that can be measured.
 const QUICK: &str = "--quick --max-bytes 4K --factor 4 --iterations 2 --warm-up 0";
 
 #[test]
 fn one_file_has_all_that_the_planner_needs() {
-    let place = Place::new();
+    let place = RunFolder::new();
     let run = place.run(&format!("calibrate -o mine.json --cluster-name mine {QUICK}"));
     assert_eq!((run.code, run.stdout.as_str()), (Some(0), ""), "{run:?}");
     for words in [
@@ -53,10 +53,10 @@ fn one_file_has_all_that_the_planner_needs() {
     assert_eq!(place.listing().len(), 1, "{:?}", place.listing());
 }
 
-/// Killed in the midst of it, the file that was there stays, and nothing lies beside it.
+/// Killed in the midst of it, the file that was there stays, and nothing lies next to it.
 #[test]
 fn an_interruption_leaves_what_was_there() {
-    let place = Place::new();
+    let place = RunFolder::new();
     place.write("mine.json", "as it was");
     let before = place.listing();
     let mut child = place.command("calibrate -o mine.json").spawn().unwrap();
@@ -72,7 +72,7 @@ fn an_interruption_leaves_what_was_there() {
 
 #[test]
 fn what_cannot_be_calibrated_is_said_at_once() {
-    let place = Place::new();
+    let place = RunFolder::new();
     for (args, words) in [
         ("", &["--output"][..]),
         ("-o mine.json --ranks 1", &["one rank sends nothing", "--ranks 2"]),

@@ -6,7 +6,7 @@ use std::fs;
 use ir::cluster::{Architecture, Cluster, Precision};
 use serde_json::Value;
 
-use super::{Place, Run};
+use super::{Run, RunFolder};
 use crate::runs_slow_tests;
 
 /// The parts of a report.
@@ -22,20 +22,20 @@ fn findings(report: &Value) -> Vec<(&str, &Value)> {
     all.map(|finding| (finding["verdict"].as_str().unwrap(), finding)).collect()
 }
 
-fn read(place: &Place, name: &str) -> Value {
+fn read(place: &RunFolder, name: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(place.path(name)).unwrap()).unwrap()
 }
 
 /// What was said, for a message.
-fn told(run: &Run) -> String {
+fn output(run: &Run) -> String {
     format!("{}\n{}", run.stdout, run.stderr)
 }
 
 #[test]
 fn kernels_of_the_cpu_are_right() {
-    let place = Place::new();
+    let place = RunFolder::new();
     let run = place.run("check --only kernels --format json --report report.json");
-    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{}", told(&run));
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{}", output(&run));
     let report: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(report, read(&place, "report.json"));
     assert_eq!(sections(&report), ["device", "kernels"]);
@@ -60,10 +60,10 @@ fn kernels_of_the_cpu_are_right() {
 /// A processor has not the memory of an H100, and that is a failure: exit code 1, with what to do.
 #[test]
 fn what_is_far_from_a_data_sheet_fails() {
-    let place = Place::new();
+    let place = RunFolder::new();
     let sheet = concat!(env!("CARGO_MANIFEST_DIR"), "/../cost-models/clusters/h100.json");
     let run = place.run(&format!("check --only speeds --base {sheet}"));
-    assert_eq!(run.code, Some(1), "{}", told(&run));
+    assert_eq!(run.code, Some(1), "{}", output(&run));
     for words in ["device (", "speeds (", "FAIL", "% of data sheet", "hint: ", "failed"] {
         assert!(run.stdout.contains(words), "no `{words}` in {}", run.stdout);
     }
@@ -72,9 +72,9 @@ fn what_is_far_from_a_data_sheet_fails() {
 /// What has no time left is skipped, which is no failure, and nothing is written that was not measured.
 #[test]
 fn time_runs_out() {
-    let place = Place::new();
+    let place = RunFolder::new();
     let run = place.run("check --minutes 0.1 --only layouts,kernels --format json");
-    assert_eq!(run.code, Some(0), "{}", told(&run));
+    assert_eq!(run.code, Some(0), "{}", output(&run));
     let report: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(sections(&report), ["device", "kernels", "layouts"]);
     for (verdict, finding) in findings(&report) {
@@ -84,7 +84,7 @@ fn time_runs_out() {
 
 #[test]
 fn what_cannot_be_checked_is_said_at_once() {
-    let place = Place::new();
+    let place = RunFolder::new();
     for (args, words) in [
         ("--minutes 0", &["--minutes", "from 0.1"][..]),
         ("--minutes nan", &["--minutes", "from 0.1"]),
@@ -102,16 +102,16 @@ fn what_cannot_be_checked_is_said_at_once() {
 /// Where there is no GPU, or the program was built without it, that is the only thing said.
 #[test]
 fn a_device_that_is_not_there() {
-    let place = Place::new();
+    let place = RunFolder::new();
     for backend in ["cuda", "wgpu"] {
         let run = place.run(&format!("check --minutes 0.1 --only device --backend {backend}"));
         if run.code == Some(2) {
             assert_eq!(run.stdout, "");
-            assert!(run.stderr.starts_with("error: "), "{}", told(&run));
+            assert!(run.stderr.starts_with("error: "), "{}", output(&run));
             assert!(
                 run.stderr.contains("hint: ") && !run.stderr.contains("panicked"),
                 "{}",
-                told(&run)
+                output(&run)
             );
         }
     }
@@ -123,10 +123,10 @@ fn the_whole_of_a_machine() {
     if !runs_slow_tests() {
         return;
     }
-    let place = Place::new();
+    let place = RunFolder::new();
     let args = "check --minutes 3 --format json -o mine.json --cluster-name mine";
     let run = place.run(args);
-    assert_eq!(run.code, Some(0), "{}", told(&run));
+    assert_eq!(run.code, Some(0), "{}", output(&run));
     let report: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(report["num_failed"], 0, "{report:#}");
     assert_eq!(sections(&report).len(), 8);

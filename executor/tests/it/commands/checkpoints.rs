@@ -5,7 +5,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use super::{Place, check_close, plan};
+use super::{RunFolder, check_close, plan};
 
 #[test]
 fn a_run_goes_on_as_if_it_had_not_ended() {
@@ -16,7 +16,7 @@ fn a_run_goes_on_as_if_it_had_not_ended() {
         ("ep2-dp2.json", "--precision fp16"),
         ("toy-mlp.json", "--seed 5"),
     ] {
-        let place = Place::new();
+        let place = RunFolder::new();
         let whole = place.train(plan, 6, more).losses();
         let first = place.train(plan, 4, &format!("{more} --checkpoint kept")).losses();
         let rest = place.train(plan, 6, &format!("{more} --checkpoint kept"));
@@ -36,13 +36,13 @@ fn a_run_goes_on_as_if_it_had_not_ended() {
 #[test]
 fn another_layout_goes_on() {
     let exact = "--precision fp64 --checkpoint kept";
-    let whole = Place::new().train("one.json", 6, "--precision fp64").losses();
+    let whole = RunFolder::new().train("one.json", 6, "--precision fp64").losses();
     for (first, second) in [
         ("tp2-pp2.json", "dp2-zero3.json"),
         ("dp2-zero3.json", "pp2-zbv.json"),
         ("pp2-zbv.json", "tp2-pp2.json"),
     ] {
-        let place = Place::new();
+        let place = RunFolder::new();
         let losses = place.train(first, 3, exact).losses();
         let rest = place.train(second, 6, exact).losses();
         check_close(&[losses, rest].concat(), &whole, &format!("{first}, then {second}"));
@@ -51,7 +51,7 @@ fn another_layout_goes_on() {
 
 #[test]
 fn checkpoints_are_kept_as_asked() {
-    let place = Place::new();
+    let place = RunFolder::new();
     let args = "--checkpoint kept --checkpoint-every 2 --keep-checkpoints 3";
     assert_eq!(place.train("toy-mlp.json", 9, args).code, Some(0));
     let mut names: Vec<_> =
@@ -63,7 +63,7 @@ fn checkpoints_are_kept_as_asked() {
 /// What a broken newest checkpoint is passed over for is said.
 #[test]
 fn an_earlier_checkpoint_serves_where_the_newest_is_broken() {
-    let place = Place::new();
+    let place = RunFolder::new();
     let whole = place.train("one.json", 4, "").losses();
     let args = "--checkpoint kept --checkpoint-every 2";
     assert_eq!(place.train("one.json", 4, args).code, Some(0));
@@ -85,7 +85,7 @@ fn an_earlier_checkpoint_serves_where_the_newest_is_broken() {
 /// Nothing was kept yet, so nothing is lost: a job that is started again and again must not get stuck.
 #[test]
 fn a_run_whose_first_checkpoint_was_interrupted_begins_anew() {
-    let place = Place::new();
+    let place = RunFolder::new();
     let expected = place.train("one.json", 2, "").losses();
     fs::create_dir_all(place.path("kept/step-00000001.partial")).unwrap();
     let run = place.train("one.json", 2, "--checkpoint kept");
@@ -119,7 +119,7 @@ fn weights_come_out_by_their_names_and_go_in_again() {
             ],
         ),
     ] {
-        let place = Place::new();
+        let place = RunFolder::new();
         // A learning rate of zero leaves the first weights as they are.
         assert_eq!(place.train(name, 1, "--learning-rate 0 --checkpoint kept").code, Some(0));
         let run = place.run(&format!("export kept {name} -o out.safetensors"));
@@ -151,7 +151,7 @@ fn weights_come_out_by_their_names_and_go_in_again() {
     }
 }
 
-/// A plan with adapters beside quantised weights, made of one without.
+/// A plan with adapters of quantised weights, made of one without.
 fn with_adapters(name: &str) -> String {
     let mut adapted = plan(name);
     let targets = ["q_proj", "v_proj"];
@@ -166,7 +166,7 @@ fn with_adapters(name: &str) -> String {
 
 #[test]
 fn adapters_are_kept_apart_and_exported_with_their_base_or_without() {
-    let place = Place::new();
+    let place = RunFolder::new();
     place.write("lora.json", with_adapters("dp2-zero3.json"));
     let args = "--learning-rate 1e-2";
     let whole = place.train("lora.json", 6, args).losses();
@@ -199,7 +199,7 @@ fn adapters_are_kept_apart_and_exported_with_their_base_or_without() {
     let config = fs::read_to_string(place.path("adapter_config.json")).unwrap();
     assert!(config.contains(r#""lora_alpha": 8"#) && config.contains(r#""v_proj""#), "{config}");
 
-    // Adapters say nothing beside weights that they were not trained with.
+    // Adapters say nothing with weights that they were not trained with.
     let others = place.train("lora.json", 8, &format!("{kept} --weights merged.safetensors"));
     let exported = place.run("export kept lora.json --weights merged.safetensors -o x.safetensors");
     for run in [others, exported] {

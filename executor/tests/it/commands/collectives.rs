@@ -4,7 +4,7 @@ use ir::cluster::Cluster;
 use ir::collective::Collective;
 use serde_json::Value;
 
-use super::Place;
+use super::RunFolder;
 
 /// A few calls of small buffers, so that a test is fast.
 const QUICK: &str = "--min-bytes 96 --max-bytes 6K --factor 8 --iterations 2 --warm-up 1";
@@ -14,7 +14,7 @@ const BASE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../cost-models/clusters
 
 #[test]
 fn tables_are_those_of_nccl_tests() {
-    let run = Place::new().run(&format!("collectives all-reduce gather --ranks 3 {QUICK}"));
+    let run = RunFolder::new().run(&format!("collectives all-reduce gather --ranks 3 {QUICK}"));
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
     for line in [
         "# 3 ranks (threads, CPU)",
@@ -55,7 +55,7 @@ fn json_has_what_the_table_has() {
     for (reduction, redop) in [("sum", "sum"), ("product", "prod"), ("max", "max"), ("min", "min")]
     {
         let args = format!("collectives --ranks 2 --reduction {reduction} --format json {QUICK}");
-        let report = Place::new().run(&args).lines().remove(0);
+        let report = RunFolder::new().run(&args).lines().remove(0);
         let rows = report["rows"].as_array().unwrap();
         assert_eq!(rows.len(), 9 * 3, "{args}");
         for row in rows {
@@ -78,7 +78,7 @@ fn json_has_what_the_table_has() {
 
 #[test]
 fn the_cluster_file_has_what_was_measured() {
-    let place = Place::new();
+    let place = RunFolder::new();
     let args = format!("collectives --ranks 4 {QUICK} -o mine.json --base {BASE}");
     let run = place.run(&format!("{args} --cluster-name mine --ranks-per-node 2"));
     assert_eq!(run.code, Some(0), "{run:?}");
@@ -104,7 +104,7 @@ fn the_cluster_file_has_what_was_measured() {
 
 #[test]
 fn what_cannot_be_measured_is_said_at_once() {
-    let place = Place::new();
+    let place = RunFolder::new();
     let without_nccl: &[&str] = if cfg!(feature = "cuda") {
         &["between GPUs alone", "--backend cuda"]
     } else {
@@ -143,7 +143,7 @@ fn what_cannot_be_measured_is_said_at_once() {
     place.refuses("collectives -o mine.json --base toy-mlp.json", plan);
 }
 
-impl Place {
+impl RunFolder {
     /// The command ends with an error that has `words` in it, and leaves all files as they were.
     pub(super) fn refuses(&self, args: &str, words: &[&str]) {
         let before = self.listing();
@@ -161,7 +161,7 @@ impl Place {
 /// A report is one line.
 #[test]
 fn reports_can_be_piped() {
-    let run = Place::new().run(&format!("collectives broadcast --format json {QUICK}"));
+    let run = RunFolder::new().run(&format!("collectives broadcast --format json {QUICK}"));
     let lines: Vec<Value> = run.lines();
     assert_eq!((lines.len(), lines[0]["num_ranks"].as_u64()), (1, Some(2)));
 }

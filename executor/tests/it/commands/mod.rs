@@ -35,7 +35,7 @@ const PLANS: &[(&str, usize)] = &[
     ("toy-mlp.json", 2),
 ];
 
-/// What a run left behind.
+/// Exit code and output of a run.
 #[derive(Debug)]
 struct Run {
     code: Option<i32>,
@@ -57,9 +57,9 @@ impl Run {
 }
 
 /// A folder to run in, with plans.
-struct Place(TempDir);
+struct RunFolder(TempDir);
 
-impl Place {
+impl RunFolder {
     fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -160,7 +160,7 @@ fn finish(mut child: Child, args: &str) -> Run {
 #[test]
 fn json_is_a_line_for_each_step() {
     for (plan, num_ranks) in PLANS {
-        let place = Place::new();
+        let place = RunFolder::new();
         let run = place.train(plan, 6, "--learning-rate 3e-3");
         let lines = run.lines();
         assert_eq!(run.stderr, "", "{plan}");
@@ -186,7 +186,7 @@ fn json_is_a_line_for_each_step() {
 /// Plans of the same model and batch train the same, whatever their layout.
 #[test]
 fn layouts_agree() {
-    let place = Place::new();
+    let place = RunFolder::new();
     let losses = |plan| place.train(plan, 4, "--precision fp64 --seed 3").losses();
     let one = losses("one.json");
     for plan in ["tp2-pp2.json", "dp2-zero3.json", "pp2-zbv.json"] {
@@ -204,7 +204,7 @@ fn check_close(losses: &[f64], expected: &[f64], what: &str) {
 /// What a plan leaves out of its model is said.
 #[test]
 fn dropout_that_was_not_planned_is_left_out_with_a_warning() {
-    let place = Place::new();
+    let place = RunFolder::new();
     let mut edited = plan("ep2-dp2.json");
     edited["model"]["description"]["attention_dropout"] = serde_json::json!(0.1);
     place.write("edited.json", edited.to_string());
@@ -215,7 +215,7 @@ fn dropout_that_was_not_planned_is_left_out_with_a_warning() {
 
 #[test]
 fn dropout_that_was_planned_is_applied() {
-    let place = Place::new();
+    let place = RunFolder::new();
     let mut edited = plan("ep2-dp2.json");
     edited["model"]["description"]["attention_dropout"] = serde_json::json!(0.5);
     edited["model"]["dropout"] = serde_json::json!(true);
@@ -228,7 +228,7 @@ fn dropout_that_was_planned_is_applied() {
 /// Where each micro-batch updates there is no norm of all gradients: a limit is left out, unless it was asked for.
 #[test]
 fn a_limit_on_gradients_that_nobody_asked_for_is_left_out() {
-    let place = Place::new();
+    let place = RunFolder::new();
     let mut edited = plan("tp2-pp2.json");
     edited["layout"]["schedule"] = "async-1f1b".into();
     place.write("async.json", edited.to_string());
@@ -244,7 +244,7 @@ fn a_limit_on_gradients_that_nobody_asked_for_is_left_out() {
 
 #[test]
 fn tables_say_what_runs_and_what_it_came_to() {
-    let place = Place::new();
+    let place = RunFolder::new();
     for (plan, words) in [
         (
             "one.json",
@@ -289,7 +289,7 @@ fn tables_say_what_runs_and_what_it_came_to() {
 /// The plan counts the tensors that ranks hold.
 #[test]
 fn memory_is_as_predicted() {
-    let place = Place::new();
+    let place = RunFolder::new();
     for (name, _) in PLANS.iter().filter(|(name, _)| *name != "toy-mlp.json") {
         let lines = place.train(name, 2, "").lines();
         let measured = lines[1]["peak_memory_bytes_by_rank"].as_array().unwrap();
@@ -315,7 +315,7 @@ fn memory_is_as_predicted() {
 #[test]
 fn timelines_have_every_pass() {
     for (plan_name, num_ranks) in PLANS {
-        let place = Place::new();
+        let place = RunFolder::new();
         let run = place.train(plan_name, 3, "--timeline step.json --timeline-step 2");
         assert_eq!(run.code, Some(0), "{run:?}");
         assert!(run.stderr.contains("wrote `step.json`"), "{}", run.stderr);
@@ -363,7 +363,7 @@ fn timelines_have_every_pass() {
 
 #[test]
 fn help_names_every_option() {
-    let run = Place::new().run("run --help");
+    let run = RunFolder::new().run("run --help");
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
     for option in [
         "--steps",
@@ -387,7 +387,7 @@ fn help_names_every_option() {
 /// A reader that leaves, as `head -1` does, is no error.
 #[test]
 fn readers_may_leave() {
-    let place = Place::new();
+    let place = RunFolder::new();
     let mut child = place.command("run toy-mlp.json --format json --steps 50").spawn().unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();

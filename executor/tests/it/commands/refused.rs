@@ -1,4 +1,4 @@
-//! What cannot be run: one clear error, and nothing lost.
+//! Runs that are refused: one clear error, and nothing lost.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use ir::model::{GraphOptions, Model};
 use ir::plan::PLAN_VERSION;
 use serde_json::{Value, json};
 
-use super::{Place, Run, finish, plan};
+use super::{Run, RunFolder, finish, plan};
 
 /// The run failed before its first step with one error, with all of `words` in it.
 fn check_error(run: &Run, args: &str, words: &[&str]) {
@@ -35,7 +35,7 @@ fn check_failure(run: &Run, args: &str, words: &[&str]) {
     assert!(error.lines().all(|line| line.len() < 500), "{args}: {stderr}");
 }
 
-impl Place {
+impl RunFolder {
     /// Runs `executor`, which says why it does not, and leaves all files as they were.
     fn fails(&self, args: &str, words: &[&str]) {
         let before = self.listing();
@@ -46,7 +46,7 @@ impl Place {
 
 #[test]
 fn files_that_are_no_plans() {
-    let place = Place::new();
+    let place = RunFolder::new();
     place.fails("run missing.json", &["missing.json", "No such file", "planner search"]);
     place.fails("run .", &["`.`", "directory"]);
     let unknown_field = format!("{{\"version\": {PLAN_VERSION}, \"modle\": 2}}");
@@ -110,7 +110,7 @@ fn plans_that_were_edited() {
         ("/training/sequence_length", json!(33), &["33 tokens", "does not divide"]),
     ];
     let good = plan("tp2-pp2.json");
-    let place = Place::new();
+    let place = RunFolder::new();
     for (pointer, value, words) in edits {
         let mut plan = good.clone();
         let old = plan.pointer_mut(pointer).unwrap_or_else(|| panic!("no {pointer}"));
@@ -133,14 +133,14 @@ fn a_model_larger_than_the_machine() {
     let graph = Model::from_json(&description, "large").unwrap();
     let graph = graph.graph(GraphOptions::default()).unwrap();
     plan["model"]["num_parameters"] = json!(graph.parameter_counts().total);
-    let place = Place::new();
+    let place = RunFolder::new();
     place.write("large.json", plan.to_string());
     place.fails("run large.json", &["small-llama", "parameters", "this machine has", "GiB"]);
 }
 
 #[test]
 fn arguments_that_mean_nothing() {
-    let place = Place::new();
+    let place = RunFolder::new();
     for (args, words) in [
         ("--steps 0", &["--steps", "at least 1"][..]),
         ("--steps -3", &["--steps", "at least 1"]),
@@ -170,7 +170,7 @@ fn arguments_that_mean_nothing() {
 /// What other programs call things gets a tip.
 #[test]
 fn names_of_other_programs() {
-    let place = Place::new();
+    let place = RunFolder::new();
     for (args, words) in [
         ("run one.json --resume", &["--resume", "`--checkpoint DIR`"][..]),
         ("run one.json --lr=0.1", &["`--learning-rate RATE`"]),
@@ -206,11 +206,10 @@ fn names_of_other_programs() {
     }
 }
 
-/// Where there is no GPU or no library, or the program was built without it, that is said; where there is,
-/// it runs.
+/// Where there is no GPU or no library, or the program was built without it, that is said; where there is, it runs.
 #[test]
 fn devices_and_libraries_that_are_not_there() {
-    let place = Place::new();
+    let place = RunFolder::new();
     for (args, words) in [
         ("--backend cuda", &["cuda", "hint: "][..]),
         ("--backend cuda --communicator nccl", &["cuda", "hint: "]),
@@ -232,7 +231,7 @@ fn devices_and_libraries_that_are_not_there() {
 
 #[test]
 fn data_that_cannot_be_used() {
-    let place = Place::new();
+    let place = RunFolder::new();
     place.fails("run one.json --data missing.txt", &["missing.txt", "No such file"]);
     fs::create_dir(place.path("folder.txt")).unwrap();
     place.fails("run one.json --data folder.txt", &["folder.txt", "not a regular file"]);
@@ -272,7 +271,7 @@ fn data_that_cannot_be_used() {
 
 #[test]
 fn checkpoints_that_cannot_be_used() {
-    let place = Place::new();
+    let place = RunFolder::new();
     let train = |plan: &str, folder: &str| {
         let run = place.train(plan, 2, &format!("--checkpoint {folder}"));
         assert_eq!(run.code, Some(0), "{run:?}");
@@ -345,7 +344,7 @@ fn checkpoints_that_cannot_be_used() {
 
 #[test]
 fn weights_that_cannot_be_used() {
-    let place = Place::new();
+    let place = RunFolder::new();
     place.fails("run one.json --weights no.safetensors", &["no.safetensors", "No such file"]);
     fs::create_dir(place.path("empty")).unwrap();
     place.fails("run one.json --weights empty", &["empty", "model.safetensors"]);
@@ -374,7 +373,7 @@ fn weights_that_cannot_be_used() {
 
 #[test]
 fn places_that_cannot_be_written() {
-    let place = Place::new();
+    let place = RunFolder::new();
     let file = place.write("file", "");
     let run = "run one.json --steps 5";
     place.fails(&format!("{run} --timeline no/t.json"), &["no/t.json", "no folder `no`"]);
@@ -393,13 +392,14 @@ fn places_that_cannot_be_written() {
     place.fails("export kept one.json -o kept", &["kept", "folder"]);
 }
 
-/// What is written keeps the rights of what it replaces, goes where links lead, and does not replace what may not be written.
+/// What is written keeps the rights of what it replaces, goes where links lead, and does not replace what may not be
+/// written.
 #[cfg(unix)]
 #[test]
 fn results_take_the_place_of_files_as_they_are() {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-    let place = Place::new();
+    let place = RunFolder::new();
     let mode = |name: &str| fs::metadata(place.path(name)).unwrap().permissions().mode() & 0o777;
     let with_mode = |name: &str, mode: u32| {
         place.write(name, "old");
@@ -419,7 +419,7 @@ fn results_take_the_place_of_files_as_they_are() {
 
 /// Runs `executor` where a disk of 256 KiB is mounted on `disk`, if the system lets it.
 #[allow(clippy::print_stderr, reason = "a skipped test says so")]
-fn on_a_small_disk(place: &Place, options: &str, args: &str) -> Option<Run> {
+fn on_a_small_disk(place: &RunFolder, options: &str, args: &str) -> Option<Run> {
     fs::create_dir_all(place.path("disk")).unwrap();
     // What fits is copied back, to be looked at when the disk is gone.
     let script = format!(
@@ -447,7 +447,7 @@ fn on_a_small_disk(place: &Place, options: &str, args: &str) -> Option<Run> {
 /// A rank that cannot write stops all ranks, says why, and what was saved before is whole.
 #[test]
 fn a_full_disk_loses_nothing() {
-    let place = Place::new();
+    let place = RunFolder::new();
     let whole = place.train("tp2-pp2.json", 3, "").losses();
     // A checkpoint has 640 KiB, so that there is room for one.
     let args = "run tp2-pp2.json --format json --steps 3 --checkpoint disk --checkpoint-every 1";
@@ -461,7 +461,7 @@ fn a_full_disk_loses_nothing() {
 
     // What cannot be written at all is seen before the first step.
     let args = args.replace("--checkpoint disk", "--timeline disk/t.json --checkpoint disk/kept");
-    let place = Place::new();
+    let place = RunFolder::new();
     let Some(run) = on_a_small_disk(&place, "ro", &args) else { return };
     check_error(&run, &args, &["disk", "Read-only file system"]);
 }

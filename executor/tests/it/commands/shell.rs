@@ -1,15 +1,15 @@
-//! What a shell offers, the manual, and the help.
+//! Completions for a shell, the manual, and the help.
 
 use std::fs;
 
-use super::Place;
+use super::RunFolder;
 
 const COMMANDS: [&str; 7] =
     ["run", "export", "collectives", "calibrate", "check", "completions", "man"];
 
 #[test]
 fn completions_are_for_a_shell() {
-    let place = Place::new();
+    let place = RunFolder::new();
     for (shell, start) in
         [("bash", "_executor() {"), ("zsh", "#compdef executor"), ("fish", "# Print")]
     {
@@ -25,7 +25,7 @@ fn completions_are_for_a_shell() {
 /// Each command has a page, with its options and its example, and the same in its help.
 #[test]
 fn each_command_has_a_page_and_an_example() {
-    let place = Place::new();
+    let place = RunFolder::new();
     let made = place.run("man pages");
     assert_eq!((made.code, made.stdout.as_str(), made.stderr.as_str()), (Some(0), "", ""));
     assert_eq!(fs::read_dir(place.path("pages")).unwrap().count(), COMMANDS.len() + 1);

@@ -1,4 +1,5 @@
-//! What is counted and not planned: towers and projectors of multimodal models, and whole families without a graph.
+//! Parts that are counted and not planned: towers and projectors of multimodal models, and whole families without a
+//! graph.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -35,7 +36,7 @@ struct Multimodal {
     parts: Vec<Part>,
 }
 
-/// Whether the head is tied; the outer configuration decides in transformers since version 5.
+/// Condition for a tied head; the outer configuration decides in transformers since version 5.
 #[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 enum Tied {
@@ -55,7 +56,7 @@ enum Tied {
 struct Counted {
     /// Supported classes, by their heads; the first is the default.
     classes: Vec<String>,
-    /// What its graph would need.
+    /// Operators or facts that its graph would need.
     why: String,
     parts: Vec<Part>,
 }
@@ -65,8 +66,9 @@ struct Counted {
 #[serde(deny_unknown_fields)]
 struct Rule {
     /// A formula of the configuration's fields; `outer.` is the whole model's, `text.` and others are sections of it.
-    /// `LIST:any` is the length of a list, `LIST:sum` its sum (of a number, that for each layer), `LIST:first` its first
-    /// number, `LIST:WORD` how often it has a word (1 for the word itself), `LIST:WORD:N` how often in the first `N`.
+    /// `LIST:any` is the length of a list, `LIST:sum` its sum (of a number, that for each layer), `LIST:first` its
+    /// first number, `LIST:WORD` how often it has a word (1 for the word itself), `LIST:WORD:N` how often in the first
+    /// `N`.
     parameters: String,
     /// Formulas that it names, each of the same fields.
     #[serde(default, rename = "where")]
@@ -74,10 +76,10 @@ struct Rule {
     /// Defaults in transformers of fields that may be left out.
     #[serde(default)]
     defaults: BTreeMap<String, u64>,
-    /// What releases call a field otherwise.
+    /// Other names of fields in some releases.
     #[serde(default)]
     also: BTreeMap<String, String>,
-    /// What a field must be where it is there.
+    /// Values that fields must have where they are there.
     #[serde(default)]
     only: Map<String, Value>,
 }
@@ -107,7 +109,8 @@ static TOWERS: LazyLock<Counts> = LazyLock::new(|| {
     serde_json::from_str(text).expect("towers are valid; a test reads all")
 });
 
-/// What `object`, of the family `model_type`, has in addition to its language model; `None` where a part is of no known kind.
+/// Parts of `object`, of the family `model_type`, in addition to its language model; `None` where a part is of no known
+/// kind.
 ///
 /// # Errors
 ///
@@ -128,7 +131,7 @@ pub(super) fn text(model_type: &str) -> Option<&'static str> {
 /// Field that says whether the head is tied.
 pub(super) const TIED: &str = "tie_word_embeddings";
 
-/// What the language model of a multimodal one takes for [`TIED`]; `None` where its own configuration decides.
+/// Value of [`TIED`] for the language model of a multimodal one; `None` where its own configuration decides.
 pub(super) fn tied(model_type: &str, object: &Map<String, Value>) -> Option<Value> {
     let stated = object.get(TIED).filter(|it| !it.is_null());
     let rule = TOWERS.families.get(model_type).and_then(|family| family.tied);
@@ -325,7 +328,7 @@ impl Rule {
     }
 }
 
-/// What a formula asks of a list; see [`Rule::parameters`].
+/// Number that a formula reads of a list; see [`Rule::parameters`].
 fn asked_of(all: &[Value], of: &str, formula: impl Fn(&str) -> Result<u64, ModelError>) -> u64 {
     let (word, most) = of.split_once(':').unwrap_or((of, LAYERS));
     let is = |value: &&Value| match value {

@@ -73,7 +73,7 @@ enum Without {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Shared {
-    /// This number of shared experts, merged into one block.
+    /// A number of shared experts, merged into one block.
     Experts(Number),
     /// A block of this inner width, or none where the width is zero.
     Width(Field<u64>),
@@ -105,9 +105,9 @@ enum ExpertLayers {
     Every(Field<u64>),
     /// One in a period.
     OneOf { period: Field<u64>, offset: Field<u64> },
-    /// Those that `list` has, or else every n-th.
+    /// Layers that `list` has, or else every n-th.
     Listed { list: String, otherwise: Field<u64> },
-    /// Those that are `sparse` in the list of this field, or else those from an index on.
+    /// Layers that are `sparse` in the list of this field, or else those from an index on.
     Typed { list: String, otherwise: Field<u64> },
     /// Layers of a range of indices, every n-th of it; an end of -1 is the last layer.
     Within { start: Field<u64>, end: String, step: Field<u64> },

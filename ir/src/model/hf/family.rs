@@ -24,7 +24,7 @@ pub(super) struct Family {
     #[serde(default, rename = "notes")]
     _notes: IgnoredAny,
     pub(super) model_type: String,
-    /// What of its computation is not known here, though its costs are: such a model is planned, not run.
+    /// Part of the computation that is not known here, though its costs are: such a model is planned, not run.
     pub(super) planned_without: Option<String>,
     /// Supported classes, by their heads; the first is the default.
     pub(super) classes: Vec<String>,
@@ -61,7 +61,7 @@ pub(super) struct Family {
     /// Trained numbers that no operator has.
     #[serde(default)]
     pub(super) numbers: Vec<NumbersRule>,
-    /// What some layers have in its place.
+    /// Mixers that some layers have in place of attention.
     pub(super) mixers: Option<Mixers>,
     pub(super) feed_forward: FeedForwardRule,
     pub(super) experts: Option<Experts>,
@@ -157,7 +157,7 @@ pub(super) struct AttentionRule {
     pub(super) qk_norm: Option<QkNormRule>,
     /// Features of a value head, where they are not those of a key.
     pub(super) value_head_dim: Option<Field<u64>>,
-    /// What layers with a sliding window have otherwise.
+    /// Rule of layers with a sliding window, where they differ from others.
     pub(super) sliding: Option<SlidingRule>,
     /// Field with the clamp limit of queries, keys and values.
     pub(super) clip: Option<String>,
@@ -207,9 +207,9 @@ pub(super) struct NumbersRule {
 pub(super) enum NumberedLayers {
     #[default]
     All,
-    /// Those with attention.
+    /// Layers with attention.
     Attention,
-    /// Those with experts.
+    /// Layers with experts.
     Experts,
 }
 
@@ -444,7 +444,7 @@ pub(super) struct ScalesRule {
 pub(super) enum EmbeddingScale {
     /// The root of the hidden size, which gives elements a variance of 1.
     RootOfWidth,
-    /// The same where a field is true.
+    /// The root of the width where a field is true.
     RootOfWidthIf(Field<bool>),
     Field(String),
 }

@@ -22,10 +22,10 @@ struct Reader<'a> {
     size: &'a dyn Fn(&str) -> Result<u64, ModelError>,
 }
 
-type Found = Result<Option<i128>, ModelError>;
+type Evaluated = Result<Option<i128>, ModelError>;
 
 impl Reader<'_> {
-    fn sum(&mut self) -> Found {
+    fn sum(&mut self) -> Evaluated {
         let mut sum = self.product()?;
         while let Some(sign) = self.one_of(['+', '-']) {
             let further = self.product()?;
@@ -37,7 +37,7 @@ impl Reader<'_> {
         Ok(sum)
     }
 
-    fn product(&mut self) -> Found {
+    fn product(&mut self) -> Evaluated {
         let mut product = self.factor()?;
         while let Some(sign) = self.one_of(['*', '/']) {
             let further = self.factor()?;
@@ -49,7 +49,7 @@ impl Reader<'_> {
         Ok(product)
     }
 
-    fn factor(&mut self) -> Found {
+    fn factor(&mut self) -> Evaluated {
         if self.one_of(['(']).is_some() {
             let inner = self.sum()?;
             return Ok(inner.filter(|_| self.one_of([')']).is_some()));
@@ -71,7 +71,7 @@ impl Reader<'_> {
     }
 
     /// The lesser or the greater of two sums in parentheses.
-    fn extreme(&mut self, least: bool) -> Found {
+    fn extreme(&mut self, least: bool) -> Evaluated {
         let opens = self.one_of(['(']).is_some();
         let first = self.sum()?;
         let divided = self.one_of([',']).is_some();

@@ -67,7 +67,8 @@ struct FullAttention {
 }
 
 impl FullAttention {
-    /// Sizes of `per_layer_config`, which later configurations have for each such layer, or else of fields of their own.
+    /// Sizes of `per_layer_config`, which later configurations have for each such layer, or else of fields of their
+    /// own.
     fn read(fields: Fields<'_>) -> Result<Self, ModelError> {
         let one_projection = fields.flag_or("attention_k_eq_v", false)?;
         let stated = fields.equal_objects("per_layer_config")?;
@@ -103,7 +104,8 @@ fn layer_norm(transformer: &Transformer) -> Norm {
     transformer.layers.first().map_or(Norm::rms(1e-6), |layers| layers.layer.norm)
 }
 
-/// The last `num_kv_shared_layers` layers have keys and values of the last layer before them with, or without, a window.
+/// The last `num_kv_shared_layers` layers have keys and values of the last layer before them with, or without, a
+/// window.
 fn share_keys(
     fields: Fields<'_>,
     shape: &Shape,

@@ -1,4 +1,4 @@
-//! LongCat-Flash: two attentions and two dense blocks in each layer, with experts beside them.
+//! LongCat-Flash: two attentions and two dense blocks in each layer, with experts in parallel to them.
 
 use super::parts::{self, Shape};
 use crate::model::error::ModelError;
@@ -30,9 +30,9 @@ pub(super) fn longcat(
     Ok(transformer)
 }
 
-/// `mixture` with experts that put out what they take. A token goes to others as often as these are among all: LongCat's
-/// correction keeps it so (LongCat Team 2025, arXiv 2509.01322, section 2.1). transformers gives all experts the weights
-/// of the way in.
+/// `mixture` with experts that put out what they take. A token goes to others as often as these are among all:
+/// LongCat's correction keeps it so (LongCat Team 2025, arXiv 2509.01322, section 2.1). transformers gives all experts
+/// the weights of the way in.
 fn with_zero_experts(mixture: Mixture, zero: u64) -> Mixture {
     if zero == 0 {
         return mixture;

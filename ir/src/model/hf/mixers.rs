@@ -11,7 +11,7 @@ use crate::model::transformer::{
     Convolution, Decays, DeltaNet, Lightning, Mixer, Norm, NormPlacement, SelectiveScan, StateSpace,
 };
 
-/// What some layers of a family have instead of attention, and which layers.
+/// Mixers of some layers of a family instead of attention, and which layers have them.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Mixers {
@@ -22,7 +22,7 @@ pub(super) struct Mixers {
     /// True where a layer is either what mixes positions or a feed-forward block.
     #[serde(default)]
     single: bool,
-    /// True where layers with the mixer have attention beside it.
+    /// True where layers with the mixer have attention in addition to it.
     #[serde(default)]
     with_attention: bool,
 }
@@ -154,7 +154,7 @@ enum DecayRule {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 enum MixedLayers {
     All,
-    /// Those that `layer_types` does not call attention; without it all, or all but every n-th.
+    /// Layers that `layer_types` does not call attention; without it all, or all but every n-th.
     Typed {
         otherwise: Option<Field<u64>>,
     },
@@ -181,7 +181,7 @@ enum MixedLayers {
     },
 }
 
-/// What transformers calls recurrences of all families since version 5.
+/// Name of recurrences of all families in transformers since version 5.
 const LINEAR: &str = "linear_attention";
 
 /// The function of a convolution's output, in a field if there is one.
@@ -189,7 +189,7 @@ fn convolved(fields: Fields<'_>, field: Option<&str>) -> Result<Activation, Mode
     field.map_or(Ok(Activation::Silu), |field| fields.activation_or(field, "silu"))
 }
 
-/// What a layer consists of.
+/// Parts of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LayerParts {
     /// Attention and a feed-forward block.
@@ -223,7 +223,7 @@ impl Mixers {
 
     fn layers(&self, fields: Fields<'_>, shape: &Shape) -> Result<Vec<LayerParts>, ModelError> {
         let count = shape.num_hidden_layers;
-        let told = |is_mixer: bool| match (is_mixer, self.single) {
+        let layer_parts = |is_mixer: bool| match (is_mixer, self.single) {
             (true, false) if self.with_attention => LayerParts::Both,
             (true, true) => LayerParts::MixerAlone,
             (true, false) => LayerParts::Mixer,
@@ -233,17 +233,17 @@ impl Mixers {
         let of_words = || -> Result<Option<Vec<LayerParts>>, ModelError> {
             let words = fields.texts("layer_types")?;
             let is_attention = |word: &&str| word.ends_with("attention") && *word != LINEAR;
-            Ok(words.map(|words| words.iter().map(|it| told(!is_attention(it))).collect()))
+            Ok(words.map(|words| words.iter().map(|it| layer_parts(!is_attention(it))).collect()))
         };
         let layers = match &self.layers {
-            MixedLayers::All => (0..count).map(|_| told(true)).collect(),
+            MixedLayers::All => (0..count).map(|_| layer_parts(true)).collect(),
             MixedLayers::Typed { otherwise } => match (of_words()?, otherwise) {
                 (Some(layers), _) => layers,
                 (None, Some(step)) => {
                     let step = step.read(fields)?;
-                    (1..=count).map(|number| told(!number.is_multiple_of(step))).collect()
+                    (1..=count).map(|number| layer_parts(!number.is_multiple_of(step))).collect()
                 }
-                (None, None) => (0..count).map(|_| told(true)).collect(),
+                (None, None) => (0..count).map(|_| layer_parts(true)).collect(),
             },
             MixedLayers::But { list, otherwise_all } => {
                 if let Some(layers) = of_words()? {
@@ -254,21 +254,21 @@ impl Mixers {
                         Some(attention) => !attention.contains(&layer),
                         None => *otherwise_all,
                     };
-                    (0..count).map(|layer| told(is_mixer(layer))).collect()
+                    (0..count).map(|layer| layer_parts(is_mixer(layer))).collect()
                 }
             }
             MixedLayers::Flagged { list, period, offset } => {
                 if let Some(layers) = of_words()? {
                     layers
                 } else if let Some(flags) = fields.indices(list)? {
-                    flags.into_iter().map(|flag| told(flag == 0)).collect()
+                    flags.into_iter().map(|flag| layer_parts(flag == 0)).collect()
                 } else {
-                    (0..count).map(|layer| told(layer % period != *offset)).collect()
+                    (0..count).map(|layer| layer_parts(layer % period != *offset)).collect()
                 }
             }
             MixedLayers::ButOneOf { period, offset } => {
                 let (period, offset) = (period.read(fields)?, offset.count(fields)?);
-                (0..count).map(|layer| told(layer % period != offset)).collect()
+                (0..count).map(|layer| layer_parts(layer % period != offset)).collect()
             }
             MixedLayers::Letters { field, list } => lettered(fields, field, list)?,
         };

@@ -39,7 +39,7 @@ pub use self::tensors::{Join, TensorForm, TensorModule, TensorNames};
 use super::error::{ModelError, list};
 use super::fields::Fields;
 use super::transformer::{Besides, FeedForward, Head, Transformer};
-use super::warning::{Asked, ModelWarning, STRUCTURAL};
+use super::warning::{LookedUpFields, ModelWarning, STRUCTURAL};
 
 /// Each `model_type` with the text of its file in `families/`, listed by `build.rs`.
 const FILES: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/families.rs"));
@@ -157,8 +157,8 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Read, ModelError> {
             None => language_model(model_type, object),
         };
     };
-    let (class, transformer, asked) = read_as(family, object)?;
-    let mut warnings = asked.warnings(model_type, object);
+    let (class, transformer, looked_up) = read_as(family, object)?;
+    let mut warnings = looked_up.warnings(model_type, object);
     let is_whole = family.within.is_none() || class.ends_with("ForCausalLM");
     let besides = if is_whole { None } else { besides::besides(model_type, object)? };
     if let Some(besides) = &besides {
@@ -168,7 +168,7 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Read, ModelError> {
     Ok(Read { class, transformer, warnings, besides: besides.unwrap_or_default() })
 }
 
-/// What is read of a configuration.
+/// Result of reading a configuration.
 pub(super) struct Read {
     pub(super) class: String,
     pub(super) transformer: Transformer,
@@ -181,19 +181,19 @@ pub(super) struct Read {
 fn read_as(
     family: &'static Family,
     object: &Map<String, Value>,
-) -> Result<(String, Transformer, Asked), ModelError> {
+) -> Result<(String, Transformer, LookedUpFields), ModelError> {
     let model_type = family.model_type.as_str();
-    let asked = Asked::default();
+    let looked_up = LookedUpFields::default();
     let mut flat = object.clone();
     for section in &family.sections {
-        asked.note([section.as_str()]);
+        looked_up.note([section.as_str()]);
         let fields = object.get(section).and_then(Value::as_object).into_iter().flatten();
         for (field, value) in fields {
             flat.entry(field.clone()).or_insert_with(|| value.clone());
         }
     }
     let object = &flat;
-    let fields = Fields::new(model_type, object).noting(&asked);
+    let fields = Fields::new(model_type, object).noting(&looked_up);
     fields.refuse_negative(&STRUCTURAL)?;
     let named = fields.texts("architectures")?.and_then(|classes| classes.first().copied());
     let class = named.unwrap_or(&family.classes[0]);
@@ -215,7 +215,7 @@ fn read_as(
         Some(labels) => labels.head(fields, transformer)?,
         None => transformer,
     };
-    Ok((class.to_owned(), transformer, asked))
+    Ok((class.to_owned(), transformer, looked_up))
 }
 
 /// What a decoder's classifier gives labels to: a reward model's sequences, or each token.
@@ -269,8 +269,8 @@ pub(super) fn as_family(
     let mut object = object.clone();
     object.remove("architectures");
     object.insert("model_type".to_owned(), family.into());
-    let (_, _, asked) = read_as(known, &object)?;
-    let unread = asked.unread(&object);
+    let (_, _, looked_up) = read_as(known, &object)?;
+    let unread = looked_up.unread(&object);
     Ok((object, unread))
 }
 
@@ -339,7 +339,7 @@ pub(super) fn named_by_class(object: &Map<String, Value>) -> Option<(&'static st
     of(|place| place == 0).or_else(|| of(|_| true))
 }
 
-/// What of a family's computation is not known, if its models are planned alone.
+/// Part of a family's computation that is not known, if its models are planned alone.
 pub(super) fn planned_without(model_type: &str) -> Option<&'static str> {
     family_of(model_type)?.planned_without.as_deref()
 }

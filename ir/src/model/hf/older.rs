@@ -1,5 +1,5 @@
-//! Forms of configurations that published files have, and that the transformers library brings into those of today before
-//! it builds a model: `__post_init__` in its configuration classes, version 5.24.
+//! Forms of configurations that published files have, and that the transformers library brings into those of today
+//! before it builds a model: `__post_init__` in its configuration classes, version 5.24.
 
 use serde_json::{Map, Value, json};
 
@@ -10,7 +10,7 @@ type Object = Map<String, Value>;
 /// Brings a configuration into the form of today.
 type Bring = fn(&mut Object);
 
-/// What brings a configuration of a `model_type` into the form of today.
+/// Function for each older `model_type` that brings its configuration into the form of today.
 const OLDER: &[(&str, Bring)] = &[
     ("axk2", axk2),
     ("exaone4", exaone4),
@@ -170,7 +170,7 @@ fn minimax_m3_vl(object: &mut Object) {
     }
 }
 
-/// Which layers have experts, by a number for each layer.
+/// Layers that have experts, by a number for each layer.
 fn experts_by_layer(object: &mut Object) {
     if let Some(frequencies) = object.get("moe_layer_freq").and_then(numbers) {
         set_experts(object, |layer| frequencies.get(layer as usize).is_some_and(|it| *it > 0));

@@ -127,7 +127,7 @@ pub(super) struct Number {
     /// True where null is allowed, and means none.
     #[serde(default)]
     or_null: bool,
-    /// What null stands for, where transformers builds a model all the same.
+    /// Value that null stands for, where transformers builds a model all the same.
     when_null: Option<u64>,
     /// True where zero is allowed.
     #[serde(default)]

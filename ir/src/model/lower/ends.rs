@@ -89,8 +89,8 @@ impl Lowering {
         Ok(block.finish([x]))
     }
 
-    /// Block between encoder and decoder: the final norm of the encoder, whose output is like `given`, and the decoder's
-    /// embedding, which shares the encoder's table where that has one.
+    /// Block between encoder and decoder: the final norm of the encoder, whose output is like `given`, and the
+    /// decoder's embedding, which shares the encoder's table where that has one.
     pub(super) fn decoder_embedding(
         &self,
         encoder: &Encoder,

@@ -23,8 +23,8 @@ impl Lowering {
         linear(block, &down, &[DimName::Intermediate], &[self.hidden], mlp.down_bias, inner)
     }
 
-    /// Mixture of experts: router, dispatch, experts, combine, and the shared block; of the block's normalised input, and
-    /// the residual stream as it is.
+    /// Mixture of experts: router, dispatch, experts, combine, and the shared block; of the block's normalised input,
+    /// and the residual stream as it is.
     pub(super) fn mixture(
         &self,
         block: &mut BlockBuilder,

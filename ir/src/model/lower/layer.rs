@@ -63,18 +63,21 @@ impl Lowering {
         if matches!(layer.feed_forward, FeedForward::None) {
             return Ok(x);
         }
-        let (raw, mut beside) = (x, None);
+        let (raw, mut shortcut_output) = (x, None);
         let y = self.sublayer(block, layer, "mlp", feed_forward_output, [x; 2], |block, x| {
             if let Some(shortcut) = &layer.shortcut {
-                beside = Some(self.mixture(block, "experts", &shortcut.mixture, x, raw)?);
+                shortcut_output =
+                    Some(self.mixture(block, "experts", &shortcut.mixture, x, raw)?);
             }
             self.feed_forward(block, layer, x, raw)
         })?;
-        let (Some(shortcut), Some(beside)) = (&layer.shortcut, beside) else { return Ok(y) };
+        let (Some(shortcut), Some(shortcut_output)) = (&layer.shortcut, shortcut_output) else {
+            return Ok(y);
+        };
         block.set_prefix("second.");
         let y = self.sequential_layer(block, &shortcut.second, y, carried)?;
         block.set_prefix("");
-        block.push("experts.residual", OpKind::Add, &[y, beside])
+        block.push("experts.residual", OpKind::Add, &[y, shortcut_output])
     }
 
     /// `x` with the layer's own embedding of tokens, where it has one (transformers' `modeling_gemma3n.py`,
@@ -112,7 +115,7 @@ impl Lowering {
         block.push("own_embedding.residual", OpKind::Add, &[x, back])
     }
 
-    /// What the mixer takes: the residual stream, with the output of the layer's shared block where it has one.
+    /// Input of the mixer: the residual stream, with the output of the layer's shared block where it has one.
     fn shared_block(
         &self,
         block: &mut BlockBuilder,

@@ -81,7 +81,7 @@ pub(super) fn lower(transformer: &Transformer, options: GraphOptions) -> Result<
     Graph::new(blocks)
 }
 
-/// A tensor that blocks hand on to later ones beside the residual stream.
+/// A tensor that blocks hand on to later ones in addition to the residual stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Carried {
     /// The embedding of the tokens.
@@ -108,10 +108,10 @@ impl Carried {
     }
 }
 
-/// Tensors between blocks beside the residual stream.
+/// Tensors between blocks in addition to the residual stream.
 type CarriedTensors = BTreeMap<Carried, Tensor>;
 
-/// The same within a block.
+/// Carried values within a block.
 type CarriedValues = BTreeMap<Carried, Value>;
 
 /// Properties common to all blocks of a graph.
@@ -141,7 +141,7 @@ impl Lowering {
         }
     }
 
-    /// The same for an encoder, which may have positions of its own.
+    /// Lowering of an encoder, which may have positions of its own.
     fn of_encoder(&self, encoder: &Encoder) -> Self {
         let sequence = match encoder.sound {
             Some(sound) => Dim::fixed(DimName::Sequence, sound.max_source_positions),

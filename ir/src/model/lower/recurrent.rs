@@ -226,8 +226,8 @@ impl Lowering {
         scope.linear("output", &over, &[self.hidden], false, y)
     }
 
-    /// LFM2: two gates and a value from one projection; the first multiplies what the convolution reads, the second what
-    /// it puts out.
+    /// LFM2: two gates and a value from one projection; the first multiplies what the convolution reads, the second
+    /// what it puts out.
     fn convolution(
         &self,
         block: &mut BlockBuilder,

@@ -3,8 +3,7 @@
 use super::steps::{backward, forward};
 use crate::schedule::Step;
 
-/// Naive model parallelism: each micro-batch runs forward and backward through all stages before
-/// the next one starts.
+/// Naive model parallelism: each micro-batch runs forward and backward through all stages before the next one starts.
 ///
 /// ```text
 /// 0 | F0 B0 F1 B1

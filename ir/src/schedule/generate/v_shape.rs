@@ -12,9 +12,8 @@
 //!
 //! # Source
 //!
-//! Qi et al. 2024, *Pipeline parallelism with controllable memory* (arXiv 2405.15362), sections 3
-//! and 4 and appendix A for the offsets; their code reorders warm-up and drain by other rules, or, with
-//! vocabulary parallelism, not at all.
+//! Qi et al. 2024, *Pipeline parallelism with controllable memory* (arXiv 2405.15362), sections 3 and 4 and appendix A
+//! for the offsets; their code reorders warm-up and drain by other rules, or, with vocabulary parallelism, not at all.
 
 use std::collections::VecDeque;
 

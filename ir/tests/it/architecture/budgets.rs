@@ -26,7 +26,7 @@ const LINES: &[(&str, usize)] = &[
     ("traces", 7_700),
 ];
 
-/// How far lines may fall below a budget before it is to be lowered.
+/// Number of lines below a budget from which it is to be lowered.
 const SLACK: usize = 200;
 
 /// Files of source that name a field of a layout or of the training.

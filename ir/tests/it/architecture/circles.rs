@@ -15,7 +15,7 @@ fn files_import_each_other_in_no_circle() {
         let files = sources(&folder);
         let texts = files.iter().map(|file| (within(file), without_tests(&read(file)).to_owned()));
         let imports = imports(&texts.collect::<Vec<_>>());
-        broken.extend(circles(&imports).iter().map(|circle| told(&folder, circle, &imports)));
+        broken.extend(circles(&imports).iter().map(|circle| described(&folder, circle, &imports)));
     }
     assert_none(&broken);
 }
@@ -77,7 +77,7 @@ fn circles(imports: &Imports) -> Vec<Vec<&str>> {
 }
 
 /// A circle in words, with what ties it.
-fn told(folder: &str, circle: &[&str], imports: &Imports) -> String {
+fn described(folder: &str, circle: &[&str], imports: &Imports) -> String {
     let is_within = |file: &String| circle.contains(&file.as_str());
     let ties = imports.iter().filter(|((from, to), _)| is_within(from) && is_within(to));
     let ties = ties.map(|((from, to), names)| {

@@ -18,7 +18,7 @@ pub(super) fn imports(sources: &[(String, String)]) -> Imports {
     let mut imports = Imports::new();
     for (at, module) in &modules.0 {
         for path in module.taken() {
-            let Some(Found::Item(name, file)) = modules.find(at, &path, &mut Seen::new()) else {
+            let Some(Resolved::Item(name, file)) = modules.find(at, &path, &mut Seen::new()) else {
                 continue;
             };
             if *file != module.file {
@@ -72,10 +72,10 @@ struct Module {
 
 /// A name that a `use` brings into a module.
 struct Use {
-    /// Whether others may take it from here.
+    /// True if others may take it from here.
     handed_on: bool,
     path: Names,
-    /// What it is called here; `*` for all that the path has.
+    /// Name of the item here; `*` for all that the path has.
     name: String,
 }
 
@@ -91,8 +91,8 @@ impl Module {
     }
 }
 
-/// What a path leads to.
-enum Found<'a> {
+/// Module or item that a path leads to.
+enum Resolved<'a> {
     /// A module, by where it is.
     Module(Names),
     /// An item, with the file that defines it.
@@ -108,7 +108,7 @@ struct Modules(BTreeMap<Names, Module>);
 
 impl Modules {
     /// What `path` leads to from within the module `at`; `None` where that is outside of the crate.
-    fn find(&self, at: &Names, path: &[String], seen: &mut Seen) -> Option<Found<'_>> {
+    fn find(&self, at: &Names, path: &[String], seen: &mut Seen) -> Option<Resolved<'_>> {
         let mut at = at.clone();
         for (index, segment) in path.iter().enumerate() {
             let is_last = index + 1 == path.len();
@@ -117,17 +117,17 @@ impl Modules {
                 "self" => {}
                 "super" => drop(at.pop()),
                 name => match self.find_name(&at, name, is_last, seen) {
-                    Some(Found::Module(module)) => at = module,
+                    Some(Resolved::Module(module)) => at = module,
                     Some(item) => return Some(item),
                     // What a module has without saying so comes from its macros.
                     None if index > 0 => {
-                        return Some(Found::Item(segment.clone(), &self.0.get(&at)?.file));
+                        return Some(Resolved::Item(segment.clone(), &self.0.get(&at)?.file));
                     }
                     None => return None,
                 },
             }
         }
-        Some(Found::Module(at))
+        Some(Resolved::Module(at))
     }
 
     /// What `name` is in the module `at`. One name may be a module and an item: the last of a path is
@@ -138,7 +138,7 @@ impl Modules {
         name: &str,
         is_last: bool,
         seen: &mut Seen,
-    ) -> Option<Found<'_>> {
+    ) -> Option<Resolved<'_>> {
         let key = (at.clone(), name.to_owned(), is_last);
         if seen.contains(&key) {
             return None;
@@ -146,20 +146,20 @@ impl Modules {
         seen.push(key);
         let module = self.0.get(at)?;
         let child: Names = at.iter().cloned().chain([name.to_owned()]).collect();
-        let child = self.0.contains_key(&child).then_some(Found::Module(child));
+        let child = self.0.contains_key(&child).then_some(Resolved::Module(child));
         if !is_last && child.is_some() {
             return child;
         }
         if module.defined.contains(name) {
-            return Some(Found::Item(name.to_owned(), &module.file));
+            return Some(Resolved::Item(name.to_owned(), &module.file));
         }
         let mut named = module.uses.iter().filter(|used| used.name == name);
         let named = named.find_map(|used| self.find(at, &used.path, seen));
         let mut all = module.uses.iter().filter(|used| used.name == "*");
         named.or(child).or_else(|| {
             all.find_map(|used| match self.find(at, &used.path, seen)? {
-                Found::Module(whole) => self.find_name(&whole, name, is_last, seen),
-                Found::Item(..) => None,
+                Resolved::Module(whole) => self.find_name(&whole, name, is_last, seen),
+                Resolved::Item(..) => None,
             })
         })
     }

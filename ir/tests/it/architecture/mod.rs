@@ -97,7 +97,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("planner/src", &["bin", "cli", "main.rs"]),
 ];
 
-/// What a pure source never mentions, and why.
+/// Words that a pure source never mentions, and why.
 const NEVER_IN_PURE: &[(&str, &str)] = &[
     ("std::fs", "files are read and written by the commands"),
     ("std::io", "streams belong to the commands"),
@@ -218,8 +218,8 @@ fn files_are_short() {
     assert_none(&broken);
 }
 
-/// A crate that is packaged has what it is built from: a path in a source that climbs more folders than it is deep leads
-/// out of its crate.
+/// A crate that is packaged has what it is built from: a path in a source that climbs more folders than it is deep
+/// leads out of its crate.
 #[test]
 fn nothing_is_built_from_outside_a_crate() {
     let mut broken = Vec::new();
@@ -237,7 +237,8 @@ fn nothing_is_built_from_outside_a_crate() {
     assert_none(&broken);
 }
 
-/// Files are mapped, and libraries of other languages called and stood in for, in the executor's crates alone, each time with the reason beside it.
+/// Files are mapped, and libraries of other languages called and stood in for, in the executor's crates alone, each
+/// time with the reason next to it.
 #[test]
 fn unsafe_code_is_denied_everywhere_but_where_it_says_why() {
     let root = read("Cargo.toml");

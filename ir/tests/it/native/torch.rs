@@ -1,14 +1,14 @@
-//! Graphs that were made from PyTorch modules (`cases/torch/write.py`) count what PyTorch counts of the modules, and each
-//! of their operators can be split.
+//! Graphs that were made from PyTorch modules (`cases/torch/write.py`) count what PyTorch counts of the modules, and
+//! each of their operators can be split.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use ir::graph::{BlockRecompute, Graph, OpKind, Setting, Sharding, Sizes};
+use ir::graph::{BlockRecompute, Graph, OpKind, ShardContext, Sharding, Sizes};
 use ir::native;
 use serde::Deserialize;
 
-/// What PyTorch counts of a module, for one sample.
+/// Counts of PyTorch for a module and one sample.
 #[derive(Deserialize)]
 struct Counts {
     parameters: u64,
@@ -38,7 +38,7 @@ fn parameters_and_operations_are_those_of_the_module() {
 #[test]
 fn images_save_what_autograd_saves() {
     let sizes = Sizes { micro_batch_size: 1, sequence_length: 1 };
-    let setting = Setting { compute_bytes: 4, ..Setting::plain(sizes, Sharding::NONE) };
+    let setting = ShardContext { compute_bytes: 4, ..ShardContext::plain(sizes, Sharding::NONE) };
     let mut compared = 0;
     for (name, counts, graph) in cases() {
         let Some(expected) = counts.saved_bytes else { continue };

@@ -1,4 +1,4 @@
-//! What wrong schedules are told.
+//! Errors of wrong schedules.
 
 use ir::schedule::{
     Schedule, ScheduleError, ScheduleKind, Sends, StagePlacement, Step, Updates, check, generate,
@@ -506,27 +506,27 @@ deadlock: rank 0 waits at `0SEND_F1` for `1RECV_F1` of rank 1, rank 1 waits at `
 
 #[test]
 fn numbers_that_a_family_does_not_take() {
-    let told = |kind, p, m, v| generate(kind, p, m, v).unwrap_err().to_string();
+    let message = |kind, p, m, v| generate(kind, p, m, v).unwrap_err().to_string();
     for (error, expected) in [
         (
-            told(ScheduleKind::OneFOneB, 0, 1, 1),
+            message(ScheduleKind::OneFOneB, 0, 1, 1),
             "`pipeline_parallel` is 0; a schedule needs at least 1",
         ),
         (
-            told(ScheduleKind::Zbv, 2, 2, 1),
+            message(ScheduleKind::Zbv, 2, 2, 1),
             "schedule `zbv` has `virtual_stages` 2, not 1\nhint: as many as you like have `interleaved-1f1b`, \
              `looped-bfs` and `interleaved-zb`",
         ),
         (
-            told(ScheduleKind::DualPipe, 3, 12, 1),
+            message(ScheduleKind::DualPipe, 3, 12, 1),
             "schedule `dualpipe` folds the ranks in half: `pipeline_parallel` 4 fits, 3 is odd",
         ),
         (
-            told(ScheduleKind::DualPipe, 4, 9, 1),
+            message(ScheduleKind::DualPipe, 4, 9, 1),
             "schedule `dualpipe` feeds both ends alike: `num_micro_batches` 10 fits, 9 is odd",
         ),
         (
-            told(ScheduleKind::DualPipeV, 4, 7, 2),
+            message(ScheduleKind::DualPipeV, 4, 7, 2),
             "schedule `dualpipev` on 4 ranks needs `num_micro_batches` of at least 8, not 7",
         ),
     ] {
@@ -536,22 +536,22 @@ fn numbers_that_a_family_does_not_take() {
 
 #[test]
 fn schedules_that_are_too_large_are_refused_before_they_are_made() {
-    let told = |kind, p, m, v| generate(kind, p, m, v).unwrap_err().to_string();
+    let message = |kind, p, m, v| generate(kind, p, m, v).unwrap_err().to_string();
     assert_eq!(
-        told(ScheduleKind::GPipe, u32::MAX, u32::MAX, 1),
+        message(ScheduleKind::GPipe, u32::MAX, u32::MAX, 1),
         "4294967295 stages are more than the 4096 that a schedule has at most"
     );
     assert_eq!(
-        told(ScheduleKind::Interleaved, 2, 2, 1_000_000),
+        message(ScheduleKind::Interleaved, 2, 2, 1_000_000),
         "2000000 stages are more than the 4096 that a schedule has at most"
     );
     assert_eq!(
-        told(ScheduleKind::OneFOneB, 8, 1_000_000, 1),
+        message(ScheduleKind::OneFOneB, 8, 1_000_000, 1),
         "8 stages x 1000000 micro-batches are more than the 524288 forwards that a schedule has at most"
     );
     for kind in [ScheduleKind::Zbv, ScheduleKind::VHalf, ScheduleKind::VMin] {
         let expected =
             format!("schedule `{kind}` is worked out for 512 pipeline ranks at most, not 513");
-        assert_eq!(told(kind, 513, 1, 2), expected);
+        assert_eq!(message(kind, 513, 1, 2), expected);
     }
 }

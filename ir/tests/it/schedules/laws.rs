@@ -1,5 +1,4 @@
-//! What holds for all numbers of ranks, micro-batches and chunks; what takes time is with the
-//! simulator.
+//! Laws for all numbers of ranks, micro-batches and chunks; what takes time is with the simulator.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What the passes add to computation.
+//! Actions that the passes add to computation.
 
 use ir::schedule::{
     Action, ActionKind, Schedule, ScheduleKind, Sends, add_communication, add_optimizer_steps,

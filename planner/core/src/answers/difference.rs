@@ -88,11 +88,11 @@ impl Difference {
         is_tie(self.share, self.likelihood_first_is_faster)
     }
 
-    /// How much more or less time the second takes: `3.2 % more, which cannot be told apart`.
-    pub fn in_words(&self) -> String {
-        let how = if self.share >= 0.0 { "more" } else { "less" };
-        let told = if self.is_tie() { ", which cannot be told apart" } else { "" };
-        format!("{:.1} % {how}{told}", self.share.abs() * 100.0)
+    /// Difference of the second plan's time as text: `3.2 % more, which cannot be told apart`.
+    pub fn describe(&self) -> String {
+        let direction = if self.share >= 0.0 { "more" } else { "less" };
+        let tie = if self.is_tie() { ", which cannot be told apart" } else { "" };
+        format!("{:.1} % {direction}{tie}", self.share.abs() * 100.0)
     }
 
     /// The largest terms on one line of text: `tensor-parallel collectives, exposed +1.20 s, ..`.
@@ -129,13 +129,13 @@ pub fn depends_on(term: &str, problem: &Problem, layout: &LayoutSpec) -> String 
             format!("cp {context_parallel} by {kind} {}", where_is(stride))
         }
         "expert-parallel all-to-all" => {
-            let beside = match layout.switches.expert_overlap {
+            let overlap = match layout.switches.expert_overlap {
                 ExpertOverlap::None => "",
                 ExpertOverlap::MicroBatch => ", beside another micro-batch",
             };
             let spread = layout.mesh().expert_ranks();
             let dispatcher = layout.switches.token_dispatcher;
-            format!("ep {expert_parallel} {} by {dispatcher}{beside}", where_is(spread))
+            format!("ep {expert_parallel} {} by {dispatcher}{overlap}", where_is(spread))
         }
         "pipeline messages" => {
             count_of(pipeline_parallel * layout.virtual_stages, "stage", "stages")

@@ -82,7 +82,8 @@ pub fn front(
             let Some(found) = best else { break };
             let needs = found.evaluation.memory.total().as_f64();
             points.push(FrontPoint::new(problem.clone(), found));
-            problem.room = Bytes::from_f64(needs.min(problem.room.as_f64()) * LESS);
+            problem.memory_budget =
+                Bytes::from_f64(needs.min(problem.memory_budget.as_f64()) * LESS);
         }
     }
     let is_worse = |it: &FrontPoint, than: &FrontPoint| {
@@ -105,11 +106,11 @@ pub fn least_memory(
     request: &Request,
     go: &mut (dyn FnMut() -> Go + Send),
 ) -> Option<Bytes> {
-    let needs = |room: Bytes, go: &mut (dyn FnMut() -> Go + Send)| {
-        let outcome = first_fit(&Problem { room, ..problem.clone() }, request, go);
+    let needs = |memory_budget: Bytes, go: &mut (dyn FnMut() -> Go + Send)| {
+        let outcome = first_fit(&Problem { memory_budget, ..problem.clone() }, request, go);
         outcome.plans.first().map(|found| found.evaluation.memory.total())
     };
-    let mut most = needs(problem.room, go)?;
+    let mut most = needs(problem.memory_budget, go)?;
     let mut least = Bytes::ZERO;
     let near = problem.hardware.memory.as_f64() / 100.0;
     while most.as_f64() - least.as_f64() > near && go() == Go::On {

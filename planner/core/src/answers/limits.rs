@@ -29,7 +29,8 @@ pub fn longest_sequence(
     let training = problem.training;
     let tokens = training.global_batch_size * training.sequence_length;
     let odd = odd_part(problem);
-    // Context-parallel ranks share a sequence and replicas the batch: where their numbers have odd factors, so have these.
+    // Context-parallel ranks share a sequence and replicas the batch: where their numbers have odd factors, so have
+    // these.
     let posed = |length: u64| {
         let of_odd = length - length % (SHORTEST_SEQUENCE * odd);
         let lengths = [(length, 1), (of_odd, odd)].into_iter();

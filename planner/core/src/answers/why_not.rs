@@ -38,7 +38,7 @@ pub enum WhyNot {
         /// The best plan with it.
         #[serde(rename = "layout", serialize_with = "layout_of")]
         found: Box<EvaluatedPlan>,
-        /// Its difference from the chosen plan.
+        /// Difference of the plan from the chosen one.
         difference: Box<Difference>,
     },
     /// The best plan with it fits only with less headroom than is in force.
@@ -46,7 +46,7 @@ pub enum WhyNot {
         /// The best plan with it.
         #[serde(rename = "layout", serialize_with = "layout_of")]
         found: Box<EvaluatedPlan>,
-        /// Its difference from the chosen plan.
+        /// Difference of the plan from the chosen one.
         difference: Box<Difference>,
         /// The headroom with which it fits.
         headroom_bytes: Bytes,
@@ -94,7 +94,7 @@ pub fn why_not(
             WhyNot::Slower { found: Box::new(found), difference: Box::new(difference) }
         }
         (None, Some(closest)) => {
-            let missing_bytes = closest.excess(problem.room);
+            let missing_bytes = closest.excess(problem.memory_budget);
             WhyNot::TooLarge { closest: Box::new(closest), missing_bytes }
         }
         (None, None) if outcome.stop_reason != StopReason::Exhausted => WhyNot::Unknown,

@@ -1,12 +1,12 @@
-//! What a way of splitting an operator costs on one rank.
+//! Cost of a way of splitting an operator, on one rank.
 
 use cost_models::block::BlockPasses;
 use cost_models::states::{ModelStates, StateBytes, optimizer_step};
 use cost_models::{Group, Hardware};
 use ir::collective::Collective;
 use ir::graph::{
-    AxisPlacement, BlockRecompute, ByMeshAxis, Element, MESH_AXES, SavedPart, Setting, Sharding,
-    SplitOp, Switches, Tensor,
+    AxisPlacement, BlockRecompute, ByMeshAxis, Element, MESH_AXES, SavedPart, ShardContext,
+    Sharding, SplitOp, Switches, Tensor,
 };
 use ir::layout::ZeroStage;
 use ir::units::{Bytes, Nanos, Seconds};
@@ -42,7 +42,7 @@ pub trait SplitCosts: Sync {
     /// Memory of `held` parameters, of which a rank updates `owned`, in bytes.
     fn states(&self, held: u64, owned: u64) -> f64;
 
-    /// What ranks share of the states of parameters that they have in common.
+    /// States of common parameters that ranks share.
     fn zero(&self) -> ZeroStage;
 }
 
@@ -180,7 +180,7 @@ fn in_turn(
 pub struct OnHardware<'a> {
     problem: &'a Problem,
     mesh: ByMeshAxis<u32>,
-    setting: Setting,
+    setting: ShardContext,
     bytes: StateBytes,
     zero: ZeroStage,
     /// Time of an update, for each parameter.
@@ -211,7 +211,7 @@ impl<'a> OnHardware<'a> {
     }
 
     /// The setting in which operators are counted.
-    pub const fn setting(&self) -> &Setting {
+    pub const fn setting(&self) -> &ShardContext {
         &self.setting
     }
 
@@ -233,7 +233,7 @@ impl SplitCosts for OnHardware<'_> {
 
     fn kernels(&self, split: &SplitOp, operator: &Operator<'_>, reads_data: bool) -> SplitKernels {
         let hardware = &self.problem.hardware;
-        let setting = Setting { takes_data: reads_data, ..self.setting };
+        let setting = ShardContext { reads_data, ..self.setting };
         let groups = ShapeKey::groups_of(&Sharding::NONE);
         let passes = BlockPasses::new(&split.block, &setting, &groups, hardware);
         let seconds = |time: Nanos| Seconds::from(time);

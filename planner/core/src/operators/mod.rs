@@ -9,5 +9,5 @@ pub mod space;
 mod step;
 
 pub use plan::{OperatorPlan, SplitOperator};
-pub use solve::{Found, solve};
+pub use solve::{OperatorSearch, solve};
 pub use step::OperatorStep;

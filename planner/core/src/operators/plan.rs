@@ -29,7 +29,7 @@ pub struct SplitOperator {
 pub struct OperatorPlan {
     /// Ranks of a stage along each axis of the mesh, neighbours first.
     pub mesh: ByMeshAxis<u32>,
-    /// What all operators have in common. Without stages, all ranks share one replica.
+    /// Layout that all operators have in common. Without stages, all ranks share one replica.
     pub layout: LayoutSpec,
     /// End of each stage, in blocks of the chain.
     pub stage_ends: Vec<usize>,

@@ -16,11 +16,11 @@ use crate::search::{self, Go, Request, StopReason};
 
 /// Plans found, and what is proven of them.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct OperatorSearch {
     /// Plans that fit, the fastest first; or, where none does, the one that misses by least.
     pub plans: Vec<OperatorPlan>,
-    /// No plan without stages and with as many micro-batches takes less time than this, in seconds; zero where the search
-    /// was stopped.
+    /// No plan without stages and with as many micro-batches takes less time than this, in seconds; zero where the
+    /// search was stopped.
     pub bound: f64,
     /// Ways of splitting all operators over all meshes.
     pub candidates: u64,
@@ -30,16 +30,16 @@ pub struct Found {
     pub stop_reason: StopReason,
 }
 
-impl Found {
-    /// Share of the fastest plan's time by which any other without stages could be faster, at most; `None` where nothing fits or the
-    /// search was stopped.
+impl OperatorSearch {
+    /// Share of the fastest plan's time by which any other without stages could be faster, at most; `None` where
+    /// nothing fits or the search was stopped.
     pub fn gap(&self) -> Option<f64> {
         let fastest = self.plans.first().filter(|_| self.bound > 0.0)?.time();
         Some((1.0 - self.bound / fastest).max(0.0))
     }
 }
 
-/// What ranks may share of the states of parameters that they have in common; gradients are shared with the parameters.
+/// ZeRO stages: the states of common parameters that ranks may share; gradients are shared with the parameters.
 const STAGES: [ZeroStage; 3] = [ZeroStage::OptimizerState, ZeroStage::None, ZeroStage::Parameters];
 
 /// The most operators that are played to improve one plan, by changing one of them at a time.
@@ -56,10 +56,10 @@ const LEAST_PRICE: f64 = 1e-13;
 const PRICE_STEP: f64 = 30.0;
 
 /// Splits the operators of `problem` over all its GPUs. `go` is asked after each mesh whether to go on.
-pub fn solve(problem: &Problem, go: &mut (dyn FnMut() -> Go + Send)) -> Found {
+pub fn solve(problem: &Problem, go: &mut (dyn FnMut() -> Go + Send)) -> OperatorSearch {
     let operators = Operators::new(&problem.graph);
     let batch = problem.training.global_batch_size;
-    let mut found = Found {
+    let mut found = OperatorSearch {
         plans: Vec::new(),
         bound: 0.0,
         candidates: 0,
@@ -100,7 +100,7 @@ pub fn solve(problem: &Problem, go: &mut (dyn FnMut() -> Go + Send)) -> Found {
         let best = fastest(&searches);
         searches.par_iter_mut().filter(|search| search.bound < best).for_each(|search| {
             if goes_on() {
-                search.meet_memory();
+                search.fit_memory();
                 ask();
             }
         });
@@ -120,7 +120,7 @@ pub fn solve(problem: &Problem, go: &mut (dyn FnMut() -> Go + Send)) -> Found {
             bound = bound.min(search.bound);
             for (choices, played) in &search.found {
                 let plan = search.plan(choices, *played);
-                if problem.has_room(&plan.prediction.memory) {
+                if problem.fits_with_headroom(&plan.prediction.memory) {
                     found.plans.push(plan);
                 } else if closest.as_ref().is_none_or(|it| misses(&plan) < misses(it)) {
                     closest = Some(plan);
@@ -234,8 +234,8 @@ impl<'a, C: SplitCosts> Search<'a, C> {
         choices
     }
 
-    /// Exchanges of parameters cost nothing while kernels hide them. Where they take longer than the kernels, the weight
-    /// of both is between.
+    /// Exchanges of parameters cost nothing while kernels hide them. Where they take longer than the kernels, the
+    /// weight of both is between.
     fn balance_network(&mut self) {
         let angles = self.weights.angles.clone();
         let is_hidden = |search: &mut Self, kernels: f64| {
@@ -260,7 +260,7 @@ impl<'a, C: SplitCosts> Search<'a, C> {
     }
 
     /// Raises the price of memory until what is chosen fits.
-    fn meet_memory(&mut self) {
+    fn fit_memory(&mut self) {
         if self.fits_best() {
             return;
         }
@@ -359,11 +359,11 @@ impl<'a, C: SplitCosts> Search<'a, C> {
     /// The most bytes of states and saved activations of a plan that fits.
     fn most_additive(&self) -> f64 {
         let least = memory(self.problem, self.costs.zero(), &OperatorStep::default()).total();
-        self.problem.room.saturating_sub(least).as_f64()
+        self.problem.memory_budget.saturating_sub(least).as_f64()
     }
 
     fn fits(&self, played: &OperatorStep) -> bool {
-        self.problem.has_room(&memory(self.problem, self.costs.zero(), played))
+        self.problem.fits_with_headroom(&memory(self.problem, self.costs.zero(), played))
     }
 
     fn plan(&self, choices: &[usize], played: OperatorStep) -> OperatorPlan {

@@ -20,7 +20,7 @@ pub struct SplitSpace<'a> {
     pub mesh: ByMeshAxis<u32>,
     /// Micro-batches of a step.
     pub num_micro_batches: u64,
-    /// What ranks share of the states of parameters that they have in common.
+    /// States of common parameters that ranks share.
     zero: ZeroStage,
     /// Ways of splitting each operator.
     pub choices: Vec<Arc<[SplitChoice]>>,

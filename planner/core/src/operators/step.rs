@@ -42,8 +42,8 @@ impl OperatorStep {
     }
 }
 
-/// Exchanges of parameters, which run while kernels do. Exchanges for which kernels wait go first on the network, gathers
-/// before reductions.
+/// Exchanges of parameters, which run while kernels do. Exchanges for which kernels wait go first on the network,
+/// gathers before reductions.
 #[derive(Clone, Copy, Default)]
 struct Background {
     /// Time left of gathers that have begun.
@@ -78,7 +78,7 @@ struct Overlap {
     reduces: bool,
 }
 
-/// How far ahead parameters are gathered.
+/// Distance by which parameters are gathered ahead.
 #[derive(Clone, Copy, PartialEq)]
 enum Ahead {
     All,
@@ -168,8 +168,8 @@ impl SplitSpace<'_> {
         moves
     }
 
-    /// Moves of one tensor to its readers, and the time to add up their gradients: straight, or by way of a placement that is
-    /// kept for all of them, whichever takes less.
+    /// Moves of one tensor to its readers, and the time to add up their gradients: straight, or by way of a placement
+    /// that is kept for all of them, whichever takes less.
     fn least_moves(
         &self,
         costs: &impl SplitCosts,

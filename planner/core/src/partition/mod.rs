@@ -20,8 +20,7 @@ pub use unlike::partition_of;
 /// where the last ones take long because of a large block, those before are balanced among themselves. Every stage has
 /// at least one block. `None` if no partition fits.
 ///
-/// `prefix[i]` is the time of the first `i` blocks. `fits` must hold for every part of a range for
-/// which it holds.
+/// `prefix[i]` is the time of the first `i` blocks. `fits` must hold for every part of a range for which it holds.
 ///
 /// # Source
 ///

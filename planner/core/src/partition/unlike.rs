@@ -9,16 +9,16 @@ use super::even::evened_by;
 use super::last;
 
 /// Ends of `num_stages` stages, which go round `num_ranks` ranks, that minimise the time of the slowest, where blocks
-/// `start` to `end` take `time(s, start, end)` on stage `s`, and `fits(s, start, end)` says that it can hold them; blocks
-/// then move between neighbours for as long as that evens out their ranks. `None` if no partition fits.
+/// `start` to `end` take `time(s, start, end)` on stage `s`, and `fits(s, start, end)` says that it can hold them;
+/// blocks then move between neighbours for as long as that evens out their ranks. `None` if no partition fits.
 ///
-/// The limit on the slowest is found by bisection, in whole nanoseconds, at first with stages that each take as many blocks
-/// as they can. Each must have one at least, so one that takes all it can may leave the next a block that is slow there:
-/// whether a shorter limit is enough is then found by dynamic programming, from the last stage to the first, over the
-/// blocks from which the stages that follow can cover the rest.
+/// The limit on the slowest is found by bisection, in whole nanoseconds, at first with stages that each take as many
+/// blocks as they can. Each must have one at least, so one that takes all it can may leave the next a block that is
+/// slow there: whether a shorter limit is enough is then found by dynamic programming, from the last stage to the
+/// first, over the blocks from which the stages that follow can cover the rest.
 ///
-/// `time` must not be longer, and `fits` must hold, for every part of a range; and every stage must hold any one block, or
-/// a partition may not be found.
+/// `time` must not be longer, and `fits` must hold, for every part of a range; and every stage must hold any one block,
+/// or a partition may not be found.
 pub fn partition_of(
     num_blocks: usize,
     num_stages: usize,
@@ -64,12 +64,12 @@ pub fn partition_of(
         }
         best
     };
-    let takes = |limit: Nanos| {
+    let within = |limit: Nanos| {
         let (time, fits) = (&time, &fits);
         move |stage, start, end| time(stage, start, end) <= limit && fits(stage, start, end)
     };
-    let filled = |limit| filled(num_blocks, num_stages, takes(limit));
-    let covered = |limit| covered(num_blocks, num_stages, takes(limit));
+    let filled = |limit| filled(num_blocks, num_stages, within(limit));
+    let covered = |limit| covered(num_blocks, num_stages, within(limit));
     let best = fastest(filled(Nanos::new(u64::MAX))?, &filled);
     let shorter = Nanos::new(slowest(&best).get().saturating_sub(1));
     let best = covered(shorter).map_or(best, |better| fastest(better, &covered));
@@ -82,12 +82,12 @@ pub fn partition_of(
 fn filled(
     num_blocks: usize,
     num_stages: usize,
-    takes: impl Fn(usize, usize, usize) -> bool,
+    fits: impl Fn(usize, usize, usize) -> bool,
 ) -> Option<Vec<usize>> {
     let mut start = 0;
     let end = |stage: usize| {
         let most = num_blocks - (num_stages - 1 - stage);
-        let end = last(start, start + 1, most, |end| takes(stage, start, end));
+        let end = last(start, start + 1, most, |end| fits(stage, start, end));
         let is_some = end > start;
         start = end;
         is_some.then_some(end)
@@ -101,9 +101,9 @@ fn filled(
 fn covered(
     num_blocks: usize,
     num_stages: usize,
-    takes: impl Fn(usize, usize, usize) -> bool,
+    fits: impl Fn(usize, usize, usize) -> bool,
 ) -> Option<Vec<usize>> {
-    let starts = starts(num_blocks, num_stages, &takes)?;
+    let starts = starts(num_blocks, num_stages, &fits)?;
     // Ends of each stage, by its start, from which the stages that follow can cover the rest.
     let mut ends_of: Vec<Vec<Option<usize>>> = vec![Vec::new(); num_stages];
     let mut covers: Vec<bool> = (0..=num_blocks).map(|start| start == num_blocks).collect();
@@ -118,7 +118,7 @@ fn covered(
         let mut furthest = 0;
         for start in starts[stage].clone() {
             let guess = furthest.max(start + 1);
-            furthest = last(start, guess, num_blocks, |end| takes(stage, start, end));
+            furthest = last(start, guess, num_blocks, |end| fits(stage, start, end));
             ends[start] = Some(nearest[furthest]).filter(|end| *end > start);
         }
         covers = ends.iter().map(Option::is_some).chain([false]).collect();
@@ -132,17 +132,17 @@ fn covered(
     ends.collect()
 }
 
-/// Blocks at which each stage can start: not beyond the furthest that the stages before reach, nor before the first from
-/// which it and those that follow reach the end of the chain. `None` where a stage has none.
+/// Blocks at which each stage can start: not beyond the furthest that the stages before reach, nor before the first
+/// from which it and those that follow reach the end of the chain. `None` where a stage has none.
 fn starts(
     num_blocks: usize,
     num_stages: usize,
-    takes: impl Fn(usize, usize, usize) -> bool,
+    fits: impl Fn(usize, usize, usize) -> bool,
 ) -> Option<Vec<Range<usize>>> {
     let mut reached = 0;
     let furthest = (0..num_stages).map(|stage| {
         let start = reached;
-        reached = last(start, start + 1, num_blocks, |end| takes(stage, start, end));
+        reached = last(start, start + 1, num_blocks, |end| fits(stage, start, end));
         start.min(num_blocks + stage - num_stages)
     });
     let furthest: Vec<usize> = furthest.collect();
@@ -150,7 +150,7 @@ fn starts(
     let mut end = num_blocks;
     for stage in (0..num_stages).rev() {
         let mut first = end;
-        while first > stage && takes(stage, first - 1, end) {
+        while first > stage && fits(stage, first - 1, end) {
             first -= 1;
         }
         if first > furthest[stage] {

@@ -69,7 +69,7 @@ pub enum PlanError {
 pub struct CheckedPlan {
     /// The plan as written.
     pub plan: Plan,
-    /// Its model.
+    /// Model of the plan.
     pub model: Model,
     /// The problem, built from the contents of the plan.
     pub problem: Problem,
@@ -217,8 +217,8 @@ fn check_stages(plan: &Plan, layout: &Layout, problem: &Problem) -> Result<Vec<u
     Ok(ends)
 }
 
-/// Evaluates the runners-up, and checks that they fit the problem. Some may be faster than the plan, which was chosen by
-/// what may be true of its stack.
+/// Evaluates the runners-up, and checks that they fit the problem. Some may be faster than the plan, which was chosen
+/// by what may be true of its stack.
 fn runners_up(plan: &Plan, problem: &Problem) -> Result<Vec<EvaluatedPlan>, PlanError> {
     let mut all = Vec::with_capacity(plan.runners_up.len());
     for (index, runner_up) in plan.runners_up.iter().enumerate() {

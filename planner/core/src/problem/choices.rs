@@ -47,8 +47,7 @@ const LEAST_TOKENS_PER_GPU: u64 = 1 << 10;
 const SAMPLES_PER_GPU: u64 = 32;
 
 impl Choices {
-    /// The training, with defaults for what was left open. A model without a sequence has one token,
-    /// the sample.
+    /// The training, with defaults for what was left open. A model without a sequence has one token, the sample.
     pub fn resolve(&self, model: &Model, has_sequence: bool, gpu: &Gpu, num_gpus: u32) -> Training {
         let sequence_length =
             self.sequence_length.unwrap_or_else(|| default_sequence_length(model, has_sequence));

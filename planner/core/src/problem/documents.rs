@@ -32,7 +32,7 @@ const MOST_DOCUMENTS: f64 = (1 << 20) as f64;
 /// Sequences that first-fit packing keeps open.
 const OPEN_SEQUENCES: usize = 32;
 
-/// How the sequences of a step are divided among replicas and micro-batches.
+/// Division of the sequences of a step among replicas and micro-batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Division {
     pub(crate) replicas: u32,
@@ -106,7 +106,7 @@ impl Sequences {
         Self { documents, whole, quantile: None, packed: Arc::default(), drawn: Arc::default() }
     }
 
-    /// The same at a quantile of the draws.
+    /// The documents at a quantile of the draws.
     pub(super) fn at(&self, quantile: f64) -> Self {
         Self { quantile: Some(quantile), ..self.clone() }
     }
@@ -225,8 +225,8 @@ impl Sequences {
         let (mut closed, mut open) = (Vec::with_capacity(num_sequences), Vec::<Sequence>::new());
         let mut documents = Vec::new();
         for length in lengths {
-            let has_room = |it: &&mut Sequence| it.tokens + length <= self.whole;
-            if let Some(sequence) = open.iter_mut().find(has_room) {
+            let fits = |it: &&mut Sequence| it.tokens + length <= self.whole;
+            if let Some(sequence) = open.iter_mut().find(fits) {
                 sequence.add(length);
             } else if closed.len() + open.len() == num_sequences {
                 break;
@@ -302,12 +302,12 @@ fn to_and_fro(sorted: &[Sequence], groups: usize) -> Vec<Vec<Sequence>> {
     dealt
 }
 
-/// Mean of the times of micro-batches that gives the time of a pipeline: with equal stages, `m` micro-batches take the sum
-/// of their times, and the longest once more for each further stage.
+/// Mean of the times of micro-batches that gives the time of a pipeline: with equal stages, `m` micro-batches take the
+/// sum of their times, and the longest once more for each further stage.
 ///
 /// # Source
 ///
-/// The makespan of a permutation flow shop whose jobs take as long on every machine (Pinedo, *Scheduling*, section 6.1).
+/// The makespan of a permutation flow shop whose jobs take as long on every machine (Pinedo, *Scheduling*, 6.1).
 fn flow(times: impl Iterator<Item = f64>, pipeline_parallel: u32) -> f64 {
     let (sum, longest, count) = times.fold((0.0, 0.0_f64, 0.0), |(sum, longest, count), time| {
         (sum + time, longest.max(time), count + 1.0)

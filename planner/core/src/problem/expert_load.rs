@@ -20,7 +20,7 @@ const SEED: u64 = 1;
 /// Share of the draws in which the fullest rank needs at most the memory that is planned for.
 const OF_MEMORY: f64 = 0.9;
 
-/// How experts are spread over the ranks that share a layer.
+/// Spread of experts over the ranks that share a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Spread {
     num_experts: u64,
@@ -53,7 +53,7 @@ impl RankLoads {
         Self { load, num_layers: num_layers.max(1), ..Self::default() }
     }
 
-    /// The same at a quantile of the draws.
+    /// The load at a quantile of the draws.
     pub(super) fn at(&self, quantile: f64) -> Self {
         Self { quantile: Some(quantile), ..self.clone() }
     }

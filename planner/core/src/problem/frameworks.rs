@@ -42,8 +42,8 @@ pub fn with_usual_modules(graph: Graph, framework: &Framework, facts: JobFacts) 
 pub const ON_GPUS: [&str; 4] = ["megatron-core", "torchtitan", "fsdp2", "deepspeed"];
 
 /// The default framework: the first of those in use on such hardware that can run the named options of a layout with
-/// this training and loss; `ideal`, without limits, where none can, and for models that are not transformers. The second is the
-/// reason why it is not the first of the list, in words.
+/// this training and loss; `ideal`, without limits, where none can, and for models that are not transformers. The
+/// second is the reason why it is not the first of the list, in words.
 ///
 /// # Panics
 ///
@@ -104,7 +104,7 @@ impl Problem {
         let groups = self.groups.as_ref()?;
         let spec = named.or(LayoutSpec::ONE_RANK);
         let may_be_replicas =
-            self.takes_replicas_by_group() && self.limits.replicas_fill_groups(&spec).is_ok();
+            self.supports_replica_groups() && self.limits.replicas_fill_groups(&spec).is_ok();
         let is_able = self.hardware.framework.abilities.unlike_gpus || may_be_replicas;
         let names: Vec<&str> = groups.all.iter().map(|group| group.name.as_str()).collect();
         (!is_able).then(|| format!("GPUs of several kinds in a pipeline ({})", names.join(" and ")))

@@ -12,12 +12,12 @@ use ir::units::{Bytes, Seconds};
 pub struct GpuGroup {
     /// Name of the group's cluster.
     pub name: String,
-    /// Its hardware, with the network as far as the other groups.
+    /// Hardware of the group, with the network as far as the other groups.
     pub hardware: Hardware,
     /// Number of its GPUs.
     pub num_gpus: u32,
     /// Memory of one of its GPUs that a plan may use by prediction.
-    pub room: Bytes,
+    pub memory_budget: Bytes,
 }
 
 /// The groups of a problem, in the order of the ranks, and the cluster that they are of.
@@ -76,8 +76,8 @@ impl GpuGroups {
         let group = |group: &NodeGroup| -> Result<GpuGroup, E> {
             let num_gpus = group.num_gpus();
             let hardware = hardware(&cluster.of_group(group))?.among(num_gpus);
-            let (name, room) = (group.cluster.name.clone(), hardware.memory);
-            Ok(GpuGroup { name, hardware, num_gpus, room })
+            let (name, memory_budget) = (group.cluster.name.clone(), hardware.memory);
+            Ok(GpuGroup { name, hardware, num_gpus, memory_budget })
         };
         if !cluster.has_unlike_gpus() {
             return Ok(None);

@@ -27,8 +27,8 @@ impl Problem {
     }
 
     /// Memory of a GPU of a group that a plan may use by prediction.
-    pub fn room_of(&self, group: usize) -> Bytes {
-        self.groups.as_ref().map_or(self.room, |groups| groups.all[group].room)
+    pub fn memory_budget_of(&self, group: usize) -> Bytes {
+        self.groups.as_ref().map_or(self.memory_budget, |groups| groups.all[group].memory_budget)
     }
 
     /// Memory of the smallest GPU.
@@ -38,8 +38,8 @@ impl Problem {
     }
 
     /// The most memory that a plan may use on any GPU.
-    pub(crate) fn most_room(&self) -> Bytes {
-        (0..self.num_groups()).map(|group| self.room_of(group)).max().unwrap_or_default()
+    pub(crate) fn largest_memory_budget(&self) -> Bytes {
+        (0..self.num_groups()).map(|group| self.memory_budget_of(group)).max().unwrap_or_default()
     }
 
     /// Group of a pipeline rank, in whose GPUs all its replicas and shards lie.
@@ -62,28 +62,29 @@ impl Problem {
         }
     }
 
-    /// The problem with the hardware and the room of one pipeline rank's GPUs.
+    /// The problem with the hardware and the memory budget of one pipeline rank's GPUs.
     #[must_use]
     pub fn at_rank(&self, layout: &Layout, rank: usize) -> Self {
         let group = self.groups_of_ranks(layout)[rank];
-        let (hardware, room) = (self.hardware_of(group).clone(), self.room_of(group));
-        Self { hardware, room, ..self.clone() }
+        let (hardware, budget) = (self.hardware_of(group).clone(), self.memory_budget_of(group));
+        Self { hardware, memory_budget: budget, ..self.clone() }
     }
 
     /// The problem of the replicas that lie in a group, with the shares of all others as large as theirs.
     #[must_use]
     pub(crate) fn of_group(&self, group: usize) -> Self {
         let Some(groups) = &self.groups else { return self.clone() };
-        let (hardware, room) = (self.hardware_of(group).clone(), self.room_of(group));
+        let (hardware, memory_budget) =
+            (self.hardware_of(group).clone(), self.memory_budget_of(group));
         let replica_groups = Some(groups.of_replicas(group));
         let mut limits = self.limits.clone();
         limits.gpus_by_group.clear();
-        Self { hardware, room, limits, groups: None, replica_groups, ..self.clone() }
+        Self { hardware, memory_budget, limits, groups: None, replica_groups, ..self.clone() }
     }
 
     /// The problems of the replicas in each group; none where replicas cannot lie in groups.
     pub(crate) fn of_groups(&self) -> Vec<Self> {
-        let groups = if self.takes_replicas_by_group() { self.num_groups() } else { 0 };
+        let groups = if self.supports_replica_groups() { self.num_groups() } else { 0 };
         (0..groups).map(|group| self.of_group(group)).collect()
     }
 
@@ -92,9 +93,9 @@ impl Problem {
         self.replica_groups.as_ref().map_or(ranks, |groups| groups.pipeline(ranks))
     }
 
-    /// True if replicas can lie in groups: they reduce gradients together, and have documents of no uneven lengths. Groups
-    /// in another order are the same to replicas, so only one order is looked at.
-    pub(crate) fn takes_replicas_by_group(&self) -> bool {
+    /// True if replicas can lie in groups: they reduce gradients together, and have documents of no uneven lengths.
+    /// Groups in another order are the same to replicas, so only one order is looked at.
+    pub(crate) fn supports_replica_groups(&self) -> bool {
         let Some(groups) = &self.groups else { return false };
         let method = self.training.data_parallel_method;
         (2..=MOST_GROUPS).contains(&self.num_groups())

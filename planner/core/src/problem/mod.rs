@@ -64,7 +64,7 @@ pub struct Problem {
     /// The stages of every layout, where they are given by hand.
     pub stages: Option<GivenStages>,
     /// Memory of a GPU that a plan may use by prediction; the rest is headroom.
-    pub room: Bytes,
+    pub memory_budget: Bytes,
     /// Documents of which sequences are made, unless each is one.
     pub sequences: Option<Sequences>,
     /// Tokens that go to the experts of each rank: as many to each, unless [`Self::with_expert_load`] says otherwise.
@@ -133,7 +133,7 @@ pub enum ProblemError {
     OutOfRange {
         /// Name of the count.
         name: &'static str,
-        /// Its value.
+        /// Value of the count.
         value: u64,
         /// The largest value.
         most: u64,
@@ -273,7 +273,7 @@ impl Problem {
         let batch = global_batch_size as f64;
         let model_flops = forward.of_step() * batch;
         check_time(model_flops, hardware.peak, num_gpus)?;
-        let (vocabulary_parallel, stages, room) = (false, None, hardware.memory);
+        let (vocabulary_parallel, stages, memory_budget) = (false, None, hardware.memory);
         let (expert_load, sequences) = (RankLoads::default(), None);
         Ok(Self {
             graph,
@@ -287,7 +287,7 @@ impl Problem {
             model_flops_with_every_pair: forward.of_step_with_every_pair() * batch,
             vocabulary_parallel,
             stages,
-            room,
+            memory_budget,
             expert_load,
             sequences,
         })
@@ -373,14 +373,14 @@ impl Problem {
             groups,
             vocabulary_parallel,
             stages,
-            room,
+            memory_budget,
             expert_load,
             sequences,
             ..
         } = self.clone();
         let problem = Self::on(graph, training, hardware, num_gpus)?.with_groups(groups)?;
         let problem = problem.with_documents(sequences.map(|it| it.documents))?;
-        Ok(Self { vocabulary_parallel, stages, room, expert_load, ..problem })
+        Ok(Self { vocabulary_parallel, stages, memory_budget, expert_load, ..problem })
     }
 
     /// The problem with sequences made of documents, if there are any.
@@ -462,16 +462,16 @@ impl Problem {
     /// The problem with a headroom: memory of each GPU that stays free.
     #[must_use]
     pub fn with_headroom(mut self, headroom: Bytes) -> Self {
-        self.room = self.hardware.memory.saturating_sub(headroom);
+        self.memory_budget = self.hardware.memory.saturating_sub(headroom);
         for group in self.groups.iter_mut().flat_map(|groups| &mut groups.all) {
-            group.room = group.hardware.memory.saturating_sub(headroom);
+            group.memory_budget = group.hardware.memory.saturating_sub(headroom);
         }
         self
     }
 
     /// Memory of each GPU that stays free.
     pub fn headroom(&self) -> Bytes {
-        self.hardware.memory.saturating_sub(self.room)
+        self.hardware.memory.saturating_sub(self.memory_budget)
     }
 
     /// The headroom with which nine of ten plans fit that are predicted to, from the ratio of measured to predicted
@@ -489,14 +489,14 @@ impl Problem {
     }
 
     /// True if the memory fits a GPU with the headroom left free, and its part of the host.
-    pub fn has_room(&self, memory: &MemoryUse) -> bool {
-        memory.total() <= self.room && self.fits_host(memory)
+    pub fn fits_with_headroom(&self, memory: &MemoryUse) -> bool {
+        memory.total() <= self.memory_budget && self.fits_host(memory)
     }
 
     /// True if the memory fits a GPU of a group with the headroom left free, and its part of the host.
-    pub(crate) fn has_room_in(&self, group: usize, memory: &MemoryUse) -> bool {
+    pub(crate) fn fits_group_with_headroom(&self, group: usize, memory: &MemoryUse) -> bool {
         let host = self.hardware_of(group).host.map_or(Bytes::ZERO, |host| host.memory());
-        memory.total() <= self.room_of(group) && memory.host_bytes <= host
+        memory.total() <= self.memory_budget_of(group) && memory.host_bytes <= host
     }
 
     /// True if the memory fits a GPU without headroom, and its part of the host.

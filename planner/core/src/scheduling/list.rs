@@ -8,7 +8,7 @@ use ir::units::Nanos;
 use simulator::{Durations, Earliest, RankTimes};
 
 use super::policy::{Policy, Preference};
-use super::request::{Kept, SchedulingRequest, Score};
+use super::request::{SchedulingRequest, Score, StageMemory};
 
 /// A schedule with its times and peak memory.
 pub(super) struct Outcome {
@@ -54,7 +54,7 @@ struct Ready {
 
 pub(super) struct List<'a> {
     durations: &'a Durations,
-    kept: Kept,
+    kept: StageMemory,
     limit: u64,
     m: usize,
     num_stages: usize,
@@ -170,7 +170,7 @@ impl<'a> List<'a> {
 
     /// Begins a pass; returns the parked rank that waited for it, and the time from which that can go on.
     fn begin(&mut self, rank: usize, kind: ActionKind, stage: usize) -> Option<(u64, usize)> {
-        let Kept { activations, for_weight_grad } = self.kept;
+        let StageMemory { activations, for_weight_grad } = self.kept;
         let pass = pass(kind);
         let micro_batch = self.begun[pass][stage];
         self.begun[pass][stage] += 1;
@@ -254,7 +254,7 @@ impl<'a> List<'a> {
 
     /// True if a forward of a stage fits in memory, and leaves enough for the same micro-batches on the rank's later
     /// stages, without which no memory is ever freed.
-    fn has_room(&self, rank: usize, stage: usize) -> bool {
+    fn fits(&self, rank: usize, stage: usize) -> bool {
         let later = self.stages_of[rank].iter().filter(|later| **later > stage);
         let behind = later.filter(|later| self.begun[0][**later] <= self.begun[0][stage]).count();
         let needed = self.kept.activations * (1 + behind as u64);
@@ -271,7 +271,7 @@ impl<'a> List<'a> {
             _ => 0.0,
         };
         let stages = || self.stages_of[rank].iter().rev().copied();
-        let forwards = stages().filter(|stage| self.has_room(rank, *stage)).filter_map(|stage| {
+        let forwards = stages().filter(|stage| self.fits(rank, *stage)).filter_map(|stage| {
             let due = interval * self.begun[0][stage] as f64 + self.ways[0][stage];
             Some(Ready { time: self.forward(stage)?, stage, due })
         });

@@ -21,7 +21,7 @@ use simulator::{Durations, Earliest, earliest};
 use list::{List, Outcome, score};
 use policy::Policy;
 use request::Score;
-pub use request::{Kept, SchedulingError, SchedulingRequest};
+pub use request::{SchedulingError, SchedulingRequest, StageMemory};
 
 /// A schedule made for given costs.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ pub struct Scheduled {
     pub schedule: Schedule,
     /// Times of all actions.
     pub times: Earliest,
-    /// The most memory that any rank holds, in the unit of [`Kept`].
+    /// The most memory that any rank holds, in the unit of [`StageMemory`].
     pub peak: u64,
     /// The family whose order it has or starts from; `None` if a greedy policy made it.
     pub family: Option<ScheduleKind>,
@@ -50,13 +50,13 @@ pub struct Scheduled {
 pub fn schedule(request: &SchedulingRequest<'_>) -> Result<Scheduled, SchedulingError> {
     let v = request.stages_per_rank()?;
     let found = best(request, v);
-    let Kept { activations, for_weight_grad } = request.kept;
+    let StageMemory { activations, for_weight_grad } = request.kept;
     if for_weight_grad == activations {
         return Ok(found);
     }
     // A schedule for activations held until the weight gradient also fits where fewer are held, and is sometimes
     // better. So more memory never makes the result worse.
-    let whole = Kept { activations, for_weight_grad: activations };
+    let whole = StageMemory { activations, for_weight_grad: activations };
     let strict = best(&SchedulingRequest { kept: whole, ..request.clone() }, v);
     let strict = Scheduled::new(strict.schedule, strict.family, request);
     let key = |scheduled: &Scheduled| score(&scheduled.times, scheduled.peak, request);
@@ -163,12 +163,12 @@ fn placements(v: u32) -> Vec<StagePlacement> {
 /// Schedules of every family with `v` stages per rank, weight gradients apart.
 fn families(request: &SchedulingRequest<'_>, v: u32) -> Vec<(ScheduleKind, Schedule)> {
     let SchedulingRequest { num_ranks: p, num_micro_batches: m, .. } = *request;
-    let takes = |kind: &ScheduleKind| match kind {
+    let is_candidate = |kind: &ScheduleKind| match kind {
         // DualPipe has two copies of the parameters, and asynchronous 1F1B updates without a flush.
         ScheduleKind::DualPipe | ScheduleKind::AsyncOneFOneB => false,
         _ => kind.is_interleaved() || kind.default_virtual_stages() == v,
     };
-    let kinds = ScheduleKind::ALL.into_iter().filter(takes);
+    let kinds = ScheduleKind::ALL.into_iter().filter(is_candidate);
     kinds.filter_map(|kind| Some((kind, generate(kind, p, m, v).ok()?))).collect()
 }
 
@@ -246,7 +246,7 @@ impl Scheduled {
 }
 
 /// The most memory that any rank of a schedule holds.
-fn peak(schedule: &Schedule, kept: Kept) -> u64 {
+fn peak(schedule: &Schedule, kept: StageMemory) -> u64 {
     let of_rank = |steps: &Vec<Step>| {
         let (mut held, mut peak) = (0, 0);
         for Action { kind, .. } in steps.iter().flat_map(|step| step.actions()) {

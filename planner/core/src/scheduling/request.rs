@@ -14,14 +14,14 @@ pub struct SchedulingRequest<'a> {
     /// Number of micro-batches.
     pub num_micro_batches: u32,
     /// Memory that a stage holds for a micro-batch.
-    pub kept: Kept,
+    pub kept: StageMemory,
     /// The most memory that a rank may hold, in the unit of `kept`.
     pub limit: u64,
 }
 
 /// Memory that a stage holds for a micro-batch, in any unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct StageMemory {
     /// Memory held from the forward on.
     pub activations: u64,
     /// Memory held from the input gradient to the weight gradient; at most `activations`.
@@ -48,7 +48,7 @@ pub enum SchedulingError {
     },
     /// More memory is held for the weight gradient than is held at all.
     #[error("{for_weight_grad} kept for the weight gradient, of {activations} that there are")]
-    Kept {
+    StageMemory {
         /// Memory held for the weight gradient.
         for_weight_grad: u64,
         /// Memory held from the forward on.
@@ -95,9 +95,9 @@ impl SchedulingRequest<'_> {
         if num_stages == 0 || !num_stages.is_multiple_of(num_ranks as usize) {
             return Err(SchedulingError::Stages { num_stages, num_ranks });
         }
-        let Kept { activations, for_weight_grad } = kept;
+        let StageMemory { activations, for_weight_grad } = kept;
         if for_weight_grad > activations {
-            return Err(SchedulingError::Kept { for_weight_grad, activations });
+            return Err(SchedulingError::StageMemory { for_weight_grad, activations });
         }
         let v = num_stages as u64 / u64::from(num_ranks);
         let needed = activations.saturating_mul(v);

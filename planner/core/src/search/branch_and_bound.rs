@@ -59,9 +59,9 @@ pub(super) fn branch_and_bound(
         let mut batch = queue.batch(limit);
         // Results do not depend on the number of nodes between two looks at the clock.
         let at_once = if batch.iter().any(Node::is_long) { AT_ONCE } else { batch.len() };
-        let mut all_grown: Vec<Expansion<'_>> = Vec::with_capacity(batch.len());
+        let mut expansions: Vec<Expansion<'_>> = Vec::with_capacity(batch.len());
         while !batch.is_empty() && stop_reason == StopReason::Exhausted {
-            if !all_grown.is_empty()
+            if !expansions.is_empty()
                 && let Go::Stop(reason) = observe(progress)
             {
                 stop_reason = reason;
@@ -70,12 +70,12 @@ pub(super) fn branch_and_bound(
             let next: Vec<Node<'_>> = batch.drain(..at_once.min(batch.len())).collect();
             let expansion =
                 next.into_par_iter().with_max_len(1).map(|node| searcher.expand(node, limit));
-            all_grown.par_extend(expansion);
+            expansions.par_extend(expansion);
         }
         for node in batch {
             queue.push(node);
         }
-        for expansion in all_grown {
+        for expansion in expansions {
             counts.add(&expansion.counts);
             misfits.extend(expansion.misfit);
             expansion.nodes.into_iter().for_each(|node| queue.push(node));

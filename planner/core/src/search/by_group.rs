@@ -1,7 +1,7 @@
 //! Replicas that lie whole in groups of unlike GPUs, each group's with its share of the batch.
 //!
-//! All replicas have the same degrees, stages and size of a micro-batch, and exchange gradients with each other. Numbers
-//! of micro-batches are not searched: each layout has those with which the slowest group's passes take least.
+//! All replicas have the same degrees, stages and size of a micro-batch, and exchange gradients with each other.
+//! Numbers of micro-batches are not searched: each layout has those with which the slowest group's passes take least.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -87,8 +87,8 @@ impl<'a> Cut<'a> {
 }
 
 impl Searcher<'_> {
-    /// Expands a subfamily to layouts: each with the stages, of those balanced for one of the groups, that have the least
-    /// lower bound; or where none of these fit in memory, of those cut within the memory of one that they overfill.
+    /// Expands a subfamily to layouts: each with the stages, of those balanced for one of the groups, that have the
+    /// least lower bound; or where none of these fit, of those cut within the memory of one that they overfill.
     pub(super) fn expand_by_group(
         &self,
         family: &Family,
@@ -143,7 +143,7 @@ impl Searcher<'_> {
         }
         let Subfamily { recompute, schedule, .. } = subject.subfamily;
         let least_memory = self.least_memory(subject.family, &[sharding])(recompute, schedule);
-        if !self.request.exhaustive && least_memory > self.problem.most_room() {
+        if !self.request.exhaustive && least_memory > self.problem.largest_memory_budget() {
             return None;
         }
         let ends: Arc<[usize]> = self.within_memory(&of_group, &cut.of_groups[group])?.into();
@@ -254,7 +254,7 @@ impl Searcher<'_> {
     }
 }
 
-/// As many micro-batches for all replicas; `None` where the batch does not divide.
+/// Equal numbers of micro-batches for all replicas; `None` where the batch does not divide.
 fn equal(problem: &Problem, family: &Family) -> Option<MicroBatchesByGroup> {
     let all = num_micro_batches(problem, family);
     let replicas = u64::from(family.data_parallel);
@@ -262,8 +262,8 @@ fn equal(problem: &Problem, family: &Family) -> Option<MicroBatchesByGroup> {
     MicroBatchesByGroup::new(&vec![each; problem.num_groups()])
 }
 
-/// Micro-batches of each group's replicas with which the slowest group takes least, where a micro-batch takes `times` on
-/// the busiest rank of each: with `p` pipeline ranks, and `M` micro-batches of all replicas, the `m_g` that
+/// Micro-batches of each group's replicas with which the slowest group takes least, where a micro-batch takes `times`
+/// on the busiest rank of each: with `p` pipeline ranks, and `M` micro-batches of all replicas, the `m_g` that
 ///
 /// ```text
 /// minimise max over groups of (m_g + p - 1) t_g,   sum over groups of n_g m_g = M,   m_g > 0 a multiple
@@ -317,8 +317,7 @@ fn shares(
     MicroBatchesByGroup::new(&numbers?)
 }
 
-/// Numbers from 1 up to `most` that, times their weights, add up to `sum`, the first as large as possible; `None` if there
-/// are none.
+/// Numbers from 1 to `most` that, times their weights, add up to `sum`, the first as large as possible; `None` if none.
 fn adding_up(weights: &[u64], most: &[u64], sum: u64) -> Option<Vec<u64>> {
     let ([weight, weights @ ..], [most, others @ ..]) = (weights, most) else {
         return (sum == 0).then(Vec::new);

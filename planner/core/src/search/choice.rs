@@ -119,11 +119,11 @@ const USUAL_TOP: usize = 5;
 const LEAST_ODDS: f64 = 1.0 / 3.0;
 
 /// The plans to show, at most `top`, best first: the simplest of those that the best does not beat by more than
-/// [`SIMPLICITY_TOLERANCE`], then of each other kind the simplest that the best of its kind does not beat by more. The fastest is among
-/// them.
+/// [`SIMPLICITY_TOLERANCE`], then of each other kind the simplest that the best of its kind does not beat by more. The
+/// fastest is among them.
 ///
-/// The first has at least a third of the odds of the likeliest plan shown. All odds are of one sample, of the plans shown and the fastest of
-/// each other kind: the share of draws in which each is the fastest.
+/// The first has at least a third of the odds of the likeliest plan shown. All odds are of one sample, of the plans
+/// shown and the fastest of each other kind: the share of draws in which each is the fastest.
 ///
 /// The best plan takes least time; where the framework stands for others, the best has the least mean regret over the
 /// ensemble.
@@ -135,8 +135,8 @@ pub fn chosen(problem: &Problem, plans: &[EvaluatedPlan], top: usize) -> Vec<Cho
         plans.iter().map(|it| (kinds.cost(it), it)).collect();
     ranked.sort_by(|(one, _), (other, _)| one.total_cmp(other));
     let least = ranked.first().map_or(0.0, |(cost, _)| *cost);
-    let near = ranked.iter().filter(|(cost, _)| *cost <= least * (1.0 + SIMPLICITY_TOLERANCE));
-    let mut contenders: Vec<&EvaluatedPlan> = near.map(|(_, found)| *found).collect();
+    let tied = ranked.iter().filter(|(cost, _)| *cost <= least * (1.0 + SIMPLICITY_TOLERANCE));
+    let mut contenders: Vec<&EvaluatedPlan> = tied.map(|(_, found)| *found).collect();
     contenders.sort_by_cached_key(|found| simplicity(problem, found));
     let mut likeliest = fastest;
     // The plan shown first does not depend on the number of plans shown.

@@ -43,8 +43,8 @@ pub(super) fn closest(searcher: &Searcher<'_>, families: &[Family]) -> Option<Ev
     loop {
         let most = best.as_ref().map_or(Bytes::new(u64::MAX), |best| best.key.0);
         let batch: Vec<usize> = std::iter::from_fn(|| {
-            let is_near = queue.peek().is_some_and(|Reverse((least, _))| *least <= most);
-            is_near.then(|| queue.pop()).flatten().map(|Reverse((_, index))| index)
+            let is_candidate = queue.peek().is_some_and(|Reverse((least, _))| *least <= most);
+            is_candidate.then(|| queue.pop()).flatten().map(|Reverse((_, index))| index)
         })
         .take(BATCH)
         .collect();

@@ -111,7 +111,7 @@ impl EvaluatedPlan {
 }
 
 impl EvaluatedPlan {
-    /// The same time and memory in all draws.
+    /// The time and memory in all draws, which are the same.
     fn as_only_draw(&self) -> OverDraws {
         let same = |value: f64| Quantiles { p10: value, p50: value, p90: value };
         OverDraws {
@@ -190,13 +190,13 @@ pub fn on_groups<T>(
     (0..problem.num_groups()).map(of_group).collect()
 }
 
-/// Time and memory of a step whose replicas lie in groups, from those of the replicas in each. The step takes as long as
-/// the slowest group's, for which the others wait with their gradients.
+/// Time and memory of a step whose replicas lie in groups, from those of the replicas in each. The step takes as long
+/// as the slowest group's, for which the others wait with their gradients.
 ///
 /// # Assumes
 ///
-/// Replicas exchange their gradients once a step, or have equal shares; then reductions in the order of buckets end when
-/// those of the group end that come last, as in any (max, +) linear system.
+/// Replicas exchange their gradients once a step, or have equal shares; then reductions in the order of buckets end
+/// when those of the group end that come last, as in any (max, +) linear system.
 pub(super) fn of_groups(problem: &Problem, layout: Layout, all: &[Evaluation]) -> Evaluation {
     let times = all.iter().map(|evaluation| evaluation.step_time);
     let step_time = times.max_by(|a, b| a.get().total_cmp(&b.get())).unwrap_or_default();

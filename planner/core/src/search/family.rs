@@ -21,8 +21,8 @@ pub struct Family {
     pub data_parallel: u32,
     /// Number of micro-batches of a replica.
     pub num_micro_batches: u32,
-    /// True if replicas lie in groups of unlike GPUs, each with its number of micro-batches, of which the number above is
-    /// the mean; else pipeline ranks do, if any.
+    /// True if replicas lie in groups of unlike GPUs, each with its number of micro-batches, of which the number above
+    /// is the mean; else pipeline ranks do, if any.
     pub by_group: bool,
 }
 
@@ -134,7 +134,7 @@ impl Family {
             }
             let usual = schedule.default_virtual_stages();
             let offload = fixed.offload.unwrap_or(Offload::NONE);
-            if !offload.takes_schedule(schedule) || !able.takes_schedule(schedule, p) {
+            if !offload.works_with_schedule(schedule) || !able.supports_schedule(schedule, p) {
                 continue;
             }
             let tried = if schedule.is_interleaved() { 2..=most } else { usual..=usual };
@@ -144,16 +144,16 @@ impl Family {
             let is_open = fixed.virtual_stages.one().is_none() && problem.stages.is_none();
             let is_needed = |v: &u32| !is_open || *v <= 2 || largest(*v) < largest(*v - 1);
             // Where a number of stages is too large, more are as well.
-            let takes = |v: &u32| self.check_schedule(problem, schedule, *v).is_ok();
+            let is_valid = |v: &u32| self.check_schedule(problem, schedule, *v).is_ok();
             let chosen = |v: &u32| {
                 let given = problem.stages.as_ref().map(GivenStages::num_stages);
-                fixed.virtual_stages.takes(*v)
+                fixed.virtual_stages.allows(*v)
                     && runs(&refused, Features::of_schedule(schedule, p, *v))
                     && (p == 1 || problem.stage_rule(p, *v) != StageRule::Impossible)
-                    && self.takes_overlap(problem, *v, Recompute::None)
+                    && self.can_overlap(problem, *v, Recompute::None)
                     && given.is_none_or(|given| given == p * *v)
             };
-            let tried = tried.take_while(takes).filter(is_needed).filter(chosen);
+            let tried = tried.take_while(is_valid).filter(is_needed).filter(chosen);
             schedules.extend(tried.map(|v| (schedule, v)));
         }
         schedules
@@ -242,24 +242,24 @@ impl Family {
         let has_copies = replicas > 1 || has_experts && self.mesh().expert_replicas() > 1;
         let mut shardings = Vec::new();
         for zero_stage in ZeroStage::ALL {
-            if !fixed.zero_stage.takes(zero_stage) {
+            if !fixed.zero_stage.allows(zero_stage) {
                 continue;
             }
             let sharded = zero_stage != ZeroStage::None;
             let offload = fixed.offload.unwrap_or(Offload::NONE);
             let num_blocks = problem.limits.num_blocks;
-            if !offload.takes_zero(zero_stage) || !able.takes_offload(offload, num_blocks) {
+            if !offload.works_with_zero(zero_stage) || !able.supports_offload(offload, num_blocks) {
                 continue;
             }
             // Without replicas all ZeRO stages are the same, and only the plainest is a candidate. But sharded
             // gradients go to the host as they are made.
             let leaves = offload.optimizer && zero_stage == ZeroStage::Gradients;
-            let takes = |stage, shards| {
+            let supports = |stage, shards| {
                 let context = self.shape.sharding.context_parallel;
                 let of_states = Features::of_states(stage, [shards, replicas, context], offload);
-                able.takes_zero(stage, [shards, replicas], context) && runs(&refused, of_states)
+                able.supports_zero(stage, [shards, replicas], context) && runs(&refused, of_states)
             };
-            let has_plain = takes(ZeroStage::None, 1);
+            let has_plain = supports(ZeroStage::None, 1);
             let is_alike = !has_copies && !offload.parameters && !leaves && has_plain;
             if sharded && is_alike && fixed.zero_stage.is_any() {
                 continue;
@@ -272,7 +272,7 @@ impl Family {
             };
             let option = |zero_shard| ZeroSharding { zero_stage, zero_shard, offload };
             let options =
-                degrees.into_iter().filter(|shards| takes(zero_stage, *shards)).map(option);
+                degrees.into_iter().filter(|shards| supports(zero_stage, *shards)).map(option);
             shardings.extend(options);
         }
         shardings
@@ -284,7 +284,7 @@ impl Family {
         (schedules * self.recomputes(problem, fixed).count()) as u64
     }
 
-    /// Those of `shardings` that the framework runs together with a schedule and a recompute policy.
+    /// Shardings, of `shardings`, that the framework runs together with a schedule and a recompute policy.
     pub fn combined<'a>(
         &self,
         problem: &Problem,
@@ -378,7 +378,7 @@ impl Family {
     ) -> impl Iterator<Item = Recompute> {
         let offload = fixed.offload.unwrap_or(Offload::NONE);
         let is_tried = move |it: &Recompute| {
-            fixed.recompute.is_any() && abilities(problem).takes_recompute(*it)
+            fixed.recompute.is_any() && abilities(problem).supports_recompute(*it)
         };
         // Where a graph has chosen modules, selective recompute is of those.
         let chosen = problem.graph.recomputed_modules();
@@ -391,19 +391,19 @@ impl Family {
         // Offload is checked for any number of stages per rank.
         let (p, graphs) = (self.pipeline_parallel, self.shape.switches.cuda_graphs);
         let all =
-            all.filter(move |it| abilities(problem).takes_offload_with(offload, p, *it, graphs));
+            all.filter(move |it| abilities(problem).supports_offload_with(offload, p, *it, graphs));
         let refused = self.refused(problem);
         let all = all.filter(move |it| runs(&refused, Features::of_recompute(*it)));
         let are_named = !fixed.recompute.is_any() && !fixed.cuda_graphs.is_any();
-        let all = all.filter(move |it| are_named || Abilities::takes_graphs_with(graphs, *it));
-        all.filter(move |recompute| self.takes_overlap(problem, u32::MAX, *recompute))
+        let all = all.filter(move |it| are_named || Abilities::graphs_work_with(graphs, *it));
+        all.filter(move |recompute| self.can_overlap(problem, u32::MAX, *recompute))
     }
 
     /// True unless expert exchanges are to overlap another micro-batch and cannot.
-    fn takes_overlap(&self, problem: &Problem, virtual_stages: u32, recompute: Recompute) -> bool {
+    fn can_overlap(&self, problem: &Problem, virtual_stages: u32, recompute: Recompute) -> bool {
         let overlap = self.shape.switches.expert_overlap;
         let pipeline = [self.pipeline_parallel, virtual_stages];
-        abilities(problem).takes_overlap(overlap, pipeline, recompute)
+        abilities(problem).supports_overlap(overlap, pipeline, recompute)
     }
 }
 

@@ -43,8 +43,8 @@ pub(super) fn switches(
         Some(named) => vec![named],
         // Between dense layers the host launches ahead of the device, so graphs gain nothing.
         None if is_mixture => {
-            let takes = |graphs: &CudaGraphs| able.takes_graphs(*graphs);
-            CudaGraphs::ALL.into_iter().filter(takes).collect()
+            let supports = |graphs: &CudaGraphs| able.supports_graphs(*graphs);
+            CudaGraphs::ALL.into_iter().filter(supports).collect()
         }
         None => vec![CudaGraphs::None],
     };
@@ -61,7 +61,8 @@ pub(super) fn switches(
         None => vec![ExpertOverlap::None],
     };
     // Overlap is checked for the most permissive stages and recompute.
-    let takes = |overlap: &ExpertOverlap| able.takes_overlap(*overlap, [1, 1], Recompute::None);
+    let supports =
+        |overlap: &ExpertOverlap| able.supports_overlap(*overlap, [1, 1], Recompute::None);
     let is_named = !fixed.cuda_graphs.is_any();
     // A graph has the same sizes in every run, but experts receive varying numbers of tokens: a graph of the whole
     // iteration needs a dispatcher with buffers for all tokens, made for Blackwell. All known runs with it exchange
@@ -75,15 +76,15 @@ pub(super) fn switches(
         let with = move |cuda_graphs| Switches { token_dispatcher, expert_overlap, cuda_graphs };
         graphs.iter().copied().map(with)
     };
-    overlaps.into_iter().filter(takes).flat_map(switches).collect()
+    overlaps.into_iter().filter(supports).flat_map(switches).collect()
 }
 
 /// The dispatcher that sends least, of those that the framework runs on these GPUs with this sharding of experts.
 fn usual_dispatcher(problem: &Problem, sharding: &Sharding) -> TokenDispatcher {
     let (able, facts) = (abilities(problem), &problem.facts);
-    let takes = |it: &TokenDispatcher| {
+    let supports = |it: &TokenDispatcher| {
         let features = facts.features.and(facts.of_sharding(sharding));
-        able.takes_dispatcher(*it)
+        able.supports_dispatcher(*it)
             && able.combines(features.and(facts.of_dispatcher(*it, sharding)))
     };
     // DeepEP was made on Hopper, HybridEP for Blackwell and its larger domains; both send over NVLink within a node.
@@ -94,7 +95,7 @@ fn usual_dispatcher(problem: &Problem, sharding: &Sharding) -> TokenDispatcher {
         _ => &[],
     };
     let plain = [TokenDispatcher::AllToAll, TokenDispatcher::AllGather];
-    once.iter().chain(&plain).copied().find(takes).unwrap_or_default()
+    once.iter().chain(&plain).copied().find(supports).unwrap_or_default()
 }
 
 pub(super) fn abilities(problem: &Problem) -> &Abilities {

@@ -19,7 +19,7 @@ pub(super) fn with_less_headroom(
     observe: &mut Observe<'_>,
 ) -> Option<WithLessHeadroom> {
     let problem = searcher.problem;
-    let best = best.filter(|_| problem.room < problem.hardware.memory)?;
+    let best = best.filter(|_| problem.memory_budget < problem.hardware.memory)?;
     let time = Nanos::from(best.evaluation.step_time);
     let limit = Nanos::new((time.as_f64() / (1.0 + RESOLUTION)) as u64);
     let open = problem.clone().with_headroom(Bytes::ZERO);

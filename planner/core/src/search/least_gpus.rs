@@ -103,8 +103,8 @@ fn memory_savings() -> impl Iterator<Item = MemorySaving> {
     all.skip(1).map(|(loss, offload)| MemorySaving { loss, offload })
 }
 
-/// The first of some options that free memory with which a layout fits on the same GPUs, of those that the framework has
-/// and that are left open. `None` if none is found for as long as `go` says to go on.
+/// The first of some options that free memory with which a layout fits on the same GPUs, of those that the framework
+/// has and that are left open. `None` if none is found for as long as `go` says to go on.
 ///
 /// # Errors
 ///

@@ -11,8 +11,8 @@ use super::family::Family;
 use crate::problem::Problem;
 use crate::step::{ChainIndex, Shape};
 
-/// Lower bound of the time of the blocks of each class for a micro-batch, with gradients computed together or separately; kernels
-/// alone where exchanges may overlap another pass.
+/// Lower bound of the time of the blocks of each class for a micro-batch, with gradients computed together or
+/// separately; kernels alone where exchanges may overlap another pass.
 fn least_of_blocks(
     blocks: &[Arc<BlockPasses>],
     chain: &ChainIndex,
@@ -86,8 +86,8 @@ pub(super) fn least_work(
     LeastWork { all, rank: Nanos::new((rank / rates * ROUNDING) as u64) }
 }
 
-/// Lower bound of a step whose replicas lie in groups, for any shares of the batch: with `n_g` replicas in group `g` and
-/// `t_g` the time of a micro-batch on each of their ranks in the mean,
+/// Lower bound of a step whose replicas lie in groups, for any shares of the batch: with `n_g` replicas in group `g`
+/// and `t_g` the time of a micro-batch on each of their ranks in the mean,
 ///
 /// ```text
 /// T >= M / sum over groups of n_g / t_g

@@ -46,19 +46,19 @@ fn parameters_key(family: &Family) -> ShapeKey {
 }
 
 impl Searcher<'_> {
-    /// For each of several families that differ only in micro-batches and switches, true if a rank's memory holds any one
-    /// block with everything that its backward needs, which a rank holds at some time under every policy.
+    /// For each of several families that differ only in micro-batches and switches, true if a rank's memory holds any
+    /// one block with everything that its backward needs, which a rank holds at some time under every policy.
     pub(super) fn have_room(&self, families: &[Family], shardings: &[ZeroSharding]) -> Vec<bool> {
         if self.request.exhaustive {
             return vec![true; families.len()];
         }
         let alike = families.chunk_by(|a, b| a.shape.switches == b.shape.switches);
-        alike.flat_map(|families| self.with_room(families, shardings)).collect()
+        alike.flat_map(|families| self.largest_block_fits(families, shardings)).collect()
     }
 
     /// The same for families that differ only in micro-batches. Activations of a block grow linearly with the number of
     /// sequences.
-    fn with_room(&self, families: &[Family], shardings: &[ZeroSharding]) -> Vec<bool> {
+    fn largest_block_fits(&self, families: &[Family], shardings: &[ZeroSharding]) -> Vec<bool> {
         let first = &families[0];
         let memories = self.block_memories(ShapeKey { micro_batch_size: 1, ..first.shape });
         let classes = memories.iter().enumerate().filter(|(it, _)| !self.chain.is_end(*it));
@@ -67,12 +67,12 @@ impl Searcher<'_> {
             (states, block.saved[BlockRecompute::None])
         });
         let blocks: SmallVec<[(Bytes, Bytes); 8]> = blocks.collect();
-        let has_room = |family: &Family| {
+        let may_fit_alone = |family: &Family| {
             let size = u64::from(family.shape.micro_batch_size);
             let needed = blocks.iter().map(|(states, saved)| *states + *saved * size);
-            with_slack(needed.max().unwrap_or_default()) <= self.problem.most_room()
+            with_slack(needed.max().unwrap_or_default()) <= self.problem.largest_memory_budget()
         };
-        families.iter().map(has_room).collect()
+        families.iter().map(may_fit_alone).collect()
     }
 
     /// The parameters of all blocks as if on one rank, for every sharding of the families.

@@ -1,10 +1,10 @@
 //! Branch and bound over the space of layouts, best first, with exact simulation of the leaves.
 //!
 //! Families of layouts wait in a queue, ordered by a lower bound of their step times; those that differ only in
-//! micro-batches and switches wait together. The first is expanded into subfamilies that share an assignment of blocks, these into layouts, and each layout whose turn comes is simulated.
-//! When the lower bound of the first exceeds the time of the worst of the best plans, the search is over, with the same
-//! result as a simulation of every layout. Nodes are expanded in batches of fixed size, so that results and counts do
-//! not depend on the number of threads.
+//! micro-batches and switches wait together. The first is expanded into subfamilies that share an assignment of blocks,
+//! these into layouts, and each layout whose turn comes is simulated. When the lower bound of the first exceeds the
+//! time of the worst of the best plans, the search is over, with the same result as a simulation of every layout. Nodes
+//! are expanded in batches of fixed size, so that results and counts do not depend on the number of threads.
 //!
 //! Where GPUs are of several kinds, [`best_nodes`] chooses among them before.
 //!
@@ -154,7 +154,7 @@ pub fn evaluate(
 ) -> (Outcome, Option<Bytes>) {
     let outcome = search(problem, request, observe);
     let has_answer = !outcome.plans.is_empty() || outcome.stop_reason != StopReason::Exhausted;
-    if has_answer || problem.room >= problem.hardware.memory {
+    if has_answer || problem.memory_budget >= problem.hardware.memory {
         return (outcome, None);
     }
     let open = problem.clone().with_headroom(Bytes::ZERO);

@@ -123,7 +123,7 @@ impl<'a> Searcher<'a> {
 
     /// Recompute that every block has at least.
     pub(super) fn least_recompute(&self, recompute: Recompute) -> BlockRecompute {
-        if self.request.fewest_layers { BlockRecompute::None } else { recompute.of_other_layers() }
+        if self.request.min_recompute { BlockRecompute::None } else { recompute.of_other_layers() }
     }
 
     /// Expands a node into smaller ones, or simulates its one layout.
@@ -139,7 +139,7 @@ impl<'a> Searcher<'a> {
             Branch::Subfamily(family, subfamily) => {
                 let expansion = if family.by_group {
                     self.expand_by_group(&family, subfamily, limit)
-                } else if self.request.fewest_layers {
+                } else if self.request.min_recompute {
                     self.expand_min_recompute(&family, subfamily, limit)
                 } else {
                     self.expand_subfamily(&family, subfamily, limit)
@@ -167,7 +167,7 @@ impl<'a> Searcher<'a> {
         let shape = self.shape(family.shape);
         let shardings = family.shardings(self.problem, &self.request.fixed);
         let mut expansion = Expansion::default();
-        let capacity = self.problem.most_room();
+        let capacity = self.problem.largest_memory_budget();
         let least_memory = self.least_memory(family, &shardings);
         // Neither bound depends on the number of stages per rank.
         let mut bounds = of_last(|(recompute, schedule): (Recompute, ScheduleKind)| {
@@ -222,7 +222,7 @@ impl<'a> Searcher<'a> {
             .collect();
         let ranks = PipelineRanks::of(layouts.first()?);
         let num_stages = (family.pipeline_parallel * virtual_stages) as usize;
-        let cut_for = if self.request.fewest_layers { Recompute::None } else { recompute };
+        let cut_for = if self.request.min_recompute { Recompute::None } else { recompute };
         let ends = match self.problem.stage_rule(family.pipeline_parallel, virtual_stages) {
             StageRule::Free => {
                 shape.balanced(self.problem, self.chain, cut_for, num_stages, &ranks)?
@@ -272,14 +272,14 @@ impl<'a> Searcher<'a> {
         let Balanced { layouts, ends, .. } = &balanced;
         let fastest = self.assign(&balanced, Arc::clone(ends));
         let kept_at_least = fastest.kept_at_least(&layouts[0]);
-        let near = layouts.iter().filter(|layout| fastest.may_hold(layout, &kept_at_least, most));
+        let fits = layouts.iter().filter(|layout| fastest.may_hold(layout, &kept_at_least, most));
         let mut kept = None;
         let of = |layout: &Layout| {
             let kept = kept.get_or_insert_with(|| self.peaks(&fastest, layout));
             let fullest = fullest(&fastest.memory(layout, kept)).0.total();
             (*layout, fullest, Arc::clone(ends))
         };
-        near.map(of).collect()
+        fits.map(of).collect()
     }
 
     pub(super) fn expand_subfamily(
@@ -291,7 +291,7 @@ impl<'a> Searcher<'a> {
         let mut expansion = Expansion::default();
         let Some(balanced) = self.balanced(family, subfamily) else { return expansion };
         let Balanced { layouts, ends, .. } = &balanced;
-        let capacity = self.problem.most_room();
+        let capacity = self.problem.largest_memory_budget();
         let fastest = self.assign(&balanced, Arc::clone(ends));
         // A partition chosen for memory has no faster slowest stage.
         let of_all = fastest.lower_bound_of_all(&layouts[0]);
@@ -364,7 +364,7 @@ impl<'a> Searcher<'a> {
             let group = assignment.groups[rank];
             let at = [rank, group];
             let memory = in_flight(problem, layout, &held, at, held_by[rank]);
-            problem.has_room_in(group, &memory)
+            problem.fits_group_with_headroom(group, &memory)
         };
         let num_ranks = layout.pipeline_parallel as usize;
         if problem.groups.is_some() {
@@ -473,10 +473,10 @@ pub(super) fn slowest_stage(
         return Nanos::ZERO;
     }
     // Another partition may leave the slowest stage fewer layers than are recomputed in each.
-    let again = fastest.recompute.first_layers().is_none();
+    let recompute = fastest.recompute.first_layers().is_none();
     let time = |stage: &Arc<Stage>| {
-        let again = if again { stage.recompute } else { PassTime::default() };
-        (stage.forward + stage.backward + again).total()
+        let recompute = if recompute { stage.recompute } else { PassTime::default() };
+        (stage.forward + stage.backward + recompute).total()
     };
     let times = fastest.stages.iter().map(time);
     times.max().unwrap_or_default() * u64::from(family.num_micro_batches)

@@ -1,5 +1,5 @@
-//! The queue of a best-first search. Nodes are families of layouts, at first several together, subfamilies that share an
-//! assignment, and layouts.
+//! The queue of a best-first search. Nodes are families of layouts, at first several together, subfamilies that share
+//! an assignment, and layouts.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

@@ -14,7 +14,7 @@ pub struct Request {
     /// True to simulate candidates that bounds exclude as well, as tests do.
     pub exhaustive: bool,
     /// True to recompute as few layers of each stage as fit in memory, rather than all.
-    pub fewest_layers: bool,
+    pub min_recompute: bool,
     /// True to find the layout that exceeds the memory least, if none fits.
     pub closest: bool,
     /// True to look for faster plans that fit only with less headroom.
@@ -28,7 +28,7 @@ impl Default for Request {
             fixed,
             top: 1,
             exhaustive: false,
-            fewest_layers: false,
+            min_recompute: false,
             closest: true,
             less_headroom: false,
         }
@@ -39,8 +39,7 @@ impl Default for Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// Every candidate was simulated, excluded by a lower bound, or does not fit: the plans are the best within the
-    /// model.
+    /// Every candidate was simulated, excluded by a lower bound, or does not fit: the plans are the model's best.
     Exhausted,
     /// A plan that fits was found, and none better was requested.
     FirstFit,

@@ -95,7 +95,7 @@ impl Space {
         if sequence && tensor == 1 && fixed.sequence_parallel.is_any() {
             return;
         }
-        if !abilities(problem).takes_tensor(tensor, sequence, !limits.experts.is_empty()) {
+        if !abilities(problem).supports_tensor(tensor, sequence, !limits.experts.is_empty()) {
             return self.reject_unable();
         }
         let Some(rest) = quotient(limits.num_gpus, tensor) else { return };
@@ -120,7 +120,7 @@ impl Space {
 
     fn add_kind(&mut self, problem: &Problem, fixed: &PartialLayout, spec: LayoutSpec) {
         let kind = spec.context_parallel_kind;
-        if !abilities(problem).takes_context(spec.context_parallel, kind) {
+        if !abilities(problem).supports_context(spec.context_parallel, kind) {
             return self.reject_unable();
         }
         match problem.limits.sequence_divides(&spec) {
@@ -140,10 +140,10 @@ impl Space {
         };
         for pipeline_parallel in fixed.pipeline_parallel.among(divisors(rest)) {
             let Some(data_parallel) = quotient(rest, pipeline_parallel) else { continue };
-            if !fixed.data_parallel.takes(data_parallel) {
+            if !fixed.data_parallel.allows(data_parallel) {
                 continue;
             }
-            if !self.takes_given_stages(problem, fixed, pipeline_parallel) {
+            if !self.given_stages_divide(problem, fixed, pipeline_parallel) {
                 continue;
             }
             if pipeline_parallel > 1 && abilities(problem).schedules.is_empty() {
@@ -163,7 +163,7 @@ impl Space {
     fn add_arrangements(&mut self, problem: &Problem, fixed: &PartialLayout, spec: LayoutSpec) {
         let ranks = problem.check_groups(&spec);
         let replicas =
-            problem.takes_replicas_by_group() && problem.limits.replicas_fill_groups(&spec).is_ok();
+            problem.supports_replica_groups() && problem.limits.replicas_fill_groups(&spec).is_ok();
         if replicas {
             self.add_replicas_by_group(problem, fixed, spec);
         }
@@ -195,8 +195,8 @@ impl Space {
         let sizes = fixed.micro_batch_size.among(sizes).into_iter().filter_map(|size| {
             let all = quotient(u32::try_from(batch).ok()?, size)?;
             let is_even = u64::from(all).is_multiple_of(data);
-            let takes = is_even || abilities(problem).uneven_replicas;
-            (u64::from(all) >= data && takes).then_some((size, all / spec.data_parallel))
+            let is_supported = is_even || abilities(problem).uneven_replicas;
+            (u64::from(all) >= data && is_supported).then_some((size, all / spec.data_parallel))
         });
         let sizes: Vec<(u32, u32)> = sizes.collect();
         for sharding in shardings {
@@ -240,7 +240,7 @@ impl Space {
     }
 
     /// True if the stages given by hand, if any, divide over this number of pipeline ranks.
-    fn takes_given_stages(
+    fn given_stages_divide(
         &mut self,
         problem: &Problem,
         fixed: &PartialLayout,
@@ -323,7 +323,11 @@ impl Space {
                 let spec = LayoutSpec { expert_parallel, ..spec };
                 let able = abilities(problem);
                 if has_experts
-                    && !able.takes_experts(expert_parallel, expert_tensor_parallel, tensor_parallel)
+                    && !able.supports_experts(
+                        expert_parallel,
+                        expert_tensor_parallel,
+                        tensor_parallel,
+                    )
                 {
                     self.reject_unable();
                     continue;

@@ -50,10 +50,10 @@ impl Searcher<'_> {
             let first = &families[0];
             let shardings = first.shardings(self.problem, &self.request.fixed);
             let may_fit = self.request.exhaustive
-                || self.least_states(first, &parameters) <= self.problem.most_room();
+                || self.least_states(first, &parameters) <= self.problem.largest_memory_budget();
             let mut start = Start { families, may_fit: 0, too_large: 0, misfits: Vec::new() };
-            for (family, size, has_room) in self.sized(families, &shardings) {
-                if may_fit && has_room {
+            for (family, size, may_fit_alone) in self.sized(families, &shardings) {
+                if may_fit && may_fit_alone {
                     start.may_fit += size;
                 } else {
                     start.too_large += size;
@@ -97,8 +97,8 @@ impl Searcher<'_> {
         let shardings = families[0].shardings(self.problem, &self.request.fixed);
         let mut expansion = Expansion::default();
         let mut bounds = self.bounds();
-        for (family, size, has_room) in self.sized(families, &shardings) {
-            if size == 0 || !has_room {
+        for (family, size, may_fit_alone) in self.sized(families, &shardings) {
+            if size == 0 || !may_fit_alone {
                 continue;
             }
             let bound = bounds(family);
@@ -121,9 +121,9 @@ impl Searcher<'_> {
         shardings: &[ZeroSharding],
     ) -> Vec<(&'f Family, u64, bool)> {
         let fixed = &self.request.fixed;
-        let sized = |(family, has_room): (&'f Family, bool)| {
+        let sized = |(family, may_fit_alone): (&'f Family, bool)| {
             let size = family.num_layouts(self.problem, fixed, shardings, &self.subfamilies);
-            (family, size, has_room)
+            (family, size, may_fit_alone)
         };
         families.iter().zip(self.have_room(families, shardings)).map(sized).collect()
     }
@@ -137,8 +137,7 @@ impl Searcher<'_> {
         }
     }
 
-    /// Cache key of the lower bound. The bound does not depend on dispatcher, overlap and expert-parallel degree, so
-    /// these are cleared.
+    /// Cache key of the lower bound, which depends on no dispatcher, overlap or expert-parallel degree: these are unset.
     fn lower_bound_key(&self, key: ShapeKey, cuda_graphs: CudaGraphs) -> ShapeKey {
         if self.problem.limits.experts.is_empty() {
             return key;

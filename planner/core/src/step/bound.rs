@@ -15,8 +15,7 @@ impl Assignment<'_> {
         self.lower_bound_after(layout, self.lower_bound_of_all(layout))
     }
 
-    /// Lower bound of the end of all passes, for every layout with this schedule, whatever its sharding of model
-    /// states.
+    /// Lower bound of the end of all passes, for every layout with this schedule, whatever its sharding of states.
     pub fn lower_bound_of_all(&self, layout: &Layout) -> Nanos {
         Builder::new(self, layout).lower_bound_of_passes(false)
     }
@@ -71,7 +70,7 @@ impl Builder<'_> {
         let update = |(rank, held)| Nanos::from(self.replicas_of(rank).update(held));
         let update = held.iter().enumerate().map(update).max();
         StepTail {
-            until_all_meet: reductions.into_iter().min().unwrap_or_default(),
+            until_group_collective: reductions.into_iter().min().unwrap_or_default(),
             transfers: (0..held.len()).map(of_rank).max().unwrap_or_default(),
             update: self.norm().time + update.unwrap_or_default(),
         }
@@ -101,9 +100,9 @@ impl Builder<'_> {
     fn last_reduction(&self, stage: usize) -> Nanos {
         let buckets = self.buckets(stage);
         let reduce = self.reduce(stage);
-        let runs_beside = self.layout.zero_stage >= ZeroStage::Gradients
+        let is_overlapped = self.layout.zero_stage >= ZeroStage::Gradients
             || self.framework().gradients.reduced == WhenReduced::BesideBackward;
-        let at_once = if runs_beside { 1 } else { buckets };
+        let at_once = if is_overlapped { 1 } else { buckets };
         reduce.map_or(Nanos::ZERO, |reduce| reduce.time * at_once)
     }
 }

@@ -94,8 +94,7 @@ impl ChainIndex {
         self.has_experts[class]
     }
 
-    /// The blocks of a stage by recompute policy: the first layers and the rest, where only the first layers are
-    /// recomputed.
+    /// The blocks of a stage by recompute policy: the first layers and the rest, where only the first are recomputed.
     pub fn by_policy(
         &self,
         recompute: Recompute,

@@ -41,8 +41,7 @@ impl Assignment<'_> {
         bytes.parameter + bytes.gradient
     }
 
-    /// Lower bound of the activations of each rank at its peak: those when its first backward begins, with the memory of
-    /// backward.
+    /// Lower bound of each rank's activations at its peak: those at its first backward, with the memory of backward.
     pub fn kept_at_least(&self, layout: &Layout) -> Vec<Bytes> {
         let (p, v, m) = (layout.pipeline_parallel, layout.virtual_stages, layout.num_micro_batches);
         let kept = |rank: u32| {
@@ -66,7 +65,9 @@ impl Assignment<'_> {
     /// True if all ranks fit in memory with these saved activations.
     pub fn fits(&self, layout: &Layout, kept: &[Bytes]) -> bool {
         let at_peaks = self.at_peaks(layout, kept).zip(&self.groups);
-        at_peaks.into_iter().all(|(memory, group)| self.problem.has_room_in(*group, &memory))
+        at_peaks
+            .into_iter()
+            .all(|(memory, group)| self.problem.fits_group_with_headroom(*group, &memory))
     }
 
     /// Memory of each pipeline rank at its peak under a layout, with these saved activations.
@@ -87,8 +88,8 @@ impl Assignment<'_> {
                 _ => memory::throughout(self.problem, layout, held, [rank, *group]),
             };
             last = Some((held, *group, throughout));
-            let room = self.problem.room_of(*group);
-            memory::at_peak(self.problem, layout, throughout, held, (*kept, room))
+            let memory_budget = self.problem.memory_budget_of(*group);
+            memory::at_peak(self.problem, layout, throughout, held, (*kept, memory_budget))
         })
     }
 }

@@ -127,9 +127,9 @@ impl Holdings {
         }
     }
 
-    /// Memory of backward in addition to what forward saved: gradients of activations or of a weight, of `element` bytes
-    /// each, and the activations of a block that is recomputed. The chain's last block goes first, and has freed its
-    /// activations before those of others are recomputed, on a rank's other stages too.
+    /// Memory of backward in addition to what forward saved: gradients of activations or of a weight, of `element`
+    /// bytes each, and the activations of a block that is recomputed. The chain's last block goes first, and has freed
+    /// its activations before those of others are recomputed, on a rank's other stages too.
     pub fn in_backward(&self, element: u64) -> Bytes {
         let gradients = self.gradients.max(Bytes::new(self.largest_weight * element));
         let of_others = self.recompute_working_set + gradients;

@@ -34,8 +34,8 @@ const GATHERED_BLOCKS: u64 = 2;
 
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// Memory that a pipeline rank of a group holds throughout a step: everything except activations saved for backward, the memory of
-/// backward, and the allocator's slack.
+/// Memory that a pipeline rank of a group holds throughout a step: everything except activations saved for backward,
+/// the memory of backward, and the allocator's slack.
 pub(super) fn throughout(
     problem: &Problem,
     layout: &Layout,
@@ -88,13 +88,13 @@ pub(super) fn throughout(
 ///
 /// With `P` for the memory of forward and backward without states, and `U` for the update's buffers at their peak,
 /// which never exist at the same time, `max(P, U)` is allocated. The allocator caches the rest of `P + U` where the GPU
-/// has memory left of its `room`: it frees its cache before it fails.
+/// has memory left of its budget: it frees its cache before it fails.
 pub(super) fn at_peak(
     problem: &Problem,
     layout: &Layout,
     throughout: MemoryUse,
     held: &Holdings,
-    (kept, room): (Bytes, Bytes),
+    (kept, memory_budget): (Bytes, Bytes),
 ) -> MemoryUse {
     let bytes = problem.state_bytes();
     let in_backward = held.in_backward(bytes.parameter + bytes.gradient).min(kept);
@@ -115,7 +115,7 @@ pub(super) fn at_peak(
     memory.allocator_bytes = slack(memory.total(), memory.context_bytes);
     let cached = of_update.min(of_passes) + freed;
     let cached = cached + slack(cached, Bytes::ZERO);
-    memory.allocator_bytes += cached.min(room.saturating_sub(memory.total()));
+    memory.allocator_bytes += cached.min(memory_budget.saturating_sub(memory.total()));
     memory
 }
 
@@ -187,7 +187,7 @@ pub fn in_flight(
     let in_backward = held.in_backward(bytes.parameter + bytes.gradient);
     let kept = before_last * num_micro_batches + held.saved_by_last + in_backward;
     let throughout = throughout(problem, layout, held, [rank, group]);
-    at_peak(problem, layout, throughout, held, (kept, problem.room_of(group)))
+    at_peak(problem, layout, throughout, held, (kept, problem.memory_budget_of(group)))
 }
 
 /// Memory of a rank with the allocator's slack and the CUDA context.

@@ -28,10 +28,10 @@ impl Assignment<'_> {
         let [forward, backward] = self.vocabulary_exchanges(stage);
         let Stage { send_forward, send_backward, .. } = &*self.stages[stage];
         let habits = &self.problem.hardware.framework.pipeline_parallel;
-        let anew = Nanos::from(Seconds::new(habits.microseconds_per_awaited_message * 1e-6));
+        let wait = Nanos::from(Seconds::new(habits.microseconds_per_awaited_message * 1e-6));
         let time = |message: &Message| match message.time {
             Nanos::ZERO => Nanos::ZERO,
-            time => time + anew,
+            time => time + wait,
         };
         match kind {
             ActionKind::Forward => time(send_forward) + forward,

@@ -74,8 +74,7 @@ impl Orders {
         order.peak_memory(stages)
     }
 
-    /// The layout's order with fewer micro-batches, and the number of cycles left out; `None` where that would not be
-    /// shorter.
+    /// The layout's order with fewer micro-batches, and the number of cycles left out; `None` if not shorter.
     fn cycle(&self, layout: &Layout, few: u32) -> Option<(Arc<Cycle>, u64)> {
         let (kind, p, m, v) = numbers(layout);
         let period = kind.cycle(p)?;

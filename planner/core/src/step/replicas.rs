@@ -468,8 +468,8 @@ impl<'a> Replicas<'a> {
         held.parameters.dense.div_ceil(dense) + held.parameters.expert.div_ceil(expert)
     }
 
-    /// Time of the update of the parameters that a rank owns, and of the host between steps; of groups of replicas where it takes longest, as the step
-    /// ends with that.
+    /// Time of the update of the parameters that a rank owns, and of the host between steps; of groups of replicas
+    /// where it takes longest, as the step ends with that.
     pub(super) fn update(&self, held: &Holdings) -> Seconds {
         let Some(groups) = self.groups else { return self.update_on(self.hardware, held) };
         groups.slowest(|group| self.update_on(&group.hardware, held))

@@ -6,7 +6,8 @@ use cost_models::Hardware;
 use cost_models::block::{BlockMemory, BlockPasses, Groups};
 use ir::framework::{ExpertOutputs, Fusion, GatheredInputs, KeptInputs, Projections};
 use ir::graph::{
-    Block, ClassId, DocumentSizes, EmbeddingTable, Recompute, Setting, Sharding, Sizes, Switches,
+    Block, ClassId, DocumentSizes, EmbeddingTable, Recompute, ShardContext, Sharding, Sizes,
+    Switches,
 };
 use ir::layout::{Layout, Mesh, ZeroStage};
 use ir::schedule::StagePlacement;
@@ -69,17 +70,17 @@ impl ShapeKey {
     }
 
     /// Shard context of the blocks of a class.
-    pub fn setting(&self, problem: &Problem, class: usize) -> Setting {
+    pub fn setting(&self, problem: &Problem, class: usize) -> ShardContext {
         let framework = &problem.hardware.framework;
         let precision = problem.training.precision;
-        Setting {
+        ShardContext {
             sizes: Sizes {
                 micro_batch_size: self.micro_batch_size.into(),
                 sequence_length: problem.training.sequence_length,
             },
             sharding: self.sharding,
             compute_bytes: problem.training.compute_bytes(),
-            takes_data: class == 0,
+            reads_data: class == 0,
             fuses_projections: framework.kernels.projections == Projections::Fused,
             vocabulary_multiple: framework.tensor_parallel.vocabulary_multiple,
             // A head that is tied to the embedding is sharded.
@@ -114,12 +115,11 @@ impl ShapeKey {
     }
 }
 
-/// Cache of ends of stages, by policy, number of stages, number of ranks, and placement; `None` if there are fewer
-/// blocks.
+/// Cache of ends of stages, by policy, number of stages, number of ranks, and placement; `None` for fewer blocks.
 type Balanced = Memo<(Recompute, usize, u32, StagePlacement), Option<Arc<[usize]>>>;
 
-/// Cache of blocks without experts, by class, counted on through the groups of GPUs, and shape: they do not depend on the
-/// expert-parallel degree; without attention, nor on the kind of context parallelism.
+/// Cache of blocks without experts, by class, counted on through the groups of GPUs, and shape: they do not depend on
+/// the expert-parallel degree; without attention, nor on the kind of context parallelism.
 pub type Blocks = Memo<(usize, ShapeKey), Arc<BlockPasses>>;
 
 /// Cache of the memory of each class of blocks: by shape, and by class for those that several shapes share.
@@ -151,7 +151,7 @@ impl BlockMemories {
 }
 
 /// Passes of a block with each of several switches.
-type Cost = fn(&Block, &Setting, &Groups, &Hardware, &[Switches]) -> Vec<BlockPasses>;
+type Cost = fn(&Block, &ShardContext, &Groups, &Hardware, &[Switches]) -> Vec<BlockPasses>;
 
 /// Costs of all classes of blocks for one shape, and balanced partitions of the chain.
 #[derive(Clone, Debug)]
@@ -249,8 +249,8 @@ impl Shape {
         group.checked_sub(1).map_or(&self.blocks, |other| &self.on_others[other])
     }
 
-    /// Time of forward and backward of the first `i` blocks on the GPUs of a group, with recompute by the policy; without it where only the
-    /// first layers of each stage are recomputed, as that adds as much to all stages with enough layers.
+    /// Time of forward and backward of the first `i` blocks on the GPUs of a group, with recompute by the policy;
+    /// without it where only a stage's first layers are recomputed, as that adds as much to all of enough layers.
     pub fn prefix(&self, chain: &ChainIndex, recompute: Recompute, group: usize) -> Vec<Nanos> {
         let policy = recompute.of_other_layers();
         let time = |passes: &Arc<BlockPasses>| {

@@ -86,11 +86,11 @@ impl Assignment<'_> {
         let none: &[BlockPart] = &[];
         let parts = &parts[class];
         let is_recomputed = !self.chain.is_end(class);
-        let again = if is_recomputed { parts.recompute[policy].as_slice() } else { none };
+        let recompute = if is_recomputed { parts.recompute[policy].as_slice() } else { none };
         let [first, second] = match kind {
             ActionKind::Forward => [none, &parts.forward],
-            ActionKind::Backward => [again, &parts.backward],
-            ActionKind::InputGrad => [again, &parts.input_grad],
+            ActionKind::Backward => [recompute, &parts.backward],
+            ActionKind::InputGrad => [recompute, &parts.input_grad],
             ActionKind::WeightGrad => [none, &parts.weight_grad],
             _ => [none, none],
         };
@@ -115,11 +115,11 @@ impl Assignment<'_> {
         let blocks = self.shape.blocks_in(self.group_of_stage(stage));
         let of = |(class, policy): &PassedBlock| {
             let block = &blocks[*class];
-            let again = block.recompute[*policy];
+            let recompute = block.recompute[*policy];
             match kind {
                 ActionKind::Forward => block.forward,
-                ActionKind::Backward => block.backward + again,
-                ActionKind::InputGrad => block.input_grad + again,
+                ActionKind::Backward => block.backward + recompute,
+                ActionKind::InputGrad => block.input_grad + recompute,
                 _ => block.weight_grad,
             }
         };
@@ -186,7 +186,7 @@ impl<'a> Builder<'a> {
         &self.replicas[self.assignment.group_of_stage(stage)].0
     }
 
-    /// What all groups' replicas have in common.
+    /// Replicas of any group, for what all groups' replicas have in common.
     pub(super) fn any_replicas(&self) -> &Replicas<'a> {
         &self.replicas[0].0
     }
@@ -308,15 +308,15 @@ impl<'a> Builder<'a> {
         let reduces_each = replicas.reduces_each();
         let always_gather = self.gather(index).filter(|_| self.gathers);
         let always_reduce = reduce.filter(|_| reduces_each);
-        let reduces_beside =
+        let reduces_overlapped =
             !reduces_each && self.framework().gradients.reduced == WhenReduced::BesideBackward;
-        let last_reduce = reduce.filter(|_| reduces_beside);
+        let last_reduce = reduce.filter(|_| reduces_overlapped);
         let pass = |kind, gather, reduce| self.pass(index, kind, buckets, gather, reduce);
         let offloaded = self.offloaded_activations(index);
         let out = replicas.before_copy(None, offloaded);
         let back = replicas.after_copy(always_gather, offloaded);
         let last = |kind, back| last_reduce.map(|reduce| pass(kind, back, Some(reduce)));
-        let reduces_after = !reduces_each && !reduces_beside;
+        let reduces_after = !reduces_each && !reduces_overlapped;
         let after = reduce.filter(|_| reduces_after).map(|reduce| vec![reduce; buckets as usize]);
         let is_first = self.assignment.ranks.is_first(index);
         let [send_forward, send_backward] = self.sends(stage);
@@ -520,7 +520,7 @@ impl<'a> Builder<'a> {
         let Assignment { held, ranks, stages, .. } = self.assignment;
         let held = &held[rank];
         let replicas = self.replicas_of(rank);
-        let meet = |group: u32, transfer: Transfer| {
+        let group_collective = |group: u32, transfer: Transfer| {
             let is_reduction = group != ALL_RANKS;
             Part::Collective(GroupCollective { group, transfer, is_reduction })
         };
@@ -533,17 +533,17 @@ impl<'a> Builder<'a> {
         for stage in ranks.stages(rank, stages.len()) {
             let holdings = &stages[stage].holdings;
             let copies = replicas.reduction_of_copies(ranks, stage, holdings);
-            update.extend(copies.map(|transfer| meet(COPIES + stage as u32, transfer)));
+            update.extend(copies.map(|transfer| group_collective(COPIES + stage as u32, transfer)));
         }
         if held.parameters.tied > 0 && self.layout.pipeline_parallel > 1 {
             let holders =
                 self.assignment.held.iter().filter(|held| held.parameters.tied > 0).count();
-            update.push(meet(TIED, replicas.tied_reduction(held, holders as u32)));
+            update.push(group_collective(TIED, replicas.tied_reduction(held, holders as u32)));
         }
         if let Some(push) = replicas.push(held, self.passes_of(rank)) {
             update.extend([Part::Start(push), Part::Wait]);
         } else if !replicas.updates_each() {
-            update.push(meet(ALL_RANKS, self.norm()));
+            update.push(group_collective(ALL_RANKS, self.norm()));
         }
         let of_matrices = replicas.exchange_of_matrices(held);
         let exchange = || of_matrices.into_iter().flat_map(|it| [Part::Start(it), Part::Wait]);

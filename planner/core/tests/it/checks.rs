@@ -1,4 +1,4 @@
-//! What holds of every plan that was found.
+//! Properties of every plan that was found.
 
 use ir::layout::Layout;
 use planner_core::problem::Problem;

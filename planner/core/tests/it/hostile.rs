@@ -255,8 +255,8 @@ proptest! {
             .resolve(&model, graph.has_sequence(), &cluster.gpu, num_gpus);
         let Ok(problem) = Problem::new(graph, training, &cluster, ideal(), num_gpus) else { return Ok(()) };
         let outcome = search(&problem, &Request::default(), &mut |_| Go::On);
-        let told = !outcome.plans.is_empty() || outcome.closest.is_some();
-        prop_assert!(told || outcome.counts.candidates == 0);
+        let has_reason = !outcome.plans.is_empty() || outcome.closest.is_some();
+        prop_assert!(has_reason || outcome.counts.candidates == 0);
         for found in outcome.plans.iter().chain(&outcome.closest) {
             let step_time = found.evaluation.step_time.get();
             prop_assert!(step_time.is_finite() && step_time > 0.0, "{step_time}");

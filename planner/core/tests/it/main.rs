@@ -1,4 +1,4 @@
-//! What the core promises, without the command.
+//! Promises of the core, without the command.
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed, as it should")]
 

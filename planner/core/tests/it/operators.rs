@@ -1,7 +1,7 @@
 //! Operators split one by one: closed forms of others, and what trying everything finds.
 
 use ir::collective::Collective;
-use ir::graph::{ByMeshAxis, Graph, Pass, Setting, Sharding, Sizes, SplitDim, SplitOp};
+use ir::graph::{ByMeshAxis, Graph, Pass, ShardContext, Sharding, Sizes, SplitDim, SplitOp};
 use ir::layout::ZeroStage;
 use ir::units::{Bytes, Seconds};
 use planner_core::operators::costs::{SplitCosts, SplitKernels};
@@ -38,7 +38,7 @@ impl SplitCosts for AlphaBeta {
 
     fn kernels(&self, split: &SplitOp, _: &Operator<'_>, reads_data: bool) -> SplitKernels {
         let sizes = Sizes { micro_batch_size: 1, sequence_length: 1 };
-        let setting = Setting { takes_data: reads_data, ..Setting::plain(sizes, Sharding::NONE) };
+        let setting = ShardContext { reads_data, ..ShardContext::plain(sizes, Sharding::NONE) };
         let kernels = split.block.work(&setting).kernels;
         let of = |is_forward: bool| {
             let of_pass = kernels.iter().filter(|it| (it.pass == Pass::Forward) == is_forward);

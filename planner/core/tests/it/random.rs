@@ -30,7 +30,7 @@ pub(crate) fn times_cases() -> Option<u32> {
     env::var("TIMES_CASES").ok()?.parse().ok()
 }
 
-/// What a [`Problem`] is made of, so that a test can change one part of it.
+/// Parts of a [`Problem`], so that a test can change one of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) model: Value,
@@ -192,7 +192,7 @@ pub(crate) fn large_setups() -> impl Strategy<Value = Setup> {
     )
 }
 
-/// What users decide, now and then.
+/// Decisions of users, now and then.
 pub(crate) fn requests() -> impl Strategy<Value = Request> {
     let degree = || prop::option::weighted(0.06, select(vec![1u32, 2, 3, 4, 8]));
     let degrees = (degree(), degree(), degree(), degree(), degree(), degree(), degree());

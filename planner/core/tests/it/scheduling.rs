@@ -4,7 +4,7 @@
 use good_lp::{Expression, ProblemVariables, Solution, SolverModel, constraint, variable};
 use ir::schedule::{Action, ActionKind, Schedule, ScheduleKind, StagePlacement, Step, generate};
 use ir::units::Nanos;
-use planner_core::scheduling::{Kept, Scheduled, SchedulingRequest, schedule};
+use planner_core::scheduling::{Scheduled, SchedulingRequest, StageMemory, schedule};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -13,11 +13,11 @@ use simulator::{Durations, PassTimes, earliest};
 use crate::random::drawn;
 
 /// A micro-batch counts one until its weight gradient.
-const WHOLE: Kept = Kept { activations: 1, for_weight_grad: 1 };
+const WHOLE: StageMemory = StageMemory { activations: 1, for_weight_grad: 1 };
 
 /// Half is free after the input gradient. The authors of zero bubble free more: all but `32 h` of
 /// `34 h + 5 a s`.
-const HALF: Kept = Kept { activations: 2, for_weight_grad: 1 };
+const HALF: StageMemory = StageMemory { activations: 2, for_weight_grad: 1 };
 
 fn passes(forward: u64, input_grad: u64, weight_grad: u64) -> PassTimes {
     let [forward, input_grad, weight_grad] = [forward, input_grad, weight_grad].map(Nanos::new);
@@ -30,12 +30,18 @@ fn any_durations(num_stages: usize) -> impl Strategy<Value = Durations> {
         .prop_map(|(stages, send)| Durations { stages, send: Nanos::new(send) })
 }
 
-fn request(durations: &Durations, p: u32, m: u32, kept: Kept, limit: u64) -> SchedulingRequest<'_> {
+fn request(
+    durations: &Durations,
+    p: u32,
+    m: u32,
+    kept: StageMemory,
+    limit: u64,
+) -> SchedulingRequest<'_> {
     SchedulingRequest { durations, num_ranks: p, num_micro_batches: m, kept, limit }
 }
 
 /// The most that a rank keeps at any time.
-fn peak(schedule: &Schedule, kept: Kept) -> u64 {
+fn peak(schedule: &Schedule, kept: StageMemory) -> u64 {
     let of_rank = |steps: &Vec<Step>| {
         let (mut held, mut peak) = (0, 0);
         for action in steps.iter().flat_map(|step| step.actions()) {
@@ -95,7 +101,7 @@ proptest! {
 fn less_that_is_kept_is_never_worse() {
     let durations = Durations::equal(passes(18_522, 18_086, 9_337), 16, Nanos::new(1202));
     let makespan = |for_weight_grad| {
-        let kept = Kept { activations: 4, for_weight_grad };
+        let kept = StageMemory { activations: 4, for_weight_grad };
         schedule(&request(&durations, 8, 16, kept, 4 * 16)).unwrap().times.makespan
     };
     assert!(makespan(2) <= makespan(4) && makespan(0) <= makespan(4));
@@ -292,14 +298,14 @@ fn bubbles_at_measured_costs_are_no_larger_than_the_authors() {
 #[test]
 fn what_cannot_be_scheduled_is_refused() {
     let durations = Durations::equal(PassTimes::UNIT, 4, Nanos::ZERO);
-    let told = |p, m, kept, limit| {
+    let error = |p, m, kept, limit| {
         schedule(&request(&durations, p, m, kept, limit)).unwrap_err().to_string()
     };
-    assert_eq!(told(0, 1, WHOLE, 1), "`pipeline_parallel` is 0; a schedule needs at least 1");
-    assert_eq!(told(4, 0, WHOLE, 1), "`num_micro_batches` is 0; a schedule needs at least 1");
-    assert_eq!(told(3, 1, WHOLE, 1), "4 stages on 3 ranks; each rank needs as many as the others");
-    assert_eq!(told(2, 1, HALF, 3), "a limit of 3, but one micro-batch alone keeps 4 on a rank");
-    let odd = Kept { activations: 1, for_weight_grad: 2 };
-    assert_eq!(told(2, 1, odd, 9), "2 kept for the weight gradient, of 1 that there are");
-    assert!(told(4, 1 << 30, WHOLE, 9).contains("more than the 1572864"));
+    assert_eq!(error(0, 1, WHOLE, 1), "`pipeline_parallel` is 0; a schedule needs at least 1");
+    assert_eq!(error(4, 0, WHOLE, 1), "`num_micro_batches` is 0; a schedule needs at least 1");
+    assert_eq!(error(3, 1, WHOLE, 1), "4 stages on 3 ranks; each rank needs as many as the others");
+    assert_eq!(error(2, 1, HALF, 3), "a limit of 3, but one micro-batch alone keeps 4 on a rank");
+    let odd = StageMemory { activations: 1, for_weight_grad: 2 };
+    assert_eq!(error(2, 1, odd, 9), "2 kept for the weight gradient, of 1 that there are");
+    assert!(error(4, 1 << 30, WHOLE, 9).contains("more than the 1572864"));
 }

@@ -200,8 +200,8 @@ proptest! {
 proptest! {
     #![proptest_config(drawn(20))]
 
-    /// No other shares of the batch make a step faster by more than what they are not chosen by: reductions, which take longer
-    /// within some groups, and the ends of pipelines. These are much of such small steps.
+    /// No other shares of the batch make a step faster by more than what they are not chosen by: reductions, which take
+    /// longer within some groups, and the ends of pipelines. These are much of such small steps.
     #[test]
     fn no_other_shares_are_faster(
         model in models(), batch in select(vec![12u64, 24, 36]), nodes in nodes(),

@@ -76,7 +76,7 @@ pub struct Informed {
 pub struct Sample {
     /// Measured work.
     #[serde(serialize_with = "as_text")]
-    pub what: What,
+    pub what: MeasuredWork,
     /// Number of times that it ran.
     pub calls: usize,
     /// Measured time.
@@ -90,13 +90,13 @@ pub struct Sample {
     pub predicted: Seconds,
 }
 
-fn as_text<S: Serializer>(what: &What, serializer: S) -> Result<S::Ok, S::Error> {
+fn as_text<S: Serializer>(what: &MeasuredWork, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(what)
 }
 
 /// Work that was measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum What {
+pub enum MeasuredWork {
     /// An operator.
     Operator(Work),
     /// All kernels of a class in a step for which no operator has a known shape.
@@ -105,11 +105,11 @@ pub enum What {
     Step,
 }
 
-impl fmt::Display for What {
+impl fmt::Display for MeasuredWork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Step => f.write_str("step"),
-            Self::Kernels(class) => write!(f, "all {} of a step", class.in_words()),
+            Self::Kernels(class) => write!(f, "all {} of a step", class.describe()),
             Self::Operator(Work::Product(MatmulShape { batch, m, n, k }, precision)) => {
                 let batch = if batch > 1 { format!("{batch} x ") } else { String::new() };
                 write!(f, "product {batch}[{m}, {k}] [{k}, {n}] in {precision}")
@@ -180,7 +180,7 @@ pub fn calibrate(setup: &Setup, profiles: &[Profile]) -> Result<Profiled, Profil
     let constants = informed(setup, &found, &calibration, &factors);
     let whole = step.and_then(|step| {
         let calls = profiles.iter().map(|it| it.steady_steps().len()).sum();
-        Some(Sampled { what: What::Step, calls, seconds: step.step_time_seconds? })
+        Some(Sampled { what: MeasuredWork::Step, calls, seconds: step.step_time_seconds? })
     });
     let samples = found.iter().chain(&whole).map(|sampled| Sample {
         what: sampled.what,
@@ -203,7 +203,7 @@ fn check_own(
         let predicted = Seconds::new(predict(setup).step_time_seconds);
         Some(("a step", Seconds::new(step.step_time_seconds?), predicted))
     });
-    let products = found.iter().filter(|it| it.what == What::Kernels(Class::Product));
+    let products = found.iter().filter(|it| it.what == MeasuredWork::Kernels(Class::Product));
     let of_products = products.filter_map(|it| {
         Some(("all products of a step", Seconds::new(it.seconds), it.predict(setup)?))
     });
@@ -223,7 +223,7 @@ fn check_own(
 
 /// A measurement, before it is compared.
 struct Sampled {
-    what: What,
+    what: MeasuredWork,
     calls: usize,
     seconds: f64,
 }
@@ -231,9 +231,9 @@ struct Sampled {
 impl Sampled {
     fn predict(&self, setup: &Setup) -> Option<Seconds> {
         match self.what {
-            What::Operator(work) => alone(setup, work),
-            What::Kernels(class) => planned(setup, class),
-            What::Step => Some(Seconds::new(predict(setup).step_time_seconds)),
+            MeasuredWork::Operator(work) => alone(setup, work),
+            MeasuredWork::Kernels(class) => planned(setup, class),
+            MeasuredWork::Step => Some(Seconds::new(predict(setup).step_time_seconds)),
         }
     }
 
@@ -263,7 +263,7 @@ fn operators(setup: &Setup, profiles: &[Profile]) -> Vec<Sampled> {
         times.sort_by(f64::total_cmp);
         let part = if matches!(work, Work::Collective(_)) { 4 } else { 2 };
         let seconds = times[times.len() / part];
-        Sampled { what: What::Operator(work), calls: times.len(), seconds }
+        Sampled { what: MeasuredWork::Operator(work), calls: times.len(), seconds }
     });
     sampled
         .filter(|it| it.seconds >= LEAST_SECONDS)
@@ -321,9 +321,11 @@ fn whole_classes(
 ) -> Vec<Sampled> {
     let by_shape = |class: Class| {
         known.iter().any(|it| match it.what {
-            What::Operator(Work::Product(..)) => class == Class::Product,
-            What::Operator(Work::AttentionForward(..)) => class == Class::AttentionForward,
-            What::Operator(Work::AttentionBackward(..)) => class == Class::AttentionBackward,
+            MeasuredWork::Operator(Work::Product(..)) => class == Class::Product,
+            MeasuredWork::Operator(Work::AttentionForward(..)) => class == Class::AttentionForward,
+            MeasuredWork::Operator(Work::AttentionBackward(..)) => {
+                class == Class::AttentionBackward
+            }
             _ => false,
         })
     };
@@ -354,7 +356,7 @@ fn whole_classes(
             .filter(|kernel| kernel.class == class && kernel.phase != Phase::Update);
         let times: Vec<f64> = of_class.map(|kernel| kernel.duration().get()).collect();
         let seconds = times.iter().sum::<f64>() / steps as f64;
-        Sampled { what: What::Kernels(class), calls: times.len(), seconds }
+        Sampled { what: MeasuredWork::Kernels(class), calls: times.len(), seconds }
     });
     sampled.filter(|it| it.seconds > LEAST_SECONDS && it.predict(setup).is_some()).collect()
 }

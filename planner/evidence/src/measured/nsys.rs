@@ -30,7 +30,7 @@ pub struct KernelRow {
 pub struct RangeRow {
     /// Start and end, in nanoseconds.
     pub span: [i64; 2],
-    /// Its text.
+    /// Text of the range.
     pub text: String,
 }
 

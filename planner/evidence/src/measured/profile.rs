@@ -169,7 +169,7 @@ impl Class {
     }
 
     /// Name of the class, in words.
-    pub const fn in_words(self) -> &'static str {
+    pub const fn describe(self) -> &'static str {
         match self {
             Self::Product => "products",
             Self::AttentionForward => "attention forward",

@@ -40,8 +40,8 @@ struct Timed<'a> {
     predicted: &'a Predicted,
 }
 
-/// The row whose layout a search of these alone would show first, of those with the usual headroom if there are any; where
-/// the rows' frameworks differ, or single layers were measured, the row that is predicted fastest.
+/// The row whose layout a search of these alone would show first, of those with the usual headroom if there are any;
+/// where the rows' frameworks differ, or single layers were measured, the row that is predicted fastest.
 fn choice<'r, 'a>(rows: &'r [Timed<'a>]) -> Option<&'r Timed<'a>> {
     let time = |row: &Timed<'_>| row.predicted.step_time_seconds;
     let fastest = rows.iter().min_by(|a, b| time(a).total_cmp(&time(b)));
@@ -52,13 +52,13 @@ fn choice<'r, 'a>(rows: &'r [Timed<'a>]) -> Option<&'r Timed<'a>> {
         return fastest;
     }
     let mut plans: Vec<_> = plans.map(|(_, plan)| plan.clone()).collect();
-    let roomy = problem.clone().with_headroom(problem.usual_headroom());
-    let has_room = |plan: &EvaluatedPlan| {
-        let evaluated = simulated(&roomy, plan.layout, &plan.stage_ends).0;
-        roomy.has_room(&evaluated.evaluation.memory)
+    let with_usual_headroom = problem.clone().with_headroom(problem.usual_headroom());
+    let fits = |plan: &EvaluatedPlan| {
+        let evaluated = simulated(&with_usual_headroom, plan.layout, &plan.stage_ends).0;
+        with_usual_headroom.fits_with_headroom(&evaluated.evaluation.memory)
     };
-    if plans.iter().any(has_room) {
-        plans.retain(has_room);
+    if plans.iter().any(fits) {
+        plans.retain(fits);
     }
     plans.sort_by(|one, other| {
         one.evaluation.step_time.get().total_cmp(&other.evaluation.step_time.get())

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::accuracy::Accuracy;
-use super::known::Known;
+use super::prediction_spread::PredictionSpread;
 use super::run::Unsupported;
 
 /// Quantity that is both predicted and measured.
@@ -31,7 +31,7 @@ impl Quantity {
     }
 
     /// Name in words, without the unit.
-    pub const fn in_words(self) -> &'static str {
+    pub const fn describe(self) -> &'static str {
         match self {
             Self::StepTimeSeconds => "time of a step",
             Self::PeakMemoryBytes => "memory of a GPU",
@@ -106,7 +106,7 @@ pub(super) struct Point {
     pub(super) predicted: Result<f64, Unsupported>,
     pub(super) terms: BTreeMap<&'static str, f64>,
     pub(super) left_out: Option<f64>,
-    pub(super) known: Option<Known>,
+    pub(super) known: Option<PredictionSpread>,
 }
 
 /// Comparison of the rows of a file that state a quantity; `None` if no row does.

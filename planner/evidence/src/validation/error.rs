@@ -20,7 +20,7 @@ pub enum FileError {
     )]
     UnknownGpu(String),
     /// A table with other columns, or not a table.
-    #[error("it begins with `{found}`, not with the columns of a table that is known{}; {known}", told(*.why))]
+    #[error("it begins with `{found}`, not with the columns of a table that is known{}; {known}", separator_hint(*.why))]
     OtherColumns {
         /// First line, shortened.
         found: String,
@@ -42,6 +42,6 @@ impl FileError {
     }
 }
 
-fn told(why: Option<&str>) -> String {
+fn separator_hint(why: Option<&str>) -> String {
     why.map_or_else(String::new, |why| format!(" (columns are parted by commas, not by {why})"))
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use cost_models::residuals::{SHARE, Spread};
 use serde::Serialize;
 
-use super::known::Known;
 use super::left_out::source;
+use super::prediction_spread::PredictionSpread;
 use super::{Quantity, Validated};
 
 /// Share of measured steps, or of their peak memory, within the intervals derived from the other sources.
@@ -20,8 +20,8 @@ pub struct Coverage {
     pub rows: usize,
     /// Share that their intervals contain, in the mean of the sources.
     pub contained: f64,
-    /// The same of the third of the steps or peaks with the narrowest intervals, the next, and the widest; each counts by
-    /// the number of its source's.
+    /// The same of the third of the steps or peaks with the narrowest intervals, the next, and the widest; each counts
+    /// by the number of its source's.
     pub contained_by_width: [f64; 3],
     /// Half of an interval's width, as a share of the prediction, in the mean of the sources.
     pub half_width: f64,
@@ -42,7 +42,7 @@ pub fn coverage<'a>(
         let (Ok(Some(measured)), Ok(predicted)) = (point.measured, point.predicted) else {
             continue;
         };
-        let Some(Known { stack, deviation, .. }) = point.known else { continue };
+        let Some(PredictionSpread { stack, deviation, .. }) = point.known else { continue };
         let score = (measured / point.left_out.unwrap_or(predicted)).ln() / deviation;
         scores.entry(source(file)).or_default().entry(stack).or_default().push([score, deviation]);
     }

@@ -66,8 +66,8 @@ pub(super) fn read(name: &str, text: &str) -> Result<Vec<Point>, FileError> {
                 time(&cells)
             } else {
                 // A comma within a number shifts the following cells.
-                let told = format!("{} cells in {num_columns} columns: `{line}`", cells.len());
-                Err(Unsupported::new(told))
+                let message = format!("{} cells in {num_columns} columns: `{line}`", cells.len());
+                Err(Unsupported::new(message))
             };
             let predicted = match kind {
                 Kind::MatrixProduct => product(&device, &cluster, &cells),

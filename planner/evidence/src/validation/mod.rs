@@ -14,8 +14,8 @@ mod gpus;
 mod habits;
 pub mod intervals;
 mod kernels;
-mod known;
 pub mod left_out;
+mod prediction_spread;
 mod published;
 pub mod reference;
 pub mod run;
@@ -42,8 +42,8 @@ use serde_json::Value;
 pub use comparison::{ComparedRow, Comparison, Quantity};
 use comparison::{Point, compared};
 pub use error::FileError;
-pub use known::Known;
 use left_out::without_its_source;
+pub use prediction_spread::PredictionSpread;
 use run::{MeasuredMemory, MeasuredRun, MemoryOf, Unsupported};
 use setup::Setup;
 
@@ -104,8 +104,8 @@ pub struct Validated {
     pub predicted: Result<Predicted, Unsupported>,
     /// Prediction with constants fitted without its source; `None` where the built-in ones are such.
     pub left_out: Option<Predicted>,
-    /// What is known of its time and of its memory; `None` if nothing was predicted.
-    pub known: Option<[Known; 2]>,
+    /// Spreads of its time and of its memory; `None` if nothing was predicted.
+    pub known: Option<[PredictionSpread; 2]>,
 }
 
 /// The runs of a file: JSON, or a CSV that is recognised by its columns.
@@ -170,8 +170,12 @@ pub fn validate(file: &str, runs: &[MeasuredRun], framework: Option<&Framework>)
                 let hardware = &setup.problem.hardware;
                 let deviation = deviation(setup, it.step_time_seconds);
                 [
-                    Known::of(StepTimeSeconds, hardware, deviation),
-                    Known::of(PeakMemoryBytes, hardware, peak_deviation(it.memory_of(whose))),
+                    PredictionSpread::of(StepTimeSeconds, hardware, deviation),
+                    PredictionSpread::of(
+                        PeakMemoryBytes,
+                        hardware,
+                        peak_deviation(it.memory_of(whose)),
+                    ),
                 ]
             });
             Validated {
@@ -237,11 +241,11 @@ fn layer(problem: &Problem, layout: &Layout) -> Predicted {
     let class = problem.graph.blocks().nth(1);
     let block = &shape.blocks[class.map_or(0, |class| class.0)];
     let passes = block.forward + block.backward;
-    let again = block.recompute[layout.recompute.of_first_layers()];
+    let recompute = block.recompute[layout.recompute.of_first_layers()];
     let seconds = |time: Nanos| Seconds::from(time).get();
     let breakdown = Breakdown {
         compute_seconds: seconds(passes.compute),
-        recompute_seconds: seconds(again.total()),
+        recompute_seconds: seconds(recompute.total()),
         host_seconds: seconds(passes.host),
         tensor_parallel_seconds: seconds(
             passes.waits(Axis::Tensor) + passes.waits(Axis::ExpertTensor),

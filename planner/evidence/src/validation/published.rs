@@ -103,8 +103,8 @@ fn plan(row: &Columns, facts: &Facts) -> Result<MeasuredPlan, Unsupported> {
     })
 }
 
-/// Adapters of rank `lora_rank`, if the row has one, on all linear layers or those that its framework adapts; `lora_alpha`
-/// is the rank if it is missing.
+/// Adapters of rank `lora_rank`, if the row has one, on all linear layers or those that its framework adapts;
+/// `lora_alpha` is the rank if it is missing.
 fn adapters(row: &Columns, facts: &Facts) -> Result<Option<Adapters>, Unsupported> {
     let Some(rank) = row.count("lora_rank")? else { return Ok(None) };
     let alpha = row.count("lora_alpha")?.unwrap_or(rank);

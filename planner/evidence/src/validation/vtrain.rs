@@ -85,8 +85,8 @@ fn row(line: &str, number: usize, places: &[usize], num_columns: usize) -> Measu
     }
     // A comma within a number shifts the following cells.
     if cells.len() != num_columns {
-        let told = format!("{} cells in {num_columns} columns: `{line}`", cells.len());
-        fields.insert("step_time_s".to_owned(), told.into());
+        let message = format!("{} cells in {num_columns} columns: `{line}`", cells.len());
+        fields.insert("step_time_s".to_owned(), message.into());
     }
     let degree = |name: &str| fields.get(name).and_then(Value::as_f64).map_or(1, |it| it as u64);
     let [tensor, gpus] = [degree("tp").max(1), degree("n_gpus")];

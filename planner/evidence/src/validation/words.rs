@@ -1,10 +1,10 @@
 //! Facts from the texts of a published row.
 //!
-//! `published.json` has a list of rules, each with a condition on columns (`of`) and the facts that hold where it is met
-//! (`is`). All rules are read in order, and a fact once stated stays. A column is its name, or its path within `extra`;
-//! `a|b` is any of several, and `a!` negates. A pattern matches part of a column's text: regardless of case, spaces and
-//! signs if it has small letters only, else letter by letter. `^` anchors it to the start, `=` to all of the text; the
-//! empty pattern matches any non-empty text. A row's own facts (`extra.facts`) go before all.
+//! `published.json` has a list of rules, each with a condition on columns (`of`) and the facts that hold where it is
+//! met (`is`). All rules are read in order, and a fact once stated stays. A column is its name, or its path within
+//! `extra`; `a|b` is any of several, and `a!` negates. A pattern matches part of a column's text: regardless of case,
+//! spaces and signs if it has small letters only, else letter by letter. `^` anchors it to the start, `=` to all of the
+//! text; the empty pattern matches any non-empty text. A row's own facts (`extra.facts`) go before all.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

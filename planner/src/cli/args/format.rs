@@ -1,7 +1,7 @@
 //! Output format of a command.
 
 use clap::ValueEnum;
-use command_line::said::{print, print_json};
+use command_line::terminal::{print, print_json};
 use serde::Serialize;
 
 use crate::cli::answer::Answer;

@@ -21,7 +21,7 @@ pub(crate) struct ImportArgs {
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: PathBuf,
     #[command(flatten)]
-    pub(crate) settings: SettingsArgs,
+    pub(crate) settings: ToolSettingsArgs,
     /// A preset (see `planner list clusters`) or a cluster file.
     #[arg(long, value_name = "NAME|FILE", default_value = "h100")]
     pub(crate) cluster: String,
@@ -32,7 +32,7 @@ pub(crate) struct ImportArgs {
 
 /// What settings of other tools do not say themselves.
 #[derive(Debug, Args)]
-pub(crate) struct SettingsArgs {
+pub(crate) struct ToolSettingsArgs {
     /// The tool that it is of [default: by what is in it].
     #[arg(long, value_name = "TOOL", value_parser = one_of(Target::imported(), Target::name))]
     pub(crate) from: Option<Target>,
@@ -68,7 +68,7 @@ pub(crate) struct LintArgs {
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) settings: SettingsArgs,
+    pub(crate) settings: ToolSettingsArgs,
     /// A preset (see `planner list clusters`) or a cluster file; a plan has its own [default: h100].
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) cluster: Option<String>,

@@ -19,8 +19,8 @@ pub(crate) struct ValidateArgs {
     /// ship with the planner].
     #[arg(value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
-    /// Predict all with this framework, by name or a file of your own, such as `planner calibrate` writes [default: what
-    /// ran each row].
+    /// Predict all with this framework, by name or a file of your own, such as `planner calibrate` writes [default:
+    /// what ran each row].
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) framework: Option<String>,
     /// Also calibrate on so many steps of each framework and kind of GPUs, of each file, and predict the others.
@@ -40,16 +40,17 @@ pub(crate) struct ValidateArgs {
 
 /// Constants of your own machine, from what other tools measured on it.
 ///
-/// Times of one to ten training steps, each a row as `planner validate` reads them, refit the constants of the framework
-/// that ran them: `--framework FILE` predicts and searches with what is written. So do traces of PyTorch's profiler and
-/// exports of Nsight Systems, with the plan that ran. Tables of nccl-tests refit the network of a cluster: `--cluster FILE`.
+/// Times of one to ten training steps, each a row as `planner validate` reads them, refit the constants of the
+/// framework that ran them: `--framework FILE` predicts and searches with what is written. So do traces of PyTorch's
+/// profiler and exports of Nsight Systems, with the plan that ran. Tables of nccl-tests refit the network of a cluster:
+/// `--cluster FILE`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  planner calibrate --from steps.json -o mine.json\n  \
     planner calibrate --from all_reduce_perf.txt alltoall_perf.txt --cluster h100 -o cluster.json\n  \
     planner calibrate --from rank0.json rank1.json --plan plan.json --chart both.svg -o mine.json")]
 pub(crate) struct CalibrateArgs {
-    /// What was measured: a JSON list of steps; outputs of nccl-tests; traces of PyTorch's profiler (`.json`, `.json.gz`);
-    /// or exports of Nsight Systems (`nsys export --type sqlite`).
+    /// What was measured: a JSON list of steps; outputs of nccl-tests; traces of PyTorch's profiler (`.json`,
+    /// `.json.gz`); or exports of Nsight Systems (`nsys export --type sqlite`).
     #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
     pub(crate) from: Vec<PathBuf>,
     /// Where the framework or the cluster goes.

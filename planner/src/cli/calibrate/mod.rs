@@ -96,7 +96,7 @@ fn kind_of_all(files: &[(&Path, Vec<u8>)]) -> anyhow::Result<FileKind> {
             let kind = FileKind::of(bytes);
             match kind.use_of(&shown.to_string()) {
                 Some(usage) => {
-                    bail!("`{shown}` is {}, not what was measured\nhint: {usage}", kind.in_words())
+                    bail!("`{shown}` is {}, not what was measured\nhint: {usage}", kind.describe())
                 }
                 None => bail!(
                     "`{shown}` is neither a JSON list of measured steps, nor what nccl-tests print, nor a trace or an export \

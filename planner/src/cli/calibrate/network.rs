@@ -13,7 +13,7 @@ use crate::cli::args::CalibrateArgs;
 use crate::cli::constants::{left_out, written};
 use crate::cli::files::{file_name, read_cluster};
 use crate::cli::tables::{percent, text_table};
-use command_line::destination::{has_room, name_for, write_json};
+use command_line::destination::{name_for, stdout_is_free, write_json};
 
 pub(super) fn calibrate(
     args: &CalibrateArgs,
@@ -37,7 +37,7 @@ pub(super) fn calibrate(
         found.cluster.sources.insert("levels.measured".to_owned(), source(&found, files));
         write_json(path, &found.cluster)?;
     }
-    if !has_room(args.output.iter().chain(&args.chart)) {
+    if !stdout_is_free(args.output.iter().chain(&args.chart)) {
         return Ok(Answer::Found);
     }
     args.format.print(&found, || describe(&base, &runs, &found, args.output.as_deref()))

@@ -19,7 +19,7 @@ use crate::cli::constants::written;
 use crate::cli::files::read_plan;
 use crate::cli::picture::{Look, StillKind};
 use crate::cli::tables::{percent, percent_more, text_table};
-use command_line::destination::{has_room, name_for, refuse_to_overwrite, write_json};
+use command_line::destination::{name_for, refuse_to_overwrite, stdout_is_free, write_json};
 
 /// The plan whose steps were profiled.
 pub(super) fn plan(args: &CalibrateArgs) -> anyhow::Result<(PathBuf, CheckedPlan)> {
@@ -71,7 +71,7 @@ pub(super) fn calibrate(
         let calibrated = framework(&name, base, found.calibration.clone());
         write_json(path, &calibrated)?;
     }
-    if !has_room(args.output.iter().chain(&args.chart)) {
+    if !stdout_is_free(args.output.iter().chain(&args.chart)) {
         return Ok(Answer::Found);
     }
     let text = || describe(&setup, profiles, &found, args.output.as_deref());
@@ -139,7 +139,7 @@ fn classes(profiles: &[Profile]) -> String {
     let shares = Class::ALL.into_iter().filter_map(|class| {
         let of_class = all().filter(|kernel| kernel.class == class);
         let share = of_class.map(|kernel| kernel.duration().get()).sum::<f64>() / sum;
-        (share >= 0.005).then(|| format!("{} {:.0} %", class.in_words(), share * 100.0))
+        (share >= 0.005).then(|| format!("{} {:.0} %", class.describe(), share * 100.0))
     });
     format!("\ntime of all kernels: {}", shares.collect::<Vec<_>>().join(", "))
 }

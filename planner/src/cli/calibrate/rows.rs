@@ -14,8 +14,8 @@ use crate::cli::args::CalibrateArgs;
 use crate::cli::constants::{self, basis, moved_constants, written};
 use crate::cli::files::{file_name, read_framework};
 use crate::cli::tables::{percent_more, text_table};
-use command_line::destination::{has_room, name_for, write_json};
-use command_line::said::tell;
+use command_line::destination::{name_for, stdout_is_free, write_json};
+use command_line::terminal::tell;
 
 /// Largest ratio of two steps' measured-over-predicted times, after calibration, without a warning.
 const DISAGREEMENT: f64 = 1.25;
@@ -70,7 +70,7 @@ pub(super) fn calibrate(args: &CalibrateArgs, from: &Path, text: &str) -> anyhow
         let base = base.as_ref().unwrap_or(ran);
         write_json(path, &framework(&name_for(path), base, found.calibration.clone()))?;
     }
-    if !has_room(args.output.iter().chain(&args.chart)) {
+    if !stdout_is_free(args.output.iter().chain(&args.chart)) {
         return Ok(Answer::Found);
     }
     let report = Report { found: &found, left_out: &left_out };

@@ -176,8 +176,8 @@ impl Server {
     }
 }
 
-/// Where the plan of a search is written, so that other tools can take it; `None` where the call says where, or there is
-/// none.
+/// Where the plan of a search is written, so that other tools can take it; `None` where the call says where, or there
+/// is none.
 fn plan_file(tool: &ToolCommand, arguments: &JsonObject, folder: &Path) -> Option<PathBuf> {
     let finds_plans = tool.has("output") && tool.has("time-limit");
     let per_operator = arguments.get("per_operator").is_some_and(|it| *it == true);

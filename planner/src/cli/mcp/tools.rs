@@ -19,9 +19,9 @@ const TOOLS: [&str; 6] = ["search", "evaluate", "explain", "compare", "lint", "e
 /// Options that are not arguments: of those that print, and those that the server decides.
 const NOT_ARGUMENTS: [&str; 5] = ["help", "version", "format", "quiet", "threads"];
 
-/// What an argument takes.
+/// Type of an argument's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Takes {
+enum ValueType {
     Switch,
     Integer,
     Number,
@@ -87,11 +87,11 @@ impl ToolCommand {
             given.keys().find(|name| !self.arguments().any(|arg| property(arg) == **name))
         {
             let known: Vec<String> = self.arguments().map(property).collect();
-            let near = nearest(name, known.iter().map(String::as_str));
-            let hint = if near.is_empty() {
+            let similar = nearest(name, known.iter().map(String::as_str));
+            let hint = if similar.is_empty() {
                 "`tools/list` states its arguments".to_owned()
             } else {
-                format!("`{}`", near.join("`, `"))
+                format!("`{}`", similar.join("`, `"))
             };
             bail!("{} has no argument `{name}`\nhint: {hint}", self.name);
         }
@@ -105,7 +105,7 @@ impl ToolCommand {
                 }
                 continue;
             };
-            if takes(arg) == Takes::Switch {
+            if value_type(arg) == ValueType::Switch {
                 match (value, arg.get_long()) {
                     (Value::Bool(true), Some(long)) => options.push(format!("--{long}").into()),
                     (Value::Bool(false), _) => {}
@@ -134,18 +134,18 @@ fn property(arg: &Arg) -> String {
     arg.get_long().unwrap_or(arg.get_id().as_str()).replace('-', "_")
 }
 
-fn takes(arg: &Arg) -> Takes {
+fn value_type(arg: &Arg) -> ValueType {
     let is = |types: &[TypeId]| {
         let id = ValueParser::type_id(arg.get_value_parser());
         types.iter().any(|it| id == *it)
     };
     match arg.get_action() {
-        ArgAction::SetTrue | ArgAction::SetFalse => Takes::Switch,
+        ArgAction::SetTrue | ArgAction::SetFalse => ValueType::Switch,
         _ if is(&[TypeId::of::<u32>(), TypeId::of::<u64>(), TypeId::of::<usize>()]) => {
-            Takes::Integer
+            ValueType::Integer
         }
-        _ if is(&[TypeId::of::<f64>()]) => Takes::Number,
-        _ => Takes::Text,
+        _ if is(&[TypeId::of::<f64>()]) => ValueType::Number,
+        _ => ValueType::Text,
     }
 }
 
@@ -163,19 +163,19 @@ fn is_file(arg: &Arg) -> bool {
 fn schema(arg: &Arg) -> Value {
     let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
     let names = arg.get_value_names().unwrap_or_default().join(" ");
-    let is_switch = takes(arg) == Takes::Switch;
+    let is_switch = value_type(arg) == ValueType::Switch;
     let form = if is_switch || names.is_empty() { String::new() } else { format!(" ({names})") };
     let mut schema = json!({"description": format!("{help}{form}")});
     let possible: Vec<String> =
         arg.get_possible_values().iter().map(|it| it.get_name().to_owned()).collect();
-    schema["type"] = match takes(arg) {
-        Takes::Switch => json!("boolean"),
+    schema["type"] = match value_type(arg) {
+        ValueType::Switch => json!("boolean"),
         // Numbers may have units, as in `32k`.
-        Takes::Integer => json!(["integer", "string"]),
-        Takes::Number => json!(["number", "string"]),
-        Takes::Text if is_file(arg) => json!(["string", "object"]),
-        Takes::Text if !possible.is_empty() => json!("string"),
-        Takes::Text => json!(["string", "number", "array"]),
+        ValueType::Integer => json!(["integer", "string"]),
+        ValueType::Number => json!(["number", "string"]),
+        ValueType::Text if is_file(arg) => json!(["string", "object"]),
+        ValueType::Text if !possible.is_empty() => json!("string"),
+        ValueType::Text => json!(["string", "number", "array"]),
     };
     if !is_switch && !possible.is_empty() {
         schema["enum"] = json!(possible);
@@ -204,7 +204,7 @@ fn word(arg: &Arg, name: &str, value: &Value, folder: &Path) -> anyhow::Result<O
     match value {
         Value::Object(_) if is_file(arg) => in_file(".json", value.to_string().as_bytes()),
         Value::String(text) if is_file(arg) && text.contains('\n') => in_file("", text.as_bytes()),
-        Value::Array(values) if takes(arg) == Takes::Text => {
+        Value::Array(values) if value_type(arg) == ValueType::Text => {
             let values = values.iter().map(simple).collect::<Result<Vec<_>, _>>()?;
             Ok(values.join(",").into())
         }

@@ -15,7 +15,7 @@ use super::{Answers, LongestReport, WhyNotReport};
 
 impl Answers {
     /// Text of all answers, each after an empty line.
-    pub(crate) fn in_words(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let mut text = String::new();
         if !self.why_not.is_empty() {
             text.push('\n');
@@ -32,7 +32,7 @@ impl Answers {
             }));
         }
         if let Some(longest) = &self.longest_sequence {
-            let _ = writeln!(text, "\n{}", longest.in_words());
+            let _ = writeln!(text, "\n{}", longest.describe());
         }
         if let Some(points) = &self.batches {
             text.push('\n');
@@ -112,14 +112,14 @@ fn describe_slower(found: &EvaluatedPlan, difference: &Difference, less: &str) -
     let terms = if terms.is_empty() { terms } else { format!("\n  {terms}") };
     format!(
         "{}{less}\n  {} takes {}{terms}",
-        difference.in_words(),
+        difference.describe(),
         whole(&found.layout),
         found.evaluation.step_time,
     )
 }
 
 impl LongestReport {
-    fn in_words(&self) -> String {
+    fn describe(&self) -> String {
         let Self { sequence_length, global_batch_size, max_position_embeddings } = self;
         if *sequence_length == 0 {
             return "longest sequence: none is found to fit".to_owned();

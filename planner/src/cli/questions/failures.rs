@@ -23,8 +23,8 @@ use super::super::values::{
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Failures, with --tokens")]
 pub(crate) struct FailureArgs {
-    /// Mean hours until a GPU, with its share of all other hardware, fails and interrupts the training [default: 50,677,
-    /// Llama 3 405B's 419 interruptions, by component].
+    /// Mean hours until a GPU, with its share of all other hardware, fails and interrupts the training [default:
+    /// 50,677, Llama 3 405B's 419 interruptions, by component].
     #[arg(long, value_name = "HOURS", requires = "tokens", value_parser = parse_hours, allow_negative_numbers = true)]
     gpu_mtbf: Option<f64>,
     /// Rates by component, as JSON: a list of `{"component": "NIC", "per": "gpu"|"node"|"job", "mtbf_hours": 4e5,
@@ -42,7 +42,8 @@ pub(crate) struct FailureArgs {
         default_value = "wait"
     )]
     on_failure: OnFailureArg,
-    /// Spare nodes that stand by; they cost as others do [default: a node is always there; 0 with `--on-failure replan`].
+    /// Spare nodes that stand by; they cost as others do [default: a node is always there; 0 with `--on-failure
+    /// replan`].
     #[arg(long, value_name = "N", requires = "tokens", value_parser = whole::<u32, 0, 1_048_576>, allow_negative_numbers = true)]
     spares: Option<u32>,
     /// Time until a node is repaired, with `--spares` [default: 3 days, as Arfeen et al. 2025 have it].
@@ -54,7 +55,8 @@ pub(crate) struct FailureArgs {
     /// Time from then until the checkpoint is read [default: 9min, which makes ten as in Meta's FT-HSDP].
     #[arg(long, value_name = "TIME", requires = "tokens", value_parser = parse_time_limit, allow_negative_numbers = true)]
     restart_time: Option<Duration>,
-    /// Time for which all replicas stop when one fails, with `--on-failure shrink` [default: 3min, as in Meta's FT-HSDP].
+    /// Time for which all replicas stop when one fails, with `--on-failure shrink` [default: 3min, as in Meta's
+    /// FT-HSDP].
     #[arg(long, value_name = "TIME", requires = "tokens", value_parser = parse_time_limit, allow_negative_numbers = true)]
     stall_time: Option<Duration>,
     /// Where checkpoints go: storage that all nodes share, or the memory of the own and of another node (as in Gemini).

@@ -1,8 +1,8 @@
 //! Questions to `search` in addition to the best plans: arguments, answers, and their text.
 
-mod asked;
 mod describe;
 mod failures;
+mod named_constraint;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
@@ -17,9 +17,9 @@ use super::input::Input;
 use super::interrupt::Limit;
 use super::tables::count;
 use super::values::{parse_count_of, parse_price, parse_watts};
-use asked::Asked;
 pub(crate) use describe::{describe_considered, whole, with_schedule};
 pub(crate) use failures::FailureArgs;
+use named_constraint::NamedConstraint;
 
 /// What is asked beside which plans are best.
 #[derive(Debug, Args)]
@@ -33,7 +33,7 @@ pub(crate) struct QuestionArgs {
     /// Why the first plan does without these, with commas between several: a layout (`tp8`, `pp4-zero2`), an axis
     /// (tp, sp, cp, ep, pp, vpp, zero), recompute (none, selective, full) or a schedule.
     #[arg(long, value_name = "LAYOUT|AXIS", value_delimiter = ',')]
-    why_not: Vec<Asked>,
+    why_not: Vec<NamedConstraint>,
     /// The plans that no other beats in time, in memory and in GPUs at once.
     #[arg(long)]
     front: bool,
@@ -135,7 +135,7 @@ impl QuestionArgs {
             let all = request.fixed.and(&named).with_context(|| {
                 format!("`--why-not {asked}` is not what else is named\nhint: leave out one")
             })?;
-            let answer = if named.takes(&first.layout) {
+            let answer = if named.allows(&first.layout) {
                 WhyNot::Chosen
             } else {
                 why_not(problem, request, first, &all, go)

@@ -34,7 +34,7 @@ struct PlanData {
     #[serde(flatten)]
     point: Point,
     time: Vec<Term>,
-    memory: Vec<Line>,
+    memory: Vec<MemoryTerm>,
 }
 
 /// Step time and peak memory of a plan.
@@ -54,7 +54,7 @@ struct Term {
 }
 
 #[derive(Serialize)]
-struct Line {
+struct MemoryTerm {
     name: &'static str,
     bytes: Bytes,
 }
@@ -74,7 +74,7 @@ fn plan(problem: &Problem, index: usize, plan: &PagePlan) -> PlanData {
         seconds,
         because: depends_on(name, problem, &found.layout),
     };
-    let line = |(name, bytes): (&'static str, Bytes)| Line { name, bytes };
+    let line = |(name, bytes): (&'static str, Bytes)| MemoryTerm { name, bytes };
     PlanData {
         name: name(index, plan),
         point: point(found),

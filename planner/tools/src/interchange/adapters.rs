@@ -8,7 +8,8 @@ use super::error::ImportError;
 use super::imported::Imported;
 use super::unread::Unread;
 
-/// What comes before a layer's number in the paths of modules: of language models, of models that see too, of Megatron.
+/// Names that come before a layer's number in the paths of modules: of language models, of models that see too, of
+/// Megatron.
 const BEFORE_LAYERS: [&str; 5] = [
     "model.layers",
     "model.language_model.layers",

@@ -18,7 +18,7 @@ use planner_core::search::{EvaluatedPlan, Go, LOOKED_AT, Request, search, simula
 
 /// A plan that replaces one that the tool cannot run.
 #[derive(Clone, Debug)]
-pub(super) struct Near {
+pub(super) struct NearestPlan {
     /// The plan.
     pub(super) plan: Plan,
     /// Problem that the plan solves.
@@ -68,13 +68,13 @@ const PARTS: [fn(&mut PartialLayout); 12] = [
 
 /// The best plan that a tool runs, with as much of the checked plan kept as possible. `still` returns the parts of a
 /// plan that the tool cannot run, and `plain` is the model's graph without modules to recompute.
-pub(super) fn near(
+pub(super) fn nearest_plan(
     checked: &CheckedPlan,
     plain: &Graph,
     target: Target,
     lacks: &[Lack],
     still: &dyn Fn(&Plan, &Problem) -> Vec<Lack>,
-) -> Result<Near, ExportError> {
+) -> Result<NearestPlan, ExportError> {
     let nothing = || ExportError::NothingNear { target, lacks: lacks.to_vec() };
     let framework = target.framework();
     let training =
@@ -124,7 +124,7 @@ pub(super) fn near(
     let (plan, found, problem) = tries.find_map(|fixed| fits(&fixed)).ok_or_else(nothing)?;
     let before = original.and_then(|it| before(&it, checked));
     let changes = changes(&checked.plan, &plan, before, &found);
-    Ok(Near { plan, problem, changes })
+    Ok(NearestPlan { plan, problem, changes })
 }
 
 /// Step time, in seconds, of the original plan with the framework's habits.

@@ -11,7 +11,7 @@ use super::options::Leaf;
 use super::others::{of_keys, of_program, of_python as other_python};
 use super::ranks::{check_spread, check_start, ranks, ranks_by_variables, ranks_per_node};
 use super::shell::{self, Command, Script, Way, Word, is_program};
-use super::source::{Form, Source, Started, WHOLE, first_line, is_toml, notation, tree_of};
+use super::source::{Form, LaunchedProgram, Source, WHOLE, first_line, is_toml, notation, tree_of};
 use super::target::Target;
 use super::tool::Tool;
 use super::tools::{FILES_OF_KEYS, TOOLS, fork_words, of_python, tool};
@@ -42,8 +42,8 @@ struct Launch {
 }
 
 impl LaunchScript {
-    /// Parses a script with the values of variables that it does not set, and the scripts that it runs, by their names; a
-    /// file of keys or Python has no commands.
+    /// Parses a script with the values of variables that it does not set, and the scripts that it runs, by their names;
+    /// a file of keys or Python has no commands.
     ///
     /// # Errors
     ///
@@ -238,8 +238,8 @@ impl LaunchScript {
             let num_gpus = ranks(&self.script, &before, set).or_else(of_variables);
             let ranks_per_node = ranks_per_node(&self.script, &before, set);
             let (target, words) = with_keys(&words, files)?.unwrap_or((target, words));
-            let started = Started { before, words, num_gpus, ranks_per_node };
-            return Ok((from.unwrap_or(target), Form::Started(started)));
+            let started = LaunchedProgram { before, words, num_gpus, ranks_per_node };
+            return Ok((from.unwrap_or(target), Form::Program(started)));
         }
         let all: Vec<Word> = commands.iter().flat_map(|it| it.words.clone()).collect();
         if all.first().is_some_and(|it| it.text.starts_with("--") && it.text != "--") {
@@ -249,7 +249,10 @@ impl LaunchScript {
             let num_gpus = ranks(&self.script, &[], set);
             // An empty word takes the program's place.
             let words = std::iter::once(Word::known("")).chain(all).collect();
-            return Ok((target, Form::Started(Started { words, num_gpus, ..Started::default() })));
+            return Ok((
+                target,
+                Form::Program(LaunchedProgram { words, num_gpus, ..LaunchedProgram::default() }),
+            ));
         }
         let nothing = "nothing starts a program that is known";
         let typeset = all.iter().find_map(|word| Some((word, typeset(&word.text)?)));
@@ -349,8 +352,8 @@ impl Launch {
     }
 }
 
-/// Words of a program with the keys of the file that they name before the other options, and the tool of the file; `None`
-/// if they name none.
+/// Words of a program with the keys of the file that they name before the other options, and the tool of the file;
+/// `None` if they name none.
 fn with_keys(words: &[Word], files: &Files) -> Result<Option<(Target, Vec<Word>)>, ImportError> {
     let option = |word: &Word| {
         let name = word.text.split('=').next().unwrap_or_default();

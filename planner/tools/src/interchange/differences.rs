@@ -98,7 +98,8 @@ fn is_as_none(
     })
 }
 
-/// Items of a list as Megatron takes it, an expression of Python such as `[0]*3+[1]*58`, with brackets around it or not.
+/// Items of a list as Megatron takes it, an expression of Python such as `[0]*3+[1]*58`, with brackets around it or
+/// not.
 fn list(text: &str) -> Option<Vec<String>> {
     let plain: String = text.chars().filter(|it| !it.is_whitespace()).collect();
     let plain = plain.strip_prefix('(').and_then(|it| it.strip_suffix(')')).unwrap_or(&plain);

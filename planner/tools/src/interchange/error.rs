@@ -106,7 +106,7 @@ pub enum ImportError {
     /// Nothing in the settings starts a program that is known.
     #[error("{what}\nhint: {works}")]
     NothingStarts {
-        /// What is there instead.
+        /// Value that is there instead.
         what: String,
         /// Input that works.
         works: String,
@@ -148,7 +148,7 @@ impl ImportError {
         Self::Divides { of, instead: None, what: what.into(), works: works.into() }
     }
 
-    /// The same where a value of an option agrees with the others.
+    /// An error of numbers that do not divide, where a value of an option agrees with the others.
     pub(super) fn divides_unless(
         of: Divided,
         what: String,

@@ -71,9 +71,9 @@ pub fn export(checked: &CheckedPlan, wanted: Wanted) -> Result<Export, ExportErr
     } else {
         let plain =
             plain_graph(&checked.plan, model).expect("the graph of a checked plan is built");
-        let near = approximate::near(checked, &plain, target, &lacks, &all)?;
-        notes.extend(near.changes);
-        (near.plan, near.problem.graph)
+        let nearest = approximate::nearest_plan(checked, &plain, target, &lacks, &all)?;
+        notes.extend(nearest.changes);
+        (nearest.plan, nearest.problem.graph)
     };
     let view = ExportView::new(&plan, model, &graph, notes.clone());
     let files = files(target, launcher, &view, &File::json("plan.json", &plan));
@@ -86,8 +86,8 @@ fn files(target: Target, launcher: Launcher, view: &ExportView<'_>, plan: &File)
     let (name, text) = launch::file(launcher, view, target.tool(), &program);
     let first = File { name, text, is_executable: launcher != Launcher::Kubernetes };
     let hosts = launch::hostfile(launcher, view, &program);
-    let beside = program.beside.into_iter().filter(|it| it.name != plan.name);
-    std::iter::once(first).chain(hosts).chain(beside).chain([plan.clone()]).collect()
+    let extra_files = program.extra_files.into_iter().filter(|it| it.name != plan.name);
+    std::iter::once(first).chain(hosts).chain(extra_files).chain([plan.clone()]).collect()
 }
 
 /// The graph of a plan's model, without modules to recompute.

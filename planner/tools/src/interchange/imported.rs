@@ -40,7 +40,7 @@ pub struct Imported {
     pub multi_token_prediction: bool,
     /// True if dropout is applied.
     pub dropout: bool,
-    /// How routers spread tokens over experts.
+    /// Spread of tokens over experts by routers.
     pub expert_load: ExpertLoad,
     /// Low-rank adapters that are trained instead of the model, if any.
     pub adapters: Option<Adapters>,
@@ -360,7 +360,7 @@ impl Imported {
     fn stage_ends(&self, problem: &Problem, layout: &Layout) -> Result<Vec<usize>, ImportError> {
         let num_stages = layout.num_stages() as usize;
         let blocks = problem.graph.num_blocks();
-        let in_words = || {
+        let as_text = || {
             let LayoutSpec { pipeline_parallel, virtual_stages, .. } = **layout;
             match virtual_stages {
                 0 | 1 => format!("{num_stages} stages"),
@@ -378,7 +378,7 @@ impl Imported {
                         format!(
                             "the stages have {given} blocks in {} stages, but the model has {blocks} and the layout {}",
                             counts.len(),
-                            in_words()
+                            as_text()
                         ),
                         "as many layers as the model has, with embedding and head",
                     ));
@@ -396,7 +396,7 @@ impl Imported {
                         Divided::Stages,
                         format!(
                             "{layers} layers do not divide into {}: {} would be left over",
-                            in_words(),
+                            as_text(),
                             layers % num_stages
                         ),
                         "a layout of stages, with as many layers as are wanted in each",

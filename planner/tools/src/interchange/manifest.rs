@@ -23,8 +23,8 @@ pub struct Job {
     pub variables: BTreeMap<String, String>,
 }
 
-/// The job of a manifest, with the variables in it that the user states, as `envsubst` writes their values; `None` if the
-/// text is no manifest.
+/// The job of a manifest, with the variables in it that the user states, as `envsubst` writes their values; `None` if
+/// the text is no manifest.
 ///
 /// # Errors
 ///
@@ -61,7 +61,7 @@ fn job_of(text: &str) -> Result<Job, ImportError> {
         let works = if is_template { "what `helm template` makes of it" } else { WHOLE };
         ImportError::unknown(what, works)
     })?;
-    let mut jobs: Vec<Document<'_>> = Vec::new();
+    let mut jobs: Vec<Workload<'_>> = Vec::new();
     let mut files = BTreeMap::new();
     for document in documents.iter().flat_map(listed) {
         if kind(document) == "ConfigMap" {
@@ -77,17 +77,17 @@ fn job_of(text: &str) -> Result<Job, ImportError> {
                 job.pods.splice(0..0, pods);
                 job.trees.insert(0, document);
             }
-            None => jobs.push(Document {
+            None => jobs.push(Workload {
                 trees: vec![document],
                 pods,
                 is_runtime: is_of_runtime(document),
             }),
         }
     }
-    let started = |pod: &Pod<'_>| Started::of(pod.container, &files);
+    let started = |pod: &Pod<'_>| ContainerScript::of(pod.container, &files);
     let is_training =
-        |job: &&Document<'_>| job.pods.iter().filter_map(started).any(|it| it.arguments.is_some());
-    let training: Vec<&Document<'_>> = jobs.iter().filter(is_training).collect();
+        |job: &&Workload<'_>| job.pods.iter().filter_map(started).any(|it| it.arguments.is_some());
+    let training: Vec<&Workload<'_>> = jobs.iter().filter(is_training).collect();
     if training.len() > 1 {
         return Err(ImportError::unknown(
             format!("the manifest has {} jobs that start training", training.len()),
@@ -117,7 +117,7 @@ fn job_of(text: &str) -> Result<Job, ImportError> {
             ),
         });
     };
-    let Started { text: script, mut variables, arguments } = script;
+    let ContainerScript { text: script, mut variables, arguments } = script;
     let mut others = job.pods.iter().filter_map(started).filter_map(|it| it.arguments);
     if let Some(own) = arguments
         && let Some(other) = others.find(|other| *other != own)
@@ -173,18 +173,18 @@ fn is_of_runtime(document: &Tree) -> bool {
 }
 
 /// A job with its pods.
-struct Document<'a> {
+struct Workload<'a> {
     /// YAML documents of the job; where several have a value, the first counts.
     trees: Vec<&'a Tree>,
     pods: Vec<Pod<'a>>,
     is_runtime: bool,
 }
 
-impl Document<'_> {
+impl Workload<'_> {
     /// Numbers of nodes and of ranks per node, if the job states them.
     fn nodes(
         &self,
-        started: &dyn Fn(&Pod<'_>) -> Option<Started>,
+        started: &dyn Fn(&Pod<'_>) -> Option<ContainerScript>,
     ) -> Result<Option<[u64; 2]>, ImportError> {
         let of_job = |path: &[&str]| -> Result<Option<u64>, ImportError> {
             for tree in &self.trees {
@@ -237,13 +237,13 @@ fn count(tree: &Tree, name: &str) -> Result<Option<u64>, ImportError> {
     match tree.get(name) {
         None | Some(Tree::Null) => Ok(None),
         Some(value) => value.number().map(Some).ok_or_else(|| {
-            let said = value.text().map_or_else(|| "no number".to_owned(), |it| format!("`{it}`"));
+            let found = value.text().map_or_else(|| "no number".to_owned(), |it| format!("`{it}`"));
             let variable = value.text().and_then(|it| it.strip_prefix('$'));
             let variable = variable.map(|it| it.trim_matches(['{', '}']));
             let works = variable
                 .map(|it| format!("`--set {it}=4`, or the manifest as `envsubst` makes it"));
             let works = works.unwrap_or_else(|| "a whole number".to_owned());
-            ImportError::unknown(format!("`{name}` is {said}"), works)
+            ImportError::unknown(format!("`{name}` is {found}"), works)
         }),
     }
 }
@@ -297,14 +297,14 @@ fn add_pods<'a>(tree: &'a Tree, replicas: u64, pods: &mut Vec<Pod<'a>>) -> Resul
 }
 
 /// Script that a container runs, with the container's variables.
-struct Started {
+struct ContainerScript {
     text: String,
     variables: BTreeMap<String, String>,
     /// Arguments of the training program, if a known one is started.
     arguments: Option<Vec<String>>,
 }
 
-impl Started {
+impl ContainerScript {
     /// The script that a container gives to a shell, or its words; `None` if it starts no Python.
     fn of(container: &Tree, files: &BTreeMap<String, String>) -> Option<Self> {
         let variables = variables(container, files);
@@ -478,8 +478,8 @@ mod tests {
     fn variables_of_a_template_are_those_of_the_user() {
         let text = "apiVersion: batch/v1\nkind: Job\nspec: {parallelism: $NODES, containers: [{command: [torchrun, x.py, \
                     --a, \"$NODES_A\"], resources: {limits: {nvidia.com/gpu: \"${GPUS}\"}}}]}\n";
-        let told = job(text, &[]).unwrap_err().to_string();
-        assert!(told.contains("`--set NODES=4`"), "{told}");
+        let message = job(text, &[]).unwrap_err().to_string();
+        assert!(message.contains("`--set NODES=4`"), "{message}");
         let set = [("NODES", "2"), ("GPUS", "8")].map(|it| (it.0.to_owned(), it.1.to_owned()));
         let Job { variables, is_in_place, .. } = job(text, &set).unwrap().expect("a manifest");
         assert_eq!([NUM_NODES, RANKS_PER_NODE].map(|name| variables[name].as_str()), ["2", "8"]);

@@ -61,7 +61,7 @@ pub enum OptionError {
         may_be_empty(of, unknown)
     )]
     Unresolved {
-        /// What is unknown.
+        /// Part that is unknown.
         of: UnknownPart,
         /// Unknown variables.
         unknown: Vec<String>,

@@ -16,8 +16,8 @@ pub(super) struct Vocabulary {
     /// Lines of a name and `none`, `one`, `some`, `any` or a number of values; a name that ends with `*` stands for all
     /// with this prefix.
     pub(super) table: &'static str,
-    /// True if names that are not in the table may well be options of the user's own script, so that only those that are
-    /// almost the same as a known one count as misspelt. Else words that are left out of a known one do too.
+    /// True if names that are not in the table may well be options of the user's own script, so that only those that
+    /// are almost the same as a known one count as misspelt. Else words that are left out of a known one do too.
     takes_own: bool,
 }
 
@@ -43,8 +43,8 @@ impl Leaf {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ParsedOptions {
     all: BTreeMap<String, Vec<Word>>,
-    /// Names that the vocabulary does not have and that are not certainly misspelt, each with the known one that is most
-    /// like it, if that is like enough.
+    /// Names that the vocabulary does not have and that are not certainly misspelt, each with the known one that is
+    /// most like it, if that is like enough.
     others: Vec<(String, Option<String>)>,
     /// Options that are given several times with different values.
     repeated: Vec<Repeated>,
@@ -93,11 +93,11 @@ impl Vocabulary {
         let lines = self.table.lines().filter(|line| !line.starts_with('['));
         lines.filter_map(|line| {
             let mut words = line.split_whitespace();
-            Some((words.next()?, words.next()?)).filter(|(_, takes)| *takes != "word")
+            Some((words.next()?, words.next()?)).filter(|(_, arity)| *arity != "word")
         })
     }
 
-    pub(super) fn takes(&self, name: &str) -> Option<&'static str> {
+    pub(super) fn arity(&self, name: &str) -> Option<&'static str> {
         // Keys of a file may be options of a command line too.
         let are_keys = self.table.lines().all(|line| !line.starts_with("--"));
         let name = if are_keys { name.trim_start_matches("--") } else { name };
@@ -105,17 +105,17 @@ impl Vocabulary {
             Some(start) => name.starts_with(start),
             None => known == name,
         };
-        self.lines().find(|(known, _)| is_it(known)).map(|(_, takes)| takes)
+        self.lines().find(|(known, _)| is_it(known)).map(|(_, arity)| arity)
     }
 
     /// Returns whether an unknown name is an option of the user's own script, of a fork or of another version, not a
     /// misspelt known one.
     ///
-    /// A name is misspelt if it has typographic characters, or is a letter off an option that decides the plan or almost
-    /// the same, or leaves out words of one, unless the script may have options of its own. Forks have options that are
-    /// like others that decide nothing.
+    /// A name is misspelt if it has typographic characters, or is a letter off an option that decides the plan or
+    /// almost the same, or leaves out words of one, unless the script may have options of its own. Forks have options
+    /// that are like others that decide nothing.
     fn is_other(&self, name: &str) -> bool {
-        let Some((likeness, known)) = self.likest(name) else { return true };
+        let Some((likeness, known)) = self.most_similar(name) else { return true };
         let is_a_letter_off = name.len() >= SHORT && strsim::damerau_levenshtein(name, known) <= 1;
         let words = |name: &'_ str| {
             let last = name.rsplit('.').next().unwrap_or_default().replace('_', "-");
@@ -155,7 +155,7 @@ impl Vocabulary {
             let within = self.lines().find(|(known, _)| {
                 known.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('.'))
             });
-            let Some(takes) = self.takes(name) else {
+            let Some(arity) = self.arity(name) else {
                 let (program, name) = (self.program, name.clone());
                 match (within, leaf) {
                     // A section that is present but empty counts as given.
@@ -190,7 +190,7 @@ impl Vocabulary {
                 Leaf::Values(values) => values.clone(),
             };
             let has = values.len();
-            if takes == "one" && has != 1 {
+            if arity == "one" && has != 1 {
                 let takes = "a value".to_owned();
                 return Err(OptionError::Values { name: name.clone(), takes, has });
             }
@@ -216,11 +216,11 @@ impl Vocabulary {
 
     /// Known option of the most similar spelling, if it is similar enough.
     fn nearest(&self, name: &str) -> Option<String> {
-        let best = self.likest(name);
+        let best = self.most_similar(name);
         best.filter(|(likeness, _)| *likeness >= LIKENESS).map(|(_, known)| known.to_owned())
     }
 
-    fn likest(&self, name: &str) -> Option<(f64, &'static str)> {
+    fn most_similar(&self, name: &str) -> Option<(f64, &'static str)> {
         let plain = |name: &str| name.replace('_', "-");
         // Keys of one section are alike by its name alone.
         let like = |known: &str| {
@@ -268,7 +268,7 @@ impl Vocabulary {
                 break;
             }
             at += 1;
-            let Some(takes) = self.takes(name) else {
+            let Some(arity) = self.arity(name) else {
                 if !self.is_other(name) {
                     return Err(self.unknown(name));
                 }
@@ -276,7 +276,7 @@ impl Vocabulary {
                 at += words[at..].iter().take_while(|it| !it.text.starts_with("--")).count();
                 continue;
             };
-            let (least, most) = match takes {
+            let (least, most) = match arity {
                 "none" => (0, 0),
                 "one" => (1, 1),
                 "some" => (1, usize::MAX),
@@ -458,7 +458,8 @@ impl ParsedOptions {
         Self { all, ..self }
     }
 
-    /// Boolean value of an option; a switch without a value is true. Words are those of `HfArgumentParser`, in any case.
+    /// Boolean value of an option; a switch without a value is true. Words are those of `HfArgumentParser`, in any
+    /// case.
     pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, OptionError> {
         if self.all.get(name).is_some_and(Vec::is_empty) {
             return Ok(Some(true));

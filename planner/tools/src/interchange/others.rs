@@ -3,8 +3,8 @@
 use super::file::has_ending;
 use super::tree::Tree;
 
-/// A line for each: a name, and keys all of which its files have (`NAME: a b`), or beginnings of the names of its modules
-/// and ends of the paths of its scripts (`NAME = a b.py`).
+/// A line for each: a name, and keys all of which its files have (`NAME: a b`), or beginnings of the names of its
+/// modules and ends of the paths of its scripts (`NAME = a b.py`).
 const OTHERS: &str = include_str!("others.txt");
 
 /// Known tool, not read, that the keys of a file are of.

@@ -153,8 +153,8 @@ pub(super) fn ranks(
 /// Programs that start a rank on each GPU that they see.
 const ON_ALL_VISIBLE: [&str; 3] = ["llamafactory-cli", "lmf", "deepspeed"];
 
-/// Number of ranks that a command starts by variables: `NPROC_PER_NODE` and `NNODES` for a program that reads them, else
-/// the GPUs that it sees.
+/// Number of ranks that a command starts by variables: `NPROC_PER_NODE` and `NNODES` for a program that reads them,
+/// else the GPUs that it sees.
 pub(super) fn ranks_by_variables(
     script: &Script,
     command: &Command,

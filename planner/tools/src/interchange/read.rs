@@ -127,8 +127,8 @@ fn unbuilt(error: &impl ToString) -> ImportError {
 
 /// Reads settings of a tool, without a check against model and cluster.
 ///
-/// Where branches of a script depend on what is unknown, each is followed every way, and counts only if the ways lead to
-/// different settings.
+/// Where branches of a script depend on what is unknown, each is followed every way, and counts only if the ways lead
+/// to different settings.
 ///
 /// # Errors
 ///
@@ -140,8 +140,8 @@ pub fn settings(import: &Import<'_>) -> Result<Imported, ImportError> {
 /// Most variables that are asked for at once.
 const MOST_ASKED: usize = 12;
 
-/// The error of a variable that is not known, with those that would be asked for after it: found by giving each a number,
-/// until something else is wrong.
+/// The error of a variable that is not known, with those that would be asked for after it: found by giving each a
+/// number, until something else is wrong.
 fn with_others(import: &Import<'_>, error: ImportError) -> ImportError {
     let asked = |error: &ImportError| match error {
         ImportError::Option(OptionError::Unresolved {
@@ -246,7 +246,7 @@ fn settings_of(import: &Import<'_>, way: &Way) -> Result<Imported, ImportError> 
         ImportError::unknown("the executor's settings are the plan itself", works)
     })?;
     let mut imported = read(&source)?;
-    let of_launcher = source.started().ok().and_then(|it| it.ranks_per_node);
+    let of_launcher = source.launched().ok().and_then(|it| it.ranks_per_node);
     imported.ranks_per_node = of_launcher.or(imported.ranks_per_node);
     adapters::name_unknown(&mut imported);
     if !is_script(text) && notation("", text) == Notation::Yaml {

@@ -12,7 +12,7 @@ use super::tree::{Notation, Tree};
 
 /// A program with its arguments.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Started {
+pub(super) struct LaunchedProgram {
     /// The launcher and its options.
     pub(super) before: Vec<Word>,
     /// The program and the words after it.
@@ -27,7 +27,7 @@ pub(super) struct Started {
 #[derive(Clone, Debug)]
 pub(super) enum Form {
     /// Program with its options.
-    Started(Started),
+    Program(LaunchedProgram),
     /// File of keys.
     Tree(Tree),
     /// Python file.
@@ -56,7 +56,7 @@ pub(super) struct Source<'a> {
 impl Source<'_> {
     /// Settings of a tool with all options at their defaults.
     pub(super) fn defaults(&self, tool: Target) -> Imported {
-        let num_gpus = self.started().ok().and_then(|it| it.num_gpus);
+        let num_gpus = self.launched().ok().and_then(|it| it.num_gpus);
         Imported::unset(tool, num_gpus, self.stated)
     }
 
@@ -81,7 +81,7 @@ impl Source<'_> {
         if let Form::Tree(tree) = &self.form {
             return Ok(Cow::Borrowed(tree));
         }
-        let words = &self.started()?.words;
+        let words = &self.launched()?.words;
         let value = |(place, word): (usize, &'_ Word)| match word.text.strip_prefix(option)? {
             "" => words.get(place + 1).map(|it| it.text.clone()),
             inline => inline.strip_prefix('=').map(str::to_owned),
@@ -94,9 +94,9 @@ impl Source<'_> {
     }
 
     /// Program with its words; an error if the settings are a file.
-    pub(super) fn started(&self) -> Result<&Started, ImportError> {
+    pub(super) fn launched(&self) -> Result<&LaunchedProgram, ImportError> {
         match &self.form {
-            Form::Started(started) => Ok(started),
+            Form::Program(started) => Ok(started),
             _ => Err(ImportError::unknown(
                 format!("{} is told by options, not by such a file", self.target.tool()),
                 "the script that starts it, or its arguments",
@@ -106,7 +106,7 @@ impl Source<'_> {
 
     /// Number of ranks, from the settings or the user.
     pub(super) fn num_gpus(&self) -> Option<u32> {
-        self.started().ok().and_then(|it| it.num_gpus).or(self.stated.num_gpus)
+        self.launched().ok().and_then(|it| it.num_gpus).or(self.stated.num_gpus)
     }
 }
 

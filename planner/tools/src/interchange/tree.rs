@@ -66,8 +66,8 @@ impl Tree {
         }
     }
 
-    /// Reads all documents of a YAML text; the error is a message. Of a key that is given twice the last counts, as PyYAML
-    /// takes it.
+    /// Reads all documents of a YAML text; the error is a message. Of a key that is given twice the last counts, as
+    /// PyYAML takes it.
     pub(super) fn documents(text: &str) -> Result<Vec<Self>, String> {
         Self::documents_by(text, DuplicateKeyPolicy::LastWins)
     }

@@ -5,7 +5,7 @@
 pub struct Unread {
     /// Name of the option or key.
     pub option: String,
-    /// What it does, or why it is not read.
+    /// Effect of the option, or the reason why it is not read.
     pub why: String,
     /// True if the prediction would need less memory with it.
     pub saves_memory: bool,
@@ -25,7 +25,7 @@ impl Unread {
 pub(super) struct Unplanned<'a> {
     /// Name of the option; one that ends with `*` stands for all with this prefix.
     pub(super) name: &'a str,
-    /// What it does.
+    /// Effect of the option.
     pub(super) why: &'a str,
     /// True if it saves memory.
     pub(super) saves_memory: bool,

@@ -150,7 +150,8 @@ pub(super) fn each<T>(
 }
 
 impl Change {
-    /// Returns whether the change is to a tensor-parallel degree that spans more than `domain` ranks with a fast network.
+    /// Returns whether the change is to a tensor-parallel degree that spans more than `domain` ranks with a fast
+    /// network.
     pub(super) fn crosses(&self, domain: u32) -> bool {
         matches!(self, Self::TensorParallel(degree) if !domain.is_multiple_of(*degree))
     }

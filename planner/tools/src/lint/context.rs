@@ -59,7 +59,7 @@ impl LintContext<'_> {
     ) -> Finding {
         let cost = variant.cost(&self.base);
         let severity = if cost.is_certain() { Severity::Warning } else { Severity::Note };
-        self.finding(rule, severity, message(&cost.in_words()), Some((variant, cost)), &[])
+        self.finding(rule, severity, message(&cost.describe()), Some((variant, cost)), &[])
     }
 
     /// A finding about the options of `about`, or else of the variant's changes.
@@ -88,8 +88,8 @@ impl LintContext<'_> {
     pub(super) fn fix(&self, variant: &Variant) -> Option<Fix> {
         let Variant { changes, case, .. } = variant;
         let runs = [&self.base.imported, &case.imported].map(|it| self.eval.run(it));
-        let told = option_changes(&self.now, changes, runs.each_ref())?;
-        Some(of_case(self.given, told, case))
+        let edits = option_changes(&self.now, changes, runs.each_ref())?;
+        Some(of_case(self.given, edits, case))
     }
 }
 

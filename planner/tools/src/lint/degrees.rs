@@ -64,7 +64,7 @@ pub(super) fn across_nodes(context: &LintContext<'_>) -> Option<Finding> {
     }
     let exposed = base.found.evaluation.breakdown.tensor_parallel_seconds
         / base.found.evaluation.step_time.get();
-    let told = format!(
+    let text = format!(
         "products are sharded over {tensor} GPUs, but {domain} share a fast network: {:.0} % of a step waits for their \
          collectives",
         exposed * 100.0
@@ -75,12 +75,12 @@ pub(super) fn across_nodes(context: &LintContext<'_>) -> Option<Finding> {
         return Some(context.finding(
             Rule::TensorParallelAcrossNodes,
             severity,
-            told,
+            text,
             None,
             &about,
         ));
     };
-    let message = |cost: &str| format!("{told}; fewer, which {cost}");
+    let message = |cost: &str| format!("{text}; fewer, which {cost}");
     Some(context.waste(Rule::TensorParallelAcrossNodes, message, &variant))
 }
 
@@ -94,7 +94,7 @@ pub(super) fn tensor_not_needed(context: &LintContext<'_>) -> Option<Finding> {
     }
     let fewer = below(tensor).filter(|it| tensor.is_multiple_of(*it));
     let all = each(Change::TensorParallel, fewer);
-    let variant = context.fastest(&all).filter(|it| it.case.has_room())?;
+    let variant = context.fastest(&all).filter(|it| it.case.fits_with_headroom())?;
     let message = |cost: &str| {
         format!(
             "products are sharded over {tensor} GPUs, but {} have room for the model: fewer {cost}",
@@ -116,10 +116,10 @@ pub(super) fn sequence_parallel(context: &LintContext<'_>) -> Option<Finding> {
     let cost = variant.cost(base);
     let has_experts = base.problem.facts.has_experts;
     let tensor = layout.tensor_parallel;
-    let told = format!(
+    let text = format!(
         "each of {tensor} tensor-parallel ranks keeps and computes norms and residuals of the whole sequence; sharing \
          them {}",
-        cost.in_words()
+        cost.describe()
     );
     let (severity, message) = if has_experts && context.is_megatron() {
         let message = format!(
@@ -127,9 +127,9 @@ pub(super) fn sequence_parallel(context: &LintContext<'_>) -> Option<Finding> {
         );
         (Severity::Error, message)
     } else if cost.is_certain() || gives_room(context, &variant) {
-        (Severity::Warning, told)
+        (Severity::Warning, text)
     } else {
-        (Severity::Note, told)
+        (Severity::Note, text)
     };
     let rule = Rule::SequenceParallelMissing;
     Some(context.finding(rule, severity, message, Some((&variant, cost)), &[]))
@@ -137,7 +137,7 @@ pub(super) fn sequence_parallel(context: &LintContext<'_>) -> Option<Finding> {
 
 /// Returns whether a variant has headroom where the settings have none.
 pub(super) fn gives_room(context: &LintContext<'_>, variant: &Variant) -> bool {
-    !context.base.has_room() && variant.case.has_room()
+    !context.base.fits_with_headroom() && variant.case.fits_with_headroom()
 }
 
 /// Share of a step from which a bubble is a warning in any case.
@@ -153,7 +153,7 @@ pub(super) fn few_micro_batches(context: &LintContext<'_>) -> Option<Finding> {
     }
     let bubble = base.found.evaluation.breakdown.pipeline_bubble_seconds
         / base.found.evaluation.step_time.get();
-    let told = format!(
+    let text = format!(
         "{rounds} micro-batches of {} on {ranks} pipeline stages: {:.0} % of a step is bubble",
         layout.micro_batch_size,
         bubble * 100.0
@@ -177,9 +177,9 @@ pub(super) fn few_micro_batches(context: &LintContext<'_>) -> Option<Finding> {
     let Some(variant) = variant.filter(|it| it.saves > 0.0) else {
         let about = [Change::MicroBatch(micro), Change::GlobalBatch(full)];
         let rule = Rule::FewerMicroBatchesThanStages;
-        return Some(context.finding(rule, Severity::Note, told, None, &about));
+        return Some(context.finding(rule, Severity::Note, text, None, &about));
     };
-    let message = |cost: &str| format!("{told}; a fuller pipeline {cost}");
+    let message = |cost: &str| format!("{text}; a fuller pipeline {cost}");
     let mut finding = context.waste(Rule::FewerMicroBatchesThanStages, message, &variant);
     if bubble > LARGE_BUBBLE {
         finding.severity = Severity::Warning;

@@ -25,7 +25,7 @@ pub(super) struct Documents {
     tool: &'static Tool,
     /// Files that settings may name, by their names.
     files: BTreeMap<String, String>,
-    /// Those that these name, with the tool of each.
+    /// Files that these name, with the tool of each.
     named: Vec<(String, &'static Tool)>,
 }
 
@@ -44,10 +44,10 @@ impl Documents {
         let own = tool_of(import);
         let script = LaunchScript::read(import.text, import.set, import.files).unwrap_or_default();
         let mut files = BTreeMap::new();
-        let beside = |path: &str| {
+        let sibling = |path: &str| {
             Ok::<_, std::convert::Infallible>(import.files.get(basename(path)).cloned())
         };
-        let Ok(()) = script.add_named_files(&mut files, beside);
+        let Ok(()) = script.add_named_files(&mut files, sibling);
         let with_tool =
             |(name, text): (String, String)| tool_of_file(&name, &text).map(|tool| (name, tool));
         // What the script writes itself is no file to be changed.

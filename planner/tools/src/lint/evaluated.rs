@@ -142,9 +142,9 @@ impl EvaluatedConfig {
     }
 
     /// Returns whether it fits with the usual headroom, with which nine of ten such predictions fit.
-    pub(super) fn has_room(&self) -> bool {
-        let room = self.problem.hardware.memory.saturating_sub(self.problem.usual_headroom());
-        self.peak() <= room && self.problem.fits(&self.found.evaluation.memory)
+    pub(super) fn fits_with_headroom(&self) -> bool {
+        let budget = self.problem.hardware.memory.saturating_sub(self.problem.usual_headroom());
+        self.peak() <= budget && self.problem.fits(&self.found.evaluation.memory)
     }
 
     /// Returns whether predicted memory is within the GPU's and the host's.
@@ -179,7 +179,8 @@ impl Variant {
     /// Returns whether the variant may be suggested: it fits with headroom, or needs no more memory than settings that
     /// fit.
     pub(super) fn may_run(&self, base: &EvaluatedConfig) -> bool {
-        self.case.has_room() || base.fits() && self.case.fits() && self.case.peak() <= base.peak()
+        self.case.fits_with_headroom()
+            || base.fits() && self.case.fits() && self.case.peak() <= base.peak()
     }
 
     /// Cost of `base` relative to this variant: its saving, its interval, and the memory that it frees.
@@ -207,7 +208,7 @@ impl Cost {
     }
 
     /// The cost as text: `saves 21 % of a step (14 to 28 %)`.
-    pub(super) fn in_words(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let percent = self.share_of_time * 100.0;
         let time = match self.interval {
             Some([low, high]) if percent < 0.0 => format!(

@@ -77,7 +77,7 @@ impl Fix {
     /// A fix without a prediction.
     pub(super) fn unevaluated(changes: Vec<OptionChange>, replacements: Vec<Replacement>) -> Self {
         Self {
-            text: in_words(&changes),
+            text: describe_changes(&changes),
             changes,
             step_time_seconds: None,
             peak_memory_bytes: None,
@@ -174,7 +174,7 @@ impl OptionChange {
     }
 
     /// The change as text.
-    pub fn in_words(&self) -> String {
+    pub fn describe(&self) -> String {
         let change = match &self.edit {
             Edit::Set { option, value: Some(value) } => format!("`{option} {value}`"),
             Edit::Set { option, value: None } => format!("`{option}`"),
@@ -189,6 +189,6 @@ impl OptionChange {
 }
 
 /// Changes as text in one line.
-pub(super) fn in_words(changes: &[OptionChange]) -> String {
-    changes.iter().map(OptionChange::in_words).collect::<Vec<_>>().join(", ")
+pub(super) fn describe_changes(changes: &[OptionChange]) -> String {
+    changes.iter().map(OptionChange::describe).collect::<Vec<_>>().join(", ")
 }

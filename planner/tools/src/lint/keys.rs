@@ -266,7 +266,7 @@ impl Json<'_> {
 mod tests {
     use super::*;
 
-    fn told(text: &str) -> Vec<String> {
+    fn listed(text: &str) -> Vec<String> {
         keys(text).iter().map(|it| format!("{}={}", it.path, &text[it.value.clone()])).collect()
     }
 
@@ -275,8 +275,8 @@ mod tests {
         let json = "{\"a\": {\"on\": true, \"b\": [1, {\"c\": 2}]}, \"d\": {\"on\": \"x, y\"}}";
         let expected =
             ["a={\"on\": true, \"b\": [1, {\"c\": 2}]}", "a.on=true", "a.b=[1, {\"c\": 2}]"];
-        assert_eq!(told(json)[..3], expected);
-        assert_eq!(told(json)[4..], ["d={\"on\": \"x, y\"}", "d.on=\"x, y\""]);
+        assert_eq!(listed(json)[..3], expected);
+        assert_eq!(listed(json)[4..], ["d={\"on\": \"x, y\"}", "d.on=\"x, y\""]);
         let yaml = "a:\n  on: true # why\n  b:\n  - 1\n  - 2\nd:\n  on: 'x #y' # why\n";
         let expected = [
             "a=on: true # why\n  b:\n  - 1\n  - 2",
@@ -285,17 +285,17 @@ mod tests {
             "d=on: 'x #y' # why",
             "d.on='x #y'",
         ];
-        let found: Vec<String> = told(yaml).iter().map(|it| it.replace("=\n  ", "=")).collect();
+        let found: Vec<String> = listed(yaml).iter().map(|it| it.replace("=\n  ", "=")).collect();
         assert_eq!(found, expected);
         let python = "x = 1\nconfig.model.a = [\"b\"]  # why\n    cfg.ddp.on = True\n";
-        assert_eq!(told(python), ["model.a=[\"b\"]", "ddp.on=True"]);
+        assert_eq!(listed(python), ["model.a=[\"b\"]", "ddp.on=True"]);
     }
 
     /// A truncated text yields the keys before its end.
     #[test]
     fn half_a_file_has_half_of_the_keys() {
-        assert_eq!(told("{\"a\": 1, \"b\": {\"c\": 2"), ["a=1", "b=", "b.c="]);
-        assert_eq!(told("{"), Vec::<String>::new());
-        assert_eq!(told(""), Vec::<String>::new());
+        assert_eq!(listed("{\"a\": 1, \"b\": {\"c\": 2"), ["a=1", "b=", "b.c="]);
+        assert_eq!(listed("{"), Vec::<String>::new());
+        assert_eq!(listed(""), Vec::<String>::new());
     }
 }

@@ -17,7 +17,7 @@ const NONE_RAN_BEYOND: f64 = 1.35;
 const FEW_RAN_BEYOND: f64 = 1.1;
 
 /// Finding of peak memory that does not fit, or fits without headroom, with a fix.
-pub(super) fn room(context: &LintContext<'_>) -> Option<Finding> {
+pub(super) fn headroom(context: &LintContext<'_>) -> Option<Finding> {
     let base = &context.base;
     let memory = &base.found.evaluation.memory;
     let (peak, capacity) = (base.peak(), base.problem.hardware.memory);
@@ -36,7 +36,7 @@ pub(super) fn room(context: &LintContext<'_>) -> Option<Finding> {
     ];
     if base.fits() {
         let headroom = base.problem.usual_headroom();
-        if base.has_room() {
+        if base.fits_with_headroom() {
             return None;
         }
         let message = format!(
@@ -107,10 +107,10 @@ fn smallest_change(context: &LintContext<'_>) -> Option<Variant> {
         };
         let variants = context.variants(&all);
         let can_be_told = |it: &&Variant| context.fix(it).is_some();
-        let fastest = |with_room: bool| {
-            let fits = variants
-                .iter()
-                .filter(|it| if with_room { it.case.has_room() } else { it.case.fits() });
+        let fastest = |with_headroom: bool| {
+            let fits = variants.iter().filter(|it| {
+                if with_headroom { it.case.fits_with_headroom() } else { it.case.fits() }
+            });
             Variant::fastest(fits.filter(can_be_told).cloned())
         };
         if let Some(variant) = fastest(true) {
@@ -221,8 +221,8 @@ pub(super) fn recompute(context: &LintContext<'_>) -> Option<Finding> {
     }
     lighter.retain(|it| *it != now && *it != Recompute::FirstLayers(0));
     let variants = context.variants(&each(Change::Recompute, lighter)).into_iter();
-    let has_room = |it: &Variant| it.case.has_room() && context.fix(it).is_some();
-    let variant = Variant::fastest(variants.filter(has_room))?;
+    let fits_and_has_fix = |it: &Variant| it.case.fits_with_headroom() && context.fix(it).is_some();
+    let variant = Variant::fastest(variants.filter(fits_and_has_fix))?;
     if variant.saves <= 0.0 {
         return None;
     }
@@ -252,7 +252,7 @@ pub(super) fn offload(context: &LintContext<'_>) -> Option<Finding> {
         return None;
     }
     let variant = context.fastest(&[vec![Change::NoOffload]])?;
-    if !variant.case.has_room() || variant.saves <= 0.0 {
+    if !variant.case.fits_with_headroom() || variant.saves <= 0.0 {
         return None;
     }
     let message = |cost: &str| {

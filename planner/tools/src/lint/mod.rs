@@ -204,7 +204,7 @@ pub fn lint_run(
 
 /// Rules about settings that can be evaluated, in the order of their findings.
 const RULES: [fn(&LintContext<'_>) -> Option<Finding>; 20] = [
-    memory::room,
+    memory::headroom,
     memory::recompute,
     memory::offload,
     degrees::not_supported,

@@ -37,7 +37,7 @@ pub(super) fn nearest(context: &LintContext<'_>, most: usize) -> Vec<Nearby> {
     let mut variants: Vec<Variant> = context
         .variants(&all)
         .into_iter()
-        .filter(|it| it.case.has_room() && it.saves > RESOLUTION)
+        .filter(|it| it.case.fits_with_headroom() && it.saves > RESOLUTION)
         .filter(|it| context.fix(it).is_some())
         .collect();
     variants.sort_by(|one, other| other.saves.total_cmp(&one.saves));

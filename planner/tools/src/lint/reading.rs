@@ -137,9 +137,9 @@ fn undivided(
         let Some(degree) = now.value(option).and_then(|it| it.parse::<u32>().ok()) else {
             continue;
         };
-        let mut near: Vec<u32> = (1..=degree.saturating_mul(2).min(MOST_REPLICAS)).collect();
-        near.sort_by_key(|it| it.abs_diff(degree));
-        candidates.extend(near.iter().map(|it| OptionChange::value(option, it)));
+        let mut by_distance: Vec<u32> = (1..=degree.saturating_mul(2).min(MOST_REPLICAS)).collect();
+        by_distance.sort_by_key(|it| it.abs_diff(degree));
+        candidates.extend(by_distance.iter().map(|it| OptionChange::value(option, it)));
     }
     candidates.extend(instead.map(|(option, value)| OptionChange::value(option, value)));
     let fixed = candidates.into_iter().find_map(|change| {

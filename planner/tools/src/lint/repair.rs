@@ -87,10 +87,10 @@ pub(super) fn pose(
                 after.stages = StatedStages::Blocks(alone.found.stage_blocks());
             }
             let runs = [&before, &after].map(|it| eval.run(it));
-            let told = option_changes(given, changes, runs.each_ref())?;
+            let edits = option_changes(given, changes, runs.each_ref())?;
             Some(match alone.as_ref().or(case.as_ref()) {
-                Some(case) => of_case(given, told, case),
-                None => Fix::unevaluated(told, Vec::new()),
+                Some(case) => of_case(given, edits, case),
+                None => Fix::unevaluated(edits, Vec::new()),
             })
         });
         let options = places(given, &fault.about);
@@ -290,9 +290,9 @@ fn of_divided(
 
 /// Candidate changes of the tensor-parallel degree.
 fn other_tensor(layout: &LayoutSpec) -> Vec<Vec<Change>> {
-    let near = below(layout.tensor_parallel).take(8);
+    let neighbours = below(layout.tensor_parallel).take(8);
     let more = layout.tensor_parallel + 1..=layout.tensor_parallel.saturating_mul(2).min(64);
-    let mut all = each(Change::TensorParallel, near.chain(more));
+    let mut all = each(Change::TensorParallel, neighbours.chain(more));
     // The pipeline takes the ranks that tensor parallelism gives up.
     all.extend(below(layout.tensor_parallel).filter_map(|it| {
         let ratio =
@@ -309,8 +309,8 @@ fn other_rounds(imported: &Imported) -> Vec<Vec<Change>> {
     let batch = imported.training.global_batch_size.unwrap_or(nearest);
     let all = smaller.into_iter().chain([Change::VirtualStages(1)]);
     // The batch may change by an eighth at most: a larger change is another training run.
-    let is_near = nearest.abs_diff(batch) * 8 <= batch;
-    all.chain(is_near.then_some(Change::GlobalBatch(nearest))).map(|it| vec![it]).collect()
+    let is_similar = nearest.abs_diff(batch) * 8 <= batch;
+    all.chain(is_similar.then_some(Change::GlobalBatch(nearest))).map(|it| vec![it]).collect()
 }
 
 type Diagnosis = (Rule, Vec<Change>, Vec<Vec<Change>>);
@@ -318,13 +318,13 @@ type Diagnosis = (Rule, Vec<Change>, Vec<Vec<Change>>);
 fn of_layout(eval: &EvalContext<'_>, error: &LayoutError, imported: &Imported) -> Diagnosis {
     let layout = &imported.layout;
     let degree = layout.expert_parallel;
-    let near = below(degree.min(256)).chain(degree + 1..=degree.saturating_mul(2).min(256));
+    let neighbours = below(degree.min(256)).chain(degree + 1..=degree.saturating_mul(2).min(256));
     match error {
         LayoutError::SequenceUndivided { length, parts, .. } => {
-            let near = (length + parts / 2) / parts.max(&1) * parts;
-            let about = vec![Change::Sequence(near), Change::Context(layout.context_parallel)];
-            if near > 0 && near.abs_diff(*length) * 8 <= *length {
-                return (Rule::SequenceDoesNotDivide, about, vec![vec![Change::Sequence(near)]]);
+            let rounded = (length + parts / 2) / parts.max(&1) * parts;
+            let about = vec![Change::Sequence(rounded), Change::Context(layout.context_parallel)];
+            if rounded > 0 && rounded.abs_diff(*length) * 8 <= *length {
+                return (Rule::SequenceDoesNotDivide, about, vec![vec![Change::Sequence(rounded)]]);
             }
             let mut all = each(Change::Context, below(layout.context_parallel));
             all.extend(other_tensor(layout));
@@ -334,7 +334,7 @@ fn of_layout(eval: &EvalContext<'_>, error: &LayoutError, imported: &Imported) -
         LayoutError::NotDivisible { what, by, .. } => match () {
             () if *what == "experts" || by.contains("expert_parallel") => {
                 let about = vec![Change::Expert(degree)];
-                (Rule::ExpertParallelDoesNotDivide, about, each(Change::Expert, near))
+                (Rule::ExpertParallelDoesNotDivide, about, each(Change::Expert, neighbours))
             }
             () if by.contains("expert_tensor_parallel") => {
                 let about = vec![Change::ExpertTensor(layout.expert_tensor_parallel)];

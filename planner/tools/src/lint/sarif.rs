@@ -13,7 +13,7 @@ use super::report::Report;
 use super::rule::Rule;
 use super::text::line_at;
 
-/// Settings of a report: their path and text, and the texts of files beside them that they name.
+/// Settings of a report: their path and text, and the texts of files next to them that they name.
 struct Artifacts<'a> {
     path: &'a str,
     text: &'a str,
@@ -23,11 +23,11 @@ struct Artifacts<'a> {
 impl Artifacts<'_> {
     /// Location of a file that the settings name, or of the settings.
     fn location(&self, file: Option<&str>) -> Value {
-        let beside = |name: &str| match self.path.rsplit_once('/') {
+        let sibling = |name: &str| match self.path.rsplit_once('/') {
             Some((folder, _)) => format!("{folder}/{name}"),
             None => name.to_owned(),
         };
-        json!({ "uri": uri(&file.map_or_else(|| self.path.to_owned(), beside)) })
+        json!({ "uri": uri(&file.map_or_else(|| self.path.to_owned(), sibling)) })
     }
 
     fn text(&self, file: Option<&str>) -> &str {
@@ -35,7 +35,8 @@ impl Artifacts<'_> {
     }
 }
 
-/// A report as a SARIF log of one run; `path` and `text` are of the settings, `named` the texts of files that they name.
+/// A report as a SARIF log of one run; `path` and `text` are of the settings, `named` the texts of files that they
+/// name.
 pub fn sarif(report: &Report, path: &str, text: &str, named: &BTreeMap<String, String>) -> Value {
     let artifacts = Artifacts { path, text, named };
     let rules = Rule::ALL.iter().map(|rule| {

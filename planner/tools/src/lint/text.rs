@@ -233,9 +233,9 @@ fn inserted_key(text: &str, option: &str, value: &str) -> Option<Replacement> {
             // The new line follows the last of the same section, or else the last of all.
             let section = |path: &str| path.split('.').next().unwrap_or_default().to_owned();
             let of_section = |it: &&Key| section(&it.path) == section(option);
-            let beside = keys.iter().rfind(of_section).or(keys.last())?;
-            let before = &text[beside.whole.start..beside.name.start];
-            put(beside.whole.end, format!("{before}{option} = {written}\n"))
+            let last_key = keys.iter().rfind(of_section).or(keys.last())?;
+            let before = &text[last_key.whole.start..last_key.name.start];
+            put(last_key.whole.end, format!("{before}{option} = {written}\n"))
         }
         (Notation::Json, None, _) => put(text.find('{')? + 1, entry(text, 0, key, &written)?),
         (Notation::Json, Some(_), Some(above)) => {

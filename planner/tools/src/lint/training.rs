@@ -34,7 +34,7 @@ pub(super) fn optimizer_unused(context: &LintContext<'_>) -> Option<Finding> {
     let message = format!(
         "each of {} replicas holds {states:.1} GiB of optimizer state whole; sharing it {}",
         replicas(context),
-        cost.in_words()
+        cost.describe()
     );
     let is_short = gives_room(context, &variant);
     let severity = if is_short { Severity::Warning } else { Severity::Note };
@@ -65,7 +65,8 @@ pub(super) fn sharding_not_needed(context: &LintContext<'_>) -> Option<Finding> 
         return None;
     }
     let all = each(Change::Zero, [ZeroStage::Gradients, ZeroStage::OptimizerState]);
-    let variant = context.fastest(&all).filter(|it| it.case.has_room() && it.saves > RESOLUTION)?;
+    let variant =
+        context.fastest(&all).filter(|it| it.case.fits_with_headroom() && it.saves > RESOLUTION)?;
     let message = |cost: &str| {
         format!(
             "parameters are gathered for every pass though there is room for them; kept, which {cost}"

@@ -1,5 +1,5 @@
-//! What files of Slurm, topograph, NCCL and `nvidia-smi` say of a network: which nodes are near each other, and how the GPUs of a
-//! node are linked.
+//! Facts on a network in files of Slurm, topograph, NCCL and `nvidia-smi`: which nodes are near each other, and how the
+//! GPUs of a node are linked.
 
 mod error;
 mod nccl;
@@ -15,7 +15,7 @@ pub use error::TopologyError;
 pub use node::NodeLinks;
 pub use tree::{Leaf, NodeTree};
 
-/// What a file says of a network.
+/// Facts on a network in a file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Topology {
     /// Nodes by the switches or blocks that join them: Slurm's `topology.conf` or `topology.yaml`, topograph's model.
@@ -59,7 +59,7 @@ impl Topology {
     }
 }
 
-/// What is unlikely of a cluster's levels: an inner one that is slower than the next.
+/// Warning about a cluster's levels: an inner one that is slower than the next.
 pub fn slower_within(cluster: &Cluster) -> Option<String> {
     let pair = cluster.levels.windows(2).find(|pair| pair[0].bandwidth < pair[1].bandwidth)?;
     Some(format!(

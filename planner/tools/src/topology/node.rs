@@ -5,7 +5,7 @@ use ir::units::BytesPerSecond;
 
 use super::error::TopologyError;
 
-/// How the GPUs of a node are linked, and its network interfaces.
+/// Links of the GPUs of a node, and its network interfaces.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeLinks {
     /// Number of GPUs.
@@ -79,8 +79,8 @@ impl NodeLinks {
         }
     }
 
-    /// GPUs that share an interface share its bandwidth; without a speed, an interface is as fast as the cluster's, whose
-    /// nodes had `before` GPUs.
+    /// GPUs that share an interface share its bandwidth; without a speed, an interface is as fast as the cluster's,
+    /// whose nodes had `before` GPUs.
     fn set_interfaces(&self, cluster: &mut Cluster, before: u32) {
         let gpus = f64::from(self.gpus);
         let Some(outermost) = cluster.levels.last_mut().filter(|_| self.interfaces > 0) else {

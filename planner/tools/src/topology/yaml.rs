@@ -2,8 +2,8 @@
 //!
 //! # Source
 //!
-//! Slurm's manual, `topology.yaml`: `tree` with `switches`, `block` with `blocks`. NVIDIA topograph, `tests/models`: names
-//! of switches with `switches` and `nodes`, and a list of `blocks` below them.
+//! Slurm's manual, `topology.yaml`: `tree` with `switches`, `block` with `blocks`. NVIDIA topograph, `tests/models`:
+//! names of switches with `switches` and `nodes`, and a list of `blocks` below them.
 
 use std::collections::BTreeMap;
 

@@ -119,13 +119,13 @@ impl Library {
         context: Arc<CudaContext>,
         stream: Arc<ComputeStream>,
     ) -> Result<Self, DeviceError> {
-        let told = DeviceError::of(FAILED);
-        context.bind_to_thread().map_err(|error| told(error.to_string()))?;
-        let handle = result::create_handle().map_err(|error| told(error.to_string()))?;
+        let error_of = DeviceError::of(FAILED);
+        context.bind_to_thread().map_err(|error| error_of(error.to_string()))?;
+        let handle = result::create_handle().map_err(|error| error_of(error.to_string()))?;
         #[expect(unsafe_code, reason = "memory is the driver's")]
         // SAFETY: a context is current on this thread; the memory is kept until the process ends.
         let workspace = unsafe { cudarc::driver::result::malloc_sync(WORKSPACE_BYTES) }
-            .map_err(|error| told(error.to_string()))?;
+            .map_err(|error| error_of(error.to_string()))?;
         Ok(Self { handle, context, stream, workspace, choices: BTreeMap::new() })
     }
 
@@ -202,18 +202,18 @@ impl Library {
         let (first, second) = (read(&product.first)?, read(&product.second)?);
         let result = matrix(&product.result, elements.written, product.batch)?;
         let preference = result::create_matmul_pref()?;
-        let asked = |attribute, value: u64, bytes: usize| {
+        let set = |attribute, value: u64, bytes: usize| {
             // SAFETY: the preference lives; the attribute has `bytes` bytes, the lowest of the number.
             unsafe {
                 let value = (&raw const value).cast();
                 result::set_matmul_pref_attribute(preference, attribute, value, bytes)
             }
         };
-        asked(Preference::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, WORKSPACE_BYTES as u64, 8)?;
-        asked(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignments[0], 4)?;
-        asked(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignments[1], 4)?;
-        asked(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignments[2], 4)?;
-        asked(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignments[3], 4)?;
+        set(Preference::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, WORKSPACE_BYTES as u64, 8)?;
+        set(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignments[0], 4)?;
+        set(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignments[1], 4)?;
+        set(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignments[2], 4)?;
+        set(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignments[3], 4)?;
         // SAFETY: all arguments were made above and live.
         let found = unsafe {
             let (a, b, c) = (first, second, result);

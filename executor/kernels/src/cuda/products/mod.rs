@@ -51,19 +51,19 @@ pub fn is_present() -> bool {
 /// `left right`, `[.., m, k]` by `[.., k, n]`; other dimensions broadcast. None where cuBLASLt is missing or has no
 /// such product.
 pub(crate) fn matmul(left: &Tensor, right: &Tensor) -> Option<Tensor> {
-    let asked = Asked::new(left, right)?;
-    let out = asked.new_result();
-    asked.start(Target { result: out.clone(), addend: None });
+    let request = ProductRequest::new(left, right)?;
+    let out = request.new_result();
+    request.start(Target { result: out.clone(), addend: None });
     Some(out)
 }
 
 /// `left right + addend`, where the sum has the shape of the addend; none as for [`matmul`].
 pub(crate) fn matmul_plus(left: &Tensor, right: &Tensor, addend: &Tensor) -> Option<Tensor> {
-    let asked = Asked::new(left, right)?;
-    let is_alike = *addend.meta.shape() == asked.shape() && addend.dtype == left.dtype;
+    let request = ProductRequest::new(left, right)?;
+    let is_alike = *addend.meta.shape() == request.shape() && addend.dtype == left.dtype;
     let addend = is_alike.then(|| into_contiguous(addend.clone()))?;
-    let out = asked.new_result();
-    asked.start(Target { result: out.clone(), addend: Some(addend) });
+    let out = request.new_result();
+    request.start(Target { result: out.clone(), addend: Some(addend) });
     Some(out)
 }
 
@@ -76,17 +76,19 @@ pub(crate) fn matmul_into(
     adds: bool,
 ) -> bool {
     let is_covered = flat.dtype == DType::F32 || flat.dtype == left.dtype;
-    let Some(asked) = Asked::new(left, right).filter(|_| is_covered) else { return false };
+    let Some(request) = ProductRequest::new(left, right).filter(|_| is_covered) else {
+        return false;
+    };
     let mut part = flat.clone();
     let offset = part.handle.offset_start.unwrap_or(0);
     part.handle.offset_start = Some(offset + (start * flat.dtype.size()) as u64);
     let addend = adds.then(|| part.clone());
-    asked.start(Target { result: part, addend });
+    request.start(Target { result: part, addend });
     true
 }
 
 /// A product that cuBLASLt supports, with its arrays.
-struct Asked {
+struct ProductRequest {
     product: Product,
     left: Tensor,
     right: Tensor,
@@ -99,7 +101,7 @@ struct Target {
     addend: Option<Tensor>,
 }
 
-impl Asked {
+impl ProductRequest {
     fn new(left: &Tensor, right: &Tensor) -> Option<Self> {
         if Element::of(left.dtype).is_none() || left.dtype != right.dtype || !is_present() {
             return None;
@@ -176,8 +178,8 @@ fn product(left: &Tensor, right: &Tensor) -> Option<Product> {
 fn library_on(device: &CudaDevice) -> Opened {
     let mut libraries = lock(&LIBRARIES);
     let open = || {
-        let told = DeviceError::of(FAILED);
-        let context = context_of(device).map_err(|error| told(error.to_string()))?;
+        let error_of = DeviceError::of(FAILED);
+        let context = context_of(device).map_err(|error| error_of(error.to_string()))?;
         let stream = ComputeStream::of(device, Arc::clone(&context))?;
         Library::open(context, Arc::new(stream)).map(|library| Arc::new(Mutex::new(library)))
     };

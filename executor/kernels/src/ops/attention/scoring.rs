@@ -63,8 +63,7 @@ pub enum Bias<B: BasicKernels> {
 ///
 /// # Source
 ///
-/// Raffel et al. 2019, *T5* (arXiv 1910.10683), section 2.1; `_relative_position_bucket` of Hugging Face
-/// transformers.
+/// Raffel et al. 2019, *T5* (arXiv 1910.10683), section 2.1; `_relative_position_bucket` of Hugging Face transformers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buckets {
     /// Number of buckets.

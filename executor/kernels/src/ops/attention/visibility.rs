@@ -1,4 +1,4 @@
-//! Which keys queries see under a mask, and blocks of queries that leave out most hidden keys.
+//! Visibility of keys to queries under a mask, and blocks of queries that leave out most hidden keys.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use ir::graph::AttentionMask;
 /// blocks save little but make products of matrices small.
 const FEWEST_BLOCKS: usize = 8;
 
-/// The fewest queries of a block.
+/// The minimum number of queries of a block.
 const SMALLEST_BLOCK: usize = 64;
 
 /// The most queries whose scores exist at a time, so that scores stay small compared with activations.

@@ -16,8 +16,7 @@ const INVERSE_SQRT_2_PI: f64 = 0.5 * SQRT_2_OVER_PI;
 ///
 /// # Source
 ///
-/// Hendrycks and Gimpel 2016, *Gaussian Error Linear Units*, section 2,
-/// <https://arxiv.org/abs/1606.08415>.
+/// Hendrycks and Gimpel 2016, *Gaussian Error Linear Units*, section 2, <https://arxiv.org/abs/1606.08415>.
 pub(in crate::ops) const GELU_CUBE: f64 = 0.044_715;
 
 /// Factor of the logistic function's argument that approximates the normal distribution.

@@ -6,8 +6,8 @@
 //! y = S^T q^ / sqrt(n)
 //! ```
 //!
-//! with queries and keys divided by their length, `x^ = x / sqrt(|x|^2 + epsilon)`, each shared by neighbouring heads of
-//! values.
+//! with queries and keys divided by their length, `x^ = x / sqrt(|x|^2 + epsilon)`, each shared by neighbouring heads
+//! of values.
 //!
 //! Within a chunk, what positions write depends on what earlier ones wrote: a triangular system, whose inverse
 //! is saved.
@@ -61,7 +61,7 @@ pub struct DeltaSaved<B: Kernels> {
     query: Array<B>,
     /// Normalised keys, `[b, heads, s, n]`.
     key: Array<B>,
-    /// What each position writes, `[b, heads, s, p]`.
+    /// Values that each position writes, `[b, heads, s, p]`.
     written: Array<B>,
     /// The inverse of the system of each chunk of `c` positions, `[b, heads, c, c]`.
     inverses: Vec<Array<B>>,
@@ -263,7 +263,7 @@ struct Part<B: Kernels> {
     decays: Decays<B>,
 }
 
-/// What the gradients of a chunk are made of in addition.
+/// Further arrays that the gradients of a chunk are made of.
 struct OfChunk<'a, B: Kernels> {
     chunk: &'a Chunk<B>,
     value: Array<B>,
@@ -273,18 +273,18 @@ struct OfChunk<'a, B: Kernels> {
 }
 
 impl<B: Kernels> Part<B> {
-    /// How much each position, a row, reads along its key of what each before it wrote.
+    /// Weights with which each position, a row, reads along its key what each before it wrote.
     fn system(&self, triangle: &Triangle<B>) -> Array<B> {
         let products = B::matmul(self.key.clone(), self.key.clone().transpose());
         products * self.decays.pairs.clone() * triangle.below_diagonal()
     }
 
-    /// What the state before the chunk has for each key.
+    /// Values that the state before the chunk has for each key.
     fn predicted(&self, state: &Array<B>) -> Array<B> {
         self.decays.from_start.clone() * B::matmul(self.key.clone(), state.clone())
     }
 
-    /// How strongly each position, a row, reads what each that is not after it wrote.
+    /// Weights with which each position, a row, reads what each that is not after it wrote.
     fn weights(&self) -> Array<B> {
         let products = B::matmul(self.query.clone(), self.key.clone().transpose());
         products * self.decays.pairs.clone()
@@ -358,8 +358,8 @@ impl<B: Kernels> Part<B> {
     }
 }
 
-/// The inverse of the identity plus `x`, `[.., c, c]`, which has zeros on and above its diagonal: by halves, and of small
-/// matrices as the sum of powers of `-x`.
+/// The inverse of the identity plus `x`, `[.., c, c]`, which has zeros on and above its diagonal: by halves, and of
+/// small matrices as the sum of powers of `-x`.
 fn inverse<B: Kernels>(x: Array<B>) -> Array<B> {
     let size = x.size(2);
     if size <= LEAST_SPLIT {

@@ -210,7 +210,7 @@ struct PartGrads<B: Kernels> {
 }
 
 impl<B: Kernels> Part<B> {
-    /// How strongly each position, a row, reads what each that is not after it wrote, `[.., c, c]`.
+    /// Weights with which each position, a row, reads what each that is not after it wrote, `[.., c, c]`.
     fn weights(&self) -> Array<B> {
         B::matmul(self.c.clone(), self.b.clone().transpose()) * self.decays.pairs.clone()
     }

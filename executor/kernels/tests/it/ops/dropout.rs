@@ -34,7 +34,7 @@ fn a_share_is_zeroed_and_the_mean_is_kept() {
     }
 }
 
-/// A sample's mask is its own, whichever samples are beside it.
+/// A sample's mask is its own, whichever samples are next to it.
 #[test]
 fn masks_go_with_samples() {
     let size = LEN / SHAPE[0];

@@ -5,9 +5,9 @@ use ir::model::Join;
 /// Orientation of a tensor's rows and columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Orientation {
-    /// As here: inputs, over which products sum, come first.
+    /// Inputs, over which products sum, come first, as here.
     InputsFirst,
-    /// As in PyTorch's `nn.Linear`: outputs come first.
+    /// Outputs come first, as in PyTorch's `nn.Linear`.
     OutputsFirst,
 }
 
@@ -32,18 +32,18 @@ const QKV: &[&str] = &["attention.query", "attention.key", "attention.value"];
 /// Gates and values of experts.
 const EXPERTS: &[&str] = &["mlp.experts.gate", "mlp.experts.up"];
 
-/// What goes into Mamba-2.
+/// Inputs of Mamba-2.
 const STATE_SPACE: &[&str] =
     &["mamba.gate", "mamba.input", "mamba.b", "mamba.c", "mamba.time_step"];
 
-/// What Mamba-2 convolves.
+/// Inputs of Mamba-2 that it convolves.
 const STATE_SPACE_CONVOLUTION: &[&str] =
     &["mamba.input_convolution", "mamba.b_convolution", "mamba.c_convolution"];
 
 /// Queries, keys, values and gates of a delta rule.
 const DELTA: &[&str] = &["delta_net.query", "delta_net.key", "delta_net.value", "delta_net.gate"];
 
-/// What a delta rule convolves.
+/// Inputs of a delta rule that it convolves.
 const DELTA_CONVOLUTION: &[&str] =
     &["delta_net.query_convolution", "delta_net.key_convolution", "delta_net.value_convolution"];
 

@@ -1,4 +1,4 @@
-//! What is wrong with a checkpoint is said, and no accident loses the last whole one.
+//! Errors of a checkpoint are reported, and no accident loses the last whole one.
 
 use std::fs;
 use std::num::NonZeroUsize;

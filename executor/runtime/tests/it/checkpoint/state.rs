@@ -53,8 +53,8 @@ fn expected(parameter: &ModelParameter, kind: PieceKind, shard: &Shard) -> Vec<f
     places[shard.flat.clone()].iter().map(|place| value(&parameter.id, kind, *place)).collect()
 }
 
-/// How a parameter is cut: into parts along each dimension, which ends where the next begins, and of
-/// each part's elements into ranges.
+/// Cuts of a parameter: into parts along each dimension, which ends where the next begins, and of each part's elements
+/// into ranges.
 #[derive(Clone, Debug)]
 pub(super) struct Cuts {
     dims: Vec<Vec<usize>>,

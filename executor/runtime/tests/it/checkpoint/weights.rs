@@ -446,7 +446,7 @@ fn a_file_that_is_not_finished_leaves_the_old_one() {
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
 }
 
-/// Files may have buffers beside the parameters, but no tensors of another model.
+/// Files may have buffers in addition to the parameters, but no tensors of another model.
 #[test]
 fn extra_tensors_are_refused() {
     let directory = tempfile::tempdir().unwrap();

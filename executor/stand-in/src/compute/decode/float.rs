@@ -66,13 +66,17 @@ pub(super) fn function(name: &str, words: &mut Words<'_>) -> Result<Function> {
         },
         _ => wide(name, ty, rounding, is_nan_kept)?,
     };
-    let mends = flushes && ty == Type::Float(Format::F32);
-    Ok(if mends || saturates { mended(function, mends, saturates) } else { function })
+    let flushes_values = flushes && ty == Type::Float(Format::F32);
+    Ok(if flushes_values || saturates {
+        with_flush_and_clamp(function, flushes_values, saturates)
+    } else {
+        function
+    })
 }
 
 /// A function of binary32 with its inputs and outputs flushed to zero where subnormal, or its output clamped to zero to
 /// one.
-fn mended(function: Function, flushes: bool, saturates: bool) -> Function {
+fn with_flush_and_clamp(function: Function, flushes: bool, saturates: bool) -> Function {
     let before = move |value: u64| if flushes { flushed(value) } else { value };
     let after = move |value: u64| {
         let value = if flushes { flushed(value) } else { value };

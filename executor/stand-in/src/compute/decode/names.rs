@@ -12,7 +12,7 @@ pub(super) struct Names<'a> {
     /// Registers of each scope, the innermost last.
     scopes: Vec<BTreeMap<String, Register>>,
     /// Addresses of variables and parameters, in their spaces.
-    addresses: BTreeMap<String, Place>,
+    addresses: BTreeMap<String, VariableAddress>,
     constants: BTreeMap<u64, Register>,
     specials: BTreeMap<Special, Register>,
     num_registers: usize,
@@ -23,7 +23,7 @@ pub(super) struct Names<'a> {
 
 /// Location of a variable.
 #[derive(Clone, Copy)]
-enum Place {
+enum VariableAddress {
     At(u64),
     /// Behind all shared memory of static size.
     Dynamic,
@@ -32,7 +32,7 @@ enum Place {
 impl<'a> Names<'a> {
     pub(super) fn new(kernel: &'a str, facts: &Kernel) -> Self {
         let addresses = facts.places().into_iter().enumerate().map(|(index, (start, _))| {
-            (format!("{kernel}_param_{index}"), Place::At(start as u64))
+            (format!("{kernel}_param_{index}"), VariableAddress::At(start as u64))
         });
         Self {
             scopes: vec![BTreeMap::new()],
@@ -100,7 +100,7 @@ impl<'a> Names<'a> {
         }
         let count = count.split(']').next().unwrap_or_default().trim();
         if text.starts_with(".extern") && count.is_empty() {
-            self.addresses.insert(name.to_owned(), Place::Dynamic);
+            self.addresses.insert(name.to_owned(), VariableAddress::Dynamic);
             return Ok(());
         }
         let count: u64 = count.parse().map_err(|_| Unknown)?;
@@ -108,7 +108,7 @@ impl<'a> Names<'a> {
         let end = if is_shared { &mut self.shared_bytes } else { &mut self.local_bytes };
         let start = end.next_multiple_of(align.max(element));
         *end = start + count * element;
-        self.addresses.insert(name.to_owned(), Place::At(start));
+        self.addresses.insert(name.to_owned(), VariableAddress::At(start));
         Ok(())
     }
 
@@ -149,8 +149,8 @@ impl<'a> Names<'a> {
         }
         if let Some(place) = self.addresses.get(operand).copied() {
             return Ok(match place {
-                Place::At(address) => self.constant(address),
-                Place::Dynamic => self.special(Special::DynamicShared),
+                VariableAddress::At(address) => self.constant(address),
+                VariableAddress::Dynamic => self.special(Special::DynamicShared),
             });
         }
         self.register(operand)

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What there is one component each of.
+/// Unit of which each has one component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Per {
@@ -18,9 +18,9 @@ pub enum Per {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Component {
-    /// Its name.
+    /// Name of the component.
     pub component: String,
-    /// What there is one each of.
+    /// Unit of which each has one.
     pub per: Per,
     /// Mean hours between the failures of one of them.
     pub mtbf_hours: f64,
@@ -38,8 +38,8 @@ fn yes() -> bool {
 ///
 /// # Source
 ///
-/// Grattafiori et al. 2024, *The Llama 3 Herd of Models* (arXiv 2407.21783), table 5: 419 in 54 days on 16,384 GPUs, 8 to
-/// a node. Which of them take a node out is not said there: those of software do not, here.
+/// Grattafiori et al. 2024, *The Llama 3 Herd of Models* (arXiv 2407.21783), table 5: 419 in 54 days on 16,384 GPUs, 8
+/// to a node. Which of them take a node out is not said there: those of software do not, here.
 const LLAMA_3: [(&str, Per, u32, bool); 18] = [
     ("faulty GPU", Per::Gpu, 148, true),
     ("GPU HBM3 memory", Per::Gpu, 72, true),

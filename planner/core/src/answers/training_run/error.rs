@@ -84,7 +84,7 @@ pub enum TrainingRunError {
     Hours {
         /// The component.
         component: String,
-        /// Its hours.
+        /// Hours of the component.
         hours: f64,
     },
 }

@@ -7,7 +7,7 @@ use super::checkpoints::CheckpointTimes;
 use super::components::Component;
 use super::smaller::SmallerPlan;
 
-/// What happens when a node fails.
+/// Reaction to the failure of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnFailure {
@@ -23,9 +23,9 @@ pub enum OnFailure {
 /// Rates of failures, and what is done about them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failures {
-    /// What fails.
+    /// Components that fail.
     pub components: Vec<Component>,
-    /// What happens then.
+    /// Reaction to a failure.
     pub on_failure: OnFailure,
     /// Spare nodes that are ready; as many as it takes, if none.
     pub spares: Option<u32>,
@@ -77,8 +77,8 @@ impl Failures {
     ///
     /// # Source
     ///
-    /// Salpekar et al. 2026, *Training LLMs with Fault Tolerant HSDP on 100,000 GPUs* (arXiv 2602.00277): replicas wait 60 s
-    /// for a collective to time out.
+    /// Salpekar et al. 2026, *Training LLMs with Fault Tolerant HSDP on 100,000 GPUs* (arXiv 2602.00277): replicas wait
+    /// 60 s for a collective to time out.
     pub const USUAL_DETECTION_SECONDS: f64 = 60.0;
 
     /// Seconds to restart where none are given: with those until a failure is noticed, ten minutes.
@@ -158,7 +158,7 @@ impl Failures {
     ///
     /// # Source
     ///
-    /// Wan et al. 2025, *Robust LLM Training Infrastructure at ByteDance* (arXiv 2509.16293), who keep as many warm standbys.
+    /// Wan et al. 2025, *Robust LLM Training Infrastructure at ByteDance* (arXiv 2509.16293), with as many standbys.
     pub fn most_nodes_in_repair(&self, job: &TrainingJob) -> u32 {
         const SHARE: f64 = 0.99;
         let taken_out = self.components.iter().filter(|it| it.replaces_node);

@@ -51,7 +51,7 @@ pub struct TrainingRun {
     pub lost_days: LostTime,
     /// Share of the run's time that goes into steps that last.
     pub goodput: f64,
-    /// What happens when a node fails.
+    /// Reaction to the failure of a node.
     pub on_failure: OnFailure,
     /// Number of interruptions.
     pub interruptions: f64,

@@ -26,7 +26,7 @@ pub struct LostTime {
 }
 
 impl LostTime {
-    /// Its parts.
+    /// Parts of the sum.
     pub(super) fn parts(&mut self) -> [&mut f64; 6] {
         let Self { lost_work, checkpoints, restarts, waiting_for_nodes, fewer_nodes, slow_nodes } =
             self;
@@ -47,10 +47,10 @@ pub(super) struct PlayedRun {
     pub failures: Vec<u64>,
 }
 
-/// How many times as long as without failures a run is played, before it counts as one that does not get on.
+/// Ratio to the time without failures up to which a run is played, before it counts as one that does not get on.
 pub(super) const MOST_TIMES_LONGER: f64 = 50.0;
 
-/// What ends a stretch of training.
+/// Event that ends a stretch of training.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
     Finished,
@@ -169,7 +169,7 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
         }
     }
 
-    /// When the nodes of the next larger plan are there, if that gains more than it costs to restart with it.
+    /// Time at which the nodes of the next larger plan are there, if that gains more than it costs to restart with it.
     fn larger_plan_at(&self, plan: usize) -> f64 {
         let Some(larger) = plan.checked_sub(1) else { return f64::INFINITY };
         let missing = (self.num_nodes(larger)).saturating_sub(self.healthy) as usize;
@@ -186,8 +186,7 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
     }
 
     /// Goes on with the replicas that are left, each failure stopping all of them for a while. Groups of replicas come
-    /// back after a restart, with a node instead of one that is taken out; a group that lacks a node lends its
-    /// others.
+    /// back after a restart, with a node instead of one that is taken out; a group that lacks a node lends its others.
     fn go_on_with_fewer_replicas(&mut self) {
         let all = self.job.replica_groups;
         let recovery = self.failures.detection_seconds
@@ -373,11 +372,11 @@ impl<U: Iterator<Item = f64>> Simulation<'_, U> {
 
 /// Groups of replicas.
 struct Groups {
-    /// Those that train.
+    /// Number of groups that train.
     up: u32,
-    /// Those that wait for a node.
+    /// Number of groups that wait for a node.
     without_node: u32,
-    /// When those that restart come back, in order.
+    /// Times at which those that restart come back, in order.
     back: VecDeque<f64>,
     /// Seconds that a restart takes.
     recovery: f64,

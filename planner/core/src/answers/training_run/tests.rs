@@ -51,8 +51,8 @@ fn mean_seconds(job: &TrainingJob, failures: &Failures, work: f64, runs: u32) ->
     (mean, (variance / n).sqrt())
 }
 
-/// Grattafiori et al. 2024, section 3.3.4: 419 unexpected interruptions in 54 days on 16,384 GPUs, and over 90 % of the time
-/// effective.
+/// Grattafiori et al. 2024, section 3.3.4: 419 unexpected interruptions in 54 days on 16,384 GPUs, and over 90 % of the
+/// time effective.
 #[test]
 fn the_herds_run_reaches_over_nine_tenths_of_its_time() {
     let (job, failures) = herd();
@@ -63,8 +63,8 @@ fn the_herds_run_reaches_over_nine_tenths_of_its_time() {
     assert!((run.interruptions / expected - 1.0).abs() < 0.02, "{run:?}");
 }
 
-/// Salpekar et al. 2026: interrupted every 18 minutes, 44 % of the time is effective where all restart in 10 minutes, and
-/// 80 % where eleven of twelve replicas go on after 3.
+/// Salpekar et al. 2026: interrupted every 18 minutes, 44 % of the time is effective where all restart in 10 minutes,
+/// and 80 % where eleven of twelve replicas go on after 3.
 #[test]
 fn fewer_replicas_raise_the_effective_time_of_a_hundred_thousand_gpus() {
     for (on_failure, published) in [(OnFailure::Wait, 0.44), (OnFailure::Shrink, 0.80)] {
@@ -134,8 +134,8 @@ fn a_seed_says_all() {
     assert!(of(7).days_quantiles != of(8).days_quantiles);
 }
 
-/// More spares take no more days in the mean, whatever happens at a failure; without any, a smaller plan or fewer replicas
-/// are better than to wait.
+/// More spares take no more days in the mean, whatever happens at a failure; without any, a smaller plan or fewer
+/// replicas are better than to wait.
 #[test]
 fn spares_help_and_so_does_going_on_without() {
     let (job, failures) = herd();
@@ -212,7 +212,7 @@ proptest! {
     }
 }
 
-/// What is refused says what works, and that works.
+/// An error about what is refused says what works, and that works.
 #[test]
 fn what_loses_more_than_it_gains_is_refused_with_what_works() {
     let (job, failures) = herd();

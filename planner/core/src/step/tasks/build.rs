@@ -48,7 +48,7 @@ pub(super) struct RankTasks<'a> {
 type Made = (bool, u32, u32);
 
 /// State within an action: the tasks that the next task needs and follows.
-struct Place {
+struct Cursor {
     action: Action,
     needs: Vec<TaskId>,
     follows: Vec<TaskId>,
@@ -105,11 +105,11 @@ impl<'a> RankTasks<'a> {
                 let second = ops.next().expect("a pair has two actions");
                 self.pair(op, second);
             } else {
-                let mut place = self.begin(op);
+                let mut state = self.begin(op);
                 for piece in self.pieces(op) {
-                    self.play(&mut place, op, &piece);
+                    self.play(&mut state, op, &piece);
                 }
-                self.last = self.end(place);
+                self.last = self.end(state);
             }
         }
         self.gather_first(usize::MAX);
@@ -124,18 +124,18 @@ impl<'a> RankTasks<'a> {
         for (stage, transfer) in gathers.iter().take(count).skip(self.num_gathered) {
             let action = Action { stage: *stage, kind: ActionKind::Unshard, micro_batch: 0 };
             let exchanges = self.builder.of_stage(*stage as usize, transfer);
-            let ends = self.transfer(&mut Place::new(action), transfer, exchanges);
+            let ends = self.transfer(&mut Cursor::new(action), transfer, exchanges);
             self.transfers[self.num_gathered] = ends;
             self.num_gathered += 1;
         }
     }
 
     /// Begins an action, after the message or the rank's own results that it needs.
-    fn begin(&mut self, op: &Op) -> Place {
+    fn begin(&mut self, op: &Op) -> Cursor {
         let action = op.action();
         let Action { stage, kind, micro_batch } = action;
-        let mut place = Place::new(action);
-        place.follows.clone_from(&self.last);
+        let mut state = Cursor::new(action);
+        state.follows.clone_from(&self.last);
         let made = |is_gradient, stage: u32| (is_gradient, stage, micro_batch);
         let own = match kind {
             ActionKind::Forward => stage.checked_sub(1).map(|from| made(false, from)),
@@ -144,20 +144,20 @@ impl<'a> RankTasks<'a> {
         let forward = (kind != ActionKind::Forward).then(|| made(false, stage));
         let input_grad = (kind == ActionKind::WeightGrad).then(|| made(true, stage));
         for made in [own, forward, input_grad].into_iter().flatten() {
-            place.needs.extend(self.ends.get(&made).into_iter().flatten());
+            state.needs.extend(self.ends.get(&made).into_iter().flatten());
         }
         if let Some(tag) = op.receives() {
-            self.receive(&mut place, tag);
+            self.receive(&mut state, tag);
         }
         if kind == ActionKind::OptimizerStep {
-            place.needs.extend(self.gradients.values().flatten());
+            state.needs.extend(self.gradients.values().flatten());
         }
-        place
+        state
     }
 
     /// Ends an action; returns its last tasks.
-    fn end(&mut self, place: Place) -> Vec<TaskId> {
-        let Place { action: Action { stage, kind, micro_batch }, needs, follows, .. } = place;
+    fn end(&mut self, state: Cursor) -> Vec<TaskId> {
+        let Cursor { action: Action { stage, kind, micro_batch }, needs, follows, .. } = state;
         let mut last = needs;
         last.extend(follows);
         tidy(&mut last);
@@ -194,10 +194,10 @@ impl<'a> RankTasks<'a> {
                 }
             }
         }
-        for ((left, place), op) in left.into_iter().zip(&mut places).zip(ops) {
-            left.for_each(|piece| self.play(place, op, &piece));
+        for ((left, state), op) in left.into_iter().zip(&mut places).zip(ops) {
+            left.for_each(|piece| self.play(state, op, &piece));
         }
-        self.last = places.map(|place| self.end(place)).concat();
+        self.last = places.map(|state| self.end(state)).concat();
         tidy(&mut self.last);
     }
 
@@ -227,51 +227,51 @@ impl<'a> RankTasks<'a> {
         pieces
     }
 
-    fn play(&mut self, place: &mut Place, op: &Op, piece: &Piece) {
+    fn play(&mut self, state: &mut Cursor, op: &Op, piece: &Piece) {
         match piece {
             Piece::Block(BlockPart::Kernels(kernels)) | Piece::Copy(kernels) => {
-                self.compute(place, *kernels);
+                self.compute(state, *kernels);
             }
-            Piece::Block(BlockPart::Host(time)) => self.host(place, *time),
-            Piece::Block(BlockPart::Start(exchange)) => self.exchange(place, exchange),
+            Piece::Block(BlockPart::Host(time)) => self.host(state, *time),
+            Piece::Block(BlockPart::Start(exchange)) => self.exchange(state, exchange),
             Piece::Block(BlockPart::Wait(axis)) => {
-                let begun = std::mem::take(&mut place.begun[line(*axis)]);
-                place.wait(begun);
+                let begun = std::mem::take(&mut state.begun[line(*axis)]);
+                state.wait(begun);
             }
-            Piece::Part(Part::Run(run)) => self.update(place, *run),
+            Piece::Part(Part::Run(run)) => self.update(state, *run),
             Piece::Part(Part::Start(transfer)) => {
                 let is_gather = transfer.collective == Collective::AllGather;
-                let nth = &mut place.num_begun[usize::from(is_gather)];
+                let nth = &mut state.num_begun[usize::from(is_gather)];
                 let exchanges = self.builder.exchanges_of(self.rank, op, transfer, *nth);
                 *nth += 1;
-                let ends = self.transfer(place, transfer, exchanges);
+                let ends = self.transfer(state, transfer, exchanges);
                 self.transfers.push(ends);
             }
-            Piece::Part(Part::Wait) => self.wait(place),
+            Piece::Part(Part::Wait) => self.wait(state),
             Piece::Part(Part::WaitForHost) => {
-                self.wait(place);
-                place.wait(self.copies.clone());
+                self.wait(state);
+                state.wait(self.copies.clone());
             }
             Piece::Part(Part::WaitFor(count)) => {
                 // The next gather is in flight while this one's parameters are used.
                 self.gather_first(*count as usize + 1);
-                place.wait(self.transfers[*count as usize - 1].clone());
+                state.wait(self.transfers[*count as usize - 1].clone());
             }
-            Piece::Part(Part::Collective(meeting)) => self.meet(place, meeting),
+            Piece::Part(Part::Collective(collective)) => self.collective(state, collective),
         }
     }
 
     /// Waits for all transfers: the last follows the others, and those that no task has waited for are named too.
-    fn wait(&mut self, place: &mut Place) {
+    fn wait(&mut self, state: &mut Cursor) {
         self.gather_first(usize::MAX);
         let last = self.transfers.len().saturating_sub(1);
-        place.wait(self.transfers[self.num_waited.min(last)..].concat());
+        state.wait(self.transfers[self.num_waited.min(last)..].concat());
         self.num_waited = self.transfers.len();
     }
 
     /// Adds a task of an action.
-    fn add(&mut self, place: &Place, kind: TaskKind, time: Nanos) -> TaskId {
-        let Place { action, needs, follows, .. } = place;
+    fn add(&mut self, state: &Cursor, kind: TaskKind, time: Nanos) -> TaskId {
+        let Cursor { action, needs, follows, .. } = state;
         let (mut needs, mut follows) = (needs.clone(), follows.clone());
         tidy(&mut needs);
         tidy(&mut follows);
@@ -281,8 +281,8 @@ impl<'a> RankTasks<'a> {
     }
 
     /// Adds an exchange, which follows the one before it.
-    fn add_exchange(&mut self, place: &Place, kind: TaskKind, time: Nanos) -> TaskId {
-        let id = self.add(place, kind, time);
+    fn add_exchange(&mut self, state: &Cursor, kind: TaskKind, time: Nanos) -> TaskId {
+        let id = self.add(state, kind, time);
         let task = &mut self.tasks[id as usize];
         if let Some(before) = self.last_exchange.filter(|before| !task.needs.contains(before)) {
             task.follows.push(before);
@@ -293,106 +293,105 @@ impl<'a> RankTasks<'a> {
     }
 
     /// Adds kernels, merged with those before if no other task came in between.
-    fn compute(&mut self, place: &mut Place, Kernels { time, flops, touched }: Kernels) {
+    fn compute(&mut self, state: &mut Cursor, Kernels { time, flops, touched }: Kernels) {
         let last = self.tasks.len().wrapping_sub(1) as TaskId;
-        if place.needs == [last]
+        if state.needs == [last]
             && let Some(Task { kind, time: before, action, .. }) = self.tasks.last_mut()
             && let TaskKind::Compute { flops: more, touched: bytes } = kind
-            && *action == place.action
+            && *action == state.action
         {
             *before += time;
             *more += flops;
             *bytes += touched;
             return;
         }
-        let id = self.add(place, TaskKind::Compute { flops, touched }, time);
-        place.after(id);
+        let id = self.add(state, TaskKind::Compute { flops, touched }, time);
+        state.after(id);
     }
 
-    fn host(&mut self, place: &mut Place, time: Nanos) {
-        let id = self.add(place, TaskKind::Host, time);
-        place.after(id);
+    fn host(&mut self, state: &mut Cursor, time: Nanos) {
+        let id = self.add(state, TaskKind::Host, time);
+        state.after(id);
     }
 
     /// Adds a run of an update, on the device or on the host.
-    fn update(&mut self, place: &mut Place, run: Run) {
+    fn update(&mut self, state: &mut Cursor, run: Run) {
         if run.kernels == Nanos::ZERO {
-            return self.host(place, run.time);
+            return self.host(state, run.time);
         }
         let replicas = self.builder.replicas_of(self.rank);
         let owned = replicas.owned(&self.step.assignment.held[self.rank]);
         let touched = touched_by_update(owned, replicas.bytes).into_iter().sum();
-        self.compute(place, Kernels { time: run.time, flops: Flops::default(), touched });
+        self.compute(state, Kernels { time: run.time, flops: Flops::default(), touched });
     }
 
     /// Begins an exchange of a block; a ring's as a message to the next rank and one from the rank before.
-    fn exchange(&mut self, place: &mut Place, timed: &TimedExchange) {
+    fn exchange(&mut self, state: &mut Cursor, timed: &TimedExchange) {
         let TimedExchange { exchange, group, whole, .. } = *timed;
         let (collective, bytes) = (exchange.collective, exchange.bytes);
         let begun = if collective == Collective::SendReceive {
-            self.ring(place, group, bytes, whole)
+            self.ring(state, group, bytes, whole)
         } else {
             let kind = TaskKind::Collective { collective, members: Members::Along(group), bytes };
-            vec![self.add_exchange(place, kind, whole)]
+            vec![self.add_exchange(state, kind, whole)]
         };
-        place.begun[line(exchange.axis)].extend(begun);
+        state.begun[line(exchange.axis)].extend(begun);
     }
 
-    fn ring(&mut self, place: &Place, group: Group, bytes: Bytes, time: Nanos) -> Vec<TaskId> {
+    fn ring(&mut self, state: &Cursor, group: Group, bytes: Bytes, time: Nanos) -> Vec<TaskId> {
         let tag = self.order.num_messages() + self.num_rings;
         self.num_rings += 1;
         let send = TaskKind::Send { to: Peer::Next(group), tag, bytes };
-        let send = self.add_exchange(place, send, time);
+        let send = self.add_exchange(state, send, time);
         let receive = TaskKind::Receive { from: Peer::Before(group), tag, bytes };
-        vec![send, self.add(place, receive, time)]
+        vec![send, self.add(state, receive, time)]
     }
 
-    /// Begins a transfer over replicas, after its copy from the host and before its copy to the host; returns its last
-    /// tasks.
+    /// Begins a transfer over replicas, after its copy from the host and before that to it; returns its last tasks.
     fn transfer(
         &mut self,
-        place: &mut Place,
+        state: &mut Cursor,
         transfer: &Transfer,
         exchanges: [impl IntoIterator<Item = GroupExchange>; 2],
     ) -> Vec<TaskId> {
-        let at_start = (place.needs.clone(), place.follows.clone());
-        let mut ends = self.copy(place, transfer.from_host, Side::Device);
+        let at_start = (state.needs.clone(), state.follows.clone());
+        let mut ends = self.copy(state, transfer.from_host, Side::Device);
         if !ends.is_empty() {
-            place.needs.clone_from(&ends);
+            state.needs.clone_from(&ends);
         }
-        let ready = place.needs.clone();
+        let ready = state.needs.clone();
         for of_kind in exchanges {
-            place.needs.clone_from(&ready);
+            state.needs.clone_from(&ready);
             for GroupExchange { collective, group, bytes } in of_kind {
                 let members = Members::Along(group);
                 let kind = TaskKind::Collective { collective, members, bytes };
                 let hardware = self.builder.replicas_of(self.rank).hardware;
                 let time = hardware.network.time(collective, group, bytes)
                     * hardware.framework.exchanges.over_replicas;
-                let id = self.add_exchange(place, kind, time.into());
-                place.needs = vec![id];
+                let id = self.add_exchange(state, kind, time.into());
+                state.needs = vec![id];
                 ends.push(id);
             }
         }
         if !ends.is_empty() {
-            place.needs.clone_from(&ends);
+            state.needs.clone_from(&ends);
         }
-        let out = self.copy(place, transfer.to_host, Side::Host);
+        let out = self.copy(state, transfer.to_host, Side::Host);
         self.copies.extend(out);
-        (place.needs, place.follows) = at_start;
+        (state.needs, state.follows) = at_start;
         ends
     }
 
-    fn copy(&mut self, place: &Place, copied: HostCopy, to: Side) -> Vec<TaskId> {
+    fn copy(&mut self, state: &Cursor, copied: HostCopy, to: Side) -> Vec<TaskId> {
         let HostCopy { time, bytes } = copied;
         let is_any = bytes > Bytes::ZERO;
         let kind = TaskKind::Copy { to, bytes };
-        is_any.then(|| self.add_exchange(place, kind, time)).into_iter().collect()
+        is_any.then(|| self.add_exchange(state, kind, time)).into_iter().collect()
     }
 
     /// Adds a collective with other pipeline ranks, and waits for it.
-    fn meet(&mut self, place: &mut Place, meeting: &GroupCollective) {
-        let GroupCollective { group, transfer, .. } = *meeting;
+    fn collective(&mut self, state: &mut Cursor, collective: &GroupCollective) {
+        let GroupCollective { group, transfer, .. } = *collective;
         let members = if group == ALL_RANKS {
             Members::Along(Group::contiguous(self.step.layout.num_gpus()))
         } else {
@@ -403,18 +402,18 @@ impl<'a> RankTasks<'a> {
             return;
         }
         let kind = TaskKind::Collective { collective, members, bytes };
-        let id = self.add_exchange(place, kind, time);
-        place.wait(vec![id]);
+        let id = self.add_exchange(state, kind, time);
+        state.wait(vec![id]);
     }
 
     /// Begins the reduction of a stage's gradients.
     fn reduce(&mut self, op: &Op) {
         let action = op.action();
-        let mut place = Place::new(action);
-        place.needs.extend(self.gradients.get(&action.stage).into_iter().flatten());
+        let mut state = Cursor::new(action);
+        state.needs.extend(self.gradients.get(&action.stage).into_iter().flatten());
         for transfer in self.step.work.stages[action.stage as usize].reduce.clone() {
             let exchanges = self.builder.of_stage(action.stage as usize, &transfer);
-            let ends = self.transfer(&mut place, &transfer, exchanges);
+            let ends = self.transfer(&mut state, &transfer, exchanges);
             self.transfers.push(ends);
         }
     }
@@ -425,38 +424,38 @@ impl<'a> RankTasks<'a> {
         let Action { stage, kind, micro_batch } = action;
         let Some((tag, to)) = op.sends() else { return };
         let is_gradient = kind == ActionKind::SendBackward;
-        let mut place = Place::new(action);
-        place.needs.extend(self.ends.get(&(is_gradient, stage, micro_batch)).into_iter().flatten());
+        let mut state = Cursor::new(action);
+        state.needs.extend(self.ends.get(&(is_gradient, stage, micro_batch)).into_iter().flatten());
         // The gradient of a stage's input is as large as the output of the stage before.
         let from = if is_gradient { stage - 1 } else { stage };
         let (bytes, time) = self.message(from);
         let kind = TaskKind::Send { to: Peer::Pipeline(to), tag, bytes };
-        let id = self.add_exchange(&place, kind, time);
+        let id = self.add_exchange(&state, kind, time);
         if self.step.assignment.waits_for_messages(self.step.layout.schedule) {
             self.last.push(id);
         }
     }
 
     /// Receives the message that an action needs, and gathers it if it comes in parts.
-    fn receive(&mut self, place: &mut Place, tag: u32) {
-        let Action { stage, kind, micro_batch } = place.action;
+    fn receive(&mut self, state: &mut Cursor, tag: u32) {
+        let Action { stage, kind, micro_batch } = state.action;
         let is_forward = kind == ActionKind::Forward;
         let [maker, from] = if is_forward { [stage - 1; 2] } else { [stage + 1, stage] };
         let PipelineOf { size, placement } = self.pipeline();
         let peer = placement.rank(size, maker, micro_batch);
         let peer = peer.expect("a checked schedule places every stage that it has");
         let (bytes, _) = self.message(from);
-        let alone = Place::new(place.action);
+        let alone = Cursor::new(state.action);
         let kind = TaskKind::Receive { from: Peer::Pipeline(peer), tag, bytes };
         let id = self.add(&alone, kind, Nanos::ZERO);
         let came = self.gathered(from).map_or(id, |(members, whole, time)| {
-            let mut place = Place::new(place.action);
-            place.needs.push(id);
+            let mut state = Cursor::new(state.action);
+            state.needs.push(id);
             let collective = Collective::AllGather;
             let kind = TaskKind::Collective { collective, members, bytes: whole };
-            self.add_exchange(&place, kind, time)
+            self.add_exchange(&state, kind, time)
         });
-        place.needs.push(came);
+        state.needs.push(came);
     }
 
     fn pipeline(&self) -> PipelineOf<'a> {
@@ -492,7 +491,7 @@ struct PipelineOf<'a> {
     placement: &'a ir::schedule::StagePlacement,
 }
 
-impl Place {
+impl Cursor {
     fn new(action: Action) -> Self {
         let (needs, follows) = (Vec::new(), Vec::new());
         Self { action, needs, follows, begun: Default::default(), num_begun: [0; 2] }

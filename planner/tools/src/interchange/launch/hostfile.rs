@@ -4,11 +4,11 @@ use super::super::file::File;
 use super::super::view::ExportView;
 use super::program::{Program, Starter};
 
-/// Its name.
+/// Name of the file.
 pub(super) const HOSTFILE: &str = "hostfile";
 
-/// The nodes in the order of their ranks, a line each, or where Slurm starts every rank, a line a rank; `None` where they
-/// are not known.
+/// The nodes in the order of their ranks, a line each, or where Slurm starts every rank, a line a rank; `None` where
+/// they are not known.
 pub(super) fn hostfile(view: &ExportView<'_>, program: &Program, is_slurm: bool) -> Option<File> {
     if view.plan.hosts.is_empty() {
         return None;

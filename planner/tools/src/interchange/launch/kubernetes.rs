@@ -30,7 +30,7 @@ fn block(text: &str, indent: usize) -> String {
 /// Files that a program reads, as the data of a `ConfigMap`.
 fn files(program: &Program) -> String {
     let mut text = String::new();
-    for file in &program.beside {
+    for file in &program.extra_files {
         let _ = write!(text, "  {}: |\n{}", file.name, block(&file.text, 4));
     }
     text

@@ -41,14 +41,14 @@ pub(in super::super) struct Program {
     /// Process launcher on each node.
     pub(in super::super) starter: Starter,
     /// Files that the program reads, in the folder of the script.
-    pub(in super::super) beside: Vec<File>,
+    pub(in super::super) extra_files: Vec<File>,
 }
 
 impl Program {
-    /// A word for a shell; of a file beside the script, its path.
+    /// A word for a shell; of a file next to the script, its path.
     fn word(&self, word: &str) -> String {
-        let is_beside = self.beside.iter().any(|file| file.name == word);
-        if is_beside { format!("\"$HERE/{word}\"") } else { quoted(word) }
+        let is_extra_file = self.extra_files.iter().any(|file| file.name == word);
+        if is_extra_file { format!("\"$HERE/{word}\"") } else { quoted(word) }
     }
 }
 
@@ -100,7 +100,7 @@ pub(super) const HERE: &str = "HERE=$(cd \"$(dirname \"${BASH_SOURCE[0]}\")\" &&
 /// Lines that `export` the variables of the program and of the network, after `here`, the line that sets `HERE`.
 pub(super) fn exports(view: &ExportView<'_>, program: &Program, here: &str) -> String {
     let mut text = String::new();
-    if !program.beside.is_empty() {
+    if !program.extra_files.is_empty() {
         let _ = writeln!(text, "# Where this script lies, and the files that it reads.\n{here}\n");
     }
     for [name, value, why] in program.environment.iter().chain(&network(view)) {

@@ -59,9 +59,9 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// A variable set only in one branch: takes the user's value, else what it is set to is unknown. What was there before
-    /// `+=`, or before an addition to itself, stays. An unknown value names the variables in `because`, if any, instead of
-    /// this one.
+    /// A variable set only in one branch: takes the user's value, else what it is set to is unknown. What was there
+    /// before `+=`, or before an addition to itself, stays. An unknown value names the variables in `because`, if any,
+    /// instead of this one.
     pub(super) fn leave_open(
         &mut self,
         name: &str,
@@ -274,7 +274,7 @@ impl<'a> Scope<'a> {
         output
     }
 
-    /// What a command prints, for commands that only print.
+    /// Output of a command, for commands that only print.
     fn printed(&mut self, command: &[Token]) -> Option<Text> {
         let mut words = Vec::new();
         let mut here = None;

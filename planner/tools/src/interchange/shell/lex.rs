@@ -537,8 +537,8 @@ impl Lexer {
         }
     }
 
-    /// Text of the commands up to the bracket that closes the one here. Where these have no end, such as that of a quote,
-    /// brackets alone count.
+    /// Text of the commands up to the bracket that closes the one here. Where these have no end, such as that of a
+    /// quote, brackets alone count.
     fn substitution(&mut self) -> Result<String, ShellError> {
         let before = (self.at, self.line, self.here);
         self.depth += 1;

@@ -111,8 +111,8 @@ impl Reader<'_> {
         self.in_shell(before, |reader| reader.file(&script, line, Some(&arguments)))
     }
 
-    /// Executes what a shell does that a command starts: its variables end with it. Variables count even if they are not
-    /// exported: a missing export is no matter of the settings.
+    /// Executes what a shell does that a command starts: its variables end with it. Variables count even if they are
+    /// not exported: a missing export is no matter of the settings.
     fn in_shell<T>(
         &mut self,
         before: &[Text],

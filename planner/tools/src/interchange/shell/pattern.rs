@@ -27,7 +27,7 @@ fn expression(pattern: &str) -> Option<String> {
     Some(text)
 }
 
-/// What matches a text that is the pattern from end to end; `None` if that is not known.
+/// Regular expression that matches a text that is the pattern from end to end; `None` if that is not known.
 fn whole(pattern: &str) -> Option<Regex> {
     Regex::new(&format!("(?s)^(?:{})$", expression(pattern)?)).ok()
 }
@@ -46,8 +46,8 @@ pub(super) fn is_found(expression: &str, text: &str) -> Option<bool> {
 const REMOVING: [(&str, bool, bool); 4] =
     [("##", true, true), ("#", true, false), ("%%", false, true), ("%", false, false)];
 
-/// A value as an expansion changes it: `##PATTERN`, `%PATTERN`, `//PATTERN/TEXT`, `:FROM:COUNT`, `,,` and the like; `None`
-/// for another.
+/// A value as an expansion changes it: `##PATTERN`, `%PATTERN`, `//PATTERN/TEXT`, `:FROM:COUNT`, `,,` and the like;
+/// `None` for another.
 pub(super) fn changed(value: &str, operator: &str) -> Option<String> {
     match operator {
         "^^" => return Some(value.to_uppercase()),

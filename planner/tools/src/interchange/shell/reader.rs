@@ -165,8 +165,8 @@ impl<'a> Reader<'a> {
         Ok(Some(true))
     }
 
-    /// Whether a statement succeeds of which that is unknown: `None` if no way is followed. A test fails in the first way,
-    /// another command succeeds.
+    /// Guess whether a statement succeeds, where that is unknown: `None` if no way is followed. A test fails in the
+    /// first way, another command succeeds.
     fn guessed(&mut self, statement: &Statement) -> Option<bool> {
         if matches!(statement.form, Form::Subshell(_)) {
             return None;
@@ -312,8 +312,8 @@ impl<'a> Reader<'a> {
         result
     }
 
-    /// Result of a test whether variables are empty that nothing sets. They are, as for `${NAME:-VALUE}`, where what the
-    /// test decides on gives them a value; so are arguments of the script, which is read without any.
+    /// Result of a test whether variables are empty that nothing sets. They are, as for `${NAME:-VALUE}`, where what
+    /// the test decides on gives them a value; so are arguments of the script, which is read without any.
     fn holds_unset(&mut self, test: &[Token], body: &[Statement]) -> Option<bool> {
         let is_empty = |it: &Token| match it {
             Token::Word { pieces, .. } => {

@@ -1,4 +1,4 @@
-//! What is read of a script.
+//! Result of reading a script.
 
 use std::collections::{BTreeMap, BTreeSet};
 

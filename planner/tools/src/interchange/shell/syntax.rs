@@ -28,7 +28,7 @@ pub(super) enum Form {
         keyword: &'static str,
         /// Variable of `for` or `select`.
         variable: Option<String>,
-        /// What decides on each of its bodies; of `for`, a command of its words. A loop has one.
+        /// Conditions of its bodies; of `for`, a command of its words. A loop has one.
         parts: Vec<(Decides, Vec<Statement>)>,
     },
     /// Name and body of a function that is defined.
@@ -39,12 +39,12 @@ pub(super) enum Form {
     Group(Vec<Statement>),
 }
 
-/// What decides whether a body of a branch or loop runs.
+/// Condition that decides whether a body of a branch or loop runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decides {
     /// A condition.
     Condition(Vec<Statement>),
-    /// Whether the first word matches one of the patterns.
+    /// Patterns, one of which the first word must match.
     Patterns(Vec<Token>, Vec<Token>),
     /// No body before it runs.
     Otherwise,
@@ -118,7 +118,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Passes over a word, or a bracket, if it is next.
-    fn takes(&mut self, word: &str) -> bool {
+    fn accept(&mut self, word: &str) -> bool {
         let is_next = match word {
             "(" => self.ends_by() == Some(Break::Open),
             ")" => self.ends_by() == Some(Break::Close),
@@ -152,7 +152,7 @@ impl<'a> Parser<'a> {
         let mut all = Vec::new();
         loop {
             let at = self.at;
-            if self.peek().is_none() || ends.iter().any(|it| self.takes(it)) {
+            if self.peek().is_none() || ends.iter().any(|it| self.accept(it)) {
                 self.at = at;
                 break;
             }
@@ -188,7 +188,7 @@ impl<'a> Parser<'a> {
 
     fn form(&mut self, line: usize) -> Result<Form, ShellError> {
         Ok(match self.peek().and_then(Token::plain) {
-            _ if self.takes("(") => Form::Subshell(self.bracketed(")")?),
+            _ if self.accept("(") => Form::Subshell(self.bracketed(")")?),
             Some("{") => {
                 self.at += 1;
                 Form::Group(self.bracketed("}")?)
@@ -209,19 +209,19 @@ impl<'a> Parser<'a> {
     /// Statements up to a closing bracket, or to the end if that is missing.
     fn bracketed(&mut self, end: &str) -> Result<Vec<Statement>, ShellError> {
         let body = self.statements(&[end])?;
-        self.takes(end);
+        self.accept(end);
         Ok(body)
     }
 
     fn branches(&mut self, line: usize) -> Result<Form, ShellError> {
         let mut parts = Vec::new();
-        while self.takes("if") || self.takes("elif") {
+        while self.accept("if") || self.accept("elif") {
             let condition = self.closed(line, &["then"])?;
             self.at += 1;
             let body = self.closed(line, &["elif", "else", "fi"])?;
             parts.push((Decides::Condition(condition), body));
         }
-        if self.takes("else") {
+        if self.accept("else") {
             parts.push((Decides::Otherwise, self.closed(line, &["fi"])?));
         }
         self.at += 1;
@@ -240,19 +240,19 @@ impl<'a> Parser<'a> {
         let mut parts = Vec::new();
         loop {
             self.skip_lines();
-            if self.takes("esac") {
+            if self.accept("esac") {
                 return Ok(Form::Compound { keyword: "case", variable: None, parts });
             }
-            self.takes("(");
+            self.accept("(");
             let start = self.at;
-            while !self.takes(")") {
+            while !self.accept(")") {
                 self.peek().ok_or(ShellError::Open { line, what: "a branch or loop" })?;
                 self.at += 1;
             }
             let patterns = self.tokens[start..self.at].iter().filter(|it| !it.is_end()).cloned();
             let decides = Decides::Patterns(subject.clone(), patterns.collect());
             parts.push((decides, self.closed(line, &["esac", ";;"])?));
-            self.takes(";;");
+            self.accept(";;");
         }
     }
 
@@ -271,7 +271,7 @@ impl<'a> Parser<'a> {
             self.skip_lines();
             vec![Statement { line, last, by: Break::Plain, form }]
         };
-        self.takes("do");
+        self.accept("do");
         let body = self.closed(line, &["done"])?;
         self.at += 1;
         Ok(Form::Compound { keyword, variable, parts: vec![(Decides::Condition(condition), body)] })
@@ -280,10 +280,10 @@ impl<'a> Parser<'a> {
     /// The definition of a function, if one begins here.
     fn function(&mut self) -> Result<Option<Form>, ShellError> {
         let start = self.at;
-        let is_named = self.takes("function");
+        let is_named = self.accept("function");
         let name = self.peek().and_then(Token::plain).map(str::to_owned);
         self.at += 1;
-        let has_brackets = self.takes("(") && self.takes(")");
+        let has_brackets = self.accept("(") && self.accept(")");
         self.skip_lines();
         let is_body = self.ends_by() == Some(Break::Open)
             || self.peek().is_some_and(|it| it.plain() == Some("{"));

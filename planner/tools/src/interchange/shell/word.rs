@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::super::file::{basename, has_ending};
 
-/// Limit of bytes of a variable: Linux passes no more to a program (`ARG_MAX` of a stack of 8 MiB). `A=$A$A` doubles the
-/// text each time.
+/// Limit of bytes of a variable: Linux passes no more to a program (`ARG_MAX` of a stack of 8 MiB). `A=$A$A` doubles
+/// the text each time.
 pub(super) const MOST_BYTES_OF_ONE: usize = 2 << 20;
 
 /// A word of a command after expansion.
@@ -71,7 +71,7 @@ pub enum ShellError {
     /// A command that ends at a line although the next line continues it.
     #[error(
         "line {line}: `{word}` begins a line, but the command before it ends with line {ended}, and so does without what \
-         follows\nhint: {}", end.mended(*ended)
+         follows\nhint: {}", end.hint(*ended)
     )]
     Ended {
         /// Line where the words continue, from 1.
@@ -160,7 +160,7 @@ pub enum End {
 
 impl End {
     /// Hint that says how to join the next line.
-    fn mended(self, line: usize) -> String {
+    fn hint(self, line: usize) -> String {
         match self {
             Self::Open => {
                 format!("end line {line} with a blank and `\\`, and each that has more after it")

@@ -27,7 +27,7 @@ fn program(view: &ExportView<'_>, plan: &File) -> Program {
         )],
         own: vec![Section::new("steps; --data says what to train on", own)],
         starter: Starter::Mpi,
-        beside: vec![plan.clone()],
+        extra_files: vec![plan.clone()],
         ..Program::default()
     }
 }

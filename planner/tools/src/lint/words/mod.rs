@@ -9,8 +9,9 @@ use super::finding::{Edit, OptionChange, SourceSpan};
 use super::text;
 use crate::interchange::{Difference, Run, StatedStages, Table, built_in_stage};
 
-/// Changes of keys in files that lead from the settings `before` to `after`, which differ by `changes`: of the options of
-/// their tool, or of `planner evaluate` for a plan. `None` if there is no option for one of them, or no option changes.
+/// Changes of keys in files that lead from the settings `before` to `after`, which differ by `changes`: of the options
+/// of their tool, or of `planner evaluate` for a plan. `None` if there is no option for one of them, or no option
+/// changes.
 pub(super) fn option_changes(
     documents: &Documents,
     changes: &[Change],
@@ -30,26 +31,26 @@ pub(super) fn option_changes(
     } else {
         all = of_tables(documents, changes, [before, after])?;
     }
-    let mut told: Vec<OptionChange> = Vec::new();
+    let mut unique: Vec<OptionChange> = Vec::new();
     for change in all {
-        if !told.contains(&change) {
-            told.push(change);
+        if !unique.contains(&change) {
+            unique.push(change);
         }
     }
-    (!told.is_empty()).then_some(told)
+    (!unique.is_empty()).then_some(unique)
 }
 
 /// A field, with the file and the table that have an option for it.
 type Field = (&'static str, Option<String>, *const Table);
 
 /// An option of a file that differs between two runs.
-struct Place<'a> {
+struct KeyDifference<'a> {
     document: Document<'a>,
     table: &'static Table,
     difference: Difference,
 }
 
-impl Place<'_> {
+impl KeyDifference<'_> {
     /// Returns whether the file has the option, with a value that is not derived.
     fn is_given(&self) -> bool {
         let option = self.difference.option;
@@ -119,33 +120,33 @@ fn of_tables(
     };
     let field = |change: &Change| change.fields().iter().find(is_said).copied();
     let fields: Vec<&str> = changes.iter().map(field).collect::<Option<_>>()?;
-    let mut all: Vec<Place<'_>> = Vec::new();
+    let mut all: Vec<KeyDifference<'_>> = Vec::new();
     for (document, table) in tables() {
         let differences = table.differences(before, after, &fields).into_iter();
         let differences = differences.filter(|it| document.has_key(it.option));
-        all.extend(differences.map(|difference| Place { document, table, difference }));
+        all.extend(differences.map(|difference| KeyDifference { document, table, difference }));
     }
     // An option that the tool derives need not be changed, unless its options are in another file.
     let is_here = |file: &Document<'_>| {
         let mut options = file.tool.tables.iter().flat_map(|it| it.options());
         options.any(|option| file.gives(option))
     };
-    let follows = |it: &Place<'_>| {
+    let follows = |it: &KeyDifference<'_>| {
         let Difference { option, field, before, .. } = &it.difference;
         let is_derived = before.is_some() || ["copies", "shards", "replicas"].contains(field);
         let is_left_out = is_here(&it.document) && !it.is_given() && is_derived;
         (is_left_out || it.document.is_automatic(option)) && !fields.contains(field)
     };
-    let is_same = |it: &Place<'_>| it.difference.before == it.difference.after;
+    let is_same = |it: &KeyDifference<'_>| it.difference.before == it.difference.after;
     all.retain(|it| !follows(it) && (it.is_given() || !is_same(it)));
     all.retain(|it| !is_built_in || !is_of_built_in(it.difference.field));
     // Where a table of a file has an option of a field that is given, others do not count; else the first has it.
     let mut of_fields: Vec<Field> =
-        all.iter().filter(|it| it.is_given()).map(Place::field).collect();
-    for place in &all {
-        let is_known = of_fields.iter().any(|it| it.0 == place.difference.field);
-        if !is_known && !place.document.is_automatic(place.difference.option) {
-            of_fields.push(place.field());
+        all.iter().filter(|it| it.is_given()).map(KeyDifference::field).collect();
+    for key in &all {
+        let is_known = of_fields.iter().any(|it| it.0 == key.difference.field);
+        if !is_known && !key.document.is_automatic(key.difference.option) {
+            of_fields.push(key.field());
         }
     }
     all.retain(|it| {
@@ -158,10 +159,10 @@ fn of_tables(
         let name = format!("zero{}{offload}", after.layout.zero_stage);
         changes.extend(documents.own(vec![OptionChange::value(BUILT_IN, name)])?);
     }
-    for place in all {
-        let document = place.document;
+    for key in all {
+        let document = key.document;
         let is_changed = |it: &OptionChange| text::is_changed(document.text, it);
-        changes.extend(place.change()?.into_iter().filter(is_changed));
+        changes.extend(key.change()?.into_iter().filter(is_changed));
     }
     // Keys below a removed key are removed with it.
     let is_removed = |it: &&OptionChange| matches!(it.edit, Edit::Remove { .. });

@@ -16,7 +16,7 @@ const COLUMNS: usize = 32;
 /// Rows that a cube reads at a time.
 const ROWS: usize = 8;
 
-/// The fewest rows of a part.
+/// The minimum number of rows of a part.
 const LEAST_ROWS: usize = 64;
 
 /// The most parts that rows are cut into.

@@ -22,7 +22,7 @@ use crate::interchange::tool::{OwnKey, Tool};
 use crate::interchange::view::ExportView;
 /// Readers of the words that other tools pass on.
 pub(super) use adapters::adapters;
-/// What the name of a built-in configuration of DeepSpeed says.
+/// ZeRO stage and offload that the name of a built-in configuration of DeepSpeed states.
 pub(crate) use read::built_in_stage;
 use read::is_launch;
 pub(super) use read::read_words;
@@ -148,7 +148,7 @@ fn program(view: &ExportView<'_>, is_trainer: bool) -> Program {
         command,
         sections: vec![Section::new(reasons.join("\n    # "), Vec::new())],
         starter: Starter::Accelerate { num_micro_batches: layout.num_micro_batches },
-        beside: files,
+        extra_files: files,
         ..Program::default()
     }
 }

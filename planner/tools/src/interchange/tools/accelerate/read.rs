@@ -58,7 +58,7 @@ pub(in super::super) fn read_words(
     let (given, _) = CONFIGURATION.vocabulary.read_options(&given.concat())?;
     let (arguments, _) = TRAINER.vocabulary.read_options(&arguments.concat())?;
     let plain = |name: &str| name.trim_start_matches("--").to_owned();
-    let before = source.started().map_or(&[][..], |it| &it.before);
+    let before = source.launched().map_or(&[][..], |it| &it.before);
     let launch = (0..before.len()).find(|place| is_launch(before, *place));
     let launch = launch.map(|place| flags(source, &before[place + 2..])).transpose()?;
     let given = given.renamed(plain).over(launch.map(|it| it.0).unwrap_or_default());
@@ -113,7 +113,7 @@ fn mixed_precision(given: &ParsedOptions) -> Result<Option<Precision>, OptionErr
     Ok(formats.into_iter().find(|format| named == Some(format.name())))
 }
 
-/// How ranks share a sequence, and how many, if they do.
+/// Way and number of ranks that share a sequence, if they do.
 fn sequence_sharing(
     given: &ParsedOptions,
 ) -> Result<Option<(ContextParallelKind, u32)>, OptionError> {
@@ -261,7 +261,7 @@ impl Script {
         })
     }
 
-    /// What the script does whatever shards its states.
+    /// Settings of the script that hold whatever shards its states.
     fn add_to(&self, imported: &mut Imported) {
         if self.recomputes {
             imported.layout.recompute = Recompute::Full;
@@ -328,7 +328,7 @@ impl Script {
 /// Settings of `accelerate launch` (its flags override its file), and the words after the script's name. If something
 /// else starts the script: no settings, and the words after the first.
 fn launched(source: &Source<'_>) -> Result<(ParsedOptions, Vec<Word>), ImportError> {
-    let words = &source.started()?.words;
+    let words = &source.launched()?.words;
     if words.first().is_none_or(|it| it.text != "launch") {
         return Ok((ParsedOptions::default(), words.get(1..).unwrap_or_default().to_vec()));
     }

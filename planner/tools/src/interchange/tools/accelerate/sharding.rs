@@ -1,4 +1,4 @@
-//! How accelerate's configuration and the Trainer's arguments shard.
+//! Sharding by accelerate's configuration and the Trainer's arguments.
 
 use cost_models::frameworks;
 use ir::framework::Framework;

@@ -122,7 +122,7 @@ fn program(view: &ExportView<'_>) -> Program {
         command: vec!["planned.py".to_owned()],
         environment: megatron::environment(view),
         sections: vec![Section::new(why, Vec::new())],
-        beside: vec![
+        extra_files: vec![
             File::text("planned.py", python(view)),
             File::json("config.json", &view.plan.model.description),
         ],

@@ -19,7 +19,7 @@ pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
     let text = if let Form::Python(text) = &source.form {
         text.as_str()
     } else {
-        let words = &source.started()?.words;
+        let words = &source.launched()?.words;
         source.file(words.first().map_or("planned.py", |it| basename(&it.text)))?
     };
     // Values that a function sets are unknown here: Python is not run.

@@ -93,7 +93,7 @@ fn program(view: &ExportView<'_>) -> Program {
         name: "deepspeed",
         command: vec!["train.py".to_owned()],
         sections: vec![Section::new(title, arguments)],
-        beside: files,
+        extra_files: files,
         ..Program::default()
     }
 }
@@ -104,7 +104,7 @@ fn pipeline(view: &ExportView<'_>) -> String {
     for stage in &view.plan.stages {
         ends.push(stage.first_block + stage.num_blocks);
     }
-    let again = match view.layout.recompute {
+    let recompute_interval = match view.layout.recompute {
         // Every layer is a checkpoint: in a pipeline, the key `activation_checkpointing` alone has no effect.
         Recompute::Full => ", activation_checkpoint_interval=1",
         _ => "",
@@ -115,7 +115,7 @@ fn pipeline(view: &ExportView<'_>) -> String {
             ("heading", &view.heading("DeepSpeed 0.19.8")),
             ("ends", &format!("{ends:?}")),
             ("stages", &view.layout.pipeline_parallel),
-            ("again", &again),
+            ("again", &recompute_interval),
         ],
     )
 }

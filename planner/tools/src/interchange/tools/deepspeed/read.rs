@@ -41,7 +41,8 @@ fn stated(source: &Source<'_>, keys: &[(String, Leaf)]) -> ParsedOptions {
     if is_by_batch { filled.without(ROUNDS) } else { filled }
 }
 
-/// Values that a Trainer fills in for `auto`: sizes of a micro-batch and their number, a number format and an optimizer.
+/// Values that a Trainer fills in for `auto`: sizes of a micro-batch and their number, a number format and an
+/// optimizer.
 pub(in super::super) fn fills(
     [micro_batch_size, num_micro_batches]: [u32; 2],
     precision: Option<Precision>,

@@ -47,7 +47,7 @@ const PARTITIONS: [&str; 3] = ["uniform", "type:transformer", "type:transformer|
 const STAGE: &str = "zero_optimization.stage";
 
 fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
-    let words = source.started()?.words.get(1..).unwrap_or_default();
+    let words = source.launched()?.words.get(1..).unwrap_or_default();
     let mut settings = read_by(&DEEPSPEED_TABLE, source, words)?;
     let given = DEEPSPEED_TABLE.vocabulary.read(words)?;
     if RECOMPUTED.iter().any(|name| given.has(name)) {
@@ -78,12 +78,12 @@ fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
     Ok(settings)
 }
 
-/// ZeRO stage of a configuration, which counts over that of the options; of a missing file, that of the options, if they
-/// have it.
+/// ZeRO stage of a configuration, which counts over that of the options; of a missing file, that of the options, if
+/// they have it.
 fn stage(source: &Source<'_>, name: &str, is_given: bool) -> Result<Option<String>, ImportError> {
     let tree = match source.tree(name) {
         Err(_) if is_given => {
-            let words: &[Word] = &source.started()?.words;
+            let words: &[Word] = &source.launched()?.words;
             let given = DEEPSPEED_TABLE.vocabulary.read(words.get(1..).unwrap_or_default())?;
             return Ok(given.text("--zero-stage")?.map(str::to_owned));
         }

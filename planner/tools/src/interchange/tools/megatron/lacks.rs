@@ -58,7 +58,7 @@ pub(in super::super) fn lacks(view: &ExportView<'_>) -> Vec<Lack> {
         }
         _ => {}
     }
-    if !Abilities::takes_graphs_with(layout.switches.cuda_graphs, layout.recompute) {
+    if !Abilities::graphs_work_with(layout.switches.cuda_graphs, layout.recompute) {
         lacks.push(Lack::new(
             "CUDA graphs of layers that are computed again whole",
             "`--cuda-graphs none`, or `--recompute norms`",

@@ -17,22 +17,22 @@ use crate::interchange::view::ExportView;
 
 /// Arguments that describe the model.
 pub(super) fn arguments(view: &ExportView<'_>) -> Vec<Argument> {
-    told(view).arguments
+    flags_of(view).arguments
 }
 
 /// Parts of the model that Megatron has no argument for.
 pub(super) fn lacks(view: &ExportView<'_>) -> Vec<Lack> {
-    told(view).lacks
+    flags_of(view).lacks
 }
 
 /// Arguments of the model and its unsupported parts, collected in one pass so that no part is missed.
 #[derive(Default)]
-struct Told {
+struct Flags {
     arguments: Vec<Argument>,
     lacks: Vec<Lack>,
 }
 
-impl Told {
+impl Flags {
     #[expect(clippy::needless_pass_by_value, reason = "so that numbers are written plainly")]
     fn value(&mut self, name: &str, value: impl ToString, why: &str) {
         self.arguments.push(Argument::value(name, value.to_string(), why));
@@ -53,21 +53,21 @@ impl Told {
     }
 }
 
-fn told(view: &ExportView<'_>) -> Told {
-    let mut told = Told::default();
+fn flags_of(view: &ExportView<'_>) -> Flags {
+    let mut flags = Flags::default();
     let Some(transformer) = view.transformer else {
-        told.lack("a model that is no transformer: a graph of operators");
-        return told;
+        flags.lack("a model that is no transformer: a graph of operators");
+        return flags;
     };
     if view.plan.model.adapters.is_some() {
-        told.lack("adapters (LoRA) beside frozen weights");
+        flags.lack("adapters (LoRA) beside frozen weights");
     }
     let Some(first) = transformer.layers.first().map(|it| &it.layer) else {
-        told.lack("a model without layers");
-        return told;
+        flags.lack("a model without layers");
+        return flags;
     };
     if transformer.encoder.is_some() {
-        told.lack("an encoder beside a decoder");
+        flags.lack("an encoder beside a decoder");
     }
     let dense = transformer.layers.iter().find_map(|it| match &it.layer.feed_forward {
         FeedForward::Dense(mlp) => Some(mlp),
@@ -78,101 +78,105 @@ fn told(view: &ExportView<'_>) -> Told {
         FeedForward::Mixture(mixture) => Some(mixture),
     });
     let is_usual = transformer.layers.iter().all(|it| it.layer.is_usual());
-    told.value("--num-layers", view.num_layers(), "of the model's own file, as all here");
-    told.value("--hidden-size", transformer.hidden_size, "width of the residual stream");
+    flags.value("--num-layers", view.num_layers(), "of the model's own file, as all here");
+    flags.value("--hidden-size", transformer.hidden_size, "width of the residual stream");
     let mlp = dense.or(mixture.map(|it| &it.expert));
     if let Some(mlp) = mlp {
-        told.value("--ffn-hidden-size", mlp.intermediate_size, "inner width");
-        self::mlp(&mut told, mlp);
+        flags.value("--ffn-hidden-size", mlp.intermediate_size, "inner width");
+        self::mlp(&mut flags, mlp);
     }
     let Some(of_first) = first.attention().filter(|_| is_usual) else {
-        told.lack("layers without attention or without a feed-forward block");
-        return told;
+        flags.lack("layers without attention or without a feed-forward block");
+        return flags;
     };
-    attention(&mut told, transformer, of_first);
-    biases(&mut told, transformer);
-    positions(&mut told, view, transformer, of_first);
-    norms(&mut told, transformer, first);
-    ends(&mut told, transformer);
+    attention(&mut flags, transformer, of_first);
+    biases(&mut flags, transformer);
+    positions(&mut flags, view, transformer, of_first);
+    norms(&mut flags, transformer, first);
+    ends(&mut flags, transformer);
     if let Some(mixture) = mixture {
-        experts(&mut told, mixture);
-        frequency(&mut told, transformer);
+        experts(&mut flags, mixture);
+        frequency(&mut flags, transformer);
     }
-    equal_layers(&mut told, transformer);
+    equal_layers(&mut flags, transformer);
     if view.num_prediction_modules() > 0 {
-        told.value("--mtp-num-layers", view.num_prediction_modules(), "trained, as in the plan");
+        flags.value("--mtp-num-layers", view.num_prediction_modules(), "trained, as in the plan");
     }
     let rates = if view.plan.model.dropout { transformer.dropout } else { DropoutRates::default() };
     let of_hidden = rates.embedding;
     if rates.attention_output != of_hidden || rates.feed_forward_output != of_hidden {
-        told.lack_freely("unlike rates of dropout after embedding, attention and feed-forward");
+        flags.lack_freely("unlike rates of dropout after embedding, attention and feed-forward");
     }
-    told.value("--hidden-dropout", of_hidden, "as the plan has it");
-    told.value("--attention-dropout", rates.attention, "as the plan has it");
-    told
+    flags.value("--hidden-dropout", of_hidden, "as the plan has it");
+    flags.value("--attention-dropout", rates.attention, "as the plan has it");
+    flags
 }
 
-fn mlp(told: &mut Told, mlp: &Mlp) {
+fn mlp(flags: &mut Flags, mlp: &Mlp) {
     match (mlp.gated, mlp.activation) {
         // gpt-oss: QuickGELU, clamped, with an offset of 1 on the value.
         (true, _) if mlp.clamp.is_some() => {
-            told.switch("--quick-geglu", "one projection gates another");
+            flags.switch("--quick-geglu", "one projection gates another");
         }
-        (true, Activation::Silu) => told.switch("--swiglu", "one projection gates another"),
+        (true, Activation::Silu) => flags.switch("--swiglu", "one projection gates another"),
         (true, Activation::QuickGelu) => {
-            told.switch("--quick-geglu", "one projection gates another");
+            flags.switch("--quick-geglu", "one projection gates another");
         }
         (false, Activation::Gelu) => {
-            told.switch("--no-bias-gelu-fusion", "the fused kernel approximates by a tangent");
+            flags.switch("--no-bias-gelu-fusion", "the fused kernel approximates by a tangent");
         }
         (false, Activation::GeluTanh) => {}
         (false, Activation::SquaredRelu) => {
-            told.switch("--squared-relu", "the activation function");
+            flags.switch("--squared-relu", "the activation function");
         }
         (gated, activation) => {
             let gate = if gated { " as a gate" } else { "" };
-            told.lack_freely(format!("the activation function {activation:?}{gate}"));
+            flags.lack_freely(format!("the activation function {activation:?}{gate}"));
         }
     }
     if let Some(clamp) = mlp.clamp {
-        told.value("--activation-func-clamp-value", clamp, "where gate and value are cut off");
-        told.value("--glu-linear-offset", 1.0, "the value counts one more");
+        flags.value("--activation-func-clamp-value", clamp, "where gate and value are cut off");
+        flags.value("--glu-linear-offset", 1.0, "the value counts one more");
     }
 }
 
-fn attention(told: &mut Told, transformer: &Transformer, attention: &Attention) {
-    told.value("--num-attention-heads", attention.num_heads, "heads of queries");
+fn attention(flags: &mut Flags, transformer: &Transformer, attention: &Attention) {
+    flags.value("--num-attention-heads", attention.num_heads, "heads of queries");
     if let Some(latent) = attention.latent {
-        told.switch("--multi-latent-attention", "keys and values through a latent");
+        flags.switch("--multi-latent-attention", "keys and values through a latent");
         if let Some(rank) = latent.q_lora_rank {
-            told.value("--q-lora-rank", rank, "width of the queries' latent");
+            flags.value("--q-lora-rank", rank, "width of the queries' latent");
         }
-        told.value("--kv-lora-rank", latent.kv_lora_rank, "width of the keys' and values' latent");
-        told.value("--qk-head-dim", latent.qk_nope_head_dim, "features of a head without position");
-        told.value("--qk-pos-emb-head-dim", latent.qk_rope_head_dim, "features with position");
-        told.value("--v-head-dim", attention.value_head_dim, "features of a value");
-        told.value("--kv-channels", attention.value_head_dim, "features of a head");
-        told.switch("--qk-layernorm", "norms of what is compressed");
+        flags.value("--kv-lora-rank", latent.kv_lora_rank, "width of the keys' and values' latent");
+        flags.value(
+            "--qk-head-dim",
+            latent.qk_nope_head_dim,
+            "features of a head without position",
+        );
+        flags.value("--qk-pos-emb-head-dim", latent.qk_rope_head_dim, "features with position");
+        flags.value("--v-head-dim", attention.value_head_dim, "features of a value");
+        flags.value("--kv-channels", attention.value_head_dim, "features of a head");
+        flags.switch("--qk-layernorm", "norms of what is compressed");
     } else {
-        told.value("--kv-channels", attention.head_dim, "features of a head");
+        flags.value("--kv-channels", attention.head_dim, "features of a head");
         if attention.num_kv_heads != attention.num_heads {
-            told.switch("--group-query-attention", "heads share keys and values");
-            told.value("--num-query-groups", attention.num_kv_heads, "heads of keys and values");
+            flags.switch("--group-query-attention", "heads share keys and values");
+            flags.value("--num-query-groups", attention.num_kv_heads, "heads of keys and values");
         }
         if attention.value_head_dim != attention.head_dim {
-            told.lack("values of another width than keys");
+            flags.lack("values of another width than keys");
         }
         match attention.qk_norm {
             None => {}
-            Some(QkNorm::PerHead(_)) => told.switch("--qk-layernorm", "norms of queries and keys"),
-            Some(_) => told.lack("norms of queries and keys over all heads at once"),
+            Some(QkNorm::PerHead(_)) => flags.switch("--qk-layernorm", "norms of queries and keys"),
+            Some(_) => flags.lack("norms of queries and keys over all heads at once"),
         }
     }
     if attention.clamp.is_some() {
-        told.lack_freely("queries, keys and values that are cut off");
+        flags.lack_freely("queries, keys and values that are cut off");
     }
     if attention.sinks {
-        told.value("--softmax-type", "learnable", "a trained sink for each head");
+        flags.value("--softmax-type", "learnable", "a trained sink for each head");
     }
     let features = match attention.latent {
         Some(latent) => latent.qk_nope_head_dim + latent.qk_rope_head_dim,
@@ -183,19 +187,19 @@ fn attention(told: &mut Told, transformer: &Transformer, attention: &Attention) 
     let is_yarn =
         matches!(attention.rotary.as_ref().map(|it| &it.scaling), Some(RotaryScaling::Yarn { .. }));
     if attention.scores.scale.is_some_and(|scale| !is_usual(scale.0)) && !is_yarn {
-        told.lack_freely("scores with a scale of their own");
+        flags.lack_freely("scores with a scale of their own");
     }
     if attention.scores.soft_cap.is_some() || transformer.scales.logit_soft_cap.is_some() {
-        told.lack("scores or logits with a soft cap");
+        flags.lack("scores or logits with a soft cap");
     }
     if attention.gate.is_some() {
-        told.lack_freely("a gate of attention's output");
+        flags.lack_freely("a gate of attention's output");
     }
-    window(told, transformer);
+    window(flags, transformer);
 }
 
 /// Arguments of sliding windows: the length, and which layers have one.
-fn window(told: &mut Told, transformer: &Transformer) {
+fn window(flags: &mut Flags, transformer: &Transformer) {
     let masks = transformer.layers.iter();
     let masks = masks.filter_map(|it| Some((it.count, it.layer.attention()?.mask)));
     let masks: Vec<(u32, AttentionMask)> = masks.collect();
@@ -204,16 +208,16 @@ fn window(told: &mut Told, transformer: &Transformer) {
         _ => None,
     });
     if masks.iter().any(|(_, mask)| *mask == AttentionMask::Full) {
-        told.lack("attention to later positions");
+        flags.lack("attention to later positions");
     }
     if masks.iter().any(|(_, mask)| matches!(mask, AttentionMask::Chosen { .. })) {
-        told.lack("attention to chosen keys");
+        flags.lack("attention to chosen keys");
     }
     let Some(window) = windows.next() else { return };
     if windows.any(|other| other != window) {
-        told.lack("windows of several lengths");
+        flags.lack("windows of several lengths");
     }
-    told.value(
+    flags.value(
         "--window-size",
         format!("{},0", window.saturating_sub(1)),
         "positions before its own",
@@ -222,7 +226,7 @@ fn window(told: &mut Told, transformer: &Transformer) {
         let counted = masks.iter().map(|(count, mask)| {
             (*count, u32::from(matches!(mask, AttentionMask::SlidingWindow { .. })))
         });
-        told.value("--window-attn-skip-freq", as_list(counted), "which layers have a window");
+        flags.value("--window-attn-skip-freq", as_list(counted), "which layers have a window");
     }
 }
 
@@ -240,7 +244,7 @@ fn as_list(counted: impl IntoIterator<Item = (u32, u32)>) -> String {
     format!("({})", terms.join("+"))
 }
 
-fn biases(told: &mut Told, transformer: &Transformer) {
+fn biases(flags: &mut Flags, transformer: &Transformer) {
     let of_layer = |layer: &Layer| {
         let Attention { query_bias, key_bias, value_bias, output_bias, .. } = layer.attention()?;
         let mlp = match &layer.feed_forward {
@@ -254,23 +258,23 @@ fn biases(told: &mut Told, transformer: &Transformer) {
         transformer.layers.iter().filter_map(|it| of_layer(&it.layer)).collect();
     let has = all[0];
     if all.iter().any(|other| *other != has) {
-        told.lack_freely("biases in some layers alone");
+        flags.lack_freely("biases in some layers alone");
     }
     match has {
         [true, true, true, true, true, true] => {}
         [false, false, false, false, false, false] => {
-            told.switch("--disable-bias-linear", "linear layers have no biases");
+            flags.switch("--disable-bias-linear", "linear layers have no biases");
         }
         [true, true, true, false, false, false] => {
-            told.switch("--disable-bias-linear", "linear layers have no biases");
-            told.switch("--add-qkv-bias", "but for queries, keys and values");
+            flags.switch("--disable-bias-linear", "linear layers have no biases");
+            flags.switch("--add-qkv-bias", "but for queries, keys and values");
         }
-        _ => told.lack_freely("biases of some linear layers other than queries, keys and values"),
+        _ => flags.lack_freely("biases of some linear layers other than queries, keys and values"),
     }
 }
 
 fn positions(
-    told: &mut Told,
+    flags: &mut Flags,
     view: &ExportView<'_>,
     transformer: &Transformer,
     attention: &Attention,
@@ -281,52 +285,52 @@ fn positions(
     };
     let length = view.training.sequence_length;
     let most = learned.map(|it| it.rows).or(transformer.max_position_embeddings);
-    told.value("--max-position-embeddings", most.unwrap_or(length).max(length), "positions");
+    flags.value("--max-position-embeddings", most.unwrap_or(length).max(length), "positions");
     if attention.scores.bias != PositionBias::None {
-        told.lack("positions as biases of scores (ALiBi, or relative as in T5)");
+        flags.lack("positions as biases of scores (ALiBi, or relative as in T5)");
     }
     match (&attention.rotary, learned) {
         (None, Some(positions)) => {
-            told.value("--position-embedding-type", "learned_absolute", "a table of positions");
+            flags.value("--position-embedding-type", "learned_absolute", "a table of positions");
             if positions.first > 0 {
-                told.lack_freely("a table of positions that does not begin with the first");
+                flags.lack_freely("a table of positions that does not begin with the first");
             }
         }
         (None, None) if matches!(attention.scores.bias, PositionBias::Alibi(_)) => {
-            told.value("--position-embedding-type", "alibi", "positions as biases of scores");
+            flags.value("--position-embedding-type", "alibi", "positions as biases of scores");
         }
-        (None, None) => told.value("--position-embedding-type", "none", "no positions"),
-        (Some(_), Some(_)) => told.lack("a table of positions beside rotation"),
+        (None, None) => flags.value("--position-embedding-type", "none", "no positions"),
+        (Some(_), Some(_)) => flags.lack("a table of positions beside rotation"),
         (Some(rotation), None) => {
-            rotary(told, view, attention, rotation);
+            rotary(flags, view, attention, rotation);
         }
     }
 }
 
-fn rotary(told: &mut Told, view: &ExportView<'_>, attention: &Attention, rotation: &Rotation) {
+fn rotary(flags: &mut Flags, view: &ExportView<'_>, attention: &Attention, rotation: &Rotation) {
     let is_latent = attention.latent.is_some();
     let is_yarn = matches!(rotation.scaling, RotaryScaling::Yarn { .. });
     let kind = if is_yarn && !is_latent { "yarn" } else { "rope" };
-    told.value("--position-embedding-type", kind, "queries and keys are rotated");
-    told.value("--rotary-base", rotation.theta.0 as u64, "the base of rotation");
+    flags.value("--position-embedding-type", kind, "queries and keys are rotated");
+    flags.value("--rotary-base", rotation.theta.0 as u64, "the base of rotation");
     if rotation.theta.0.fract() != 0.0 {
-        told.lack_freely("a base of rotation that is no whole number");
+        flags.lack_freely("a base of rotation that is no whole number");
     }
     if let Some(features) = rotation.features.filter(|_| !is_latent) {
         let share = features as f64 / attention.head_dim as f64;
-        told.value("--rotary-percent", share, "the share of a head's features that is rotated");
+        flags.value("--rotary-percent", share, "the share of a head's features that is rotated");
     }
     if rotation.pairs == RotaryPairs::Neighbours && !is_latent {
-        told.switch("--rotary-interleaved", "neighbours are rotated together");
+        flags.switch("--rotary-interleaved", "neighbours are rotated together");
     }
     match &rotation.scaling {
         RotaryScaling::None => {
             if is_latent {
-                told.value("--rope-type", "rope", "angles are not changed for long sequences");
+                flags.value("--rope-type", "rope", "angles are not changed for long sequences");
             }
         }
         RotaryScaling::Linear { factor } => {
-            told.value(
+            flags.value(
                 "--rotary-seq-len-interpolation-factor",
                 factor.0 as u64,
                 "for long sequences",
@@ -340,161 +344,165 @@ fn rotary(told: &mut Told, view: &ExportView<'_>, attention: &Attention, rotatio
         } => {
             let others = [low_freq_factor, high_freq_factor, original_max_position_embeddings];
             if others.map(|it| *it) != [1.0, 4.0, 8192.0].map(OrderedFloat) {
-                told.lack_freely("other constants of Llama 3.1's rotation than its own");
+                flags.lack_freely("other constants of Llama 3.1's rotation than its own");
             }
-            told.switch("--use-rope-scaling", "Llama 3.1's change of angles for long sequences");
-            told.value("--rope-scaling-factor", factor, "by so much");
+            flags.switch("--use-rope-scaling", "Llama 3.1's change of angles for long sequences");
+            flags.value("--rope-scaling-factor", factor, "by so much");
         }
         RotaryScaling::Yarn { factor, original_max_position_embeddings, .. } => {
             if is_latent {
-                told.value("--rope-type", "yarn", "angles are changed for long sequences");
-                told.value("--rotary-scaling-factor", factor, "by so much");
+                flags.value("--rope-type", "yarn", "angles are changed for long sequences");
+                flags.value("--rotary-scaling-factor", factor, "by so much");
                 for (name, field) in
                     [("--mscale", "mscale"), ("--mscale-all-dim", "mscale_all_dim")]
                 {
                     let stated = view.plan.model.description["rope_scaling"][field].as_f64();
-                    told.value(name, stated.unwrap_or(0.0), "as the model has it");
+                    flags.value(name, stated.unwrap_or(0.0), "as the model has it");
                 }
             } else {
                 let length = original_max_position_embeddings.0 as u64;
                 let why = "what the model was trained on first";
-                told.value("--yarn-original-max-position-embeddings", length, why);
-                told.lack_freely(format!("the factor {factor} of YaRN's rotation"));
+                flags.value("--yarn-original-max-position-embeddings", length, why);
+                flags.lack_freely(format!("the factor {factor} of YaRN's rotation"));
             }
         }
         RotaryScaling::LongRope { .. }
         | RotaryScaling::Dynamic { .. }
         | RotaryScaling::Other(_) => {
-            told.lack_freely("this change of rotation for long sequences");
+            flags.lack_freely("this change of rotation for long sequences");
         }
     }
 }
 
-fn norms(told: &mut Told, transformer: &Transformer, first: &Layer) {
+fn norms(flags: &mut Flags, transformer: &Transformer, first: &Layer) {
     let Norm { kind, weight, bias, epsilon, unit_offset } = first.norm;
     let name = match kind {
         NormType::LayerNorm => "LayerNorm",
         NormType::RmsNorm => "RMSNorm",
     };
-    told.value("--normalization", name, "norms");
-    told.value("--norm-epsilon", epsilon, "added to what they divide by");
+    flags.value("--normalization", name, "norms");
+    flags.value("--norm-epsilon", epsilon, "added to what they divide by");
     if !weight || bias != (kind == NormType::LayerNorm) {
-        told.lack_freely("norms without a scale or a shift of their own");
+        flags.lack_freely("norms without a scale or a shift of their own");
     }
     if unit_offset {
-        told.switch("--apply-layernorm-1p", "scales count one more");
+        flags.switch("--apply-layernorm-1p", "scales count one more");
     }
     match first.norm_placement {
         NormPlacement::Pre => {}
         NormPlacement::PreWithResidual => {
-            told.switch(
+            flags.switch(
                 "--apply-residual-connection-post-layernorm",
                 "sums take what norms put out",
             );
         }
         NormPlacement::ParallelShared | NormPlacement::ParallelSeparate => {
-            told.lack("attention and feed-forward side by side");
+            flags.lack("attention and feed-forward side by side");
         }
         NormPlacement::PostResidual | NormPlacement::PostBlock | NormPlacement::Sandwich => {
-            told.lack("norms after attention and feed-forward");
+            flags.lack("norms after attention and feed-forward");
         }
     }
     if transformer.final_norm.is_none() {
-        told.lack_freely("no norm after the last layer");
+        flags.lack_freely("no norm after the last layer");
     }
 }
 
-fn ends(told: &mut Told, transformer: &Transformer) {
+fn ends(flags: &mut Flags, transformer: &Transformer) {
     match &transformer.embedding {
-        Embedding::Patches { .. } => told.lack("an embedding of an image's patches"),
+        Embedding::Patches { .. } => flags.lack("an embedding of an image's patches"),
         Embedding::Tokens { vocab_size, projected_from, token_types, norm, .. } => {
-            told.value("--vocab-size", vocab_size, "rows of the table of tokens");
+            flags.value("--vocab-size", vocab_size, "rows of the table of tokens");
             if transformer.head.num_classes != *vocab_size {
-                told.lack("a head with other classes than tokens");
+                flags.lack("a head with other classes than tokens");
             }
             if projected_from.is_some() || token_types.is_some() {
-                told.lack("an embedding of another width, or with types of tokens");
+                flags.lack("an embedding of another width, or with types of tokens");
             }
             if norm.is_some() {
-                told.lack_freely("a norm after the embedding");
+                flags.lack_freely("a norm after the embedding");
             }
         }
     }
     let head = &transformer.head;
     if !head.tied {
-        told.switch("--untie-embeddings-and-output-weights", "the head has a weight of its own");
+        flags.switch("--untie-embeddings-and-output-weights", "the head has a weight of its own");
     }
     if head.bias {
-        told.lack_freely("a head with a bias");
+        flags.lack_freely("a head with a bias");
     }
     if head.transform.is_some() || head.first_token_only || head.projected_to.is_some() {
-        told.lack("a head with layers before it");
+        flags.lack("a head with layers before it");
     }
     let scales = &transformer.scales;
     if scales.embedding.is_some() || scales.residual.is_some() || scales.logits.is_some() {
-        told.lack_freely("scaled embeddings, sums or logits");
+        flags.lack_freely("scaled embeddings, sums or logits");
     }
 }
 
-fn experts(told: &mut Told, mixture: &Mixture) {
-    told.value("--num-experts", mixture.num_experts, "experts to choose among");
-    told.value("--moe-router-topk", mixture.top_k, "experts of a token");
-    told.value(
+fn experts(flags: &mut Flags, mixture: &Mixture) {
+    flags.value("--num-experts", mixture.num_experts, "experts to choose among");
+    flags.value("--moe-router-topk", mixture.top_k, "experts of a token");
+    flags.value(
         "--moe-ffn-hidden-size",
         mixture.expert.intermediate_size,
         "inner width of an expert",
     );
     if let Some(shared) = &mixture.shared {
         let width = shared.intermediate_size;
-        told.value("--moe-shared-expert-intermediate-size", width, "that every token goes to");
+        flags.value("--moe-shared-expert-intermediate-size", width, "that every token goes to");
         if mixture.shared_gate {
-            told.switch("--moe-shared-expert-gate", "weighted by a gate of its own");
+            flags.switch("--moe-shared-expert-gate", "weighted by a gate of its own");
         }
     }
     let routing = &mixture.routing;
     match (routing.scores, routing.normalized) {
         (RouterScores::Softmax, true) => {}
         (RouterScores::Softmax, false) => {
-            told.switch("--moe-router-pre-softmax", "weights are shares of all experts'");
+            flags.switch("--moe-router-pre-softmax", "weights are shares of all experts'");
         }
         (RouterScores::Sigmoid, true) => {
-            told.value("--moe-router-score-function", "sigmoid", "each expert scores by itself");
+            flags.value("--moe-router-score-function", "sigmoid", "each expert scores by itself");
         }
         (RouterScores::Sigmoid, false) => {
-            told.value("--moe-router-score-function", "sigmoid", "each expert scores by itself");
-            told.lack_freely("weights of experts that do not add up to one");
+            flags.value("--moe-router-score-function", "sigmoid", "each expert scores by itself");
+            flags.lack_freely("weights of experts that do not add up to one");
         }
     }
     if routing.scaling != OrderedFloat(1.0) {
-        told.value("--moe-router-topk-scaling-factor", routing.scaling, "their weights times this");
+        flags.value(
+            "--moe-router-topk-scaling-factor",
+            routing.scaling,
+            "their weights times this",
+        );
     }
     if let Some(groups) = routing.groups {
-        told.value("--moe-router-num-groups", groups.count, "groups of experts");
-        told.value("--moe-router-group-topk", groups.chosen, "of which a token chooses so many");
+        flags.value("--moe-router-num-groups", groups.count, "groups of experts");
+        flags.value("--moe-router-group-topk", groups.chosen, "of which a token chooses so many");
         if groups.scored_by * groups.chosen != mixture.top_k && groups.scored_by > 1 {
-            told.lack_freely("groups scored by another number of their experts");
+            flags.lack_freely("groups scored by another number of their experts");
         }
     }
     if mixture.correction != Correction::None {
-        told.switch("--moe-router-enable-expert-bias", "a correction takes part in the choice");
+        flags.switch("--moe-router-enable-expert-bias", "a correction takes part in the choice");
     }
     if mixture.router_bias {
-        told.lack_freely("a router with a bias");
+        flags.lack_freely("a router with a bias");
     }
 }
 
 /// Argument that lists which layers have experts, if some have none.
-fn frequency(told: &mut Told, transformer: &Transformer) {
+fn frequency(flags: &mut Flags, transformer: &Transformer) {
     let has = |layer: &Layer| u32::from(matches!(layer.feed_forward, FeedForward::Mixture(_)));
     let counted = transformer.layers.iter().map(|it| (it.count, has(&it.layer)));
     let counted: Vec<(u32, u32)> = counted.collect();
     if counted.iter().any(|(_, has)| *has == 0) {
-        told.value("--moe-layer-freq", as_list(counted), "which layers have experts");
+        flags.value("--moe-layer-freq", as_list(counted), "which layers have experts");
     }
 }
 
 /// Adds an unsupported part if layers differ in more than windows and whether they have experts.
-fn equal_layers(told: &mut Told, transformer: &Transformer) {
+fn equal_layers(flags: &mut Flags, transformer: &Transformer) {
     let plain = |layer: &Layer| {
         let mut layer = layer.clone();
         if let Mixer::Attention(attention) = &mut layer.mixer {
@@ -513,6 +521,6 @@ fn equal_layers(told: &mut Told, transformer: &Transformer) {
         *layer != all[0].0 || all.iter().any(|(_, other)| !same_kind(rest, other))
     });
     if differs {
-        told.lack("layers that are unlike each other in more than experts and windows");
+        flags.lack("layers that are unlike each other in more than experts and windows");
     }
 }

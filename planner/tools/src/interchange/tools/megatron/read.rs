@@ -15,7 +15,7 @@ use crate::interchange::unread::Unread;
 
 /// Reads the words after `pretrain_gpt.py`.
 pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
-    let started = source.started()?;
+    let started = source.launched()?;
     read_words(source, started.words.get(1..).unwrap_or_default())
 }
 

@@ -35,8 +35,8 @@ pub(super) fn layout_text(stages: &[StageParts]) -> String {
     text + last
 }
 
-/// Reads all options that set stages; the pipeline degree in `settings` must be read already. The layers are those of the
-/// model where the options do not say how many there are.
+/// Reads all options that set stages; the pipeline degree in `settings` must be read already. The layers are those of
+/// the model where the options do not say how many there are.
 pub(super) fn read(
     given: &ParsedOptions,
     layers_of_model: Option<u32>,
@@ -148,8 +148,9 @@ fn listed(
     let of_stage = |stage: u32| {
         let own = of_rank(stage % pipeline)?;
         let ends = [stage == 0, stage + 1 == all];
-        let beside = ends.iter().zip(counts).filter(|(is_end, counts)| **is_end && !counts).count();
-        own.is_multiple_of(virtual_stages).then(|| own / virtual_stages + beside as u32)
+        let uncounted =
+            ends.iter().zip(counts).filter(|(is_end, counts)| **is_end && !counts).count();
+        own.is_multiple_of(virtual_stages).then(|| own / virtual_stages + uncounted as u32)
     };
     let blocks: Option<Vec<u32>> = (0..all).map(of_stage).collect();
     let blocks = blocks.ok_or_else(|| {

@@ -141,7 +141,7 @@ fn program(view: &ExportView<'_>) -> Program {
         command: vec!["run_train.py".to_owned(), "--config-file".to_owned(), name.to_owned()],
         environment: vec![ONE_QUEUE],
         sections: vec![Section::new(why, Vec::new())],
-        beside: vec![File::text(name, yaml(view))],
+        extra_files: vec![File::text(name, yaml(view))],
         ..Program::default()
     }
 }

@@ -49,7 +49,7 @@ pub(super) fn schedule(option: &str, reader: Reader<'_>) -> Result<ScheduleKind,
     let missing = || error("no such file lies beside what names it".to_owned());
     let text = source.files.get(basename(path)).ok_or_else(missing)?;
     let order = read_csv(text).map_err(|problem| error(problem.to_string()))?;
-    let own = schedule::Given::new(&order).map_err(|problem| error(problem.to_string()))?;
+    let own = schedule::UserSchedule::new(&order).map_err(|problem| error(problem.to_string()))?;
     let [p, v, m] = own.numbers();
     let is_named = generate(schedule, p, m, v).is_ok_and(|named| named == order);
     Ok(if is_named { schedule } else { ScheduleKind::Given(own) })

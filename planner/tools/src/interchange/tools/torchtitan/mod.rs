@@ -136,7 +136,7 @@ fn program(view: &ExportView<'_>) -> Program {
         sections,
         own: own(),
         last: recompute.map(|it| it.name + &it.values.concat()).collect(),
-        beside: files,
+        extra_files: files,
         ..Program::default()
     }
 }

@@ -16,8 +16,8 @@ pub(super) static TORCHTITAN: [&Table; 1] = [&torchtitan::TABLE];
 pub(super) const NO_OPTION: [&str; 7] =
     ["none", "unplanned", "must", "nodes", "each", "batch", "pure"];
 
-/// Keys that become an option, as a file has them: that of its own name, then others in the order of the table. The words
-/// `nodes` and `each` stand for the ranks of a job.
+/// Keys that become an option, as a file has them: that of its own name, then others in the order of the table. The
+/// words `nodes` and `each` stand for the ranks of a job.
 pub(super) fn own_keys(wrapper: &Wrapper, option: &str) -> Vec<OwnKey> {
     let plain = |option: &str| option.trim_start_matches("--").to_owned();
     // The Trainer has keys of accelerate's configuration without their beginning.

@@ -1,4 +1,5 @@
-//! Tools and older versions whose settings are those of the Trainer, of Megatron or of torchtitan in other words: a table of each says which key becomes which.
+//! Tools and older versions whose settings are those of the Trainer, of Megatron or of torchtitan in other words: a
+//! table of each says which key becomes which.
 //!
 //! A line of a table is a key, `any`, and what it becomes; a key that ends with `*` stands for all with this prefix:
 //!
@@ -274,7 +275,7 @@ impl Translated {
             self.policy = Some(Word::known(&format!("{option}{mode}")));
             return Ok(());
         }
-        if base != Base::Trainer && base.vocabulary().takes(option) == Some("none") {
+        if base != Base::Trainer && base.vocabulary().arity(option) == Some("none") {
             let given = ParsedOptions::default().with_words(option, words);
             let is_on = given.flag(option)?.unwrap_or(false);
             self.words.extend(is_on.then(|| Word::known(option)));
@@ -285,7 +286,7 @@ impl Translated {
         {
             return Ok(());
         }
-        let is_one = base != Base::Trainer && base.vocabulary().takes(option) == Some("one");
+        let is_one = base != Base::Trainer && base.vocabulary().arity(option) == Some("one");
         let words = if is_one && words.len() > 1 { joined(&words) } else { words };
         // Of two keys that become one option, the later counts.
         let name = format!("--{}", option.trim_start_matches("--"));
@@ -315,7 +316,7 @@ fn settings(source: &Source<'_>, wrapper: &Wrapper) -> Result<Vec<Setting>, Impo
     let mut all: Vec<Setting> = Vec::new();
     match &source.form {
         Form::Tree(tree) => all.extend(of_tree(tree, wrapper)),
-        Form::Started(started) => {
+        Form::Program(started) => {
             let mut words = started.words.get(1..).unwrap_or_default();
             // The name of a command, such as `train`.
             if words
@@ -340,7 +341,7 @@ fn settings(source: &Source<'_>, wrapper: &Wrapper) -> Result<Vec<Setting>, Impo
                 all.push(option);
             }
         }
-        Form::Python(_) => drop(source.started()?),
+        Form::Python(_) => drop(source.launched()?),
     }
     (wrapper.adds)(&mut all, source);
     Ok(all)

@@ -1,5 +1,5 @@
-//! Values of files that refer to others, as Hydra and OmegaConf write them: `${a.b}`, `${.sibling}`, `${multiply:4, ${.b}}`,
-//! and `${NAME:default}` of an environment.
+//! Values of files that refer to others, as Hydra and OmegaConf write them: `${a.b}`, `${.sibling}`, `${multiply:4,
+//! ${.b}}`, and `${NAME:default}` of an environment.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What follows from several of verl's keys: the sequences of an update, and those of a micro-batch.
+//! Values that follow from several of verl's keys: the sequences of an update, and those of a micro-batch.
 
 use std::collections::BTreeSet;
 
@@ -56,10 +56,10 @@ fn product(all: &mut Vec<Setting>, key: &str, factors: &[(&str, u64)]) {
     }
 }
 
-/// Adds the sequences of a micro-batch where another key says them: those of all ranks at once, as old versions have it,
-/// or the tokens. Of tokens, as many sequences of the full length as divide a replica's.
+/// Adds the sequences of a micro-batch where another key says them: those of all ranks at once, as old versions have
+/// it, or the tokens. Of tokens, as many sequences of the full length as divide a replica's.
 fn micro_batch(all: &mut Vec<Setting>, source: &Source<'_>, is_actor: bool, length: Option<u64>) {
-    let program = source.started().ok().and_then(|it| it.words.first());
+    let program = source.launched().ok().and_then(|it| it.words.first());
     let is_engine = program.is_some_and(|it| it.text.starts_with("verl.trainer.sft_trainer"));
     let (start, ppo) = if is_actor { (ACTOR, "ppo_") } else { ("data.", "") };
     let of = |key: &str| number(all, &format!("{start}{key}"));

@@ -38,7 +38,7 @@ pub(super) struct Wrapper {
     pub(super) or_within: &'static [&'static str],
     /// Beginnings of keys that are the other tool's after them.
     pub(super) prefixes: &'static [&'static str],
-    /// Whether the tool has the other's options by their own names.
+    /// Relation to the other tool's options: whether the tool has them by their own names.
     pub(super) same: Same,
     /// True if each micro-batch's gradients are reduced to shards, as code does that never calls FSDP's `no_sync` or
     /// `set_requires_gradient_sync`.
@@ -75,8 +75,8 @@ impl Wrapper {
     }
 }
 
-/// Line of a key; one with its whole name counts before one with a prefix, and that before one of a key that it is within
-/// and that is no option.
+/// Line of a key; one with its whole name counts before one with a prefix, and that before one of a key that it is
+/// within and that is no option.
 pub(super) fn row(vocabulary: &Vocabulary, key: &str) -> Option<&'static str> {
     let is_within = |line: &&str| {
         let name = line.split_whitespace().next().unwrap_or_default();
@@ -112,7 +112,7 @@ pub(super) fn base_option(base: Base, key: &str) -> Option<String> {
         Base::Megatron => format!("--{}", key.replace('_', "-")),
         Base::Torchtitan => format!("--{key}"),
     };
-    base.vocabulary().takes(&plain).map(|_| plain)
+    base.vocabulary().arity(&plain).map(|_| plain)
 }
 
 pub(super) fn value<'a>(all: &'a [Setting], key: &str) -> Option<&'a str> {

@@ -64,14 +64,14 @@ impl<R: CubeRuntime> Problem<R> {
     }
 }
 
-/// Where a head's queries lie in `[b, heads, s]`: the first, and the distance from one to the next.
+/// Location of a head's queries in `[b, heads, s]`: the first, and the distance from one to the next.
 #[derive(Clone, Copy, CubeType)]
 pub(super) struct Queries {
     pub(super) base: usize,
     pub(super) stride: usize,
 }
 
-/// Where a head's queries lie in `[b, heads, s]`.
+/// Location of a head's queries in `[b, heads, s]`.
 #[cube]
 pub(super) fn queries_of(x: &Tensor<f32>, head: usize) -> Queries {
     Queries { base: CUBE_POS_Z as usize * x.stride(0) + head * x.stride(1), stride: x.stride(2) }

@@ -13,7 +13,7 @@ use super::super::fragments::{
     right_of_rows, row_of_unit, zeros,
 };
 use super::super::launch::{Grid, launch, rows_and_width};
-use super::tiles::{place_of, start_of, tiles};
+use super::tiles::{start_of, tile_position, tiles};
 
 /// Rows and columns of a cube's tile.
 const TILE: usize = 128;
@@ -164,7 +164,7 @@ fn matmul_kernel<F: Float>(
     #[comptime] side: Side,
     #[define(F)] _element: StorageType,
 ) {
-    let place = place_of(counts, CUBE_POS_X as usize, num_experts, TILE);
+    let place = tile_position(counts, CUBE_POS_X as usize, num_experts, TILE);
     let column = CUBE_POS_Y as usize * TILE;
     if place.expert < num_experts {
         let rows = min(place.end - place.first, TILE);

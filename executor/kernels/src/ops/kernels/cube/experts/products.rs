@@ -8,7 +8,7 @@ use cubecl::prelude::*;
 
 use super::super::launch::{Grid, empty, launch, rows_and_width};
 use super::cores;
-use super::tiles::{place_of, start_of, tiles};
+use super::tiles::{start_of, tile_position, tiles};
 
 /// Rows and columns of a tile.
 const TILE: usize = 64;
@@ -106,7 +106,7 @@ fn matmul_kernel<F: Float>(
     depth: usize,
     #[define(F)] _element: StorageType,
 ) {
-    let place = place_of(counts, CUBE_POS_X as usize, num_experts, TILE);
+    let place = tile_position(counts, CUBE_POS_X as usize, num_experts, TILE);
     let column = CUBE_POS_Y as usize * TILE;
     if place.expert < num_experts {
         let rows = min(place.end - place.first, TILE);

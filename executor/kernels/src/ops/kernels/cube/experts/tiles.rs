@@ -10,7 +10,7 @@ pub(super) const fn tiles(rows: usize, num_experts: usize, of_tile: usize) -> us
 
 /// Position of a tile among the rows of experts.
 #[derive(Clone, Copy, CubeType)]
-pub(super) struct Place {
+pub(super) struct ExpertTile {
     /// Number of the expert; `num_experts` if the tile has no rows.
     pub(super) expert: usize,
     /// The tile's first row.
@@ -21,12 +21,12 @@ pub(super) struct Place {
 
 /// The position of tile number `tile`.
 #[cube]
-pub(super) fn place_of(
+pub(super) fn tile_position(
     counts: &Array<i32>,
     tile: usize,
     num_experts: usize,
     #[comptime] of_tile: usize,
-) -> Place {
+) -> ExpertTile {
     let mut expert = 0usize.runtime();
     let mut tiles_before = 0usize.runtime();
     let mut start = 0usize.runtime();
@@ -40,7 +40,7 @@ pub(super) fn place_of(
             count = usize::cast_from(counts[expert]);
         }
     }
-    Place { expert, first: start + (tile - tiles_before) * of_tile, end: start + count }
+    ExpertTile { expert, first: start + (tile - tiles_before) * of_tile, end: start + count }
 }
 
 /// The first row of an expert.

@@ -19,7 +19,8 @@ pub(super) const fn chunks_of_unit(count: usize, width: usize) -> usize {
     (count * (width / CHUNK)).div_ceil(UNITS)
 }
 
-/// Where a head's rows of `[b, rows, heads, width]` lie: read from the device's memory once, before a loop over tiles.
+/// Location of a head's rows in `[b, rows, heads, width]`: read from the device's memory once, before a loop over
+/// tiles.
 #[derive(Clone, Copy, CubeType)]
 pub(super) struct Rows {
     /// The chunk with which they start.
@@ -30,7 +31,7 @@ pub(super) struct Rows {
     last: usize,
 }
 
-/// Where a head's rows of `[b, rows, heads, width]` lie.
+/// Location of a head's rows in `[b, rows, heads, width]`.
 #[cube]
 pub(super) fn rows_of<F: Float>(x: &Tensor<Chunk<F>>, head: usize) -> Rows {
     Rows {

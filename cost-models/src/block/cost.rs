@@ -5,7 +5,7 @@ use ir::collective::Collective;
 use ir::framework::{CausalPieces, ExpertActivations, GradientAccumulation, Logits, TensorGathers};
 use ir::graph::{
     self, AttentionMask, Axis, Block, BlockRecompute, BlockWork, DimName, Exchange, Kernel,
-    KernelWork, OpId, OpKind, Pass, Setting, Switches, TokenDispatcher,
+    KernelWork, OpId, OpKind, Pass, ShardContext, Switches, TokenDispatcher,
 };
 use ir::units::{Bytes, Flops, Seconds};
 
@@ -33,7 +33,7 @@ const EXPERT_BIAS_PASSES: f64 = 6.0;
 const FUSED_EXPERTS: f64 = 0.5;
 
 /// Cost of a block: its work, with the groups and the hardware that time it.
-pub(crate) struct Coster<'a> {
+pub(crate) struct BlockCost<'a> {
     pub(crate) block: &'a Block,
     pub(crate) work: &'a BlockWork,
     pub(crate) groups: &'a Groups,
@@ -66,38 +66,38 @@ pub(crate) enum ExpertTimes {
     Least,
 }
 
-impl<'a> Coster<'a> {
+impl<'a> BlockCost<'a> {
     pub(crate) fn new(
         block: &'a Block,
         work: &'a BlockWork,
-        setting: &Setting,
+        setting: &ShardContext,
         groups: &'a Groups,
         hardware: &'a Hardware,
         experts: ExpertTimes,
     ) -> Self {
         let untimed = Self::untimed(block, work, setting, groups, hardware);
         let by_op = vec![[OfOp::default(); 3]; block.nodes().count()];
-        let mut coster = Self { experts, by_op, ..untimed };
-        coster.timings = work.kernels.iter().map(|it| coster.kernel(it)).collect();
-        for (kernel, timing) in work.kernels.iter().zip(&coster.timings) {
-            let of_op = &mut coster.by_op[kernel.op.index()][kernel.pass as usize];
+        let mut cost = Self { experts, by_op, ..untimed };
+        cost.timings = work.kernels.iter().map(|it| cost.kernel(it)).collect();
+        for (kernel, timing) in work.kernels.iter().zip(&cost.timings) {
+            let of_op = &mut cost.by_op[kernel.op.index()][kernel.pass as usize];
             of_op.time += timing.time;
             of_op.flops += kernel.flops;
             of_op.touched += kernel.read + kernel.written;
         }
-        coster
+        cost
     }
 
     /// A cost without kernel times.
     pub(crate) fn untimed(
         block: &'a Block,
         work: &'a BlockWork,
-        setting: &Setting,
+        setting: &ShardContext,
         groups: &'a Groups,
         hardware: &'a Hardware,
     ) -> Self {
         let (timings, by_op) = (Vec::new(), Vec::new());
-        let Setting { switches, gathers_by_operator, .. } = *setting;
+        let ShardContext { switches, gathers_by_operator, .. } = *setting;
         let experts = ExpertTimes::Exact;
         Self {
             block,
@@ -229,8 +229,8 @@ impl<'a> Coster<'a> {
         self.work.head_chunks.map_or(1, |(head, chunks)| if head == op { chunks } else { 1 })
     }
 
-    /// Time of adding up the gradients of a weight that chunks of the tokens have made, where micro-batches do not do so
-    /// already.
+    /// Time of adding up the gradients of a weight that chunks of the tokens have made, where micro-batches do not do
+    /// so already.
     fn sum_of_chunks(&self, work: &KernelWork) -> Seconds {
         let Hardware { device, framework, precision, .. } = self.hardware;
         let is_apart = framework.gradients.accumulation == GradientAccumulation::None;

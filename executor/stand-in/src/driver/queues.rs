@@ -8,14 +8,14 @@ use crate::recording::StreamId;
 /// The queues of all streams.
 #[derive(Default)]
 pub(super) struct Queues {
-    pub(super) streams: BTreeMap<StreamId, Line>,
+    pub(super) streams: BTreeMap<StreamId, StreamQueue>,
     /// True while a thread runs them in the background.
     pub(super) is_looked_after: bool,
 }
 
 /// The queue of a stream.
 #[derive(Default)]
-pub(super) struct Line {
+pub(super) struct StreamQueue {
     pub(super) tasks: VecDeque<Task>,
     /// Number of enqueued tasks.
     pub(super) given: u64,
@@ -26,13 +26,13 @@ pub(super) struct Line {
 impl Queues {
     /// The point after all tasks that were enqueued on a stream so far.
     pub(super) fn now(&self, stream: StreamId) -> Moment {
-        let count = self.streams.get(&stream).map_or(0, |line| line.given);
+        let count = self.streams.get(&stream).map_or(0, |queue| queue.given);
         Moment { stream, count }
     }
 
     /// Returns whether all tasks before a point have ended.
     pub(super) fn is_past(&self, moment: Moment) -> bool {
-        self.streams.get(&moment.stream).is_none_or(|line| line.done >= moment.count)
+        self.streams.get(&moment.stream).is_none_or(|queue| queue.done >= moment.count)
     }
 
     /// Returns whether a stream is idle.
@@ -42,22 +42,22 @@ impl Queues {
 
     /// Returns whether a communicator still has tasks in a queue.
     pub(super) fn has_posts(&self, comm: usize) -> bool {
-        let mut tasks = self.streams.values().flat_map(|line| &line.tasks);
+        let mut tasks = self.streams.values().flat_map(|queue| &queue.tasks);
         tasks.any(|task| matches!(task, Task::Exchange { comm: own, .. } if *own == comm))
     }
 
     /// The current tasks of waiting streams, as text.
-    pub(super) fn told(&self) -> String {
-        let waiting = self.streams.iter().filter_map(|(stream, line)| {
-            let task = line.tasks.front()?.told();
-            Some(format!("stream {}: {task}, and {} behind it", stream.0, line.tasks.len() - 1))
+    pub(super) fn describe(&self) -> String {
+        let waiting = self.streams.iter().filter_map(|(stream, queue)| {
+            let task = queue.tasks.front()?.describe();
+            Some(format!("stream {}: {task}, and {} behind it", stream.0, queue.tasks.len() - 1))
         });
         waiting.collect::<Vec<_>>().join("; ")
     }
 
     /// Cancels the remaining tasks of a communicator.
     pub(super) fn drop_posts(&mut self, comm: usize) {
-        for task in self.streams.values_mut().flat_map(|line| &mut line.tasks) {
+        for task in self.streams.values_mut().flat_map(|queue| &mut queue.tasks) {
             if matches!(task, Task::Exchange { comm: own, .. } if *own == comm) {
                 *task = Task::After(Vec::new());
             }
@@ -65,6 +65,6 @@ impl Queues {
     }
 
     pub(super) fn is_any_waiting(&self) -> bool {
-        self.streams.values().any(|line| !line.tasks.is_empty())
+        self.streams.values().any(|queue| !queue.tasks.is_empty())
     }
 }

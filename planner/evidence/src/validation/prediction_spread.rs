@@ -3,9 +3,9 @@
 use cost_models::Hardware;
 use cost_models::residuals::{Spread, SpreadOf};
 
-/// What is known of a prediction of a quantity.
+/// Spread of a prediction of a quantity.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct PredictionSpread {
     /// Stack, as named by [`SpreadOf::stack`].
     pub stack: String,
     /// Standard deviation of the logarithm of measured over predicted.
@@ -14,7 +14,7 @@ pub struct Known {
     pub interval: [f64; 2],
 }
 
-impl Known {
+impl PredictionSpread {
     pub(super) fn of(of: SpreadOf, hardware: &Hardware, deviation: f64) -> Self {
         let (_, spread) = Spread::shipped(of, hardware);
         Self { stack: of.stack(hardware), deviation, interval: spread.interval(deviation) }

@@ -15,12 +15,13 @@ const MOST_LOOKED_INTO: usize = 64;
 
 /// Error about a missing file of one of these kinds, with a hint on a file next to it.
 pub(crate) fn no_file(path: &Path, wanted: &[FileKind]) -> anyhow::Error {
-    let beside = near(path, wanted).map(|beside| format!("`{}` is there", beside.display()));
+    let sibling =
+        similar_file(path, wanted).map(|sibling| format!("`{}` is there", sibling.display()));
     // The reader of models adds its own hints.
     let from = source(wanted).filter(|_| !wanted.contains(&FileKind::Model));
     let hints: Vec<String> = match of_model(path, wanted) {
         Some(hint) => vec![hint],
-        _ => beside.into_iter().chain(from).collect(),
+        _ => sibling.into_iter().chain(from).collect(),
     };
     anyhow!("reading `{}`: No such file{}", path.display(), hint(&hints))
 }
@@ -32,7 +33,7 @@ pub(crate) fn is_folder(path: &Path, wanted: &[FileKind]) -> anyhow::Error {
         (None, Some(file)) => vec![format!("`{}` is in it", file.display())],
         (None, None) => source(wanted).into_iter().collect(),
     };
-    let kind = wanted.first().map_or("a file", |kind| kind.in_words());
+    let kind = wanted.first().map_or("a file", |kind| kind.describe());
     anyhow!("reading `{}`: is a directory, not {kind}{}", path.display(), hint(&hints))
 }
 
@@ -54,7 +55,7 @@ fn of_model(path: &Path, wanted: &[FileKind]) -> Option<String> {
 
 /// Returns the file with the most similar name next to a missing one, among files of the kinds `wanted`; without kinds,
 /// among files of similar names.
-pub(crate) fn near(path: &Path, wanted: &[FileKind]) -> Option<PathBuf> {
+pub(crate) fn similar_file(path: &Path, wanted: &[FileKind]) -> Option<PathBuf> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let given = path.file_name()?.to_str()?;
     let mut names = files(folder.unwrap_or(Path::new(".")));

@@ -10,12 +10,12 @@ use planner::names;
 
 /// A constraint that the best plan may not meet, with its text.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Asked {
+pub(crate) struct NamedConstraint {
     text: String,
     named: PartialLayout,
 }
 
-impl Asked {
+impl NamedConstraint {
     /// The constraint for layouts of this graph, whose selective recompute may be of chosen modules.
     pub(crate) fn named_for(&self, graph: &Graph) -> PartialLayout {
         let modules = graph
@@ -26,13 +26,13 @@ impl Asked {
     }
 }
 
-impl fmt::Display for Asked {
+impl fmt::Display for NamedConstraint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl FromStr for Asked {
+impl FromStr for NamedConstraint {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {

@@ -35,8 +35,8 @@ fn wrapped(text: &str, columns: usize) -> String {
             continue;
         }
         let indent = indent(line).min(columns / 2);
-        let (mut rest, mut room) = (line.trim_end(), columns);
-        while let Some((end, _)) = rest.char_indices().nth(room) {
+        let (mut rest, mut width) = (line.trim_end(), columns);
+        while let Some((end, _)) = rest.char_indices().nth(width) {
             // No break before the first word; a word longer than the line stays whole.
             let begun = rest.len() - rest.trim_start().len();
             let last =
@@ -47,7 +47,7 @@ fn wrapped(text: &str, columns: usize) -> String {
             all.push_str(rest[..at].trim_end());
             all.push('\n');
             all.push_str(&" ".repeat(indent));
-            (rest, room) = (rest[at..].trim_start(), columns - indent);
+            (rest, width) = (rest[at..].trim_start(), columns - indent);
         }
         all.push_str(rest);
         all.push_str(&line[line.trim_end().len()..]);
@@ -61,8 +61,8 @@ fn indent(line: &str) -> usize {
     let blanks = line.len() - line.trim_start().len();
     let label = line[blanks..].find(": ").filter(|at| *at < LONGEST_LABEL);
     let after = label.map_or(blanks, |at| {
-        let said = blanks + at + 1;
-        said + line[said..].len() - line[said..].trim_start().len()
+        let start = blanks + at + 1;
+        start + line[start..].len() - line[start..].trim_start().len()
     });
     line[..after].chars().count()
 }

@@ -111,7 +111,7 @@ impl Model {
     }
 
     /// The family of the spelling most like that of an unknown one, if it reads the configuration `text`.
-    pub fn nearest_family(text: &str, error: &ModelError) -> Option<String> {
+    pub fn family_by_name(text: &str, error: &ModelError) -> Option<String> {
         let ModelError::UnknownArchitecture { architecture, all, .. } = error else { return None };
         let nearest = json::nearest_of(architecture, all)?;
         let object = parse(text).ok()?;

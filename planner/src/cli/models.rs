@@ -97,7 +97,7 @@ fn read_config(path: &Path, name: &str, family: Option<&str>) -> anyhow::Result<
             let is_unknown =
                 family.is_none() && matches!(error, ModelError::UnknownArchitecture { .. });
             let by_keys = is_unknown.then(|| nearest(&text)).flatten();
-            let by_name = Model::nearest_family(&text, &error)
+            let by_name = Model::family_by_name(&text, &error)
                 .map(|by_name| format!("`{by_name}` is the nearest"));
             let hints: Vec<String> = error.hint().or(by_name).into_iter().chain(by_keys).collect();
             let source = anyhow::Error::new(error.clone());

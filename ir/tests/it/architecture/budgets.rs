@@ -10,13 +10,13 @@ use super::{assert_none, code, members, mentions, read, root, sources, without_t
 /// Lines of source of each crate, without tests, in whole hundreds; scripts and styles of its pages count.
 const LINES: &[(&str, usize)] = &[
     ("command-line", 900),
-    ("cost-models", 4_800),
+    ("cost-models", 4_900),
     ("executor", 7_600),
     ("executor/communicators", 4_700),
     ("executor/kernels", 12_800),
     ("executor/runtime", 13_600),
     ("executor/stand-in", 9_400),
-    ("ir", 28_300),
+    ("ir", 28_400),
     ("models", 100),
     ("planner", 13_000),
     ("planner/core", 16_200),

@@ -11,7 +11,7 @@ use planner::names;
 use planner::report::PlanSummary;
 use planner_core::answers::Difference;
 use planner_core::plan::CheckedPlan;
-use planner_core::problem::Problem;
+use planner_core::problem::{Problem, Sequences};
 use planner_core::search::{EvaluatedPlan, Go, Request, evaluate};
 use serde::Serialize;
 
@@ -261,13 +261,19 @@ fn describe(comparison: &Comparison) -> String {
     text + &text_table(headings, &headings[..1], lines)
 }
 
-/// Differences in the work of a step (batch, sequence, GPUs) between two problems.
+/// Differences in the work of a step between two problems: batch, sequence, documents, experts' load, what is trained, GPUs.
 fn unlike_work(one: &Problem, other: &Problem) -> Option<String> {
+    let none = || "none".to_owned();
+    let documents =
+        |it: &Sequences| format!("{} packed {}", it.documents.lengths, it.documents.packing);
     let facts = |problem: &Problem| {
         let training = &problem.training;
         [
             ("batch", training.global_batch_size.to_string()),
             ("sequence", training.sequence_length.to_string()),
+            ("documents", problem.sequences.as_ref().map_or_else(none, documents)),
+            ("expert load", problem.expert_load.load.to_string()),
+            ("trained parameters", problem.parameters().trained.to_string()),
             ("GPUs", problem.limits.num_gpus.to_string()),
         ]
     };

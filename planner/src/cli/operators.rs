@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use anyhow::bail;
 use indicatif::HumanCount;
 use ir::framework::IDEAL;
+use ir::replication::DataParallelMethod;
 use planner::report::OperatorReport;
 use planner_core::operators::{OperatorPlan, OperatorSearch, SplitOperator, solve};
 use planner_core::problem::Problem;
@@ -28,6 +29,8 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
         (setting.expert_load.is_some(), "--expert-load"),
         (setting.document_lengths.is_some(), "--document-lengths"),
         (problem.threads.is_some(), "--threads"),
+        (setting.gradient_compression.is_some(), "--gradient-compression"),
+        (setting.data_parallel_method != DataParallelMethod::AllReduce, "--data-parallel-method"),
     ] {
         if is_given {
             bail!("`{option}` has no effect with `--per-operator`\nhint: leave it out");

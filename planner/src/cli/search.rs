@@ -318,6 +318,11 @@ fn narrow(
         "`--objective` with GPUs of several kinds: only the time of a step is minimised\nhint: leave it out, or a \
          cluster of one kind"
     );
+    anyhow::ensure!(
+        !questions.front || problem.groups.is_none(),
+        "`--front` has plans on half of the GPUs, which of several kinds are not chosen\nhint: leave it out, or a \
+         cluster of one kind"
+    );
     match questions.objective {
         Objective::Time => Ok(String::new()),
         Objective::Gpus => {

@@ -33,7 +33,15 @@ pub enum WhyNot {
         /// Bytes by which it does.
         missing_bytes: Bytes,
     },
-    /// The best plan with it is slower than the chosen plan, or a tie.
+    /// The best plan with it is no slower than the chosen plan, which is simpler.
+    AsFast {
+        /// The best plan with it.
+        #[serde(rename = "layout", serialize_with = "layout_of")]
+        found: Box<EvaluatedPlan>,
+        /// Difference of the plan from the chosen one.
+        difference: Box<Difference>,
+    },
+    /// The best plan with it is slower than the chosen plan.
     Slower {
         /// The best plan with it.
         #[serde(rename = "layout", serialize_with = "layout_of")]
@@ -90,8 +98,13 @@ pub fn why_not(
     match (best, outcome.closest) {
         (Some(found), _) if found.layout == plan.layout => WhyNot::Chosen,
         (Some(found), _) => {
-            let difference = Difference::of((problem, plan), (problem, &found));
-            WhyNot::Slower { found: Box::new(found), difference: Box::new(difference) }
+            let difference = Box::new(Difference::of((problem, plan), (problem, &found)));
+            let (found, is_slower) = (Box::new(found), difference.share > 0.0);
+            if is_slower {
+                WhyNot::Slower { found, difference }
+            } else {
+                WhyNot::AsFast { found, difference }
+            }
         }
         (None, Some(closest)) => {
             let missing_bytes = closest.excess(problem.memory_budget);

@@ -31,10 +31,15 @@ impl Problem {
         self.groups.as_ref().map_or(self.memory_budget, |groups| groups.all[group].memory_budget)
     }
 
+    /// Hardware of the GPUs with least memory.
+    pub(crate) fn smallest_hardware(&self) -> &Hardware {
+        let all = (0..self.num_groups()).map(|group| self.hardware_of(group));
+        all.min_by_key(|hardware| hardware.memory).unwrap_or(&self.hardware)
+    }
+
     /// Memory of the smallest GPU.
     pub fn least_memory(&self) -> Bytes {
-        let all = (0..self.num_groups()).map(|group| self.hardware_of(group).memory);
-        all.min().unwrap_or_default()
+        self.smallest_hardware().memory
     }
 
     /// The most memory that a plan may use on any GPU.

@@ -436,7 +436,7 @@ impl Problem {
             let routers = layers.iter().filter_map(|it| self.graph.class(*it).num_experts());
             let num_experts = routers.max().unwrap_or_default();
             let counted = rows[0].len() as u64;
-            if counted != num_experts || rows.len() > layers.len() {
+            if counted != num_experts || ![1, layers.len()].contains(&rows.len()) {
                 let (num_rows, num_layers) = (rows.len(), layers.len());
                 return Err(ProblemError::ExpertCounts {
                     counted,
@@ -459,33 +459,36 @@ impl Problem {
         }
     }
 
-    /// The problem with a headroom: memory of each GPU that stays free.
+    /// The problem with a headroom: memory of each GPU that stays free, of the smallest where they are of several kinds.
+    /// Larger ones leave as large a share.
     #[must_use]
     pub fn with_headroom(mut self, headroom: Bytes) -> Self {
-        self.memory_budget = self.hardware.memory.saturating_sub(headroom);
+        let least = self.smallest_hardware().memory.as_f64().max(1.0);
+        let left = |memory: Bytes| {
+            memory.saturating_sub(Bytes::from_f64(headroom.as_f64() * (memory.as_f64() / least)))
+        };
+        self.memory_budget = left(self.hardware.memory);
         for group in self.groups.iter_mut().flat_map(|groups| &mut groups.all) {
-            group.memory_budget = group.hardware.memory.saturating_sub(headroom);
+            group.memory_budget = left(group.hardware.memory);
         }
         self
     }
 
-    /// Memory of each GPU that stays free.
+    /// Memory of each GPU that stays free, of the smallest where they are of several kinds.
     pub fn headroom(&self) -> Bytes {
-        self.hardware.memory.saturating_sub(self.memory_budget)
+        let of =
+            |group| self.hardware_of(group).memory.saturating_sub(self.memory_budget_of(group));
+        (0..self.num_groups()).map(of).min().unwrap_or_default()
     }
 
     /// The headroom with which nine of ten plans fit that are predicted to, from the ratio of measured to predicted
     /// peak memory of comparable steps.
     pub fn usual_headroom(&self) -> Bytes {
-        let of = |hardware: &Hardware| {
-            let (_, Spread { ninth_decile, .. }) =
-                Spread::shipped(SpreadOf::PeakMemoryBytes, hardware);
-            let memory = hardware.memory;
-            let ratio = (ninth_decile * full_deviation(memory)).exp();
-            memory.saturating_sub(Bytes::from_f64(memory.as_f64() / ratio.max(1.0)))
-        };
-        let all = (0..self.num_groups()).map(|group| of(self.hardware_of(group)));
-        all.max().unwrap_or_default()
+        let hardware = self.smallest_hardware();
+        let (_, spread) = Spread::shipped(SpreadOf::PeakMemoryBytes, hardware);
+        let memory = hardware.memory;
+        let ratio = (spread.ninth_decile * full_deviation(memory)).exp();
+        memory.saturating_sub(Bytes::from_f64(memory.as_f64() / ratio.max(1.0)))
     }
 
     /// True if the memory fits a GPU with the headroom left free, and its part of the host.

@@ -36,9 +36,12 @@ fn at_largest_headroom(problem: &Problem, found: &EvaluatedPlan) -> WithLessHead
     WithLessHeadroom { found: simulated(&problem, found.layout, &found.stage_ends).0, headroom }
 }
 
-/// The largest headroom with which a plan fits, in whole GiB, or in tenths below one. Memory that the allocator caches
-/// and would free counts as free.
+/// The largest headroom with which a plan fits, in whole GiB, or in tenths below one; none on GPUs of several kinds,
+/// whose fullest is not known to be the one that decides. Memory that the allocator caches and would free counts as free.
 pub fn largest_headroom(problem: &Problem, found: &EvaluatedPlan) -> Bytes {
+    if problem.groups.is_some() {
+        return Bytes::ZERO;
+    }
     let memory = problem.hardware.memory;
     let full = problem.clone().with_headroom(memory);
     let needed = simulated(&full, found.layout, &found.stage_ends).0.evaluation.memory.total();

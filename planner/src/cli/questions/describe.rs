@@ -93,7 +93,9 @@ fn describe_why_not(answer: &WhyNot) -> String {
             whole(&closest.layout),
             closest.evaluation.memory.total(),
         ),
-        WhyNot::Slower { found, difference } => describe_slower(found, difference, ""),
+        WhyNot::AsFast { found, difference } | WhyNot::Slower { found, difference } => {
+            describe_slower(found, difference, "")
+        }
         WhyNot::LessHeadroom { found, difference, headroom_bytes, roomy } => {
             let roomy = roomy.as_ref().map_or(no_layout.to_owned(), |it| {
                 format!("the best that has it takes {}", it.evaluation.step_time)

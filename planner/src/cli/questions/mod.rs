@@ -36,7 +36,7 @@ pub(crate) struct QuestionArgs {
     why_not: Vec<NamedConstraint>,
     /// The plans that no other beats in time, in memory and in GPUs at once.
     #[arg(long)]
-    front: bool,
+    pub(crate) front: bool,
     /// The longest sequence for which some plan fits.
     #[arg(long)]
     max_seq_len: bool,

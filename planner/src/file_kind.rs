@@ -278,6 +278,7 @@ mod tests {
             (r#"{"train_batch_size": 8}"#, FileKind::Settings),
             (r#"{"weight_map": {}}"#, FileKind::Weights),
             (r#"{"tokenizer_class": "x", "model_type": "llama"}"#, FileKind::BesideModel),
+            (r#"{"tokenizer_class": "x", "model_type": "a", "architectures": []}"#, FileKind::Model),
             (r#"{"dim": 4096, "n_layers": 32}"#, FileKind::Params),
             (r#"{"colour": "green"}"#, FileKind::Unknown),
             (r#"[{"gpu": "H100", "n_gpus": 8}]"#, FileKind::Steps),

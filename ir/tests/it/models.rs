@@ -238,6 +238,13 @@ fn newer_families_have_the_parameters_that_transformers_builds() {
     check_each(include_str!("cases/recent.json"));
 }
 
+/// Published configurations of models whose code is their authors' alone, of few layers, and variants: every tensor of that
+/// code added up by hand.
+#[test]
+fn models_with_code_of_their_own_have_its_parameters() {
+    check_each(include_str!("cases/authors.json"));
+}
+
 /// Multimodal models with two layers of text, with the counts of transformers 5.24.0: towers and projectors too.
 #[test]
 fn multimodal_models_have_their_towers() {

@@ -296,8 +296,12 @@ impl AttentionRule {
             Some(rule) => rule.layers(fields, shape, window, (&rotates, mixed))?,
             None => Vec::new(),
         };
-        if let Some(RotatedLayers::Sliding) = self.rotary.as_ref().map(|rotary| &rotary.layers) {
-            rotates = sliding.iter().map(|slides| *slides && window.is_some()).collect();
+        match self.rotary.as_ref().map(|rotary| &rotary.layers) {
+            Some(RotatedLayers::SlidingIfAny) if window.is_none() => {}
+            Some(RotatedLayers::Sliding | RotatedLayers::SlidingIfAny) => {
+                rotates = sliding.iter().map(|slides| *slides && window.is_some()).collect();
+            }
+            _ => {}
         }
         let sliding_attention = match &self.sliding {
             Some(rule) => rule.read(fields, &attention)?,

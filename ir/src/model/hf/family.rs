@@ -306,6 +306,8 @@ pub(super) enum RotatedLayers {
     All,
     /// Layers with a sliding window.
     Sliding,
+    /// The same, or all where the model has no window.
+    SlidingIfAny,
     /// Layers with a 1 in `no_rope_layers`, or else all but every n-th, with n from this field.
     AllButEvery(Field<u64>),
 }

@@ -78,6 +78,7 @@ fn with_its_like(model_type: &str) -> Map<String, Value> {
 type Finish = fn(Fields<'_>, &Shape, Transformer) -> Result<Transformer, ModelError>;
 
 const FINISHED: &[(&str, Finish)] = &[
+    ("Dream", bert::both_ways),
     ("bert", bert::bert),
     ("camembert", bert::roberta),
     ("codegen", gpt::gptj),
@@ -90,6 +91,8 @@ const FINISHED: &[(&str, Finish)] = &[
     ("gpt_bigcode", gpt::gpt2),
     ("gptj", gpt::gptj),
     ("lfm2", lfm2),
+    ("llada", bert::both_ways),
+    ("llada2_moe", bert::both_ways),
     ("longcat_flash", longcat::longcat),
     ("modernbert", bert::modern),
     ("modernbert-decoder", bert::modern_decoder),
@@ -325,6 +328,7 @@ const LANGUAGE_MODELS: &[Renamed] = &[
     ("glm4v_text", "glm4", &[("head_dim", Value::Null)]),
     ("glm_ocr_text", "glm4", &[("attention_bias", Value::Bool(false)), ("head_dim", Value::Null)]),
     ("paddleocr_vl_text", "ernie4_5", &[]),
+    ("phi3_v", "phi3", &[]),
     ("phi4_multimodal", "phi3", &[]),
     ("qwen2_vl", "qwen2", &[]),
     ("qwen2_vl_text", "qwen2", &[]),

@@ -21,6 +21,7 @@ const OLDER: &[(&str, Bring)] = &[
     ("minimax_m3_vl", minimax_m3_vl),
     ("minimax_m3_vl_text", minimax_m3),
     ("mimo_v2_flash", experts_by_layer),
+    ("qwen", qwen),
     ("step3p5", step3p5),
     ("step3p7", step3p7),
     ("step3p7_text", step3p5),
@@ -174,6 +175,13 @@ fn experts_by_layer(object: &mut Object) {
     if let Some(frequencies) = object.get("moe_layer_freq").and_then(numbers) {
         set_experts(object, |layer| frequencies.get(layer as usize).is_some_and(|it| *it > 0));
         object.remove("moe_layer_freq");
+    }
+}
+
+/// The first Qwen's gated block is half as wide as stated.
+fn qwen(object: &mut Object) {
+    if let Some(width) = number(object, "intermediate_size") {
+        object.insert("intermediate_size".to_owned(), json!(width / 2));
     }
 }
 

@@ -9,7 +9,9 @@ use super::file::basename;
 use super::imported::Stated;
 use super::options::Leaf;
 use super::others::{of_keys, of_program, of_python as other_python};
-use super::ranks::{check_spread, check_start, ranks, ranks_by_variables, ranks_per_node};
+use super::ranks::{
+    check_spread, check_start, is_torchrun, ranks, ranks_by_variables, ranks_per_node,
+};
 use super::shell::{self, Command, Script, Way, Word, is_program};
 use super::source::{Form, LaunchedProgram, Source, WHOLE, first_line, is_toml, notation, tree_of};
 use super::target::Target;
@@ -235,7 +237,13 @@ impl LaunchScript {
             }
             let starts_ranks = tool(target).starts_ranks;
             let of_variables = || ranks_by_variables(&self.script, command, starts_ranks);
-            let num_gpus = ranks(&self.script, &before, set).or_else(of_variables);
+            let of_launcher = || {
+                let started = command.words.get(..=before.len()).unwrap_or(&before);
+                ranks(&self.script, started, set).or_else(of_variables)
+            };
+            // Of Ray's ranks a launcher starts the driver alone.
+            let is_by_ray = tool(target).is_by_ray && !is_torchrun(&before);
+            let num_gpus = if is_by_ray { None } else { of_launcher() };
             let ranks_per_node = ranks_per_node(&self.script, &before, set);
             let (target, words) = with_keys(&words, files)?.unwrap_or((target, words));
             let started = LaunchedProgram { before, words, num_gpus, ranks_per_node };

@@ -58,6 +58,8 @@ pub(crate) struct Tool {
     pub(super) spreads_layers: bool,
     /// True if its program starts the ranks itself, as many as `NPROC_PER_NODE` and `NNODES` say.
     pub(super) starts_ranks: bool,
+    /// True if Ray starts its ranks, as many as its own settings say.
+    pub(super) is_by_ray: bool,
     /// True if its files are Python with Megatron-Bridge's settings, not the options of the table.
     pub(crate) is_python: bool,
     /// True if plans are exported to it.
@@ -91,6 +93,7 @@ impl Tool {
             anchors: &[],
             spreads_layers: false,
             starts_ranks: false,
+            is_by_ray: false,
             is_python: false,
             is_written: true,
             states_loss: false,

@@ -243,6 +243,7 @@ pub(in super::super) static MEGATRON_SWIFT_TOOL: Tool = Tool {
 
 /// slime: options of `train.py`, Megatron's among them.
 pub(in super::super) static SLIME_TOOL: Tool = Tool {
+    is_by_ray: true,
     starts: |words, place, _| {
         started(words, place, |words, at| {
             let is_own = has_option(words, &["actor_num_nodes", "actor_num_gpus_per_node"]);
@@ -275,6 +276,7 @@ fn is_megatron(words: &[Word]) -> bool {
 
 /// verl: options of its trainers, as Hydra takes them.
 pub(in super::super) static VERL_TOOL: Tool = Tool {
+    is_by_ray: true,
     starts: |words, place, _| {
         started(words, place, |words, at| is_verl(words, at) && !is_megatron(words))
     },
@@ -284,6 +286,7 @@ pub(in super::super) static VERL_TOOL: Tool = Tool {
 
 /// verl whose actor is trained with Megatron.
 pub(in super::super) static MEGATRON_VERL_TOOL: Tool = Tool {
+    is_by_ray: true,
     starts: |words, place, _| {
         started(words, place, |words, at| is_verl(words, at) && is_megatron(words))
     },

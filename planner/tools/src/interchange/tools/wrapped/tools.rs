@@ -55,7 +55,10 @@ const VERL: Wrapper = Wrapper {
     reduces_each: true,
     // verl/models/transformers/monkey_patch.py.
     context_parallel: &[ContextParallelKind::AllToAll],
-    adds: verl::batches,
+    adds: |all, source| {
+        verl::batches(all, source);
+        verl::groups(all, source);
+    },
     ..Wrapper::new("verl", include_str!("verl.txt"), Base::Trainer)
 };
 const MEGATRON_VERL: Wrapper = Wrapper {

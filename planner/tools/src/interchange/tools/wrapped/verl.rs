@@ -56,6 +56,28 @@ fn product(all: &mut Vec<Setting>, key: &str, factors: &[(&str, u64)]) {
     }
 }
 
+/// Number of ranks, by the launcher, the user or the keys.
+fn num_ranks(all: &[Setting], source: &Source<'_>) -> Option<u64> {
+    let nodes = number(all, "trainer.nnodes").unwrap_or(1);
+    let started = number(all, "trainer.n_gpus_per_node").and_then(|it| it.checked_mul(nodes));
+    source.num_gpus().map(u64::from).or(started)
+}
+
+/// Adds the copies of all states where groups of ranks shard them (`create_device_mesh` in verl's
+/// `workers/fsdp_workers.py`).
+pub(super) fn groups(all: &mut Vec<Setting>, source: &Source<'_>) {
+    for key in ["actor_rollout_ref.actor.fsdp_config.fsdp_size", "engine.fsdp_size"] {
+        let size = number(all, key).filter(|it| *it > 0);
+        let (Some(size), Some(ranks)) = (size, num_ranks(all, source)) else { continue };
+        if size < ranks && !ranks.is_multiple_of(size) {
+            continue;
+        }
+        all.retain(|it| it.0 != key);
+        add(all, "copies", &(ranks / size).max(1));
+        add(all, "shards", &"rest");
+    }
+}
+
 /// Adds the sequences of a micro-batch where another key says them: those of all ranks at once, as old versions have
 /// it, or the tokens. Of tokens, as many sequences of the full length as divide a replica's.
 fn micro_batch(all: &mut Vec<Setting>, source: &Source<'_>, is_actor: bool, length: Option<u64>) {
@@ -72,10 +94,7 @@ fn micro_batch(all: &mut Vec<Setting>, source: &Source<'_>, is_actor: bool, leng
     let sharing = sharing.unwrap_or(1);
     let cut = ["tensor_model_parallel_size", "pipeline_model_parallel_size"];
     let cut = cut.iter().filter_map(|it| of(&format!("megatron.{it}"))).product::<u64>() * sharing;
-    let nodes = number(all, "trainer.nnodes").unwrap_or(1);
-    let started = number(all, "trainer.n_gpus_per_node").and_then(|it| it.checked_mul(nodes));
-    let ranks = source.num_gpus().map(u64::from).or(started);
-    let replicas = (ranks.unwrap_or(1) / cut.max(1)).max(1);
+    let replicas = (num_ranks(all, source).unwrap_or(1) / cut.max(1)).max(1);
     let by_tokens = value(all, &format!("{start}use_dynamic_bsz"));
     let by_tokens = by_tokens.map_or(is_engine, |it| it.eq_ignore_ascii_case("true"));
     let micro = match (by_tokens, length, of(&format!("{ppo}micro_batch_size"))) {

@@ -98,7 +98,7 @@ fn by_script(
         }
         let keys = match built_in_stage(name) {
             Some(stage) => built_in(stage, name),
-            None => script.completed(source.tree(name)?.leaves()),
+            None => script.completed(deepspeed::leaves(&source.tree(name)?)),
         };
         return of_deepspeed(source, &given, keys, script);
     }
@@ -501,7 +501,7 @@ fn by_deepspeed(
     script: &Script,
 ) -> Result<Imported, ImportError> {
     let keys = match given.path("deepspeed_config.deepspeed_config_file")? {
-        Some(name) => script.completed(source.tree(name)?.leaves()),
+        Some(name) => script.completed(deepspeed::leaves(&source.tree(name)?)),
         None => deepspeed_keys(source, given, script)?,
     };
     of_deepspeed(source, given, keys, script)

@@ -11,6 +11,7 @@ use crate::interchange::imported::{Imported, StatedStages};
 use crate::interchange::options::{Leaf, OptionError, ParsedOptions};
 use crate::interchange::source::{Source, agreed};
 use crate::interchange::table::Reader;
+use crate::interchange::tree::Tree;
 use crate::interchange::unread::Unread;
 
 /// Features of DeepSpeed that change a step and that the planner does not model; they are accepted only if off.
@@ -26,8 +27,20 @@ const NOT_PLANNED: [(&str, &str); 6] = [
 /// Reads a configuration, or the script that names one.
 pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
     let tree = source.configuration("--deepspeed_config", "ds_config.json", "DeepSpeed")?;
-    let keys = tree.leaves();
+    let keys = leaves(&tree);
     read_keys(source, &keys, &stated(source, &keys))
+}
+
+/// Keys of a configuration; the section `bfloat16` of old versions counts as `bf16` (`BFLOAT16_OLD` in DeepSpeed's
+/// `runtime/precision_config.py`).
+pub(in super::super) fn leaves(tree: &Tree) -> Vec<(String, Leaf)> {
+    let mut all = tree.leaves();
+    for (key, _) in all.iter_mut().filter(|_| !tree.has("bf16")) {
+        if let Some(rest) = key.strip_prefix("bfloat16.") {
+            *key = format!("bf16.{rest}");
+        }
+    }
+    all
 }
 
 /// Values that replace `auto` where the user states sizes of the batch: those of a Trainer in bf16, or in fp16 if the

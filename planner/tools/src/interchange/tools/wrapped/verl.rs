@@ -79,7 +79,7 @@ pub(super) fn groups(all: &mut Vec<Setting>, source: &Source<'_>) {
 }
 
 /// Adds the sequences of a micro-batch where another key says them: those of all ranks at once, as old versions have
-/// it, or the tokens. Of tokens, as many sequences of the full length as divide a replica's.
+/// it for the actor, or the tokens. Of tokens, as many sequences of the full length as divide a replica's.
 fn micro_batch(all: &mut Vec<Setting>, source: &Source<'_>, is_actor: bool, length: Option<u64>) {
     let program = source.launched().ok().and_then(|it| it.words.first());
     let is_engine = program.is_some_and(|it| it.text.starts_with("verl.trainer.sft_trainer"));
@@ -105,12 +105,12 @@ fn micro_batch(all: &mut Vec<Setting>, source: &Source<'_>, is_actor: bool, leng
             let each = number(all, "global_batch_size").unwrap_or(1) / replicas;
             (1..=most.min(each.max(1))).rev().find(|it| each.is_multiple_of(*it))
         }
-        (false, _, Some(micro)) => Some((micro / replicas).max(1)),
+        (false, _, Some(micro)) if is_actor => Some((micro / replicas).max(1)),
         _ if !is_actor && value(all, &own).is_none() => Some(4),
         _ => None,
     };
     // Versions that have it only multiply it by the answers; later ones do not.
-    if number(all, ANSWERS).is_none_or(|it| it == 1) {
+    if is_actor && number(all, ANSWERS).is_none_or(|it| it == 1) {
         all.retain(|it| it.0 != of_all);
     }
     if let Some(micro) = micro {

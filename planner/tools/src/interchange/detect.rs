@@ -10,7 +10,7 @@ use super::imported::Stated;
 use super::options::Leaf;
 use super::others::{of_keys, of_program, of_python as other_python};
 use super::ranks::{
-    check_spread, check_start, is_torchrun, ranks, ranks_by_variables, ranks_per_node,
+    check_spread, check_start, is_torchrun, option_text, ranks, ranks_by_variables, ranks_per_node,
 };
 use super::shell::{self, Command, Script, Way, Word, is_program};
 use super::source::{Form, LaunchedProgram, Source, WHOLE, first_line, is_toml, notation, tree_of};
@@ -114,7 +114,14 @@ impl LaunchScript {
         let is_file = |text: &&String| endings.iter().any(|ending| text.ends_with(ending));
         let mut names: Vec<String> = self.values().filter(is_file).cloned().collect();
         names.extend(self.script.runs.iter().cloned());
+        // Hydra's files have no ending where they are named.
+        let defaults = self.keys.iter().filter(|it| it.0 == "defaults").flat_map(|it| &it.1);
+        names.extend(defaults.filter(|it| !it.is_empty()).map(|it| format!("{it}.yaml")));
         for Command { words, .. } in self.all_commands() {
+            if let Some(name) = option_text(words, "--config-name") {
+                let folder = option_text(words, "--config-path").unwrap_or(".");
+                names.push(format!("{folder}/{}.yaml", name.trim_end_matches(".yaml")));
+            }
             for (place, word) in words.iter().enumerate() {
                 let text = word.text.rsplit('=').next().unwrap_or_default();
                 if endings.iter().any(|ending| text.ends_with(ending)) {

@@ -207,7 +207,7 @@ pub(super) fn check_spread(script: &Script, command: &Command) -> Result<(), Imp
 }
 
 /// Value of the first option with a beginning.
-fn option_text<'a>(words: &'a [Word], start: &str) -> Option<&'a str> {
+pub(super) fn option_text<'a>(words: &'a [Word], start: &str) -> Option<&'a str> {
     let place = words.iter().position(|it| it.text.starts_with(start))?;
     let inline = words[place].text.split_once('=').map(|it| it.1);
     inline.or_else(|| Some(words.get(place + 1)?.text.as_str()))

@@ -55,6 +55,7 @@ const VERL: Wrapper = Wrapper {
     reduces_each: true,
     // verl/models/transformers/monkey_patch.py.
     context_parallel: &[ContextParallelKind::AllToAll],
+    is_hydra: true,
     adds: |all, source| {
         verl::batches(all, source);
         verl::groups(all, source);
@@ -62,6 +63,7 @@ const VERL: Wrapper = Wrapper {
     ..Wrapper::new("verl", include_str!("verl.txt"), Base::Trainer)
 };
 const MEGATRON_VERL: Wrapper = Wrapper {
+    is_hydra: true,
     adds: verl::batches,
     ..Wrapper::new("verl", include_str!("megatron_verl.txt"), Base::Megatron)
 };
@@ -277,13 +279,19 @@ fn is_megatron(words: &[Word]) -> bool {
     })
 }
 
+/// What trains the actor by a file of verl's keys.
+fn strategy(tree: &Tree) -> Option<&str> {
+    let path = ["actor_rollout_ref", "actor", "strategy"];
+    path.into_iter().try_fold(tree, Tree::get)?.text()
+}
+
 /// verl: options of its trainers, as Hydra takes them.
 pub(in super::super) static VERL_TOOL: Tool = Tool {
     is_by_ray: true,
     starts: |words, place, _| {
         started(words, place, |words, at| is_verl(words, at) && !is_megatron(words))
     },
-    has_keys: |tree| tree.has("actor_rollout_ref"),
+    has_keys: |tree| tree.has("actor_rollout_ref") && strategy(tree) != Some("megatron"),
     ..wrapping!(VERL, tool(Target::new("verl", "verl", "fsdp2")))
 };
 
@@ -293,6 +301,7 @@ pub(in super::super) static MEGATRON_VERL_TOOL: Tool = Tool {
     starts: |words, place, _| {
         started(words, place, |words, at| is_verl(words, at) && is_megatron(words))
     },
+    has_keys: |tree| strategy(tree) == Some("megatron"),
     ..wrapping!(
         MEGATRON_VERL,
         of_megatron(Target::new("megatron-verl", "verl with Megatron", "megatron-core"))

@@ -35,13 +35,27 @@ pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
 
 /// Reads the Trainer's arguments, from a file or options, and those of `accelerate launch` if it starts the script.
 pub(super) fn read_trainer(source: &Source<'_>) -> Result<Imported, ImportError> {
-    let (given, arguments) = if let Form::Tree(tree) = &source.form {
-        (ParsedOptions::default(), TRAINER.vocabulary.of_leaves(&tree.leaves())?)
-    } else {
+    let Form::Tree(tree) = &source.form else {
         let (given, words) = launched(source)?;
-        (given, arguments_of(source, &words)?)
+        let arguments = arguments_of(source, words.get(1..).unwrap_or_default())?;
+        let mut imported = of_arguments(source, given, arguments)?;
+        imported.unread.extend(words.first().and_then(other_training));
+        return Ok(imported);
     };
-    of_arguments(source, given, arguments)
+    let arguments = TRAINER.vocabulary.of_leaves(&tree.leaves())?;
+    of_arguments(source, ParsedOptions::default(), arguments)
+}
+
+/// Words in names of programs that train with preferences, rewards or answers.
+const OTHER_TRAININGS: [&str; 8] = ["dpo", "orpo", "kto", "cpo", "simpo", "reward", "grpo", "ppo"];
+
+/// Program that trains otherwise than SFT does, by its name.
+fn other_training(program: &Word) -> Option<Unread> {
+    let name = basename(&program.text);
+    let plain = name.to_lowercase();
+    let mut words = plain.split(|c: char| !c.is_alphanumeric());
+    let why = "another training than SFT, which computes more: SFT is planned";
+    words.any(|it| OTHER_TRAININGS.contains(&it)).then(|| Unread::new(name, why))
 }
 
 /// Settings of the words of a tool that passes them on to the Trainer; keys of accelerate's configuration among them.
@@ -325,20 +339,19 @@ impl Script {
     }
 }
 
-/// Settings of `accelerate launch` (its flags override its file), and the words after the script's name. If something
-/// else starts the script: no settings, and the words after the first.
+/// Settings of `accelerate launch` (its flags override its file), and the words from the script's name on. If something
+/// else starts the script: no settings, and all words.
 fn launched(source: &Source<'_>) -> Result<(ParsedOptions, Vec<Word>), ImportError> {
     let words = &source.launched()?.words;
     if words.first().is_none_or(|it| it.text != "launch") {
-        return Ok((ParsedOptions::default(), words.get(1..).unwrap_or_default().to_vec()));
+        return Ok((ParsedOptions::default(), words.clone()));
     }
-    let (given, rest) = flags(source, &words[1..])?;
-    let mut program = rest.into_iter();
+    let (given, mut rest) = flags(source, &words[1..])?;
     // `-m module`, or a script.
-    if program.next().is_some_and(|it| it.text == "-m") {
-        program.next();
+    if rest.first().is_some_and(|it| it.text == "-m") {
+        rest.remove(0);
     }
-    Ok((given, program.collect()))
+    Ok((given, rest))
 }
 
 /// Settings of the words after `accelerate launch`, and the words from the script on.

@@ -1,6 +1,7 @@
 //! Hugging Face accelerate: its YAML configuration, with or without the Trainer's arguments.
 
 mod adapters;
+mod optimizer;
 mod read;
 mod sharding;
 mod table;

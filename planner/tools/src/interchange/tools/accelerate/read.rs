@@ -7,12 +7,14 @@ use ir::plan::Optimizer;
 
 use super::super::deepspeed;
 use super::adapters::{adapters, adapters_left_out};
+use super::optimizer::optimizer;
 use super::sharding::{Kind, OFF, habits, kind, sharded, with_fsdp};
 use super::table::{CONFIGURATION, TRAINER};
 use crate::interchange::error::{Divided, ImportError};
 use crate::interchange::file::{basename, has_ending};
 use crate::interchange::imported::Imported;
 use crate::interchange::options::{Leaf, OptionError, ParsedOptions, Vocabulary};
+use crate::interchange::own_options::{self, LENGTHS};
 use crate::interchange::shell::Word;
 use crate::interchange::source::{Form, Source, agreed};
 use crate::interchange::table::Reader;
@@ -23,13 +25,16 @@ const FLAGS: Vocabulary = Vocabulary::whole("`accelerate launch`", include_str!(
 
 /// Reads a configuration, or the words after `accelerate launch`.
 pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
-    let (given, _) = match &source.form {
+    let (given, program) = match &source.form {
         Form::Tree(tree) => (CONFIGURATION.vocabulary.of_leaves(&tree.leaves())?, Vec::new()),
         _ => launched(source)?,
     };
-    let script = Script { precision: mixed_precision(&given)?, ..Script::default() };
+    let mut script = Script { precision: mixed_precision(&given)?, ..Script::default() };
+    let unread = own_options::unread(&program, |name, value| script.takes(name, value));
     let mut imported = imported(source, &given, &script)?;
-    imported.unread.extend(CONFIGURATION.unread(&given));
+    imported.unread.extend(CONFIGURATION.unread(&given).into_iter().chain(unread));
+    let length = &mut imported.training.sequence_length;
+    *length = length.or(script.sequence_length);
     Ok(imported)
 }
 
@@ -179,71 +184,6 @@ struct Script {
     unread: Vec<Unread>,
 }
 
-/// Names of optimizers, with those that are planned as they are.
-const OPTIMIZERS: [(&str, Optimizer); 16] = [
-    ("adamw_torch", Optimizer::AdamW),
-    ("adamw_torch_fused", Optimizer::AdamW),
-    ("adamw_apex_fused", Optimizer::AdamW),
-    ("adamw_hf", Optimizer::AdamW),
-    ("paged_adamw_32bit", Optimizer::AdamW),
-    ("paged_adamw", Optimizer::AdamW),
-    ("adamw_torch_8bit", Optimizer::AdamW8bit),
-    ("adamw_bnb_8bit", Optimizer::AdamW8bit),
-    ("adamw_8bit", Optimizer::AdamW8bit),
-    ("paged_adamw_8bit", Optimizer::AdamW8bit),
-    ("adafactor", Optimizer::Adafactor),
-    ("lion_32bit", Optimizer::Lion),
-    ("paged_lion_32bit", Optimizer::Lion),
-    ("muon", Optimizer::Muon),
-    ("momentum", Optimizer::Momentum),
-    ("sgd", Optimizer::Sgd),
-];
-
-/// Optimizers of the Trainer that no plan has.
-const OTHER_OPTIMIZERS: [&str; 24] = [
-    "adamw_torch_4bit",
-    "adamw_torch_xla",
-    "adamw_torch_npu_fused",
-    "adamw_anyprecision",
-    "adagrad",
-    "ademamix",
-    "ademamix_8bit",
-    "paged_ademamix_32bit",
-    "paged_ademamix_8bit",
-    "lion_8bit",
-    "paged_lion_8bit",
-    "rmsprop",
-    "rmsprop_bnb",
-    "galore_adamw",
-    "galore_adamw_8bit",
-    "galore_adafactor",
-    "apollo_adamw",
-    "lomo",
-    "adalomo",
-    "grokadamw",
-    "schedule_free_adamw",
-    "schedule_free_sgd",
-    "schedule_free_radam",
-    "stable_adamw",
-];
-
-/// Least similarity at which the name of an optimizer counts as a misspelt one.
-const LIKENESS: f64 = 0.9;
-
-/// Optimizer, and its name where it is planned as another.
-fn optimizer(given: &ParsedOptions) -> Result<(Optimizer, Vec<Unread>), OptionError> {
-    let Some(name) = given.text("optim")? else { return Ok((Optimizer::AdamW, Vec::new())) };
-    let is_like =
-        |(known, _): &(&str, _)| strsim::normalized_damerau_levenshtein(known, name) >= LIKENESS;
-    let is_other = OTHER_OPTIMIZERS.contains(&name) || !OPTIMIZERS.iter().any(is_like);
-    if is_other {
-        let why = format!("`{name}` is planned as AdamW");
-        return Ok((Optimizer::AdamW, vec![Unread::new("optim", why)]));
-    }
-    let optimizer = given.one_of("optim", &OPTIMIZERS)?.unwrap_or(Optimizer::AdamW);
-    Ok((optimizer, Vec::new()))
-}
-
 impl Script {
     /// Settings of a script that uses the Trainer with these arguments.
     fn of(given: &ParsedOptions) -> Result<Self, OptionError> {
@@ -253,8 +193,7 @@ impl Script {
         }
         let (optimizer, mut unread) = optimizer(given)?;
         unread.extend(adapters_left_out(given)?);
-        let lengths = ["max_length", "max_seq_length", "model_max_length", "block_size"];
-        let lengths = lengths.map(|name| given.count::<u64>(name));
+        let lengths = LENGTHS.map(|name| given.count::<u64>(name));
         Ok(Self {
             // The Trainer's own default is 8.
             micro_batch_size: Some(given.count("per_device_train_batch_size")?.unwrap_or(8)),
@@ -273,6 +212,27 @@ impl Script {
             adapters: adapters(given)?,
             unread,
         })
+    }
+
+    /// Takes an option of a script without the Trainer whose name says what it does; returns whether it does.
+    fn takes(&mut self, name: &str, value: Option<&str>) -> bool {
+        let number = value.and_then(|it| it.parse::<u64>().ok()).filter(|it| *it > 0);
+        let is = |word: &str| value.is_some_and(|it| it.eq_ignore_ascii_case(word));
+        match name {
+            "gradient_accumulation_steps" => {
+                self.num_micro_batches = number.and_then(|it| u32::try_from(it).ok());
+                self.num_micro_batches.is_some()
+            }
+            "gradient_checkpointing" => {
+                self.recomputes = value.is_none() || is("true");
+                self.recomputes || is("false")
+            }
+            name if LENGTHS.contains(&name) => {
+                self.sequence_length = self.sequence_length.or(number);
+                number.is_some()
+            }
+            _ => false,
+        }
     }
 
     /// Settings of the script that hold whatever shards its states.

@@ -9,6 +9,7 @@ use super::table::{TABLE, TARGET};
 use crate::interchange::error::ImportError;
 use crate::interchange::imported::{Imported, StatedStages};
 use crate::interchange::options::{Leaf, OptionError, ParsedOptions};
+use crate::interchange::own_options;
 use crate::interchange::source::{Source, agreed};
 use crate::interchange::table::Reader;
 use crate::interchange::tree::Tree;
@@ -28,7 +29,11 @@ const NOT_PLANNED: [(&str, &str); 6] = [
 pub(super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
     let tree = source.configuration("--deepspeed_config", "ds_config.json", "DeepSpeed")?;
     let keys = leaves(&tree);
-    read_keys(source, &keys, &stated(source, &keys))
+    let mut imported = read_keys(source, &keys, &stated(source, &keys))?;
+    let program = source.launched().map_or(&[][..], |it| &it.words);
+    let is_read = |name: &str| name.starts_with("deepspeed") || name == "local_rank";
+    imported.unread.extend(own_options::unread(program, |name, _| is_read(name)));
+    Ok(imported)
 }
 
 /// Keys of a configuration; the section `bfloat16` of old versions counts as `bf16` (`BFLOAT16_OLD` in DeepSpeed's

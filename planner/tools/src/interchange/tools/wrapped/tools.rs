@@ -216,6 +216,15 @@ fn is_megatron_swift(words: &[Word]) -> bool {
 /// ms-swift's own words for how parameters are tuned, in its versions.
 const TUNER: [&str; 3] = ["tuner_type", "train_type", "sft_type"];
 
+/// Returns whether a program of another name has ms-swift's options: `train_type` alone is one of others too.
+fn has_swift_options(words: &[Word], at: usize) -> bool {
+    let more = ["model", "model_type", "per_device_train_batch_size", "torch_dtype"];
+    let is_own = has_option(words, &["tuner_type", "sft_type"])
+        || words[at].text.contains("swift")
+        || has_option(words, &more);
+    is_own && has_option(words, &TUNER) && !is_megatron_swift(words)
+}
+
 /// ms-swift: options of `swift sft` and its sisters, and `args.json`, which each run leaves behind.
 pub(in super::super) static SWIFT_TOOL: Tool = Tool {
     // swift/model/utils.py, get_default_device_map.
@@ -227,7 +236,7 @@ pub(in super::super) static SWIFT_TOOL: Tool = Tool {
                 || ["swift.cli.sft", "swift.cli.pt", "swift.cli.rlhf"]
                     .contains(&words[at].text.as_str())
                 || words[at].text.ends_with("swift/cli/sft.py")
-                || is_program(words, at) && has_option(words, &TUNER) && !is_megatron_swift(words)
+                || is_program(words, at) && has_swift_options(words, at)
         })
     },
     has_keys: |tree| tree.has("model") && tree.has_any(&TUNER),

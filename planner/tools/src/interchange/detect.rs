@@ -203,11 +203,22 @@ impl LaunchScript {
         Ok(())
     }
 
-    /// Lines that start known training programs; settings are read from the first.
-    pub fn launches(&self) -> Vec<usize> {
-        let launches = self.script.commands.iter();
-        let launches = launches.filter(|it| Launch::of(it, &Files::new()).is_some());
-        launches.map(|command| command.line).collect()
+    /// Lines that start known training programs, with the files that they name; settings are read from the first.
+    pub fn launches(&self, files: &BTreeMap<String, String>) -> Vec<usize> {
+        self.started(files).into_iter().map(|it| it.0.line).collect()
+    }
+
+    /// Commands that start known training programs. A launcher of any program may prepare data: it counts where no
+    /// other command does.
+    fn started(&self, files: &Files) -> Vec<(&Command, Launch)> {
+        let all = self.script.commands.iter();
+        let mut all: Vec<(&Command, Launch)> =
+            all.filter_map(|it| Some((it, Launch::of(it, files)?))).collect();
+        let trains = |it: &(&Command, Launch)| !tool(it.1.target).starts_any;
+        if all.iter().any(trains) {
+            all.retain(trains);
+        }
+        all
     }
 
     /// Variables at the end whose value is one known word.
@@ -217,8 +228,7 @@ impl LaunchScript {
 
     /// Arguments of the first known training program.
     pub(super) fn arguments(&self) -> Option<Vec<String>> {
-        let mut all = self.script.commands.iter();
-        let launch = all.find_map(|command| Launch::of(command, &Files::new()))?;
+        let (_, launch) = self.started(&Files::new()).into_iter().next()?;
         Some(launch.words.into_iter().skip(1).map(|word| word.text).collect())
     }
 
@@ -230,8 +240,7 @@ impl LaunchScript {
         files: &Files,
     ) -> Result<(Target, Form), ImportError> {
         let commands = &self.script.commands;
-        let mut all = commands.iter();
-        let found = all.find_map(|command| Some((command, Launch::of(command, files)?)));
+        let found = self.started(files).into_iter().next();
         let mut all = commands.iter();
         let any = || all.find_map(|command| Some((command, Launch::any(command, from?)?)));
         let mut all = commands.iter();

@@ -60,6 +60,8 @@ pub(crate) struct Tool {
     pub(super) starts_ranks: bool,
     /// True if Ray starts its ranks, as many as its own settings say.
     pub(super) is_by_ray: bool,
+    /// True if it starts programs of any kind, which need not train.
+    pub(super) starts_any: bool,
     /// True if its files are Python with Megatron-Bridge's settings, not the options of the table.
     pub(crate) is_python: bool,
     /// True if plans are exported to it.
@@ -94,6 +96,7 @@ impl Tool {
             spreads_layers: false,
             starts_ranks: false,
             is_by_ray: false,
+            starts_any: false,
             is_python: false,
             is_written: true,
             states_loss: false,

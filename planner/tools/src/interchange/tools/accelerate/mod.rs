@@ -46,6 +46,7 @@ pub(super) static TOOL: Tool = Tool {
     lacks: |view| lacks(view, false),
     lacks_of_model,
     nearest_training,
+    starts_any: true,
     ..Tool::new(Target::new("accelerate", "accelerate 1.15.0", "fsdp2"), |view, _| {
         program(view, false)
     })

@@ -26,6 +26,7 @@ const AXOLOTL: Wrapper = Wrapper {
 };
 const LLAMA_FACTORY: Wrapper = Wrapper {
     same: Same::Keys,
+    adds: |all, source| own_stage(all, source, &STAGES_OF_LLAMA_FACTORY),
     ..Wrapper::new("LLaMA-Factory", include_str!("llama_factory.txt"), Base::Trainer)
 };
 const DEEPSPEED_CHAT: Wrapper = Wrapper {
@@ -387,23 +388,41 @@ fn shards(all: &mut Vec<Setting>, source: &Source<'_>) {
     if (is_parted && is_alone || has_keys) && value(all, "fsdp").is_none() {
         add(all, "fsdp", &"full_shard");
     }
-    let path = value(all, "deepspeed").filter(|it| it.contains("deepspeed_configs/"));
-    let name = path.map(basename).filter(|it| !source.files.contains_key(*it));
-    let own = name.and_then(|name| OWN_STAGES.into_iter().find(|it| it.0 == name));
-    if let Some((_, stage)) = own {
+    own_stage(all, source, &STAGES_OF_AXOLOTL);
+}
+
+/// A configuration of DeepSpeed that a tool ships counts by the end of its path, unless a file of the name is there.
+fn own_stage(all: &mut Vec<Setting>, source: &Source<'_>, known: &[(&str, &str)]) {
+    let path = value(all, "deepspeed").filter(|it| !source.files.contains_key(basename(it)));
+    let stage = path.and_then(|path| {
+        let is_it = |name: &str| {
+            path.strip_suffix(name).is_some_and(|it| it.is_empty() || it.ends_with('/'))
+        };
+        known.iter().find(|it| is_it(it.0)).map(|it| it.1)
+    });
+    if let Some(stage) = stage {
         all.retain(|it| it.0 != "deepspeed");
         add(all, "deepspeed", &stage);
     }
 }
 
 /// axolotl's own configurations of DeepSpeed (its folder `deepspeed_configs`), by what they shard and keep on the host.
-const OWN_STAGES: [(&str, &str); 6] = [
-    ("zero1.json", "zero1"),
-    ("zero2.json", "zero2_offload"),
-    ("zero3.json", "zero3"),
-    ("zero3_bf16.json", "zero3"),
-    ("zero3_bf16_cpuoffload_all.json", "zero3_offload"),
-    ("zero3_bf16_cpuoffload_params.json", "zero3_offload_params"),
+const STAGES_OF_AXOLOTL: [(&str, &str); 6] = [
+    ("deepspeed_configs/zero1.json", "zero1"),
+    ("deepspeed_configs/zero2.json", "zero2_offload"),
+    ("deepspeed_configs/zero3.json", "zero3"),
+    ("deepspeed_configs/zero3_bf16.json", "zero3"),
+    ("deepspeed_configs/zero3_bf16_cpuoffload_all.json", "zero3_offload"),
+    ("deepspeed_configs/zero3_bf16_cpuoffload_params.json", "zero3_offload_params"),
+];
+
+/// LLaMA-Factory's own configurations of DeepSpeed (its folder `examples/deepspeed`).
+const STAGES_OF_LLAMA_FACTORY: [(&str, &str); 5] = [
+    ("ds_z0_config.json", "zero0"),
+    ("ds_z2_config.json", "zero2"),
+    ("ds_z2_offload_config.json", "zero2_offload"),
+    ("ds_z3_config.json", "zero3"),
+    ("ds_z3_offload_config.json", "zero3_offload"),
 ];
 
 /// DeepSpeed-Chat's stage, host and number format, with its defaults
